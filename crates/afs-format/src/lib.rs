@@ -1,0 +1,1 @@
+//! Formats of files and blobs that AFS clients and servers share: directories, ACLs, configuration, key files.

@@ -1,0 +1,1 @@
+//! Messages, opcodes, server traits and client stubs of AFS's services, generated from idl/.

@@ -1,0 +1,19 @@
+//! Ids, rights, times, abort codes and limits that every crate shares.
+//!
+//! Everything here is a value: no input or output, no clock, no ambient randomness. A value that
+//! exists is valid ("parse, do not validate"), so the crates above never check again.
+
+pub mod abort;
+pub mod ids;
+pub mod limits;
+pub mod names;
+pub mod principal;
+pub mod rights;
+pub mod time;
+
+pub use abort::AbortCode;
+pub use ids::{Fid, HostUuid, PartitionId, UserId, VnodeId, VolumeId, VolumeType};
+pub use names::{CellName, NameError, VolumeName};
+pub use principal::{Caller, Identity, Principal, SecurityLevel};
+pub use rights::Rights;
+pub use time::{Monotonic, UnixTime};

@@ -1,0 +1,1 @@
+//! The basic overseer service (BOZO), as far as tools ask for it.

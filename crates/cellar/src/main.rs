@@ -1,0 +1,2 @@
+//! The cellar program.
+fn main() {}

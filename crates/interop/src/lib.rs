@@ -1,0 +1,1 @@
+//! The real OpenAFS tools and the real kernel client against Cellar.

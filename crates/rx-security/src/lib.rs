@@ -1,0 +1,1 @@
+//! Rx security classes: null and rxkad (with Kerberos 5 tickets), as pure functions.

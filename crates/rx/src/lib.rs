@@ -1,0 +1,1 @@
+//! Rx on real sockets: lanes, call streams, worker pool, client connections.

@@ -1,0 +1,71 @@
+//! The interface through which file data is stored: immutable, checksummed, compressed chunks.
+
+use crate::StoreError;
+use bytes::Bytes;
+
+/// How a chunk's bytes are encoded on disk. A chunk that does not shrink is stored raw whatever was
+/// asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Codec {
+    /// As they are.
+    Raw,
+    /// LZ4 block format.
+    #[default]
+    Lz4,
+    /// Zstandard at this level.
+    Zstd(i8),
+}
+
+/// Where a chunk lies. 20 bytes when stored: segment u64, offset u64, stored length u32, all
+/// big-endian.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkAddress {
+    /// Segment file; never reused.
+    pub segment: u64,
+    /// Offset of the chunk's header in bytes.
+    pub offset: u64,
+    /// Length of header and stored bytes together.
+    pub stored_bytes: u32,
+}
+
+impl ChunkAddress {
+    /// The stored form.
+    pub fn to_bytes(self) -> [u8; 20] {
+        let mut out = [0; 20];
+        out[..8].copy_from_slice(&self.segment.to_be_bytes());
+        out[8..16].copy_from_slice(&self.offset.to_be_bytes());
+        out[16..].copy_from_slice(&self.stored_bytes.to_be_bytes());
+        out
+    }
+
+    /// From the stored form; `None` unless exactly 20 bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Option<ChunkAddress> {
+        let bytes: &[u8; 20] = bytes.try_into().ok()?;
+        Some(ChunkAddress {
+            segment: u64::from_be_bytes(bytes[..8].try_into().ok()?),
+            offset: u64::from_be_bytes(bytes[8..16].try_into().ok()?),
+            stored_bytes: u32::from_be_bytes(bytes[16..].try_into().ok()?),
+        })
+    }
+}
+
+/// Largest chunk in bytes before encoding.
+pub const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// An append-only store of chunks.
+pub trait ChunkStore: Send + Sync {
+    /// Appends one chunk, given in pieces; at most 1 MiB in all. Readable at once, durable after
+    /// [`ChunkStore::sync`].
+    fn append(&self, pieces: &[Bytes], codec: Codec) -> Result<ChunkAddress, StoreError>;
+
+    /// The chunk's bytes, decoded and verified; shared with the cache, so cheap to slice.
+    fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError>;
+
+    /// Waits until everything appended before the call is durable. Concurrent callers share one
+    /// sync.
+    fn sync(&self) -> Result<(), StoreError>;
+
+    /// Tells that no metadata names this chunk any more, so that its space can be reclaimed. Call
+    /// it only after the commit that removed the last reference is durable.
+    fn release(&self, address: ChunkAddress);
+}

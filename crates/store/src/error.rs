@@ -1,0 +1,36 @@
+//! What can go wrong in a store, and whose fault it is.
+
+use thiserror::Error;
+
+/// A store operation that did not happen. Nothing stored before it is affected.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The operating system refused.
+    #[error("cannot {doing} {path}: {source}")]
+    Io {
+        /// What was attempted, as a verb.
+        doing: &'static str,
+        /// The file.
+        path: String,
+        /// The system's own error.
+        source: std::io::Error,
+    },
+    /// What was read is not what was written.
+    #[error("damaged data in {place}: {what}")]
+    Damaged {
+        /// File and offset, or family and key.
+        place: String,
+        /// Which check failed, with the values expected and got.
+        what: String,
+    },
+    /// The partition has no room for new data; deletions still work.
+    #[error("no space left on the partition")]
+    Full,
+    /// The metadata database refused.
+    #[error("metadata database: {0}")]
+    Meta(String),
+    /// The partition was closed after an earlier failure to write, so that nothing is acknowledged
+    /// that may not be durable.
+    #[error("the partition takes no more writes after this failure: {0}")]
+    ReadOnly(String),
+}

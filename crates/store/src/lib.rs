@@ -1,0 +1,15 @@
+//! Transactions, metadata, data segments and chunk cache of one partition.
+//!
+//! The order of a durable change is always: chunk bytes are appended, [`ChunkStore::sync`],
+//! [`MetaStore::commit`] of the batch that names them, [`MetaStore::sync`]. What no batch names is
+//! garbage that compaction reclaims, so a crash between any two steps leaves a consistent prefix.
+
+pub mod chunk;
+pub mod error;
+pub mod memory;
+pub mod meta;
+
+pub use chunk::{ChunkAddress, ChunkStore, Codec};
+pub use error::StoreError;
+pub use memory::{MemoryChunks, MemoryMeta};
+pub use meta::{Batch, CommitNumber, Family, KeyRange, MetaStore};

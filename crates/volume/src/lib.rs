@@ -1,0 +1,1 @@
+//! Volumes, vnodes, directories, quotas and epochs on a store.
