@@ -1,1 +1,9 @@
-//! Formats of files and blobs that AFS clients and servers share: directories, ACLs, configuration, key files.
+//! Formats of files and blobs that AFS clients and servers share: bytes in, values out, no I/O.
+
+pub mod acl;
+pub mod cellservdb;
+pub mod directory;
+pub mod keyfile;
+pub mod keytab;
+pub mod netinfo;
+pub mod userlist;

@@ -1,0 +1,1 @@
+//! Access control lists, in the text form of FetchACL and StoreACL.

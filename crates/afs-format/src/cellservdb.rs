@@ -1,0 +1,1 @@
+//! CellServDB, ThisCell and krb.conf.

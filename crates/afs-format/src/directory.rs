@@ -1,0 +1,1 @@
+//! The directory blob (2 KiB pages) that clients fetch.

@@ -1,0 +1,1 @@
+//! KeyFileExt and KeyFile: the server's rxkad keys.

@@ -1,0 +1,1 @@
+//! Kerberos keytab files (rxkad.keytab).

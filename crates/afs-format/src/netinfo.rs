@@ -1,0 +1,1 @@
+//! NetInfo and NetRestrict: which of a server's addresses are announced.

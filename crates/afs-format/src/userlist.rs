@@ -1,0 +1,1 @@
+//! UserList: who may administer this server.
