@@ -1,1 +1,111 @@
 //! UserList: who may administer this server.
+//!
+//! UserList(5): one principal a line, `name`, `name.instance` or `name@REALM`. Lines that begin with
+//! a space carry identities of other security mechanisms in base 64; they are kept as they are when
+//! the file is written again.
+
+use base::Principal;
+
+/// One line of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Line {
+    Principal(Principal),
+    Other(String),
+}
+
+/// The file's contents, order kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserList {
+    lines: Vec<Line>,
+}
+
+/// `name`, `name.instance`, either with `@REALM`.
+pub fn parse_principal(text: &str) -> Option<Principal> {
+    let (who, realm) = text.split_once('@').unwrap_or((text, ""));
+    let (name, instance) = who.split_once('.').unwrap_or((who, ""));
+    let valid = !name.is_empty() && !text.contains(char::is_whitespace) && text.len() <= 192;
+    valid.then(|| Principal { name: name.into(), instance: instance.into(), realm: realm.into() })
+}
+
+impl UserList {
+    /// Reads the file; lines that are no principal are kept but grant nothing.
+    pub fn parse(text: &str) -> UserList {
+        let line = |raw: &str| match parse_principal(raw.trim_end()) {
+            Some(principal) if !raw.starts_with([' ', '\t']) => Line::Principal(principal),
+            _ => Line::Other(raw.into()),
+        };
+        UserList { lines: text.lines().filter(|raw| !raw.trim().is_empty()).map(line).collect() }
+    }
+
+    /// The principals in order.
+    pub fn principals(&self) -> impl Iterator<Item = &Principal> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Principal(principal) => Some(principal),
+            Line::Other(_) => None,
+        })
+    }
+
+    /// Whether `who` is listed; realms in `local_realms` (any case) count as none.
+    pub fn contains(&self, who: &Principal, local_realms: &[String]) -> bool {
+        let plain = |principal: &Principal| {
+            let local = local_realms.iter().any(|realm| realm.eq_ignore_ascii_case(&principal.realm));
+            Principal {
+                realm: if local { String::new() } else { principal.realm.clone() },
+                ..principal.clone()
+            }
+        };
+        let who = plain(who);
+        self.principals().any(|listed| plain(listed) == who)
+    }
+
+    /// Adds `who`; false if it was there.
+    pub fn add(&mut self, who: Principal) -> bool {
+        let new = !self.principals().any(|listed| *listed == who);
+        if new {
+            self.lines.push(Line::Principal(who));
+        }
+        new
+    }
+
+    /// Removes `who`; false if it was not there.
+    pub fn remove(&mut self, who: &Principal) -> bool {
+        let before = self.lines.len();
+        self.lines.retain(|line| *line != Line::Principal(who.clone()));
+        self.lines.len() < before
+    }
+
+    /// The file's text.
+    pub fn to_text(&self) -> String {
+        self.lines
+            .iter()
+            .map(|line| match line {
+                Line::Principal(principal) => format!("{principal}\n"),
+                Line::Other(raw) => format!("{raw}\n"),
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_people_are_found_whatever_local_realm_they_carry() {
+        let list = UserList::parse("admin\nann.admin\nbob@OTHER.EXAMPLE\n 0 YWJj name\n");
+        let realms = ["TEST.EXAMPLE".to_owned()];
+        let has = |text: &str| list.contains(&parse_principal(text).unwrap(), &realms);
+        assert!(has("admin") && has("admin@test.example") && has("ann.admin") && has("bob@OTHER.EXAMPLE"));
+        assert!(!has("bob") && !has("ann") && !has("admin@OTHER.EXAMPLE"));
+        assert_eq!(list.to_text(), "admin\nann.admin\nbob@OTHER.EXAMPLE\n 0 YWJj name\n");
+    }
+
+    #[test]
+    fn people_are_added_once_and_removed() {
+        let mut list = UserList::parse("");
+        let ann = parse_principal("ann").unwrap();
+        assert!(list.add(ann.clone()) && !list.add(ann.clone()));
+        assert!(list.remove(&ann) && !list.remove(&ann));
+        assert!(parse_principal("a b").is_none() && parse_principal("@X").is_none());
+    }
+}
