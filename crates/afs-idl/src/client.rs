@@ -1,0 +1,57 @@
+//! What all client stubs have in common.
+
+use crate::{CallStream, ClientCall, ClientConnection, StreamSource};
+use base::AbortCode;
+use xdr::{Decode, Encode, XdrError};
+
+/// Which way the data of a split procedure goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Behind the request's arguments.
+    ToServer,
+    /// Before the reply's values.
+    FromServer,
+}
+
+/// Makes a call whose messages are all there is to it.
+pub fn call<Request: Encode, Reply: Decode>(
+    connection: &dyn ClientConnection,
+    opcode: u32,
+    request: &Request,
+) -> Result<Reply, AbortCode> {
+    call_split(connection, opcode, request, Direction::FromServer, |_| Ok(()))
+}
+
+/// Makes a call in which `transfer` sends or receives data between the messages. It must receive
+/// exactly the data: what it leaves or takes too much of would be, or is missing from, the reply.
+pub fn call_split<Request: Encode, Reply: Decode>(
+    connection: &dyn ClientConnection,
+    opcode: u32,
+    request: &Request,
+    direction: Direction,
+    transfer: impl FnOnce(&mut dyn CallStream) -> Result<(), AbortCode>,
+) -> Result<Reply, AbortCode> {
+    let mut call = connection.begin()?;
+    let mut message = xdr::to_vec(&opcode);
+    request.encode(&mut message);
+    call.write(message.into())?;
+    if direction == Direction::FromServer {
+        call.end_request()?;
+        transfer(&mut *call)?;
+    } else {
+        transfer(&mut *call)?;
+        call.end_request()?;
+    }
+    finish(call)
+}
+
+/// Receives the reply and ends the call. A reply that is cut off may be so because the server
+/// aborted, so that its code goes before ours.
+fn finish<Reply: Decode>(mut call: Box<dyn ClientCall>) -> Result<Reply, AbortCode> {
+    let reply = Reply::decode(&mut StreamSource::new(&mut *call));
+    if let Err(XdrError::Source(code)) = reply {
+        return Err(AbortCode(code));
+    }
+    call.finish()?;
+    reply.map_err(|_| AbortCode::RXGEN_CC_UNMARSHAL)
+}

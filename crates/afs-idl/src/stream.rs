@@ -1,0 +1,139 @@
+//! The byte streams that calls are made of.
+
+use base::AbortCode;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use xdr::{Source, XdrError};
+
+/// The two streams of one call: what the peer sends, and what we send.
+///
+/// On a server the peer's stream is the request (opcode, arguments, data), on a client the reply.
+/// Both methods wait when they must. An error is the call's end: its abort code is the peer's or
+/// what went wrong here, and every later use of the call fails with it as well.
+pub trait CallStream {
+    /// Reads some bytes: as many as are here, at least one. 0 means that the peer has sent all.
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode>;
+
+    /// Reads some bytes, at most `max`, without copying where possible. None means that the peer
+    /// has sent all.
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode>;
+
+    /// Sends `data`, without copying where possible.
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode>;
+}
+
+/// A connection on which calls can be made.
+pub trait ClientConnection: Send + Sync {
+    /// Begins a call; waits while all the connection's channels are busy.
+    fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode>;
+
+    /// The server's address.
+    fn peer(&self) -> SocketAddr;
+}
+
+/// One call of a client. Order: write the request, [`end_request`](ClientCall::end_request), read
+/// the reply, [`finish`](ClientCall::finish). Dropped before `finish`, the call is aborted.
+pub trait ClientCall: CallStream + Send {
+    /// Says that the request is complete; nothing may be written after it.
+    fn end_request(&mut self) -> Result<(), AbortCode>;
+
+    /// Ends the call, and says how it ended: an error if the peer aborted it.
+    fn finish(self: Box<Self>) -> Result<(), AbortCode>;
+}
+
+/// Largest piece that decoding asks a stream for, in bytes.
+const CHUNK_BYTES_MAX: usize = 64 * 1024;
+
+/// A stream as a source for decoding. Reads ahead, and is itself a [`CallStream`] that gives out
+/// what was read ahead first: who goes on reading behind a decoded value must do it through this.
+pub struct StreamSource<'a> {
+    ahead: Bytes,
+    stream: &'a mut dyn CallStream,
+}
+
+impl<'a> StreamSource<'a> {
+    /// Reads from `stream`.
+    pub fn new(stream: &'a mut dyn CallStream) -> StreamSource<'a> {
+        StreamSource { ahead: Bytes::new(), stream }
+    }
+
+    /// Makes sure that something has been read ahead, unless the stream is at its end.
+    fn fill(&mut self) -> Result<(), AbortCode> {
+        if self.ahead.is_empty() {
+            self.ahead = self.stream.read_chunk(CHUNK_BYTES_MAX)?;
+        }
+        Ok(())
+    }
+}
+
+impl Source for StreamSource<'_> {
+    fn read_exact(&mut self, mut buf: &mut [u8]) -> Result<(), XdrError> {
+        while !buf.is_empty() {
+            match self.read(buf).map_err(|code| XdrError::Source(code.0))? {
+                0 => return Err(XdrError::Ended),
+                got => buf = &mut buf[got..],
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CallStream for StreamSource<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        self.fill()?;
+        let piece = self.ahead.split_to(buf.len().min(self.ahead.len()));
+        buf[..piece.len()].copy_from_slice(&piece);
+        Ok(piece.len())
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        if self.ahead.is_empty() {
+            return self.stream.read_chunk(max);
+        }
+        Ok(self.ahead.split_to(max.min(self.ahead.len())))
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        self.stream.write(data)
+    }
+}
+
+/// A call's two streams in memory, for tests and for calls within the process.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStream {
+    /// What is still to be read.
+    pub incoming: VecDeque<Bytes>,
+    /// What was written.
+    pub outgoing: Vec<u8>,
+}
+
+impl MemoryStream {
+    /// A stream whose peer has sent these bytes, in pieces of `piece_bytes`.
+    pub fn new(incoming: &[u8], piece_bytes: usize) -> MemoryStream {
+        let incoming = incoming.chunks(piece_bytes.max(1)).map(Bytes::copy_from_slice).collect();
+        MemoryStream { incoming, outgoing: Vec::new() }
+    }
+}
+
+impl CallStream for MemoryStream {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        let piece = self.read_chunk(buf.len())?;
+        buf[..piece.len()].copy_from_slice(&piece);
+        Ok(piece.len())
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        let Some(front) = self.incoming.front_mut() else { return Ok(Bytes::new()) };
+        let piece = front.split_to(max.min(front.len()));
+        if front.is_empty() {
+            self.incoming.pop_front();
+        }
+        Ok(piece)
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        self.outgoing.extend_from_slice(&data);
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! Strings and opaque bytes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// A string as AFS knows them: bytes, in no particular character set.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct XdrString(pub Vec<u8>);
+
+impl XdrString {
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The text, if it is UTF-8.
+    pub fn as_str(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()
+    }
+
+    /// The text, with replacement characters where it is not UTF-8.
+    pub fn to_text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.0)
+    }
+}
+
+impl fmt::Debug for XdrString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Display for XdrString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_text().fmt(f)
+    }
+}
+
+impl From<&str> for XdrString {
+    fn from(text: &str) -> XdrString {
+        XdrString(text.as_bytes().to_vec())
+    }
+}
+
+impl From<String> for XdrString {
+    fn from(text: String) -> XdrString {
+        XdrString(text.into_bytes())
+    }
+}
+
+impl From<&[u8]> for XdrString {
+    fn from(bytes: &[u8]) -> XdrString {
+        XdrString(bytes.to_vec())
+    }
+}
+
+impl From<Vec<u8>> for XdrString {
+    fn from(bytes: Vec<u8>) -> XdrString {
+        XdrString(bytes)
+    }
+}
+
+impl PartialEq<str> for XdrString {
+    fn eq(&self, text: &str) -> bool {
+        self.0 == text.as_bytes()
+    }
+}
+
+impl PartialEq<&str> for XdrString {
+    fn eq(&self, text: &&str) -> bool {
+        self.0 == text.as_bytes()
+    }
+}
+
+/// Counted bytes, padded to whole words: XDR's `opaque<>` and `string<>`.
+pub mod opaque {
+    use crate::{Decode, Encode, Source, XdrError};
+
+    /// How far the buffer grows ahead of the bytes that have arrived.
+    const STEP_BYTES: usize = 4096;
+
+    /// Appends `bytes` behind their number.
+    pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+        (bytes.len() as u32).encode(out);
+        super::fixed::encode(bytes, out);
+    }
+
+    /// Takes at most `most` bytes.
+    pub fn decode<S: Source + ?Sized>(source: &mut S, most: u32) -> Result<Vec<u8>, XdrError> {
+        let got = u32::decode(source)?;
+        if got > most {
+            return Err(XdrError::TooLong { got, most });
+        }
+        let length = got as usize;
+        let mut bytes = Vec::new();
+        while bytes.len() < length {
+            let start = bytes.len();
+            bytes.resize(length.min(start + STEP_BYTES), 0);
+            source.read_exact(&mut bytes[start..])?;
+        }
+        super::fixed::skip_padding(source, length)?;
+        Ok(bytes)
+    }
+}
+
+/// Bytes whose number the interface fixes, padded to whole words: XDR's `opaque[N]`.
+pub mod fixed {
+    use crate::{Source, XdrError};
+
+    /// Appends `bytes` and their padding.
+    pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(bytes);
+        out.extend_from_slice(&[0; 3][..padding(bytes.len())]);
+    }
+
+    /// Takes `N` bytes and their padding.
+    pub fn decode<const N: usize, S: Source + ?Sized>(source: &mut S) -> Result<[u8; N], XdrError> {
+        let mut bytes = [0; N];
+        source.read_exact(&mut bytes)?;
+        skip_padding(source, N)?;
+        Ok(bytes)
+    }
+
+    /// Takes the padding behind `length` bytes, whatever it is.
+    pub(super) fn skip_padding<S: Source + ?Sized>(source: &mut S, length: usize) -> Result<(), XdrError> {
+        source.read_exact(&mut [0; 3][..padding(length)])
+    }
+
+    fn padding(length: usize) -> usize {
+        length.wrapping_neg() & 3
+    }
+}
+
+/// A C `char name[N]`: N words with one character each; what follows the first NUL has no meaning.
+pub mod chars {
+    use super::XdrString;
+    use crate::{Decode, Encode, Source, XdrError};
+
+    /// Appends `length` words; the last one is always NUL, so that a string too long is cut off.
+    pub fn encode(text: &XdrString, out: &mut Vec<u8>, length: usize) {
+        let kept = &text.0[..text.0.len().min(length.saturating_sub(1))];
+        kept.iter().for_each(|&byte| u32::from(byte).encode(out));
+        (kept.len()..length).for_each(|_| 0_u32.encode(out));
+    }
+
+    /// Takes `length` words (the interface's length, not the peer's) and keeps what stands before
+    /// the first NUL.
+    pub fn decode<S: Source + ?Sized>(source: &mut S, length: usize) -> Result<XdrString, XdrError> {
+        let mut bytes = Vec::with_capacity(length);
+        for _ in 0..length {
+            bytes.push(u32::decode(source)? as u8);
+        }
+        bytes.truncate(bytes.iter().position(|&byte| byte == 0).unwrap_or(length));
+        Ok(XdrString(bytes))
+    }
+}
