@@ -1,0 +1,36 @@
+# Everything a contributor does. `make run` and `make test` install what they need.
+
+CELL ?= cell
+
+.PHONY: run test check unit interop bench soak deps fmt
+
+run: deps                       ## a complete cell on loopback, kept in ./cell
+	cargo build --release -p cellar
+	exec target/release/cellar quickstart --dir $(CELL)
+
+test: deps check unit interop   ## every test there is; CI runs this
+
+deps:                           ## Debian packages that building and testing need
+	scripts/install-deps
+
+check:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo xtask tidy
+
+unit:
+	cargo test --workspace
+
+interop:                        ## the real OpenAFS tools, kafs and afsd.fuse (root)
+	cargo build --release -p cellar -p interop
+	target/release/interop
+
+bench: deps                     ## Cellar beside OpenAFS on this machine
+	cargo build --release -p cellar -p bench
+	target/release/bench
+
+soak:                           ## the seeded tests, many times longer
+	CELLAR_SOAK=1 cargo test --release -p sim -p store -p volume -- --nocapture
+
+fmt:
+	cargo fmt --all
