@@ -1,1 +1,128 @@
 //! All disk I/O behind one small trait, with a real and a deliberately unreliable implementation.
+//!
+//! What a [`Disk`] promises is what a POSIX file system promises, and no more:
+//!
+//! - bytes written are readable at once, and durable only after [`File::sync_data`] or
+//!   [`File::sync_all`] returned;
+//! - until then a power loss may keep any part of them, in any order;
+//! - a name created, renamed or removed is durable only after [`Disk::sync_dir`] of its folder;
+//! - a failed sync says nothing about what is durable, and a later sync that succeeds does not
+//!   repair it: the system may have dropped the pages. Treat the file as lost for writing.
+//!
+//! [`RealDisk`] is the operating system. [`FaultyDisk`] keeps everything in memory and uses every
+//! freedom of the list above, chosen by a seed.
+
+pub mod faulty;
+pub mod real;
+
+pub use faulty::{FaultyDisk, Garbling, Torn};
+pub use real::RealDisk;
+
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Room on the file system that holds a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Size of the file system.
+    pub total_bytes: u64,
+    /// What an unprivileged writer can still allocate.
+    pub free_bytes: u64,
+}
+
+/// An exclusive lock; dropping it gives it back, and so does the end of the process.
+pub trait Lock: Send + Sync {}
+
+/// A file system. Paths are absolute.
+pub trait Disk: Send + Sync {
+    /// Creates one folder; its parent must be there. `AlreadyExists` if the name is taken.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Creates an empty file, open for reading and writing. `AlreadyExists` if the name is taken.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+
+    /// Opens a file for reading and writing. `NotFound` if it is not there.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+
+    /// Whether there is a file or folder of this name.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+
+    /// Renames a file within one folder, replacing what had the new name, atomically.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file's name. Handles that are open keep working.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// The names in a folder, sorted. Names that are not UTF-8 are left out: we never write such.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+
+    /// Makes the names in a folder durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Room on the file system that holds `path`.
+    fn space(&self, path: &Path) -> io::Result<Space>;
+
+    /// Takes the exclusive lock of this file, creating the file if needed. `WouldBlock` if another
+    /// process, or another caller in this one, holds it.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>>;
+}
+
+/// Buffers handed to the system in one call; Linux takes at most 1,024.
+const SLICES_PER_CALL_MAX: usize = 1024;
+
+/// An open file. All methods may be called from any number of threads at once.
+pub trait File: Send + Sync {
+    /// Reads at `offset` bytes from the start; may read less than asked for, and 0 at the end.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes the concatenation of `pieces` at `offset`, growing the file as needed; may write less
+    /// than given.
+    fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize>;
+
+    /// Makes the contents durable, and as much of the metadata as is needed to read them.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Makes contents and metadata durable.
+    fn sync_all(&self) -> io::Result<()>;
+
+    /// Cuts the file off at, or extends it with zeros to, `length` bytes.
+    fn set_len(&self, length: u64) -> io::Result<()>;
+
+    /// Length in bytes.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Fills all of `buffer`; `UnexpectedEof` if the file ends before.
+    fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.read_at(buffer, offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    buffer = &mut buffer[count..];
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `pieces`; they are consumed.
+    fn write_all_at(&self, mut pieces: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        IoSlice::advance_slices(&mut pieces, 0);
+        while !pieces.is_empty() {
+            let batch = &pieces[..pieces.len().min(SLICES_PER_CALL_MAX)];
+            match self.write_at(batch, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    IoSlice::advance_slices(&mut pieces, count);
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! A disk in memory that loses, tears and reorders everything it may, chosen by a seed.
+//!
+//! Every file and folder is kept twice: as a running program sees it, and as it certainly lies on
+//! the platter; between the two stands the list of changes that no sync covered. A
+//! [crash](FaultyDisk::crash) decides for every sector of a file how many of the changes to it
+//! arrived, for the length of a file likewise, and for every change of a name whether it arrived.
+//!
+//! Operations are counted, so that a test can run a history once, read
+//! [`FaultyDisk::operations`], and run it again with a failure or a power cut at any of them.
+
+mod content;
+mod folder;
+mod world;
+
+use crate::{Disk, File, Lock, Space};
+use parking_lot::Mutex;
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use world::World;
+
+/// How finely a power loss cuts writes apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Torn {
+    /// A sector of 512 bytes is old or new.
+    #[default]
+    Sector,
+    /// Any byte may be old or new.
+    Byte,
+}
+
+/// What this disk does that a better one would not. The default is a disk that only loses and
+/// reorders what was not synced.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Garbling {
+    /// How finely a power loss cuts writes apart.
+    pub torn: Torn,
+    /// Whether a power loss may leave noise in sectors that were being written.
+    pub noise: bool,
+    /// Whether reads and writes may move fewer bytes than asked for.
+    pub short: bool,
+}
+
+/// A disk in memory; clones are the same disk.
+#[derive(Clone)]
+pub struct FaultyDisk(Arc<Mutex<World>>);
+
+impl FaultyDisk {
+    /// An empty disk without end. The same seed and calls give the same behaviour.
+    pub fn new(seed: u64, garbling: Garbling) -> FaultyDisk {
+        FaultyDisk(Arc::new(Mutex::new(World::new(seed, garbling))))
+    }
+
+    /// The disk as found after a power loss now. This disk stays as it is, so that several crashes
+    /// of one history can be looked at.
+    #[must_use]
+    pub fn crash(&self) -> FaultyDisk {
+        FaultyDisk(Arc::new(Mutex::new(self.0.lock().crash())))
+    }
+
+    /// Operations so far; failed ones count.
+    pub fn operations(&self) -> u64 {
+        self.0.lock().faults.operations
+    }
+
+    /// Makes the operation of this number (the first ever is 0) fail with `kind`. A failing write
+    /// may have written a part; a failing sync may have made a part durable, and the rest never
+    /// will be, although it can be read until the next crash.
+    pub fn fail_at(&self, operation: u64, kind: io::ErrorKind) {
+        self.0.lock().faults.fail_at.insert(operation, kind);
+    }
+
+    /// Cuts the power at the operation of this number: it and all later ones fail.
+    pub fn cut_power_at(&self, operation: u64) {
+        self.0.lock().faults.power_until = operation;
+    }
+
+    /// Bounds the disk: writing more than this many bytes of file contents in all fails with
+    /// `StorageFull`.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.0.lock().capacity_bytes = bytes;
+    }
+
+    /// Flips one bit of a file, durably and at once: a medium that rots.
+    pub fn flip_bit(&self, path: &Path, offset: u64, bit: u8) -> io::Result<()> {
+        self.0.lock().flip_bit(path, offset, bit)
+    }
+}
+
+struct FaultyFile {
+    world: Arc<Mutex<World>>,
+    node: usize,
+}
+
+struct FaultyLock {
+    world: Arc<Mutex<World>>,
+    path: PathBuf,
+}
+
+impl Lock for FaultyLock {}
+
+impl Drop for FaultyLock {
+    fn drop(&mut self) {
+        self.world.lock().locked.remove(&self.path);
+    }
+}
+
+impl FaultyDisk {
+    fn handle(&self, node: usize) -> Arc<dyn File> {
+        Arc::new(FaultyFile { world: Arc::clone(&self.0), node })
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.lock().create_dir(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let node = self.0.lock().create(path)?;
+        Ok(self.handle(node))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let node = self.0.lock().open(path)?;
+        Ok(self.handle(node))
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.0.lock().exists(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.lock().rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.lock().remove(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.0.lock().list(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.lock().sync_dir(path)
+    }
+
+    fn space(&self, _path: &Path) -> io::Result<Space> {
+        self.0.lock().space()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
+        self.0.lock().lock(path)?;
+        Ok(Box::new(FaultyLock { world: Arc::clone(&self.0), path: path.to_owned() }))
+    }
+}
+
+impl File for FaultyFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.world.lock().read_at(self.node, buffer, offset)
+    }
+
+    fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+        self.world.lock().write_at(self.node, bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.world.lock().sync(self.node)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.world.lock().sync(self.node)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.world.lock().set_len(self.node, length)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.world.lock().length(self.node)
+    }
+}
+
+#[cfg(test)]
+mod tests;
