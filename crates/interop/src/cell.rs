@@ -1,0 +1,210 @@
+//! Cells in namespaces of their own: OpenAFS's, and Cellar's in its place.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The folder of the scripts that make namespaces and boot guests.
+pub(crate) fn tools() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tools")
+}
+
+/// The `cellar` program beside this one.
+pub(crate) fn cellar_program() -> Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name("cellar");
+    ensure!(path.exists(), "{} is missing; `make interop` builds it", path.display());
+    Ok(path)
+}
+
+/// Who serves a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Server {
+    /// Debian's OpenAFS packages: the demand-attach file server and its friends.
+    OpenAfs,
+    /// This project.
+    Cellar,
+}
+
+/// What a command did.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    /// Exit status; -1 if a signal ended it.
+    pub(crate) status: i32,
+    /// Standard output, then standard error.
+    pub(crate) text: String,
+}
+
+impl Output {
+    /// The text, if the command succeeded.
+    pub(crate) fn ok(self) -> Result<String> {
+        ensure!(self.status == 0, "exit status {}:\n{}", self.status, self.text);
+        Ok(self.text)
+    }
+}
+
+/// A running cell; dropping it ends its servers and removes its files.
+pub(crate) struct Cell {
+    /// Name of its namespace and of its one host.
+    pub(crate) name: &'static str,
+    /// Its address on the bridge.
+    pub(crate) address: &'static str,
+    directory: TempDir,
+    daemon: Option<Child>,
+    options: Vec<String>,
+}
+
+impl Cell {
+    /// A cell named `test.example` with one partition.
+    pub(crate) fn start(server: Server, name: &'static str, address: &'static str) -> Result<Cell> {
+        Cell::start_with(server, name, address, &[])
+    }
+
+    /// The same with further options of the `openafs-cell` tool.
+    pub(crate) fn start_with(
+        server: Server,
+        name: &'static str,
+        address: &'static str,
+        options: &[&str],
+    ) -> Result<Cell> {
+        let directory = tempfile::Builder::new().prefix("cellar-interop-").tempdir()?;
+        let mut cell = Cell {
+            name,
+            address,
+            directory,
+            daemon: None,
+            options: options.iter().map(|&o| o.into()).collect(),
+        };
+        let kind = if server == Server::OpenAfs { "dafs" } else { "none" };
+        let mut arguments = vec!["-n", name, "-a", address, "-t", kind];
+        arguments.extend(options);
+        arguments.push("start");
+        cell.tool(&arguments)?.ok().with_context(|| format!("cannot start the cell {name}"))?;
+        if server == Server::Cellar {
+            cell.start_cellar()?;
+            cell.tool(&["run", "pts", "createuser", "admin", "-id", "1", "-localauth"])?.ok()?;
+            cell.run("pts adduser admin system:administrators -localauth")?.ok()?;
+        }
+        Ok(cell)
+    }
+
+    /// The folder of the cell's files: `etc`, `var`, `vicepa`, `rxkad.keytab` ...
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn tool(&self, arguments: &[&str]) -> Result<Output> {
+        let mut command = Command::new(tools().join("openafs-cell"));
+        command.arg("-d").arg(self.path()).args(arguments).stdin(Stdio::null());
+        // The holder of the namespaces would keep a pipe open for ever, so a file takes the output.
+        let log = tempfile::NamedTempFile::new()?;
+        let status = command.stdout(log.reopen()?).stderr(append(log.path())?).status()?;
+        let text = String::from_utf8_lossy(&std::fs::read(log.path())?).into_owned();
+        Ok(Output { status: status.code().unwrap_or(-1), text })
+    }
+
+    /// Runs a command, its words separated by blanks, inside the cell.
+    pub(crate) fn run(&self, command: &str) -> Result<Output> {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        self.run_words(&words)
+    }
+
+    /// Runs a command inside the cell.
+    pub(crate) fn run_words(&self, words: &[&str]) -> Result<Output> {
+        let mut arguments = vec!["run", "timeout", "120"];
+        arguments.extend(words);
+        self.tool(&arguments)
+    }
+
+    /// Runs a shell command inside the cell.
+    pub(crate) fn shell(&self, script: &str) -> Result<Output> {
+        self.tool(&["run", "bash", "-c", script])
+    }
+
+    /// Starts Cellar with the OpenAFS configuration it finds in the cell, and waits until it serves.
+    pub(crate) fn start_cellar(&mut self) -> Result<()> {
+        ensure!(self.daemon.is_none(), "Cellar runs already");
+        let program = cellar_program()?;
+        let log = std::fs::File::options().create(true).append(true).open(self.path().join("cellar.log"))?;
+        let child = Command::new(tools().join("openafs-cell"))
+            .arg("-d")
+            .arg(self.path())
+            .args(["run"])
+            .arg(&program)
+            .arg("serve")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        self.daemon = Some(child);
+        self.wait_until_serving()
+    }
+
+    fn wait_until_serving(&mut self) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < deadline {
+            if let Some(status) = self.daemon.as_mut().context("no daemon")?.try_wait()? {
+                bail!("cellar serve ended with {status}:\n{}", self.cellar_log());
+            }
+            let command = format!("vos listpart {} -localauth", self.address);
+            if self.run(&command)?.status == 0 {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        bail!("cellar serve does not answer:\n{}", self.cellar_log())
+    }
+
+    /// The last lines of Cellar's log.
+    pub(crate) fn cellar_log(&self) -> String {
+        let text = std::fs::read_to_string(self.path().join("cellar.log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    /// Sends `signal` (`TERM`, `KILL` ...) to Cellar and waits for its end.
+    pub(crate) fn end_cellar(&mut self, signal: &str) -> Result<()> {
+        let mut child = self.daemon.take().context("Cellar does not run")?;
+        self.shell(&format!("pkill -{signal} -x cellar"))?.ok()?;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline {
+            if child.try_wait()?.is_some() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        child.kill()?;
+        child.wait()?;
+        bail!("Cellar did not end within 30 s of SIG{signal}:\n{}", self.cellar_log())
+    }
+
+    /// Makes a volume whose root directory anyone may read and write.
+    pub(crate) fn open_volume(&self, server: Server, volume: &str) -> Result<()> {
+        match server {
+            Server::OpenAfs => self.tool(&["volume", volume])?.ok().map(drop),
+            Server::Cellar => {
+                let cellar = cellar_program()?;
+                let cellar = cellar.to_str().context("path")?;
+                let words =
+                    [cellar, "volume", "create", volume, "--quota", "0", "--acl", "system:anyuser=rlidwka"];
+                self.run_words(&words)?.ok().map(drop)
+            }
+        }
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        if self.daemon.is_some() {
+            let _ = self.end_cellar("TERM");
+        }
+        let mut arguments: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        arguments.push("stop");
+        let _ = self.tool(&arguments);
+    }
+}
+
+fn append(path: &Path) -> Result<std::fs::File> {
+    Ok(std::fs::File::options().append(true).open(path)?)
+}

@@ -1,1 +1,0 @@
-//! The real OpenAFS tools and the real kernel client against Cellar.

@@ -1,0 +1,76 @@
+//! Interoperability tests: software that nobody here wrote against Cellar.
+//!
+//! `interop [FILTER...]` runs the tests whose names contain a filter, all without one; `--list` shows
+//! them. The tests need root, network namespaces, Debian's OpenAFS packages, /dev/fuse and QEMU. A
+//! test whose means are missing fails and says what is missing, unless `CELLAR_TEST_SKIP` names that
+//! means (a list out of `netns`, `fuse`, `emulation`): then the summary counts it as skipped.
+
+mod cell;
+mod means;
+mod normalise;
+mod tests;
+mod vm;
+
+use anyhow::Result;
+use means::Means;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// One test.
+pub(crate) struct Test {
+    name: &'static str,
+    needs: &'static [Means],
+    run: fn() -> Result<()>,
+}
+
+enum Outcome {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let all = tests::all();
+    if arguments.iter().any(|argument| argument == "--list") {
+        all.iter().for_each(|test| println!("{}", test.name));
+        return ExitCode::SUCCESS;
+    }
+    let wanted = |test: &&Test| arguments.is_empty() || arguments.iter().any(|part| test.name.contains(part));
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for test in all.iter().filter(wanted) {
+        match run(test) {
+            Outcome::Passed => passed += 1,
+            Outcome::Failed => failed += 1,
+            Outcome::Skipped => skipped += 1,
+        }
+    }
+    println!("\ninterop: {passed} passed, {failed} failed, {skipped} skipped");
+    if failed > 0 || passed + skipped == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn run(test: &Test) -> Outcome {
+    for means in test.needs {
+        if means.is_skipped() {
+            println!("interop: {} ... skipped ({means} is in CELLAR_TEST_SKIP)", test.name);
+            return Outcome::Skipped;
+        }
+        if let Err(missing) = means.check() {
+            println!("interop: {} ... FAILED: {missing} (CELLAR_TEST_SKIP={means} skips it)", test.name);
+            return Outcome::Failed;
+        }
+    }
+    let start = Instant::now();
+    let result = (test.run)();
+    let seconds = start.elapsed().as_secs_f64();
+    match result {
+        Ok(()) => {
+            println!("interop: {} ... ok ({seconds:.1} s)", test.name);
+            Outcome::Passed
+        }
+        Err(error) => {
+            println!("interop: {} ... FAILED ({seconds:.1} s)\n{error:?}", test.name);
+            Outcome::Failed
+        }
+    }
+}

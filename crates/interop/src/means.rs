@@ -1,0 +1,63 @@
+//! What a machine must offer for a test, and how to find out.
+
+use std::fmt;
+use std::path::Path;
+
+/// Something that a machine may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// Root, network namespaces and OpenAFS's packages.
+    Netns,
+    /// /dev/fuse and afsd.fuse.
+    Fuse,
+    /// QEMU and what it needs to boot a Debian kernel.
+    Emulation,
+}
+
+impl fmt::Display for Means {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Means::Netns => "netns",
+            Means::Fuse => "fuse",
+            Means::Emulation => "emulation",
+        })
+    }
+}
+
+impl Means {
+    /// Whether the person asked to do without.
+    pub(crate) fn is_skipped(self) -> bool {
+        let list = std::env::var("CELLAR_TEST_SKIP").unwrap_or_default();
+        list.split([',', ' ']).any(|word| word == self.to_string())
+    }
+
+    /// What is missing, in words.
+    pub(crate) fn check(self) -> Result<(), String> {
+        let paths: &[&str] = match self {
+            Means::Netns => &["/usr/sbin/bosserver", "/usr/bin/vos", "/usr/bin/rxdebug", "/usr/bin/nsenter"],
+            Means::Fuse => &["/dev/fuse", "/usr/sbin/afsd.fuse"],
+            Means::Emulation => &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/bin/gcc"],
+        };
+        if !is_root() {
+            return Err("must be root".into());
+        }
+        match paths.iter().find(|path| !exists(path)) {
+            Some(path) => Err(format!("{path} is missing; `make deps` installs it")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether the file is there, in /bin, /usr/bin, /sbin or /usr/sbin whichever was named.
+fn exists(path: &str) -> bool {
+    let name = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    Path::new(path).exists()
+        || ["/usr/bin", "/usr/sbin", "/bin", "/sbin"]
+            .iter()
+            .any(|folder| Path::new(folder).join(name).exists())
+}
+
+fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status")
+        .is_ok_and(|text| text.lines().any(|line| line.starts_with("Uid:\t0\t")))
+}

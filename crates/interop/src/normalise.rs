@@ -1,0 +1,52 @@
+//! What differs between two equal runs is replaced by names: times, ids, addresses, sizes.
+
+use regex::Regex;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// Replaces what a run cannot repeat, and numbers volume ids in the order of their appearance.
+#[derive(Default)]
+pub(crate) struct Normaliser {
+    ids: HashMap<String, String>,
+}
+
+static RULES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
+    let rule = |pattern: &str, to| (Regex::new(pattern).expect("a valid pattern"), to);
+    vec![
+        rule(
+            r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ 0-9]\d \d\d:\d\d:\d\d \d{4}",
+            "DATE",
+        ),
+        rule(r"\b\d{1,2}/\d{1,2}/\d{2,4} \d\d:\d\d(:\d\d)?", "DATE"),
+        rule(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b", "DATE"),
+        rule(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{2}-?[0-9a-f]{2}-[0-9a-f]{12}", "UUID"),
+        rule(r"\b10\.99\.0\.\d{1,3}\b", "ADDRESS"),
+        rule(
+            r"(free space on partition /vicep\w+:|Free space on partition /vicep\w+:) \d+ K blocks out of total \d+",
+            "$1 N K blocks out of total N",
+        ),
+    ]
+});
+static VOLUME_ID: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b5368\d{5}\b").expect("a valid pattern"));
+static BLANKS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[ \t]+").expect("a valid pattern"));
+
+impl Normaliser {
+    /// `text` with everything that cannot repeat replaced; `host` is the server's own name.
+    pub(crate) fn apply(&mut self, text: &str, host: &str) -> String {
+        let mut out = text.to_owned();
+        for (pattern, to) in RULES.iter() {
+            out = pattern.replace_all(&out, *to).into_owned();
+        }
+        let host = Regex::new(&format!(r"\b{host}(\.test\.example)?\b")).expect("a host name");
+        out = host.replace_all(&out, "HOST").into_owned();
+        out = VOLUME_ID.replace_all(&out, |found: &regex::Captures<'_>| self.name(&found[0])).into_owned();
+        let lines: Vec<String> =
+            out.lines().map(|line| BLANKS.replace_all(line.trim_end(), " ").into_owned()).collect();
+        lines.join("\n").trim_end().to_owned()
+    }
+
+    fn name(&mut self, id: &str) -> String {
+        let next = self.ids.len() + 1;
+        self.ids.entry(id.to_owned()).or_insert_with(|| format!("VOLUME{next}")).clone()
+    }
+}

@@ -1,0 +1,120 @@
+//! `vos`, `pts`, `bos`, `rxdebug`, `xstat_fs_test`: the same commands against OpenAFS and Cellar, and
+//! what they print compared.
+//!
+//! `suites/*.txt` holds the commands, one a line, `$ADDR` standing for the server. What may differ
+//! stands in `suites/expected-differences.toml`, with a reason each; an entry that no longer differs
+//! is an error, so that the file can only shrink.
+
+use crate::Test;
+use crate::cell::{Cell, Server};
+use crate::means::Means;
+use crate::normalise::Normaliser;
+use crate::tests::own_file;
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![Test { name: "tools-print-the-same", needs: &[Means::Netns], run: tools_print_the_same }]
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    difference: Vec<Difference>,
+}
+
+/// A command whose output is not that of OpenAFS.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Difference {
+    /// The line of the suite.
+    command: String,
+    /// Why it differs.
+    reason: String,
+    /// A regular expression that Cellar's whole normalised output must match.
+    cellar: String,
+}
+
+/// What one command did to one cell.
+#[derive(PartialEq)]
+struct Observed {
+    status: i32,
+    text: String,
+}
+
+const SUITES: [&str; 5] = ["vos", "pts", "bos", "rx", "xstat"];
+
+fn tools_print_the_same() -> Result<()> {
+    let expected: Expected =
+        toml::from_str(&std::fs::read_to_string(own_file("suites/expected-differences.toml"))?)?;
+    let mut expected: HashMap<String, Difference> =
+        expected.difference.into_iter().map(|entry| (entry.command.clone(), entry)).collect();
+    let openafs = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
+    let cellar = Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?;
+    let mut report = String::new();
+    let mut compared = 0;
+    for suite in SUITES {
+        compared += compare_suite(suite, &openafs, &cellar, &mut expected, &mut report)?;
+    }
+    for unused in expected.keys() {
+        writeln!(report, "== expected-differences.toml has `{unused}`, which no suite runs")?;
+    }
+    ensure!(report.is_empty(), "{report}\nCellar's log ends:\n{}", cellar.cellar_log());
+    println!("interop: {compared} commands compared");
+    Ok(())
+}
+
+fn compare_suite(
+    suite: &str,
+    openafs: &Cell,
+    cellar: &Cell,
+    expected: &mut HashMap<String, Difference>,
+    report: &mut String,
+) -> Result<usize> {
+    let text = std::fs::read_to_string(own_file(&format!("suites/{suite}.txt")))?;
+    let (mut left, mut right) = (Normaliser::default(), Normaliser::default());
+    let lines: Vec<&str> =
+        text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).collect();
+    for &line in &lines {
+        let theirs = observe(openafs, line, &mut left)?;
+        let ours = observe(cellar, line, &mut right)?;
+        let verdict = match expected.remove(line) {
+            Some(entry) => judge_expected(&entry, &theirs, &ours),
+            None if theirs == ours => Ok(()),
+            None => Err(anyhow::anyhow!("differs")),
+        };
+        if let Err(error) = verdict {
+            writeln!(
+                report,
+                "== {suite}: {line}: {error}\n-- OpenAFS (exit {}):\n{}\n-- Cellar (exit {}):\n{}",
+                theirs.status, theirs.text, ours.status, ours.text
+            )?;
+        }
+    }
+    Ok(lines.len())
+}
+
+fn judge_expected(entry: &Difference, theirs: &Observed, ours: &Observed) -> Result<()> {
+    if theirs == ours {
+        bail!("no longer differs; remove it from expected-differences.toml ({})", entry.reason);
+    }
+    let pattern = regex::Regex::new(&format!("(?s)^{}$", entry.cellar.trim())).context("bad pattern")?;
+    ensure!(pattern.is_match(&ours.text), "expected to differ ({}), but not like this", entry.reason);
+    Ok(())
+}
+
+fn observe(cell: &Cell, line: &str, normaliser: &mut Normaliser) -> Result<Observed> {
+    // Numbers that count what happened are replaced where a line asks for it.
+    let (line, numbers) = match line.strip_prefix("numbers-aside ") {
+        Some(rest) => (rest, true),
+        None => (line, false),
+    };
+    let output = cell.shell(&line.replace("$ADDR", cell.address))?;
+    let mut text = normaliser.apply(&output.text, cell.name);
+    if numbers {
+        text = regex::Regex::new(r"-?\b\d+(\.\d+)?\b")?.replace_all(&text, "N").into_owned();
+    }
+    Ok(Observed { status: output.status, text })
+}

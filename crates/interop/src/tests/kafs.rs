@@ -1,0 +1,5 @@
+use crate::Test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    Vec::new()
+}

@@ -1,0 +1,88 @@
+//! The Linux kernel's own AFS client, in an emulated guest.
+
+use crate::cell::{Cell, Output, tools};
+use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A guest to boot beside a cell.
+pub(crate) struct Guest<'a> {
+    cell: &'a Cell,
+    arguments: Vec<String>,
+    log: PathBuf,
+}
+
+/// A guest that runs while the test does something else.
+pub(crate) struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl<'a> Guest<'a> {
+    /// A guest whose kafs knows the cell; it ends with an error after `seconds`.
+    pub(crate) fn new(cell: &'a Cell, name: &str, seconds: u32) -> Guest<'a> {
+        let arguments = ["--netns", cell.name, "--server", cell.address, "--timeout", &seconds.to_string()]
+            .map(String::from)
+            .to_vec();
+        Guest { cell, arguments, log: cell.path().join(format!("guest-{name}.log")) }
+    }
+
+    /// Further options of the `kafs-vm` tool.
+    pub(crate) fn with(mut self, options: &[&str]) -> Guest<'a> {
+        self.arguments.extend(options.iter().map(|&option| option.to_owned()));
+        self
+    }
+
+    /// Mounts `volume` read-write on `directory`.
+    pub(crate) fn mount(self, volume: &str, directory: &str) -> Guest<'a> {
+        self.with(&["--mount", &format!("%{volume}:{directory}")])
+    }
+
+    /// Boots the guest and starts the script in it.
+    pub(crate) fn start(self, script: &Path) -> Result<Running> {
+        let log = std::fs::File::create(&self.log)?;
+        let child = Command::new(tools().join("kafs-vm"))
+            .args(&self.arguments)
+            .arg("--script")
+            .arg(script)
+            .current_dir(self.cell.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        Ok(Running { child, log: self.log })
+    }
+
+    /// Boots the guest, runs the script and waits for its end.
+    pub(crate) fn run(self, script: &Path) -> Result<Output> {
+        self.start(script)?.finish()
+    }
+}
+
+impl Running {
+    /// What the guest has printed so far.
+    pub(crate) fn printed(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_running(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// Waits for the end.
+    pub(crate) fn finish(mut self) -> Result<Output> {
+        let status = self.child.wait()?;
+        Ok(Output { status: status.code().unwrap_or(-1), text: self.printed() })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            // The tool ends its guest on SIGTERM.
+            let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+            let _ = self.child.wait();
+        }
+    }
+}
