@@ -1,1 +1,31 @@
-//! The Rx protocol as a pure state machine: datagrams and the time in, datagrams and events out.
+//! The Rx protocol as a pure state machine.
+//!
+//! Datagrams and the time go in; datagrams, deadlines and events come out. There are no sockets, no
+//! threads, no clock and no ambient randomness, so the same code runs behind real sockets and under
+//! a simulator with virtual time. [`Endpoint`] tells what to call in which order.
+//!
+//! Protocol sources: "The Rx Specification" (OpenAFS doc/txt/rx-spec.txt), the Rx debug protocol
+//! (doc/txt/rx-debug.txt), and the behaviour of OpenAFS 1.8 and of Linux rxrpc, with which this
+//! endpoint has to talk.
+
+pub mod ack;
+pub mod config;
+pub mod debug;
+pub mod endpoint;
+pub mod event;
+pub mod header;
+pub mod limits;
+pub mod path;
+pub mod pieces;
+mod slab;
+pub mod statistics;
+pub mod transmit;
+
+pub use config::{ConnectOptions, EndpointConfig, ServiceConfig};
+pub use endpoint::Endpoint;
+pub use event::{CallId, ConnectionId, Event, Read, Write};
+pub use header::{Flags, Header, PacketType};
+pub use path::Path;
+pub use pieces::Pieces;
+pub use statistics::Statistics;
+pub use transmit::{Outgoing, Transmit};

@@ -1,0 +1,114 @@
+//! What an endpoint can be told about how to behave.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::AbortCode;
+use rx_security::ServerSecurity;
+
+/// Behaviour of a whole endpoint.
+#[derive(Clone, Debug)]
+pub struct EndpointConfig {
+    /// What VERSION packets are answered with; cut at 64 bytes.
+    pub version: String,
+    /// Packets of one call that are kept before the application reads them, 1 to 255. Peers may
+    /// have as many under way to us.
+    pub receive_window_packets: u16,
+    /// Packets of one call under way, 1 to 255, if the peer's window allows it.
+    pub send_window_packets: u16,
+    /// Bytes that a call takes from its writer beyond what is under way.
+    pub send_queue_bytes: usize,
+    /// Datagram size, Rx header included, that every path is believed to carry. 1472 fills an
+    /// Ethernet frame over IPv4; over IPv6 20 bytes are taken off.
+    pub packet_bytes: usize,
+    /// Datagram size that padded pings try to reach; not more than `packet_bytes` means no probing.
+    pub packet_bytes_max: usize,
+    /// Datagrams in one [`crate::Transmit`] at most.
+    pub transmit_packets: usize,
+    /// Silence of a peer after which its calls fail with `RX_CALL_DEAD`. Pings are sent at a sixth
+    /// of it.
+    pub dead_time: Duration,
+    /// Time without progress after which a call that waits for its client fails with
+    /// `RX_CALL_TIMEOUT`.
+    pub server_idle_time: Duration,
+    /// A server connection without calls for this long is dropped (OpenAFS: 12 minutes).
+    pub connection_lifetime: Duration,
+    /// Delay of an acknowledgement that nobody asked for.
+    pub ack_delay: Duration,
+    /// Delay of the acknowledgement of a reply's last packet: the next call may make it superfluous.
+    pub last_ack_delay: Duration,
+    /// Connections, of both directions.
+    pub connections_max: usize,
+    /// Calls, of both directions, released or not.
+    pub calls_max: usize,
+    /// Packets received and not yet read, of all calls.
+    pub packets_max: usize,
+    /// Calls waiting for a worker (see [`crate::Endpoint::set_waiting_calls`]) above which new ones
+    /// are aborted with `busy_code`.
+    pub waiting_calls_max: usize,
+    /// See `waiting_calls_max`; clients take VBUSY as "try again".
+    pub busy_code: AbortCode,
+    /// Aborts of server calls to one peer that go out at once, counted since its last success.
+    pub abort_burst: u32,
+    /// Time between further aborts to that peer.
+    pub abort_interval: Duration,
+}
+
+impl Default for EndpointConfig {
+    fn default() -> Self {
+        EndpointConfig {
+            version: String::from("Cellar"),
+            receive_window_packets: 128,
+            send_window_packets: 255,
+            send_queue_bytes: 512 * 1024,
+            packet_bytes: 1472,
+            packet_bytes_max: 1472,
+            transmit_packets: 44,
+            dead_time: Duration::from_secs(30),
+            server_idle_time: Duration::from_secs(60),
+            connection_lifetime: Duration::from_secs(12 * 60),
+            ack_delay: Duration::from_millis(100),
+            last_ack_delay: Duration::from_millis(100),
+            connections_max: 100_000,
+            calls_max: 50_000,
+            packets_max: 400_000,
+            waiting_calls_max: 10_000,
+            busy_code: AbortCode::VBUSY,
+            abort_burst: 10,
+            abort_interval: Duration::from_millis(3000),
+        }
+    }
+}
+
+/// A service that the endpoint answers for.
+#[derive(Clone)]
+pub struct ServiceConfig {
+    /// The number in packet headers.
+    pub id: u16,
+    /// For people.
+    pub name: String,
+    /// The security classes that callers may use. A packet that names another one is answered with
+    /// `RX_INVALID_OPERATION`.
+    pub security: Vec<Arc<dyn ServerSecurity>>,
+}
+
+impl std::fmt::Debug for ServiceConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServiceConfig")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Behaviour of one client connection.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectOptions {
+    /// Instead of [`EndpointConfig::dead_time`].
+    pub dead_time: Option<Duration>,
+    /// Time without a byte from the server, though it answers pings, after which a call fails with
+    /// `RX_CALL_TIMEOUT`. `None` waits for ever.
+    pub idle_time: Option<Duration>,
+    /// Longest duration of a call, likewise.
+    pub call_time_max: Option<Duration>,
+}

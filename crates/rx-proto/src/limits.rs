@@ -1,0 +1,58 @@
+//! Numbers that the protocol fixes, and bounds on what an endpoint keeps.
+
+use std::time::Duration;
+
+/// Calls that can run on one connection at a time (RX_MAXCALLS).
+pub const CHANNELS: usize = 4;
+
+/// The low bits of a connection id that name the channel (RX_CHANNELMASK).
+pub const CHANNEL_MASK: u32 = 3;
+
+/// Packets that one ACK can speak of (RX_MAXACKS), and so the largest window.
+pub const ACKS_MAX: usize = 255;
+
+/// The smallest datagram size, header included, that a peer can push us down to
+/// (RX_MIN_PACKET_SIZE: an IP packet of 576 bytes).
+pub const PACKET_BYTES_MIN: usize = 548;
+
+/// The largest datagram size, header included, that peers understand (RX_MAX_PACKET_SIZE).
+pub const PACKET_BYTES_MAX: usize = 16384;
+
+/// Body bytes of all packets but the last of a jumbogram (RX_JUMBOBUFFERSIZE).
+pub const JUMBO_BODY_BYTES: usize = 1412;
+
+/// Bytes of the small header between the packets of a jumbogram (RX_JUMBOHEADERSIZE).
+pub const JUMBO_HEADER_BYTES: usize = 4;
+
+/// Packets of one jumbogram that are looked at; a longer one cannot fit into a datagram.
+pub const JUMBO_PACKETS_MAX: usize = 46;
+
+/// The largest sum of datagram lengths in one [`crate::Transmit`].
+pub const TRANSMIT_BYTES_MAX: usize = 65_000;
+
+/// The most datagrams in one [`crate::Transmit`] (`UDP_MAX_SEGMENTS`).
+pub const TRANSMIT_PACKETS_MAX: usize = 64;
+
+/// Damaged packets after which a call is given up; until then they are dropped like lost ones.
+pub const BAD_PACKETS_MAX: u32 = 64;
+
+/// Time between challenges to a silent client (RX_CHALLENGE_TIMEOUT).
+pub const CHALLENGE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Challenges after which the calls that wait for an answer are given up.
+pub const CHALLENGES_MAX: u32 = 25;
+
+/// Time between reachability pings (RX_CHECKREACH_TIMEOUT).
+pub const REACH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long a peer counts as reachable after it proved it (RX_CHECKREACH_TTL).
+pub const REACH_LIFETIME: Duration = Duration::from_secs(60);
+
+/// Datagrams of replies that a peer of unproven address is sent per check.
+pub const UNREACHED_PACKETS_MAX: u32 = 3;
+
+/// Bytes of the answer to a VERSION packet.
+pub const VERSION_BYTES: usize = 65;
+
+/// Small datagrams (aborts, answers to debug requests) that may wait to be sent; more are dropped.
+pub const CONTROL_PACKETS_MAX: usize = 4096;

@@ -1,0 +1,112 @@
+//! Storage with stable, never reused keys.
+
+/// Index and generation of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key {
+    index: u32,
+    generation: u32,
+}
+
+impl Key {
+    /// One number for both parts.
+    pub(crate) fn number(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+}
+
+/// A vector with holes. A key of a removed entry finds nothing, even if its place is taken again.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+impl<T> Slab<T> {
+    pub(crate) fn new() -> Slab<T> {
+        Slab { slots: Vec::new(), free: Vec::new(), len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Stores the value that `make` makes of its future key.
+    pub(crate) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Key {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, value: None });
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        let key = Key { index, generation: slot.generation };
+        slot.value = Some(make(key));
+        self.len += 1;
+        key
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        let value = slot.value.take()?;
+        self.free.push(key.index);
+        self.len -= 1;
+        Some(value)
+    }
+
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let slot = self.slots.get(key.index as usize)?;
+        if slot.generation == key.generation { slot.value.as_ref() } else { None }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation == key.generation { slot.value.as_mut() } else { None }
+    }
+
+    /// All entries in the order of their places.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            let key = Key { index: index as u32, generation: slot.generation };
+            slot.value.as_ref().map(|value| (key, value))
+        })
+    }
+
+    /// The number of places, taken or free, and what is at one.
+    pub(crate) fn places(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The entry at a place.
+    pub(crate) fn at(&self, place: usize) -> Option<(Key, &T)> {
+        let slot = self.slots.get(place)?;
+        let key = Key { index: place as u32, generation: slot.generation };
+        slot.value.as_ref().map(|value| (key, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_keys_find_nothing() {
+        let mut slab = Slab::new();
+        let first = slab.insert_with(|_| 'a');
+        assert_eq!(slab.remove(first), Some('a'));
+        let second = slab.insert_with(|_| 'b');
+        assert_eq!(slab.get(first), None);
+        assert_eq!(slab.remove(first), None);
+        assert_eq!(slab.get(second), Some(&'b'));
+        assert_eq!(slab.len(), 1);
+        assert_eq!(slab.iter().count(), 1);
+    }
+}

@@ -1,0 +1,102 @@
+//! What an endpoint has counted since it began.
+
+use std::time::Duration;
+
+use crate::header::PacketType;
+
+/// Kinds of packets that are counted, by packet type less one (RX_N_PACKET_TYPES).
+pub const PACKET_TYPES: usize = 13;
+
+/// Counters, all since the endpoint began; `*_now` are present numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Packets received, by type.
+    pub packets_received: [u64; PACKET_TYPES],
+    /// Packets sent, by type.
+    pub packets_sent: [u64; PACKET_TYPES],
+    /// Bytes of datagrams received.
+    pub bytes_received: u64,
+    /// Bytes of datagrams sent.
+    pub bytes_sent: u64,
+    /// Datagrams that are no Rx packets, or whose body does not hold together.
+    pub malformed: u64,
+    /// Packets that fit no connection or call.
+    pub spurious: u64,
+    /// Data packets received for the first time.
+    pub data_received: u64,
+    /// Data packets received again.
+    pub data_duplicates: u64,
+    /// Data packets dropped because they lie beyond the window.
+    pub data_beyond_window: u64,
+    /// Data packets dropped because a limit on memory was reached.
+    pub data_no_space: u64,
+    /// Data packets whose protection did not hold.
+    pub data_damaged: u64,
+    /// Data packets sent for the first time.
+    pub data_sent: u64,
+    /// Data packets sent again.
+    pub data_resent: u64,
+    /// Of those, packets sent again early because acknowledgements showed a gap.
+    pub data_resent_early: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// ACK packets sent that are pings.
+    pub pings_sent: u64,
+    /// Calls begun by clients.
+    pub calls_accepted: u64,
+    /// Calls begun here.
+    pub calls_opened: u64,
+    /// Calls that ended well.
+    pub calls_ended: u64,
+    /// Calls that failed.
+    pub calls_failed: u64,
+    /// Calls that were refused because too many were waiting or running.
+    pub calls_refused: u64,
+    /// Aborts held back to slow a peer down.
+    pub aborts_delayed: u64,
+    /// Connections refused at the limit.
+    pub connections_refused: u64,
+    /// Security handshakes that failed.
+    pub handshakes_failed: u64,
+    /// Server connections made.
+    pub server_connections: u64,
+    /// Client connections made.
+    pub client_connections: u64,
+    /// Round trip samples.
+    pub rtt_samples: u64,
+    /// Their sum.
+    pub rtt_total: Duration,
+    /// The least one.
+    pub rtt_min: Option<Duration>,
+    /// The greatest one.
+    pub rtt_max: Duration,
+    /// Connections present.
+    pub connections_now: u64,
+    /// Calls present.
+    pub calls_now: u64,
+    /// Peers present.
+    pub peers_now: u64,
+    /// Packets received and not yet read.
+    pub packets_now: u64,
+}
+
+impl Statistics {
+    /// Counts a packet received.
+    pub(crate) fn received(&mut self, kind: PacketType) {
+        self.packets_received[kind.index()] += 1;
+    }
+
+    /// Counts a packet sent.
+    pub(crate) fn sent(&mut self, kind: PacketType, bytes: usize) {
+        self.packets_sent[kind.index()] += 1;
+        self.bytes_sent += bytes as u64;
+    }
+
+    /// Counts a measured round trip.
+    pub(crate) fn rtt(&mut self, sample: Duration) {
+        self.rtt_samples += 1;
+        self.rtt_total += sample;
+        self.rtt_min = Some(self.rtt_min.map_or(sample, |least| least.min(sample)));
+        self.rtt_max = self.rtt_max.max(sample);
+    }
+}
