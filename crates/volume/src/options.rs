@@ -1,0 +1,47 @@
+//! How the volumes of a server behave.
+
+use store::Codec;
+
+/// When a change is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When it is on the medium (group commit makes this cheap).
+    #[default]
+    Always,
+    /// At once; the medium follows when [`crate::Volumes::sync`] is called. After a crash the
+    /// volume is consistent but may be a little older.
+    Interval,
+}
+
+/// Options of [`crate::Volumes::open`].
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeOptions {
+    /// When a change is acknowledged.
+    pub durability: Durability,
+    /// Blocks of 1 KiB by which a store may exceed its volume's quota (`-spare`, 1024).
+    pub spare_kib: u64,
+    /// How file data is compressed.
+    pub codec: Codec,
+    /// New files are cut into chunks of 2 to this power bytes; 12 to 20.
+    pub chunk_shift: u8,
+    /// Contents of a chunk up to this many bytes lie in the metadata.
+    pub inline_bytes_max: usize,
+    /// Vnodes whose status is kept in memory.
+    pub cached_vnodes: usize,
+    /// Bytes of directories that are kept in memory.
+    pub cached_directory_bytes: u64,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> VolumeOptions {
+        VolumeOptions {
+            durability: Durability::Always,
+            spare_kib: 1024,
+            codec: Codec::Lz4,
+            chunk_shift: 18,
+            inline_bytes_max: 4096,
+            cached_vnodes: 200_000,
+            cached_directory_bytes: 256 << 20,
+        }
+    }
+}

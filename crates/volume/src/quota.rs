@@ -1,0 +1,39 @@
+//! Accounting of space in blocks of 1 KiB, as OpenAFS counts it.
+
+use crate::VolumeError;
+
+/// Blocks that a vnode of `length` bytes counts for: at least one (nBlocks of OpenAFS).
+pub fn blocks(length: u64) -> u64 {
+    length.div_ceil(1024).max(1)
+}
+
+/// Refuses growth by `more` blocks of a volume that uses `used` of at most `quota` blocks (0: no
+/// limit). Blocks up to `spare` may exceed the quota, so that a store that was under way when the
+/// quota ran out still ends well (`-spare` of OpenAFS's file server).
+pub(crate) fn check(used: u64, more: u64, quota: u64, spare: u64) -> Result<(), VolumeError> {
+    if quota == 0 || more == 0 || used.saturating_add(more) <= quota.saturating_add(spare) {
+        return Ok(());
+    }
+    Err(VolumeError::OverQuota { used_kib: used, wanted_kib: more, quota_kib: quota })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_counted_as_openafs_does() {
+        for (length, expected) in [(0, 1), (1, 1), (1024, 1), (1025, 2), (2048, 2), (1 << 32, 1 << 22)] {
+            assert_eq!(blocks(length), expected, "{length}");
+        }
+    }
+
+    #[test]
+    fn growth_beyond_quota_and_spare_is_refused() {
+        assert!(check(90, 10, 100, 0).is_ok());
+        assert!(check(90, 11, 100, 0).is_err());
+        assert!(check(90, 11, 100, 1).is_ok());
+        assert!(check(200, 0, 100, 0).is_ok());
+        assert!(check(200, 1000, 0, 0).is_ok());
+    }
+}
