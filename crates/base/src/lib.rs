@@ -4,6 +4,7 @@
 //! exists is valid ("parse, do not validate"), so the crates above never check again.
 
 pub mod abort;
+pub mod authority;
 pub mod ids;
 pub mod limits;
 pub mod names;
@@ -12,6 +13,7 @@ pub mod rights;
 pub mod time;
 
 pub use abort::AbortCode;
+pub use authority::LocalAuthority;
 pub use ids::{Fid, HostUuid, PartitionId, UserId, VnodeId, VolumeId, VolumeType};
 pub use names::{CellName, NameError, VolumeName};
 pub use principal::{Caller, Identity, Principal, SecurityLevel};

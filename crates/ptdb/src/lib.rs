@@ -1,1 +1,42 @@
-//! The protection database.
+//! The protection database: users, groups, who is in which, and who may change that.
+//!
+//! [`Protection`] is the whole of it. Servers of this program ask it directly, for instance for a
+//! user's [`Protection::protection_set`]; calls of the PR interface go through the methods that
+//! take an [`Actor`] and check its rights. Behaviour is that of OpenAFS 1.8 built with supergroups,
+//! down to what `pts` prints, with these deliberate differences:
+//!
+//! - positions (PR_WhereIsIt, PR_ListEntries) are never used again, so that a listing in steps
+//!   neither repeats nor misses an entry whatever happens between the steps;
+//! - a registered user of another cell may use every call, not only register;
+//! - changing the id of a group that is in groups, or has groups in it, works;
+//! - an unauthenticated caller is never the owner of anything.
+//!
+//! The records are drawn in `docs/formats/protection.md`.
+
+pub mod access;
+pub mod actor;
+mod asking;
+mod change;
+mod changing;
+mod codec;
+mod create;
+pub mod entry;
+pub mod error;
+mod naming;
+mod overlay;
+pub mod protection;
+mod remove;
+mod tables;
+
+#[cfg(test)]
+mod tests;
+
+pub use access::Policy;
+pub use actor::{Actor, Standing, registered_name};
+pub use asking::Dump;
+pub use change::Change;
+pub use changing::{Fields, NewEntry};
+pub use create::Kind;
+pub use entry::{Entry, EntryFlags, Totals};
+pub use error::ProtectionError;
+pub use protection::{LIST_IDS_MAX, Protection};

@@ -1,0 +1,237 @@
+//! What callers may change, after their rights were checked.
+
+use crate::access::{Access, Wish};
+use crate::actor::Actor;
+use crate::change::{Change, Changer, change};
+use crate::create::{Kind, Wanted, create};
+use crate::entry::{Entry, EntryFlags};
+use crate::error::ProtectionError;
+use crate::protection::{Protection, is_fixed, refuse_if};
+use crate::remove::remove;
+use crate::tables::{List, Tables};
+use base::{UnixTime, UserId};
+
+/// A new entry as a caller asks for it.
+#[derive(Clone, Debug)]
+pub struct NewEntry {
+    /// Its name; upper case letters are made lower case.
+    pub name: Vec<u8>,
+    /// A user or a group.
+    pub kind: Kind,
+    /// Its owner if a group; 0 for the creator.
+    pub owner: UserId,
+    /// Its id; `None` for the next free one.
+    pub id: Option<UserId>,
+}
+
+/// Fields to set (PR_SetFieldsEntry); `None` leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    /// Access bits in the wire's place: which to set and to what.
+    pub access: Option<(u32, u32)>,
+    /// How many groups the user may still create.
+    pub group_quota: Option<i32>,
+    /// How many foreign users.
+    pub user_quota: Option<i32>,
+}
+
+/// Changing.
+impl Protection {
+    /// Checks with `access` what the change needs, then makes it, in one transaction.
+    fn write_as<T>(
+        &self,
+        actor: &Actor,
+        make: impl FnOnce(&mut Tables<'_>) -> Result<T, ProtectionError>,
+    ) -> Result<T, ProtectionError> {
+        actor.check_known()?;
+        self.write(make)
+    }
+
+    fn access<'t, 'a>(&'t self, tables: &'t Tables<'a>, actor: &'t Actor) -> Access<'t, 'a> {
+        Access { tables, policy: &self.policy, actor }
+    }
+
+    /// Creates an entry (PR_NewEntry, PR_INewEntry). Users are created by administrators, groups by
+    /// anybody with quota left; somebody from another cell may register itself.
+    pub fn create(&self, actor: &Actor, new: NewEntry, now: UnixTime) -> Result<UserId, ProtectionError> {
+        let name = new.name.to_ascii_lowercase();
+        let registers_itself = actor.foreign_name.as_ref() == Some(&name)
+            && !self.policy.restricted
+            && new.kind == Kind::User
+            && new.id.is_none();
+        if !registers_itself {
+            actor.check_known()?;
+        }
+        refuse_if(registers_itself && new.owner.0 != 0)?;
+        self.write(|tables| {
+            let admin = self.access(tables, actor).is_administrator()?;
+            self.check_create(tables, actor, &new, admin || registers_itself)?;
+            let wanted = Wanted {
+                name: &name,
+                kind: new.kind,
+                owner: new.owner,
+                creator: actor.id,
+                admin,
+                id: new.id,
+            };
+            create(tables, &wanted, now)
+        })
+    }
+
+    fn check_create(
+        &self,
+        tables: &Tables<'_>,
+        actor: &Actor,
+        new: &NewEntry,
+        admin: bool,
+    ) -> Result<(), ProtectionError> {
+        refuse_if(self.policy.restricted && !admin)?;
+        if new.kind == Kind::User {
+            return refuse_if(!admin || new.owner == UserId::ANONYMOUS);
+        }
+        refuse_if(actor.id == UserId::ANONYMOUS)?;
+        // Only administrators choose a group's id, unless it is the next one anyway.
+        let next = UserId(tables.totals()?.max_group.0.wrapping_sub(1));
+        refuse_if(!admin && new.id.is_some_and(|id| id != next))
+    }
+
+    /// Deletes an entry (PR_Delete).
+    pub fn delete(&self, actor: &Actor, id: UserId, now: UnixTime) -> Result<(), ProtectionError> {
+        refuse_if(is_fixed(id) || id == UserId::ADMINISTRATORS)?;
+        self.write_as(actor, |tables| {
+            let entry = tables.need(id)?;
+            self.access(tables, actor).check_owner(&entry)?;
+            remove(tables, &entry, self.policy.depth, now)
+        })
+    }
+
+    /// Puts a user or a group into a group (PR_AddToGroup).
+    pub fn add_to_group(
+        &self,
+        actor: &Actor,
+        id: UserId,
+        group: UserId,
+        now: UnixTime,
+    ) -> Result<(), ProtectionError> {
+        refuse_if(matches!(group, UserId::ANYUSER | UserId::AUTHUSER) || id == UserId::ANONYMOUS)?;
+        self.write_as(actor, |tables| {
+            let element = self.check_membership(tables, actor, (id, group), Wish::ADD)?;
+            tables.add(List::Elements, group, id, now)?;
+            tables.add(element, id, group, now)
+        })
+    }
+
+    /// Takes a user or a group out of a group (PR_RemoveFromGroup).
+    pub fn remove_from_group(
+        &self,
+        actor: &Actor,
+        id: UserId,
+        group: UserId,
+        now: UnixTime,
+    ) -> Result<(), ProtectionError> {
+        self.write_as(actor, |tables| {
+            let element = self.check_membership(tables, actor, (id, group), Wish::REMOVE)?;
+            tables.take(List::Elements, group, id, now)?;
+            tables.take(element, id, group, now)
+        })
+    }
+
+    /// Refuses unless the actor may change the group; says in which list of `id` the group stands.
+    fn check_membership(
+        &self,
+        tables: &Tables<'_>,
+        actor: &Actor,
+        (id, group): (UserId, UserId),
+        wish: Wish,
+    ) -> Result<List, ProtectionError> {
+        let element = tables.need(id)?;
+        let group_entry = tables.need(group)?;
+        if !group_entry.is_group() {
+            return Err(ProtectionError::NotGroup(group));
+        }
+        self.access(tables, actor).check(Some(&group_entry), wish)?;
+        Ok(if element.is_group() { List::Supergroups } else { List::Elements })
+    }
+
+    /// Changes id, owner or name (PR_ChangeEntry).
+    pub fn change(
+        &self,
+        actor: &Actor,
+        id: UserId,
+        what: &Change,
+        now: UnixTime,
+    ) -> Result<(), ProtectionError> {
+        refuse_if(is_fixed(id) || id == UserId::ADMINISTRATORS)?;
+        let what = Change { name: what.name.to_ascii_lowercase(), ..what.clone() };
+        self.write_as(actor, |tables| {
+            let entry = tables.need(id)?;
+            let access = self.access(tables, actor);
+            access.check_owner(&entry)?;
+            let changer = Changer { id: actor.id, admin: access.is_administrator()?, now };
+            change(tables, id, &what, changer)
+        })
+    }
+
+    /// Sets access bits and quotas (PR_SetFieldsEntry). Quotas are for administrators.
+    pub fn set_fields(&self, actor: &Actor, id: UserId, fields: Fields) -> Result<(), ProtectionError> {
+        refuse_if(is_fixed(id))?;
+        self.write_as(actor, |tables| {
+            let old = tables.need(id)?;
+            let sets_quota = fields.group_quota.is_some() || fields.user_quota.is_some();
+            self.access(tables, actor).check((!sets_quota).then_some(&old), Wish::MODIFY)?;
+            let new = with_fields(&old, fields)?;
+            tables.update(&old, &new);
+            Ok(())
+        })
+    }
+
+    /// Sets the largest user id, or the most negative group id, given out (PR_SetMax).
+    pub fn set_max(&self, actor: &Actor, id: UserId, kind: Kind) -> Result<(), ProtectionError> {
+        self.write_as(actor, |tables| {
+            self.access(tables, actor).check(None, Wish::MODIFY)?;
+            let mut totals = tables.totals()?;
+            match kind {
+                Kind::Group if id.0 <= 0 => totals.max_group = id,
+                Kind::User if id.0 >= 0 => totals.max_user = id,
+                _ => {
+                    return Err(ProtectionError::BadArgument("users have positive ids, groups negative ones"));
+                }
+            }
+            tables.set_totals(&totals);
+            Ok(())
+        })
+    }
+
+    /// Checks that an administrator names an entry, by id or, if that is 0, by name
+    /// (PR_UpdateEntry, which repairs hash chains; there are none here).
+    pub fn repair(&self, actor: &Actor, id: UserId, name: &[u8]) -> Result<(), ProtectionError> {
+        refuse_if(is_fixed(id) || id == UserId::ADMINISTRATORS)?;
+        self.read_as(actor, |access| {
+            refuse_if(!access.is_administrator()?)?;
+            let id = if id.0 == 0 { access.tables.id_of(name)?.unwrap_or_default() } else { id };
+            access.tables.need(id).map(drop)
+        })
+    }
+}
+
+fn with_fields(old: &Entry, fields: Fields) -> Result<Entry, ProtectionError> {
+    let mut new = old.clone();
+    if fields.group_quota.is_some() || fields.user_quota.is_some() {
+        new.settle_quota();
+    }
+    if let Some((mask, bits)) = fields.access {
+        let mask = (mask & 0xffff) << EntryFlags::ACCESS_SHIFT;
+        new.flags.0 =
+            new.flags.0 & !mask | (bits << EntryFlags::ACCESS_SHIFT) & mask | EntryFlags::ACCESS_SET;
+    }
+    for (field, value) in
+        [(&mut new.group_quota, fields.group_quota), (&mut new.user_quota, fields.user_quota)]
+    {
+        match value {
+            Some(value) if value < 0 => return Err(ProtectionError::BadArgument("negative quota")),
+            Some(value) => *field = value,
+            None => {}
+        }
+    }
+    Ok(new)
+}

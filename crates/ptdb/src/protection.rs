@@ -1,0 +1,208 @@
+//! The database as a whole, and what servers ask of it.
+
+use crate::access::Policy;
+use crate::actor::{Actor, Standing, is_cell_principal, registered_name};
+use crate::create::{Kind, Wanted, create};
+use crate::entry::{Entry, Totals};
+use crate::error::ProtectionError;
+use crate::tables::{List, Tables};
+use base::{Caller, Identity, LocalAuthority, UnixTime, UserId};
+use parking_lot::RwLock;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use store::MetaStore;
+
+/// Most ids in one list that the protocol carries (OPENAFS_MAXPRLIST).
+pub const LIST_IDS_MAX: usize = 500_000;
+
+/// The protection database of a cell.
+///
+/// All methods take `&self` and may be called from any thread. Those that change something return
+/// when the change is durable; they take the time as an argument. Those with an [`Actor`] check its
+/// rights first; those without are for servers of this program, which may know everything.
+pub struct Protection {
+    meta: Arc<dyn MetaStore>,
+    pub(crate) policy: Policy,
+    /// Keeps readers from seeing half of two records, and writers from overtaking each other.
+    /// Nothing waits for a disk under it.
+    consistency: RwLock<()>,
+}
+
+/// The entries of a new database, in the order OpenAFS makes them.
+const BUILT_IN: [(UserId, &[u8]); 6] = [
+    (UserId::ADMINISTRATORS, b"system:administrators"),
+    (UserId::BACKUP, b"system:backup"),
+    (UserId::ANYUSER, b"system:anyuser"),
+    (UserId::AUTHUSER, b"system:authuser"),
+    (UserId::PTSVIEWERS, b"system:ptsviewers"),
+    (UserId::ANONYMOUS, b"anonymous"),
+];
+
+/// Whether the entry is one that nobody may change or delete; `administrators` only counts for some
+/// operations.
+pub(crate) fn is_fixed(id: UserId) -> bool {
+    matches!(id, UserId::ANYUSER | UserId::AUTHUSER | UserId::ANONYMOUS)
+}
+
+pub(crate) fn refuse_if(refused: bool) -> Result<(), ProtectionError> {
+    if refused { Err(ProtectionError::NotPermitted) } else { Ok(()) }
+}
+
+/// Reading, for servers.
+impl Protection {
+    /// Opens the database, and sets it up with the built-in entries if it is new.
+    pub fn open(
+        meta: Arc<dyn MetaStore>,
+        policy: Policy,
+        now: UnixTime,
+    ) -> Result<Protection, ProtectionError> {
+        let protection = Protection { meta, policy, consistency: RwLock::new(()) };
+        if protection.read(|tables| tables.stored_totals())?.is_none() {
+            protection.write(|tables| set_up(tables, now))?;
+        }
+        Ok(protection)
+    }
+
+    /// The settings that decide on access.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub(crate) fn read<T>(
+        &self,
+        ask: impl FnOnce(&Tables<'_>) -> Result<T, ProtectionError>,
+    ) -> Result<T, ProtectionError> {
+        let _consistent = self.consistency.read();
+        ask(&Tables::new(&*self.meta))
+    }
+
+    pub(crate) fn write<T>(
+        &self,
+        make: impl FnOnce(&mut Tables<'_>) -> Result<T, ProtectionError>,
+    ) -> Result<T, ProtectionError> {
+        let (made, number) = {
+            let _alone = self.consistency.write();
+            let mut tables = Tables::new(&*self.meta);
+            let made = make(&mut tables)?;
+            (made, self.meta.commit(tables.into_batch())?)
+        };
+        self.meta.sync(number)?;
+        Ok(made)
+    }
+
+    /// Who a caller is. Local principals are known by name alone, others by `name@realm`.
+    pub fn identify(
+        &self,
+        caller: &Caller,
+        authority: &dyn LocalAuthority,
+    ) -> Result<Actor, ProtectionError> {
+        let superuser = authority.is_superuser(caller);
+        let Identity::Known(principal) = &caller.identity else {
+            return Ok(if superuser { Actor::cell() } else { Actor::anonymous() });
+        };
+        let is_local = principal.realm.is_empty() || authority.is_local_realm(principal);
+        if is_local && is_cell_principal(principal) {
+            return Ok(Actor::cell());
+        }
+        let name = registered_name(principal, is_local);
+        let id = self.id_of_name(&name)?;
+        if id.is_none() && superuser {
+            return Ok(Actor::cell());
+        }
+        Ok(Actor {
+            id: id.unwrap_or(UserId::ANONYMOUS),
+            standing: if id.is_some() { Standing::Registered } else { Standing::Unregistered },
+            superuser,
+            foreign_name: (!is_local).then_some(name),
+        })
+    }
+
+    /// The id of a name, which is compared byte by byte (registered names are in lower case).
+    pub fn id_of_name(&self, name: &[u8]) -> Result<Option<UserId>, ProtectionError> {
+        self.read(|tables| tables.id_of(name))
+    }
+
+    /// The name of an id.
+    pub fn name_of_id(&self, id: UserId) -> Result<Option<Vec<u8>>, ProtectionError> {
+        Ok(self.entry(id)?.map(|entry| entry.name))
+    }
+
+    /// The whole entry of an id.
+    pub fn entry(&self, id: UserId) -> Result<Option<Entry>, ProtectionError> {
+        self.read(|tables| tables.entry(id))
+    }
+
+    /// The current protection set (CPS): the id itself, its groups, the groups that those are in,
+    /// `system:anyuser`, and for users of this cell `system:authuser`; ascending.
+    pub fn protection_set(&self, id: UserId) -> Result<Vec<UserId>, ProtectionError> {
+        self.read(|tables| {
+            let entry = tables.need(id)?;
+            protection_set(tables, &entry, self.policy.depth)
+        })
+    }
+
+    /// The groups that a host is in: through the user named like its address, and through those
+    /// named like its networks (`10.1.2.0`, `10.1.0.0`, `10.0.0.0`); ascending.
+    pub fn host_protection_set(&self, host: Ipv4Addr) -> Result<Vec<UserId>, ProtectionError> {
+        self.read(|tables| host_groups(tables, host))
+    }
+
+    /// Whether `id` is in `group`, also through other groups.
+    pub fn is_member(&self, id: UserId, group: UserId) -> Result<bool, ProtectionError> {
+        self.read(|tables| tables.is_member(id, group, self.policy.depth))
+    }
+
+    /// Whether `id` is in `system:administrators`.
+    pub fn is_administrator(&self, id: UserId) -> Result<bool, ProtectionError> {
+        self.is_member(id, UserId::ADMINISTRATORS)
+    }
+
+    /// Counts and largest ids.
+    pub fn totals(&self) -> Result<Totals, ProtectionError> {
+        self.read(|tables| tables.totals())
+    }
+}
+
+fn set_up(tables: &mut Tables<'_>, now: UnixTime) -> Result<(), ProtectionError> {
+    for (id, name) in BUILT_IN {
+        let kind = if id.is_group() { Kind::Group } else { Kind::User };
+        let (owner, creator) = (UserId::ADMINISTRATORS, UserId::ADMINISTRATORS);
+        create(tables, &Wanted { name, kind, owner, creator, admin: true, id: Some(id) }, now)?;
+    }
+    // The first real user is 1, not the one behind `anonymous`.
+    let totals = Totals { max_user: UserId(0), ..tables.totals()? };
+    tables.set_totals(&totals);
+    Ok(())
+}
+
+pub(crate) fn protection_set(
+    tables: &Tables<'_>,
+    entry: &Entry,
+    depth: u32,
+) -> Result<Vec<UserId>, ProtectionError> {
+    let mut set = tables.groups_of(entry.id, depth)?;
+    set.insert(UserId::ANYUSER);
+    set.insert(entry.id);
+    let authenticated = entry.id != UserId::ANONYMOUS && entry.id != UserId::ANYUSER;
+    if authenticated && !entry.is_foreign() {
+        set.insert(UserId::AUTHUSER);
+    }
+    Ok(set.into_iter().collect())
+}
+
+pub(crate) fn host_groups(tables: &Tables<'_>, host: Ipv4Addr) -> Result<Vec<UserId>, ProtectionError> {
+    let mut groups = Vec::new();
+    let address = host.to_bits();
+    for mask in [u32::MAX, 0xffff_ff00, 0xffff_0000, 0xff00_0000] {
+        let network = Ipv4Addr::from_bits(address & mask);
+        if network.is_unspecified() {
+            break;
+        }
+        if let Some(id) = tables.id_of(network.to_string().as_bytes())? {
+            groups.extend(tables.elements(List::Elements, id, LIST_IDS_MAX)?);
+        }
+    }
+    groups.sort_unstable();
+    groups.dedup();
+    Ok(groups)
+}
