@@ -179,6 +179,18 @@ impl Cell {
         bail!("Cellar did not end within 30 s of SIG{signal}:\n{}", self.cellar_log())
     }
 
+    /// Mounts the cell with `afsd.fuse`.
+    pub(crate) fn mount_fuse(&self, directory: &Path) -> Result<()> {
+        self.tool(&["mount", directory.to_str().context("path")?])?.ok().map(drop)
+    }
+
+    /// A folder for what scripts keep outside the cell.
+    pub(crate) fn scratch(&self) -> Result<PathBuf> {
+        let path = self.path().join("scratch");
+        std::fs::create_dir_all(&path)?;
+        Ok(path)
+    }
+
     /// Makes a volume whose root directory anyone may read and write.
     pub(crate) fn open_volume(&self, server: Server, volume: &str) -> Result<()> {
         match server {

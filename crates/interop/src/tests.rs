@@ -6,7 +6,10 @@ mod kafs;
 mod trees;
 
 use crate::Test;
+use crate::cell::Cell;
+use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Every test in the order of running.
 pub(crate) fn all() -> Vec<Test> {
@@ -16,4 +19,28 @@ pub(crate) fn all() -> Vec<Test> {
 /// A file of this crate.
 pub(crate) fn own_file(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
+}
+
+/// Writes a script into the cell's folder: settings, the common functions, the parts of `guest/`.
+pub(crate) fn script(cell: &Cell, name: &str, prelude: &str, parts: &[&str]) -> Result<PathBuf> {
+    let read =
+        |part: &str| std::fs::read_to_string(own_file("guest").join(part)).with_context(|| part.to_owned());
+    let mut text = format!("{prelude}\n{}", read("lib.sh")?);
+    for part in parts {
+        text.push_str(&read(part)?);
+    }
+    text.push_str("finish\n");
+    let path = cell.path().join(format!("script-{name}.sh"));
+    std::fs::write(&path, text)?;
+    Ok(path)
+}
+
+/// Asks `done` every now and then until it says yes.
+pub(crate) fn wait_for(limit: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    while !done()? {
+        ensure!(Instant::now() < deadline, "waited {limit:?} in vain");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
 }

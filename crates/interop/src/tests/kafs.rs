@@ -1,5 +1,154 @@
+//! The Linux kernel's AFS client mounts Cellar's volumes and runs scripts.
+
 use crate::Test;
+use crate::cell::{Cell, Server};
+use crate::means::Means;
+use crate::tests::{script, wait_for};
+use crate::vm::Guest;
+use anyhow::{Context, Result, ensure};
+use std::time::Duration;
+
+const NEEDS: &[Means] = &[Means::Netns, Means::Emulation];
 
 pub(crate) fn tests() -> Vec<Test> {
-    Vec::new()
+    vec![
+        Test { name: "kafs-files", needs: NEEDS, run: files },
+        Test { name: "kafs-mount-points", needs: NEEDS, run: mount_points },
+        Test { name: "kafs-two-clients", needs: NEEDS, run: two_clients },
+        Test { name: "kafs-server-restart", needs: NEEDS, run: server_restart },
+        Test { name: "kafs-server-killed", needs: NEEDS, run: server_killed },
+        Test { name: "kafs-big-file", needs: NEEDS, run: big_file },
+    ]
+}
+
+fn cellar() -> Result<Cell> {
+    Cell::start(Server::Cellar, "cellar1", "10.99.0.4")
+}
+
+fn run_script(cell: &Cell, name: &str, prelude: &str, parts: &[&str], seconds: u32) -> Result<()> {
+    let output = Guest::new(cell, name, seconds)
+        .with(&["--hostroot"])
+        .mount("data", "/mnt")
+        .run(&script(cell, name, prelude, parts)?)?;
+    print!("{}", output.text);
+    output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
+}
+
+fn files() -> Result<()> {
+    let cell = cellar()?;
+    cell.open_volume(Server::Cellar, "data")?;
+    run_script(&cell, "files", "MANY=5000", &["files.sh", "tree.sh"], 400)
+}
+
+fn big_file() -> Result<()> {
+    let cell = cellar()?;
+    cell.open_volume(Server::Cellar, "data")?;
+    run_script(&cell, "big", "BIG_MB=1024", &["big.sh"], 900)
+}
+
+fn mount_points() -> Result<()> {
+    let cell = cellar()?;
+    for volume in ["data", "other", "small"] {
+        cell.open_volume(Server::Cellar, volume)?;
+    }
+    let cellar = crate::cell::cellar_program()?;
+    let cellar = cellar.display();
+    std::fs::write(cell.path().join("inside"), "in the other volume\n")?;
+    for command in [
+        format!("{cellar} volume mount data/other other"),
+        format!("{cellar} volume mount data/small small"),
+        format!("{cellar} cp {} cell:other/inside", cell.path().join("inside").display()),
+        "vos setfields small -maxquota 1000 -localauth".to_owned(),
+    ] {
+        cell.run(&command)?.ok().with_context(|| command)?;
+    }
+    run_script(&cell, "mounts", "", &["mounts.sh"], 120)
+}
+
+fn two_clients() -> Result<()> {
+    let cell = cellar()?;
+    cell.open_volume(Server::Cellar, "data")?;
+    let out = cell.path().join("out");
+    std::fs::create_dir(&out)?;
+    let share = out.to_str().context("path")?;
+    let start = |role: &str, address: &str| {
+        Guest::new(&cell, role, 200)
+            .with(&["--hostroot", "--share", share, "--net", "tap", "--guest-ip", address])
+            .mount("data", "/mnt")
+            .start(&script(&cell, role, &format!("ROLE={role}"), &["two.sh"])?)
+    };
+    let one = start("one", "10.99.77.2")?;
+    let two = start("two", "10.99.77.3")?;
+    for guest in [one, two] {
+        let output = guest.finish()?;
+        print!("{}", output.text);
+        output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log()))?;
+    }
+    Ok(())
+}
+
+fn server_restart() -> Result<()> {
+    let mut cell = cellar()?;
+    cell.open_volume(Server::Cellar, "data")?;
+    let out = cell.path().join("out");
+    std::fs::create_dir(&out)?;
+    let mut guest = Guest::new(&cell, "restart", 200)
+        .with(&["--hostroot", "--share", out.to_str().context("path")?])
+        .mount("data", "/mnt")
+        .start(&script(&cell, "restart", "", &["restart.sh"])?)?;
+    wait_for(Duration::from_secs(90), || {
+        Ok(guest.printed().contains("client ready") || !guest.is_running()?)
+    })?;
+    cell.end_cellar("TERM")?;
+    cell.start_cellar()?;
+    std::fs::write(out.join("restarted"), "")?;
+    let output = guest.finish()?;
+    print!("{}", output.text);
+    output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
+}
+
+/// The server is killed several times while a client writes; every record whose write was
+/// acknowledged must be there, whole, after the last start.
+fn server_killed() -> Result<()> {
+    let mut cell = cellar()?;
+    cell.open_volume(Server::Cellar, "data")?;
+    let mut guest = Guest::new(&cell, "writer", 280)
+        .with(&["--hostroot"])
+        .mount("data", "/mnt")
+        .start(&script(&cell, "writer", "RECORDS=1500", &["writer.sh"])?)?;
+    wait_for(Duration::from_secs(90), || {
+        Ok(guest.printed().contains("writer ready") || !guest.is_running()?)
+    })?;
+    for round in 0..4 {
+        std::thread::sleep(Duration::from_millis(1500 + 700 * round));
+        cell.end_cellar("KILL")?;
+        cell.start_cellar()?;
+    }
+    wait_for(Duration::from_secs(200), || {
+        Ok(guest.printed().contains("writer done") || !guest.is_running()?)
+    })?;
+    let printed = guest.finish()?.text;
+    let acknowledged: Vec<u32> = printed
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("acknowledged "))
+        .filter_map(|number| number.parse().ok())
+        .collect();
+    ensure!(acknowledged.len() > 100, "only {} records were acknowledged:\n{printed}", acknowledged.len());
+    cell.end_cellar("KILL")?;
+    cell.start_cellar()?;
+    check_records(&cell, &acknowledged)?;
+    println!("interop: {} acknowledged records survived 5 kills", acknowledged.len());
+    Ok(())
+}
+
+fn check_records(cell: &Cell, acknowledged: &[u32]) -> Result<()> {
+    let copy = cell.path().join("copy");
+    let cellar = crate::cell::cellar_program()?;
+    cell.run(&format!("{} cp cell:data/ {}", cellar.display(), copy.display()))?.ok()?;
+    for number in acknowledged {
+        let text = std::fs::read_to_string(copy.join(format!("record.{number}")))
+            .with_context(|| format!("record {number} was acknowledged and is gone"))?;
+        ensure!(text == format!("record {number:06}\n"), "record {number} holds {text:?}");
+    }
+    Ok(())
 }

@@ -1,0 +1,19 @@
+# Two clients take turns; each sees at once what the other did, because callbacks are broken.
+cd "$D" || exit 1
+other() { i=0; while [ ! -e "/out/$1" ]; do i=$((i + 1)); [ $i -lt 600 ] || { fail "no $1"; finish; }; sleep 0.1; done; }
+tell() { sync; : >"/out/$1"; }
+if [ "$ROLE" = one ]; then
+    mkdir shared; echo 1 >shared/f; tell one-a; other two-a
+    same "the other's content" "$(cat shared/f)" 2
+    same "the other's file" "$(cat shared/g)" g
+    mv shared/g shared/h; rm shared/f; tell one-b; other two-b
+    same "the other's directory" "$(ls shared/sub)" "x"
+    exec 9<shared/h; flock -x 9 || fail "lock"; tell one-c; other two-c; flock -u 9; tell one-d; other two-d
+else
+    other one-a; same "the first's content" "$(cat shared/f)" 1
+    ls shared >/dev/null; echo 2 >shared/f; echo g >shared/g; tell two-a; other one-b
+    same "renamed and removed" "$(ls shared)" h
+    mkdir shared/sub; : >shared/sub/x; tell two-b; other one-c
+    exec 9<shared/h; flock -n 9 && fail "the lock was given twice"; tell two-c; other one-d
+    flock -w 20 9 || fail "the lock was not given back"; tell two-d
+fi
