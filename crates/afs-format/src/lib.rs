@@ -6,4 +6,5 @@ pub mod directory;
 pub mod keyfile;
 pub mod keytab;
 pub mod netinfo;
+pub mod sysid;
 pub mod userlist;
