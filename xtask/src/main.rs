@@ -1,2 +1,30 @@
-//! Chores.
-fn main() {}
+//! Chores: `cargo xtask generate` and `cargo xtask tidy`.
+
+mod generate;
+mod idl;
+mod tidy;
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+
+const USAGE: &str = "usage: cargo xtask generate | tidy [--lower-limits]
+  generate              writes crates/afs-idl/src/generated from idl/
+  tidy                  checks generated files, dependency arrows, purity, sizes
+  tidy --lower-limits   and lowers the limits of xtask/function-lengths.txt to what is reached";
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let root = repository_root()?;
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["generate"] => generate::write(&root),
+        ["tidy"] => tidy::check(&root, false),
+        ["tidy", "--lower-limits"] => tidy::check(&root, true),
+        _ => bail!("{USAGE}"),
+    }
+}
+
+/// The directory above this crate's.
+fn repository_root() -> Result<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    Ok(own.parent().context("xtask has no directory above it")?.to_path_buf())
+}

@@ -1,12 +1,19 @@
 //! Messages, opcodes, server traits and client stubs of AFS's services, generated from idl/.
 //!
-//! One module per service. For a procedure `Foo` it has `FooRequest` and `FooReply`, the opcode
-//! `FOO`, a method `foo` of the trait `Server`, and a client stub `foo`. A service's `dispatch`
-//! serves one call over a [`CallStream`]. Nothing here knows sockets: calls come and go through the
-//! traits of [`stream`].
+//! One module per service: [`fs`] and its callbacks [`cb`], [`vl`], [`pr`]. For a procedure `Foo` it
+//! has `FooRequest` and `FooReply`, the opcode `FOO`, a method `foo` of the trait `Server`, and a
+//! client stub `foo`. A service's `dispatch` serves one call over a [`CallStream`]. Nothing here
+//! knows sockets: calls come and go through the traits of [`stream`].
+//!
+//! Messages are plain: what a number means is for the crates above to parse. Numbers that belong
+//! together (masks, kinds) are constants in a module of their own.
 
 pub mod client;
+pub mod convert;
+mod generated;
 pub mod server;
 pub mod stream;
+pub mod uuid;
 
+pub use generated::*;
 pub use stream::{CallStream, ClientCall, ClientConnection, MemoryStream, StreamSource};

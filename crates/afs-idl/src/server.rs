@@ -12,8 +12,26 @@ pub fn take<T: Decode>(source: &mut StreamSource<'_>) -> Result<T, AbortCode> {
     })
 }
 
-/// Sends a reply.
-pub fn answer<T: Encode>(stream: &mut dyn CallStream, reply: &T) -> Result<(), AbortCode> {
+/// Serves a call that is its messages alone.
+pub fn serve<Request: Decode, Reply: Encode>(
+    source: &mut StreamSource<'_>,
+    procedure: impl FnOnce(Request) -> Result<Reply, AbortCode>,
+) -> Result<(), AbortCode> {
+    let reply = procedure(take(source)?)?;
+    answer(source, &reply)
+}
+
+/// Serves a call that has data behind the request or before the reply.
+pub fn serve_split<Request: Decode, Reply: Encode>(
+    source: &mut StreamSource<'_>,
+    procedure: impl FnOnce(Request, &mut dyn CallStream) -> Result<Reply, AbortCode>,
+) -> Result<(), AbortCode> {
+    let request = take(source)?;
+    let reply = procedure(request, source)?;
+    answer(source, &reply)
+}
+
+fn answer<Reply: Encode>(stream: &mut dyn CallStream, reply: &Reply) -> Result<(), AbortCode> {
     let reply = xdr::to_vec(reply);
     if reply.is_empty() { Ok(()) } else { stream.write(reply.into()) }
 }

@@ -1,4 +1,5 @@
-//! Lists of things: counted, chained, and of fixed length.
+//! Lists of things: counted, chained, and of fixed length. How one element is coded is given to each
+//! function, since elements may be strings with bounds of their own.
 
 /// Counted lists: a length, then that many elements.
 pub mod list {
@@ -8,32 +9,24 @@ pub mod list {
     const RESERVED_ITEMS_MAX: usize = 16;
 
     /// Appends `items` behind their number.
-    pub fn encode<T: Encode>(items: &[T], out: &mut Vec<u8>) {
-        encode_with(items, out, T::encode);
-    }
-
-    /// Appends `items` behind their number, each by `encode_item`.
-    pub fn encode_with<T>(items: &[T], out: &mut Vec<u8>, encode_item: impl Fn(&T, &mut Vec<u8>)) {
+    pub fn encode<T>(items: &[T], out: &mut Vec<u8>, encode_item: impl Fn(&T, &mut Vec<u8>)) {
         (items.len() as u32).encode(out);
-        items.iter().for_each(|item| encode_item(item, out));
+        for item in items {
+            encode_item(item, out);
+        }
     }
 
     /// Takes a list of at most `most` elements.
-    pub fn decode<T: Decode, S: Source + ?Sized>(source: &mut S, most: u32) -> Result<Vec<T>, XdrError> {
-        decode_with(source, most, T::decode)
-    }
-
-    /// Takes a list of at most `most` elements, each by `decode_item`.
-    pub fn decode_with<T, S: Source + ?Sized>(
+    pub fn decode<T, S: Source + ?Sized>(
         source: &mut S,
-        most: u32,
+        most: usize,
         mut decode_item: impl FnMut(&mut S) -> Result<T, XdrError>,
     ) -> Result<Vec<T>, XdrError> {
-        let got = u32::decode(source)?;
+        let got = u32::decode(source)? as usize;
         if got > most {
             return Err(XdrError::TooLong { got, most });
         }
-        let mut items = Vec::with_capacity(RESERVED_ITEMS_MAX.min(got as usize));
+        let mut items = Vec::with_capacity(RESERVED_ITEMS_MAX.min(got));
         for _ in 0..got {
             items.push(decode_item(source)?);
         }
@@ -46,39 +39,80 @@ pub mod chain {
     use crate::{Decode, Encode, Source, XdrError};
 
     /// Appends `items`, each behind a 1, and a 0.
-    pub fn encode<T: Encode>(items: &[T], out: &mut Vec<u8>) {
+    pub fn encode<T>(items: &[T], out: &mut Vec<u8>, encode_item: impl Fn(&T, &mut Vec<u8>)) {
         for item in items {
             true.encode(out);
-            item.encode(out);
+            encode_item(item, out);
         }
         false.encode(out);
     }
 
     /// Takes a linked list of at most `most` elements.
-    pub fn decode<T: Decode, S: Source + ?Sized>(source: &mut S, most: u32) -> Result<Vec<T>, XdrError> {
+    pub fn decode<T, S: Source + ?Sized>(
+        source: &mut S,
+        most: usize,
+        mut decode_item: impl FnMut(&mut S) -> Result<T, XdrError>,
+    ) -> Result<Vec<T>, XdrError> {
         let mut items = Vec::new();
         while bool::decode(source)? {
-            if items.len() == most as usize {
+            if items.len() == most {
                 return Err(XdrError::TooLong { got: most.saturating_add(1), most });
             }
-            items.push(T::decode(source)?);
+            items.push(decode_item(source)?);
         }
         Ok(items)
     }
 }
 
-/// Arrays whose length the interface fixes, held in a `Vec` because they are long.
-pub mod words {
-    use crate::{Decode, Encode, Source, XdrError};
+/// Arrays of a fixed length.
+pub mod array {
+    use crate::{Source, XdrError};
+
+    /// Appends the elements.
+    pub fn encode<T>(items: &[T], out: &mut Vec<u8>, encode_item: impl Fn(&T, &mut Vec<u8>)) {
+        for item in items {
+            encode_item(item, out);
+        }
+    }
+
+    /// Takes `N` elements.
+    pub fn decode<T: Default, const N: usize, S: Source + ?Sized>(
+        source: &mut S,
+        mut decode_item: impl FnMut(&mut S) -> Result<T, XdrError>,
+    ) -> Result<[T; N], XdrError> {
+        let mut items = std::array::from_fn(|_| T::default());
+        for item in &mut items {
+            *item = decode_item(source)?;
+        }
+        Ok(items)
+    }
+}
+
+/// Arrays of a fixed length that are held in a `Vec` because they are long.
+pub mod long_array {
+    use crate::{Source, XdrError};
 
     /// Appends exactly `length` elements: those of `items`, cut off or filled up with the default.
-    pub fn encode<T: Encode + Default>(items: &[T], out: &mut Vec<u8>, length: usize) {
-        items.iter().take(length).for_each(|item| item.encode(out));
-        (items.len()..length).for_each(|_| T::default().encode(out));
+    pub fn encode<T: Default>(
+        items: &[T],
+        out: &mut Vec<u8>,
+        length: usize,
+        encode_item: impl Fn(&T, &mut Vec<u8>),
+    ) {
+        for item in items.iter().take(length) {
+            encode_item(item, out);
+        }
+        for _ in items.len()..length {
+            encode_item(&T::default(), out);
+        }
     }
 
     /// Takes exactly `length` elements; `length` is the interface's, not the peer's.
-    pub fn decode<T: Decode, S: Source + ?Sized>(source: &mut S, length: usize) -> Result<Vec<T>, XdrError> {
-        (0..length).map(|_| T::decode(source)).collect()
+    pub fn decode<T, S: Source + ?Sized>(
+        source: &mut S,
+        length: usize,
+        mut decode_item: impl FnMut(&mut S) -> Result<T, XdrError>,
+    ) -> Result<Vec<T>, XdrError> {
+        (0..length).map(|_| decode_item(source)).collect()
     }
 }

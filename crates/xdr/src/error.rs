@@ -12,9 +12,9 @@ pub enum XdrError {
     #[error("{got} elements or bytes are claimed where at most {most} are allowed")]
     TooLong {
         /// The length claimed.
-        got: u32,
+        got: usize,
         /// The longest allowed.
-        most: u32,
+        most: usize,
     },
     /// Bytes left over behind a value that was to fill its buffer.
     #[error("{got} bytes follow the value")]

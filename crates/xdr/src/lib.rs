@@ -11,10 +11,10 @@ mod primitive;
 mod source;
 mod string;
 
-pub use collection::{chain, list, words};
+pub use collection::{array, chain, list, long_array};
 pub use error::XdrError;
 pub use source::{SliceSource, Source};
-pub use string::{XdrString, chars, fixed, opaque};
+pub use string::{XdrString, chars, fixed, octets, opaque};
 
 /// A value with an XDR form.
 pub trait Encode {

@@ -1,4 +1,4 @@
-//! Numbers, booleans, and arrays and pairs of them.
+//! Numbers and booleans.
 
 use crate::{Decode, Encode, Source, XdrError};
 
@@ -32,21 +32,5 @@ impl Decode for bool {
     /// Every number but 0 is true, as C programs read it.
     fn decode<S: Source + ?Sized>(source: &mut S) -> Result<bool, XdrError> {
         Ok(u32::decode(source)? != 0)
-    }
-}
-
-impl<T: Encode, const N: usize> Encode for [T; N] {
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.iter().for_each(|item| item.encode(out));
-    }
-}
-
-impl<T: Decode + Default + Copy, const N: usize> Decode for [T; N] {
-    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<[T; N], XdrError> {
-        let mut items = [T::default(); N];
-        for item in &mut items {
-            *item = T::decode(source)?;
-        }
-        Ok(items)
     }
 }

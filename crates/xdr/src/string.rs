@@ -86,19 +86,18 @@ pub mod opaque {
     }
 
     /// Takes at most `most` bytes.
-    pub fn decode<S: Source + ?Sized>(source: &mut S, most: u32) -> Result<Vec<u8>, XdrError> {
-        let got = u32::decode(source)?;
+    pub fn decode<S: Source + ?Sized>(source: &mut S, most: usize) -> Result<Vec<u8>, XdrError> {
+        let got = u32::decode(source)? as usize;
         if got > most {
             return Err(XdrError::TooLong { got, most });
         }
-        let length = got as usize;
         let mut bytes = Vec::new();
-        while bytes.len() < length {
+        while bytes.len() < got {
             let start = bytes.len();
-            bytes.resize(length.min(start + STEP_BYTES), 0);
+            bytes.resize(got.min(start + STEP_BYTES), 0);
             source.read_exact(&mut bytes[start..])?;
         }
-        super::fixed::skip_padding(source, length)?;
+        super::fixed::skip_padding(source, got)?;
         Ok(bytes)
     }
 }
@@ -131,6 +130,27 @@ pub mod fixed {
     }
 }
 
+/// Bytes in a C array of `char`: a word each.
+pub mod octets {
+    use crate::{Decode, Encode, Source, XdrError};
+
+    /// Appends a word for each byte.
+    pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+        for &byte in bytes {
+            u32::from(byte).encode(out);
+        }
+    }
+
+    /// Takes `N` words and keeps their low bytes (a peer with signed characters extends the sign).
+    pub fn decode<const N: usize, S: Source + ?Sized>(source: &mut S) -> Result<[u8; N], XdrError> {
+        let mut bytes = [0; N];
+        for byte in &mut bytes {
+            *byte = u32::decode(source)? as u8;
+        }
+        Ok(bytes)
+    }
+}
+
 /// A C `char name[N]`: N words with one character each; what follows the first NUL has no meaning.
 pub mod chars {
     use super::XdrString;
@@ -139,8 +159,10 @@ pub mod chars {
     /// Appends `length` words; the last one is always NUL, so that a string too long is cut off.
     pub fn encode(text: &XdrString, out: &mut Vec<u8>, length: usize) {
         let kept = &text.0[..text.0.len().min(length.saturating_sub(1))];
-        kept.iter().for_each(|&byte| u32::from(byte).encode(out));
-        (kept.len()..length).for_each(|_| 0_u32.encode(out));
+        for &byte in kept {
+            u32::from(byte).encode(out);
+        }
+        out.resize(out.len() + 4 * (length - kept.len()), 0);
     }
 
     /// Takes `length` words (the interface's length, not the peer's) and keeps what stands before

@@ -1,0 +1,133 @@
+//! Opcodes, server trait, dispatch and client stubs in Rust.
+
+use super::message::structure;
+use super::names::{docs, screaming, snake};
+use super::types::Scope;
+use crate::idl::syntax::{Interface, Procedure, Split};
+use anyhow::{Result, ensure};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// Everything about the procedures, if the interface has any.
+pub(crate) fn service(out: &mut String, scope: &Scope<'_>, interface: &Interface) -> Result<()> {
+    let Some(service) = &interface.service else { return Ok(()) };
+    check(&interface.procedures)?;
+    let _ =
+        writeln!(out, "/// The number of the service in Rx.\npub const SERVICE_ID: u16 = {};\n", service.id);
+    if let Some(port) = service.port {
+        let _ = writeln!(out, "/// Where the service usually is.\npub const PORT: u16 = {port};\n");
+    }
+    for procedure in &interface.procedures {
+        messages(out, scope, procedure)?;
+    }
+    naming(out, &interface.procedures);
+    server(out, &interface.procedures);
+    dispatch(out, &interface.procedures);
+    for procedure in &interface.procedures {
+        stub(out, procedure);
+    }
+    Ok(())
+}
+
+fn check(procedures: &[Procedure]) -> Result<()> {
+    let mut opcodes = BTreeSet::new();
+    for procedure in procedures {
+        ensure!(opcodes.insert(procedure.opcode), "opcode {} is used twice", procedure.opcode);
+    }
+    Ok(())
+}
+
+fn messages(out: &mut String, scope: &Scope<'_>, procedure: &Procedure) -> Result<()> {
+    let Procedure { name, rust_name, opcode, .. } = procedure;
+    let _ = writeln!(out, "/// Opcode of {name}.\npub const {}: u32 = {opcode};\n", screaming(rust_name));
+    let request = [format!("What {name} is asked.")];
+    structure(out, scope, &request, &format!("{rust_name}Request"), &procedure.request)?;
+    let reply = [format!("What {name} answers.")];
+    structure(out, scope, &reply, &format!("{rust_name}Reply"), &procedure.reply)
+}
+
+fn naming(out: &mut String, procedures: &[Procedure]) {
+    out.push_str(
+        "/// The protocol's name of the procedure with this opcode.\n\
+         pub fn procedure_name(opcode: u32) -> Option<&'static str> {\nSome(match opcode {\n",
+    );
+    for Procedure { name, rust_name, .. } in procedures {
+        let _ = writeln!(out, "{} => \"{name}\",", screaming(rust_name));
+    }
+    out.push_str("_ => return None,\n})\n}\n\n");
+}
+
+fn server(out: &mut String, procedures: &[Procedure]) {
+    out.push_str(
+        "/// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.\n\
+         pub trait Server {\n",
+    );
+    for procedure in procedures {
+        let Procedure { rust_name, split, .. } = procedure;
+        procedure_docs(out, procedure);
+        let stream = if split.is_some() { ", stream: &mut dyn CallStream" } else { "" };
+        let _ = writeln!(
+            out,
+            "fn {}(&self, caller: &Caller, request: {rust_name}Request{stream}) \
+             -> Result<{rust_name}Reply, AbortCode> {{\nErr(AbortCode::RXGEN_OPCODE)\n}}\n",
+            snake(rust_name)
+        );
+    }
+    out.push_str("}\n\n");
+}
+
+fn procedure_docs(out: &mut String, procedure: &Procedure) {
+    docs(out, &procedure.docs);
+    let data = match procedure.split {
+        None => "",
+        Some(Split::ToServer) => " The stream gives the data behind the request.",
+        Some(Split::FromServer) => " The stream takes the data before the reply.",
+    };
+    let _ = writeln!(out, "/// ({}, opcode {}.){data}", procedure.name, procedure.opcode);
+}
+
+fn dispatch(out: &mut String, procedures: &[Procedure]) {
+    out.push_str(
+        "/// Serves one call: takes opcode and arguments, has `server` do the work, sends the reply.\n\
+         ///\n\
+         /// An opcode that the service does not have gives RXGEN_OPCODE, arguments that are not well\n\
+         /// formed RXGEN_SS_UNMARSHAL.\n\
+         pub fn dispatch<T: Server + ?Sized>(server: &T, caller: &Caller, stream: &mut dyn CallStream) \
+         -> Result<(), AbortCode> {\n\
+         let mut source = StreamSource::new(stream);\n\
+         match server::take(&mut source)? {\n",
+    );
+    for Procedure { rust_name, split, .. } in procedures {
+        let (kind, more) = if split.is_some() { ("serve_split", ", stream") } else { ("serve", "") };
+        let _ = writeln!(
+            out,
+            "{} => server::{kind}(&mut source, |request{more}| server.{}(caller, request{more})),",
+            screaming(rust_name),
+            snake(rust_name)
+        );
+    }
+    out.push_str("_ => Err(AbortCode::RXGEN_OPCODE),\n}\n}\n\n");
+}
+
+fn stub(out: &mut String, procedure: &Procedure) {
+    let Procedure { rust_name, split, .. } = procedure;
+    docs(out, &procedure.docs);
+    let (transfer, call) = match split {
+        None => ("", "client::call(connection, OPCODE, request)"),
+        Some(Split::ToServer) => (
+            "transfer: impl FnOnce(&mut dyn CallStream) -> Result<(), AbortCode>,",
+            "client::call_split(connection, OPCODE, request, Direction::ToServer, transfer)",
+        ),
+        Some(Split::FromServer) => (
+            "transfer: impl FnOnce(&mut dyn CallStream) -> Result<(), AbortCode>,",
+            "client::call_split(connection, OPCODE, request, Direction::FromServer, transfer)",
+        ),
+    };
+    let _ = writeln!(
+        out,
+        "pub fn {}(connection: &dyn ClientConnection, request: &{rust_name}Request,{transfer}) \
+         -> Result<{rust_name}Reply, AbortCode> {{\n{}\n}}\n",
+        snake(rust_name),
+        call.replace("OPCODE", &screaming(rust_name))
+    );
+}
