@@ -1,1 +1,10 @@
-//! Rx on real sockets: lanes, call streams, worker pool, client connections.
+//! x
+mod gather;
+mod pool;
+mod clock;
+mod waker;
+mod socket;
+mod statistics;
+mod steering;
+mod sys;
+pub use socket::SocketOptions;

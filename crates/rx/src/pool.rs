@@ -1,0 +1,94 @@
+//! Receive buffers that come back when the last slice of them is dropped.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crossbeam::queue::ArrayQueue;
+
+/// Holds the longest datagram or merged run that UDP can carry.
+pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Free buffers kept for reuse; more are given back to the allocator.
+const FREE_BUFFERS_MAX: usize = 256;
+
+/// Receives of up to this many bytes are copied out, so that a small datagram which waits to be
+/// read holds on to little more than itself. Larger ones are passed on in the receive buffer.
+const COPIED_BYTES_MAX: usize = 4096;
+
+/// A pool of buffers of [`BUFFER_BYTES`] each.
+pub(crate) struct BufferPool {
+    free: Arc<ArrayQueue<Box<[u8]>>>,
+}
+
+impl BufferPool {
+    /// An empty pool.
+    pub(crate) fn new() -> BufferPool {
+        BufferPool { free: Arc::new(ArrayQueue::new(FREE_BUFFERS_MAX)) }
+    }
+
+    /// A buffer, used before or new.
+    pub(crate) fn take(&self) -> Box<[u8]> {
+        self.free.pop().unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
+    }
+
+    /// The first `length` bytes of `buffer` for passing on; leaves a free buffer in its place.
+    pub(crate) fn pass_on(&self, buffer: &mut Box<[u8]>, length: usize) -> Bytes {
+        let length = length.min(buffer.len());
+        if length <= COPIED_BYTES_MAX {
+            return Bytes::copy_from_slice(&buffer[..length]);
+        }
+        let data = std::mem::replace(buffer, self.take());
+        let lent = Lent { data, length, free: Arc::clone(&self.free) };
+        Bytes::from_owner(lent)
+    }
+}
+
+/// A buffer that is out, until its last slice is dropped.
+struct Lent {
+    data: Box<[u8]>,
+    length: usize,
+    free: Arc<ArrayQueue<Box<[u8]>>>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.data[..self.length]
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // A full pool hands the buffer back, and it is freed here.
+        let _ = self.free.push(std::mem::take(&mut self.data));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_returns_with_its_last_slice() {
+        let pool = BufferPool::new();
+        let mut slot = pool.take();
+        let home = slot.as_ptr();
+        slot[..3].copy_from_slice(b"abc");
+        let whole = pool.pass_on(&mut slot, COPIED_BYTES_MAX + 1);
+        let part = whole.slice(..3);
+        drop(whole);
+        assert!(pool.free.is_empty());
+        assert_eq!(part, b"abc"[..]);
+        drop(part);
+        let again = pool.take();
+        assert_eq!(again.as_ptr(), home);
+    }
+
+    #[test]
+    fn small_receives_leave_the_buffer_where_it_is() {
+        let pool = BufferPool::new();
+        let mut slot = pool.take();
+        let home = slot.as_ptr();
+        assert_eq!(pool.pass_on(&mut slot, 28).len(), 28);
+        assert_eq!(slot.as_ptr(), home);
+    }
+}

@@ -1,0 +1,364 @@
+//! One UDP socket of a lane.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rx_proto::Path;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::gather::{Gather, Run};
+use crate::pool::BufferPool;
+use crate::statistics::LaneCounters;
+use crate::steering;
+use crate::sys::{self, BATCH_MESSAGES, Interest, Message, Received};
+
+/// How sockets are set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Receive and send buffer of each socket, in bytes. More than the system's limit
+    /// (net.core.rmem_max) is given to privileged processes only.
+    pub buffer_bytes: usize,
+    /// Let the kernel cut runs of equal datagrams (`UDP_SEGMENT`). Where it or the device cannot,
+    /// that is noticed and done here; turn this off only to measure or to test.
+    pub segment_offload: bool,
+    /// Let the kernel merge received runs of equal datagrams (`UDP_GRO`).
+    pub receive_merging: bool,
+    /// Send datagrams without UDP checksum. The kernel then refuses to cut runs, which is how the
+    /// tests see that refusal handled.
+    #[doc(hidden)]
+    pub no_checksum: bool,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        SocketOptions {
+            buffer_bytes: 16 << 20,
+            segment_offload: true,
+            receive_merging: true,
+            no_checksum: false,
+        }
+    }
+}
+
+/// Longest wait for room in the send buffer before a datagram is given up (the peer will ask again).
+const SEND_WAIT: Duration = Duration::from_millis(20);
+
+/// Remembered destinations to which the kernel does not cut runs.
+const UNSEGMENTED_PEERS_MAX: usize = 1024;
+
+/// A bound socket. Any thread may send; one thread receives.
+pub(crate) struct LaneSocket {
+    socket: Socket,
+    local: SocketAddr,
+    segmentation: Segmentation,
+}
+
+/// Binds `lanes` sockets to one address, which peers are steered to by [`steering::lane_of`].
+/// Port 0 is replaced by a free one.
+///
+/// Fails with `AddrInUse` if anybody else has the port, even if he would share it.
+pub(crate) fn bind_lanes(
+    address: SocketAddr,
+    lanes: usize,
+    options: &SocketOptions,
+) -> io::Result<Vec<LaneSocket>> {
+    let mut address = address;
+    if address.port() != 0 {
+        // Sharing a port would hide another server on it; this socket does not share.
+        let probe = new_socket(address)?;
+        probe.bind(&address.into())?;
+    }
+    let mut sockets: Vec<LaneSocket> = Vec::new();
+    for _ in 0..lanes {
+        let socket = LaneSocket::bind(address, lanes > 1, options)?;
+        address.set_port(socket.local.port());
+        sockets.push(socket);
+    }
+    if lanes > 1 {
+        let program = steering::program(address.ip(), lanes);
+        if let Err(error) = sys::attach_steering(sockets[0].socket.as_fd(), &program) {
+            tracing::warn!(%error, "the kernel does not steer datagrams; lanes will hand them over");
+        }
+    }
+    Ok(sockets)
+}
+
+fn new_socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    Ok(socket)
+}
+
+impl LaneSocket {
+    fn bind(address: SocketAddr, shared: bool, options: &SocketOptions) -> io::Result<LaneSocket> {
+        let socket = new_socket(address)?;
+        socket.set_nonblocking(true)?;
+        socket.set_reuse_port(shared)?;
+        report_addresses(&socket, address)?;
+        grow_buffers(&socket, options.buffer_bytes);
+        if options.receive_merging
+            && let Err(error) = sys::set_integer(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1)
+        {
+            tracing::info!(%error, "the kernel does not merge received datagrams");
+        }
+        if options.no_checksum {
+            sys::set_integer(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)?;
+        }
+        socket.bind(&address.into())?;
+        let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(LaneSocket { socket, local, segmentation: Segmentation::new(options.segment_offload) })
+    }
+
+    /// The address it is bound to.
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Whether datagrams can leave here on `path`.
+    pub(crate) fn serves(&self, path: &Path) -> bool {
+        let family = self.local.is_ipv4() == path.remote.is_ipv4();
+        let address = self.local.ip();
+        family && (address.is_unspecified() || path.local.is_none_or(|local| local == address))
+    }
+
+    /// What to poll.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Datagrams the kernel dropped here; 0 if it does not say.
+    pub(crate) fn kernel_drops(&self) -> u32 {
+        sys::kernel_drops(self.socket.as_fd()).unwrap_or(0)
+    }
+
+    /// Receive and send buffer as the kernel granted them, in bytes as they were asked for: the
+    /// kernel doubles the number for its own book-keeping (socket(7)).
+    pub(crate) fn buffer_bytes(&self) -> (usize, usize) {
+        let receive = self.socket.recv_buffer_size().unwrap_or(0) / 2;
+        let send = self.socket.send_buffer_size().unwrap_or(0) / 2;
+        (receive, send)
+    }
+
+    /// Receives what is there, at most one batch, and gives each datagram to `sink`. Answers
+    /// whether there was anything. Errors that the kernel reports for earlier sends are skipped.
+    pub(crate) fn receive(
+        &self,
+        receiver: &mut Receiver,
+        counters: &LaneCounters,
+        sink: &mut impl FnMut(Path, Bytes),
+    ) -> bool {
+        receiver.received.clear();
+        if sys::receive(self.socket.as_fd(), &mut receiver.buffers, &mut receiver.received).is_err() {
+            return false;
+        }
+        counters.receive_batches.increment();
+        for (received, buffer) in receiver.received.iter().zip(&mut receiver.buffers) {
+            if received.truncated || received.from.port() == 0 {
+                counters.truncated.increment();
+                continue;
+            }
+            let data = receiver.pool.pass_on(buffer, received.length);
+            split(received, data, counters, sink);
+        }
+        !receiver.received.is_empty()
+    }
+
+    /// Sends everything, in order; gives up only what the kernel refuses.
+    pub(crate) fn send(&self, gather: &Gather<'_>, counters: &LaneCounters) {
+        let mut items = Vec::with_capacity(gather.runs().len());
+        for run in gather.runs() {
+            if run.packets() > 1 && !self.segmentation.allowed(run.path().remote) {
+                items.extend(gather.singles(run).map(|message| Item { message, run: None }));
+            } else {
+                let message = gather.whole(run);
+                items.push(Item { message, run: (run.packets() > 1).then_some(run) });
+            }
+        }
+        let messages: Vec<Message<'_>> = items.iter().map(|item| item.message).collect();
+        let mut done = 0;
+        while done < messages.len() {
+            match self.send_some(&messages[done..], counters) {
+                Ok(sent) => {
+                    items[done..done + sent].iter().for_each(|item| item.count_sent(counters));
+                    done += sent;
+                }
+                Err(error) => {
+                    self.handle_refusal(gather, &items[done], &error, counters);
+                    done += 1;
+                }
+            }
+        }
+    }
+
+    /// One system call, repeated once after a wait if the send buffer was full.
+    fn send_some(&self, messages: &[Message<'_>], counters: &LaneCounters) -> io::Result<usize> {
+        let batch = &messages[..messages.len().min(BATCH_MESSAGES)];
+        counters.send_batches.increment();
+        match sys::send(self.socket.as_fd(), batch) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                counters.send_waits.increment();
+                sys::wait(&mut [Interest::writable(self.descriptor())], Some(SEND_WAIT))?;
+                sys::send(self.socket.as_fd(), batch)
+            }
+            result => result,
+        }
+    }
+
+    /// Sends a refused run datagram by datagram if the refusal was about cutting it; what is
+    /// refused otherwise is lost, as on any network.
+    fn handle_refusal(&self, gather: &Gather<'_>, item: &Item<'_>, error: &io::Error, counters: &LaneCounters) {
+        let Some(run) = item.run.filter(|_| self.segmentation.note_refusal(item.message.to, error)) else {
+            counters.send_errors.add(item.run.map_or(1, Run::packets));
+            tracing::debug!(to = %item.message.to, %error, "datagram not sent");
+            return;
+        };
+        counters.segmentation_fallbacks.increment();
+        let singles: Vec<Message<'_>> = gather.singles(run).collect();
+        let mut done = 0;
+        while done < singles.len() {
+            let sent = self.send_some(&singles[done..], counters).unwrap_or_else(|_| {
+                counters.send_errors.increment();
+                0
+            });
+            singles[done..done + sent].iter().for_each(|message| count_datagrams(message, counters));
+            done += sent.max(1);
+        }
+    }
+}
+
+/// A message, and the run it carries if the kernel is to cut it.
+struct Item<'a> {
+    message: Message<'a>,
+    run: Option<&'a Run>,
+}
+
+impl Item<'_> {
+    fn count_sent(&self, counters: &LaneCounters) {
+        let Some(run) = self.run else { return count_datagrams(&self.message, counters) };
+        counters.segmented_sends.increment();
+        counters.datagrams_sent.add(run.packets());
+        counters.bytes_sent.add(run.bytes());
+    }
+}
+
+fn count_datagrams(message: &Message<'_>, counters: &LaneCounters) {
+    counters.datagrams_sent.increment();
+    counters.bytes_sent.add(message.pieces.iter().map(|piece| piece.len()).sum());
+}
+
+/// Gives the datagrams of one receive to `sink`.
+fn split(received: &Received, data: Bytes, counters: &LaneCounters, sink: &mut impl FnMut(Path, Bytes)) {
+    let path = Path { remote: received.from, local: received.to };
+    counters.bytes_received.add(data.len());
+    let segment = received.segment_bytes.unwrap_or(usize::MAX);
+    if segment < data.len() {
+        counters.merged_receives.increment();
+    }
+    let mut rest = data;
+    while rest.len() > segment {
+        counters.datagrams_received.increment();
+        sink(path, rest.split_to(segment));
+    }
+    counters.datagrams_received.increment();
+    sink(path, rest);
+}
+
+/// Asks the kernel to say to which of our addresses a datagram came, and not to forbid
+/// fragmentation: datagram sizes are the endpoint's business, and a router that drops what is too
+/// long without a word must not end all calls.
+fn report_addresses(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    let socket = socket.as_fd();
+    if address.is_ipv4() {
+        sys::set_integer(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+        return sys::set_integer(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT);
+    }
+    sys::set_integer(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+    sys::set_integer(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)
+}
+
+/// Makes both buffers as large as asked, or as the system allows.
+fn grow_buffers(socket: &Socket, bytes: usize) {
+    let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
+    let force = |name| sys::set_integer(socket.as_fd(), libc::SOL_SOCKET, name, wanted);
+    if force(libc::SO_RCVBUFFORCE).is_err() {
+        let _ = socket.set_recv_buffer_size(bytes);
+    }
+    if force(libc::SO_SNDBUFFORCE).is_err() {
+        let _ = socket.set_send_buffer_size(bytes);
+    }
+}
+
+/// Room for one batch of receives.
+pub(crate) struct Receiver {
+    pool: BufferPool,
+    buffers: Vec<Box<[u8]>>,
+    received: Vec<Received>,
+}
+
+impl Receiver {
+    pub(crate) fn new() -> Receiver {
+        let pool = BufferPool::new();
+        let buffers = (0..BATCH_MESSAGES).map(|_| pool.take()).collect();
+        Receiver { pool, buffers, received: Vec::with_capacity(BATCH_MESSAGES) }
+    }
+}
+
+/// What was learned about cutting runs in the kernel.
+struct Segmentation {
+    /// Off by configuration, or for good after the device refused.
+    on: AtomicBool,
+    /// Destinations to which it was refused (a small path MTU, say), and how many there are.
+    refused: Mutex<HashSet<IpAddr>>,
+    refused_count: AtomicUsize,
+}
+
+impl Segmentation {
+    fn new(on: bool) -> Segmentation {
+        Segmentation {
+            on: AtomicBool::new(on),
+            refused: Mutex::new(HashSet::new()),
+            refused_count: AtomicUsize::new(0),
+        }
+    }
+
+    fn allowed(&self, to: SocketAddr) -> bool {
+        self.on.load(Ordering::Relaxed)
+            && (self.refused_count.load(Ordering::Relaxed) == 0 || !self.refused.lock().contains(&to.ip()))
+    }
+
+    /// Learns from a refused run; answers whether sending its datagrams singly may help.
+    ///
+    /// EIO: the device cannot do the checksums (Linux udp_send_skb). EINVAL and EMSGSIZE: the run
+    /// does not suit this route. ENOPROTOOPT, EOPNOTSUPP: an old kernel.
+    fn note_refusal(&self, to: SocketAddr, error: &io::Error) -> bool {
+        match error.raw_os_error() {
+            Some(libc::EIO | libc::ENOPROTOOPT | libc::EOPNOTSUPP) => {
+                if self.on.swap(false, Ordering::Relaxed) {
+                    tracing::info!(%error, "segmentation offload refused; datagrams are sent one by one");
+                }
+                true
+            }
+            Some(libc::EINVAL | libc::EMSGSIZE) => {
+                let mut refused = self.refused.lock();
+                if refused.len() >= UNSEGMENTED_PEERS_MAX {
+                    refused.clear();
+                }
+                refused.insert(to.ip());
+                self.refused_count.store(refused.len(), Ordering::Relaxed);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

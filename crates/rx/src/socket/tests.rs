@@ -1,0 +1,171 @@
+use super::*;
+use rx_proto::{Outgoing, Pieces};
+use std::net::{Ipv4Addr, UdpSocket};
+
+/// Polls until `wanted` datagrams have come, or none comes for two seconds.
+fn collect(socket: &LaneSocket, counters: &LaneCounters, wanted: usize) -> Vec<(Path, Bytes)> {
+    let mut receiver = Receiver::new();
+    let mut all = Vec::new();
+    while all.len() < wanted {
+        let mut interest = [Interest::readable(socket.descriptor())];
+        sys::wait(&mut interest, Some(Duration::from_secs(2))).unwrap();
+        if !socket.receive(&mut receiver, counters, &mut |path, data| all.push((path, data))) {
+            break;
+        }
+    }
+    all
+}
+
+fn bind_one(ip: [u8; 4], options: &SocketOptions) -> LaneSocket {
+    bind_lanes(SocketAddr::from((ip, 0)), 1, options).unwrap().pop().unwrap()
+}
+
+fn small() -> SocketOptions {
+    SocketOptions { buffer_bytes: 4 << 20, ..SocketOptions::default() }
+}
+
+/// Datagrams that differ, with bodies in two pieces.
+fn datagrams(count: usize, bytes: usize) -> Vec<Outgoing> {
+    (0..count)
+        .map(|n| {
+            let body = Bytes::from((0..bytes).map(|at| (at * 7 + n) as u8).collect::<Vec<u8>>());
+            let pieces: Pieces = [body.slice(..10), body.slice(10..)].into_iter().collect();
+            Outgoing { header: [n as u8; 28], pieces }
+        })
+        .collect()
+}
+
+/// Sends `packets` from one socket to another and checks that they arrive as they were.
+fn exchange(sender: &SocketOptions, receiver: &SocketOptions, packets: &[Outgoing]) -> (LaneCounters, LaneCounters) {
+    let from = bind_one([127, 0, 0, 1], sender);
+    let to = bind_one([127, 0, 0, 1], receiver);
+    let (sent, got) = (LaneCounters::default(), LaneCounters::default());
+    let mut gather = Gather::default();
+    gather.push(Path::to(to.local()), packets);
+    from.send(&gather, &sent);
+    let arrived = collect(&to, &got, packets.len());
+    let expected: Vec<Vec<u8>> = packets.iter().map(Outgoing::to_vec).collect();
+    let bodies: Vec<Vec<u8>> = arrived.iter().map(|(_, data)| data.to_vec()).collect();
+    assert_eq!(bodies, expected);
+    assert!(arrived.iter().all(|(path, _)| path.remote == from.local()));
+    assert_eq!(sent.datagrams_sent.get(), packets.len() as u64);
+    assert_eq!(got.datagrams_received.get(), packets.len() as u64);
+    assert_eq!(sent.bytes_sent.get(), got.bytes_received.get());
+    (sent, got)
+}
+
+#[test]
+fn runs_are_cut_and_merged_by_the_kernel() {
+    let mut packets = datagrams(100, 1416);
+    packets.extend(datagrams(1, 20));
+    let (sent, got) = exchange(&small(), &small(), &packets);
+    assert!(sent.segmented_sends.get() >= 3);
+    assert_eq!(sent.segmentation_fallbacks.get(), 0);
+    assert!(got.merged_receives.get() >= 3);
+    assert!(got.receive_batches.get() < 10);
+}
+
+#[test]
+fn without_offload_the_same_datagrams_arrive() {
+    let off = SocketOptions { segment_offload: false, receive_merging: false, ..small() };
+    let (sent, got) = exchange(&off, &off, &datagrams(100, 1416));
+    assert_eq!((sent.segmented_sends.get(), got.merged_receives.get()), (0, 0));
+    exchange(&small(), &off, &datagrams(100, 1416));
+    exchange(&off, &small(), &datagrams(100, 1416));
+}
+
+#[test]
+fn a_refusal_to_cut_is_worked_around_and_remembered() {
+    let refusing = SocketOptions { no_checksum: true, ..small() };
+    let (sent, _) = exchange(&refusing, &small(), &datagrams(80, 1416));
+    let first = sent.segmentation_fallbacks.get();
+    assert!(first >= 1, "the kernel cut runs without checksums");
+    assert_eq!(sent.segmented_sends.get(), 0);
+
+    let from = bind_one([127, 0, 0, 1], &refusing);
+    let to = bind_one([127, 0, 0, 1], &small());
+    let packets = datagrams(20, 1416);
+    let (sent, got) = (LaneCounters::default(), LaneCounters::default());
+    for _ in 0..3 {
+        let mut gather = Gather::default();
+        gather.push(Path::to(to.local()), &packets);
+        from.send(&gather, &sent);
+    }
+    assert_eq!(collect(&to, &got, 60).len(), 60);
+    assert_eq!(sent.segmentation_fallbacks.get(), 1, "only the first run was tried whole");
+}
+
+#[test]
+fn what_nobody_can_receive_is_counted_and_does_not_stop_the_rest() {
+    let from = bind_one([127, 0, 0, 1], &small());
+    let to = bind_one([127, 0, 0, 1], &small());
+    let packets = datagrams(2, 100);
+    let counters = LaneCounters::default();
+    let mut gather = Gather::default();
+    // A loopback source cannot reach a broadcast address without permission.
+    gather.push(Path::to(SocketAddr::from(([255, 255, 255, 255], 7))), &packets[..1]);
+    gather.push(Path::to(to.local()), &packets[1..]);
+    from.send(&gather, &counters);
+    assert_eq!(collect(&to, &LaneCounters::default(), 1).len(), 1);
+    assert_eq!(counters.send_errors.get(), 1);
+}
+
+#[test]
+fn a_wildcard_socket_knows_where_it_was_asked_and_answers_from_there() {
+    let server = bind_one([0, 0, 0, 0], &small());
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let asked = SocketAddr::from(([127, 0, 0, 2], server.local().port()));
+    client.send_to(b"hello", asked).unwrap();
+    let counters = LaneCounters::default();
+    let arrived = collect(&server, &counters, 1);
+    let path = arrived[0].0;
+    assert_eq!(path.local, Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))));
+    let answer = datagrams(1, 100);
+    let mut gather = Gather::default();
+    gather.push(path, &answer);
+    server.send(&gather, &counters);
+    let mut buffer = [0; 200];
+    assert_eq!(client.recv_from(&mut buffer).unwrap(), (128, asked));
+}
+
+#[test]
+fn the_kernel_and_we_agree_about_the_lane() {
+    const LANES: usize = 4;
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let address: SocketAddr = address.parse().unwrap();
+        let lanes = bind_lanes(address, LANES, &small()).unwrap();
+        let mut used = HashSet::new();
+        for _ in 0..32 {
+            let client = UdpSocket::bind(address).unwrap();
+            client.send_to(b"where", lanes[0].local()).unwrap();
+            let lane = steering::lane_of(client.local_addr().unwrap(), LANES);
+            let arrived = collect(&lanes[lane], &LaneCounters::default(), 1);
+            assert_eq!(arrived[0].0.remote, client.local_addr().unwrap());
+            used.insert(lane);
+        }
+        assert!(used.len() >= 2, "32 ports in one lane");
+    }
+}
+
+#[test]
+fn a_port_is_not_shared_with_strangers() {
+    let options = small();
+    for (mine, theirs) in [(1, 1), (4, 4), (1, 4), (4, 1)] {
+        let sockets = bind_lanes(SocketAddr::from(([127, 0, 0, 1], 0)), mine, &options).unwrap();
+        let error = bind_lanes(sockets[0].local(), theirs, &options).err().expect("the port was shared");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+}
+
+#[test]
+fn kernel_drops_are_seen() {
+    let options = SocketOptions { buffer_bytes: 4096, ..small() };
+    let to = bind_one([127, 0, 0, 1], &options);
+    let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..200 {
+        from.send_to(&[0; 1000], to.local()).unwrap();
+    }
+    assert!(to.kernel_drops() > 0);
+    assert!(to.buffer_bytes().0 < 1 << 20);
+}
