@@ -5,11 +5,20 @@
 //! garbage that compaction reclaims, so a crash between any two steps leaves a consistent prefix.
 
 pub mod chunk;
+pub mod database;
 pub mod error;
+mod group_sync;
+mod health;
+mod home;
+pub mod ids;
 pub mod memory;
 pub mod meta;
+pub mod rocks;
 
 pub use chunk::{ChunkAddress, ChunkStore, Codec};
+pub use database::Database;
 pub use error::StoreError;
+pub use ids::IdAllocator;
 pub use memory::{MemoryChunks, MemoryMeta};
 pub use meta::{Batch, CommitNumber, Family, KeyRange, MetaStore};
+pub use rocks::{MetaConfig, MetaStatistics, RocksMeta};

@@ -1,0 +1,109 @@
+//! One sync for many callers: the first to come leads, those who come meanwhile wait, and the next
+//! leader among them covers all of them at once.
+
+use crate::StoreError;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+
+/// Numbers grow with every write; a sync makes all up to some number durable.
+#[derive(Debug, Default)]
+pub(crate) struct GroupSync {
+    /// Whether somebody syncs at this moment. Held only to look or set, never during the sync.
+    leading: Mutex<bool>,
+    finished: Condvar,
+    durable: AtomicU64,
+    requests: AtomicU64,
+    rounds: AtomicU64,
+}
+
+/// Gives the lead back even if the sync panics, so that followers do not wait for ever.
+struct Lead<'a>(&'a GroupSync);
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        *self.0.leading.lock() = false;
+        self.0.finished.notify_all();
+    }
+}
+
+impl GroupSync {
+    /// Waits until `number` is durable. `sync` makes durable everything that was written before it
+    /// was called, and answers up to which number that is; at most one runs at a time.
+    pub(crate) fn wait(
+        &self,
+        number: u64,
+        sync: impl Fn() -> Result<u64, StoreError>,
+    ) -> Result<(), StoreError> {
+        self.requests.fetch_add(1, Relaxed);
+        while self.durable.load(Acquire) < number {
+            if let Some(_lead) = self.lead(number) {
+                self.rounds.fetch_add(1, Relaxed);
+                self.durable.fetch_max(sync()?, AcqRel);
+            }
+        }
+        Ok(())
+    }
+
+    /// The lead, or `None` once somebody else's sync ended or made `number` durable.
+    fn lead(&self, number: u64) -> Option<Lead<'_>> {
+        let mut leading = self.leading.lock();
+        if self.durable.load(Acquire) >= number {
+            return None;
+        }
+        if *leading {
+            self.finished.wait(&mut leading);
+            return None;
+        }
+        *leading = true;
+        Some(Lead(self))
+    }
+
+    /// Calls of [`GroupSync::wait`].
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    /// Syncs that were done for them.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn every_caller_returns_after_a_sync_that_began_after_its_write() {
+        let (group, written, synced) = (GroupSync::default(), AtomicU64::new(0), AtomicU64::new(0));
+        let sync = || {
+            let covered = written.load(Acquire);
+            thread::yield_now();
+            synced.fetch_max(covered, AcqRel);
+            Ok(covered)
+        };
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let number = written.fetch_add(1, AcqRel) + 1;
+                        group.wait(number, sync).unwrap();
+                        assert!(synced.load(Acquire) >= number);
+                    }
+                });
+            }
+        });
+        assert_eq!(group.requests(), 4000);
+        assert!(group.rounds() <= 4000);
+    }
+
+    #[test]
+    fn a_failure_reaches_the_caller_and_covers_nothing() {
+        let group = GroupSync::default();
+        let fail = || Err(StoreError::ReadOnly("broken".into()));
+        assert!(group.wait(1, fail).is_err());
+        assert!(group.wait(1, || Ok(1)).is_ok());
+        assert!(group.wait(1, fail).is_ok());
+    }
+}

@@ -1,0 +1,187 @@
+//! The folder that a partition or database lives in: its version, its id, and its lock.
+//!
+//! Format: docs/formats/partition.md.
+
+use crate::StoreError;
+use disk::{Disk, Lock};
+use std::io::{self, ErrorKind, IoSlice};
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// The newest format of the folder that this program writes and reads.
+pub(crate) const FORMAT: u32 = 1;
+
+const VERSION: &str = "VERSION";
+const VERSION_NEW: &str = "VERSION.new";
+const LOCK: &str = "LOCK";
+
+/// A VERSION file is about 70 bytes; more than this is none.
+const VERSION_BYTES_MAX: u64 = 1024;
+
+/// What a folder holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Metadata and segments.
+    Partition,
+    /// Metadata only.
+    Database,
+}
+
+/// An open folder; dropping it gives the lock back.
+///
+/// While a folder is being created its version stands in VERSION.new; [`Home::finish`] gives the
+/// file its name once everything else is there. So what has a VERSION must be complete, and what has
+/// only a VERSION.new was never used.
+pub(crate) struct Home {
+    /// The folder.
+    pub(crate) path: PathBuf,
+    /// Made up when the folder was created.
+    pub(crate) uuid: Uuid,
+    /// Whether it is being created: what belongs into it must be created too.
+    pub(crate) is_new: bool,
+    _lock: Box<dyn Lock>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Version {
+    format: u32,
+    uuid: Uuid,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Partition => "partition",
+            Kind::Database => "database",
+        }
+    }
+}
+
+impl Home {
+    /// Opens the folder, creating it if `create` and there is nothing.
+    pub(crate) fn open(disk: &dyn Disk, path: &Path, kind: Kind, create: bool) -> Result<Home, StoreError> {
+        if create {
+            ensure_dir(disk, path)?;
+        }
+        let lock = lock(disk, &path.join(LOCK))?;
+        let file = path.join(VERSION);
+        let is_new = !disk.exists(&file).map_err(|error| failed("look for", &file, error))?;
+        let uuid =
+            if is_new { begin(disk, path, kind, create)? } else { read_version(disk, &file, kind)?.uuid };
+        Ok(Home { path: path.to_owned(), uuid, is_new, _lock: lock })
+    }
+
+    /// Call it once everything that belongs into the folder is there, durably.
+    pub(crate) fn finish(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        if self.is_new {
+            let (from, to) = (self.path.join(VERSION_NEW), self.path.join(VERSION));
+            disk.rename(&from, &to).map_err(|error| failed("rename", &from, error))?;
+        }
+        // Also if not new: who created it may have died before this.
+        disk.sync_dir(&self.path).map_err(|error| failed("sync", &self.path, error))
+    }
+}
+
+/// Creates a folder and its parents where they are missing, durably.
+pub(crate) fn ensure_dir(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
+    if disk.exists(path).map_err(|error| failed("look for", path, error))? {
+        return Ok(());
+    }
+    let parent = path.parent().unwrap_or(path);
+    if parent != path {
+        ensure_dir(disk, parent)?;
+    }
+    disk.create_dir(path).map_err(|error| failed("create", path, error))?;
+    disk.sync_dir(parent).map_err(|error| failed("sync", parent, error))
+}
+
+/// An I/O error with what was attempted and on which file.
+pub(crate) fn failed(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
+    StoreError::Io { doing, path: path.display().to_string(), source }
+}
+
+fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Lock>, StoreError> {
+    disk.lock(path).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => {
+            let text = "it is already open, here or in another process";
+            failed("lock", path, io::Error::new(ErrorKind::WouldBlock, text))
+        }
+        _ => failed("lock", path, error),
+    })
+}
+
+/// Begins a new folder. Refuses where something lies already: without its VERSION file we must not
+/// take it for empty.
+fn begin(disk: &dyn Disk, path: &Path, kind: Kind, create: bool) -> Result<Uuid, StoreError> {
+    let names = disk.list(path).map_err(|error| failed("list", path, error))?;
+    let begun = names.iter().any(|name| name == VERSION_NEW);
+    if let Some(name) = names.iter().find(|name| *name != LOCK)
+        && !begun
+    {
+        let what = format!("there is {name}, but no {VERSION} file");
+        return Err(StoreError::Damaged { place: path.display().to_string(), what });
+    }
+    if !create {
+        let text = format!("there is no {} yet", kind.name());
+        return Err(failed("open", path, io::Error::new(ErrorKind::NotFound, text)));
+    }
+    let version = Version { format: FORMAT, uuid: Uuid::new_v4() };
+    let written = write_version(disk, path, kind, version, begun);
+    written.map_err(|error| failed("create", &path.join(VERSION_NEW), error))?;
+    Ok(version.uuid)
+}
+
+fn write_version(disk: &dyn Disk, path: &Path, kind: Kind, version: Version, begun: bool) -> io::Result<()> {
+    let new = path.join(VERSION_NEW);
+    let file = if begun { disk.open(&new)? } else { disk.create(&new)? };
+    let text = version_text(kind, version);
+    file.set_len(0)?;
+    file.write_all_at(&mut [IoSlice::new(text.as_bytes())], 0)?;
+    file.sync_all()?;
+    disk.sync_dir(path)
+}
+
+fn version_text(kind: Kind, version: Version) -> String {
+    format!("cellar {}\nformat {}\nuuid {}\n", kind.name(), version.format, version.uuid)
+}
+
+fn read_version(disk: &dyn Disk, path: &Path, kind: Kind) -> Result<Version, StoreError> {
+    let bytes = read_small(disk, path).map_err(|error| failed("read", path, error))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let damaged = |what: String| StoreError::Damaged { place: path.display().to_string(), what };
+    let format = parse_format(&text, kind).map_err(damaged)?;
+    if format > FORMAT {
+        let text = format!("it has format {format}; this program knows formats up to {FORMAT}");
+        return Err(failed("open", path, io::Error::new(ErrorKind::Unsupported, text)));
+    }
+    let uuid = parse_uuid(&text).ok_or_else(|| damaged("no uuid in the third line".into()))?;
+    Ok(Version { format, uuid })
+}
+
+fn read_small(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
+    let file = disk.open(path)?;
+    let length = file.length()?.min(VERSION_BYTES_MAX);
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// The first two lines are the same in every format to come.
+fn parse_format(text: &str, kind: Kind) -> Result<u32, String> {
+    let mut lines = text.lines();
+    let expected = format!("cellar {}", kind.name());
+    let got = lines.next().unwrap_or_default();
+    if got != expected {
+        return Err(format!("expected {expected:?} in the first line, got {got:?}"));
+    }
+    let got = lines.next().unwrap_or_default();
+    let number = got.strip_prefix("format ").and_then(|number| number.parse().ok());
+    number.filter(|number| *number > 0).ok_or_else(|| format!("expected a format number, got {got:?}"))
+}
+
+fn parse_uuid(text: &str) -> Option<Uuid> {
+    text.lines().nth(2)?.strip_prefix("uuid ")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+use super::*;
+use disk::{FaultyDisk, Garbling};
+use std::fmt::Write as _;
+
+fn root() -> &'static Path {
+    Path::new("/vicepa/cellar")
+}
+
+fn disk_with_version(text: &str) -> FaultyDisk {
+    let disk = FaultyDisk::new(1, Garbling::default());
+    ensure_dir(&disk, root()).unwrap();
+    let file = disk.create(&root().join(VERSION)).unwrap();
+    file.write_all_at(&mut [IoSlice::new(text.as_bytes())], 0).unwrap();
+    disk
+}
+
+fn open(disk: &FaultyDisk, create: bool) -> Result<Home, StoreError> {
+    let home = Home::open(disk, root(), Kind::Partition, create)?;
+    if home.is_new {
+        let inside = disk.create(&root().join("segments"));
+        inside
+            .or_else(|_| disk.open(&root().join("segments")))
+            .map_err(|error| failed("create", root(), error))?;
+    }
+    home.finish(disk)?;
+    Ok(home)
+}
+
+fn complaint(disk: &FaultyDisk) -> String {
+    open(disk, true).err().expect("should refuse").to_string()
+}
+
+#[test]
+fn the_id_stays() {
+    let disk = FaultyDisk::new(1, Garbling::default());
+    let uuid = open(&disk, true).unwrap().uuid;
+    assert_eq!(open(&disk, false).unwrap().uuid, uuid);
+    assert_eq!(open(&disk.crash(), false).unwrap().uuid, uuid);
+}
+
+#[test]
+fn nothing_is_created_unasked() {
+    let disk = FaultyDisk::new(1, Garbling::default());
+    assert!(open(&disk, false).is_err());
+    ensure_dir(&disk, root()).unwrap();
+    let error = open(&disk, false).err().unwrap().to_string();
+    assert!(error.contains("there is no partition yet"), "{error}");
+}
+
+#[test]
+fn only_one_can_have_it_open() {
+    let disk = FaultyDisk::new(1, Garbling::default());
+    let _home = open(&disk, true).unwrap();
+    assert!(complaint(&disk).contains("already open"));
+}
+
+#[test]
+fn what_is_newer_or_something_else_is_refused_in_clear_words() {
+    let uuid = "uuid 67e55044-10b1-426f-9247-bb680e5fe0c8\n";
+    let cases = [
+        (
+            "cellar partition\nformat 2\nwhatever\n".to_owned(),
+            "it has format 2; this program knows formats up to 1",
+        ),
+        (format!("cellar database\nformat 1\n{uuid}"), "expected \"cellar partition\""),
+        (format!("cellar partition\nformat 0\n{uuid}"), "expected a format number"),
+        (format!("cellar partition\nformat x\n{uuid}"), "expected a format number"),
+        ("cellar partition\nformat 1\nuuid 1\n".to_owned(), "no uuid"),
+        (String::new(), "first line"),
+        ("\u{0}".repeat(5000), "first line"),
+    ];
+    for (text, expected) in cases {
+        let error = complaint(&disk_with_version(&text));
+        assert!(error.contains(expected), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn data_without_a_version_is_not_taken_for_an_empty_folder() {
+    let disk = FaultyDisk::new(1, Garbling::default());
+    ensure_dir(&disk, &root().join("segments")).unwrap();
+    assert!(complaint(&disk).contains("there is segments, but no VERSION file"));
+}
+
+#[test]
+fn power_cuts_while_creating_leave_something_that_opens() {
+    for seed in 0..400 {
+        let disk = FaultyDisk::new(seed, Garbling::default());
+        disk.cut_power_at(seed % 24);
+        let first = open(&disk, true).map(|home| home.uuid).ok();
+        let found = open(&disk.crash(), true).map(|home| home.uuid);
+        let mut story = String::new();
+        write!(story, "seed {seed}: {first:?} then {found:?}").unwrap();
+        assert!(first.is_none_or(|first| found.is_ok_and(|found| found == first)), "{story}");
+    }
+}

@@ -1,0 +1,231 @@
+//! Metadata in RocksDB.
+//!
+//! A commit is one atomic write batch, put into the write-ahead log without a sync; a
+//! [`MetaStore::sync`] syncs the log once for everybody who waits. RocksDB recovers the log up to
+//! the first record that is not whole, so what is found after a crash is a prefix of the commits
+//! over all families together.
+
+mod options;
+
+use crate::group_sync::GroupSync;
+use crate::health::Health;
+use crate::meta::Change;
+use crate::{Batch, CommitNumber, Family, KeyRange, MetaStore, StoreError};
+use bytes::Bytes;
+use rocksdb::{
+    ColumnFamily, DB, DBRawIterator, Error, ErrorKind, ReadOptions, WriteBatch, WriteOptions, properties,
+};
+use std::ffi::CStr;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
+
+/// How much memory and how many files a metadata database may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaConfig {
+    /// Cache of blocks read from disk, in bytes, shared by all families.
+    pub block_cache_bytes: usize,
+    /// Memory for changes that are not in table files yet, in bytes, all families together.
+    pub write_buffer_bytes: usize,
+    /// Table files kept open.
+    pub open_files_max: u16,
+    /// Threads for flushes and compactions.
+    pub background_jobs: u8,
+}
+
+impl Default for MetaConfig {
+    fn default() -> MetaConfig {
+        MetaConfig {
+            block_cache_bytes: 128 << 20,
+            write_buffer_bytes: 64 << 20,
+            open_files_max: 512,
+            background_jobs: 2,
+        }
+    }
+}
+
+/// What a metadata database did and holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetaStatistics {
+    /// Batches committed since the open.
+    pub commits: u64,
+    /// Callers who waited for durability since the open.
+    pub sync_requests: u64,
+    /// Syncs of the log that served them.
+    pub syncs: u64,
+    /// Size of the table files in bytes.
+    pub table_bytes: u64,
+    /// Memory for changes that are not in table files yet, in bytes.
+    pub write_buffer_bytes: u64,
+    /// Use of the block cache in bytes.
+    pub block_cache_bytes: u64,
+}
+
+/// A [`MetaStore`] in a folder of its own.
+pub struct RocksMeta {
+    db: DB,
+    unsynced_write: WriteOptions,
+    /// Commits whose write returned; what a sync that begins now covers.
+    written: AtomicU64,
+    group: GroupSync,
+    health: Health,
+}
+
+impl RocksMeta {
+    /// Opens the database in the folder `path`; if `create`, folder and database are created where
+    /// there is none.
+    pub fn open(path: &Path, config: &MetaConfig, create: bool) -> Result<RocksMeta, StoreError> {
+        let mut options = options::database(config);
+        options.create_if_missing(create);
+        let db = DB::open_cf_descriptors(&options, path, options::families(config))
+            .map_err(|error| StoreError::Meta(format!("cannot open {}: {error}", path.display())))?;
+        Ok(RocksMeta {
+            db,
+            unsynced_write: WriteOptions::default(),
+            written: AtomicU64::new(0),
+            group: GroupSync::default(),
+            health: Health::default(),
+        })
+    }
+
+    /// What it did and holds.
+    pub fn statistics(&self) -> MetaStatistics {
+        MetaStatistics {
+            commits: self.written.load(Acquire),
+            sync_requests: self.group.requests(),
+            syncs: self.group.rounds(),
+            table_bytes: self.sum_of(properties::TOTAL_SST_FILES_SIZE),
+            write_buffer_bytes: self.sum_of(properties::CUR_SIZE_ALL_MEM_TABLES),
+            block_cache_bytes: self.property(Family::System, properties::BLOCK_CACHE_USAGE),
+        }
+    }
+
+    /// Why it takes no more writes, if so.
+    pub fn failure(&self) -> Option<String> {
+        self.health.failure()
+    }
+
+    fn sum_of(&self, name: &CStr) -> u64 {
+        Family::ALL.iter().map(|family| self.property(*family, name)).sum()
+    }
+
+    fn property(&self, family: Family, name: &CStr) -> u64 {
+        let Ok(handle) = self.family(family) else { return 0 };
+        self.db.property_int_value_cf(handle, name).ok().flatten().unwrap_or(0)
+    }
+
+    fn family(&self, family: Family) -> Result<&ColumnFamily, StoreError> {
+        let handle = self.db.cf_handle(family.name());
+        handle.ok_or_else(|| StoreError::Meta(format!("no family {}", family.name())))
+    }
+
+    fn write_batch(&self, batch: &Batch) -> Result<WriteBatch, StoreError> {
+        let mut out = WriteBatch::default();
+        for change in batch.changes() {
+            match change {
+                Change::Put(family, key, value) => out.put_cf(self.family(*family)?, key, value),
+                Change::Delete(family, key) => out.delete_cf(self.family(*family)?, key),
+            }
+        }
+        Ok(out)
+    }
+
+    fn sync_log(&self) -> Result<u64, StoreError> {
+        self.health.check()?;
+        let covered = self.written.load(Acquire);
+        match self.db.flush_wal(true) {
+            Ok(()) => Ok(covered),
+            Err(error) => Err(self.health.fail(StoreError::Meta(format!("cannot sync the log: {error}")))),
+        }
+    }
+}
+
+impl MetaStore for RocksMeta {
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let found = self.db.get_pinned_cf(self.family(family)?, key);
+        let found = found.map_err(|error| read_error(family, key, &error))?;
+        Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+    }
+
+    fn scan(
+        &self,
+        family: Family,
+        range: KeyRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        if range.from >= range.to {
+            return Ok(());
+        }
+        let mut cursor = self.db.raw_iterator_cf_opt(self.family(family)?, bounded(range));
+        walk(&mut cursor, range.reverse, visit);
+        cursor.status().map_err(|error| read_error(family, range.from, &error))
+    }
+
+    /// Of two commits that run at the same time either may get the lower number.
+    fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
+        self.health.check()?;
+        if batch.is_empty() {
+            return Ok(CommitNumber(self.written.load(Acquire)));
+        }
+        let batch = self.write_batch(&batch)?;
+        match self.db.write_opt(batch, &self.unsynced_write) {
+            Ok(()) => Ok(CommitNumber(self.written.fetch_add(1, AcqRel) + 1)),
+            Err(error) => Err(self.health.fail(StoreError::Meta(format!("cannot write: {error}")))),
+        }
+    }
+
+    fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
+        self.group.wait(number.0, || self.sync_log())
+    }
+}
+
+impl Drop for RocksMeta {
+    fn drop(&mut self) {
+        if self.health.check().is_ok()
+            && let Err(error) = self.db.flush_wal(true)
+        {
+            tracing::error!(%error, "cannot sync the metadata log while closing");
+        }
+        self.db.cancel_all_background_work(true);
+    }
+}
+
+fn bounded(range: KeyRange<'_>) -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.set_iterate_lower_bound(range.from);
+    options.set_iterate_upper_bound(range.to);
+    options.set_total_order_seek(true);
+    options.set_verify_checksums(true);
+    options
+}
+
+fn walk(
+    cursor: &mut DBRawIterator<'_>,
+    reverse: bool,
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) {
+    if reverse {
+        cursor.seek_to_last()
+    } else {
+        cursor.seek_to_first()
+    }
+    while let Some((key, value)) = cursor.item() {
+        if visit(key, value).is_break() {
+            return;
+        }
+        if reverse { cursor.prev() } else { cursor.next() }
+    }
+}
+
+fn read_error(family: Family, key: &[u8], error: &Error) -> StoreError {
+    match error.kind() {
+        ErrorKind::Corruption => StoreError::Damaged {
+            place: format!("family {} near key {}", family.name(), key.escape_ascii()),
+            what: error.to_string(),
+        },
+        _ => StoreError::Meta(format!("cannot read {}: {error}", family.name())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! How RocksDB is set up: bounded memory, files and logs, and recovery to a prefix.
+
+use super::MetaConfig;
+use crate::Family;
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType, DBRecoveryMode, LogLevel, Options,
+};
+
+/// Of a key's filter; about one false hit in a hundred.
+const BLOOM_BITS_PER_KEY: f64 = 10.0;
+const BLOCK_BYTES: usize = 16 << 10;
+/// A write buffer of one family is flushed at this part of the memory for all of them.
+const FAMILY_SHARE: usize = 4;
+/// The log may be this many times as large as the write buffers before old ones are flushed.
+const LOG_SHARE: u64 = 4;
+const INFO_LOG_BYTES_MAX: usize = 4 << 20;
+const INFO_LOG_FILES_MAX: usize = 4;
+const MANIFEST_BYTES_MAX: usize = 64 << 20;
+const BYTES_PER_SYNC: u64 = 1 << 20;
+
+/// Options of the database as a whole.
+pub(super) fn database(config: &MetaConfig) -> Options {
+    let mut options = Options::default();
+    options.create_missing_column_families(true);
+    options.set_paranoid_checks(true);
+    // What is found after a crash ends before the first record of the log that is not whole. This
+    // excludes the recycling of log files.
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+    options.set_recycle_log_file_num(0);
+    options.set_max_total_wal_size(config.write_buffer_bytes as u64 * LOG_SHARE);
+    options.set_db_write_buffer_size(config.write_buffer_bytes);
+    options.set_max_open_files(i32::from(config.open_files_max));
+    options.set_max_background_jobs(i32::from(config.background_jobs));
+    options.set_bytes_per_sync(BYTES_PER_SYNC);
+    options.set_max_manifest_file_size(MANIFEST_BYTES_MAX);
+    options.set_log_level(LogLevel::Warn);
+    options.set_max_log_file_size(INFO_LOG_BYTES_MAX);
+    options.set_keep_log_file_num(INFO_LOG_FILES_MAX);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    // Keeps the start fast however many table files there are.
+    options.set_skip_stats_update_on_db_open(true);
+    options
+}
+
+/// Every family with its options; all share one block cache.
+pub(super) fn families(config: &MetaConfig) -> Vec<ColumnFamilyDescriptor> {
+    let cache = Cache::new_lru_cache(config.block_cache_bytes).ok();
+    let describe = |name: &str| ColumnFamilyDescriptor::new(name, family(config, cache.as_ref()));
+    let ours = Family::ALL.iter().map(|family| describe(family.name()));
+    // RocksDB insists on a family of this name; we keep nothing in it.
+    ours.chain(std::iter::once(describe("default"))).collect()
+}
+
+fn family(config: &MetaConfig, cache: Option<&Cache>) -> Options {
+    let mut options = Options::default();
+    options.set_block_based_table_factory(&tables(cache));
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_write_buffer_size(config.write_buffer_bytes / FAMILY_SHARE);
+    options.set_level_compaction_dynamic_level_bytes(true);
+    options
+}
+
+fn tables(cache: Option<&Cache>) -> BlockBasedOptions {
+    let mut tables = BlockBasedOptions::default();
+    if let Some(cache) = cache {
+        tables.set_block_cache(cache);
+    }
+    tables.set_block_size(BLOCK_BYTES);
+    tables.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
+    tables.set_whole_key_filtering(true);
+    // Indexes and filters count against the cache, so that memory stays bounded.
+    tables.set_cache_index_and_filter_blocks(true);
+    tables.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    tables.set_format_version(5);
+    tables
+}

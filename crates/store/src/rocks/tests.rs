@@ -1,0 +1,228 @@
+use super::*;
+use proptest::prelude::*;
+use std::thread;
+
+fn small() -> MetaConfig {
+    MetaConfig {
+        block_cache_bytes: 1 << 20,
+        write_buffer_bytes: 1 << 20,
+        open_files_max: 64,
+        background_jobs: 2,
+    }
+}
+
+fn open(folder: &Path) -> RocksMeta {
+    RocksMeta::open(folder, &small(), true).unwrap()
+}
+
+fn put(meta: &dyn MetaStore, family: Family, key: &[u8], value: &[u8]) -> CommitNumber {
+    let mut batch = Batch::new();
+    batch.put(family, key, value);
+    meta.commit(batch).unwrap()
+}
+
+fn keys(meta: &dyn MetaStore, range: KeyRange<'_>) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let mut visit = |key: &[u8], _: &[u8]| {
+        found.push(key.to_vec());
+        ControlFlow::Continue(())
+    };
+    meta.scan(Family::Vnodes, range, &mut visit).unwrap();
+    found
+}
+
+#[test]
+fn families_are_apart_and_batches_are_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = open(folder.path());
+    let mut batch = Batch::new();
+    for family in Family::ALL {
+        batch.put(family, "k", family.name());
+        batch.put(family, "gone", "x");
+        batch.delete(family, "gone");
+    }
+    batch.delete(Family::Vnodes, "never there");
+    meta.sync(meta.commit(batch).unwrap()).unwrap();
+    drop(meta);
+    let meta = open(folder.path());
+    for family in Family::ALL {
+        assert_eq!(meta.get(family, b"k").unwrap().unwrap(), family.name());
+        assert_eq!(meta.get(family, b"gone").unwrap(), None);
+    }
+}
+
+#[test]
+fn scans_are_bounded_on_both_sides_in_both_directions() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = open(folder.path());
+    for key in ["a", "b", "ba", "c", "\u{ff}"] {
+        put(&meta, Family::Vnodes, key.as_bytes(), b"");
+    }
+    assert_eq!(keys(&meta, KeyRange::ascending(b"b", b"c")), [b"b".to_vec(), b"ba".to_vec()]);
+    assert_eq!(keys(&meta, KeyRange::descending(b"b", b"c")), [b"ba".to_vec(), b"b".to_vec()]);
+    assert!(keys(&meta, KeyRange::ascending(b"c", b"b")).is_empty());
+    assert!(keys(&meta, KeyRange::descending(b"b", b"b")).is_empty());
+    let mut seen = 0;
+    let mut stop = |_: &[u8], _: &[u8]| {
+        seen += 1;
+        ControlFlow::Break(())
+    };
+    meta.scan(Family::Vnodes, KeyRange::ascending(b"", b"z"), &mut stop).unwrap();
+    assert_eq!(seen, 1);
+}
+
+#[test]
+fn a_scan_sees_one_state_although_its_visitor_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = open(folder.path());
+    (0..100u8).for_each(|n| _ = put(&meta, Family::Vnodes, &[n], b"old"));
+    let mut seen = 0;
+    let mut visit = |_: &[u8], value: &[u8]| {
+        assert_eq!(value, b"old");
+        (0..200u8).for_each(|n| _ = put(&meta, Family::Vnodes, &[n], b"new"));
+        seen += 1;
+        ControlFlow::Continue(())
+    };
+    meta.scan(Family::Vnodes, KeyRange::ascending(&[0], &[255]), &mut visit).unwrap();
+    assert_eq!(seen, 100);
+}
+
+#[test]
+fn many_threads_share_syncs() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = open(folder.path());
+    thread::scope(|scope| {
+        for thread in 0..8u8 {
+            let meta = &meta;
+            scope.spawn(move || {
+                for n in 0..20u8 {
+                    meta.sync(put(meta, Family::Vnodes, &[thread, n], b"x")).unwrap();
+                }
+            });
+        }
+    });
+    let statistics = meta.statistics();
+    assert_eq!((statistics.commits, statistics.sync_requests), (160, 160));
+    assert!(statistics.syncs <= 160);
+    assert_eq!(keys(&meta, KeyRange::ascending(&[0], &[255])).len(), 160);
+}
+
+#[test]
+fn what_is_not_there_is_created_only_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(RocksMeta::open(folder.path(), &small(), false).is_err());
+    drop(open(folder.path()));
+    RocksMeta::open(folder.path(), &small(), false).unwrap();
+}
+
+#[test]
+fn two_cannot_open_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let _meta = open(folder.path());
+    assert!(matches!(RocksMeta::open(folder.path(), &small(), true), Err(StoreError::Meta(_))));
+}
+
+#[test]
+fn after_a_failure_nothing_is_acknowledged_but_reads_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = open(folder.path());
+    let number = put(&meta, Family::Vnodes, b"k", b"v");
+    _ = meta.health.fail(StoreError::Meta("injected".into()));
+    assert!(matches!(meta.sync(number), Err(StoreError::ReadOnly(_))));
+    assert!(matches!(meta.commit(Batch::new()), Err(StoreError::ReadOnly(_))));
+    assert_eq!(meta.get(Family::Vnodes, b"k").unwrap().unwrap(), "v");
+    assert!(meta.failure().unwrap().contains("injected"));
+}
+
+#[test]
+fn a_damaged_table_is_reported_as_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = open(folder.path());
+    (0..2000u32).for_each(|n| _ = put(&meta, Family::Vnodes, &n.to_be_bytes(), &[n as u8; 100]));
+    meta.db.flush_cf(meta.family(Family::Vnodes).unwrap()).unwrap();
+    drop(meta);
+    let is_table = |path: &std::path::PathBuf| path.extension().is_some_and(|ext| ext == "sst");
+    let mut tables: Vec<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(is_table)
+        .collect();
+    tables.sort_by_key(|path| std::fs::metadata(path).unwrap().len());
+    let largest = tables.last().unwrap();
+    let mut bytes = std::fs::read(largest).unwrap();
+    bytes[100..200].fill(0x55);
+    std::fs::write(largest, bytes).unwrap();
+    let meta = open(folder.path());
+    let error = meta.get(Family::Vnodes, &0u32.to_be_bytes()).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+}
+
+/// One step of a history; keys are few, so that they meet.
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u8, Vec<u8>, u8),
+    Delete(u8, Vec<u8>),
+    Scan(u8, Vec<u8>, Vec<u8>, bool),
+    Reopen,
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(prop::sample::select(vec![0u8, 1, 0x7f, 0xff]), 0..4)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..8u8, key(), any::<u8>()).prop_map(|(family, key, value)| Step::Put(family, key, value)),
+        4 => (0..8u8, key()).prop_map(|(family, key)| Step::Delete(family, key)),
+        4 => (0..8u8, key(), key(), any::<bool>()).prop_map(|(family, from, to, back)| Step::Scan(family, from, to, back)),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+fn scanned(meta: &dyn MetaStore, family: Family, range: KeyRange<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut visit = |key: &[u8], value: &[u8]| {
+        found.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    };
+    meta.scan(family, range, &mut visit).unwrap();
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// RocksDB and the store in memory cannot be told apart.
+    #[test]
+    fn it_does_what_the_store_in_memory_does(steps in prop::collection::vec(step(), 1..60)) {
+        let folder = tempfile::tempdir().unwrap();
+        let model = crate::MemoryMeta::new();
+        let mut meta = open(folder.path());
+        for step in steps {
+            match step {
+                Step::Put(family, key, value) => {
+                    for store in [&meta as &dyn MetaStore, &model] {
+                        put(store, Family::ALL[family as usize], &key, &[value]);
+                    }
+                }
+                Step::Delete(family, key) => {
+                    for store in [&meta as &dyn MetaStore, &model] {
+                        let mut batch = Batch::new();
+                        batch.delete(Family::ALL[family as usize], key.clone());
+                        store.commit(batch).unwrap();
+                    }
+                }
+                Step::Scan(family, from, to, reverse) => {
+                    let family = Family::ALL[family as usize];
+                    let range = KeyRange { from: &from, to: &to, reverse };
+                    prop_assert_eq!(scanned(&meta, family, range), scanned(&model, family, range));
+                    prop_assert_eq!(meta.get(family, &from).unwrap(), model.get(family, &from).unwrap());
+                }
+                Step::Reopen => {
+                    drop(meta);
+                    meta = open(folder.path());
+                }
+            }
+        }
+    }
+}
