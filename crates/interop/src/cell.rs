@@ -7,20 +7,23 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The folder of the scripts that make namespaces and boot guests.
-pub(crate) fn tools() -> PathBuf {
+pub fn tools() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tools")
 }
 
 /// The `cellar` program beside this one.
-pub(crate) fn cellar_program() -> Result<PathBuf> {
+pub fn cellar_program() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("cellar");
     ensure!(path.exists(), "{} is missing; `make interop` builds it", path.display());
     Ok(path)
 }
 
+/// How long a command may take before it is ended.
+const COMMAND_SECONDS: &str = "900";
+
 /// Who serves a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Server {
+pub enum Server {
     /// Debian's OpenAFS packages: the demand-attach file server and its friends.
     OpenAfs,
     /// This project.
@@ -29,27 +32,27 @@ pub(crate) enum Server {
 
 /// What a command did.
 #[derive(Clone, Debug)]
-pub(crate) struct Output {
+pub struct Output {
     /// Exit status; -1 if a signal ended it.
-    pub(crate) status: i32,
+    pub status: i32,
     /// Standard output, then standard error.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 impl Output {
     /// The text, if the command succeeded.
-    pub(crate) fn ok(self) -> Result<String> {
+    pub fn ok(self) -> Result<String> {
         ensure!(self.status == 0, "exit status {}:\n{}", self.status, self.text);
         Ok(self.text)
     }
 }
 
 /// A running cell; dropping it ends its servers and removes its files.
-pub(crate) struct Cell {
+pub struct Cell {
     /// Name of its namespace and of its one host.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Its address on the bridge.
-    pub(crate) address: &'static str,
+    pub address: &'static str,
     directory: TempDir,
     daemon: Option<Child>,
     options: Vec<String>,
@@ -57,12 +60,12 @@ pub(crate) struct Cell {
 
 impl Cell {
     /// A cell named `test.example` with one partition.
-    pub(crate) fn start(server: Server, name: &'static str, address: &'static str) -> Result<Cell> {
+    pub fn start(server: Server, name: &'static str, address: &'static str) -> Result<Cell> {
         Cell::start_with(server, name, address, &[])
     }
 
     /// The same with further options of the `openafs-cell` tool.
-    pub(crate) fn start_with(
+    pub fn start_with(
         server: Server,
         name: &'static str,
         address: &'static str,
@@ -90,7 +93,7 @@ impl Cell {
     }
 
     /// The folder of the cell's files: `etc`, `var`, `vicepa`, `rxkad.keytab` ...
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
@@ -105,25 +108,25 @@ impl Cell {
     }
 
     /// Runs a command, its words separated by blanks, inside the cell.
-    pub(crate) fn run(&self, command: &str) -> Result<Output> {
+    pub fn run(&self, command: &str) -> Result<Output> {
         let words: Vec<&str> = command.split_whitespace().collect();
         self.run_words(&words)
     }
 
     /// Runs a command inside the cell.
-    pub(crate) fn run_words(&self, words: &[&str]) -> Result<Output> {
-        let mut arguments = vec!["run", "timeout", "120"];
+    pub fn run_words(&self, words: &[&str]) -> Result<Output> {
+        let mut arguments = vec!["run", "timeout", COMMAND_SECONDS];
         arguments.extend(words);
         self.tool(&arguments)
     }
 
     /// Runs a shell command inside the cell.
-    pub(crate) fn shell(&self, script: &str) -> Result<Output> {
+    pub fn shell(&self, script: &str) -> Result<Output> {
         self.tool(&["run", "bash", "-c", script])
     }
 
     /// Starts Cellar with the OpenAFS configuration it finds in the cell, and waits until it serves.
-    pub(crate) fn start_cellar(&mut self) -> Result<()> {
+    pub fn start_cellar(&mut self) -> Result<()> {
         ensure!(self.daemon.is_none(), "Cellar runs already");
         let program = cellar_program()?;
         let log = std::fs::File::options().create(true).append(true).open(self.path().join("cellar.log"))?;
@@ -157,14 +160,14 @@ impl Cell {
     }
 
     /// The last lines of Cellar's log.
-    pub(crate) fn cellar_log(&self) -> String {
+    pub fn cellar_log(&self) -> String {
         let text = std::fs::read_to_string(self.path().join("cellar.log")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
     /// Sends `signal` (`TERM`, `KILL` ...) to Cellar and waits for its end.
-    pub(crate) fn end_cellar(&mut self, signal: &str) -> Result<()> {
+    pub fn end_cellar(&mut self, signal: &str) -> Result<()> {
         let mut child = self.daemon.take().context("Cellar does not run")?;
         self.shell(&format!("pkill -{signal} -x cellar"))?.ok()?;
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -180,19 +183,19 @@ impl Cell {
     }
 
     /// Mounts the cell with `afsd.fuse`.
-    pub(crate) fn mount_fuse(&self, directory: &Path) -> Result<()> {
+    pub fn mount_fuse(&self, directory: &Path) -> Result<()> {
         self.tool(&["mount", directory.to_str().context("path")?])?.ok().map(drop)
     }
 
     /// A folder for what scripts keep outside the cell.
-    pub(crate) fn scratch(&self) -> Result<PathBuf> {
+    pub fn scratch(&self) -> Result<PathBuf> {
         let path = self.path().join("scratch");
         std::fs::create_dir_all(&path)?;
         Ok(path)
     }
 
     /// Makes a volume whose root directory anyone may read and write.
-    pub(crate) fn open_volume(&self, server: Server, volume: &str) -> Result<()> {
+    pub fn open_volume(&self, server: Server, volume: &str) -> Result<()> {
         match server {
             Server::OpenAfs => self.tool(&["volume", volume])?.ok().map(drop),
             Server::Cellar => {

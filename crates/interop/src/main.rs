@@ -5,14 +5,10 @@
 //! test whose means are missing fails and says what is missing, unless `CELLAR_TEST_SKIP` names that
 //! means (a list out of `netns`, `fuse`, `emulation`): then the summary counts it as skipped.
 
-mod cell;
-mod means;
-mod normalise;
 mod tests;
-mod vm;
 
 use anyhow::Result;
-use means::Means;
+use interop::means::Means;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -33,7 +29,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let all = tests::all();
     if arguments.iter().any(|argument| argument == "--list") {
-        all.iter().for_each(|test| println!("{}", test.name));
+        for test in &all {
+            println!("{}", test.name);
+        }
         return ExitCode::SUCCESS;
     }
     let wanted = |test: &&Test| arguments.is_empty() || arguments.iter().any(|part| test.name.contains(part));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Something that a machine may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Means {
+pub enum Means {
     /// Root, network namespaces and OpenAFS's packages.
     Netns,
     /// /dev/fuse and afsd.fuse.
@@ -26,13 +26,13 @@ impl fmt::Display for Means {
 
 impl Means {
     /// Whether the person asked to do without.
-    pub(crate) fn is_skipped(self) -> bool {
+    pub fn is_skipped(self) -> bool {
         let list = std::env::var("CELLAR_TEST_SKIP").unwrap_or_default();
         list.split([',', ' ']).any(|word| word == self.to_string())
     }
 
     /// What is missing, in words.
-    pub(crate) fn check(self) -> Result<(), String> {
+    pub fn check(self) -> Result<(), String> {
         let paths: &[&str] = match self {
             Means::Netns => &["/usr/sbin/bosserver", "/usr/bin/vos", "/usr/bin/rxdebug", "/usr/bin/nsenter"],
             Means::Fuse => &["/dev/fuse", "/usr/sbin/afsd.fuse"],

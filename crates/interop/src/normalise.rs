@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 /// Replaces what a run cannot repeat, and numbers volume ids in the order of their appearance.
 #[derive(Default)]
-pub(crate) struct Normaliser {
+pub struct Normaliser {
     ids: HashMap<String, String>,
 }
 
@@ -32,7 +32,7 @@ static BLANKS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[ \t]+").expect("
 
 impl Normaliser {
     /// `text` with everything that cannot repeat replaced; `host` is the server's own name.
-    pub(crate) fn apply(&mut self, text: &str, host: &str) -> String {
+    pub fn apply(&mut self, text: &str, host: &str) -> String {
         let mut out = text.to_owned();
         for (pattern, to) in RULES.iter() {
             out = pattern.replace_all(&out, *to).into_owned();

@@ -6,8 +6,8 @@ mod kafs;
 mod trees;
 
 use crate::Test;
-use crate::cell::Cell;
 use anyhow::{Context, Result, ensure};
+use interop::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// A guest to boot beside a cell.
-pub(crate) struct Guest<'a> {
+pub struct Guest<'a> {
     cell: &'a Cell,
     arguments: Vec<String>,
     log: PathBuf,
 }
 
 /// A guest that runs while the test does something else.
-pub(crate) struct Running {
+pub struct Running {
     child: Child,
     log: PathBuf,
 }
 
 impl<'a> Guest<'a> {
     /// A guest whose kafs knows the cell; it ends with an error after `seconds`.
-    pub(crate) fn new(cell: &'a Cell, name: &str, seconds: u32) -> Guest<'a> {
+    pub fn new(cell: &'a Cell, name: &str, seconds: u32) -> Guest<'a> {
         let arguments = ["--netns", cell.name, "--server", cell.address, "--timeout", &seconds.to_string()]
             .map(String::from)
             .to_vec();
@@ -28,18 +28,20 @@ impl<'a> Guest<'a> {
     }
 
     /// Further options of the `kafs-vm` tool.
-    pub(crate) fn with(mut self, options: &[&str]) -> Guest<'a> {
+    #[must_use]
+    pub fn with(mut self, options: &[&str]) -> Guest<'a> {
         self.arguments.extend(options.iter().map(|&option| option.to_owned()));
         self
     }
 
     /// Mounts `volume` read-write on `directory`.
-    pub(crate) fn mount(self, volume: &str, directory: &str) -> Guest<'a> {
+    #[must_use]
+    pub fn mount(self, volume: &str, directory: &str) -> Guest<'a> {
         self.with(&["--mount", &format!("%{volume}:{directory}")])
     }
 
     /// Boots the guest and starts the script in it.
-    pub(crate) fn start(self, script: &Path) -> Result<Running> {
+    pub fn start(self, script: &Path) -> Result<Running> {
         let log = std::fs::File::create(&self.log)?;
         let child = Command::new(tools().join("kafs-vm"))
             .args(&self.arguments)
@@ -54,24 +56,24 @@ impl<'a> Guest<'a> {
     }
 
     /// Boots the guest, runs the script and waits for its end.
-    pub(crate) fn run(self, script: &Path) -> Result<Output> {
+    pub fn run(self, script: &Path) -> Result<Output> {
         self.start(script)?.finish()
     }
 }
 
 impl Running {
     /// What the guest has printed so far.
-    pub(crate) fn printed(&self) -> String {
+    pub fn printed(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
     /// Whether it still runs.
-    pub(crate) fn is_running(&mut self) -> Result<bool> {
+    pub fn is_running(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_none())
     }
 
     /// Waits for the end.
-    pub(crate) fn finish(mut self) -> Result<Output> {
+    pub fn finish(mut self) -> Result<Output> {
         let status = self.child.wait()?;
         Ok(Output { status: status.code().unwrap_or(-1), text: self.printed() })
     }

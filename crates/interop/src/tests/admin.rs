@@ -6,11 +6,11 @@
 //! is an error, so that the file can only shrink.
 
 use crate::Test;
-use crate::cell::{Cell, Server};
-use crate::means::Means;
-use crate::normalise::Normaliser;
 use crate::tests::own_file;
 use anyhow::{Context, Result, bail, ensure};
+use interop::cell::{Cell, Server};
+use interop::means::Means;
+use interop::normalise::Normaliser;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -1,10 +1,10 @@
 //! OpenAFS's own cache manager, as a FUSE file system, mounts Cellar's cell.
 
 use crate::Test;
-use crate::cell::{Cell, Server};
-use crate::means::Means;
 use crate::tests::{script, wait_for};
 use anyhow::{Context, Result};
+use interop::cell::{Cell, Server};
+use interop::means::Means;
 use std::time::Duration;
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -14,7 +14,7 @@ pub(crate) fn tests() -> Vec<Test> {
 /// Runs the file scripts in /afs/CELL/data; against OpenAFS's own servers they pass, so they must here.
 fn files() -> Result<()> {
     let cell = Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?;
-    let cellar = crate::cell::cellar_program()?;
+    let cellar = interop::cell::cellar_program()?;
     let cellar = cellar.display();
     for volume in ["root.afs", "root.cell", "data"] {
         cell.open_volume(Server::Cellar, volume)?;

@@ -1,11 +1,11 @@
 //! The Linux kernel's AFS client mounts Cellar's volumes and runs scripts.
 
 use crate::Test;
-use crate::cell::{Cell, Server};
-use crate::means::Means;
 use crate::tests::{script, wait_for};
-use crate::vm::Guest;
 use anyhow::{Context, Result, ensure};
+use interop::cell::{Cell, Server};
+use interop::means::Means;
+use interop::vm::Guest;
 use std::time::Duration;
 
 const NEEDS: &[Means] = &[Means::Netns, Means::Emulation];
@@ -51,7 +51,7 @@ fn mount_points() -> Result<()> {
     for volume in ["data", "other", "small"] {
         cell.open_volume(Server::Cellar, volume)?;
     }
-    let cellar = crate::cell::cellar_program()?;
+    let cellar = interop::cell::cellar_program()?;
     let cellar = cellar.display();
     std::fs::write(cell.path().join("inside"), "in the other volume\n")?;
     for command in [
@@ -143,7 +143,7 @@ fn server_killed() -> Result<()> {
 
 fn check_records(cell: &Cell, acknowledged: &[u32]) -> Result<()> {
     let copy = cell.path().join("copy");
-    let cellar = crate::cell::cellar_program()?;
+    let cellar = interop::cell::cellar_program()?;
     cell.run(&format!("{} cp cell:data/ {}", cellar.display(), copy.display()))?.ok()?;
     for number in acknowledged {
         let text = std::fs::read_to_string(copy.join(format!("record.{number}")))

@@ -1,9 +1,9 @@
 //! Real trees through `cellar cp` and `afsio`, compared by SHA-256, also after a restart.
 
 use crate::Test;
-use crate::cell::{Cell, Server, cellar_program};
-use crate::means::Means;
 use anyhow::{Context, Result, ensure};
+use interop::cell::{Cell, Server, cellar_program};
+use interop::means::Means;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ fn trees_in_and_out() -> Result<()> {
     ensure!(!sources.is_empty(), "there is no tree to move");
     for (name, source) in &sources {
         cell.open_volume(Server::Cellar, name)?;
-        cell.run(&format!("{cellar} cp --timeout 600 {}/ cell:{name}/", source.display()))?
+        cell.run(&format!("{cellar} cp {}/ cell:{name}/", source.display()))?
             .ok()
             .with_context(|| format!("storing {}", source.display()))?;
     }
@@ -75,7 +75,7 @@ fn trees_in_and_out() -> Result<()> {
     cell.start_cellar()?;
     for (name, source) in &sources {
         let copy = cell.path().join(format!("copy-{name}"));
-        cell.run(&format!("{cellar} cp --timeout 600 cell:{name}/ {}", copy.display()))?
+        cell.run(&format!("{cellar} cp cell:{name}/ {}", copy.display()))?
             .ok()
             .with_context(|| format!("fetching {name}"))?;
         compare(source, &copy)?;
