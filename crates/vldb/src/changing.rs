@@ -1,0 +1,327 @@
+//! What changes the database.
+
+use crate::draft::Draft;
+use crate::entry::{
+    EntryNumber, Location, Site, VolumeQuery, check_release, entry_flags, new_name, site_flags,
+};
+use crate::error::LocationError;
+use crate::locations::Locations;
+use base::limits::VOLUME_SITES_MAX;
+use base::{HostUuid, UnixTime, VolumeId, VolumeType};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+/// Most volume ids given out at once (MAXBUMPCOUNT).
+const BUMP_MAX: u32 = i32::MAX as u32;
+
+/// A site as a caller describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewSite {
+    /// Any address of the server; an unknown one makes a new server.
+    pub address: Ipv4Addr,
+    /// Partition number, 0 to 255.
+    pub partition: i32,
+    /// [`site_flags`].
+    pub flags: i32,
+}
+
+/// An entry as a caller describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewLocation {
+    /// The read-write volume's name.
+    pub name: Vec<u8>,
+    /// Read-write, read-only, backup; 0 for none.
+    pub ids: [VolumeId; 3],
+    /// The release clone, or 0.
+    pub clone: VolumeId,
+    /// [`entry_flags`].
+    pub flags: u32,
+    /// 1 to 13 sites.
+    pub sites: Vec<NewSite>,
+}
+
+/// What to do with one site (VL_UpdateEntry); the steps are taken in the order of the fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteUpdate {
+    /// The site to change: an address of its server, and its partition.
+    pub target: (Ipv4Addr, i32),
+    /// Remove the target.
+    pub delete: bool,
+    /// Add this site.
+    pub add: Option<NewSite>,
+    /// Move the target to another server.
+    pub server: Option<Ipv4Addr>,
+    /// Move the target to another partition.
+    pub partition: Option<i32>,
+    /// Set the target's flags.
+    pub flags: Option<i32>,
+}
+
+/// Fields of an entry to change (VL_UpdateEntry); `None` leaves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Update {
+    /// A new name.
+    pub name: Option<Vec<u8>>,
+    /// New [`entry_flags`].
+    pub flags: Option<u32>,
+    /// A new release clone.
+    pub clone: Option<VolumeId>,
+    /// New ids: read-write, read-only, backup.
+    pub ids: [Option<VolumeId>; 3],
+    /// Changes of sites, at least one if given.
+    pub sites: Option<Vec<SiteUpdate>>,
+}
+
+fn partition(wire: i32) -> Result<u8, LocationError> {
+    u8::try_from(wire).map_err(|_| LocationError::BadPartition(wire))
+}
+
+fn flags(wire: i32) -> Result<u8, LocationError> {
+    let flags = u8::try_from(wire).ok().filter(|&flags| flags <= site_flags::MAX);
+    flags.ok_or(LocationError::BadSiteFlags(wire))
+}
+
+fn site(draft: &mut Draft<'_>, new: &NewSite) -> Result<Site, LocationError> {
+    let (partition, flags) = (partition(new.partition)?, flags(new.flags)?);
+    Ok(Site { server: draft.server(new.address)?, partition, flags })
+}
+
+/// Checks all of an entry that does not depend on others, and numbers its servers.
+fn location(draft: &mut Draft<'_>, new: &NewLocation, locked: UnixTime) -> Result<Location, LocationError> {
+    let name = new_name(&new.name)?;
+    if new.sites.is_empty() || new.sites.len() > VOLUME_SITES_MAX {
+        return Err(LocationError::BadServer);
+    }
+    if new.ids[VolumeType::ReadWrite as usize].0 == 0 {
+        return Err(LocationError::BadEntry("no read-write volume id"));
+    }
+    let sites = new.sites.iter().map(|new| site(draft, new)).collect::<Result<_, _>>()?;
+    Ok(Location { name, ids: new.ids, clone: new.clone, flags: new.flags, locked, sites })
+}
+
+/// Entries.
+impl Locations {
+    /// Creates an entry (VL_CreateEntry, VL_CreateEntryN).
+    pub fn create(&self, new: &NewLocation) -> Result<EntryNumber, LocationError> {
+        self.write(|draft| {
+            let location = location(draft, new, UnixTime(0))?;
+            draft.check_unused(&location.ids)?;
+            draft.check_unused_name(&location.name)?;
+            draft.insert(&location)
+        })
+    }
+
+    /// Deletes an entry (VL_DeleteEntry).
+    pub fn delete(&self, id: VolumeId, kind: Option<VolumeType>) -> Result<(), LocationError> {
+        self.write(|draft| {
+            let (number, old) = draft.lookup.find(&VolumeQuery::Id(id), kind)?;
+            draft.remove(number, &old);
+            Ok(())
+        })
+    }
+
+    /// Replaces an entry but for its read-write id and lock, then unlocks what `release` says
+    /// (VL_ReplaceEntry, VL_ReplaceEntryN).
+    pub fn replace(
+        &self,
+        id: VolumeId,
+        kind: Option<VolumeType>,
+        new: &NewLocation,
+        release: i32,
+    ) -> Result<(), LocationError> {
+        check_release(release)?;
+        self.write(|draft| {
+            let (number, old) = draft.lookup.find(&VolumeQuery::Id(id), kind)?;
+            let mut new = location(draft, new, old.locked)?;
+            if new.id(VolumeType::ReadWrite) != old.id(VolumeType::ReadWrite) {
+                return Err(LocationError::BadEntry("the read-write volume id cannot change"));
+            }
+            check_replacement(draft, &old, &new)?;
+            new.unlock(release);
+            draft.replace(number, &old, &new);
+            Ok(())
+        })
+    }
+
+    /// Changes single fields of an entry, then unlocks what `release` says (VL_UpdateEntry,
+    /// VL_UpdateEntryByName).
+    pub fn update(
+        &self,
+        query: &VolumeQuery,
+        kind: Option<VolumeType>,
+        update: &Update,
+        release: i32,
+    ) -> Result<(), LocationError> {
+        check_release(release)?;
+        self.write(|draft| {
+            let (number, old) = draft.lookup.find(query, kind)?;
+            let mut new = updated(draft, &old, update)?;
+            new.unlock(release);
+            draft.replace(number, &old, &new);
+            Ok(())
+        })
+    }
+
+    /// Locks an entry for an operation, one of [`entry_flags::OPERATIONS`] (VL_SetLock). Locks stay
+    /// until they are released.
+    pub fn lock(
+        &self,
+        id: VolumeId,
+        kind: Option<VolumeType>,
+        operation: i32,
+        now: UnixTime,
+    ) -> Result<(), LocationError> {
+        let bits = operation as u32;
+        if bits & entry_flags::OPERATIONS != bits || !bits.is_power_of_two() {
+            return Err(LocationError::BadOperation(operation));
+        }
+        self.write(|draft| {
+            let (number, old) = draft.lookup.find(&VolumeQuery::Id(id), kind)?;
+            if old.locked.0 != 0 {
+                return Err(LocationError::Locked);
+            }
+            if old.flags & entry_flags::RELEASE != 0 {
+                return Err(LocationError::Rerelease);
+            }
+            let flags = old.flags & !entry_flags::OPERATIONS | bits;
+            // 0 would mean "not locked".
+            let locked = UnixTime(now.0.max(1));
+            draft.replace(number, &old, &Location { flags, locked, ..old.clone() });
+            Ok(())
+        })
+    }
+
+    /// Unlocks what `release` says; 0 only checks that the volume is there (VL_ReleaseLock).
+    pub fn unlock(&self, id: VolumeId, kind: Option<VolumeType>, release: i32) -> Result<(), LocationError> {
+        check_release(release)?;
+        self.write(|draft| {
+            let (number, old) = draft.lookup.find(&VolumeQuery::Id(id), kind)?;
+            let mut new = old.clone();
+            new.unlock(release);
+            draft.replace(number, &old, &new);
+            Ok(())
+        })
+    }
+
+    /// Reserves `count` volume ids in a row that no entry has; returns the first
+    /// (VL_GetNewVolumeId).
+    pub fn new_ids(&self, count: u32) -> Result<VolumeId, LocationError> {
+        if count > BUMP_MAX {
+            return Err(LocationError::BadBump(count));
+        }
+        self.write(|draft| {
+            let first = draft.lookup.unused_ids(draft.totals.max_volume, count)?;
+            let first = first.ok_or(LocationError::BadBump(count))?;
+            draft.totals.max_volume = VolumeId(first.0.saturating_add(count));
+            Ok(first)
+        })
+    }
+}
+
+/// Refuses ids and names that other entries have.
+fn check_replacement(draft: &Draft<'_>, old: &Location, new: &Location) -> Result<(), LocationError> {
+    let mut fresh = new.ids;
+    for id in &mut fresh {
+        if old.ids.contains(id) {
+            *id = VolumeId(0);
+        }
+    }
+    draft.check_unused(&fresh)?;
+    let kept = new.ids.iter().filter(|id| id.0 != 0);
+    if kept.clone().any(|id| kept.clone().filter(|other| *other == id).count() > 1) {
+        return Err(LocationError::BadEntry("the same id for two types"));
+    }
+    if new.name == old.name { Ok(()) } else { draft.check_unused_name(&new.name) }
+}
+
+fn updated(draft: &mut Draft<'_>, old: &Location, update: &Update) -> Result<Location, LocationError> {
+    let mut new = old.clone();
+    draft.check_unused(&update.ids.map(Option::unwrap_or_default))?;
+    for (id, wanted) in new.ids.iter_mut().zip(update.ids) {
+        *id = wanted.unwrap_or(*id);
+    }
+    if new.id(VolumeType::ReadWrite).0 == 0 {
+        return Err(LocationError::BadEntry("no read-write volume id"));
+    }
+    if let Some(name) = &update.name {
+        new.name = new_name(name)?;
+        draft.check_unused_name(&new.name)?;
+    }
+    new.flags = update.flags.unwrap_or(new.flags);
+    new.clone = update.clone.unwrap_or(new.clone);
+    if let Some(sites) = &update.sites {
+        if sites.is_empty() {
+            return Err(LocationError::BadServer);
+        }
+        for step in sites {
+            update_site(draft, &mut new.sites, step)?;
+        }
+    }
+    Ok(new)
+}
+
+fn update_site(draft: &mut Draft<'_>, sites: &mut Vec<Site>, step: &SiteUpdate) -> Result<(), LocationError> {
+    let target = (step.target.0, partition(step.target.1)?);
+    if step.delete {
+        let at = place(draft, sites, target)?.ok_or(LocationError::NoSite)?;
+        sites.remove(at);
+    }
+    if let Some(new) = &step.add {
+        let new_partition = partition(new.partition)?;
+        if place(draft, sites, (new.address, new_partition))?.is_some() {
+            return Err(LocationError::SiteExists);
+        }
+        if sites.len() >= VOLUME_SITES_MAX {
+            return Err(LocationError::Full);
+        }
+        sites.push(site(draft, new)?);
+    }
+    let changes_target = step.server.is_some() || step.partition.is_some() || step.flags.is_some();
+    if changes_target {
+        let at = place(draft, sites, target)?.ok_or(LocationError::NoSite)?;
+        let old = sites[at];
+        sites[at] = Site {
+            server: step.server.map_or(Ok(old.server), |address| draft.server(address))?,
+            partition: step.partition.map_or(Ok(old.partition), partition)?,
+            flags: step.flags.map_or(Ok(old.flags), flags)?,
+        };
+    }
+    Ok(())
+}
+
+/// Where the site on this server and partition is.
+fn place(
+    draft: &Draft<'_>,
+    sites: &[Site],
+    (address, partition): (Ipv4Addr, u8),
+) -> Result<Option<usize>, LocationError> {
+    let server = draft.servers.by_address(address);
+    Ok(sites.iter().position(|site| Some(site.server) == server && site.partition == partition))
+}
+
+/// Servers.
+impl Locations {
+    /// Registers a file server's addresses under its UUID (VL_RegisterAddrs). The rules stand at
+    /// [`crate::Servers`].
+    pub fn register(&self, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Result<(), LocationError> {
+        self.write(|draft| {
+            let changed = Arc::make_mut(&mut draft.servers).register(uuid, addresses)?;
+            changed.into_iter().for_each(|number| draft.write_server(number));
+            Ok(())
+        })
+    }
+
+    /// Gives a server that never registered another address, or with `None` forgets a server that
+    /// has no volumes (VL_ChangeAddr).
+    pub fn change_address(&self, old: Ipv4Addr, new: Option<Ipv4Addr>) -> Result<(), LocationError> {
+        self.write(|draft| {
+            let number = draft.servers.check_change(old, new)?;
+            if new.is_none() && draft.lookup.is_used(number)? {
+                return Err(LocationError::ServerInUse);
+            }
+            Arc::make_mut(&mut draft.servers).set(number, new.map(crate::servers::Server::Address));
+            draft.write_server(number);
+            Ok(())
+        })
+    }
+}

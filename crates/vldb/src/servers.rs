@@ -1,0 +1,227 @@
+//! The table of servers: which addresses are one machine.
+//!
+//! Entries name servers by their number in this table. A server that registered itself
+//! (VL_RegisterAddrs) is known by its UUID and has up to 15 addresses, whose first one stands for it
+//! in old calls; a server that only ever appeared in an entry is known by one address. The rules are
+//! those of OpenAFS; this module is pure, the whole table is small and lives in memory.
+
+use crate::entry::ServerNumber;
+use crate::error::LocationError;
+use base::HostUuid;
+use base::limits::SERVER_ADDRESSES_MAX;
+use std::net::Ipv4Addr;
+
+/// Most servers of a cell (MAXSERVERID + 1).
+pub const SERVERS_MAX: usize = 255;
+
+/// How a server is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// By the address that an entry named.
+    Address(Ipv4Addr),
+    /// By its own registration.
+    Registered {
+        /// The machine, whatever its addresses.
+        uuid: HostUuid,
+        /// Counts registrations, so that clients notice changes.
+        uniquifier: i32,
+        /// All addresses, the preferred one first.
+        addresses: Vec<Ipv4Addr>,
+    },
+}
+
+impl Server {
+    /// The one address that old calls give; 0.0.0.0 if other registrations took them all.
+    pub fn first_address(&self) -> Ipv4Addr {
+        self.addresses().first().copied().unwrap_or(Ipv4Addr::UNSPECIFIED)
+    }
+
+    /// All addresses.
+    pub fn addresses(&self) -> &[Ipv4Addr] {
+        match self {
+            Server::Address(address) => std::slice::from_ref(address),
+            Server::Registered { addresses, .. } => addresses,
+        }
+    }
+}
+
+/// Whether the address may stand in the table. OpenAFS marks registered servers by addresses in
+/// 255.0.0.0/8 and free places by 0.0.0.0.
+fn is_possible(address: Ipv4Addr) -> bool {
+    !address.is_unspecified() && address.octets()[0] != 0xff
+}
+
+/// All servers by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Servers(Vec<Option<Server>>);
+
+impl Servers {
+    /// The server with this number.
+    pub fn get(&self, number: ServerNumber) -> Option<&Server> {
+        self.0.get(usize::from(number.0))?.as_ref()
+    }
+
+    /// All servers with their numbers, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (ServerNumber, &Server)> {
+        let numbered = self.0.iter().enumerate();
+        numbered.filter_map(|(number, server)| Some((ServerNumber(number as u8), server.as_ref()?)))
+    }
+
+    /// Sets or clears a place of the table.
+    pub(crate) fn set(&mut self, number: ServerNumber, server: Option<Server>) {
+        let at = usize::from(number.0);
+        if self.0.len() <= at {
+            self.0.resize(at + 1, None);
+        }
+        self.0[at] = server;
+    }
+
+    /// The server that has this address.
+    pub fn by_address(&self, address: Ipv4Addr) -> Option<ServerNumber> {
+        self.iter().find(|(_, server)| server.addresses().contains(&address)).map(|(number, _)| number)
+    }
+
+    /// The registered server with this UUID.
+    pub fn by_uuid(&self, wanted: HostUuid) -> Option<ServerNumber> {
+        self.iter()
+            .find(|(_, server)| matches!(server, Server::Registered { uuid, .. } if *uuid == wanted))
+            .map(|(number, _)| number)
+    }
+
+    /// The number of the server with this address, given one if it is new.
+    pub(crate) fn number_for(&mut self, address: Ipv4Addr) -> Result<ServerNumber, LocationError> {
+        if let Some(number) = self.by_address(address) {
+            return Ok(number);
+        }
+        if !is_possible(address) {
+            return Err(LocationError::BadServer);
+        }
+        let number = self.free().ok_or(LocationError::BadServer)?;
+        self.set(number, Some(Server::Address(address)));
+        Ok(number)
+    }
+
+    fn free(&self) -> Option<ServerNumber> {
+        (0..SERVERS_MAX as u8).map(ServerNumber).find(|&number| self.get(number).is_none())
+    }
+
+    /// Registers a server's addresses (VL_RegisterAddrs); returns the servers that changed.
+    ///
+    /// A known UUID takes the new addresses, from other registered servers where need be; it may not
+    /// swallow another server whole. An unknown UUID takes the place of the one server that has
+    /// some of the addresses; if several do, nobody can tell which and it is refused.
+    pub(crate) fn register(
+        &mut self,
+        uuid: HostUuid,
+        addresses: &[Ipv4Addr],
+    ) -> Result<Vec<ServerNumber>, LocationError> {
+        let addresses = distinct(addresses);
+        if addresses.is_empty() || uuid == HostUuid::default() {
+            return Err(LocationError::OutOfRange);
+        }
+        let overlapping = self.overlapping(uuid, &addresses);
+        match self.by_uuid(uuid) {
+            Some(_) if overlapping.iter().any(|overlap| overlap.whole) => Err(LocationError::AddressConflict),
+            Some(number) => Ok(self.reregister(number, uuid, addresses, &overlapping)),
+            None => self.register_new(uuid, addresses, &overlapping),
+        }
+    }
+
+    fn overlapping(&self, own: HostUuid, addresses: &[Ipv4Addr]) -> Vec<Overlap> {
+        let is_own = |server: &Server| matches!(server, Server::Registered { uuid, .. } if *uuid == own);
+        let overlap = |server: &Server| {
+            let taken = server.addresses().iter().filter(|address| addresses.contains(address)).count();
+            (taken > 0).then_some(taken == server.addresses().len())
+        };
+        self.iter()
+            .filter(|(_, server)| !is_own(server))
+            .filter_map(|(number, server)| Some(Overlap { number, whole: overlap(server)? }))
+            .collect()
+    }
+
+    fn reregister(
+        &mut self,
+        number: ServerNumber,
+        uuid: HostUuid,
+        addresses: Vec<Ipv4Addr>,
+        overlapping: &[Overlap],
+    ) -> Vec<ServerNumber> {
+        if self.get(number).is_some_and(|server| server.addresses() == addresses) {
+            return Vec::new();
+        }
+        for overlap in overlapping {
+            if let Some(Some(Server::Registered { uniquifier, addresses: theirs, .. })) =
+                self.0.get_mut(usize::from(overlap.number.0))
+            {
+                theirs.retain(|address| !addresses.contains(address));
+                *uniquifier = uniquifier.wrapping_add(1);
+            }
+        }
+        self.put(number, uuid, addresses);
+        overlapping.iter().map(|overlap| overlap.number).chain([number]).collect()
+    }
+
+    fn register_new(
+        &mut self,
+        uuid: HostUuid,
+        addresses: Vec<Ipv4Addr>,
+        overlapping: &[Overlap],
+    ) -> Result<Vec<ServerNumber>, LocationError> {
+        let number = match overlapping {
+            [] => self.free().ok_or(LocationError::Full)?,
+            [one] => one.number,
+            _ => return Err(LocationError::AddressConflict),
+        };
+        self.put(number, uuid, addresses);
+        Ok(vec![number])
+    }
+
+    fn put(&mut self, number: ServerNumber, uuid: HostUuid, addresses: Vec<Ipv4Addr>) {
+        let before = match self.get(number) {
+            Some(Server::Registered { uniquifier, .. }) => *uniquifier,
+            _ => 0,
+        };
+        self.set(number, Some(Server::Registered { uuid, uniquifier: before.wrapping_add(1), addresses }));
+    }
+
+    /// Which server a change of address is about (VL_ChangeAddr), refused where it cannot be made.
+    pub(crate) fn check_change(
+        &self,
+        old: Ipv4Addr,
+        new: Option<Ipv4Addr>,
+    ) -> Result<ServerNumber, LocationError> {
+        let number = self.by_address(old).ok_or(LocationError::NoEntry)?;
+        let Some(new) = new else {
+            return Ok(number);
+        };
+        if !is_possible(new) {
+            return Err(LocationError::BadServer);
+        }
+        if self.by_address(new).is_some_and(|other| other != number) {
+            return Err(LocationError::AddressConflict);
+        }
+        match self.get(number) {
+            // Registered servers change their addresses by registering.
+            Some(Server::Address(_)) => Ok(number),
+            _ => Err(LocationError::NoEntry),
+        }
+    }
+}
+
+/// A server that has some of the addresses that another one registers.
+struct Overlap {
+    number: ServerNumber,
+    /// It has no others.
+    whole: bool,
+}
+
+/// The first possible addresses, each once.
+fn distinct(addresses: &[Ipv4Addr]) -> Vec<Ipv4Addr> {
+    let mut found = Vec::new();
+    for &address in addresses {
+        if is_possible(address) && !found.contains(&address) && found.len() < SERVER_ADDRESSES_MAX {
+            found.push(address);
+        }
+    }
+    found
+}
