@@ -17,10 +17,18 @@
 
 pub mod class;
 pub mod error;
+mod fcrypt;
+pub mod key;
+mod krb5;
 pub mod null;
 pub mod protection;
+pub mod rxkad;
+#[cfg(test)]
+mod test_support;
 
 pub use class::{ClientHandshake, ClientSecurity, ServerHandshake, ServerSecurity, Verified};
 pub use error::SecurityError;
+pub use key::{Enctype, KeyError, KeyRing, KeySet, KeySource, ServiceKey};
 pub use null::Null;
 pub use protection::{ConnectionFacts, Overhead, PacketFacts, PacketProtection, Protected};
+pub use rxkad::{LocalRealms, RxkadClient, RxkadServer, SessionKey, Ticket, forge_local_ticket};

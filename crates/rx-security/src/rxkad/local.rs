@@ -1,0 +1,61 @@
+//! Tickets that a holder of the cell's key makes for itself: what `-localauth` does.
+
+use base::UnixTime;
+use zeroize::Zeroizing;
+
+use super::names::SERVER_NAME;
+use super::{KVNO_KERBEROS_5_SEALED_PART, NEVER, SessionKey, Ticket, krb4};
+use crate::SecurityError;
+use crate::key::{Enctype, KeySet, ServiceKey};
+use crate::krb5::cipher::{self, CONFOUNDER_BYTES, USAGE_TICKET};
+use crate::krb5::message::{Sealed, TicketBody};
+
+/// The end of such Kerberos 5 tickets: the last second that fits 31 bits.
+const END: u32 = 0x7fff_ffff;
+/// The session key in such tickets is a DES key.
+const SESSION_ENCTYPE: i32 = 1;
+
+/// Seals a ticket for the cell's servers themselves (name `afs`, no instance, no realm) with the
+/// preferred of the keys. All of `random` must be fresh and unpredictable.
+///
+/// With a Kerberos 5 key it is the sealed part of a ticket; if there are only DES keys, a Kerberos 4
+/// ticket. This is what OpenAFS's tools make for `-localauth`.
+pub fn forge_local_ticket(
+    keys: &KeySet,
+    random_session_key: [u8; 8],
+    random_confounder: [u8; CONFOUNDER_BYTES],
+) -> Result<Ticket, SecurityError> {
+    let (kvno, key) = keys.preferred().ok_or(SecurityError::UnknownKey { kvno: 0, enctype: 18 })?;
+    let session_key = SessionKey::from_random(random_session_key)
+        .ok_or(SecurityError::BadKey("random session key is weak; try another"))?;
+    match key.enctype() {
+        Enctype::DesCbcCrc | Enctype::DesCbcMd5 => Ok(kerberos_4(kvno, key, session_key)),
+        _ => Ok(kerberos_5(kvno, key, session_key, random_confounder)),
+    }
+}
+
+fn kerberos_5(
+    kvno: u32,
+    key: &ServiceKey,
+    session_key: SessionKey,
+    confounder: [u8; CONFOUNDER_BYTES],
+) -> Ticket {
+    let body = TicketBody {
+        invalid: false,
+        session_enctype: SESSION_ENCTYPE,
+        session_key: Zeroizing::new(session_key.0.to_vec()),
+        realm: Vec::new(),
+        name: vec![SERVER_NAME.as_bytes().to_vec()],
+        start: 0,
+        end: END,
+    };
+    let ciphertext = cipher::seal(key, USAGE_TICKET, confounder, &body.encode());
+    let enctype = key.enctype().number();
+    let bytes = Sealed { enctype, kvno, ciphertext: &ciphertext }.encode();
+    Ticket { kvno: KVNO_KERBEROS_5_SEALED_PART, bytes, session_key, expires: UnixTime(END) }
+}
+
+fn kerberos_4(kvno: u32, key: &ServiceKey, session_key: SessionKey) -> Ticket {
+    let bytes = krb4::seal(key.des_bytes(), SERVER_NAME, &session_key);
+    Ticket { kvno, bytes, session_key, expires: UnixTime(NEVER) }
+}

@@ -1,0 +1,183 @@
+//! Protection of data packets at rxkad's three levels.
+//!
+//! Every packet's Rx header carries 16 bits of a block that enciphers call number, channel and
+//! sequence number, mixed with a block that depends on the connection's endpoint. At the levels
+//! above "clear" the body begins with a sealed word: 16 bits of sequence number mixed with call number
+//! over 16 bits of the payload's length. "auth" enciphers the body's first 8 bytes, "crypt" puts 4
+//! zero bytes after the word and enciphers the whole body, which is padded to a multiple of 8.
+
+use base::SecurityLevel;
+use bytes::{Buf, Bytes, BytesMut};
+use zeroize::ZeroizeOnDrop;
+
+use super::SessionKey;
+use crate::fcrypt::{BLOCK_BYTES, Fcrypt};
+use crate::{ConnectionFacts, Overhead, PacketFacts, PacketProtection, Protected, SecurityError};
+
+/// Bytes of the sealed word.
+const WORD_BYTES: usize = 4;
+/// Bytes before the payload at level "crypt": the sealed word and zeros.
+const CRYPT_HEADER_BYTES: usize = 8;
+/// The longest payload that a sealed length can express.
+const PAYLOAD_BYTES_MAX: usize = 0xffff;
+
+/// One connection's protection, the same at both ends.
+#[derive(Clone, ZeroizeOnDrop)]
+pub(super) struct RxkadProtection {
+    cipher: Fcrypt,
+    /// The session key as a block: the initial vector of bodies.
+    iv: u64,
+    /// What a packet's facts are mixed with for the checksum.
+    header_iv: u64,
+    #[zeroize(skip)]
+    level: SecurityLevel,
+}
+
+impl RxkadProtection {
+    pub(super) fn new(
+        connection: ConnectionFacts,
+        session_key: &SessionKey,
+        level: SecurityLevel,
+    ) -> RxkadProtection {
+        let cipher = Fcrypt::new(session_key.0);
+        let iv = u64::from_be_bytes(session_key.0);
+        let mut endpoint = endpoint(connection, 0);
+        cipher.pcbc_encrypt(iv, &mut endpoint);
+        let [.., a, b, c, d, e, f, g, h] = endpoint;
+        let header_iv = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        RxkadProtection { cipher, iv, header_iv, level }
+    }
+
+    /// The checksum of a packet's header; never 0, which used to mean "no checksum".
+    fn checksum(&self, packet: PacketFacts) -> u16 {
+        let place = u32::from(packet.channel & 3) << 30 | packet.sequence & 0x3fff_ffff;
+        let block = u64::from(packet.call_number) << 32 | u64::from(place);
+        let sealed = self.cipher.encrypt_block(block ^ self.header_iv);
+        ((sealed >> 16) as u16).max(1)
+    }
+
+    fn protect_auth(&self, word: u32, payload: &[Bytes], length: usize) -> Vec<Bytes> {
+        let mut pieces = Vec::with_capacity(payload.len() + 1);
+        let mut block = [0; BLOCK_BYTES];
+        block[..WORD_BYTES].copy_from_slice(&word.to_be_bytes());
+        let mut filled = WORD_BYTES;
+        pieces.push(Bytes::new());
+        for piece in payload {
+            let take = piece.len().min(BLOCK_BYTES - filled);
+            block[filled..filled + take].copy_from_slice(&piece[..take]);
+            filled += take;
+            if take < piece.len() {
+                pieces.push(piece.slice(take..));
+            }
+        }
+        debug_assert_eq!(filled, BLOCK_BYTES.min(WORD_BYTES + length));
+        let sealed = self.cipher.encrypt_block(u64::from_be_bytes(block));
+        pieces[0] = Bytes::copy_from_slice(&sealed.to_be_bytes());
+        pieces
+    }
+
+    fn protect_crypt(&self, word: u32, payload: &[Bytes], length: usize) -> Vec<Bytes> {
+        let whole = (CRYPT_HEADER_BYTES + length).next_multiple_of(BLOCK_BYTES);
+        let mut body = BytesMut::with_capacity(whole);
+        body.extend_from_slice(&word.to_be_bytes());
+        body.extend_from_slice(&[0; CRYPT_HEADER_BYTES - WORD_BYTES]);
+        payload.iter().for_each(|piece| body.extend_from_slice(piece));
+        body.resize(whole, 0);
+        self.cipher.pcbc_encrypt(self.iv, &mut body);
+        vec![body.freeze()]
+    }
+
+    /// Opens a body: a buffer that nobody else holds is opened in place, another is copied.
+    fn open(&self, body: Bytes) -> BytesMut {
+        let mut body = body.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        if self.level == SecurityLevel::Encrypted {
+            self.cipher.pcbc_decrypt(self.iv, &mut body);
+        } else if let Some(first) = body.first_chunk_mut() {
+            *first = self.cipher.decrypt_block(u64::from_be_bytes(*first)).to_be_bytes();
+        }
+        body
+    }
+
+    /// Checks the length of a body before it is opened.
+    fn check_length(&self, length: usize) -> Result<(), SecurityError> {
+        if length < BLOCK_BYTES {
+            let what = "sealed packet";
+            return Err(SecurityError::PacketShort { what, expected: BLOCK_BYTES, got: length });
+        }
+        if self.level == SecurityLevel::Encrypted && !length.is_multiple_of(BLOCK_BYTES) {
+            return Err(SecurityError::SealedInconsistent("packet is not made of whole blocks"));
+        }
+        Ok(())
+    }
+}
+
+impl PacketProtection for RxkadProtection {
+    fn overhead(&self) -> Overhead {
+        match self.level {
+            SecurityLevel::Clear => Overhead::NONE,
+            SecurityLevel::Authenticated => Overhead { header_bytes: WORD_BYTES, block_bytes: 1 },
+            SecurityLevel::Encrypted => {
+                Overhead { header_bytes: CRYPT_HEADER_BYTES, block_bytes: BLOCK_BYTES }
+            }
+        }
+    }
+
+    fn protect(&mut self, packet: PacketFacts, payload: &[Bytes]) -> Result<Protected, SecurityError> {
+        let length = payload.iter().map(Bytes::len).sum();
+        if length > PAYLOAD_BYTES_MAX {
+            return Err(SecurityError::PayloadLong { max: PAYLOAD_BYTES_MAX, got: length });
+        }
+        let word = tag(packet) << 16 | length as u32;
+        let pieces = match self.level {
+            SecurityLevel::Clear => payload.to_vec(),
+            SecurityLevel::Authenticated => self.protect_auth(word, payload, length),
+            SecurityLevel::Encrypted => self.protect_crypt(word, payload, length),
+        };
+        Ok(Protected { checksum: self.checksum(packet), pieces })
+    }
+
+    fn unprotect(
+        &mut self,
+        packet: PacketFacts,
+        checksum: u16,
+        payload: Bytes,
+    ) -> Result<Bytes, SecurityError> {
+        if checksum != self.checksum(packet) {
+            return Err(SecurityError::SealedInconsistent("packet header's checksum is wrong"));
+        }
+        if self.level == SecurityLevel::Clear {
+            return Ok(payload);
+        }
+        self.check_length(payload.len())?;
+        let mut body = self.open(payload).freeze();
+        let word = body.slice(..WORD_BYTES).get_u32();
+        if word >> 16 != tag(packet) {
+            return Err(SecurityError::SealedInconsistent("packet's sealed tag is wrong"));
+        }
+        body.advance(self.overhead().header_bytes);
+        let (claimed, available) = ((word & 0xffff) as usize, body.len());
+        if claimed > available {
+            return Err(SecurityError::DataLength { claimed, available });
+        }
+        body.truncate(claimed);
+        Ok(body)
+    }
+}
+
+/// The upper half of the sealed word.
+fn tag(packet: PacketFacts) -> u32 {
+    (packet.sequence ^ packet.call_number) & 0xffff
+}
+
+/// A connection's endpoint as responses carry it, and as the header's initial vector is made from.
+pub(super) fn endpoint(connection: ConnectionFacts, checksum: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&connection.epoch.to_be_bytes());
+    bytes[4..8].copy_from_slice(&(connection.connection_id & !3).to_be_bytes());
+    bytes[8..12].copy_from_slice(&checksum.to_be_bytes());
+    bytes[12..].copy_from_slice(&u32::from(connection.security_index).to_be_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,34 @@
+//! The key that a connection's two ends share.
+
+use std::fmt;
+
+use zeroize::ZeroizeOnDrop;
+
+use super::kdf;
+use crate::SecurityError;
+use crate::krb5::des_key;
+
+/// A session key: 56 bits in DES's form. Wiped when dropped and never printed.
+#[derive(Clone, ZeroizeOnDrop)]
+pub struct SessionKey(pub(crate) [u8; 8]);
+
+impl SessionKey {
+    /// The session key for a Kerberos session key of any type: a DES key as it is, another through
+    /// the derivation of rxkad-kdf.
+    pub fn from_kerberos(enctype: i32, key: &[u8]) -> Result<SessionKey, SecurityError> {
+        kdf::session_key(enctype, key)
+    }
+
+    /// A session key from eight random bytes, made a proper DES key. `None` in the rare case that it
+    /// would be one of DES's weak keys: try other bytes.
+    pub fn from_random(bytes: [u8; 8]) -> Option<SessionKey> {
+        let key = des_key::with_odd_parity(bytes);
+        (!des_key::is_weak(key)).then_some(SessionKey(key))
+    }
+}
+
+impl fmt::Debug for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionKey(secret)")
+    }
+}
