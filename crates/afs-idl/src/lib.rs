@@ -1,7 +1,7 @@
 //! Messages, opcodes, server traits and client stubs of AFS's services, generated from idl/.
 //!
-//! One module per service: [`fs`] and its callbacks [`cb`], [`vl`], [`pr`]. For a procedure `Foo` it
-//! has `FooRequest` and `FooReply`, the opcode `FOO`, a method `foo` of the trait `Server`, and a
+//! One module per service: [`fs`] and its callbacks [`cb`], [`vl`], [`pr`], [`vol`], [`bozo`],
+//! [`rxstats`]. For a procedure `Foo` it has `FooRequest` and `FooReply`, the opcode `FOO`, a method `foo` of the trait `Server`, and a
 //! client stub `foo`. A service's `dispatch` serves one call over a [`CallStream`]. Nothing here
 //! knows sockets: calls come and go through the traits of [`stream`].
 //!
@@ -11,9 +11,13 @@
 pub mod client;
 pub mod convert;
 mod generated;
+pub mod rxstats_off;
 pub mod server;
 pub mod stream;
 pub mod uuid;
 
 pub use generated::*;
 pub use stream::{CallStream, ClientCall, ClientConnection, MemoryStream, StreamSource};
+
+#[cfg(test)]
+mod tests;

@@ -166,13 +166,13 @@ pub mod chars {
     }
 
     /// Takes `length` words (the interface's length, not the peer's) and keeps what stands before
-    /// the first NUL.
+    /// the first NUL, or before the last word, which has to be NUL.
     pub fn decode<S: Source + ?Sized>(source: &mut S, length: usize) -> Result<XdrString, XdrError> {
         let mut bytes = Vec::with_capacity(length);
         for _ in 0..length {
             bytes.push(u32::decode(source)? as u8);
         }
-        bytes.truncate(bytes.iter().position(|&byte| byte == 0).unwrap_or(length));
+        bytes.truncate(bytes.iter().position(|&byte| byte == 0).unwrap_or(length.saturating_sub(1)));
         Ok(XdrString(bytes))
     }
 }

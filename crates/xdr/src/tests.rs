@@ -63,6 +63,8 @@ fn character_arrays_take_a_word_a_character() {
     out.clear();
     chars::encode(&"abc".into(), &mut out, 3);
     assert_eq!(chars::decode(&mut SliceSource::new(&out), 3).unwrap(), "ab", "room for the NUL");
+    out[11] = 99;
+    assert_eq!(chars::decode(&mut SliceSource::new(&out), 3).unwrap(), "ab", "no NUL at the end");
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub(crate) fn service(out: &mut String, scope: &Scope<'_>, interface: &Interface
     for procedure in &interface.procedures {
         stub(out, procedure);
     }
+    checks(out, interface);
     Ok(())
 }
 
@@ -107,6 +108,19 @@ fn dispatch(out: &mut String, procedures: &[Procedure]) {
         );
     }
     out.push_str("_ => Err(AbortCode::RXGEN_OPCODE),\n}\n}\n\n");
+}
+
+/// A list of all messages, for tests of the codec.
+fn checks(out: &mut String, interface: &Interface) {
+    out.push_str("#[cfg(test)]\npub(crate) fn check_all(check: &mut dyn crate::tests::Check) {\n");
+    for structure in &interface.structs {
+        let _ = writeln!(out, "crate::tests::check::<{}>(check);", structure.name);
+    }
+    for Procedure { rust_name, .. } in &interface.procedures {
+        let _ = writeln!(out, "crate::tests::check::<{rust_name}Request>(check);");
+        let _ = writeln!(out, "crate::tests::check::<{rust_name}Reply>(check);");
+    }
+    out.push_str("}\n\n");
 }
 
 fn stub(out: &mut String, procedure: &Procedure) {

@@ -1253,3 +1253,47 @@ pub fn tell_me_about_yourself(
 ) -> Result<TellMeAboutYourselfReply, AbortCode> {
     client::call(connection, TELL_ME_ABOUT_YOURSELF, request)
 }
+
+#[cfg(test)]
+pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
+    crate::tests::check::<DbLockDesc>(check);
+    crate::tests::check::<DbLock>(check);
+    crate::tests::check::<DbCacheEntry>(check);
+    crate::tests::check::<DbCacheEntry64>(check);
+    crate::tests::check::<CallBackRequest>(check);
+    crate::tests::check::<CallBackReply>(check);
+    crate::tests::check::<InitCallBackStateRequest>(check);
+    crate::tests::check::<InitCallBackStateReply>(check);
+    crate::tests::check::<ProbeRequest>(check);
+    crate::tests::check::<ProbeReply>(check);
+    crate::tests::check::<GetLockRequest>(check);
+    crate::tests::check::<GetLockReply>(check);
+    crate::tests::check::<GetCERequest>(check);
+    crate::tests::check::<GetCEReply>(check);
+    crate::tests::check::<XStatsVersionRequest>(check);
+    crate::tests::check::<XStatsVersionReply>(check);
+    crate::tests::check::<GetXStatsRequest>(check);
+    crate::tests::check::<GetXStatsReply>(check);
+    crate::tests::check::<InitCallBackState2Request>(check);
+    crate::tests::check::<InitCallBackState2Reply>(check);
+    crate::tests::check::<WhoAreYouRequest>(check);
+    crate::tests::check::<WhoAreYouReply>(check);
+    crate::tests::check::<InitCallBackState3Request>(check);
+    crate::tests::check::<InitCallBackState3Reply>(check);
+    crate::tests::check::<ProbeUuidRequest>(check);
+    crate::tests::check::<ProbeUuidReply>(check);
+    crate::tests::check::<GetServerPrefsRequest>(check);
+    crate::tests::check::<GetServerPrefsReply>(check);
+    crate::tests::check::<GetCellServDBRequest>(check);
+    crate::tests::check::<GetCellServDBReply>(check);
+    crate::tests::check::<GetLocalCellRequest>(check);
+    crate::tests::check::<GetLocalCellReply>(check);
+    crate::tests::check::<GetCacheConfigRequest>(check);
+    crate::tests::check::<GetCacheConfigReply>(check);
+    crate::tests::check::<GetCE64Request>(check);
+    crate::tests::check::<GetCE64Reply>(check);
+    crate::tests::check::<GetCellByNumRequest>(check);
+    crate::tests::check::<GetCellByNumReply>(check);
+    crate::tests::check::<TellMeAboutYourselfRequest>(check);
+    crate::tests::check::<TellMeAboutYourselfReply>(check);
+}

@@ -1593,3 +1593,56 @@ pub fn list_super_groups(
 ) -> Result<ListSuperGroupsReply, AbortCode> {
     client::call(connection, LIST_SUPER_GROUPS, request)
 }
+
+#[cfg(test)]
+pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
+    crate::tests::check::<DebugEntry>(check);
+    crate::tests::check::<CheckEntry>(check);
+    crate::tests::check::<PrUpdateEntry>(check);
+    crate::tests::check::<INewEntryRequest>(check);
+    crate::tests::check::<INewEntryReply>(check);
+    crate::tests::check::<WhereIsItRequest>(check);
+    crate::tests::check::<WhereIsItReply>(check);
+    crate::tests::check::<DumpEntryRequest>(check);
+    crate::tests::check::<DumpEntryReply>(check);
+    crate::tests::check::<AddToGroupRequest>(check);
+    crate::tests::check::<AddToGroupReply>(check);
+    crate::tests::check::<NameToIDRequest>(check);
+    crate::tests::check::<NameToIDReply>(check);
+    crate::tests::check::<IDToNameRequest>(check);
+    crate::tests::check::<IDToNameReply>(check);
+    crate::tests::check::<DeleteRequest>(check);
+    crate::tests::check::<DeleteReply>(check);
+    crate::tests::check::<RemoveFromGroupRequest>(check);
+    crate::tests::check::<RemoveFromGroupReply>(check);
+    crate::tests::check::<GetCPSRequest>(check);
+    crate::tests::check::<GetCPSReply>(check);
+    crate::tests::check::<NewEntryRequest>(check);
+    crate::tests::check::<NewEntryReply>(check);
+    crate::tests::check::<ListMaxRequest>(check);
+    crate::tests::check::<ListMaxReply>(check);
+    crate::tests::check::<SetMaxRequest>(check);
+    crate::tests::check::<SetMaxReply>(check);
+    crate::tests::check::<ListEntryRequest>(check);
+    crate::tests::check::<ListEntryReply>(check);
+    crate::tests::check::<ChangeEntryRequest>(check);
+    crate::tests::check::<ChangeEntryReply>(check);
+    crate::tests::check::<ListElementsRequest>(check);
+    crate::tests::check::<ListElementsReply>(check);
+    crate::tests::check::<IsAMemberOfRequest>(check);
+    crate::tests::check::<IsAMemberOfReply>(check);
+    crate::tests::check::<SetFieldsEntryRequest>(check);
+    crate::tests::check::<SetFieldsEntryReply>(check);
+    crate::tests::check::<ListOwnedRequest>(check);
+    crate::tests::check::<ListOwnedReply>(check);
+    crate::tests::check::<GetCPS2Request>(check);
+    crate::tests::check::<GetCPS2Reply>(check);
+    crate::tests::check::<GetHostCPSRequest>(check);
+    crate::tests::check::<GetHostCPSReply>(check);
+    crate::tests::check::<UpdateEntryRequest>(check);
+    crate::tests::check::<UpdateEntryReply>(check);
+    crate::tests::check::<ListEntriesRequest>(check);
+    crate::tests::check::<ListEntriesReply>(check);
+    crate::tests::check::<ListSuperGroupsRequest>(check);
+    crate::tests::check::<ListSuperGroupsReply>(check);
+}

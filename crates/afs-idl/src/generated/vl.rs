@@ -2590,3 +2590,84 @@ pub fn list_attributes_n2(
 ) -> Result<ListAttributesN2Reply, AbortCode> {
     client::call(connection, LIST_ATTRIBUTES_N2, request)
 }
+
+#[cfg(test)]
+pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
+    crate::tests::check::<VldbEntry>(check);
+    crate::tests::check::<NVldbEntry>(check);
+    crate::tests::check::<UVldbEntry>(check);
+    crate::tests::check::<VldbUpdateEntry>(check);
+    crate::tests::check::<ListByAttributes>(check);
+    crate::tests::check::<ListAddrByAttributes>(check);
+    crate::tests::check::<VitalHeader>(check);
+    crate::tests::check::<Stats>(check);
+    crate::tests::check::<VLCallBack>(check);
+    crate::tests::check::<CreateEntryRequest>(check);
+    crate::tests::check::<CreateEntryReply>(check);
+    crate::tests::check::<DeleteEntryRequest>(check);
+    crate::tests::check::<DeleteEntryReply>(check);
+    crate::tests::check::<GetEntryByIDRequest>(check);
+    crate::tests::check::<GetEntryByIDReply>(check);
+    crate::tests::check::<GetEntryByNameORequest>(check);
+    crate::tests::check::<GetEntryByNameOReply>(check);
+    crate::tests::check::<GetNewVolumeIdRequest>(check);
+    crate::tests::check::<GetNewVolumeIdReply>(check);
+    crate::tests::check::<ReplaceEntryRequest>(check);
+    crate::tests::check::<ReplaceEntryReply>(check);
+    crate::tests::check::<UpdateEntryRequest>(check);
+    crate::tests::check::<UpdateEntryReply>(check);
+    crate::tests::check::<SetLockRequest>(check);
+    crate::tests::check::<SetLockReply>(check);
+    crate::tests::check::<ReleaseLockRequest>(check);
+    crate::tests::check::<ReleaseLockReply>(check);
+    crate::tests::check::<ListEntryRequest>(check);
+    crate::tests::check::<ListEntryReply>(check);
+    crate::tests::check::<ListAttributesRequest>(check);
+    crate::tests::check::<ListAttributesReply>(check);
+    crate::tests::check::<LinkedListRequest>(check);
+    crate::tests::check::<LinkedListReply>(check);
+    crate::tests::check::<GetStatsRequest>(check);
+    crate::tests::check::<GetStatsReply>(check);
+    crate::tests::check::<ProbeServerRequest>(check);
+    crate::tests::check::<ProbeServerReply>(check);
+    crate::tests::check::<GetAddrsRequest>(check);
+    crate::tests::check::<GetAddrsReply>(check);
+    crate::tests::check::<ChangeAddrRequest>(check);
+    crate::tests::check::<ChangeAddrReply>(check);
+    crate::tests::check::<CreateEntryNRequest>(check);
+    crate::tests::check::<CreateEntryNReply>(check);
+    crate::tests::check::<GetEntryByIDNRequest>(check);
+    crate::tests::check::<GetEntryByIDNReply>(check);
+    crate::tests::check::<GetEntryByNameNRequest>(check);
+    crate::tests::check::<GetEntryByNameNReply>(check);
+    crate::tests::check::<ReplaceEntryNRequest>(check);
+    crate::tests::check::<ReplaceEntryNReply>(check);
+    crate::tests::check::<ListEntryNRequest>(check);
+    crate::tests::check::<ListEntryNReply>(check);
+    crate::tests::check::<ListAttributesNRequest>(check);
+    crate::tests::check::<ListAttributesNReply>(check);
+    crate::tests::check::<LinkedListNRequest>(check);
+    crate::tests::check::<LinkedListNReply>(check);
+    crate::tests::check::<UpdateEntryByNameRequest>(check);
+    crate::tests::check::<UpdateEntryByNameReply>(check);
+    crate::tests::check::<CreateEntryURequest>(check);
+    crate::tests::check::<CreateEntryUReply>(check);
+    crate::tests::check::<GetEntryByIDURequest>(check);
+    crate::tests::check::<GetEntryByIDUReply>(check);
+    crate::tests::check::<GetEntryByNameURequest>(check);
+    crate::tests::check::<GetEntryByNameUReply>(check);
+    crate::tests::check::<ReplaceEntryURequest>(check);
+    crate::tests::check::<ReplaceEntryUReply>(check);
+    crate::tests::check::<ListEntryURequest>(check);
+    crate::tests::check::<ListEntryUReply>(check);
+    crate::tests::check::<ListAttributesURequest>(check);
+    crate::tests::check::<ListAttributesUReply>(check);
+    crate::tests::check::<LinkedListURequest>(check);
+    crate::tests::check::<LinkedListUReply>(check);
+    crate::tests::check::<RegisterAddrsRequest>(check);
+    crate::tests::check::<RegisterAddrsReply>(check);
+    crate::tests::check::<GetAddrsURequest>(check);
+    crate::tests::check::<GetAddrsUReply>(check);
+    crate::tests::check::<ListAttributesN2Request>(check);
+    crate::tests::check::<ListAttributesN2Reply>(check);
+}
