@@ -13,7 +13,9 @@ mod home;
 pub mod ids;
 pub mod memory;
 pub mod meta;
+pub mod partition;
 pub mod rocks;
+pub mod segment;
 
 pub use chunk::{ChunkAddress, ChunkStore, Codec};
 pub use database::Database;
@@ -21,4 +23,6 @@ pub use error::StoreError;
 pub use ids::IdAllocator;
 pub use memory::{MemoryChunks, MemoryMeta};
 pub use meta::{Batch, CommitNumber, Family, KeyRange, MetaStore};
+pub use partition::{Partition, PartitionConfig, PartitionStatistics};
 pub use rocks::{MetaConfig, MetaStatistics, RocksMeta};
+pub use segment::{ChunkStatistics, Reserve, SegmentConfig, SegmentStore};

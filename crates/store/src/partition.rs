@@ -1,0 +1,202 @@
+//! One partition: a folder with metadata and file data.
+
+use crate::home::{Home, Kind, ensure_dir, failed};
+use crate::{
+    ChunkStatistics, ChunkStore, IdAllocator, MetaConfig, MetaStatistics, MetaStore, RocksMeta,
+    SegmentConfig, SegmentStore, StoreError,
+};
+use disk::{Disk, RealDisk, Space};
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// The folder inside `/vicepX` that is ours; format: docs/formats/partition.md.
+const FOLDER: &str = "cellar";
+
+/// How a partition is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionConfig {
+    /// Create the partition if there is none; `/vicepX` itself must be there.
+    pub create: bool,
+    /// Limits of the metadata.
+    pub meta: MetaConfig,
+    /// Limits of the file data.
+    pub segments: SegmentConfig,
+    /// Time between two rounds of [`SegmentStore::maintain`] on a thread of the partition's own;
+    /// `None` if the caller calls it.
+    pub maintenance: Option<Duration>,
+}
+
+impl Default for PartitionConfig {
+    fn default() -> PartitionConfig {
+        PartitionConfig {
+            create: true,
+            meta: MetaConfig::default(),
+            segments: SegmentConfig::default(),
+            maintenance: Some(Duration::from_secs(5)),
+        }
+    }
+}
+
+/// What a partition did and holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartitionStatistics {
+    /// Of the metadata.
+    pub meta: MetaStatistics,
+    /// Of the file data.
+    pub chunks: ChunkStatistics,
+}
+
+/// An open partition. Keep it as long as its stores are used.
+pub struct Partition {
+    // Dropped in this order: the thread ends, the stores close, the lock goes.
+    _keeper: Option<Keeper>,
+    segments: Arc<SegmentStore>,
+    meta: Arc<RocksMeta>,
+    ids: Arc<IdAllocator>,
+    home: Home,
+}
+
+impl Partition {
+    /// Opens the partition in `path` (`/vicepX`). Only one process can have it open.
+    pub fn open(path: &Path, config: &PartitionConfig) -> Result<Partition, StoreError> {
+        Partition::open_on(Arc::new(RealDisk), path, config)
+    }
+
+    /// Likewise with file data on a disk of one's own. Metadata goes to the operating system in any
+    /// case, since RocksDB knows nothing else.
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        config: &PartitionConfig,
+    ) -> Result<Partition, StoreError> {
+        if !disk.exists(path).map_err(|error| failed("look for", path, error))? {
+            let text = "there is no such folder; a partition is not created without it";
+            return Err(failed("open", path, io::Error::new(ErrorKind::NotFound, text)));
+        }
+        let home = Home::open(&*disk, &path.join(FOLDER), Kind::Partition, config.create)?;
+        let meta = Arc::new(RocksMeta::open(&home.path.join("meta"), &config.meta, home.is_new)?);
+        let segments = open_segments(&disk, &home, &meta, config)?;
+        home.finish(&*disk)?;
+        let ids = Arc::new(IdAllocator::open(as_meta(&meta), "any")?);
+        let keeper = config.maintenance.map(|every| Keeper::start(&segments, every)).transpose();
+        let keeper = keeper.map_err(|error| failed("start a thread for", path, error))?;
+        Ok(Partition { _keeper: keeper, segments, meta, ids, home })
+    }
+
+    /// Volumes, vnodes, directories.
+    pub fn meta(&self) -> Arc<dyn MetaStore> {
+        as_meta(&self.meta)
+    }
+
+    /// File data.
+    pub fn chunks(&self) -> Arc<dyn ChunkStore> {
+        Arc::clone(&self.segments) as Arc<dyn ChunkStore>
+    }
+
+    /// Ids that are never used again in this partition.
+    pub fn ids(&self) -> Arc<IdAllocator> {
+        Arc::clone(&self.ids)
+    }
+
+    /// Made up when the partition was created.
+    pub fn uuid(&self) -> Uuid {
+        self.home.uuid
+    }
+
+    /// Room on the file system.
+    pub fn space(&self) -> Result<Space, StoreError> {
+        self.segments.space()
+    }
+
+    /// Room that file data may still take, in bytes.
+    pub fn usable_bytes(&self) -> Result<u64, StoreError> {
+        self.segments.usable_bytes()
+    }
+
+    /// What it did and holds.
+    pub fn statistics(&self) -> PartitionStatistics {
+        PartitionStatistics { meta: self.meta.statistics(), chunks: self.segments.statistics() }
+    }
+
+    /// Why it takes no more writes, if so.
+    pub fn failure(&self) -> Option<String> {
+        self.meta.failure().or_else(|| self.segments.failure())
+    }
+
+    /// See [`SegmentStore::maintain`].
+    pub fn maintain(&self) -> Result<usize, StoreError> {
+        self.segments.maintain()
+    }
+
+    /// See [`SegmentStore::keep_only`].
+    pub fn keep_only(&self, named: &BTreeSet<u64>) {
+        self.segments.keep_only(named);
+    }
+}
+
+fn as_meta(meta: &Arc<RocksMeta>) -> Arc<dyn MetaStore> {
+    Arc::clone(meta) as Arc<dyn MetaStore>
+}
+
+fn open_segments(
+    disk: &Arc<dyn Disk>,
+    home: &Home,
+    meta: &Arc<RocksMeta>,
+    config: &PartitionConfig,
+) -> Result<Arc<SegmentStore>, StoreError> {
+    let folder = home.path.join("segments");
+    if home.is_new {
+        ensure_dir(&**disk, &folder)?;
+    }
+    Ok(Arc::new(SegmentStore::open(Arc::clone(disk), &folder, as_meta(meta), config.segments)?))
+}
+
+/// The thread that calls [`SegmentStore::maintain`]; dropping it ends the thread.
+struct Keeper {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    fn start(segments: &Arc<SegmentStore>, every: Duration) -> io::Result<Keeper> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let (segments, stop_too) = (Arc::clone(segments), Arc::clone(&stop));
+        let run = move || {
+            while !wait(&stop_too, every) {
+                if let Err(error) = segments.maintain() {
+                    tracing::warn!(%error, "maintenance of the segments failed");
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("store-keeper".into()).spawn(run)?;
+        Ok(Keeper { stop, thread: Some(thread) })
+    }
+}
+
+/// Waits; answers whether to stop.
+fn wait(stop: &(Mutex<bool>, Condvar), every: Duration) -> bool {
+    let mut stopped = stop.0.lock();
+    if !*stopped {
+        stop.1.wait_for(&mut stopped, every);
+    }
+    *stopped
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        *self.stop.0.lock() = true;
+        self.stop.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

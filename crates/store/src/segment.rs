@@ -1,0 +1,26 @@
+//! File data in segment files. Format: docs/formats/segment.md.
+//!
+//! The way of a chunk: [`encode`](codec) it and compute its checksum, outside every lock; reserve
+//! room behind the last record, under a lock that is held only for that; write it there; note that
+//! the file has something to sync. The caller then syncs, which is shared by all who wait, and only
+//! then commits metadata that names the chunk.
+//!
+//! A segment is never appended to by a later run of the program, so a torn tail is never touched,
+//! and never in the way.
+
+mod accounts;
+mod cache;
+mod codec;
+mod config;
+mod files;
+mod header;
+mod record;
+mod room;
+mod statistics;
+mod store;
+mod walk;
+
+pub use config::{Reserve, SegmentConfig};
+pub use statistics::ChunkStatistics;
+pub use store::SegmentStore;
+pub use walk::{WalkEnd, walk};

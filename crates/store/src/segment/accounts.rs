@@ -1,0 +1,244 @@
+//! How much of each segment is still needed.
+//!
+//! What is persisted is what is *dead*, never what is live: it only grows, so that a row that a crash
+//! left behind the truth keeps too much rather than too little. See docs/formats/partition.md.
+
+use super::header::HEADER_BYTES;
+use crate::{Batch, ChunkAddress, Family, KeyRange, MetaStore, StoreError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+const ROW_VERSION: u8 = 1;
+const ROW_BYTES: usize = 18;
+/// Behind every 8-byte key.
+const BEHIND_ALL: [u8; 9] = [0xff; 9];
+
+/// One segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Account {
+    /// Offset behind the last record reserved so far.
+    pub(super) end: u64,
+    /// Bytes of records that no metadata names, holes included.
+    pub(super) dead: u64,
+    /// Nothing will be appended any more.
+    pub(super) sealed: bool,
+    /// The row in the database says something else.
+    changed: bool,
+    /// Was found wholly dead by the last collection: readers who took an address before the last
+    /// reference went have had their time.
+    doomed: bool,
+}
+
+impl Account {
+    pub(super) fn new(end: u64) -> Account {
+        Account { end, dead: 0, sealed: false, changed: true, doomed: false }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.sealed && self.dead >= self.end - HEADER_BYTES
+    }
+
+    fn to_row(self) -> [u8; ROW_BYTES] {
+        let mut row = [0; ROW_BYTES];
+        row[0] = ROW_VERSION;
+        row[1] = u8::from(self.sealed);
+        row[2..10].copy_from_slice(&self.end.to_be_bytes());
+        row[10..].copy_from_slice(&self.dead.to_be_bytes());
+        row
+    }
+
+    fn from_row(row: &[u8]) -> Option<Account> {
+        let row: &[u8; ROW_BYTES] = row.try_into().ok()?;
+        let long = |at: usize| Some(u64::from_be_bytes(row[at..at + 8].try_into().ok()?));
+        let (end, dead) = (long(2)?, long(10)?);
+        let good = row[0] == ROW_VERSION && row[1] <= 1 && end >= HEADER_BYTES && dead <= end - HEADER_BYTES;
+        good.then_some(Account { end, dead, sealed: row[1] == 1, changed: false, doomed: false })
+    }
+}
+
+/// All segments of a partition.
+#[derive(Debug, Default)]
+pub(super) struct Accounts {
+    segments: BTreeMap<u64, Account>,
+    /// Rows to remove: of segments whose file is gone.
+    obsolete: BTreeSet<u64>,
+}
+
+impl Accounts {
+    /// The rows in the database.
+    pub(super) fn load(meta: &dyn MetaStore) -> Result<BTreeMap<u64, Account>, StoreError> {
+        let mut rows = BTreeMap::new();
+        let mut visit = |key: &[u8], value: &[u8]| {
+            match (key.try_into().map(u64::from_be_bytes), Account::from_row(value)) {
+                (Ok(id), Some(account)) => _ = rows.insert(id, account),
+                _ => tracing::warn!(key = %key.escape_ascii(), "ignoring a damaged account of a segment"),
+            }
+            ControlFlow::Continue(())
+        };
+        meta.scan(Family::Segments, KeyRange::ascending(&[], &BEHIND_ALL), &mut visit)?;
+        Ok(rows)
+    }
+
+    /// Takes a segment of an earlier run: nothing is appended to it any more.
+    pub(super) fn take_over(&mut self, id: u64, mut account: Account) {
+        account.changed |= !account.sealed;
+        account.sealed = true;
+        self.segments.insert(id, account);
+    }
+
+    pub(super) fn forget_row(&mut self, id: u64) {
+        self.obsolete.insert(id);
+    }
+
+    pub(super) fn begin(&mut self, id: u64) {
+        self.segments.insert(id, Account::new(HEADER_BYTES));
+    }
+
+    pub(super) fn set_end(&mut self, id: u64, end: u64) {
+        self.change(id, |account| account.end = account.end.max(end));
+    }
+
+    pub(super) fn seal(&mut self, id: u64) {
+        self.change(id, |account| account.sealed = true);
+    }
+
+    /// Counts a record as dead; false if there is no such place.
+    pub(super) fn release(&mut self, address: ChunkAddress) -> bool {
+        let bytes = u64::from(address.stored_bytes);
+        let end = address.offset.saturating_add(bytes);
+        let known = self.segments.get(&address.segment).is_some_and(|account| end <= account.end);
+        if known {
+            self.change(address.segment, |account| account.kill(bytes));
+        }
+        known
+    }
+
+    fn change(&mut self, id: u64, change: impl FnOnce(&mut Account)) {
+        if let Some(account) = self.segments.get_mut(&id) {
+            change(account);
+            account.changed = true;
+        }
+    }
+
+    /// Everything in sealed segments below `limit` is dead, except in those of `named`.
+    pub(super) fn kill_unnamed(&mut self, limit: u64, named: &BTreeSet<u64>) {
+        let old = self.segments.range_mut(..limit);
+        for (_, account) in old.filter(|(id, account)| account.sealed && !named.contains(id)) {
+            account.kill(u64::MAX);
+            account.changed = true;
+        }
+    }
+
+    /// The rows that changed, as a batch.
+    pub(super) fn changed_rows(&mut self) -> Batch {
+        let mut batch = Batch::new();
+        for id in std::mem::take(&mut self.obsolete) {
+            batch.delete(Family::Segments, id.to_be_bytes());
+        }
+        for (id, account) in self.segments.iter_mut().filter(|(_, account)| account.changed) {
+            account.changed = false;
+            batch.put(Family::Segments, id.to_be_bytes(), account.to_row());
+        }
+        batch
+    }
+
+    /// Segments that were wholly dead at the last call too.
+    pub(super) fn collect(&mut self) -> Vec<u64> {
+        let mut found = Vec::new();
+        for (id, account) in self.segments.iter_mut().filter(|(_, account)| account.is_dead()) {
+            if account.doomed {
+                found.push(*id);
+            }
+            account.doomed = true;
+        }
+        found
+    }
+
+    /// The file of this segment is gone.
+    pub(super) fn remove(&mut self, id: u64) {
+        self.segments.remove(&id);
+        self.obsolete.insert(id);
+    }
+
+    /// Number of segments, their bytes, and how many of these are dead.
+    pub(super) fn totals(&self) -> (u64, u64, u64) {
+        self.segments.values().fold((0, 0, 0), |(count, bytes, dead), account| {
+            (count + 1, bytes + account.end, dead + account.dead)
+        })
+    }
+}
+
+impl Account {
+    fn kill(&mut self, bytes: u64) {
+        self.dead = self.dead.saturating_add(bytes).min(self.end - HEADER_BYTES);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryMeta;
+
+    fn address(segment: u64, offset: u64, stored_bytes: u32) -> ChunkAddress {
+        ChunkAddress { segment, offset, stored_bytes }
+    }
+
+    fn with_segment(end: u64) -> Accounts {
+        let mut accounts = Accounts::default();
+        accounts.begin(1);
+        accounts.set_end(1, end);
+        accounts
+    }
+
+    #[test]
+    fn only_sealed_segments_that_stay_dead_are_collected() {
+        let mut accounts = with_segment(132);
+        assert!(accounts.release(address(1, 32, 60)));
+        assert!(accounts.release(address(1, 92, 40)));
+        assert!(accounts.collect().is_empty() && accounts.collect().is_empty(), "not sealed");
+        accounts.seal(1);
+        assert!(accounts.collect().is_empty(), "just died");
+        assert_eq!(accounts.collect(), [1]);
+    }
+
+    #[test]
+    fn addresses_of_no_record_are_not_counted() {
+        let mut accounts = with_segment(132);
+        assert!(!accounts.release(address(2, 32, 60)));
+        assert!(!accounts.release(address(1, 100, 60)));
+        assert!(!accounts.release(address(1, u64::MAX, 60)));
+        assert_eq!(accounts.totals(), (1, 132, 0));
+    }
+
+    #[test]
+    fn rows_come_back_and_damaged_ones_are_ignored() {
+        let meta = MemoryMeta::new();
+        let mut accounts = with_segment(132);
+        accounts.release(address(1, 32, 60));
+        accounts.begin(2);
+        accounts.seal(2);
+        meta.commit(accounts.changed_rows()).unwrap();
+        assert!(accounts.changed_rows().is_empty());
+        let mut bad = Batch::new();
+        bad.put(Family::Segments, 3u64.to_be_bytes(), "short");
+        bad.put(Family::Segments, "odd key", Account::new(32).to_row());
+        bad.put(Family::Segments, 4u64.to_be_bytes(), Account { dead: 1, ..Account::new(32) }.to_row());
+        meta.commit(bad).unwrap();
+        let rows = Accounts::load(&meta).unwrap();
+        assert_eq!(rows.keys().copied().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((rows[&1].end, rows[&1].dead, rows[&1].sealed), (132, 60, false));
+        assert_eq!((rows[&2].end, rows[&2].dead, rows[&2].sealed), (32, 0, true));
+    }
+
+    #[test]
+    fn unnamed_segments_die_but_not_those_of_this_run() {
+        let mut accounts = Accounts::default();
+        (1..=3).for_each(|id| accounts.take_over(id, Account::new(100)));
+        accounts.begin(4);
+        accounts.seal(4);
+        accounts.kill_unnamed(4, &BTreeSet::from([2]));
+        accounts.set_end(4, 100);
+        accounts.collect();
+        assert_eq!(accounts.collect(), [1, 3]);
+    }
+}

@@ -1,0 +1,93 @@
+//! The files of a partition's segments.
+
+use super::header::{self, HEADER_BYTES};
+use crate::StoreError;
+use crate::home::failed;
+use disk::{Disk, File};
+use quick_cache::sync::Cache;
+use std::io::{ErrorKind, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A folder of segments, with a bounded number of them open.
+pub(super) struct Files {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) folder: PathBuf,
+    open: Cache<u64, Arc<dyn File>>,
+}
+
+impl Files {
+    pub(super) fn new(disk: Arc<dyn Disk>, folder: &Path, open_max: usize) -> Files {
+        Files { disk, folder: folder.to_owned(), open: Cache::new(open_max) }
+    }
+
+    pub(super) fn path(&self, id: u64) -> PathBuf {
+        self.folder.join(header::file_name(id))
+    }
+
+    /// File and offset, for messages.
+    pub(super) fn place(&self, id: u64, offset: u64) -> String {
+        format!("{} at offset {offset}", self.path(id).display())
+    }
+
+    /// Ids of all segments, ascending.
+    pub(super) fn list(&self) -> Result<Vec<u64>, StoreError> {
+        let names = self.disk.list(&self.folder).map_err(|error| failed("list", &self.folder, error))?;
+        let mut ids: Vec<u64> = names.iter().filter_map(|name| header::parse_name(name)).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// Creates a segment: when this returns, header and name are durable.
+    pub(super) fn create(&self, id: u64) -> Result<Arc<dyn File>, StoreError> {
+        let path = self.path(id);
+        let fail = |error| failed("create", &path, error);
+        let file = self.disk.create(&path).map_err(fail)?;
+        file.write_all_at(&mut [IoSlice::new(&header::build(id))], 0).map_err(fail)?;
+        file.sync_all().map_err(fail)?;
+        self.disk.sync_dir(&self.folder).map_err(fail)?;
+        self.open.insert(id, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// A segment to read from.
+    pub(super) fn get(&self, id: u64) -> Result<Arc<dyn File>, StoreError> {
+        self.open.get_or_insert_with(&id, || self.open(id))
+    }
+
+    fn open(&self, id: u64) -> Result<Arc<dyn File>, StoreError> {
+        let path = self.path(id);
+        let file = self.disk.open(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                StoreError::Damaged { place: path.display().to_string(), what: "no such segment".into() }
+            }
+            _ => failed("open", &path, error),
+        })?;
+        let mut head = [0; HEADER_BYTES as usize];
+        file.read_exact_at(&mut head, 0).map_err(|error| failed("read", &path, error))?;
+        header::check(&head, id, &path.display().to_string())?;
+        Ok(file)
+    }
+
+    /// Length of a segment's file.
+    pub(super) fn length(&self, id: u64) -> Result<u64, StoreError> {
+        let path = self.path(id);
+        let length = self.disk.open(&path).and_then(|file| file.length());
+        length.map_err(|error| failed("look at", &path, error))
+    }
+
+    /// Removes a segment's file; whoever reads it at this moment can finish.
+    pub(super) fn remove(&self, id: u64) -> Result<(), StoreError> {
+        self.open.remove(&id);
+        let path = self.path(id);
+        match self.disk.remove(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", &path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes removals durable.
+    pub(super) fn sync_names(&self) -> Result<(), StoreError> {
+        self.disk.sync_dir(&self.folder).map_err(|error| failed("sync", &self.folder, error))
+    }
+}

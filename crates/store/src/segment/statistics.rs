@@ -1,0 +1,52 @@
+//! What a segment store did and holds.
+
+use std::sync::atomic::AtomicU64;
+
+/// Counted as it happens.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) chunks_appended: AtomicU64,
+    pub(super) raw_bytes_appended: AtomicU64,
+    pub(super) stored_bytes_appended: AtomicU64,
+    pub(super) chunks_released: AtomicU64,
+    pub(super) segments_deleted: AtomicU64,
+    pub(super) cache_hits: AtomicU64,
+    pub(super) cache_misses: AtomicU64,
+    pub(super) cache_evictions: AtomicU64,
+    pub(super) damaged_reads: AtomicU64,
+}
+
+/// What a segment store did since it was opened, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkStatistics {
+    /// Chunks appended.
+    pub chunks_appended: u64,
+    /// Their bytes before encoding.
+    pub raw_bytes_appended: u64,
+    /// Their bytes on disk, headers included.
+    pub stored_bytes_appended: u64,
+    /// Chunks released.
+    pub chunks_released: u64,
+    /// Callers who waited for durability.
+    pub sync_requests: u64,
+    /// Rounds of syncs that served them.
+    pub syncs: u64,
+    /// Reads served from memory.
+    pub cache_hits: u64,
+    /// Reads that went to a file.
+    pub cache_misses: u64,
+    /// Chunks thrown out of the cache, or too large for it.
+    pub cache_evictions: u64,
+    /// Memory used by the cache in bytes.
+    pub cache_bytes: u64,
+    /// Reads of chunks that turned out to be damaged.
+    pub damaged_reads: u64,
+    /// Segment files.
+    pub segments: u64,
+    /// Segment files deleted because nothing in them was live.
+    pub segments_deleted: u64,
+    /// Bytes in segments, headers included.
+    pub segment_bytes: u64,
+    /// Of these, bytes that are known to be dead.
+    pub dead_bytes: u64,
+}

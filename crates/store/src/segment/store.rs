@@ -1,0 +1,360 @@
+//! [`ChunkStore`] in segment files.
+
+use super::accounts::{Account, Accounts};
+use super::cache::ChunkCache;
+use super::codec::{self, Encoded};
+use super::config::SegmentConfig;
+use super::files::Files;
+use super::header::HEADER_BYTES;
+use super::record::{RECORD_BYTES, Record};
+use super::room::{self, Room};
+use super::statistics::{ChunkStatistics, Counters};
+use crate::chunk::CHUNK_BYTES_MAX;
+use crate::group_sync::GroupSync;
+use crate::health::Health;
+use crate::home::failed;
+use crate::{ChunkAddress, ChunkStore, Codec, IdAllocator, MetaStore, StoreError};
+use bytes::Bytes;
+use disk::{Disk, File, Space};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+
+/// A folder of segment files.
+///
+/// Call [`SegmentStore::maintain`] every few seconds: it writes down what was released, and deletes
+/// segments of which nothing is needed.
+pub struct SegmentStore {
+    files: Files,
+    meta: Arc<dyn MetaStore>,
+    ids: IdAllocator,
+    config: SegmentConfig,
+    /// Segments below this id are of earlier runs.
+    first_id: u64,
+    /// Where the next record goes. Held while room is reserved, and while a segment is begun; taken
+    /// before `accounts`.
+    active: Mutex<Option<Active>>,
+    accounts: Mutex<Accounts>,
+    /// Files with something to sync. Held only to look or change.
+    dirty: Mutex<BTreeMap<u64, Arc<dyn File>>>,
+    /// Held for the whole of `maintain`, so that one runs at a time; guards nothing else.
+    maintaining: Mutex<()>,
+    /// Appends whose write ended and whose file is in `dirty`.
+    appended: AtomicU64,
+    group: GroupSync,
+    health: Health,
+    room: Room,
+    cache: ChunkCache,
+    counters: Arc<Counters>,
+}
+
+struct Active {
+    id: u64,
+    file: Arc<dyn File>,
+    end: u64,
+}
+
+/// Room for one record.
+struct Place {
+    address: ChunkAddress,
+    file: Arc<dyn File>,
+}
+
+impl SegmentStore {
+    /// Opens the segments in `folder`, which must be there. `meta` must be the metadata that names
+    /// their chunks: ids and accounts of segments are kept there too.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        meta: Arc<dyn MetaStore>,
+        config: SegmentConfig,
+    ) -> Result<SegmentStore, StoreError> {
+        let files = Files::new(disk, folder, config.open_files_max);
+        let found = files.list()?;
+        let ids = IdAllocator::open(Arc::clone(&meta), "segment")?;
+        ids.skip_to(found.last().map_or(1, |last| last.saturating_add(1)));
+        let first_id = ids.next()?;
+        let accounts = take_over(&files, &found, &*meta)?;
+        let counters = Arc::new(Counters::default());
+        Ok(SegmentStore {
+            files,
+            meta,
+            ids,
+            config,
+            first_id,
+            active: Mutex::new(None),
+            accounts: Mutex::new(accounts),
+            dirty: Mutex::default(),
+            maintaining: Mutex::default(),
+            appended: AtomicU64::new(0),
+            group: GroupSync::default(),
+            health: Health::default(),
+            room: Room::new(config.reserve),
+            cache: ChunkCache::new(config.cache_bytes, &counters),
+            counters,
+        })
+    }
+
+    /// Writes down what was released since the last call, and deletes the segments that were wholly
+    /// dead then already. Answers how many it deleted.
+    pub fn maintain(&self) -> Result<usize, StoreError> {
+        let _one = self.maintaining.lock();
+        self.room.forget();
+        self.write_accounts()?;
+        let dead = self.accounts.lock().collect();
+        if dead.is_empty() {
+            return Ok(0);
+        }
+        // The deaths were counted after commits that are durable. Once more, for the rows.
+        let number = self.write_accounts()?;
+        self.meta.sync(number)?;
+        for id in &dead {
+            self.files.remove(*id)?;
+            self.accounts.lock().remove(*id);
+        }
+        self.files.sync_names()?;
+        self.write_accounts()?;
+        self.counters.segments_deleted.fetch_add(dead.len() as u64, Relaxed);
+        Ok(dead.len())
+    }
+
+    /// Tells which segments metadata names, as one scan over all metadata since the open saw it.
+    /// Segments of earlier runs that are not among them are deleted in time: a crash leaves chunks
+    /// that nobody named and nobody will release.
+    pub fn keep_only(&self, named: &BTreeSet<u64>) {
+        self.accounts.lock().kill_unnamed(self.first_id, named);
+    }
+
+    /// What it did and holds.
+    pub fn statistics(&self) -> ChunkStatistics {
+        let (segments, segment_bytes, dead_bytes) = self.accounts.lock().totals();
+        let counted = |counter: &AtomicU64| counter.load(Relaxed);
+        ChunkStatistics {
+            chunks_appended: counted(&self.counters.chunks_appended),
+            raw_bytes_appended: counted(&self.counters.raw_bytes_appended),
+            stored_bytes_appended: counted(&self.counters.stored_bytes_appended),
+            chunks_released: counted(&self.counters.chunks_released),
+            sync_requests: self.group.requests(),
+            syncs: self.group.rounds(),
+            cache_hits: counted(&self.counters.cache_hits),
+            cache_misses: counted(&self.counters.cache_misses),
+            cache_evictions: counted(&self.counters.cache_evictions),
+            cache_bytes: self.cache.bytes(),
+            damaged_reads: counted(&self.counters.damaged_reads),
+            segments,
+            segments_deleted: counted(&self.counters.segments_deleted),
+            segment_bytes,
+            dead_bytes,
+        }
+    }
+
+    /// Room on the file system.
+    pub fn space(&self) -> Result<Space, StoreError> {
+        room::space(&*self.files.disk, &self.files.folder)
+    }
+
+    /// Room that chunks may still take, in bytes.
+    pub fn usable_bytes(&self) -> Result<u64, StoreError> {
+        Ok(self.config.reserve.usable(self.space()?))
+    }
+
+    /// Why it takes no more writes, if so.
+    pub fn failure(&self) -> Option<String> {
+        self.health.failure()
+    }
+
+    fn write_accounts(&self) -> Result<crate::CommitNumber, StoreError> {
+        let batch = self.accounts.lock().changed_rows();
+        self.meta.commit(batch)
+    }
+
+    fn encode(&self, pieces: &[Bytes], codec: Codec) -> Result<Encoded, StoreError> {
+        codec::encode(pieces, codec).ok_or_else(|| {
+            let text = format!("a chunk has at most {CHUNK_BYTES_MAX} bytes");
+            failed("append to", &self.files.folder, io::Error::new(ErrorKind::InvalidInput, text))
+        })
+    }
+
+    fn reserve(&self, bytes: u32) -> Result<Place, StoreError> {
+        self.room.take(u64::from(bytes), &*self.files.disk, &self.files.folder)?;
+        let mut active = self.active.lock();
+        let fits = |active: &Active| active.end + u64::from(bytes) <= self.config.segment_bytes;
+        let active = match &mut *active {
+            Some(active) if fits(active) => active,
+            other => self.begin_segment(other)?,
+        };
+        let address = ChunkAddress { segment: active.id, offset: active.end, stored_bytes: bytes };
+        active.end += u64::from(bytes);
+        self.accounts.lock().set_end(active.id, active.end);
+        Ok(Place { address, file: Arc::clone(&active.file) })
+    }
+
+    fn begin_segment<'a>(&self, active: &'a mut Option<Active>) -> Result<&'a mut Active, StoreError> {
+        if let Some(full) = active.take() {
+            self.accounts.lock().seal(full.id);
+        }
+        let id = self.ids.next()?;
+        let file = self.files.create(id).map_err(|error| self.write_failed(error))?;
+        self.accounts.lock().begin(id);
+        Ok(active.insert(Active { id, file, end: HEADER_BYTES }))
+    }
+
+    fn write(&self, place: &Place, encoded: &Encoded) -> Result<(), StoreError> {
+        let header = encoded.record.build(place.address.segment, place.address.offset);
+        let mut slices = vec![IoSlice::new(&header)];
+        slices.extend(encoded.stored.iter().map(|piece| IoSlice::new(piece)));
+        place.file.write_all_at(&mut slices, place.address.offset).map_err(|error| {
+            // Nobody will ever name this hole.
+            self.accounts.lock().release(place.address);
+            self.write_failed(failed("write", &self.files.path(place.address.segment), error))
+        })
+    }
+
+    /// A full disk is no failure of the store; every other failed write is.
+    fn write_failed(&self, error: StoreError) -> StoreError {
+        let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
+        match error {
+            StoreError::Io { ref source, .. } if full.contains(&source.kind()) => {
+                self.room.forget();
+                StoreError::Full
+            }
+            other => self.health.fail(other),
+        }
+    }
+
+    /// Makes durable what was appended before; answers up to which append.
+    fn sync_dirty(&self) -> Result<u64, StoreError> {
+        self.health.check()?;
+        let covered = self.appended.load(Acquire);
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        for (id, file) in dirty {
+            file.sync_data()
+                .map_err(|error| self.health.fail(failed("sync", &self.files.path(id), error)))?;
+        }
+        Ok(covered)
+    }
+
+    fn load(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
+        let loaded = self.read_record(address);
+        if let Err(error @ StoreError::Damaged { .. }) = &loaded {
+            self.counters.damaged_reads.fetch_add(1, Relaxed);
+            tracing::error!(%error, "cannot read a chunk");
+        }
+        loaded
+    }
+
+    fn read_record(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
+        let damaged = |what: String| StoreError::Damaged {
+            place: self.files.place(address.segment, address.offset),
+            what,
+        };
+        let length = address.stored_bytes as usize;
+        if address.offset < HEADER_BYTES || !(RECORD_BYTES..=RECORD_BYTES + CHUNK_BYTES_MAX).contains(&length)
+        {
+            return Err(damaged(format!("no record can have {length} bytes here")));
+        }
+        let mut bytes = vec![0; length];
+        let file = self.files.get(address.segment)?;
+        file.read_exact_at(&mut bytes, address.offset).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => damaged(format!("the file ends before its {length} bytes")),
+            _ => failed("read", &self.files.path(address.segment), error),
+        })?;
+        decode_record(bytes, address).map_err(damaged)
+    }
+}
+
+fn decode_record(bytes: Vec<u8>, address: ChunkAddress) -> Result<Bytes, String> {
+    let mut stored = Bytes::from(bytes);
+    let header = stored.split_to(RECORD_BYTES);
+    let header = header.as_ref().try_into().map_err(|_| "too short for a header".to_owned())?;
+    let record = Record::parse(header, address.segment, address.offset)?;
+    if record.stored_bytes as usize != stored.len() {
+        return Err(format!("expected {} stored bytes, got {}", stored.len(), record.stored_bytes));
+    }
+    codec::decode(&record, stored)
+}
+
+/// The accounts of the segments that earlier runs left.
+fn take_over(files: &Files, found: &[u64], meta: &dyn MetaStore) -> Result<Accounts, StoreError> {
+    let mut rows = Accounts::load(meta)?;
+    let mut accounts = Accounts::default();
+    for id in found {
+        match rows.remove(id) {
+            Some(row) if row.sealed => accounts.take_over(*id, row),
+            row => take_over_unsealed(files, *id, row, &mut accounts)?,
+        }
+    }
+    rows.into_keys().for_each(|id| accounts.forget_row(id));
+    Ok(accounts)
+}
+
+fn take_over_unsealed(
+    files: &Files,
+    id: u64,
+    row: Option<Account>,
+    accounts: &mut Accounts,
+) -> Result<(), StoreError> {
+    let length = files.length(id)?;
+    if row.is_none() && length < HEADER_BYTES {
+        // Its creation was interrupted, so nothing was ever written to it.
+        return files.remove(id);
+    }
+    let mut account = row.unwrap_or(Account::new(HEADER_BYTES));
+    account.end = account.end.max(length);
+    accounts.take_over(id, account);
+    Ok(())
+}
+
+impl ChunkStore for SegmentStore {
+    fn append(&self, pieces: &[Bytes], codec: Codec) -> Result<ChunkAddress, StoreError> {
+        self.health.check()?;
+        let encoded = self.encode(pieces, codec)?;
+        let place = self.reserve(RECORD_BYTES as u32 + encoded.record.stored_bytes)?;
+        self.write(&place, &encoded)?;
+        let Place { address, file } = place;
+        self.dirty.lock().insert(address.segment, file);
+        self.appended.fetch_add(1, AcqRel);
+        self.counters.chunks_appended.fetch_add(1, Relaxed);
+        self.counters.raw_bytes_appended.fetch_add(u64::from(encoded.record.raw_bytes), Relaxed);
+        self.counters.stored_bytes_appended.fetch_add(u64::from(address.stored_bytes), Relaxed);
+        Ok(address)
+    }
+
+    fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
+        self.cache.get_or_load(address, || self.load(address))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.group.wait(self.appended.load(Acquire), || self.sync_dirty())
+    }
+
+    fn release(&self, address: ChunkAddress) {
+        self.cache.remove(address);
+        if self.accounts.lock().release(address) {
+            self.counters.chunks_released.fetch_add(1, Relaxed);
+        } else {
+            tracing::warn!(?address, "release of a chunk that is not there");
+        }
+    }
+}
+
+impl Drop for SegmentStore {
+    /// Seals the segment in use, so that the next open need not look at it.
+    fn drop(&mut self) {
+        if self.sync().is_err() {
+            return;
+        }
+        if let Some(active) = self.active.get_mut().take() {
+            self.accounts.get_mut().seal(active.id);
+        }
+        if let Err(error) = self.write_accounts() {
+            tracing::warn!(%error, "cannot write the accounts of segments while closing");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
