@@ -1,10 +1,39 @@
-//! x
-mod gather;
-mod pool;
+//! Rx on real sockets.
+//!
+//! [`rx_proto::Endpoint`] decides all questions of protocol; this crate gives it sockets, threads
+//! and clocks, and gives its calls the form of byte streams that a thread can wait on.
+//!
+//! * [`Server`]: lanes (one thread, one socket, one endpoint each) that share a port, and a pool of
+//!   workers that run [`Service`]s. [`ServerCall`] is an [`afs_idl::CallStream`].
+//! * [`Client`]: the same without services. Its connections, and those of [`Server::connect`], are
+//!   [`afs_idl::ClientConnection`]s, which the generated stubs take.
+//!
+//! Datagrams are received in batches with runs merged by the kernel, and sent as gather lists with
+//! runs cut by it; payload is not copied between the socket and who reads or wrote it. Where kernel
+//! or device lack these abilities, they are done without.
+
+mod call;
+mod client;
 mod clock;
-mod waker;
+mod connector;
+mod gather;
+mod lane;
+mod lanes;
+mod pool;
+mod queue;
+mod server;
+mod server_call;
 mod socket;
 mod statistics;
 mod steering;
 mod sys;
+mod waker;
+mod workers;
+
+pub use client::{Client, ClientConfig};
+pub use connector::Connector;
+pub use rx_proto::{ConnectOptions, EndpointConfig, Path, ServiceConfig};
+pub use server::{Server, ServerConfig, ServiceEntry};
+pub use server_call::{ServerCall, Service};
 pub use socket::SocketOptions;
+pub use statistics::{CallStatistics, LaneStatistics, ServerStatistics};

@@ -29,6 +29,8 @@ pub struct SocketOptions {
     pub segment_offload: bool,
     /// Let the kernel merge received runs of equal datagrams (`UDP_GRO`).
     pub receive_merging: bool,
+    /// Let the kernel choose the lane of a datagram. Without, lanes hand datagrams over.
+    pub kernel_steering: bool,
     /// Send datagrams without UDP checksum. The kernel then refuses to cut runs, which is how the
     /// tests see that refusal handled.
     #[doc(hidden)]
@@ -41,6 +43,7 @@ impl Default for SocketOptions {
             buffer_bytes: 16 << 20,
             segment_offload: true,
             receive_merging: true,
+            kernel_steering: true,
             no_checksum: false,
         }
     }
@@ -80,7 +83,7 @@ pub(crate) fn bind_lanes(
         address.set_port(socket.local.port());
         sockets.push(socket);
     }
-    if lanes > 1 {
+    if lanes > 1 && options.kernel_steering {
         let program = steering::program(address.ip(), lanes);
         if let Err(error) = sys::attach_steering(sockets[0].socket.as_fd(), &program) {
             tracing::warn!(%error, "the kernel does not steer datagrams; lanes will hand them over");
@@ -214,7 +217,13 @@ impl LaneSocket {
 
     /// Sends a refused run datagram by datagram if the refusal was about cutting it; what is
     /// refused otherwise is lost, as on any network.
-    fn handle_refusal(&self, gather: &Gather<'_>, item: &Item<'_>, error: &io::Error, counters: &LaneCounters) {
+    fn handle_refusal(
+        &self,
+        gather: &Gather<'_>,
+        item: &Item<'_>,
+        error: &io::Error,
+        counters: &LaneCounters,
+    ) {
         let Some(run) = item.run.filter(|_| self.segmentation.note_refusal(item.message.to, error)) else {
             counters.send_errors.add(item.run.map_or(1, Run::packets));
             tracing::debug!(to = %item.message.to, %error, "datagram not sent");

@@ -90,8 +90,10 @@ counters! {
 /// What one server has done since it started.
 #[derive(Clone, Debug, Default)]
 pub struct ServerStatistics {
-    /// One entry per lane.
+    /// Sockets and threads, one entry per lane.
     pub lanes: Vec<LaneStatistics>,
+    /// Protocol, one entry per lane.
+    pub endpoints: Vec<rx_proto::Statistics>,
     /// Calls.
     pub calls: CallStatistics,
     /// Calls waiting for a worker now.

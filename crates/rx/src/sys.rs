@@ -200,10 +200,8 @@ fn write_control(header: &mut libc::msghdr, control: &mut Control, message: &Mes
             used += push_control(control, used, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
         }
         Some(IpAddr::V6(from)) => {
-            let info = libc::in6_pktinfo {
-                ipi6_addr: libc::in6_addr { s6_addr: from.octets() },
-                ipi6_ifindex: 0,
-            };
+            let info =
+                libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: from.octets() }, ipi6_ifindex: 0 };
             used += push_control(control, used, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
         }
         None => {}
@@ -218,6 +216,10 @@ fn write_control(header: &mut libc::msghdr, control: &mut Control, message: &Mes
 }
 
 /// Writes one control message at `offset`; answers the room it took.
+#[allow(
+    clippy::cast_ptr_alignment,
+    reason = "`Control` is aligned, CMSG_SPACE keeps it so, and writes are unaligned"
+)]
 fn push_control<T: Copy>(control: &mut Control, offset: usize, level: i32, kind: i32, value: T) -> usize {
     let bytes = size_of::<T>() as libc::c_uint;
     // SAFETY: only arithmetic.
@@ -232,7 +234,7 @@ fn push_control<T: Copy>(control: &mut Control, offset: usize, level: i32, kind:
     space
 }
 
-/// What to wait for on a descriptor, and what came of it.
+/// What to wait for on a descriptor.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Interest(libc::pollfd);
@@ -247,11 +249,6 @@ impl Interest {
     pub(crate) fn writable(descriptor: RawFd) -> Interest {
         Interest(libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 })
     }
-
-    /// Whether the last wait found it ready (or in error, which the next call will report).
-    pub(crate) fn is_ready(&self) -> bool {
-        self.0.revents != 0
-    }
 }
 
 /// Waits until one of `interests` is ready or the time is over (none: for ever). A signal ends the
@@ -265,22 +262,12 @@ pub(crate) fn wait(interests: &mut [Interest], timeout: Option<Duration>) -> io:
     // SAFETY: `Interest` is a transparent wrapper in an array of known length; the timeout outlives
     // the call.
     let ready = unsafe {
-        libc::ppoll(
-            interests.as_mut_ptr().cast(),
-            interests.len() as libc::nfds_t,
-            timeout,
-            std::ptr::null(),
-        )
+        libc::ppoll(interests.as_mut_ptr().cast(), interests.len() as libc::nfds_t, timeout, std::ptr::null())
     };
-    match ready {
-        0.. => Ok(()),
-        _ => {
-            for interest in interests {
-                interest.0.revents = 0;
-            }
-            ignore_interruption(io::Error::last_os_error())
-        }
+    if ready < 0 {
+        return ignore_interruption(io::Error::last_os_error());
     }
+    Ok(())
 }
 
 fn ignore_interruption(error: io::Error) -> io::Result<()> {
@@ -304,10 +291,8 @@ pub(crate) type Instruction = libc::sock_filter;
 /// Lets `program` choose the socket of the `SO_REUSEPORT` group that `socket` is in; its answer is
 /// an index in the order of binding.
 pub(crate) fn attach_steering(socket: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
-    let program = libc::sock_fprog {
-        len: program.len() as libc::c_ushort,
-        filter: program.as_ptr().cast_mut(),
-    };
+    let program =
+        libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_ptr().cast_mut() };
     set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 

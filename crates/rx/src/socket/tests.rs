@@ -36,7 +36,11 @@ fn datagrams(count: usize, bytes: usize) -> Vec<Outgoing> {
 }
 
 /// Sends `packets` from one socket to another and checks that they arrive as they were.
-fn exchange(sender: &SocketOptions, receiver: &SocketOptions, packets: &[Outgoing]) -> (LaneCounters, LaneCounters) {
+fn exchange(
+    sender: &SocketOptions,
+    receiver: &SocketOptions,
+    packets: &[Outgoing],
+) -> (LaneCounters, LaneCounters) {
     let from = bind_one([127, 0, 0, 1], sender);
     let to = bind_one([127, 0, 0, 1], receiver);
     let (sent, got) = (LaneCounters::default(), LaneCounters::default());

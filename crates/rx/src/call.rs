@@ -1,0 +1,129 @@
+//! A call's two streams on an endpoint: what server calls and client calls have in common.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use base::AbortCode;
+use bytes::Bytes;
+use parking_lot::Condvar;
+use rx_proto::{CallId, Read, Write};
+
+use crate::clock;
+use crate::lane::{Lane, LaneState};
+
+/// Packets that are taken from the endpoint under one hold of its lock.
+const READ_PACKETS: usize = 64;
+
+/// One call, used by one thread at a time. Dropped, it is released.
+pub(crate) struct CallHandle {
+    lane: Arc<Lane>,
+    call: CallId,
+    condvar: Arc<Condvar>,
+    /// Taken from the endpoint, not yet read.
+    incoming: VecDeque<Bytes>,
+    /// The peer has sent all, and it is in `incoming`.
+    at_end: bool,
+}
+
+impl CallHandle {
+    pub(crate) fn new(lane: Arc<Lane>, call: CallId) -> CallHandle {
+        CallHandle { lane, call, condvar: Arc::new(Condvar::new()), incoming: VecDeque::new(), at_end: false }
+    }
+
+    /// See [`afs_idl::CallStream::read`].
+    pub(crate) fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        let piece = self.read_chunk(buf.len())?;
+        buf[..piece.len()].copy_from_slice(&piece);
+        Ok(piece.len())
+    }
+
+    /// See [`afs_idl::CallStream::read_chunk`].
+    pub(crate) fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        if self.incoming.is_empty() && !self.at_end && max > 0 {
+            self.fill()?;
+        }
+        let Some(front) = self.incoming.front_mut() else { return Ok(Bytes::new()) };
+        let piece = front.split_to(max.min(front.len()));
+        if front.is_empty() {
+            self.incoming.pop_front();
+        }
+        Ok(piece)
+    }
+
+    /// Waits until there is something in `incoming` or the peer has sent all.
+    fn fill(&mut self) -> Result<(), AbortCode> {
+        loop {
+            let lane = Arc::clone(&self.lane);
+            let mut state = lane.lock();
+            state.check()?;
+            let blocked = self.take_packets(&mut state);
+            if self.at_end || !self.incoming.is_empty() {
+                drop(state);
+                lane.flush();
+                return Ok(());
+            }
+            blocked?;
+            lane.wait_for_call(state, self.call, &self.condvar);
+        }
+    }
+
+    /// Takes what the endpoint has, within reason; fails if the call has.
+    fn take_packets(&mut self, state: &mut LaneState) -> Result<(), AbortCode> {
+        let now = clock::now();
+        for _ in 0..READ_PACKETS {
+            match state.endpoint.read(now, self.call) {
+                Read::Data(data) => self.incoming.push_back(data),
+                Read::Blocked => break,
+                Read::End => {
+                    self.at_end = true;
+                    break;
+                }
+                Read::Failed(code) => return Err(code),
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`afs_idl::CallStream::write`].
+    pub(crate) fn write(&mut self, mut data: Bytes) -> Result<(), AbortCode> {
+        while !data.is_empty() {
+            let mut state = self.lane.lock();
+            state.check()?;
+            match state.endpoint.write(clock::now(), self.call, &mut data) {
+                Write::Accepted(_) => {
+                    drop(state);
+                    self.lane.flush();
+                }
+                Write::Blocked => self.lane.wait_for_call(state, self.call, &self.condvar),
+                Write::Failed(code) => return Err(code),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more will be written.
+    pub(crate) fn end(&mut self) -> Result<(), AbortCode> {
+        self.with_endpoint(|state, call| {
+            state.check()?;
+            state.endpoint.end(clock::now(), call);
+            Ok(())
+        })
+    }
+
+    /// Ends the call with an error; nothing happens if it has ended.
+    pub(crate) fn abort(&mut self, code: AbortCode) {
+        self.with_endpoint(|state, call| state.endpoint.abort(clock::now(), call, code));
+    }
+
+    fn with_endpoint<T>(&mut self, action: impl FnOnce(&mut LaneState, CallId) -> T) -> T {
+        let result = action(&mut self.lane.lock(), self.call);
+        self.lane.flush();
+        result
+    }
+}
+
+impl Drop for CallHandle {
+    fn drop(&mut self) {
+        self.with_endpoint(LaneState::release);
+    }
+}

@@ -1,0 +1,512 @@
+//! A lane: one thread, its sockets, and the endpoint that holds the connections of its peers.
+//!
+//! The lane's thread receives, feeds the endpoint and wakes whoever waits for a call. Every other
+//! thread that has something to do with a call locks the endpoint itself, and sends what came of it
+//! itself: there is no hand-over on the way of the data.
+//!
+//! Datagrams must leave in the order in which the endpoint gave them out, else peers take them for
+//! lost; but they should not be sent under the endpoint's lock, since that is where the time goes.
+//! So there is a second lock, on sending: who holds it takes datagrams from the endpoint in
+//! batches and sends them with the endpoint unlocked. Who finds it held leaves a note, and the
+//! holder looks for notes after letting go ([`Lane::flush`]).
+//!
+//! Lock order: `sending`, then `state`, then a connection's list or the call queue.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use base::{AbortCode, Caller, Monotonic};
+use bytes::Bytes;
+use crossbeam::queue::ArrayQueue;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rx_proto::{CallId, ConnectionId, Endpoint, Event, Path, Transmit};
+
+use crate::clock;
+use crate::gather::Gather;
+use crate::lanes::Lanes;
+use crate::socket::{LaneSocket, Receiver};
+use crate::statistics::{LaneCounters, LaneStatistics};
+use crate::sys::{self, Interest};
+use crate::waker::Waker;
+
+/// Datagrams that are handled under one hold of the endpoint's lock.
+const HANDLE_DATAGRAMS: usize = 64;
+
+/// Transmits that are taken from the endpoint under one hold of its lock.
+const BATCH_TRANSMITS: usize = 16;
+
+/// Batches that a thread sends at a time before it turns to its own work again.
+const LANE_BATCHES: usize = 4;
+const WORKER_BATCHES: usize = 64;
+
+/// Datagrams from other lanes that may wait.
+const INBOX_DATAGRAMS: usize = 1024;
+
+/// After something happened the lane's sleeps are short for a while: then timers that workers start
+/// (a retransmission in 300 ms, say) need not wake it. Both only save wake-ups.
+const LINGER: Duration = Duration::from_millis(100);
+const LINGER_SLEEP: Duration = Duration::from_millis(10);
+
+/// Longest sleep, so that a lost wake-up is a delay and not the end.
+const SLEEP_MAX: Duration = Duration::from_secs(10);
+
+/// Who takes the calls that arrive.
+pub(crate) trait Arrivals: Send + Sync {
+    /// Takes a call, or answers the code to abort it with. Called under the lane's lock.
+    fn take(&self, call: Arrived) -> Result<(), AbortCode>;
+
+    /// Calls waiting, calls that ever waited, idle workers: for rxdebug.
+    fn load(&self) -> Load;
+}
+
+/// See [`Arrivals::load`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) waiting: usize,
+    pub(crate) waited: u64,
+    pub(crate) idle: usize,
+}
+
+/// A call that no worker has taken yet.
+pub(crate) struct Arrived {
+    pub(crate) lane: usize,
+    pub(crate) call: CallId,
+    pub(crate) service_id: u16,
+    pub(crate) caller: Caller,
+}
+
+/// For endpoints that only call others.
+pub(crate) struct NoArrivals;
+
+impl Arrivals for NoArrivals {
+    fn take(&self, _call: Arrived) -> Result<(), AbortCode> {
+        Err(AbortCode::RX_INVALID_OPERATION)
+    }
+
+    fn load(&self) -> Load {
+        Load::default()
+    }
+}
+
+/// See the module's text.
+pub(crate) struct Lane {
+    index: usize,
+    /// All lanes of the port; none until they are [`Lane::introduce`]d.
+    siblings: OnceLock<Weak<Lanes>>,
+    sockets: Vec<LaneSocket>,
+    arrivals: Arc<dyn Arrivals>,
+    state: Mutex<LaneState>,
+    /// Held by who sends; guards the memory of what it sends.
+    sending: Mutex<Vec<Transmit>>,
+    /// Somebody wanted to send while `sending` was held.
+    send_wanted: AtomicBool,
+    /// The thread sleeps until this time at the latest, in nanoseconds; 0 while it does not.
+    sleeping_until: AtomicU64,
+    waker: Waker,
+    inbox: ArrayQueue<(Path, Bytes)>,
+    stopped: AtomicBool,
+    counters: LaneCounters,
+}
+
+/// What the lane's lock guards.
+pub(crate) struct LaneState {
+    /// The protocol.
+    pub(crate) endpoint: Endpoint,
+    lane: usize,
+    /// Threads that wait for something about a call; an entry is taken out to wake its thread.
+    waiting_calls: HashMap<CallId, Arc<Condvar>>,
+    /// Threads that wait for a free channel; likewise.
+    waiting_channels: HashMap<ConnectionId, Arc<Condvar>>,
+    /// Server calls that have arrived and are not released.
+    serving: HashSet<CallId>,
+    /// Set by [`Lane::refuse`]: what every operation fails with from then on.
+    refusing: Option<AbortCode>,
+}
+
+impl Lane {
+    pub(crate) fn new(
+        index: usize,
+        sockets: Vec<LaneSocket>,
+        endpoint: Endpoint,
+        arrivals: Arc<dyn Arrivals>,
+    ) -> io::Result<Lane> {
+        let state = LaneState {
+            endpoint,
+            lane: index,
+            waiting_calls: HashMap::new(),
+            waiting_channels: HashMap::new(),
+            serving: HashSet::new(),
+            refusing: None,
+        };
+        Ok(Lane {
+            index,
+            siblings: OnceLock::new(),
+            sockets,
+            arrivals,
+            state: Mutex::new(state),
+            sending: Mutex::new(Vec::with_capacity(BATCH_TRANSMITS)),
+            send_wanted: AtomicBool::new(false),
+            sleeping_until: AtomicU64::new(0),
+            waker: Waker::new()?,
+            inbox: ArrayQueue::new(INBOX_DATAGRAMS),
+            stopped: AtomicBool::new(false),
+            counters: LaneCounters::default(),
+        })
+    }
+
+    /// Tells the lane about all of its port's. Happens once, before its thread starts.
+    pub(crate) fn introduce(&self, lanes: &Arc<Lanes>) {
+        let fresh = self.siblings.set(Arc::downgrade(lanes)).is_ok();
+        assert!(fresh, "a lane was introduced twice");
+    }
+
+    /// The sockets, one per bound address.
+    pub(crate) fn sockets(&self) -> &[LaneSocket] {
+        &self.sockets
+    }
+
+    /// Locks the endpoint. After anything done to it call [`Lane::flush`], with the lock released.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LaneState> {
+        self.state.lock()
+    }
+
+    /// Deals with what the endpoint has to say after it was used: events, datagrams, timers.
+    pub(crate) fn flush(&self) {
+        if !self.flush_some(WORKER_BATCHES) {
+            // Others keep the endpoint busy: this thread has its own work to do.
+            self.waker.wake();
+        }
+    }
+
+    /// The same, but gives up after so many batches; false if there was more.
+    fn flush_some(&self, batches: usize) -> bool {
+        let mut left = batches;
+        self.send_wanted.store(true, Ordering::SeqCst);
+        while self.send_wanted.load(Ordering::SeqCst) {
+            // Whoever holds the lock looks at `send_wanted` again after releasing it.
+            let Some(mut batch) = self.sending.try_lock() else { return true };
+            self.send_wanted.store(false, Ordering::SeqCst);
+            while self.take_batch(&mut batch) {
+                self.send(&batch);
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Gives back what `batch` holds and takes the next transmits; false if there are none.
+    fn take_batch(&self, batch: &mut Vec<Transmit>) -> bool {
+        let mut state = self.lock();
+        batch.drain(..).for_each(|sent| state.endpoint.recycle(sent));
+        let now = clock::now();
+        while batch.len() < BATCH_TRANSMITS
+            && let Some(transmit) = state.endpoint.poll_transmit(now)
+        {
+            batch.push(transmit);
+        }
+        state.dispatch_events(&*self.arrivals);
+        if batch.is_empty() {
+            self.wake_for_timer(&state);
+        }
+        !batch.is_empty()
+    }
+
+    /// Wakes the lane's thread if it would oversleep the endpoint's next deadline.
+    fn wake_for_timer(&self, state: &LaneState) {
+        let deadline = state.endpoint.poll_timeout().map_or(u64::MAX, |at| at.0.max(1));
+        if deadline < self.sleeping_until.load(Ordering::SeqCst) {
+            self.sleeping_until.store(deadline, Ordering::SeqCst);
+            self.waker.wake();
+        }
+    }
+
+    fn send(&self, batch: &[Transmit]) {
+        for (index, socket) in self.sockets.iter().enumerate() {
+            let mut gather = Gather::default();
+            for transmit in batch.iter().filter(|transmit| self.socket_of(&transmit.path) == index) {
+                gather.push(transmit.path, &transmit.packets);
+            }
+            if !gather.runs().is_empty() {
+                socket.send(&gather, &self.counters);
+            }
+        }
+    }
+
+    /// The socket that serves a path; the first if none does, whose kernel will say no.
+    fn socket_of(&self, path: &Path) -> usize {
+        self.sockets.iter().position(|socket| socket.serves(path)).unwrap_or(0)
+    }
+
+    /// Waits until [`LaneState::dispatch_events`] has something about `call`, with the lock
+    /// released. To be called after the endpoint said `Blocked` under the same hold of the lock.
+    pub(crate) fn wait_for_call<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, LaneState>,
+        call: CallId,
+        condvar: &Arc<Condvar>,
+    ) {
+        state.waiting_calls.insert(call, Arc::clone(condvar));
+        drop(state);
+        // Opens the peer's window, or sends what filled ours.
+        self.flush();
+        let mut state = self.lock();
+        while state.refusing.is_none() && state.waiting_calls.contains_key(&call) {
+            condvar.wait(&mut state);
+        }
+        state.waiting_calls.remove(&call);
+    }
+
+    /// Waits for a free channel of one of `connections`, likewise, but not for ever. Only one thread
+    /// may wait for any of them at a time.
+    pub(crate) fn wait_for_channel<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, LaneState>,
+        connections: &[ConnectionId],
+        condvar: &Arc<Condvar>,
+        limit: Duration,
+    ) {
+        for connection in connections {
+            state.waiting_channels.insert(*connection, Arc::clone(condvar));
+        }
+        drop(state);
+        self.flush();
+        let mut state = self.lock();
+        let waits = connections.iter().all(|connection| state.waiting_channels.contains_key(connection));
+        if state.refusing.is_none() && waits {
+            condvar.wait_for(&mut state, limit);
+        }
+        for connection in connections {
+            state.waiting_channels.remove(connection);
+        }
+    }
+
+    /// Aborts every server call with `code` and makes every later operation fail with it.
+    pub(crate) fn refuse(&self, code: AbortCode) {
+        let mut state = self.lock();
+        state.refusing = Some(code);
+        let now = clock::now();
+        let LaneState { endpoint, serving, .. } = &mut *state;
+        for call in serving.iter() {
+            endpoint.abort(now, *call, code);
+        }
+        state.wake_all();
+        drop(state);
+        self.flush();
+    }
+
+    /// Makes the thread end.
+    pub(crate) fn stop(&self) {
+        self.flush();
+        self.stopped.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    /// The numbers now.
+    pub(crate) fn statistics(&self) -> LaneStatistics {
+        let kernel_drops = self.sockets.iter().map(|socket| u64::from(socket.kernel_drops())).sum();
+        LaneStatistics { kernel_drops, ..self.counters.snapshot() }
+    }
+
+    /// The lane's thread.
+    pub(crate) fn run(&self) {
+        let mut turn = Turn::new(self);
+        while !self.stopped.load(Ordering::SeqCst) {
+            // The endpoint must not fail on any input. Should it, then one datagram is lost and
+            // not the server.
+            if catch_unwind(AssertUnwindSafe(|| turn.run(self))).is_err() {
+                self.counters.faults.increment();
+                tracing::error!(lane = self.index, "fault in a lane");
+                turn.datagrams.clear();
+            }
+        }
+    }
+
+    /// Takes a datagram from the sibling that received it.
+    fn hand_over(&self, path: Path, datagram: Bytes) -> bool {
+        let taken = self.inbox.push((path, datagram)).is_ok();
+        self.waker.wake();
+        taken
+    }
+}
+
+impl LaneState {
+    /// Fails once the lane takes no more work.
+    pub(crate) fn check(&self) -> Result<(), AbortCode> {
+        self.refusing.map_or(Ok(()), Err)
+    }
+
+    /// Ends our interest in a call.
+    pub(crate) fn release(&mut self, call: CallId) {
+        self.serving.remove(&call);
+        self.endpoint.release(clock::now(), call);
+    }
+
+    fn handle_timers(&mut self, now: Monotonic, arrivals: &dyn Arrivals) {
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        let load = arrivals.load();
+        self.endpoint.set_waiting_calls(load.waiting);
+        self.endpoint.set_waited_calls(load.waited);
+        self.endpoint.set_idle_workers(load.idle);
+    }
+
+    fn dispatch_events(&mut self, arrivals: &dyn Arrivals) {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::CallArrived { call, service_id, caller, .. } => {
+                    self.arrive(arrivals, call, service_id, caller);
+                }
+                Event::Readable(call)
+                | Event::Writable(call)
+                | Event::Ended(call)
+                | Event::Failed(call, _) => {
+                    if let Some(condvar) = self.waiting_calls.remove(&call) {
+                        condvar.notify_all();
+                    }
+                }
+                Event::ChannelFree(connection) | Event::ConnectionFailed(connection, _) => {
+                    if let Some(condvar) = self.waiting_channels.remove(&connection) {
+                        condvar.notify_one();
+                    }
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, arrivals: &dyn Arrivals, call: CallId, service_id: u16, mut caller: Caller) {
+        // Endpoints number their connections each for itself.
+        caller.connection |= (self.lane as u64) << LANE_SHIFT;
+        let arrived = Arrived { lane: self.lane, call, service_id, caller };
+        match self.check().and_then(|()| arrivals.take(arrived)) {
+            Ok(()) => {
+                self.serving.insert(call);
+            }
+            Err(code) => {
+                self.endpoint.abort(clock::now(), call, code);
+                self.endpoint.release(clock::now(), call);
+            }
+        }
+    }
+
+    fn wake_all(&mut self) {
+        let calls = self.waiting_calls.drain().map(|(_, condvar)| condvar);
+        let channels = self.waiting_channels.drain().map(|(_, condvar)| condvar);
+        for condvar in calls.chain(channels) {
+            condvar.notify_all();
+        }
+    }
+}
+
+/// Where the lane's number stands in [`Caller::connection`].
+const LANE_SHIFT: u32 = 56;
+
+/// What the lane's thread keeps between its turns.
+struct Turn {
+    receiver: Receiver,
+    datagrams: Vec<(Path, Bytes)>,
+    interests: Vec<Interest>,
+    last_active: Monotonic,
+}
+
+impl Turn {
+    fn new(lane: &Lane) -> Turn {
+        let mut interests = vec![Interest::readable(lane.waker.descriptor())];
+        interests.extend(lane.sockets.iter().map(|socket| Interest::readable(socket.descriptor())));
+        Turn { receiver: Receiver::new(), datagrams: Vec::new(), interests, last_active: clock::now() }
+    }
+
+    /// Receives and handles one batch; sleeps if there is none.
+    fn run(&mut self, lane: &Lane) {
+        self.receive(lane);
+        let idle = self.datagrams.is_empty();
+        self.handle_some(lane);
+        let mut all_sent = lane.flush_some(LANE_BATCHES);
+        while !self.datagrams.is_empty() {
+            self.handle_some(lane);
+            all_sent = lane.flush_some(LANE_BATCHES);
+        }
+        if idle && all_sent {
+            self.sleep(lane);
+        } else {
+            self.last_active = clock::now();
+        }
+    }
+
+    /// Collects one batch from every socket, and what other lanes handed over.
+    fn receive(&mut self, lane: &Lane) {
+        for socket in &lane.sockets {
+            let datagrams = &mut self.datagrams;
+            socket.receive(&mut self.receiver, &lane.counters, &mut |path, datagram| {
+                if let Some(own) = lane.keep_or_hand_over(path, datagram) {
+                    datagrams.push((path, own));
+                }
+            });
+        }
+        while self.datagrams.len() < INBOX_DATAGRAMS
+            && let Some(datagram) = lane.inbox.pop()
+        {
+            self.datagrams.push(datagram);
+        }
+    }
+
+    /// Feeds the endpoint the time and a few datagrams.
+    fn handle_some(&mut self, lane: &Lane) {
+        let some = self.datagrams.len().min(HANDLE_DATAGRAMS);
+        let mut state = lane.lock();
+        let (now, wall) = (clock::now(), clock::wall());
+        for (path, datagram) in self.datagrams.drain(..some) {
+            state.endpoint.handle_datagram(now, wall, path, datagram);
+        }
+        state.handle_timers(now, &*lane.arrivals);
+        state.dispatch_events(&*lane.arrivals);
+    }
+
+    /// Sleeps until something comes, a deadline is reached or somebody wakes the lane.
+    fn sleep(&mut self, lane: &Lane) {
+        let now = clock::now();
+        let until = self.sleep_until(lane, now);
+        if until > now && sys::wait(&mut self.interests, Some(until.since(now))).is_err() {
+            // No memory, at worst; do not spin.
+            std::thread::sleep(LINGER_SLEEP);
+        }
+        lane.sleeping_until.store(0, Ordering::SeqCst);
+        lane.counters.wakeups.increment();
+        lane.waker.rest();
+    }
+
+    /// Decides how long to sleep and announces it, so that who starts an earlier timer will wake us.
+    fn sleep_until(&self, lane: &Lane, now: Monotonic) -> Monotonic {
+        let lingering = now.since(self.last_active) < LINGER;
+        let limit = now + if lingering { LINGER_SLEEP } else { SLEEP_MAX };
+        let state = lane.lock();
+        let until = state.endpoint.poll_timeout().map_or(limit, |at| at.min(limit));
+        lane.sleeping_until.store(until.0, Ordering::SeqCst);
+        until
+    }
+}
+
+impl Lane {
+    /// Gives the datagram back if its sender is this lane's, and to the right lane if not.
+    fn keep_or_hand_over(&self, path: Path, datagram: Bytes) -> Option<Bytes> {
+        let siblings = self.siblings.get().and_then(Weak::upgrade);
+        let Some(owner) = siblings.as_ref().map(|lanes| lanes.of_peer(path.remote)) else {
+            return Some(datagram);
+        };
+        if owner.index == self.index {
+            return Some(datagram);
+        }
+        self.counters.handed_over.increment();
+        if !owner.hand_over(path, datagram) {
+            self.counters.handover_drops.increment();
+        }
+        None
+    }
+}

@@ -1,0 +1,126 @@
+//! All lanes of one port.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use base::AbortCode;
+use parking_lot::Mutex;
+use rx_proto::{Endpoint, EndpointConfig, ServiceConfig};
+
+use crate::lane::{Arrivals, Lane};
+use crate::socket::{LaneSocket, SocketOptions, bind_lanes};
+use crate::statistics::LaneStatistics;
+use crate::{clock, steering, sys};
+
+/// Lanes of one port at most.
+pub(crate) const LANES_MAX: usize = 64;
+
+/// What lanes are made from.
+pub(crate) struct LanesConfig<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) addresses: &'a [IpAddr],
+    pub(crate) port: u16,
+    pub(crate) lanes: usize,
+    pub(crate) socket: &'a SocketOptions,
+    pub(crate) endpoint: &'a EndpointConfig,
+    pub(crate) services: &'a [ServiceConfig],
+}
+
+/// The lanes and their threads.
+pub(crate) struct Lanes {
+    lanes: Vec<Arc<Lane>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Lanes {
+    /// Binds the sockets; nothing is received until [`Lanes::start`].
+    pub(crate) fn bind(config: &LanesConfig<'_>, arrivals: &Arc<dyn Arrivals>) -> io::Result<Arc<Lanes>> {
+        let sockets = bind_all(config)?;
+        let mut lanes = Vec::with_capacity(sockets.len());
+        for (index, sockets) in sockets.into_iter().enumerate() {
+            let endpoint = new_endpoint(config)?;
+            lanes.push(Arc::new(Lane::new(index, sockets, endpoint, Arc::clone(arrivals))?));
+        }
+        let lanes = Arc::new(Lanes { lanes, threads: Mutex::new(Vec::new()) });
+        lanes.lanes.iter().for_each(|lane| lane.introduce(&lanes));
+        Ok(lanes)
+    }
+
+    /// Starts the threads.
+    pub(crate) fn start(&self, name: &str) -> io::Result<()> {
+        for (index, lane) in self.lanes.iter().enumerate() {
+            let lane = Arc::clone(lane);
+            let thread = Builder::new().name(format!("{name}-lane{index}")).spawn(move || lane.run())?;
+            self.threads.lock().push(thread);
+        }
+        Ok(())
+    }
+
+    /// The lane that owns all connections with `peer`.
+    pub(crate) fn of_peer(&self, peer: SocketAddr) -> &Arc<Lane> {
+        &self.lanes[steering::lane_of(peer, self.lanes.len())]
+    }
+
+    /// All, in the order of their numbers.
+    pub(crate) fn all(&self) -> &[Arc<Lane>] {
+        &self.lanes
+    }
+
+    /// The addresses that are bound.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.lanes[0].sockets().iter().map(LaneSocket::local).collect()
+    }
+
+    /// One entry per lane.
+    pub(crate) fn statistics(&self) -> Vec<LaneStatistics> {
+        self.lanes.iter().map(|lane| lane.statistics()).collect()
+    }
+
+    /// What the endpoints counted, one entry per lane.
+    pub(crate) fn endpoint_statistics(&self) -> Vec<rx_proto::Statistics> {
+        self.lanes.iter().map(|lane| lane.lock().endpoint.statistics().clone()).collect()
+    }
+
+    /// Aborts all server calls with `code`; all later operations fail with it.
+    pub(crate) fn refuse(&self, code: AbortCode) {
+        self.lanes.iter().for_each(|lane| lane.refuse(code));
+    }
+
+    /// Ends the threads, once all that is ready has been sent.
+    pub(crate) fn stop(&self) {
+        self.lanes.iter().for_each(|lane| lane.stop());
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            // Faults are caught and counted in the thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One list of sockets per lane, each with a socket per address, all on one port.
+fn bind_all(config: &LanesConfig<'_>) -> io::Result<Vec<Vec<LaneSocket>>> {
+    let count = config.lanes.clamp(1, LANES_MAX);
+    let mut lanes: Vec<Vec<LaneSocket>> = (0..count).map(|_| Vec::new()).collect();
+    let mut port = config.port;
+    for address in config.addresses {
+        let sockets = bind_lanes(SocketAddr::new(*address, port), count, config.socket)?;
+        port = sockets[0].local().port();
+        for (lane, socket) in lanes.iter_mut().zip(sockets) {
+            lane.push(socket);
+        }
+    }
+    if lanes[0].is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{}: no address to bind", config.name),
+        ));
+    }
+    Ok(lanes)
+}
+
+fn new_endpoint(config: &LanesConfig<'_>) -> io::Result<Endpoint> {
+    let mut endpoint = Endpoint::new(config.endpoint.clone(), sys::random_seed()?, clock::now());
+    config.services.iter().for_each(|service| endpoint.add_service(service.clone()));
+    Ok(endpoint)
+}

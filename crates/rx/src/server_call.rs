@@ -1,0 +1,74 @@
+//! A call that a service answers.
+
+use afs_idl::CallStream;
+use base::{AbortCode, Caller};
+use bytes::Bytes;
+
+use crate::call::CallHandle;
+use crate::connector::Connector;
+
+/// What a server offers under one service id.
+pub trait Service: Send + Sync {
+    /// Serves one call: reads the request from `call` and writes the reply to it. What is returned
+    /// ends the call, well or with an abort code. A panic is caught; it aborts the call.
+    ///
+    /// Runs on a worker thread, which it may block.
+    fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode>;
+}
+
+/// A call in the hands of a [`Service`]: who calls, and the two streams.
+pub struct ServerCall {
+    handle: CallHandle,
+    caller: Caller,
+    service_id: u16,
+    connector: Connector,
+}
+
+impl ServerCall {
+    pub(crate) fn new(
+        handle: CallHandle,
+        caller: Caller,
+        service_id: u16,
+        connector: Connector,
+    ) -> ServerCall {
+        ServerCall { handle, caller, service_id, connector }
+    }
+
+    /// Who calls, as the security class proved it.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// The service that was called.
+    pub fn service_id(&self) -> u16 {
+        self.service_id
+    }
+
+    /// For calling others, the caller among them, from the server's own port.
+    pub fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
+    /// Ends the call as the service said. What has been written is delivered in the background.
+    pub(crate) fn conclude(mut self, result: Result<(), AbortCode>) {
+        match result {
+            // Fails only if the server is being stopped, which has aborted the call.
+            Ok(()) => drop(self.handle.end()),
+            Err(code) => self.handle.abort(code),
+        }
+    }
+}
+
+impl CallStream for ServerCall {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        self.handle.read(buf)
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        self.handle.read_chunk(max)
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        self.handle.write(data)
+    }
+}

@@ -1,0 +1,178 @@
+//! The threads that run services.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::{Builder, JoinHandle};
+
+use base::AbortCode;
+use parking_lot::Mutex;
+
+use crate::call::CallHandle;
+use crate::connector::Connector;
+use crate::lane::{Arrivals, Arrived, Load};
+use crate::lanes::Lanes;
+use crate::queue::{FairQueue, Refusal};
+use crate::server_call::{ServerCall, Service};
+use crate::statistics::{CallCounters, CallStatistics};
+
+/// What a caller is told whose service panicked: an input/output error is what users see of it.
+const PANIC_CODE: AbortCode = AbortCode::UAEIO;
+
+/// How many threads, and how many calls may wait for them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkerLimits {
+    pub(crate) threads_min: usize,
+    pub(crate) threads_max: usize,
+    pub(crate) waiting_calls_max: usize,
+    pub(crate) busy_code: AbortCode,
+}
+
+/// The queue and the threads that empty it. Threads are started when they are wanted and stay.
+pub(crate) struct WorkerPool {
+    name: String,
+    services: HashMap<u16, Arc<dyn Service>>,
+    queue: FairQueue<Arrived>,
+    limits: WorkerLimits,
+    /// Set once, before the first call can arrive.
+    lanes: OnceLock<Weak<Lanes>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    busy: AtomicUsize,
+    stopping: AtomicBool,
+    counters: CallCounters,
+    /// For the threads.
+    own: Weak<WorkerPool>,
+}
+
+impl WorkerPool {
+    pub(crate) fn new(
+        name: &str,
+        services: HashMap<u16, Arc<dyn Service>>,
+        limits: WorkerLimits,
+    ) -> Arc<WorkerPool> {
+        Arc::new_cyclic(|own| WorkerPool {
+            name: name.to_owned(),
+            services,
+            queue: FairQueue::new(limits.waiting_calls_max),
+            limits,
+            lanes: OnceLock::new(),
+            threads: Mutex::new(Vec::new()),
+            busy: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            counters: CallCounters::default(),
+            own: Weak::clone(own),
+        })
+    }
+
+    /// Says where calls come from, and starts the first threads.
+    pub(crate) fn start(&self, lanes: &Arc<Lanes>) {
+        let fresh = self.lanes.set(Arc::downgrade(lanes)).is_ok();
+        assert!(fresh, "a worker pool was started twice");
+        (0..self.limits.threads_min).for_each(|_| self.add_thread());
+    }
+
+    /// Takes no more calls; gives up those that wait.
+    pub(crate) fn close(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let lanes = self.lanes.get().and_then(Weak::upgrade);
+        let left = self.queue.close();
+        if let Some(lanes) = lanes {
+            for arrived in left {
+                CallHandle::new(Arc::clone(&lanes.all()[arrived.lane]), arrived.call)
+                    .abort(AbortCode::RX_RESTARTING);
+            }
+        }
+    }
+
+    /// Waits for the services to return.
+    pub(crate) fn join(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let me = std::thread::current().id();
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {
+            // Panics of services are caught in the thread.
+            let _ = thread.join();
+        }
+    }
+
+    pub(crate) fn statistics(&self) -> CallStatistics {
+        self.counters.snapshot()
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.lock().len()
+    }
+
+    pub(crate) fn busy(&self) -> usize {
+        self.busy.load(Ordering::Relaxed)
+    }
+
+    fn add_thread(&self) {
+        let mut threads = self.threads.lock();
+        let Some(own) = self.own.upgrade() else { return };
+        if threads.len() >= self.limits.threads_max || self.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        let name = format!("{}-work{}", self.name, threads.len());
+        match Builder::new().name(name).spawn(move || own.run()) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => tracing::error!(%error, "no thread for a worker"),
+        }
+    }
+
+    fn run(&self) {
+        while let Some(arrived) = self.queue.pop() {
+            self.busy.fetch_add(1, Ordering::Relaxed);
+            self.serve(arrived);
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn serve(&self, arrived: Arrived) {
+        let Some(lanes) = self.lanes.get().and_then(Weak::upgrade) else { return };
+        let handle = CallHandle::new(Arc::clone(&lanes.all()[arrived.lane]), arrived.call);
+        let connector = Connector::new(lanes);
+        let mut call = ServerCall::new(handle, arrived.caller, arrived.service_id, connector);
+        let result = self.run_service(&mut call);
+        call.conclude(result);
+    }
+
+    fn run_service(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
+        let service = self.services.get(&call.service_id()).ok_or(AbortCode::RX_INVALID_OPERATION)?;
+        let Ok(result) = catch_unwind(AssertUnwindSafe(|| service.serve(call))) else {
+            self.counters.panicked.increment();
+            let (service, caller) = (call.service_id(), call.caller());
+            tracing::error!(service, ?caller, "a service panicked; its call is aborted");
+            return Err(PANIC_CODE);
+        };
+        match result {
+            Ok(()) => self.counters.succeeded.increment(),
+            Err(_) => self.counters.failed.increment(),
+        }
+        result
+    }
+}
+
+impl Arrivals for WorkerPool {
+    fn take(&self, call: Arrived) -> Result<(), AbortCode> {
+        self.counters.arrived.increment();
+        match self.queue.push(call.caller.peer.ip(), call) {
+            Ok(pushed) => {
+                if pushed.workers_wanted {
+                    self.add_thread();
+                }
+                Ok(())
+            }
+            Err(Refusal::Full) => {
+                self.counters.refused_busy.increment();
+                Err(self.limits.busy_code)
+            }
+            Err(Refusal::Closed) => Err(AbortCode::RX_RESTARTING),
+        }
+    }
+
+    fn load(&self) -> Load {
+        let load = self.queue.load();
+        Load { waiting: load.waiting, waited: load.waited, idle: load.idle_workers }
+    }
+}
