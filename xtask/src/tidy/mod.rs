@@ -1,9 +1,31 @@
 //! Checks of the whole repository.
 
-use anyhow::Result;
+mod arrows;
+mod fresh;
+mod purity;
+mod sizes;
+mod source;
+
+use anyhow::{Result, bail};
+use source::SourceFile;
 use std::path::Path;
 
-/// Runs all checks.
-pub(crate) fn check(_root: &Path, _lower_limits: bool) -> Result<()> {
-    Ok(())
+/// Runs all checks; fails with everything that is wrong.
+pub(crate) fn check(root: &Path, lower_limits: bool) -> Result<()> {
+    let files = source::read_all(root)?;
+    let mut complaints = fresh::check(root)?;
+    complaints.extend(arrows::check(root)?);
+    complaints.extend(files.iter().flat_map(purity::check));
+    complaints.extend(sizes::check(root, &files, lower_limits)?);
+    if complaints.is_empty() {
+        println!("tidy: {} files are in order", files.len());
+        return Ok(());
+    }
+    for complaint in &complaints {
+        eprintln!("tidy: {complaint}");
+    }
+    bail!("{} things are not in order", complaints.len())
 }
+
+#[cfg(test)]
+mod tests;

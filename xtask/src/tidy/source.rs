@@ -1,0 +1,80 @@
+//! Source files, with their tests cut out.
+
+use anyhow::{Context, Result};
+use std::path::Path;
+use walkdir::WalkDir;
+
+/// A Rust file of the repository.
+pub(crate) struct SourceFile {
+    /// Path from the repository's root.
+    pub(crate) path: String,
+    /// Number of lines, tests included.
+    pub(crate) length: usize,
+    /// What is not tests; no comments on lines of their own. Cut-out lines are empty.
+    pub(crate) lines: Vec<String>,
+}
+
+impl SourceFile {
+    /// Reads a file's text.
+    pub(crate) fn new(path: String, text: &str) -> SourceFile {
+        let is_test = path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/benches/");
+        let lines = if is_test { Vec::new() } else { without_tests(text) };
+        SourceFile { path, length: text.lines().count(), lines }
+    }
+
+    /// The crate that the file belongs to.
+    pub(crate) fn crate_name(&self) -> &str {
+        let path = self.path.strip_prefix("crates/").unwrap_or(&self.path);
+        path.split('/').next().unwrap_or_default()
+    }
+
+    /// Whether a program wrote it.
+    pub(crate) fn is_generated(&self) -> bool {
+        self.path.starts_with(crate::generate::DIRECTORY)
+    }
+}
+
+/// Every Rust file of the crates and of this program.
+pub(crate) fn read_all(root: &Path) -> Result<Vec<SourceFile>> {
+    let mut files = Vec::new();
+    for top in ["crates", "xtask"] {
+        for entry in WalkDir::new(root.join(top)).sort_by_file_name() {
+            let path = entry?.into_path();
+            if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+                let name = path.strip_prefix(root)?.to_string_lossy().into_owned();
+                files.push(SourceFile::new(name, &text));
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Width of a line's indentation.
+pub(crate) fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// Empties comments and items for tests. Relies on rustfmt: an item ends with a `}` as far in as it
+/// began, or with a `;` on its first line.
+fn without_tests(text: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut test_item: Option<usize> = None;
+    for line in text.lines() {
+        let trimmed = line.trim();
+        if let Some(indent) = test_item {
+            let is_end =
+                indentation(line) == indent && (trimmed.starts_with('}') || trimmed.ends_with([';', '}']));
+            if is_end {
+                test_item = None;
+            }
+            lines.push(String::new());
+        } else if trimmed.starts_with("#[cfg(test)]") || trimmed.starts_with("#[cfg(all(test") {
+            test_item = Some(indentation(line));
+            lines.push(String::new());
+        } else {
+            lines.push(if trimmed.starts_with("//") { String::new() } else { line.to_owned() });
+        }
+    }
+    lines
+}

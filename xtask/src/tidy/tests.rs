@@ -1,0 +1,99 @@
+use super::arrows::{Place, judge, table};
+use super::sizes::{self, Function, Lengths};
+use super::{SourceFile, purity};
+use std::collections::BTreeMap;
+
+const TABLE: &str = "
+| level | crate | role | must not |
+|---|---|---|---|
+| 0 | `base` | ids | |
+| 1 | `low`, `other` | x | |
+| test | `sim` | y | |
+
+| level | not this |
+";
+
+fn arrow(from: &str, to: &str) -> Vec<String> {
+    judge(&table(TABLE), &BTreeMap::from([(from.to_owned(), vec![to.to_owned()])]))
+}
+
+#[test]
+fn arrows_point_up_the_table() {
+    assert_eq!(table(TABLE)["other"], Place { row: 1, is_test: false });
+    assert_eq!(table(TABLE).len(), 4);
+    assert!(arrow("low", "base").is_empty());
+    assert!(arrow("sim", "low").is_empty());
+    assert_eq!(arrow("base", "low").len(), 1);
+    assert_eq!(arrow("low", "other").len(), 1, "crates of one row do not know each other");
+    assert_eq!(arrow("low", "sim").len(), 1, "nobody depends on tests");
+    assert_eq!(arrow("new", "base").len(), 1, "every crate is in the table");
+}
+
+const SAMPLE: &str = "\
+// std::fs in a comment
+pub fn one() -> u32 {
+    std::fs::read();
+    1
+}
+
+trait T {
+    fn declared(
+        &self,
+    ) -> u32;
+    fn short() {}
+}
+
+#[cfg(test)]
+use std::thread;
+
+#[cfg(test)]
+mod tests {
+    fn long() {
+        Instant::now();
+    }
+}
+
+impl X {
+    const fn many(
+        a: u32,
+    ) -> u32
+    where
+        u32: Copy,
+    {
+        if a > 1 {
+            2
+        }
+    }
+}
+";
+
+#[test]
+fn impure_names_are_found_outside_tests_and_comments() {
+    let file = SourceFile::new("crates/base/src/x.rs".into(), SAMPLE);
+    assert_eq!(purity::check(&file), ["crates/base/src/x.rs:3 names `std::fs`, but base is a pure crate"]);
+    let elsewhere = SourceFile::new("crates/store/src/x.rs".into(), SAMPLE);
+    assert_eq!(purity::check(&elsewhere), Vec::<String>::new());
+    let tests = SourceFile::new("crates/base/src/x/tests.rs".into(), SAMPLE);
+    assert_eq!(purity::check(&tests), Vec::<String>::new());
+}
+
+#[test]
+fn functions_are_measured_outside_tests() {
+    let file = SourceFile::new("a.rs".into(), SAMPLE);
+    let lines: Vec<usize> = sizes::functions(&file).iter().map(|function| function.lines).collect();
+    assert_eq!(lines, [4, 1, 10]);
+}
+
+#[test]
+fn limits_only_fall() {
+    let functions: Vec<Function> =
+        (1..=100).rev().map(|lines| Function { place: String::new(), lines }).collect();
+    let lengths = sizes::measure(&functions);
+    assert_eq!(lengths, Lengths { median: 50, p99: 99, longest: 100 });
+    let limits = sizes::read("median 49\np99 99\nlongest 100\n").unwrap();
+    assert_eq!(
+        sizes::judge(lengths, limits),
+        ["the median of functions has 50 lines; 49 were reached before"]
+    );
+    assert!(sizes::read("median 9\np99 8\nlongest 10").is_err());
+}
