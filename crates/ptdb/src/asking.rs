@@ -139,6 +139,11 @@ impl Protection {
         })
     }
 
+    /// The entry at a place of the listing order, for a listing to go on from.
+    pub fn entry_at(&self, position: u32) -> Result<Option<Entry>, ProtectionError> {
+        self.read(|tables| tables.id_at(position)?.map(|id| tables.need(id)).transpose())
+    }
+
     /// The place of an entry in the listing order (PR_WhereIsIt).
     pub fn position(&self, actor: &Actor, id: UserId) -> Result<u32, ProtectionError> {
         self.read_as_known(actor, |access| Ok(access.tables.need(id)?.position))
@@ -220,7 +225,7 @@ fn list_from(
     let mut found = Vec::new();
     let mut next = None;
     let mut failed = None;
-    tables.from_position(position, &mut |position, id| match tables.need(id) {
+    tables.positions(position, &mut |position, id| match tables.need(id) {
         Ok(entry) if !wanted(&entry) => ControlFlow::Continue(()),
         Ok(_) if found.len() == limit => {
             next = Some(position);

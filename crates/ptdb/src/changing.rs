@@ -53,7 +53,7 @@ impl Protection {
 
     /// Creates an entry (PR_NewEntry, PR_INewEntry). Users are created by administrators, groups by
     /// anybody with quota left; somebody from another cell may register itself.
-    pub fn create(&self, actor: &Actor, new: NewEntry, now: UnixTime) -> Result<UserId, ProtectionError> {
+    pub fn create(&self, actor: &Actor, new: &NewEntry, now: UnixTime) -> Result<UserId, ProtectionError> {
         let name = new.name.to_ascii_lowercase();
         let registers_itself = actor.foreign_name.as_ref() == Some(&name)
             && !self.policy.restricted
@@ -65,7 +65,7 @@ impl Protection {
         refuse_if(registers_itself && new.owner.0 != 0)?;
         self.write(|tables| {
             let admin = self.access(tables, actor).is_administrator()?;
-            self.check_create(tables, actor, &new, admin || registers_itself)?;
+            self.check_create(tables, actor, new, admin || registers_itself)?;
             let wanted = Wanted {
                 name: &name,
                 kind: new.kind,
@@ -194,7 +194,9 @@ impl Protection {
                 Kind::Group if id.0 <= 0 => totals.max_group = id,
                 Kind::User if id.0 >= 0 => totals.max_user = id,
                 _ => {
-                    return Err(ProtectionError::BadArgument("users have positive ids, groups negative ones"));
+                    return Err(ProtectionError::BadArgument(
+                        "users have positive ids, groups negative ones",
+                    ));
                 }
             }
             tables.set_totals(&totals);

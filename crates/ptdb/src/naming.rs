@@ -25,8 +25,8 @@ pub(crate) fn check_user_name(name: &[u8]) -> Result<(), ProtectionError> {
 
 /// A group's name has at most one colon.
 fn check_group_name(name: &[u8]) -> Result<(), ProtectionError> {
-    let colons = name.iter().filter(|&&byte| byte == b':').count();
-    if is_storable(name) && colons <= 1 { Ok(()) } else { Err(bad(name)) }
+    let after_colon = suffix(name, b':').map_or(&name[..0], |suffix| &suffix[1..]);
+    if is_storable(name) && !after_colon.contains(&b':') { Ok(()) } else { Err(bad(name)) }
 }
 
 /// From the first `separator` on.

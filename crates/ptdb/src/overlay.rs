@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use store::{Batch, Family, KeyRange, MetaStore};
 
+/// Is given keys and values until it breaks.
+pub(crate) type Visit<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
 /// Reads fall through to the store where nothing was changed here.
 pub(crate) struct Overlay<'a> {
     meta: &'a dyn MetaStore,
@@ -46,12 +49,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// Calls `visit` with every record under `prefix` whose key is not before `from`, in order.
-    pub(crate) fn scan(
-        &self,
-        prefix: &[u8],
-        from: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), ProtectionError> {
+    pub(crate) fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), ProtectionError> {
         let end = end_of(prefix);
         let from = from.max(prefix);
         let bounds = (Bound::Included(from.to_vec()), Bound::Excluded(end.clone()));

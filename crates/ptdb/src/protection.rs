@@ -49,6 +49,7 @@ pub(crate) fn refuse_if(refused: bool) -> Result<(), ProtectionError> {
 }
 
 /// Reading, for servers.
+#[allow(clippy::redundant_closure_for_method_calls, reason = "the method's path has one lifetime too few")]
 impl Protection {
     /// Opens the database, and sets it up with the built-in entries if it is new.
     pub fn open(

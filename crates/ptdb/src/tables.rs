@@ -249,7 +249,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Positions and ids from `position` on.
-    pub(crate) fn from_position(
+    pub(crate) fn positions(
         &self,
         position: u32,
         visit: &mut dyn FnMut(u32, UserId) -> ControlFlow<()>,

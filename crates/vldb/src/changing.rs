@@ -263,12 +263,12 @@ fn updated(draft: &mut Draft<'_>, old: &Location, update: &Update) -> Result<Loc
 fn update_site(draft: &mut Draft<'_>, sites: &mut Vec<Site>, step: &SiteUpdate) -> Result<(), LocationError> {
     let target = (step.target.0, partition(step.target.1)?);
     if step.delete {
-        let at = place(draft, sites, target)?.ok_or(LocationError::NoSite)?;
+        let at = place(draft, sites, target).ok_or(LocationError::NoSite)?;
         sites.remove(at);
     }
     if let Some(new) = &step.add {
         let new_partition = partition(new.partition)?;
-        if place(draft, sites, (new.address, new_partition))?.is_some() {
+        if place(draft, sites, (new.address, new_partition)).is_some() {
             return Err(LocationError::SiteExists);
         }
         if sites.len() >= VOLUME_SITES_MAX {
@@ -278,7 +278,7 @@ fn update_site(draft: &mut Draft<'_>, sites: &mut Vec<Site>, step: &SiteUpdate) 
     }
     let changes_target = step.server.is_some() || step.partition.is_some() || step.flags.is_some();
     if changes_target {
-        let at = place(draft, sites, target)?.ok_or(LocationError::NoSite)?;
+        let at = place(draft, sites, target).ok_or(LocationError::NoSite)?;
         let old = sites[at];
         sites[at] = Site {
             server: step.server.map_or(Ok(old.server), |address| draft.server(address))?,
@@ -290,13 +290,9 @@ fn update_site(draft: &mut Draft<'_>, sites: &mut Vec<Site>, step: &SiteUpdate) 
 }
 
 /// Where the site on this server and partition is.
-fn place(
-    draft: &Draft<'_>,
-    sites: &[Site],
-    (address, partition): (Ipv4Addr, u8),
-) -> Result<Option<usize>, LocationError> {
+fn place(draft: &Draft<'_>, sites: &[Site], (address, partition): (Ipv4Addr, u8)) -> Option<usize> {
     let server = draft.servers.by_address(address);
-    Ok(sites.iter().position(|site| Some(site.server) == server && site.partition == partition))
+    sites.iter().position(|site| Some(site.server) == server && site.partition == partition)
 }
 
 /// Servers.
@@ -306,7 +302,9 @@ impl Locations {
     pub fn register(&self, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Result<(), LocationError> {
         self.write(|draft| {
             let changed = Arc::make_mut(&mut draft.servers).register(uuid, addresses)?;
-            changed.into_iter().for_each(|number| draft.write_server(number));
+            for number in changed {
+                draft.write_server(number);
+            }
             Ok(())
         })
     }

@@ -59,7 +59,9 @@ impl Totals {
 /// A key of `table`.
 pub(crate) fn key(table: Table, parts: &[&[u8]]) -> Vec<u8> {
     let mut key = (table as u64).to_be_bytes().to_vec();
-    parts.iter().for_each(|part| key.extend(*part));
+    for part in parts {
+        key.extend(*part);
+    }
     key
 }
 
@@ -140,7 +142,9 @@ fn decode<T>(
 
 fn begin(words: &[u32]) -> Vec<u8> {
     let mut value = vec![VERSION];
-    words.iter().for_each(|word| value.extend(word.to_be_bytes()));
+    for word in words {
+        value.extend(word.to_be_bytes());
+    }
     value
 }
 
@@ -202,7 +206,9 @@ pub(crate) fn encode_server(server: &Server) -> Vec<u8> {
             value.extend(uniquifier.to_be_bytes());
         }
     }
-    server.addresses().iter().for_each(|address| value.extend(address.octets()));
+    for address in server.addresses() {
+        value.extend(address.octets());
+    }
     value
 }
 

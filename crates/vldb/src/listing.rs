@@ -25,7 +25,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    fn wants_site(&self, server: Option<ServerNumber>, site: &Site) -> bool {
+    fn wants_site(&self, server: Option<ServerNumber>, site: Site) -> bool {
         server.is_none_or(|server| site.server == server)
             && self.partition.is_none_or(|partition| i32::from(site.partition) == partition)
     }
@@ -37,7 +37,7 @@ impl Filter {
     fn wants(&self, server: Option<ServerNumber>, location: &Location) -> bool {
         let any_site = server.is_none() && self.partition.is_none();
         self.wants_flags(location)
-            && (any_site || location.sites.iter().any(|site| self.wants_site(server, site)))
+            && (any_site || location.sites.iter().any(|site| self.wants_site(server, *site)))
     }
 }
 
@@ -135,7 +135,7 @@ fn best_match(
         } else {
             (site.flags & site_flags::READ_ONLY != 0 && matches(".readonly")).then_some(site_flags::READ_ONLY)
         };
-        if let Some(kind) = kind.filter(|_| filter.wants_site(server, site)) {
+        if let Some(kind) = kind.filter(|_| filter.wants_site(server, *site)) {
             best = Some((kind, at));
         }
         seen_rw_site |= is_rw_site;

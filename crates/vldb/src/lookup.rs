@@ -11,6 +11,9 @@ use base::{VolumeId, VolumeName, VolumeType};
 use std::ops::ControlFlow;
 use store::{Family, KeyRange, MetaStore};
 
+/// Is given keys and values until it breaks or fails.
+type Visit<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, LocationError>;
+
 /// The committed records.
 #[derive(Clone, Copy)]
 pub(crate) struct Lookup<'a>(pub(crate) &'a dyn MetaStore);
@@ -120,12 +123,7 @@ impl Lookup<'_> {
         })
     }
 
-    fn scan(
-        self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, LocationError>,
-    ) -> Result<(), LocationError> {
+    fn scan(self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), LocationError> {
         let mut outcome = Ok(());
         self.0.scan(Family::Locations, KeyRange::ascending(from, to), &mut |key, value| {
             visit(key, value).unwrap_or_else(|error| {
