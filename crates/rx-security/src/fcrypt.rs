@@ -106,7 +106,8 @@ impl Fcrypt {
     }
 }
 
-fn load(bytes: &[u8]) -> u64 {
+/// The block at the front of `bytes`.
+pub(crate) fn load(bytes: &[u8]) -> u64 {
     let mut block = [0; BLOCK_BYTES];
     block.copy_from_slice(&bytes[..BLOCK_BYTES]);
     u64::from_be_bytes(block)

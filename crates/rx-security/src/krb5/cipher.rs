@@ -310,7 +310,9 @@ fn without_front(mut bytes: Zeroizing<Vec<u8>>, front: usize) -> Zeroizing<Vec<u
 
 fn hmac<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     let mut mac = <M as Mac>::new_from_slice(key).expect("HMAC takes keys of any length");
-    parts.iter().for_each(|part| mac.update(part));
+    for part in parts {
+        mac.update(part);
+    }
     mac.finalize().into_bytes().to_vec()
 }
 

@@ -164,7 +164,7 @@ pub(crate) fn integer(value: i64) -> Vec<u8> {
 /// A time, the reverse of [`Reader::time`].
 pub(crate) fn time(seconds: u32) -> Vec<u8> {
     let (days, clock) = (i64::from(seconds / 86_400), seconds % 86_400);
-    let year = (1970..).take_while(|year| days_since_1970(*year, 1, 1) <= days).last();
+    let year = (1970..=2106).take_while(|year| days_since_1970(*year, 1, 1) <= days).last();
     let year = year.unwrap_or(1970);
     let month = (1..=12).take_while(|month| days_since_1970(year, *month, 1) <= days).last();
     let month = month.unwrap_or(1);

@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use zeroize::ZeroizeOnDrop;
 
 use super::SessionKey;
-use crate::fcrypt::{BLOCK_BYTES, Fcrypt};
+use crate::fcrypt::{BLOCK_BYTES, Fcrypt, load};
 use crate::{ConnectionFacts, Overhead, PacketFacts, PacketProtection, Protected, SecurityError};
 
 /// Bytes of the sealed word.
@@ -43,8 +43,7 @@ impl RxkadProtection {
         let iv = u64::from_be_bytes(session_key.0);
         let mut endpoint = endpoint(connection, 0);
         cipher.pcbc_encrypt(iv, &mut endpoint);
-        let [.., a, b, c, d, e, f, g, h] = endpoint;
-        let header_iv = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        let header_iv = load(&endpoint[BLOCK_BYTES..]);
         RxkadProtection { cipher, iv, header_iv, level }
     }
 
@@ -81,7 +80,9 @@ impl RxkadProtection {
         let mut body = BytesMut::with_capacity(whole);
         body.extend_from_slice(&word.to_be_bytes());
         body.extend_from_slice(&[0; CRYPT_HEADER_BYTES - WORD_BYTES]);
-        payload.iter().for_each(|piece| body.extend_from_slice(piece));
+        for piece in payload {
+            body.extend_from_slice(piece);
+        }
         body.resize(whole, 0);
         self.cipher.pcbc_encrypt(self.iv, &mut body);
         vec![body.freeze()]
