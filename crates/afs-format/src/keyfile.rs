@@ -148,7 +148,9 @@ pub fn write_extended(keys: &[TypedKey]) -> Zeroizing<Vec<u8>> {
         let secret = key.secret.expose();
         let fields =
             [DESCRIPTION_BYTES as u32, key.key_type.number(), key.kvno, key.subtype, secret.len() as u32];
-        fields.iter().for_each(|field| out.extend_from_slice(&field.to_be_bytes()));
+        for field in fields {
+            out.extend_from_slice(&field.to_be_bytes());
+        }
         out.extend_from_slice(secret);
     }
     out
