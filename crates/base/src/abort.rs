@@ -4,6 +4,8 @@
 //! `com_err` tables and headers that clients were built with; file servers send the "unified" (UAE)
 //! numbers for errno values, since errno differs between systems.
 
+#![allow(clippy::unreadable_literal, reason = "the numbers are those that com_err prints")]
+
 use std::fmt;
 
 /// A code that ends a call, never 0.

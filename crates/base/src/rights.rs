@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr, Not};
+use std::str::FromStr;
 
 /// A set of access rights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -91,6 +92,28 @@ impl fmt::Display for Rights {
     }
 }
 
+impl FromStr for Rights {
+    type Err = String;
+
+    /// Letters as `fs setacl` takes them, or one of its words `read`, `write`, `all`, `none`.
+    fn from_str(text: &str) -> Result<Rights, String> {
+        let letters = match text {
+            "read" => "rl",
+            "write" => "rlidwk",
+            "all" => "rlidwka",
+            "none" => "",
+            letters => letters,
+        };
+        let bit = |letter: char| LETTERS.iter().find(|(_, known)| *known == letter).map(|(bit, _)| *bit);
+        letters.chars().try_fold(Rights::NONE, |rights, letter| match bit(letter) {
+            Some(bit) => Ok(rights | Rights(bit)),
+            None => {
+                Err(format!("`{letter}` in `{text}` is no right; rights are letters out of rlidwkaABCDEFGH"))
+            }
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,6 +123,9 @@ mod tests {
         assert_eq!(Rights::ALL.to_string(), "rlidwka");
         assert_eq!((Rights::READ | Rights::LOOKUP).to_string(), "rl");
         assert!(!Rights::READ.contains(Rights::READ | Rights::WRITE));
+        assert_eq!("rlidwka".parse(), Ok(Rights::ALL));
+        assert_eq!("read".parse(), Ok(Rights::READ | Rights::LOOKUP));
+        assert!("rx".parse::<Rights>().unwrap_err().contains("`x`"));
         assert_eq!(!Rights::READ & Rights::ALL, Rights::from_bits(126));
     }
 }
