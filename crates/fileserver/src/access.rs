@@ -1,0 +1,161 @@
+//! The rules of access (`GetRights`, `Check_PermissionRights` and `CheckWriteMode` of OpenAFS).
+//!
+//! Access lists belong to directories and govern everything in them. What is left to mode bits is
+//! little: the owner's read, execute and write bits of a file restrict everybody.
+
+use crate::subject::Subject;
+use afs_format::acl::Acl;
+use base::{AbortCode, Rights, UserId};
+use volume::{FileKind, SetStatus, VnodeStatus};
+
+const OWNER_READ_OR_EXECUTE: u16 = 0o500;
+const OWNER_WRITE: u16 = 0o200;
+const SET_ID_BITS: u16 = 0o6000;
+
+/// Rights of the caller and of everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(crate) caller: Rights,
+    pub(crate) anyone: Rights,
+}
+
+impl Access {
+    /// What `acl` gives. `implicit` is what administrators have in any case. For what is not a
+    /// directory, "administer" says whether the caller owns it.
+    pub(crate) fn new(acl: &Acl, status: &VnodeStatus, subject: &Subject, implicit: Rights) -> Access {
+        let host = acl.rights_of(&subject.host_groups);
+        let mut caller = acl.rights_of(&subject.groups) | host;
+        if subject.administrator {
+            caller = caller | implicit;
+        }
+        if !status.is_directory() {
+            caller = caller & !Rights::ADMINISTER;
+            if status.owner == subject.user {
+                caller = caller | Rights::ADMINISTER;
+            }
+        }
+        Access { caller, anyone: acl.rights_of(&[UserId::ANYUSER]) | host }
+    }
+}
+
+/// One caller before one vnode.
+pub(crate) struct Gate<'a> {
+    pub(crate) subject: &'a Subject,
+    pub(crate) status: &'a VnodeStatus,
+    pub(crate) rights: Rights,
+    /// Whether the caller owns the volume; asked only when it matters.
+    pub(crate) owns_volume: &'a dyn Fn() -> bool,
+}
+
+/// What is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    Data,
+    Acl,
+    Status,
+}
+
+/// What is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writing {
+    Data,
+    Acl,
+    Status,
+}
+
+fn allow_if(allowed: bool) -> Result<(), AbortCode> {
+    if allowed { Ok(()) } else { Err(AbortCode::UAEACCES) }
+}
+
+impl Gate<'_> {
+    fn has(&self, rights: Rights) -> bool {
+        self.rights.contains(rights)
+    }
+
+    fn owns(&self) -> bool {
+        self.status.owner == self.subject.user
+    }
+
+    /// May the caller read? Administrators read any status and list; data is for nobody free.
+    pub(crate) fn read(&self, what: Reading) -> Result<(), AbortCode> {
+        if what != Reading::Data && self.subject.administrator {
+            return Ok(());
+        }
+        if self.status.kind != FileKind::File {
+            return allow_if(self.has(Rights::LOOKUP) || (self.owns_volume)());
+        }
+        let fills_dropbox = self.owns() && self.has(Rights::INSERT) && self.subject.user != UserId::ANONYMOUS;
+        allow_if(self.has(Rights::READ) || fills_dropbox)?;
+        let past_mode = what != Reading::Data || self.owns() || self.subject.administrator;
+        allow_if(past_mode || self.status.mode & OWNER_READ_OR_EXECUTE != 0)
+    }
+
+    /// May the caller write, and set `set` with it?
+    pub(crate) fn write(&self, what: Writing, set: &SetStatus) -> Result<(), AbortCode> {
+        if self.is_just_creating(what) {
+            // The creator of a file may fill it, whatever its mode and with only "insert".
+            return self.keep_owner(set);
+        }
+        if what != Writing::Data && self.subject.administrator {
+            return Ok(());
+        }
+        if what == Writing::Acl {
+            return allow_if(self.has(Rights::ADMINISTER) || (self.owns_volume)());
+        }
+        self.keep_owner(set)?;
+        let sets_id = set.mode.is_some_and(|mode| mode & SET_ID_BITS != 0);
+        allow_if(!sets_id || self.subject.administrator)?;
+        if what == Writing::Data { self.write_data() } else { self.write_status() }
+    }
+
+    fn is_just_creating(&self, what: Writing) -> bool {
+        self.has(Rights::INSERT) && self.owns() && what != Writing::Acl && self.status.kind == FileKind::File
+    }
+
+    /// Only administrators give files away.
+    fn keep_owner(&self, set: &SetStatus) -> Result<(), AbortCode> {
+        let new_owner = set.owner.is_some_and(|owner| owner != self.status.owner);
+        let new_group = set.group.is_some_and(|group| group != self.status.group);
+        if (new_owner || new_group) && !self.subject.administrator {
+            return Err(AbortCode::UAEPERM);
+        }
+        Ok(())
+    }
+
+    fn write_data(&self) -> Result<(), AbortCode> {
+        allow_if(self.has(Rights::WRITE))?;
+        let past_mode = self.status.is_directory() || self.subject.administrator;
+        allow_if(past_mode || self.status.mode & OWNER_WRITE != 0)
+    }
+
+    fn write_status(&self) -> Result<(), AbortCode> {
+        if self.status.is_directory() {
+            allow_if(self.has(Rights::DELETE) || self.has(Rights::INSERT))
+        } else {
+            allow_if(self.has(Rights::WRITE))
+        }
+    }
+
+    /// May the caller change entries of this directory?
+    pub(crate) fn change_entries(&self, needed: Rights) -> Result<(), AbortCode> {
+        allow_if(self.has(needed))
+    }
+
+    /// May the caller make a mount point in this directory?
+    pub(crate) fn mount(&self) -> Result<(), AbortCode> {
+        allow_if(self.subject.administrator || self.has(Rights::ADMINISTER))
+    }
+
+    /// May the caller lock this for reading?
+    pub(crate) fn lock_to_read(&self) -> Result<(), AbortCode> {
+        if self.has(Rights::LOCK) { Ok(()) } else { self.lock_to_write() }
+    }
+
+    /// May the caller lock this for writing?
+    pub(crate) fn lock_to_write(&self) -> Result<(), AbortCode> {
+        allow_if(self.has(Rights::WRITE) || (self.owns() && self.has(Rights::INSERT)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

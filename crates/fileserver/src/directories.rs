@@ -1,0 +1,299 @@
+//! Entries of directories: CreateFile, MakeDir, Symlink, Link, RemoveFile, RemoveDir, Rename, Lookup.
+
+use crate::access::Access;
+use crate::counters::Operation;
+use crate::pipeline::{Need, Session, View};
+use crate::promises::Change;
+use crate::server::FileServer;
+use crate::wire;
+use afs_idl::fs as rxafs;
+use base::{AbortCode, Caller, Fid, Rights};
+use volume::{Created, SetStatus, VnodeStatus};
+
+/// Execute bits: a symbolic link without any is a mount point.
+const EXECUTE_BITS: u16 = 0o111;
+
+/// Names that no entry may get (`FileNameOK`); the volume checks the rest.
+fn check_new_name(name: &[u8]) -> Result<(), AbortCode> {
+    if name.ends_with(b"@sys") || name.contains(&b'/') { Err(AbortCode::UAEINVAL) } else { Ok(()) }
+}
+
+impl FileServer {
+    /// CreateFile (137).
+    pub(crate) fn serve_create_file(
+        &self,
+        caller: &Caller,
+        request: &rxafs::CreateFileRequest,
+    ) -> Result<rxafs::CreateFileReply, AbortCode> {
+        self.call(caller, Operation::CreateFile, |session| {
+            let set = wire::set_status(&request.status);
+            let directory = session.directory_for_new(request.directory, request.name.as_bytes(), &set)?;
+            let created = directory.volume.create_file(
+                &session.actor(),
+                directory.fid,
+                request.name.as_bytes(),
+                &set,
+            )?;
+            let born = session.born(&directory, &created, Rights::ADMINISTER)?;
+            Ok(rxafs::CreateFileReply {
+                fid: born.fid.into(),
+                file_status: born.status,
+                directory_status: born.directory_status,
+                call_back: born.call_back,
+                sync: directory.sync(),
+            })
+        })
+    }
+
+    /// MakeDir (141).
+    pub(crate) fn serve_make_dir(
+        &self,
+        caller: &Caller,
+        request: &rxafs::MakeDirRequest,
+    ) -> Result<rxafs::MakeDirReply, AbortCode> {
+        self.call(caller, Operation::MakeDir, |session| {
+            let set = wire::set_status(&request.status);
+            let directory = session.directory_for_new(request.directory, request.name.as_bytes(), &set)?;
+            let created = directory.volume.make_directory(
+                &session.actor(),
+                directory.fid,
+                request.name.as_bytes(),
+                &set,
+            )?;
+            let born = session.born(&directory, &created, Rights::NONE)?;
+            Ok(rxafs::MakeDirReply {
+                fid: born.fid.into(),
+                file_status: born.status,
+                directory_status: born.directory_status,
+                call_back: born.call_back,
+                sync: directory.sync(),
+            })
+        })
+    }
+
+    /// Symlink (139): a symbolic link, or with a mode without execute bits a mount point. There is
+    /// no promise in the reply.
+    pub(crate) fn serve_symlink(
+        &self,
+        caller: &Caller,
+        request: &rxafs::SymlinkRequest,
+    ) -> Result<rxafs::SymlinkReply, AbortCode> {
+        self.call(caller, Operation::Symlink, |session| {
+            let set = wire::set_status(&request.status);
+            let directory = session.directory_for_new(request.directory, request.name.as_bytes(), &set)?;
+            if set.mode.is_some_and(|mode| mode & EXECUTE_BITS == 0) {
+                session.with_gate(&directory, |gate| gate.mount())?;
+            }
+            let created = directory.volume.create_symlink(
+                &session.actor(),
+                directory.fid,
+                request.name.as_bytes(),
+                request.contents.as_bytes(),
+                &set,
+            )?;
+            session.announce(&Change::of(directory.fid));
+            let fid = created.status.fid(directory.volume.id());
+            Ok(rxafs::SymlinkReply {
+                fid: fid.into(),
+                file_status: session.wire_status(fid, &created.status, directory.access),
+                directory_status: session.directory_status(&directory, &created.directory),
+                sync: directory.sync(),
+            })
+        })
+    }
+
+    /// Link (140).
+    pub(crate) fn serve_link(
+        &self,
+        caller: &Caller,
+        request: &rxafs::LinkRequest,
+    ) -> Result<rxafs::LinkReply, AbortCode> {
+        self.call(caller, Operation::Link, |session| {
+            if request.directory.volume != request.existing.volume {
+                return Err(AbortCode::UAEXDEV);
+            }
+            let directory = session.directory_for_new(
+                request.directory,
+                request.name.as_bytes(),
+                &SetStatus::default(),
+            )?;
+            let existing = Fid::from(request.existing);
+            if existing.vnode.is_directory() {
+                return Err(AbortCode::UAEISDIR);
+            }
+            let linked =
+                directory.volume.link(&session.actor(), directory.fid, request.name.as_bytes(), existing)?;
+            session.announce(&Change { others: vec![directory.fid, existing], ..Change::default() });
+            Ok(rxafs::LinkReply {
+                file_status: session.wire_status(existing, &linked.status, directory.access),
+                directory_status: session.directory_status(&directory, &linked.directory),
+                sync: directory.sync(),
+            })
+        })
+    }
+
+    /// RemoveFile (136).
+    pub(crate) fn serve_remove_file(
+        &self,
+        caller: &Caller,
+        request: &rxafs::RemoveFileRequest,
+    ) -> Result<rxafs::RemoveFileReply, AbortCode> {
+        self.call(caller, Operation::RemoveFile, |session| {
+            let directory = session.directory_to_change(request.directory, Rights::DELETE)?;
+            let removed =
+                directory.volume.remove_file(&session.actor(), directory.fid, request.name.as_bytes())?;
+            let target = removed.target.fid(directory.volume.id());
+            session.announce(&Change::of(directory.fid).with_target(target, removed.is_gone()));
+            let directory_status = session.directory_status(&directory, &removed.directory);
+            Ok(rxafs::RemoveFileReply { directory_status, sync: directory.sync() })
+        })
+    }
+
+    /// RemoveDir (142).
+    pub(crate) fn serve_remove_dir(
+        &self,
+        caller: &Caller,
+        request: &rxafs::RemoveDirRequest,
+    ) -> Result<rxafs::RemoveDirReply, AbortCode> {
+        self.call(caller, Operation::RemoveDir, |session| {
+            let directory = session.directory_to_change(request.directory, Rights::DELETE)?;
+            let removed = directory.volume.remove_directory(
+                &session.actor(),
+                directory.fid,
+                request.name.as_bytes(),
+            )?;
+            let target = removed.target.fid(directory.volume.id());
+            session.announce(&Change::of(directory.fid).with_target(target, true));
+            let directory_status = session.directory_status(&directory, &removed.directory);
+            Ok(rxafs::RemoveDirReply { directory_status, sync: directory.sync() })
+        })
+    }
+
+    /// Rename (138).
+    pub(crate) fn serve_rename(
+        &self,
+        caller: &Caller,
+        request: &rxafs::RenameRequest,
+    ) -> Result<rxafs::RenameReply, AbortCode> {
+        self.call(caller, Operation::Rename, |session| {
+            let (old_name, new_name) = (request.old_name.as_bytes(), request.new_name.as_bytes());
+            check_rename(request, old_name, new_name)?;
+            let old = session.directory_to_change(request.old_directory, Rights::DELETE)?;
+            let new = session.directory_to_change(request.new_directory, Rights::INSERT)?;
+            session.may_replace(&new, new_name)?;
+            let renamed = new.volume.rename(&session.actor(), old.fid, old_name, new.fid, new_name)?;
+            session.announce(&rename_change(&renamed, &old, &new));
+            Ok(rxafs::RenameReply {
+                old_directory_status: session.directory_status(&old, &renamed.old_directory),
+                new_directory_status: session.directory_status(&new, &renamed.new_directory),
+                sync: new.sync(),
+            })
+        })
+    }
+
+    /// Lookup (161), which caches of other servers than OpenAFS's may ask.
+    pub(crate) fn serve_lookup(
+        &self,
+        caller: &Caller,
+        request: &rxafs::LookupRequest,
+    ) -> Result<rxafs::LookupReply, AbortCode> {
+        self.call(caller, Operation::Lookup, |session| {
+            let directory = session.view(request.directory, Need::Directory)?;
+            session.may_read(&directory, crate::access::Reading::Data)?;
+            let found = directory.volume.lookup(directory.fid, request.name.as_bytes())?;
+            let fid = Fid { volume: directory.fid.volume, vnode: found.vnode, unique: found.unique };
+            let call_back = session.promise(&directory, fid, false);
+            let file = session.view_in(directory.volume.clone(), fid)?;
+            let directory = session.again(&directory)?;
+            Ok(rxafs::LookupReply {
+                fid: fid.into(),
+                file_status: session.wire_status(fid, &file.status, file.access),
+                directory_status: session.directory_status(&directory, &directory.status),
+                call_back,
+                sync: directory.sync(),
+            })
+        })
+    }
+}
+
+fn check_rename(request: &rxafs::RenameRequest, old_name: &[u8], new_name: &[u8]) -> Result<(), AbortCode> {
+    check_new_name(new_name)?;
+    if request.old_directory.volume != request.new_directory.volume {
+        return Err(AbortCode::UAEXDEV);
+    }
+    let unusable = |name: &[u8]| matches!(name, b"" | b"." | b"..");
+    if unusable(old_name) || unusable(new_name) { Err(AbortCode::UAEINVAL) } else { Ok(()) }
+}
+
+/// Who must be told of a rename. What was moved changes only if it is a directory with a new `..`;
+/// the reply does not carry its status, so that the caller is told, too.
+fn rename_change(renamed: &volume::Renamed, old: &View, new: &View) -> Change {
+    let volume = new.volume.id();
+    let mut change = Change { others: vec![new.fid], ..Change::default() };
+    if old.fid != new.fid {
+        change.others.push(old.fid);
+    }
+    if renamed.moved_changed {
+        change.everyone.push(renamed.moved.fid(volume));
+    }
+    match renamed.replaced {
+        Some(replaced) => change.with_target(replaced.fid(volume), replaced.links == 0),
+        None => change,
+    }
+}
+
+/// What is told about a new file or directory.
+struct Born {
+    fid: Fid,
+    status: rxafs::FetchStatus,
+    directory_status: rxafs::FetchStatus,
+    call_back: rxafs::CallBack,
+}
+
+impl Session<'_> {
+    /// A directory in which the caller may do what needs `right`.
+    fn directory_to_change(&self, fid: rxafs::Fid, right: Rights) -> Result<View, AbortCode> {
+        let view = self.view_to_write(fid, Need::Directory)?;
+        self.may_change_entries(&view, right)?;
+        Ok(view)
+    }
+
+    /// A directory in which the caller may make something of this name and status.
+    fn directory_for_new(&self, fid: rxafs::Fid, name: &[u8], set: &SetStatus) -> Result<View, AbortCode> {
+        check_new_name(name)?;
+        let view = self.directory_to_change(fid, Rights::INSERT)?;
+        // Unlike OpenAFS: nobody but an administrator makes files for others.
+        let for_other = set.owner.is_some_and(|owner| owner != self.subject.user);
+        if for_other && !self.subject.administrator { Err(AbortCode::UAEPERM) } else { Ok(view) }
+    }
+
+    /// Replacing an entry needs the right to delete it.
+    fn may_replace(&self, directory: &View, name: &[u8]) -> Result<(), AbortCode> {
+        match directory.volume.lookup(directory.fid, name) {
+            Ok(_) => self.may_change_entries(directory, Rights::DELETE),
+            Err(volume::VolumeError::NoEntry) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn directory_status(&self, directory: &View, status: &VnodeStatus) -> rxafs::FetchStatus {
+        self.wire_status(directory.fid, status, directory.access)
+    }
+
+    /// Announces what was made, and promises it to its maker. The promise comes before the status,
+    /// for others may have found and changed it already. The maker's rights to it are those to the
+    /// directory and `more`.
+    fn born(&self, directory: &View, created: &Created, more: Rights) -> Result<Born, AbortCode> {
+        let fid = created.status.fid(directory.volume.id());
+        let call_back = self.promise(directory, fid, false);
+        self.announce(&Change::of(directory.fid));
+        let status = directory.volume.status(fid).unwrap_or(created.status);
+        let access = Access { caller: directory.access.caller | more, ..directory.access };
+        Ok(Born {
+            fid,
+            status: self.wire_status(fid, &status, access),
+            directory_status: self.directory_status(directory, &created.directory),
+            call_back,
+        })
+    }
+}

@@ -1,0 +1,209 @@
+//! Reading: FetchData, FetchStatus, BulkStatus, InlineBulkStatus, FetchACL.
+
+use crate::access::Reading;
+use crate::counters::Operation;
+use crate::pipeline::{Need, Session, View};
+use crate::server::FileServer;
+use crate::wire;
+use afs_format::acl::{AclLine, AclText};
+use afs_idl::{CallStream, fs as rxafs};
+use base::limits::ACL_TEXT_BYTES_MAX;
+use base::{AbortCode, Caller};
+use bytes::Bytes;
+use volume::FileReader;
+
+/// How long FetchData says its data is: in one word (130) or two (65537).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LengthWords {
+    One,
+    Two,
+}
+
+/// A range that cannot wrap around.
+fn range(position: i64, length: i64) -> Result<(u64, u64), AbortCode> {
+    let position_max = i64::MAX - length.max(0);
+    if position < 0 || length < 0 || position >= position_max {
+        return Err(AbortCode::UAEFBIG);
+    }
+    Ok((position as u64, length as u64))
+}
+
+impl FileServer {
+    /// FetchData (130) and FetchData64 (65537).
+    pub(crate) fn serve_fetch_data(
+        &self,
+        caller: &Caller,
+        request: rxafs::FetchData64Request,
+        words: LengthWords,
+        stream: &mut dyn CallStream,
+    ) -> Result<rxafs::FetchData64Reply, AbortCode> {
+        self.call(caller, Operation::FetchData, |session| {
+            let (position, length) = range(request.position, request.length)?;
+            let view = session.view(request.fid, Need::Anything)?;
+            session.may_read(&view, Reading::Data)?;
+            let call_back = session.promise(&view, view.fid, false);
+            let mut reader = view.volume.reader(view.fid, position, length)?;
+            session.transfer(&mut reader, words, stream)?;
+            let status = session.wire_status(view.fid, reader.status(), view.access);
+            Ok(rxafs::FetchData64Reply { status, call_back, sync: view.sync() })
+        })
+    }
+
+    /// FetchStatus (132).
+    pub(crate) fn serve_fetch_status(
+        &self,
+        caller: &Caller,
+        request: rxafs::FetchStatusRequest,
+    ) -> Result<rxafs::FetchStatusReply, AbortCode> {
+        self.call(caller, Operation::FetchStatus, |session| {
+            let (view, call_back) = session.status_and_promise(request.fid, false)?;
+            let status = session.wire_status(view.fid, &view.status, view.access);
+            Ok(rxafs::FetchStatusReply { status, call_back, sync: view.sync() })
+        })
+    }
+
+    /// BulkStatus (155): all or nothing.
+    pub(crate) fn serve_bulk_status(
+        &self,
+        caller: &Caller,
+        request: &rxafs::BulkStatusRequest,
+    ) -> Result<rxafs::BulkStatusReply, AbortCode> {
+        self.call(caller, Operation::BulkStatus, |session| {
+            let mut reply = rxafs::BulkStatusReply::default();
+            for fid in some(&request.fids)? {
+                let (view, call_back) = session.status_and_promise(*fid, true)?;
+                if reply.statuses.is_empty() {
+                    reply.sync = view.sync();
+                }
+                reply.statuses.push(session.wire_status(view.fid, &view.status, view.access));
+                reply.call_backs.push(call_back);
+            }
+            Ok(reply)
+        })
+    }
+
+    /// InlineBulkStatus (65536): errors stand in place of statuses.
+    pub(crate) fn serve_inline_bulk_status(
+        &self,
+        caller: &Caller,
+        request: &rxafs::InlineBulkStatusRequest,
+    ) -> Result<rxafs::InlineBulkStatusReply, AbortCode> {
+        self.call(caller, Operation::BulkStatus, |session| {
+            let mut reply = rxafs::InlineBulkStatusReply::default();
+            let mut sync = None;
+            for fid in some(&request.fids)? {
+                let (status, call_back) = match session.status_and_promise(*fid, true) {
+                    Ok((view, call_back)) => {
+                        sync.get_or_insert_with(|| view.sync());
+                        (session.wire_status(view.fid, &view.status, view.access), call_back)
+                    }
+                    Err(code) => (wire::failed_status(session.for_client(code)), rxafs::CallBack::default()),
+                };
+                reply.statuses.push(status);
+                reply.call_backs.push(call_back);
+            }
+            reply.sync = sync.unwrap_or_default();
+            Ok(reply)
+        })
+    }
+
+    /// FetchACL (131).
+    pub(crate) fn serve_fetch_acl(
+        &self,
+        caller: &Caller,
+        request: rxafs::FetchACLRequest,
+    ) -> Result<rxafs::FetchACLReply, AbortCode> {
+        self.call(caller, Operation::FetchAcl, |session| {
+            let view = session.view(request.fid, Need::Anything)?;
+            session.may_read(&view, Reading::Acl)?;
+            let access_list = session.acl_text(&view)?;
+            let status = session.wire_status(view.fid, &view.status, view.access);
+            Ok(rxafs::FetchACLReply { access_list, status, sync: view.sync() })
+        })
+    }
+}
+
+/// Bulk calls must be about something; that they are not about more than 50 FIDs is seen to when they
+/// are decoded.
+fn some(fids: &[rxafs::Fid]) -> Result<&[rxafs::Fid], AbortCode> {
+    if fids.is_empty() { Err(AbortCode::UAEINVAL) } else { Ok(fids) }
+}
+
+impl Session<'_> {
+    fn status_and_promise(&self, fid: rxafs::Fid, bulk: bool) -> Result<(View, rxafs::CallBack), AbortCode> {
+        let view = self.view(fid, Need::Anything)?;
+        if !view.status.is_directory() {
+            self.may_read(&view, Reading::Status)?;
+        }
+        let call_back = self.promise(&view, view.fid, bulk);
+        Ok((self.again(&view)?, call_back))
+    }
+
+    fn transfer(
+        &self,
+        reader: &mut FileReader,
+        words: LengthWords,
+        stream: &mut dyn CallStream,
+    ) -> Result<(), AbortCode> {
+        let begun = self.server.clock().monotonic();
+        let sent = send(reader, words, self.server.config().piece_bytes, stream);
+        let now = self.server.clock().monotonic();
+        self.server.counters().fetched(begun, now, sent.as_ref().ok().copied());
+        sent.map(drop)
+    }
+
+    /// A directory's list, with names instead of ids.
+    fn acl_text(&self, view: &View) -> Result<Vec<u8>, AbortCode> {
+        let (_, acl) = view.volume.status_and_acl(view.fid)?;
+        let membership = self.server.subjects().membership();
+        let mut text = AclText::default();
+        for (entries, lines) in [(acl.positive(), &mut text.positive), (acl.negative(), &mut text.negative)] {
+            for entry in entries {
+                lines.push(AclLine { name: membership.name(entry.id)?, rights: entry.rights });
+            }
+        }
+        let text = text.to_bytes();
+        if text.len() > ACL_TEXT_BYTES_MAX { Err(AbortCode::UAE2BIG) } else { Ok(text) }
+    }
+}
+
+/// Sends the length and the data; gives the number of bytes.
+fn send(
+    reader: &mut FileReader,
+    words: LengthWords,
+    piece_bytes: usize,
+    stream: &mut dyn CallStream,
+) -> Result<u64, AbortCode> {
+    let length = reader.remaining();
+    let encoded = length.to_be_bytes();
+    stream.write(match words {
+        LengthWords::One => Bytes::copy_from_slice(&encoded[4..]),
+        LengthWords::Two => Bytes::copy_from_slice(&encoded),
+    })?;
+    let mut sent: u64 = 0;
+    while sent < length {
+        let pieces = reader.next(piece_bytes)?;
+        if pieces.is_empty() {
+            return Err(AbortCode::UAEIO);
+        }
+        for piece in pieces {
+            sent += piece.len() as u64;
+            stream.write(piece)?;
+        }
+    }
+    Ok(sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_wrap_are_refused() {
+        assert_eq!(range(0, 0), Ok((0, 0)));
+        assert_eq!(range(5, i64::from(i32::MAX)), Ok((5, 2_147_483_647)));
+        for (position, length) in [(-1, 0), (0, -1), (i64::MAX, 0), (1, i64::MAX), (i64::MAX - 5, 5)] {
+            assert_eq!(range(position, length), Err(AbortCode::UAEFBIG), "{position} {length}");
+        }
+    }
+}

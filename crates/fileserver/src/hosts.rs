@@ -1,0 +1,211 @@
+//! Talking to clients: who they are, what they missed, what has changed.
+//!
+//! The state is [`Callbacks`]; here are the lock around it, the calls that it asks for, and the
+//! waiting. Nothing is sent while the lock is held.
+
+use crate::config::FileServerConfig;
+use crate::environment::{CallbackNetwork, Clock};
+use afs_idl::cb;
+use base::{AbortCode, Caller, Fid, HostUuid};
+use callbacks::{Arrival, Callbacks, Delivered, Delivery, HostId, Identification, Message, Refusal, Task};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// A call waits this long for another call to finish talking to their common host.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// A call takes at most this many steps to be let in. Every step makes progress; this bounds what a
+/// client that answers and forgets again can cost.
+const STEPS_MAX: usize = 1_000;
+
+pub(crate) struct Hosts {
+    /// Guards the state; held only for as long as the state machine thinks.
+    state: Mutex<Callbacks>,
+    /// Wakes calls when somebody has reported something to the state machine.
+    reported: Condvar,
+    waiting: AtomicUsize,
+    network: Arc<dyn CallbackNetwork>,
+    clock: Arc<dyn Clock>,
+    config: Arc<FileServerConfig>,
+}
+
+/// A host whose call may be answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entered {
+    pub(crate) host: HostId,
+    /// It translates portable error numbers itself.
+    pub(crate) translates: bool,
+}
+
+impl Hosts {
+    pub(crate) fn new(
+        network: Arc<dyn CallbackNetwork>,
+        clock: Arc<dyn Clock>,
+        config: Arc<FileServerConfig>,
+    ) -> Hosts {
+        Hosts {
+            state: Mutex::new(Callbacks::new(config.callbacks.clone())),
+            reported: Condvar::new(),
+            waiting: AtomicUsize::new(0),
+            network,
+            clock,
+            config,
+        }
+    }
+
+    /// The state, for questions and single steps that need no sending.
+    pub(crate) fn state(&self) -> MutexGuard<'_, Callbacks> {
+        self.state.lock()
+    }
+
+    /// Lets a call in: its host is known, has been told what it missed, and counts as up.
+    pub(crate) fn enter(&self, caller: &Caller, active: bool) -> Result<Entered, AbortCode> {
+        for _ in 0..STEPS_MAX {
+            let now = self.clock.monotonic();
+            let mut state = self.state.lock();
+            match state.arrive(now, caller.peer, caller.connection, active) {
+                Arrival::Ready(host) => {
+                    let translates = state.capabilities(host) & cb::client_capability::ERROR_TRANSLATION != 0;
+                    return Ok(Entered { host, translates });
+                }
+                Arrival::Wait => self.wait(state)?,
+                Arrival::Refuse(refusal) => return Err(refusal.abort_code()),
+                Arrival::First(task) => {
+                    drop(state);
+                    self.perform(task).map_err(Refusal::abort_code)?;
+                }
+            }
+        }
+        Err(AbortCode::VBUSY)
+    }
+
+    fn wait(&self, mut state: MutexGuard<'_, Callbacks>) -> Result<(), AbortCode> {
+        if self.waiting.fetch_add(1, Relaxed) >= self.config.waiting_calls_max {
+            self.waiting.fetch_sub(1, Relaxed);
+            return Err(AbortCode::VBUSY);
+        }
+        let timed_out = self.reported.wait_for(&mut state, WAIT_MAX).timed_out();
+        self.waiting.fetch_sub(1, Relaxed);
+        if timed_out { Err(AbortCode::VBUSY) } else { Ok(()) }
+    }
+
+    fn perform(&self, task: Task) -> Result<(), Refusal> {
+        match task {
+            Task::Identify { address, connection } => {
+                let said = self.ask_who(address);
+                let identified =
+                    self.state.lock().identified(self.clock.monotonic(), address, connection, said);
+                self.reported.notify_all();
+                identified
+            }
+            Task::Deliver(delivery) => self.send(delivery).then_some(()).ok_or(Refusal::Unreachable),
+            Task::Evict(delivery) => {
+                self.send(delivery);
+                Ok(())
+            }
+        }
+    }
+
+    fn ask_who(&self, address: SocketAddr) -> Option<Identification> {
+        let connection = self.network.connection(address, self.config.identify_patience);
+        let told = cb::tell_me_about_yourself(&*connection, &cb::TellMeAboutYourselfRequest);
+        let addresses = match told {
+            Ok(reply) => {
+                let capabilities = reply.capabilities.first().copied().unwrap_or(0);
+                return Some(identification(address, &reply.addresses, capabilities));
+            }
+            Err(AbortCode::RXGEN_OPCODE) => cb::who_are_you(&*connection, &cb::WhoAreYouRequest),
+            Err(code) => Err(code),
+        };
+        match addresses {
+            Ok(reply) => Some(identification(address, &reply.addresses, 0)),
+            Err(AbortCode::RXGEN_OPCODE) => Some(Identification::default()),
+            Err(code) => {
+                tracing::warn!(%address, %code, "a client does not say who it is");
+                None
+            }
+        }
+    }
+
+    /// Sends one message, to other addresses of the host too if need be. True if the host got it.
+    fn send(&self, mut delivery: Delivery) -> bool {
+        loop {
+            let sent = self.call(&delivery);
+            if let Err(code) = sent {
+                tracing::debug!(address = %delivery.address, %code, "a client was not reached");
+            }
+            let delivered = self.state.lock().delivered(&delivery, sent.is_ok());
+            self.reported.notify_all();
+            match delivered {
+                Delivered::Done => return true,
+                Delivered::Retry(next) => delivery = *next,
+                Delivered::Delayed => return false,
+            }
+        }
+    }
+
+    fn call(&self, delivery: &Delivery) -> Result<(), AbortCode> {
+        if delivery.probe {
+            let connection = self.network.connection(delivery.address, self.config.probe_patience);
+            let client_uuid = delivery.uuid.unwrap_or_default();
+            cb::probe_uuid(&*connection, &cb::ProbeUuidRequest { client_uuid })?;
+        }
+        let connection = self.network.connection(delivery.address, self.config.break_patience);
+        match (&delivery.message, delivery.uuid) {
+            (Message::Break(fids), _) => {
+                let fids = fids.iter().map(|&fid| fid.into()).collect();
+                cb::call_back(&*connection, &cb::CallBackRequest { fids, call_backs: Vec::new() }).map(drop)
+            }
+            (Message::Reset, Some(_)) => {
+                let request = cb::InitCallBackState3Request { server_uuid: self.config.uuid };
+                cb::init_call_back_state3(&*connection, &request).map(drop)
+            }
+            (Message::Reset, None) => {
+                cb::init_call_back_state(&*connection, &cb::InitCallBackStateRequest).map(drop)
+            }
+        }
+    }
+
+    /// Sends messages, to several hosts at the same time; returns when each was received or given up.
+    pub(crate) fn send_all(&self, deliveries: Vec<Delivery>) {
+        let threads = deliveries.len().min(self.config.break_threads_max);
+        if threads <= 1 {
+            deliveries.into_iter().for_each(|delivery| drop(self.send(delivery)));
+            return;
+        }
+        let queue = Mutex::new(deliveries.into_iter());
+        let work = || {
+            loop {
+                let next = queue.lock().next();
+                let Some(delivery) = next else { break };
+                self.send(delivery);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
+
+    /// Breaks promises: of `others` for every host but `except`, of `everyone` for that one too.
+    pub(crate) fn break_files(&self, others: &[Fid], everyone: &[Fid], except: HostId) {
+        let mut state = self.state.lock();
+        let mut deliveries = state.break_files(others, Some(except));
+        if !everyone.is_empty() {
+            deliveries.extend(state.break_files(everyone, None));
+        }
+        drop(state);
+        self.send_all(deliveries);
+    }
+}
+
+fn identification(address: SocketAddr, said: &cb::InterfaceAddr, capabilities: u32) -> Identification {
+    let addresses = said.addresses().map(|ip| SocketAddr::new(ip.into(), address.port())).collect();
+    let uuid = (said.uuid != HostUuid::default()).then_some(said.uuid);
+    Identification { uuid, addresses, capabilities }
+}

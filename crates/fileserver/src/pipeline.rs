@@ -1,0 +1,177 @@
+//! The way of every call, except for its middle.
+
+use crate::access::{Access, Gate, Reading, Writing};
+use crate::counters::Operation;
+use crate::errors::untranslated;
+use crate::server::FileServer;
+use crate::subject::Subject;
+use crate::{volumes, wire};
+use afs_idl::fs as rxafs;
+use base::{AbortCode, Caller, Fid, Rights, VolumeId};
+use callbacks::HostId;
+use std::sync::Arc;
+use volume::{Actor, SetStatus, VnodeStatus, Volume};
+
+/// One call that has been let in.
+pub(crate) struct Session<'a> {
+    pub(crate) server: &'a FileServer,
+    pub(crate) host: HostId,
+    pub(crate) subject: Arc<Subject>,
+    translates: bool,
+}
+
+/// What kind of vnode a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    Anything,
+    Directory,
+    NotDirectory,
+}
+
+/// A vnode as one caller sees it.
+pub(crate) struct View {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) fid: Fid,
+    pub(crate) status: VnodeStatus,
+    pub(crate) access: Access,
+}
+
+impl FileServer {
+    /// Counts a call that needs no known host.
+    pub(crate) fn counted<T>(
+        &self,
+        operation: Operation,
+        body: impl FnOnce() -> Result<T, AbortCode>,
+    ) -> Result<T, AbortCode> {
+        let begun = self.clock().monotonic();
+        self.counters().begin(operation);
+        let result = body();
+        let time = self.clock().monotonic().since(begun);
+        self.counters().end(operation, time, result.as_ref().err().copied());
+        result
+    }
+
+    /// Lets a call in, does `body`, and answers.
+    pub(crate) fn call<T>(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        body: impl FnOnce(&Session<'_>) -> Result<T, AbortCode>,
+    ) -> Result<T, AbortCode> {
+        self.counted(operation, || {
+            let session = self.session(caller)?;
+            body(&session).map_err(|code| session.for_client(code))
+        })
+    }
+
+    /// Like [`Self::call`] for calls that say nothing about the use of files, and nothing of users.
+    pub(crate) fn idle_call<T>(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        body: impl FnOnce() -> Result<T, AbortCode>,
+    ) -> Result<T, AbortCode> {
+        self.counted(operation, || {
+            let entered = self.hosts().enter(caller, false)?;
+            body().map_err(|code| if entered.translates { code } else { untranslated(code) })
+        })
+    }
+
+    fn session(&self, caller: &Caller) -> Result<Session<'_>, AbortCode> {
+        let entered = self.hosts().enter(caller, true)?;
+        let subject = self.subjects().of(caller, self.clock().monotonic())?;
+        Ok(Session { server: self, host: entered.host, subject, translates: entered.translates })
+    }
+}
+
+impl Session<'_> {
+    /// The form of an error that this client understands.
+    pub(crate) fn for_client(&self, code: AbortCode) -> AbortCode {
+        if self.translates { code } else { untranslated(code) }
+    }
+
+    /// Who changes something, and when.
+    pub(crate) fn actor(&self) -> Actor {
+        Actor {
+            user: self.subject.user,
+            privileged: self.subject.administrator,
+            now: self.server.clock().unix(),
+        }
+    }
+
+    /// The volume, if it may be used.
+    pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, AbortCode> {
+        let volume = self.server.volumes().get(id)?;
+        volume.count_access(self.server.clock().unix());
+        Ok(volume)
+    }
+
+    /// What `fid` is to this caller.
+    pub(crate) fn view(&self, fid: rxafs::Fid, need: Need) -> Result<View, AbortCode> {
+        let fid = Fid::from(fid);
+        if fid.volume.0 == 0 || fid.vnode.0 == 0 {
+            return Err(AbortCode::UAEINVAL);
+        }
+        let view = self.view_in(self.volume(fid.volume)?, fid)?;
+        match (need, view.status.is_directory()) {
+            (Need::Directory, false) => Err(AbortCode::UAENOTDIR),
+            (Need::NotDirectory, true) => Err(AbortCode::UAEISDIR),
+            _ => Ok(view),
+        }
+    }
+
+    /// Like [`Self::view`] for a call that changes the vnode.
+    pub(crate) fn view_to_write(&self, fid: rxafs::Fid, need: Need) -> Result<View, AbortCode> {
+        let view = self.view(fid, need)?;
+        if volumes::is_writable(&view.volume) { Ok(view) } else { Err(AbortCode::UAEROFS) }
+    }
+
+    pub(crate) fn view_in(&self, volume: Arc<Volume>, fid: Fid) -> Result<View, AbortCode> {
+        let (status, acl) = volume.status_and_acl(fid)?;
+        let implicit = self.server.config().implicit_admin_rights;
+        let access = Access::new(&acl, &status, &self.subject, implicit);
+        Ok(View { volume, fid, status, access })
+    }
+
+    /// The same vnode as it is now.
+    pub(crate) fn again(&self, view: &View) -> Result<View, AbortCode> {
+        self.view_in(view.volume.clone(), view.fid)
+    }
+
+    /// The wire status of a vnode that this caller sees with `access`.
+    pub(crate) fn wire_status(&self, fid: Fid, status: &VnodeStatus, access: Access) -> rxafs::FetchStatus {
+        wire::fetch_status(status, access, self.server.lock_count(fid))
+    }
+
+    pub(crate) fn may_read(&self, view: &View, what: Reading) -> Result<(), AbortCode> {
+        self.with_gate(view, |gate| gate.read(what))
+    }
+
+    pub(crate) fn may_write(&self, view: &View, what: Writing, set: &SetStatus) -> Result<(), AbortCode> {
+        self.with_gate(view, |gate| gate.write(what, set))
+    }
+
+    pub(crate) fn may_change_entries(&self, view: &View, needed: Rights) -> Result<(), AbortCode> {
+        self.with_gate(view, |gate| gate.change_entries(needed))
+    }
+
+    pub(crate) fn with_gate<T>(&self, view: &View, ask: impl FnOnce(&Gate<'_>) -> T) -> T {
+        let owns_volume = || {
+            let owner = base::UserId(view.volume.header().owner);
+            if owner.is_group() { self.subject.is(owner) } else { self.subject.user == owner }
+        };
+        ask(&Gate {
+            subject: &self.subject,
+            status: &view.status,
+            rights: view.access.caller,
+            owns_volume: &owns_volume,
+        })
+    }
+}
+
+impl View {
+    /// AFSVolSync of the volume.
+    pub(crate) fn sync(&self) -> rxafs::VolSync {
+        wire::vol_sync(self.volume.dates().0)
+    }
+}

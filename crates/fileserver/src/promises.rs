@@ -1,0 +1,60 @@
+//! Making and breaking promises in the course of a call.
+
+use crate::pipeline::{Session, View};
+use crate::{volumes, wire};
+use afs_idl::fs as rxafs;
+use base::Fid;
+use callbacks::CallbackKind;
+
+/// What a call changed.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    /// The caller gets the new status in the reply; everybody else must be told.
+    pub(crate) others: Vec<Fid>,
+    /// The caller must be told, too.
+    pub(crate) everyone: Vec<Fid>,
+    /// Gone, with all promises and locks.
+    pub(crate) gone: Vec<Fid>,
+}
+
+impl Change {
+    /// The caller gets the new status of `fid` in the reply.
+    pub(crate) fn of(fid: Fid) -> Change {
+        Change { others: vec![fid], ..Change::default() }
+    }
+
+    /// Another vnode changed: it is gone if it has no name left.
+    pub(crate) fn with_target(mut self, fid: Fid, gone: bool) -> Change {
+        if gone {
+            self.gone.push(fid)
+        } else {
+            self.everyone.push(fid)
+        }
+        self
+    }
+}
+
+impl Session<'_> {
+    /// Promises the caller to tell it before `fid` changes. To be called before the status that the
+    /// caller gets is read: what happens in between then breaks the promise instead of escaping it.
+    pub(crate) fn promise(&self, view: &View, fid: Fid, bulk: bool) -> rxafs::CallBack {
+        let kind = match (volumes::is_writable(&view.volume), bulk) {
+            (false, _) => CallbackKind::Volume,
+            (true, true) => CallbackKind::Bulk,
+            (true, false) => CallbackKind::File,
+        };
+        let now = self.server.clock().monotonic();
+        let promised = self.server.hosts().state().promise(now, self.host, fid, kind);
+        self.server.hosts().send_all(promised.deliveries);
+        wire::call_back(promised.seconds)
+    }
+
+    /// Tells everybody who must know; to be called after a change, before it is acknowledged.
+    pub(crate) fn announce(&self, change: &Change) {
+        for &fid in &change.gone {
+            self.server.hosts().state().forget_file(fid);
+            self.server.locks().forget(fid);
+        }
+        self.server.hosts().break_files(&change.others, &change.everyone, self.host);
+    }
+}

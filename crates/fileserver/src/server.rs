@@ -1,0 +1,129 @@
+//! The file service as a whole.
+
+use crate::config::FileServerConfig;
+use crate::counters::{Counters, Operation, OperationCount, TransferCount};
+use crate::environment::{Clock, Environment, TransportFigures, VolumeLocator};
+use crate::hosts::Hosts;
+use crate::subject::Subjects;
+use base::{Fid, UnixTime, VolumeId};
+use callbacks::{HostInfo, Locks};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use volume::Volumes;
+
+/// The file service of one server; serves calls through [`afs_idl::fs::Server`]. All methods may be
+/// called from any thread. Call [`maintain`](Self::maintain) every few minutes, and
+/// [`volume_changed`](Self::volume_changed) when a volume changes other than through this service.
+pub struct FileServer {
+    config: Arc<FileServerConfig>,
+    environment: Environment,
+    hosts: Hosts,
+    subjects: Subjects,
+    /// Guards the locks of files; nothing waits under it.
+    locks: Mutex<Locks>,
+    counters: Counters,
+    started: UnixTime,
+}
+
+impl FileServer {
+    /// A service that has not been called yet.
+    pub fn new(config: FileServerConfig, environment: Environment) -> FileServer {
+        let config = Arc::new(config);
+        let membership = environment.membership.clone();
+        FileServer {
+            hosts: Hosts::new(environment.network.clone(), environment.clock.clone(), config.clone()),
+            subjects: Subjects::new(membership, config.membership_lifetime, config.memberships_max),
+            locks: Mutex::new(Locks::new(config.locks_max)),
+            counters: Counters::default(),
+            started: environment.clock.unix(),
+            config,
+            environment,
+        }
+    }
+
+    /// Ends expired promises and forgets hosts that are gone.
+    pub fn maintain(&self) {
+        let now = self.clock().monotonic();
+        self.hosts.state().maintain(now);
+    }
+
+    /// Tells every client that all it has cached of `volume` may be wrong: after a release or
+    /// restore, and before the volume goes away. Returns when all have been told or given up.
+    pub fn volume_changed(&self, volume: VolumeId) {
+        let deliveries = self.hosts.state().break_volume(volume);
+        self.hosts.send_all(deliveries);
+    }
+
+    /// Forgets who is in which group, so that changes count at once.
+    pub fn membership_changed(&self) {
+        self.subjects.forget_all();
+    }
+
+    /// The hosts known now.
+    pub fn client_hosts(&self) -> Vec<HostInfo> {
+        self.hosts.state().hosts().collect()
+    }
+
+    /// Counts of hosts and promises.
+    pub fn callback_counters(&self) -> callbacks::Counters {
+        self.hosts.state().counters()
+    }
+
+    /// Counts and times of one kind of call.
+    pub fn operation_count(&self, operation: Operation) -> OperationCount {
+        self.counters.operation(operation)
+    }
+
+    /// Data sent to clients and received from clients.
+    pub fn transfer_counts(&self) -> [TransferCount; 2] {
+        self.counters.transfers()
+    }
+
+    pub(crate) fn config(&self) -> &FileServerConfig {
+        &self.config
+    }
+
+    pub(crate) fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
+    pub(crate) fn subjects(&self) -> &Subjects {
+        &self.subjects
+    }
+
+    pub(crate) fn locks(&self) -> MutexGuard<'_, Locks> {
+        self.locks.lock()
+    }
+
+    pub(crate) fn lock_count(&self, fid: Fid) -> i32 {
+        self.locks.lock().count(self.clock().monotonic(), fid)
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.environment.clock
+    }
+
+    pub(crate) fn volumes(&self) -> &Volumes {
+        &self.environment.volumes
+    }
+
+    pub(crate) fn locator(&self) -> Option<&dyn VolumeLocator> {
+        self.environment.locator.as_deref()
+    }
+
+    pub(crate) fn transport(&self) -> TransportFigures {
+        (self.environment.transport)()
+    }
+
+    pub(crate) fn process_kib(&self) -> u64 {
+        (self.environment.process_kib)()
+    }
+
+    pub(crate) fn started(&self) -> UnixTime {
+        self.started
+    }
+}

@@ -1,0 +1,164 @@
+//! Writing: StoreData, StoreStatus, StoreACL.
+
+use crate::access::Writing;
+use crate::counters::Operation;
+use crate::pipeline::{Need, Session};
+use crate::promises::Change;
+use crate::server::FileServer;
+use crate::wire;
+use afs_format::acl::{Acl, AclError, AclText};
+use afs_idl::{CallStream, fs as rxafs};
+use base::{AbortCode, Caller, UserId};
+use volume::{FileKind, SetStatus, StoreRequest};
+
+/// Files longer than this need StoreData64.
+const OLD_LENGTH_MAX: u32 = i32::MAX as u32;
+
+/// The old call's arguments in the new call's form, if they fit into 31 bits.
+pub(crate) fn widen(request: rxafs::StoreDataRequest) -> Result<rxafs::StoreData64Request, AbortCode> {
+    let rxafs::StoreDataRequest { fid, status, position, length, file_length } = request;
+    let end = position.checked_add(length);
+    if file_length > OLD_LENGTH_MAX || end.is_none_or(|end| end > OLD_LENGTH_MAX) {
+        return Err(AbortCode::UAEFBIG);
+    }
+    Ok(rxafs::StoreData64Request {
+        fid,
+        status,
+        position: position.into(),
+        length: length.into(),
+        file_length: file_length.into(),
+    })
+}
+
+impl FileServer {
+    /// StoreData64 (65538) and, widened, StoreData (133).
+    pub(crate) fn serve_store_data(
+        &self,
+        caller: &Caller,
+        request: Result<rxafs::StoreData64Request, AbortCode>,
+        stream: &mut dyn CallStream,
+    ) -> Result<rxafs::StoreData64Reply, AbortCode> {
+        self.call(caller, Operation::StoreData, |session| {
+            let request = request?;
+            let set = wire::set_status(&request.status);
+            let view = session.view_to_write(request.fid, Need::NotDirectory)?;
+            if view.status.kind != FileKind::File {
+                return Err(AbortCode::UAEISDIR);
+            }
+            session.may_write(&view, Writing::Data, &set)?;
+            let store = StoreRequest {
+                offset: request.position,
+                length: request.length,
+                file_length: request.file_length,
+                set,
+            };
+            let begun = self.clock().monotonic();
+            let stored = view
+                .volume
+                .store(&session.actor(), view.fid, &store, &mut |bytes_max| stream.read_chunk(bytes_max));
+            let bytes = stored.is_ok().then_some(request.length);
+            self.counters().stored(begun, self.clock().monotonic(), bytes);
+            let status = stored?;
+            session.announce(&Change::of(view.fid));
+            let new_status = session.wire_status(view.fid, &status, view.access);
+            Ok(rxafs::StoreData64Reply { new_status, sync: view.sync() })
+        })
+    }
+
+    /// StoreStatus (135).
+    pub(crate) fn serve_store_status(
+        &self,
+        caller: &Caller,
+        request: rxafs::StoreStatusRequest,
+    ) -> Result<rxafs::StoreStatusReply, AbortCode> {
+        self.call(caller, Operation::StoreStatus, |session| {
+            let set = wire::set_status(&request.status);
+            let view = session.view_to_write(request.fid, Need::Anything)?;
+            session.may_write(&view, Writing::Status, &set)?;
+            let status = view.volume.set_status(&session.actor(), view.fid, &set)?;
+            session.announce(&Change::of(view.fid));
+            let new_status = session.wire_status(view.fid, &status, view.access);
+            Ok(rxafs::StoreStatusReply { new_status, sync: view.sync() })
+        })
+    }
+
+    /// StoreACL (164, and 134 of clients before 2018).
+    pub(crate) fn serve_store_acl(
+        &self,
+        caller: &Caller,
+        request: &rxafs::StoreACLRequest,
+    ) -> Result<rxafs::StoreACLReply, AbortCode> {
+        self.call(caller, Operation::StoreAcl, |session| {
+            let view = session.view_to_write(request.fid, Need::Directory)?;
+            session.may_write(&view, Writing::Acl, &SetStatus::default())?;
+            let acl = session.parse_acl(&request.access_list)?;
+            view.volume.set_acl(&session.actor(), view.fid, acl)?;
+            session.announce(&Change::of(view.fid));
+            let view = session.again(&view)?;
+            let status = session.wire_status(view.fid, &view.status, view.access);
+            Ok(rxafs::StoreACLReply { status, sync: view.sync() })
+        })
+    }
+}
+
+/// Why a list was not understood.
+enum AclRefusal {
+    Text(AclError),
+    Code(AbortCode),
+}
+
+impl From<AclError> for AclRefusal {
+    fn from(error: AclError) -> AclRefusal {
+        AclRefusal::Text(error)
+    }
+}
+
+impl From<AclRefusal> for AbortCode {
+    fn from(refusal: AclRefusal) -> AbortCode {
+        match refusal {
+            AclRefusal::Text(AclError::TooMany { .. }) => AbortCode::UAE2BIG,
+            AclRefusal::Text(_) => AbortCode::UAEINVAL,
+            AclRefusal::Code(code) => code,
+        }
+    }
+}
+
+impl Session<'_> {
+    fn parse_acl(&self, text: &[u8]) -> Result<Acl, AbortCode> {
+        let text = AclText::parse(text).map_err(AclRefusal::from)?;
+        let membership = self.server.subjects().membership();
+        let id = |name: &[u8]| -> Result<UserId, AclRefusal> {
+            let id = membership.id(name).map_err(AclRefusal::Code)?;
+            id.or_else(|| number(name)).ok_or(AclRefusal::Code(AbortCode::UAEINVAL))
+        };
+        Ok(text.to_acl(id)?)
+    }
+}
+
+/// An entry whose user or group is gone is shown with its number, and may be stored back so.
+fn number(name: &[u8]) -> Option<UserId> {
+    std::str::from_utf8(name).ok()?.parse().ok().map(UserId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_old_call_cannot_make_files_of_two_gigabytes() {
+        let request = |position, length, file_length| rxafs::StoreDataRequest {
+            position,
+            length,
+            file_length,
+            ..rxafs::StoreDataRequest::default()
+        };
+        assert!(widen(request(0, 0x7fff_ffff, 0x7fff_ffff)).is_ok());
+        assert!(widen(request(0x7fff_fff0, 15, 0)).is_ok());
+        for (position, length, file_length) in
+            [(0, 0, 0x8000_0000), (0x8000_0000, 0, 0), (0x7fff_fff0, 16, 0), (u32::MAX, u32::MAX, 0)]
+        {
+            let refused = widen(request(position, length, file_length));
+            assert_eq!(refused, Err(AbortCode::UAEFBIG), "{position} {length} {file_length}");
+        }
+    }
+}

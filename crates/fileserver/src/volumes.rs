@@ -1,0 +1,119 @@
+//! Volumes as a whole: GetVolumeStatus, SetVolumeStatus, GetVolumeInfo.
+
+use crate::counters::Operation;
+use crate::pipeline::Need;
+use crate::server::FileServer;
+use crate::wire::blocks;
+use afs_idl::fs as rxafs;
+use base::{AbortCode, Caller, Fid, VolumeId, VolumeName, VolumeType};
+use volume::Volume;
+use xdr::XdrString;
+
+/// In AFSFetchVolumeStatus: a volume that can be written.
+const READ_WRITE: i32 = 1;
+
+/// In VolumeInfo: that this server knows newer calls, too.
+const NEW_LOCATION_SERVICE: u32 = 0xabcd_9999;
+
+/// Whether clients may change what is in the volume.
+pub(crate) fn is_writable(volume: &Volume) -> bool {
+    volume.header().kind == VolumeType::ReadWrite
+}
+
+fn root(volume_id: u32) -> Result<rxafs::Fid, AbortCode> {
+    if volume_id == 0 { Err(AbortCode::UAEINVAL) } else { Ok(Fid::root(VolumeId(volume_id)).into()) }
+}
+
+impl FileServer {
+    /// GetVolumeStatus (149): for everybody.
+    pub(crate) fn serve_get_volume_status(
+        &self,
+        caller: &Caller,
+        volume_id: u32,
+    ) -> Result<rxafs::GetVolumeStatusReply, AbortCode> {
+        self.call(caller, Operation::GetVolumeStatus, |session| {
+            let view = session.view(root(volume_id)?, Need::Directory)?;
+            let header = view.volume.header();
+            Ok(rxafs::GetVolumeStatusReply {
+                status: self.volume_status(&view.volume)?,
+                name: XdrString::from(header.name.as_str()),
+                offline_message: XdrString::from(header.offline_message),
+                message_of_the_day: XdrString::default(),
+            })
+        })
+    }
+
+    fn volume_status(&self, volume: &Volume) -> Result<rxafs::FetchVolumeStatus, AbortCode> {
+        let header = volume.header();
+        let space = self.volumes().space(volume.partition())?;
+        Ok(rxafs::FetchVolumeStatus {
+            volume_id: header.id.0,
+            parent_id: header.parent.0,
+            online: 1,
+            in_service: header.in_service.into(),
+            blessed: header.blessed.into(),
+            needs_salvage: 0,
+            volume_type: if is_writable(volume) { READ_WRITE } else { 0 },
+            min_quota: blocks(header.quota_min_kib),
+            max_quota: blocks(header.quota_max_kib),
+            blocks_in_use: blocks(header.used_kib),
+            partition_blocks_available: blocks(space.free_kib),
+            partition_blocks_max: blocks(space.total_kib),
+        })
+    }
+
+    /// SetVolumeStatus (150): quota, name and message, for administrators.
+    pub(crate) fn serve_set_volume_status(
+        &self,
+        caller: &Caller,
+        request: &rxafs::SetVolumeStatusRequest,
+    ) -> Result<(), AbortCode> {
+        self.call(caller, Operation::SetVolumeStatus, |session| {
+            let view = session.view(root(request.volume_id)?, Need::Directory)?;
+            if !session.subject.administrator {
+                return Err(AbortCode::UAEACCES);
+            }
+            let name = new_name(&request.name)?;
+            view.volume.update_header(|header| {
+                let status = &request.status;
+                let quota = |kib: i32| u64::try_from(kib).unwrap_or(0);
+                if status.mask & rxafs::volume_status_mask::MIN_QUOTA != 0 {
+                    header.quota_min_kib = quota(status.min_quota);
+                }
+                if status.mask & rxafs::volume_status_mask::MAX_QUOTA != 0 {
+                    header.quota_max_kib = quota(status.max_quota);
+                }
+                if !request.offline_message.as_bytes().is_empty() {
+                    header.offline_message = request.offline_message.to_text().into_owned();
+                }
+                if let Some(name) = name {
+                    header.name = name;
+                }
+            })?;
+            Ok(())
+        })
+    }
+
+    /// GetVolumeInfo (148): where a volume is, from before there was a location service.
+    pub(crate) fn serve_get_volume_info(
+        &self,
+        caller: &Caller,
+        name: &[u8],
+    ) -> Result<rxafs::GetVolumeInfoReply, AbortCode> {
+        self.call(caller, Operation::GetVolumeInfo, |_| {
+            let locator = self.locator().ok_or(AbortCode::VL_NOENT)?;
+            let mut info = locator.locate(name)?;
+            info.type_ids[4] = NEW_LOCATION_SERVICE;
+            Ok(rxafs::GetVolumeInfoReply { info })
+        })
+    }
+}
+
+/// An empty name stays as it is.
+fn new_name(name: &XdrString) -> Result<Option<VolumeName>, AbortCode> {
+    if name.as_bytes().is_empty() {
+        return Ok(None);
+    }
+    let name = name.as_str().and_then(|name| name.parse().ok());
+    name.map(Some).ok_or(AbortCode::UAEINVAL)
+}
