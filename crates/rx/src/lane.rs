@@ -30,6 +30,7 @@ use crate::gather::Gather;
 use crate::lanes::Lanes;
 use crate::socket::{LaneSocket, Receiver};
 use crate::statistics::{LaneCounters, LaneStatistics};
+use crate::steering::lane_of;
 use crate::sys::{self, Interest};
 use crate::waker::Waker;
 
@@ -95,7 +96,9 @@ impl Arrivals for NoArrivals {
 /// See the module's text.
 pub(crate) struct Lane {
     index: usize,
-    /// All lanes of the port; none until they are [`Lane::introduce`]d.
+    /// How many lanes the port has.
+    lanes: usize,
+    /// They themselves; none until they are [`Lane::introduce`]d.
     siblings: OnceLock<Weak<Lanes>>,
     sockets: Vec<LaneSocket>,
     arrivals: Arc<dyn Arrivals>,
@@ -128,8 +131,9 @@ pub(crate) struct LaneState {
 }
 
 impl Lane {
+    /// Number `index` of `lanes`.
     pub(crate) fn new(
-        index: usize,
+        (index, lanes): (usize, usize),
         sockets: Vec<LaneSocket>,
         endpoint: Endpoint,
         arrivals: Arc<dyn Arrivals>,
@@ -144,6 +148,7 @@ impl Lane {
         };
         Ok(Lane {
             index,
+            lanes,
             siblings: OnceLock::new(),
             sockets,
             arrivals,
@@ -496,15 +501,12 @@ impl Turn {
 impl Lane {
     /// Gives the datagram back if its sender is this lane's, and to the right lane if not.
     fn keep_or_hand_over(&self, path: Path, datagram: Bytes) -> Option<Bytes> {
-        let siblings = self.siblings.get().and_then(Weak::upgrade);
-        let Some(owner) = siblings.as_ref().map(|lanes| lanes.of_peer(path.remote)) else {
-            return Some(datagram);
-        };
-        if owner.index == self.index {
+        if lane_of(path.remote, self.lanes) == self.index {
             return Some(datagram);
         }
         self.counters.handed_over.increment();
-        if !owner.hand_over(path, datagram) {
+        let siblings = self.siblings.get().and_then(Weak::upgrade);
+        if !siblings.is_some_and(|lanes| lanes.of_peer(path.remote).hand_over(path, datagram)) {
             self.counters.handover_drops.increment();
         }
         None

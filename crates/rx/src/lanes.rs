@@ -38,10 +38,11 @@ impl Lanes {
     /// Binds the sockets; nothing is received until [`Lanes::start`].
     pub(crate) fn bind(config: &LanesConfig<'_>, arrivals: &Arc<dyn Arrivals>) -> io::Result<Arc<Lanes>> {
         let sockets = bind_all(config)?;
-        let mut lanes = Vec::with_capacity(sockets.len());
+        let count = sockets.len();
+        let mut lanes = Vec::with_capacity(count);
         for (index, sockets) in sockets.into_iter().enumerate() {
             let endpoint = new_endpoint(config)?;
-            lanes.push(Arc::new(Lane::new(index, sockets, endpoint, Arc::clone(arrivals))?));
+            lanes.push(Arc::new(Lane::new((index, count), sockets, endpoint, Arc::clone(arrivals))?));
         }
         let lanes = Arc::new(Lanes { lanes, threads: Mutex::new(Vec::new()) });
         lanes.lanes.iter().for_each(|lane| lane.introduce(&lanes));
