@@ -1,1 +1,225 @@
 //! The body of ACK packets.
+//!
+//! ```text
+//!  0  u16 buffer space (unused)    2  u16 skew (unused)
+//!  4  u32 first packet not yet read by the receiver's application; all before are done with
+//!  8  u32 previous packet          here: the highest one received
+//! 12  u32 serial                   of the packet that caused this ACK, or 0
+//! 16  u8  reason                  17  u8 count
+//! 18  count bytes, bit 0: packet (first + n) has been received
+//!     3 bytes 0
+//!     u32 longest packet accepted, u32 interface's packet length,
+//!     u32 receive window, u32 packets per jumbogram accepted       (each optional)
+//! ```
+//!
+//! rx-spec, "Acknowledgement packets"; struct rx_ackPacket and what follows it in rxi_SendAck.
+
+use crate::limits::ACKS_MAX;
+
+/// Bytes before the bits.
+const FIXED_BYTES: usize = 18;
+
+/// Unused bytes between bits and trailer.
+const GAP_BYTES: usize = 3;
+
+/// Bytes of a whole trailer.
+const TRAILER_BYTES: usize = 16;
+
+/// The longest body.
+pub const ACK_BYTES_MAX: usize = FIXED_BYTES + ACKS_MAX + GAP_BYTES + TRAILER_BYTES;
+
+/// Why an ACK was sent (RX_ACK_*).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The packet asked for it.
+    Requested,
+    /// The packet had been received before.
+    Duplicate,
+    /// The packet left a gap before it.
+    OutOfSequence,
+    /// The packet lies beyond the window and was dropped.
+    ExceedsWindow,
+    /// There was no memory for the packet.
+    NoSpace,
+    /// Are you there?
+    Ping,
+    /// Yes.
+    PingResponse,
+    /// Some time after the last packet.
+    Delay,
+    /// Now and then, during a transfer.
+    Idle,
+    /// Not known.
+    Other(u8),
+}
+
+impl Reason {
+    /// The reason with this number.
+    pub fn from_wire(number: u8) -> Reason {
+        match number {
+            1 => Self::Requested,
+            2 => Self::Duplicate,
+            3 => Self::OutOfSequence,
+            4 => Self::ExceedsWindow,
+            5 => Self::NoSpace,
+            6 => Self::Ping,
+            7 => Self::PingResponse,
+            8 => Self::Delay,
+            9 => Self::Idle,
+            other => Self::Other(other),
+        }
+    }
+
+    /// The number in packets.
+    pub fn to_wire(self) -> u8 {
+        match self {
+            Self::Requested => 1,
+            Self::Duplicate => 2,
+            Self::OutOfSequence => 3,
+            Self::ExceedsWindow => 4,
+            Self::NoSpace => 5,
+            Self::Ping => 6,
+            Self::PingResponse => 7,
+            Self::Delay => 8,
+            Self::Idle => 9,
+            Self::Other(number) => number,
+        }
+    }
+}
+
+/// An ACK's body; the bits are borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack<'a> {
+    /// The first packet not yet read.
+    pub first: u32,
+    /// The highest packet received (from some peers: the latest).
+    pub previous: u32,
+    /// Serial of the packet answered, or 0.
+    pub serial: u32,
+    /// Why it was sent.
+    pub reason: Reason,
+    /// One byte per packet from `first` on; bit 0 says received.
+    pub received: &'a [u8],
+    /// What the receiver can take.
+    pub trailer: Trailer,
+}
+
+/// What the sender of an ACK can take. Old peers leave fields out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trailer {
+    /// Longest packet, Rx header included.
+    pub packet_bytes_max: Option<u32>,
+    /// What its interface carries whole, likewise.
+    pub interface_bytes: Option<u32>,
+    /// Packets from `first` on that it has room for.
+    pub window: Option<u32>,
+    /// Packets per datagram.
+    pub jumbo_packets: Option<u32>,
+}
+
+/// An ACK body that ends too early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("ACK body of {got} bytes, at least {FIXED_BYTES} are needed")]
+pub struct AckError {
+    /// Its length.
+    pub got: usize,
+}
+
+/// Decodes an ACK's body. Bits cut off by the packet's end are not acknowledged.
+pub fn parse(body: &[u8]) -> Result<Ack<'_>, AckError> {
+    let Some((fixed, rest)) = body.split_first_chunk::<FIXED_BYTES>() else {
+        return Err(AckError { got: body.len() });
+    };
+    let word = |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+    let count = usize::from(fixed[17]);
+    Ok(Ack {
+        first: word(4),
+        previous: word(8),
+        serial: word(12),
+        reason: Reason::from_wire(fixed[16]),
+        received: &rest[..count.min(rest.len())],
+        trailer: parse_trailer(rest.get(count + GAP_BYTES..).unwrap_or_default()),
+    })
+}
+
+fn parse_trailer(bytes: &[u8]) -> Trailer {
+    let word = |at: usize| {
+        let field = bytes.get(at..at + 4)?;
+        Some(u32::from_be_bytes([field[0], field[1], field[2], field[3]]))
+    };
+    Trailer { packet_bytes_max: word(0), interface_bytes: word(4), window: word(8), jumbo_packets: word(12) }
+}
+
+impl Ack<'_> {
+    /// Appends the body. A trailer ends at its first missing field.
+    pub fn encode(&self, out: &mut impl Extend<u8>) {
+        let count = self.received.len().min(ACKS_MAX);
+        out.extend([0; 4]);
+        for value in [self.first, self.previous, self.serial] {
+            out.extend(value.to_be_bytes());
+        }
+        out.extend([self.reason.to_wire(), count as u8]);
+        out.extend(self.received[..count].iter().copied());
+        out.extend([0; GAP_BYTES]);
+        let Trailer { packet_bytes_max, interface_bytes, window, jumbo_packets } = self.trailer;
+        for value in [packet_bytes_max, interface_bytes, window, jumbo_packets].into_iter().map_while(|v| v) {
+            out.extend(value.to_be_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn layout() {
+        let ack = Ack {
+            first: 7,
+            previous: 9,
+            serial: 0x0102_0304,
+            reason: Reason::OutOfSequence,
+            received: &[0, 0, 1],
+            trailer: Trailer {
+                packet_bytes_max: Some(1472),
+                interface_bytes: Some(1472),
+                window: Some(255),
+                jumbo_packets: Some(1),
+            },
+        };
+        let mut out = Vec::new();
+        ack.encode(&mut out);
+        let expected = [
+            &[0, 0, 0, 0][..],
+            &[0, 0, 0, 7, 0, 0, 0, 9, 1, 2, 3, 4],
+            &[3, 3, 0, 0, 1, 0, 0, 0],
+            &[0, 0, 5, 0xc0, 0, 0, 5, 0xc0, 0, 0, 0, 255, 0, 0, 0, 1],
+        ]
+        .concat();
+        assert_eq!(out, expected);
+        assert_eq!(parse(&out), Ok(ack));
+    }
+
+    #[test]
+    fn short_forms() {
+        assert_eq!(parse(&[0; 17]), Err(AckError { got: 17 }));
+        let mut body = vec![0; 18];
+        body[17] = 200;
+        body.extend([1; 20]);
+        let ack = parse(&body).unwrap();
+        assert_eq!(ack.received.len(), 20);
+        assert_eq!(ack.trailer, Trailer::default());
+    }
+
+    proptest! {
+        #[test]
+        fn survives_anything(body in proptest::collection::vec(any::<u8>(), 0..400)) {
+            if let Ok(ack) = parse(&body) {
+                let mut out = Vec::new();
+                ack.encode(&mut out);
+                prop_assert_eq!(parse(&out), Ok(ack));
+            }
+        }
+    }
+}

@@ -9,16 +9,23 @@
 //! endpoint has to talk.
 
 pub mod ack;
+mod call;
 pub mod config;
+mod congestion;
+mod connection;
 pub mod debug;
 pub mod endpoint;
 pub mod event;
+mod hash;
 pub mod header;
 pub mod limits;
 pub mod path;
+mod peer;
 pub mod pieces;
+mod rtt;
 mod slab;
 pub mod statistics;
+mod timers;
 pub mod transmit;
 
 pub use config::{ConnectOptions, EndpointConfig, ServiceConfig};

@@ -72,14 +72,6 @@ impl<T> Slab<T> {
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
-    /// All entries in the order of their places.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            let key = Key { index: index as u32, generation: slot.generation };
-            slot.value.as_ref().map(|value| (key, value))
-        })
-    }
-
     /// The number of places, taken or free, and what is at one.
     pub(crate) fn places(&self) -> usize {
         self.slots.len()
@@ -107,6 +99,7 @@ mod tests {
         assert_eq!(slab.remove(first), None);
         assert_eq!(slab.get(second), Some(&'b'));
         assert_eq!(slab.len(), 1);
-        assert_eq!(slab.iter().count(), 1);
+        assert_eq!(slab.at(0), Some((second, &'b')));
+        assert_eq!(slab.places(), 1);
     }
 }

@@ -1,15 +1,37 @@
 //! The endpoint: all connections and calls behind one UDP port.
 
+mod accept;
+mod data;
+mod finish;
+mod input;
+mod inspect;
+mod output;
+mod time;
+mod user;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use base::{AbortCode, Monotonic, UnixTime};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 use rx_security::ClientSecurity;
 
+use crate::call::Call;
+use crate::connection::{Connection, ConnectionKey, EPOCH_ANY_ADDRESS};
+use crate::hash::{SeededMap, SeededState};
+use crate::peer::Peer;
+use crate::slab::{Key, Slab};
+use crate::timers::Timers;
 use crate::{
-    CallId, ConnectOptions, ConnectionId, EndpointConfig, Event, Path, Read, ServiceConfig, Statistics,
-    Transmit, Write,
+    CallId, ConnectOptions, ConnectionId, EndpointConfig, Event, Outgoing, Path, Read, ServiceConfig,
+    Statistics, Transmit, Write,
 };
+
+/// Lists of packets kept for the next transmits.
+const SPARE_MAX: usize = 64;
 
 /// One UDP port's worth of Rx: server and client at once.
 ///
@@ -44,91 +66,146 @@ use crate::{
 /// `Blocked` promises one event: [`Event::Readable`], [`Event::Writable`], [`Event::Failed`] or
 /// [`Event::ChannelFree`]. Without a blocked operation there are no such events (but a failure is
 /// always told once).
-#[derive(Debug)]
 pub struct Endpoint {
     config: EndpointConfig,
     statistics: Statistics,
+    random: ChaCha12Rng,
+    /// Of the connections made here.
+    epoch: u32,
+    services: SeededMap<u16, ServiceConfig>,
+    peers: Slab<Peer>,
+    peer_index: SeededMap<SocketAddr, Key>,
+    connections: Slab<Connection>,
+    index: SeededMap<ConnectionKey, Key>,
+    calls: Slab<Call>,
+    timers: Timers,
+    /// Calls that have something to send, in turn.
+    ready: VecDeque<Key>,
+    /// Packets outside of calls, and aborts.
+    control: VecDeque<(Path, Outgoing)>,
+    events: VecDeque<Event>,
+    /// Bodies of ACK packets are cut from it.
+    arena: BytesMut,
+    spare: Vec<Vec<Outgoing>>,
+    cursors: inspect::Cursors,
+    waiting_calls: usize,
+    waited_calls: u64,
+    idle_workers: usize,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").field("statistics", &self.statistics).finish_non_exhaustive()
+    }
 }
 
 impl Endpoint {
     /// An endpoint without services. `seed` decides all its random choices (connection ids, epochs,
     /// nonces): it must be unpredictable in production and fixed in a simulation.
     pub fn new(config: EndpointConfig, seed: u64, now: Monotonic) -> Endpoint {
-        let _ = (seed, now);
-        Endpoint { config, statistics: Statistics::default() }
+        let _ = now;
+        let mut random = ChaCha12Rng::seed_from_u64(seed);
+        let state = SeededState::new(random.random(), random.random());
+        Endpoint {
+            config,
+            statistics: Statistics::default(),
+            epoch: random.random::<u32>() | EPOCH_ANY_ADDRESS,
+            random,
+            services: SeededMap::with_hasher(state),
+            peers: Slab::new(),
+            peer_index: SeededMap::with_hasher(state),
+            connections: Slab::new(),
+            index: SeededMap::with_hasher(state),
+            calls: Slab::new(),
+            timers: Timers::default(),
+            ready: VecDeque::new(),
+            control: VecDeque::new(),
+            events: VecDeque::new(),
+            arena: BytesMut::with_capacity(1 << 16),
+            spare: Vec::new(),
+            cursors: inspect::Cursors::default(),
+            waiting_calls: 0,
+            waited_calls: 0,
+            idle_workers: 0,
+        }
     }
 
     /// Answers for one more service. Replaces one with the same id.
     pub fn add_service(&mut self, service: ServiceConfig) {
-        let _ = service;
+        self.services.insert(service.id, service);
     }
 
     /// Takes in one datagram. `wall` is the time of day, for tickets. Packets keep slices of
     /// `datagram` until they are read.
     pub fn handle_datagram(&mut self, now: Monotonic, wall: UnixTime, path: Path, datagram: Bytes) {
-        let _ = (now, wall, path, datagram);
+        self.input(now, wall, path, &datagram);
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Monotonic) {
-        let _ = now;
+        self.run_timers(now);
     }
 
-    /// When [`Endpoint::handle_timeout`] wants to be called next.
+    /// When [`Endpoint::handle_timeout`] wants to be called next. It may turn out that there is
+    /// nothing to do then.
     pub fn poll_timeout(&self) -> Option<Monotonic> {
-        None
+        self.timers.next()
     }
 
     /// The next datagrams to send.
     pub fn poll_transmit(&mut self, now: Monotonic) -> Option<Transmit> {
-        let _ = now;
-        None
+        self.next_transmit(now)
     }
 
     /// Gives a sent [`Transmit`] back, so that its memory is used again. Optional.
-    pub fn recycle(&mut self, transmit: Transmit) {
-        let _ = transmit;
+    pub fn recycle(&mut self, mut transmit: Transmit) {
+        if self.spare.len() < SPARE_MAX {
+            transmit.packets.clear();
+            self.spare.push(transmit.packets);
+        }
     }
 
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_front()
     }
 
     /// The next piece of the peer's data.
     pub fn read(&mut self, now: Monotonic, call: CallId) -> Read {
-        let _ = (now, call);
-        Read::Failed(AbortCode::RX_CALL_DEAD)
+        self.read_call(now, call.0)
     }
 
     /// Takes bytes off the front of `data` to send them, as many as the send queue has room for. They
     /// are kept by reference, not copied.
     pub fn write(&mut self, now: Monotonic, call: CallId, data: &mut Bytes) -> Write {
-        let _ = (now, call, data);
-        Write::Failed(AbortCode::RX_CALL_DEAD)
+        self.write_call(now, call.0, data)
     }
 
     /// Sends what has been written even if it does not fill a packet. Rarely needed:
     /// [`Endpoint::end`] does it too.
     pub fn flush(&mut self, now: Monotonic, call: CallId) {
-        let _ = (now, call);
+        if let Some(call) = self.calls.get_mut(call.0) {
+            call.send.flush();
+        }
+        self.settle(now, call.0);
     }
 
     /// There will be no more data from here.
     pub fn end(&mut self, now: Monotonic, call: CallId) {
-        let _ = (now, call);
+        self.end_call(now, call.0);
     }
 
     /// Ends the call with an error that the peer is told. Nothing happens if it has ended already.
+    /// There is no [`Event::Failed`] for it.
     pub fn abort(&mut self, now: Monotonic, call: CallId, code: AbortCode) {
-        let _ = (now, call, code);
+        self.abort_call(now, call.0, code);
     }
 
     /// The user is done with the call; `call` becomes invalid. Data still to be sent after
     /// [`Endpoint::end`] on a server is sent nevertheless. A call in any other unfinished state is
     /// aborted with `RX_USER_ABORT`.
     pub fn release(&mut self, now: Monotonic, call: CallId) {
-        let _ = (now, call);
+        self.release_call(now, call.0);
     }
 
     /// Makes a connection to a service; nothing is sent yet. `None` for security is the null class.
@@ -144,49 +221,49 @@ impl Endpoint {
         security: Option<Arc<dyn ClientSecurity>>,
         options: ConnectOptions,
     ) -> Result<ConnectionId, AbortCode> {
-        let _ = (now, path, service_id, security, options);
-        Err(AbortCode::RX_CALL_DEAD)
+        self.new_connection(now, path, service_id, security, &options).map(ConnectionId)
     }
 
     /// Begins a call. `None` if all four channels are taken (then [`Event::ChannelFree`] follows
     /// when one is free), if the endpoint has too many calls, or if the connection has failed or
     /// is closed (see [`Endpoint::connection_error`]).
     pub fn open_call(&mut self, now: Monotonic, connection: ConnectionId) -> Option<CallId> {
-        let _ = (now, connection);
-        None
+        self.new_call(now, connection.0).map(CallId)
     }
 
     /// Why a connection is unusable: what it failed with, or `RX_CALL_DEAD` if there is no such
     /// connection.
     pub fn connection_error(&self, connection: ConnectionId) -> Option<AbortCode> {
-        let _ = connection;
-        Some(AbortCode::RX_CALL_DEAD)
+        self.connections.get(connection.0).map_or(Some(AbortCode::RX_CALL_DEAD), |it| it.error)
     }
 
     /// Forgets a client connection; its calls are aborted.
     pub fn close(&mut self, now: Monotonic, connection: ConnectionId) {
-        let _ = (now, connection);
+        self.close_connection(now, connection.0);
     }
 
     /// The network said that datagrams of more than `packet_bytes` (Rx header included) do not get
     /// through to this peer.
     pub fn handle_packet_too_big(&mut self, path: Path, packet_bytes: usize) {
-        let _ = (path, packet_bytes);
+        let peer = self.peer_index.get(&path.remote).and_then(|key| self.peers.get_mut(*key));
+        if let Some(peer) = peer {
+            peer.mtu.too_big(packet_bytes);
+        }
     }
 
     /// The number of calls that have arrived and wait for a worker.
     pub fn set_waiting_calls(&mut self, waiting: usize) {
-        let _ = waiting;
+        self.waiting_calls = waiting;
     }
 
     /// The number of calls that ever had to wait for a worker.
     pub fn set_waited_calls(&mut self, waited: u64) {
-        let _ = waited;
+        self.waited_calls = waited;
     }
 
     /// The number of workers that have nothing to do.
     pub fn set_idle_workers(&mut self, idle: usize) {
-        let _ = idle;
+        self.idle_workers = idle;
     }
 
     /// What has been counted.
@@ -199,3 +276,6 @@ impl Endpoint {
         &self.config
     }
 }
+
+#[cfg(test)]
+mod tests;

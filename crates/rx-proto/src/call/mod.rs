@@ -1,0 +1,227 @@
+//! One call: its two halves, its place on a connection, its clocks.
+
+pub(crate) mod receive;
+pub(crate) mod send;
+
+use std::time::Duration;
+
+use base::{AbortCode, Monotonic};
+
+use crate::congestion::Congestion;
+use crate::limits::PACKET_BYTES_MIN;
+use crate::slab::Key;
+use crate::timers::{Armed, earlier};
+use receive::ReceiveQueue;
+use send::SendQueue;
+
+/// Which end of a connection we are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Side {
+    Client,
+    Server,
+}
+
+/// Where a call is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Server: packets have arrived, the connection is not verified. The user does not know of it.
+    Waiting,
+    /// The user reads and writes, or has released it and the rest is being sent.
+    Active,
+    /// Both directions are through.
+    Done,
+    /// Over.
+    Failed(AbortCode),
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) connection: Key,
+    pub(crate) side: Side,
+    pub(crate) channel: u8,
+    pub(crate) number: u32,
+    pub(crate) phase: Phase,
+    pub(crate) send: SendQueue,
+    pub(crate) receive: ReceiveQueue,
+    /// The user has let go of it.
+    pub(crate) released: bool,
+    pub(crate) reader_waits: bool,
+    pub(crate) writer_waits: bool,
+    /// It is in the endpoint's queue of calls with something to send.
+    pub(crate) ready: bool,
+    pub(crate) armed: Armed,
+    pub(crate) clocks: Clocks,
+    pub(crate) limits: TimeLimits,
+    /// A failed call whose abort is held back.
+    pub(crate) abort_at: Option<Monotonic>,
+    /// A ping is to be sent; of this length if it probes the path.
+    pub(crate) ping: Option<Option<usize>>,
+    /// A padded ping's serial and length.
+    pub(crate) length_probe: Option<(u32, usize)>,
+    /// When to ping again a peer whose address is unproven.
+    pub(crate) reach_at: Option<Monotonic>,
+    pub(crate) damaged: u32,
+}
+
+/// When things happened last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clocks {
+    pub(crate) started: Monotonic,
+    pub(crate) received: Monotonic,
+    pub(crate) sent: Monotonic,
+    /// Data moved in either direction, or the user did something.
+    pub(crate) progress: Monotonic,
+}
+
+/// How long to wait for what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeLimits {
+    pub(crate) dead: Duration,
+    pub(crate) idle: Option<Duration>,
+    pub(crate) total: Option<Duration>,
+}
+
+impl TimeLimits {
+    /// Time between pings to a silent peer.
+    pub(crate) fn ping(&self) -> Duration {
+        self.dead / 6
+    }
+}
+
+/// What a new call is made of.
+pub(crate) struct NewCall {
+    pub(crate) connection: Key,
+    pub(crate) side: Side,
+    pub(crate) channel: u8,
+    pub(crate) number: u32,
+    pub(crate) phase: Phase,
+    pub(crate) send_window: u32,
+    pub(crate) receive_window: u32,
+    pub(crate) congestion: Congestion,
+    pub(crate) limits: TimeLimits,
+}
+
+/// What has become too late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// The peer is silent.
+    Dead,
+    /// There is no progress.
+    TimedOut,
+}
+
+impl Call {
+    pub(crate) fn new(parts: NewCall, now: Monotonic) -> Call {
+        Call {
+            connection: parts.connection,
+            side: parts.side,
+            channel: parts.channel,
+            number: parts.number,
+            phase: parts.phase,
+            send: SendQueue::new(parts.send_window, parts.congestion),
+            receive: ReceiveQueue::new(parts.receive_window),
+            released: false,
+            reader_waits: false,
+            writer_waits: false,
+            ready: false,
+            armed: Armed::default(),
+            clocks: Clocks { started: now, received: now, sent: now, progress: now },
+            limits: parts.limits,
+            abort_at: None,
+            ping: None,
+            length_probe: None,
+            reach_at: None,
+            damaged: 0,
+        }
+    }
+
+    /// Whether packets still go back and forth.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Waiting | Phase::Active)
+    }
+
+    /// The code it failed with.
+    pub(crate) fn failure(&self) -> Option<AbortCode> {
+        match self.phase {
+            Phase::Failed(code) => Some(code),
+            _ => None,
+        }
+    }
+
+    /// Whether a server's reply may leave: a client that is still sending would take it as a breach
+    /// of protocol (it means "I have heard enough").
+    pub(crate) fn may_send(&self) -> bool {
+        self.side == Side::Client || self.receive.is_complete()
+    }
+
+    /// Whether both directions are through.
+    pub(crate) fn is_through(&self) -> bool {
+        match self.side {
+            Side::Client => self.receive.is_complete(),
+            Side::Server => self.send.is_finished() && self.receive.is_complete(),
+        }
+    }
+
+    /// Whether nothing is left to do for the protocol.
+    pub(crate) fn is_over(&self) -> bool {
+        match self.phase {
+            Phase::Waiting | Phase::Active => false,
+            Phase::Done => self.receive.acks.deadline().is_none() && !self.receive.acks.is_due(),
+            Phase::Failed(_) => self.abort_at.is_none(),
+        }
+    }
+
+    /// The longest plain payload that fits into the packets to send now.
+    pub(crate) fn payload_max(room: usize, overhead: rx_security::Overhead) -> usize {
+        overhead.payload_max(room.max(PACKET_BYTES_MIN / 2)).max(1)
+    }
+
+    /// Whether it waits for data or window from the peer rather than from its user.
+    fn waits_for_peer(&self) -> bool {
+        let wants_data = !self.receive.is_complete() && !self.receive.is_readable();
+        let wants_window = self.send.is_waiting() || self.send.pending_bytes() > 0;
+        match self.side {
+            Side::Server => wants_data || wants_window,
+            Side::Client => wants_data && self.send.is_ended() || wants_window,
+        }
+    }
+
+    /// Looks at the limits on waiting.
+    pub(crate) fn lateness(&self, now: Monotonic) -> Option<Late> {
+        if !self.is_running() {
+            return None;
+        }
+        if now >= self.clocks.received + self.limits.dead {
+            return Some(Late::Dead);
+        }
+        let idle = self.limits.idle.is_some_and(|idle| now >= self.clocks.progress + idle);
+        let total = self.limits.total.is_some_and(|total| now >= self.clocks.started + total);
+        (total || idle && self.waits_for_peer()).then_some(Late::TimedOut)
+    }
+
+    /// When to send a ping if nothing else is heard or sent.
+    pub(crate) fn ping_at(&self) -> Monotonic {
+        self.clocks.received.max(self.clocks.sent) + self.limits.ping()
+    }
+
+    /// The earliest of all times to look at the call, but for its send queue's.
+    pub(crate) fn deadline(&self, now: Monotonic) -> Option<Monotonic> {
+        let acks = self.receive.acks.deadline();
+        match self.phase {
+            Phase::Failed(_) => self.abort_at,
+            Phase::Done => acks,
+            Phase::Waiting | Phase::Active => {
+                let limits = [
+                    Some(self.ping_at()),
+                    Some(self.clocks.received + self.limits.dead),
+                    // What the user keeps waiting does not time out, but has to be looked at again.
+                    self.limits.idle.map(|idle| (self.clocks.progress + idle).max(now + self.limits.ping())),
+                    self.limits.total.map(|total| self.clocks.started + total),
+                    self.reach_at,
+                ];
+                limits.into_iter().fold(acks, earlier)
+            }
+        }
+    }
+}

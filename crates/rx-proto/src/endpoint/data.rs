@@ -1,0 +1,244 @@
+//! DATA and ACK packets of a call.
+
+use base::{Monotonic, UnixTime};
+use bytes::{Buf, Bytes};
+use rx_security::PacketFacts;
+
+use super::Endpoint;
+use super::finish::Tell;
+use super::input::Packet;
+use crate::ack::{self, Ack, Reason};
+use crate::call::receive::{Arrival, ack_delay};
+use crate::call::{Phase, Side};
+use crate::event::{CallId, Event};
+use crate::header::Flags;
+use crate::limits::{BAD_PACKETS_MAX, JUMBO_BODY_BYTES, JUMBO_HEADER_BYTES, JUMBO_PACKETS_MAX};
+use crate::slab::Key;
+
+/// One data packet, perhaps out of a jumbogram.
+#[derive(Clone, Debug)]
+struct Data {
+    sequence: u32,
+    serial: u32,
+    flags: Flags,
+    checksum: u16,
+    body: Bytes,
+}
+
+impl Endpoint {
+    pub(super) fn on_data(&mut self, now: Monotonic, _wall: UnixTime, key: Key, packet: Packet) {
+        let header = packet.header;
+        let mut data = Data {
+            sequence: header.sequence,
+            serial: header.serial,
+            flags: header.flags,
+            checksum: header.checksum,
+            body: packet.body,
+        };
+        for _ in 0..JUMBO_PACKETS_MAX {
+            let Ok(following) = data.split_jumbo() else {
+                self.statistics.malformed += 1;
+                return;
+            };
+            self.on_data_packet(now, key, data);
+            match following {
+                Some(next) => data = next,
+                None => break,
+            }
+        }
+        self.announce(now, key);
+    }
+
+    fn on_data_packet(&mut self, now: Monotonic, key: Key, data: Data) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        if call.failure().is_some() {
+            return;
+        }
+        call.clocks.received = now;
+        if call.side == Side::Client && !call.send.is_finished() && data.sequence > 0 {
+            call.send.cut_short(); // a reply says that the request has arrived
+            self.wake_writer(key);
+        }
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let (sequence, serial, flags) = (data.sequence, data.serial, data.flags);
+        let mut arrival = call.receive.classify(sequence, flags);
+        match arrival {
+            Arrival::InOrder | Arrival::OutOfOrder => {
+                if !self.store(now, key, data, arrival) {
+                    return;
+                }
+            }
+            Arrival::Duplicate => self.statistics.data_duplicates += 1,
+            Arrival::BeyondWindow => self.statistics.data_beyond_window += 1,
+            Arrival::Impossible => self.statistics.spurious += 1,
+        }
+        let Some(call) = self.calls.get_mut(key) else { return };
+        if arrival == Arrival::OutOfOrder && call.receive.is_complete() {
+            arrival = Arrival::InOrder;
+        }
+        let last_of_reply = call.side == Side::Client && call.receive.is_complete();
+        let at = now + ack_delay(&self.config, last_of_reply);
+        call.receive.plan_ack(arrival, flags, serial, at);
+    }
+
+    /// Opens and keeps a packet; tells whether it was accepted.
+    fn store(&mut self, now: Monotonic, key: Key, data: Data, arrival: Arrival) -> bool {
+        let Some(call) = self.calls.get_mut(key) else { return false };
+        // The packet that the reader waits for is taken in any case, so that there is progress.
+        let full = self.statistics.packets_now >= self.config.packets_max as u64;
+        if full && (arrival == Arrival::OutOfOrder || call.receive.held() > 0) {
+            self.statistics.data_no_space += 1;
+            call.receive.acks.propose(Reason::NoSpace, data.serial);
+            return false;
+        }
+        let Some(connection) = self.connections.get_mut(call.connection) else { return false };
+        let sealed = connection.security.is_challenging();
+        let facts = PacketFacts { call_number: call.number, channel: call.channel, sequence: data.sequence };
+        let opened = match sealed {
+            true => Ok(data.body),
+            false => connection.security.unprotect(facts, data.checksum, data.body),
+        };
+        match opened {
+            Ok(body) => {
+                call.receive.insert(data.sequence, data.flags, body, data.checksum, sealed);
+                call.clocks.progress = now;
+                self.statistics.data_received += 1;
+                self.statistics.packets_now += 1;
+                self.on_stored(key);
+                true
+            }
+            Err(error) => {
+                self.statistics.data_damaged += 1;
+                call.damaged += 1;
+                if call.damaged > BAD_PACKETS_MAX {
+                    self.fail(now, key, error.abort_code(), Tell::Peer);
+                }
+                false
+            }
+        }
+    }
+
+    fn on_stored(&mut self, key: Key) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        self.statistics.packets_now -= call.receive.drop_unread() as u64;
+        if call.reader_waits && (call.receive.is_readable() || call.receive.is_read()) {
+            call.reader_waits = false;
+            self.events.push_back(Event::Readable(CallId(key)));
+        }
+    }
+
+    pub(super) fn on_ack(&mut self, now: Monotonic, key: Key, packet: &Packet) {
+        let Ok(ack) = ack::parse(&packet.body) else {
+            self.statistics.malformed += 1;
+            return;
+        };
+        let Some(call) = self.calls.get_mut(key) else { return };
+        if packet.header.flags.contains(Flags::REQUEST_ACK) {
+            call.receive.acks.on_ping(packet.header.serial);
+            call.clocks.received = now;
+        }
+        if call.phase != Phase::Active {
+            return;
+        }
+        let Some(connection) = self.connections.get(call.connection) else { return };
+        let Some(peer) = self.peers.get_mut(connection.peer) else { return };
+        let result = call.send.on_ack(&ack, packet.header.serial, now, &peer.rtt);
+        if let Some(round_trip) = result.round_trip {
+            peer.on_reached(now);
+            if matches!(ack.reason, Reason::Requested | Reason::PingResponse) {
+                peer.rtt.sample(round_trip);
+                self.statistics.rtt(round_trip);
+            }
+        }
+        if result.stale {
+            self.statistics.spurious += 1;
+            return;
+        }
+        peer.on_trailer(&ack.trailer);
+        call.clocks.received = now;
+        if result.newly > 0 {
+            call.clocks.progress = now;
+        }
+        self.on_length_probe(key, &ack);
+        if result.round_trip.is_some() {
+            self.on_reached(now, key);
+        }
+        self.wake_writer(key);
+    }
+
+    /// A padded ping was answered: the path carries packets of its length.
+    fn on_length_probe(&mut self, key: Key, ack: &Ack<'_>) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let Some((serial, length)) = call.length_probe else { return };
+        if ack.reason != Reason::PingResponse || ack.serial != serial {
+            return;
+        }
+        call.length_probe = None;
+        let Some(connection) = self.connections.get(call.connection) else { return };
+        if let Some(peer) = self.peers.get_mut(connection.peer) {
+            peer.mtu.on_probe_answered(length);
+        }
+    }
+
+    /// The peer's address is proven: replies on this connection need not wait any more.
+    fn on_reached(&mut self, now: Monotonic, key: Key) {
+        let Some(connection) = self.calls.get(key).and_then(|call| self.connections.get(call.connection))
+        else {
+            return;
+        };
+        for other in connection.channels.map(|channel| channel.call).into_iter().flatten() {
+            let Some(call) = self.calls.get_mut(other) else { continue };
+            if call.reach_at.take().is_some() && other != key {
+                self.settle(now, other);
+            }
+        }
+    }
+
+    /// Tells a writer that waits for room that there is some.
+    pub(super) fn wake_writer(&mut self, key: Key) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        if call.writer_waits && call.send.pending_bytes() <= self.config.send_queue_bytes / 2 {
+            call.writer_waits = false;
+            self.events.push_back(Event::Writable(CallId(key)));
+        }
+    }
+
+    /// The body of an ACK for a call that is gone and was received up to `next`.
+    pub(super) fn late_ack(&mut self, next: u32, header: &crate::Header) -> Bytes {
+        let ping = header.kind == crate::PacketType::Ack;
+        let ack = Ack {
+            first: next,
+            previous: next.wrapping_sub(1),
+            serial: header.serial,
+            reason: if ping { Reason::PingResponse } else { Reason::Duplicate },
+            received: &[],
+            trailer: self.trailer(),
+        };
+        ack.encode(&mut self.arena);
+        self.arena.split().freeze()
+    }
+}
+
+impl Data {
+    /// Cuts off what follows this packet in a jumbogram.
+    fn split_jumbo(&mut self) -> Result<Option<Data>, ()> {
+        if !self.flags.contains(Flags::JUMBO_PACKET) {
+            return Ok(None);
+        }
+        let fits = self.body.len() >= JUMBO_BODY_BYTES + JUMBO_HEADER_BYTES;
+        if !fits || self.flags.contains(Flags::LAST_PACKET) {
+            return Err(());
+        }
+        let mut rest = self.body.split_off(JUMBO_BODY_BYTES);
+        let flags = Flags(rest.get_u8());
+        let _spare = rest.get_u8();
+        let checksum = rest.get_u16();
+        Ok(Some(Data {
+            sequence: self.sequence.wrapping_add(1),
+            serial: self.serial.wrapping_add(1),
+            flags,
+            checksum,
+            body: rest,
+        }))
+    }
+}

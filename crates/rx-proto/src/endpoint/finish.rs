@@ -1,0 +1,275 @@
+//! How calls and connections end.
+
+use std::time::Duration;
+
+use base::{AbortCode, Monotonic};
+use bytes::Bytes;
+
+use super::Endpoint;
+use crate::call::{Phase, Side};
+use crate::connection::{Channel, Outcome};
+use crate::event::{CallId, ConnectionId, Event};
+use crate::header::{Header, PacketType};
+use crate::path::Path;
+use crate::pieces::Pieces;
+use crate::slab::Key;
+use crate::timers::Timed;
+use crate::transmit::Outgoing;
+
+/// A late packet of a call that is gone is answered this often.
+const LATE_ANSWER_INTERVAL: Duration = Duration::from_millis(200);
+
+/// An abort of a connection is repeated this often.
+const CONNECTION_ABORT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Whether the peer is told that a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tell {
+    Peer,
+    /// The user said so himself.
+    PeerOnly,
+    Nobody,
+}
+
+impl Endpoint {
+    /// Brings everything that depends on a call's state up to date. To be called after any change.
+    pub(super) fn settle(&mut self, now: Monotonic, key: Key) {
+        let Some(call) = self.calls.get(key) else { return };
+        if call.phase == Phase::Active && call.is_through() {
+            self.complete(now, key);
+        }
+        let Some(call) = self.calls.get(key) else { return };
+        if call.released && call.is_over() {
+            self.remove_call(now, key);
+            return;
+        }
+        let payload_max = self.payload_max(call.connection);
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let speaks = call.is_running() && call.may_send();
+        let data = speaks && call.reach_at.is_none() && call.send.wants_to_send(payload_max);
+        let acks = call.failure().is_none() && (call.receive.acks.is_due() || call.ping.is_some());
+        if (data || acks) && !call.ready {
+            call.ready = true;
+            self.ready.push_back(key);
+        }
+        self.rearm(now, key, payload_max);
+    }
+
+    fn rearm(&mut self, now: Monotonic, key: Key, payload_max: usize) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let mut deadline = call.deadline(now);
+        if call.is_running() && call.may_send() && call.reach_at.is_none() {
+            let peer = self.connections.get(call.connection).and_then(|it| self.peers.get(it.peer));
+            let resend = peer.and_then(|peer| call.send.deadline(now, &peer.rtt, payload_max));
+            deadline = crate::timers::earlier(deadline, resend);
+        }
+        self.timers.arm(Timed::Call(key), &mut call.armed, deadline);
+    }
+
+    /// Both directions are through.
+    fn complete(&mut self, now: Monotonic, key: Key) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        call.phase = Phase::Done;
+        let (side, released) = (call.side, call.released);
+        let learnt = call.send.congestion.learnt(now);
+        let used = !call.send.is_unstarted();
+        let received = call.receive.missing();
+        let connection = call.connection;
+        if side == Side::Server {
+            call.receive.acks.cancel();
+        } else {
+            call.send.cut_short();
+        }
+        if !released {
+            self.events.push_back(Event::Ended(CallId(key)));
+        }
+        self.wake_writer(key);
+        self.statistics.calls_ended += 1;
+        if let Some(peer) = self.connections.get(connection).and_then(|it| self.peers.get_mut(it.peer)) {
+            peer.on_success();
+            if used {
+                peer.learnt = Some(learnt);
+            }
+        }
+        if side == Side::Server {
+            self.detach(now, key, Outcome::Received(received));
+        }
+    }
+
+    /// Ends a call with an error.
+    pub(super) fn fail(&mut self, now: Monotonic, key: Key, code: AbortCode, tell: Tell) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        if !call.is_running() {
+            return;
+        }
+        let known = call.phase == Phase::Active;
+        call.phase = Phase::Failed(code);
+        self.statistics.calls_failed += 1;
+        if known && !call.released && tell != Tell::PeerOnly {
+            self.events.push_back(Event::Failed(CallId(key), code));
+        }
+        call.released |= !known;
+        call.receive.acks.cancel();
+        call.ping = None;
+        match tell {
+            Tell::Nobody => self.detach(now, key, Outcome::Silence),
+            Tell::Peer | Tell::PeerOnly => self.tell_abort(now, key, code),
+        }
+        self.settle(now, key);
+    }
+
+    /// Sends an abort now, or later to a peer that repeats its mistakes.
+    fn tell_abort(&mut self, now: Monotonic, key: Key, code: AbortCode) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let Some(connection) = self.connections.get_mut(call.connection) else { return };
+        let peer = self.peers.get_mut(connection.peer).filter(|_| call.side == Side::Server);
+        let delay = peer.and_then(|peer| peer.abort_delay(code, &self.config));
+        let answer_after = now + delay.unwrap_or(LATE_ANSWER_INTERVAL);
+        connection.channels[usize::from(call.channel)].answer_after = answer_after;
+        if let Some(delay) = delay {
+            call.abort_at = Some(now + delay);
+            self.statistics.aborts_delayed += 1;
+        }
+        self.detach(now, key, Outcome::Aborted(code));
+        if delay.is_none() {
+            self.send_abort(key, code);
+        }
+    }
+
+    /// Sends the abort of a call.
+    pub(super) fn send_abort(&mut self, key: Key, code: AbortCode) {
+        let Some(call) = self.calls.get(key) else { return };
+        let Some(connection) = self.connections.get_mut(call.connection) else { return };
+        let header = connection.call_header(PacketType::Abort, call.channel, call.number);
+        let path = connection.path;
+        self.send_control(path, &header, abort_body(code));
+    }
+
+    /// Takes a call off its channel.
+    fn detach(&mut self, now: Monotonic, key: Key, outcome: Outcome) {
+        let Some(call) = self.calls.get(key) else { return };
+        let connection_key = call.connection;
+        let Some(connection) = self.connections.get_mut(connection_key) else { return };
+        let channel = &mut connection.channels[usize::from(call.channel)];
+        if channel.call != Some(key) {
+            return;
+        }
+        channel.call = None;
+        channel.outcome = outcome;
+        connection.used_at = now;
+        self.offer_channel(connection_key);
+        self.arm_connection(connection_key);
+    }
+
+    /// Tells a client that waits for a channel.
+    pub(super) fn offer_channel(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            if std::mem::take(&mut connection.wants_channel) {
+                self.events.push_back(Event::ChannelFree(ConnectionId(key)));
+            }
+        }
+    }
+
+    /// Forgets a call.
+    pub(super) fn remove_call(&mut self, now: Monotonic, key: Key) {
+        if let Some(call) = self.calls.get(key) {
+            let received = call.receive.missing();
+            self.detach(now, key, Outcome::Received(received));
+        }
+        let Some(mut call) = self.calls.remove(key) else { return };
+        self.timers.disarm(Timed::Call(key), &mut call.armed);
+        self.statistics.packets_now -= call.receive.held() as u64;
+        self.statistics.calls_now = self.calls.len() as u64;
+    }
+
+    /// Makes a connection unusable; its calls fail.
+    pub(super) fn fail_connection(&mut self, now: Monotonic, key: Key, code: AbortCode) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.error.is_some() {
+            return;
+        }
+        connection.error = Some(code);
+        if connection.side == Side::Client {
+            self.events.push_back(Event::ConnectionFailed(ConnectionId(key), code));
+        }
+        for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
+            self.fail(now, call, code, Tell::Nobody);
+            // What is done and only lingers has no use any more.
+            if self.calls.get(call).is_some_and(|call| call.released) {
+                self.remove_call(now, call);
+            }
+        }
+        self.arm_connection(key);
+    }
+
+    /// Forgets a connection. It must not have calls on its channels.
+    pub(super) fn remove_connection(&mut self, now: Monotonic, key: Key) {
+        let Some(mut connection) = self.connections.remove(key) else { return };
+        self.timers.disarm(Timed::Connection(key), &mut connection.armed);
+        self.index.remove(&connection.key);
+        self.statistics.connections_now = self.connections.len() as u64;
+        if let Some(peer) = self.peers.get_mut(connection.peer) {
+            peer.connections -= 1;
+            peer.idle_since = now;
+            let at = (peer.connections == 0).then(|| now + crate::peer::PEER_LIFETIME);
+            self.timers.arm(Timed::Peer(connection.peer), &mut peer.armed, at);
+        }
+    }
+
+    /// Brings a connection's timer up to date.
+    pub(super) fn arm_connection(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            let at = connection.deadline(self.config.connection_lifetime);
+            self.timers.arm(Timed::Connection(key), &mut connection.armed, at);
+        }
+    }
+
+    /// Says that the whole connection has failed, if that has not just been said.
+    pub(super) fn send_connection_abort(&mut self, now: Monotonic, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(code) = connection.error.filter(|_| now >= connection.abort_after) else { return };
+        connection.abort_after = now + CONNECTION_ABORT_INTERVAL;
+        connection.abort_at = None;
+        let header = connection.header(PacketType::Abort);
+        let path = connection.path;
+        self.send_control(path, &header, abort_body(code));
+    }
+
+    /// A packet came for a call that is gone: its sender has not heard of the end.
+    pub(super) fn answer_late(&mut self, now: Monotonic, key: Key, header: &Header) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let channel = &mut connection.channels[header.channel()];
+        let Channel { outcome, answer_after, .. } = *channel;
+        let asks = header.kind == PacketType::Data
+            || header.kind == PacketType::Ack && header.flags.contains(crate::Flags::REQUEST_ACK);
+        if !asks || matches!(outcome, Outcome::Silence) || now < answer_after {
+            self.statistics.spurious += 1;
+            return;
+        }
+        if matches!(outcome, Outcome::Aborted(_)) {
+            channel.answer_after = now + LATE_ANSWER_INTERVAL;
+        }
+        let (kind, body) = match outcome {
+            Outcome::Aborted(code) => (PacketType::Abort, abort_body(code)),
+            Outcome::Received(next) => (PacketType::Ack, self.late_ack(next, header)),
+            Outcome::Silence => return,
+        };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let answer = connection.call_header(kind, header.channel() as u8, header.call_number);
+        let path = connection.path;
+        self.send_control(path, &answer, body);
+    }
+
+    /// Queues a packet outside of the calls' order.
+    pub(super) fn send_control(&mut self, path: Path, header: &Header, body: Bytes) {
+        if self.control.len() < crate::limits::CONTROL_PACKETS_MAX {
+            self.statistics.sent(header.kind, crate::header::HEADER_BYTES + body.len());
+            self.control.push_back((path, Outgoing { header: header.encode(), pieces: Pieces::from(body) }));
+        }
+    }
+}
+
+/// The body of an ABORT packet.
+pub(super) fn abort_body(code: AbortCode) -> Bytes {
+    Bytes::copy_from_slice(&code.0.to_be_bytes())
+}

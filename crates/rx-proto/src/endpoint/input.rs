@@ -1,0 +1,161 @@
+//! Datagrams in: finding the connection and the call that a packet belongs to.
+
+use base::{AbortCode, Monotonic, UnixTime};
+use bytes::Bytes;
+
+use super::Endpoint;
+use super::finish::{Tell, abort_body};
+use crate::call::Side;
+use crate::connection::ConnectionKey;
+use crate::header::{self, Flags, HEADER_BYTES, Header, PacketType};
+use crate::path::Path;
+use crate::slab::Key;
+
+/// A packet as it came.
+#[derive(Clone, Debug)]
+pub(super) struct Packet {
+    pub(super) path: Path,
+    pub(super) header: Header,
+    pub(super) body: Bytes,
+}
+
+impl Endpoint {
+    /// Sorts a datagram by what it is about.
+    pub(super) fn input(&mut self, now: Monotonic, wall: UnixTime, path: Path, datagram: &Bytes) {
+        self.statistics.bytes_received += datagram.len() as u64;
+        let Ok((header, _)) = header::parse(datagram) else {
+            self.statistics.malformed += 1;
+            return;
+        };
+        self.statistics.received(header.kind);
+        let packet = Packet { path, header, body: datagram.slice(HEADER_BYTES..) };
+        match header.kind {
+            PacketType::Version => self.answer_version(&packet),
+            PacketType::Debug => self.answer_debug(now, &packet),
+            _ => self.connection_input(now, wall, packet),
+        }
+    }
+
+    fn connection_input(&mut self, now: Monotonic, wall: UnixTime, packet: Packet) {
+        let Some(key) = self.find_connection(now, wall, &packet) else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        // A forged packet could name another class than the connection has.
+        if connection.facts.security_index != packet.header.security_index {
+            self.statistics.spurious += 1;
+            return;
+        }
+        connection.used_at = now;
+        if connection.path.remote == packet.path.remote {
+            connection.path = packet.path;
+        }
+        let length = (HEADER_BYTES + packet.body.len()) as u32;
+        connection.counters.packets_received = connection.counters.packets_received.wrapping_add(1);
+        connection.counters.bytes_received = connection.counters.bytes_received.wrapping_add(length);
+        let (peer, failed) = (connection.peer, connection.error.is_some());
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.counters.bytes_received += u64::from(length);
+        }
+        match packet.header.call_number {
+            _ if failed && packet.header.kind == PacketType::Abort => {}
+            _ if failed => self.send_connection_abort(now, key),
+            0 => self.connection_packet(now, wall, key, &packet),
+            _ => self.call_packet(now, wall, key, packet),
+        }
+    }
+
+    /// The packet's connection; a new one for the first packet of a new client.
+    fn find_connection(&mut self, now: Monotonic, wall: UnixTime, packet: &Packet) -> Option<Key> {
+        let Packet { header, path, .. } = packet;
+        let client_sent = header.flags.contains(Flags::CLIENT_INITIATED);
+        let side = if client_sent { Side::Server } else { Side::Client };
+        let key = ConnectionKey::new(header.epoch, header.cid, side, path.remote);
+        if let Some(found) = self.index.get(&key) {
+            return Some(*found);
+        }
+        if side == Side::Client {
+            self.statistics.spurious += 1;
+            return None;
+        }
+        self.accept_connection(now, wall, packet)
+    }
+
+    /// Answers a packet that belongs to nothing with an abort.
+    pub(super) fn refuse(&mut self, packet: &Packet, code: AbortCode) {
+        let theirs = &packet.header;
+        if theirs.kind == PacketType::Abort {
+            return;
+        }
+        let client_sent = theirs.flags.contains(Flags::CLIENT_INITIATED);
+        let header = Header {
+            sequence: 0,
+            serial: 0,
+            kind: PacketType::Abort,
+            flags: Flags::default().with_if(!client_sent, Flags::CLIENT_INITIATED),
+            user_status: 0,
+            checksum: 0,
+            ..*theirs
+        };
+        self.send_control(packet.path, &header, abort_body(code));
+    }
+
+    fn connection_packet(&mut self, now: Monotonic, wall: UnixTime, key: Key, packet: &Packet) {
+        let Some(connection) = self.connections.get(key) else { return };
+        match (packet.header.kind, connection.side) {
+            (PacketType::Abort, side) => {
+                let code = abort_code(&packet.body);
+                self.fail_connection(now, key, code);
+                if side == Side::Server {
+                    self.remove_connection(now, key);
+                }
+            }
+            (PacketType::Challenge, Side::Client) => self.on_challenge(now, key, &packet.body),
+            (PacketType::Response, Side::Server) => self.on_response(now, wall, key, &packet.body),
+            _ => self.statistics.spurious += 1,
+        }
+    }
+
+    fn call_packet(&mut self, now: Monotonic, wall: UnixTime, key: Key, packet: Packet) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let channel = connection.channels[packet.header.channel()];
+        let number = packet.header.call_number;
+        if number == channel.number {
+            match channel.call {
+                Some(call) => self.deliver(now, wall, call, packet),
+                None => self.answer_late(now, key, &packet.header),
+            }
+            return;
+        }
+        if connection.side == Side::Client || number < channel.number {
+            self.statistics.spurious += 1;
+            return;
+        }
+        if let Some(call) = self.accept_call(now, wall, key, &packet) {
+            self.deliver(now, wall, call, packet);
+        }
+    }
+
+    /// Gives a packet to the call it belongs to.
+    fn deliver(&mut self, now: Monotonic, wall: UnixTime, key: Key, packet: Packet) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        match packet.header.kind {
+            PacketType::Data => self.on_data(now, wall, key, packet),
+            PacketType::Ack => self.on_ack(now, key, &packet),
+            PacketType::Abort => self.fail(now, key, abort_code(&packet.body), Tell::Nobody),
+            // The server is alive, and that is all a BUSY says.
+            PacketType::Busy => call.clocks.received = now,
+            PacketType::AckAll => {
+                call.clocks.received = now;
+                call.send.on_all_received();
+                self.wake_writer(key);
+            }
+            _ => self.statistics.spurious += 1,
+        }
+        self.settle(now, key);
+    }
+}
+
+/// What an ABORT packet says. 0 would be no error at all.
+fn abort_code(body: &[u8]) -> AbortCode {
+    let code = body.first_chunk().map_or(0, |bytes| i32::from_be_bytes(*bytes));
+    if code == 0 { AbortCode::RX_PROTOCOL_ERROR } else { AbortCode(code) }
+}

@@ -1,0 +1,118 @@
+//! What happens because time passes.
+
+use base::{AbortCode, Monotonic};
+
+use super::Endpoint;
+use super::finish::Tell;
+use crate::call::send::Timeout;
+use crate::call::{Late, Phase};
+use crate::connection::Stage;
+use crate::slab::Key;
+use crate::timers::Timed;
+
+/// Timeouts in a row after which long packets are suspected of not getting through.
+const BLACK_HOLE_TIMEOUTS: u32 = 3;
+
+impl Endpoint {
+    pub(super) fn run_timers(&mut self, now: Monotonic) {
+        while let Some(what) = self.timers.pop_due(now) {
+            match what {
+                Timed::Call(key) => self.call_time(now, key),
+                Timed::Connection(key) => self.connection_time(now, key),
+                Timed::Peer(key) => self.peer_time(now, key),
+            }
+        }
+    }
+
+    fn call_time(&mut self, now: Monotonic, key: Key) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        call.armed.fired();
+        match call.phase {
+            Phase::Failed(code) => {
+                if call.abort_at.is_some_and(|at| at <= now) {
+                    call.abort_at = None;
+                    self.send_abort(key, code);
+                }
+            }
+            Phase::Done => call.receive.acks.on_time(now),
+            Phase::Waiting | Phase::Active => self.running_call_time(now, key),
+        }
+        self.settle(now, key);
+    }
+
+    fn running_call_time(&mut self, now: Monotonic, key: Key) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        match call.lateness(now) {
+            Some(Late::Dead) => return self.fail(now, key, AbortCode::RX_CALL_DEAD, Tell::Peer),
+            Some(Late::TimedOut) => return self.fail(now, key, AbortCode::RX_CALL_TIMEOUT, Tell::Peer),
+            None => {}
+        }
+        call.receive.acks.on_time(now);
+        if call.reach_at.is_some_and(|at| at <= now) {
+            call.reach_at = None; // settling sends a little more, and pings again
+        }
+        if now >= call.ping_at() {
+            call.ping = Some(None);
+        }
+        if call.phase == Phase::Active && call.may_send() && call.reach_at.is_none() {
+            self.resend(now, key);
+        }
+    }
+
+    fn resend(&mut self, now: Monotonic, key: Key) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let Some(connection) = self.connections.get(call.connection) else { return };
+        let Some(peer) = self.peers.get_mut(connection.peer) else { return };
+        match call.send.on_time(now, &peer.rtt) {
+            Timeout::Nothing | Timeout::Resend if call.send.backoff() == 0 => {}
+            Timeout::Nothing => {}
+            Timeout::Ping => call.ping = Some(None),
+            Timeout::Resend => {
+                self.statistics.timeouts += 1;
+                peer.learnt = Some(call.send.congestion.learnt(now));
+                if call.send.backoff() >= BLACK_HOLE_TIMEOUTS {
+                    peer.mtu.on_black_hole(now);
+                }
+            }
+        }
+    }
+
+    fn connection_time(&mut self, now: Monotonic, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.armed.fired();
+        let expiry = connection.expiry(self.config.connection_lifetime);
+        let challenge = match &connection.security.stage {
+            Stage::Challenging(challenging) => challenging.again_at.is_some_and(|at| at <= now),
+            _ => false,
+        };
+        let abort = connection.abort_at.is_some_and(|at| at <= now);
+        if expiry.is_some_and(|at| at <= now) {
+            self.remove_connection(now, key);
+            return;
+        }
+        if abort {
+            self.send_connection_abort(now, key);
+        }
+        if challenge {
+            self.challenge(now, key);
+        }
+        self.arm_connection(key);
+    }
+
+    fn peer_time(&mut self, now: Monotonic, key: Key) {
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        peer.armed.fired();
+        if peer.connections > 0 {
+            return;
+        }
+        let end = peer.idle_since + crate::peer::PEER_LIFETIME;
+        if end <= now {
+            let address = peer.address;
+            self.peers.remove(key);
+            self.peer_index.remove(&address);
+            self.statistics.peers_now = self.peers.len() as u64;
+        } else {
+            self.timers.arm(Timed::Peer(key), &mut peer.armed, Some(end));
+        }
+    }
+}

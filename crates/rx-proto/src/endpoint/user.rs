@@ -1,0 +1,227 @@
+//! What the user asks of calls and connections.
+
+use base::{AbortCode, Monotonic};
+use bytes::Bytes;
+use rand::Rng;
+use rx_security::{ClientSecurity, ConnectionFacts};
+use std::sync::Arc;
+
+use super::Endpoint;
+use super::finish::Tell;
+use crate::call::receive::ack_delay;
+use crate::call::{Phase, Side, TimeLimits};
+use crate::config::ConnectOptions;
+use crate::connection::{Channel, ConnectionKey, Security, Stage};
+use crate::event::{Read, Write};
+use crate::header::PacketType;
+use crate::limits::{CHANNEL_MASK, CHANNELS};
+use crate::path::Path;
+use crate::slab::Key;
+
+impl Endpoint {
+    pub(super) fn read_call(&mut self, now: Monotonic, key: Key) -> Read {
+        let Some(call) = self.calls.get_mut(key) else { return Read::Failed(AbortCode::RX_CALL_DEAD) };
+        if let Some(code) = call.failure() {
+            return Read::Failed(code);
+        }
+        let mut found = None;
+        while let Some(body) = call.receive.pop() {
+            self.statistics.packets_now -= 1;
+            if !body.is_empty() {
+                found = Some(body);
+                break;
+            }
+        }
+        let read = match found {
+            Some(body) => Read::Data(body),
+            None if call.receive.is_read() => Read::End,
+            None => {
+                call.reader_waits = true;
+                Read::Blocked
+            }
+        };
+        if read != Read::Blocked {
+            self.after_read(now, key);
+        }
+        read
+    }
+
+    fn after_read(&mut self, now: Monotonic, key: Key) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        call.clocks.progress = now;
+        let last_of_reply = call.side == Side::Client && call.receive.is_complete();
+        call.receive.plan_window_ack(now + ack_delay(&self.config, last_of_reply));
+        self.settle(now, key);
+    }
+
+    pub(super) fn write_call(&mut self, now: Monotonic, key: Key, data: &mut Bytes) -> Write {
+        let Some(call) = self.calls.get_mut(key) else { return Write::Failed(AbortCode::RX_CALL_DEAD) };
+        if let Some(code) = call.failure() {
+            return Write::Failed(code);
+        }
+        if call.side == Side::Server {
+            self.statistics.packets_now -= call.receive.discard() as u64;
+        } else if call.send.is_ended() && call.phase == Phase::Active && !call.send.is_muted() {
+            return Write::Failed(AbortCode::RX_INVALID_OPERATION);
+        }
+        let accepted = call.send.push(data, self.config.send_queue_bytes);
+        if accepted == 0 && !data.is_empty() {
+            call.writer_waits = true;
+            return Write::Blocked;
+        }
+        call.clocks.progress = now;
+        self.settle(now, key);
+        Write::Accepted(accepted)
+    }
+
+    pub(super) fn end_call(&mut self, now: Monotonic, key: Key) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        if call.phase != Phase::Active {
+            return;
+        }
+        call.send.end();
+        call.clocks.progress = now;
+        if call.side == Side::Server {
+            self.statistics.packets_now -= call.receive.discard() as u64;
+        }
+        self.settle(now, key);
+    }
+
+    pub(super) fn abort_call(&mut self, now: Monotonic, key: Key, code: AbortCode) {
+        self.fail(now, key, code, Tell::PeerOnly);
+    }
+
+    pub(super) fn release_call(&mut self, now: Monotonic, key: Key) {
+        let Some(call) = self.calls.get_mut(key).filter(|call| !call.released) else { return };
+        call.released = true;
+        let finishing = call.side == Side::Server && call.send.is_ended();
+        if call.is_running() && !finishing {
+            self.fail(now, key, AbortCode::RX_USER_ABORT, Tell::Peer);
+            return;
+        }
+        self.statistics.packets_now -= call.receive.discard() as u64;
+        let connection = call.connection;
+        if call.phase == Phase::Done && call.side == Side::Client {
+            call.receive.plan_window_ack(now + self.config.last_ack_delay);
+            self.offer_channel(connection);
+        }
+        self.settle(now, key);
+    }
+
+    pub(super) fn new_connection(
+        &mut self,
+        now: Monotonic,
+        path: Path,
+        service_id: u16,
+        security: Option<Arc<dyn ClientSecurity>>,
+        options: &ConnectOptions,
+    ) -> Result<Key, AbortCode> {
+        if !self.make_room(now) {
+            return Err(AbortCode::RX_CALL_DEAD);
+        }
+        let facts = ConnectionFacts {
+            epoch: self.epoch,
+            connection_id: self.free_connection_id(path),
+            service_id,
+            security_index: security.as_ref().map_or(rx_security::null::NULL_INDEX, |it| it.index()),
+        };
+        let handshake = match security {
+            Some(class) => Some(class.start(facts).map_err(|error| error.abort_code())?),
+            None => None,
+        };
+        let security = Security::client(facts.security_index, handshake);
+        let limits = TimeLimits {
+            dead: options.dead_time.unwrap_or(self.config.dead_time),
+            idle: options.idle_time,
+            total: options.call_time_max,
+        };
+        self.statistics.client_connections += 1;
+        Ok(self.add_connection(now, Side::Client, facts, path, security, limits))
+    }
+
+    /// A random id that is not in use. (Ids that count up collided after restarts.)
+    fn free_connection_id(&mut self, path: Path) -> u32 {
+        loop {
+            let id = self.random.random::<u32>() & !CHANNEL_MASK;
+            let key = ConnectionKey::new(self.epoch, id, Side::Client, path.remote);
+            if id != 0 && !self.index.contains_key(&key) {
+                return id;
+            }
+        }
+    }
+
+    pub(super) fn new_call(&mut self, now: Monotonic, key: Key) -> Option<Key> {
+        let connection = self.connections.get(key)?;
+        if connection.side == Side::Server || connection.error.is_some() {
+            return None;
+        }
+        if self.calls.len() >= self.config.calls_max {
+            return None;
+        }
+        let Some(channel) = self.free_channel(key) else {
+            self.connections.get_mut(key)?.wants_channel = true;
+            return None;
+        };
+        self.clear_channel(now, key, channel);
+        let number = self.connections.get(key)?.channels[channel].number + 1;
+        self.statistics.calls_opened += 1;
+        let call = self.add_call(now, key, channel, number);
+        self.settle(now, call);
+        Some(call)
+    }
+
+    /// A channel without a call, or with one that is through and waits only to acknowledge: the new
+    /// call does that.
+    fn free_channel(&self, key: Key) -> Option<usize> {
+        let connection = self.connections.get(key)?;
+        let lingers = |channel: &Channel| {
+            let call = channel.call.and_then(|call| self.calls.get(call));
+            call.is_none_or(|call| call.released && call.phase == Phase::Done)
+        };
+        let usable = |channel: &Channel| channel.number < u32::MAX && lingers(channel);
+        // The one used last has its peer's state still warm.
+        (0..CHANNELS).find(|&channel| usable(&connection.channels[channel]))
+    }
+
+    fn clear_channel(&mut self, now: Monotonic, key: Key, channel: usize) {
+        let old = self.connections.get(key).and_then(|it| it.channels[channel].call);
+        if let Some(old) = old {
+            self.remove_call(now, old);
+        }
+    }
+
+    pub(super) fn close_connection(&mut self, now: Monotonic, key: Key) {
+        let Some(connection) = self.connections.get(key).filter(|it| it.side == Side::Client) else { return };
+        for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
+            self.fail(now, call, AbortCode::RX_USER_ABORT, Tell::Peer);
+            if self.calls.get(call).is_some_and(|call| call.released) {
+                self.remove_call(now, call);
+            }
+        }
+        self.remove_connection(now, key);
+    }
+
+    /// The server asks who we are.
+    pub(super) fn on_challenge(&mut self, now: Monotonic, key: Key, body: &[u8]) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        // Without a call of ours on the way somebody else is asking.
+        if !connection.has_calls() {
+            return;
+        }
+        let numbers = connection.call_numbers();
+        let Stage::Client(handshake) = &mut connection.security.stage else { return };
+        let Some(handshake) = handshake else { return };
+        match handshake.respond(body, numbers) {
+            Ok(response) => {
+                let header = connection.header(PacketType::Response);
+                let path = connection.path;
+                self.send_control(path, &header, Bytes::from(response));
+            }
+            Err(error) => {
+                self.statistics.handshakes_failed += 1;
+                self.fail_connection(now, key, error.abort_code());
+                self.send_connection_abort(now, key);
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! What is known about a host and port: path, congestion, reachability, behaviour.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use base::{AbortCode, Monotonic};
+
+use crate::EndpointConfig;
+use crate::ack::Trailer;
+use crate::congestion::Learnt;
+use crate::limits::{
+    PACKET_BYTES_MAX, PACKET_BYTES_MIN, REACH_INTERVAL, REACH_LIFETIME, UNREACHED_PACKETS_MAX,
+};
+use crate::rtt::Rtt;
+use crate::timers::Armed;
+
+/// The window that a peer is assumed to have before it has said so (rx_initSendWindow).
+const WINDOW_INITIAL: u32 = 16;
+
+/// IPv6 headers are so much longer than IPv4's.
+const IPV6_EXTRA_BYTES: usize = 20;
+
+/// A peer without connections is remembered for this long (rx_idlePeerTime).
+pub(crate) const PEER_LIFETIME: Duration = Duration::from_secs(60);
+
+/// How long until a path length that failed is tried again.
+const PROBE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A path length is given up after so many silent probes.
+const PROBES_MAX: u32 = 3;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    pub(crate) rtt: Rtt,
+    pub(crate) learnt: Option<Learnt>,
+    /// Connections that name this peer.
+    pub(crate) connections: usize,
+    pub(crate) idle_since: Monotonic,
+    pub(crate) armed: Armed,
+    pub(crate) mtu: PacketLength,
+    pub(crate) counters: PeerCounters,
+    window: u32,
+    reach: Reach,
+    aborts: AbortBrake,
+}
+
+/// For rxdebug.
+#[derive(Debug, Default)]
+pub(crate) struct PeerCounters {
+    pub(crate) sent: u64,
+    pub(crate) resent: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_received: u64,
+}
+
+impl Peer {
+    pub(crate) fn new(address: SocketAddr, config: &EndpointConfig, now: Monotonic) -> Peer {
+        Peer {
+            address,
+            rtt: Rtt::default(),
+            learnt: None,
+            connections: 0,
+            idle_since: now,
+            armed: Armed::default(),
+            mtu: PacketLength::new(address, config),
+            counters: PeerCounters::default(),
+            window: WINDOW_INITIAL,
+            reach: Reach::default(),
+            aborts: AbortBrake::default(),
+        }
+    }
+
+    /// Packets that the peer's last call had room for.
+    pub(crate) fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Takes in what an ACK says about the peer.
+    pub(crate) fn on_trailer(&mut self, trailer: &Trailer) {
+        if let Some(window) = trailer.window {
+            self.window = window.max(1);
+        }
+        if let (Some(max), Some(interface)) = (trailer.packet_bytes_max, trailer.interface_bytes) {
+            self.mtu.advertised(max.min(interface) as usize);
+        }
+    }
+
+    /// The peer has echoed something that only its owner can know.
+    pub(crate) fn on_reached(&mut self, now: Monotonic) {
+        self.reach.until = Some(now + REACH_LIFETIME);
+    }
+
+    /// Whether a packet of a reply may go to this address: it is proven, or little has been sent.
+    pub(crate) fn may_send(&mut self, now: Monotonic) -> bool {
+        self.reach.may_send(now)
+    }
+
+    /// A packet of a reply goes to an address that may be unproven.
+    pub(crate) fn on_unproven_sent(&mut self) {
+        self.reach.sent += 1;
+    }
+
+    /// Whether it is proven that the address is the peer's.
+    pub(crate) fn is_reached(&self, now: Monotonic) -> bool {
+        self.reach.is_reached(now)
+    }
+
+    /// A call ended well.
+    pub(crate) fn on_success(&mut self) {
+        self.aborts = AbortBrake::default();
+    }
+
+    /// How long an abort has to wait, if at all.
+    pub(crate) fn abort_delay(&mut self, code: AbortCode, config: &EndpointConfig) -> Option<Duration> {
+        self.aborts.delay(code, config)
+    }
+}
+
+/// How long packets to a peer may be, Rx header included.
+#[derive(Debug)]
+pub(crate) struct PacketLength {
+    /// Known to get through.
+    proven: usize,
+    /// What the configuration says gets through everywhere.
+    safe: usize,
+    /// The most that is tried.
+    ceiling: usize,
+    advertised: usize,
+    probes: u32,
+    probe_at: Monotonic,
+}
+
+impl PacketLength {
+    fn new(address: SocketAddr, config: &EndpointConfig) -> PacketLength {
+        let extra = if address.is_ipv6() { IPV6_EXTRA_BYTES } else { 0 };
+        let bound = |bytes: usize| bytes.saturating_sub(extra).clamp(PACKET_BYTES_MIN, PACKET_BYTES_MAX);
+        let safe = bound(config.packet_bytes);
+        PacketLength {
+            proven: safe,
+            safe,
+            ceiling: bound(config.packet_bytes_max).max(safe),
+            advertised: PACKET_BYTES_MAX,
+            probes: 0,
+            probe_at: Monotonic(0),
+        }
+    }
+
+    /// The length to send now.
+    pub(crate) fn packet_bytes(&self) -> usize {
+        self.proven.min(self.advertised)
+    }
+
+    /// What the peer says it takes.
+    pub(crate) fn advertised(&mut self, bytes: usize) {
+        self.advertised = bytes.clamp(PACKET_BYTES_MIN, PACKET_BYTES_MAX);
+    }
+
+    /// The network says so.
+    pub(crate) fn too_big(&mut self, bytes: usize) {
+        let bytes = bytes.max(PACKET_BYTES_MIN);
+        self.safe = self.safe.min(bytes);
+        self.ceiling = self.ceiling.min(bytes);
+        self.proven = self.proven.min(bytes);
+    }
+
+    /// The length of a padded ping to send now, if one is worth it.
+    pub(crate) fn probe(&mut self, now: Monotonic) -> Option<usize> {
+        let goal = self.ceiling.min(self.advertised);
+        if goal <= self.proven || now < self.probe_at {
+            return None;
+        }
+        if self.probes == PROBES_MAX {
+            self.probes = 0;
+            self.probe_at = now + PROBE_INTERVAL;
+            self.ceiling = usize::midpoint(self.proven, goal);
+            return None;
+        }
+        self.probes += 1;
+        self.probe_at = now + Duration::from_millis(500);
+        Some(goal)
+    }
+
+    /// A padded ping was answered.
+    pub(crate) fn on_probe_answered(&mut self, bytes: usize) {
+        self.proven = self.proven.max(bytes);
+        self.probes = 0;
+    }
+
+    /// Long packets go unanswered: back to what is safe.
+    pub(crate) fn on_black_hole(&mut self, now: Monotonic) {
+        if self.proven > self.safe {
+            self.proven = self.safe;
+            self.probe_at = now + PROBE_INTERVAL;
+        }
+    }
+
+    /// The most that may ever be sent.
+    pub(crate) fn ceiling(&self) -> usize {
+        self.ceiling
+    }
+}
+
+/// Whether the peer's address is really the peer's: large replies to forged addresses would make
+/// us a weapon.
+#[derive(Debug, Default)]
+struct Reach {
+    until: Option<Monotonic>,
+    sent: u32,
+    round: Monotonic,
+}
+
+impl Reach {
+    fn is_reached(&self, now: Monotonic) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    fn may_send(&mut self, now: Monotonic) -> bool {
+        if self.is_reached(now) {
+            return true;
+        }
+        if self.sent >= UNREACHED_PACKETS_MAX && now.since(self.round) >= REACH_INTERVAL {
+            self.sent = 0;
+        }
+        if self.sent == 0 {
+            self.round = now;
+        }
+        self.sent < UNREACHED_PACKETS_MAX
+    }
+}
+
+/// Slows down clients that repeat a failing call (rxi_SendCallAbort: after so many equal aborts
+/// each further one waits).
+#[derive(Debug, Default)]
+struct AbortBrake {
+    code: Option<AbortCode>,
+    count: u32,
+}
+
+impl AbortBrake {
+    fn delay(&mut self, code: AbortCode, config: &EndpointConfig) -> Option<Duration> {
+        if code == AbortCode::RXGEN_OPCODE {
+            return None; // asking for something new is no misbehaviour
+        }
+        if self.code != Some(code) {
+            *self = AbortBrake { code: Some(code), count: 0 };
+        }
+        self.count = self.count.saturating_add(1);
+        (self.count > config.abort_burst).then_some(config.abort_interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> Peer {
+        Peer::new("127.0.0.1:7001".parse().unwrap(), &EndpointConfig::default(), Monotonic(0))
+    }
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn brakes_only_repeated_aborts() {
+        let (mut peer, config) = (peer(), EndpointConfig::default());
+        for _ in 0..10 {
+            assert_eq!(peer.abort_delay(AbortCode::VNOVNODE, &config), None);
+        }
+        assert_eq!(peer.abort_delay(AbortCode::VNOVNODE, &config), Some(config.abort_interval));
+        assert_eq!(peer.abort_delay(AbortCode::RXGEN_OPCODE, &config), None);
+        assert_eq!(peer.abort_delay(AbortCode::VNOVOL, &config), None);
+        (0..20).for_each(|_| drop(peer.abort_delay(AbortCode::VNOVNODE, &config)));
+        peer.on_success();
+        assert_eq!(peer.abort_delay(AbortCode::VNOVNODE, &config), None);
+    }
+
+    #[test]
+    fn unproven_addresses_get_little() {
+        let mut peer = peer();
+        for _ in 0..UNREACHED_PACKETS_MAX {
+            assert!(peer.may_send(at(0)));
+            peer.on_unproven_sent();
+        }
+        assert!(!peer.may_send(at(1)));
+        assert!(peer.may_send(at(2)));
+        peer.on_reached(at(2));
+        assert!((0..100).all(|_| {
+            peer.on_unproven_sent();
+            peer.may_send(at(61))
+        }));
+        assert!(!peer.is_reached(at(62)));
+    }
+
+    #[test]
+    fn obeys_and_probes_lengths() {
+        let config = EndpointConfig { packet_bytes_max: 9000, ..EndpointConfig::default() };
+        let mut mtu = PacketLength::new("127.0.0.1:1".parse().unwrap(), &config);
+        assert_eq!(mtu.packet_bytes(), 1472);
+        assert_eq!(mtu.probe(at(1)), Some(9000));
+        assert_eq!(mtu.probe(at(1)), None);
+        mtu.on_probe_answered(9000);
+        assert_eq!(mtu.packet_bytes(), 9000);
+        mtu.advertised(1200);
+        assert_eq!(mtu.packet_bytes(), 1200);
+        mtu.advertised(3);
+        assert_eq!(mtu.packet_bytes(), PACKET_BYTES_MIN);
+        mtu.advertised(9000);
+        mtu.on_black_hole(at(5));
+        assert_eq!(mtu.packet_bytes(), 1472);
+        assert_eq!(PacketLength::new("[::1]:1".parse().unwrap(), &config).packet_bytes(), 1452);
+    }
+}

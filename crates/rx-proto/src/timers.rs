@@ -1,0 +1,101 @@
+//! All deadlines of an endpoint in order.
+//!
+//! Every call, connection and peer has at most one entry: its earliest deadline. A deadline that
+//! moves into the future leaves its entry where it is; when that comes up nothing is due and the
+//! entry is made anew. So the steady state of a transfer costs nothing here.
+
+use std::collections::BTreeSet;
+
+use base::Monotonic;
+
+use crate::slab::Key;
+
+/// Whose deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timed {
+    Call(Key),
+    Connection(Key),
+    Peer(Key),
+}
+
+/// The entry that something has in [`Timers`], kept by the thing itself.
+#[derive(Debug, Default)]
+pub(crate) struct Armed(Option<Monotonic>);
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    queue: BTreeSet<(Monotonic, Timed)>,
+}
+
+impl Timers {
+    /// Makes sure that `what` comes up at `at` or before.
+    pub(crate) fn arm(&mut self, what: Timed, armed: &mut Armed, at: Option<Monotonic>) {
+        let Some(at) = at else { return };
+        if armed.0.is_some_and(|old| old <= at) {
+            return;
+        }
+        self.disarm(what, armed);
+        self.queue.insert((at, what));
+        armed.0 = Some(at);
+    }
+
+    /// Removes the entry of something that ceases to be.
+    pub(crate) fn disarm(&mut self, what: Timed, armed: &mut Armed) {
+        if let Some(old) = armed.0.take() {
+            self.queue.remove(&(old, what));
+        }
+    }
+
+    /// The first entry.
+    pub(crate) fn next(&self) -> Option<Monotonic> {
+        self.queue.first().map(|&(at, _)| at)
+    }
+
+    /// Takes an entry that is due. Its owner's [`Armed`] must be cleared with [`Armed::fired`].
+    pub(crate) fn pop_due(&mut self, now: Monotonic) -> Option<Timed> {
+        if self.next()? > now {
+            return None;
+        }
+        self.queue.pop_first().map(|(_, what)| what)
+    }
+}
+
+impl Armed {
+    /// The entry has been taken by [`Timers::pop_due`].
+    pub(crate) fn fired(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// The earlier of two deadlines.
+pub(crate) fn earlier(one: Option<Monotonic>, other: Option<Monotonic>) -> Option<Monotonic> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slab::Slab;
+
+    #[test]
+    fn later_deadlines_are_lazy_and_earlier_ones_are_not() {
+        let key = Slab::new().insert_with(|_| ());
+        let (mut timers, mut armed) = (Timers::default(), Armed::default());
+        timers.arm(Timed::Call(key), &mut armed, Some(Monotonic(50)));
+        timers.arm(Timed::Call(key), &mut armed, Some(Monotonic(90)));
+        assert_eq!(timers.next(), Some(Monotonic(50)));
+        timers.arm(Timed::Call(key), &mut armed, Some(Monotonic(20)));
+        assert_eq!(timers.next(), Some(Monotonic(20)));
+        assert_eq!(timers.pop_due(Monotonic(19)), None);
+        assert_eq!(timers.pop_due(Monotonic(20)), Some(Timed::Call(key)));
+        assert_eq!(timers.next(), None);
+        armed.fired();
+        timers.arm(Timed::Call(key), &mut armed, Some(Monotonic(90)));
+        timers.disarm(Timed::Call(key), &mut armed);
+        assert_eq!(timers.next(), None);
+    }
+}
