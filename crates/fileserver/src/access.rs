@@ -6,11 +6,13 @@
 use crate::subject::Subject;
 use afs_format::acl::Acl;
 use base::{AbortCode, Rights, UserId};
+use callbacks::LockKind;
 use volume::{FileKind, SetStatus, VnodeStatus};
 
 const OWNER_READ_OR_EXECUTE: u16 = 0o500;
 const OWNER_WRITE: u16 = 0o200;
 const SET_ID_BITS: u16 = 0o6000;
+const EXECUTE_BITS: u16 = 0o111;
 
 /// Rights of the caller and of everybody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,19 +143,17 @@ impl Gate<'_> {
         allow_if(self.has(needed))
     }
 
-    /// May the caller make a mount point in this directory?
-    pub(crate) fn mount(&self) -> Result<(), AbortCode> {
-        allow_if(self.subject.administrator || self.has(Rights::ADMINISTER))
+    /// May the caller make a symbolic link of this mode here? One without execute bits is a mount
+    /// point, for which it must administer the directory.
+    pub(crate) fn link_with_mode(&self, mode: Option<u16>) -> Result<(), AbortCode> {
+        let mounts = mode.is_some_and(|mode| mode & EXECUTE_BITS == 0);
+        allow_if(!mounts || self.subject.administrator || self.has(Rights::ADMINISTER))
     }
 
-    /// May the caller lock this for reading?
-    pub(crate) fn lock_to_read(&self) -> Result<(), AbortCode> {
-        if self.has(Rights::LOCK) { Ok(()) } else { self.lock_to_write() }
-    }
-
-    /// May the caller lock this for writing?
-    pub(crate) fn lock_to_write(&self) -> Result<(), AbortCode> {
-        allow_if(self.has(Rights::WRITE) || (self.owns() && self.has(Rights::INSERT)))
+    /// May the caller lock this?
+    pub(crate) fn lock(&self, kind: LockKind) -> Result<(), AbortCode> {
+        let writes = self.has(Rights::WRITE) || (self.owns() && self.has(Rights::INSERT));
+        allow_if(writes || (kind == LockKind::Read && self.has(Rights::LOCK)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Entries of directories: CreateFile, MakeDir, Symlink, Link, RemoveFile, RemoveDir, Rename, Lookup.
 
-use crate::access::Access;
+use crate::access::{Access, Reading};
 use crate::counters::Operation;
 use crate::pipeline::{Need, Session, View};
 use crate::promises::Change;
@@ -9,9 +9,6 @@ use crate::wire;
 use afs_idl::fs as rxafs;
 use base::{AbortCode, Caller, Fid, Rights};
 use volume::{Created, SetStatus, VnodeStatus};
-
-/// Execute bits: a symbolic link without any is a mount point.
-const EXECUTE_BITS: u16 = 0o111;
 
 /// Names that no entry may get (`FileNameOK`); the volume checks the rest.
 fn check_new_name(name: &[u8]) -> Result<(), AbortCode> {
@@ -34,7 +31,7 @@ impl FileServer {
                 request.name.as_bytes(),
                 &set,
             )?;
-            let born = session.born(&directory, &created, Rights::ADMINISTER)?;
+            let born = session.born(&directory, &created, Rights::ADMINISTER);
             Ok(rxafs::CreateFileReply {
                 fid: born.fid.into(),
                 file_status: born.status,
@@ -60,7 +57,7 @@ impl FileServer {
                 request.name.as_bytes(),
                 &set,
             )?;
-            let born = session.born(&directory, &created, Rights::NONE)?;
+            let born = session.born(&directory, &created, Rights::NONE);
             Ok(rxafs::MakeDirReply {
                 fid: born.fid.into(),
                 file_status: born.status,
@@ -81,9 +78,7 @@ impl FileServer {
         self.call(caller, Operation::Symlink, |session| {
             let set = wire::set_status(&request.status);
             let directory = session.directory_for_new(request.directory, request.name.as_bytes(), &set)?;
-            if set.mode.is_some_and(|mode| mode & EXECUTE_BITS == 0) {
-                session.with_gate(&directory, |gate| gate.mount())?;
-            }
+            session.with_gate(&directory, |gate| gate.link_with_mode(set.mode))?;
             let created = directory.volume.create_symlink(
                 &session.actor(),
                 directory.fid,
@@ -199,7 +194,7 @@ impl FileServer {
     ) -> Result<rxafs::LookupReply, AbortCode> {
         self.call(caller, Operation::Lookup, |session| {
             let directory = session.view(request.directory, Need::Directory)?;
-            session.may_read(&directory, crate::access::Reading::Data)?;
+            session.may_read(&directory, Reading::Data)?;
             let found = directory.volume.lookup(directory.fid, request.name.as_bytes())?;
             let fid = Fid { volume: directory.fid.volume, vnode: found.vnode, unique: found.unique };
             let call_back = session.promise(&directory, fid, false);
@@ -283,17 +278,17 @@ impl Session<'_> {
     /// Announces what was made, and promises it to its maker. The promise comes before the status,
     /// for others may have found and changed it already. The maker's rights to it are those to the
     /// directory and `more`.
-    fn born(&self, directory: &View, created: &Created, more: Rights) -> Result<Born, AbortCode> {
+    fn born(&self, directory: &View, created: &Created, more: Rights) -> Born {
         let fid = created.status.fid(directory.volume.id());
         let call_back = self.promise(directory, fid, false);
         self.announce(&Change::of(directory.fid));
         let status = directory.volume.status(fid).unwrap_or(created.status);
         let access = Access { caller: directory.access.caller | more, ..directory.access };
-        Ok(Born {
+        Born {
             fid,
             status: self.wire_status(fid, &status, access),
             directory_status: self.directory_status(directory, &created.directory),
             call_back,
-        })
+        }
     }
 }

@@ -173,7 +173,9 @@ impl Hosts {
     pub(crate) fn send_all(&self, deliveries: Vec<Delivery>) {
         let threads = deliveries.len().min(self.config.break_threads_max);
         if threads <= 1 {
-            deliveries.into_iter().for_each(|delivery| drop(self.send(delivery)));
+            for delivery in deliveries {
+                self.send(delivery);
+            }
             return;
         }
         let queue = Mutex::new(deliveries.into_iter());

@@ -36,10 +36,7 @@ impl FileServer {
             if needs_no_lock(&view) {
                 return if kind == LockKind::Read { Ok(view.sync()) } else { Err(AbortCode::UAEROFS) };
             }
-            session.with_gate(&view, |gate| match kind {
-                LockKind::Read => gate.lock_to_read(),
-                LockKind::Write => gate.lock_to_write(),
-            })?;
+            session.with_gate(&view, |gate| gate.lock(kind))?;
             let set = self.locks().set(self.clock().monotonic(), view.fid, kind);
             set.map_err(callbacks::LockError::abort_code)?;
             Ok(view.sync())

@@ -26,9 +26,9 @@ impl Change {
     /// Another vnode changed: it is gone if it has no name left.
     pub(crate) fn with_target(mut self, fid: Fid, gone: bool) -> Change {
         if gone {
-            self.gone.push(fid)
+            self.gone.push(fid);
         } else {
-            self.everyone.push(fid)
+            self.everyone.push(fid);
         }
         self
     }

@@ -27,7 +27,9 @@ impl Words {
     }
 
     fn put_all(&mut self, values: &[u64]) {
-        values.iter().for_each(|&value| self.put(value));
+        for &value in values {
+            self.put(value);
+        }
     }
 
     fn zeros(&mut self, count: usize) {

@@ -204,8 +204,8 @@ fn locking() {
         (Case::plain(File), "i", NO, NO),
     ];
     for (number, (case, letters, to_read, to_write)) in table.iter().enumerate() {
-        assert_eq!(case.ask(letters, |gate| gate.lock_to_read()), *to_read, "case {number}");
-        assert_eq!(case.ask(letters, |gate| gate.lock_to_write()), *to_write, "case {number}");
+        assert_eq!(case.ask(letters, |gate| gate.lock(LockKind::Read)), *to_read, "case {number}");
+        assert_eq!(case.ask(letters, |gate| gate.lock(LockKind::Write)), *to_write, "case {number}");
     }
 }
 
@@ -239,4 +239,18 @@ fn rights_come_from_lists_hosts_and_ownership() {
     let nothing = Acl::new(&[], &[]).unwrap();
     let admin = subject(OTHER, &[UserId::ADMINISTRATORS]);
     assert_eq!(Access::new(&nothing, &directory, &admin, Rights::LOOKUP).caller, rights("l"));
+}
+
+#[test]
+fn mount_points_need_administer() {
+    let table = [
+        (Case::plain(Directory), "i", None, YES),
+        (Case::plain(Directory), "i", Some(0o755), YES),
+        (Case::plain(Directory), "i", Some(0o644), NO),
+        (Case::plain(Directory), "ia", Some(0o644), YES),
+        (Case::admin(Directory), "i", Some(0o644), YES),
+    ];
+    for (number, (case, letters, mode, expected)) in table.iter().enumerate() {
+        assert_eq!(case.ask(letters, |gate| gate.link_with_mode(*mode)), *expected, "case {number}");
+    }
 }
