@@ -1,0 +1,46 @@
+//! Sending a log (BOZO_GetLog): its text without NULs, and a NUL at the end.
+
+use crate::overseer::{Overseer, OverseerError};
+use afs_idl::CallStream;
+use base::AbortCode;
+use bytes::Bytes;
+use std::io::{ErrorKind, Read};
+use xdr::XdrString;
+
+/// How much is read at a time.
+const PIECE_BYTES: usize = 16 * 1024;
+
+/// Sends the log called `name`. A name with a `/` would be another file of the server's machine; in
+/// restricted mode that is BZACCESS.
+pub(crate) fn send(
+    overseer: &dyn Overseer,
+    name: &XdrString,
+    stream: &mut dyn CallStream,
+) -> Result<(), AbortCode> {
+    let name = name.as_str().ok_or(AbortCode::BZNOENT)?;
+    if name.contains('/') {
+        return Err(AbortCode::BZACCESS);
+    }
+    let mut text = overseer.log(name).map_err(OverseerError::abort_code)?;
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match read(&mut *text, &mut piece)? {
+            0 => return stream.write(Bytes::from_static(&[0])),
+            got => send_piece(&piece[..got], stream)?,
+        }
+    }
+}
+
+fn read(text: &mut dyn Read, piece: &mut [u8]) -> Result<usize, AbortCode> {
+    loop {
+        match text.read(piece) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other.map_err(|_| AbortCode::BZIO),
+        }
+    }
+}
+
+fn send_piece(piece: &[u8], stream: &mut dyn CallStream) -> Result<(), AbortCode> {
+    let kept: Vec<u8> = piece.iter().copied().filter(|&byte| byte != 0).collect();
+    if kept.is_empty() { Ok(()) } else { stream.write(kept.into()) }
+}
