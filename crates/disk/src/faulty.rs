@@ -35,7 +35,8 @@ pub enum Torn {
 pub struct Garbling {
     /// How finely a power loss cuts writes apart.
     pub torn: Torn,
-    /// Whether a power loss may leave noise in sectors that were being written.
+    /// Whether a power loss may leave noise where something was being written. Bytes beside it in
+    /// the same sector are never harmed: whoever appends relies on that.
     pub noise: bool,
     /// Whether reads and writes may move fewer bytes than asked for.
     pub short: bool,

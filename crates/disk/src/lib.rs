@@ -4,7 +4,8 @@
 //!
 //! - bytes written are readable at once, and durable only after [`File::sync_data`] or
 //!   [`File::sync_all`] returned;
-//! - until then a power loss may keep any part of them, in any order;
+//! - until then a power loss may keep any part of them, in any order, or leave noise there; but bytes
+//!   beside them that were synced before stay, even in the same sector;
 //! - a name created, renamed or removed is durable only after [`Disk::sync_dir`] of its folder;
 //! - a failed sync says nothing about what is durable, and a later sync that succeeds does not
 //!   repair it: the system may have dropped the pages. Treat the file as lost for writing.

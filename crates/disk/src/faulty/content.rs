@@ -51,6 +51,16 @@ impl Change {
         }
     }
 
+    /// Noise instead of what would have been written; bytes beside it stay whole.
+    fn garble(&self, start: usize, window: &mut [u8], rng: &mut SmallRng) {
+        if let Change::Write { offset, bytes } = self {
+            let (from, to) = (start.max(*offset), (start + window.len()).min(offset + bytes.len()));
+            if from < to {
+                rng.fill_bytes(&mut window[from - start..to - start]);
+            }
+        }
+    }
+
     fn touches(&self, start: usize, end: usize) -> bool {
         match self {
             Change::Write { offset, bytes } => *offset < end && start < offset + bytes.len(),
@@ -130,7 +140,7 @@ impl Content {
             return;
         }
         if garbling.noise && rng.random_ratio(1, 16) {
-            rng.fill_bytes(sector);
+            self.pending.iter().for_each(|change| change.garble(start, sector, rng));
             return;
         }
         let cut = if garbling.torn == Torn::Byte { rng.random_range(0..=sector.len()) } else { 0 };

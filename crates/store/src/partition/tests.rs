@@ -1,1 +1,92 @@
+use super::*;
+use crate::{Batch, Codec, Family};
+use bytes::Bytes;
+use std::fs;
 
+fn config() -> PartitionConfig {
+    PartitionConfig { maintenance: Some(Duration::from_millis(1)), ..PartitionConfig::default() }
+}
+
+#[test]
+fn it_opens_again_with_everything_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let partition = Partition::open(folder.path(), &config()).unwrap();
+    let (uuid, id) = (partition.uuid(), partition.ids().next().unwrap());
+    let (meta, chunks) = (partition.meta(), partition.chunks());
+    let address = chunks.append(&[Bytes::from_static(b"hello")], Codec::Lz4).unwrap();
+    chunks.sync().unwrap();
+    let mut batch = Batch::new();
+    batch.put(Family::Extents, "k", address.to_bytes());
+    meta.sync(meta.commit(batch).unwrap()).unwrap();
+    let error = Partition::open(folder.path(), &config()).err().unwrap().to_string();
+    assert!(error.contains("already open"), "{error}");
+    assert!(partition.space().unwrap().total_bytes >= partition.usable_bytes().unwrap());
+    assert_eq!(partition.failure(), None);
+    drop((meta, chunks, partition));
+
+    let partition = Partition::open(folder.path(), &PartitionConfig { create: false, ..config() }).unwrap();
+    assert_eq!(partition.uuid(), uuid);
+    assert!(partition.ids().next().unwrap() > id);
+    assert_eq!(partition.meta().get(Family::Extents, b"k").unwrap().unwrap(), &address.to_bytes()[..]);
+    assert_eq!(partition.chunks().read(address).unwrap(), "hello");
+    assert_eq!(partition.statistics().chunks.segments, 1);
+    assert!(partition.statistics().meta.commits > 0);
+}
+
+#[test]
+fn it_is_not_created_where_no_partition_is_mounted_or_when_not_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Partition::open(&folder.path().join("vicepz"), &config()).err().unwrap().to_string();
+    assert!(error.contains("no such folder"), "{error}");
+    let unasked = PartitionConfig { create: false, ..config() };
+    assert!(Partition::open(folder.path(), &unasked).is_err());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_newer_format_is_refused_untouched() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Partition::open(folder.path(), &config()).unwrap());
+    let version = folder.path().join("cellar/VERSION");
+    let text = fs::read_to_string(&version).unwrap().replace("format 1", "format 2");
+    fs::write(&version, text).unwrap();
+    let error = Partition::open(folder.path(), &config()).err().unwrap().to_string();
+    assert!(error.contains("it has format 2; this program knows formats up to 1"), "{error}");
+}
+
+#[test]
+fn lost_parts_are_missed_not_replaced() {
+    for part in ["meta", "segments", "VERSION"] {
+        let folder = tempfile::tempdir().unwrap();
+        drop(Partition::open(folder.path(), &config()).unwrap());
+        let lost = folder.path().join("cellar").join(part);
+        if part == "VERSION" { fs::remove_file(&lost) } else { fs::remove_dir_all(&lost) }.unwrap();
+        assert!(Partition::open(folder.path(), &config()).is_err(), "{part}");
+    }
+}
+
+#[test]
+fn an_interrupted_creation_is_taken_up_again() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Partition::open(folder.path(), &config()).unwrap());
+    let file = |name: &str| folder.path().join("cellar").join(name);
+    fs::rename(file("VERSION"), file("VERSION.new")).unwrap();
+    fs::remove_dir_all(file("segments")).unwrap();
+    drop(Partition::open(folder.path(), &config()).unwrap());
+    assert!(file("VERSION").exists() && !file("VERSION.new").exists());
+}
+
+#[test]
+fn its_thread_deletes_dead_segments() {
+    let folder = tempfile::tempdir().unwrap();
+    let segments = SegmentConfig { segment_bytes: 1, ..SegmentConfig::default() };
+    let partition = Partition::open(folder.path(), &PartitionConfig { segments, ..config() }).unwrap();
+    let chunks = partition.chunks();
+    for _ in 0..10 {
+        chunks.release(chunks.append(&[Bytes::from_static(b"x")], Codec::Raw).unwrap());
+    }
+    while partition.statistics().chunks.segments_deleted < 9 {
+        thread::yield_now();
+    }
+    assert_eq!(partition.statistics().chunks.segments, 1);
+}

@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn what_does_not_shrink_is_raw_and_not_copied() {
-        let noise: Bytes = (0..4000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let mix = |n: u32| (n ^ n >> 15).wrapping_mul(0x85eb_ca6b);
+        let noise: Bytes = (0..4000u32).map(|n| (mix(mix(n)) >> 13) as u8).collect();
         let encoded = encode(std::slice::from_ref(&noise), Codec::Lz4).unwrap();
         assert_eq!(encoded.record.encoding, Encoding::Raw);
         assert_eq!(encoded.stored[0].as_ptr(), noise.as_ptr());

@@ -1,1 +1,311 @@
+use super::*;
+use crate::MemoryMeta;
+use crate::segment::{Reserve, walk};
+use disk::{FaultyDisk, Garbling, RealDisk};
+use proptest::prelude::*;
+use std::thread;
 
+const FOLDER: &str = "/segments";
+
+fn config() -> SegmentConfig {
+    SegmentConfig {
+        segment_bytes: 4096,
+        cache_bytes: 1 << 20,
+        open_files_max: 4,
+        reserve: Reserve { bytes: 0, permille: 0 },
+    }
+}
+
+fn disk() -> FaultyDisk {
+    let disk = FaultyDisk::new(1, Garbling::default());
+    disk.create_dir(Path::new(FOLDER)).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
+    disk
+}
+
+fn open_with(disk: &FaultyDisk, meta: &Arc<MemoryMeta>, config: SegmentConfig) -> SegmentStore {
+    SegmentStore::open(Arc::new(disk.clone()), Path::new(FOLDER), Arc::clone(meta) as _, config).unwrap()
+}
+
+fn fresh() -> (FaultyDisk, Arc<MemoryMeta>, SegmentStore) {
+    let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
+    let store = open_with(&disk, &meta, config());
+    (disk, meta, store)
+}
+
+fn noise(seed: u32, count: u32) -> Bytes {
+    let mix = |n: u32| (n ^ n >> 15).wrapping_mul(0x85eb_ca6b);
+    (0..count).map(|n| (mix(mix(n + seed * 10_007)) >> 13) as u8).collect()
+}
+
+fn append(store: &SegmentStore, seed: u32) -> ChunkAddress {
+    store.append(&[noise(seed, 1000)], Codec::Lz4).unwrap()
+}
+
+fn files(disk: &FaultyDisk) -> usize {
+    disk.list(Path::new(FOLDER)).unwrap().len()
+}
+
+#[test]
+fn chunks_come_back_in_every_codec_and_number_of_pieces() {
+    let (disk, meta, store) = fresh();
+    let mut chunks = Vec::new();
+    for codec in [Codec::Raw, Codec::Lz4, Codec::Zstd(1)] {
+        for pieces in
+            [vec![], vec![noise(1, 700)], vec![Bytes::from(vec![3; 900]), noise(2, 9), Bytes::new()]]
+        {
+            chunks.push((store.append(&pieces, codec).unwrap(), pieces.concat()));
+        }
+    }
+    store.sync().unwrap();
+    let check = |store: &SegmentStore| {
+        for (address, expected) in &chunks {
+            assert_eq!(store.read(*address).unwrap(), *expected);
+            assert_eq!(ChunkAddress::from_bytes(&address.to_bytes()), Some(*address));
+        }
+    };
+    check(&store);
+    check(&store);
+    let statistics = store.statistics();
+    assert_eq!((statistics.cache_misses, statistics.cache_hits), (9, 9));
+    assert!(statistics.stored_bytes_appended < statistics.raw_bytes_appended);
+    drop(store);
+    check(&open_with(&disk, &meta, config()));
+}
+
+#[test]
+fn segments_roll_and_a_later_run_begins_a_new_one() {
+    let (disk, meta, store) = fresh();
+    let addresses: Vec<_> = (0..8).map(|n| append(&store, n)).collect();
+    assert_eq!(files(&disk), 3, "three records of 1,032 bytes fit into one");
+    assert!(addresses.is_sorted());
+    drop(store);
+    let store = open_with(&disk, &meta, config());
+    assert!(append(&store, 9).segment > addresses[7].segment);
+    // A chunk larger than a segment gets one for itself.
+    let large = store.append(&[noise(1, 10_000)], Codec::Raw).unwrap();
+    assert_eq!(store.read(large).unwrap(), noise(1, 10_000));
+}
+
+#[test]
+fn every_damaged_byte_is_reported_with_its_place() {
+    let (disk, meta, store) = fresh();
+    let address = append(&store, 1);
+    let path = store.files.path(address.segment);
+    drop(store);
+    for offset in (address.offset..address.offset + u64::from(address.stored_bytes)).step_by(3) {
+        let rotten = disk.crash();
+        rotten.flip_bit(&path, offset, offset as u8).unwrap();
+        let store = open_with(&rotten, &Arc::new(meta.crash(9)), config());
+        let error = store.read(address).unwrap_err();
+        let StoreError::Damaged { place, .. } = &error else { panic!("{error}") };
+        assert_eq!(*place, format!("{} at offset 32", path.display()));
+        assert_eq!(store.statistics().damaged_reads, 1);
+    }
+}
+
+#[test]
+fn a_damaged_segment_header_does_not_take_the_chunks_with_it() {
+    let (disk, meta, store) = fresh();
+    let address = append(&store, 1);
+    let path = store.files.path(address.segment);
+    drop(store);
+    disk.flip_bit(&path, 3, 3).unwrap();
+    assert_eq!(open_with(&disk, &meta, config()).read(address).unwrap(), noise(1, 1000));
+}
+
+#[test]
+fn a_wholly_released_segment_is_deleted_after_a_while_and_only_then() {
+    let (disk, meta, store) = fresh();
+    let addresses: Vec<_> = (0..4).map(|n| append(&store, n)).collect();
+    store.sync().unwrap();
+    store.release(addresses[0]);
+    store.release(addresses[1]);
+    assert_eq!((store.maintain().unwrap(), store.maintain().unwrap()), (0, 0));
+    drop(store);
+    // What was released is not forgotten over a restart.
+    let store = open_with(&disk, &meta, config());
+    store.release(addresses[2]);
+    assert_eq!(store.maintain().unwrap(), 0, "readers get time");
+    assert_eq!(store.read(addresses[1]).unwrap(), noise(1, 1000));
+    assert_eq!(store.maintain().unwrap(), 1);
+    assert_eq!(files(&disk), 1);
+    assert_eq!(store.read(addresses[3]).unwrap(), noise(3, 1000));
+    let error = store.read(addresses[0]).unwrap_err().to_string();
+    assert!(error.contains("no such segment"), "{error}");
+    assert_eq!(store.statistics().segments_deleted, 1);
+    assert_eq!(Accounts::load(&*meta).unwrap().len(), 1);
+}
+
+#[test]
+fn what_a_crash_orphaned_goes_when_no_metadata_names_it() {
+    let (disk, meta, store) = fresh();
+    let named = append(&store, 0);
+    let orphans: Vec<_> = (1..9).map(|n| append(&store, n)).collect();
+    store.sync().unwrap();
+    let (disk, meta) = (disk.crash(), Arc::new(meta.crash(0)));
+    let store = open_with(&disk, &meta, config());
+    let new = append(&store, 10);
+    store.keep_only(&BTreeSet::from([named.segment]));
+    assert_eq!((store.maintain().unwrap(), store.maintain().unwrap()), (0, 2));
+    assert_eq!(store.read(named).unwrap(), noise(0, 1000));
+    assert_eq!(store.read(new).unwrap(), noise(10, 1000));
+    assert!(store.read(orphans[7]).is_err());
+}
+
+#[test]
+fn a_full_partition_takes_no_chunks_but_recovers() {
+    let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
+    let config = SegmentConfig { reserve: Reserve { bytes: 2000, permille: 100 }, ..config() };
+    disk.set_capacity(30_000);
+    let store = open_with(&disk, &meta, config);
+    let mut addresses = Vec::new();
+    let error = loop {
+        match store.append(&[noise(addresses.len() as u32, 1000)], Codec::Raw) {
+            Ok(address) => addresses.push(address),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::Full), "{error}");
+    assert!((2500..5000).contains(&store.space().unwrap().free_bytes));
+    store.sync().unwrap();
+    addresses.iter().for_each(|address| store.release(*address));
+    assert!(store.maintain().unwrap() + store.maintain().unwrap() > 0);
+    append(&store, 1);
+    assert_eq!(store.failure(), None);
+}
+
+#[test]
+fn the_system_saying_full_is_no_failure_either() {
+    let (disk, _meta, store) = fresh();
+    let before = append(&store, 1);
+    disk.set_capacity(1500);
+    assert!(matches!(store.append(&[noise(2, 1000)], Codec::Raw), Err(StoreError::Full)));
+    store.sync().unwrap();
+    disk.set_capacity(1 << 20);
+    let after = append(&store, 3);
+    assert_eq!(store.read(before).unwrap(), noise(1, 1000));
+    assert_eq!(store.read(after).unwrap(), noise(3, 1000));
+}
+
+#[test]
+fn after_a_failed_write_or_sync_nothing_is_acknowledged() {
+    for fail_sync in [false, true] {
+        let (disk, _meta, store) = fresh();
+        let address = append(&store, 1);
+        disk.fail_at(disk.operations(), ErrorKind::Other);
+        let failed = if fail_sync {
+            store.sync().unwrap_err()
+        } else {
+            store.append(&[noise(2, 1000)], Codec::Raw).unwrap_err()
+        };
+        assert!(matches!(failed, StoreError::Io { .. }), "{failed}");
+        assert!(matches!(store.append(&[], Codec::Raw), Err(StoreError::ReadOnly(_))));
+        assert!(matches!(store.sync(), Err(StoreError::ReadOnly(_))));
+        assert_eq!(store.read(address).unwrap(), noise(1, 1000));
+        assert!(store.failure().is_some());
+    }
+}
+
+#[test]
+fn a_chunk_beyond_the_limit_is_refused() {
+    let (_disk, _meta, store) = fresh();
+    let chunk = Bytes::from(vec![0; CHUNK_BYTES_MAX + 1]);
+    assert!(store.append(&[chunk], Codec::Raw).unwrap_err().to_string().contains("at most 1048576 bytes"));
+}
+
+#[test]
+fn a_sync_with_nothing_to_do_does_nothing() {
+    let (disk, _meta, store) = fresh();
+    append(&store, 1);
+    store.sync().unwrap();
+    let before = disk.operations();
+    store.sync().unwrap();
+    assert_eq!(disk.operations(), before);
+}
+
+#[test]
+fn the_cache_is_bounded_and_counts() {
+    let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
+    let config = SegmentConfig { cache_bytes: 100 << 10, segment_bytes: 1 << 20, ..config() };
+    let store = open_with(&disk, &meta, config);
+    let addresses: Vec<_> = (0..300).map(|n| append(&store, n)).collect();
+    for address in addresses.iter().chain(&addresses) {
+        store.read(*address).unwrap();
+    }
+    let statistics = store.statistics();
+    assert!(statistics.cache_bytes <= 100 << 10, "{statistics:?}");
+    assert!(statistics.cache_evictions > 200, "{statistics:?}");
+    assert_eq!(statistics.cache_hits + statistics.cache_misses, 600);
+}
+
+#[test]
+fn threads_append_sync_and_read_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta: Arc<dyn MetaStore> = Arc::new(MemoryMeta::new());
+    let config = SegmentConfig { segment_bytes: 64 << 10, ..config() };
+    let store = SegmentStore::open(Arc::new(RealDisk), folder.path(), meta, config).unwrap();
+    let work = |thread: u32| {
+        for n in 0..100 {
+            let chunk = noise(thread * 1000 + n, 1 + n * 50);
+            let address = store.append(std::slice::from_ref(&chunk), Codec::Lz4).unwrap();
+            if n % 10 == 0 {
+                store.sync().unwrap();
+            }
+            assert_eq!(store.read(address).unwrap(), chunk);
+            if n % 3 == 0 {
+                store.release(address);
+            }
+            if n % 20 == 0 {
+                store.maintain().unwrap();
+            }
+        }
+    };
+    thread::scope(|scope| (0..8).for_each(|thread| _ = scope.spawn(move || work(thread))));
+    let statistics = store.statistics();
+    assert_eq!((statistics.chunks_appended, statistics.chunks_released), (800, 272));
+    assert!(statistics.syncs <= statistics.sync_requests);
+}
+
+#[test]
+fn a_walk_finds_every_record_and_stops_at_the_torn_tail() {
+    let (disk, _meta, store) = fresh();
+    let addresses: Vec<_> = (0..3).map(|n| append(&store, n)).collect();
+    let id = addresses[0].segment;
+    let file = disk.open(&store.files.path(id)).unwrap();
+    let mut found = Vec::new();
+    let end = walk(&*file, id, |address| found.push(address)).unwrap();
+    assert_eq!((&found, end.why), (&addresses, None));
+    for length in [0, 31, 33, 64, 65, 1063, 1065, 3127] {
+        file.set_len(length).unwrap();
+        let mut count = 0;
+        let end = walk(&*file, id, |_| count += 1).unwrap();
+        assert_eq!((count, end.offset), (length.saturating_sub(32) / 1032, 32 + count * 1032), "{length}");
+        file.set_len(4096).unwrap();
+        file.write_all_at(&mut [IoSlice::new(&[0; 4096])], 0).unwrap();
+        (0..3).for_each(|n| rewrite(&*file, addresses[n], n as u32));
+    }
+}
+
+fn rewrite(file: &dyn File, address: ChunkAddress, seed: u32) {
+    let encoded = codec::encode(&[noise(seed, 1000)], Codec::Raw).unwrap();
+    let header = encoded.record.build(address.segment, address.offset);
+    file.write_all_at(&mut [IoSlice::new(&header), IoSlice::new(&encoded.stored[0])], address.offset)
+        .unwrap();
+}
+
+proptest! {
+    #[test]
+    fn addresses_that_were_never_given_out_are_refused(segment in 0..4u64, offset in 0..5000u64, stored_bytes: u32, wild: u64) {
+        let (_disk, _meta, store) = fresh();
+        let good: Vec<_> = (0..3).map(|n| append(&store, n)).collect();
+        for address in [
+            ChunkAddress { segment, offset, stored_bytes },
+            ChunkAddress { segment, offset: wild, stored_bytes },
+            ChunkAddress { segment, offset, stored_bytes: stored_bytes % 2100 },
+            ChunkAddress { segment: wild, offset, stored_bytes: 1032 },
+        ] {
+            prop_assert_eq!(store.read(address).is_ok(), good.contains(&address));
+        }
+    }
+}

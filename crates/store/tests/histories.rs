@@ -1,0 +1,344 @@
+//! Thousands of seeded histories of a segment store on a faulty disk, with metadata in memory that
+//! can crash too. After every crash: the metadata is a prefix of its commits that contains every
+//! acknowledged one; every chunk that it names reads back right; every other chunk reads back right
+//! or is reported damaged, and never as other bytes.
+
+use bytes::Bytes;
+use disk::{Disk, FaultyDisk, Garbling, Torn};
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use store::{
+    Batch, ChunkAddress, ChunkStore, Codec, Family, KeyRange, MemoryMeta, MetaStore, Reserve, SegmentConfig,
+    SegmentStore, StoreError,
+};
+
+const HISTORIES: u64 = 3000;
+const STEPS: u32 = 60;
+const KEYS: u8 = 12;
+const FOLDER: &str = "/segments";
+
+type Files = BTreeMap<u8, ChunkAddress>;
+
+/// What all histories together came across, so that the test is known to test something.
+#[derive(Debug, Default)]
+struct Seen {
+    crashes: u64,
+    lost_commits: u64,
+    deleted_segments: u64,
+    damaged_unsynced: u64,
+    whole_unsynced: u64,
+    refused_writes: u64,
+    full: u64,
+}
+
+struct History {
+    rng: SmallRng,
+    disk: FaultyDisk,
+    meta: Arc<MemoryMeta>,
+    store: SegmentStore,
+    config: SegmentConfig,
+    /// What every chunk ever appended contains.
+    contents: BTreeMap<ChunkAddress, Bytes>,
+    /// Appended, neither named nor released; true once a sync covered it.
+    unnamed: BTreeMap<ChunkAddress, bool>,
+    /// The metadata after every commit since the last open, the state at the open first.
+    states: Vec<Files>,
+    /// How many of these commits are certainly durable.
+    durable: usize,
+    /// Replaced, to be released once the commit is durable.
+    replaced: Vec<ChunkAddress>,
+    /// Whether an error of the disk may show up now.
+    faults: bool,
+    seen: Seen,
+}
+
+fn garbling(rng: &mut SmallRng) -> Garbling {
+    let torn = if rng.random() { Torn::Sector } else { Torn::Byte };
+    Garbling { torn, noise: rng.random(), short: rng.random() }
+}
+
+fn config(rng: &mut SmallRng) -> SegmentConfig {
+    SegmentConfig {
+        segment_bytes: rng.random_range(1..20_000),
+        // Hardly anything is cached: reads go to the disk.
+        cache_bytes: rng.random_range(0..2000),
+        open_files_max: rng.random_range(1..4),
+        reserve: Reserve { bytes: 0, permille: 0 },
+    }
+}
+
+fn open(
+    disk: &FaultyDisk,
+    meta: &Arc<MemoryMeta>,
+    config: SegmentConfig,
+) -> Result<SegmentStore, StoreError> {
+    SegmentStore::open(Arc::new(disk.clone()), Path::new(FOLDER), Arc::clone(meta) as _, config)
+}
+
+fn named(meta: &MemoryMeta) -> Files {
+    let mut files = Files::new();
+    let mut visit = |key: &[u8], value: &[u8]| {
+        files.insert(key[0], ChunkAddress::from_bytes(value).unwrap());
+        ControlFlow::Continue(())
+    };
+    meta.scan(Family::Extents, KeyRange::ascending(&[0], &[KEYS]), &mut visit).unwrap();
+    files
+}
+
+impl History {
+    fn new(seed: u64) -> History {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let disk = FaultyDisk::new(seed, garbling(&mut rng));
+        disk.create_dir(Path::new(FOLDER)).unwrap();
+        disk.sync_dir(Path::new("/")).unwrap();
+        let (meta, config) = (Arc::new(MemoryMeta::new()), config(&mut rng));
+        let store = open(&disk, &meta, config).unwrap();
+        let (contents, unnamed) = (BTreeMap::new(), BTreeMap::new());
+        let (states, replaced, seen) = (vec![Files::new()], Vec::new(), Seen::default());
+        History {
+            rng,
+            disk,
+            meta,
+            store,
+            config,
+            contents,
+            unnamed,
+            states,
+            durable: 0,
+            replaced,
+            faults: false,
+            seen,
+        }
+    }
+
+    fn step(&mut self) {
+        match self.rng.random_range(0..100) {
+            0..40 => _ = self.append(),
+            40..70 => self.write_file(),
+            70..76 => self.sync(),
+            76..80 => self.release_unnamed(),
+            80..90 => self.maintain(),
+            90..93 => self.inject(),
+            93..95 => self.limit(),
+            95..98 => self.crash(),
+            _ => self.restart(),
+        }
+    }
+
+    /// Takes note of an error; it must be one that this disk can cause.
+    fn note(&mut self, error: &StoreError) {
+        match error {
+            StoreError::Full => self.seen.full += 1,
+            StoreError::Io { .. } | StoreError::ReadOnly(_) if self.faults => self.seen.refused_writes += 1,
+            other => panic!("{other}"),
+        }
+    }
+
+    fn noted<T>(&mut self, result: Result<T, StoreError>) -> Option<T> {
+        result.map_err(|error| self.note(&error)).ok()
+    }
+
+    fn some_bytes(&mut self) -> Bytes {
+        let length =
+            if self.rng.random() { self.rng.random_range(0..100) } else { self.rng.random_range(0..6000) };
+        let mut bytes = vec![self.rng.random(); length];
+        if self.rng.random() {
+            self.rng.fill_bytes(&mut bytes);
+        }
+        bytes.into()
+    }
+
+    fn append(&mut self) -> Option<ChunkAddress> {
+        let pieces: Vec<Bytes> = (0..self.rng.random_range(1..4)).map(|_| self.some_bytes()).collect();
+        let codec = [Codec::Raw, Codec::Lz4, Codec::Zstd(1)][self.rng.random_range(0..3)];
+        let appended = self.store.append(&pieces, codec);
+        let address = self.noted(appended)?;
+        let reused = self.contents.insert(address, pieces.concat().into());
+        assert!(reused.is_none(), "{address:?} was given out twice");
+        self.unnamed.insert(address, false);
+        self.check(address, !self.faults);
+        Some(address)
+    }
+
+    /// Chunk, sync, commit, perhaps sync, and release of what it replaced.
+    fn write_file(&mut self) {
+        let Some(address) = self.append() else { return };
+        let synced = self.store.sync();
+        if self.noted(synced).is_none() {
+            return;
+        }
+        self.unnamed.values_mut().for_each(|synced| *synced = true);
+        let key = self.rng.random_range(0..KEYS);
+        let mut files = self.states.last().unwrap().clone();
+        let mut batch = Batch::new();
+        if self.rng.random_ratio(1, 4) {
+            batch.delete(Family::Extents, [key]);
+            self.replaced.extend(files.remove(&key));
+        } else {
+            batch.put(Family::Extents, [key], address.to_bytes());
+            self.unnamed.remove(&address);
+            self.replaced.extend(files.insert(key, address));
+        }
+        let number = self.meta.commit(batch).unwrap();
+        self.states.push(files);
+        if self.rng.random() {
+            self.meta.sync(number).unwrap();
+            self.durable = self.states.len() - 1;
+            self.replaced.drain(..).for_each(|address| self.store.release(address));
+        }
+    }
+
+    fn sync(&mut self) {
+        let synced = self.store.sync();
+        if self.noted(synced).is_some() {
+            self.unnamed.values_mut().for_each(|synced| *synced = true);
+        }
+    }
+
+    /// A transaction that was given up.
+    fn release_unnamed(&mut self) {
+        if let Some((address, _)) = self.unnamed.pop_first() {
+            self.store.release(address);
+        }
+    }
+
+    fn maintain(&mut self) {
+        if self.rng.random_ratio(1, 4) {
+            // What commits that are not durable yet replaced is still needed after a crash.
+            let needed = self.states.iter().flat_map(|files| files.values().copied());
+            let all = needed.chain(self.unnamed.keys().copied()).chain(self.replaced.iter().copied());
+            self.store.keep_only(&all.map(|address| address.segment).collect::<BTreeSet<_>>());
+        }
+        let deleted = self.store.maintain();
+        self.seen.deleted_segments += self.noted(deleted).unwrap_or(0) as u64;
+        // The store may have synced the metadata.
+        if self.meta.unsynced_commits() == 0 {
+            self.durable = self.states.len() - 1;
+        }
+        self.check_all(!self.faults);
+    }
+
+    fn inject(&mut self) {
+        let kind =
+            [ErrorKind::Other, ErrorKind::StorageFull, ErrorKind::Interrupted][self.rng.random_range(0..3)];
+        let soon = self.disk.operations() + self.rng.random_range(0..20);
+        if self.rng.random_ratio(1, 3) {
+            self.disk.cut_power_at(soon)
+        } else {
+            self.disk.fail_at(soon, kind)
+        }
+        self.faults = true;
+    }
+
+    fn limit(&mut self) {
+        let used = self.contents.values().map(|bytes| bytes.len() as u64).sum::<u64>();
+        self.disk.set_capacity(if self.rng.random() { used } else { u64::MAX });
+    }
+
+    fn crash(&mut self) {
+        self.seen.crashes += 1;
+        let pending = self.meta.unsynced_commits();
+        let kept = self.rng.random_range(0..=pending);
+        let disk = self.disk.crash();
+        let meta = Arc::new(self.meta.crash(kept));
+        let found = named(&meta);
+        let commits = self.states[self.durable..].iter().position(|files| *files == found);
+        let survived = commits.expect("the metadata is a prefix of the commits, not before the durable one");
+        self.seen.lost_commits += (self.states.len() - 1 - self.durable - survived) as u64;
+        self.reopen(disk, meta);
+    }
+
+    /// The program ends, well or badly, and begins again; the system stays up.
+    fn restart(&mut self) {
+        let disk = self.disk.clone();
+        if self.faults {
+            return self.crash();
+        }
+        let meta = Arc::new(self.meta.crash(self.meta.unsynced_commits()));
+        self.reopen(disk, meta);
+    }
+
+    fn reopen(&mut self, disk: FaultyDisk, meta: Arc<MemoryMeta>) {
+        disk.set_capacity(u64::MAX);
+        self.store = open(&disk, &meta, self.config).unwrap();
+        let files = named(&meta);
+        // Whatever no metadata names now was never named, or will never be released.
+        let live: BTreeSet<_> = files.values().copied().collect();
+        self.unnamed.retain(|address, _| !live.contains(address));
+        (self.disk, self.meta, self.states, self.durable) = (disk, meta, vec![files], 0);
+        self.replaced.clear();
+        self.faults = false;
+        self.check_all(true);
+        // No later sync covers them: the run that wrote them is over.
+        self.unnamed.retain(|_, synced| *synced);
+    }
+
+    fn check_all(&mut self, expect_good: bool) {
+        let files = self.states.last().unwrap().clone();
+        for address in files.into_values().chain(self.replaced.clone()) {
+            self.check(address, expect_good);
+        }
+        for (address, synced) in self.unnamed.clone() {
+            let intact = self.check(address, synced && expect_good);
+            if !synced {
+                self.seen.whole_unsynced += u64::from(intact);
+                self.seen.damaged_unsynced += u64::from(!intact);
+            }
+        }
+    }
+
+    /// Reads a chunk: never other bytes than were written, and none missing if it must be there.
+    fn check(&mut self, address: ChunkAddress, expect_good: bool) -> bool {
+        match self.store.read(address) {
+            Ok(bytes) => {
+                assert_eq!(bytes, self.contents[&address], "{address:?}");
+                true
+            }
+            Err(error) if expect_good => panic!("{address:?}: {error}"),
+            Err(StoreError::Damaged { .. }) => false,
+            Err(error) => {
+                self.note(&error);
+                false
+            }
+        }
+    }
+}
+
+fn run(seed: u64) -> Seen {
+    let mut history = History::new(seed);
+    (0..STEPS).for_each(|_| history.step());
+    history.crash();
+    history.seen
+}
+
+#[test]
+fn synced_chunks_survive_and_no_read_is_wrong() {
+    let mut total = Seen::default();
+    for seed in 0..HISTORIES {
+        let seen = std::panic::catch_unwind(|| run(seed));
+        let seen = seen.unwrap_or_else(|_| panic!("seed {seed}"));
+        total.crashes += seen.crashes;
+        total.lost_commits += seen.lost_commits;
+        total.deleted_segments += seen.deleted_segments;
+        total.damaged_unsynced += seen.damaged_unsynced;
+        total.whole_unsynced += seen.whole_unsynced;
+        total.refused_writes += seen.refused_writes;
+        total.full += seen.full;
+    }
+    println!("{total:?}");
+    let counts = [
+        total.crashes,
+        total.lost_commits,
+        total.deleted_segments,
+        total.damaged_unsynced,
+        total.whole_unsynced,
+        total.refused_writes,
+        total.full,
+    ];
+    assert!(counts.iter().all(|count| *count > 100), "{total:?}");
+}
