@@ -1,6 +1,6 @@
 //! Instances: what roles are, how they do, and asking them to do otherwise.
 
-use crate::overseer::{Overseer, Role, RoleKind, RoleState};
+use crate::overseer::{Overseer, OverseerError, Role, RoleKind, RoleState};
 use afs_idl::bozo::{self, GetInstanceInfoReply, GetInstanceStringsReply, GetStatusReply, Status, goal};
 use base::AbortCode;
 use xdr::XdrString;
@@ -73,14 +73,14 @@ pub(crate) fn set_goal(
     if is_so {
         return Ok(());
     }
-    overseer.set_goal(&role.name, running, permanent).map_err(|error| error.abort_code())
+    overseer.set_goal(&role.name, running, permanent).map_err(OverseerError::abort_code)
 }
 
 /// Brings every role to where `running` says, leaving those alone that are not configured to run.
 pub(crate) fn set_all(overseer: &dyn Overseer, running: bool) -> Result<(), AbortCode> {
     let roles = overseer.roles().into_iter().filter(|role| role.configured_running);
     for role in roles.filter(|role| role.goal_running != running) {
-        overseer.set_goal(&role.name, running, false).map_err(|error| error.abort_code())?;
+        overseer.set_goal(&role.name, running, false).map_err(OverseerError::abort_code)?;
     }
     Ok(())
 }
@@ -88,7 +88,7 @@ pub(crate) fn set_all(overseer: &dyn Overseer, running: bool) -> Result<(), Abor
 /// Restarts one role.
 pub(crate) fn restart(overseer: &dyn Overseer, name: &XdrString) -> Result<(), AbortCode> {
     let role = find(overseer, name)?;
-    overseer.restart(Some(&role.name)).map_err(|error| error.abort_code())
+    overseer.restart(Some(&role.name)).map_err(OverseerError::abort_code)
 }
 
 fn find(overseer: &dyn Overseer, name: &XdrString) -> Result<Role, AbortCode> {
