@@ -11,6 +11,8 @@ use rx_security::{
 
 /// Payload of each packet.
 const PAYLOAD_BYTES: u16 = 1400;
+/// Packets protected at once.
+const BATCH: u32 = 16;
 const RUN: Duration = Duration::from_millis(500);
 
 fn main() {
@@ -21,23 +23,34 @@ fn main() {
             let sent = protection.protect(packet, std::slice::from_ref(&payload));
             std::hint::black_box(sent.expect("the payload is short enough"));
         });
+        let pieces = std::slice::from_ref(&payload);
+        let together = rate_of(BATCH, |packet| {
+            let packets = [(packet, pieces); BATCH as usize];
+            std::hint::black_box(protection.protect_all(&packets)).expect("payloads are short enough");
+        });
         let packet = facts(1);
-        let sent = protection.protect(packet, &[payload]).expect("the payload is short enough");
+        let sent = protection.protect(packet, pieces).expect("the payload is short enough");
         let body = sent.pieces.concat();
         let unprotect = rate(|_| {
             let opened = protection.unprotect(packet, sent.checksum, Bytes::from(body.clone()));
             std::hint::black_box(opened.expect("the packet is sound"));
         });
-        println!("{level:?}: protect {protect:.0} MB/s, unprotect {unprotect:.0} MB/s");
+        print!("{level:?}: protect {protect:.0} MB/s, {BATCH} at once {together:.0} MB/s, ");
+        println!("unprotect {unprotect:.0} MB/s");
     }
 }
 
-/// Megabytes of payload per second that `work` gets through.
-fn rate(mut work: impl FnMut(PacketFacts)) -> f64 {
+/// Megabytes of payload per second that `work` gets through, a packet at a time.
+fn rate(work: impl FnMut(PacketFacts)) -> f64 {
+    rate_of(1, work)
+}
+
+/// The same, so many packets at a time.
+fn rate_of(step: u32, mut work: impl FnMut(PacketFacts)) -> f64 {
     let (begin, mut packets) = (Instant::now(), 0u32);
     while begin.elapsed() < RUN {
         for _ in 0..100 {
-            packets += 1;
+            packets += step;
             work(facts(packets));
         }
     }

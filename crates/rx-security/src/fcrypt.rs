@@ -4,9 +4,11 @@
 //! as a big-endian `u64`, its left half on top.
 //!
 //! The round function looks up one table per byte. Each table holds an S-box's output already moved
-//! to its place and rotated, so that a round is four loads and a few exclusive-ors. Encryption in
-//! PCBC mode is a chain, but the block decryptions of PCBC do not depend on each other, so
-//! [`Fcrypt::pcbc_decrypt`] runs several side by side.
+//! to its place and rotated, so that a round is four loads and a few exclusive-ors. A round waits for
+//! the one before, so that a processor has most to do when several blocks are worked on side by side.
+//! The block decryptions of PCBC do not depend on each other, so [`Fcrypt::pcbc_decrypt`] takes
+//! several blocks of a message at once; encryption is a chain, so [`Fcrypt::pcbc_encrypt_all`] takes
+//! a block of each of several messages.
 
 mod sboxes;
 
@@ -15,7 +17,7 @@ use zeroize::ZeroizeOnDrop;
 /// Bytes in a block.
 pub(crate) const BLOCK_BYTES: usize = 8;
 const ROUNDS: usize = 16;
-/// Blocks decrypted side by side.
+/// Blocks worked on side by side.
 const LANES: usize = 4;
 
 /// A key, scheduled.
@@ -37,14 +39,23 @@ impl Fcrypt {
     }
 
     /// Encrypts one block.
-    #[inline]
     pub(crate) fn encrypt_block(&self, block: u64) -> u64 {
-        let (mut left, mut right) = ((block >> 32) as u32, block as u32);
+        self.encrypt_lanes([block])[0]
+    }
+
+    #[inline]
+    fn encrypt_lanes<const N: usize>(&self, blocks: [u64; N]) -> [u64; N] {
+        let mut left = blocks.map(|block| (block >> 32) as u32);
+        let mut right = blocks.map(|block| block as u32);
         for pair in self.rounds.chunks_exact(2) {
-            left ^= substitute(right ^ pair[0]);
-            right ^= substitute(left ^ pair[1]);
+            for lane in 0..N {
+                left[lane] ^= substitute(right[lane] ^ pair[0]);
+            }
+            for lane in 0..N {
+                right[lane] ^= substitute(left[lane] ^ pair[1]);
+            }
         }
-        u64::from(left) << 32 | u64::from(right)
+        std::array::from_fn(|lane| u64::from(left[lane]) << 32 | u64::from(right[lane]))
     }
 
     /// Decrypts one block.
@@ -70,13 +81,42 @@ impl Fcrypt {
     /// Encrypts whole blocks in place in PCBC mode: each block is mixed with the plain and the
     /// enciphered form of the one before. `data` must be a multiple of the block long.
     pub(crate) fn pcbc_encrypt(&self, iv: u64, data: &mut [u8]) {
-        debug_assert!(data.len().is_multiple_of(BLOCK_BYTES));
-        let mut chain = iv;
-        for block in data.chunks_exact_mut(BLOCK_BYTES) {
-            let plain = load(block);
-            let sealed = self.encrypt_block(plain ^ chain);
-            block.copy_from_slice(&sealed.to_be_bytes());
-            chain = plain ^ sealed;
+        self.pcbc_encrypt_lanes(iv, [data]);
+    }
+
+    /// Encrypts several messages, each as [`Fcrypt::pcbc_encrypt`] does, in less time.
+    pub(crate) fn pcbc_encrypt_all(&self, iv: u64, messages: &mut [impl AsMut<[u8]>]) {
+        for group in messages.chunks_mut(LANES) {
+            match group {
+                [a, b, c, d] => self.pcbc_encrypt_lanes(iv, [a, b, c, d].map(AsMut::as_mut)),
+                [a, b, c] => self.pcbc_encrypt_lanes(iv, [a, b, c].map(AsMut::as_mut)),
+                [a, b] => self.pcbc_encrypt_lanes(iv, [a, b].map(AsMut::as_mut)),
+                few => {
+                    for one in few {
+                        self.pcbc_encrypt(iv, one.as_mut());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Side by side as far as the shortest goes, the rest one after the other.
+    fn pcbc_encrypt_lanes<const N: usize>(&self, iv: u64, messages: [&mut [u8]; N]) {
+        debug_assert!(messages.iter().all(|message| message.len().is_multiple_of(BLOCK_BYTES)));
+        let shortest = messages.iter().map(|message| message.len()).min().unwrap_or(0);
+        let mut chain = [iv; N];
+        for at in (0..shortest).step_by(BLOCK_BYTES) {
+            let plain: [u64; N] = std::array::from_fn(|lane| load(&messages[lane][at..]));
+            let sealed: [u64; N] = self.encrypt_lanes(std::array::from_fn(|lane| plain[lane] ^ chain[lane]));
+            for lane in 0..N {
+                messages[lane][at..at + BLOCK_BYTES].copy_from_slice(&sealed[lane].to_be_bytes());
+                chain[lane] = plain[lane] ^ sealed[lane];
+            }
+        }
+        for (message, chain) in messages.into_iter().zip(chain) {
+            if message.len() > shortest {
+                self.pcbc_encrypt(chain, &mut message[shortest..]);
+            }
         }
     }
 
@@ -179,6 +219,21 @@ mod tests {
             "ca90f59dcbd4d23c01887f3e316e629dd8e057a3063a4258\
              2a28fe72522fdde01989091c2a8e8c94fcc768e488aade0f",
         );
+    }
+
+    #[test]
+    fn several_messages_are_encrypted_as_each_alone() {
+        let cipher = Fcrypt::new(*b"\x12\x34\x56\x78\x9a\xbc\xde\xf0");
+        for lengths in [&[][..], &[8], &[16, 8], &[8, 0, 24], &[8, 80, 16, 40], &[24; 9]] {
+            let message = |length: &usize| (0..*length).map(|byte| byte as u8).collect::<Vec<_>>();
+            let mut together: Vec<_> = lengths.iter().map(message).collect();
+            let mut alone = together.clone();
+            cipher.pcbc_encrypt_all(7, &mut together);
+            for one in &mut alone {
+                cipher.pcbc_encrypt(7, one);
+            }
+            assert_eq!(together, alone);
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl RxkadProtection {
         ((sealed >> 16) as u16).max(1)
     }
 
-    fn protect_auth(&self, word: u32, payload: &[Bytes], length: usize) -> Vec<Bytes> {
+    fn protect_auth(&self, word: u32, payload: &[Bytes]) -> Vec<Bytes> {
         let mut pieces = Vec::with_capacity(payload.len() + 1);
         let mut block = [0; BLOCK_BYTES];
         block[..WORD_BYTES].copy_from_slice(&word.to_be_bytes());
@@ -69,14 +69,15 @@ impl RxkadProtection {
                 pieces.push(piece.slice(take..));
             }
         }
-        debug_assert_eq!(filled, BLOCK_BYTES.min(WORD_BYTES + length));
         let sealed = self.cipher.encrypt_block(u64::from_be_bytes(block));
         pieces[0] = Bytes::copy_from_slice(&sealed.to_be_bytes());
         pieces
     }
 
-    fn protect_crypt(&self, word: u32, payload: &[Bytes], length: usize) -> Vec<Bytes> {
-        let whole = (CRYPT_HEADER_BYTES + length).next_multiple_of(BLOCK_BYTES);
+    /// A body at level "crypt" before it is enciphered.
+    fn crypt_body(word: u32, payload: &[Bytes]) -> BytesMut {
+        let length = CRYPT_HEADER_BYTES + payload_bytes(payload);
+        let whole = length.next_multiple_of(BLOCK_BYTES);
         let mut body = BytesMut::with_capacity(whole);
         body.extend_from_slice(&word.to_be_bytes());
         body.extend_from_slice(&[0; CRYPT_HEADER_BYTES - WORD_BYTES]);
@@ -84,8 +85,21 @@ impl RxkadProtection {
             body.extend_from_slice(piece);
         }
         body.resize(whole, 0);
-        self.cipher.pcbc_encrypt(self.iv, &mut body);
-        vec![body.freeze()]
+        body
+    }
+
+    /// Bodies at level "crypt".
+    fn protect_crypt(&self, packets: &[(PacketFacts, &[Bytes])]) -> Result<Vec<Protected>, SecurityError> {
+        let mut bodies = packets
+            .iter()
+            .map(|(packet, payload)| Ok(Self::crypt_body(sealed_word(*packet, payload)?, payload)))
+            .collect::<Result<Vec<_>, SecurityError>>()?;
+        self.cipher.pcbc_encrypt_all(self.iv, &mut bodies);
+        let sealed = |((packet, _), body): (&(PacketFacts, _), BytesMut)| Protected {
+            checksum: self.checksum(*packet),
+            pieces: vec![body.freeze()],
+        };
+        Ok(packets.iter().zip(bodies).map(sealed).collect())
     }
 
     /// Opens a body: a buffer that nobody else holds is opened in place, another is copied.
@@ -124,17 +138,24 @@ impl PacketProtection for RxkadProtection {
     }
 
     fn protect(&mut self, packet: PacketFacts, payload: &[Bytes]) -> Result<Protected, SecurityError> {
-        let length = payload.iter().map(Bytes::len).sum();
-        if length > PAYLOAD_BYTES_MAX {
-            return Err(SecurityError::PayloadLong { max: PAYLOAD_BYTES_MAX, got: length });
-        }
-        let word = tag(packet) << 16 | length as u32;
+        let word = sealed_word(packet, payload)?;
         let pieces = match self.level {
             SecurityLevel::Clear => payload.to_vec(),
-            SecurityLevel::Authenticated => self.protect_auth(word, payload, length),
-            SecurityLevel::Encrypted => self.protect_crypt(word, payload, length),
+            SecurityLevel::Authenticated => self.protect_auth(word, payload),
+            SecurityLevel::Encrypted => {
+                let mut body = Self::crypt_body(word, payload);
+                self.cipher.pcbc_encrypt(self.iv, &mut body);
+                vec![body.freeze()]
+            }
         };
         Ok(Protected { checksum: self.checksum(packet), pieces })
+    }
+
+    fn protect_all(&mut self, packets: &[(PacketFacts, &[Bytes])]) -> Result<Vec<Protected>, SecurityError> {
+        if self.level == SecurityLevel::Encrypted {
+            return self.protect_crypt(packets);
+        }
+        packets.iter().map(|(packet, payload)| self.protect(*packet, payload)).collect()
     }
 
     fn unprotect(
@@ -163,6 +184,19 @@ impl PacketProtection for RxkadProtection {
         body.truncate(claimed);
         Ok(body)
     }
+}
+
+fn payload_bytes(payload: &[Bytes]) -> usize {
+    payload.iter().map(Bytes::len).sum()
+}
+
+/// The word before a payload, in the clear.
+fn sealed_word(packet: PacketFacts, payload: &[Bytes]) -> Result<u32, SecurityError> {
+    let (max, got) = (PAYLOAD_BYTES_MAX, payload_bytes(payload));
+    if got > max {
+        return Err(SecurityError::PayloadLong { max, got });
+    }
+    Ok(tag(packet) << 16 | got as u32)
 }
 
 /// The upper half of the sealed word.

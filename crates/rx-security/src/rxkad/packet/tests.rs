@@ -39,6 +39,22 @@ fn payloads_of_every_length_come_back() {
 }
 
 #[test]
+fn several_packets_are_protected_as_each_alone() {
+    let payloads: Vec<[Bytes; 2]> = (0..11)
+        .map(|index| [Bytes::from(vec![index; 100]), Bytes::from(vec![9; usize::from(index) * 3])])
+        .collect();
+    let packet = |index| PacketFacts { sequence: index as u32, ..PACKET };
+    let packets: Vec<(PacketFacts, &[Bytes])> =
+        payloads.iter().enumerate().map(|(index, pieces)| (packet(index), &pieces[..])).collect();
+    for level in LEVELS {
+        let mut protection = protection(level);
+        let alone: Vec<_> =
+            packets.iter().map(|(packet, pieces)| protection.protect(*packet, pieces).unwrap()).collect();
+        assert_eq!(protection.protect_all(&packets).unwrap(), alone);
+    }
+}
+
+#[test]
 fn payload_max_fills_the_room() {
     for (level, room, payload) in [
         (SecurityLevel::Clear, 1416, 1416),
