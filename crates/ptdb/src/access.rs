@@ -66,7 +66,7 @@ impl Wish {
     /// Learn of one user whether it is in some group.
     pub(crate) const BEING_MEMBER: Wish =
         Wish { viewers: false, ..Wish::look(0, EntryFlags::MEMBERSHIP_ANY) };
-    /// List owned groups: any access bit will do for members.
+    /// List owned groups: any flag will do for members, and groups always have one.
     pub(crate) const OWNED: Wish = Wish::look(u32::MAX, EntryFlags::OWNED_ANY);
     /// Read a raw record.
     pub(crate) const DUMP: Wish = Wish::look(EntryFlags::STATUS_MEMBER, 0);
