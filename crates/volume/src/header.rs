@@ -67,6 +67,19 @@ pub struct VolumeHeader {
     pub message_of_the_day: String,
 }
 
+/// What is needed to make a clone.
+#[derive(Clone, Debug)]
+pub struct CloneVolume {
+    /// Its id, not 0.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: VolumeName,
+    /// Read-only or backup.
+    pub kind: VolumeType,
+    /// Becomes creation and copy date.
+    pub now: UnixTime,
+}
+
 /// What is needed to make a volume.
 #[derive(Clone, Debug)]
 pub struct NewVolume {

@@ -1,18 +1,55 @@
 //! Volumes, vnodes, directories, quotas and epochs on a store.
+//!
+//! [`Volumes`] are all volumes of a server, [`Volume`] is one. A volume's records lie in a
+//! *group* that it shares with its clones; `docs/formats/volume.md` draws them.
+//!
+//! # Locks
+//! Of each group, in this order:
+//! - `writer`: held while a change is built and committed. Never held over a wait for the medium or
+//!   the network: a change is durable some time after it is visible, and only its caller waits.
+//! - `publish`: written from the first edit of a cached directory until a commit has taken effect in
+//!   memory too; read by whoever reads several records that must agree, or fills a cache.
+//!
+//! # Directories
+//! An entry's record tells the slot that the entry has in the directory's blob and its place in its
+//! hash chain. So the blob is a function of the entries: it is built from them when it is not in
+//! memory and is then, byte for byte, what it was before a restart; adding a name writes one small
+//! record however large the directory is.
 
+mod attributes;
+mod cache;
+mod epochs;
 mod error;
+mod group;
 mod header;
+mod keys;
+mod names;
+mod numbers;
 mod options;
 mod partition;
+mod pins;
+mod purge;
 pub mod quota;
+mod reading;
+mod record;
+mod rename;
+mod shared;
 mod status;
+mod transaction;
+mod usage;
 mod volume;
 mod volumes;
+mod writing;
 
+pub use cache::CacheCounters;
 pub use error::VolumeError;
-pub use header::{NewVolume, VolumeHeader};
+pub use header::{CloneVolume, NewVolume, VolumeHeader};
 pub use options::{Durability, VolumeOptions};
 pub use partition::{PartitionHandle, Space};
+pub use reading::FileReader;
 pub use status::{Actor, Created, FileKind, Found, Removed, Renamed, SetStatus, StoreRequest, VnodeStatus};
-pub use volume::{FileReader, Volume};
-pub use volumes::{CacheCounters, VolumeState, Volumes};
+pub use volume::Volume;
+pub use volumes::{VolumeState, Volumes};
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,18 @@
-//! One volume.
+//! One volume: what it is, and reading from it.
 
-use crate::{
-    Actor, Created, Found, Removed, Renamed, SetStatus, StoreRequest, VnodeStatus, VolumeError, VolumeHeader,
-    VolumeState,
-};
+use crate::epochs::{self, damage};
+use crate::group::Group;
+use crate::record::{self, Counters, StoredHeader, Vnode};
+use crate::shared::{Partition, Shared};
+use crate::{Found, VnodeStatus, VolumeError, VolumeHeader, VolumeState, keys, usage};
 use afs_format::acl::Acl;
-use base::{AbortCode, Fid, PartitionId, UnixTime, VnodeId, VolumeId};
-use bytes::Bytes;
+use afs_format::directory::{DirectoryBlob, PAGE_BYTES, PlacedEntry};
+use base::{Fid, PartitionId, UnixTime, VnodeId, VolumeId, VolumeType};
+use parking_lot::{Mutex, RwLock};
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use store::{Batch, ChunkAddress, CommitNumber, Family, MetaStore};
 
 /// One volume. All methods may be called from any thread; what changes something returns when the
 /// change is durable. FIDs are taken as they come from the wire: `fid.volume` is not looked at,
@@ -16,38 +21,88 @@ use std::sync::Arc;
 /// Rights are not checked here: that is the file server's task.
 pub struct Volume {
     id: VolumeId,
+    kind: VolumeType,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) home: Arc<Partition>,
+    pub(crate) group: Arc<Group>,
+    live: RwLock<Live>,
+    state: Mutex<VolumeState>,
+    /// Set with the group's writer lock held.
+    is_deleted: AtomicBool,
 }
 
-/// Reads one state of a file, link or directory piece by piece, whatever is written meanwhile.
-pub struct FileReader {
-    status: VnodeStatus,
+/// What of a volume changes while it is loaded. Written with the group's `publish` held.
+pub(crate) struct Live {
+    pub(crate) header: VolumeHeader,
+    pub(crate) view: View,
+    pub(crate) next_file: u32,
+    pub(crate) next_directory: u32,
 }
 
-impl FileReader {
-    /// The status that goes with the data.
-    pub fn status(&self) -> &VnodeStatus {
-        &self.status
+/// At which epoch a volume reads, and under which number its records are cached.
+#[derive(Clone, Copy)]
+pub(crate) struct View {
+    pub(crate) epoch: u64,
+    pub(crate) instance: u64,
+}
+
+impl Live {
+    pub(crate) fn counters(&self) -> Counters {
+        let h = &self.header;
+        Counters {
+            used_kib: h.used_kib,
+            file_count: h.file_count,
+            directory_count: h.directory_count,
+            next_unique: h.next_unique,
+            next_file: self.next_file,
+            next_directory: self.next_directory,
+            updated: h.updated,
+            update_counter: h.update_counter,
+            accessed: h.accessed,
+            day_use: h.day_use,
+            day_use_date: h.day_use_date,
+            week_use: h.week_use,
+        }
     }
 
-    /// Bytes that are still to come: the length asked for, cut at the end of the file.
-    pub fn remaining(&self) -> u64 {
-        0
-    }
-
-    /// The next bytes, at least one and at most about `bytes_max` (one chunk more at most), shared
-    /// with the chunk cache; empty at the end.
-    ///
-    /// # Errors
-    /// `Store`.
-    pub fn next(&mut self, bytes_max: usize) -> Result<Vec<Bytes>, VolumeError> {
-        let _ = bytes_max;
-        Ok(vec![])
+    /// Takes over what a change counted; accesses counted meanwhile stay.
+    pub(crate) fn set_counters(&mut self, counters: &Counters) {
+        let h = &mut self.header;
+        h.used_kib = counters.used_kib;
+        h.file_count = counters.file_count;
+        h.directory_count = counters.directory_count;
+        h.next_unique = counters.next_unique;
+        h.updated = counters.updated;
+        h.update_counter = counters.update_counter;
+        self.next_file = counters.next_file;
+        self.next_directory = counters.next_directory;
     }
 }
 
 impl Volume {
-    fn none<T>(&self) -> Result<T, VolumeError> {
-        Err(VolumeError::NoVolume(self.id))
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        home: &Arc<Partition>,
+        group: Arc<Group>,
+        stored: StoredHeader,
+        counters: &Counters,
+    ) -> Volume {
+        let view = View { epoch: stored.epoch, instance: shared.caches.new_instance() };
+        Volume {
+            id: stored.header.id,
+            kind: stored.header.kind,
+            shared: Arc::clone(shared),
+            home: Arc::clone(home),
+            group,
+            live: RwLock::new(Live {
+                header: stored.header,
+                view,
+                next_file: counters.next_file,
+                next_directory: counters.next_directory,
+            }),
+            state: Mutex::default(),
+            is_deleted: AtomicBool::new(false),
+        }
     }
 
     /// Its id.
@@ -55,45 +110,99 @@ impl Volume {
         self.id
     }
 
+    /// Read-write, read-only or backup.
+    pub fn kind(&self) -> VolumeType {
+        self.kind
+    }
+
     /// The partition it is on.
     pub fn partition(&self) -> PartitionId {
-        PartitionId::from_index(0).unwrap_or_else(|| unreachable!("0 is a partition"))
+        self.home.handle.id
     }
 
     /// The header as it is now, usage included.
     pub fn header(&self) -> VolumeHeader {
-        unreachable!("no volume exists yet")
+        self.live.read().header.clone()
     }
 
     /// Creation and update date for AFSVolSync, cheaper than the whole header.
     pub fn dates(&self) -> (UnixTime, UnixTime) {
-        (UnixTime(0), UnixTime(0))
+        let live = self.live.read();
+        (live.header.created, live.header.updated)
     }
 
-    /// Changes the header durably. Ids, counts and used blocks that `change` alters are kept as they
-    /// were; name, kind, parent, clone and backup ids, quota, dates, flags, use counts and messages
-    /// take effect.
+    /// Changes the header durably. Ids of volume and parent, kind, counts, used blocks and the next
+    /// uniquifier stay as they were whatever `change` does to them.
     ///
     /// # Errors
     /// `Store`.
     pub fn update_header(&self, change: impl FnOnce(&mut VolumeHeader)) -> Result<VolumeHeader, VolumeError> {
-        let _ = change;
-        self.none()
+        let writer = self.group.writer.lock();
+        if self.is_deleted.load(Ordering::Relaxed) {
+            return Err(VolumeError::NoVolume(self.id));
+        }
+        let old = self.header();
+        let mut new = old.clone();
+        change(&mut new);
+        keep_what_is_not_settable(&mut new, &old);
+        let mut batch = Batch::new();
+        let mut counters = self.counters();
+        usage::copy(&mut counters, &new);
+        batch.put(Family::Volumes, keys::header(self.id), record::put_header(&self.stored(new.clone())));
+        batch.put(Family::Volumes, keys::counters(self.id), record::put_counters(&counters));
+        let publish = self.group.publish.write();
+        let number = self.meta().commit(batch)?;
+        self.live.write().header = new.clone();
+        drop((publish, writer));
+        self.settle(number, vec![])?;
+        Ok(new)
+    }
+
+    /// What `header` is stored as.
+    pub(crate) fn stored(&self, header: VolumeHeader) -> StoredHeader {
+        StoredHeader { group: self.group.id, epoch: self.view().epoch, header }
     }
 
     /// Whether file service may use it.
     pub fn state(&self) -> VolumeState {
-        VolumeState::Online
+        *self.state.lock()
     }
 
     /// Sets what file service is told from now on.
     pub fn set_state(&self, state: VolumeState) {
-        let _ = state;
+        *self.state.lock() = state;
+    }
+
+    /// From now on nothing can be changed by those who still hold the volume.
+    pub(crate) fn set_deleted(&self) {
+        self.is_deleted.store(true, Ordering::Relaxed);
+    }
+
+    /// Why it cannot be changed; for those who hold the writer lock.
+    pub(crate) fn check_writable(&self) -> Result<(), VolumeError> {
+        if self.is_deleted.load(Ordering::Relaxed) {
+            return Err(VolumeError::NoVolume(self.id));
+        }
+        if self.kind == VolumeType::ReadWrite { Ok(()) } else { Err(VolumeError::ReadOnly) }
+    }
+
+    /// Why file service may not use it.
+    pub(crate) fn check_state(&self) -> Result<(), VolumeError> {
+        match self.state() {
+            VolumeState::Busy => Err(VolumeError::Busy(self.id)),
+            VolumeState::Offline => Err(VolumeError::Offline(self.id)),
+            VolumeState::Moved => Err(VolumeError::Moved(self.id)),
+            VolumeState::Online => {
+                let live = self.live.read();
+                let is_on = live.header.in_service && live.header.blessed;
+                if is_on { Ok(()) } else { Err(VolumeError::Offline(self.id)) }
+            }
+        }
     }
 
     /// Counts an access for the day's use; stored with the next change.
     pub fn count_access(&self, now: UnixTime) {
-        let _ = now;
+        usage::count_access(&mut self.live.write().header, now);
     }
 
     /// The root directory.
@@ -106,8 +215,12 @@ impl Volume {
     /// # Errors
     /// `NoVnode` when it is gone or the uniquifier is another's, `Store`.
     pub fn status(&self, fid: Fid) -> Result<VnodeStatus, VolumeError> {
-        let _ = fid;
-        self.none()
+        let view = self.view();
+        if let Some(vnode) = self.shared.caches.vnode(view.instance, fid.vnode) {
+            return is_it(vnode, fid).map(|vnode| vnode.status);
+        }
+        let _publish = self.group.publish.read();
+        Ok(self.vnode(fid)?.status)
     }
 
     /// The status together with the access list that governs the vnode: its own for a directory, its
@@ -116,8 +229,15 @@ impl Volume {
     /// # Errors
     /// `NoVnode`, `Store`.
     pub fn status_and_acl(&self, fid: Fid) -> Result<(VnodeStatus, Arc<Acl>), VolumeError> {
-        let _ = fid;
-        self.none()
+        let _publish = self.group.publish.read();
+        let vnode = self.vnode(fid)?;
+        let status = vnode.status;
+        let governor = match vnode.acl {
+            Some(acl) => return Ok((status, acl)),
+            None => Fid { volume: self.id, vnode: status.parent, unique: status.parent_unique },
+        };
+        let acl = self.vnode(governor)?.acl.ok_or(VolumeError::NotDirectory)?;
+        Ok((status, acl))
     }
 
     /// What `name` stands for in `directory`; `.` and `..` too.
@@ -125,183 +245,33 @@ impl Volume {
     /// # Errors
     /// `NoVnode`, `NotDirectory`, `NoEntry`, `Store`.
     pub fn lookup(&self, directory: Fid, name: &[u8]) -> Result<Found, VolumeError> {
-        let _ = (directory, name);
-        self.none()
+        let _publish = self.group.publish.read();
+        let vnode = self.directory_vnode(directory)?;
+        let found = self.directory(&vnode)?.read().lookup(name);
+        found.map(|target| Found { vnode: target.vnode, unique: target.unique }).ok_or(VolumeError::NoEntry)
     }
 
-    /// Calls `visit` with every entry of `directory`, `.` and `..` too.
+    /// Calls `visit` with every entry of `directory` in the order of their names, `.` and `..` too.
     ///
     /// # Errors
     /// `NoVnode`, `NotDirectory`, `Store`.
     pub fn entries(&self, directory: Fid, visit: &mut dyn FnMut(&[u8], Found)) -> Result<(), VolumeError> {
-        let _ = (directory, visit);
-        self.none()
+        let mut entries = {
+            let _publish = self.group.publish.read();
+            let vnode = self.directory_vnode(directory)?;
+            let blob = self.directory(&vnode)?;
+            let blob = blob.read();
+            blob.entries().map(|(name, target)| (name.to_vec(), target)).collect::<Vec<_>>()
+        };
+        entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        for (name, target) in entries {
+            visit(&name, Found { vnode: target.vnode, unique: target.unique });
+        }
+        Ok(())
     }
 
-    /// A reader of `length` bytes from `offset`; of a directory the blob, of a symbolic link the
-    /// path.
-    ///
-    /// # Errors
-    /// `NoVnode`, `Store`.
-    pub fn reader(&self, fid: Fid, offset: u64, length: u64) -> Result<FileReader, VolumeError> {
-        let _ = (fid, offset, length);
-        self.none()
-    }
-
-    /// All of what [`Volume::reader`] would read at once; for short reads.
-    ///
-    /// # Errors
-    /// `NoVnode`, `Store`.
-    pub fn read(&self, fid: Fid, offset: u64, length: u64) -> Result<(VnodeStatus, Vec<Bytes>), VolumeError> {
-        let _ = (fid, offset, length);
-        self.none()
-    }
-
-    /// StoreData: takes the data from `source`, which is called with the most bytes wanted and
-    /// answers with at least one, or with none if there are no more. All of it becomes visible at
-    /// once or, with an error, nothing. The data version rises by one.
-    ///
-    /// # Errors
-    /// `NoVnode`, `IsDirectory`, `ReadOnly`, `OverQuota`, `PartitionFull`, `FileTooLarge`, `Transfer`
-    /// (what `source` said, or RXGEN_SS_UNMARSHAL when it ended early), `Store`.
-    pub fn store(
-        &self,
-        actor: &Actor,
-        fid: Fid,
-        request: &StoreRequest,
-        source: &mut dyn FnMut(usize) -> Result<Bytes, AbortCode>,
-    ) -> Result<VnodeStatus, VolumeError> {
-        let _ = (actor, fid, request, source);
-        self.none()
-    }
-
-    /// StoreStatus.
-    ///
-    /// # Errors
-    /// `NoVnode`, `ReadOnly`, `Invalid` (mode of a symbolic link), `Store`.
-    pub fn set_status(&self, actor: &Actor, fid: Fid, set: &SetStatus) -> Result<VnodeStatus, VolumeError> {
-        let _ = (actor, fid, set);
-        self.none()
-    }
-
-    /// StoreACL: sets a directory's access list.
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, `ReadOnly`, `Store`.
-    pub fn set_acl(&self, actor: &Actor, directory: Fid, acl: Acl) -> Result<VnodeStatus, VolumeError> {
-        let _ = (actor, directory, acl);
-        self.none()
-    }
-
-    /// CreateFile: an empty file of mode 0777 unless `set` says otherwise, data version 0.
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, `ReadOnly`, `InvalidName`, `NameTooLong`, `Exists`, `DirectoryFull`,
-    /// `OverQuota`, `PartitionFull`, `Store`.
-    pub fn create_file(
-        &self,
-        actor: &Actor,
-        directory: Fid,
-        name: &[u8],
-        set: &SetStatus,
-    ) -> Result<Created, VolumeError> {
-        let _ = (actor, directory, name, set);
-        self.none()
-    }
-
-    /// MakeDir: an empty directory with a copy of its parent's access list.
-    ///
-    /// # Errors
-    /// As [`Volume::create_file`].
-    pub fn make_directory(
-        &self,
-        actor: &Actor,
-        directory: Fid,
-        name: &[u8],
-        set: &SetStatus,
-    ) -> Result<Created, VolumeError> {
-        let _ = (actor, directory, name, set);
-        self.none()
-    }
-
-    /// Symlink: a symbolic link to `target`, or a mount point if `set` gives a mode without execute
-    /// bits (0644).
-    ///
-    /// # Errors
-    /// As [`Volume::create_file`].
-    pub fn create_symlink(
-        &self,
-        actor: &Actor,
-        directory: Fid,
-        name: &[u8],
-        target: &[u8],
-        set: &SetStatus,
-    ) -> Result<Created, VolumeError> {
-        let _ = (actor, directory, name, target, set);
-        self.none()
-    }
-
-    /// Link: one more name for a file in its own directory.
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, `IsDirectory` (not a file), `CrossDevice` (another directory),
-    /// `ReadOnly`, `InvalidName`, `NameTooLong`, `Exists`, `DirectoryFull`, `Store`.
-    pub fn link(
-        &self,
-        actor: &Actor,
-        directory: Fid,
-        name: &[u8],
-        target: Fid,
-    ) -> Result<Created, VolumeError> {
-        let _ = (actor, directory, name, target);
-        self.none()
-    }
-
-    /// RemoveFile: removes a name of a file or symbolic link, and the vnode with its last name.
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, `ReadOnly`, `NoEntry`, `IsDirectory`, `Invalid` (`.` and `..`),
-    /// `Store`.
-    pub fn remove_file(&self, actor: &Actor, directory: Fid, name: &[u8]) -> Result<Removed, VolumeError> {
-        let _ = (actor, directory, name);
-        self.none()
-    }
-
-    /// RemoveDir: removes an empty directory.
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, `ReadOnly`, `NoEntry`, `NotEmpty`, `Invalid` (`.` and `..`), `Store`.
-    pub fn remove_directory(
-        &self,
-        actor: &Actor,
-        directory: Fid,
-        name: &[u8],
-    ) -> Result<Removed, VolumeError> {
-        let _ = (actor, directory, name);
-        self.none()
-    }
-
-    /// Rename within the volume, over an existing target of the same sort (an empty one if it is a
-    /// directory).
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, `IsDirectory`, `ReadOnly`, `NoEntry`, `NotEmpty`, `InvalidName`,
-    /// `NameTooLong`, `Loop`, `CrossDevice` (a file with several names to another directory),
-    /// `Invalid` (both names are the same file), `DirectoryFull`, `Store`.
-    pub fn rename(
-        &self,
-        actor: &Actor,
-        old_directory: Fid,
-        old_name: &[u8],
-        new_directory: Fid,
-        new_name: &[u8],
-    ) -> Result<Renamed, VolumeError> {
-        let _ = (actor, old_directory, old_name, new_directory, new_name);
-        self.none()
-    }
-
-    /// Calls `visit` with the number of every vnode in ascending order from `from`, until it answers
-    /// `false`. For dumps and checks.
+    /// Calls `visit` with the status of every vnode in ascending order from `from`, until it answers
+    /// `false`. For dumps and checks; changes made meanwhile are not seen.
     ///
     /// # Errors
     /// `Store`.
@@ -310,7 +280,127 @@ impl Volume {
         from: VnodeId,
         visit: &mut dyn FnMut(&VnodeStatus) -> bool,
     ) -> Result<(), VolumeError> {
-        let _ = (from, visit);
-        self.none()
+        let from = keys::vnode(self.group.id, from);
+        let (_, to) = keys::group_range(self.group.id);
+        let mut damaged = None;
+        epochs::scan(self.meta(), Family::Vnodes, (&from, &to), self.view().epoch, &mut |prefix, value| {
+            let vnode = keys::vnode_of(prefix).and_then(|vnode| record::get_vnode(vnode, value));
+            match vnode {
+                Some(vnode) if visit(&vnode.status) => ControlFlow::Continue(()),
+                Some(_) => ControlFlow::Break(()),
+                None => {
+                    damaged = Some(damage(Family::Vnodes, prefix, "the vnode"));
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        damaged.map_or(Ok(()), Err)
+    }
+
+    pub(crate) fn meta(&self) -> &dyn MetaStore {
+        &*self.home.handle.meta
+    }
+
+    pub(crate) fn view(&self) -> View {
+        self.live.read().view
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.live.read().counters()
+    }
+
+    pub(crate) fn read_live<T>(&self, read: impl FnOnce(&Live) -> T) -> T {
+        read(&self.live.read())
+    }
+
+    /// For those who hold the group's `publish`.
+    pub(crate) fn change_live<T>(&self, change: impl FnOnce(&mut Live) -> T) -> T {
+        change(&mut self.live.write())
+    }
+
+    /// Waits as the options want until a commit is durable. Call it without any lock.
+    pub(crate) fn settle(&self, number: CommitNumber, doomed: Vec<ChunkAddress>) -> Result<(), VolumeError> {
+        self.home.settle(self.shared.options.durability, &self.group, number, doomed)
+    }
+
+    /// The vnode of a FID. Hold `publish` or be the writer, here and below.
+    pub(crate) fn vnode(&self, fid: Fid) -> Result<Vnode, VolumeError> {
+        let vnode = self.vnode_by_number(fid.vnode)?;
+        is_it(vnode.ok_or(VolumeError::NoVnode(fid.vnode, fid.unique))?, fid)
+    }
+
+    pub(crate) fn directory_vnode(&self, fid: Fid) -> Result<Vnode, VolumeError> {
+        let vnode = self.vnode(fid)?;
+        if vnode.status.is_directory() { Ok(vnode) } else { Err(VolumeError::NotDirectory) }
+    }
+
+    pub(crate) fn vnode_by_number(&self, number: VnodeId) -> Result<Option<Vnode>, VolumeError> {
+        let view = self.view();
+        if let Some(vnode) = self.shared.caches.vnode(view.instance, number) {
+            return Ok(Some(vnode));
+        }
+        let prefix = keys::vnode(self.group.id, number);
+        let Some(value) = epochs::get(self.meta(), Family::Vnodes, &prefix, view.epoch)? else {
+            return Ok(None);
+        };
+        let vnode = record::get_vnode(number, &value);
+        let vnode = vnode.ok_or_else(|| damage(Family::Vnodes, &prefix, "the vnode"))?;
+        self.shared.caches.put_vnode(view.instance, vnode.clone());
+        Ok(Some(vnode))
+    }
+
+    /// The blob of a directory.
+    pub(crate) fn directory(&self, vnode: &Vnode) -> Result<Arc<RwLock<DirectoryBlob>>, VolumeError> {
+        let (view, number) = (self.view(), vnode.status.vnode);
+        if let Some(blob) = self.shared.caches.directory(view.instance, number) {
+            return Ok(blob);
+        }
+        let blob = Arc::new(RwLock::new(self.load_directory(vnode, view.epoch)?));
+        self.shared.caches.put_directory(view.instance, number, Arc::clone(&blob));
+        Ok(blob)
+    }
+
+    fn load_directory(&self, vnode: &Vnode, epoch: u64) -> Result<DirectoryBlob, VolumeError> {
+        let (from, to) = keys::entry_range(self.group.id, vnode.status.vnode);
+        let mut entries = Vec::new();
+        let mut is_damaged = false;
+        epochs::scan(self.meta(), Family::Entries, (&from, &to), epoch, &mut |prefix, value| {
+            let placed =
+                keys::name_of(prefix).zip(record::get_entry(value)).map(|(name, entry)| PlacedEntry {
+                    name: name.to_vec(),
+                    target: entry.target,
+                    slot: entry.slot,
+                    sequence: entry.sequence,
+                });
+            is_damaged |= placed.is_none();
+            entries.extend(placed);
+            ControlFlow::Continue(())
+        })?;
+        let pages = vnode.status.length as usize / PAGE_BYTES;
+        match DirectoryBlob::rebuild(pages, entries) {
+            Ok(blob) if !is_damaged => Ok(blob),
+            _ => Err(damage(Family::Entries, &from, "the directory's entries")),
+        }
+    }
+}
+
+fn is_it(vnode: Vnode, fid: Fid) -> Result<Vnode, VolumeError> {
+    if vnode.status.unique == fid.unique {
+        Ok(vnode)
+    } else {
+        Err(VolumeError::NoVnode(fid.vnode, fid.unique))
+    }
+}
+
+fn keep_what_is_not_settable(new: &mut VolumeHeader, old: &VolumeHeader) {
+    new.id = old.id;
+    new.kind = old.kind;
+    new.parent = old.parent;
+    new.file_count = old.file_count;
+    new.directory_count = old.directory_count;
+    new.used_kib = old.used_kib;
+    new.next_unique = old.next_unique;
+    for text in [&mut new.offline_message, &mut new.message_of_the_day] {
+        text.truncate(text.floor_char_boundary(127));
     }
 }

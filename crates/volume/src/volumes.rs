@@ -1,8 +1,24 @@
 //! All volumes of all partitions of one server.
 
-use crate::{NewVolume, PartitionHandle, Space, Volume, VolumeError, VolumeOptions};
-use base::{PartitionId, VolumeId, VolumeName};
+use crate::cache::Caches;
+use crate::epochs::{Epochs, damage};
+use crate::group::Group;
+use crate::purge::Purger;
+use crate::record::{self, Counters, Entry, Job, StoredHeader, Vnode};
+use crate::shared::{Partition, Shared};
+use crate::volume::Volume;
+use crate::{
+    CacheCounters, CloneVolume, FileKind, NewVolume, PartitionHandle, Space, VnodeStatus, VolumeError,
+    VolumeHeader, VolumeOptions, keys,
+};
+use afs_format::acl::Acl;
+use afs_format::directory::{DirectoryBlob, EntryTarget};
+use base::{Fid, PartitionId, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use store::{Batch, Family, KeyRange};
 
 /// Whether file service may use a volume now. Not stored: after a restart every volume is online
 /// unless its header says that it is out of service.
@@ -19,29 +35,40 @@ pub enum VolumeState {
     Moved,
 }
 
-/// How often a cache could answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheCounters {
-    /// Answers from the cache.
-    pub hits: u64,
-    /// Answers from the store.
-    pub misses: u64,
-    /// What is in the cache now.
-    pub entries: u64,
-}
-
 /// All volumes of all partitions of one server. Opening costs one read of every volume's header;
 /// nothing below a header is read before it is asked for. All methods may be called from any
 /// thread.
 pub struct Volumes {
-    partitions: Vec<PartitionHandle>,
+    shared: Arc<Shared>,
+    partitions: Vec<Arc<Partition>>,
+    index: RwLock<HashMap<VolumeId, Arc<Volume>>>,
+    /// Held while the set of volumes changes.
+    changes: Mutex<()>,
+    purger: Mutex<Purger>,
 }
 
 impl Volumes {
-    /// Loads the headers of all partitions and continues purges that a restart interrupted.
+    /// Loads the headers of all partitions. Call [`Volumes::purge_step`] from a background thread
+    /// from then on.
+    ///
+    /// # Errors
+    /// `Damaged` when a header cannot be read, `Store`.
     pub fn open(partitions: Vec<PartitionHandle>, options: VolumeOptions) -> Result<Volumes, VolumeError> {
-        let _ = options;
-        Ok(Volumes { partitions })
+        let shared = Arc::new(Shared { options, caches: Caches::new(&options) });
+        let partitions: Vec<_> =
+            partitions.into_iter().map(|handle| Arc::new(Partition::new(handle))).collect();
+        let mut index = HashMap::new();
+        for home in &partitions {
+            for volume in load(&shared, home)? {
+                let (id, partition) = (volume.id(), volume.partition());
+                if let Some(other) = index.insert(id, Arc::new(volume)) {
+                    tracing::error!(volume = %id, hidden_on = %other.partition(), used_on = %partition,
+                        "a volume is on two partitions");
+                }
+            }
+        }
+        let (index, purger) = (RwLock::new(index), Mutex::new(Purger::default()));
+        Ok(Volumes { shared, partitions, index, changes: Mutex::new(()), purger })
     }
 
     /// The volume for file service.
@@ -49,7 +76,9 @@ impl Volumes {
     /// # Errors
     /// `NoVolume`, `Offline`, `Busy`, `Moved`.
     pub fn get(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
-        Err(VolumeError::NoVolume(id))
+        let volume = self.get_any_state(id)?;
+        volume.check_state()?;
+        Ok(volume)
     }
 
     /// The volume for administration, whatever its state.
@@ -57,24 +86,29 @@ impl Volumes {
     /// # Errors
     /// `NoVolume`.
     pub fn get_any_state(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
-        Err(VolumeError::NoVolume(id))
+        self.index.read().get(&id).cloned().ok_or(VolumeError::NoVolume(id))
     }
 
-    /// The id of the volume of this name.
+    /// The id of the volume of this name. Looks at every header.
     pub fn find_name(&self, name: &VolumeName) -> Option<VolumeId> {
-        let _ = name;
-        None
+        let index = self.index.read();
+        let found = index.values().find(|volume| volume.read_live(|live| live.header.name == *name));
+        found.map(|volume| volume.id())
     }
 
     /// All volumes of a partition in the order of their ids.
     pub fn list(&self, partition: PartitionId) -> Vec<Arc<Volume>> {
-        let _ = partition;
-        vec![]
+        let mut found: Vec<Arc<Volume>> =
+            self.index.read().values().filter(|volume| volume.partition() == partition).cloned().collect();
+        found.sort_unstable_by_key(|volume| volume.id());
+        found
     }
 
     /// The partitions in order.
     pub fn partitions(&self) -> Vec<PartitionId> {
-        self.partitions.iter().map(|partition| partition.id).collect()
+        let mut ids: Vec<PartitionId> = self.partitions.iter().map(|partition| partition.handle.id).collect();
+        ids.sort_unstable();
+        ids
     }
 
     /// Room on a partition.
@@ -82,17 +116,93 @@ impl Volumes {
     /// # Errors
     /// `NoPartition`.
     pub fn space(&self, partition: PartitionId) -> Result<Space, VolumeError> {
-        let found = self.partitions.iter().find(|handle| handle.id == partition);
-        found.map(|handle| (handle.space)()).ok_or(VolumeError::NoPartition(partition))
+        Ok((self.partition(partition)?.handle.space)())
+    }
+
+    fn partition(&self, id: PartitionId) -> Result<&Arc<Partition>, VolumeError> {
+        let found = self.partitions.iter().find(|partition| partition.handle.id == id);
+        found.ok_or(VolumeError::NoPartition(id))
     }
 
     /// Makes a volume, durably.
     ///
     /// # Errors
-    /// `VolumeExists`, `NoPartition`, `Store`.
+    /// `VolumeExists`, `NoPartition`, `Invalid` (id 0), `Store`.
     pub fn create(&self, partition: PartitionId, new: &NewVolume) -> Result<Arc<Volume>, VolumeError> {
-        let _ = new;
-        Err(VolumeError::NoPartition(partition))
+        let home = self.partition(partition)?;
+        let changes = self.changes.lock();
+        self.check_new_id(new.id)?;
+        let mut batch = Batch::new();
+        let registry = home.registry.lock();
+        let group = home.new_ids(&mut batch, 1)?;
+        let header = new_header(new);
+        let counters = new_counters(new);
+        let stored = StoredHeader { group, epoch: keys::FIRST_EPOCH, header };
+        put_volume(&mut batch, &stored, &counters);
+        if new.with_root {
+            put_root(&mut batch, group, new.now, self.shared.options.chunk_shift);
+        }
+        let number = home.handle.meta.commit(batch)?;
+        drop(registry);
+        let stored = StoredHeader { header: with_counters(stored.header, &counters), ..stored };
+        let epochs = Epochs {
+            others: readers(&stored),
+            is_read_write_gone: new.kind != VolumeType::ReadWrite,
+            ..Epochs::without_volumes()
+        };
+        let group = Arc::new(Group::new(group, epochs, Arc::clone(&home.handle.chunks)));
+        let volume = Arc::new(Volume::new(&self.shared, home, group, stored, &counters));
+        self.index.write().insert(new.id, Arc::clone(&volume));
+        drop(changes);
+        volume.settle(number, vec![])?;
+        Ok(volume)
+    }
+
+    fn check_new_id(&self, id: VolumeId) -> Result<(), VolumeError> {
+        if id == VolumeId(0) {
+            return Err(VolumeError::Invalid("0 is no volume id"));
+        }
+        if self.index.read().contains_key(&id) { Err(VolumeError::VolumeExists(id)) } else { Ok(()) }
+    }
+
+    /// Makes a clone of a volume on the same partition, durably and in constant time. It shows the
+    /// source as it is now and shares its records.
+    ///
+    /// # Errors
+    /// `NoVolume`, `VolumeExists`, `Invalid` (id 0, or a read-write clone), `Store`.
+    pub fn clone_volume(&self, source: VolumeId, new: &CloneVolume) -> Result<Arc<Volume>, VolumeError> {
+        if new.kind == VolumeType::ReadWrite {
+            return Err(VolumeError::Invalid("a clone cannot be written to"));
+        }
+        let changes = self.changes.lock();
+        let source = self.get_any_state(source)?;
+        self.check_new_id(new.id)?;
+        let group = Arc::clone(&source.group);
+        let mut writer = group.writer.lock();
+        let (view, counters) = (source.view(), source.counters());
+        let header = clone_header(source.header(), new);
+        let stored = StoredHeader { group: group.id, epoch: view.epoch, header };
+        let mut batch = Batch::new();
+        put_volume(&mut batch, &stored, &counters);
+        let is_read_write = source.kind() == VolumeType::ReadWrite;
+        if is_read_write {
+            let epoch = view.epoch + 1;
+            let moved_on = StoredHeader { epoch, ..source.stored(source.header()) };
+            batch.put(Family::Volumes, keys::header(source.id()), record::put_header(&moved_on));
+        }
+        let publish = group.publish.write();
+        let number = source.meta().commit(batch)?;
+        if is_read_write {
+            writer.epochs.current += 1;
+            source.change_live(|live| live.view.epoch += 1);
+        }
+        writer.epochs.others.push(view.epoch);
+        drop((publish, writer));
+        let volume = Arc::new(Volume::new(&self.shared, &source.home, group, stored, &counters));
+        self.index.write().insert(new.id, Arc::clone(&volume));
+        drop(changes);
+        volume.settle(number, vec![])?;
+        Ok(volume)
     }
 
     /// Removes a volume, durably and in constant time; [`Volumes::purge_step`] reclaims its space
@@ -101,7 +211,32 @@ impl Volumes {
     /// # Errors
     /// `NoVolume`, `Store`.
     pub fn delete(&self, id: VolumeId) -> Result<(), VolumeError> {
-        Err(VolumeError::NoVolume(id))
+        let changes = self.changes.lock();
+        let volume = self.get_any_state(id)?;
+        let group = Arc::clone(&volume.group);
+        let mut writer = group.writer.lock();
+        let epoch = volume.view().epoch;
+        let is_last =
+            !self.index.read().values().any(|other| other.id() != id && Arc::ptr_eq(&other.group, &group));
+        let job = match is_last {
+            true => Job::Group { group: group.id },
+            false => Job::Versions { group: group.id, epoch },
+        };
+        let mut batch = Batch::new();
+        batch.delete(Family::Volumes, keys::header(id));
+        batch.delete(Family::Volumes, keys::counters(id));
+        let value = record::put_job(&job);
+        batch.put(Family::Volumes, keys::job(&value), value);
+        let number = volume.meta().commit(batch)?;
+        volume.set_deleted();
+        if volume.kind() == VolumeType::ReadWrite {
+            writer.epochs.is_read_write_gone = true;
+        } else if let Some(at) = writer.epochs.others.iter().position(|&other| other == epoch) {
+            writer.epochs.others.swap_remove(at);
+        }
+        self.index.write().remove(&id);
+        drop((writer, changes));
+        volume.settle(number, vec![])
     }
 
     /// Reclaims a bounded part of what deleted volumes and huge deleted files left behind. Returns
@@ -110,6 +245,18 @@ impl Volumes {
     /// # Errors
     /// `Store`.
     pub fn purge_step(&self) -> Result<bool, VolumeError> {
+        let mut purger = self.purger.lock();
+        for home in &self.partitions {
+            let find_group = |id: u64| {
+                let index = self.index.read();
+                let found =
+                    index.values().find(|volume| volume.group.id == id && Arc::ptr_eq(&volume.home, home));
+                found.map(|volume| Arc::clone(&volume.group))
+            };
+            if purger.step(home, find_group)? {
+                return Ok(true);
+            }
+        }
         Ok(false)
     }
 
@@ -119,16 +266,186 @@ impl Volumes {
     /// # Errors
     /// `Store`.
     pub fn sync(&self) -> Result<(), VolumeError> {
-        Ok(())
+        self.partitions.iter().try_for_each(|partition| partition.sync())
     }
 
     /// Counters of the status cache.
     pub fn status_cache(&self) -> CacheCounters {
-        CacheCounters::default()
+        self.shared.caches.vnode_counters()
     }
 
     /// Counters of the directory cache.
     pub fn directory_cache(&self) -> CacheCounters {
-        CacheCounters::default()
+        self.shared.caches.directory_counters()
+    }
+}
+
+/// Epochs of a group's volumes that its writer must respect.
+fn readers(stored: &StoredHeader) -> Vec<u64> {
+    if stored.header.kind == VolumeType::ReadWrite { vec![] } else { vec![stored.epoch] }
+}
+
+fn put_volume(batch: &mut Batch, stored: &StoredHeader, counters: &Counters) {
+    batch.put(Family::Volumes, keys::header(stored.header.id), record::put_header(stored));
+    batch.put(Family::Volumes, keys::counters(stored.header.id), record::put_counters(counters));
+}
+
+/// All volumes of one partition.
+fn load(shared: &Arc<Shared>, home: &Arc<Partition>) -> Result<Vec<Volume>, VolumeError> {
+    let stored = load_headers(home)?;
+    let mut groups: HashMap<u64, Epochs> = HashMap::new();
+    for (stored, _) in &stored {
+        let epochs = groups.entry(stored.group).or_insert(Epochs::without_volumes());
+        epochs.current = epochs.current.max(stored.epoch);
+        epochs.is_read_write_gone &= stored.header.kind != VolumeType::ReadWrite;
+        epochs.others.extend(readers(stored));
+    }
+    let chunks = &home.handle.chunks;
+    let groups: HashMap<u64, Arc<Group>> = groups
+        .into_iter()
+        .map(|(id, epochs)| (id, Arc::new(Group::new(id, epochs, Arc::clone(chunks)))))
+        .collect();
+    let volume = |(stored, counters): (StoredHeader, Counters)| {
+        let group = Arc::clone(&groups[&stored.group]);
+        Volume::new(shared, home, group, stored, &counters)
+    };
+    Ok(stored.into_iter().map(volume).collect())
+}
+
+fn load_headers(home: &Partition) -> Result<Vec<(StoredHeader, Counters)>, VolumeError> {
+    let mut all_counters = BTreeMap::new();
+    each(home, keys::Registry::Counters, &mut |key, value| {
+        let counters = record::get_counters(value)?;
+        all_counters.insert(key.to_vec(), counters);
+        Some(())
+    })?;
+    let mut found = Vec::new();
+    each(home, keys::Registry::Header, &mut |key, value| {
+        let id = VolumeId(u32::from_be_bytes(key.get(9..)?.try_into().ok()?));
+        let counters = *all_counters.get(&keys::counters(id))?;
+        found.push((record::get_header(value, &counters)?, counters));
+        Some(())
+    })?;
+    Ok(found)
+}
+
+/// Calls `take` with every record of one sort in the registry; `None` says that it is damaged.
+fn each(
+    home: &Partition,
+    what: keys::Registry,
+    take: &mut dyn FnMut(&[u8], &[u8]) -> Option<()>,
+) -> Result<(), VolumeError> {
+    let (from, to) = keys::registry_range(what);
+    let mut damaged = None;
+    home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
+        if take(key, value).is_some() {
+            return ControlFlow::Continue(());
+        }
+        damaged = Some(damage(Family::Volumes, key, "a volume's header or counters"));
+        ControlFlow::Break(())
+    })?;
+    damaged.map_or(Ok(()), Err)
+}
+
+fn new_header(new: &NewVolume) -> VolumeHeader {
+    let none = VolumeId(0);
+    VolumeHeader {
+        id: new.id,
+        name: new.name.clone(),
+        kind: new.kind,
+        parent: if new.parent == none { new.id } else { new.parent },
+        clone: none,
+        backup: none,
+        restored_from: none,
+        owner: 0,
+        account: 0,
+        in_service: new.in_service,
+        blessed: true,
+        destroy_me: 0,
+        quota_max_kib: new.quota_max_kib,
+        quota_min_kib: 0,
+        created: new.now,
+        accessed: UnixTime(0),
+        updated: new.now,
+        expires: UnixTime(0),
+        backed_up: UnixTime(0),
+        copied: new.now,
+        file_count: 0,
+        directory_count: 0,
+        used_kib: 0,
+        next_unique: 2,
+        update_counter: 0,
+        day_use: 0,
+        day_use_date: UnixTime(0),
+        week_use: [0; 7],
+        offline_message: String::new(),
+        message_of_the_day: String::new(),
+    }
+}
+
+fn new_counters(new: &NewVolume) -> Counters {
+    Counters {
+        used_kib: if new.with_root { 2 } else { 0 },
+        file_count: 0,
+        directory_count: 0,
+        next_unique: 2,
+        next_file: 2,
+        next_directory: 3,
+        updated: new.now,
+        update_counter: 0,
+        accessed: UnixTime(0),
+        day_use: 0,
+        day_use_date: UnixTime(0),
+        week_use: [0; 7],
+    }
+}
+
+fn with_counters(mut header: VolumeHeader, counters: &Counters) -> VolumeHeader {
+    header.used_kib = counters.used_kib;
+    header
+}
+
+fn clone_header(source: VolumeHeader, new: &CloneVolume) -> VolumeHeader {
+    VolumeHeader {
+        id: new.id,
+        name: new.name.clone(),
+        kind: new.kind,
+        in_service: true,
+        blessed: true,
+        destroy_me: 0,
+        created: new.now,
+        copied: new.now,
+        ..source
+    }
+}
+
+/// The root directory of a new volume (ViceCreateRoot of OpenAFS).
+fn put_root(batch: &mut Batch, group: u64, now: UnixTime, chunk_shift: u8) {
+    let root = Fid::root(VolumeId(0));
+    let target = EntryTarget { vnode: root.vnode, unique: root.unique };
+    let blob = DirectoryBlob::new(target, target);
+    let status = VnodeStatus {
+        vnode: root.vnode,
+        unique: root.unique,
+        kind: FileKind::Directory,
+        mode: 0o777,
+        owner: UserId(0),
+        group: 0,
+        links: 2,
+        length: blob.length_bytes(),
+        data_version: 1,
+        client_modified: now,
+        server_modified: now,
+        author: UserId(0),
+        parent: VnodeId(0),
+        parent_unique: 0,
+    };
+    let vnode = Vnode { status, chunk_shift, acl: Some(Arc::new(Acl::administrators())) };
+    let version = |prefix: &[u8]| keys::versioned(prefix, keys::FIRST_EPOCH);
+    batch.put(Family::Vnodes, version(&keys::vnode(group, root.vnode)), record::put_vnode(&vnode));
+    for placed in blob.placed_entries() {
+        let entry = Entry { target, slot: placed.slot, sequence: 0 };
+        let key = keys::entry(group, root.vnode, &placed.name);
+        batch.put(Family::Entries, version(&key), record::put_entry(&entry));
     }
 }

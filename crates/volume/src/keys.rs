@@ -1,0 +1,156 @@
+//! Keys of volume records. `docs/formats/volume.md` draws them; all numbers are big-endian.
+
+use base::{VnodeId, VolumeId};
+
+/// Epoch of a group's first volume.
+pub(crate) const FIRST_EPOCH: u64 = 1;
+
+/// Behind every epoch: stands in keys inverted, so that a record's newest version comes first.
+const EPOCH_BYTES: usize = 8;
+
+/// The id 0 is never given to a group: under it lies what is not part of one.
+const REGISTRY: u64 = 0;
+
+/// What lies in the registry.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum Registry {
+    /// A volume's header.
+    Header = 1,
+    /// A volume's counters.
+    Counters = 2,
+    /// Space to be reclaimed.
+    Job = 3,
+}
+
+/// A key without its epoch, which [`versioned`] adds.
+pub(crate) type Prefix = Vec<u8>;
+
+fn concat(parts: &[&[u8]]) -> Vec<u8> {
+    parts.concat()
+}
+
+fn registry(what: Registry, rest: &[u8]) -> Vec<u8> {
+    concat(&[&REGISTRY.to_be_bytes(), &[what as u8], rest])
+}
+
+/// The key of a job is the job itself.
+pub(crate) fn job(value: &[u8]) -> Vec<u8> {
+    registry(Registry::Job, value)
+}
+
+pub(crate) fn registry_range(what: Registry) -> (Vec<u8>, Vec<u8>) {
+    let from = |what: u8| concat(&[&REGISTRY.to_be_bytes(), &[what]]);
+    (from(what as u8), from(what as u8 + 1))
+}
+
+pub(crate) fn header(id: VolumeId) -> Vec<u8> {
+    registry(Registry::Header, &id.0.to_be_bytes())
+}
+
+pub(crate) fn counters(id: VolumeId) -> Vec<u8> {
+    registry(Registry::Counters, &id.0.to_be_bytes())
+}
+
+/// In the family System: the next id that was never used.
+pub(crate) fn next_id() -> Vec<u8> {
+    concat(&[&REGISTRY.to_be_bytes(), b"volume-next-id"])
+}
+
+/// Adds the epoch.
+pub(crate) fn versioned(prefix: &[u8], epoch: u64) -> Vec<u8> {
+    concat(&[prefix, &(!epoch).to_be_bytes()])
+}
+
+/// The prefix and the epoch of a key.
+pub(crate) fn split(key: &[u8]) -> Option<(&[u8], u64)> {
+    let (prefix, epoch) = key.split_at_checked(key.len().checked_sub(EPOCH_BYTES)?)?;
+    Some((prefix, !u64::from_be_bytes(epoch.try_into().ok()?)))
+}
+
+/// From the version of `epoch` to the oldest of one record. Epoch 0 is never used, so the end can
+/// be its key.
+pub(crate) fn versions(prefix: &[u8], epoch: u64) -> (Vec<u8>, Vec<u8>) {
+    (versioned(prefix, epoch), versioned(prefix, 0))
+}
+
+/// All records of one group.
+pub(crate) fn group_range(group: u64) -> (Vec<u8>, Vec<u8>) {
+    (group.to_be_bytes().to_vec(), (group + 1).to_be_bytes().to_vec())
+}
+
+pub(crate) fn vnode(group: u64, vnode: VnodeId) -> Prefix {
+    concat(&[&group.to_be_bytes(), &vnode.0.to_be_bytes()])
+}
+
+/// The vnode of a prefix made by [`vnode`].
+pub(crate) fn vnode_of(prefix: &[u8]) -> Option<VnodeId> {
+    Some(VnodeId(u32::from_be_bytes(prefix.get(8..)?.try_into().ok()?)))
+}
+
+pub(crate) fn entry(group: u64, directory: VnodeId, name: &[u8]) -> Prefix {
+    concat(&[&group.to_be_bytes(), &directory.0.to_be_bytes(), name, &[0]])
+}
+
+/// The name of a prefix made by [`entry`].
+pub(crate) fn name_of(prefix: &[u8]) -> Option<&[u8]> {
+    prefix.get(12..)?.strip_suffix(&[0])
+}
+
+pub(crate) fn entry_range(group: u64, directory: VnodeId) -> (Vec<u8>, Vec<u8>) {
+    // Names do not begin with a NUL, and 0xff cannot be less than what follows.
+    let from = concat(&[&group.to_be_bytes(), &directory.0.to_be_bytes()]);
+    let to = match directory.0.checked_add(1) {
+        Some(next) => concat(&[&group.to_be_bytes(), &next.to_be_bytes()]),
+        None => (group + 1).to_be_bytes().to_vec(),
+    };
+    (from, to)
+}
+
+/// One file's data: a vnode number with its uniquifier is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileKey {
+    pub(crate) group: u64,
+    pub(crate) vnode: VnodeId,
+    pub(crate) unique: u32,
+}
+
+impl FileKey {
+    fn bytes(self) -> Vec<u8> {
+        concat(&[&self.group.to_be_bytes(), &self.vnode.0.to_be_bytes(), &self.unique.to_be_bytes()])
+    }
+
+    pub(crate) fn extent(self, index: u64) -> Prefix {
+        concat(&[&self.bytes(), &index.to_be_bytes()])
+    }
+
+    /// Extents from `first` on, up to `last` included.
+    pub(crate) fn extents(self, first: u64, last: u64) -> (Vec<u8>, Vec<u8>) {
+        (self.extent(first), versioned(&self.extent(last), 0))
+    }
+}
+
+/// The index of a prefix made by [`FileKey::extent`].
+pub(crate) fn index_of(prefix: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(prefix.get(16..)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_comes_first_and_names_do_not_mix() {
+        let key = |name: &[u8], epoch| versioned(&entry(7, VnodeId(1), name), epoch);
+        assert!(key(b"a", 3) < key(b"a", 2));
+        assert!(key(b"a", 1) < key(b"a.", 9));
+        assert!(key(b"a", 1) < key(b"aa", 9));
+        let (from, to) = entry_range(7, VnodeId(1));
+        assert!(from < key(b"\x01", u64::MAX) && key(&[0xff; 255], 1) < to);
+        let (from, to) = entry_range(7, VnodeId(u32::MAX));
+        assert!(from < to);
+        assert_eq!(split(&key(b"name", 5)), Some((&entry(7, VnodeId(1), b"name")[..], 5)));
+        assert_eq!(name_of(&entry(7, VnodeId(1), b"name")), Some(&b"name"[..]));
+        assert_eq!(split(b"short"), None);
+    }
+}

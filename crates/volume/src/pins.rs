@@ -1,0 +1,115 @@
+//! Keeps chunks that no metadata names any more until nobody reads them.
+//!
+//! A reader notes where a file's chunks are and fetches them while the file is being overwritten.
+//! It holds a [`Pin`]; chunks that were superseded are released when every pin taken before is
+//! gone. Pins form a chain of generations: each holds the next one alive, so that a generation's
+//! chunks go only after those before it.
+
+use parking_lot::Mutex;
+use std::mem;
+use std::sync::Arc;
+use store::{ChunkAddress, ChunkStore};
+
+struct Generation {
+    chunks: Arc<dyn ChunkStore>,
+    /// To be released when this generation ends.
+    doomed: Mutex<Vec<ChunkAddress>>,
+    /// Set once, when the next generation begins.
+    next: Mutex<Option<Arc<Generation>>>,
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        for address in mem::take(self.doomed.get_mut()) {
+            self.chunks.release(address);
+        }
+        // Not recursive: a slow reader may have let a long chain grow.
+        let mut next = self.next.get_mut().take();
+        while let Some(mut generation) = next.and_then(Arc::into_inner) {
+            for address in mem::take(generation.doomed.get_mut()) {
+                generation.chunks.release(address);
+            }
+            next = generation.next.get_mut().take();
+        }
+    }
+}
+
+/// While it exists, no chunk is released that was named when it was taken.
+#[derive(Clone)]
+pub(crate) struct Pin(#[allow(dead_code, reason = "held for its Drop")] Arc<Generation>);
+
+/// The newest generation of one group.
+pub(crate) struct Pins {
+    chunks: Arc<dyn ChunkStore>,
+    newest: Mutex<Arc<Generation>>,
+}
+
+fn generation(chunks: &Arc<dyn ChunkStore>) -> Arc<Generation> {
+    let (doomed, next) = (Mutex::default(), Mutex::default());
+    Arc::new(Generation { chunks: Arc::clone(chunks), doomed, next })
+}
+
+impl Pins {
+    pub(crate) fn new(chunks: Arc<dyn ChunkStore>) -> Pins {
+        let newest = Mutex::new(generation(&chunks));
+        Pins { chunks, newest }
+    }
+
+    /// Take it before looking up where chunks are.
+    pub(crate) fn pin(&self) -> Pin {
+        Pin(Arc::clone(&self.newest.lock()))
+    }
+
+    /// Releases chunks as soon as no reader can know of them. Call it when the commit that
+    /// superseded them is durable and visible.
+    pub(crate) fn release(&self, addresses: Vec<ChunkAddress>) {
+        if addresses.is_empty() {
+            return;
+        }
+        let fresh = generation(&self.chunks);
+        let old = {
+            let mut newest = self.newest.lock();
+            mem::replace(&mut *newest, Arc::clone(&fresh))
+        };
+        old.doomed.lock().extend(addresses);
+        *old.next.lock() = Some(fresh);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use store::{Codec, MemoryChunks};
+
+    #[test]
+    fn chunks_outlive_the_readers_that_may_know_them() {
+        let store = Arc::new(MemoryChunks::new());
+        let append = || store.append(&[Bytes::from_static(b"data")], Codec::Raw).unwrap();
+        let pins = Pins::new(store.clone());
+        let (a, b, c) = (append(), append(), append());
+        pins.release(vec![a]);
+        assert_eq!(store.live_chunks(), 2);
+        let early = pins.pin();
+        pins.release(vec![b]);
+        let late = pins.pin();
+        pins.release(vec![c]);
+        assert_eq!(store.live_chunks(), 2);
+        drop(late);
+        assert_eq!(store.live_chunks(), 2);
+        drop(early);
+        assert_eq!(store.live_chunks(), 0);
+    }
+
+    #[test]
+    fn a_slow_reader_does_not_overflow_the_stack() {
+        let store = Arc::new(MemoryChunks::new());
+        let pins = Pins::new(store.clone());
+        let slow = pins.pin();
+        for _ in 0..200_000 {
+            pins.release(vec![store.append(&[], Codec::Raw).unwrap()]);
+        }
+        drop(slow);
+        assert_eq!(store.live_chunks(), 0);
+    }
+}

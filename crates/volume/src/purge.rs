@@ -1,0 +1,234 @@
+//! Reclaiming what deleted volumes and huge deleted files left behind.
+//!
+//! What is to be done is stored as a job in the batch that made it necessary, so that a restart
+//! continues it. How far a job has come is only known in memory: it begins anew after a restart and
+//! finds less to do.
+
+use crate::VolumeError;
+use crate::epochs::{self, damage};
+use crate::group::Group;
+use crate::keys::{self, FileKey};
+use crate::record::{self, Extent, Job};
+use crate::shared::Partition;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use store::{Batch, ChunkAddress, Family, KeyRange};
+
+/// Records looked at in one step.
+const STEP_RECORDS: usize = 1000;
+
+/// The families that hold a group's records. Vnodes go last: as long as one is there its group was
+/// not purged.
+const FAMILIES: [Family; 3] = [Family::Entries, Family::Extents, Family::Vnodes];
+
+/// How far the job at hand has come.
+#[derive(Default)]
+pub(crate) struct Purger {
+    job: Option<(Vec<u8>, Progress)>,
+}
+
+struct Progress {
+    family: usize,
+    /// Key to go on from; empty at a family's beginning.
+    from: Vec<u8>,
+    group: Option<Arc<Group>>,
+}
+
+/// One record version.
+struct Version {
+    key: Vec<u8>,
+    prefix: Vec<u8>,
+    born: u64,
+    is_live: bool,
+    address: Option<ChunkAddress>,
+}
+
+/// What a step deletes.
+#[derive(Default)]
+struct Deletion {
+    batch: Batch,
+    doomed: Vec<ChunkAddress>,
+}
+
+impl Purger {
+    /// Does a step of a partition's first job; tells whether there was one.
+    pub(crate) fn step(
+        &mut self,
+        home: &Partition,
+        find_group: impl Fn(u64) -> Option<Arc<Group>>,
+    ) -> Result<bool, VolumeError> {
+        let Some((key, job)) = first_job(home)? else { return Ok(false) };
+        let mut progress = match self.job.take() {
+            Some((known, progress)) if known == key => progress,
+            _ => Progress { family: 0, from: vec![], group: find_group(job.group()) },
+        };
+        let is_done = match job {
+            Job::Group { group } => step_group(home, group, &mut progress)?,
+            Job::Versions { group, .. } => step_versions(home, group, &mut progress)?,
+            Job::File { group, vnode, unique } => {
+                step_file(home, FileKey { group, vnode, unique }, &mut progress)?
+            }
+        };
+        if is_done {
+            let mut batch = Batch::new();
+            batch.delete(Family::Volumes, key);
+            home.handle.meta.commit(batch)?;
+        } else {
+            self.job = Some((key, progress));
+        }
+        Ok(true)
+    }
+}
+
+fn first_job(home: &Partition) -> Result<Option<(Vec<u8>, Job)>, VolumeError> {
+    let (from, to) = keys::registry_range(keys::Registry::Job);
+    let mut first = None;
+    home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
+        first = Some((key.to_vec(), record::get_job(value)));
+        ControlFlow::Break(())
+    })?;
+    match first {
+        Some((key, None)) => Err(damage(Family::Volumes, &key, "the purge job")),
+        Some((key, Some(job))) => Ok(Some((key, job))),
+        None => Ok(None),
+    }
+}
+
+/// Commits a step's deletions; chunks go when that is durable.
+fn delete(home: &Partition, group: Option<&Group>, deletion: Deletion) -> Result<(), VolumeError> {
+    if deletion.batch.is_empty() {
+        return Ok(());
+    }
+    let number = home.handle.meta.commit(deletion.batch)?;
+    home.handle.meta.sync(number)?;
+    match group {
+        Some(group) => group.pins.release(deletion.doomed),
+        None => deletion.doomed.into_iter().for_each(|address| home.handle.chunks.release(address)),
+    }
+    Ok(())
+}
+
+/// The next versions of a group, always all of a record; `None` at the end.
+fn next_versions(
+    home: &Partition,
+    group: u64,
+    progress: &mut Progress,
+) -> Result<Option<(Family, Vec<Version>)>, VolumeError> {
+    while let Some(&family) = FAMILIES.get(progress.family) {
+        let mut found: Vec<Version> = Vec::new();
+        let (begin, to) = keys::group_range(group);
+        let from = if progress.from.is_empty() { begin } else { std::mem::take(&mut progress.from) };
+        let mut damaged = None;
+        home.handle.meta.scan(family, KeyRange::ascending(&from, &to), &mut |key, value| {
+            let Some(version) = read_version(family, key, value) else {
+                damaged = Some(damage(family, key, "a record of a group"));
+                return ControlFlow::Break(());
+            };
+            let is_new_record = found.last().is_none_or(|last| last.prefix != version.prefix);
+            if is_new_record && found.len() >= STEP_RECORDS {
+                progress.from = key.to_vec();
+                return ControlFlow::Break(());
+            }
+            found.push(version);
+            ControlFlow::Continue(())
+        })?;
+        damaged.map_or(Ok(()), Err)?;
+        if progress.from.is_empty() {
+            progress.family += 1;
+        }
+        if !found.is_empty() {
+            return Ok(Some((family, found)));
+        }
+    }
+    Ok(None)
+}
+
+fn read_version(family: Family, key: &[u8], value: &[u8]) -> Option<Version> {
+    let (prefix, born) = keys::split(key)?;
+    let is_live = !value.is_empty();
+    let address = match family {
+        Family::Extents if is_live => record::get_extent(value)?.address(),
+        _ => None,
+    };
+    Some(Version { key: key.to_vec(), prefix: prefix.to_vec(), born, is_live, address })
+}
+
+/// Deletes records of a group that no volume is left of.
+fn step_group(home: &Partition, group: u64, progress: &mut Progress) -> Result<bool, VolumeError> {
+    let Some((family, found)) = next_versions(home, group, progress)? else { return Ok(true) };
+    let mut deletion = Deletion::default();
+    for version in found {
+        deletion.doomed.extend(version.address);
+        deletion.batch.delete(family, version.key);
+    }
+    delete(home, progress.group.as_deref(), deletion)?;
+    Ok(false)
+}
+
+/// Deletes versions that no volume of a group reads.
+fn step_versions(home: &Partition, group: u64, progress: &mut Progress) -> Result<bool, VolumeError> {
+    let Some(shared) = progress.group.clone() else { return Ok(true) };
+    let writer = shared.writer.lock();
+    let readers = writer.epochs.readers();
+    let Some((family, found)) = next_versions(home, group, progress)? else { return Ok(true) };
+    let mut deletion = Deletion::default();
+    for record in found.chunk_by(|a, b| a.prefix == b.prefix) {
+        let versions: Vec<(u64, bool)> =
+            record.iter().map(|version| (version.born, version.is_live)).collect();
+        let unneeded = epochs::unneeded(&versions, &readers);
+        for version in record.iter().filter(|version| unneeded.contains(&version.born)) {
+            deletion.doomed.extend(version.address);
+            deletion.batch.delete(family, version.key.clone());
+        }
+    }
+    delete(home, Some(&shared), deletion)?;
+    drop(writer);
+    Ok(false)
+}
+
+/// Deletes data of a file that is gone.
+fn step_file(home: &Partition, file: FileKey, progress: &mut Progress) -> Result<bool, VolumeError> {
+    // Without a group there is a job for all of it, without a read-write volume for its versions.
+    let Some(shared) = progress.group.clone() else { return Ok(true) };
+    let writer = shared.writer.lock();
+    if writer.epochs.is_read_write_gone {
+        return Ok(true);
+    }
+    let (begin, to) = file.extents(0, u64::MAX);
+    let from = if progress.from.is_empty() { begin } else { std::mem::take(&mut progress.from) };
+    let found = live_extents(home, (&from, &to), writer.epochs.current)?;
+    let Some((last, _)) = found.last() else { return Ok(true) };
+    progress.from = keys::versioned(last, 0);
+    let mut deletion = Deletion::default();
+    for (prefix, extent) in &found {
+        let meta = &*home.handle.meta;
+        if writer.epochs.write(meta, &mut deletion.batch, Family::Extents, prefix, None)? {
+            deletion.doomed.extend(extent.address());
+        }
+    }
+    delete(home, Some(&shared), deletion)?;
+    drop(writer);
+    Ok(false)
+}
+
+/// The next extents that are there at `epoch`.
+fn live_extents(
+    home: &Partition,
+    range: (&[u8], &[u8]),
+    epoch: u64,
+) -> Result<Vec<(Vec<u8>, Extent)>, VolumeError> {
+    let mut found = Vec::new();
+    let mut damaged = None;
+    epochs::scan(&*home.handle.meta, Family::Extents, range, epoch, &mut |prefix, value| {
+        match record::get_extent(value) {
+            Some(extent) => found.push((prefix.to_vec(), extent)),
+            None => damaged = Some(damage(Family::Extents, prefix, "the extent")),
+        }
+        if found.len() < STEP_RECORDS && damaged.is_none() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    damaged.map_or(Ok(found), Err)
+}

@@ -1,0 +1,199 @@
+//! Reading data.
+
+use crate::pins::Pin;
+use crate::record::{Extent, Vnode};
+use crate::{VnodeStatus, Volume, VolumeError};
+use base::Fid;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use store::ChunkStore;
+
+/// What holes read as.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Chunks whose places a reader looks up at once.
+const WINDOW_CHUNKS: u64 = 4096;
+
+/// Most that is read at once.
+const READ_BYTES_MAX: usize = 16 << 20;
+
+/// Appends `length` zeros.
+pub(crate) fn push_zeros(out: &mut Vec<Bytes>, mut length: usize) {
+    while length > 0 {
+        let now = length.min(ZEROS.len());
+        out.push(Bytes::from_static(&ZEROS[..now]));
+        length -= now;
+    }
+}
+
+impl Extent {
+    /// Its contents.
+    pub(crate) fn read(&self, chunks: &dyn ChunkStore) -> Result<Bytes, VolumeError> {
+        match self {
+            Extent::Inline(bytes) => Ok(bytes.clone()),
+            Extent::Chunk { address, length } => {
+                let bytes = chunks.read(*address)?;
+                Ok(bytes.slice(..bytes.len().min(*length as usize)))
+            }
+        }
+    }
+}
+
+/// Reads one state of a file, link or directory piece by piece, whatever is written meanwhile.
+/// While it exists, chunks that are overwritten keep their space.
+pub struct FileReader {
+    status: VnodeStatus,
+    at: u64,
+    end: u64,
+    source: Source,
+}
+
+enum Source {
+    /// A directory: all of it.
+    Pages(VecDeque<Bytes>),
+    File(FileSource),
+}
+
+struct FileSource {
+    volume: Arc<Volume>,
+    vnode: Vnode,
+    /// Holds every chunk that `extents` names.
+    pin: Pin,
+    extents: VecDeque<(u64, Extent)>,
+    /// Behind the last chunk that `extents` tells about.
+    known_to: u64,
+}
+
+impl FileReader {
+    /// The status that goes with the data.
+    pub fn status(&self) -> &VnodeStatus {
+        &self.status
+    }
+
+    /// Bytes that are still to come: the length asked for, cut at the end of the file.
+    pub fn remaining(&self) -> u64 {
+        self.end - self.at
+    }
+
+    /// The next bytes, shared with the chunk cache: at most `bytes_max` (but at least 1), and at
+    /// least one until the end is reached; then none.
+    ///
+    /// # Errors
+    /// `Store`. `Busy` if the file changed while more than a gibibyte of it was being read.
+    pub fn next(&mut self, bytes_max: usize) -> Result<Vec<Bytes>, VolumeError> {
+        let stop = self.end.min(self.at.saturating_add(bytes_max.max(1) as u64));
+        let mut out = Vec::new();
+        while self.at < stop {
+            let got = match &mut self.source {
+                Source::Pages(pages) => next_page(pages, stop - self.at, &mut out),
+                Source::File(file) => file.next(self.at, stop, self.end, &mut out)?,
+            };
+            self.at += got;
+        }
+        Ok(out)
+    }
+}
+
+fn next_page(pages: &mut VecDeque<Bytes>, most: u64, out: &mut Vec<Bytes>) -> u64 {
+    let Some(mut page) = pages.pop_front() else { return most };
+    if page.len() as u64 > most {
+        let rest = page.split_off(most as usize);
+        pages.push_front(rest);
+    }
+    let got = page.len() as u64;
+    out.push(page);
+    got
+}
+
+impl FileSource {
+    /// Pushes bytes from `at` on, within one chunk and before `stop`, and tells how many.
+    fn next(&mut self, at: u64, stop: u64, end: u64, out: &mut Vec<Bytes>) -> Result<u64, VolumeError> {
+        let shift = self.vnode.chunk_shift;
+        let index = at >> shift;
+        if index >= self.known_to {
+            self.look_up(index, (end - 1) >> shift)?;
+        }
+        while self.extents.front().is_some_and(|(first, _)| *first < index) {
+            self.extents.pop_front();
+        }
+        let begin = (at - (index << shift)) as usize;
+        let length = (stop - at).min((1 << shift) - begin as u64) as usize;
+        let contents = match self.extents.front() {
+            Some((first, extent)) if *first == index => extent.read(&*self.volume.home.handle.chunks)?,
+            _ => Bytes::new(),
+        };
+        let stored = contents.slice(begin.min(contents.len())..(begin + length).min(contents.len()));
+        let zeros = length - stored.len();
+        if !stored.is_empty() {
+            out.push(stored);
+        }
+        push_zeros(out, zeros);
+        Ok(length as u64)
+    }
+
+    /// Looks up where the chunks from `first` on are, if the file is still the same.
+    fn look_up(&mut self, first: u64, last: u64) -> Result<(), VolumeError> {
+        let volume = Arc::clone(&self.volume);
+        let _publish = volume.group.publish.read();
+        let status = self.vnode.status;
+        let now = volume.vnode(status.fid(self.volume.id()))?;
+        if now.status.data_version != status.data_version {
+            return Err(VolumeError::Busy(self.volume.id()));
+        }
+        self.pin = self.volume.group.pins.pin();
+        self.find_extents(first, last)
+    }
+
+    fn find_extents(&mut self, first: u64, last: u64) -> Result<(), VolumeError> {
+        self.known_to = last.saturating_add(1).min(first.saturating_add(WINDOW_CHUNKS));
+        let found = self.volume.extents(&self.vnode, first, self.known_to - 1, WINDOW_CHUNKS as usize)?;
+        self.extents = found.into();
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// A reader of `length` bytes from `offset`; of a directory the blob, of a symbolic link the
+    /// path.
+    ///
+    /// # Errors
+    /// `NoVnode`, `Store`.
+    pub fn reader(self: &Arc<Self>, fid: Fid, offset: u64, length: u64) -> Result<FileReader, VolumeError> {
+        let _publish = self.group.publish.read();
+        let vnode = self.vnode(fid)?;
+        let status = vnode.status;
+        let end = status.length.min(offset.saturating_add(length));
+        let at = offset.min(end);
+        let source = if status.is_directory() {
+            let blob = self.directory(&vnode)?;
+            let pages = blob.read().slice(at, end - at);
+            Source::Pages(pages.into())
+        } else {
+            let pin = self.group.pins.pin();
+            let volume = Arc::clone(self);
+            let mut file = FileSource { volume, vnode, pin, extents: VecDeque::new(), known_to: 0 };
+            if at < end {
+                let shift = file.vnode.chunk_shift;
+                file.find_extents(at >> shift, (end - 1) >> shift)?;
+            }
+            Source::File(file)
+        };
+        Ok(FileReader { status, at, end, source })
+    }
+
+    /// All of what [`Volume::reader`] would read at once, but at most 16 MiB; for short reads.
+    ///
+    /// # Errors
+    /// `NoVnode`, `Store`.
+    pub fn read(
+        self: &Arc<Self>,
+        fid: Fid,
+        offset: u64,
+        length: u64,
+    ) -> Result<(VnodeStatus, Vec<Bytes>), VolumeError> {
+        let mut reader = self.reader(fid, offset, length)?;
+        let data = reader.next(READ_BYTES_MAX)?;
+        Ok((reader.status, data))
+    }
+}

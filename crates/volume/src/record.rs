@@ -1,0 +1,421 @@
+//! Values of volume records, as `docs/formats/volume.md` draws them. Every value begins with its
+//! version; an empty value says that the record was deleted in its epoch.
+
+use crate::{FileKind, VnodeStatus, VolumeHeader};
+use afs_format::acl::{Acl, AclEntry};
+use afs_format::directory::EntryTarget;
+use base::{Rights, UnixTime, UserId, VnodeId, VolumeId, VolumeType};
+use bytes::Bytes;
+use std::sync::Arc;
+use store::ChunkAddress;
+
+const VERSION: u8 = 1;
+
+/// Takes values off the front of a record; `None` where it ends too early.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn open(value: &'a [u8]) -> Option<Fields<'a>> {
+        let mut fields = Fields(value);
+        (fields.u8()? == VERSION).then_some(fields)
+    }
+
+    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(bytes)?;
+        self.0 = tail;
+        Some(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        Some(self.array::<1>()?[0])
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn i32(&mut self) -> Option<i32> {
+        self.array().map(i32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn time(&mut self) -> Option<UnixTime> {
+        self.u32().map(UnixTime)
+    }
+
+    fn volume(&mut self) -> Option<VolumeId> {
+        self.u32().map(VolumeId)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let length = self.u8()?.into();
+        String::from_utf8(self.take(length)?.to_vec()).ok()
+    }
+}
+
+/// Appends values.
+struct Record(Vec<u8>);
+
+impl Record {
+    fn new() -> Record {
+        Record(vec![VERSION])
+    }
+
+    fn u8(mut self, value: u8) -> Record {
+        self.0.push(value);
+        self
+    }
+
+    fn bytes(mut self, value: &[u8]) -> Record {
+        self.0.extend_from_slice(value);
+        self
+    }
+
+    fn u16(self, value: u16) -> Record {
+        self.bytes(&value.to_be_bytes())
+    }
+
+    fn u32(self, value: u32) -> Record {
+        self.bytes(&value.to_be_bytes())
+    }
+
+    fn i32(self, value: i32) -> Record {
+        self.bytes(&value.to_be_bytes())
+    }
+
+    fn u64(self, value: u64) -> Record {
+        self.bytes(&value.to_be_bytes())
+    }
+
+    /// At most 255 bytes, whole characters.
+    fn text(self, value: &str) -> Record {
+        let end = value.floor_char_boundary(255);
+        self.u8(end as u8).bytes(&value.as_bytes()[..end])
+    }
+}
+
+/// A decoded vnode record.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Vnode {
+    pub(crate) status: VnodeStatus,
+    /// The file's data is cut into chunks of 2 to this power bytes.
+    pub(crate) chunk_shift: u8,
+    /// A directory's access list.
+    pub(crate) acl: Option<Arc<Acl>>,
+}
+
+pub(crate) fn put_vnode(vnode: &Vnode) -> Vec<u8> {
+    let s = &vnode.status;
+    let record = Record::new()
+        .u8(s.kind as u8)
+        .u8(vnode.chunk_shift)
+        .u16(s.mode)
+        .i32(s.owner.0)
+        .i32(s.group)
+        .u32(s.links)
+        .u64(s.length)
+        .u64(s.data_version)
+        .u32(s.unique)
+        .u32(s.client_modified.0)
+        .u32(s.server_modified.0)
+        .i32(s.author.0)
+        .u32(s.parent.0)
+        .u32(s.parent_unique);
+    vnode.acl.iter().fold(record, |record, acl| put_acl(record, acl)).0
+}
+
+fn put_acl(record: Record, acl: &Acl) -> Record {
+    let (positive, negative) = (acl.positive(), acl.negative());
+    let record = record.u8(positive.len() as u8).u8(negative.len() as u8);
+    let entries = positive.iter().chain(negative);
+    entries.fold(record, |record, entry| record.i32(entry.id.0).u32(entry.rights.bits()))
+}
+
+pub(crate) fn get_vnode(vnode: VnodeId, value: &[u8]) -> Option<Vnode> {
+    let mut f = Fields::open(value)?;
+    let kind = FileKind::from_wire(f.u8()?)?;
+    let chunk_shift = f.u8().filter(|shift| (4..=20).contains(shift))?;
+    let status = VnodeStatus {
+        vnode,
+        kind,
+        mode: f.u16()?,
+        owner: UserId(f.i32()?),
+        group: f.i32()?,
+        links: f.u32()?,
+        length: f.u64()?,
+        data_version: f.u64()?,
+        unique: f.u32()?,
+        client_modified: f.time()?,
+        server_modified: f.time()?,
+        author: UserId(f.i32()?),
+        parent: VnodeId(f.u32()?),
+        parent_unique: f.u32()?,
+    };
+    let acl = if kind == FileKind::Directory { Some(Arc::new(get_acl(&mut f)?)) } else { None };
+    Some(Vnode { status, chunk_shift, acl })
+}
+
+fn get_acl(f: &mut Fields<'_>) -> Option<Acl> {
+    let (positive, negative) = (f.u8()?, f.u8()?);
+    let mut entries = |count: u8| -> Option<Vec<AclEntry>> {
+        (0..count)
+            .map(|_| Some(AclEntry { id: UserId(f.i32()?), rights: Rights::from_bits(f.u32()?) }))
+            .collect()
+    };
+    let positive = entries(positive)?;
+    Acl::new(&positive, &entries(negative)?).ok()
+}
+
+/// A decoded directory entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) target: EntryTarget,
+    /// Where it lies in the blob.
+    pub(crate) slot: u16,
+    /// The directory's data version when it was added: the order within its hash chain.
+    pub(crate) sequence: u64,
+}
+
+pub(crate) fn put_entry(entry: &Entry) -> Vec<u8> {
+    Record::new().u32(entry.target.vnode.0).u32(entry.target.unique).u16(entry.slot).u64(entry.sequence).0
+}
+
+pub(crate) fn get_entry(value: &[u8]) -> Option<Entry> {
+    let mut f = Fields::open(value)?;
+    let target = EntryTarget { vnode: VnodeId(f.u32()?), unique: f.u32()? };
+    Some(Entry { target, slot: f.u16()?, sequence: f.u64()? })
+}
+
+/// Where the contents of one chunk of a file are. Contents shorter than the chunk go on with zeros.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// In the chunk store; `length` bytes.
+    Chunk { address: ChunkAddress, length: u32 },
+    /// Here.
+    Inline(Bytes),
+}
+
+impl Extent {
+    pub(crate) fn address(&self) -> Option<ChunkAddress> {
+        match self {
+            Extent::Chunk { address, .. } => Some(*address),
+            Extent::Inline(_) => None,
+        }
+    }
+}
+
+const EXTENT_CHUNK: u8 = 0;
+const EXTENT_INLINE: u8 = 1;
+
+pub(crate) fn put_extent(extent: &Extent) -> Vec<u8> {
+    match extent {
+        Extent::Chunk { address, length } => {
+            Record::new().u8(EXTENT_CHUNK).u32(*length).bytes(&address.to_bytes()).0
+        }
+        Extent::Inline(bytes) => Record::new().u8(EXTENT_INLINE).bytes(bytes).0,
+    }
+}
+
+pub(crate) fn get_extent(value: &[u8]) -> Option<Extent> {
+    let mut f = Fields::open(value)?;
+    match f.u8()? {
+        EXTENT_CHUNK => {
+            let length = f.u32()?;
+            Some(Extent::Chunk { length, address: ChunkAddress::from_bytes(f.0)? })
+        }
+        EXTENT_INLINE => Some(Extent::Inline(Bytes::copy_from_slice(f.0))),
+        _ => None,
+    }
+}
+
+/// What of a volume changes with almost every operation, kept apart from its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) used_kib: u64,
+    pub(crate) file_count: u64,
+    pub(crate) directory_count: u64,
+    pub(crate) next_unique: u32,
+    pub(crate) next_file: u32,
+    pub(crate) next_directory: u32,
+    pub(crate) updated: UnixTime,
+    pub(crate) update_counter: u32,
+    pub(crate) accessed: UnixTime,
+    pub(crate) day_use: u32,
+    pub(crate) day_use_date: UnixTime,
+    pub(crate) week_use: [u32; 7],
+}
+
+pub(crate) fn put_counters(c: &Counters) -> Vec<u8> {
+    let record = Record::new()
+        .u64(c.used_kib)
+        .u64(c.file_count)
+        .u64(c.directory_count)
+        .u32(c.next_unique)
+        .u32(c.next_file)
+        .u32(c.next_directory)
+        .u32(c.updated.0)
+        .u32(c.update_counter)
+        .u32(c.accessed.0)
+        .u32(c.day_use)
+        .u32(c.day_use_date.0);
+    c.week_use.iter().fold(record, |record, &uses| record.u32(uses)).0
+}
+
+pub(crate) fn get_counters(value: &[u8]) -> Option<Counters> {
+    let mut f = Fields::open(value)?;
+    let mut counters = Counters {
+        used_kib: f.u64()?,
+        file_count: f.u64()?,
+        directory_count: f.u64()?,
+        next_unique: f.u32()?,
+        next_file: f.u32()?,
+        next_directory: f.u32()?,
+        updated: f.time()?,
+        update_counter: f.u32()?,
+        accessed: f.time()?,
+        day_use: f.u32()?,
+        day_use_date: f.time()?,
+        week_use: [0; 7],
+    };
+    for uses in &mut counters.week_use {
+        *uses = f.u32()?;
+    }
+    Some(counters)
+}
+
+/// A volume's header record: what [`Counters`] does not hold, and where its records are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredHeader {
+    pub(crate) group: u64,
+    pub(crate) epoch: u64,
+    pub(crate) header: VolumeHeader,
+}
+
+const IN_SERVICE: u8 = 1;
+const BLESSED: u8 = 2;
+
+pub(crate) fn put_header(stored: &StoredHeader) -> Vec<u8> {
+    let h = &stored.header;
+    let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+    Record::new()
+        .u64(stored.group)
+        .u64(stored.epoch)
+        .u8(h.kind as u8)
+        .u8(flag(h.in_service, IN_SERVICE) | flag(h.blessed, BLESSED))
+        .u8(h.destroy_me)
+        .u32(h.id.0)
+        .u32(h.parent.0)
+        .u32(h.clone.0)
+        .u32(h.backup.0)
+        .u32(h.restored_from.0)
+        .i32(h.owner)
+        .u32(h.account)
+        .u64(h.quota_max_kib)
+        .u64(h.quota_min_kib)
+        .u32(h.created.0)
+        .u32(h.expires.0)
+        .u32(h.backed_up.0)
+        .u32(h.copied.0)
+        .text(h.name.as_str())
+        .text(&h.offline_message)
+        .text(&h.message_of_the_day)
+        .0
+}
+
+/// The header of a stored pair.
+pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHeader> {
+    let mut f = Fields::open(value)?;
+    let (group, epoch) = (f.u64()?, f.u64()?);
+    let kind = VolumeType::from_wire(f.u8()?.into())?;
+    let flags = f.u8()?;
+    let header = VolumeHeader {
+        kind,
+        in_service: flags & IN_SERVICE != 0,
+        blessed: flags & BLESSED != 0,
+        destroy_me: f.u8()?,
+        id: f.volume()?,
+        parent: f.volume()?,
+        clone: f.volume()?,
+        backup: f.volume()?,
+        restored_from: f.volume()?,
+        owner: f.i32()?,
+        account: f.u32()?,
+        quota_max_kib: f.u64()?,
+        quota_min_kib: f.u64()?,
+        created: f.time()?,
+        expires: f.time()?,
+        backed_up: f.time()?,
+        copied: f.time()?,
+        name: f.text()?.parse().ok()?,
+        offline_message: f.text()?,
+        message_of_the_day: f.text()?,
+        accessed: counters.accessed,
+        updated: counters.updated,
+        file_count: counters.file_count,
+        directory_count: counters.directory_count,
+        used_kib: counters.used_kib,
+        next_unique: counters.next_unique,
+        update_counter: counters.update_counter,
+        day_use: counters.day_use,
+        day_use_date: counters.day_use_date,
+        week_use: counters.week_use,
+    };
+    Some(StoredHeader { group, epoch, header })
+}
+
+/// Space to be reclaimed in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// Everything of a group that no volume is left of.
+    Group { group: u64 },
+    /// Versions in a group that no volume reads any more.
+    Versions {
+        /// The group.
+        group: u64,
+        /// The deleted volume's epoch: tells apart jobs that become due while one is being done.
+        epoch: u64,
+    },
+    /// Data of a file that was deleted in `epoch`.
+    File { group: u64, vnode: VnodeId, unique: u32 },
+}
+
+impl Job {
+    pub(crate) fn group(&self) -> u64 {
+        match *self {
+            Job::Group { group } | Job::Versions { group, .. } | Job::File { group, .. } => group,
+        }
+    }
+}
+
+pub(crate) fn put_job(job: &Job) -> Vec<u8> {
+    match *job {
+        Job::Group { group } => Record::new().u8(1).u64(group).0,
+        Job::Versions { group, epoch } => Record::new().u8(2).u64(group).u64(epoch).0,
+        Job::File { group, vnode, unique } => Record::new().u8(3).u64(group).u32(vnode.0).u32(unique).0,
+    }
+}
+
+pub(crate) fn get_job(value: &[u8]) -> Option<Job> {
+    let mut f = Fields::open(value)?;
+    let (kind, group) = (f.u8()?, f.u64()?);
+    match kind {
+        1 => Some(Job::Group { group }),
+        2 => Some(Job::Versions { group, epoch: f.u64()? }),
+        3 => Some(Job::File { group, vnode: VnodeId(f.u32()?), unique: f.u32()? }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

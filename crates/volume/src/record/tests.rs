@@ -1,0 +1,143 @@
+use super::*;
+use proptest::prelude::*;
+
+fn vnode(kind: FileKind) -> Vnode {
+    let status = VnodeStatus {
+        vnode: VnodeId(3),
+        unique: 9,
+        kind,
+        mode: 0o4755,
+        owner: UserId(-204),
+        group: -1,
+        links: 2,
+        length: 1 << 40,
+        data_version: 7,
+        client_modified: UnixTime(1),
+        server_modified: UnixTime(u32::MAX),
+        author: UserId(32766),
+        parent: VnodeId(1),
+        parent_unique: 1,
+    };
+    let acl = (kind == FileKind::Directory).then(|| Arc::new(Acl::administrators()));
+    Vnode { status, chunk_shift: 18, acl }
+}
+
+fn counters() -> Counters {
+    Counters {
+        used_kib: 1 << 33,
+        file_count: 2,
+        directory_count: 3,
+        next_unique: 4,
+        next_file: 5,
+        next_directory: 6,
+        updated: UnixTime(7),
+        update_counter: 8,
+        accessed: UnixTime(9),
+        day_use: 10,
+        day_use_date: UnixTime(11),
+        week_use: [1, 2, 3, 4, 5, 6, 7],
+    }
+}
+
+fn header() -> StoredHeader {
+    let c = counters();
+    StoredHeader {
+        group: 5,
+        epoch: 6,
+        header: VolumeHeader {
+            id: VolumeId(536_870_912),
+            name: "root.cell.readonly".parse().unwrap(),
+            kind: VolumeType::ReadOnly,
+            parent: VolumeId(1),
+            clone: VolumeId(2),
+            backup: VolumeId(3),
+            restored_from: VolumeId(4),
+            owner: -1,
+            account: 77,
+            in_service: true,
+            blessed: false,
+            destroy_me: 0xd3,
+            quota_max_kib: 5000,
+            quota_min_kib: 1,
+            created: UnixTime(1),
+            accessed: c.accessed,
+            updated: c.updated,
+            expires: UnixTime(2),
+            backed_up: UnixTime(3),
+            copied: UnixTime(4),
+            file_count: c.file_count,
+            directory_count: c.directory_count,
+            used_kib: c.used_kib,
+            next_unique: c.next_unique,
+            update_counter: c.update_counter,
+            day_use: c.day_use,
+            day_use_date: c.day_use_date,
+            week_use: c.week_use,
+            offline_message: "being moved".into(),
+            message_of_the_day: String::new(),
+        },
+    }
+}
+
+#[test]
+fn records_are_read_as_they_were_written() {
+    for kind in [FileKind::File, FileKind::Directory, FileKind::SymbolicLink] {
+        assert_eq!(get_vnode(VnodeId(3), &put_vnode(&vnode(kind))), Some(vnode(kind)));
+    }
+    assert_eq!(get_counters(&put_counters(&counters())), Some(counters()));
+    assert_eq!(get_header(&put_header(&header()), &counters()), Some(header()));
+    let target = EntryTarget { vnode: VnodeId(4), unique: 5 };
+    let entry = Entry { target, slot: 65_000, sequence: 1 << 60 };
+    assert_eq!(get_entry(&put_entry(&entry)), Some(entry));
+    let address = ChunkAddress { segment: 1, offset: 2, stored_bytes: 3 };
+    for extent in [Extent::Chunk { address, length: 9 }, Extent::Inline(Bytes::from_static(b"data"))] {
+        assert_eq!(get_extent(&put_extent(&extent)), Some(extent));
+    }
+    let file = Job::File { group: 8, vnode: VnodeId(2), unique: 3 };
+    for job in [Job::Group { group: 1 << 40 }, Job::Versions { group: 7, epoch: 9 }, file] {
+        assert_eq!(get_job(&put_job(&job)), Some(job));
+    }
+}
+
+#[test]
+fn version_1_records_stay_readable() {
+    let golden = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    assert_eq!(
+        golden(&put_vnode(&vnode(FileKind::Directory))),
+        "01021209edffffff34ffffffff0000000200000100000000000000000000000007000000090000000\
+         1ffffffff00007ffe00000001000000010100ffffff340000007f"
+            .replace(' ', "")
+    );
+    let target = EntryTarget { vnode: VnodeId(4), unique: 5 };
+    let entry = Entry { target, slot: 13, sequence: 6 };
+    assert_eq!(golden(&put_entry(&entry)), "010000000400000005000d0000000000000006");
+    let address = ChunkAddress { segment: 1, offset: 2, stored_bytes: 3 };
+    let extent = Extent::Chunk { address, length: 9 };
+    assert_eq!(
+        golden(&put_extent(&extent)),
+        "01000000000900000000000000010000000000000002000000 03".replace(' ', "")
+    );
+    assert_eq!(golden(&put_extent(&Extent::Inline(Bytes::from_static(b"ab")))), "01016162");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..160)) {
+        let value = [&[VERSION][..], &bytes].concat();
+        let _ = get_vnode(VnodeId(1), &value);
+        let _ = get_entry(&value);
+        let _ = get_extent(&value);
+        let _ = get_counters(&value);
+        let _ = get_header(&value, &counters());
+        let _ = get_job(&value);
+    }
+
+    #[test]
+    fn a_damaged_header_is_read_without_panic(at in any::<usize>(), byte in any::<u8>(), cut in any::<usize>()) {
+        let mut value = put_header(&header());
+        let at = at % value.len();
+        value[at] = byte;
+        value.truncate(cut % (value.len() + 1));
+        let _ = get_header(&value, &counters());
+    }
+}

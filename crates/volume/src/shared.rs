@@ -1,0 +1,87 @@
+//! What all volumes of a server, and all of a partition, share.
+
+use crate::cache::Caches;
+use crate::group::Group;
+use crate::{Durability, PartitionHandle, VolumeError, VolumeOptions, keys};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use store::{Batch, ChunkAddress, CommitNumber, Family};
+
+/// What all volumes of a server share.
+pub(crate) struct Shared {
+    pub(crate) options: VolumeOptions,
+    pub(crate) caches: Caches,
+}
+
+/// Chunks to be released when a commit is durable.
+struct Unsettled {
+    number: CommitNumber,
+    group: Arc<Group>,
+    doomed: Vec<ChunkAddress>,
+}
+
+/// One partition.
+pub(crate) struct Partition {
+    pub(crate) handle: PartitionHandle,
+    /// Held while a volume is made, cloned or deleted: guards the id counter.
+    pub(crate) registry: Mutex<()>,
+    /// With `Durability::Interval`: the newest commit and what waits for it.
+    unsettled: Mutex<(CommitNumber, Vec<Unsettled>)>,
+}
+
+impl Partition {
+    pub(crate) fn new(handle: PartitionHandle) -> Partition {
+        Partition { handle, registry: Mutex::new(()), unsettled: Mutex::default() }
+    }
+
+    /// Waits as the policy wants until a commit is durable, then lets go of the chunks that it made
+    /// superfluous. Call it without any lock.
+    pub(crate) fn settle(
+        &self,
+        policy: Durability,
+        group: &Arc<Group>,
+        number: CommitNumber,
+        doomed: Vec<ChunkAddress>,
+    ) -> Result<(), VolumeError> {
+        if policy == Durability::Always {
+            self.handle.meta.sync(number)?;
+            group.pins.release(doomed);
+            return Ok(());
+        }
+        let mut unsettled = self.unsettled.lock();
+        unsettled.0 = unsettled.0.max(number);
+        if !doomed.is_empty() {
+            unsettled.1.push(Unsettled { number, group: Arc::clone(group), doomed });
+        }
+        Ok(())
+    }
+
+    /// Makes durable what [`Partition::settle`] did not wait for.
+    pub(crate) fn sync(&self) -> Result<(), VolumeError> {
+        let newest = self.unsettled.lock().0;
+        self.handle.meta.sync(newest)?;
+        let settled: Vec<Unsettled> =
+            self.unsettled.lock().1.extract_if(.., |waiting| waiting.number <= newest).collect();
+        for settled in settled {
+            settled.group.pins.release(settled.doomed);
+        }
+        Ok(())
+    }
+
+    /// Ids that were never used on this partition; `batch` makes it so. Hold `registry` until the
+    /// batch is committed.
+    pub(crate) fn new_ids(&self, batch: &mut Batch, count: u64) -> Result<u64, VolumeError> {
+        let key = keys::next_id();
+        let stored = self.handle.meta.get(Family::System, &key)?;
+        let next = match &stored {
+            None => 1,
+            Some(value) => u64::from_be_bytes(
+                value[..]
+                    .try_into()
+                    .map_err(|_| crate::epochs::damage(Family::System, &key, "the length"))?,
+            ),
+        };
+        batch.put(Family::System, key, (next + count).to_be_bytes());
+        Ok(next)
+    }
+}

@@ -1,0 +1,5 @@
+//! Volumes on stores in memory.
+
+mod basics;
+mod model;
+mod support;

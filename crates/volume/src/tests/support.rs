@@ -1,0 +1,209 @@
+//! A server with one partition in memory.
+
+use crate::keys;
+use crate::record::{self, Extent};
+use crate::{
+    Actor, CloneVolume, Durability, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, VnodeStatus,
+    Volume, VolumeError, VolumeOptions, Volumes,
+};
+use base::{AbortCode, Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use store::{Batch, CommitNumber, Family, KeyRange, MemoryChunks, MemoryMeta, MetaStore, StoreError};
+
+pub(crate) const RW: VolumeId = VolumeId(536_870_915);
+
+/// Metadata in memory whose next commits can be made to fail.
+#[derive(Default)]
+pub(crate) struct Meta {
+    pub(crate) inner: MemoryMeta,
+    pub(crate) failures: Mutex<u32>,
+}
+
+impl MetaStore for Meta {
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.inner.get(family, key)
+    }
+
+    fn scan(
+        &self,
+        family: Family,
+        range: KeyRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.inner.scan(family, range, visit)
+    }
+
+    fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
+        let mut failures = self.failures.lock();
+        if *failures > 0 {
+            *failures -= 1;
+            return Err(StoreError::Meta("made to fail".into()));
+        }
+        self.inner.commit(batch)
+    }
+
+    fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
+        self.inner.sync(number)
+    }
+}
+
+pub(crate) struct Server {
+    pub(crate) meta: Arc<Meta>,
+    pub(crate) chunks: Arc<MemoryChunks>,
+    pub(crate) space: Arc<Mutex<Space>>,
+    pub(crate) options: VolumeOptions,
+    pub(crate) volumes: Volumes,
+}
+
+pub(crate) fn options() -> VolumeOptions {
+    VolumeOptions { spare_kib: 0, chunk_shift: 8, inline_bytes_max: 32, ..VolumeOptions::default() }
+}
+
+pub(crate) fn partition() -> PartitionId {
+    PartitionId::from_index(0).unwrap()
+}
+
+fn open(
+    meta: &Arc<Meta>,
+    chunks: &Arc<MemoryChunks>,
+    space: &Arc<Mutex<Space>>,
+    options: VolumeOptions,
+) -> Volumes {
+    let asked = Arc::clone(space);
+    let handle = PartitionHandle {
+        id: partition(),
+        meta: meta.clone(),
+        chunks: chunks.clone(),
+        space: Arc::new(move || *asked.lock()),
+    };
+    Volumes::open(vec![handle], options).unwrap()
+}
+
+impl Server {
+    pub(crate) fn new(options: VolumeOptions) -> Server {
+        let (meta, chunks) = (Arc::new(Meta::default()), Arc::new(MemoryChunks::new()));
+        let space = Arc::new(Mutex::new(Space { total_kib: 1 << 40, free_kib: 1 << 40 }));
+        let volumes = open(&meta, &chunks, &space, options);
+        Server { meta, chunks, space, options, volumes }
+    }
+
+    /// With one read-write volume.
+    pub(crate) fn with_volume(options: VolumeOptions) -> (Server, Arc<Volume>) {
+        let server = Server::new(options);
+        let volume = server.create(RW, "user.alice");
+        (server, volume)
+    }
+
+    pub(crate) fn create(&self, id: VolumeId, name: &str) -> Arc<Volume> {
+        let new = NewVolume {
+            id,
+            name: name.parse().unwrap(),
+            kind: VolumeType::ReadWrite,
+            parent: VolumeId(0),
+            quota_max_kib: 0,
+            with_root: true,
+            in_service: true,
+            now: UnixTime(1000),
+        };
+        self.volumes.create(partition(), &new).unwrap()
+    }
+
+    pub(crate) fn clone_rw(&self, id: u32) -> Arc<Volume> {
+        let new = CloneVolume {
+            id: VolumeId(id),
+            name: format!("clone.{id}").parse().unwrap(),
+            kind: VolumeType::ReadOnly,
+            now: UnixTime(2000),
+        };
+        self.volumes.clone_volume(RW, &new).unwrap()
+    }
+
+    /// Ends and starts again.
+    pub(crate) fn reopen(&mut self) {
+        self.volumes = open(&self.meta, &self.chunks, &self.space, self.options);
+    }
+
+    /// Ends without warning and starts again with what a crash left.
+    pub(crate) fn crash(&mut self, kept: usize) {
+        let inner = self.meta.inner.crash(kept);
+        self.meta = Arc::new(Meta { inner, failures: Mutex::new(0) });
+        self.reopen();
+    }
+
+    pub(crate) fn purge(&self) {
+        while self.volumes.purge_step().unwrap() {}
+    }
+
+    /// Records of a family that are not deletions.
+    pub(crate) fn records(&self, family: Family) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut found = Vec::new();
+        let range = KeyRange::ascending(&[0; 1], &[0xff; 16]);
+        self.meta
+            .scan(family, range, &mut |key, value| {
+                found.push((key.to_vec(), value.to_vec()));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        found
+    }
+
+    /// Every stored chunk is named by exactly one record.
+    pub(crate) fn check_chunks(&self) {
+        let named = self.records(Family::Extents).iter().filter(|(_, value)| is_chunk(value)).count();
+        assert_eq!(self.chunks.live_chunks(), named, "chunks in the store and chunks named");
+    }
+
+    pub(crate) fn registry_jobs(&self) -> usize {
+        let (from, to) = keys::registry_range(keys::Registry::Job);
+        self.records(Family::Volumes).iter().filter(|(key, _)| *key >= from && *key < to).count()
+    }
+}
+
+fn is_chunk(value: &[u8]) -> bool {
+    !value.is_empty() && matches!(record::get_extent(value), Some(Extent::Chunk { .. }))
+}
+
+pub(crate) fn actor(now: u32) -> Actor {
+    Actor { user: UserId(7), privileged: false, now: UnixTime(now) }
+}
+
+pub(crate) const fn nothing() -> SetStatus {
+    SetStatus { mode: None, owner: None, group: None, client_modified: None }
+}
+
+/// Stores `data` at `offset`, in pieces of odd sizes.
+pub(crate) fn store_at(
+    volume: &Volume,
+    fid: Fid,
+    offset: u64,
+    data: &[u8],
+    file_length: u64,
+) -> Result<VnodeStatus, VolumeError> {
+    let request = StoreRequest { offset, length: data.len() as u64, file_length, set: nothing() };
+    let mut rest = Bytes::copy_from_slice(data);
+    volume.store(&actor(5000), fid, &request, &mut |most| Ok(rest.split_to(rest.len().min(most).min(97))))
+}
+
+pub(crate) fn read_all(volume: &Arc<Volume>, fid: Fid) -> Vec<u8> {
+    let mut reader = volume.reader(fid, 0, u64::MAX).unwrap();
+    let mut out = Vec::new();
+    while reader.remaining() > 0 {
+        let pieces = reader.next(1000).unwrap();
+        let got: usize = pieces.iter().map(Bytes::len).sum();
+        assert!((1..=1000).contains(&got));
+        out.extend(pieces.concat());
+    }
+    assert!(reader.next(1).unwrap().is_empty());
+    out
+}
+
+pub(crate) fn code<T: std::fmt::Debug>(result: Result<T, VolumeError>) -> AbortCode {
+    result.unwrap_err().abort_code()
+}
+
+pub(crate) fn interval() -> VolumeOptions {
+    VolumeOptions { durability: Durability::Interval, ..options() }
+}

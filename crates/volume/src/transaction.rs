@@ -1,0 +1,422 @@
+//! One change of a volume: built under the group's writer lock, committed as one batch.
+//!
+//! A change first reads whatever it needs. The first edit of a directory takes the `publish` lock,
+//! which readers then wait for until the commit; from there on only memory is touched. When a
+//! transaction is dropped without a commit, the directories that it edited leave the cache, and the
+//! next reader builds them again from the store.
+
+use crate::group::Writer;
+use crate::numbers::Place;
+use crate::record::{self, Counters, Entry, Extent, Job, Vnode};
+use crate::volume::{View, Volume};
+use crate::{Actor, FileKind, VnodeStatus, VolumeError, epochs, keys, quota};
+use afs_format::directory::{DirectoryBlob, DirectoryError, EntryTarget};
+use base::{Fid, UserId, VnodeId};
+use parking_lot::{MutexGuard, RwLock, RwLockWriteGuard};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use store::{Batch, ChunkAddress, CommitNumber, Family};
+
+/// Extents that a deletion removes at once; the data of larger files goes in the background.
+const EXTENTS_AT_ONCE_MAX: usize = 1024;
+
+/// Room that a change needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Growth {
+    /// Blocks that count against the quota: those of a file's length, holes and all.
+    pub(crate) blocks: u64,
+    /// What the partition must have room for.
+    pub(crate) data_kib: u64,
+    /// By how much the quota may be exceeded.
+    pub(crate) spare_kib: u64,
+}
+
+/// A vnode before and after.
+struct Touched {
+    before: Option<Vnode>,
+    now: Option<Vnode>,
+}
+
+/// A committed change that is not yet durable.
+#[must_use]
+pub(crate) struct Committed {
+    number: CommitNumber,
+    doomed: Vec<ChunkAddress>,
+}
+
+pub(crate) struct Transaction<'v> {
+    volume: &'v Volume,
+    // Dropped in this order: readers go on before the next writer does.
+    publish: Option<RwLockWriteGuard<'v, ()>>,
+    writer: MutexGuard<'v, Writer>,
+    view: View,
+    actor: Actor,
+    batch: Batch,
+    counters: Counters,
+    new_owner: Option<UserId>,
+    touched: BTreeMap<VnodeId, Touched>,
+    edited: BTreeMap<VnodeId, Arc<RwLock<DirectoryBlob>>>,
+    doomed: Vec<ChunkAddress>,
+}
+
+impl<'v> Transaction<'v> {
+    pub(crate) fn begin(volume: &'v Volume, actor: &Actor) -> Result<Transaction<'v>, VolumeError> {
+        let writer = volume.group.writer.lock();
+        volume.check_writable()?;
+        Ok(Transaction {
+            volume,
+            publish: None,
+            writer,
+            view: volume.view(),
+            actor: *actor,
+            batch: Batch::new(),
+            counters: volume.counters(),
+            new_owner: None,
+            touched: BTreeMap::new(),
+            edited: BTreeMap::new(),
+            doomed: Vec::new(),
+        })
+    }
+
+    /// A vnode as this change has left it so far.
+    pub(crate) fn vnode(&self, fid: Fid) -> Result<Vnode, VolumeError> {
+        match self.touched.get(&fid.vnode) {
+            Some(touched) => match &touched.now {
+                Some(vnode) if vnode.status.unique == fid.unique => Ok(vnode.clone()),
+                _ => Err(VolumeError::NoVnode(fid.vnode, fid.unique)),
+            },
+            None => self.volume.vnode(fid),
+        }
+    }
+
+    pub(crate) fn directory(&self, fid: Fid) -> Result<Vnode, VolumeError> {
+        let vnode = self.vnode(fid)?;
+        if vnode.status.is_directory() { Ok(vnode) } else { Err(VolumeError::NotDirectory) }
+    }
+
+    /// What an entry leads to. That it leads somewhere is an invariant of the store.
+    pub(crate) fn target(&self, target: EntryTarget) -> Result<Vnode, VolumeError> {
+        self.vnode(Fid { volume: self.volume.id(), vnode: target.vnode, unique: target.unique })
+    }
+
+    pub(crate) fn blob(&self, directory: &Vnode) -> Result<Arc<RwLock<DirectoryBlob>>, VolumeError> {
+        match self.edited.get(&directory.status.vnode) {
+            Some(blob) => Ok(Arc::clone(blob)),
+            None => self.volume.directory(directory),
+        }
+    }
+
+    pub(crate) fn lookup(&self, directory: &Vnode, name: &[u8]) -> Result<Option<EntryTarget>, VolumeError> {
+        Ok(self.blob(directory)?.read().lookup(name))
+    }
+
+    /// Puts a vnode, new or changed, and its server time to now.
+    pub(crate) fn put(&mut self, mut vnode: Vnode) -> Result<VnodeStatus, VolumeError> {
+        vnode.status.server_modified = self.actor.now;
+        let status = vnode.status;
+        self.touch(status.vnode)?.now = Some(vnode);
+        Ok(status)
+    }
+
+    fn touch(&mut self, number: VnodeId) -> Result<&mut Touched, VolumeError> {
+        if !self.touched.contains_key(&number) {
+            let before = self.volume.vnode_by_number(number)?;
+            self.touched.insert(number, Touched { now: before.clone(), before });
+        }
+        let touched = self.touched.get_mut(&number);
+        Ok(touched.unwrap_or_else(|| unreachable!("it was just put there")))
+    }
+
+    /// Takes away a vnode with its data; a directory must be empty.
+    pub(crate) fn remove(&mut self, vnode: &Vnode) -> Result<(), VolumeError> {
+        if vnode.status.is_directory() {
+            self.remove_own_entries(vnode)?;
+        } else {
+            self.remove_data(vnode)?;
+        }
+        self.touch(vnode.status.vnode)?.now = None;
+        Ok(())
+    }
+
+    fn remove_own_entries(&mut self, directory: &Vnode) -> Result<(), VolumeError> {
+        for name in [&b"."[..], b".."] {
+            let key = keys::entry(self.volume.group.id, directory.status.vnode, name);
+            self.write(Family::Entries, &key, None)?;
+        }
+        Ok(())
+    }
+
+    fn remove_data(&mut self, vnode: &Vnode) -> Result<(), VolumeError> {
+        let extents = self.volume.extents(vnode, 0, u64::MAX, EXTENTS_AT_ONCE_MAX + 1)?;
+        if extents.len() > EXTENTS_AT_ONCE_MAX {
+            let VnodeStatus { vnode, unique, .. } = vnode.status;
+            self.put_job(&Job::File { group: self.volume.group.id, vnode, unique });
+            return Ok(());
+        }
+        for (index, extent) in extents {
+            self.put_extent(vnode, index, None, Some(&extent))?;
+        }
+        Ok(())
+    }
+
+    /// Work for the purger, found again by what it is.
+    fn put_job(&mut self, job: &Job) {
+        let value = record::put_job(job);
+        self.batch.put(Family::Volumes, keys::job(&value), value);
+    }
+
+    /// Replaces `old` as one chunk of a file by `new`.
+    pub(crate) fn put_extent(
+        &mut self,
+        vnode: &Vnode,
+        index: u64,
+        new: Option<&Extent>,
+        old: Option<&Extent>,
+    ) -> Result<(), VolumeError> {
+        let key = self.volume.file_key(vnode).extent(index);
+        let is_gone = self.write(Family::Extents, &key, new.map(record::put_extent))?;
+        if is_gone {
+            self.doomed.extend(old.and_then(Extent::address));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, family: Family, prefix: &[u8], value: Option<Vec<u8>>) -> Result<bool, VolumeError> {
+        self.writer.epochs.write(self.volume.meta(), &mut self.batch, family, prefix, value)
+    }
+
+    /// Refuses what would need more room than there is.
+    pub(crate) fn check_growth(&self, growth: Growth) -> Result<(), VolumeError> {
+        self.volume.check_growth(growth)
+    }
+
+    /// A vnode number with a uniquifier.
+    pub(crate) fn new_number(&mut self, kind: FileKind) -> Result<EntryTarget, VolumeError> {
+        let place = Place { meta: self.volume.meta(), group: self.volume.group.id, epoch: self.view.epoch };
+        let counters = &mut self.counters;
+        let vnode = if kind == FileKind::Directory {
+            self.writer.directories.take(&place, &mut counters.next_directory, counters.directory_count)?
+        } else {
+            let files = counters.file_count.saturating_sub(counters.directory_count);
+            self.writer.files.take(&place, &mut counters.next_file, files)?
+        };
+        let unique = counters.next_unique;
+        // 1 is the root directory's.
+        counters.next_unique = unique.checked_add(1).unwrap_or(2);
+        Ok(EntryTarget { vnode, unique })
+    }
+
+    /// Marks a directory as changed by the actor: its entries are about to be edited.
+    pub(crate) fn change_directory(&mut self, directory: &Vnode) -> Result<(), VolumeError> {
+        let mut vnode = directory.clone();
+        vnode.status.data_version += 1;
+        vnode.status.author = self.actor.user;
+        vnode.status.client_modified = self.actor.now;
+        self.put(vnode)?;
+        Ok(())
+    }
+
+    /// Changes the link count of a directory.
+    pub(crate) fn add_links(&mut self, number: VnodeId, more: i32) -> Result<(), VolumeError> {
+        if let Some(vnode) = &mut self.touch(number)?.now {
+            vnode.status.links = vnode.status.links.saturating_add_signed(more);
+        }
+        Ok(())
+    }
+
+    /// Adds an entry to a directory that [`Transaction::change_directory`] was called for.
+    pub(crate) fn insert(
+        &mut self,
+        number: VnodeId,
+        name: &[u8],
+        target: EntryTarget,
+    ) -> Result<(), VolumeError> {
+        let blob = self.edit(number)?;
+        let slot = blob.write().insert(name, target).map_err(|error| match error {
+            DirectoryError::Full => VolumeError::DirectoryFull,
+            DirectoryError::Exists => VolumeError::Exists,
+            DirectoryError::InvalidName | DirectoryError::Damaged { .. } => VolumeError::InvalidName,
+        })?;
+        let length = blob.read().length_bytes();
+        let mut sequence = 0;
+        if let Some(vnode) = &mut self.touch(number)?.now {
+            vnode.status.length = length;
+            sequence = vnode.status.data_version;
+        }
+        let key = keys::entry(self.volume.group.id, number, name);
+        self.write(Family::Entries, &key, Some(record::put_entry(&Entry { target, slot, sequence })))?;
+        Ok(())
+    }
+
+    /// Removes an entry from a directory that [`Transaction::change_directory`] was called for.
+    pub(crate) fn remove_entry(&mut self, number: VnodeId, name: &[u8]) -> Result<(), VolumeError> {
+        let blob = self.edit(number)?;
+        blob.write().remove(name).ok_or(VolumeError::NoEntry)?;
+        self.write(Family::Entries, &keys::entry(self.volume.group.id, number, name), None)?;
+        Ok(())
+    }
+
+    /// The entries of a new directory.
+    pub(crate) fn new_directory(&mut self, number: VnodeId, blob: DirectoryBlob) -> Result<(), VolumeError> {
+        for mut placed in blob.placed_entries() {
+            placed.sequence = 0;
+            let entry = Entry { target: placed.target, slot: placed.slot, sequence: placed.sequence };
+            let key = keys::entry(self.volume.group.id, number, &placed.name);
+            self.write(Family::Entries, &key, Some(record::put_entry(&entry)))?;
+        }
+        self.edited.insert(number, Arc::new(RwLock::new(blob)));
+        Ok(())
+    }
+
+    fn edit(&mut self, number: VnodeId) -> Result<Arc<RwLock<DirectoryBlob>>, VolumeError> {
+        if let Some(blob) = self.edited.get(&number) {
+            return Ok(Arc::clone(blob));
+        }
+        let vnode = self.touch(number)?.before.clone().ok_or(VolumeError::NoVnode(number, 0))?;
+        let blob = self.volume.directory(&vnode)?;
+        self.publish.get_or_insert_with(|| self.volume.group.publish.write());
+        self.edited.insert(number, Arc::clone(&blob));
+        Ok(blob)
+    }
+
+    /// The owner of the root directory is the volume's.
+    pub(crate) fn set_owner(&mut self, owner: UserId) {
+        self.new_owner = Some(owner);
+    }
+
+    /// A vnode's status as this change leaves it.
+    pub(crate) fn status(&self, number: VnodeId) -> Result<VnodeStatus, VolumeError> {
+        let vnode = self.touched.get(&number).and_then(|touched| touched.now.as_ref());
+        vnode.map(|vnode| vnode.status).ok_or(VolumeError::NoVnode(number, 0))
+    }
+
+    /// Makes the change visible, all at once.
+    pub(crate) fn commit(mut self) -> Result<Committed, VolumeError> {
+        let touched = std::mem::take(&mut self.touched);
+        for (number, vnode) in &touched {
+            let key = keys::vnode(self.volume.group.id, *number);
+            if vnode.now.is_some() || vnode.before.is_some() {
+                self.write(Family::Vnodes, &key, vnode.now.as_ref().map(record::put_vnode))?;
+            }
+            count(&mut self.counters, vnode);
+        }
+        self.counters.updated = self.actor.now;
+        self.counters.update_counter = self.counters.update_counter.wrapping_add(1);
+        self.put_volume();
+        self.publish.get_or_insert_with(|| self.volume.group.publish.write());
+        let number = self.volume.meta().commit(std::mem::take(&mut self.batch))?;
+        self.take_effect(touched);
+        Ok(Committed { number, doomed: std::mem::take(&mut self.doomed) })
+    }
+
+    fn put_volume(&mut self) {
+        let id = self.volume.id();
+        self.batch.put(Family::Volumes, keys::counters(id), record::put_counters(&self.counters));
+        if let Some(owner) = self.new_owner {
+            let mut header = self.volume.header();
+            header.owner = owner.0;
+            let stored = self.volume.stored(header);
+            self.batch.put(Family::Volumes, keys::header(id), record::put_header(&stored));
+        }
+    }
+
+    /// Brings memory in line with the store.
+    fn take_effect(&mut self, touched: BTreeMap<VnodeId, Touched>) {
+        let (caches, instance) = (&self.volume.shared.caches, self.view.instance);
+        for (number, blob) in std::mem::take(&mut self.edited) {
+            caches.put_directory(instance, number, blob);
+        }
+        for (number, vnode) in touched {
+            match vnode.now {
+                Some(vnode) => caches.put_vnode(instance, vnode),
+                None => caches.forget(instance, number),
+            }
+        }
+        let (counters, owner) = (self.counters, self.new_owner);
+        self.volume.change_live(|live| {
+            live.set_counters(&counters);
+            live.header.owner = owner.map_or(live.header.owner, |owner| owner.0);
+        });
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        for number in self.edited.keys() {
+            self.volume.shared.caches.forget_directory(self.view.instance, *number);
+        }
+    }
+}
+
+fn count(counters: &mut Counters, vnode: &Touched) {
+    let blocks = |vnode: &Option<Vnode>| vnode.as_ref().map_or(0, |vnode| quota::blocks(vnode.status.length));
+    counters.used_kib = (counters.used_kib + blocks(&vnode.now)).saturating_sub(blocks(&vnode.before));
+    let is_directory = |vnode: &Vnode| u64::from(vnode.status.is_directory());
+    if let Some(new) = &vnode.now {
+        counters.file_count += 1;
+        counters.directory_count += is_directory(new);
+    }
+    if let Some(old) = &vnode.before {
+        counters.file_count = counters.file_count.saturating_sub(1);
+        counters.directory_count = counters.directory_count.saturating_sub(is_directory(old));
+    }
+}
+
+impl Volume {
+    /// Commits a change and waits until it is durable.
+    pub(crate) fn finish(&self, transaction: Transaction<'_>) -> Result<(), VolumeError> {
+        let committed = transaction.commit()?;
+        self.settle_committed(committed)
+    }
+
+    /// Waits until a commit is durable.
+    pub(crate) fn settle_committed(&self, committed: Committed) -> Result<(), VolumeError> {
+        self.settle(committed.number, committed.doomed)
+    }
+
+    pub(crate) fn file_key(&self, vnode: &Vnode) -> keys::FileKey {
+        let VnodeStatus { vnode, unique, .. } = vnode.status;
+        keys::FileKey { group: self.group.id, vnode, unique }
+    }
+
+    /// The extents of a file from chunk `first` to `last`, at most `most` of them.
+    pub(crate) fn extents(
+        &self,
+        vnode: &Vnode,
+        first: u64,
+        last: u64,
+        most: usize,
+    ) -> Result<Vec<(u64, Extent)>, VolumeError> {
+        let mut found = Vec::new();
+        if vnode.status.length == 0 {
+            return Ok(found);
+        }
+        let (from, to) = self.file_key(vnode).extents(first, last);
+        let mut damaged = None;
+        epochs::scan(self.meta(), Family::Extents, (&from, &to), self.view().epoch, &mut |prefix, value| {
+            match keys::index_of(prefix).zip(record::get_extent(value)) {
+                Some(extent) => found.push(extent),
+                None => damaged = Some(epochs::damage(Family::Extents, prefix, "the extent")),
+            }
+            if found.len() < most && damaged.is_none() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        damaged.map_or(Ok(found), Err)
+    }
+
+    /// Refuses what would need more room than there is.
+    pub(crate) fn check_growth(&self, growth: Growth) -> Result<(), VolumeError> {
+        if growth.blocks == 0 {
+            return Ok(());
+        }
+        if (self.home.handle.space)().free_kib < growth.data_kib {
+            return Err(VolumeError::PartitionFull);
+        }
+        let (used, most) = self.read_live(|live| (live.header.used_kib, live.header.quota_max_kib));
+        quota::check(used, growth.blocks, most, growth.spare_kib)
+    }
+}

@@ -1,0 +1,290 @@
+//! StoreData.
+//!
+//! Data is taken from the client without any lock: whole chunks are appended to the chunk store as
+//! they come, at most two chunks that are only partly written wait in memory. Then the parts are
+//! merged with what the file has there, everything is synced, and only then the writer lock is
+//! taken to commit the new places. If the file's data changed meanwhile, the parts are merged again
+//! with the newer data. So a slow client holds nobody up, and of two concurrent stores the one that
+//! ends last wins wherever both wrote.
+
+use crate::reading::push_zeros;
+use crate::record::{Extent, Vnode};
+use crate::transaction::{Growth, Transaction};
+use crate::{Actor, StoreRequest, VnodeStatus, Volume, VolumeError, attributes, quota};
+use base::{AbortCode, Fid};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use store::ChunkAddress;
+
+/// Where the data comes from: called with the most bytes wanted, answers at least one, or none if
+/// there are no more.
+type DataSource<'a> = dyn FnMut(usize) -> Result<Bytes, AbortCode> + 'a;
+
+/// New bytes for a part of one chunk.
+struct Part {
+    begin: usize,
+    pieces: Vec<Bytes>,
+    length: usize,
+}
+
+/// Chunks that no metadata names yet: dropped unless they are taken.
+struct Staged<'v> {
+    volume: &'v Volume,
+    extents: BTreeMap<u64, Extent>,
+}
+
+impl Staged<'_> {
+    fn put(&mut self, index: u64, pieces: &[Bytes], is_whole: bool) -> Result<(), VolumeError> {
+        let length: usize = pieces.iter().map(Bytes::len).sum();
+        let options = &self.volume.shared.options;
+        let extent = if length <= options.inline_bytes_max && !is_whole {
+            Extent::Inline(pieces.concat().into())
+        } else {
+            let address = self.volume.home.handle.chunks.append(pieces, options.codec)?;
+            Extent::Chunk { address, length: length as u32 }
+        };
+        self.extents.insert(index, extent);
+        Ok(())
+    }
+
+    fn has_chunks(&self) -> bool {
+        self.extents.values().any(|extent| extent.address().is_some())
+    }
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        let release = |address: ChunkAddress| self.volume.home.handle.chunks.release(address);
+        self.extents.values().filter_map(Extent::address).for_each(release);
+    }
+}
+
+/// How lengths change.
+#[derive(Clone, Copy)]
+struct Lengths {
+    old: u64,
+    /// After the cut.
+    cut: u64,
+    new: u64,
+}
+
+impl Lengths {
+    fn of(status: &VnodeStatus, request: &StoreRequest) -> Lengths {
+        let old = status.length;
+        let cut = old.min(request.file_length);
+        Lengths { old, cut, new: cut.max(request.offset + request.length) }
+    }
+}
+
+impl Volume {
+    /// StoreData: takes the data from `source`, which is called with the most bytes wanted and
+    /// answers with at least one, or with none if there are no more. All of it becomes visible at
+    /// once or, with an error, nothing. The data version rises by one.
+    ///
+    /// # Errors
+    /// `NoVnode`, `IsDirectory`, `ReadOnly`, `OverQuota`, `PartitionFull`, `FileTooLarge`, `Transfer`
+    /// (what `source` said, or RXGEN_SS_UNMARSHAL when it ended early), `Store`.
+    pub fn store(
+        &self,
+        actor: &Actor,
+        fid: Fid,
+        request: &StoreRequest,
+        source: &mut DataSource<'_>,
+    ) -> Result<VnodeStatus, VolumeError> {
+        let end = request.offset.checked_add(request.length).filter(|&end| i64::try_from(end).is_ok());
+        end.ok_or(VolumeError::FileTooLarge)?;
+        let vnode = self.storable(fid, request)?;
+        let (mut whole, parts) = self.receive(&vnode, request, source)?;
+        loop {
+            let vnode = self.storable(fid, request)?;
+            let mut merged = self.merge(&vnode, request, &parts, &whole)?;
+            if whole.has_chunks() || merged.has_chunks() {
+                self.home.handle.chunks.sync()?;
+            }
+            if let Some(status) = self.commit_store(actor, &vnode, request, &mut whole, &mut merged)? {
+                return Ok(status);
+            }
+        }
+    }
+
+    /// The file, if the store can be done to it as it is now.
+    fn storable(&self, fid: Fid, request: &StoreRequest) -> Result<Vnode, VolumeError> {
+        self.check_writable()?;
+        let _publish = self.group.publish.read();
+        let vnode = self.vnode(fid)?;
+        if vnode.status.is_directory() {
+            return Err(VolumeError::IsDirectory);
+        }
+        let lengths = Lengths::of(&vnode.status, request);
+        self.check_growth(self.growth(lengths, request))?;
+        Ok(vnode)
+    }
+
+    /// OpenAFS also wants room for holes; a hole takes none here.
+    fn growth(&self, lengths: Lengths, request: &StoreRequest) -> Growth {
+        let blocks = quota::blocks(lengths.new).saturating_sub(quota::blocks(lengths.old));
+        let data_kib = blocks.min(request.length.div_ceil(1024));
+        Growth { blocks, data_kib, spare_kib: self.shared.options.spare_kib }
+    }
+
+    /// Takes all data: whole chunks are stored, parts of chunks kept.
+    fn receive(
+        &self,
+        vnode: &Vnode,
+        request: &StoreRequest,
+        source: &mut DataSource<'_>,
+    ) -> Result<(Staged<'_>, BTreeMap<u64, Part>), VolumeError> {
+        let chunk_bytes = 1u64 << vnode.chunk_shift;
+        let mut whole = Staged { volume: self, extents: BTreeMap::new() };
+        let mut parts = BTreeMap::new();
+        let (mut at, end) = (request.offset, request.offset + request.length);
+        while at < end {
+            let begin = at % chunk_bytes;
+            let length = (chunk_bytes - begin).min(end - at) as usize;
+            let pieces = receive_pieces(length, source)?;
+            let index = at >> vnode.chunk_shift;
+            if length as u64 == chunk_bytes {
+                whole.put(index, &pieces, true)?;
+            } else {
+                parts.insert(index, Part { begin: begin as usize, pieces, length });
+            }
+            at += length as u64;
+        }
+        Ok((whole, parts))
+    }
+
+    /// Stores the chunks that are a mixture of old and new: parts, and the one that a cut ends in.
+    fn merge(
+        &self,
+        vnode: &Vnode,
+        request: &StoreRequest,
+        parts: &BTreeMap<u64, Part>,
+        whole: &Staged<'_>,
+    ) -> Result<Staged<'_>, VolumeError> {
+        let lengths = Lengths::of(&vnode.status, request);
+        let mut merged = Staged { volume: self, extents: BTreeMap::new() };
+        for (&index, part) in parts {
+            let old = self.old_contents(vnode, index, lengths.cut)?;
+            merged.put(index, &merge_part(part, &old), false)?;
+        }
+        let last = lengths.cut >> vnode.chunk_shift;
+        let is_cut = lengths.cut < lengths.old && lengths.cut & ((1 << vnode.chunk_shift) - 1) != 0;
+        if is_cut && !parts.contains_key(&last) && !whole.extents.contains_key(&last) {
+            let old = self.old_contents(vnode, last, lengths.cut)?;
+            if !old.is_empty() {
+                merged.put(last, &[old], false)?;
+            }
+        }
+        Ok(merged)
+    }
+
+    /// What a chunk of the file holds, less what lies behind `cut`.
+    fn old_contents(&self, vnode: &Vnode, index: u64, cut: u64) -> Result<Bytes, VolumeError> {
+        let pin = self.group.pins.pin();
+        let Some((_, extent)) = self.extents(vnode, index, index, 1)?.pop() else { return Ok(Bytes::new()) };
+        let contents = match extent.read(&*self.home.handle.chunks) {
+            Ok(contents) => contents,
+            // Superseded before the pin: the commit will find that and this is done again.
+            Err(_) if self.has_changed(vnode)? => return Ok(Bytes::new()),
+            Err(error) => return Err(error),
+        };
+        drop(pin);
+        let left = cut.saturating_sub(index << vnode.chunk_shift);
+        Ok(contents.slice(..contents.len().min(left as usize)))
+    }
+
+    fn has_changed(&self, vnode: &Vnode) -> Result<bool, VolumeError> {
+        let _publish = self.group.publish.read();
+        let now = self.vnode(vnode.status.fid(self.id()))?;
+        Ok(now.status.data_version != vnode.status.data_version)
+    }
+
+    /// Commits if the data is still that of `base`; `None` if it is not.
+    fn commit_store(
+        &self,
+        actor: &Actor,
+        base: &Vnode,
+        request: &StoreRequest,
+        whole: &mut Staged<'_>,
+        merged: &mut Staged<'_>,
+    ) -> Result<Option<VnodeStatus>, VolumeError> {
+        let mut transaction = Transaction::begin(self, actor)?;
+        let mut vnode = transaction.vnode(base.status.fid(self.id()))?;
+        if vnode.status.data_version != base.status.data_version {
+            return Ok(None);
+        }
+        let lengths = Lengths::of(&vnode.status, request);
+        transaction.check_growth(self.growth(lengths, request))?;
+        self.replace_extents(&mut transaction, &vnode, lengths, [&whole.extents, &merged.extents])?;
+        let status = &mut vnode.status;
+        status.length = lengths.new;
+        status.data_version += 1;
+        status.author = actor.user;
+        status.client_modified = actor.now;
+        attributes::drop_set_user_id(status, actor);
+        attributes::apply(status, actor, &request.set);
+        let status = transaction.put(vnode)?;
+        let committed = transaction.commit()?;
+        // From here on metadata names them.
+        whole.extents.clear();
+        merged.extents.clear();
+        self.settle_committed(committed)?;
+        Ok(Some(status))
+    }
+
+    /// Puts the new extents and takes away those behind the cut.
+    fn replace_extents(
+        &self,
+        transaction: &mut Transaction<'_>,
+        vnode: &Vnode,
+        lengths: Lengths,
+        new: [&BTreeMap<u64, Extent>; 2],
+    ) -> Result<(), VolumeError> {
+        let is_new = |index: &u64| new.iter().any(|extents| extents.contains_key(index));
+        if lengths.cut < lengths.old {
+            let first = lengths.cut.div_ceil(1 << vnode.chunk_shift);
+            for (index, old) in self.extents(vnode, first, u64::MAX, usize::MAX)? {
+                if !is_new(&index) {
+                    transaction.put_extent(vnode, index, None, Some(&old))?;
+                }
+            }
+        }
+        for (&index, extent) in new.iter().copied().flatten() {
+            let old = self.extents(vnode, index, index, 1)?.pop().map(|(_, old)| old);
+            transaction.put_extent(vnode, index, Some(extent), old.as_ref())?;
+        }
+        Ok(())
+    }
+}
+
+/// Exactly `length` bytes from the source.
+fn receive_pieces(length: usize, source: &mut DataSource<'_>) -> Result<Vec<Bytes>, VolumeError> {
+    let mut pieces = Vec::new();
+    let mut left = length;
+    while left > 0 {
+        let piece = source(left).map_err(VolumeError::Transfer)?;
+        if piece.is_empty() || piece.len() > left {
+            return Err(VolumeError::Transfer(AbortCode::RXGEN_SS_UNMARSHAL));
+        }
+        left -= piece.len();
+        pieces.push(piece);
+    }
+    Ok(pieces)
+}
+
+/// A chunk's old contents with a part replaced.
+fn merge_part(part: &Part, old: &Bytes) -> Vec<Bytes> {
+    let end = part.begin + part.length;
+    let mut out = Vec::with_capacity(part.pieces.len() + 3);
+    let before = old.slice(..old.len().min(part.begin));
+    let gap = part.begin - before.len();
+    if !before.is_empty() {
+        out.push(before);
+    }
+    push_zeros(&mut out, gap);
+    out.extend(part.pieces.iter().cloned());
+    if old.len() > end {
+        out.push(old.slice(end..));
+    }
+    out
+}
