@@ -52,6 +52,8 @@ struct History {
     durable: usize,
     /// Replaced, to be released once the commit is durable.
     replaced: Vec<ChunkAddress>,
+    /// Segments of this run have at least this id.
+    first_segment: u64,
     /// Whether an error of the disk may show up now.
     faults: bool,
     seen: Seen,
@@ -111,6 +113,7 @@ impl History {
             states,
             durable: 0,
             replaced,
+            first_segment: 0,
             faults: false,
             seen,
         }
@@ -159,7 +162,7 @@ impl History {
         let appended = self.store.append(&pieces, codec);
         let address = self.noted(appended)?;
         let reused = self.contents.insert(address, pieces.concat().into());
-        assert!(reused.is_none(), "{address:?} was given out twice");
+        assert!(reused.is_none() && address.segment >= self.first_segment, "{address:?} was given out twice");
         self.unnamed.insert(address, false);
         self.check(address, !self.faults);
         Some(address)
@@ -209,10 +212,7 @@ impl History {
 
     fn maintain(&mut self) {
         if self.rng.random_ratio(1, 4) {
-            // What commits that are not durable yet replaced is still needed after a crash.
-            let needed = self.states.iter().flat_map(|files| files.values().copied());
-            let all = needed.chain(self.unnamed.keys().copied()).chain(self.replaced.iter().copied());
-            self.store.keep_only(&all.map(|address| address.segment).collect::<BTreeSet<_>>());
+            self.keep_only();
         }
         let deleted = self.store.maintain();
         self.seen.deleted_segments += self.noted(deleted).unwrap_or(0) as u64;
@@ -221,6 +221,18 @@ impl History {
             self.durable = self.states.len() - 1;
         }
         self.check_all(!self.faults);
+    }
+
+    /// What one scan over the metadata finds. Chunks of earlier runs that it does not find are gone
+    /// from here on.
+    fn keep_only(&mut self) {
+        let found: BTreeSet<u64> = named(&self.meta).values().map(|address| address.segment).collect();
+        self.store.keep_only(&found);
+        let stays = |address: &ChunkAddress| {
+            address.segment >= self.first_segment || found.contains(&address.segment)
+        };
+        self.unnamed.retain(|address, _| stays(address));
+        self.replaced.retain(stays);
     }
 
     fn inject(&mut self) {
@@ -272,6 +284,7 @@ impl History {
         self.unnamed.retain(|address, _| !live.contains(address));
         (self.disk, self.meta, self.states, self.durable) = (disk, meta, vec![files], 0);
         self.replaced.clear();
+        self.first_segment = self.contents.keys().next_back().map_or(0, |last| last.segment + 1);
         self.faults = false;
         self.check_all(true);
         // No later sync covers them: the run that wrote them is over.

@@ -1,0 +1,67 @@
+//! Files that earlier versions wrote, and that every version must read.
+
+use bytes::Bytes;
+use disk::{Disk, RealDisk};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::segment::walk;
+use store::{ChunkAddress, ChunkStore, Codec, MemoryMeta, SegmentConfig, SegmentStore, StoreError};
+
+const SEGMENT: u64 = 2;
+const FILE_NAME: &str = "0000000000000002.seg";
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// What is in `segment-v1.seg`, in this order.
+fn chunks() -> Vec<(Codec, Bytes)> {
+    let text = Bytes::from("All that is gold does not glitter. ".repeat(100));
+    let squares: Bytes = (0..700u32).map(|n| (n * n >> 3) as u8).collect();
+    vec![
+        (Codec::Raw, Bytes::from_static(b"raw")),
+        (Codec::Lz4, text.clone()),
+        (Codec::Zstd(3), text),
+        (Codec::Lz4, squares),
+        (Codec::Raw, Bytes::new()),
+        (Codec::Zstd(-1), vec![0; 1 << 20].into()),
+    ]
+}
+
+fn open(folder: &Path) -> Result<SegmentStore, StoreError> {
+    let meta = Arc::new(MemoryMeta::new());
+    SegmentStore::open(Arc::new(RealDisk), folder, meta, SegmentConfig::default())
+}
+
+/// Writes the golden file anew. Only for a new version of the format, into a new file.
+#[test]
+#[ignore = "writes into the source tree"]
+fn write_the_golden_segment() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    for (codec, chunk) in chunks() {
+        assert_eq!(store.append(&[chunk], codec).unwrap().segment, SEGMENT);
+    }
+    drop(store);
+    fs::copy(folder.path().join(FILE_NAME), golden("segment-v1.seg")).unwrap();
+}
+
+#[test]
+fn the_segment_of_version_1_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(golden("segment-v1.seg"), folder.path().join(FILE_NAME)).unwrap();
+    let mut addresses: Vec<ChunkAddress> = Vec::new();
+    let file = RealDisk.open(&folder.path().join(FILE_NAME)).unwrap();
+    let end = walk(&*file, SEGMENT, |address| addresses.push(address)).unwrap();
+    assert_eq!((end.offset, end.why), (file.length().unwrap(), None));
+    let store = open(folder.path()).unwrap();
+    let expected = chunks();
+    assert_eq!(addresses.len(), expected.len());
+    for (address, (_, chunk)) in addresses.iter().zip(&expected) {
+        assert_eq!(store.read(*address).unwrap(), chunk);
+    }
+    // Metadata on disk names the first one so.
+    let bytes = [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, 35];
+    assert_eq!(ChunkAddress::from_bytes(&bytes), Some(addresses[0]));
+}
