@@ -17,7 +17,7 @@ const NEW_LOCATION_SERVICE: u32 = 0xabcd_9999;
 
 /// Whether clients may change what is in the volume.
 pub(crate) fn is_writable(volume: &Volume) -> bool {
-    volume.header().kind == VolumeType::ReadWrite
+    volume.kind() == VolumeType::ReadWrite
 }
 
 fn root(volume_id: u32) -> Result<rxafs::Fid, AbortCode> {

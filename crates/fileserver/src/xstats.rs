@@ -228,7 +228,7 @@ mod tests {
         let count = OperationCount {
             calls: 1,
             successes: 1,
-            time: Duration::from_micros(1_500_000),
+            time: Duration::from_millis(1_500),
             time_squares_us2: 1_500_000 * 1_500_000,
             ..OperationCount::default()
         };

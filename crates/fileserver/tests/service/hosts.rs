@@ -1,0 +1,137 @@
+//! First contact, identity, restart, silence.
+
+use crate::wire::mode;
+use crate::world::{World, root, text};
+use afs_idl::fs::{self, Server};
+use base::AbortCode;
+
+#[test]
+fn a_new_host_says_who_it_is_and_forgets_all_before_its_first_answer() {
+    let world = World::new();
+    let alice = world.client("alice", 1);
+    world.wire_call(&alice, fs::FETCH_STATUS, &fs::FetchStatusRequest { fid: root() }, &[]).unwrap();
+    assert_eq!(world.heard(), ["alice tells about itself", "alice forgets all", "alice is answered"]);
+    world.status(&alice, root()).unwrap();
+    assert_eq!(world.heard(), Vec::<String>::new());
+}
+
+#[test]
+fn another_connection_is_asked_again_but_keeps_the_promises() {
+    let world = World::new();
+    let alice = world.client("alice", 1);
+    let bob = world.client("bob", 2);
+    world.status(&alice, root()).unwrap();
+    world.heard();
+    world.status(&world.client("alice", 1), root()).unwrap();
+    assert_eq!(world.heard(), ["alice tells about itself"]);
+    world.create(&bob, root(), "file").unwrap();
+    assert!(world.heard().contains(&format!("alice drops {}", text(root()))));
+}
+
+#[test]
+fn after_a_restart_every_host_forgets_all() {
+    let mut world = World::new();
+    let alice = world.client("alice", 1);
+    world.status(&alice, root()).unwrap();
+    world.heard();
+    world.restart();
+    world.status(&alice, root()).unwrap();
+    assert_eq!(world.heard(), ["alice tells about itself", "alice forgets all"]);
+}
+
+#[test]
+fn a_host_without_uuid_is_served_the_old_way() {
+    let world = World::new();
+    let old = world.old_client("carol", 3);
+    world.status(&old, root()).unwrap();
+    let heard = world.heard();
+    assert_eq!(heard, ["carol tells about itself", "carol forgets all (old)"]);
+    // It does not translate errors: EACCES and EINVAL of Linux.
+    assert_eq!(world.create(&old, root(), "file"), Err(AbortCode(13)));
+    assert_eq!(world.create(&old, root(), "a/b"), Err(AbortCode(22)));
+}
+
+#[test]
+fn a_host_that_cannot_be_called_back_is_not_served() {
+    let world = World::new();
+    let alice = world.client("alice", 1);
+    alice.station.set_reachable(false);
+    assert_eq!(world.status(&alice, root()), Err(AbortCode::RX_CALL_DEAD));
+    alice.station.set_reachable(true);
+    world.status(&alice, root()).unwrap();
+}
+
+#[test]
+fn who_was_silent_hears_what_it_missed_before_its_next_answer() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&alice, file).unwrap();
+    alice.station.set_reachable(false);
+    world.heard();
+    world.write(&bob, file, b"new").unwrap();
+    assert_eq!(world.heard(), Vec::<String>::new());
+    alice.station.set_reachable(true);
+    let request = fs::FetchStatusRequest { fid: file };
+    world.wire_call(&alice, fs::FETCH_STATUS, &request, &[]).unwrap();
+    assert_eq!(world.heard(), [format!("alice drops {}", text(file)), "alice is answered".into()]);
+    assert!(world.server.client_hosts().iter().all(|host| host.up && host.delayed == 0));
+}
+
+#[test]
+fn who_stays_silent_is_not_served_until_it_hears() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&alice, file).unwrap();
+    alice.station.set_reachable(false);
+    world.write(&bob, file, b"new").unwrap();
+    assert_eq!(world.status(&alice, file), Err(AbortCode::RX_CALL_DEAD));
+    assert_eq!(world.server.callback_counters().hosts_down, 1);
+}
+
+#[test]
+fn a_host_that_moves_is_found_at_its_new_address() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&alice, file).unwrap();
+    let alice = world.moved(&alice, "10.9.9.9:7001".parse().unwrap());
+    world.status(&alice, file).unwrap();
+    world.heard();
+    world.write(&bob, file, b"new").unwrap();
+    assert_eq!(world.heard(), [format!("alice drops {}", text(file))]);
+    // The new server, admin's first contact, alice and bob.
+    assert_eq!(world.server.client_hosts().len(), 3);
+}
+
+#[test]
+fn calls_that_use_no_files_do_not_count_as_activity() {
+    let world = World::new();
+    let alice = world.client("alice", 1);
+    world.server.get_time(&alice.caller, fs::GetTimeRequest).unwrap();
+    let capabilities = world.server.get_capabilities(&alice.caller, fs::GetCapabilitiesRequest).unwrap();
+    assert_eq!(capabilities.capabilities, [7]);
+    world.clock.advance(3 * 60 * 60);
+    world.server.maintain();
+    assert_eq!(world.server.client_hosts().len(), 0);
+}
+
+#[test]
+fn a_dropped_promise_is_not_broken() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let reply = world.create_with(&bob, root(), "file", mode(Some(0o644))).unwrap();
+    world.status(&alice, reply.fid).unwrap();
+    world.status(&alice, root()).unwrap();
+    world.heard();
+    let request = fs::GiveUpCallBacksRequest { fids: vec![reply.fid], call_backs: Vec::new() };
+    world.server.give_up_call_backs(&alice.caller, request).unwrap();
+    world.write(&bob, reply.fid, b"x").unwrap();
+    assert_eq!(world.heard(), Vec::<String>::new());
+    world.server.give_up_all_call_backs(&alice.caller, fs::GiveUpAllCallBacksRequest).unwrap();
+    world.create(&bob, root(), "other").unwrap();
+    assert_eq!(world.heard(), Vec::<String>::new());
+    let request = fs::GiveUpCallBacksRequest { fids: vec![], call_backs: vec![fs::CallBack::default()] };
+    assert_eq!(world.server.give_up_call_backs(&alice.caller, request), Err(AbortCode::UAEINVAL));
+}

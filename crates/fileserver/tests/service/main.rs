@@ -1,0 +1,14 @@
+//! The file service as its clients see it, on volumes in memory, with clients that only exist here.
+
+mod access;
+mod administration;
+mod bulk;
+mod callbacks;
+mod data;
+mod directories;
+mod hosts;
+mod locks;
+mod people;
+mod statistics;
+mod wire;
+mod world;

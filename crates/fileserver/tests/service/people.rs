@@ -1,0 +1,59 @@
+//! Who exists in the tests: `admin`, `alice` and `bob` of the group `staff`, and `carol`.
+
+use base::{AbortCode, Caller, Identity, UserId};
+use fileserver::{Membership, Subject};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+pub(crate) const ADMIN: UserId = UserId(1);
+pub(crate) const ALICE: UserId = UserId(100);
+pub(crate) const BOB: UserId = UserId(200);
+pub(crate) const CAROL: UserId = UserId(300);
+pub(crate) const STAFF: UserId = UserId(-300);
+
+const NAMES: [(UserId, &str); 8] = [
+    (ADMIN, "admin"),
+    (ALICE, "alice"),
+    (BOB, "bob"),
+    (CAROL, "carol"),
+    (STAFF, "staff"),
+    (UserId::ADMINISTRATORS, "system:administrators"),
+    (UserId::ANYUSER, "system:anyuser"),
+    (UserId::AUTHUSER, "system:authuser"),
+];
+
+/// A protection database of fixed content that counts how often it is asked.
+#[derive(Default)]
+pub(crate) struct People {
+    pub(crate) asked: AtomicUsize,
+}
+
+impl Membership for People {
+    fn subject(&self, caller: &Caller) -> Result<Subject, AbortCode> {
+        self.asked.fetch_add(1, Relaxed);
+        let name = match &caller.identity {
+            Identity::Anonymous => "",
+            Identity::Known(principal) => principal.name.as_str(),
+        };
+        let user = self.id(name.as_bytes())?.unwrap_or(UserId::ANONYMOUS);
+        let mut groups = vec![user, UserId::ANYUSER];
+        if user != UserId::ANONYMOUS {
+            groups.push(UserId::AUTHUSER);
+        }
+        match user {
+            ADMIN => groups.push(UserId::ADMINISTRATORS),
+            ALICE | BOB => groups.push(STAFF),
+            _ => {}
+        }
+        let administrator = user == ADMIN;
+        Ok(Subject { user, groups, host_groups: Vec::new(), administrator, superuser: administrator })
+    }
+
+    fn name(&self, id: UserId) -> Result<Vec<u8>, AbortCode> {
+        let known = NAMES.iter().find(|(known, _)| *known == id);
+        Ok(known.map_or_else(|| id.0.to_string().into_bytes(), |(_, name)| name.as_bytes().to_vec()))
+    }
+
+    fn id(&self, name: &[u8]) -> Result<Option<UserId>, AbortCode> {
+        Ok(NAMES.iter().find(|(_, known)| known.as_bytes() == name).map(|(id, _)| *id))
+    }
+}

@@ -1,0 +1,84 @@
+//! Counters that tell the truth.
+
+use crate::world::{World, root};
+use afs_idl::fs::{self, Server, statistics64_index as place};
+use base::AbortCode;
+use fileserver::Operation;
+
+/// Two failed and three good FetchStatus, a store and a fetch of 1000 bytes.
+fn used() -> (World, crate::world::Client) {
+    let world = World::new();
+    let bob = world.client("bob", 2);
+    let file = world.create(&bob, root(), "file").unwrap();
+    for _ in 0..3 {
+        world.status(&bob, file).unwrap();
+    }
+    for _ in 0..2 {
+        world.status(&bob, fs::Fid { vnode: 77, ..root() }).unwrap_err();
+    }
+    world.write(&bob, file, &[1; 1_000]).unwrap();
+    world.read(&bob, file).unwrap();
+    (world, bob)
+}
+
+#[test]
+fn statistics_count_calls_and_bytes() {
+    let (world, bob) = used();
+    let count = world.server.operation_count(Operation::FetchStatus);
+    assert_eq!((count.calls, count.successes), (5, 3));
+    let statistics = world.server.get_statistics(&bob.caller, fs::GetStatisticsRequest).unwrap().statistics;
+    assert_eq!((statistics.total_fetches, statistics.fetch_datas, statistics.fetched_bytes), (6, 1, 1_000));
+    // One StoreACL made the world.
+    assert_eq!((statistics.total_stores, statistics.store_datas, statistics.stored_bytes), (2, 1, 1_000));
+    assert_eq!((statistics.workstations, statistics.active_workstations), (2, 2));
+    assert_eq!((statistics.process_size, statistics.start_time), (4_711, 1_700_000_000));
+    assert_eq!(&statistics.disks[0].name[..9], b"/vicepa\0\0");
+    assert_eq!((statistics.disks[0].total_blocks, statistics.disks[1].total_blocks), (1 << 30, -1));
+    let request = fs::GetStatistics64Request { version: 16 };
+    let wide = world.server.get_statistics64(&bob.caller, request).unwrap().statistics;
+    assert_eq!(
+        (wide[place::TOTAL_FETCHES], wide[place::STORED_BYTES], wide[place::WORKSTATIONS]),
+        (6, 1_000, 2)
+    );
+    let wrong = world.server.get_statistics64(&bob.caller, fs::GetStatistics64Request { version: 5 });
+    assert_eq!(wrong, Err(AbortCode::UAEINVAL));
+}
+
+#[test]
+fn extended_statistics_have_the_layout_of_the_tools() {
+    let (world, bob) = used();
+    let collection = |collection| {
+        world.server.get_x_stats(&bob.caller, fs::GetXStatsRequest { client_version: 2, collection })
+    };
+    let version = world.server.x_stats_version(&bob.caller, fs::XStatsVersionRequest).unwrap().version;
+    assert_eq!((version, collection(0).unwrap().data.len()), (2, 0));
+    let performance = collection(1).unwrap();
+    assert_eq!((performance.server_version, performance.data.len(), performance.data[0]), (2, 98, 1));
+    let full = collection(2).unwrap().data;
+    assert_eq!((full.len(), full[0], full[98], full[99]), (666, 2, 1_700_000_000, 0));
+    // numOps and numSuccesses of FetchStatus, the third record of 18 words.
+    let fetch_status = &full[102 + 2 * 18..];
+    assert_eq!(fetch_status[..2], [5, 3]);
+    // A call that never succeeded has the minimum that stands for none.
+    let rename = &full[102 + 8 * 18..];
+    assert_eq!((rename[0], rename[10]), (0, 999_999));
+    // Of fetched data: transfers, least and most bytes, and one of at most 1 KiB.
+    let fetched = &full[102 + 28 * 18..][..30];
+    assert_eq!((fetched[0], fetched[1], fetched[19], fetched[20]), (1, 1, 1_000, 1_000));
+    assert_eq!(fetched[21..24], [0, 1, 0]);
+    let callbacks = collection(3).unwrap().data;
+    assert_eq!(callbacks.len(), 16);
+    // AddCallBacks, nFEs, nCBs: the file and nothing else was promised, again and again.
+    assert!(callbacks[3] >= 5);
+    assert_eq!(callbacks[6..8], [1, 1]);
+    assert_eq!(collection(4), Err(AbortCode(1)));
+}
+
+#[test]
+fn time_is_told_to_the_microsecond() {
+    let world = World::new();
+    let bob = world.client("bob", 2);
+    world.clock.advance(7);
+    let time = world.server.get_time(&bob.caller, fs::GetTimeRequest).unwrap();
+    assert_eq!((time.seconds, time.microseconds), (1_700_000_007, 0));
+}

@@ -1,0 +1,124 @@
+//! Short forms of the calls.
+
+use crate::world::{Client, World};
+use afs_idl::MemoryStream;
+use afs_idl::fs::{self, Server};
+use base::AbortCode;
+
+/// AFSStoreStatus with a mode, or with nothing.
+pub(crate) fn mode(mode: Option<u32>) -> fs::StoreStatus {
+    fs::StoreStatus {
+        mask: mode.map_or(0, |_| fs::store_mask::MODE),
+        unix_mode_bits: mode.unwrap_or(0),
+        ..fs::StoreStatus::default()
+    }
+}
+
+impl World {
+    pub(crate) fn status(&self, client: &Client, fid: fs::Fid) -> Result<fs::FetchStatusReply, AbortCode> {
+        self.server.fetch_status(&client.caller, fs::FetchStatusRequest { fid })
+    }
+
+    pub(crate) fn create(
+        &self,
+        client: &Client,
+        directory: fs::Fid,
+        name: &str,
+    ) -> Result<fs::Fid, AbortCode> {
+        self.create_with(client, directory, name, mode(None)).map(|reply| reply.fid)
+    }
+
+    pub(crate) fn create_with(
+        &self,
+        client: &Client,
+        directory: fs::Fid,
+        name: &str,
+        status: fs::StoreStatus,
+    ) -> Result<fs::CreateFileReply, AbortCode> {
+        let request = fs::CreateFileRequest { directory, name: name.into(), status };
+        self.server.create_file(&client.caller, request)
+    }
+
+    pub(crate) fn make_dir(
+        &self,
+        client: &Client,
+        directory: fs::Fid,
+        name: &str,
+    ) -> Result<fs::Fid, AbortCode> {
+        let request = fs::MakeDirRequest { directory, name: name.into(), status: mode(None) };
+        self.server.make_dir(&client.caller, request).map(|reply| reply.fid)
+    }
+
+    pub(crate) fn remove(
+        &self,
+        client: &Client,
+        directory: fs::Fid,
+        name: &str,
+    ) -> Result<fs::FetchStatus, AbortCode> {
+        let request = fs::RemoveFileRequest { directory, name: name.into() };
+        self.server.remove_file(&client.caller, request).map(|reply| reply.directory_status)
+    }
+
+    /// Replaces all of a file.
+    pub(crate) fn write(
+        &self,
+        client: &Client,
+        fid: fs::Fid,
+        data: &[u8],
+    ) -> Result<fs::FetchStatus, AbortCode> {
+        self.write_at(client, fid, 0, data, data.len() as u64)
+    }
+
+    pub(crate) fn write_at(
+        &self,
+        client: &Client,
+        fid: fs::Fid,
+        position: u64,
+        data: &[u8],
+        file_length: u64,
+    ) -> Result<fs::FetchStatus, AbortCode> {
+        let length = data.len() as u64;
+        let request = fs::StoreData64Request { fid, status: mode(None), position, length, file_length };
+        let mut stream = MemoryStream::new(data, 700);
+        self.server.store_data64(&client.caller, request, &mut stream).map(|reply| reply.new_status)
+    }
+
+    /// Reads through FetchData64.
+    pub(crate) fn read(&self, client: &Client, fid: fs::Fid) -> Result<Vec<u8>, AbortCode> {
+        self.read_at(client, fid, 0, i64::MAX / 2)
+    }
+
+    pub(crate) fn read_at(
+        &self,
+        client: &Client,
+        fid: fs::Fid,
+        position: i64,
+        length: i64,
+    ) -> Result<Vec<u8>, AbortCode> {
+        let mut stream = MemoryStream::default();
+        let request = fs::FetchData64Request { fid, position, length };
+        self.server.fetch_data64(&client.caller, request, &mut stream)?;
+        let (length, data) = stream.outgoing.split_at(8);
+        assert_eq!(u64::from_be_bytes(length.try_into().unwrap()), data.len() as u64);
+        Ok(data.to_vec())
+    }
+
+    pub(crate) fn set_acl(
+        &self,
+        client: &Client,
+        fid: fs::Fid,
+        acl: &str,
+    ) -> Result<fs::FetchStatus, AbortCode> {
+        let request = fs::StoreACLRequest { fid, access_list: acl.as_bytes().to_vec() };
+        self.server.store_acl(&client.caller, request).map(|reply| reply.status)
+    }
+
+    pub(crate) fn acl(&self, client: &Client, fid: fs::Fid) -> Result<String, AbortCode> {
+        let reply = self.server.fetch_acl(&client.caller, fs::FetchACLRequest { fid })?;
+        Ok(String::from_utf8(reply.access_list).unwrap().trim_end_matches('\0').to_owned())
+    }
+
+    pub(crate) fn set_lock(&self, client: &Client, fid: fs::Fid, lock_type: i32) -> Result<(), AbortCode> {
+        self.server.set_lock(&client.caller, fs::SetLockRequest { fid, lock_type }).map(drop)
+    }
+}

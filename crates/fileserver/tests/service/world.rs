@@ -1,0 +1,360 @@
+//! A server on volumes in memory, and a network of pretended clients that write down what they hear.
+
+use crate::people::People;
+use afs_idl::{CallStream, ClientCall, ClientConnection, MemoryStream, cb, fs};
+use base::{
+    AbortCode, Caller, Fid, HostUuid, Identity, Monotonic, PartitionId, Principal, SecurityLevel, UnixTime,
+    VolumeId, VolumeType,
+};
+use bytes::Bytes;
+use fileserver::{CallbackNetwork, Clock, Environment, FileServer, FileServerConfig};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+use store::{MemoryChunks, MemoryMeta};
+use volume::{NewVolume, PartitionHandle, Space, VolumeOptions, Volumes};
+
+pub(crate) const HOME: VolumeId = VolumeId(536_870_912);
+pub(crate) const RELEASED: VolumeId = VolumeId(536_870_913);
+/// Creation date of both volumes.
+pub(crate) const CREATED: u32 = 1_600_000_000;
+const START: Duration = Duration::from_secs(1_700_000_000);
+/// Quota of [`HOME`] in KiB.
+pub(crate) const QUOTA: u64 = 5_000;
+
+/// What happened, in order, over all clients.
+pub(crate) type Log = Arc<Mutex<Vec<String>>>;
+
+/// A clock that only moves when told.
+#[derive(Default)]
+pub(crate) struct TestClock(AtomicU64);
+
+impl TestClock {
+    pub(crate) fn advance(&self, seconds: u64) {
+        self.0.fetch_add(seconds * 1_000_000_000, SeqCst);
+    }
+}
+
+impl Clock for TestClock {
+    fn monotonic(&self) -> Monotonic {
+        Monotonic(self.0.load(SeqCst))
+    }
+
+    fn wall(&self) -> Duration {
+        START + Duration::from_nanos(self.0.load(SeqCst))
+    }
+}
+
+type Reaction = Box<dyn Fn() + Send + Sync>;
+
+/// The callback service of one client.
+pub(crate) struct Workstation {
+    name: &'static str,
+    uuid: Option<HostUuid>,
+    reachable: AtomicBool,
+    log: Log,
+    /// What the client does while it is told of a broken promise.
+    on_break: Mutex<Option<Reaction>>,
+}
+
+impl Workstation {
+    fn heard(&self, what: &str) {
+        self.log.lock().push(format!("{} {what}", self.name));
+    }
+
+    pub(crate) fn set_reachable(&self, reachable: bool) {
+        self.reachable.store(reachable, SeqCst);
+    }
+
+    pub(crate) fn on_break(&self, reaction: impl Fn() + Send + Sync + 'static) {
+        *self.on_break.lock() = Some(Box::new(reaction));
+    }
+}
+
+impl cb::Server for Workstation {
+    fn tell_me_about_yourself(
+        &self,
+        _: &Caller,
+        _: cb::TellMeAboutYourselfRequest,
+    ) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
+        self.heard("tells about itself");
+        let uuid = self.uuid.ok_or(AbortCode::RXGEN_OPCODE)?;
+        let addresses = cb::InterfaceAddr::new(uuid, &[Ipv4Addr::new(192, 168, 7, 7)]);
+        let capabilities = vec![cb::client_capability::ERROR_TRANSLATION];
+        Ok(cb::TellMeAboutYourselfReply { addresses, capabilities })
+    }
+
+    fn init_call_back_state3(
+        &self,
+        _: &Caller,
+        request: cb::InitCallBackState3Request,
+    ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
+        assert_eq!(request.server_uuid, SERVER_UUID);
+        self.heard("forgets all");
+        Ok(cb::InitCallBackState3Reply)
+    }
+
+    fn init_call_back_state(
+        &self,
+        _: &Caller,
+        _: cb::InitCallBackStateRequest,
+    ) -> Result<cb::InitCallBackStateReply, AbortCode> {
+        self.heard("forgets all (old)");
+        Ok(cb::InitCallBackStateReply)
+    }
+
+    fn probe_uuid(&self, _: &Caller, request: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
+        self.heard("is probed");
+        if Some(request.client_uuid) == self.uuid { Ok(cb::ProbeUuidReply) } else { Err(AbortCode(1)) }
+    }
+
+    fn call_back(&self, _: &Caller, request: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
+        let mut fids: Vec<String> = request.fids.iter().map(|&fid| Fid::from(fid).to_string()).collect();
+        fids.sort();
+        self.heard(&format!("drops {}", fids.join(" ")));
+        if let Some(reaction) = &*self.on_break.lock() {
+            reaction();
+        }
+        Ok(cb::CallBackReply)
+    }
+}
+
+const SERVER_UUID: HostUuid = HostUuid([7; 16]);
+
+/// All clients by address.
+#[derive(Default)]
+pub(crate) struct TestNetwork {
+    stations: Mutex<HashMap<SocketAddr, Arc<Workstation>>>,
+}
+
+impl CallbackNetwork for TestNetwork {
+    fn connection(&self, peer: SocketAddr, _patience: Duration) -> Arc<dyn ClientConnection> {
+        let station = self.stations.lock().get(&peer).cloned();
+        Arc::new(TestConnection { peer, station })
+    }
+}
+
+struct TestConnection {
+    peer: SocketAddr,
+    station: Option<Arc<Workstation>>,
+}
+
+impl ClientConnection for TestConnection {
+    fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
+        let station = self.station.clone();
+        Ok(Box::new(TestCall { station, request: Vec::new(), reply: Ok(MemoryStream::default()) }))
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+}
+
+struct TestCall {
+    station: Option<Arc<Workstation>>,
+    request: Vec<u8>,
+    reply: Result<MemoryStream, AbortCode>,
+}
+
+impl CallStream for TestCall {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        self.reply.as_mut().map_err(|code| *code)?.read(buf)
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        self.reply.as_mut().map_err(|code| *code)?.read_chunk(max)
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        self.request.extend_from_slice(&data);
+        Ok(())
+    }
+}
+
+impl ClientCall for TestCall {
+    fn end_request(&mut self) -> Result<(), AbortCode> {
+        let station = self.station.as_ref().filter(|station| station.reachable.load(SeqCst));
+        let station = station.ok_or(AbortCode::RX_CALL_DEAD)?;
+        let mut stream = MemoryStream::new(&self.request, 100);
+        let served =
+            cb::dispatch(&**station, &caller("", SocketAddr::from(([9, 9, 9, 9], 7000)), 0), &mut stream);
+        self.reply = served.map(|()| MemoryStream::new(&stream.outgoing, 100));
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), AbortCode> {
+        self.reply.map(drop)
+    }
+}
+
+fn caller(name: &str, peer: SocketAddr, connection: u64) -> Caller {
+    let principal =
+        |name: &str| Principal { name: name.into(), instance: String::new(), realm: String::new() };
+    Caller {
+        identity: if name.is_empty() { Identity::Anonymous } else { Identity::Known(principal(name)) },
+        level: SecurityLevel::Encrypted,
+        peer,
+        local: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        connection,
+    }
+}
+
+/// A user at a workstation.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) caller: Caller,
+    pub(crate) station: Arc<Workstation>,
+}
+
+pub(crate) struct World {
+    pub(crate) clock: Arc<TestClock>,
+    pub(crate) network: Arc<TestNetwork>,
+    pub(crate) people: Arc<People>,
+    pub(crate) volumes: Arc<Volumes>,
+    pub(crate) server: Arc<FileServer>,
+    pub(crate) log: Log,
+    connections: AtomicU64,
+}
+
+fn volumes() -> Volumes {
+    let partition = PartitionHandle {
+        id: PartitionId::from_index(0).unwrap(),
+        meta: Arc::new(MemoryMeta::new()),
+        chunks: Arc::new(MemoryChunks::new()),
+        space: Arc::new(|| Space { total_kib: 1 << 30, free_kib: 1 << 29 }),
+    };
+    let volumes = Volumes::open(vec![partition.clone()], VolumeOptions::default()).unwrap();
+    let new = NewVolume {
+        id: HOME,
+        name: "home".parse().unwrap(),
+        kind: VolumeType::ReadWrite,
+        parent: HOME,
+        quota_max_kib: QUOTA,
+        with_root: true,
+        in_service: true,
+        now: UnixTime(CREATED),
+    };
+    volumes.create(partition.id, &new).unwrap();
+    let released =
+        NewVolume { id: RELEASED, name: "home.readonly".parse().unwrap(), kind: VolumeType::ReadOnly, ..new };
+    volumes.create(partition.id, &released).unwrap();
+    volumes
+}
+
+impl World {
+    /// A new server with two volumes: [`HOME`], whose root everybody of `staff` may use fully and
+    /// anyone may look into, and [`RELEASED`], which is read-only.
+    pub(crate) fn new() -> World {
+        World::with_config(FileServerConfig::default())
+    }
+
+    pub(crate) fn with_config(config: FileServerConfig) -> World {
+        let clock = Arc::new(TestClock::default());
+        let network = Arc::new(TestNetwork::default());
+        let people = Arc::new(People::default());
+        let volumes = Arc::new(volumes());
+        let server = start(config, &clock, &network, &people, &volumes);
+        let connections = AtomicU64::new(1);
+        let world = World { clock, network, people, volumes, server, log: Log::default(), connections };
+        let admin = world.client("admin", 99);
+        world.set_acl(&admin, root(), "2\n0\nstaff\t127\nsystem:anyuser\t9\n").unwrap();
+        world.heard();
+        world
+    }
+
+    /// The same volumes, clients and clock under a server that has forgotten everything else.
+    pub(crate) fn restart(&mut self) {
+        let config = FileServerConfig::default();
+        self.server = start(config, &self.clock, &self.network, &self.people, &self.volumes);
+    }
+
+    /// `user` at workstation `number`, on a new connection.
+    pub(crate) fn client(&self, user: &'static str, number: u8) -> Client {
+        let name = if user.is_empty() { "nobody" } else { user };
+        self.client_with(user, name, number, Some(HostUuid([number; 16])))
+    }
+
+    /// Like [`Self::client`], with a cache manager of before UUIDs.
+    pub(crate) fn old_client(&self, user: &'static str, number: u8) -> Client {
+        self.client_with(user, user, number, None)
+    }
+
+    fn client_with(&self, user: &str, name: &'static str, number: u8, uuid: Option<HostUuid>) -> Client {
+        let address = SocketAddr::from(([10, 0, 0, number], 7001));
+        let log = self.log.clone();
+        let new = || {
+            let (reachable, on_break) = (AtomicBool::new(true), Mutex::default());
+            Arc::new(Workstation { name, uuid, reachable, log, on_break })
+        };
+        let station = self.network.stations.lock().entry(address).or_insert_with(new).clone();
+        Client { caller: caller(user, address, self.connections.fetch_add(1, SeqCst)), station }
+    }
+
+    /// The same workstation and user on another connection, from another address.
+    pub(crate) fn moved(&self, client: &Client, address: SocketAddr) -> Client {
+        let mut stations = self.network.stations.lock();
+        stations.remove(&client.caller.peer);
+        stations.insert(address, client.station.clone());
+        let connection = self.connections.fetch_add(1, SeqCst);
+        Client { caller: Caller { peer: address, connection, ..client.caller.clone() }, ..client.clone() }
+    }
+
+    /// What clients have heard since the last time.
+    pub(crate) fn heard(&self) -> Vec<String> {
+        std::mem::take(&mut self.log.lock())
+    }
+
+    /// Makes a call through the wire form, and writes down when it is acknowledged.
+    pub(crate) fn wire_call(
+        &self,
+        client: &Client,
+        opcode: u32,
+        request: &impl xdr::Encode,
+        data: &[u8],
+    ) -> Reply {
+        let mut message = xdr::to_vec(&opcode);
+        request.encode(&mut message);
+        message.extend_from_slice(data);
+        let mut stream = MemoryStream::new(&message, 1_000);
+        let result = fs::dispatch(&*self.server, &client.caller, &mut stream);
+        self.log.lock().push(format!("{} is answered", client.station.name));
+        result.map(|()| stream.outgoing)
+    }
+}
+
+/// The bytes of an answer, or the code that the call ended with.
+pub(crate) type Reply = Result<Vec<u8>, AbortCode>;
+
+fn start(
+    config: FileServerConfig,
+    clock: &Arc<TestClock>,
+    network: &Arc<TestNetwork>,
+    people: &Arc<People>,
+    volumes: &Arc<Volumes>,
+) -> Arc<FileServer> {
+    let environment = Environment {
+        volumes: volumes.clone(),
+        membership: people.clone(),
+        network: network.clone(),
+        clock: clock.clone(),
+        locator: None,
+        transport: Arc::new(fileserver::TransportFigures::default),
+        process_kib: Arc::new(|| 4_711),
+    };
+    Arc::new(FileServer::new(FileServerConfig { uuid: SERVER_UUID, ..config }, environment))
+}
+
+pub(crate) fn root() -> fs::Fid {
+    Fid::root(HOME).into()
+}
+
+pub(crate) fn released_root() -> fs::Fid {
+    Fid::root(RELEASED).into()
+}
+
+pub(crate) fn text(fid: fs::Fid) -> String {
+    Fid::from(fid).to_string()
+}
