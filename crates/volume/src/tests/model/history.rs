@@ -1,0 +1,431 @@
+//! Random histories.
+
+use super::reference::{Reference, actor};
+use crate::tests::support::*;
+use crate::{Actor, FileKind, SetStatus, StoreRequest, VnodeStatus, Volume, VolumeError};
+use afs_format::acl::{Acl, AclEntry};
+use afs_format::directory::DirectoryBlob;
+use base::{AbortCode, Fid, Rights, UnixTime, UserId, VnodeId, VolumeId};
+use bytes::Bytes;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::Family;
+
+const NAMES: [&[u8]; 12] = [
+    b"a",
+    b"b",
+    b"core",
+    b"a name that takes two slots",
+    b"a name that takes three slots of thirty-two bytes each, no less",
+    b"d1",
+    b"d2",
+    b"d3",
+    b".",
+    b"..",
+    b"bad/name",
+    b"",
+];
+
+pub(super) struct History {
+    random: SmallRng,
+    server: Server,
+    volume: Arc<Volume>,
+    reference: Reference,
+    clones: BTreeMap<VolumeId, Reference>,
+    /// What was true after each commit that a crash may lose: the commits before, and the state.
+    unsynced: Vec<(usize, Reference, BTreeMap<VolumeId, Reference>)>,
+    stale: Vec<Fid>,
+    step: u32,
+}
+
+impl History {
+    pub(super) fn new(seed: u64) -> History {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let options = if random.random_bool(0.5) { interval() } else { options() };
+        let (server, volume) = Server::with_volume(options);
+        server.volumes.sync().unwrap();
+        let reference = Reference::new(volume.status(volume.root()).unwrap());
+        let (clones, unsynced, stale) = (BTreeMap::new(), vec![], vec![]);
+        let mut history = History { random, server, volume, reference, clones, unsynced, stale, step: 0 };
+        history.remember();
+        history
+    }
+
+    pub(super) fn run(mut self, steps: usize) {
+        for step in 0..steps {
+            self.step = step as u32;
+            self.one_step();
+            self.remember();
+            if step % 10 == 9 || step + 1 == steps {
+                self.compare();
+            }
+        }
+        self.finish();
+    }
+
+    fn remember(&mut self) {
+        let unsynced = self.server.meta.inner.unsynced_commits();
+        if unsynced == 0 {
+            self.unsynced.clear();
+        }
+        self.unsynced.push((unsynced, self.reference.clone(), self.clones.clone()));
+    }
+
+    fn one_step(&mut self) {
+        match self.random.random_range(0..100) {
+            0..18 => self.create(FileKind::File),
+            18..26 => self.create(FileKind::Directory),
+            26..30 => self.create(FileKind::SymbolicLink),
+            30..50 => self.store(),
+            50..55 => self.set_status(),
+            55..58 => self.set_acl(),
+            58..63 => self.link(),
+            63..73 => self.remove(false),
+            73..78 => self.remove(true),
+            78..88 => self.rename(),
+            88..90 => self.set_quota(),
+            90..92 => self.clone_volume(),
+            92..94 => self.delete_clone(),
+            94..95 => *self.server.meta.failures.lock() = 1,
+            95..96 => self.sync(),
+            96..97 => self.crash(),
+            97..98 => self.purge_step(),
+            _ => self.reopen(),
+        }
+    }
+
+    fn actor(&self) -> Actor {
+        actor(self.step)
+    }
+
+    fn fid_of(&self, status: &VnodeStatus) -> Fid {
+        status.fid(RW)
+    }
+
+    /// Any vnode, now and then one that is gone.
+    fn any_fid(&mut self, want: impl Fn(&VnodeStatus) -> bool) -> Fid {
+        if self.random.random_bool(0.03)
+            && let Some(fid) = self.stale.choose(&mut self.random)
+        {
+            return *fid;
+        }
+        let want_all = self.random.random_bool(0.05);
+        let all: Vec<Fid> = self
+            .reference
+            .nodes
+            .values()
+            .filter(|node| want_all || want(&node.status))
+            .map(|node| self.fid_of(&node.status))
+            .collect();
+        all.choose(&mut self.random).copied().unwrap_or(self.volume.root())
+    }
+
+    fn directory(&mut self) -> Fid {
+        self.any_fid(VnodeStatus::is_directory)
+    }
+
+    fn name(&mut self) -> &'static [u8] {
+        let usual = &NAMES[..8];
+        let names = if self.random.random_bool(0.95) { usual } else { &NAMES[..] };
+        names.choose(&mut self.random).copied().unwrap_or(b"a")
+    }
+
+    fn set(&mut self) -> SetStatus {
+        let random = &mut self.random;
+        let mut maybe = |value: u32| random.random_bool(0.3).then_some(value);
+        SetStatus {
+            mode: maybe(0o4711).map(|mode| mode as u16),
+            owner: maybe(77).map(|owner| UserId(owner as i32)),
+            group: maybe(88).map(|group| group as i32),
+            client_modified: maybe(99).map(UnixTime),
+        }
+    }
+
+    /// Compares an answer; the expected effect happens only if the volume's did. Whether a made-up
+    /// failure was due is told by the store.
+    fn agree<T>(
+        &mut self,
+        got: Result<T, VolumeError>,
+        expected: Result<(), AbortCode>,
+        next: Reference,
+    ) -> Option<T> {
+        match (got, expected) {
+            (Ok(got), Ok(())) => {
+                self.reference = next;
+                Some(got)
+            }
+            (Err(VolumeError::Store(_)), Ok(())) => None,
+            (Err(error), Err(expected)) => {
+                assert_eq!(error.abort_code(), expected, "step {}", self.step);
+                None
+            }
+            (Ok(_), Err(expected)) => panic!("step {}: done, but expected {expected}", self.step),
+            (Err(error), Ok(())) => panic!("step {}: {error}", self.step),
+        }
+    }
+
+    fn create(&mut self, kind: FileKind) {
+        let (directory, name, set) = (self.directory(), self.name(), self.set());
+        let path = vec![b'p'; self.random.random_range(0..100)];
+        let (actor, volume) = (self.actor(), Arc::clone(&self.volume));
+        let (got, data, blocks) = match kind {
+            FileKind::File => (volume.create_file(&actor, directory, name, &set), &[][..], 1),
+            FileKind::Directory => (volume.make_directory(&actor, directory, name, &set), &[][..], 2),
+            FileKind::SymbolicLink => {
+                (volume.create_symlink(&actor, directory, name, &path, &set), &path[..], 1)
+            }
+        };
+        let expected = self.reference.may_create(directory, name, blocks);
+        let mut next = self.reference.clone();
+        if let (Ok(created), Ok(())) = (&got, &expected) {
+            let target = (created.status.vnode, created.status.unique);
+            next.create(&actor, directory, name, (kind, target), data, &set);
+        }
+        if let Some(created) = self.agree(got, expected, next) {
+            self.directory_length(&created.directory);
+            self.check_status(&created.status);
+            self.check_status(&created.directory);
+            let fid = self.fid_of(&created.status);
+            self.stale.push(Fid { unique: fid.unique + 1, ..fid });
+        }
+    }
+
+    /// The reference does not know how names fill pages.
+    fn directory_length(&mut self, status: &VnodeStatus) {
+        let node = self.reference.nodes.get_mut(&status.vnode).unwrap();
+        node.status.length = status.length;
+    }
+
+    fn check_status(&self, status: &VnodeStatus) {
+        assert_eq!(self.reference.nodes[&status.vnode].status, *status, "step {}", self.step);
+    }
+
+    fn store(&mut self) {
+        let (fid, set) = (self.any_fid(|status| status.kind == FileKind::File), self.set());
+        let length = *[0, 1, 10, 255, 256, 257, 600, 2000].choose(&mut self.random).unwrap();
+        let offset = *[0u64, 0, 0, 1, 100, 256, 300, 512, 5000].choose(&mut self.random).unwrap();
+        let file_length = *[u64::MAX, u64::MAX, 0, 20, 256, 700, 3000].choose(&mut self.random).unwrap();
+        let data: Vec<u8> = (0..length).map(|at| (at as u32 + self.step) as u8).collect();
+        let request = StoreRequest { offset, length: length as u64, file_length, set };
+        let mut rest = Bytes::copy_from_slice(&data);
+        let breaks = self.random.random_bool(0.05) && length > 0;
+        let actor = self.actor();
+        let got = self.volume.store(&actor, fid, &request, &mut |most| {
+            if breaks && rest.len() <= length / 2 + 1 {
+                return Err(AbortCode::RX_CALL_DEAD);
+            }
+            Ok(rest.split_to(rest.len().min(most).min(150)))
+        });
+        let mut next = self.reference.clone();
+        let mut expected = next.store(&actor, fid, (offset, &data, file_length), &set);
+        if breaks && expected.is_ok() && matches!(got, Err(VolumeError::Transfer(_))) {
+            expected = Err(AbortCode::RX_CALL_DEAD);
+        }
+        if let Some(status) = self.agree(got, expected, next) {
+            self.check_status(&status);
+        }
+    }
+
+    fn set_status(&mut self) {
+        let (fid, set, actor) = (self.any_fid(|_| true), self.set(), self.actor());
+        let got = self.volume.set_status(&actor, fid, &set);
+        let mut next = self.reference.clone();
+        let expected = next.set_status(&actor, fid, &set);
+        if let Some(status) = self.agree(got, expected, next) {
+            self.check_status(&status);
+        }
+    }
+
+    fn set_acl(&mut self) {
+        let (fid, actor) = (self.directory(), self.actor());
+        let entry = AclEntry { id: UserId(self.step as i32), rights: Rights::ALL };
+        let acl = Acl::new(&[entry], &[entry]).unwrap();
+        let got = self.volume.set_acl(&actor, fid, acl.clone());
+        let mut next = self.reference.clone();
+        let expected = next.set_acl(&actor, fid, acl);
+        self.agree(got, expected, next);
+    }
+
+    fn link(&mut self) {
+        let target = self.any_fid(|status| status.kind == FileKind::File);
+        let parent = self.reference.nodes.get(&target.vnode).map(|node| node.status.parent);
+        let mut directory = self.directory();
+        if let Some(node) = parent.and_then(|parent| self.reference.nodes.get(&parent)) {
+            directory = if self.random.random_bool(0.8) { self.fid_of(&node.status) } else { directory };
+        }
+        let (name, actor) = (self.name(), self.actor());
+        let got = self.volume.link(&actor, directory, name, target);
+        let mut next = self.reference.clone();
+        let expected = next.link(&actor, directory, name, target);
+        if let Some(linked) = self.agree(got, expected, next) {
+            self.directory_length(&linked.directory);
+            self.check_status(&linked.status);
+            self.check_status(&linked.directory);
+        }
+    }
+
+    fn remove(&mut self, is_directory: bool) {
+        let (directory, name, actor) = (self.directory(), self.name(), self.actor());
+        let got = match is_directory {
+            true => self.volume.remove_directory(&actor, directory, name),
+            false => self.volume.remove_file(&actor, directory, name),
+        };
+        let mut next = self.reference.clone();
+        let expected = next.remove(&actor, directory, name, is_directory);
+        if let Some(removed) = self.agree(got, expected, next) {
+            self.check_status(&removed.directory);
+            self.check_left(&removed.target);
+        }
+    }
+
+    fn check_left(&mut self, status: &VnodeStatus) {
+        if status.links > 0 {
+            self.check_status(status);
+        } else {
+            assert!(!self.reference.nodes.contains_key(&status.vnode));
+            self.stale.push(self.fid_of(status));
+        }
+    }
+
+    fn rename(&mut self) {
+        let (old_directory, old_name) = (self.directory(), self.name());
+        let (new_directory, new_name) = (self.directory(), self.name());
+        let actor = self.actor();
+        let got = self.volume.rename(&actor, old_directory, old_name, new_directory, new_name);
+        let mut next = self.reference.clone();
+        let expected = next.rename(&actor, (old_directory, old_name), (new_directory, new_name));
+        if let Some(renamed) = self.agree(got, expected, next) {
+            self.directory_length(&renamed.old_directory);
+            self.directory_length(&renamed.new_directory);
+            self.check_status(&renamed.old_directory);
+            self.check_status(&renamed.new_directory);
+            self.check_status(&renamed.moved);
+            if let Some(replaced) = renamed.replaced {
+                self.check_left(&replaced);
+            }
+        }
+    }
+
+    fn set_quota(&mut self) {
+        let quota_kib = if self.random.random_bool(0.5) { 0 } else { self.random.random_range(5..60) };
+        if self.volume.update_header(|header| header.quota_max_kib = quota_kib).is_ok() {
+            self.reference.quota_kib = quota_kib;
+        }
+    }
+
+    fn clone_volume(&mut self) {
+        if self.clones.len() < 4 && *self.server.meta.failures.lock() == 0 {
+            let id = 1000 + self.step;
+            self.server.clone_rw(id);
+            self.clones.insert(VolumeId(id), self.reference.clone());
+        }
+    }
+
+    fn delete_clone(&mut self) {
+        let ids: Vec<VolumeId> = self.clones.keys().copied().collect();
+        if let Some(id) = ids.choose(&mut self.random)
+            && self.server.volumes.delete(*id).is_ok()
+        {
+            self.clones.remove(id);
+        }
+    }
+
+    /// A failed step is done again later.
+    fn purge_step(&mut self) {
+        let _ = self.server.volumes.purge_step();
+    }
+
+    fn sync(&mut self) {
+        self.server.volumes.sync().unwrap();
+    }
+
+    fn reopen(&mut self) {
+        self.server.volumes.sync().unwrap();
+        self.server.reopen();
+        self.volume = self.server.volumes.get(RW).unwrap();
+    }
+
+    fn crash(&mut self) {
+        let most = self.server.meta.inner.unsynced_commits();
+        let kept = self.random.random_range(0..=most);
+        self.server.crash(kept);
+        self.volume = self.server.volumes.get(RW).unwrap();
+        let state = self.unsynced.iter().rfind(|(before, ..)| *before <= kept).unwrap();
+        (_, self.reference, self.clones) = state.clone();
+        self.unsynced.clear();
+        self.compare();
+    }
+
+    fn compare(&self) {
+        self.reference.check_links();
+        check(&self.volume, &self.reference);
+        for (id, reference) in &self.clones {
+            check(&self.server.volumes.get(*id).unwrap(), reference);
+        }
+        for fid in &self.stale {
+            assert_eq!(self.volume.status(*fid).is_ok(), self.reference.get(*fid).is_ok());
+        }
+    }
+
+    /// Without clones, deleted volumes and waiting chunks, exactly the current state is stored.
+    fn finish(mut self) {
+        *self.server.meta.failures.lock() = 0;
+        for id in self.clones.keys() {
+            self.server.volumes.delete(*id).unwrap();
+        }
+        self.clones.clear();
+        self.reopen();
+        self.server.purge();
+        self.compare();
+        assert_eq!(self.server.records(Family::Vnodes).len(), self.reference.nodes.len());
+        let entries: usize = self.reference.nodes.values().map(|node| node.entries.len()).sum();
+        assert_eq!(self.server.records(Family::Entries).len(), entries);
+        let named = self.server.records(Family::Extents).iter().all(|(_, value)| !value.is_empty());
+        assert!(named, "a deletion is left in the extents");
+        if self.unsynced_never_lost() {
+            self.server.check_chunks();
+        }
+    }
+
+    /// Chunks that a crash left unnamed are the store's to reclaim.
+    fn unsynced_never_lost(&self) -> bool {
+        self.server.options.durability == crate::Durability::Always
+    }
+}
+
+fn check(volume: &Arc<Volume>, reference: &Reference) {
+    let header = volume.header();
+    assert_eq!(header.used_kib, reference.used_kib(), "used blocks");
+    assert_eq!(header.file_count, reference.nodes.len() as u64 - 1, "vnodes");
+    let directories = reference.nodes.values().filter(|node| node.status.is_directory()).count();
+    assert_eq!(header.directory_count, directories as u64 - 1);
+    assert_eq!(header.owner, reference.owner);
+    let mut seen = Vec::new();
+    volume
+        .vnodes(VnodeId(0), &mut |status| {
+            seen.push(status.vnode);
+            true
+        })
+        .unwrap();
+    assert_eq!(seen, reference.nodes.keys().copied().collect::<Vec<_>>());
+    for node in reference.nodes.values() {
+        let fid = node.status.fid(volume.id());
+        let (status, acl) = volume.status_and_acl(fid).unwrap();
+        assert_eq!(status, node.status);
+        let governor =
+            reference.nodes.get(&node.status.parent).filter(|_| node.acl.is_none()).unwrap_or(node);
+        assert_eq!(Some(&*acl), governor.acl.as_ref());
+        let data = read_all(volume, fid);
+        if node.status.is_directory() {
+            let blob = DirectoryBlob::parse(&data.into()).unwrap();
+            let entries: BTreeMap<Vec<u8>, (VnodeId, u32)> =
+                blob.entries().map(|(name, target)| (name.to_vec(), (target.vnode, target.unique))).collect();
+            assert_eq!(entries, node.entries);
+        } else {
+            assert_eq!(data, node.data);
+        }
+    }
+}
