@@ -1,2 +1,89 @@
-//! The cellar program.
-fn main() {}
+//! The cellar program: a cell server, and the commands of its administrators.
+
+use cellar::commands::context::{Connect, Context, load_settings};
+use cellar::{commands, quickstart, serve};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// An AFS cell server.
+#[derive(Parser)]
+#[command(name = "cellar", version, about, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve a cell, or a part of one, until SIGINT or SIGTERM.
+    Serve {
+        /// The configuration file; without it, what OpenAFS's files say.
+        #[arg(long)]
+        config: Option<PathBuf>,
+    },
+    Quickstart(quickstart::Quickstart),
+    /// Volumes.
+    Volume {
+        #[command(subcommand)]
+        command: commands::volume::Volume,
+        #[command(flatten)]
+        connect: Connect,
+    },
+    /// Users.
+    User {
+        #[command(subcommand)]
+        command: commands::protection::User,
+        #[command(flatten)]
+        connect: Connect,
+    },
+    /// Groups.
+    Group {
+        #[command(subcommand)]
+        command: commands::protection::Group,
+        #[command(flatten)]
+        connect: Connect,
+    },
+    /// Copy files and trees into and out of a cell.
+    Cp {
+        #[command(flatten)]
+        copy: commands::cp::Copy,
+        #[command(flatten)]
+        connect: Connect,
+    },
+    /// Print what a shell needs to complete commands.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve { config } => load_settings(config.as_deref()).and_then(serve::run),
+        Command::Quickstart(quickstart) => quickstart::run(&quickstart),
+        Command::Volume { command, connect } => commands::volume::run(&Context::new(&connect), &command),
+        Command::User { command, connect } => {
+            commands::protection::run_user(&Context::new(&connect), &command)
+        }
+        Command::Group { command, connect } => {
+            commands::protection::run_group(&Context::new(&connect), &command)
+        }
+        Command::Cp { copy, connect } => commands::cp::run(&Context::new(&connect), &copy),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "cellar", &mut std::io::stdout());
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cellar: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Abort codes in words.
+
+use base::AbortCode;
+
+/// What a call's abort code means to a person, with its name for searching.
+pub fn describe(code: AbortCode) -> String {
+    let words = match code {
+        AbortCode::RX_CALL_DEAD => "the server does not answer",
+        AbortCode::RX_CALL_TIMEOUT => "the call took too long",
+        AbortCode::RX_INVALID_OPERATION => "the server does not know this service",
+        AbortCode::RXGEN_OPCODE => "the server does not know this call",
+        AbortCode::VNOVNODE | AbortCode::UAENOENT => "there is no such file or directory",
+        AbortCode::VNOVOL => "the server has no such volume, or it is not online",
+        AbortCode::VOFFLINE => "the volume is offline",
+        AbortCode::VBUSY => "the volume is busy; try again",
+        AbortCode::VDISKFULL | AbortCode::UAENOSPC => "the partition is full",
+        AbortCode::VOVERQUOTA | AbortCode::UAEDQUOT => "the volume's quota is used up",
+        AbortCode::UAEACCES | AbortCode::UAEPERM => "permission denied",
+        AbortCode::UAEEXIST => "it exists already",
+        AbortCode::UAENOTEMPTY => "the directory is not empty",
+        AbortCode::UAEROFS => "the volume can only be read",
+        AbortCode::VL_NOENT | AbortCode::VOLSERNOVOL => "there is no such volume",
+        AbortCode::VL_NAMEEXIST => "a volume of this name exists already",
+        AbortCode::VL_IDEXIST => "a volume of this number exists already",
+        AbortCode::VL_PERM | AbortCode::VOLSERBAD_ACCESS | AbortCode::PRPERM | AbortCode::BZACCESS => {
+            "you are not authorised for this"
+        }
+        AbortCode::PRNOENT => "there is no such user or group",
+        AbortCode::PREXIST => "a user or group of this name exists already",
+        AbortCode::PRIDEXIST => "this number belongs to somebody already",
+        AbortCode::PRBADNAM => "this name is not allowed",
+        AbortCode::VOLSERILLEGAL_PARTITION => "the server has no such partition",
+        AbortCode::RXKADUNKNOWNKEY => "the server does not have the key of this ticket",
+        AbortCode::RXKADEXPIRED => "the ticket has expired",
+        _ => return code.to_string(),
+    };
+    format!("{words} [{code}]")
+}
+
+/// The same as an error with what was attempted.
+pub fn failed(doing: impl std::fmt::Display) -> impl FnOnce(AbortCode) -> anyhow::Error {
+    move |code| anyhow::anyhow!("cannot {doing}: {}", describe(code))
+}

@@ -1,0 +1,342 @@
+//! Files of a cell: looking up, reading, writing, making.
+
+use super::describe::failed;
+use super::location::Located;
+use super::path::CellPath;
+use super::{CellClient, Interface};
+use afs_format::directory::DirectoryBlob;
+use afs_idl::{CallStream, ClientConnection, common, fs};
+use anyhow::{Context, Result, bail};
+use base::{AbortCode, Fid, VnodeId};
+use bytes::Bytes;
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+/// Bytes that are read from a local file at once.
+const PIECE_BYTES: usize = 256 * 1024;
+/// Mount points that may lead to one another in one path.
+const MOUNTS_MAX: usize = 32;
+
+/// A file, directory or link, and the server that has it.
+#[derive(Clone)]
+pub struct Node {
+    /// Which.
+    pub fid: Fid,
+    /// Its status when it was looked up.
+    pub status: fs::FetchStatus,
+    server: Arc<dyn ClientConnection>,
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Vnode.
+    pub vnode: VnodeId,
+    /// Uniquifier.
+    pub unique: u32,
+}
+
+/// Mode and modification time of something stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes {
+    /// Unix mode bits.
+    pub mode: u32,
+    /// Seconds since 1970.
+    pub modified: u32,
+}
+
+impl Attributes {
+    fn to_wire(self) -> fs::StoreStatus {
+        fs::StoreStatus {
+            mask: fs::store_mask::MODE | fs::store_mask::MOD_TIME,
+            client_mod_time: self.modified,
+            unix_mode_bits: self.mode & 0o7777,
+            ..fs::StoreStatus::default()
+        }
+    }
+}
+
+impl Node {
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.status.file_type == fs::file_type::DIRECTORY
+    }
+
+    /// Whether it is a symbolic link (and no mount point).
+    pub fn is_symlink(&self) -> bool {
+        self.status.file_type == fs::file_type::SYMBOLIC_LINK && !self.is_mount_point()
+    }
+
+    /// Whether it is a mount point: a link without execute bits.
+    pub fn is_mount_point(&self) -> bool {
+        self.status.file_type == fs::file_type::SYMBOLIC_LINK && self.status.unix_mode_bits & 0o111 == 0
+    }
+
+    /// Length in bytes.
+    pub fn length(&self) -> u64 {
+        u64::from(self.status.length_high) << 32 | u64::from(self.status.length)
+    }
+
+    fn sibling(&self, fid: Fid, status: fs::FetchStatus) -> Node {
+        Node { fid, status, server: self.server.clone() }
+    }
+}
+
+impl CellClient {
+    /// The root directory of a volume's read-write copy.
+    pub fn root_of(&self, volume: &str) -> Result<Node> {
+        let located = self.locate(volume)?;
+        self.root_at(&located)
+    }
+
+    fn root_at(&self, located: &Located) -> Result<Node> {
+        let site = located.read_write_site()?;
+        let server = self.connection(site.server, Interface::Files);
+        let fid = Fid::root(located.read_write());
+        let status =
+            status(&*server, fid).map_err(failed(format!("look at the root of {}", located.name)))?;
+        Ok(Node { fid, status, server })
+    }
+
+    /// What a path leads to, through mount points; `None` if its last component is missing.
+    pub fn find(&self, path: &CellPath) -> Result<Option<Node>> {
+        let mut node = self.root_of(&path.volume)?;
+        for (depth, name) in path.components.iter().enumerate() {
+            let Some(next) = self.child(&node, name.as_bytes())? else {
+                if depth + 1 == path.components.len() {
+                    return Ok(None);
+                }
+                bail!("{path}: there is no {name}");
+            };
+            node = self.through_mounts(next)?;
+        }
+        Ok(Some(node))
+    }
+
+    fn through_mounts(&self, mut node: Node) -> Result<Node> {
+        for _ in 0..MOUNTS_MAX {
+            if !node.is_mount_point() {
+                return Ok(node);
+            }
+            let target = self.read_link(&node)?;
+            node = self.root_of(mounted_volume(&target).with_context(|| format!("mount point {target}"))?)?;
+        }
+        bail!("more than {MOUNTS_MAX} mount points lead to one another")
+    }
+
+    /// The entry `name` of a directory.
+    pub fn child(&self, directory: &Node, name: &[u8]) -> Result<Option<Node>> {
+        let Some(entry) = self.list(directory)?.into_iter().find(|entry| entry.name == name) else {
+            return Ok(None);
+        };
+        self.open_entry(directory, &entry).map(Some)
+    }
+
+    /// What an entry of `directory` stands for.
+    pub fn open_entry(&self, directory: &Node, entry: &Entry) -> Result<Node> {
+        let fid = Fid { volume: directory.fid.volume, vnode: entry.vnode, unique: entry.unique };
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        let status = status(&*directory.server, fid).map_err(failed(format!("look at {name}")))?;
+        Ok(directory.sibling(fid, status))
+    }
+
+    /// The entries of a directory but `.` and `..`.
+    pub fn list(&self, directory: &Node) -> Result<Vec<Entry>> {
+        if !directory.is_directory() {
+            bail!("{} is no directory", directory.fid);
+        }
+        let mut blob = Vec::new();
+        self.fetch(directory, &mut blob, &mut |_| ())?;
+        let parsed = DirectoryBlob::parse(&blob.into()).context("the server sent a damaged directory")?;
+        Ok(parsed
+            .entries()
+            .filter(|(name, _)| *name != b"." && *name != b"..")
+            .map(|(name, target)| Entry { name: name.to_vec(), vnode: target.vnode, unique: target.unique })
+            .collect())
+    }
+
+    /// Where a symbolic link leads.
+    pub fn read_link(&self, link: &Node) -> Result<String> {
+        let mut target = Vec::new();
+        self.fetch(link, &mut target, &mut |_| ())?;
+        Ok(String::from_utf8_lossy(&target).into_owned())
+    }
+
+    /// Copies a file's data out; `progress` hears of every piece.
+    pub fn fetch(&self, file: &Node, out: &mut dyn Write, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let request = fs::FetchData64Request { fid: file.fid.into(), position: 0, length: i64::MAX };
+        let mut local = None;
+        let answer =
+            fs::fetch_data64(&*file.server, &request, |stream| receive(stream, out, progress, &mut local));
+        match local {
+            Some(error) => Err(error).context("cannot write what was fetched"),
+            None => answer.map(drop).map_err(failed(format!("fetch {}", file.fid))),
+        }
+    }
+
+    /// Replaces a file's data by `length` bytes of `input`.
+    pub fn store(
+        &self,
+        file: &Node,
+        attributes: Attributes,
+        input: &mut dyn Read,
+        length: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        let status = attributes.to_wire();
+        let fid = file.fid.into();
+        let request = fs::StoreData64Request { fid, status, position: 0, length, file_length: length };
+        let mut local = None;
+        let answer = fs::store_data64(&*file.server, &request, |stream| {
+            send(stream, input, length, progress, &mut local)
+        });
+        match local {
+            Some(error) => Err(error).context("cannot read what is to be stored"),
+            None => answer.map(drop).map_err(failed(format!("store {}", file.fid))),
+        }
+    }
+
+    /// Makes an empty file.
+    pub fn create(&self, directory: &Node, name: &[u8], attributes: Attributes) -> Result<Node, AbortCode> {
+        let status = attributes.to_wire();
+        let request = fs::CreateFileRequest { directory: directory.fid.into(), name: name.into(), status };
+        let reply = fs::create_file(&*directory.server, &request)?;
+        Ok(directory.sibling(reply.fid.into(), reply.file_status))
+    }
+
+    /// Makes a directory.
+    pub fn make_directory(
+        &self,
+        parent: &Node,
+        name: &[u8],
+        attributes: Attributes,
+    ) -> Result<Node, AbortCode> {
+        let status = attributes.to_wire();
+        let request = fs::MakeDirRequest { directory: parent.fid.into(), name: name.into(), status };
+        let reply = fs::make_dir(&*parent.server, &request)?;
+        Ok(parent.sibling(reply.fid.into(), reply.file_status))
+    }
+
+    /// Makes a symbolic link, or with a mode of 0644 a mount point.
+    pub fn symlink(
+        &self,
+        directory: &Node,
+        name: &[u8],
+        target: &[u8],
+        attributes: Attributes,
+    ) -> Result<(), AbortCode> {
+        let request = fs::SymlinkRequest {
+            directory: directory.fid.into(),
+            name: name.into(),
+            contents: target.into(),
+            status: attributes.to_wire(),
+        };
+        fs::symlink(&*directory.server, &request).map(drop)
+    }
+
+    /// Removes a file or link.
+    pub fn remove(&self, directory: &Node, name: &[u8]) -> Result<(), AbortCode> {
+        let request = fs::RemoveFileRequest { directory: directory.fid.into(), name: name.into() };
+        fs::remove_file(&*directory.server, &request).map(drop)
+    }
+
+    /// Sets mode and time of something that exists.
+    pub fn set_attributes(&self, node: &Node, attributes: Attributes) -> Result<(), AbortCode> {
+        let request = fs::StoreStatusRequest { fid: node.fid.into(), status: attributes.to_wire() };
+        fs::store_status(&*node.server, &request).map(drop)
+    }
+
+    /// The ACL of a directory as the server words it.
+    pub fn acl(&self, directory: &Node) -> Result<Vec<u8>, AbortCode> {
+        let request = fs::FetchACLRequest { fid: directory.fid.into() };
+        fs::fetch_acl(&*directory.server, &request).map(|reply| reply.access_list)
+    }
+
+    /// Sets the ACL of a directory.
+    pub fn set_acl(&self, directory: &Node, text: &[u8]) -> Result<(), AbortCode> {
+        let request = fs::StoreACLRequest { fid: directory.fid.into(), access_list: text.to_vec() };
+        fs::store_acl(&*directory.server, &request).map(drop)
+    }
+}
+
+fn status(server: &dyn ClientConnection, fid: Fid) -> Result<fs::FetchStatus, AbortCode> {
+    let request = fs::FetchStatusRequest { fid: common::Fid::from(fid) };
+    fs::fetch_status(server, &request).map(|reply| reply.status)
+}
+
+/// The volume that a mount point's contents name: `#volume.` or `%volume.`.
+fn mounted_volume(contents: &str) -> Result<&str> {
+    let inner = contents.strip_prefix(['#', '%']).and_then(|rest| rest.strip_suffix('.'));
+    match inner {
+        Some(volume) if volume.contains(':') => bail!("leads to another cell"),
+        Some(volume) => Ok(volume),
+        None => bail!("is malformed"),
+    }
+}
+
+/// The data of FetchData64: its length in eight bytes, then as many bytes.
+fn receive(
+    stream: &mut dyn CallStream,
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64),
+    local: &mut Option<std::io::Error>,
+) -> Result<(), AbortCode> {
+    let mut length = [0; 8];
+    let mut filled = 0;
+    while filled < length.len() {
+        match stream.read(&mut length[filled..])? {
+            0 => return Err(AbortCode::RX_EOF),
+            got => filled += got,
+        }
+    }
+    let mut left = u64::from_be_bytes(length);
+    while left > 0 {
+        let piece = stream.read_chunk(PIECE_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX)))?;
+        if piece.is_empty() {
+            return Err(AbortCode::RX_EOF);
+        }
+        if let Err(error) = out.write_all(&piece) {
+            *local = Some(error);
+            return Err(AbortCode::RX_USER_ABORT);
+        }
+        left -= piece.len() as u64;
+        progress(piece.len() as u64);
+    }
+    Ok(())
+}
+
+fn send(
+    stream: &mut dyn CallStream,
+    input: &mut dyn Read,
+    length: u64,
+    progress: &mut dyn FnMut(u64),
+    local: &mut Option<std::io::Error>,
+) -> Result<(), AbortCode> {
+    let mut left = length;
+    while left > 0 {
+        let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX))];
+        if let Err(error) = input.read_exact(&mut piece) {
+            *local = Some(error);
+            return Err(AbortCode::RX_USER_ABORT);
+        }
+        left -= piece.len() as u64;
+        progress(piece.len() as u64);
+        stream.write(Bytes::from(piece))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_name_their_volume() {
+        assert_eq!(mounted_volume("#root.cell.").unwrap(), "root.cell");
+        assert_eq!(mounted_volume("%user.ann.").unwrap(), "user.ann");
+        assert!(mounted_volume("#other.example:root.cell.").is_err());
+        assert!(mounted_volume("root.cell").is_err());
+    }
+}

@@ -1,0 +1,130 @@
+//! What a server is told: one validated [`Settings`], from `cellar.toml` or from the files that an
+//! OpenAFS server on the same machine would read.
+
+pub mod file;
+pub mod keys;
+pub mod openafs;
+
+use afs_format::userlist::UserList;
+use base::{CellName, PartitionId, UnixTime};
+use rx_security::KeySet;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use volume::Durability;
+
+/// A service of the cell, each on its own port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// File server, port 7000.
+    Fs,
+    /// Protection server, port 7002.
+    Pt,
+    /// Volume location server, port 7003.
+    Vl,
+    /// Volume server, port 7005.
+    Vol,
+    /// Basic overseer, port 7007.
+    Bos,
+}
+
+impl Role {
+    /// All of them: a whole cell.
+    pub const ALL: [Role; 5] = [Role::Fs, Role::Pt, Role::Vl, Role::Vol, Role::Bos];
+
+    /// The UDP port that clients expect the service on.
+    pub fn port(self) -> u16 {
+        match self {
+            Role::Fs => 7000,
+            Role::Pt => 7002,
+            Role::Vl => 7003,
+            Role::Vol => 7005,
+            Role::Bos => 7007,
+        }
+    }
+
+    /// The name that `bos status` shows: that of the OpenAFS program which does the same.
+    pub fn instance(self) -> &'static str {
+        match self {
+            Role::Fs => "fileserver",
+            Role::Pt => "ptserver",
+            Role::Vl => "vlserver",
+            Role::Vol => "volserver",
+            Role::Bos => "bosserver",
+        }
+    }
+}
+
+/// One server partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionSettings {
+    /// Its letter.
+    pub id: PartitionId,
+    /// The directory that holds it; Cellar's own files live in `cellar/` below it.
+    pub path: PathBuf,
+}
+
+/// Sizes that have sane defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Lanes (threads with a socket each) per port; the file server's port gets this many, others one.
+    pub lanes: usize,
+    /// Threads that serve calls, per port.
+    pub workers: usize,
+    /// Kernel receive buffer of each socket in bytes.
+    pub socket_buffer_bytes: usize,
+    /// Decoded chunks kept in memory, per partition, in bytes.
+    pub chunk_cache_bytes: u64,
+    /// When an acknowledged change is on disk.
+    pub durability: Durability,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Tuning {
+            lanes: cores.min(4),
+            workers: 64,
+            socket_buffer_bytes: 16 << 20,
+            chunk_cache_bytes: 512 << 20,
+            durability: Durability::Always,
+        }
+    }
+}
+
+/// Everything a server needs to start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the settings came from, for people.
+    pub source: String,
+    /// The cell.
+    pub cell: CellName,
+    /// Kerberos realms that count as the cell's own.
+    pub realms: Vec<String>,
+    /// The services to run.
+    pub roles: Vec<Role>,
+    /// Addresses to bind; empty binds every address of the machine.
+    pub bind: Vec<Ipv4Addr>,
+    /// Addresses that the file server registers in the location database.
+    pub announce: Vec<Ipv4Addr>,
+    /// Database servers of the cell, for tools that ask.
+    pub database_servers: Vec<afs_format::cellservdb::CellServer>,
+    /// Partitions in the order of their letters.
+    pub partitions: Vec<PartitionSettings>,
+    /// The cell's keys.
+    pub keys: KeySet,
+    /// When the file of keys last changed.
+    pub keys_changed: UnixTime,
+    /// The file of server administrators, and its contents at start.
+    pub userlist_path: PathBuf,
+    /// Administrators.
+    pub userlist: UserList,
+    /// Directory of the cell's databases.
+    pub database_path: PathBuf,
+    /// File with the file server's UUID (sysid).
+    pub sysid_path: PathBuf,
+    /// Directory of log files, for `bos getlog`.
+    pub log_path: PathBuf,
+    /// Sizes.
+    pub tuning: Tuning,
+}

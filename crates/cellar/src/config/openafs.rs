@@ -1,0 +1,155 @@
+//! The files that an OpenAFS server on this machine would read, taken as they are.
+
+use super::keys;
+use super::{PartitionSettings, Role, Settings, Tuning};
+use afs_format::cellservdb::{parse_cellservdb, parse_krb_conf, parse_thiscell};
+use afs_format::netinfo::{NetInfo, NetRestrict, announced, parse_netinfo, parse_netrestrict};
+use afs_format::userlist::UserList;
+use anyhow::{Context, Result, bail};
+use base::PartitionId;
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+/// Where OpenAFS's Debian packages keep a server's configuration.
+pub const SERVER_DIRECTORY: &str = "/etc/openafs/server";
+const LOCAL_DIRECTORY: &str = "/var/lib/openafs/local";
+const DATABASE_DIRECTORY: &str = "/var/lib/openafs/db";
+const LOG_DIRECTORY: &str = "/var/log/openafs";
+
+/// The file's text; `None` if there is no such file.
+pub fn read_optional(path: &Path) -> Result<Option<String>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+fn parse_file<T, E: std::error::Error + Send + Sync + 'static>(
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<Option<T>> {
+    let Some(text) = read_optional(path)? else { return Ok(None) };
+    parse(&text).map(Some).with_context(|| format!("in {}", path.display()))
+}
+
+/// The settings of an OpenAFS server on this machine.
+pub fn load() -> Result<Settings> {
+    let server = Path::new(SERVER_DIRECTORY);
+    let local = Path::new(LOCAL_DIRECTORY);
+    let Some(cell) = parse_file(&server.join("ThisCell"), parse_thiscell)? else {
+        bail!(
+            "no configuration: there is neither --config FILE nor {SERVER_DIRECTORY}/ThisCell; \
+             `cellar quickstart --dir DIR` makes a cell to try"
+        );
+    };
+    let cells = parse_file(&server.join("CellServDB"), parse_cellservdb)?.unwrap_or_default();
+    let database_servers =
+        cells.into_iter().find(|entry| entry.name == cell).map(|entry| entry.servers).unwrap_or_default();
+    let info = parse_file(&local.join("NetInfo"), parse_netinfo)?.unwrap_or_default();
+    let restrict = parse_file(&local.join("NetRestrict"), parse_netrestrict)?.unwrap_or_default();
+    let userlist_path = server.join("UserList");
+    let realms = parse_krb_conf(&read_optional(&server.join("krb.conf"))?.unwrap_or_default(), &cell);
+    Ok(Settings {
+        source: SERVER_DIRECTORY.into(),
+        realms,
+        roles: Role::ALL.to_vec(),
+        bind: Vec::new(),
+        announce: addresses(&info, &restrict)?,
+        database_servers,
+        partitions: partitions(Path::new("/"))?,
+        keys_changed: keys::changed(Some(&server.join("KeyFile"))),
+        keys: keys::load(
+            existing(server.join("KeyFileExt")).as_deref(),
+            existing(server.join("rxkad.keytab")).as_deref(),
+        )?,
+        userlist: UserList::parse(&read_optional(&userlist_path)?.unwrap_or_default()),
+        userlist_path,
+        database_path: Path::new(DATABASE_DIRECTORY).join("cellar"),
+        sysid_path: local.join("sysid"),
+        log_path: LOG_DIRECTORY.into(),
+        tuning: Tuning::default(),
+        cell,
+    })
+}
+
+fn existing(path: PathBuf) -> Option<PathBuf> {
+    path.exists().then_some(path)
+}
+
+/// NetInfo and NetRestrict applied to the machine's addresses. Where that leaves nothing (a machine
+/// with loopback only), loopback is announced: Cellar's own client can use it, OpenAFS's cannot.
+fn addresses(info: &NetInfo, restrict: &NetRestrict) -> Result<Vec<Ipv4Addr>> {
+    let have = machine_addresses().context("cannot list the machine's addresses")?;
+    let out = announced(&have, info, restrict);
+    Ok(if out.is_empty() { vec![Ipv4Addr::LOCALHOST] } else { out })
+}
+
+/// The IPv4 addresses of this network namespace, from the kernel's table of local routes.
+fn machine_addresses() -> Result<Vec<Ipv4Addr>> {
+    let trie = std::fs::read_to_string("/proc/net/fib_trie")?;
+    Ok(local_addresses(&trie))
+}
+
+/// The host addresses (`/32 host LOCAL`) in the text of /proc/net/fib_trie.
+fn local_addresses(trie: &str) -> Vec<Ipv4Addr> {
+    let mut found = BTreeSet::new();
+    let mut last = None;
+    for line in trie.lines().map(str::trim) {
+        if let Some(address) = line.strip_prefix("|-- ") {
+            last = address.parse::<Ipv4Addr>().ok();
+        } else if line == "/32 host LOCAL" {
+            found.extend(last);
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Every `/vicepX` below `root` that an OpenAFS file server would attach: a mount point, or one with
+/// an AlwaysAttach file, unless it has a NeverAttach file.
+fn partitions(root: &Path) -> Result<Vec<PartitionSettings>> {
+    let mounts = mount_points(&std::fs::read_to_string("/proc/self/mountinfo")?);
+    let mut out = Vec::new();
+    for entry in std::fs::read_dir(root).with_context(|| format!("cannot list {}", root.display()))? {
+        let name = entry?.file_name();
+        let Some(name) = name.to_str().filter(|name| name.starts_with("vicep")) else { continue };
+        let Ok(id) = name.parse::<PartitionId>() else { continue };
+        let path = root.join(name);
+        let attach = mounts.contains(&path) || path.join("AlwaysAttach").exists();
+        if attach && !path.join("NeverAttach").exists() {
+            out.push(PartitionSettings { id, path });
+        }
+    }
+    if out.is_empty() {
+        bail!(
+            "there is no partition: mount a file system on /vicepa, or make the directory and `touch /vicepa/AlwaysAttach`"
+        );
+    }
+    out.sort_by_key(|partition| partition.id);
+    Ok(out)
+}
+
+/// The fifth column of /proc/self/mountinfo.
+fn mount_points(mountinfo: &str) -> BTreeSet<PathBuf> {
+    mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_addresses_are_found_in_the_routing_table() {
+        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.99.0.0\n        /24 link UNICAST\n     |-- 10.99.0.1\n        \
+                    /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 10.99.0.255\n        /32 link BROADCAST\n";
+        assert_eq!(local_addresses(trie), [Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::LOCALHOST]);
+    }
+
+    #[test]
+    fn mount_points_are_the_fifth_column() {
+        let found = mount_points("36 35 98:0 /mnt1 /vicepa rw,noatime master:1 - ext3 /dev/root rw\n");
+        assert!(found.contains(Path::new("/vicepa")));
+    }
+}

@@ -1,0 +1,10 @@
+//! The cellar program as a library: configuration, the running server, a plain client, the commands.
+
+pub mod client;
+pub mod commands;
+pub mod config;
+pub mod files;
+pub mod network;
+pub mod output;
+pub mod quickstart;
+pub mod serve;

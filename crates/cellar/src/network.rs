@@ -1,0 +1,112 @@
+//! How the command line reaches servers: a port of its own, which also answers what file servers ask
+//! their clients.
+
+use crate::client::Network;
+use afs_idl::{ClientConnection, cb, common};
+use anyhow::{Context, Result};
+use base::{AbortCode, Caller, HostUuid, SecurityLevel, UnixTime};
+use rx::{Server, ServerCall, ServerConfig, Service, ServiceEntry};
+use rx_proto::ServiceConfig;
+use rx_security::{ClientSecurity, KeySet, Null, RxkadClient, forge_local_ticket};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Callbacks to a client that keeps nothing: every promise may be broken at any time.
+struct Forgetful {
+    uuid: HostUuid,
+}
+
+impl cb::Server for Forgetful {
+    fn call_back(&self, _: &Caller, _: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
+        Ok(cb::CallBackReply)
+    }
+
+    fn init_call_back_state(
+        &self,
+        _: &Caller,
+        _: cb::InitCallBackStateRequest,
+    ) -> Result<cb::InitCallBackStateReply, AbortCode> {
+        Ok(cb::InitCallBackStateReply)
+    }
+
+    fn probe(&self, _: &Caller, _: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
+        Ok(cb::ProbeReply)
+    }
+
+    fn init_call_back_state3(
+        &self,
+        _: &Caller,
+        _: cb::InitCallBackState3Request,
+    ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
+        Ok(cb::InitCallBackState3Reply)
+    }
+
+    fn who_are_you(&self, _: &Caller, _: cb::WhoAreYouRequest) -> Result<cb::WhoAreYouReply, AbortCode> {
+        Ok(cb::WhoAreYouReply { addresses: common::InterfaceAddr::new(self.uuid, &[]) })
+    }
+
+    fn probe_uuid(&self, _: &Caller, request: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
+        if request.client_uuid == self.uuid { Ok(cb::ProbeUuidReply) } else { Err(AbortCode(1)) }
+    }
+
+    fn tell_me_about_yourself(
+        &self,
+        _: &Caller,
+        _: cb::TellMeAboutYourselfRequest,
+    ) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
+        let addresses = common::InterfaceAddr::new(self.uuid, &[]);
+        Ok(cb::TellMeAboutYourselfReply { addresses, capabilities: Vec::new() })
+    }
+}
+
+impl Service for Forgetful {
+    fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
+        let caller = call.caller().clone();
+        cb::dispatch(self, &caller, call)
+    }
+}
+
+/// The port.
+pub struct AfsNetwork {
+    server: Server,
+    security: Option<Arc<dyn ClientSecurity>>,
+}
+
+impl AfsNetwork {
+    /// Opens a free port. `security` of `None` is anonymous.
+    pub fn start(security: Option<Arc<dyn ClientSecurity>>) -> Result<AfsNetwork> {
+        let config = ServerConfig {
+            name: "client".into(),
+            lanes: 1,
+            workers_min: 1,
+            workers_max: 4,
+            ..ServerConfig::default()
+        };
+        let service = Arc::new(Forgetful { uuid: HostUuid(*uuid::Uuid::new_v4().as_bytes()) });
+        let security_classes: Vec<Arc<dyn rx_security::ServerSecurity>> = vec![Arc::new(Null)];
+        let entry = ServiceConfig { id: 1, name: "callbacks".into(), security: security_classes };
+        let server = Server::start(&config, vec![ServiceEntry { config: entry, service }])
+            .context("cannot open a UDP port")?;
+        Ok(AfsNetwork { server, security })
+    }
+}
+
+impl Network for AfsNetwork {
+    fn connect(&self, address: SocketAddr, service: u16) -> Arc<dyn ClientConnection> {
+        self.server.connect(address, service, self.security.clone())
+    }
+}
+
+/// What `-localauth` is: a ticket that the holder of the cell's key makes for itself.
+pub fn local_authentication(keys: &KeySet) -> Result<Arc<dyn ClientSecurity>> {
+    // About one in 2^52 DES keys is weak and refused; the second try cannot fail as well.
+    let ticket = forge_local_ticket(keys, rand::random(), rand::random())
+        .or_else(|_| forge_local_ticket(keys, rand::random(), rand::random()))?;
+    Ok(Arc::new(RxkadClient::from_ticket(ticket, SecurityLevel::Encrypted)?))
+}
+
+/// The time of day.
+pub fn now() -> UnixTime {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    UnixTime(u32::try_from(since.as_secs()).unwrap_or(u32::MAX))
+}

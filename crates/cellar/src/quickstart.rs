@@ -1,0 +1,119 @@
+//! `cellar quickstart`: a whole cell on loopback in one folder, made on first use.
+
+use crate::client::CellClient;
+use crate::client::describe::failed;
+use crate::commands::context::load_settings;
+use crate::commands::protection::create_entry;
+use crate::commands::volume::{self, Create};
+use crate::config::Settings;
+use crate::network::{AfsNetwork, local_authentication};
+use crate::serve;
+use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+use anyhow::{Context, Result};
+use base::{CellName, VolumeName};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// aes256-cts-hmac-sha1-96.
+const KEY_TYPE: u32 = 18;
+
+/// Start a whole cell on loopback, kept in one folder; made if it is not there.
+#[derive(Args)]
+pub struct Quickstart {
+    /// The folder.
+    #[arg(long, default_value = "cell")]
+    dir: PathBuf,
+    /// The cell's name, when it is made.
+    #[arg(long, default_value = "cell.localhost")]
+    cell: CellName,
+    /// The person who administers it; you if left out.
+    #[arg(long, env = "USER", default_value = "admin")]
+    user: String,
+}
+
+/// Makes the folder if need be, serves, and says what to try.
+pub fn run(quickstart: &Quickstart) -> Result<()> {
+    let config = quickstart.dir.join("cellar.toml");
+    if !config.exists() {
+        make(quickstart, &config)
+            .with_context(|| format!("cannot make a cell in {}", quickstart.dir.display()))?;
+    }
+    let settings = load_settings(Some(&config))?;
+    serve::run_then(settings, |settings| {
+        let made = furnish(settings, &quickstart.user)?;
+        print!("{}", welcome(settings, &config, &made));
+        Ok(())
+    })
+}
+
+fn make(quickstart: &Quickstart, config: &Path) -> Result<()> {
+    let folder = &quickstart.dir;
+    std::fs::create_dir_all(folder.join("vicepa"))?;
+    let secret = Secret::new(&rand::random::<[u8; 32]>());
+    let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: KEY_TYPE, secret };
+    crate::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key]), 0o600)?;
+    let text = format!(
+        "# A cell on loopback; docs/configuration.md describes every key.\n\n\
+         [cell]\nname = \"{}\"\nkeyfile = \"KeyFileExt\"\nadministrators = [\"{}\"]\n\n\
+         [server]\nbind = [\"127.0.0.1\"]\n\n[partitions]\na = \"vicepa\"\n",
+        quickstart.cell, quickstart.user
+    );
+    crate::files::replace(config, text.as_bytes(), 0o644)?;
+    Ok(())
+}
+
+/// Makes what a new cell needs: the person, and the volumes of the file tree.
+fn furnish(settings: &Settings, user: &str) -> Result<Vec<String>> {
+    let network = AfsNetwork::start(Some(local_authentication(&settings.keys)?))?;
+    let servers = settings.database_servers.iter().map(|server| server.address).collect();
+    let cell = CellClient::new(Arc::new(network), servers)?;
+    let home = format!("user.{user}");
+    let person = format!("{user}=rlidwka");
+    let volumes: [(&str, &[&str]); 3] = [
+        ("root.afs", &["system:anyuser=rl"]),
+        ("root.cell", &["system:anyuser=rl"]),
+        (&home, &["system:anyuser=rl", &person]),
+    ];
+    if cell.find_volume(&home)?.is_none() {
+        add_user(&cell, user)?;
+    }
+    let is_new = cell.find_volume("root.cell")?.is_none();
+    for (name, acl) in volumes {
+        if cell.find_volume(name)?.is_none() {
+            let name: VolumeName = name.parse()?;
+            volume::create_volume(&cell, &Create::with_acl(name, 0, acl))?;
+        }
+    }
+    if is_new {
+        volume::make_mount_point(&cell, &format!("root.afs/{}", settings.cell), "root.cell", false)?;
+        volume::make_mount_point(&cell, &format!("root.cell/{user}"), &home, false)?;
+    }
+    Ok(volumes.iter().map(|(name, _)| (*name).to_owned()).collect())
+}
+
+fn add_user(cell: &CellClient, user: &str) -> Result<()> {
+    use crate::client::Interface;
+    use afs_idl::pr;
+    let id = create_entry(cell, user, None, 0, 0)?;
+    let request = pr::AddToGroupRequest { user: id, group: base::UserId::ADMINISTRATORS.0 };
+    cell.database(Interface::Protection, |pr| pr::add_to_group(pr, &request))
+        .map(drop)
+        .map_err(failed(format!("make {user} an administrator")))
+}
+
+fn welcome(settings: &Settings, config: &Path, volumes: &[String]) -> String {
+    let addresses: Vec<String> = settings.announce.iter().map(ToString::to_string).collect();
+    let config = config.display();
+    let home = volumes.last().map_or("root.cell", String::as_str);
+    let program = std::env::args().next().unwrap_or_else(|| "cellar".into());
+    format!(
+        "\nThe cell {} serves on {}.\nVolumes: {}\n\nTry, in another terminal:\n  \
+         {program} volume list --config {config}\n  \
+         {program} cp --config {config} /usr/share/doc/ cell:{home}/doc\n  \
+         rxdebug 127.0.0.1 7000 -version\n\nCtrl-C stops it; everything stays in the folder.\n",
+        settings.cell,
+        addresses.join(", "),
+        volumes.join(", ")
+    )
+}

@@ -1,0 +1,226 @@
+//! `cellar serve`: opens the stores, starts the services, and ends them in order.
+
+pub mod authority;
+pub mod environment;
+pub mod log;
+pub mod overseer;
+pub mod registration;
+pub mod services;
+
+use crate::config::{PartitionSettings, Role, Settings};
+use anyhow::{Context, Result, bail};
+use authority::Authority;
+use base::PartitionId;
+use fileserver::FileServer;
+use rx::Server;
+use services::Services;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use store::{Database, Partition, PartitionConfig, SegmentConfig};
+use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
+
+/// Pause between two steps of reclaiming what deleted volumes held, while there is something.
+const PURGE_PAUSE: Duration = Duration::from_millis(5);
+/// Pause of the background threads while there is nothing to do.
+const IDLE_PAUSE: Duration = Duration::from_millis(500);
+/// How often the file server forgets what has expired.
+const MAINTENANCE_PERIOD: Duration = Duration::from_secs(60);
+
+/// A running server. Dropping it ends it, but [`Running::stop`] says what went wrong.
+pub struct Running {
+    servers: Vec<Arc<Server>>,
+    background: Vec<JoinHandle<()>>,
+    ending: Arc<AtomicBool>,
+    volumes: Arc<Volumes>,
+    // Kept as long as anything uses their stores; dropped last.
+    _partitions: Vec<(PartitionId, Arc<Partition>)>,
+    _databases: Option<Database>,
+}
+
+/// Opens everything and starts serving. On return all services answer.
+pub fn start(settings: &Arc<Settings>) -> Result<Running> {
+    check_roles(settings)?;
+    let authority = Arc::new(Authority::new(settings));
+    let databases = open_databases(settings)?;
+    let partitions = open_partitions(settings)?;
+    let handles = partitions.iter().map(|(id, partition)| handle(*id, partition)).collect();
+    let options = VolumeOptions { durability: settings.tuning.durability, ..VolumeOptions::default() };
+    let volumes = Arc::new(Volumes::open(handles, options).context("cannot open the volumes")?);
+    let services = Services::new(settings, &authority, databases.as_ref(), &volumes)?;
+    let (file_server, uuid) = (services.file_server(), services.uuid());
+    let servers = services.start(settings)?;
+    let ending = Arc::new(AtomicBool::new(false));
+    let background = start_background(&ending, &volumes, file_server);
+    if settings.roles.contains(&Role::Fs) {
+        registration::register(settings, uuid, ending.clone())?;
+    }
+    Ok(Running { servers, background, ending, volumes, _partitions: partitions, _databases: databases })
+}
+
+fn check_roles(settings: &Settings) -> Result<()> {
+    let has = |role| settings.roles.contains(&role);
+    if has(Role::Fs) && !has(Role::Pt) {
+        bail!(
+            "the role fs needs the role pt in the same process: it does not ask other protection servers yet"
+        );
+    }
+    if has(Role::Vol) && !has(Role::Fs) {
+        bail!("the role vol needs the role fs in the same process: both have the volumes open");
+    }
+    Ok(())
+}
+
+fn open_databases(settings: &Settings) -> Result<Option<Database>> {
+    if !settings.roles.contains(&Role::Vl) && !settings.roles.contains(&Role::Pt) {
+        return Ok(None);
+    }
+    let path = &settings.database_path;
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    }
+    Database::open(path)
+        .map(Some)
+        .with_context(|| format!("cannot open the cell's databases in {}", path.display()))
+}
+
+/// Opens the partitions in parallel. A broken one keeps its own volumes offline; only if none opens
+/// there is nothing to serve.
+fn open_partitions(settings: &Settings) -> Result<Vec<(PartitionId, Arc<Partition>)>> {
+    let config = PartitionConfig {
+        segments: SegmentConfig {
+            cache_bytes: settings.tuning.chunk_cache_bytes,
+            ..SegmentConfig::default()
+        },
+        ..PartitionConfig::default()
+    };
+    let open = |partition: &PartitionSettings| Partition::open(&partition.path, &config);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let opening: Vec<_> = settings
+            .partitions
+            .iter()
+            .map(|partition| (partition, scope.spawn(move || open(partition))))
+            .collect();
+        opening.into_iter().map(|(partition, thread)| (partition, thread.join())).collect()
+    });
+    let mut opened = Vec::new();
+    for (partition, result) in results {
+        match result {
+            Ok(Ok(store)) => opened.push((partition.id, Arc::new(store))),
+            Ok(Err(error)) => {
+                tracing::error!(partition = %partition.id, path = %partition.path.display(), %error,
+                    "the partition cannot be opened; its volumes are offline");
+            }
+            Err(_) => tracing::error!(partition = %partition.id, "opening the partition panicked"),
+        }
+    }
+    if opened.is_empty() && !settings.partitions.is_empty() {
+        bail!("no partition could be opened; the messages above say why");
+    }
+    Ok(opened)
+}
+
+fn handle(id: PartitionId, partition: &Arc<Partition>) -> PartitionHandle {
+    let measured = partition.clone();
+    let space = move || {
+        let total = measured.space().map_or(0, |space| space.total_bytes);
+        let free = measured.usable_bytes().unwrap_or(0);
+        Space { total_kib: total >> 10, free_kib: free >> 10 }
+    };
+    PartitionHandle { id, meta: partition.meta(), chunks: partition.chunks(), space: Arc::new(space) }
+}
+
+fn start_background(
+    ending: &Arc<AtomicBool>,
+    volumes: &Arc<Volumes>,
+    file_server: Option<Arc<FileServer>>,
+) -> Vec<JoinHandle<()>> {
+    let mut threads = Vec::new();
+    let (purge_ending, purge_volumes) = (ending.clone(), volumes.clone());
+    threads.push(std::thread::spawn(move || purge(&purge_ending, &purge_volumes)));
+    if let Some(file_server) = file_server {
+        let ending = ending.clone();
+        threads.push(std::thread::spawn(move || {
+            while wait(&ending, MAINTENANCE_PERIOD) {
+                file_server.maintain();
+            }
+        }));
+    }
+    threads
+}
+
+fn purge(ending: &AtomicBool, volumes: &Volumes) {
+    let mut pause = IDLE_PAUSE;
+    while wait(ending, pause) {
+        pause = match volumes.purge_step() {
+            Ok(true) => PURGE_PAUSE,
+            Ok(false) => IDLE_PAUSE,
+            Err(error) => {
+                tracing::error!(%error, "cannot reclaim space");
+                IDLE_PAUSE * 20
+            }
+        };
+    }
+}
+
+/// Sleeps in short naps; false if it is time to end.
+fn wait(ending: &AtomicBool, span: Duration) -> bool {
+    let mut left = span;
+    while !left.is_zero() && !ending.load(Ordering::Relaxed) {
+        let nap = left.min(Duration::from_millis(200));
+        std::thread::sleep(nap);
+        left -= nap;
+    }
+    !ending.load(Ordering::Relaxed)
+}
+
+impl Running {
+    /// Ends all calls and threads and makes everything durable.
+    pub fn stop(mut self) -> Result<()> {
+        self.end();
+        self.volumes.sync().context("cannot make the last changes durable")
+    }
+
+    fn end(&mut self) {
+        self.ending.store(true, Ordering::Relaxed);
+        for server in self.servers.drain(..) {
+            server.stop();
+        }
+        for thread in self.background.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Serves until SIGINT or SIGTERM.
+pub fn run(settings: Settings) -> Result<()> {
+    run_then(settings, |_| Ok(()))
+}
+
+/// Serves until SIGINT or SIGTERM; `then` runs once everything answers.
+pub fn run_then(settings: Settings, then: impl FnOnce(&Settings) -> Result<()>) -> Result<()> {
+    log::start(&settings.log_path)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let roles: Vec<&str> = settings.roles.iter().map(|role| role.instance()).collect();
+    tracing::info!(cell = %settings.cell, from = settings.source, ?roles, "starting");
+    let settings = Arc::new(settings);
+    let running = start(&settings)?;
+    tracing::info!("serving");
+    then(&settings)?;
+    let signal = signals.forever().next();
+    tracing::info!(?signal, "stopping");
+    running.stop()?;
+    tracing::info!("stopped");
+    Ok(())
+}

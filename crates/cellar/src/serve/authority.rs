@@ -1,0 +1,61 @@
+//! Who is trusted by configuration: UserList, and the cell's own key.
+
+use crate::config::Settings;
+use afs_format::userlist::UserList;
+use base::{Caller, Identity, LocalAuthority, Principal};
+use parking_lot::RwLock;
+use std::path::PathBuf;
+
+/// The name that holders of the cell's key give themselves in tickets of their own making, without
+/// a realm; a Kerberos principal keeps its realm and cannot pose as it.
+const CELL_PRINCIPAL: &str = "afs";
+
+/// UserList as it is now, and the cell's realms.
+pub struct Authority {
+    path: PathBuf,
+    realms: Vec<String>,
+    /// Guards the list; written after its file.
+    list: RwLock<UserList>,
+}
+
+impl Authority {
+    /// As the settings say.
+    pub fn new(settings: &Settings) -> Authority {
+        Authority {
+            path: settings.userlist_path.clone(),
+            realms: settings.realms.clone(),
+            list: RwLock::new(settings.userlist.clone()),
+        }
+    }
+
+    /// The principals of the list.
+    pub fn users(&self) -> Vec<Principal> {
+        self.list.read().principals().cloned().collect()
+    }
+
+    /// Changes the list and its file; `change` says whether there is anything to write.
+    pub fn edit(&self, change: impl FnOnce(&mut UserList) -> bool) -> std::io::Result<bool> {
+        let mut list = self.list.write();
+        let mut edited = list.clone();
+        if !change(&mut edited) {
+            return Ok(false);
+        }
+        crate::files::replace(&self.path, edited.to_text().as_bytes(), 0o644)?;
+        *list = edited;
+        Ok(true)
+    }
+}
+
+impl LocalAuthority for Authority {
+    fn is_superuser(&self, caller: &Caller) -> bool {
+        let Identity::Known(principal) = &caller.identity else { return false };
+        let is_cell =
+            principal.name == CELL_PRINCIPAL && principal.instance.is_empty() && principal.realm.is_empty();
+        is_cell || self.list.read().contains(principal, &self.realms)
+    }
+
+    fn is_local_realm(&self, principal: &Principal) -> bool {
+        principal.realm.is_empty()
+            || self.realms.iter().any(|realm| realm.eq_ignore_ascii_case(&principal.realm))
+    }
+}

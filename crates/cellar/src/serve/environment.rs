@@ -1,0 +1,123 @@
+//! What the file service needs from this process.
+
+use afs_idl::ClientConnection;
+use afs_idl::fs::VolumeInfo;
+use base::{AbortCode, Monotonic, VolumeType};
+use fileserver::{CallbackNetwork, Clock, TransportFigures, VolumeLocator};
+use rx::{ConnectOptions, Connector, Path, ServerStatistics};
+use rx_proto::PacketType;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use vldb::{Locations, VolumeQuery};
+
+/// The number of the callback service.
+const CALLBACK_SERVICE: u16 = 1;
+
+/// Connections to clients from the file server's own port. The port opens after the service is
+/// made, so the way to it is filled in later; until then nobody can have called.
+#[derive(Default)]
+pub struct Callbacks {
+    connector: OnceLock<Connector>,
+}
+
+impl Callbacks {
+    /// Fills in the way, once.
+    pub fn open(&self, connector: Connector) {
+        let _ = self.connector.set(connector);
+    }
+}
+
+impl CallbackNetwork for Callbacks {
+    fn connection(&self, peer: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection> {
+        let connector = self.connector.get().expect("the port is open before the first call arrives");
+        let options = ConnectOptions { dead_time: Some(patience), ..ConnectOptions::default() };
+        connector.connect_with(Path::to(peer), CALLBACK_SERVICE, None, options)
+    }
+}
+
+/// The system's clocks.
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl Default for SystemClock {
+    fn default() -> SystemClock {
+        SystemClock { start: Instant::now() }
+    }
+}
+
+impl Clock for SystemClock {
+    fn monotonic(&self) -> Monotonic {
+        Monotonic(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn wall(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
+/// The location database of this process.
+pub struct LocalLocator(pub Arc<Locations>);
+
+impl VolumeLocator for LocalLocator {
+    fn locate(&self, name: &[u8]) -> Result<VolumeInfo, AbortCode> {
+        let query = VolumeQuery::parse(name).map_err(|_| AbortCode::VNOVOL)?;
+        let location = self.0.find(&query, None).map_err(|_| AbortCode::VNOVOL)?;
+        let kinds = [VolumeType::ReadWrite, VolumeType::ReadOnly, VolumeType::Backup];
+        let mut info =
+            VolumeInfo { volume_id: location.id(VolumeType::ReadWrite).0, ..VolumeInfo::default() };
+        for (place, kind) in info.type_ids.iter_mut().zip(kinds) {
+            *place = location.id(kind).0;
+        }
+        let servers = self.0.servers();
+        let found = location.sites.iter().filter_map(|site| servers.get(site.server));
+        for (place, server) in info.servers.iter_mut().zip(found) {
+            *place = server.first_address().into();
+            info.server_count += 1;
+        }
+        Ok(info)
+    }
+}
+
+/// What a server's lanes have counted, as extended statistics show it.
+pub fn transport_figures(statistics: &ServerStatistics) -> TransportFigures {
+    let mut figures =
+        TransportFigures { calls_turned_away: statistics.calls.refused_busy, ..TransportFigures::default() };
+    for endpoint in &statistics.endpoints {
+        let received = |kind: PacketType| endpoint.packets_received[kind.index()];
+        let sent = |kind: PacketType| endpoint.packets_sent[kind.index()];
+        figures.packets_read += endpoint.packets_received.iter().sum::<u64>();
+        figures.data_packets_read += endpoint.data_received;
+        figures.ack_packets_read += received(PacketType::Ack);
+        figures.duplicate_packets_read += endpoint.data_duplicates;
+        figures.spurious_packets_read += endpoint.spurious;
+        figures.bogus_packets_read += endpoint.malformed;
+        figures.packets_sent += endpoint.packets_sent.iter().sum::<u64>();
+        figures.data_packets_sent += endpoint.data_sent;
+        figures.data_packets_resent += endpoint.data_resent;
+        figures.ack_packets_sent += sent(PacketType::Ack);
+        figures.ping_packets_sent += endpoint.pings_sent;
+        figures.abort_packets_sent += sent(PacketType::Abort);
+        figures.busy_packets_sent += sent(PacketType::Busy);
+        figures.round_trip_total += endpoint.rtt_total;
+        figures.round_trip_max = figures.round_trip_max.max(endpoint.rtt_max);
+        if let Some(least) = endpoint.rtt_min {
+            let first = figures.round_trips == 0;
+            figures.round_trip_min = if first { least } else { figures.round_trip_min.min(least) };
+        }
+        figures.round_trips += endpoint.rtt_samples;
+        figures.server_connections += endpoint.server_connections;
+        figures.client_connections += endpoint.client_connections;
+        figures.peers += endpoint.peers_now;
+        figures.calls += endpoint.calls_now;
+    }
+    figures
+}
+
+/// Resident size of this process in KiB.
+pub fn process_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,106 @@
+//! The process as its overseer service shows it.
+
+use super::authority::Authority;
+use crate::config::{Role, Settings};
+use crate::network::now;
+use base::{Caller, LocalAuthority, Principal, UnixTime};
+use bosserver::{CellDescription, DatabaseHost, KeyList, Overseer, OverseerError, RoleKind};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::sync::Arc;
+
+/// This process.
+pub struct ProcessOverseer {
+    settings: Arc<Settings>,
+    authority: Arc<Authority>,
+    started: UnixTime,
+}
+
+impl ProcessOverseer {
+    /// Made when the process starts serving.
+    pub fn new(settings: Arc<Settings>, authority: Arc<Authority>) -> ProcessOverseer {
+        ProcessOverseer { settings, authority, started: now() }
+    }
+
+    fn edit(
+        &self,
+        absent: OverseerError,
+        change: impl FnOnce(&mut afs_format::userlist::UserList) -> bool,
+    ) -> Result<(), OverseerError> {
+        match self.authority.edit(change) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(absent),
+            Err(error) => {
+                tracing::error!(%error, "cannot write UserList");
+                Err(OverseerError::Io)
+            }
+        }
+    }
+}
+
+impl Overseer for ProcessOverseer {
+    fn is_administrator(&self, caller: &Caller) -> bool {
+        self.authority.is_superuser(caller)
+    }
+
+    fn roles(&self) -> Vec<bosserver::Role> {
+        let has = |role| self.settings.roles.contains(&role);
+        let running =
+            |name, kind, commands: &[&str]| bosserver::Role::running(name, kind, self.started, commands);
+        let mut roles = Vec::new();
+        if has(Role::Pt) {
+            roles.push(running("ptserver", RoleKind::Simple, &["cellar serve (role pt)"]));
+        }
+        if has(Role::Vl) {
+            roles.push(running("vlserver", RoleKind::Simple, &["cellar serve (role vl)"]));
+        }
+        if has(Role::Fs) {
+            let commands = ["cellar serve (role fs)", "cellar serve (role vol)"];
+            roles.push(running("fs", RoleKind::FileServer, &commands[..if has(Role::Vol) { 2 } else { 1 }]));
+        }
+        roles
+    }
+
+    fn cell(&self) -> CellDescription {
+        let name_of = |server: &afs_format::cellservdb::CellServer| match server.host.as_str() {
+            "" => server.address.to_string(),
+            name => name.to_owned(),
+        };
+        let hosts = self.settings.database_servers.iter();
+        CellDescription {
+            name: self.settings.cell.clone(),
+            hosts: hosts
+                .map(|server| DatabaseHost { name: name_of(server), is_clone: server.is_clone })
+                .collect(),
+        }
+    }
+
+    fn administrators(&self) -> Result<Vec<Principal>, OverseerError> {
+        Ok(self.authority.users())
+    }
+
+    fn add_administrator(&self, who: &Principal) -> Result<(), OverseerError> {
+        self.edit(OverseerError::Exists, |list| list.add(who.clone()))
+    }
+
+    fn remove_administrator(&self, who: &Principal) -> Result<(), OverseerError> {
+        self.edit(OverseerError::NotFound, |list| list.remove(who))
+    }
+
+    fn keys(&self) -> Result<KeyList, OverseerError> {
+        // Cellar has no DES keys; those of Kerberos 5 are not in this list, as in OpenAFS's.
+        Ok(KeyList { keys: Vec::new(), changed: self.settings.keys_changed })
+    }
+
+    fn log(&self, name: &str) -> Result<Box<dyn Read + Send>, OverseerError> {
+        let path = self.settings.log_path.join(name);
+        match File::open(&path) {
+            Ok(file) => Ok(Box::new(file)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(OverseerError::NotFound),
+            Err(error) => {
+                tracing::error!(path = %path.display(), %error, "cannot read the log");
+                Err(OverseerError::Io)
+            }
+        }
+    }
+}

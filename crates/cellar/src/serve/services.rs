@@ -1,0 +1,261 @@
+//! The services, and the ports they are served on.
+
+use super::authority::Authority;
+use super::environment::{Callbacks, LocalLocator, SystemClock, process_kib, transport_figures};
+use super::overseer::ProcessOverseer;
+use super::registration::server_uuid;
+use crate::config::{Role, Settings};
+use crate::network::now;
+use afs_idl::CallStream;
+use anyhow::{Context, Result};
+use base::{AbortCode, Caller, HostUuid};
+use bosserver::BosServer;
+use fileserver::{
+    Environment, FileServer, FileServerConfig, LocalMembership, TransportFigures, VolumeLocator,
+};
+use parking_lot::Mutex;
+use ptdb::{Policy, Protection};
+use ptserver::PtService;
+use rx::{
+    Server, ServerCall, ServerConfig, ServerStatistics, Service, ServiceConfig, ServiceEntry, SocketOptions,
+};
+use rx_security::{KeyRing, LocalRealms, Null, RxkadServer, ServerSecurity};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use store::Database;
+use vldb::Locations;
+use vlserver::VlService;
+use volume::Volumes;
+
+/// How long figures of the transport are used before they are gathered again.
+const FIGURES_LIFETIME: Duration = Duration::from_millis(200);
+
+/// What is called when a call of the service arrives.
+type Dispatch = Box<dyn Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync>;
+
+/// A generated dispatcher as the transport wants it.
+struct Dispatcher(Dispatch);
+
+impl Service for Dispatcher {
+    fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
+        let caller = call.caller().clone();
+        (self.0)(&caller, call)
+    }
+}
+
+/// A service that is ready to be served.
+struct Prepared {
+    role: Role,
+    id: u16,
+    name: &'static str,
+    dispatcher: Arc<Dispatcher>,
+}
+
+/// What the services work on; opened once and shared.
+struct Stores {
+    volumes: Arc<Volumes>,
+    locations: Option<Arc<Locations>>,
+    protection: Option<Arc<Protection>>,
+}
+
+impl Stores {
+    fn open(roles: &[Role], databases: Option<&Database>, volumes: &Arc<Volumes>) -> Result<Stores> {
+        let meta = || databases.map(Database::meta).context("the cell's databases are not open");
+        let open_locations = || Locations::open(meta()?).context("cannot open the location database");
+        let open_protection = || {
+            Protection::open(meta()?, Policy::default(), now()).context("cannot open the protection database")
+        };
+        Ok(Stores {
+            volumes: volumes.clone(),
+            locations: roles.contains(&Role::Vl).then(open_locations).transpose()?.map(Arc::new),
+            protection: roles.contains(&Role::Pt).then(open_protection).transpose()?.map(Arc::new),
+        })
+    }
+
+    fn locations(&self) -> Result<Arc<Locations>> {
+        self.locations.clone().context("the role needs the role vl in the same process")
+    }
+
+    fn protection(&self) -> Result<Arc<Protection>> {
+        self.protection.clone().context("the role needs the role pt in the same process")
+    }
+}
+
+/// All services of the process.
+pub struct Services {
+    prepared: Vec<Prepared>,
+    security: Vec<Arc<dyn ServerSecurity>>,
+    callbacks: Arc<Callbacks>,
+    statistics: Arc<OnceLock<StatisticsSource>>,
+    file_server: Option<Arc<FileServer>>,
+    uuid: HostUuid,
+}
+
+/// Asks the file server's port for its counters.
+type StatisticsSource = Box<dyn Fn() -> ServerStatistics + Send + Sync>;
+
+impl Services {
+    /// Makes the services of the settings' roles.
+    pub fn new(
+        settings: &Arc<Settings>,
+        authority: &Arc<Authority>,
+        databases: Option<&Database>,
+        volumes: &Arc<Volumes>,
+    ) -> Result<Services> {
+        let keys = Arc::new(KeyRing::new(settings.keys.clone()));
+        let realms = LocalRealms::of_cell(settings.cell.as_str()).with_krb_conf(&settings.realms.join(" "));
+        let mut services = Services {
+            prepared: Vec::new(),
+            security: vec![Arc::new(Null), Arc::new(RxkadServer::new(keys, realms))],
+            callbacks: Arc::default(),
+            statistics: Arc::default(),
+            file_server: None,
+            uuid: server_uuid(settings)?,
+        };
+        let stores = Stores::open(&settings.roles, databases, volumes)?;
+        for &role in &settings.roles {
+            services.prepare(role, settings, authority, &stores)?;
+        }
+        Ok(services)
+    }
+
+    fn prepare(
+        &mut self,
+        role: Role,
+        settings: &Arc<Settings>,
+        authority: &Arc<Authority>,
+        stores: &Stores,
+    ) -> Result<()> {
+        let clock: vlserver::Clock = Arc::new(now);
+        match role {
+            Role::Vl => {
+                let service = VlService::new(
+                    stores.locations()?,
+                    authority.clone(),
+                    vlserver::Settings::default(),
+                    clock,
+                );
+                self.add(role, 52, "VL", move |caller, call| afs_idl::vl::dispatch(&service, caller, call));
+            }
+            Role::Pt => {
+                let service = PtService::new(stores.protection()?, authority.clone(), clock);
+                self.add(role, 73, "PR", move |caller, call| afs_idl::pr::dispatch(&service, caller, call));
+            }
+            Role::Fs => self.prepare_file_server(authority, stores)?,
+            Role::Vol => {}
+            Role::Bos => {
+                let overseer = ProcessOverseer::new(settings.clone(), authority.clone());
+                let service = BosServer::new(Arc::new(overseer));
+                self.add(role, 1, "BOZO", move |caller, call| {
+                    afs_idl::bozo::dispatch(&service, caller, call)
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        role: Role,
+        id: u16,
+        name: &'static str,
+        dispatch: impl Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync + 'static,
+    ) {
+        let dispatcher = Arc::new(Dispatcher(Box::new(dispatch)));
+        self.prepared.push(Prepared { role, id, name, dispatcher });
+    }
+
+    fn prepare_file_server(&mut self, authority: &Arc<Authority>, stores: &Stores) -> Result<()> {
+        let membership = LocalMembership::new(stores.protection()?, authority.clone());
+        let locator = stores.locations.clone();
+        let environment = Environment {
+            volumes: stores.volumes.clone(),
+            membership: Arc::new(membership),
+            network: self.callbacks.clone(),
+            clock: Arc::new(SystemClock::default()),
+            locator: locator.map(|locations| Arc::new(LocalLocator(locations)) as Arc<dyn VolumeLocator>),
+            transport: Arc::new(self.figures()),
+            process_kib: Arc::new(process_kib),
+        };
+        let config = FileServerConfig { uuid: self.uuid, ..FileServerConfig::default() };
+        let server = Arc::new(FileServer::new(config, environment));
+        self.file_server = Some(server.clone());
+        self.add(Role::Fs, 1, "AFS", move |caller, call| afs_idl::fs::dispatch(&*server, caller, call));
+        Ok(())
+    }
+
+    /// Gathers the figures of the file server's port, at most a few times a second.
+    fn figures(&self) -> impl Fn() -> TransportFigures + Send + Sync + use<> {
+        let source = self.statistics.clone();
+        let last: Mutex<Option<(Instant, TransportFigures)>> = Mutex::new(None);
+        move || {
+            let mut last = last.lock();
+            match *last {
+                Some((at, figures)) if at.elapsed() < FIGURES_LIFETIME => figures,
+                _ => {
+                    let figures = source.get().map(|ask| transport_figures(&ask())).unwrap_or_default();
+                    *last = Some((Instant::now(), figures));
+                    figures
+                }
+            }
+        }
+    }
+
+    /// The file service, if it is among the roles.
+    pub fn file_server(&self) -> Option<Arc<FileServer>> {
+        self.file_server.clone()
+    }
+
+    /// The file server's UUID.
+    pub fn uuid(&self) -> HostUuid {
+        self.uuid
+    }
+
+    /// Opens the ports, the file server's last: clients find everything else up.
+    pub fn start(mut self, settings: &Settings) -> Result<Vec<Arc<Server>>> {
+        self.prepared.sort_by_key(|prepared| prepared.role == Role::Fs);
+        let mut servers = Vec::new();
+        for prepared in &self.prepared {
+            let server = self.start_one(prepared, settings)?;
+            if prepared.role == Role::Fs {
+                self.callbacks.open(server.connector());
+                let asked = Arc::downgrade(&server);
+                let ask = move || asked.upgrade().map(|server| server.statistics()).unwrap_or_default();
+                let _ = self.statistics.set(Box::new(ask));
+            }
+            servers.push(server);
+        }
+        Ok(servers)
+    }
+
+    fn start_one(&self, prepared: &Prepared, settings: &Settings) -> Result<Arc<Server>> {
+        let port = prepared.role.port();
+        let is_file_server = prepared.role == Role::Fs;
+        let addresses = match settings.bind.as_slice() {
+            [] => vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)],
+            some => some.iter().copied().map(IpAddr::V4).collect(),
+        };
+        let mut config = ServerConfig {
+            name: prepared.role.instance().into(),
+            addresses,
+            port,
+            lanes: if is_file_server { settings.tuning.lanes } else { 1 },
+            workers_min: if is_file_server { 16 } else { 4 },
+            workers_max: settings.tuning.workers,
+            socket: SocketOptions {
+                buffer_bytes: settings.tuning.socket_buffer_bytes,
+                ..SocketOptions::default()
+            },
+            ..ServerConfig::default()
+        };
+        config.endpoint.version = format!("Cellar {}", env!("CARGO_PKG_VERSION"));
+        let entry =
+            ServiceConfig { id: prepared.id, name: prepared.name.into(), security: self.security.clone() };
+        let service = prepared.dispatcher.clone();
+        let server = Server::start(&config, vec![ServiceEntry { config: entry, service }])
+            .with_context(|| format!("cannot serve {} on UDP port {port}", prepared.role.instance()))?;
+        tracing::info!(service = prepared.name, port, lanes = config.lanes, "open");
+        Ok(Arc::new(server))
+    }
+}
