@@ -1,0 +1,84 @@
+//! Changing the header of a transaction's volume.
+
+use crate::codes::{self, EINVAL, ENOENT, EROFS};
+use crate::creating::{kind, volume_name};
+use crate::server::DESTROY_ME;
+use crate::transactions::Use;
+use afs_idl::vol::{SetIdsTypesRequest, VolintInfo, attach_mode, volume_flags};
+use base::{AbortCode, UnixTime, VolumeId};
+use volume::{Volume, VolumeError, VolumeHeader, VolumeState};
+
+/// In SetInfo: leave this field as it is.
+const UNCHANGED: i32 = -1;
+
+/// AFSVolSetFlags: whether the volume is to be destroyed if the transaction does not end well, and
+/// whether it is in service.
+pub(crate) fn set_flags(used: &Use<'_>, volume: &Volume, flags: i32) -> Result<(), AbortCode> {
+    if used.attach_flags() & attach_mode::READ_ONLY != 0 {
+        return Err(EROFS);
+    }
+    update(volume, |header| {
+        let is_doomed = flags & volume_flags::DELETE_ON_SALVAGE != 0;
+        header.destroy_me = if is_doomed { DESTROY_ME } else { 0 };
+        header.in_service = flags & volume_flags::OUT_OF_SERVICE == 0;
+    })?;
+    used.set_flags(flags);
+    Ok(())
+}
+
+/// AFSVolSetInfo: quota, use, dates and the counter of updates.
+pub(crate) fn set_info(volume: &Volume, info: &VolintInfo) -> Result<(), AbortCode> {
+    let quota = wanted(info.max_quota).map(u64::try_from).transpose().map_err(|_| EINVAL)?;
+    let day_use = wanted(info.day_use).map(u32::try_from).transpose().map_err(|_| EINVAL)?;
+    update(volume, |header| {
+        header.quota_max_kib = quota.unwrap_or(header.quota_max_kib);
+        header.day_use = day_use.unwrap_or(header.day_use);
+        header.created = wanted_date(info.creation_date).unwrap_or(header.created);
+        header.updated = wanted_date(info.update_date).unwrap_or(header.updated);
+        header.update_counter = wanted(info.spare2).map_or(header.update_counter, |count| count as u32);
+    })
+}
+
+fn wanted(number: i32) -> Option<i32> {
+    (number != UNCHANGED).then_some(number)
+}
+
+fn wanted_date(date: u32) -> Option<UnixTime> {
+    (date as i32 != UNCHANGED).then_some(UnixTime(date))
+}
+
+/// AFSVolSetDate.
+pub(crate) fn set_date(volume: &Volume, date: u32) -> Result<(), AbortCode> {
+    update(volume, |header| header.created = UnixTime(date))
+}
+
+/// AFSVolSetIdsTypes: the name, and the numbers of clone and backup. A volume cannot become one of
+/// another kind or family: its records are shared with its own.
+pub(crate) fn set_ids_types(volume: &Volume, request: &SetIdsTypesRequest) -> Result<(), AbortCode> {
+    let name = volume_name(&request.name)?;
+    let header = volume.header();
+    let stays_itself =
+        kind(request.volume_type)? == header.kind && VolumeId(request.parent_id) == header.parent;
+    if !stays_itself {
+        return Err(EINVAL);
+    }
+    update(volume, |header| {
+        header.name = name;
+        header.clone = VolumeId(request.clone_id);
+        header.backup = VolumeId(request.backup_id);
+    })
+}
+
+/// AFSVolSetForwarding: clients are told to look the volume up again.
+pub(crate) fn set_forwarding(used: &Use<'_>, volume: &Volume) {
+    used.set_moved();
+    volume.set_state(VolumeState::Moved);
+}
+
+fn update(volume: &Volume, change: impl FnOnce(&mut VolumeHeader)) -> Result<(), AbortCode> {
+    match volume.update_header(change) {
+        Ok(_) => Ok(()),
+        Err(VolumeError::NoVolume(_)) => Err(ENOENT),
+        Err(error) => Err(codes::of(&error)),
+    }
+}

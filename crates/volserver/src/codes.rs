@@ -1,0 +1,29 @@
+//! Codes that this service answers beside those of its own table: errno values as Linux numbers them.
+
+use base::AbortCode;
+use volume::VolumeError;
+
+/// No such transaction, or its volume was deleted.
+pub(crate) const ENOENT: AbortCode = AbortCode(2);
+/// The store failed.
+pub(crate) const EIO: AbortCode = AbortCode(5);
+/// A volume's number is missing.
+pub(crate) const E2BIG: AbortCode = AbortCode(7);
+/// No such volume on the partition.
+pub(crate) const ENODEV: AbortCode = AbortCode(19);
+/// An argument without a meaning.
+pub(crate) const EINVAL: AbortCode = AbortCode(22);
+/// The transaction was opened for reading alone.
+pub(crate) const EROFS: AbortCode = AbortCode(30);
+
+/// The code for an error of the volumes. `vos` knows no unified codes.
+pub(crate) fn of(error: &VolumeError) -> AbortCode {
+    match error {
+        VolumeError::NoVolume(_) => AbortCode::VNOVOL,
+        VolumeError::VolumeExists(_) => AbortCode::VVOLEXISTS,
+        VolumeError::NoPartition(_) => AbortCode::VOLSERILLEGAL_PARTITION,
+        VolumeError::PartitionFull => AbortCode::VDISKFULL,
+        VolumeError::Invalid(_) => EINVAL,
+        _ => EIO,
+    }
+}

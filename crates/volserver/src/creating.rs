@@ -1,0 +1,139 @@
+//! Opening transactions, making volumes and deleting them.
+
+use crate::codes::{self, E2BIG, EINVAL, ENOENT};
+use crate::server::{DESTROY_ME, VolumeServer};
+use crate::transactions::{Refusal, Use};
+use afs_idl::vol::{
+    CreateVolumeReply, CreateVolumeRequest, NukeVolumeRequest, TransCreateRequest, attach_mode,
+};
+use base::{AbortCode, PartitionId, VolumeId, VolumeName, VolumeType};
+use std::sync::Arc;
+use tracing::info;
+use volume::{NewVolume, Volume};
+use xdr::XdrString;
+
+/// Quota of a new volume in KiB, until somebody sets another.
+const NEW_QUOTA_KIB: u64 = 5000;
+
+/// How a transaction must say for what it opens a volume.
+const ATTACH_MODES: i32 =
+    attach_mode::CREATE | attach_mode::BUSY | attach_mode::READ_ONLY | attach_mode::OFFLINE;
+
+/// AFSVolTransCreate. Returns the transaction's number.
+pub(crate) fn open(server: &VolumeServer, request: &TransCreateRequest) -> Result<i32, AbortCode> {
+    if request.flags & ATTACH_MODES == 0 || request.partition < 0 {
+        return Err(EINVAL);
+    }
+    // No partition of ours has no volumes.
+    let partition = server.partition(request.partition).map_err(|_| AbortCode::VNOVOL)?;
+    let id = VolumeId(request.volume_id);
+    let used = begin(server, id, partition, request.flags, "TransCreate")?;
+    match find(server, id, partition) {
+        Ok(volume) => used.attach(&volume),
+        Err(code) => {
+            used.end();
+            return Err(code);
+        }
+    }
+    Ok(used.id())
+}
+
+fn begin<'a>(
+    server: &'a VolumeServer,
+    volume: VolumeId,
+    partition: PartitionId,
+    flags: i32,
+    procedure: &'static str,
+) -> Result<Use<'a>, AbortCode> {
+    let begun = server.transactions().begin(volume, partition, flags, procedure);
+    begun.map_err(|refusal| match refusal {
+        Refusal::Busy => AbortCode::VOLSERVOLBUSY,
+        Refusal::TooMany => AbortCode::VOLSERNO_MEMORY,
+    })
+}
+
+fn find(server: &VolumeServer, id: VolumeId, partition: PartitionId) -> Result<Arc<Volume>, AbortCode> {
+    let volume = server.volumes().get_any_state(id).map_err(|error| codes::of(&error))?;
+    if volume.partition() == partition { Ok(volume) } else { Err(AbortCode::VNOVOL) }
+}
+
+/// AFSVolCreateVolume: makes a volume that is to be destroyed and out of service until SetFlags says
+/// otherwise. Only a read-write volume that is said to be its own parent gets no root directory: it
+/// waits for a restore.
+pub(crate) fn create(
+    server: &VolumeServer,
+    request: &CreateVolumeRequest,
+) -> Result<CreateVolumeReply, AbortCode> {
+    let name = volume_name(&request.name)?;
+    let partition = server.partition(request.partition)?;
+    let kind = kind(request.volume_type)?;
+    let id = VolumeId(request.volume_id);
+    if id == VolumeId(0) {
+        return Err(E2BIG);
+    }
+    let waits_for_restore = request.parent_id == id.0 && kind == VolumeType::ReadWrite;
+    let new = NewVolume {
+        id,
+        name,
+        kind,
+        parent: VolumeId(request.parent_id),
+        quota_max_kib: NEW_QUOTA_KIB,
+        with_root: !waits_for_restore,
+        in_service: false,
+        now: server.now(),
+    };
+    let used = begin(server, id, partition, 0, "CreateVolume")?;
+    match make(server, partition, &new) {
+        Ok(volume) => used.attach(&volume),
+        Err(code) => {
+            used.end();
+            return Err(code);
+        }
+    }
+    info!(volume = %id, name = %new.name, %partition, "a volume is created");
+    Ok(CreateVolumeReply { volume_id: id.0, transaction: used.id() })
+}
+
+fn make(server: &VolumeServer, partition: PartitionId, new: &NewVolume) -> Result<Arc<Volume>, AbortCode> {
+    let make = || {
+        let volume = server.volumes().create(partition, new)?;
+        volume.update_header(|header| header.destroy_me = DESTROY_ME)?;
+        Ok(volume)
+    };
+    make().map_err(|error| codes::of(&error))
+}
+
+/// AFSVolDeleteVolume: deletes the transaction's volume. The transaction stays until it is ended.
+pub(crate) fn delete(server: &VolumeServer, used: &Use<'_>) -> Result<(), AbortCode> {
+    let id = used.volume_id();
+    let outcome = server.volumes().delete(id).map_err(|error| codes::of(&error));
+    match outcome {
+        Ok(()) => info!(volume = %id, "a volume is deleted"),
+        Err(AbortCode::VNOVOL) => return Err(ENOENT),
+        Err(code) => return Err(code),
+    }
+    used.set_deleted();
+    server.file_service().volume_changed(id);
+    Ok(())
+}
+
+/// AFSVolNukeVolume: deletes a volume whatever its state, even while a transaction has it.
+pub(crate) fn nuke(server: &VolumeServer, request: NukeVolumeRequest) -> Result<(), AbortCode> {
+    let partition = server.partition(request.partition).map_err(|_| AbortCode::VOLSERNOVOL)?;
+    let id = VolumeId(request.volume_id);
+    find(server, id, partition).map_err(|_| ENOENT)?;
+    server.volumes().delete(id).map_err(|error| codes::of(&error))?;
+    info!(volume = %id, %partition, "a volume is deleted by force");
+    server.file_service().volume_changed(id);
+    Ok(())
+}
+
+/// A volume's name from the wire.
+pub(crate) fn volume_name(name: &XdrString) -> Result<VolumeName, AbortCode> {
+    name.as_str().and_then(|name| name.parse().ok()).ok_or(AbortCode::VOLSERBADNAME)
+}
+
+/// A volume's type from the wire.
+pub(crate) fn kind(number: i32) -> Result<VolumeType, AbortCode> {
+    u32::try_from(number).ok().and_then(VolumeType::from_wire).ok_or(EINVAL)
+}

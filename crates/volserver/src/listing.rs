@@ -1,0 +1,159 @@
+//! Listing volumes: ListVolumes, ListOneVolume, and their extended forms.
+
+use crate::codes::ENODEV;
+use crate::server::{DESTROY_ME, VolumeServer};
+use afs_idl::vol::{VolintInfo, VolintXInfo, VolserStatus, volume_state};
+use base::{AbortCode, UnixTime, VolumeId};
+use std::sync::Arc;
+use volume::{Volume, VolumeHeader, VolumeState};
+use xdr::XdrString;
+
+/// After this time the count of a day's use is over.
+const DAY_SECONDS: u32 = 86_400;
+
+/// What can be told of a volume, in either form.
+pub(crate) trait Entry: Default {
+    /// A volume that can be used; `in_use` says whether file service does.
+    fn of(header: &VolumeHeader, in_use: bool, now: UnixTime) -> Self;
+
+    /// A volume of which no more is told than its number, and why.
+    fn bare(id: VolumeId, name: XdrString, status: i32) -> Self;
+}
+
+impl Entry for VolintInfo {
+    fn of(header: &VolumeHeader, in_use: bool, now: UnixTime) -> VolintInfo {
+        VolintInfo {
+            name: header.name.as_str().into(),
+            volume_id: header.id.0,
+            volume_type: header.kind as i32,
+            backup_id: header.backup.0,
+            parent_id: header.parent.0,
+            clone_id: header.clone.0,
+            status: volume_state::OK,
+            copy_date: header.copied.0,
+            in_use: u32::from(in_use),
+            needs_salvaged: 0,
+            destroy_me: u32::from(header.destroy_me),
+            creation_date: header.created.0,
+            access_date: header.accessed.0,
+            update_date: header.updated.0,
+            backup_date: header.backed_up.0,
+            day_use: day_use(header, now),
+            file_count: clamped(header.file_count),
+            max_quota: clamped(header.quota_max_kib),
+            size: clamped(header.used_kib),
+            flags: 0,
+            spare0: clamped(header.quota_min_kib),
+            spare1: clamped(header.week_use.iter().map(|&day| u64::from(day)).sum()),
+            spare2: header.update_counter as i32,
+            spare3: 0,
+        }
+    }
+
+    fn bare(id: VolumeId, name: XdrString, status: i32) -> VolintInfo {
+        VolintInfo { name, volume_id: id.0, status, ..VolintInfo::default() }
+    }
+}
+
+impl Entry for VolintXInfo {
+    /// Statistics by network and author are not kept; they are zero, as on a day without use.
+    fn of(header: &VolumeHeader, in_use: bool, now: UnixTime) -> VolintXInfo {
+        VolintXInfo {
+            name: header.name.as_str().into(),
+            volume_id: header.id.0,
+            volume_type: header.kind as i32,
+            backup_id: header.backup.0,
+            parent_id: header.parent.0,
+            clone_id: header.clone.0,
+            status: volume_state::OK,
+            copy_date: header.copied.0,
+            in_use: u32::from(in_use),
+            creation_date: header.created.0,
+            access_date: header.accessed.0,
+            update_date: header.updated.0,
+            backup_date: header.backed_up.0,
+            day_use: day_use(header, now),
+            file_count: clamped(header.file_count),
+            max_quota: clamped(header.quota_max_kib),
+            size: clamped(header.used_kib),
+            ..VolintXInfo::default()
+        }
+    }
+
+    fn bare(id: VolumeId, name: XdrString, status: i32) -> VolintXInfo {
+        VolintXInfo { name, volume_id: id.0, status, ..VolintXInfo::default() }
+    }
+}
+
+/// All volumes of a partition; with `flags` 0 their numbers alone. Those that were left over by a
+/// transaction that was making them are left out.
+pub(crate) fn all<T: Entry>(server: &VolumeServer, partition: i32, flags: i32) -> Result<Vec<T>, AbortCode> {
+    let volumes = server.volumes().list(server.partition(partition)?);
+    if flags == 0 {
+        return Ok(volumes.iter().map(|volume| T::bare(volume.id(), XdrString::default(), 0)).collect());
+    }
+    let (busy, now) = (server.transactions().volumes(), server.now());
+    let entry = |volume: &Arc<Volume>| {
+        let id = volume.id();
+        if busy.contains(&id) { Some(busy_entry(id)) } else { entry(volume, now) }
+    };
+    Ok(volumes.iter().filter_map(entry).collect())
+}
+
+/// One volume of a partition. Of one that was left over it tells the name of the header file that
+/// OpenAFS would have, and that it cannot be attached.
+pub(crate) fn one<T: Entry>(server: &VolumeServer, partition: i32, id: u32) -> Result<Vec<T>, AbortCode> {
+    let partition = server.partition(partition)?;
+    let volume = server.volumes().get_any_state(VolumeId(id)).map_err(|_| ENODEV)?;
+    if volume.partition() != partition {
+        return Err(ENODEV);
+    }
+    if server.transactions().volumes().contains(&volume.id()) {
+        return Ok(vec![busy_entry(volume.id())]);
+    }
+    let unfinished = || T::bare(VolumeId(id), format!("V{id:010}.vol").into(), 0);
+    Ok(vec![entry(&volume, server.now()).unwrap_or_else(unfinished)])
+}
+
+fn busy_entry<T: Entry>(id: VolumeId) -> T {
+    T::bare(id, XdrString::default(), volume_state::BUSY)
+}
+
+/// All about a volume; None if it is to be destroyed.
+fn entry<T: Entry>(volume: &Volume, now: UnixTime) -> Option<T> {
+    let header = volume.header();
+    let in_use = header.in_service && header.blessed && volume.state() == VolumeState::Online;
+    (header.destroy_me != DESTROY_ME).then(|| T::of(&header, in_use, now))
+}
+
+/// The state of a transaction's volume (AFSVolGetStatus).
+pub(crate) fn status(header: &VolumeHeader) -> VolserStatus {
+    VolserStatus {
+        volume_id: header.id.0,
+        next_unique: header.next_unique as i32,
+        volume_type: header.kind as i32,
+        parent_id: header.parent.0,
+        clone_id: header.clone.0,
+        backup_id: header.backup.0,
+        restored_from_id: header.restored_from.0,
+        max_quota: clamped(header.quota_max_kib),
+        min_quota: clamped(header.quota_min_kib),
+        owner: header.owner,
+        creation_date: header.created.0,
+        access_date: header.accessed.0,
+        update_date: header.updated.0,
+        expiration_date: header.expires.0,
+        backup_date: header.backed_up.0,
+        copy_date: header.copied.0,
+    }
+}
+
+fn day_use(header: &VolumeHeader, now: UnixTime) -> i32 {
+    let is_over = now.0.saturating_sub(header.day_use_date.0) > DAY_SECONDS;
+    if is_over { 0 } else { clamped(u64::from(header.day_use)) }
+}
+
+/// A number in a signed word; the largest stands for everything beyond.
+fn clamped(number: u64) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,138 @@
+//! The server: what it works with, who may use it, and what it does from time to time.
+
+use crate::codes;
+use crate::transactions::{Expired, Transactions, Use};
+use base::{AbortCode, Caller, PartitionId, UnixTime, VolumeId};
+use std::sync::Arc;
+use tracing::{info, warn};
+use volume::{Volume, Volumes};
+
+/// Mark of a volume that is to be destroyed unless its transaction ends well (DESTROY_ME).
+pub(crate) const DESTROY_ME: u8 = 0xd3;
+
+/// Who may change volumes.
+pub trait Administrators: Send + Sync {
+    /// Whether the caller is in UserList or holds the cell's key.
+    fn is_administrator(&self, caller: &Caller) -> bool;
+}
+
+/// The file server, as far as it must learn what happens to volumes.
+pub trait FileService: Send + Sync {
+    /// The volume was deleted, or was offline and may have changed: promises about it are void.
+    fn volume_changed(&self, volume: VolumeId);
+}
+
+/// What a [`VolumeServer`] is made of.
+pub struct VolumeServerParts {
+    /// The volumes.
+    pub volumes: Arc<Volumes>,
+    /// Who may change them.
+    pub administrators: Arc<dyn Administrators>,
+    /// Who must hear of changes.
+    pub file_service: Arc<dyn FileService>,
+    /// Tells the time.
+    pub clock: Arc<dyn Fn() -> UnixTime + Send + Sync>,
+}
+
+/// The volume service; `afs_idl::vol::dispatch` serves a call with it. Call
+/// [`delete_unfinished`](VolumeServer::delete_unfinished) once before serving, and
+/// [`expire_transactions`](VolumeServer::expire_transactions) every half minute.
+pub struct VolumeServer {
+    parts: VolumeServerParts,
+    transactions: Transactions,
+}
+
+impl VolumeServer {
+    /// A server without transactions.
+    pub fn new(parts: VolumeServerParts) -> VolumeServer {
+        let transactions = Transactions::new(Arc::clone(&parts.clock), Arc::clone(&parts.file_service));
+        VolumeServer { parts, transactions }
+    }
+
+    /// Deletes volumes that were left over when the program ended within the transactions that were
+    /// making them. Returns how many.
+    pub fn delete_unfinished(&self) -> usize {
+        let partitions = self.volumes().partitions().into_iter();
+        let volumes = partitions.flat_map(|partition| self.volumes().list(partition));
+        let being_made = self.transactions.volumes();
+        let doomed = volumes.filter(|volume| is_doomed(volume) && !being_made.contains(&volume.id()));
+        doomed.filter(|volume| self.delete(volume.id())).count()
+    }
+
+    /// Ends transactions that nobody has used for [`IDLE_SECONDS_MAX`](crate::IDLE_SECONDS_MAX),
+    /// and deletes the volumes that they were making. Returns how many were ended.
+    pub fn expire_transactions(&self) -> usize {
+        let expired = self.transactions.expire();
+        for Expired { volume, used } in &expired {
+            warn!(transaction = used.id(), volume = %used.volume_id(), "a transaction has timed out");
+            if volume.as_ref().is_some_and(|volume| is_doomed(volume)) && self.delete(used.volume_id()) {
+                used.set_deleted();
+            }
+        }
+        expired.len()
+    }
+
+    fn delete(&self, id: VolumeId) -> bool {
+        let outcome = self.volumes().delete(id);
+        info!(volume = %id, ?outcome, "an unfinished volume is deleted");
+        self.file_service().volume_changed(id);
+        outcome.is_ok()
+    }
+
+    pub(crate) fn volumes(&self) -> &Volumes {
+        &self.parts.volumes
+    }
+
+    pub(crate) fn file_service(&self) -> &dyn FileService {
+        &*self.parts.file_service
+    }
+
+    pub(crate) fn transactions(&self) -> &Transactions {
+        &self.transactions
+    }
+
+    pub(crate) fn now(&self) -> UnixTime {
+        (self.parts.clock)()
+    }
+
+    /// Refuses callers that are not administrators, and writes down what the others do.
+    pub(crate) fn administer(&self, caller: &Caller, what: &str) -> Result<(), AbortCode> {
+        let allowed = self.parts.administrators.is_administrator(caller);
+        info!(identity = ?caller.identity, peer = %caller.peer, allowed, "volume call {what}");
+        if allowed { Ok(()) } else { Err(AbortCode::VOLSERBAD_ACCESS) }
+    }
+
+    /// The transaction of this number and its volume, for one call of an administrator.
+    pub(crate) fn change(
+        &self,
+        caller: &Caller,
+        transaction: i32,
+        procedure: &'static str,
+    ) -> Result<(Use<'_>, Arc<Volume>), AbortCode> {
+        self.administer(caller, procedure)?;
+        self.look(transaction, procedure)
+    }
+
+    /// The transaction of this number and its volume, for one call.
+    pub(crate) fn look(
+        &self,
+        transaction: i32,
+        procedure: &'static str,
+    ) -> Result<(Use<'_>, Arc<Volume>), AbortCode> {
+        let used = self.transactions.enter(transaction, procedure).ok_or(codes::ENOENT)?;
+        let volume = used.volume().ok_or(codes::ENOENT)?;
+        Ok((used, volume))
+    }
+
+    /// The partition of this number, if it is one of this server's.
+    pub(crate) fn partition(&self, index: i32) -> Result<PartitionId, AbortCode> {
+        let partition = u32::try_from(index).ok().and_then(PartitionId::from_index);
+        let ours = partition.filter(|partition| self.volumes().partitions().contains(partition));
+        ours.ok_or(AbortCode::VOLSERILLEGAL_PARTITION)
+    }
+}
+
+/// Whether the volume is to be destroyed unless its transaction ends well.
+pub(crate) fn is_doomed(volume: &Volume) -> bool {
+    volume.header().destroy_me == DESTROY_ME
+}

@@ -1,0 +1,211 @@
+//! The procedures: who may call them, and where their work is done.
+
+use crate::server::VolumeServer;
+use crate::{changing, codes, creating, listing, partitions};
+use afs_idl::vol;
+use base::{AbortCode, Caller};
+
+impl vol::Server for VolumeServer {
+    fn create_volume(
+        &self,
+        caller: &Caller,
+        request: vol::CreateVolumeRequest,
+    ) -> Result<vol::CreateVolumeReply, AbortCode> {
+        self.administer(caller, "CreateVolume")?;
+        creating::create(self, &request)
+    }
+
+    fn delete_volume(
+        &self,
+        caller: &Caller,
+        request: vol::DeleteVolumeRequest,
+    ) -> Result<vol::DeleteVolumeReply, AbortCode> {
+        let (used, _) = self.change(caller, request.transaction, "DeleteVolume")?;
+        creating::delete(self, &used)?;
+        Ok(vol::DeleteVolumeReply)
+    }
+
+    fn nuke_volume(
+        &self,
+        caller: &Caller,
+        request: vol::NukeVolumeRequest,
+    ) -> Result<vol::NukeVolumeReply, AbortCode> {
+        self.administer(caller, "NukeVolume")?;
+        creating::nuke(self, request)?;
+        Ok(vol::NukeVolumeReply)
+    }
+
+    fn trans_create(
+        &self,
+        caller: &Caller,
+        request: vol::TransCreateRequest,
+    ) -> Result<vol::TransCreateReply, AbortCode> {
+        self.administer(caller, "TransCreate")?;
+        Ok(vol::TransCreateReply { transaction: creating::open(self, &request)? })
+    }
+
+    fn end_trans(
+        &self,
+        caller: &Caller,
+        request: vol::EndTransRequest,
+    ) -> Result<vol::EndTransReply, AbortCode> {
+        self.administer(caller, "EndTrans")?;
+        let used = self.transactions().enter(request.transaction, "EndTrans");
+        used.ok_or(codes::ENOENT)?.end();
+        Ok(vol::EndTransReply { code: 0 })
+    }
+
+    fn get_flags(&self, _: &Caller, request: vol::GetFlagsRequest) -> Result<vol::GetFlagsReply, AbortCode> {
+        let (used, _) = self.look(request.transaction, "GetFlags")?;
+        Ok(vol::GetFlagsReply { flags: used.flags() })
+    }
+
+    fn set_flags(
+        &self,
+        caller: &Caller,
+        request: vol::SetFlagsRequest,
+    ) -> Result<vol::SetFlagsReply, AbortCode> {
+        let (used, volume) = self.change(caller, request.transaction, "SetFlags")?;
+        changing::set_flags(&used, &volume, request.flags)?;
+        Ok(vol::SetFlagsReply)
+    }
+
+    fn set_forwarding(
+        &self,
+        caller: &Caller,
+        request: vol::SetForwardingRequest,
+    ) -> Result<vol::SetForwardingReply, AbortCode> {
+        let (used, volume) = self.change(caller, request.transaction, "SetForwarding")?;
+        changing::set_forwarding(&used, &volume);
+        Ok(vol::SetForwardingReply)
+    }
+
+    fn get_name(&self, _: &Caller, request: vol::GetNameRequest) -> Result<vol::GetNameReply, AbortCode> {
+        let (_used, volume) = self.look(request.transaction, "GetName")?;
+        Ok(vol::GetNameReply { name: volume.header().name.as_str().into() })
+    }
+
+    fn get_status(
+        &self,
+        _: &Caller,
+        request: vol::GetStatusRequest,
+    ) -> Result<vol::GetStatusReply, AbortCode> {
+        let (_used, volume) = self.look(request.transaction, "GetStatus")?;
+        Ok(vol::GetStatusReply { status: listing::status(&volume.header()) })
+    }
+
+    fn set_info(
+        &self,
+        caller: &Caller,
+        request: vol::SetInfoRequest,
+    ) -> Result<vol::SetInfoReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "SetStatus")?;
+        changing::set_info(&volume, &request.info)?;
+        Ok(vol::SetInfoReply)
+    }
+
+    fn set_date(
+        &self,
+        caller: &Caller,
+        request: vol::SetDateRequest,
+    ) -> Result<vol::SetDateReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "SetDate")?;
+        changing::set_date(&volume, request.new_date)?;
+        Ok(vol::SetDateReply)
+    }
+
+    fn set_ids_types(
+        &self,
+        caller: &Caller,
+        request: vol::SetIdsTypesRequest,
+    ) -> Result<vol::SetIdsTypesReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "SetIdsTypes")?;
+        changing::set_ids_types(&volume, &request)?;
+        Ok(vol::SetIdsTypesReply)
+    }
+
+    fn get_nth_volume(
+        &self,
+        _: &Caller,
+        _: vol::GetNthVolumeRequest,
+    ) -> Result<vol::GetNthVolumeReply, AbortCode> {
+        // OpenAFS never served it either; nothing asks for it.
+        Err(AbortCode::VOLSERNO_OP)
+    }
+
+    fn signal_restore(
+        &self,
+        _: &Caller,
+        _: vol::SignalRestoreRequest,
+    ) -> Result<vol::SignalRestoreReply, AbortCode> {
+        Ok(vol::SignalRestoreReply)
+    }
+
+    fn monitor(&self, _: &Caller, _: vol::MonitorRequest) -> Result<vol::MonitorReply, AbortCode> {
+        Ok(vol::MonitorReply { transactions: self.transactions().monitor() })
+    }
+
+    fn list_volumes(
+        &self,
+        _: &Caller,
+        request: vol::ListVolumesRequest,
+    ) -> Result<vol::ListVolumesReply, AbortCode> {
+        Ok(vol::ListVolumesReply { entries: listing::all(self, request.partition, request.flags)? })
+    }
+
+    fn x_list_volumes(
+        &self,
+        _: &Caller,
+        request: vol::XListVolumesRequest,
+    ) -> Result<vol::XListVolumesReply, AbortCode> {
+        Ok(vol::XListVolumesReply { entries: listing::all(self, request.partition, request.flags)? })
+    }
+
+    fn list_one_volume(
+        &self,
+        _: &Caller,
+        request: vol::ListOneVolumeRequest,
+    ) -> Result<vol::ListOneVolumeReply, AbortCode> {
+        Ok(vol::ListOneVolumeReply { entries: listing::one(self, request.partition, request.volume_id)? })
+    }
+
+    fn x_list_one_volume(
+        &self,
+        _: &Caller,
+        request: vol::XListOneVolumeRequest,
+    ) -> Result<vol::XListOneVolumeReply, AbortCode> {
+        Ok(vol::XListOneVolumeReply { entries: listing::one(self, request.partition, request.volume_id)? })
+    }
+
+    fn list_partitions(
+        &self,
+        _: &Caller,
+        _: vol::ListPartitionsRequest,
+    ) -> Result<vol::ListPartitionsReply, AbortCode> {
+        Ok(vol::ListPartitionsReply { partitions: partitions::first_26(self) })
+    }
+
+    fn x_list_partitions(
+        &self,
+        _: &Caller,
+        _: vol::XListPartitionsRequest,
+    ) -> Result<vol::XListPartitionsReply, AbortCode> {
+        Ok(vol::XListPartitionsReply { partitions: partitions::all(self) })
+    }
+
+    fn partition_info(
+        &self,
+        _: &Caller,
+        request: vol::PartitionInfoRequest,
+    ) -> Result<vol::PartitionInfoReply, AbortCode> {
+        Ok(vol::PartitionInfoReply { partition: partitions::narrow_information(self, &request.name)? })
+    }
+
+    fn partition_info64(
+        &self,
+        _: &Caller,
+        request: vol::PartitionInfo64Request,
+    ) -> Result<vol::PartitionInfo64Reply, AbortCode> {
+        Ok(vol::PartitionInfo64Reply { partition: partitions::information(self, &request.name)? })
+    }
+}

@@ -1,0 +1,5 @@
+//! The service over volumes in memory.
+
+mod basics;
+mod history;
+mod support;

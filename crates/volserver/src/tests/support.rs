@@ -1,0 +1,177 @@
+//! A volume server of two partitions in memory, with a clock and ears of its own.
+
+use crate::{Administrators, FileService, VolumeServer, VolumeServerParts};
+use afs_idl::vol::{self, Server as _};
+use base::{AbortCode, Caller, Identity, PartitionId, Principal, SecurityLevel, UnixTime, VolumeId};
+use parking_lot::Mutex;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use store::{MemoryChunks, MemoryMeta};
+use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
+
+pub(super) const START: u32 = 1_000_000;
+
+/// `/vicepc`, which is larger than a narrow number can say.
+pub(super) const LARGE: i32 = 2;
+
+pub(super) struct Cell {
+    pub(super) server: VolumeServer,
+    pub(super) volumes: Arc<Volumes>,
+    pub(super) heard: Arc<Heard>,
+    now: Arc<AtomicU32>,
+}
+
+/// Remembers what file service was told.
+#[derive(Default)]
+pub(super) struct Heard(Mutex<Vec<u32>>);
+
+impl FileService for Heard {
+    fn volume_changed(&self, volume: VolumeId) {
+        self.0.lock().push(volume.0);
+    }
+}
+
+impl Heard {
+    pub(super) fn take(&self) -> Vec<u32> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+struct Known;
+
+impl Administrators for Known {
+    fn is_administrator(&self, caller: &Caller) -> bool {
+        caller.identity != Identity::Anonymous
+    }
+}
+
+fn handle(index: u32, space: Space) -> PartitionHandle {
+    PartitionHandle {
+        id: PartitionId::from_index(index).unwrap(),
+        meta: Arc::new(MemoryMeta::new()),
+        chunks: Arc::new(MemoryChunks::new()),
+        space: Arc::new(move || space),
+    }
+}
+
+fn caller(identity: Identity) -> Caller {
+    Caller {
+        identity,
+        level: SecurityLevel::Encrypted,
+        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 40000)),
+        local: IpAddr::from(Ipv4Addr::LOCALHOST),
+        connection: 1,
+    }
+}
+
+pub(super) fn anybody() -> Caller {
+    caller(Identity::Anonymous)
+}
+
+pub(super) fn admin() -> Caller {
+    let principal = Principal { name: "admin".into(), instance: String::new(), realm: String::new() };
+    caller(Identity::Known(principal))
+}
+
+impl Cell {
+    pub(super) fn new() -> Cell {
+        let small = Space { total_kib: 1000, free_kib: 400 };
+        let large = Space { total_kib: 1 << 33, free_kib: 1 << 32 };
+        let partitions = vec![handle(0, small), handle(LARGE as u32, large)];
+        let volumes = Arc::new(Volumes::open(partitions, VolumeOptions::default()).unwrap());
+        let (heard, now) = (Arc::new(Heard::default()), Arc::new(AtomicU32::new(START)));
+        let asked = Arc::clone(&now);
+        let parts = VolumeServerParts {
+            volumes: Arc::clone(&volumes),
+            administrators: Arc::new(Known),
+            file_service: heard.clone(),
+            clock: Arc::new(move || UnixTime(asked.load(Ordering::Relaxed))),
+        };
+        Cell { server: VolumeServer::new(parts), volumes, heard, now }
+    }
+
+    pub(super) fn pass(&self, seconds: u32) {
+        self.now.fetch_add(seconds, Ordering::Relaxed);
+    }
+
+    /// What `vos create` does.
+    pub(super) fn vos_create(&self, partition: i32, name: &str, id: u32) {
+        let transaction = self.create(partition, name, id, 0).unwrap();
+        let info = vol::VolintInfo { max_quota: 7000, ..unchanged() };
+        self.server.set_info(&admin(), vol::SetInfoRequest { transaction, info }).unwrap();
+        self.set_flags(transaction, 0).unwrap();
+        self.end(transaction).unwrap();
+    }
+
+    pub(super) fn create(&self, partition: i32, name: &str, id: u32, parent: u32) -> Result<i32, AbortCode> {
+        let request = vol::CreateVolumeRequest {
+            partition,
+            name: name.into(),
+            volume_type: 0,
+            parent_id: parent,
+            volume_id: id,
+        };
+        self.server.create_volume(&admin(), request).map(|reply| {
+            assert_eq!(reply.volume_id, id);
+            reply.transaction
+        })
+    }
+
+    pub(super) fn open(&self, volume_id: u32, partition: i32, flags: i32) -> Result<i32, AbortCode> {
+        let request = vol::TransCreateRequest { volume_id, partition, flags };
+        self.server.trans_create(&admin(), request).map(|reply| reply.transaction)
+    }
+
+    pub(super) fn end(&self, transaction: i32) -> Result<i32, AbortCode> {
+        let reply = self.server.end_trans(&admin(), vol::EndTransRequest { transaction });
+        reply.map(|reply| reply.code)
+    }
+
+    pub(super) fn set_flags(&self, transaction: i32, flags: i32) -> Result<(), AbortCode> {
+        let request = vol::SetFlagsRequest { transaction, flags };
+        self.server.set_flags(&admin(), request).map(|_| ())
+    }
+
+    pub(super) fn delete(&self, transaction: i32) -> Result<(), AbortCode> {
+        self.server.delete_volume(&admin(), vol::DeleteVolumeRequest { transaction }).map(|_| ())
+    }
+
+    pub(super) fn list(&self, partition: i32) -> Vec<vol::VolintInfo> {
+        let request = vol::ListVolumesRequest { partition, flags: 1 };
+        self.server.list_volumes(&anybody(), request).unwrap().entries
+    }
+
+    pub(super) fn list_one(&self, partition: i32, volume_id: u32) -> Result<vol::VolintInfo, AbortCode> {
+        let request = vol::ListOneVolumeRequest { partition, volume_id };
+        let reply = self.server.list_one_volume(&anybody(), request)?;
+        let [entry] = <[_; 1]>::try_from(reply.entries).unwrap();
+        Ok(entry)
+    }
+
+    /// What a client is told that asks for the volume.
+    pub(super) fn file_service(&self, id: u32) -> Option<AbortCode> {
+        self.volumes.get(VolumeId(id)).err().map(|error| error.abort_code())
+    }
+}
+
+/// SetInfo's "leave it as it is" in every field, as `vos` fills it.
+pub(super) fn unchanged() -> vol::VolintInfo {
+    vol::VolintInfo {
+        max_quota: -1,
+        day_use: -1,
+        creation_date: u32::MAX,
+        update_date: u32::MAX,
+        access_date: u32::MAX,
+        backup_date: u32::MAX,
+        copy_date: u32::MAX,
+        size: -1,
+        file_count: -1,
+        flags: -1,
+        spare0: -1,
+        spare1: -1,
+        spare2: -1,
+        spare3: -1,
+        ..vol::VolintInfo::default()
+    }
+}
