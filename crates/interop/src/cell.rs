@@ -150,8 +150,8 @@ impl Cell {
             if let Some(status) = self.daemon.as_mut().context("no daemon")?.try_wait()? {
                 bail!("cellar serve ended with {status}:\n{}", self.cellar_log());
             }
-            let command = format!("vos listpart {} -localauth", self.address);
-            if self.run(&command)?.status == 0 {
+            let registered = self.run("vos listaddrs -localauth")?;
+            if registered.status == 0 && !registered.text.trim().is_empty() {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(100));

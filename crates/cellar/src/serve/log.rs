@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use std::fs::File;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Mutex;
 use tracing_subscriber::EnvFilter;
@@ -23,7 +24,11 @@ pub fn start(folder: &Path) -> Result<()> {
     let filter = EnvFilter::try_from_env("CELLAR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::registry()
         .with(filter)
-        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .with(
+            tracing_subscriber::fmt::layer()
+                .with_ansi(std::io::stderr().is_terminal())
+                .with_writer(std::io::stderr),
+        )
         .with(tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Mutex::new(file)))
         .try_init()
         .context("logging runs already")

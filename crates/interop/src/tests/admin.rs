@@ -53,9 +53,11 @@ struct Observed {
 }
 
 fn compare(suite: &str) -> Result<()> {
-    let expected: Expected = toml::from_str(&std::fs::read_to_string(own_file("suites/expected-differences.toml"))?)?;
+    let expected: Expected =
+        toml::from_str(&std::fs::read_to_string(own_file("suites/expected-differences.toml"))?)?;
     let of_suite = expected.difference.into_iter().filter(|entry| entry.suite == suite);
-    let mut expected: HashMap<String, Difference> = of_suite.map(|entry| (entry.command.clone(), entry)).collect();
+    let mut expected: HashMap<String, Difference> =
+        of_suite.map(|entry| (entry.command.clone(), entry)).collect();
     let openafs = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
     let cellar = Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?;
     let mut report = String::new();
