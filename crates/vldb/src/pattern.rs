@@ -159,10 +159,19 @@ fn bracket(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Option<()> {
     }
 }
 
+/// The classes of POSIX.
+const CLASSES: [&str; 12] = [
+    "alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper",
+    "xdigit",
+];
+
 /// `[:alpha:]` behind its `[`.
 fn class(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Option<()> {
     rest.next();
     let name: String = std::iter::from_fn(|| rest.next_if(char::is_ascii_lowercase)).collect();
+    if !CLASSES.contains(&name.as_str()) {
+        return None;
+    }
     out.push_str("[:");
     out.push_str(&name);
     out.push_str(":]");

@@ -1,0 +1,112 @@
+//! Costs that must not grow, and many callers at once.
+
+use super::{Fixture, NOW, by_id, by_name, code, volume};
+use crate::{Locations, VolumeQuery};
+use base::{AbortCode, VolumeId};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use store::{Batch, CommitNumber, Family, KeyRange, MemoryMeta, MetaStore, StoreError};
+
+/// Counts the records that are read.
+#[derive(Default)]
+struct Counting {
+    inner: MemoryMeta,
+    reads: AtomicUsize,
+}
+
+impl MetaStore for Counting {
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.reads.fetch_add(1, Relaxed);
+        self.inner.get(family, key)
+    }
+
+    fn scan(
+        &self,
+        family: Family,
+        range: KeyRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.inner.scan(family, range, &mut |key, value| {
+            self.reads.fetch_add(1, Relaxed);
+            visit(key, value)
+        })
+    }
+
+    fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
+        self.inner.commit(batch)
+    }
+
+    fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
+        self.inner.sync(number)
+    }
+}
+
+/// Reads that single operations take in a database of this many volumes.
+fn reads(volumes: u32) -> Vec<usize> {
+    let meta = Arc::new(Counting::default());
+    let db = Locations::open(meta.clone()).unwrap();
+    let first = 0x2000_0000;
+    for n in 0..volumes {
+        db.create(&volume(&format!("v{n}"), first + n * 3)).unwrap();
+    }
+    db.new_ids(1).unwrap();
+    let middle = first + volumes / 2 * 3;
+    let operations: [&dyn Fn(); 7] = [
+        &|| drop(db.find(&by_id(middle + 1), None).unwrap()),
+        &|| drop(db.find(&by_name("v0"), None).unwrap()),
+        &|| drop(db.find(&VolumeQuery::Id(VolumeId(1)), None).unwrap_err()),
+        &|| drop(db.next(crate::EntryNumber(volumes / 2)).unwrap()),
+        &|| db.lock(VolumeId(middle), None, 0x10, NOW).unwrap(),
+        &|| assert!(db.create(&volume("new", 5)).is_ok()),
+        &|| assert!(db.new_ids(1).is_ok()),
+    ];
+    let count = |operation: &dyn Fn()| {
+        let before = meta.reads.load(Relaxed);
+        operation();
+        meta.reads.load(Relaxed) - before
+    };
+    operations.into_iter().map(count).collect()
+}
+
+#[test]
+fn single_operations_cost_the_same_however_many_volumes_there_are() {
+    let few = reads(10);
+    assert_eq!(few, reads(1000));
+    assert!(few.iter().all(|&count| count <= 5), "{few:?}");
+}
+
+#[test]
+fn of_many_who_create_one_name_exactly_one_wins() {
+    let f = Fixture::new();
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let create = |n: u32| {
+            let f = &f;
+            scope.spawn(move || f.create(&volume("wanted", 100 * (n + 1))))
+        };
+        let threads: Vec<_> = (0..8).map(create).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
+    assert!(outcomes.iter().all(|o| o.is_ok() || *o == Err(AbortCode::VL_NAMEEXIST)), "{outcomes:?}");
+}
+
+#[test]
+fn of_many_who_lock_exactly_one_wins_and_new_ids_never_overlap() {
+    let f = Fixture::new();
+    f.create(&volume("a", 100)).unwrap();
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let work = || {
+            let ids: Vec<_> = (0..20).map(|_| f.db.new_ids(2).unwrap().0).collect();
+            (f.db.lock(VolumeId(100), None, 0x10, NOW).map_err(code).is_ok(), ids)
+        };
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(outcomes.iter().filter(|(won, _)| *won).count(), 1);
+    let ids: BTreeSet<_> = outcomes.iter().flat_map(|(_, ids)| ids).collect();
+    assert_eq!(ids.len(), 80);
+    assert!(ids.iter().all(|id| **id % 2 == 0));
+}
