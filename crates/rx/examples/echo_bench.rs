@@ -42,11 +42,11 @@ fn drain(stream: &mut dyn CallStream) -> Result<u64, AbortCode> {
 }
 
 fn pour(stream: &mut dyn CallStream, bytes: u64) -> Result<(), AbortCode> {
-    let piece = Bytes::from(vec![0x5A; PIECE_BYTES]);
+    static PIECE: &[u8] = &[0x5A; PIECE_BYTES];
     let mut left = bytes;
     while left > 0 {
         let length = left.min(PIECE_BYTES as u64);
-        stream.write(piece.slice(..length as usize))?;
+        stream.write(Bytes::from_static(&PIECE[..length as usize]))?;
         left -= length;
     }
     Ok(())

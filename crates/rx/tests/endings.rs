@@ -52,11 +52,11 @@ fn a_panic_ends_its_call_only() {
     let (server, address) = start(&server_config(1));
     let client = client();
     let connection = client.connect(address, SERVICE, None);
-    for _ in 0..20 {
+    for _ in 0..8 {
         assert_eq!(ask(&*connection, PANIC, b""), Err(AbortCode::UAEIO));
     }
     assert_eq!(ask(&*connection, ECHO, b"still here").unwrap(), &b"still here"[..]);
-    assert_eq!(server.statistics().calls.panicked, 20);
+    assert_eq!(server.statistics().calls.panicked, 8);
 }
 
 #[test]

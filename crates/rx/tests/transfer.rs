@@ -59,6 +59,13 @@ fn large_when_the_kernel_refuses_to_cut() {
 }
 
 #[test]
+fn large_through_receive_buffers_that_overflow() {
+    let socket = SocketOptions { buffer_bytes: 16 << 10, ..common::sockets() };
+    let client = Client::start(&ClientConfig { socket: socket.clone(), ..ClientConfig::default() }).unwrap();
+    exchange_large(&ServerConfig { socket, ..server_config(1) }, &client, LARGE_BYTES / 64);
+}
+
+#[test]
 fn lanes_hand_over_what_the_kernel_gave_to_the_wrong_one() {
     let socket = SocketOptions { kernel_steering: false, ..common::sockets() };
     let (server, address) = start(&ServerConfig { socket, ..server_config(4) });
