@@ -10,6 +10,7 @@ use base::{Caller, Identity, LocalAuthority, UnixTime, UserId};
 use parking_lot::RwLock;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use store::MetaStore;
 
 /// Most ids in one list that the protocol carries (OPENAFS_MAXPRLIST).
@@ -26,6 +27,8 @@ pub struct Protection {
     /// Keeps readers from seeing half of two records, and writers from overtaking each other.
     /// Nothing waits for a disk under it.
     consistency: RwLock<()>,
+    /// Changes since the start.
+    writes: AtomicU32,
 }
 
 /// The entries of a new database, in the order OpenAFS makes them.
@@ -57,7 +60,7 @@ impl Protection {
         policy: Policy,
         now: UnixTime,
     ) -> Result<Protection, ProtectionError> {
-        let protection = Protection { meta, policy, consistency: RwLock::new(()) };
+        let protection = Protection { meta, policy, consistency: RwLock::new(()), writes: AtomicU32::new(0) };
         if protection.read(|tables| tables.stored_totals())?.is_none() {
             protection.write(|tables| set_up(tables, now))?;
         }
@@ -87,6 +90,7 @@ impl Protection {
             let made = make(&mut tables)?;
             (made, self.meta.commit(tables.into_batch())?)
         };
+        self.writes.fetch_add(1, Relaxed);
         self.meta.sync(number)?;
         Ok(made)
     }
@@ -156,6 +160,11 @@ impl Protection {
     /// Whether `id` is in `system:administrators`.
     pub fn is_administrator(&self, id: UserId) -> Result<bool, ProtectionError> {
         self.is_member(id, UserId::ADMINISTRATORS)
+    }
+
+    /// Changes made since the start.
+    pub fn writes(&self) -> u32 {
+        self.writes.load(Relaxed)
     }
 
     /// Counts and largest ids.

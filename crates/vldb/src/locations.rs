@@ -10,6 +10,7 @@ use base::{VolumeName, VolumeType};
 use parking_lot::RwLock;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use store::MetaStore;
 
 /// The location database of a cell.
@@ -21,6 +22,8 @@ pub struct Locations {
     /// Readers of several records hold it against writers, writers against each other. Nothing
     /// waits for a disk under it.
     state: RwLock<State>,
+    /// Changes since the start.
+    writes: AtomicU32,
 }
 
 /// What is kept in memory besides the records.
@@ -36,7 +39,7 @@ impl Locations {
         let lookup = Lookup(&*meta);
         let servers = Arc::new(lookup.servers()?);
         let totals = lookup.totals()?.unwrap_or(Totals::NEW);
-        Ok(Locations { meta, state: RwLock::new(State { servers, totals }) })
+        Ok(Locations { meta, state: RwLock::new(State { servers, totals }), writes: AtomicU32::new(0) })
     }
 
     pub(crate) fn lookup(&self) -> Lookup<'_> {
@@ -51,6 +54,11 @@ impl Locations {
     /// Counts and the largest volume id.
     pub fn totals(&self) -> Totals {
         self.state.read().totals
+    }
+
+    /// Changes made since the start.
+    pub fn writes(&self) -> u32 {
+        self.writes.load(Relaxed)
     }
 
     /// The entry of a volume; with a type only if the id is of that type.
@@ -104,6 +112,7 @@ impl Locations {
             *state = State { servers, totals };
             (made, number)
         };
+        self.writes.fetch_add(1, Relaxed);
         self.meta.sync(number)?;
         Ok(made)
     }

@@ -6,6 +6,7 @@
 mod query;
 mod service;
 mod statistics;
+pub mod ubik;
 mod wire;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The service over its wire form.
 
+use crate::ubik::VoteService;
 use crate::{Settings, VlService};
 use afs_idl::vl::{self, ListAddrByAttributes, ListByAttributes, NVldbEntry, Server, VldbUpdateEntry};
 use afs_idl::{MemoryStream, vl::VldbEntry};
@@ -188,9 +189,7 @@ fn lists_can_be_restricted() {
     let service = service_with(Settings { restricted_query: true });
     create(&service, "a", FIRST);
     let all = ListByAttributes::default();
-    assert!(
-        service.list_attributes_n(&root(), vl::ListAttributesNRequest { attributes: all.clone() }).is_ok()
-    );
+    assert!(service.list_attributes_n(&root(), vl::ListAttributesNRequest { attributes: all }).is_ok());
     let refused = service.list_attributes_n(&nobody(), vl::ListAttributesNRequest { attributes: all });
     assert_eq!(refused, Err(AbortCode::VL_PERM));
     assert_eq!(service.list_entry_n(&nobody(), vl::ListEntryNRequest::default()), Err(AbortCode::VL_PERM));
@@ -211,7 +210,7 @@ fn the_life_of_a_volume() {
     let _: vl::CreateEntryNReply = call(&service, &root(), vl::CREATE_ENTRY_N, &request).unwrap();
     assert_eq!(service.create_entry_n(&root(), request), Err(AbortCode::VL_IDEXIST));
     let lock = vl::SetLockRequest { volume_id: FIRST, volume_type: 0, operation: 0x20 };
-    service.set_lock(&root(), lock.clone()).unwrap();
+    service.set_lock(&root(), lock).unwrap();
     assert_eq!(service.set_lock(&root(), lock), Err(AbortCode::VL_ENTRYLOCKED));
     let replace = vl::ReplaceEntryNRequest {
         volume_id: FIRST,
@@ -234,7 +233,7 @@ fn the_life_of_a_volume() {
     let found = service.get_entry_by_id(&nobody(), request).unwrap().entry;
     assert_eq!((found.server_count, found.volume_id[2]), (1, FIRST + 2));
     let delete = vl::DeleteEntryRequest { volume_id: FIRST, volume_type: 0 };
-    service.delete_entry(&root(), delete.clone()).unwrap();
+    service.delete_entry(&root(), delete).unwrap();
     assert_eq!(service.delete_entry(&root(), delete), Err(AbortCode::VL_NOENT));
     let bad = vl::GetEntryByIDNRequest { volume_id: FIRST, volume_type: 9 };
     assert_eq!(service.get_entry_by_idn(&nobody(), bad), Err(AbortCode::VL_BADVOLTYPE));
@@ -247,15 +246,10 @@ fn all_ways_to_list_agree() {
         create(&service, &format!("v{n}"), FIRST + n * 3);
     }
     let attributes = ListByAttributes { mask: 1, server: 0xc000_0202, ..ListByAttributes::default() };
-    let n = service
-        .list_attributes_n(&nobody(), vl::ListAttributesNRequest { attributes: attributes.clone() })
-        .unwrap();
-    let linked =
-        service.linked_list_n(&nobody(), vl::LinkedListNRequest { attributes: attributes.clone() }).unwrap();
+    let n = service.list_attributes_n(&nobody(), vl::ListAttributesNRequest { attributes }).unwrap();
+    let linked = service.linked_list_n(&nobody(), vl::LinkedListNRequest { attributes }).unwrap();
     assert_eq!((n.entry_count, &n.entries), (5, &linked.entries));
-    let old = service
-        .list_attributes(&nobody(), vl::ListAttributesRequest { attributes: attributes.clone() })
-        .unwrap();
+    let old = service.list_attributes(&nobody(), vl::ListAttributesRequest { attributes }).unwrap();
     assert_eq!(old.entries.len(), 5);
     let request = vl::ListAttributesN2Request { attributes, volume_name: ".*".into(), start_index: 0 };
     let n2 = service.list_attributes_n2(&nobody(), request).unwrap();
@@ -343,6 +337,36 @@ fn forms_that_no_server_answers_are_refused() {
     assert_eq!(outcome, Err(AbortCode::RXGEN_OPCODE));
     let _: vl::ProbeServerReply =
         call(&service, &nobody(), vl::PROBE_SERVER, &vl::ProbeServerRequest).unwrap();
+}
+
+/// Makes one call of the voting service.
+fn vote(opcode: u32, arguments: &[u32]) -> Result<Vec<u32>, AbortCode> {
+    let service = VoteService::new(vec![Ipv4Addr::new(192, 0, 2, 1)], Arc::new(|| 5), Arc::new(|| NOW));
+    let words = std::iter::once(opcode).chain(arguments.iter().copied());
+    let request: Vec<u8> = words.flat_map(u32::to_be_bytes).collect();
+    let mut stream = MemoryStream::new(&request, 3);
+    service.dispatch(&mut stream)?;
+    Ok(stream.outgoing.chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect())
+}
+
+#[test]
+fn udebug_sees_a_sync_site_without_others() {
+    let state = vote(10001, &[]).unwrap();
+    // ubik_debug_old: 28 words; place of amSyncSite, syncSiteUntil, nServers, recoveryState.
+    assert_eq!(state.len(), 28);
+    assert_eq!((state[0], state[28 - 1]), (NOW.0, NOW.0));
+    assert_eq!(state[13..16], [1, 0x7fff_ffff, 1]);
+    assert_eq!(state[18..20], [NOW.0, 5]);
+    assert_eq!(state[24], 0x1f);
+    let new = vote(10004, &[]).unwrap();
+    assert_eq!((new.len(), &new[..28], new[28], new[29]), (28 + 256, &state[..], 0xc000_0201, 0));
+    assert_eq!(vote(10006, &[]).unwrap().len(), 28 + 256 + 1);
+    assert_eq!(vote(10003, &[0]).unwrap(), []);
+    for opcode in [10002, 10005, 10007] {
+        assert_eq!(vote(opcode, &[0]), Err(AbortCode(2)));
+    }
+    assert_eq!(vote(10000, &[0; 6]), Err(AbortCode::RXGEN_OPCODE));
+    assert_eq!(vote(10003, &[]), Err(AbortCode::RXGEN_SS_UNMARSHAL));
 }
 
 proptest! {
