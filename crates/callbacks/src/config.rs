@@ -15,6 +15,9 @@ pub struct CallbackConfig {
     pub delayed_max: usize,
     /// Most addresses of one host.
     pub addresses_max: usize,
+    /// A client that did not say who it is is not asked again for so long, but refused: asking costs
+    /// a worker's patience.
+    pub refused_after_silence: Duration,
     /// A host that holds nothing and has been silent this long is forgotten.
     pub host_idle_max: Duration,
 }
@@ -27,6 +30,7 @@ impl Default for CallbackConfig {
             connections_max: 200_000,
             delayed_max: 2_000,
             addresses_max: 32,
+            refused_after_silence: Duration::from_secs(10),
             host_idle_max: Duration::from_secs(2 * 60 * 60),
         }
     }

@@ -99,7 +99,8 @@ impl Host {
 
     /// Where else to try, in order: other addresses it called from, newest first, then reported ones.
     pub(crate) fn alternates(&self) -> Vec<SocketAddr> {
-        const ALTERNATES_MAX: usize = 4;
+        // Each costs a writer some patience before it gives a host up.
+        const ALTERNATES_MAX: usize = 2;
         if self.uuid.is_none() {
             return Vec::new();
         }

@@ -135,6 +135,8 @@ pub struct Callbacks {
     connections: BTreeMap<(u64, SocketAddr), HostId>,
     connection_order: VecDeque<(u64, SocketAddr)>,
     identifying: BTreeSet<SocketAddr>,
+    /// Addresses where nobody said who it is, and until when they are refused.
+    silent: BTreeMap<SocketAddr, Monotonic>,
     promises: Promises,
     delayed: usize,
     /// Hosts that are up, hold nothing in our memory, and have not been told so yet.
@@ -165,6 +167,7 @@ impl Callbacks {
             connections: BTreeMap::new(),
             connection_order: VecDeque::new(),
             identifying: BTreeSet::new(),
+            silent: BTreeMap::new(),
             promises: Promises::default(),
             delayed: 0,
             owing_reset: BTreeSet::new(),
@@ -179,7 +182,7 @@ impl Callbacks {
     pub fn arrive(&mut self, now: Monotonic, peer: SocketAddr, connection: u64, active: bool) -> Arrival {
         match self.known(peer, connection) {
             Some(host) => self.admit(now, host, peer, active),
-            None => self.ask_who(peer, connection),
+            None => self.ask_who(now, peer, connection),
         }
     }
 
@@ -214,7 +217,10 @@ impl Callbacks {
         Arrival::First(Task::Deliver(delivery))
     }
 
-    fn ask_who(&mut self, peer: SocketAddr, connection: u64) -> Arrival {
+    fn ask_who(&mut self, now: Monotonic, peer: SocketAddr, connection: u64) -> Arrival {
+        if self.silent.get(&peer).is_some_and(|until| now < *until) {
+            return Arrival::Refuse(Refusal::Unreachable);
+        }
         if !self.by_address.contains_key(&peer)
             && self.hosts.len() >= self.config.hosts_max
             && let Some(arrival) = self.make_host_room()
@@ -251,7 +257,11 @@ impl Callbacks {
         said: Option<Identification>,
     ) -> Result<(), Refusal> {
         self.identifying.remove(&address);
-        let Some(said) = said else { return Err(self.no_identity(address)) };
+        let Some(said) = said else {
+            self.remember_silence(now, address);
+            return Err(self.no_identity(address));
+        };
+        self.silent.remove(&address);
         let id = match said.uuid {
             Some(uuid) => self.host_with_uuid(now, address, uuid),
             None => self.host_without_uuid(now, address),
@@ -261,6 +271,14 @@ impl Callbacks {
         host.last_call = now;
         self.remember_connection(connection, address, id);
         Ok(())
+    }
+
+    fn remember_silence(&mut self, now: Monotonic, address: SocketAddr) {
+        const SILENT_MAX: usize = 10_000;
+        if self.silent.len() >= SILENT_MAX {
+            self.silent.clear();
+        }
+        self.silent.insert(address, now + self.config.refused_after_silence);
     }
 
     /// Nobody answers at `address`: the host that has it as its main one is down, another host just
@@ -647,6 +665,7 @@ impl Callbacks {
     /// Ends expired promises and forgets hosts that are gone. Call it every few minutes.
     pub fn maintain(&mut self, now: Monotonic) {
         self.expire(now);
+        self.silent.retain(|_, until| now < *until);
         let idle_max = self.config.host_idle_max;
         let gone = |id: HostId, host: &Host| {
             let silent = now.since(host.last_call);

@@ -63,6 +63,7 @@ fn config() -> CallbackConfig {
         connections_max: 12,
         delayed_max: 5,
         addresses_max: 3,
+        refused_after_silence: Duration::from_secs(60),
         host_idle_max: Duration::from_secs(7_200),
     }
 }

@@ -44,7 +44,7 @@ impl Default for FileServerConfig {
             locks_max: 200_000,
             break_threads_max: 16,
             waiting_calls_max: 32,
-            identify_patience: Duration::from_secs(50),
+            identify_patience: Duration::from_secs(12),
             break_patience: Duration::from_secs(4),
             probe_patience: Duration::from_secs(2),
             piece_bytes: 256 * 1024,

@@ -198,8 +198,8 @@ impl FileServer {
             let found = directory.volume.lookup(directory.fid, request.name.as_bytes())?;
             let fid = Fid { volume: directory.fid.volume, vnode: found.vnode, unique: found.unique };
             let call_back = session.promise(&directory, fid, false);
-            let file = session.view_in(directory.volume.clone(), fid)?;
             let directory = session.again(&directory)?;
+            let file = session.view_in(directory.volume.clone(), fid)?;
             Ok(rxafs::LookupReply {
                 fid: fid.into(),
                 file_status: session.wire_status(fid, &file.status, file.access),

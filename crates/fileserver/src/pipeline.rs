@@ -133,9 +133,9 @@ impl Session<'_> {
         Ok(View { volume, fid, status, access })
     }
 
-    /// The same vnode as it is now.
+    /// The same vnode as it is now, in the volume as it is now: both may have been replaced.
     pub(crate) fn again(&self, view: &View) -> Result<View, AbortCode> {
-        self.view_in(view.volume.clone(), view.fid)
+        self.view_in(self.server.volumes().get(view.fid.volume)?, view.fid)
     }
 
     /// The wire status of a vnode that this caller sees with `access`.

@@ -38,7 +38,7 @@ fn who_is_told_finds_the_new_version_at_once() {
     let (world, alice, bob, file) = watched();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (server, caller, found) = (world.server.clone(), alice.caller.clone(), seen.clone());
-    alice.station.on_break(move || {
+    alice.station.on_break(move |_| {
         let mut stream = MemoryStream::default();
         let request = fs::FetchData64Request { fid: file, position: 0, length: 100 };
         server.fetch_data64(&caller, request, &mut stream).unwrap();

@@ -58,6 +58,9 @@ fn a_host_that_cannot_be_called_back_is_not_served() {
     alice.station.set_reachable(false);
     assert_eq!(world.status(&alice, root()), Err(AbortCode::RX_CALL_DEAD));
     alice.station.set_reachable(true);
+    // For a while it is not asked again.
+    assert_eq!(world.status(&alice, root()), Err(AbortCode::RX_CALL_DEAD));
+    world.clock.advance(10);
     world.status(&alice, root()).unwrap();
 }
 

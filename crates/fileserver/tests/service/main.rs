@@ -9,6 +9,8 @@ mod directories;
 mod hosts;
 mod locks;
 mod people;
+mod races;
+mod session;
 mod statistics;
 mod wire;
 mod world;

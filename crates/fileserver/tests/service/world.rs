@@ -48,7 +48,7 @@ impl Clock for TestClock {
     }
 }
 
-type Reaction = Box<dyn Fn() + Send + Sync>;
+type Reaction = Box<dyn Fn(&[fs::Fid]) + Send + Sync>;
 
 /// The callback service of one client.
 pub(crate) struct Workstation {
@@ -69,7 +69,7 @@ impl Workstation {
         self.reachable.store(reachable, SeqCst);
     }
 
-    pub(crate) fn on_break(&self, reaction: impl Fn() + Send + Sync + 'static) {
+    pub(crate) fn on_break(&self, reaction: impl Fn(&[fs::Fid]) + Send + Sync + 'static) {
         *self.on_break.lock() = Some(Box::new(reaction));
     }
 }
@@ -116,7 +116,7 @@ impl cb::Server for Workstation {
         fids.sort();
         self.heard(&format!("drops {}", fids.join(" ")));
         if let Some(reaction) = &*self.on_break.lock() {
-            reaction();
+            reaction(&request.fids);
         }
         Ok(cb::CallBackReply)
     }

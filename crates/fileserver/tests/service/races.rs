@@ -1,0 +1,123 @@
+//! Many clients at once: whoever holds a promise never relies on a version older than one that was
+//! acknowledged before.
+
+use crate::wire::mode;
+use crate::world::{Client, World, root};
+use afs_idl::fs::{self, Server};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
+
+const FILES: usize = 3;
+const CLIENTS: u8 = 4;
+const STEPS: usize = 400;
+
+/// What a cache manager remembers: versions under promise, and how many breaks it has heard.
+#[derive(Default)]
+struct Cache {
+    versions: HashMap<u32, u32>,
+    breaks: u64,
+}
+
+struct Machine<'a> {
+    world: &'a World,
+    client: Client,
+    cache: Arc<Mutex<Cache>>,
+    files: &'a [fs::Fid],
+    acknowledged: &'a [AtomicU64],
+}
+
+impl Machine<'_> {
+    /// A status that arrives together with a break may be older than the break.
+    fn fetch(&self, file: usize) {
+        let heard = self.cache.lock().breaks;
+        let reply = self.world.status(&self.client, self.files[file]).unwrap();
+        let mut cache = self.cache.lock();
+        if cache.breaks == heard {
+            cache.versions.insert(self.files[file].vnode, reply.status.data_version);
+        }
+    }
+
+    fn rely(&self, file: usize) {
+        let acknowledged = self.acknowledged[file].load(SeqCst);
+        if let Some(version) = self.cache.lock().versions.get(&self.files[file].vnode) {
+            assert!(u64::from(*version) >= acknowledged, "{version} is older than {acknowledged}");
+        }
+    }
+
+    fn store(&self, file: usize) {
+        self.cache.lock().versions.remove(&self.files[file].vnode);
+        let status = self.world.write(&self.client, self.files[file], b"new").unwrap();
+        self.acknowledged[file].fetch_max(u64::from(status.data_version), SeqCst);
+    }
+
+    fn run(&self, seed: u64) {
+        let mut random = StdRng::seed_from_u64(seed);
+        for _ in 0..STEPS {
+            std::thread::yield_now();
+            let file = random.random_range(0..FILES);
+            match random.random_range(0..10) {
+                0..4 => self.fetch(file),
+                4..8 => self.rely(file),
+                _ => self.store(file),
+            }
+        }
+    }
+}
+
+#[test]
+fn promises_hold_under_concurrency() {
+    let world = World::new();
+    let maker = world.client("bob", 200);
+    let files: Vec<fs::Fid> =
+        (0..FILES).map(|n| world.create(&maker, root(), &format!("file {n}")).unwrap()).collect();
+    let acknowledged: Vec<AtomicU64> = (0..FILES).map(|_| AtomicU64::new(0)).collect();
+    let machines: Vec<Machine<'_>> = (1..=CLIENTS)
+        .map(|number| {
+            let client = world.client("alice", number);
+            let cache = Arc::new(Mutex::new(Cache::default()));
+            let told = cache.clone();
+            client.station.on_break(move |fids| {
+                let mut cache = told.lock();
+                cache.breaks += 1;
+                for fid in fids {
+                    cache.versions.remove(&fid.vnode);
+                }
+            });
+            Machine { world: &world, client, cache, files: &files, acknowledged: &acknowledged }
+        })
+        .collect();
+    let start = Barrier::new(machines.len());
+    std::thread::scope(|scope| {
+        for (seed, machine) in machines.iter().enumerate() {
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                machine.run(seed as u64);
+            });
+        }
+    });
+    let counters = world.server.callback_counters();
+    assert!(counters.breaks_delivered > 50, "{counters:?}");
+    assert_eq!((counters.hosts_down, counters.deliveries_under_way), (0, 0));
+}
+
+#[test]
+fn a_file_found_by_others_while_it_is_made_is_promised_in_its_last_version() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    world.status(&alice, root()).unwrap();
+    // Alice hears of the new file before bob gets his answer, and changes it at once.
+    let (server, caller) = (world.server.clone(), alice.caller.clone());
+    alice.station.on_break(move |_| {
+        let request = fs::LookupRequest { directory: root(), name: "file".into() };
+        let Ok(found) = server.lookup(&caller, request) else { return };
+        let request = fs::StoreStatusRequest { fid: found.fid, status: mode(Some(0o600)) };
+        server.store_status(&caller, request).unwrap();
+    });
+    let made = world.create_with(&bob, root(), "file", mode(Some(0o644))).unwrap();
+    assert_eq!(made.file_status.unix_mode_bits, 0o600);
+}
