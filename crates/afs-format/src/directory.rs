@@ -222,7 +222,7 @@ impl DirectoryBlob {
     /// it is.
     pub fn parse(bytes: &Bytes) -> Result<DirectoryBlob, DirectoryError> {
         let pages = bytes.len() / PAGE_BYTES;
-        if !(1..=PAGES_MAX).contains(&pages) || bytes.len() % PAGE_BYTES != 0 {
+        if !(1..=PAGES_MAX).contains(&pages) || !bytes.len().is_multiple_of(PAGE_BYTES) {
             return Err(DirectoryError::Damaged { what: "the length", page: pages });
         }
         let pages: Vec<Bytes> =

@@ -10,6 +10,9 @@ use bytes::Bytes;
 use std::ops::ControlFlow;
 use store::{Batch, Family, KeyRange, MetaStore};
 
+/// Takes prefix and value of a record.
+pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
 /// The newest version of a record at `epoch`; `None` if there is none or it is deleted.
 pub(crate) fn get(
     meta: &dyn MetaStore,
@@ -36,7 +39,7 @@ pub(crate) fn scan(
     family: Family,
     (from, to): (&[u8], &[u8]),
     epoch: u64,
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    visit: &mut Visit<'_>,
 ) -> Result<(), VolumeError> {
     let mut seen: Vec<u8> = Vec::new();
     let mut damaged = None;
@@ -57,8 +60,7 @@ pub(crate) fn scan(
 
 /// The error for a record that cannot be read.
 pub(crate) fn damage(family: Family, key: &[u8], what: &'static str) -> VolumeError {
-    let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    VolumeError::Damaged { key: format!("{} {hex}", family.name()), what }
+    VolumeError::Damaged { key: format!("{} {key:02x?}", family.name()), what }
 }
 
 /// The epochs that a writer must respect.

@@ -23,6 +23,8 @@ mod error;
 mod group;
 mod header;
 mod keys;
+mod loading;
+mod making;
 mod names;
 mod numbers;
 mod options;

@@ -1,13 +1,14 @@
 //! Reading data.
 
 use crate::pins::Pin;
-use crate::record::{Extent, Vnode};
-use crate::{VnodeStatus, Volume, VolumeError};
+use crate::record::{self, Extent, Vnode};
+use crate::{VnodeStatus, Volume, VolumeError, epochs, keys};
 use base::Fid;
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::ChunkStore;
+use store::{ChunkStore, Family};
 
 /// What holes read as.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -195,5 +196,38 @@ impl Volume {
         let mut reader = self.reader(fid, offset, length)?;
         let data = reader.next(READ_BYTES_MAX)?;
         Ok((reader.status, data))
+    }
+
+    pub(crate) fn file_key(&self, vnode: &Vnode) -> keys::FileKey {
+        let VnodeStatus { vnode, unique, .. } = vnode.status;
+        keys::FileKey { group: self.group.id, vnode, unique }
+    }
+
+    /// The extents of a file from chunk `first` to `last`, at most `most` of them.
+    pub(crate) fn extents(
+        &self,
+        vnode: &Vnode,
+        first: u64,
+        last: u64,
+        most: usize,
+    ) -> Result<Vec<(u64, Extent)>, VolumeError> {
+        let mut found = Vec::new();
+        if vnode.status.length == 0 {
+            return Ok(found);
+        }
+        let (from, to) = self.file_key(vnode).extents(first, last);
+        let mut damaged = None;
+        epochs::scan(self.meta(), Family::Extents, (&from, &to), self.view().epoch, &mut |prefix, value| {
+            match keys::index_of(prefix).zip(record::get_extent(value)) {
+                Some(extent) => found.push(extent),
+                None => damaged = Some(epochs::damage(Family::Extents, prefix, "the extent")),
+            }
+            if found.len() < most && damaged.is_none() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        damaged.map_or(Ok(found), Err)
     }
 }

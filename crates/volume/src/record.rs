@@ -100,9 +100,15 @@ impl Record {
 
     /// At most 255 bytes, whole characters.
     fn text(self, value: &str) -> Record {
-        let end = value.floor_char_boundary(255);
-        self.u8(end as u8).bytes(&value.as_bytes()[..end])
+        let value = cut(value, 255);
+        self.u8(value.len() as u8).bytes(value.as_bytes())
     }
+}
+
+/// The whole characters of `text` that fit in `bytes_max`.
+pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+    let end = text.char_indices().map(|(at, character)| at + character.len_utf8());
+    &text[..end.take_while(|&end| end <= bytes_max).last().unwrap_or(0)]
 }
 
 /// A decoded vnode record.

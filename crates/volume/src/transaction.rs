@@ -9,12 +9,11 @@ use crate::group::Writer;
 use crate::numbers::Place;
 use crate::record::{self, Counters, Entry, Extent, Job, Vnode};
 use crate::volume::{View, Volume};
-use crate::{Actor, FileKind, VnodeStatus, VolumeError, epochs, keys, quota};
+use crate::{Actor, FileKind, VnodeStatus, VolumeError, keys, quota};
 use afs_format::directory::{DirectoryBlob, DirectoryError, EntryTarget};
 use base::{Fid, UserId, VnodeId};
 use parking_lot::{MutexGuard, RwLock, RwLockWriteGuard};
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, CommitNumber, Family};
 
@@ -373,39 +372,6 @@ impl Volume {
     /// Waits until a commit is durable.
     pub(crate) fn settle_committed(&self, committed: Committed) -> Result<(), VolumeError> {
         self.settle(committed.number, committed.doomed)
-    }
-
-    pub(crate) fn file_key(&self, vnode: &Vnode) -> keys::FileKey {
-        let VnodeStatus { vnode, unique, .. } = vnode.status;
-        keys::FileKey { group: self.group.id, vnode, unique }
-    }
-
-    /// The extents of a file from chunk `first` to `last`, at most `most` of them.
-    pub(crate) fn extents(
-        &self,
-        vnode: &Vnode,
-        first: u64,
-        last: u64,
-        most: usize,
-    ) -> Result<Vec<(u64, Extent)>, VolumeError> {
-        let mut found = Vec::new();
-        if vnode.status.length == 0 {
-            return Ok(found);
-        }
-        let (from, to) = self.file_key(vnode).extents(first, last);
-        let mut damaged = None;
-        epochs::scan(self.meta(), Family::Extents, (&from, &to), self.view().epoch, &mut |prefix, value| {
-            match keys::index_of(prefix).zip(record::get_extent(value)) {
-                Some(extent) => found.push(extent),
-                None => damaged = Some(epochs::damage(Family::Extents, prefix, "the extent")),
-            }
-            if found.len() < most && damaged.is_none() {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        })?;
-        damaged.map_or(Ok(found), Err)
     }
 
     /// Refuses what would need more room than there is.

@@ -14,6 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::{Batch, ChunkAddress, CommitNumber, Family, MetaStore};
 
+/// Longest offline message and message of the day (VMSGSIZE less its NUL).
+const MESSAGE_BYTES_MAX: usize = 127;
+
 /// One volume. All methods may be called from any thread; what changes something returns when the
 /// change is durable. FIDs are taken as they come from the wire: `fid.volume` is not looked at,
 /// `fid.vnode` and `fid.unique` must both fit or the answer is `NoVnode`.
@@ -401,6 +404,6 @@ fn keep_what_is_not_settable(new: &mut VolumeHeader, old: &VolumeHeader) {
     new.used_kib = old.used_kib;
     new.next_unique = old.next_unique;
     for text in [&mut new.offline_message, &mut new.message_of_the_day] {
-        text.truncate(text.floor_char_boundary(127));
+        text.truncate(record::cut(text, MESSAGE_BYTES_MAX).len());
     }
 }

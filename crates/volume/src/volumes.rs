@@ -1,24 +1,22 @@
 //! All volumes of all partitions of one server.
 
 use crate::cache::Caches;
-use crate::epochs::{Epochs, damage};
+use crate::epochs::Epochs;
 use crate::group::Group;
+use crate::loading::{load, readers};
+use crate::making::{clone_header, new_counters, new_header, put_root, put_volume, with_counters};
 use crate::purge::Purger;
-use crate::record::{self, Counters, Entry, Job, StoredHeader, Vnode};
+use crate::record::{self, Job, StoredHeader};
 use crate::shared::{Partition, Shared};
 use crate::volume::Volume;
 use crate::{
-    CacheCounters, CloneVolume, FileKind, NewVolume, PartitionHandle, Space, VnodeStatus, VolumeError,
-    VolumeHeader, VolumeOptions, keys,
+    CacheCounters, CloneVolume, NewVolume, PartitionHandle, Space, VolumeError, VolumeOptions, keys,
 };
-use afs_format::acl::Acl;
-use afs_format::directory::{DirectoryBlob, EntryTarget};
-use base::{Fid, PartitionId, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
+use base::{PartitionId, VolumeId, VolumeName, VolumeType};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, HashMap};
-use std::ops::ControlFlow;
+use std::collections::HashMap;
 use std::sync::Arc;
-use store::{Batch, Family, KeyRange};
+use store::{Batch, Family};
 
 /// Whether file service may use a volume now. Not stored: after a restart every volume is online
 /// unless its header says that it is out of service.
@@ -216,12 +214,15 @@ impl Volumes {
         let group = Arc::clone(&volume.group);
         let mut writer = group.writer.lock();
         let epoch = volume.view().epoch;
-        let is_last =
-            !self.index.read().values().any(|other| other.id() != id && Arc::ptr_eq(&other.group, &group));
-        let job = match is_last {
-            true => Job::Group { group: group.id },
-            false => Job::Versions { group: group.id, epoch },
+        let is_read_write = volume.kind() == VolumeType::ReadWrite;
+        let is_last = match writer.epochs.others.len() {
+            0 => true,
+            1 => !is_read_write && writer.epochs.is_read_write_gone,
+            _ => false,
         };
+        let group_id = group.id;
+        let job =
+            if is_last { Job::Group { group: group_id } } else { Job::Versions { group: group_id, epoch } };
         let mut batch = Batch::new();
         batch.delete(Family::Volumes, keys::header(id));
         batch.delete(Family::Volumes, keys::counters(id));
@@ -229,7 +230,7 @@ impl Volumes {
         batch.put(Family::Volumes, keys::job(&value), value);
         let number = volume.meta().commit(batch)?;
         volume.set_deleted();
-        if volume.kind() == VolumeType::ReadWrite {
+        if is_read_write {
             writer.epochs.is_read_write_gone = true;
         } else if let Some(at) = writer.epochs.others.iter().position(|&other| other == epoch) {
             writer.epochs.others.swap_remove(at);
@@ -277,175 +278,5 @@ impl Volumes {
     /// Counters of the directory cache.
     pub fn directory_cache(&self) -> CacheCounters {
         self.shared.caches.directory_counters()
-    }
-}
-
-/// Epochs of a group's volumes that its writer must respect.
-fn readers(stored: &StoredHeader) -> Vec<u64> {
-    if stored.header.kind == VolumeType::ReadWrite { vec![] } else { vec![stored.epoch] }
-}
-
-fn put_volume(batch: &mut Batch, stored: &StoredHeader, counters: &Counters) {
-    batch.put(Family::Volumes, keys::header(stored.header.id), record::put_header(stored));
-    batch.put(Family::Volumes, keys::counters(stored.header.id), record::put_counters(counters));
-}
-
-/// All volumes of one partition.
-fn load(shared: &Arc<Shared>, home: &Arc<Partition>) -> Result<Vec<Volume>, VolumeError> {
-    let stored = load_headers(home)?;
-    let mut groups: HashMap<u64, Epochs> = HashMap::new();
-    for (stored, _) in &stored {
-        let epochs = groups.entry(stored.group).or_insert(Epochs::without_volumes());
-        epochs.current = epochs.current.max(stored.epoch);
-        epochs.is_read_write_gone &= stored.header.kind != VolumeType::ReadWrite;
-        epochs.others.extend(readers(stored));
-    }
-    let chunks = &home.handle.chunks;
-    let groups: HashMap<u64, Arc<Group>> = groups
-        .into_iter()
-        .map(|(id, epochs)| (id, Arc::new(Group::new(id, epochs, Arc::clone(chunks)))))
-        .collect();
-    let volume = |(stored, counters): (StoredHeader, Counters)| {
-        let group = Arc::clone(&groups[&stored.group]);
-        Volume::new(shared, home, group, stored, &counters)
-    };
-    Ok(stored.into_iter().map(volume).collect())
-}
-
-fn load_headers(home: &Partition) -> Result<Vec<(StoredHeader, Counters)>, VolumeError> {
-    let mut all_counters = BTreeMap::new();
-    each(home, keys::Registry::Counters, &mut |key, value| {
-        let counters = record::get_counters(value)?;
-        all_counters.insert(key.to_vec(), counters);
-        Some(())
-    })?;
-    let mut found = Vec::new();
-    each(home, keys::Registry::Header, &mut |key, value| {
-        let id = VolumeId(u32::from_be_bytes(key.get(9..)?.try_into().ok()?));
-        let counters = *all_counters.get(&keys::counters(id))?;
-        found.push((record::get_header(value, &counters)?, counters));
-        Some(())
-    })?;
-    Ok(found)
-}
-
-/// Calls `take` with every record of one sort in the registry; `None` says that it is damaged.
-fn each(
-    home: &Partition,
-    what: keys::Registry,
-    take: &mut dyn FnMut(&[u8], &[u8]) -> Option<()>,
-) -> Result<(), VolumeError> {
-    let (from, to) = keys::registry_range(what);
-    let mut damaged = None;
-    home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
-        if take(key, value).is_some() {
-            return ControlFlow::Continue(());
-        }
-        damaged = Some(damage(Family::Volumes, key, "a volume's header or counters"));
-        ControlFlow::Break(())
-    })?;
-    damaged.map_or(Ok(()), Err)
-}
-
-fn new_header(new: &NewVolume) -> VolumeHeader {
-    let none = VolumeId(0);
-    VolumeHeader {
-        id: new.id,
-        name: new.name.clone(),
-        kind: new.kind,
-        parent: if new.parent == none { new.id } else { new.parent },
-        clone: none,
-        backup: none,
-        restored_from: none,
-        owner: 0,
-        account: 0,
-        in_service: new.in_service,
-        blessed: true,
-        destroy_me: 0,
-        quota_max_kib: new.quota_max_kib,
-        quota_min_kib: 0,
-        created: new.now,
-        accessed: UnixTime(0),
-        updated: new.now,
-        expires: UnixTime(0),
-        backed_up: UnixTime(0),
-        copied: new.now,
-        file_count: 0,
-        directory_count: 0,
-        used_kib: 0,
-        next_unique: 2,
-        update_counter: 0,
-        day_use: 0,
-        day_use_date: UnixTime(0),
-        week_use: [0; 7],
-        offline_message: String::new(),
-        message_of_the_day: String::new(),
-    }
-}
-
-fn new_counters(new: &NewVolume) -> Counters {
-    Counters {
-        used_kib: if new.with_root { 2 } else { 0 },
-        file_count: 0,
-        directory_count: 0,
-        next_unique: 2,
-        next_file: 2,
-        next_directory: 3,
-        updated: new.now,
-        update_counter: 0,
-        accessed: UnixTime(0),
-        day_use: 0,
-        day_use_date: UnixTime(0),
-        week_use: [0; 7],
-    }
-}
-
-fn with_counters(mut header: VolumeHeader, counters: &Counters) -> VolumeHeader {
-    header.used_kib = counters.used_kib;
-    header
-}
-
-fn clone_header(source: VolumeHeader, new: &CloneVolume) -> VolumeHeader {
-    VolumeHeader {
-        id: new.id,
-        name: new.name.clone(),
-        kind: new.kind,
-        in_service: true,
-        blessed: true,
-        destroy_me: 0,
-        created: new.now,
-        copied: new.now,
-        ..source
-    }
-}
-
-/// The root directory of a new volume (ViceCreateRoot of OpenAFS).
-fn put_root(batch: &mut Batch, group: u64, now: UnixTime, chunk_shift: u8) {
-    let root = Fid::root(VolumeId(0));
-    let target = EntryTarget { vnode: root.vnode, unique: root.unique };
-    let blob = DirectoryBlob::new(target, target);
-    let status = VnodeStatus {
-        vnode: root.vnode,
-        unique: root.unique,
-        kind: FileKind::Directory,
-        mode: 0o777,
-        owner: UserId(0),
-        group: 0,
-        links: 2,
-        length: blob.length_bytes(),
-        data_version: 1,
-        client_modified: now,
-        server_modified: now,
-        author: UserId(0),
-        parent: VnodeId(0),
-        parent_unique: 0,
-    };
-    let vnode = Vnode { status, chunk_shift, acl: Some(Arc::new(Acl::administrators())) };
-    let version = |prefix: &[u8]| keys::versioned(prefix, keys::FIRST_EPOCH);
-    batch.put(Family::Vnodes, version(&keys::vnode(group, root.vnode)), record::put_vnode(&vnode));
-    for placed in blob.placed_entries() {
-        let entry = Entry { target, slot: placed.slot, sequence: 0 };
-        let key = keys::entry(group, root.vnode, &placed.name);
-        batch.put(Family::Entries, version(&key), record::put_entry(&entry));
     }
 }

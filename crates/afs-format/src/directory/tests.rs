@@ -157,7 +157,9 @@ proptest! {
         }
         if let Ok(mut blob) = DirectoryBlob::parse(&Bytes::from(raw)) {
             let names: Vec<Vec<u8>> = blob.entries().map(|(name, _)| name.to_vec()).collect();
-            names.iter().for_each(|name| { blob.remove(name); });
+            for name in &names {
+                blob.remove(name);
+            }
             prop_assert_eq!(blob.len(), 0);
         }
     }

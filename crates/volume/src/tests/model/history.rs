@@ -101,10 +101,6 @@ impl History {
         actor(self.step)
     }
 
-    fn fid_of(&self, status: &VnodeStatus) -> Fid {
-        status.fid(RW)
-    }
-
     /// Any vnode, now and then one that is gone.
     fn any_fid(&mut self, want: impl Fn(&VnodeStatus) -> bool) -> Fid {
         if self.random.random_bool(0.03)
@@ -118,7 +114,7 @@ impl History {
             .nodes
             .values()
             .filter(|node| want_all || want(&node.status))
-            .map(|node| self.fid_of(&node.status))
+            .map(|node| node.status.fid(RW))
             .collect();
         all.choose(&mut self.random).copied().unwrap_or(self.volume.root())
     }
@@ -188,7 +184,7 @@ impl History {
             self.directory_length(&created.directory);
             self.check_status(&created.status);
             self.check_status(&created.directory);
-            let fid = self.fid_of(&created.status);
+            let fid = created.status.fid(RW);
             self.stale.push(Fid { unique: fid.unique + 1, ..fid });
         }
     }
@@ -254,7 +250,7 @@ impl History {
         let parent = self.reference.nodes.get(&target.vnode).map(|node| node.status.parent);
         let mut directory = self.directory();
         if let Some(node) = parent.and_then(|parent| self.reference.nodes.get(&parent)) {
-            directory = if self.random.random_bool(0.8) { self.fid_of(&node.status) } else { directory };
+            directory = if self.random.random_bool(0.8) { node.status.fid(RW) } else { directory };
         }
         let (name, actor) = (self.name(), self.actor());
         let got = self.volume.link(&actor, directory, name, target);
@@ -269,9 +265,10 @@ impl History {
 
     fn remove(&mut self, is_directory: bool) {
         let (directory, name, actor) = (self.directory(), self.name(), self.actor());
-        let got = match is_directory {
-            true => self.volume.remove_directory(&actor, directory, name),
-            false => self.volume.remove_file(&actor, directory, name),
+        let got = if is_directory {
+            self.volume.remove_directory(&actor, directory, name)
+        } else {
+            self.volume.remove_file(&actor, directory, name)
         };
         let mut next = self.reference.clone();
         let expected = next.remove(&actor, directory, name, is_directory);
@@ -286,7 +283,7 @@ impl History {
             self.check_status(status);
         } else {
             assert!(!self.reference.nodes.contains_key(&status.vnode));
-            self.stale.push(self.fid_of(status));
+            self.stale.push(status.fid(RW));
         }
     }
 
