@@ -3,6 +3,8 @@
 //! `cargo run --release -p store --example store_speed [folder]`; the folder must be on the disk
 //! that is to be measured (default: the current one), and a partition is made and removed in it.
 
+#![allow(clippy::cast_precision_loss, reason = "speeds are printed with few digits")]
+
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

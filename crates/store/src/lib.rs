@@ -22,7 +22,7 @@ pub use database::Database;
 pub use error::StoreError;
 pub use ids::IdAllocator;
 pub use memory::{MemoryChunks, MemoryMeta};
-pub use meta::{Batch, CommitNumber, Family, KeyRange, MetaStore};
+pub use meta::{Batch, CommitNumber, Family, KeyRange, MetaStore, Visit};
 pub use partition::{Partition, PartitionConfig, PartitionStatistics};
 pub use rocks::{MetaConfig, MetaStatistics, RocksMeta};
 pub use segment::{ChunkStatistics, Reserve, SegmentConfig, SegmentStore};

@@ -1,11 +1,11 @@
 //! Stores in memory, for tests and simulators. They can "crash": what was not synced is lost.
 
-use crate::meta::Change;
+use crate::meta::{Change, Visit};
 use crate::{Batch, ChunkAddress, ChunkStore, Codec, CommitNumber, Family, KeyRange, MetaStore, StoreError};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 
 type Table = BTreeMap<(Family, Vec<u8>), Bytes>;
 
@@ -62,12 +62,7 @@ impl MetaStore for MemoryMeta {
         Ok(self.0.lock().table.get(&(family, key.to_vec())).cloned())
     }
 
-    fn scan(
-        &self,
-        family: Family,
-        range: KeyRange<'_>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), StoreError> {
+    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
         if range.from >= range.to {
             return Ok(());
         }

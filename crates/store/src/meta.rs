@@ -129,6 +129,9 @@ impl<'a> KeyRange<'a> {
     }
 }
 
+/// Gets each key and value of a scan; breaks to end it.
+pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
 /// An ordered, transactional key-value database.
 ///
 /// Commits are totally ordered: after a crash exactly a prefix of them is there, and that prefix
@@ -139,12 +142,7 @@ pub trait MetaStore: Send + Sync {
 
     /// Calls `visit` with each key and value of `range` until it breaks or the range ends. Sees one
     /// consistent state of the database throughout.
-    fn scan(
-        &self,
-        family: Family,
-        range: KeyRange<'_>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), StoreError>;
+    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError>;
 
     /// Applies `batch` atomically. It is visible to every later read when this returns, and durable
     /// once [`MetaStore::sync`] returned for its number.

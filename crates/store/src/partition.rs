@@ -65,13 +65,14 @@ pub struct Partition {
 impl Partition {
     /// Opens the partition in `path` (`/vicepX`). Only one process can have it open.
     pub fn open(path: &Path, config: &PartitionConfig) -> Result<Partition, StoreError> {
-        Partition::open_on(Arc::new(RealDisk), path, config)
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        Partition::open_on(&disk, path, config)
     }
 
     /// Likewise with file data on a disk of one's own. Metadata goes to the operating system in any
     /// case, since RocksDB knows nothing else.
     pub fn open_on(
-        disk: Arc<dyn Disk>,
+        disk: &Arc<dyn Disk>,
         path: &Path,
         config: &PartitionConfig,
     ) -> Result<Partition, StoreError> {
@@ -79,10 +80,10 @@ impl Partition {
             let text = "there is no such folder; a partition is not created without it";
             return Err(failed("open", path, io::Error::new(ErrorKind::NotFound, text)));
         }
-        let home = Home::open(&*disk, &path.join(FOLDER), Kind::Partition, config.create)?;
+        let home = Home::open(&**disk, &path.join(FOLDER), Kind::Partition, config.create)?;
         let meta = Arc::new(RocksMeta::open(&home.path.join("meta"), &config.meta, home.is_new)?);
-        let segments = open_segments(&disk, &home, &meta, config)?;
-        home.finish(&*disk)?;
+        let segments = open_segments(disk, &home, &meta, config)?;
+        home.finish(&**disk)?;
         let ids = Arc::new(IdAllocator::open(as_meta(&meta), "any")?);
         let keeper = config.maintenance.map(|every| Keeper::start(&segments, every)).transpose();
         let keeper = keeper.map_err(|error| failed("start a thread for", path, error))?;

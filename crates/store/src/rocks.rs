@@ -9,14 +9,13 @@ mod options;
 
 use crate::group_sync::GroupSync;
 use crate::health::Health;
-use crate::meta::Change;
+use crate::meta::{Change, Visit};
 use crate::{Batch, CommitNumber, Family, KeyRange, MetaStore, StoreError};
 use bytes::Bytes;
 use rocksdb::{
     ColumnFamily, DB, DBRawIterator, Error, ErrorKind, ReadOptions, WriteBatch, WriteOptions, properties,
 };
 use std::ffi::CStr;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
 
@@ -147,12 +146,7 @@ impl MetaStore for RocksMeta {
         Ok(found.map(|value| Bytes::copy_from_slice(&value)))
     }
 
-    fn scan(
-        &self,
-        family: Family,
-        range: KeyRange<'_>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), StoreError> {
+    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
         if range.from >= range.to {
             return Ok(());
         }
@@ -199,21 +193,21 @@ fn bounded(range: KeyRange<'_>) -> ReadOptions {
     options
 }
 
-fn walk(
-    cursor: &mut DBRawIterator<'_>,
-    reverse: bool,
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-) {
+fn walk(cursor: &mut DBRawIterator<'_>, reverse: bool, visit: Visit<'_>) {
     if reverse {
-        cursor.seek_to_last()
+        cursor.seek_to_last();
     } else {
-        cursor.seek_to_first()
+        cursor.seek_to_first();
     }
     while let Some((key, value)) = cursor.item() {
         if visit(key, value).is_break() {
             return;
         }
-        if reverse { cursor.prev() } else { cursor.next() }
+        if reverse {
+            cursor.prev();
+        } else {
+            cursor.next();
+        }
     }
 }
 

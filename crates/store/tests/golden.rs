@@ -18,7 +18,7 @@ fn golden(name: &str) -> PathBuf {
 /// What is in `segment-v1.seg`, in this order.
 fn chunks() -> Vec<(Codec, Bytes)> {
     let text = Bytes::from("All that is gold does not glitter. ".repeat(100));
-    let squares: Bytes = (0..700u32).map(|n| (n * n >> 3) as u8).collect();
+    let squares: Bytes = (0..700u32).map(|n| ((n * n) >> 3) as u8).collect();
     vec![
         (Codec::Raw, Bytes::from_static(b"raw")),
         (Codec::Lz4, text.clone()),

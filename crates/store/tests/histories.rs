@@ -240,9 +240,9 @@ impl History {
             [ErrorKind::Other, ErrorKind::StorageFull, ErrorKind::Interrupted][self.rng.random_range(0..3)];
         let soon = self.disk.operations() + self.rng.random_range(0..20);
         if self.rng.random_ratio(1, 3) {
-            self.disk.cut_power_at(soon)
+            self.disk.cut_power_at(soon);
         } else {
-            self.disk.fail_at(soon, kind)
+            self.disk.fail_at(soon, kind);
         }
         self.faults = true;
     }

@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use std::ops::ControlFlow;
 use std::thread;
 
 fn small() -> MetaConfig {

@@ -69,9 +69,11 @@ impl Accounts {
     pub(super) fn load(meta: &dyn MetaStore) -> Result<BTreeMap<u64, Account>, StoreError> {
         let mut rows = BTreeMap::new();
         let mut visit = |key: &[u8], value: &[u8]| {
-            match (key.try_into().map(u64::from_be_bytes), Account::from_row(value)) {
-                (Ok(id), Some(account)) => _ = rows.insert(id, account),
-                _ => tracing::warn!(key = %key.escape_ascii(), "ignoring a damaged account of a segment"),
+            let id = key.try_into().map(u64::from_be_bytes).ok();
+            if let (Some(id), Some(account)) = (id, Account::from_row(value)) {
+                rows.insert(id, account);
+            } else {
+                tracing::warn!(key = %key.escape_ascii(), "ignoring a damaged account of a segment");
             }
             ControlFlow::Continue(())
         };

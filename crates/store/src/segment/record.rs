@@ -26,7 +26,9 @@ pub(super) fn crc32c(bytes: &[u8]) -> u32 {
 /// CRC-32C of a concatenation.
 pub(super) fn crc32c_of<T: AsRef<[u8]>>(pieces: &[T]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    pieces.iter().for_each(|piece| digest.update(piece.as_ref()));
+    for piece in pieces {
+        digest.update(piece.as_ref());
+    }
     digest.finalize() as u32
 }
 

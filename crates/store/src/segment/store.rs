@@ -287,7 +287,9 @@ fn take_over(files: &Files, found: &[u64], meta: &dyn MetaStore) -> Result<Accou
             row => take_over_unsealed(files, *id, row, &mut accounts)?,
         }
     }
-    rows.into_keys().for_each(|id| accounts.forget_row(id));
+    for id in rows.into_keys() {
+        accounts.forget_row(id);
+    }
     Ok(accounts)
 }
 

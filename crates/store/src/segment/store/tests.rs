@@ -169,7 +169,9 @@ fn a_full_partition_takes_no_chunks_but_recovers() {
     assert!(matches!(error, StoreError::Full), "{error}");
     assert!((2500..5000).contains(&store.space().unwrap().free_bytes));
     store.sync().unwrap();
-    addresses.iter().for_each(|address| store.release(*address));
+    for address in &addresses {
+        store.release(*address);
+    }
     assert!(store.maintain().unwrap() + store.maintain().unwrap() > 0);
     append(&store, 1);
     assert_eq!(store.failure(), None);
