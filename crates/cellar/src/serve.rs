@@ -21,14 +21,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::{Database, Partition, PartitionConfig, SegmentConfig};
+use volserver::VolumeServer;
 use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
 
 /// Pause between two steps of reclaiming what deleted volumes held, while there is something.
 const PURGE_PAUSE: Duration = Duration::from_millis(5);
 /// Pause of the background threads while there is nothing to do.
 const IDLE_PAUSE: Duration = Duration::from_millis(500);
-/// How often the file server forgets what has expired.
-const MAINTENANCE_PERIOD: Duration = Duration::from_secs(60);
+/// How often promises, locks and volume transactions that have expired are ended.
+const MAINTENANCE_PERIOD: Duration = Duration::from_secs(30);
 
 /// A running server. Dropping it ends it, but [`Running::stop`] says what went wrong.
 pub struct Running {
@@ -51,10 +52,11 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
     let options = VolumeOptions { durability: settings.tuning.durability, ..VolumeOptions::default() };
     let volumes = Arc::new(Volumes::open(handles, options).context("cannot open the volumes")?);
     let services = Services::new(settings, &authority, databases.as_ref(), &volumes)?;
-    let (file_server, uuid) = (services.file_server(), services.uuid());
+    let (file_server, volume_server, uuid) =
+        (services.file_server(), services.volume_server(), services.uuid());
     let servers = services.start(settings)?;
     let ending = Arc::new(AtomicBool::new(false));
-    let background = start_background(&ending, &volumes, file_server);
+    let background = start_background(&ending, &volumes, file_server, volume_server);
     if settings.roles.contains(&Role::Fs) {
         registration::register(settings, uuid, ending.clone())?;
     }
@@ -137,19 +139,21 @@ fn start_background(
     ending: &Arc<AtomicBool>,
     volumes: &Arc<Volumes>,
     file_server: Option<Arc<FileServer>>,
+    volume_server: Option<Arc<VolumeServer>>,
 ) -> Vec<JoinHandle<()>> {
-    let mut threads = Vec::new();
     let (purge_ending, purge_volumes) = (ending.clone(), volumes.clone());
-    threads.push(std::thread::spawn(move || purge(&purge_ending, &purge_volumes)));
-    if let Some(file_server) = file_server {
-        let ending = ending.clone();
-        threads.push(std::thread::spawn(move || {
-            while wait(&ending, MAINTENANCE_PERIOD) {
-                file_server.maintain();
+    let ending = ending.clone();
+    let maintain = move || {
+        while wait(&ending, MAINTENANCE_PERIOD) {
+            if let Some(server) = &file_server {
+                server.maintain();
             }
-        }));
-    }
-    threads
+            if let Some(server) = &volume_server {
+                server.expire_transactions();
+            }
+        }
+    };
+    vec![std::thread::spawn(move || purge(&purge_ending, &purge_volumes)), std::thread::spawn(maintain)]
 }
 
 fn purge(ending: &AtomicBool, volumes: &Volumes) {

@@ -59,3 +59,9 @@ impl LocalAuthority for Authority {
             || self.realms.iter().any(|realm| realm.eq_ignore_ascii_case(&principal.realm))
     }
 }
+
+impl volserver::Administrators for Authority {
+    fn is_administrator(&self, caller: &Caller) -> bool {
+        self.is_superuser(caller)
+    }
+}

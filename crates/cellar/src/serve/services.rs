@@ -8,7 +8,7 @@ use crate::config::{Role, Settings};
 use crate::network::now;
 use afs_idl::CallStream;
 use anyhow::{Context, Result};
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, Caller, HostUuid, VolumeId};
 use bosserver::BosServer;
 use fileserver::{
     Environment, FileServer, FileServerConfig, LocalMembership, TransportFigures, VolumeLocator,
@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use store::Database;
 use vldb::Locations;
 use vlserver::VlService;
+use volserver::{VolumeServer, VolumeServerParts};
 use volume::Volumes;
 
 /// How long figures of the transport are used before they are gathered again.
@@ -89,7 +90,19 @@ pub struct Services {
     callbacks: Arc<Callbacks>,
     statistics: Arc<OnceLock<StatisticsSource>>,
     file_server: Option<Arc<FileServer>>,
+    volume_server: Option<Arc<VolumeServer>>,
     uuid: HostUuid,
+}
+
+/// Tells the file server of this process, if there is one, what happens to volumes.
+struct ToFileServer(Option<Arc<FileServer>>);
+
+impl volserver::FileService for ToFileServer {
+    fn volume_changed(&self, volume: VolumeId) {
+        if let Some(file_server) = &self.0 {
+            file_server.volume_changed(volume);
+        }
+    }
 }
 
 /// Asks the file server's port for its counters.
@@ -111,10 +124,12 @@ impl Services {
             callbacks: Arc::default(),
             statistics: Arc::default(),
             file_server: None,
+            volume_server: None,
             uuid: server_uuid(settings)?,
         };
         let stores = Stores::open(&settings.roles, databases, volumes)?;
-        for &role in &settings.roles {
+        // In the order of Role::ALL: the volume server must know the file server.
+        for role in Role::ALL.into_iter().filter(|role| settings.roles.contains(role)) {
             services.prepare(role, settings, authority, &stores)?;
         }
         Ok(services)
@@ -143,7 +158,22 @@ impl Services {
                 self.add(role, 73, "PR", move |caller, call| afs_idl::pr::dispatch(&service, caller, call));
             }
             Role::Fs => self.prepare_file_server(authority, stores)?,
-            Role::Vol => {}
+            Role::Vol => {
+                let server = Arc::new(VolumeServer::new(VolumeServerParts {
+                    volumes: stores.volumes.clone(),
+                    administrators: authority.clone(),
+                    file_service: Arc::new(ToFileServer(self.file_server.clone())),
+                    clock,
+                }));
+                let deleted = server.delete_unfinished();
+                if deleted > 0 {
+                    tracing::info!(deleted, "volumes whose making was cut off are deleted");
+                }
+                self.volume_server = Some(server.clone());
+                self.add(role, 4, "AFSVol", move |caller, call| {
+                    afs_idl::vol::dispatch(&*server, caller, call)
+                });
+            }
             Role::Bos => {
                 let overseer = ProcessOverseer::new(settings.clone(), authority.clone());
                 let service = BosServer::new(Arc::new(overseer));
@@ -205,6 +235,11 @@ impl Services {
     /// The file service, if it is among the roles.
     pub fn file_server(&self) -> Option<Arc<FileServer>> {
         self.file_server.clone()
+    }
+
+    /// The volume service, likewise.
+    pub fn volume_server(&self) -> Option<Arc<VolumeServer>> {
+        self.volume_server.clone()
     }
 
     /// The file server's UUID.
