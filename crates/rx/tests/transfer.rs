@@ -63,6 +63,7 @@ fn large_through_receive_buffers_that_overflow() {
     let socket = SocketOptions { buffer_bytes: 16 << 10, ..common::sockets() };
     let client = Client::start(&ClientConfig { socket: socket.clone(), ..ClientConfig::default() }).unwrap();
     exchange_large(&ServerConfig { socket, ..server_config(1) }, &client, LARGE_BYTES / 64);
+    assert!(client.statistics()[0].kernel_drops > 0, "nothing was lost");
 }
 
 #[test]
