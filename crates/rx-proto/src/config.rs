@@ -16,7 +16,7 @@ pub struct EndpointConfig {
     pub receive_window_packets: u16,
     /// Packets of one call under way, 1 to 255, if the peer's window allows it.
     pub send_window_packets: u16,
-    /// Bytes that a call takes from its writer beyond what is under way.
+    /// Bytes that a call takes from its writer beyond what is under way; at least 32,768 are.
     pub send_queue_bytes: usize,
     /// Datagram size, Rx header included, that every path is believed to carry. 1472 fills an
     /// Ethernet frame over IPv4; over IPv6 20 bytes are taken off.
@@ -52,6 +52,14 @@ pub struct EndpointConfig {
     pub abort_burst: u32,
     /// Time between further aborts to that peer.
     pub abort_interval: Duration,
+}
+
+impl EndpointConfig {
+    /// Bytes that a call may keep from its writer: room for two packets at least, so that a full
+    /// packet and the beginning of the next always find place.
+    pub(crate) fn send_queue_limit(&self) -> usize {
+        self.send_queue_bytes.max(2 * crate::limits::PACKET_BYTES_MAX)
+    }
 }
 
 impl Default for EndpointConfig {

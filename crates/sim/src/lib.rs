@@ -1,1 +1,19 @@
 //! Cells on a virtual network with virtual time: seeded histories against the protocol core.
+//!
+//! A [`World`] is a handful of hosts, each an [`rx_proto::Endpoint`] with an application that calls
+//! and serves, joined by a [`Network`] that loses, repeats, delays, reorders and damages datagrams.
+//! Nothing in it knows the real time, and everything random comes from one seed, so a failure is
+//! replayed by its seed.
+
+pub mod application;
+pub mod client;
+pub mod history;
+pub mod network;
+pub mod pattern;
+pub mod security;
+pub mod server;
+pub mod world;
+
+pub use history::{History, Mood, Report};
+pub use network::{Conditions, Network};
+pub use world::World;

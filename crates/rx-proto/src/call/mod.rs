@@ -213,7 +213,7 @@ impl Call {
             Phase::Done => acks,
             Phase::Waiting | Phase::Active => {
                 let limits = [
-                    Some(self.ping_at()),
+                    self.ping.is_none().then(|| self.ping_at()),
                     Some(self.clocks.received + self.limits.dead),
                     // What the user keeps waiting does not time out, but has to be looked at again.
                     self.limits.idle.map(|idle| (self.clocks.progress + idle).max(now + self.limits.ping())),

@@ -185,6 +185,11 @@ impl ReceiveQueue {
         matches!(self.slots.front(), Some(Some(slot)) if !slot.sealed)
     }
 
+    /// Whether there are packets without a gap before them, sealed or not.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.missing > self.next
+    }
+
     /// Packets kept.
     pub(crate) fn held(&self) -> usize {
         self.held

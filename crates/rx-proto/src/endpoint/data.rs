@@ -84,9 +84,9 @@ impl Endpoint {
     /// Opens and keeps a packet; tells whether it was accepted.
     fn store(&mut self, now: Monotonic, key: Key, data: Data, arrival: Arrival) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
-        // The packet that the reader waits for is taken in any case, so that there is progress.
+        // The packet that the reader waits for is taken in any case, so that every call goes on.
         let full = self.statistics.packets_now >= self.config.packets_max as u64;
-        if full && (arrival == Arrival::OutOfOrder || call.receive.held() > 0) {
+        if full && (arrival == Arrival::OutOfOrder || call.receive.has_unread()) {
             self.statistics.data_no_space += 1;
             call.receive.acks.propose(Reason::NoSpace, data.serial);
             return false;
@@ -197,7 +197,7 @@ impl Endpoint {
     /// Tells a writer that waits for room that there is some.
     pub(super) fn wake_writer(&mut self, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        if call.writer_waits && call.send.pending_bytes() <= self.config.send_queue_bytes / 2 {
+        if call.writer_waits && call.send.pending_bytes() <= self.config.send_queue_limit() / 2 {
             call.writer_waits = false;
             self.events.push_back(Event::Writable(CallId(key)));
         }
@@ -206,11 +206,20 @@ impl Endpoint {
     /// The body of an ACK for a call that is gone and was received up to `next`.
     pub(super) fn late_ack(&mut self, next: u32, header: &crate::Header) -> Bytes {
         let ping = header.kind == crate::PacketType::Ack;
+        self.final_ack(next, if ping { Reason::PingResponse } else { Reason::Duplicate }, header.serial)
+    }
+
+    /// The body of the last ACK of a call.
+    pub(super) fn closing_ack(&mut self, next: u32) -> Bytes {
+        self.final_ack(next, Reason::Delay, 0)
+    }
+
+    fn final_ack(&mut self, next: u32, reason: Reason, serial: u32) -> Bytes {
         let ack = Ack {
             first: next,
             previous: next.wrapping_sub(1),
-            serial: header.serial,
-            reason: if ping { Reason::PingResponse } else { Reason::Duplicate },
+            serial,
+            reason,
             received: &[],
             trailer: self.trailer(),
         };

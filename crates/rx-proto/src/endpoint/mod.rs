@@ -24,7 +24,7 @@ use crate::connection::{Connection, ConnectionKey, EPOCH_ANY_ADDRESS};
 use crate::hash::{SeededMap, SeededState};
 use crate::peer::Peer;
 use crate::slab::{Key, Slab};
-use crate::timers::Timers;
+use crate::timers::{Timed, Timers};
 use crate::{
     CallId, ConnectOptions, ConnectionId, EndpointConfig, Event, Outgoing, Path, Read, ServiceConfig,
     Statistics, Transmit, Write,
@@ -79,6 +79,8 @@ pub struct Endpoint {
     index: SeededMap<ConnectionKey, Key>,
     calls: Slab<Call>,
     timers: Timers,
+    /// Kept for its memory.
+    due: Vec<Timed>,
     /// Calls that have something to send, in turn.
     ready: VecDeque<Key>,
     /// Packets outside of calls, and aborts.
@@ -118,6 +120,7 @@ impl Endpoint {
             index: SeededMap::with_hasher(state),
             calls: Slab::new(),
             timers: Timers::default(),
+            due: Vec::new(),
             ready: VecDeque::new(),
             control: VecDeque::new(),
             events: VecDeque::new(),

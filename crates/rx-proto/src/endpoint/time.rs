@@ -15,13 +15,17 @@ const BLACK_HOLE_TIMEOUTS: u32 = 3;
 
 impl Endpoint {
     pub(super) fn run_timers(&mut self, now: Monotonic) {
-        while let Some(what) = self.timers.pop_due(now) {
+        // First all, then each: what becomes due meanwhile has to wait for its turn.
+        let mut due = std::mem::take(&mut self.due);
+        due.extend(std::iter::from_fn(|| self.timers.pop_due(now)));
+        for what in due.drain(..) {
             match what {
                 Timed::Call(key) => self.call_time(now, key),
                 Timed::Connection(key) => self.connection_time(now, key),
                 Timed::Peer(key) => self.peer_time(now, key),
             }
         }
+        self.due = due;
     }
 
     fn call_time(&mut self, now: Monotonic, key: Key) {

@@ -64,7 +64,7 @@ impl Endpoint {
         } else if call.send.is_ended() && call.phase == Phase::Active && !call.send.is_muted() {
             return Write::Failed(AbortCode::RX_INVALID_OPERATION);
         }
-        let accepted = call.send.push(data, self.config.send_queue_bytes);
+        let accepted = call.send.push(data, self.config.send_queue_limit());
         if accepted == 0 && !data.is_empty() {
             call.writer_waits = true;
             return Write::Blocked;
@@ -194,11 +194,26 @@ impl Endpoint {
         let Some(connection) = self.connections.get(key).filter(|it| it.side == Side::Client) else { return };
         for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
             self.fail(now, call, AbortCode::RX_USER_ABORT, Tell::Peer);
+            self.acknowledge_last(key, call);
             if self.calls.get(call).is_some_and(|call| call.released) {
                 self.remove_call(now, call);
             }
         }
         self.remove_connection(now, key);
+    }
+
+    /// Sends the acknowledgement of a reply that would have waited for the next call.
+    fn acknowledge_last(&mut self, connection: Key, key: Key) {
+        let Some(call) = self.calls.get(key).filter(|call| call.phase == Phase::Done) else { return };
+        let (channel, number, missing) = (call.channel, call.number, call.receive.missing());
+        if call.is_over() {
+            return;
+        }
+        let body = self.closing_ack(missing);
+        let Some(connection) = self.connections.get_mut(connection) else { return };
+        let header = connection.call_header(PacketType::Ack, channel, number);
+        let path = connection.path;
+        self.send_control(path, &header, body);
     }
 
     /// The server asks who we are.

@@ -1,0 +1,44 @@
+//! Keys and tickets of the simulated cell.
+
+use std::sync::Arc;
+
+use base::SecurityLevel;
+use rx_security::{
+    ClientSecurity, KeySet, LocalRealms, Null, RxkadClient, RxkadServer, ServerSecurity, ServiceKey,
+    forge_local_ticket,
+};
+
+/// Which security class a connection uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// None.
+    Null,
+    /// rxkad at some level.
+    Rxkad(SecurityLevel),
+    /// rxkad with a ticket that the server cannot open.
+    Impostor,
+}
+
+fn keys(fill: u8) -> KeySet {
+    let mut keys = KeySet::new();
+    keys.insert(3, ServiceKey::new(18, &[fill; 32]).expect("a key of the right length"));
+    keys
+}
+
+/// What servers accept.
+pub fn server_classes() -> Vec<Arc<dyn ServerSecurity>> {
+    let rxkad = RxkadServer::new(Arc::new(keys(7)), LocalRealms::of_cell("sim.example"));
+    vec![Arc::new(Null), Arc::new(rxkad)]
+}
+
+/// What a client uses; `None` is the null class.
+pub fn client_class(class: Class) -> Option<Arc<dyn ClientSecurity>> {
+    let (fill, level) = match class {
+        Class::Null => return None,
+        Class::Rxkad(level) => (7, level),
+        Class::Impostor => (8, SecurityLevel::Encrypted),
+    };
+    let ticket = forge_local_ticket(&keys(fill), [0x5a; 8], [9; 16]).expect("a ticket");
+    let client = RxkadClient::from_ticket(ticket, level).expect("a client");
+    Some(Arc::new(client))
+}

@@ -1,0 +1,239 @@
+//! The serving half of a host's application.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use base::{AbortCode, Monotonic};
+use bytes::Bytes;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rx_proto::{CallId, Endpoint, Read, Write};
+
+use crate::pattern::{self, Manner, REQUEST_BYTES, Request};
+
+/// What refusing servers say.
+pub const REFUSAL: AbortCode = AbortCode::VNOVNODE;
+
+/// Calls being served, and what has been served.
+#[derive(Debug, Default)]
+pub struct Server {
+    calls: HashMap<CallId, ServerCall>,
+    /// How often each request has been seen, and how often it was complete and right.
+    pub served: BTreeMap<u64, Served>,
+    /// Bytes that were not what they should be.
+    pub wrong: usize,
+}
+
+/// The fate of a request at its server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Calls that began with it.
+    pub begun: u32,
+    /// Calls that were read to the end without a wrong byte.
+    pub complete: u32,
+    /// Calls whose reply was acknowledged.
+    pub ended: u32,
+}
+
+#[derive(Debug)]
+struct ServerCall {
+    head: Vec<u8>,
+    request: Option<Request>,
+    received: usize,
+    wrong: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Reading,
+    Pausing,
+    Thinking,
+    Replying { written: usize },
+    Over,
+}
+
+impl Server {
+    /// A call has come.
+    pub fn arrived(&mut self, call: CallId) {
+        let fresh =
+            ServerCall { head: Vec::new(), request: None, received: 0, wrong: false, stage: Stage::Reading };
+        self.calls.insert(call, fresh);
+    }
+
+    /// Whether the call is one of ours.
+    pub fn has(&self, call: CallId) -> bool {
+        self.calls.contains_key(&call)
+    }
+
+    /// Calls being served.
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether nothing is being served.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// The reply has been acknowledged.
+    pub fn ended(&mut self, call: CallId) {
+        if let Some(request) = self.calls.get(&call).and_then(|it| it.request) {
+            self.served.entry(request.seed).or_default().ended += 1;
+        }
+    }
+
+    /// Goes on with a call as far as possible. Gives the time to come back if it pauses.
+    pub fn run(
+        &mut self,
+        now: Monotonic,
+        endpoint: &mut Endpoint,
+        call: CallId,
+        random: &mut SmallRng,
+        woken: bool,
+    ) -> Option<Monotonic> {
+        loop {
+            let state = self.calls.get_mut(&call)?;
+            let step = match state.stage {
+                Stage::Reading => self.read(now, endpoint, call, random),
+                Stage::Pausing if woken => {
+                    state.stage = Stage::Reading;
+                    Step::Again
+                }
+                Stage::Thinking if woken => self.decide(now, endpoint, call),
+                Stage::Pausing | Stage::Thinking => Step::Wait,
+                Stage::Replying { written } => self.reply(now, endpoint, call, random, written),
+                Stage::Over => {
+                    endpoint.release(now, call);
+                    self.calls.remove(&call);
+                    return None;
+                }
+            };
+            match step {
+                Step::Again => {}
+                Step::Wait => return None,
+                Step::Sleep(at) => return Some(at),
+            }
+        }
+    }
+
+    fn read(&mut self, now: Monotonic, endpoint: &mut Endpoint, call: CallId, random: &mut SmallRng) -> Step {
+        let Some(state) = self.calls.get_mut(&call) else { return Step::Wait };
+        match endpoint.read(now, call) {
+            Read::Blocked => return Step::Wait,
+            Read::Failed(_) => state.stage = Stage::Over,
+            Read::Data(bytes) => {
+                self.take(call, &bytes);
+                return self.after_data(now, endpoint, call, random);
+            }
+            Read::End => {
+                self.complete(call);
+                return self.think(now, call);
+            }
+        }
+        Step::Again
+    }
+
+    fn take(&mut self, call: CallId, bytes: &[u8]) {
+        let Some(state) = self.calls.get_mut(&call) else { return };
+        let missing = REQUEST_BYTES.saturating_sub(state.head.len()).min(bytes.len());
+        let (head, rest) = bytes.split_at(missing);
+        state.head.extend_from_slice(head);
+        if state.request.is_none() && state.head.len() == REQUEST_BYTES {
+            state.request = Request::decode(&state.head);
+            if let Some(request) = state.request {
+                self.served.entry(request.seed).or_default().begun += 1;
+            }
+        }
+        let Some(request) = state.request else { return };
+        if !pattern::matches(request.seed, state.received, rest) {
+            state.wrong = true;
+            self.wrong += 1;
+        }
+        state.received += rest.len();
+    }
+
+    fn after_data(
+        &mut self,
+        now: Monotonic,
+        endpoint: &mut Endpoint,
+        call: CallId,
+        random: &mut SmallRng,
+    ) -> Step {
+        let Some(state) = self.calls.get_mut(&call) else { return Step::Wait };
+        match state.request.map(|request| request.manner) {
+            Some(Manner::RefuseEarly) => {
+                endpoint.abort(now, call, REFUSAL);
+                state.stage = Stage::Over;
+                Step::Again
+            }
+            Some(Manner::ReplyEarly) => self.think(now, call),
+            Some(Manner::Slow) if random.random_bool(0.2) => {
+                state.stage = Stage::Pausing;
+                Step::Sleep(now + Duration::from_millis(random.random_range(1..300)))
+            }
+            _ => Step::Again,
+        }
+    }
+
+    /// The whole request has been read.
+    fn complete(&mut self, call: CallId) {
+        let Some(state) = self.calls.get_mut(&call) else { return };
+        let Some(request) = state.request else { return };
+        if state.received == request.length && !state.wrong {
+            self.served.entry(request.seed).or_default().complete += 1;
+        } else {
+            self.wrong += 1;
+        }
+    }
+
+    fn think(&mut self, now: Monotonic, call: CallId) -> Step {
+        let Some(state) = self.calls.get_mut(&call) else { return Step::Wait };
+        state.stage = Stage::Thinking;
+        let think_ms = state.request.map_or(0, |request| request.think_ms);
+        Step::Sleep(now + Duration::from_millis(u64::from(think_ms)))
+    }
+
+    fn decide(&mut self, now: Monotonic, endpoint: &mut Endpoint, call: CallId) -> Step {
+        let Some(state) = self.calls.get_mut(&call) else { return Step::Wait };
+        state.stage = Stage::Replying { written: 0 };
+        if state.request.is_none_or(|request| request.manner == Manner::Refuse) {
+            endpoint.abort(now, call, REFUSAL);
+            state.stage = Stage::Over;
+        }
+        Step::Again
+    }
+
+    fn reply(
+        &mut self,
+        now: Monotonic,
+        endpoint: &mut Endpoint,
+        call: CallId,
+        random: &mut SmallRng,
+        written: usize,
+    ) -> Step {
+        let Some(state) = self.calls.get_mut(&call) else { return Step::Wait };
+        let Some(request) = state.request else { return Step::Wait };
+        let left = request.reply_length - written;
+        if left == 0 {
+            endpoint.end(now, call);
+            state.stage = Stage::Over;
+            return Step::Again;
+        }
+        let length = random.random_range(1..=left.min(20_000));
+        let mut chunk: Bytes = pattern::stretch(request.reply_seed(), written, length);
+        match endpoint.write(now, call, &mut chunk) {
+            Write::Accepted(count) => state.stage = Stage::Replying { written: written + count },
+            Write::Blocked => return Step::Wait,
+            Write::Failed(_) => state.stage = Stage::Over,
+        }
+        Step::Again
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Again,
+    Wait,
+    Sleep(Monotonic),
+}

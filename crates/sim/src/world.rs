@@ -1,0 +1,180 @@
+//! Hosts, a network, and a clock that jumps.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use base::{Monotonic, UnixTime};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rx_proto::{Endpoint, EndpointConfig, Path, ServiceConfig};
+
+use crate::application::Application;
+use crate::client::SERVICE;
+use crate::network::{Conditions, Datagram, Network};
+use crate::security;
+
+/// Rounds without the clock moving after which something is stuck in a circle.
+const ROUNDS_MAX: u32 = 100_000;
+
+/// The time of day when a world begins.
+const DAWN: u32 = 1_700_000_000;
+
+/// A computer.
+#[derive(Debug)]
+pub struct Host {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Its Rx.
+    pub endpoint: Endpoint,
+    /// What runs on it.
+    pub application: Application,
+    traced: bool,
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct World {
+    /// The time.
+    pub now: Monotonic,
+    /// The hosts; host n has address 10.0.0.(n + 1).
+    pub hosts: Vec<Host>,
+    network: Network,
+    rounds: u32,
+}
+
+impl World {
+    /// Hosts that offer [`SERVICE`], with nothing to do.
+    pub fn new(hosts: usize, config: &EndpointConfig, conditions: Conditions, seed: u64) -> World {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let now = Monotonic(1);
+        let hosts = (0..hosts).map(|place| Host::new(place, config, random.random(), now)).collect();
+        World { now, hosts, network: Network::new(conditions, random.random()), rounds: 0 }
+    }
+
+    /// The time of day.
+    fn wall(&self) -> UnixTime {
+        UnixTime(DAWN + (self.now.0 / 1_000_000_000) as u32)
+    }
+
+    /// Lets everything happen that happens until `end`, or until nothing is left to happen, or until
+    /// `done`. Tells the time that it stopped at.
+    pub fn run(&mut self, end: Monotonic, done: impl Fn(&World) -> bool) -> Monotonic {
+        while !done(self) {
+            let next = self.next();
+            let Some(next) = next.filter(|next| *next <= end) else { break };
+            self.rounds = if next > self.now { 0 } else { self.rounds + 1 };
+            assert!(self.rounds < ROUNDS_MAX, "time stands still at {:?}", self.now);
+            self.now = self.now.max(next);
+            self.step();
+        }
+        self.now
+    }
+
+    fn next(&self) -> Option<Monotonic> {
+        let hosts =
+            self.hosts.iter().flat_map(|host| [host.endpoint.poll_timeout(), host.application.next_wake()]);
+        hosts.chain([self.network.next_arrival()]).flatten().min()
+    }
+
+    fn step(&mut self) {
+        let (now, wall) = (self.now, self.wall());
+        while let Some(datagram) = self.network.arrived(now) {
+            let Some(host) = self.hosts.iter_mut().find(|host| host.address == datagram.to) else { continue };
+            let path = Path { remote: datagram.from, local: Some(host.address.ip()) };
+            host.endpoint.handle_datagram(now, wall, path, datagram.bytes);
+        }
+        for host in &mut self.hosts {
+            if host.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+                host.endpoint.handle_timeout(now);
+            }
+            if host.application.next_wake().is_some_and(|at| at <= now) {
+                host.application.wake(now, &mut host.endpoint);
+            }
+            host.drain(now, &mut self.network);
+        }
+    }
+
+    /// Starts whatever was planned since the last step.
+    pub fn start(&mut self) {
+        for host in &mut self.hosts {
+            host.application.wake(self.now, &mut host.endpoint);
+            host.drain(self.now, &mut self.network);
+        }
+    }
+
+    /// Whether every call that was planned has ended.
+    pub fn is_idle(&self) -> bool {
+        self.hosts.iter().all(|host| host.application.client.is_idle())
+    }
+}
+
+impl Host {
+    fn new(place: usize, config: &EndpointConfig, seed: u64, now: Monotonic) -> Host {
+        let mut endpoint = Endpoint::new(config.clone(), seed, now);
+        let name = String::from("simulated");
+        endpoint.add_service(ServiceConfig { id: SERVICE, name, security: security::server_classes() });
+        Host {
+            address: SocketAddr::from((Ipv4Addr::new(10, 0, 0, place as u8 + 1), 7000)),
+            endpoint,
+            application: Application::new(seed.wrapping_add(1)),
+            traced: std::env::var_os("CELLAR_SIM_TRACE").is_some(),
+        }
+    }
+
+    /// Events to the application, packets to the network, until there are no more.
+    fn drain(&mut self, now: Monotonic, network: &mut Network) {
+        loop {
+            let mut idle = true;
+            while let Some(event) = self.endpoint.poll_event() {
+                self.application.handle(now, &mut self.endpoint, &event);
+                idle = false;
+            }
+            while let Some(transmit) = self.endpoint.poll_transmit(now) {
+                self.send(now, &transmit, network);
+                self.endpoint.recycle(transmit);
+                idle = false;
+            }
+            if idle {
+                return;
+            }
+        }
+    }
+
+    fn send(&self, now: Monotonic, transmit: &rx_proto::Transmit, network: &mut Network) {
+        check_segments(transmit);
+        for packet in &transmit.packets {
+            let bytes: bytes::Bytes = packet.to_vec().into();
+            if self.traced {
+                trace(now, self.address, &bytes);
+            }
+            network.send(now, Datagram { from: self.address, to: transmit.path.remote, bytes });
+        }
+    }
+}
+
+/// Prints a packet, for who replays a history with `CELLAR_SIM_TRACE=1`.
+fn trace(now: Monotonic, from: SocketAddr, bytes: &[u8]) {
+    let Ok((header, body)) = rx_proto::header::parse(bytes) else { return };
+    let rx_proto::Header { cid, call_number, sequence, serial, kind, flags, .. } = header;
+    let seconds = now.0 as f64 / 1e9;
+    let ip = from.ip();
+    print!("{seconds:10.6} {ip} {cid:08x}/{call_number} {kind:?} #{sequence} s{serial} f{:02x}", flags.0);
+    match rx_proto::ack::parse(body) {
+        Ok(ack) if kind == rx_proto::PacketType::Ack => {
+            let bits: String = ack.received.iter().map(|bit| if bit & 1 == 1 { '+' } else { '-' }).collect();
+            println!(
+                " {:?} of s{} from {} {bits} w{:?}",
+                ack.reason, ack.serial, ack.first, ack.trailer.window
+            );
+        }
+        _ => println!(" {} bytes", body.len()),
+    }
+}
+
+/// A transmit must be sendable with one `UDP_SEGMENT`.
+fn check_segments(transmit: &rx_proto::Transmit) {
+    let lengths: Vec<usize> = transmit.packets.iter().map(rx_proto::Outgoing::len_bytes).collect();
+    let first = *lengths.first().expect("a transmit has packets");
+    let (last, others) = lengths.split_last().expect("a transmit has packets");
+    assert!(others.iter().all(|length| *length == first) && *last <= first, "unequal segments: {lengths:?}");
+    assert!(lengths.iter().sum::<usize>() <= rx_proto::limits::TRANSMIT_BYTES_MAX);
+}
