@@ -6,13 +6,24 @@ mod tidy;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask generate | tidy [--lower-limits]
   generate              writes crates/afs-idl/src/generated from idl/
   tidy                  checks generated files, dependency arrows, purity, sizes
   tidy --lower-limits   and lowers the limits of xtask/function-lengths.txt to what is reached";
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let root = repository_root()?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {

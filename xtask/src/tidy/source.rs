@@ -10,14 +10,15 @@ pub(crate) struct SourceFile {
     pub(crate) path: String,
     /// Number of lines, tests included.
     pub(crate) length: usize,
-    /// What is not tests; no comments on lines of their own. Cut-out lines are empty.
+    /// What is not tests, benches or examples; no comments on lines of their own. Cut-out lines are empty.
     pub(crate) lines: Vec<String>,
 }
 
 impl SourceFile {
     /// Reads a file's text.
     pub(crate) fn new(path: String, text: &str) -> SourceFile {
-        let is_test = path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/benches/");
+        let beside = ["/tests/", "/benches/", "/examples/"];
+        let is_test = path.ends_with("/tests.rs") || beside.iter().any(|folder| path.contains(folder));
         let lines = if is_test { Vec::new() } else { without_tests(text) };
         SourceFile { path, length: text.lines().count(), lines }
     }
