@@ -547,9 +547,9 @@ impl Callbacks {
     fn missed(&mut self, delivery: &Delivery) {
         self.counters.breaks_failed += 1;
         self.mark_down(delivery.host);
-        match &delivery.message {
-            Message::Break(fids) => self.delay(delivery.host, fids, delivery.sequence),
-            Message::Reset => self.need_reset(delivery.host),
+        // That a host needs a reset is known from before the reset was sent.
+        if let Message::Break(fids) = &delivery.message {
+            self.delay(delivery.host, fids, delivery.sequence);
         }
     }
 
@@ -558,12 +558,6 @@ impl Callbacks {
             host.up = false;
         }
         self.owing_reset.remove(&id);
-    }
-
-    fn need_reset(&mut self, id: HostId) {
-        if let Some(host) = self.hosts.get_mut(&id) {
-            host.needs_reset = Some(self.sequence);
-        }
     }
 
     /// Turns promises of a host that is down into breaks that it gets later.
@@ -735,3 +729,6 @@ impl Callbacks {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,7 +61,7 @@ fn config() -> CallbackConfig {
         promises_max: 40,
         hosts_max: 6,
         connections_max: 12,
-        delayed_max: 5,
+        delayed_max: 2,
         addresses_max: 3,
         refused_after_silence: Duration::from_secs(60),
         host_idle_max: Duration::from_secs(7_200),
@@ -278,7 +278,7 @@ impl World {
             }
         }
         let counters = self.callbacks.counters();
-        assert!(counters.promises <= config().promises_max as u64 + 5 * 6, "{counters:?}");
+        assert!(counters.promises <= config().promises_max as u64 + 2 * 6, "{counters:?}");
         assert!(counters.hosts <= config().hosts_max as u64 + 1, "{counters:?}");
         assert_eq!(counters.deliveries_under_way, 0);
     }
