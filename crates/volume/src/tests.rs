@@ -1,5 +1,6 @@
 //! Volumes on stores in memory.
 
 mod basics;
+mod concurrency;
 mod model;
 mod support;

@@ -178,25 +178,15 @@ impl Volume {
         Ok(merged)
     }
 
-    /// What a chunk of the file holds, less what lies behind `cut`.
+    /// What a chunk of the file holds, less what lies behind `cut`. If the file is changing, this may
+    /// be of a later state; the commit will find that.
     fn old_contents(&self, vnode: &Vnode, index: u64, cut: u64) -> Result<Bytes, VolumeError> {
         let pin = self.group.pins.pin();
         let Some((_, extent)) = self.extents(vnode, index, index, 1)?.pop() else { return Ok(Bytes::new()) };
-        let contents = match extent.read(&*self.home.handle.chunks) {
-            Ok(contents) => contents,
-            // Superseded before the pin: the commit will find that and this is done again.
-            Err(_) if self.has_changed(vnode)? => return Ok(Bytes::new()),
-            Err(error) => return Err(error),
-        };
+        let contents = extent.read(&*self.home.handle.chunks)?;
         drop(pin);
         let left = cut.saturating_sub(index << vnode.chunk_shift);
         Ok(contents.slice(..contents.len().min(left as usize)))
-    }
-
-    fn has_changed(&self, vnode: &Vnode) -> Result<bool, VolumeError> {
-        let _publish = self.group.publish.read();
-        let now = self.vnode(vnode.status.fid(self.id()))?;
-        Ok(now.status.data_version != vnode.status.data_version)
     }
 
     /// Commits if the data is still that of `base`; `None` if it is not.

@@ -103,6 +103,24 @@ fn a_directory_fills_up_at_1023_pages() {
     assert!(blob.insert(&name(room), target(1)).is_ok());
 }
 
+/// What OpenAFS 1.8.9 makes of the same edits (its `dir.c`, changed only to zero all bytes of the
+/// slots that it frees), as page count and FNV-1a of the blob.
+#[test]
+fn the_same_edits_make_the_same_bytes_as_in_openafs() {
+    let name = |n: u32| format!("{n:0width$}", width = n as usize % 60 + 1).into_bytes();
+    let mut blob = empty();
+    for n in 0..10_000 {
+        blob.insert(&name(n), target(n)).unwrap();
+        if n % 3 == 2 {
+            blob.remove(&name(n - n / 2 % n));
+        }
+    }
+    let hash = bytes(&blob).iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    assert_eq!((blob.pages().len(), hash), (210, 0xae56_abad_3c94_fea0));
+}
+
 /// Replays edits of a seed on the blob and on a map.
 fn replay(edits: &[(u8, u16, usize)]) -> (DirectoryBlob, BTreeMap<Vec<u8>, EntryTarget>) {
     let mut blob = empty();

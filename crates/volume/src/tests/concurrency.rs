@@ -1,0 +1,135 @@
+//! Many threads at once.
+
+use super::support::*;
+use crate::{StoreRequest, Volume};
+use afs_format::directory::DirectoryBlob;
+use base::Fid;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+const WRITERS: u8 = 4;
+const FILE_BYTES: usize = 3000;
+
+fn shared_file(volume: &Volume) -> Fid {
+    let created = volume.create_file(&actor(1), volume.root(), b"shared", &nothing()).unwrap();
+    let fid = created.status.fid(RW);
+    store_at(volume, fid, 0, &[0; FILE_BYTES], u64::MAX).unwrap();
+    fid
+}
+
+#[test]
+fn readers_see_whole_stores_while_many_overwrite() {
+    let (server, volume) = Server::with_volume(options());
+    let fid = shared_file(&volume);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut last = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        let mut reader = volume.reader(fid, 0, u64::MAX).unwrap();
+                        let mut data = reader.next(100).unwrap().concat();
+                        while reader.remaining() > 0 {
+                            data.extend(reader.next(1000).unwrap().concat());
+                        }
+                        assert!(data.iter().all(|&byte| byte == data[0]), "a mixture was read");
+                        assert!(reader.status().data_version >= last, "the file went back");
+                        last = reader.status().data_version;
+                    }
+                })
+            })
+            .collect();
+        let writers: Vec<_> = (1..=WRITERS)
+            .map(|writer| {
+                let volume = &volume;
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        store_at(volume, fid, 0, &[writer; FILE_BYTES], u64::MAX).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let written: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        is_over.store(true, Ordering::Relaxed);
+        let read: Vec<_> = readers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        assert!(written.iter().chain(&read).all(Result::is_ok));
+    });
+    assert_eq!(volume.status(fid).unwrap().data_version, 1 + 200 * u64::from(WRITERS));
+    server.check_chunks();
+}
+
+#[test]
+fn concurrent_stores_to_parts_of_one_chunk_are_all_kept() {
+    let (server, volume) = Server::with_volume(options());
+    let fid = shared_file(&volume);
+    thread::scope(|scope| {
+        for writer in 1..=WRITERS {
+            let volume = &volume;
+            scope.spawn(move || {
+                for round in 0..100 {
+                    let offset = u64::from(writer) * 50;
+                    store_at(volume, fid, offset, &[writer + round; 50], u64::MAX).unwrap();
+                }
+            });
+        }
+    });
+    let data = read_all(&volume, fid);
+    for writer in 1..=WRITERS {
+        let at = usize::from(writer) * 50;
+        assert_eq!(data[at..at + 50], [writer + 99; 50]);
+    }
+    server.check_chunks();
+}
+
+#[test]
+fn a_slow_store_holds_nobody_up() {
+    let (_server, volume) = Server::with_volume(options());
+    let fid = shared_file(&volume);
+    let request = StoreRequest { offset: 10, length: 20, file_length: u64::MAX, set: nothing() };
+    // While the data of one store is awaited, others do whatever they like with the same file.
+    let mut is_first = true;
+    volume
+        .store(&actor(1), fid, &request, &mut |most| {
+            if std::mem::take(&mut is_first) {
+                store_at(&volume, fid, 0, &[1; 200], 200).unwrap();
+                volume.create_file(&actor(1), volume.root(), b"meanwhile", &nothing()).unwrap();
+            }
+            Ok(Bytes::from(vec![2; most]))
+        })
+        .unwrap();
+    assert_eq!(read_all(&volume, fid), [&[1; 10][..], &[2; 20], &[1; 170]].concat());
+}
+
+#[test]
+fn names_are_created_removed_and_listed_at_once() {
+    let (mut server, volume) = Server::with_volume(options());
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            let volume = &volume;
+            scope.spawn(move || {
+                for n in 0..150 {
+                    let name = format!("{worker}-{n}").into_bytes();
+                    volume.create_file(&actor(1), volume.root(), &name, &nothing()).unwrap();
+                    if n % 3 == 0 {
+                        volume.remove_file(&actor(1), volume.root(), &name).unwrap();
+                    }
+                }
+            });
+        }
+        for id in 0..5 {
+            server.clone_rw(100 + id);
+            let blob = read_all(&volume, volume.root());
+            DirectoryBlob::parse(&blob.into()).unwrap();
+        }
+    });
+    let before = read_all(&volume, volume.root());
+    assert_eq!(volume.header().file_count, 400);
+    drop(volume);
+    server.reopen();
+    let volume: Arc<Volume> = server.volumes.get(RW).unwrap();
+    assert_eq!(read_all(&volume, volume.root()), before);
+    assert_eq!(volume.status(volume.root()).unwrap().data_version, 1 + 4 * 200);
+}
