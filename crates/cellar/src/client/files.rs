@@ -12,6 +12,8 @@ use bytes::Bytes;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
+/// "To the end": file servers refuse a length of `i64::MAX` itself, which they would overflow with.
+const FETCH_ALL: i64 = i64::MAX - 1;
 /// Bytes that are read from a local file at once.
 const PIECE_BYTES: usize = 256 * 1024;
 /// Mount points that may lead to one another in one path.
@@ -166,7 +168,7 @@ impl CellClient {
 
     /// Copies a file's data out; `progress` hears of every piece.
     pub fn fetch(&self, file: &Node, out: &mut dyn Write, progress: &mut dyn FnMut(u64)) -> Result<()> {
-        let request = fs::FetchData64Request { fid: file.fid.into(), position: 0, length: i64::MAX };
+        let request = fs::FetchData64Request { fid: file.fid.into(), position: 0, length: FETCH_ALL };
         let mut local = None;
         let answer =
             fs::fetch_data64(&*file.server, &request, |stream| receive(stream, out, progress, &mut local));

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use store::Database;
 use vldb::Locations;
 use vlserver::VlService;
+use vlserver::ubik::{self, VoteService};
 use volserver::{VolumeServer, VolumeServerParts};
 use volume::Volumes;
 
@@ -145,16 +146,16 @@ impl Services {
         let clock: vlserver::Clock = Arc::new(now);
         match role {
             Role::Vl => {
-                let service = VlService::new(
-                    stores.locations()?,
-                    authority.clone(),
-                    vlserver::Settings::default(),
-                    clock,
-                );
+                let locations = stores.locations()?;
+                let rules = vlserver::Settings::default();
+                let service = VlService::new(locations.clone(), authority.clone(), rules, clock);
+                self.add_votes(role, settings, move || locations.writes());
                 self.add(role, 52, "VL", move |caller, call| afs_idl::vl::dispatch(&service, caller, call));
             }
             Role::Pt => {
-                let service = PtService::new(stores.protection()?, authority.clone(), clock);
+                let protection = stores.protection()?;
+                let service = PtService::new(protection.clone(), authority.clone(), clock);
+                self.add_votes(role, settings, move || protection.writes());
                 self.add(role, 73, "PR", move |caller, call| afs_idl::pr::dispatch(&service, caller, call));
             }
             Role::Fs => self.prepare_file_server(authority, stores)?,
@@ -194,6 +195,17 @@ impl Services {
     ) {
         let dispatcher = Arc::new(Dispatcher(Box::new(dispatch)));
         self.prepared.push(Prepared { role, id, name, dispatcher });
+    }
+
+    /// What `udebug` asks of a database's port.
+    fn add_votes(
+        &mut self,
+        role: Role,
+        settings: &Settings,
+        writes: impl Fn() -> u32 + Send + Sync + 'static,
+    ) {
+        let votes = VoteService::new(settings.announce.clone(), Arc::new(writes), Arc::new(now));
+        self.add(role, ubik::SERVICE_ID, "VOTE", move |_, call| votes.dispatch(call));
     }
 
     fn prepare_file_server(&mut self, authority: &Arc<Authority>, stores: &Stores) -> Result<()> {
@@ -248,12 +260,14 @@ impl Services {
     }
 
     /// Opens the ports, the file server's last: clients find everything else up.
-    pub fn start(mut self, settings: &Settings) -> Result<Vec<Arc<Server>>> {
-        self.prepared.sort_by_key(|prepared| prepared.role == Role::Fs);
+    pub fn start(self, settings: &Settings) -> Result<Vec<Arc<Server>>> {
+        let mut roles: Vec<Role> = settings.roles.clone();
+        roles.sort_by_key(|role| (*role == Role::Fs, *role));
+        roles.dedup();
         let mut servers = Vec::new();
-        for prepared in &self.prepared {
-            let server = self.start_one(prepared, settings)?;
-            if prepared.role == Role::Fs {
+        for role in roles {
+            let server = self.start_one(role, settings)?;
+            if role == Role::Fs {
                 self.callbacks.open(server.connector());
                 let asked = Arc::downgrade(&server);
                 let ask = move || asked.upgrade().map(|server| server.statistics()).unwrap_or_default();
@@ -264,33 +278,44 @@ impl Services {
         Ok(servers)
     }
 
-    fn start_one(&self, prepared: &Prepared, settings: &Settings) -> Result<Arc<Server>> {
-        let port = prepared.role.port();
-        let is_file_server = prepared.role == Role::Fs;
-        let addresses = match settings.bind.as_slice() {
-            [] => vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)],
-            some => some.iter().copied().map(IpAddr::V4).collect(),
-        };
-        let mut config = ServerConfig {
-            name: prepared.role.instance().into(),
-            addresses,
-            port,
-            lanes: if is_file_server { settings.tuning.lanes } else { 1 },
-            workers_min: if is_file_server { 16 } else { 4 },
-            workers_max: settings.tuning.workers,
-            socket: SocketOptions {
-                buffer_bytes: settings.tuning.socket_buffer_bytes,
-                ..SocketOptions::default()
-            },
-            ..ServerConfig::default()
-        };
-        config.endpoint.version = format!("Cellar {}", env!("CARGO_PKG_VERSION"));
-        let entry =
-            ServiceConfig { id: prepared.id, name: prepared.name.into(), security: self.security.clone() };
-        let service = prepared.dispatcher.clone();
-        let server = Server::start(&config, vec![ServiceEntry { config: entry, service }])
-            .with_context(|| format!("cannot serve {} on UDP port {port}", prepared.role.instance()))?;
-        tracing::info!(service = prepared.name, port, lanes = config.lanes, "open");
+    /// Opens one role's port with all its services.
+    fn start_one(&self, role: Role, settings: &Settings) -> Result<Arc<Server>> {
+        let config = server_config(role, settings);
+        let entries =
+            self.prepared.iter().filter(|prepared| prepared.role == role).map(|prepared| ServiceEntry {
+                config: ServiceConfig {
+                    id: prepared.id,
+                    name: prepared.name.into(),
+                    security: self.security.clone(),
+                },
+                service: prepared.dispatcher.clone(),
+            });
+        let server = Server::start(&config, entries.collect())
+            .with_context(|| format!("cannot serve {} on UDP port {}", role.instance(), config.port))?;
+        tracing::info!(role = role.instance(), port = config.port, lanes = config.lanes, "open");
         Ok(Arc::new(server))
     }
+}
+
+fn server_config(role: Role, settings: &Settings) -> ServerConfig {
+    let is_file_server = role == Role::Fs;
+    let addresses = match settings.bind.as_slice() {
+        [] => vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)],
+        some => some.iter().copied().map(IpAddr::V4).collect(),
+    };
+    let mut config = ServerConfig {
+        name: role.instance().into(),
+        addresses,
+        port: role.port(),
+        lanes: if is_file_server { settings.tuning.lanes } else { 1 },
+        workers_min: if is_file_server { 16 } else { 4 },
+        workers_max: settings.tuning.workers,
+        socket: SocketOptions {
+            buffer_bytes: settings.tuning.socket_buffer_bytes,
+            ..SocketOptions::default()
+        },
+        ..ServerConfig::default()
+    };
+    config.endpoint.version = format!("Cellar {}", env!("CARGO_PKG_VERSION"));
+    config
 }
