@@ -38,7 +38,8 @@ pub(crate) fn table(text: &str) -> BTreeMap<String, Place> {
     places
 }
 
-fn metadata(root: &Path) -> Result<Value> {
+/// What cargo knows of the workspace's crates.
+pub(crate) fn metadata(root: &Path) -> Result<Value> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
         .current_dir(root)

@@ -5,6 +5,7 @@ mod fresh;
 mod purity;
 mod sizes;
 mod source;
+mod unused;
 
 use anyhow::{Result, bail};
 use source::SourceFile;
@@ -15,6 +16,7 @@ pub(crate) fn check(root: &Path, lower_limits: bool) -> Result<()> {
     let files = source::read_all(root)?;
     let mut complaints = fresh::check(root)?;
     complaints.extend(arrows::check(root)?);
+    complaints.extend(unused::check(root, &files)?);
     complaints.extend(files.iter().flat_map(purity::check));
     complaints.extend(sizes::check(root, &files, lower_limits)?);
     if complaints.is_empty() {

@@ -12,6 +12,8 @@ pub(crate) struct SourceFile {
     pub(crate) length: usize,
     /// What is not tests, benches or examples; no comments on lines of their own. Cut-out lines are empty.
     pub(crate) lines: Vec<String>,
+    /// Every line.
+    pub(crate) all_lines: Vec<String>,
 }
 
 impl SourceFile {
@@ -20,7 +22,8 @@ impl SourceFile {
         let beside = ["/tests/", "/benches/", "/examples/"];
         let is_test = path.ends_with("/tests.rs") || beside.iter().any(|folder| path.contains(folder));
         let lines = if is_test { Vec::new() } else { without_tests(text) };
-        SourceFile { path, length: text.lines().count(), lines }
+        let all_lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        SourceFile { path, length: all_lines.len(), lines, all_lines }
     }
 
     /// The crate that the file belongs to.

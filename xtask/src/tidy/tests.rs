@@ -1,5 +1,6 @@
 use super::arrows::{Place, judge, table};
 use super::sizes::{self, Function, Lengths};
+use super::unused::{self, Declared};
 use super::{SourceFile, purity};
 use std::collections::BTreeMap;
 
@@ -96,4 +97,22 @@ fn limits_only_fall() {
         ["the median of functions has 50 lines; 49 were reached before"]
     );
     assert!(sizes::read("median 9\np99 8\nlongest 10").is_err());
+}
+
+#[test]
+fn dependencies_must_be_used() {
+    let text = "//! serde::X\nuse md5::Md5;\nuse std::bytes::X;\nfn f(rand: u8) {}\n\n#[cfg(test)]\nmod tests {\n    use zstd::X;\n}\n";
+    let files = [SourceFile::new("crates/a/src/x.rs".into(), text)];
+    let complains = |name: &str, is_dev| {
+        let declared = Declared { folder: "crates/a".into(), name: name.into(), is_dev };
+        unused::judge(&declared, &files).is_some()
+    };
+    assert!(!complains("md-5", false));
+    assert!(!complains("zstd", true));
+    assert!(complains("zstd", false), "only its tests use it");
+    for name in ["serde", "bytes", "rand", "absent"] {
+        assert!(complains(name, true), "{name}");
+    }
+    let manifest = "[a]\nx = 1\n[workspace.dependencies]\n# why\none = \"1\"\ntwo-b = { path = \"b\" }\n\n[lints]\nz = 1\n";
+    assert_eq!(unused::workspace_table(manifest), ["one", "two-b"]);
 }

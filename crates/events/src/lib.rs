@@ -1,1 +1,0 @@
-//! Counters and latency histograms that cost nothing to forget about.
