@@ -83,7 +83,7 @@ impl Default for EndpointConfig {
             waiting_calls_max: 10_000,
             busy_code: AbortCode::VBUSY,
             abort_burst: 10,
-            abort_interval: Duration::from_millis(3000),
+            abort_interval: Duration::from_secs(3),
         }
     }
 }
@@ -110,7 +110,7 @@ impl std::fmt::Debug for ServiceConfig {
 }
 
 /// Behaviour of one client connection.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectOptions {
     /// Instead of [`EndpointConfig::dead_time`].
     pub dead_time: Option<Duration>,

@@ -158,7 +158,9 @@ impl SecurityView {
         out.u32(if self.authenticated { 2 } else { 0 });
         let counts =
             [self.expires, self.packets_received, self.packets_sent, self.bytes_received, self.bytes_sent];
-        counts.into_iter().for_each(|value| out.u32(value));
+        for value in counts {
+            out.u32(value);
+        }
         out.zeros(40);
     }
 }
@@ -200,7 +202,9 @@ impl PeerView {
         let maximum = self.packet_bytes_max as u16;
         // natural, maximal; packets per datagram twice; now; window; packets per datagram; sequence
         let fields = [length, maximum, 1, 1, length, self.window as u16, 1, 0];
-        fields.into_iter().for_each(|value| out.u16(value));
+        for value in fields {
+            out.u16(value);
+        }
         out.bytes(&self.bytes_sent.to_be_bytes());
         out.bytes(&self.bytes_received.to_be_bytes());
         out.zeros(40);
@@ -294,7 +298,9 @@ impl Fields {
     }
 
     fn counts(&mut self, values: &[u64]) {
-        values.iter().for_each(|value| self.count(*value));
+        for value in values {
+            self.count(*value);
+        }
     }
 
     fn clock(&mut self, span: Duration) {

@@ -272,7 +272,9 @@ mod tests {
         assert_eq!(peer.abort_delay(AbortCode::VNOVNODE, &config), Some(config.abort_interval));
         assert_eq!(peer.abort_delay(AbortCode::RXGEN_OPCODE, &config), None);
         assert_eq!(peer.abort_delay(AbortCode::VNOVOL, &config), None);
-        (0..20).for_each(|_| drop(peer.abort_delay(AbortCode::VNOVNODE, &config)));
+        for _ in 0..20 {
+            let _delay = peer.abort_delay(AbortCode::VNOVNODE, &config);
+        }
         peer.on_success();
         assert_eq!(peer.abort_delay(AbortCode::VNOVNODE, &config), None);
     }

@@ -132,7 +132,7 @@ impl Shared {
         if open.len() >= PARALLEL_CONNECTIONS_MAX {
             return Ok(None);
         }
-        let (security, options) = (self.security.clone(), self.options.clone());
+        let (security, options) = (self.security.clone(), self.options);
         let connection = endpoint.connect(now, self.path, self.service_id, security, options)?;
         open.push(connection);
         Ok(endpoint.open_call(now, connection))

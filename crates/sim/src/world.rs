@@ -155,9 +155,12 @@ impl Host {
 fn trace(now: Monotonic, from: SocketAddr, bytes: &[u8]) {
     let Ok((header, body)) = rx_proto::header::parse(bytes) else { return };
     let rx_proto::Header { cid, call_number, sequence, serial, kind, flags, .. } = header;
-    let seconds = now.0 as f64 / 1e9;
+    let (seconds, micros) = (now.0 / 1_000_000_000, now.0 / 1000 % 1_000_000);
     let ip = from.ip();
-    print!("{seconds:10.6} {ip} {cid:08x}/{call_number} {kind:?} #{sequence} s{serial} f{:02x}", flags.0);
+    print!(
+        "{seconds:3}.{micros:06} {ip} {cid:08x}/{call_number} {kind:?} #{sequence} s{serial} f{:02x}",
+        flags.0
+    );
     match rx_proto::ack::parse(body) {
         Ok(ack) if kind == rx_proto::PacketType::Ack => {
             let bits: String = ack.received.iter().map(|bit| if bit & 1 == 1 { '+' } else { '-' }).collect();

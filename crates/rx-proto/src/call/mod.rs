@@ -55,13 +55,34 @@ pub(crate) struct Call {
     pub(crate) limits: TimeLimits,
     /// A failed call whose abort is held back.
     pub(crate) abort_at: Option<Monotonic>,
-    /// A ping is to be sent; of this length if it probes the path.
-    pub(crate) ping: Option<Option<usize>>,
+    /// A ping is to be sent.
+    pub(crate) ping: Option<Ping>,
     /// A padded ping's serial and length.
     pub(crate) length_probe: Option<(u32, usize)>,
     /// When to ping again a peer whose address is unproven.
     pub(crate) reach_at: Option<Monotonic>,
     pub(crate) damaged: u32,
+    /// Client: the acknowledgement that the channel's last call still owes, until this call's first
+    /// packet makes it superfluous.
+    pub(crate) owed: Option<OwedAck>,
+}
+
+/// What a ping is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ping {
+    /// To hear whether the peer is there.
+    Plain,
+    /// To find out whether the path carries packets of so many bytes.
+    Probe(usize),
+}
+
+/// The last acknowledgement of a call that has left its channel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwedAck {
+    pub(crate) number: u32,
+    /// The first packet that was not received.
+    pub(crate) missing: u32,
+    pub(crate) at: Monotonic,
 }
 
 /// When things happened last.
@@ -133,6 +154,7 @@ impl Call {
             length_probe: None,
             reach_at: None,
             damaged: 0,
+            owed: None,
         }
     }
 
@@ -219,6 +241,7 @@ impl Call {
                     self.limits.idle.map(|idle| (self.clocks.progress + idle).max(now + self.limits.ping())),
                     self.limits.total.map(|total| self.clocks.started + total),
                     self.reach_at,
+                    self.owed.map(|owed| owed.at),
                 ];
                 limits.into_iter().fold(acks, earlier)
             }

@@ -157,12 +157,11 @@ impl ReceiveQueue {
         for (place, entry) in self.slots.iter_mut().enumerate() {
             let Some(slot) = entry.as_mut().filter(|slot| slot.sealed) else { continue };
             let sequence = self.next + place as u32;
-            match open(sequence, slot.checksum, std::mem::take(&mut slot.body)) {
-                Some(body) => *slot = Slot { body, checksum: slot.checksum, sealed: false },
-                None => {
-                    *entry = None;
-                    self.held -= 1;
-                }
+            if let Some(body) = open(sequence, slot.checksum, std::mem::take(&mut slot.body)) {
+                *slot = Slot { body, checksum: slot.checksum, sealed: false };
+            } else {
+                *entry = None;
+                self.held -= 1;
             }
         }
         self.missing = self.next;

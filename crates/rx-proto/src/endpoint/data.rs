@@ -94,9 +94,10 @@ impl Endpoint {
         let Some(connection) = self.connections.get_mut(call.connection) else { return false };
         let sealed = connection.security.is_challenging();
         let facts = PacketFacts { call_number: call.number, channel: call.channel, sequence: data.sequence };
-        let opened = match sealed {
-            true => Ok(data.body),
-            false => connection.security.unprotect(facts, data.checksum, data.body),
+        let opened = if sealed {
+            Ok(data.body)
+        } else {
+            connection.security.unprotect(facts, data.checksum, data.body)
         };
         match opened {
             Ok(body) => {

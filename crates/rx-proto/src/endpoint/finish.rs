@@ -163,10 +163,9 @@ impl Endpoint {
 
     /// Tells a client that waits for a channel.
     pub(super) fn offer_channel(&mut self, key: Key) {
-        if let Some(connection) = self.connections.get_mut(key) {
-            if std::mem::take(&mut connection.wants_channel) {
-                self.events.push_back(Event::ChannelFree(ConnectionId(key)));
-            }
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if std::mem::take(&mut connection.wants_channel) {
+            self.events.push_back(Event::ChannelFree(ConnectionId(key)));
         }
     }
 

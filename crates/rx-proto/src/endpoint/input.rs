@@ -1,7 +1,7 @@
 //! Datagrams in: finding the connection and the call that a packet belongs to.
 
 use base::{AbortCode, Monotonic, UnixTime};
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 use super::Endpoint;
 use super::finish::{Tell, abort_body};
@@ -21,14 +21,15 @@ pub(super) struct Packet {
 
 impl Endpoint {
     /// Sorts a datagram by what it is about.
-    pub(super) fn input(&mut self, now: Monotonic, wall: UnixTime, path: Path, datagram: &Bytes) {
+    pub(super) fn input(&mut self, now: Monotonic, wall: UnixTime, path: Path, mut datagram: Bytes) {
         self.statistics.bytes_received += datagram.len() as u64;
-        let Ok((header, _)) = header::parse(datagram) else {
+        let Ok((header, _)) = header::parse(&datagram) else {
             self.statistics.malformed += 1;
             return;
         };
         self.statistics.received(header.kind);
-        let packet = Packet { path, header, body: datagram.slice(HEADER_BYTES..) };
+        datagram.advance(HEADER_BYTES);
+        let packet = Packet { path, header, body: datagram };
         match header.kind {
             PacketType::Version => self.answer_version(&packet),
             PacketType::Debug => self.answer_debug(now, &packet),

@@ -141,7 +141,7 @@ impl Endpoint {
     /// Takes in one datagram. `wall` is the time of day, for tickets. Packets keep slices of
     /// `datagram` until they are read.
     pub fn handle_datagram(&mut self, now: Monotonic, wall: UnixTime, path: Path, datagram: Bytes) {
-        self.input(now, wall, path, &datagram);
+        self.input(now, wall, path, datagram);
     }
 
     /// Does what is due.
@@ -224,7 +224,7 @@ impl Endpoint {
         security: Option<Arc<dyn ClientSecurity>>,
         options: ConnectOptions,
     ) -> Result<ConnectionId, AbortCode> {
-        self.new_connection(now, path, service_id, security, &options).map(ConnectionId)
+        self.new_connection(now, path, service_id, security, options).map(ConnectionId)
     }
 
     /// Begins a call. `None` if all four channels are taken (then [`Event::ChannelFree`] follows

@@ -7,7 +7,7 @@ use rx_security::{Overhead, PacketFacts};
 use super::Endpoint;
 use super::finish::Tell;
 use crate::ack::{Ack, Reason, Trailer};
-use crate::call::{Call, Side};
+use crate::call::{Call, Ping, Side};
 use crate::connection::Connection;
 use crate::header::{Flags, HEADER_BYTES, Header, PacketType};
 use crate::limits::{ACKS_MAX, REACH_INTERVAL, TRANSMIT_BYTES_MAX, TRANSMIT_PACKETS_MAX};
@@ -83,17 +83,16 @@ impl Endpoint {
         if call.failure().is_some() {
             return None;
         }
-        if let Some(length) = call.ping.take() {
-            return self.transmit_ack(now, key, Reason::Ping, 0, length);
+        if let Some(ping) = call.ping.take() {
+            return self.transmit_ack(now, key, Reason::Ping, 0, ping);
         }
         let speaks = call.is_running() && call.may_send() && call.reach_at.is_none();
-        if speaks && !call.receive.acks.has_pong() {
-            if let Some(transmit) = self.transmit_data(now, key) {
-                return Some(transmit);
-            }
+        let pong = call.receive.acks.has_pong();
+        if let Some(transmit) = (speaks && !pong).then(|| self.transmit_data(now, key)).flatten() {
+            return Some(transmit);
         }
         let (reason, serial) = self.calls.get_mut(key)?.receive.acks.take()?;
-        self.transmit_ack(now, key, reason, serial, None)
+        self.transmit_ack(now, key, reason, serial, Ping::Plain)
     }
 
     /// Sends as much data as one transmit holds and the windows allow.
@@ -110,6 +109,7 @@ impl Endpoint {
         let call = self.calls.get_mut(key)?;
         batch.mark_more(call.send.wants_to_send(payload_max) && call.reach_at.is_none());
         call.clocks.sent = now;
+        call.owed = None; // a new call says that the last one is through
         if call.side == Side::Server {
             call.receive.acks.cancel(); // a reply says that the request has arrived
         }
@@ -118,7 +118,7 @@ impl Endpoint {
         let path = connection.path;
         if call.ping.is_none() && call.send.sequences() > PROBE_AFTER_PACKETS {
             let probe = self.peers.get_mut(connection.peer).and_then(|peer| peer.mtu.probe(now));
-            call.ping = probe.map(Some);
+            call.ping = probe.map(Ping::Probe);
         }
         self.wake_writer(key);
         Some(Transmit { path, packets: batch.packets })
@@ -171,14 +171,14 @@ impl Endpoint {
         true
     }
 
-    /// Sends an ACK, padded to `length` bytes if that is given.
+    /// Sends an ACK, padded if it is a ping that probes the path.
     fn transmit_ack(
         &mut self,
         now: Monotonic,
         key: Key,
         reason: Reason,
         serial: u32,
-        length: Option<usize>,
+        ping: Ping,
     ) -> Option<Transmit> {
         let trailer = self.trailer();
         let call = self.calls.get_mut(key)?;
@@ -191,7 +191,7 @@ impl Endpoint {
         if reason == Reason::Ping {
             call.send.add_probe(header.serial, now);
             self.statistics.pings_sent += 1;
-            if let Some(length) = length {
+            if let Ping::Probe(length) = ping {
                 call.length_probe = Some((header.serial, length));
                 body = pad(&mut self.arena, &body, length);
             }
@@ -236,7 +236,7 @@ fn may_reach(now: Monotonic, call: &mut Call, connection: &Connection, peer: &mu
     }
     if !peer.may_send(now) {
         call.reach_at = Some(now + REACH_INTERVAL);
-        call.ping = Some(None);
+        call.ping = Some(Ping::Plain);
         return false;
     }
     true

@@ -5,7 +5,7 @@ use base::{AbortCode, Monotonic};
 use super::Endpoint;
 use super::finish::Tell;
 use crate::call::send::Timeout;
-use crate::call::{Late, Phase};
+use crate::call::{Late, Phase, Ping};
 use crate::connection::Stage;
 use crate::slab::Key;
 use crate::timers::Timed;
@@ -52,11 +52,16 @@ impl Endpoint {
             None => {}
         }
         call.receive.acks.on_time(now);
+        if let Some(owed) = call.owed.take_if(|owed| owed.at <= now) {
+            let (connection, channel) = (call.connection, call.channel);
+            self.send_owed_ack(connection, channel, owed);
+        }
+        let Some(call) = self.calls.get_mut(key) else { return };
         if call.reach_at.is_some_and(|at| at <= now) {
             call.reach_at = None; // settling sends a little more, and pings again
         }
         if now >= call.ping_at() {
-            call.ping = Some(None);
+            call.ping = Some(Ping::Plain);
         }
         if call.phase == Phase::Active && call.may_send() && call.reach_at.is_none() {
             self.resend(now, key);
@@ -70,7 +75,7 @@ impl Endpoint {
         match call.send.on_time(now, &peer.rtt) {
             Timeout::Nothing | Timeout::Resend if call.send.backoff() == 0 => {}
             Timeout::Nothing => {}
-            Timeout::Ping => call.ping = Some(None),
+            Timeout::Ping => call.ping = Some(Ping::Plain),
             Timeout::Resend => {
                 self.statistics.timeouts += 1;
                 peer.learnt = Some(call.send.congestion.learnt(now));

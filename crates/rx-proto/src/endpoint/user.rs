@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Endpoint;
 use super::finish::Tell;
 use crate::call::receive::ack_delay;
-use crate::call::{Phase, Side, TimeLimits};
+use crate::call::{Call, OwedAck, Phase, Side, TimeLimits};
 use crate::config::ConnectOptions;
 use crate::connection::{Channel, ConnectionKey, Security, Stage};
 use crate::event::{Read, Write};
@@ -114,7 +114,7 @@ impl Endpoint {
         path: Path,
         service_id: u16,
         security: Option<Arc<dyn ClientSecurity>>,
-        options: &ConnectOptions,
+        options: ConnectOptions,
     ) -> Result<Key, AbortCode> {
         if !self.make_room(now) {
             return Err(AbortCode::RX_CALL_DEAD);
@@ -162,12 +162,15 @@ impl Endpoint {
             self.connections.get_mut(key)?.wants_channel = true;
             return None;
         };
-        self.clear_channel(now, key, channel);
+        let owed = self.clear_channel(now, key, channel);
         let number = self.connections.get(key)?.channels[channel].number + 1;
         self.statistics.calls_opened += 1;
-        let call = self.add_call(now, key, channel, number);
-        self.settle(now, call);
-        Some(call)
+        let call_key = self.add_call(now, key, channel, number);
+        if let Some(call) = self.calls.get_mut(call_key) {
+            call.owed = owed;
+        }
+        self.settle(now, call_key);
+        Some(call_key)
     }
 
     /// A channel without a call, or with one that is through and waits only to acknowledge: the new
@@ -183,18 +186,19 @@ impl Endpoint {
         (0..CHANNELS).find(|&channel| usable(&connection.channels[channel]))
     }
 
-    fn clear_channel(&mut self, now: Monotonic, key: Key, channel: usize) {
-        let old = self.connections.get(key).and_then(|it| it.channels[channel].call);
-        if let Some(old) = old {
-            self.remove_call(now, old);
-        }
+    /// Takes a call that is through off its channel; gives what it still owes to the server.
+    fn clear_channel(&mut self, now: Monotonic, key: Key, channel: usize) -> Option<OwedAck> {
+        let old = self.connections.get(key)?.channels[channel].call?;
+        let owed = self.calls.get(old).and_then(|call| owed_ack(call, now));
+        self.remove_call(now, old);
+        owed
     }
 
     pub(super) fn close_connection(&mut self, now: Monotonic, key: Key) {
         let Some(connection) = self.connections.get(key).filter(|it| it.side == Side::Client) else { return };
         for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
+            self.acknowledge_last(now, key, call);
             self.fail(now, call, AbortCode::RX_USER_ABORT, Tell::Peer);
-            self.acknowledge_last(key, call);
             if self.calls.get(call).is_some_and(|call| call.released) {
                 self.remove_call(now, call);
             }
@@ -203,15 +207,20 @@ impl Endpoint {
     }
 
     /// Sends the acknowledgement of a reply that would have waited for the next call.
-    fn acknowledge_last(&mut self, connection: Key, key: Key) {
-        let Some(call) = self.calls.get(key).filter(|call| call.phase == Phase::Done) else { return };
-        let (channel, number, missing) = (call.channel, call.number, call.receive.missing());
-        if call.is_over() {
-            return;
+    fn acknowledge_last(&mut self, now: Monotonic, connection: Key, key: Key) {
+        let Some(call) = self.calls.get(key) else { return };
+        let channel = call.channel;
+        let owed = owed_ack(call, now).filter(|_| call.phase == Phase::Done).or(call.owed);
+        if let Some(owed) = owed {
+            self.send_owed_ack(connection, channel, owed);
         }
-        let body = self.closing_ack(missing);
-        let Some(connection) = self.connections.get_mut(connection) else { return };
-        let header = connection.call_header(PacketType::Ack, channel, number);
+    }
+
+    /// Sends the acknowledgement of a call that has left its channel.
+    pub(super) fn send_owed_ack(&mut self, key: Key, channel: u8, owed: OwedAck) {
+        let body = self.closing_ack(owed.missing);
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let header = connection.call_header(PacketType::Ack, channel, owed.number);
         let path = connection.path;
         self.send_control(path, &header, body);
     }
@@ -239,4 +248,10 @@ impl Endpoint {
             }
         }
     }
+}
+
+/// What a call that is through still has to tell its server.
+fn owed_ack(call: &Call, now: Monotonic) -> Option<OwedAck> {
+    let at = if call.receive.acks.is_due() { Some(now) } else { call.receive.acks.deadline() };
+    at.map(|at| OwedAck { number: call.number, missing: call.receive.missing(), at })
 }
