@@ -62,6 +62,8 @@ impl Home {
     pub(crate) fn open(disk: &dyn Disk, path: &Path, kind: Kind, create: bool) -> Result<Home, StoreError> {
         if create {
             ensure_dir(disk, path)?;
+            // Whoever created it may have died before its name was durable.
+            sync_parent(disk, path)?;
         }
         let lock = lock(disk, &path.join(LOCK))?;
         let file = path.join(VERSION);
@@ -92,6 +94,11 @@ pub(crate) fn ensure_dir(disk: &dyn Disk, path: &Path) -> Result<(), StoreError>
         ensure_dir(disk, parent)?;
     }
     disk.create_dir(path).map_err(|error| failed("create", path, error))?;
+    sync_parent(disk, path)
+}
+
+fn sync_parent(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
+    let parent = path.parent().unwrap_or(path);
     disk.sync_dir(parent).map_err(|error| failed("sync", parent, error))
 }
 

@@ -1,6 +1,6 @@
 //! Stores in memory, for tests and simulators. They can "crash": what was not synced is lost.
 
-use crate::meta::{Change, Visit};
+use crate::meta::{Change, Snapshot, Visit};
 use crate::{Batch, ChunkAddress, ChunkStore, Codec, CommitNumber, Family, KeyRange, MetaStore, StoreError};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -57,6 +57,15 @@ impl MemoryMeta {
     }
 }
 
+/// A copy of everything.
+struct MemorySnapshot(MemoryMeta);
+
+impl Snapshot for MemorySnapshot {
+    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
+        self.0.scan(family, range, visit)
+    }
+}
+
 impl MetaStore for MemoryMeta {
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         Ok(self.0.lock().table.get(&(family, key.to_vec())).cloned())
@@ -80,6 +89,11 @@ impl MetaStore for MemoryMeta {
             }
         }
         Ok(())
+    }
+
+    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
+        let table = self.0.lock().table.clone();
+        Box::new(MemorySnapshot(MemoryMeta(Mutex::new(MetaState { table, ..MetaState::default() }))))
     }
 
     fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {

@@ -132,6 +132,12 @@ impl<'a> KeyRange<'a> {
 /// Gets each key and value of a scan; breaks to end it.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 
+/// One state of a database, which stays what it was whatever is committed meanwhile.
+pub trait Snapshot {
+    /// As [`MetaStore::scan`], of this state.
+    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError>;
+}
+
 /// An ordered, transactional key-value database.
 ///
 /// Commits are totally ordered: after a crash exactly a prefix of them is there, and that prefix
@@ -143,6 +149,10 @@ pub trait MetaStore: Send + Sync {
     /// Calls `visit` with each key and value of `range` until it breaks or the range ends. Sees one
     /// consistent state of the database throughout.
     fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError>;
+
+    /// The state as it is now. Costs nothing to take, but as long as it is kept, what is deleted or
+    /// replaced still takes space.
+    fn snapshot(&self) -> Box<dyn Snapshot + '_>;
 
     /// Applies `batch` atomically. It is visible to every later read when this returns, and durable
     /// once [`MetaStore::sync`] returned for its number.

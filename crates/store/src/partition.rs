@@ -1,16 +1,18 @@
 //! One partition: a folder with metadata and file data.
 
 use crate::home::{Home, Kind, ensure_dir, failed};
+use crate::segment::ChunkOf;
 use crate::{
     ChunkStatistics, ChunkStore, IdAllocator, MetaConfig, MetaStatistics, MetaStore, RocksMeta,
     SegmentConfig, SegmentStore, StoreError,
 };
 use disk::{Disk, RealDisk, Space};
 use parking_lot::{Condvar, Mutex};
-use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use uuid::Uuid;
@@ -19,7 +21,7 @@ use uuid::Uuid;
 const FOLDER: &str = "cellar";
 
 /// How a partition is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct PartitionConfig {
     /// Create the partition if there is none; `/vicepX` itself must be there.
     pub create: bool,
@@ -30,6 +32,9 @@ pub struct PartitionConfig {
     /// Time between two rounds of [`SegmentStore::maintain`] on a thread of the partition's own;
     /// `None` if the caller calls it.
     pub maintenance: Option<Duration>,
+    /// What names chunks. With it, a partition whose last run did not end in order looks for what
+    /// that run orphaned, on a thread of its own.
+    pub chunk_of: Option<ChunkOf>,
 }
 
 impl Default for PartitionConfig {
@@ -39,6 +44,7 @@ impl Default for PartitionConfig {
             meta: MetaConfig::default(),
             segments: SegmentConfig::default(),
             maintenance: Some(Duration::from_secs(5)),
+            chunk_of: None,
         }
     }
 }
@@ -54,7 +60,8 @@ pub struct PartitionStatistics {
 
 /// An open partition. Keep it as long as its stores are used.
 pub struct Partition {
-    // Dropped in this order: the thread ends, the stores close, the lock goes.
+    // Dropped in this order: the threads end, the stores close, the lock goes.
+    _recounter: Option<Recounter>,
     _keeper: Option<Keeper>,
     segments: Arc<SegmentStore>,
     meta: Arc<RocksMeta>,
@@ -85,9 +92,13 @@ impl Partition {
         let segments = open_segments(disk, &home, &meta, config)?;
         home.finish(&**disk)?;
         let ids = Arc::new(IdAllocator::open(as_meta(&meta), "any")?);
+        let failed_thread = |error| failed("start a thread for", path, error);
+        let recounter = config.chunk_of.filter(|_| segments.needs_recount());
+        let recounter = recounter.map(|chunk_of| Recounter::start(&segments, &meta, chunk_of)).transpose();
+        let recounter = recounter.map_err(failed_thread)?;
         let keeper = config.maintenance.map(|every| Keeper::start(&segments, every)).transpose();
-        let keeper = keeper.map_err(|error| failed("start a thread for", path, error))?;
-        Ok(Partition { _keeper: keeper, segments, meta, ids, home })
+        let keeper = keeper.map_err(failed_thread)?;
+        Ok(Partition { _recounter: recounter, _keeper: keeper, segments, meta, ids, home })
     }
 
     /// Volumes, vnodes, directories.
@@ -135,9 +146,9 @@ impl Partition {
         self.segments.maintain()
     }
 
-    /// See [`SegmentStore::keep_only`].
-    pub fn keep_only(&self, named: &BTreeSet<u64>) {
-        self.segments.keep_only(named);
+    /// Whether what a crash orphaned is still to be found; see [`PartitionConfig::chunk_of`].
+    pub fn needs_recount(&self) -> bool {
+        self.segments.needs_recount()
     }
 }
 
@@ -177,6 +188,69 @@ impl Keeper {
         };
         let thread = thread::Builder::new().name("store-keeper".into()).spawn(run)?;
         Ok(Keeper { stop, thread: Some(thread) })
+    }
+}
+
+/// The thread that looks for orphans; dropping it ends the thread, and the next run begins anew.
+struct Recounter {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// After so many records the recount rests for [`RECOUNT_REST`], so that it takes about half of one
+/// processor.
+const RECOUNT_RECORDS: u32 = 2000;
+const RECOUNT_REST: Duration = Duration::from_millis(2);
+
+impl Recounter {
+    /// Returns when the state to be counted is held; whatever changes from then on does not matter.
+    fn start(
+        segments: &Arc<SegmentStore>,
+        meta: &Arc<RocksMeta>,
+        chunk_of: ChunkOf,
+    ) -> io::Result<Recounter> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (held, is_held) = sync_channel(1);
+        let (segments, meta, stop_too) = (Arc::clone(segments), Arc::clone(meta), Arc::clone(&stop));
+        let run = move || recount(&segments, &meta, chunk_of, &held, &stop_too);
+        let thread = Some(thread::Builder::new().name("store-recount".into()).spawn(run)?);
+        is_held.recv().map_err(io::Error::other)?;
+        Ok(Recounter { stop, thread })
+    }
+}
+
+fn recount(
+    segments: &SegmentStore,
+    meta: &RocksMeta,
+    chunk_of: ChunkOf,
+    held: &SyncSender<()>,
+    stop: &AtomicBool,
+) {
+    let state = meta.snapshot();
+    if held.send(()).is_err() {
+        return;
+    }
+    let mut records = 0;
+    let mut go_on = || {
+        records += 1;
+        if records % RECOUNT_RECORDS == 0 {
+            thread::sleep(RECOUNT_REST);
+        }
+        !stop.load(Relaxed)
+    };
+    match segments.recount(&*state, chunk_of, &mut go_on) {
+        Ok(Some(found)) => tracing::info!(?found, "counted what the last run left"),
+        Ok(None) => {}
+        Err(error) => tracing::error!(%error, "cannot count what the last run left; all of it is kept"),
+    }
+}
+
+impl Drop for Recounter {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
     }
 }
 

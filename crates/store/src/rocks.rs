@@ -9,7 +9,7 @@ mod options;
 
 use crate::group_sync::GroupSync;
 use crate::health::Health;
-use crate::meta::{Change, Visit};
+use crate::meta::{Change, Snapshot, Visit};
 use crate::{Batch, CommitNumber, Family, KeyRange, MetaStore, StoreError};
 use bytes::Bytes;
 use rocksdb::{
@@ -150,9 +150,12 @@ impl MetaStore for RocksMeta {
         if range.from >= range.to {
             return Ok(());
         }
-        let mut cursor = self.db.raw_iterator_cf_opt(self.family(family)?, bounded(range));
-        walk(&mut cursor, range.reverse, visit);
-        cursor.status().map_err(|error| read_error(family, range.from, &error))
+        let cursor = self.db.raw_iterator_cf_opt(self.family(family)?, bounded(range));
+        walk(cursor, family, range, visit)
+    }
+
+    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
+        Box::new(RocksSnapshot { meta: self, state: self.db.snapshot() })
     }
 
     /// Of two commits that run at the same time either may get the lower number.
@@ -170,6 +173,23 @@ impl MetaStore for RocksMeta {
 
     fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
         self.group.wait(number.0, || self.sync_log())
+    }
+}
+
+struct RocksSnapshot<'a> {
+    meta: &'a RocksMeta,
+    state: rocksdb::Snapshot<'a>,
+}
+
+impl Snapshot for RocksSnapshot<'_> {
+    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
+        if range.from >= range.to {
+            return Ok(());
+        }
+        let mut options = bounded(range);
+        // Snapshots are for long scans; what others read is not to leave the cache for them.
+        options.fill_cache(false);
+        walk(self.state.raw_iterator_cf_opt(self.meta.family(family)?, options), family, range, visit)
     }
 }
 
@@ -193,22 +213,28 @@ fn bounded(range: KeyRange<'_>) -> ReadOptions {
     options
 }
 
-fn walk(cursor: &mut DBRawIterator<'_>, reverse: bool, visit: Visit<'_>) {
-    if reverse {
+fn walk(
+    mut cursor: DBRawIterator<'_>,
+    family: Family,
+    range: KeyRange<'_>,
+    visit: Visit<'_>,
+) -> Result<(), StoreError> {
+    if range.reverse {
         cursor.seek_to_last();
     } else {
         cursor.seek_to_first();
     }
     while let Some((key, value)) = cursor.item() {
         if visit(key, value).is_break() {
-            return;
+            return Ok(());
         }
-        if reverse {
+        if range.reverse {
             cursor.prev();
         } else {
             cursor.next();
         }
     }
+    cursor.status().map_err(|error| read_error(family, range.from, &error))
 }
 
 fn read_error(family: Family, key: &[u8], error: &Error) -> StoreError {

@@ -15,12 +15,14 @@ mod config;
 mod files;
 mod header;
 mod record;
+mod recount;
 mod room;
 mod statistics;
 mod store;
 mod walk;
 
 pub use config::{Reserve, SegmentConfig};
+pub use recount::{ChunkOf, Recount};
 pub use statistics::ChunkStatistics;
 pub use store::SegmentStore;
 pub use walk::{WalkEnd, walk};

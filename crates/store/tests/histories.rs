@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use store::{
     Batch, ChunkAddress, ChunkStore, Codec, Family, KeyRange, MemoryMeta, MetaStore, Reserve, SegmentConfig,
-    SegmentStore, StoreError,
+    SegmentStore, Snapshot, StoreError, Visit,
 };
 
 const HISTORIES: u64 = 3000;
@@ -34,6 +34,9 @@ struct Seen {
     whole_unsynced: u64,
     refused_writes: u64,
     full: u64,
+    recounts: u64,
+    orphaned_bytes: u64,
+    orderly_ends: u64,
 }
 
 struct History {
@@ -56,6 +59,8 @@ struct History {
     first_segment: u64,
     /// Whether an error of the disk may show up now.
     faults: bool,
+    /// Whether orphans were looked for in this run.
+    recounted: bool,
     seen: Seen,
 }
 
@@ -92,6 +97,25 @@ fn named(meta: &MemoryMeta) -> Files {
     files
 }
 
+/// The state of the metadata at the open.
+struct Named(Files);
+
+impl Snapshot for Named {
+    fn scan(&self, family: Family, _range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
+        assert_eq!(family, Family::Extents);
+        for (key, address) in &self.0 {
+            if visit(&[*key], &address.to_bytes()).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn chunk_of(_key: &[u8], value: &[u8]) -> Result<Option<ChunkAddress>, StoreError> {
+    Ok(Some(ChunkAddress::from_bytes(value).unwrap()))
+}
+
 impl History {
     fn new(seed: u64) -> History {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -115,6 +139,7 @@ impl History {
             replaced,
             first_segment: 0,
             faults: false,
+            recounted: false,
             seen,
         }
     }
@@ -205,14 +230,18 @@ impl History {
 
     /// A transaction that was given up.
     fn release_unnamed(&mut self) {
-        if let Some((address, _)) = self.unnamed.pop_first() {
+        // Only of this run: nobody remembers those of earlier ones.
+        let first = ChunkAddress { segment: self.first_segment, ..ChunkAddress::default() };
+        let found = self.unnamed.range(first..).next().map(|(address, _)| *address);
+        if let Some(address) = found {
+            self.unnamed.remove(&address);
             self.store.release(address);
         }
     }
 
     fn maintain(&mut self) {
-        if self.rng.random_ratio(1, 4) {
-            self.keep_only();
+        if self.rng.random_ratio(1, 4) && !self.recounted && self.store.needs_recount() {
+            self.recount();
         }
         let deleted = self.store.maintain();
         self.seen.deleted_segments += self.noted(deleted).unwrap_or(0) as u64;
@@ -220,19 +249,31 @@ impl History {
         if self.meta.unsynced_commits() == 0 {
             self.durable = self.states.len() - 1;
         }
+        if self.recounted && !self.faults {
+            self.check_accounts();
+        }
         self.check_all(!self.faults);
     }
 
-    /// What one scan over the metadata finds. Chunks of earlier runs that it does not find are gone
-    /// from here on.
-    fn keep_only(&mut self) {
-        let found: BTreeSet<u64> = named(&self.meta).values().map(|address| address.segment).collect();
-        self.store.keep_only(&found);
-        let stays = |address: &ChunkAddress| {
-            address.segment >= self.first_segment || found.contains(&address.segment)
-        };
-        self.unnamed.retain(|address, _| stays(address));
-        self.replaced.retain(stays);
+    /// Counts what was named at the open. Other chunks of earlier runs may be gone from here on.
+    fn recount(&mut self) {
+        let state = Named(self.states[0].clone());
+        let found = self.store.recount(&state, chunk_of, &mut || true).unwrap().unwrap();
+        assert_eq!((found.chunks, found.missing), (self.states[0].len() as u64, 0));
+        self.seen.recounts += 1;
+        self.seen.orphaned_bytes += found.orphaned_bytes;
+        self.unnamed.retain(|address, _| address.segment >= self.first_segment);
+        self.recounted = true;
+    }
+
+    /// Once all is counted, what is not dead is exactly what is named or will be released.
+    fn check_accounts(&self) {
+        let files = self.states.last().unwrap();
+        let unnamed = self.unnamed.keys().filter(|address| address.segment >= self.first_segment);
+        let live = files.values().chain(&self.replaced).chain(unnamed);
+        let live: u64 = live.map(|address| u64::from(address.stored_bytes)).sum();
+        let statistics = self.store.statistics();
+        assert_eq!(statistics.segment_bytes - 32 * statistics.segments - statistics.dead_bytes, live);
     }
 
     fn inject(&mut self) {
@@ -271,8 +312,38 @@ impl History {
         if self.faults {
             return self.crash();
         }
+        let is_orderly = self.rng.random();
+        let is_exact = is_orderly && (self.recounted || !self.store.needs_recount());
+        if is_orderly {
+            self.close();
+        }
         let meta = Arc::new(self.meta.crash(self.meta.unsynced_commits()));
         self.reopen(disk, meta);
+        if is_exact {
+            assert!(!self.store.needs_recount(), "it was closed in order");
+            self.seen.orderly_ends += 1;
+            self.recounted = true;
+            self.check_accounts();
+        }
+    }
+
+    /// Gives back what is not named, and closes the store.
+    fn close(&mut self) {
+        let newest = self.meta.commit(Batch::new()).unwrap();
+        self.states.push(self.states.last().unwrap().clone());
+        self.meta.sync(newest).unwrap();
+        self.durable = self.states.len() - 1;
+        self.replaced.drain(..).for_each(|address| self.store.release(address));
+        let mine =
+            self.unnamed.split_off(&ChunkAddress { segment: self.first_segment, ..Default::default() });
+        mine.into_keys().for_each(|address| self.store.release(address));
+        drop(std::mem::replace(&mut self.store, History::scratch(self.config)));
+    }
+
+    fn scratch(config: SegmentConfig) -> SegmentStore {
+        let disk = FaultyDisk::new(0, Garbling::default());
+        disk.create_dir(Path::new(FOLDER)).unwrap();
+        open(&disk, &Arc::new(MemoryMeta::new()), config).unwrap()
     }
 
     fn reopen(&mut self, disk: FaultyDisk, meta: Arc<MemoryMeta>) {
@@ -286,6 +357,7 @@ impl History {
         self.replaced.clear();
         self.first_segment = self.contents.keys().next_back().map_or(0, |last| last.segment + 1);
         self.faults = false;
+        self.recounted = false;
         self.check_all(true);
         // No later sync covers them: the run that wrote them is over.
         self.unnamed.retain(|_, synced| *synced);
@@ -342,6 +414,9 @@ fn synced_chunks_survive_and_no_read_is_wrong() {
         total.whole_unsynced += seen.whole_unsynced;
         total.refused_writes += seen.refused_writes;
         total.full += seen.full;
+        total.recounts += seen.recounts;
+        total.orphaned_bytes += seen.orphaned_bytes;
+        total.orderly_ends += seen.orderly_ends;
     }
     println!("{total:?}");
     let counts = [
@@ -352,6 +427,9 @@ fn synced_chunks_survive_and_no_read_is_wrong() {
         total.whole_unsynced,
         total.refused_writes,
         total.full,
+        total.recounts,
+        total.orphaned_bytes,
+        total.orderly_ends,
     ];
     assert!(counts.iter().all(|count| *count > 100), "{total:?}");
 }

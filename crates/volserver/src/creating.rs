@@ -80,27 +80,19 @@ pub(crate) fn create(
         quota_max_kib: NEW_QUOTA_KIB,
         with_root: !waits_for_restore,
         in_service: false,
+        destroy_me: DESTROY_ME,
         now: server.now(),
     };
     let used = begin(server, id, partition, 0, "CreateVolume")?;
-    match make(server, partition, &new) {
+    match server.volumes().create(partition, &new) {
         Ok(volume) => used.attach(&volume),
-        Err(code) => {
+        Err(error) => {
             used.end();
-            return Err(code);
+            return Err(codes::of(&error));
         }
     }
     info!(volume = %id, name = %new.name, %partition, "a volume is created");
     Ok(CreateVolumeReply { volume_id: id.0, transaction: used.id() })
-}
-
-fn make(server: &VolumeServer, partition: PartitionId, new: &NewVolume) -> Result<Arc<Volume>, AbortCode> {
-    let make = || {
-        let volume = server.volumes().create(partition, new)?;
-        volume.update_header(|header| header.destroy_me = DESTROY_ME)?;
-        Ok(volume)
-    };
-    make().map_err(|error| codes::of(&error))
 }
 
 /// AFSVolDeleteVolume: deletes the transaction's volume. The transaction stays until it is ended.

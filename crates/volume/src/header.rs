@@ -98,6 +98,9 @@ pub struct NewVolume {
     pub with_root: bool,
     /// Whether it may be used at once.
     pub in_service: bool,
+    /// What [`VolumeHeader::destroy_me`] is from the first moment on: 0, or the mark of a volume that
+    /// is not finished.
+    pub destroy_me: u8,
     /// Becomes creation, update and copy date.
     pub now: UnixTime,
 }

@@ -47,7 +47,7 @@ pub use cache::CacheCounters;
 pub use error::VolumeError;
 pub use header::{CloneVolume, NewVolume, VolumeHeader};
 pub use options::{Durability, VolumeOptions};
-pub use partition::{PartitionHandle, Space};
+pub use partition::{PartitionHandle, Space, chunk_of};
 pub use reading::FileReader;
 pub use status::{Actor, Created, FileKind, Found, Removed, Renamed, SetStatus, StoreRequest, VnodeStatus};
 pub use volume::Volume;

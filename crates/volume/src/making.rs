@@ -27,7 +27,7 @@ pub(crate) fn new_header(new: &NewVolume) -> VolumeHeader {
         account: 0,
         in_service: new.in_service,
         blessed: true,
-        destroy_me: 0,
+        destroy_me: new.destroy_me,
         quota_max_kib: new.quota_max_kib,
         quota_min_kib: 0,
         created: new.now,

@@ -10,6 +10,7 @@ use crate::group::Group;
 use crate::keys::{self, FileKey};
 use crate::record::{self, Extent, Job};
 use crate::shared::Partition;
+use base::PartitionId;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, Family, KeyRange};
@@ -24,7 +25,14 @@ const FAMILIES: [Family; 3] = [Family::Entries, Family::Extents, Family::Vnodes]
 /// How far the job at hand has come.
 #[derive(Default)]
 pub(crate) struct Purger {
-    job: Option<(Vec<u8>, Progress)>,
+    job: Option<Current>,
+}
+
+/// A job is known by its key and its partition: those of two partitions may have the same key.
+struct Current {
+    partition: PartitionId,
+    key: Vec<u8>,
+    progress: Progress,
 }
 
 struct Progress {
@@ -32,6 +40,14 @@ struct Progress {
     /// Key to go on from; empty at a family's beginning.
     from: Vec<u8>,
     group: Option<Arc<Group>>,
+    /// At which epochs the group was read at the last step.
+    readers: Vec<u64>,
+}
+
+impl Progress {
+    fn begin(group: Option<Arc<Group>>) -> Progress {
+        Progress { family: 0, from: vec![], group, readers: vec![] }
+    }
 }
 
 /// One record version.
@@ -59,25 +75,30 @@ impl Purger {
     ) -> Result<bool, VolumeError> {
         let Some((key, job)) = first_job(home)? else { return Ok(false) };
         let mut progress = match self.job.take() {
-            Some((known, progress)) if known == key => progress,
-            _ => Progress { family: 0, from: vec![], group: find_group(job.group()) },
+            Some(known) if known.key == key && known.partition == home.handle.id => known.progress,
+            _ => Progress::begin(find_group(job.group())),
         };
         let is_done = match job {
             Job::Group { group } => step_group(home, group, &mut progress)?,
-            Job::Versions { group, .. } => step_versions(home, group, &mut progress)?,
+            Job::Versions { group, .. } => step_versions(home, group, &key, &mut progress)?,
             Job::File { group, vnode, unique } => {
                 step_file(home, FileKey { group, vnode, unique }, &mut progress)?
             }
         };
-        if is_done {
-            let mut batch = Batch::new();
-            batch.delete(Family::Volumes, key);
-            home.handle.meta.commit(batch)?;
-        } else {
-            self.job = Some((key, progress));
+        if !is_done {
+            self.job = Some(Current { partition: home.handle.id, key, progress });
+        } else if !matches!(job, Job::Versions { .. }) {
+            forget_job(home, &key)?;
         }
         Ok(true)
     }
+}
+
+fn forget_job(home: &Partition, key: &[u8]) -> Result<(), VolumeError> {
+    let mut batch = Batch::new();
+    batch.delete(Family::Volumes, key);
+    home.handle.meta.commit(batch)?;
+    Ok(())
 }
 
 fn first_job(home: &Partition) -> Result<Option<(Vec<u8>, Job)>, VolumeError> {
@@ -147,7 +168,7 @@ fn read_version(family: Family, key: &[u8], value: &[u8]) -> Option<Version> {
     let (prefix, born) = keys::split(key)?;
     let is_live = !value.is_empty();
     let address = match family {
-        Family::Extents if is_live => record::get_extent(value)?.address(),
+        Family::Extents => record::extent_address(value)?,
         _ => None,
     };
     Some(Version { key: key.to_vec(), prefix: prefix.to_vec(), born, is_live, address })
@@ -165,12 +186,30 @@ fn step_group(home: &Partition, group: u64, progress: &mut Progress) -> Result<b
     Ok(false)
 }
 
-/// Deletes versions that no volume of a group reads.
-fn step_versions(home: &Partition, group: u64, progress: &mut Progress) -> Result<bool, VolumeError> {
-    let Some(shared) = progress.group.clone() else { return Ok(true) };
+/// Deletes versions that no volume of a group reads. Another volume of the group may be deleted
+/// meanwhile and leave the same job: then this begins again, and the job is taken away under the
+/// lock that deletions need, here and not by the caller.
+fn step_versions(
+    home: &Partition,
+    group: u64,
+    job: &[u8],
+    progress: &mut Progress,
+) -> Result<bool, VolumeError> {
+    let Some(shared) = progress.group.clone() else {
+        // There is a job for all of the group.
+        forget_job(home, job)?;
+        return Ok(true);
+    };
     let writer = shared.writer.lock();
     let readers = writer.epochs.readers();
-    let Some((family, found)) = next_versions(home, group, progress)? else { return Ok(true) };
+    if progress.readers.iter().any(|epoch| !readers.contains(epoch)) {
+        *progress = Progress::begin(Some(Arc::clone(&shared)));
+    }
+    progress.readers.clone_from(&readers);
+    let Some((family, found)) = next_versions(home, group, progress)? else {
+        forget_job(home, job)?;
+        return Ok(true);
+    };
     let mut deletion = Deletion::default();
     for record in found.chunk_by(|a, b| a.prefix == b.prefix) {
         let versions: Vec<(u64, bool)> =

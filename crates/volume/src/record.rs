@@ -245,6 +245,23 @@ pub(crate) fn get_extent(value: &[u8]) -> Option<Extent> {
     }
 }
 
+/// The chunk that a version of an extent names, if any; an empty value names none. The outer `None`
+/// says that the record cannot be read.
+pub(crate) fn extent_address(value: &[u8]) -> Option<Option<ChunkAddress>> {
+    if value.is_empty() {
+        return Some(None);
+    }
+    let mut f = Fields::open(value)?;
+    match f.u8()? {
+        EXTENT_CHUNK => {
+            f.u32()?;
+            ChunkAddress::from_bytes(f.0).map(Some)
+        }
+        EXTENT_INLINE => Some(None),
+        _ => None,
+    }
+}
+
 /// What of a volume changes with almost every operation, kept apart from its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counters {

@@ -3,4 +3,5 @@
 mod basics;
 mod concurrency;
 mod model;
+mod purge;
 mod support;

@@ -235,6 +235,7 @@ fn volumes() -> Volumes {
         quota_max_kib: QUOTA,
         with_root: true,
         in_service: true,
+        destroy_me: 0,
         now: UnixTime(CREATED),
     };
     volumes.create(partition.id, &new).unwrap();

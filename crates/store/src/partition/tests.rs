@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Batch, Codec, Family};
+use crate::{Batch, ChunkAddress, Codec, Family};
 use bytes::Bytes;
 use std::fs;
 
@@ -89,4 +89,48 @@ fn its_thread_deletes_dead_segments() {
         thread::yield_now();
     }
     assert_eq!(partition.statistics().chunks.segments, 1);
+}
+
+fn chunk_of(_key: &[u8], value: &[u8]) -> Result<Option<ChunkAddress>, StoreError> {
+    Ok(ChunkAddress::from_bytes(value))
+}
+
+#[test]
+fn what_a_run_orphaned_is_found_while_the_next_one_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let segments = SegmentConfig { segment_bytes: 100, ..SegmentConfig::default() };
+    let config = PartitionConfig { segments, chunk_of: Some(chunk_of), ..config() };
+    let store = |partition: &Partition, key: u64| {
+        let (meta, chunks) = (partition.meta(), partition.chunks());
+        let address = chunks.append(&[Bytes::from(vec![key as u8; 60])], Codec::Raw).unwrap();
+        chunks.sync().unwrap();
+        let mut batch = Batch::new();
+        batch.put(Family::Extents, key.to_be_bytes(), address.to_bytes());
+        meta.sync(meta.commit(batch).unwrap()).unwrap();
+        address
+    };
+    let partition = Partition::open(folder.path(), &config).unwrap();
+    assert!(!partition.needs_recount(), "it is new");
+    let kept: Vec<_> = (0..5).map(|key| store(&partition, key)).collect();
+    for _ in 0..10 {
+        partition.chunks().append(&[Bytes::from(vec![9; 60])], Codec::Raw).unwrap();
+    }
+    drop(partition);
+    // As if it had not ended in order.
+    let meta = RocksMeta::open(&folder.path().join("cellar/meta"), &MetaConfig::default(), false).unwrap();
+    let mut batch = Batch::new();
+    batch.delete(Family::System, "segments/closed");
+    meta.commit(batch).unwrap();
+    drop(meta);
+
+    let partition = Partition::open(folder.path(), &config).unwrap();
+    let new: Vec<_> = (5..10).map(|key| store(&partition, key)).collect();
+    while partition.statistics().chunks.segments_deleted < 10 {
+        thread::yield_now();
+    }
+    assert!(!partition.needs_recount());
+    assert_eq!(partition.statistics().chunks.segments, 10);
+    for (key, address) in kept.iter().chain(&new).enumerate() {
+        assert_eq!(partition.chunks().read(*address).unwrap(), vec![key as u8; 60]);
+    }
 }

@@ -227,3 +227,33 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_snapshot_stays_what_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let rocks = RocksMeta::open(&folder.path().join("meta"), &MetaConfig::default(), true).unwrap();
+    let memory = crate::MemoryMeta::new();
+    for meta in [&rocks as &dyn MetaStore, &memory] {
+        let change = |key: &str, value: Option<&str>| {
+            let mut batch = Batch::new();
+            match value {
+                Some(value) => batch.put(Family::Extents, key, value),
+                None => batch.delete(Family::Extents, key),
+            }
+            meta.commit(batch).unwrap();
+        };
+        change("a", Some("1"));
+        change("b", Some("2"));
+        let state = meta.snapshot();
+        change("a", None);
+        change("b", Some("3"));
+        change("c", Some("4"));
+        let mut found = Vec::new();
+        let mut visit = |key: &[u8], value: &[u8]| {
+            found.push((key.to_vec(), value.to_vec()));
+            std::ops::ControlFlow::Continue(())
+        };
+        state.scan(Family::Extents, KeyRange::ascending(b"", b"z"), &mut visit).unwrap();
+        assert_eq!(found, [(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]);
+    }
+}

@@ -13,6 +13,26 @@ const ROW_BYTES: usize = 18;
 /// Behind every 8-byte key.
 const BEHIND_ALL: [u8; 9] = [0xff; 9];
 
+/// In the family System: there if the last run closed its segments in order and left no orphans.
+const CLOSED_KEY: &[u8] = b"segments/closed";
+
+/// Whether the run before ended in order; from now on it did not.
+pub(super) fn take_closed(meta: &dyn MetaStore) -> Result<bool, StoreError> {
+    let was_closed = meta.get(Family::System, CLOSED_KEY)?.is_some();
+    if was_closed {
+        let mut batch = Batch::new();
+        batch.delete(Family::System, CLOSED_KEY);
+        // Durable before the first segment is: its id is reserved by a later commit.
+        meta.commit(batch)?;
+    }
+    Ok(was_closed)
+}
+
+/// Notes that the run ends in order.
+pub(super) fn put_closed(batch: &mut Batch) {
+    batch.put(Family::System, CLOSED_KEY, [ROW_VERSION]);
+}
+
 /// One segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Account {
@@ -20,6 +40,8 @@ pub(super) struct Account {
     pub(super) end: u64,
     /// Bytes of records that no metadata names, holes included.
     pub(super) dead: u64,
+    /// Of these, what was released since the open.
+    released: u64,
     /// Nothing will be appended any more.
     pub(super) sealed: bool,
     /// The row in the database says something else.
@@ -31,7 +53,7 @@ pub(super) struct Account {
 
 impl Account {
     pub(super) fn new(end: u64) -> Account {
-        Account { end, dead: 0, sealed: false, changed: true, doomed: false }
+        Account { end, dead: 0, released: 0, sealed: false, changed: true, doomed: false }
     }
 
     fn is_dead(&self) -> bool {
@@ -52,7 +74,7 @@ impl Account {
         let long = |at: usize| Some(u64::from_be_bytes(row[at..at + 8].try_into().ok()?));
         let (end, dead) = (long(2)?, long(10)?);
         let good = row[0] == ROW_VERSION && row[1] <= 1 && end >= HEADER_BYTES && dead <= end - HEADER_BYTES;
-        good.then_some(Account { end, dead, sealed: row[1] == 1, changed: false, doomed: false })
+        good.then_some(Account { end, dead, released: 0, sealed: row[1] == 1, changed: false, doomed: false })
     }
 }
 
@@ -62,6 +84,8 @@ pub(super) struct Accounts {
     segments: BTreeMap<u64, Account>,
     /// Rows to remove: of segments whose file is gone.
     obsolete: BTreeSet<u64>,
+    /// Segments whose file this run removed.
+    removed: BTreeSet<u64>,
 }
 
 impl Accounts {
@@ -122,13 +146,24 @@ impl Accounts {
         }
     }
 
-    /// Everything in sealed segments below `limit` is dead, except in those of `named`.
-    pub(super) fn kill_unnamed(&mut self, limit: u64, named: &BTreeSet<u64>) {
-        let old = self.segments.range_mut(..limit);
-        for (_, account) in old.filter(|(id, account)| account.sealed && !named.contains(id)) {
-            account.kill(u64::MAX);
-            account.changed = true;
+    /// Whether this place was in a segment when the store was opened, or is now.
+    pub(super) fn had(&self, address: ChunkAddress) -> bool {
+        let end = address.offset.saturating_add(address.stored_bytes.into());
+        let is_there = self.segments.get(&address.segment).is_some_and(|account| end <= account.end);
+        is_there || self.removed.contains(&address.segment)
+    }
+
+    /// Takes over how many bytes of each segment below `limit` were named when the store was opened;
+    /// in those that are not among `named` there were none. Answers how many bytes more than known
+    /// turned out to be dead.
+    pub(super) fn recount(&mut self, limit: u64, named: &BTreeMap<u64, u64>) -> u64 {
+        let mut found = 0;
+        for (id, account) in self.segments.range_mut(..limit) {
+            let before = account.dead;
+            account.recount(named.get(id).copied().unwrap_or(0));
+            found += account.dead.saturating_sub(before);
         }
+        found
     }
 
     /// The rows that changed, as a batch.
@@ -159,6 +194,7 @@ impl Accounts {
     /// The file of this segment is gone.
     pub(super) fn remove(&mut self, id: u64) {
         self.segments.remove(&id);
+        self.removed.insert(id);
         self.obsolete.insert(id);
     }
 
@@ -172,7 +208,16 @@ impl Accounts {
 
 impl Account {
     fn kill(&mut self, bytes: u64) {
+        self.released = self.released.saturating_add(bytes);
         self.dead = self.dead.saturating_add(bytes).min(self.end - HEADER_BYTES);
+    }
+
+    /// What was named at the open and has not been released since is live, everything else is dead.
+    fn recount(&mut self, named: u64) {
+        let room = self.end - HEADER_BYTES;
+        let live = named.saturating_sub(self.released).min(room);
+        self.changed |= self.dead != room - live;
+        self.dead = room - live;
     }
 }
 
@@ -233,14 +278,29 @@ mod tests {
     }
 
     #[test]
-    fn unnamed_segments_die_but_not_those_of_this_run() {
+    fn a_recount_finds_what_nobody_released_and_keeps_this_run() {
         let mut accounts = Accounts::default();
-        (1..=3).for_each(|id| accounts.take_over(id, Account::new(100)));
+        (1..=3).for_each(|id| accounts.take_over(id, Account::new(132)));
         accounts.begin(4);
+        accounts.set_end(4, 132);
         accounts.seal(4);
-        accounts.kill_unnamed(4, &BTreeSet::from([2]));
-        accounts.set_end(4, 100);
+        // Before the recount is through, and named when it began.
+        accounts.release(address(2, 32, 30));
+        assert_eq!(accounts.recount(4, &BTreeMap::from([(2, 70), (3, 100)])), 100 + 30);
+        let dead =
+            |accounts: &Accounts| accounts.segments.values().map(|account| account.dead).collect::<Vec<_>>();
+        assert_eq!(dead(&accounts), [100, 60, 0, 0]);
+        accounts.release(address(2, 62, 40));
+        assert_eq!(dead(&accounts), [100, 100, 0, 0]);
         accounts.collect();
-        assert_eq!(accounts.collect(), [1, 3]);
+        assert_eq!(accounts.collect(), [1, 2]);
+    }
+
+    #[test]
+    fn a_recount_also_corrects_what_was_counted_too_high() {
+        let mut accounts = Accounts::default();
+        accounts.take_over(1, Account { dead: 90, sealed: true, ..Account::new(132) });
+        assert_eq!(accounts.recount(2, &BTreeMap::from([(1, 100)])), 0);
+        assert_eq!(accounts.totals(), (1, 132, 0));
     }
 }

@@ -14,6 +14,7 @@ pub(super) struct Counters {
     pub(super) cache_misses: AtomicU64,
     pub(super) cache_evictions: AtomicU64,
     pub(super) damaged_reads: AtomicU64,
+    pub(super) orphaned_bytes: AtomicU64,
 }
 
 /// What a segment store did since it was opened, and what it holds.
@@ -49,4 +50,6 @@ pub struct ChunkStatistics {
     pub segment_bytes: u64,
     /// Of these, bytes that are known to be dead.
     pub dead_bytes: u64,
+    /// Bytes that earlier runs left without a name, as far as they were found since the open.
+    pub orphaned_bytes: u64,
 }

@@ -1,6 +1,6 @@
 //! [`ChunkStore`] in segment files.
 
-use super::accounts::{Account, Accounts};
+use super::accounts::{self, Account, Accounts};
 use super::cache::ChunkCache;
 use super::codec::{self, Encoded};
 use super::config::SegmentConfig;
@@ -17,11 +17,11 @@ use crate::{ChunkAddress, ChunkStore, Codec, IdAllocator, MetaStore, StoreError}
 use bytes::Bytes;
 use disk::{Disk, File, Space};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 /// A folder of segment files.
 ///
@@ -33,11 +33,13 @@ pub struct SegmentStore {
     ids: IdAllocator,
     config: SegmentConfig,
     /// Segments below this id are of earlier runs.
-    first_id: u64,
+    pub(super) first_id: u64,
+    /// Whether chunks may lie in segments of earlier runs that nobody names and nobody will release.
+    pub(super) has_orphans: AtomicBool,
     /// Where the next record goes. Held while room is reserved, and while a segment is begun; taken
     /// before `accounts`.
     active: Mutex<Option<Active>>,
-    accounts: Mutex<Accounts>,
+    pub(super) accounts: Mutex<Accounts>,
     /// Files with something to sync. Held only to look or change.
     dirty: Mutex<BTreeMap<u64, Arc<dyn File>>>,
     /// Held for the whole of `maintain`, so that one runs at a time; guards nothing else.
@@ -48,7 +50,7 @@ pub struct SegmentStore {
     health: Health,
     room: Room,
     cache: ChunkCache,
-    counters: Arc<Counters>,
+    pub(super) counters: Arc<Counters>,
 }
 
 struct Active {
@@ -74,6 +76,7 @@ impl SegmentStore {
     ) -> Result<SegmentStore, StoreError> {
         let files = Files::new(disk, folder, config.open_files_max);
         let found = files.list()?;
+        let was_closed = accounts::take_closed(&*meta)?;
         let ids = IdAllocator::open(Arc::clone(&meta), "segment")?;
         ids.skip_to(found.last().map_or(1, |last| last.saturating_add(1)));
         let first_id = ids.next()?;
@@ -85,6 +88,7 @@ impl SegmentStore {
             ids,
             config,
             first_id,
+            has_orphans: AtomicBool::new(!was_closed && !found.is_empty()),
             active: Mutex::new(None),
             accounts: Mutex::new(accounts),
             dirty: Mutex::default(),
@@ -121,13 +125,6 @@ impl SegmentStore {
         Ok(dead.len())
     }
 
-    /// Tells which segments metadata names, as one scan over all metadata since the open saw it.
-    /// Segments of earlier runs that are not among them are deleted in time: a crash leaves chunks
-    /// that nobody named and nobody will release.
-    pub fn keep_only(&self, named: &BTreeSet<u64>) {
-        self.accounts.lock().kill_unnamed(self.first_id, named);
-    }
-
     /// What it did and holds.
     pub fn statistics(&self) -> ChunkStatistics {
         let (segments, segment_bytes, dead_bytes) = self.accounts.lock().totals();
@@ -148,6 +145,7 @@ impl SegmentStore {
             segments_deleted: counted(&self.counters.segments_deleted),
             segment_bytes,
             dead_bytes,
+            orphaned_bytes: counted(&self.counters.orphaned_bytes),
         }
     }
 
@@ -169,6 +167,15 @@ impl SegmentStore {
     fn write_accounts(&self) -> Result<crate::CommitNumber, StoreError> {
         let batch = self.accounts.lock().changed_rows();
         self.meta.commit(batch)
+    }
+
+    /// The last write of a run.
+    fn write_closed(&self) -> Result<(), StoreError> {
+        let mut batch = self.accounts.lock().changed_rows();
+        if !self.has_orphans.load(Acquire) {
+            accounts::put_closed(&mut batch);
+        }
+        self.meta.commit(batch).map(|_| ())
     }
 
     fn encode(&self, pieces: &[Bytes], codec: Codec) -> Result<Encoded, StoreError> {
@@ -352,7 +359,7 @@ impl Drop for SegmentStore {
         if let Some(active) = self.active.get_mut().take() {
             self.accounts.get_mut().seal(active.id);
         }
-        if let Err(error) = self.write_accounts() {
+        if let Err(error) = self.write_closed() {
             tracing::warn!(%error, "cannot write the accounts of segments while closing");
         }
     }

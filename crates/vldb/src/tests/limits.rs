@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use store::{Batch, CommitNumber, Family, KeyRange, MemoryMeta, MetaStore, StoreError};
+use store::{Batch, CommitNumber, Family, KeyRange, MemoryMeta, MetaStore, Snapshot, StoreError};
 
 /// Counts the records that are read.
 #[derive(Default)]
@@ -33,6 +33,10 @@ impl MetaStore for Counting {
             self.reads.fetch_add(1, Relaxed);
             visit(key, value)
         })
+    }
+
+    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
+        self.inner.snapshot()
     }
 
     fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {

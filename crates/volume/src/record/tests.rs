@@ -132,7 +132,8 @@ proptest! {
         let value = [&[VERSION][..], &bytes].concat();
         let _ = get_vnode(VnodeId(1), &value);
         let _ = get_entry(&value);
-        let _ = get_extent(&value);
+        let address = get_extent(&value).map(|extent| extent.address());
+        prop_assert_eq!(extent_address(&value), address);
         let _ = get_counters(&value);
         let _ = get_header(&value, &counters());
         let _ = get_job(&value);

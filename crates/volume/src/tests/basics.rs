@@ -59,6 +59,7 @@ fn volumes_are_found_by_id_name_and_partition() {
         quota_max_kib: 5000,
         with_root: true,
         in_service: true,
+        destroy_me: 0,
         now: UnixTime(1),
     };
     assert_eq!(code(server.volumes.create(partition(), &new).map(|_| ())), AbortCode::VVOLEXISTS);
@@ -444,4 +445,38 @@ fn status_and_directories_come_from_the_caches() {
     assert_eq!(after.0.misses, before.0.misses);
     assert_eq!(after.1.hits - before.1.hits, 10);
     assert!(after.0.hits >= before.0.hits + 20);
+}
+
+#[test]
+fn a_volume_that_is_not_finished_says_so_from_the_first_moment() {
+    let mut seen = [0, 0];
+    for kept in 0..8 {
+        let mut server = Server::new(interval());
+        server.create(VolumeId(7), "before");
+        server.volumes.sync().unwrap();
+        let new = NewVolume {
+            id: RW,
+            name: "half".parse().unwrap(),
+            kind: VolumeType::ReadWrite,
+            parent: RW,
+            quota_max_kib: 5000,
+            with_root: true,
+            in_service: false,
+            destroy_me: 0xd3,
+            now: UnixTime(1),
+        };
+        let made = server.volumes.create(partition(), &new).unwrap().header();
+        server.crash(kept.min(server.meta.inner.unsynced_commits()));
+        assert!(server.volumes.get(VolumeId(7)).is_ok());
+        let found = server.volumes.get_any_state(RW);
+        seen[usize::from(found.is_ok())] += 1;
+        if let Ok(volume) = found {
+            assert_eq!((volume.header(), made.destroy_me), (made, 0xd3));
+            volume.status(volume.root()).unwrap();
+            server.volumes.delete(RW).unwrap();
+            server.purge();
+        }
+        assert_eq!(server.registry_jobs(), 0);
+    }
+    assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
 }

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::{Batch, CommitNumber, Family, KeyRange, MemoryChunks, MemoryMeta, MetaStore, StoreError};
+use store::{
+    Batch, CommitNumber, Family, KeyRange, MemoryChunks, MemoryMeta, MetaStore, Snapshot, StoreError,
+};
 
 pub(crate) const RW: VolumeId = VolumeId(536_870_915);
 
@@ -34,6 +36,10 @@ impl MetaStore for Meta {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         self.inner.scan(family, range, visit)
+    }
+
+    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
+        self.inner.snapshot()
     }
 
     fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
@@ -106,6 +112,7 @@ impl Server {
             quota_max_kib: 0,
             with_root: true,
             in_service: true,
+            destroy_me: 0,
             now: UnixTime(1000),
         };
         self.volumes.create(partition(), &new).unwrap()

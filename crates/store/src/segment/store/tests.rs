@@ -1,6 +1,7 @@
 use super::*;
-use crate::MemoryMeta;
+use crate::segment::Recount;
 use crate::segment::{Reserve, walk};
+use crate::{Batch, Family, MemoryMeta};
 use disk::{FaultyDisk, Garbling, RealDisk};
 use proptest::prelude::*;
 use std::thread;
@@ -143,14 +144,68 @@ fn what_a_crash_orphaned_goes_when_no_metadata_names_it() {
     let named = append(&store, 0);
     let orphans: Vec<_> = (1..9).map(|n| append(&store, n)).collect();
     store.sync().unwrap();
-    let (disk, meta) = (disk.crash(), Arc::new(meta.crash(0)));
+    put(&meta, 1, named);
+    let (disk, meta) = (disk.crash(), Arc::new(meta.crash(1)));
     let store = open_with(&disk, &meta, config());
+    let state = meta.snapshot();
     let new = append(&store, 10);
-    store.keep_only(&BTreeSet::from([named.segment]));
+    put(&meta, 2, new);
+    assert!(store.needs_recount());
+    assert_eq!(store.recount(&*state, chunk_of, &mut || false).unwrap(), None);
+    let found = store.recount(&*state, chunk_of, &mut || true).unwrap().unwrap();
+    assert_eq!(found, Recount { chunks: 1, bytes: 1032, orphaned_bytes: 8 * 1032, missing: 0 });
+    assert!(!store.needs_recount());
+    assert_eq!(store.statistics().dead_bytes, 8 * 1032);
     assert_eq!((store.maintain().unwrap(), store.maintain().unwrap()), (0, 2));
     assert_eq!(store.read(named).unwrap(), noise(0, 1000));
     assert_eq!(store.read(new).unwrap(), noise(10, 1000));
     assert!(store.read(orphans[7]).is_err());
+    // The segment that the named chunk shared with two orphans goes with it.
+    store.release(named);
+    assert_eq!((store.maintain().unwrap(), store.maintain().unwrap()), (0, 1));
+    drop((state, store));
+    assert!(!open_with(&disk, &meta, config()).needs_recount(), "it was closed in order");
+}
+
+#[test]
+fn nothing_is_reclaimed_where_a_record_cannot_be_read() {
+    let (disk, meta, store) = fresh();
+    (0..4).for_each(|n| _ = append(&store, n));
+    drop(store);
+    let mut batch = Batch::new();
+    batch.put(Family::Extents, 1u64.to_be_bytes(), "damaged");
+    batch.delete(Family::System, "segments/closed");
+    meta.commit(batch).unwrap();
+    let store = open_with(&disk, &meta, config());
+    assert!(store.recount(&*meta.snapshot(), chunk_of, &mut || true).is_err());
+    assert_eq!((store.statistics().dead_bytes, store.needs_recount()), (0, true));
+    drop(store);
+    assert!(open_with(&disk, &meta, config()).needs_recount(), "still to be done");
+}
+
+#[test]
+fn chunks_that_are_named_but_not_there_are_reported() {
+    let (disk, meta, store) = fresh();
+    let address = append(&store, 0);
+    store.sync().unwrap();
+    put(&meta, 1, address);
+    put(&meta, 2, ChunkAddress { offset: 5000, ..address });
+    put(&meta, 3, ChunkAddress { segment: 77, ..address });
+    let (disk, meta) = (disk.crash(), Arc::new(meta.crash(9)));
+    let store = open_with(&disk, &meta, config());
+    let found = store.recount(&*meta.snapshot(), chunk_of, &mut || true).unwrap().unwrap();
+    assert_eq!((found.chunks, found.missing), (3, 2));
+}
+
+fn put(meta: &MemoryMeta, key: u64, address: ChunkAddress) {
+    let mut batch = Batch::new();
+    batch.put(Family::Extents, key.to_be_bytes(), address.to_bytes());
+    meta.commit(batch).unwrap();
+}
+
+fn chunk_of(_key: &[u8], value: &[u8]) -> Result<Option<ChunkAddress>, StoreError> {
+    let damaged = || StoreError::Damaged { place: "a test".into(), what: "no address".into() };
+    ChunkAddress::from_bytes(value).map(Some).ok_or_else(damaged)
 }
 
 #[test]
