@@ -115,4 +115,6 @@ fn dependencies_must_be_used() {
     }
     let manifest = "[a]\nx = 1\n[workspace.dependencies]\n# why\none = \"1\"\ntwo-b = { path = \"b\" }\n\n[lints]\nz = 1\n";
     assert_eq!(unused::workspace_table(manifest), ["one", "two-b"]);
+    assert_eq!(unused::without_reason(manifest, "| `zero`, `one` | `x` |\n"), Vec::<String>::new());
+    assert_eq!(unused::without_reason(manifest, "| `zero` | `one` |\n").len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Every dependency that a manifest declares is named by the crate's sources.
+//! Every dependency that a manifest declares is named by the crate's sources, and has its reason.
 
 use super::SourceFile;
 use super::arrows::metadata;
@@ -6,6 +6,9 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
+
+/// Where the reasons are.
+const REASONS: &str = "docs/dependencies.md";
 
 /// Packages whose library has another name.
 const LIBRARY_NAMES: [(&str, &str); 1] = [("md-5", "md5")];
@@ -28,6 +31,8 @@ pub(crate) fn check(root: &Path, files: &[SourceFile]) -> Result<Vec<String>> {
     let used: BTreeSet<&str> = declared.iter().map(|one| one.name.as_str()).collect();
     let unused = workspace_table(&manifest).into_iter().filter(|name| !used.contains(name));
     complaints.extend(unused.map(|name| format!("Cargo.toml lists {name}, which no crate uses")));
+    let reasons = std::fs::read_to_string(root.join(REASONS)).context(REASONS)?;
+    complaints.extend(without_reason(&manifest, &reasons));
     Ok(complaints)
 }
 
@@ -69,6 +74,17 @@ fn names(line: &str, library: &str) -> bool {
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
         !before.is_some_and(is_word) && (after.starts_with("::") || code.trim() == format!("use {library};"))
     })
+}
+
+/// Libraries of the workspace's manifest that the first column of no table names.
+pub(crate) fn without_reason(manifest: &str, reasons: &str) -> Vec<String> {
+    let columns = reasons.lines().filter_map(|line| line.strip_prefix('|')?.split('|').next());
+    let named: BTreeSet<&str> = columns.flat_map(|column| column.split('`').skip(1).step_by(2)).collect();
+    let ours: BTreeSet<&str> =
+        manifest.lines().filter_map(|line| line.split_once(" = { path = ")).map(|(name, _)| name).collect();
+    let lacking = |name: &&str| !ours.contains(name) && !named.contains(name);
+    let names = workspace_table(manifest).into_iter().filter(lacking);
+    names.map(|name| format!("{REASONS} does not say why {name} is a dependency")).collect()
 }
 
 /// The names in `[workspace.dependencies]`.
