@@ -78,11 +78,11 @@ step "statfs"
 df -P . | tail -1 | grep -q '[0-9]' || fail "df"
 
 step "flock"
-( flock -x 9; same "lock held" "$(flock -n l2 echo taken || echo busy)" busy ) 9<l2
+( flock -x 9; same "lock held" "$(flock -n l2 echo taken || echo busy)" busy; exit $failures ) 9<l2; failures=$?
 same "lock free" "$(flock -n l2 echo taken)" taken
 
 step "unlinked but open"
-( exec 8<big; rm big; same "open file" "$(sha256sum <&8 | cut -d' ' -f1)" "$(digest "$S/big")" )
+( exec 8<big; rm big; same "open file" "$(sha256sum <&8 | cut -d' ' -f1)" "$(digest "$S/big")"; exit $failures ); failures=$?
 refused "unlinked" cat big
 
 step "many files in one directory"

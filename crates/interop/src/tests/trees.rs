@@ -115,14 +115,24 @@ fn afsio(cell: &Cell) -> Result<()> {
     let path = "/afs/test.example/stored";
     let read = format!("afsio read -file {path} 2>/dev/null | cmp - {original}");
     cell.shell(&read)?.ok().context("afsio read")?;
-    let smaller =
-        format!("head -c 1234567 {original} >{original}.2 && afsio write -file {path} <{original}.2");
-    cell.shell(&smaller)?.ok().context("afsio write")?;
-    let fetched = cell.path().join("fetched");
-    cell.run(&format!("{cellar} cp cell:root.cell/stored {}", fetched.display()))?.ok()?;
-    ensure!(
-        digest(&fetched)? == digest(Path::new(&format!("{original}.2")))?,
-        "what afsio wrote reads otherwise"
-    );
+    let refused = cell.shell(&format!("head -c 1234 {original} | afsio write -file {path}"))?;
+    ensure!(refused.text.contains("use -force"), "afsio write over a file: {}", refused.text);
+    // Over a longer file `-force` changes the beginning and leaves the rest, as pwrite does.
+    for command in [
+        format!("tail -c 1234567 {original} >{original}.tail"),
+        format!("afsio write -file {path} -force <{original}.tail"),
+        format!("afsio write -file {path}.new <{original}"),
+        format!("afsio append -file {path}.new <{original}.tail"),
+        format!("cat {original} {original}.tail >{original}.both"),
+        format!("cp {original} {original}.over; dd conv=notrunc if={original}.tail of={original}.over"),
+    ] {
+        cell.shell(&command)?.ok().context(command)?;
+    }
+    for (stored, wanted) in [("stored", "over"), ("stored.new", "both")] {
+        let fetched = cell.path().join(stored);
+        cell.run(&format!("{cellar} cp cell:root.cell/{stored} {}", fetched.display()))?.ok()?;
+        let agrees = digest(&fetched)? == digest(Path::new(&format!("{original}.{wanted}")))?;
+        ensure!(agrees, "what afsio wrote to {stored} reads otherwise");
+    }
     Ok(())
 }
