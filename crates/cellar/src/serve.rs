@@ -81,9 +81,6 @@ fn open_databases(settings: &Settings) -> Result<Option<Database>> {
         return Ok(None);
     }
     let path = &settings.database_path;
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-    }
     Database::open(path)
         .map(Some)
         .with_context(|| format!("cannot open the cell's databases in {}", path.display()))
@@ -97,6 +94,7 @@ fn open_partitions(settings: &Settings) -> Result<Vec<(PartitionId, Arc<Partitio
             cache_bytes: settings.tuning.chunk_cache_bytes,
             ..SegmentConfig::default()
         },
+        chunk_of: Some(volume::chunk_of),
         ..PartitionConfig::default()
     };
     let open = |partition: &PartitionSettings| Partition::open(&partition.path, &config);
@@ -128,9 +126,8 @@ fn open_partitions(settings: &Settings) -> Result<Vec<(PartitionId, Arc<Partitio
 fn handle(id: PartitionId, partition: &Arc<Partition>) -> PartitionHandle {
     let measured = partition.clone();
     let space = move || {
-        let total = measured.space().map_or(0, |space| space.total_bytes);
-        let free = measured.usable_bytes().unwrap_or(0);
-        Space { total_kib: total >> 10, free_kib: free >> 10 }
+        let room = measured.room().unwrap_or_default();
+        Space { total_kib: room.total_bytes >> 10, free_kib: room.usable_bytes >> 10 }
     };
     PartitionHandle { id, meta: partition.meta(), chunks: partition.chunks(), space: Arc::new(space) }
 }

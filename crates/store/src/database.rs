@@ -15,10 +15,10 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the database in the folder `path` with the default limits, creating it if there is
-    /// none. Only one process can have it open.
+    /// Opens the database in the folder `path` with [small](MetaConfig::small) limits, creating it if
+    /// there is none. Only one process can have it open.
     pub fn open(path: &Path) -> Result<Database, StoreError> {
-        Database::open_with(path, &MetaConfig::default())
+        Database::open_with(path, &MetaConfig::small())
     }
 
     /// Likewise with limits of one's own.

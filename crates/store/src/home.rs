@@ -89,7 +89,7 @@ pub(crate) fn ensure_dir(disk: &dyn Disk, path: &Path) -> Result<(), StoreError>
     if disk.exists(path).map_err(|error| failed("look for", path, error))? {
         return Ok(());
     }
-    let parent = path.parent().unwrap_or(path);
+    let parent = parent(path);
     if parent != path {
         ensure_dir(disk, parent)?;
     }
@@ -97,8 +97,16 @@ pub(crate) fn ensure_dir(disk: &dyn Disk, path: &Path) -> Result<(), StoreError>
     sync_parent(disk, path)
 }
 
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        None => path,
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+    }
+}
+
 fn sync_parent(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
-    let parent = path.parent().unwrap_or(path);
+    let parent = parent(path);
     disk.sync_dir(parent).map_err(|error| failed("sync", parent, error))
 }
 

@@ -7,6 +7,7 @@
 pub mod chunk;
 pub mod database;
 pub mod error;
+mod gauge;
 mod group_sync;
 mod health;
 mod home;
@@ -20,6 +21,7 @@ pub mod segment;
 pub use chunk::{ChunkAddress, ChunkStore, Codec};
 pub use database::Database;
 pub use error::StoreError;
+pub use gauge::Room;
 pub use ids::IdAllocator;
 pub use memory::{MemoryChunks, MemoryMeta};
 pub use meta::{Batch, CommitNumber, Family, KeyRange, MetaStore, Snapshot, Visit};

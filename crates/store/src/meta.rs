@@ -133,7 +133,7 @@ impl<'a> KeyRange<'a> {
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 
 /// One state of a database, which stays what it was whatever is committed meanwhile.
-pub trait Snapshot {
+pub trait Snapshot: Send + Sync {
     /// As [`MetaStore::scan`], of this state.
     fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError>;
 }

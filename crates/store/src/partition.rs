@@ -1,5 +1,6 @@
 //! One partition: a folder with metadata and file data.
 
+use crate::gauge::{Gauge, Room};
 use crate::home::{Home, Kind, ensure_dir, failed};
 use crate::segment::ChunkOf;
 use crate::{
@@ -66,6 +67,7 @@ pub struct Partition {
     segments: Arc<SegmentStore>,
     meta: Arc<RocksMeta>,
     ids: Arc<IdAllocator>,
+    gauge: Gauge,
     home: Home,
 }
 
@@ -98,7 +100,15 @@ impl Partition {
         let recounter = recounter.map_err(failed_thread)?;
         let keeper = config.maintenance.map(|every| Keeper::start(&segments, every)).transpose();
         let keeper = keeper.map_err(failed_thread)?;
-        Ok(Partition { _recounter: recounter, _keeper: keeper, segments, meta, ids, home })
+        Ok(Partition {
+            _recounter: recounter,
+            _keeper: keeper,
+            segments,
+            meta,
+            ids,
+            gauge: Gauge::default(),
+            home,
+        })
     }
 
     /// Volumes, vnodes, directories.
@@ -124,6 +134,14 @@ impl Partition {
     /// Room on the file system.
     pub fn space(&self) -> Result<Space, StoreError> {
         self.segments.space()
+    }
+
+    /// Room as it was at most 100 ms ago: cheap enough to be asked before everything that grows.
+    pub fn room(&self) -> Result<Room, StoreError> {
+        self.gauge.read(|| {
+            let total_bytes = self.space()?.total_bytes;
+            Ok(Room { total_bytes, usable_bytes: self.usable_bytes()? })
+        })
     }
 
     /// Room that file data may still take, in bytes.

@@ -43,6 +43,19 @@ impl Default for MetaConfig {
     }
 }
 
+impl MetaConfig {
+    /// Limits for a database of the cell, whose records are few and small beside those of a
+    /// partition.
+    pub fn small() -> MetaConfig {
+        MetaConfig {
+            block_cache_bytes: 16 << 20,
+            write_buffer_bytes: 8 << 20,
+            open_files_max: 64,
+            background_jobs: 1,
+        }
+    }
+}
+
 /// What a metadata database did and holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetaStatistics {

@@ -314,7 +314,10 @@ pub(crate) fn get_counters(value: &[u8]) -> Option<Counters> {
     for uses in &mut counters.week_use {
         *uses = f.u32()?;
     }
-    Some(counters)
+    // The numbers of files are even, those of directories odd, and the root is there.
+    let Counters { next_file, next_directory, .. } = counters;
+    let sound = next_file >= 2 && next_file % 2 == 0 && next_directory >= 3 && next_directory % 2 == 1;
+    sound.then_some(counters)
 }
 
 /// A volume's header record: what [`Counters`] does not hold, and where its records are.

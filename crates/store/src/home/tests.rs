@@ -94,3 +94,16 @@ fn power_cuts_while_creating_leave_something_that_opens() {
         assert!(first.is_none_or(|first| found.is_ok_and(|found| found == first)), "{story}");
     }
 }
+
+/// Whoever created the folder died before its name was durable; everything below is durable since.
+#[test]
+fn a_folder_that_was_found_is_as_durable_as_one_that_was_made() {
+    for seed in 0..20 {
+        let disk = FaultyDisk::new(seed, Garbling::default());
+        disk.create_dir(Path::new("/vicepa")).unwrap();
+        disk.sync_dir(Path::new("/")).unwrap();
+        disk.create_dir(root()).unwrap();
+        let uuid = open(&disk, true).unwrap().uuid;
+        assert_eq!(open(&disk.crash(), false).unwrap().uuid, uuid);
+    }
+}

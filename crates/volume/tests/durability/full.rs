@@ -1,0 +1,169 @@
+//! A partition that has no room: what does not fit is refused as VDISKFULL, what is there stays, and
+//! once there is room again everything goes on.
+
+use crate::common::{contents, create, options, partition_id, read, store, volume};
+use base::AbortCode;
+use disk::{Disk, FaultyDisk, Garbling};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use store::{MemoryMeta, Reserve, SegmentConfig, SegmentStore};
+use volume::{PartitionHandle, Space, Volume, VolumeError, Volumes};
+
+const FOLDER: &str = "/segments";
+const CAPACITY: u64 = 400_000;
+const RESERVE: u64 = 50_000;
+const FILE_BYTES: usize = 20_000;
+
+struct Full {
+    disk: FaultyDisk,
+    chunks: Arc<SegmentStore>,
+    volumes: Volumes,
+    volume: Arc<Volume>,
+}
+
+fn data(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..FILE_BYTES).map(next).collect()
+}
+
+/// With `is_asked` volumes ask for the room before a store, as servers do; without, only a write
+/// says that there is none.
+fn full(is_asked: bool) -> Full {
+    let disk = FaultyDisk::new(1, Garbling { short: true, ..Garbling::default() });
+    disk.create_dir(Path::new(FOLDER)).unwrap();
+    disk.set_capacity(CAPACITY);
+    let config = SegmentConfig {
+        segment_bytes: 60_000,
+        cache_bytes: 10_000,
+        open_files_max: 4,
+        reserve: Reserve { bytes: RESERVE, permille: 0 },
+    };
+    let meta = Arc::new(MemoryMeta::new());
+    let chunks =
+        SegmentStore::open(Arc::new(disk.clone()), Path::new(FOLDER), Arc::clone(&meta) as _, config);
+    let chunks = Arc::new(chunks.unwrap());
+    let asked = Arc::clone(&chunks);
+    let space = move || {
+        let free = if is_asked { asked.usable_bytes().unwrap() } else { u64::MAX };
+        Space { total_kib: CAPACITY >> 10, free_kib: free >> 10 }
+    };
+    let handle = PartitionHandle {
+        id: partition_id(),
+        meta,
+        chunks: Arc::clone(&chunks) as _,
+        space: Arc::new(space),
+    };
+    let volumes = Volumes::open(vec![handle], options()).unwrap();
+    let volume = volume(&volumes, 0).unwrap();
+    Full { disk, chunks, volumes, volume }
+}
+
+impl Full {
+    /// Creates files until there is no room; the error must be the right one.
+    fn fill(&self, files: &mut BTreeMap<String, Vec<u8>>) {
+        for seed in 0.. {
+            let name = format!("fill-{seed}-{}", files.len());
+            match create(&self.volume, &name, &data(seed)) {
+                Ok(_) => _ = files.insert(name, data(seed)),
+                Err(error) => {
+                    check_full(&error);
+                    // The file was made before its data was refused.
+                    if contents(&self.volume).contains_key(&name) {
+                        files.insert(name, vec![]);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn fid(&self, name: &str) -> base::Fid {
+        let found = self.volume.lookup(self.volume.root(), name.as_bytes()).unwrap();
+        base::Fid { volume: self.volume.id(), vnode: found.vnode, unique: found.unique }
+    }
+
+    fn remove(&self, name: &str) {
+        self.volume.remove_file(&crate::common::actor(), self.volume.root(), name.as_bytes()).unwrap();
+    }
+
+    fn regain(&self) {
+        while self.volumes.purge_step().unwrap() {}
+        (0..2).for_each(|_| _ = self.chunks.maintain().unwrap());
+    }
+}
+
+fn check_full(error: &VolumeError) {
+    assert_eq!(error.abort_code(), AbortCode::VDISKFULL, "{error}");
+}
+
+#[test]
+fn a_full_partition_refuses_keeps_and_goes_on() {
+    for is_asked in [false, true] {
+        let full = full(is_asked);
+        let mut files = BTreeMap::new();
+        for _ in 0..5 {
+            full.fill(&mut files);
+            assert_eq!(contents(&full.volume), files);
+            assert!(full.disk.space(Path::new("/")).unwrap().free_bytes >= RESERVE / 2);
+            // An overwrite is refused as a whole.
+            let name = files.keys().next().unwrap().clone();
+            let before = full.volume.status(full.fid(&name)).unwrap();
+            check_full(&store(&full.volume, full.fid(&name), 0, 0, &vec![7; FILE_BYTES * 20]).unwrap_err());
+            assert_eq!(full.volume.status(full.fid(&name)).unwrap(), before);
+            assert_eq!(contents(&full.volume), files);
+            // Deletions work, and make room.
+            for name in files.keys().step_by(2) {
+                full.remove(name);
+            }
+            let mut at = 0;
+            files.retain(|_, _| {
+                at += 1;
+                at % 2 == 0
+            });
+            full.regain();
+            assert_eq!(contents(&full.volume), files);
+            assert_eq!(full.chunks.failure(), None);
+        }
+        for name in files.keys() {
+            full.remove(name);
+        }
+        full.regain();
+        let fid = create(&full.volume, "after", &data(99)).unwrap();
+        assert_eq!(read(&full.volume, fid), data(99));
+        assert!(full.chunks.statistics().segments <= 2);
+    }
+}
+
+/// Somebody else fills the file system, reserve and all.
+#[test]
+fn a_file_system_that_others_filled_is_survived() {
+    for is_asked in [false, true] {
+        let full = full(is_asked);
+        let mut files = BTreeMap::new();
+        for seed in 0..5 {
+            create(&full.volume, &format!("f{seed}"), &data(seed)).unwrap();
+            files.insert(format!("f{seed}"), data(seed));
+        }
+        for seed in 5..15 {
+            full.disk.set_capacity(0);
+            let name = format!("f{seed}");
+            check_full(&create(&full.volume, &name, &data(seed)).unwrap_err());
+            if contents(&full.volume).contains_key(&name) {
+                full.remove(&name);
+            }
+            assert_eq!(contents(&full.volume), files);
+            full.disk.set_capacity(CAPACITY * 10);
+            create(&full.volume, &name, &data(seed)).unwrap();
+            files.insert(name, data(seed));
+        }
+        assert_eq!(contents(&full.volume), files);
+        assert_eq!(full.chunks.failure(), None);
+    }
+}

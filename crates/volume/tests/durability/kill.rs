@@ -1,0 +1,173 @@
+//! Kills a process that changes volumes on a real partition, again and again, at moments of no
+//! choice. The next one begins by comparing everything with what was acknowledged, and goes on while
+//! it looks for what the killed one orphaned. In the end everything is deleted, and nothing is left.
+//!
+//! The process is this test program itself, run again with the ignored test `server` only.
+
+use crate::common::{Writer, clone, contents, named, options, partition_id, volume, volume_id};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use store::{MetaConfig, Partition, PartitionConfig, SegmentConfig};
+use volume::{PartitionHandle, Space, Volumes};
+
+const KILLS: u32 = 20;
+const WRITERS: u32 = 3;
+/// Names the folder to the process.
+const FOLDER: &str = "VOLUME_KILL_TEST_FOLDER";
+/// The numbers of steps that were acknowledged to each writer.
+const DONE: &str = "VOLUME_KILL_TEST_DONE";
+const ACKNOWLEDGED: &str = "acknowledged ";
+
+/// So small that flushes, compactions, new and deleted segments happen all the time.
+fn config() -> PartitionConfig {
+    PartitionConfig {
+        meta: MetaConfig { write_buffer_bytes: 256 << 10, block_cache_bytes: 1 << 20, ..MetaConfig::small() },
+        segments: SegmentConfig {
+            segment_bytes: 100 << 10,
+            cache_bytes: 100 << 10,
+            ..SegmentConfig::default()
+        },
+        maintenance: Some(Duration::from_millis(5)),
+        chunk_of: Some(volume::chunk_of),
+        ..PartitionConfig::default()
+    }
+}
+
+fn open(folder: &Path) -> (Arc<Partition>, Volumes) {
+    let partition = Arc::new(Partition::open(folder, &config()).unwrap());
+    let handle = PartitionHandle {
+        id: partition_id(),
+        meta: partition.meta(),
+        chunks: partition.chunks(),
+        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
+    };
+    let volumes = Volumes::open(vec![handle], options()).unwrap();
+    (partition, volumes)
+}
+
+/// The writers as they must be found.
+fn writers(done: &[u64]) -> Vec<Writer> {
+    (0..).zip(done).map(|(writer, &done)| Writer::after(writer, done)).collect()
+}
+
+fn check(volumes: &Volumes, writers: &mut [Writer]) {
+    for writer in writers {
+        writer.check_after_crash(&volume(volumes, writer.writer).unwrap());
+    }
+    // Clones show nothing that we know, but all of it must be readable.
+    for volume in volumes.list(partition_id()) {
+        contents(&volume);
+    }
+}
+
+/// Says a line that the parent reads; false once it does not.
+fn say(line: &str) -> bool {
+    std::io::stdout().lock().write_all(format!("{ACKNOWLEDGED}{line}\n").as_bytes()).is_ok()
+}
+
+fn write(volumes: &Volumes, mut writer: Writer) {
+    let volume = volume(volumes, writer.writer).unwrap();
+    let number = writer.writer;
+    while say(&format!("{number} {}", writer.done)) {
+        writer.next(&volume).unwrap();
+    }
+}
+
+fn churn(volumes: &Volumes) {
+    for round in 0.. {
+        let (writer, number) = (round % WRITERS, round / WRITERS % 3);
+        let id = base::VolumeId(volume_id(writer).0 + 1 + number);
+        if volumes.get(id).is_ok() {
+            volumes.delete(id).unwrap();
+        }
+        clone(volumes, writer, number).unwrap();
+        while volumes.purge_step().unwrap() {}
+    }
+}
+
+#[test]
+#[ignore = "the process that gets killed; does nothing by itself"]
+fn server() {
+    let Ok(folder) = std::env::var(FOLDER) else { return };
+    let done = std::env::var(DONE).unwrap();
+    let done: Vec<u64> = done.split(' ').map(|number| number.parse().unwrap()).collect();
+    let (_partition, volumes) = open(Path::new(&folder));
+    let mut writers = writers(&done);
+    check(&volumes, &mut writers);
+    thread::scope(|scope| {
+        let volumes = &volumes;
+        scope.spawn(move || churn(volumes));
+        for writer in writers {
+            scope.spawn(move || write(volumes, writer));
+        }
+    });
+}
+
+fn start(folder: &Path, done: &[u64]) -> Child {
+    let done: Vec<String> = done.iter().map(ToString::to_string).collect();
+    Command::new(std::env::current_exe().unwrap())
+        .args(["kill::server", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(FOLDER, folder)
+        .env(DONE, done.join(" "))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Lets it work until it acknowledged so many steps, kills it, and takes note of all of them.
+fn run_and_kill(folder: &Path, until: u64, done: &mut [u64]) {
+    let mut child = start(folder, done);
+    let mut seen = 0;
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        // The test harness prints before the first one, and the last one may be cut off.
+        let Some((_, numbers)) = line.split_once(ACKNOWLEDGED) else { continue };
+        let Some((writer, steps)) = numbers.split_once(' ') else { continue };
+        let Ok(steps) = steps.parse::<u64>() else { continue };
+        let last = &mut done[writer.parse::<usize>().unwrap()];
+        *last = steps.max(*last);
+        seen += 1;
+        if seen == until {
+            child.kill().unwrap();
+        }
+    }
+    let status = child.wait().unwrap();
+    assert!(!status.success() && seen >= until, "it ended by itself: {status}");
+}
+
+#[test]
+fn a_killed_server_lost_nothing_acknowledged_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut done = vec![0; WRITERS as usize];
+    for _ in 0..KILLS {
+        // Some die before they have compared everything.
+        let until = if rng.random_ratio(1, 5) { 1 } else { rng.random_range(1..150) };
+        run_and_kill(folder.path(), until, &mut done);
+    }
+    let (partition, volumes) = open(folder.path());
+    check(&volumes, &mut writers(&done));
+    while partition.needs_recount() {
+        thread::yield_now();
+    }
+    check(&volumes, &mut writers(&done));
+    for volume in volumes.list(partition_id()) {
+        volumes.delete(volume.id()).unwrap();
+    }
+    while volumes.purge_step().unwrap() {}
+    assert_eq!(named(&*partition.meta()), []);
+    while partition.statistics().chunks.segments > 0 {
+        assert_eq!(partition.failure(), None);
+        thread::yield_now();
+    }
+    let statistics = partition.statistics().chunks;
+    assert_eq!((statistics.damaged_reads, statistics.dead_bytes), (0, 0));
+}

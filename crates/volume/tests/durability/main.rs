@@ -1,0 +1,6 @@
+//! What is acknowledged stays, whatever happens: crashes, killed processes, full disks.
+
+mod common;
+mod full;
+mod kill;
+mod reclaim;

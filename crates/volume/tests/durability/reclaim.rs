@@ -1,0 +1,209 @@
+//! Crashes, and the search for what they orphaned, which runs beside writers, clones and purges: what
+//! was acknowledged stays, and what nobody names goes.
+
+use crate::common::{Writer, clone, contents, named, options, partition_id, volume, volume_id};
+use disk::{Disk, FaultyDisk, Garbling, Torn};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use store::{MemoryMeta, MetaStore, Recount, Reserve, SegmentConfig, SegmentStore};
+use volume::{PartitionHandle, Space, Volume, VolumeError, Volumes};
+
+const HISTORIES: u64 = 40;
+const RUNS: u32 = 4;
+const WRITERS: u32 = 2;
+const STEPS: u32 = 40;
+const FOLDER: &str = "/segments";
+
+/// What all histories together came across.
+#[derive(Debug, Default)]
+struct Seen {
+    orphaned_bytes: AtomicU64,
+    deleted_segments: AtomicU64,
+    refused: AtomicU64,
+    clones: AtomicU64,
+}
+
+struct History {
+    rng: SmallRng,
+    disk: FaultyDisk,
+    meta: Arc<MemoryMeta>,
+    writers: Vec<Writer>,
+}
+
+/// One run of the program.
+struct Run {
+    meta: Arc<MemoryMeta>,
+    store: Arc<SegmentStore>,
+    volumes: Volumes,
+}
+
+fn garbling(rng: &mut SmallRng) -> Garbling {
+    let torn = if rng.random() { Torn::Sector } else { Torn::Byte };
+    Garbling { torn, noise: rng.random(), short: rng.random() }
+}
+
+impl Run {
+    fn open(history: &mut History) -> Run {
+        let config = SegmentConfig {
+            segment_bytes: history.rng.random_range(1..100_000),
+            cache_bytes: history.rng.random_range(0..20_000),
+            open_files_max: 4,
+            reserve: Reserve { bytes: 0, permille: 0 },
+        };
+        let (disk, meta) = (Arc::new(history.disk.clone()), Arc::clone(&history.meta));
+        let store =
+            Arc::new(SegmentStore::open(disk, Path::new(FOLDER), Arc::clone(&meta) as _, config).unwrap());
+        let handle = PartitionHandle {
+            id: partition_id(),
+            meta: Arc::clone(&meta) as _,
+            chunks: Arc::clone(&store) as _,
+            space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
+        };
+        let volumes = Volumes::open(vec![handle], options()).unwrap();
+        Run { meta, store, volumes }
+    }
+
+    fn purge(&self) {
+        while self.volumes.purge_step().unwrap() {}
+    }
+
+    /// Nothing goes on: what is not dead is exactly what is named.
+    fn check_accounts(&self) {
+        let live: u64 = named(&*self.meta).iter().map(|address| u64::from(address.stored_bytes)).sum();
+        let statistics = self.store.statistics();
+        assert_eq!(statistics.segment_bytes - 32 * statistics.segments - statistics.dead_bytes, live);
+    }
+}
+
+/// Writes until something fails.
+fn write(writer: &mut Writer, volume: &Volume, seen: &Seen) {
+    for _ in 0..STEPS {
+        if writer.next(volume).is_err() {
+            seen.refused.fetch_add(1, Relaxed);
+            return;
+        }
+    }
+}
+
+/// Makes and deletes clones; what a clone shows must not change.
+fn churn(run: &Run, rng: &mut SmallRng, seen: &Seen) -> Result<(), VolumeError> {
+    for number in 0..6 {
+        let writer = rng.random_range(0..WRITERS);
+        let clone = clone(&run.volumes, writer, number)?;
+        let before = contents(&clone);
+        while run.volumes.purge_step()? {}
+        assert!(contents(&clone) == before, "a clone changed");
+        if rng.random_ratio(2, 3) {
+            run.volumes.delete(clone.id())?;
+        }
+        seen.clones.fetch_add(1, Relaxed);
+    }
+    Ok(())
+}
+
+impl History {
+    fn new(seed: u64) -> History {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let disk = FaultyDisk::new(seed, garbling(&mut rng));
+        disk.create_dir(Path::new(FOLDER)).unwrap();
+        disk.sync_dir(Path::new("/")).unwrap();
+        let writers = (0..WRITERS).map(Writer::new).collect();
+        History { rng, disk, meta: Arc::new(MemoryMeta::new()), writers }
+    }
+
+    fn run(&mut self, seen: &Seen) {
+        let run = Run::open(self);
+        let state = run.meta.snapshot();
+        for writer in &mut self.writers {
+            let volume = volume(&run.volumes, writer.writer).unwrap();
+            writer.check_after_crash(&volume);
+        }
+        if self.rng.random() {
+            self.disk.cut_power_at(self.disk.operations() + self.rng.random_range(0..400));
+        }
+        let is_over = AtomicBool::new(false);
+        let mut rng = SmallRng::seed_from_u64(self.rng.random());
+        thread::scope(|scope| {
+            let recount = scope.spawn(|| {
+                let mut go_on = || {
+                    thread::yield_now();
+                    true
+                };
+                run.store.recount(&*state, volume::chunk_of, &mut go_on).unwrap().unwrap()
+            });
+            let churn = scope.spawn(|| churn(&run, &mut rng, seen));
+            let maintain = scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    let deleted = run.store.maintain().unwrap_or(0);
+                    seen.deleted_segments.fetch_add(deleted as u64, Relaxed);
+                    thread::yield_now();
+                }
+            });
+            let writers: Vec<_> = self
+                .writers
+                .iter_mut()
+                .map(|writer| {
+                    let volume = run.volumes.get(volume_id(writer.writer)).unwrap();
+                    scope.spawn(move || write(writer, &volume, seen))
+                })
+                .collect();
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            let Recount { missing, orphaned_bytes, .. } = recount.join().unwrap();
+            seen.orphaned_bytes.fetch_add(orphaned_bytes, Relaxed);
+            assert_eq!(missing, 0);
+            // Reading fails too once the power is off.
+            _ = churn.join();
+            is_over.store(true, Relaxed);
+            maintain.join().unwrap();
+        });
+        if run.store.failure().is_none() && self.rng.random() {
+            run.purge();
+            run.check_accounts();
+        }
+        drop(state);
+        let pending = self.meta.unsynced_commits();
+        self.meta = Arc::new(self.meta.crash(self.rng.random_range(0..=pending)));
+        self.disk = self.disk.crash();
+    }
+
+    /// Nothing is left once everything was deleted.
+    fn end(&mut self) {
+        let run = Run::open(self);
+        let found = run.store.recount(&*run.meta.snapshot(), volume::chunk_of, &mut || true).unwrap();
+        assert_eq!(found.unwrap().missing, 0);
+        for writer in &mut self.writers {
+            writer.check_after_crash(&run.volumes.get(volume_id(writer.writer)).unwrap());
+        }
+        for volume in run.volumes.list(partition_id()) {
+            contents(&volume);
+            run.volumes.delete(volume.id()).unwrap();
+        }
+        run.purge();
+        (0..2).for_each(|_| _ = run.store.maintain().unwrap());
+        assert_eq!(named(&*run.meta), []);
+        assert_eq!(run.store.statistics().segments, 0);
+        assert_eq!(self.disk.list(Path::new(FOLDER)).unwrap(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn nothing_named_is_lost_and_nothing_unnamed_stays() {
+    let seen = Seen::default();
+    for seed in 0..HISTORIES {
+        let history = || {
+            let mut history = History::new(seed);
+            (0..RUNS).for_each(|_| history.run(&seen));
+            history.end();
+        };
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(history));
+        outcome.unwrap_or_else(|_| panic!("seed {seed} (threads: it may take some attempts)"));
+    }
+    println!("{seen:?}");
+    for count in [&seen.orphaned_bytes, &seen.deleted_segments, &seen.refused, &seen.clones] {
+        assert!(count.load(Relaxed) > 20, "{seen:?}");
+    }
+}
