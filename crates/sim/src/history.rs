@@ -20,6 +20,10 @@ const CALLS_END: Duration = Duration::from_secs(20 * 60);
 /// Everything has been forgotten by then.
 const SILENCE: Duration = Duration::from_secs(60 * 60);
 
+/// An endpoint that forgets everything wakes up for that: once per call, connection and peer, and
+/// for the last retransmissions.
+const SILENCE_WAKES_MAX: u64 = 2000;
+
 /// What the network is like, and so what may be expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
@@ -64,6 +68,16 @@ pub struct Report {
     pub given_up: usize,
     /// Data packets sent again.
     pub resent: u64,
+}
+
+impl std::ops::AddAssign for Report {
+    fn add_assign(&mut self, other: Report) {
+        self.replied += other.replied;
+        self.refused += other.refused;
+        self.failed += other.failed;
+        self.given_up += other.given_up;
+        self.resent += other.resent;
+    }
 }
 
 impl History {
@@ -117,8 +131,9 @@ impl History {
         self.check_all_ended();
         self.close();
         let end = self.world.now + SILENCE;
+        let wakes = self.timer_wakes();
         self.world.run(end, |_| false);
-        self.check_silence();
+        self.check_silence(self.timer_wakes() - wakes);
         self.judge()
     }
 
@@ -136,8 +151,14 @@ impl History {
         self.world.start();
     }
 
-    /// Nothing is remembered and nothing is planned.
-    fn check_silence(&self) {
+    fn timer_wakes(&self) -> u64 {
+        self.world.hosts.iter().map(|host| host.timer_wakes).sum()
+    }
+
+    /// Nothing is remembered and nothing is planned, and getting there took a reasonable number of
+    /// wake-ups.
+    fn check_silence(&self, wakes: u64) {
+        assert!(wakes < SILENCE_WAKES_MAX, "{}: {wakes} wake-ups in silence", self.name());
         for host in &self.world.hosts {
             let statistics = host.endpoint.statistics();
             let kept = [
@@ -263,6 +284,10 @@ fn conditions(random: &mut SmallRng, mood: Mood) -> Conditions {
     let blackout = (from, from + Duration::from_secs(random.random_range(1..90)));
     match mood {
         Mood::Clean => clean,
+        // Slow links, which drop what waits too long.
+        Mood::Rough if random.random_bool(0.2) => {
+            Conditions { rate: Some(random.random_range(20_000..2_000_000)), ..rough }
+        }
         Mood::Rough => rough,
         Mood::Broken => Conditions {
             loss: some(random, 0.5),

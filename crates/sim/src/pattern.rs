@@ -53,6 +53,9 @@ pub struct Request {
     pub think_ms: u16,
 }
 
+/// The longest reply that a server makes. A damaged request could want gigabytes.
+const REPLY_BYTES_MAX: usize = 1_000_000;
+
 /// Length of an encoded [`Request`].
 pub const REQUEST_BYTES: usize = 19;
 
@@ -73,13 +76,14 @@ impl Request {
         if bytes.len() < REQUEST_BYTES {
             return None;
         }
-        Some(Request {
+        let request = Request {
             seed: bytes.get_u64(),
             length: bytes.get_u32() as usize,
             reply_length: bytes.get_u32() as usize,
             manner: *Manner::ALL.get(usize::from(bytes.get_u8()))?,
             think_ms: bytes.get_u16(),
-        })
+        };
+        (request.reply_length <= REPLY_BYTES_MAX).then_some(request)
     }
 
     /// The seed of the reply's stream.

@@ -27,6 +27,8 @@ pub struct Host {
     pub endpoint: Endpoint,
     /// What runs on it.
     pub application: Application,
+    /// How often its endpoint wanted to be woken.
+    pub timer_wakes: u64,
     traced: bool,
 }
 
@@ -83,13 +85,12 @@ impl World {
             host.endpoint.handle_datagram(now, wall, path, datagram.bytes);
         }
         for host in &mut self.hosts {
-            if host.endpoint.poll_timeout().is_some_and(|at| at <= now) {
-                host.endpoint.handle_timeout(now);
-            }
+            host.run_timers(now);
             if host.application.next_wake().is_some_and(|at| at <= now) {
                 host.application.wake(now, &mut host.endpoint);
             }
             host.drain(now, &mut self.network);
+            host.check_timeout(now, &mut self.network);
         }
     }
 
@@ -116,8 +117,28 @@ impl Host {
             address: SocketAddr::from((Ipv4Addr::new(10, 0, 0, place as u8 + 1), 7000)),
             endpoint,
             application: Application::new(seed.wrapping_add(1)),
+            timer_wakes: 0,
             traced: std::env::var_os("CELLAR_SIM_TRACE").is_some(),
         }
+    }
+
+    fn run_timers(&mut self, now: Monotonic) -> bool {
+        let due = self.endpoint.poll_timeout().is_some_and(|at| at <= now);
+        if due {
+            self.timer_wakes += 1;
+            self.endpoint.handle_timeout(now);
+        }
+        due
+    }
+
+    /// A timer may come up in vain (they are moved lazily), but not again and again: a driver would
+    /// never sleep.
+    fn check_timeout(&mut self, now: Monotonic, network: &mut Network) {
+        if self.run_timers(now) {
+            self.drain(now, network);
+        }
+        let next = self.endpoint.poll_timeout();
+        assert!(next.is_none_or(|at| at > now), "at {now:?} a timer is due again at {next:?}");
     }
 
     /// Events to the application, packets to the network, until there are no more.

@@ -1,23 +1,43 @@
-//! Thousands of short histories. A failure names the seed; `CELLAR_SIM_SEED=n` runs that one only,
-//! `CELLAR_SIM_COUNT=n` another number of them.
+//! Thousands of short histories. A failure names its seed and how to live through it again:
+//! `CELLAR_SIM_SEED=n cargo test -p sim --test histories -- --nocapture`, with `CELLAR_SIM_TRACE=1`
+//! to see every packet. `CELLAR_SIM_COUNT=n` runs another number of them, `CELLAR_SOAK=1` many more,
+//! and `CELLAR_SIM_FIRST=n` begins elsewhere than at 0.
 
 use sim::{History, Report};
+
+/// Histories without wishes from the environment.
+const COUNT: u64 = 3000;
+
+/// So many times more with `CELLAR_SOAK`.
+const SOAK_FACTOR: u64 = 20;
+
+/// Failures after which it is enough.
+const FAILURES_MAX: usize = 10;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+fn count() -> u64 {
+    let factor = if std::env::var_os("CELLAR_SOAK").is_some() { SOAK_FACTOR } else { 1 };
+    number("CELLAR_SIM_COUNT").unwrap_or(COUNT * factor)
+}
+
+/// Lives through all; the message of the history that fails has been printed before the seeds are.
 fn run(seeds: impl Iterator<Item = u64>) -> Report {
     let mut sum = Report::default();
+    let mut failed = Vec::new();
     for seed in seeds {
-        let report = std::panic::catch_unwind(|| History::new(seed).run());
-        let Ok(report) = report else { panic!("history failed; replay it with CELLAR_SIM_SEED={seed}") };
-        sum.replied += report.replied;
-        sum.refused += report.refused;
-        sum.failed += report.failed;
-        sum.given_up += report.given_up;
-        sum.resent += report.resent;
+        match std::panic::catch_unwind(|| History::new(seed).run()) {
+            Ok(report) => sum += report,
+            Err(_) => failed.push(seed),
+        }
+        if failed.len() == FAILURES_MAX {
+            break;
+        }
     }
+    let replay = "cargo test -p sim --test histories -- --nocapture";
+    assert!(failed.is_empty(), "histories failed: {failed:?}; replay each with CELLAR_SIM_SEED=n {replay}");
     sum
 }
 
@@ -28,8 +48,8 @@ fn part(part: u64) {
         }
         return;
     }
-    let count = number("CELLAR_SIM_COUNT").unwrap_or(3000) / 2;
-    let sum = run(part * count..(part + 1) * count);
+    let (first, count) = (number("CELLAR_SIM_FIRST").unwrap_or(0), count() / 2);
+    let sum = run(first + part * count..first + (part + 1) * count);
     println!("{sum:?}");
     assert!(sum.replied as u64 > count, "most calls end well: {sum:?}");
 }
