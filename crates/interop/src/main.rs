@@ -67,7 +67,7 @@ fn run(test: &Test) -> Outcome {
             Outcome::Passed
         }
         Err(error) => {
-            println!("interop: {} ... FAILED ({seconds:.1} s)\n{error:?}", test.name);
+            println!("interop: {} ... FAILED ({seconds:.1} s)\n{error:#}", test.name);
             Outcome::Failed
         }
     }

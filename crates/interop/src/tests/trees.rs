@@ -117,11 +117,12 @@ fn afsio(cell: &Cell) -> Result<()> {
     cell.shell(&read)?.ok().context("afsio read")?;
     let refused = cell.shell(&format!("head -c 1234 {original} | afsio write -file {path}"))?;
     ensure!(refused.text.contains("use -force"), "afsio write over a file: {}", refused.text);
-    // Over a longer file `-force` changes the beginning and leaves the rest, as pwrite does.
+    // Over a longer file `-force` changes the beginning and leaves the rest, as pwrite does. (1.8.9
+    // cannot make a file that it is given by path, not even on OpenAFS's servers.)
+    cell.run(&format!("{cellar} cp {original} cell:root.cell/stored.new"))?.ok()?;
     for command in [
         format!("tail -c 1234567 {original} >{original}.tail"),
         format!("afsio write -file {path} -force <{original}.tail"),
-        format!("afsio write -file {path}.new <{original}"),
         format!("afsio append -file {path}.new <{original}.tail"),
         format!("cat {original} {original}.tail >{original}.both"),
         format!("cp {original} {original}.over; dd conv=notrunc if={original}.tail of={original}.over"),
