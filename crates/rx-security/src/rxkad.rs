@@ -15,6 +15,8 @@
 //! are not DES.
 
 mod client;
+#[doc(hidden)]
+pub mod fuzzing;
 mod kdf;
 mod krb4;
 mod local;

@@ -1,0 +1,50 @@
+//! Writes the inputs that fuzzing starts from into `corpus/`: what the program's own encoders make,
+//! and what other programs made. Inputs that fuzzers found are left alone.
+
+mod conversations;
+mod formats;
+mod histories;
+mod images;
+mod messages;
+mod tickets;
+
+use std::io;
+use std::path::Path;
+
+/// An input: its target, its file, its bytes.
+pub(crate) struct Seed {
+    target: &'static str,
+    file: String,
+    data: Vec<u8>,
+}
+
+/// A new one.
+pub(crate) fn seed(target: &'static str, file: impl Into<String>, data: impl Into<Vec<u8>>) -> Seed {
+    Seed { target, file: file.into(), data: data.into() }
+}
+
+/// A file of another crate.
+pub(crate) fn testdata(path: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn main() -> io::Result<()> {
+    let seeds = [
+        conversations::seeds(),
+        formats::seeds(),
+        histories::seeds(),
+        images::seeds(),
+        messages::seeds(),
+        tickets::seeds(),
+    ];
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    for Seed { target, file, data } in seeds.into_iter().flatten() {
+        assert!(corpus::target(target).is_some(), "{target} is not a target");
+        let folder = corpus.join(target);
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join(&file), &data)?;
+        println!("{target}/{file}: {} bytes", data.len());
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! Files and blobs that AFS clients and servers share.
+
+use afs_format::acl::{Acl, AclError, AclText};
+use afs_format::cellservdb::{parse_cellservdb, parse_krb_conf, parse_thiscell};
+use afs_format::directory::{DirectoryBlob, EntryTarget};
+use afs_format::netinfo::{announced, parse_netinfo, parse_netrestrict};
+use afs_format::sysid::SysId;
+use afs_format::userlist::UserList;
+use afs_format::{keyfile as keys, keytab as tabs};
+use base::{CellName, UserId, VnodeId};
+use bytes::Bytes;
+use std::net::Ipv4Addr;
+
+/// Access lists in the text form of the wire.
+pub fn acl(data: &[u8]) {
+    let Ok(text) = AclText::parse(data) else { return };
+    assert_eq!(AclText::parse(&text.to_bytes()).as_ref(), Ok(&text));
+    let id = |name: &[u8]| Ok::<_, AclError>(UserId(name.iter().map(|&byte| i32::from(byte)).sum()));
+    if let Ok(list) = text.to_acl(id) {
+        let _ = list.rights_of(&[UserId::ANYUSER, UserId(97)]);
+        let again = list.to_text(|id| id.0.to_string().into_bytes());
+        let number = |name: &[u8]| -> Result<UserId, AclError> {
+            Ok(UserId(String::from_utf8_lossy(name).parse().expect("a number that was written here")))
+        };
+        assert_eq!(again.to_acl(number), Acl::new(list.positive(), list.negative()));
+    }
+}
+
+/// Directory blobs.
+pub fn directory(data: &[u8]) {
+    let Ok(mut blob) = DirectoryBlob::parse(&Bytes::copy_from_slice(data)) else { return };
+    assert_eq!(blob.length_bytes(), data.len() as u64);
+    let entries: Vec<_> = blob.entries().map(|(name, target)| (name.to_vec(), target)).collect();
+    assert_eq!(entries.len(), blob.len());
+    for (name, target) in &entries {
+        assert_eq!(blob.lookup(name), Some(*target));
+    }
+    let _ = DirectoryBlob::rebuild(blob.pages().len(), blob.placed_entries());
+    let _ = blob.slice(data.len() as u64 / 2, u64::MAX);
+    let target = EntryTarget { vnode: VnodeId(5), unique: 6 };
+    if blob.insert(b"a new name that takes more than one slot", target).is_ok() {
+        for (name, target) in entries {
+            assert_eq!(blob.remove(&name), Some(target));
+        }
+        assert_eq!(blob.len(), 1);
+    }
+}
+
+/// CellServDB, ThisCell and krb.conf.
+pub fn cellservdb(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let _ = parse_cellservdb(&text);
+    let cell = parse_thiscell(&text).unwrap_or_else(|_| "test.example".parse::<CellName>().expect("a name"));
+    let _ = parse_krb_conf(&text, &cell);
+}
+
+/// KeyFileExt and KeyFile.
+pub fn keyfile(data: &[u8]) {
+    if let Ok(parsed) = keys::parse_extended(data) {
+        assert_eq!(keys::parse_extended(&keys::write_extended(&parsed)), Ok(parsed));
+    }
+    if let Ok(mut parsed) = keys::parse_des(data)
+        && let Some(written) = keys::write_des(&parsed)
+    {
+        // It is written in the order of versions.
+        parsed.sort_by_key(|key| key.kvno);
+        assert_eq!(keys::parse_des(&written), Ok(parsed));
+    }
+}
+
+/// Keytabs.
+pub fn keytab(data: &[u8]) {
+    if let Ok(entries) = tabs::parse(data) {
+        for entry in &entries {
+            let _ = entry.principal();
+        }
+        if let Some(written) = tabs::write(&entries) {
+            assert_eq!(tabs::parse(&written), Ok(entries));
+        }
+    }
+}
+
+/// NetInfo and NetRestrict.
+pub fn netinfo(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let info = parse_netinfo(&text).unwrap_or_default();
+    let restrict = parse_netrestrict(&text).unwrap_or_default();
+    let have = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(10, 0, 0, 1)];
+    let announced = announced(&have, &info, &restrict);
+    assert!(announced.len() <= have.len() + info.addresses.len() + info.forced.len());
+}
+
+/// sysid files.
+pub fn sysid(data: &[u8]) {
+    if let Ok(id) = SysId::parse(data) {
+        assert_eq!(SysId::parse(&id.to_bytes()), Ok(id));
+    }
+}
+
+/// UserLists.
+pub fn userlist(data: &[u8]) {
+    let mut list = UserList::parse(&String::from_utf8_lossy(data));
+    let principals: Vec<_> = list.principals().cloned().collect();
+    let again = UserList::parse(&list.to_text());
+    assert!(again.principals().eq(principals.iter()), "what was written is read otherwise");
+    for who in &principals {
+        list.remove(who);
+    }
+    assert_eq!(list.principals().count(), 0);
+}

@@ -1,0 +1,106 @@
+//! Messages of the services. Pieces of the input are requests as a server gets them (opcode and
+//! arguments), and at the same time replies of every kind.
+
+use crate::frames::frames;
+use crate::replies;
+use afs_idl::{CallStream, MemoryStream};
+use base::{AbortCode, Caller, Identity, SecurityLevel};
+use std::fmt::Debug;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use xdr::{Decode, Encode, SliceSource};
+
+/// Decodes bytes as one kind of message.
+pub(crate) type Check = fn(&[u8]);
+
+/// Decodes a message; what it gives must be the same after encoding and decoding it again.
+pub(crate) fn check<T: Encode + Decode + PartialEq + Debug>(bytes: &[u8]) {
+    if let Ok(value) = T::decode(&mut SliceSource::new(bytes)) {
+        assert_eq!(xdr::from_slice::<T>(&xdr::to_vec(&value)).as_ref(), Ok(&value));
+    }
+}
+
+/// A server that decodes every request, and then answers that it has no such procedure.
+struct Nothing;
+
+impl afs_idl::bozo::Server for Nothing {}
+impl afs_idl::cb::Server for Nothing {}
+impl afs_idl::fs::Server for Nothing {}
+impl afs_idl::pr::Server for Nothing {}
+impl afs_idl::rxstats::Server for Nothing {}
+impl afs_idl::vl::Server for Nothing {}
+impl afs_idl::vol::Server for Nothing {}
+
+/// Nobody from nowhere.
+pub(crate) fn anonymous() -> Caller {
+    Caller {
+        identity: Identity::Anonymous,
+        level: SecurityLevel::Clear,
+        peer: SocketAddr::from(([10, 0, 0, 1], 7001)),
+        local: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        connection: 1,
+    }
+}
+
+type Dispatch = fn(&Nothing, &Caller, &mut dyn CallStream) -> Result<(), AbortCode>;
+
+/// Requests come in pieces of several lengths.
+const PIECE_BYTES: [usize; 2] = [3, 1444];
+
+fn messages(data: &[u8], dispatch: Dispatch, replies: &[Check]) {
+    for frame in frames(data) {
+        let outcomes =
+            PIECE_BYTES.map(|piece| dispatch(&Nothing, &anonymous(), &mut MemoryStream::new(frame, piece)));
+        assert_eq!(outcomes[0], outcomes[1], "it depends on how the request was cut");
+        for check in replies {
+            check(frame);
+        }
+    }
+}
+
+/// How many replies of each service are checked.
+pub fn replies_checked() -> [(&'static str, usize); 7] {
+    [
+        ("bozo", replies::BOZO.len()),
+        ("cb", replies::CB.len()),
+        ("fs", replies::FS.len()),
+        ("pr", replies::PR.len()),
+        ("rxstats", replies::RXSTATS.len()),
+        ("vl", replies::VL.len()),
+        ("vol", replies::VOL.len()),
+    ]
+}
+
+/// The overseer's service.
+pub fn bozo(data: &[u8]) {
+    messages(data, afs_idl::bozo::dispatch, replies::BOZO);
+}
+
+/// The callback service.
+pub fn cb(data: &[u8]) {
+    messages(data, afs_idl::cb::dispatch, replies::CB);
+}
+
+/// The file service.
+pub fn fs(data: &[u8]) {
+    messages(data, afs_idl::fs::dispatch, replies::FS);
+}
+
+/// The protection service.
+pub fn pr(data: &[u8]) {
+    messages(data, afs_idl::pr::dispatch, replies::PR);
+}
+
+/// The statistics service.
+pub fn rxstats(data: &[u8]) {
+    messages(data, afs_idl::rxstats::dispatch, replies::RXSTATS);
+}
+
+/// The volume location service.
+pub fn vl(data: &[u8]) {
+    messages(data, afs_idl::vl::dispatch, replies::VL);
+}
+
+/// The volume service.
+pub fn vol(data: &[u8]) {
+    messages(data, afs_idl::vol::dispatch, replies::VOL);
+}

@@ -1,0 +1,74 @@
+//! Every decoder as a function of arbitrary bytes.
+//!
+//! What comes from the network, from configuration files and from the disk must never make the program
+//! panic, hang, or take more memory than the input is worth. Each function here gives bytes to one
+//! decoder, and to what works on its result; it panics only if something is wrong. The same functions
+//! are called by the test of this crate, with the committed inputs in `corpus/` and mutations of them,
+//! and by the fuzzers in `fuzz/` at the top of the repository.
+//!
+//! A new target is a function, a line of [`TARGETS`], a seed in `examples/seed`, and a file in
+//! `fuzz/fuzz_targets`; the test says what is missing. `docs/testing.md` tells how to fuzz.
+
+pub mod formats;
+pub mod frames;
+pub mod idl;
+pub mod names;
+pub mod records;
+mod replies;
+pub mod rx;
+pub mod security;
+pub mod segments;
+pub mod services;
+
+/// A decoder that is given arbitrary bytes.
+pub type Target = fn(&[u8]);
+
+/// All targets by name.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("acl", formats::acl),
+    ("cellservdb", formats::cellservdb),
+    ("challenge", security::challenge),
+    ("directory", formats::directory),
+    ("keyfile", formats::keyfile),
+    ("keytab", formats::keytab),
+    ("krb_conf", security::krb_conf),
+    ("location_records", records::location_records),
+    ("names", names::names),
+    ("netinfo", formats::netinfo),
+    ("protection_records", records::protection_records),
+    ("rx_endpoint", rx::endpoint),
+    ("rx_header", rx::header),
+    ("rxkad_packet", security::rxkad_packet),
+    ("rxkad_response", security::rxkad_response),
+    ("segment", segments::segment),
+    ("serve_bozo", services::serve_bozo),
+    ("serve_fs", services::serve_fs),
+    ("serve_pr", services::serve_pr),
+    ("serve_vl", services::serve_vl),
+    ("serve_vol", services::serve_vol),
+    ("sysid", formats::sysid),
+    ("ticket", security::ticket),
+    ("userlist", formats::userlist),
+    ("volume_records", records::volume_records),
+    ("xdr_bozo", idl::bozo),
+    ("xdr_cb", idl::cb),
+    ("xdr_fs", idl::fs),
+    ("xdr_pr", idl::pr),
+    ("xdr_rxstats", idl::rxstats),
+    ("xdr_vl", idl::vl),
+    ("xdr_vol", idl::vol),
+];
+
+/// The target of this name.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
+}
+
+/// Runs the target of this name; for the fuzzers.
+///
+/// # Panics
+/// If there is no such target, or if the target finds something wrong.
+pub fn run(name: &str, data: &[u8]) {
+    let target = target(name).expect("the name of a target");
+    target(data);
+}

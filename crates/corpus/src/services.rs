@@ -1,0 +1,135 @@
+//! Whole services on stores in memory: an input is a history of calls. The first byte of a piece
+//! tells who calls, the rest is the request.
+
+mod client;
+mod file_service;
+mod overseer;
+mod volume_service;
+
+pub use file_service::{ROOT, serve_fs};
+pub use overseer::serve_bozo;
+pub use volume_service::serve_vol;
+
+use crate::frames::frames;
+use crate::idl::anonymous;
+use crate::records::NOW;
+use afs_idl::{CallStream, MemoryStream};
+use base::{AbortCode, Caller, Identity, LocalAuthority, Principal, SecurityLevel};
+use bytes::Bytes;
+use ptdb::{Actor, Kind, NewEntry, Policy, Protection};
+use ptserver::PtService;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use store::MemoryMeta;
+use vldb::Locations;
+use vlserver::{Settings, VlService};
+
+/// Calls of one history.
+const CALLS_MAX: usize = 64;
+/// Bytes that a client takes before it loses patience.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+
+/// Who callers are: nobody, `admin`, who is a superuser, or `alice`.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+pub enum Who {
+    /// Nobody.
+    Anonymous = 0,
+    /// A superuser.
+    Admin = 1,
+    /// A registered user.
+    Alice = 2,
+}
+
+/// The caller that a piece's first byte names; a set bit 4 means: at another workstation.
+fn caller(byte: u8) -> Caller {
+    let host = 1 + (byte >> 4 & 1);
+    let peer = SocketAddr::from(([10, 0, 0, host], 7001));
+    let name = match byte & 3 {
+        1 => "admin",
+        2 => "alice",
+        _ => return Caller { peer, connection: host.into(), ..anonymous() },
+    };
+    let principal = Principal { name: name.to_owned(), instance: String::new(), realm: String::new() };
+    let identity = Identity::Known(principal);
+    let connection = u64::from(byte & 0x13) + 10;
+    Caller { identity, level: SecurityLevel::Encrypted, peer, connection, ..anonymous() }
+}
+
+/// Trusts `admin`.
+pub(crate) struct Authority;
+
+impl LocalAuthority for Authority {
+    fn is_superuser(&self, caller: &Caller) -> bool {
+        matches!(&caller.identity, Identity::Known(principal) if principal.name == "admin")
+    }
+
+    fn is_local_realm(&self, _: &Principal) -> bool {
+        true
+    }
+}
+
+/// A client that has sent its request and counts what it gets.
+struct Patience {
+    request: MemoryStream,
+    got: usize,
+}
+
+impl CallStream for Patience {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        self.request.read(buf)
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        self.request.read_chunk(max)
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        assert!(!data.is_empty(), "an empty write");
+        self.got += data.len();
+        if self.got > REPLY_BYTES_MAX { Err(AbortCode::RX_CALL_DEAD) } else { Ok(()) }
+    }
+}
+
+fn history(data: &[u8], mut call: impl FnMut(&Caller, &mut dyn CallStream) -> Result<(), AbortCode>) {
+    for frame in frames(data).take(CALLS_MAX) {
+        let Some((who, request)) = frame.split_first() else { continue };
+        let mut stream = Patience { request: MemoryStream::new(request, 1444), got: 0 };
+        let outcome = call(&caller(*who), &mut stream);
+        assert_ne!(outcome, Err(AbortCode(0)), "an abort that says that all is well");
+    }
+}
+
+/// A new protection database with `alice` and a group of hers.
+pub fn protection(meta: Arc<MemoryMeta>) -> Arc<Protection> {
+    let protection = Protection::open(meta, Policy::default(), NOW);
+    let protection = protection.expect("an empty store");
+    let new = |name: &str, kind, owner, id| NewEntry {
+        name: name.as_bytes().to_vec(),
+        kind,
+        owner: base::UserId(owner),
+        id: Some(base::UserId(id)),
+    };
+    for new in [
+        new("admin", Kind::User, 0, 1),
+        new("alice", Kind::User, 0, 100),
+        new("alice:friends", Kind::Group, 100, -300),
+    ] {
+        protection.create(&Actor::cell(), &new, NOW).expect("an entry that is not there");
+    }
+    Arc::new(protection)
+}
+
+/// The protection service.
+pub fn serve_pr(data: &[u8]) {
+    let service = PtService::new(protection(Arc::default()), Arc::new(Authority), Arc::new(|| NOW));
+    history(data, |caller, stream| afs_idl::pr::dispatch(&service, caller, stream));
+}
+
+/// The volume location service.
+pub fn serve_vl(data: &[u8]) {
+    let locations = Locations::open(Arc::new(MemoryMeta::new())).expect("an empty store");
+    let service =
+        VlService::new(Arc::new(locations), Arc::new(Authority), Settings::default(), Arc::new(|| NOW));
+    history(data, |caller, stream| afs_idl::vl::dispatch(&service, caller, stream));
+}

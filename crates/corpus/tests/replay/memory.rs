@@ -1,0 +1,68 @@
+//! An allocator that counts what each thread holds.
+#![allow(unsafe_code, reason = "an allocator is unsafe; this one only counts before it asks the system's")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static LIVE_BYTES: Cell<isize> = const { Cell::new(0) };
+    static PEAK_BYTES: Cell<isize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn count(change: isize) {
+    // A thread that ends has no counters any more.
+    let _ = LIVE_BYTES.try_with(|live| {
+        live.set(live.get() + change);
+        PEAK_BYTES.with(|peak| peak.set(peak.get().max(live.get())));
+    });
+}
+
+// SAFETY: every call is handed to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.dealloc(place, layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as isize - layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { System.realloc(place, layout, size) }
+    }
+}
+
+/// The most bytes that this thread held at once while `work` ran, beyond what it held before.
+pub(crate) fn peak(work: impl FnOnce()) -> usize {
+    let before = LIVE_BYTES.get();
+    PEAK_BYTES.set(before);
+    work();
+    (PEAK_BYTES.get() - before).max(0) as usize
+}
+
+#[test]
+fn the_peak_is_seen() {
+    let peak = peak(|| {
+        for _ in 0..10 {
+            drop(std::hint::black_box(vec![1u8; 1 << 20]));
+        }
+    });
+    assert!((1 << 20..2 << 20).contains(&peak), "{peak}");
+}
