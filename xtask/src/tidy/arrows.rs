@@ -84,5 +84,5 @@ pub(crate) fn judge(
 }
 
 fn may_use(user: Place, used: Place) -> bool {
-    !used.is_test && (user.is_test || used.row < user.row)
+    user.is_test || (!used.is_test && used.row < user.row)
 }

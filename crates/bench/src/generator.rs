@@ -1,0 +1,303 @@
+//! The load generator: runs inside a cell's namespaces and obeys orders from its standard input.
+
+use crate::cpu::Reading;
+use crate::files::{Fid, Files, volume_root};
+use crate::order::{Answer, Latency, Order, Outcome};
+use crate::station::{FILE_SERVICE, Station, encrypted};
+use crate::workload::{self, Kind, SMALL_FILE_BYTES, Unit, Workload};
+use anyhow::{Context, Result, anyhow};
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+use std::io::{BufRead, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Barrier;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+/// What a generator needs to know before its first order.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct GeneratorOptions {
+    /// The server's address
+    #[arg(long)]
+    address: IpAddr,
+    /// A volume that anyone may write to
+    #[arg(long)]
+    volume: String,
+    /// The cell's keys
+    #[arg(long)]
+    key_file: PathBuf,
+    /// A file in the file system of the server's partition
+    #[arg(long)]
+    partition: PathBuf,
+}
+
+/// Obeys orders until the input ends.
+pub(crate) fn serve(options: &GeneratorOptions) -> Result<()> {
+    let mut generator = Generator::new(options)?;
+    answer(&Answer::Ready)?;
+    for line in std::io::stdin().lock().lines() {
+        let order: Order = serde_json::from_str(&line?).context("not an order")?;
+        let outcome = generator.obey(&order);
+        answer(&outcome.map_or_else(|error| Answer::Failed(format!("{error:#}")), Answer::Done))?;
+    }
+    Ok(())
+}
+
+fn answer(answer: &Answer) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{}", serde_json::to_string(answer)?)?;
+    Ok(output.flush()?)
+}
+
+struct Generator {
+    options: GeneratorOptions,
+    stations: Vec<Station>,
+    root: Fid,
+    data: Bytes,
+    runs: u32,
+}
+
+/// What one thread of a workload works on.
+struct Task {
+    files: Files,
+    directory: Fid,
+    file: Fid,
+    data: Bytes,
+}
+
+/// What one thread did.
+#[derive(Default)]
+struct Done {
+    amount: u64,
+    latency: Option<Histogram<u64>>,
+}
+
+/// The file of each thread, in the thread's directory.
+const FILE_NAME: &str = "file";
+
+impl Generator {
+    fn new(options: &GeneratorOptions) -> Result<Generator> {
+        let clients = workload::ALL.iter().map(|workload| workload.clients).max().unwrap_or(1);
+        let stations = (0..clients).map(|_| Station::start()).collect::<Result<Vec<_>>>()?;
+        let locations = stations[0].connect(SocketAddr::new(options.address, 7003), 52, None);
+        let root = volume_root(&*locations, &options.volume)?;
+        Ok(Generator { options: options.clone(), stations, root, data: Bytes::new(), runs: 0 })
+    }
+
+    fn obey(&mut self, order: &Order) -> Result<Outcome> {
+        let workload =
+            workload::by_name(&order.workload).with_context(|| format!("no workload {}", order.workload))?;
+        self.runs += 1;
+        if (self.data.len() as u64) < order.bytes {
+            self.data = noise(order.bytes);
+        }
+        let tasks = self.prepare(workload, order.bytes)?;
+        self.settle()?;
+        let outcome = self.measure(workload, &tasks, Duration::from_millis(order.milliseconds))?;
+        finish(workload, &tasks)?;
+        Ok(outcome)
+    }
+
+    /// One task per thread; every thread has a directory and a file of its own.
+    fn prepare(&self, workload: &Workload, bytes: u64) -> Result<Vec<Task>> {
+        let share = share_bytes(workload, bytes) as usize;
+        let mut tasks = Vec::new();
+        for station in &self.stations[..workload.clients] {
+            let files = self.connect(station, workload.is_encrypted)?;
+            for _ in 0..workload.threads {
+                let number = tasks.len();
+                let directory = files.make_directory(self.root, &format!("{}-{number}", self.runs))?;
+                let file = files.create(directory, FILE_NAME)?;
+                let from = if workload.unit() == Unit::Bytes { share * number } else { 0 };
+                let data = self.data.slice(from..from + share);
+                tasks.push(Task { files: files.clone(), directory, file, data });
+            }
+        }
+        tasks.iter().try_for_each(|task| warm(workload, task))?;
+        greet(workload, &tasks)?;
+        Ok(tasks)
+    }
+
+    fn connect(&self, station: &Station, is_encrypted: bool) -> Result<Files> {
+        let security = is_encrypted.then(|| encrypted(&self.options.key_file)).transpose()?;
+        let address = SocketAddr::new(self.options.address, 7000);
+        Ok(Files::new(station.connect(address, FILE_SERVICE, security)))
+    }
+
+    /// Lets nothing that was written before go on being written while the clock runs.
+    fn settle(&self) -> Result<()> {
+        rustix::fs::sync();
+        self.sync_partition()
+    }
+
+    fn sync_partition(&self) -> Result<()> {
+        let path = &self.options.partition;
+        let partition = std::fs::File::open(path).with_context(|| path.display().to_string())?;
+        Ok(rustix::fs::syncfs(partition)?)
+    }
+
+    fn measure(&self, workload: &Workload, tasks: &[Task], time: Duration) -> Result<Outcome> {
+        let start = Barrier::new(tasks.len() + 1);
+        std::thread::scope(|scope| {
+            let spawn = |task| {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    work(workload, task, time)
+                })
+            };
+            let threads: Vec<_> = tasks.iter().map(spawn).collect();
+            let before = Reading::now();
+            let begin = Instant::now();
+            start.wait();
+            let done: Vec<Done> = threads.into_iter().map(join).collect::<Result<_>>()?;
+            if workload.kind == (Kind::Store { and_sync: true }) {
+                self.sync_partition()?;
+            }
+            let seconds = begin.elapsed().as_secs_f64();
+            let cpu = Reading::now()?.since(&before?);
+            let amount = done.iter().map(|done| done.amount).sum::<u64>() as f64;
+            Ok(Outcome { amount, seconds, cpu, latency: percentiles(&done)? })
+        })
+    }
+}
+
+fn join(thread: ScopedJoinHandle<'_, Result<Done>>) -> Result<Done> {
+    thread.join().map_err(|_| anyhow!("a thread panicked"))?
+}
+
+/// Bytes of each thread's file.
+fn share_bytes(workload: &Workload, bytes: u64) -> u64 {
+    match workload.kind {
+        Kind::Fetch { .. } | Kind::Store { .. } => {
+            bytes / workload.bytes_divisor / (workload.clients * workload.threads) as u64
+        }
+        Kind::Status | Kind::Files => SMALL_FILE_BYTES.min(bytes),
+    }
+}
+
+/// Whether a workload begins with files that have data.
+fn begins_with_data(workload: &Workload) -> bool {
+    matches!(workload.kind, Kind::Fetch { .. } | Kind::Status)
+}
+
+/// Makes what a workload needs, and gets it into the server's memory.
+fn warm(workload: &Workload, task: &Task) -> Result<()> {
+    if begins_with_data(workload) {
+        task.files.store(task.file, &task.data)?;
+        task.files.fetch_and_compare(task.file, &task.data, u64::MAX)?;
+    }
+    Ok(())
+}
+
+/// Lets all threads call at once, so that the connections they need are there before the clock runs.
+fn greet(workload: &Workload, tasks: &[Task]) -> Result<()> {
+    let length = |task: &Task| if begins_with_data(workload) { task.data.len() as u64 } else { 0 };
+    let call = |task: &Task| {
+        (0..GREETINGS).try_for_each(|_| task.files.check_status(task.file, length(task)))?;
+        Ok(Done::default())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = tasks.iter().map(|task| scope.spawn(move || call(task))).collect();
+        threads.into_iter().try_for_each(|thread| join(thread).map(drop))
+    })
+}
+
+/// Calls of each thread before the clock runs.
+const GREETINGS: u32 = 50;
+
+fn work(workload: &Workload, task: &Task, time: Duration) -> Result<Done> {
+    let amount = task.data.len() as u64;
+    match workload.kind {
+        Kind::Fetch { call_bytes } => {
+            task.files.fetch_and_compare(task.file, &task.data, call_bytes)?;
+            Ok(Done { amount, latency: None })
+        }
+        Kind::Store { .. } => {
+            task.files.store(task.file, &task.data)?;
+            Ok(Done { amount, latency: None })
+        }
+        Kind::Status => repeat(time, |_| task.files.check_status(task.file, amount)),
+        Kind::Files => repeat(time, |number| {
+            let name = format!("f{number}");
+            let file = task.files.create(task.directory, &name)?;
+            task.files.store(file, &task.data)?;
+            task.files.remove(task.directory, &name)
+        }),
+    }
+}
+
+/// Does something again and again for that time, and notes how long each took.
+fn repeat(time: Duration, mut operation: impl FnMut(u64) -> Result<()>) -> Result<Done> {
+    let mut latency = Histogram::new(3)?;
+    let begin = Instant::now();
+    let (mut amount, mut at) = (0, Duration::ZERO);
+    while at < time {
+        operation(amount)?;
+        let now = begin.elapsed();
+        latency.record(now.saturating_sub(at).as_nanos() as u64)?;
+        (amount, at) = (amount + 1, now);
+    }
+    Ok(Done { amount, latency: Some(latency) })
+}
+
+fn percentiles(done: &[Done]) -> Result<Option<Latency>> {
+    let mut all = Histogram::<u64>::new(3)?;
+    for histogram in done.iter().filter_map(|done| done.latency.as_ref()) {
+        all.add(histogram)?;
+    }
+    let microseconds = |quantile| all.value_at_quantile(quantile) as f64 / 1e3;
+    Ok((!all.is_empty()).then(|| Latency { p50_us: microseconds(0.5), p99_us: microseconds(0.99) }))
+}
+
+/// After the clock: compares what was stored with what should have been, and removes it.
+fn finish(workload: &Workload, tasks: &[Task]) -> Result<()> {
+    for task in tasks {
+        if workload.kind == Kind::Files {
+            task.files.store(task.file, &task.data)?;
+        }
+        task.files.fetch_and_compare(task.file, &task.data, u64::MAX)?;
+        task.files.remove(task.directory, FILE_NAME)?;
+    }
+    Ok(())
+}
+
+/// Bytes that no server can compress, the same in every run.
+fn noise(bytes: u64) -> Bytes {
+    let mut data = vec![0; bytes as usize];
+    SmallRng::seed_from_u64(1).fill_bytes(&mut data);
+    data.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_the_bytes_of_bulk_workloads() {
+        let share = |name| share_bytes(workload::by_name(name).unwrap(), 1 << 20);
+        assert_eq!(share("fetch-1"), 1 << 20);
+        assert_eq!(share("store-4"), 1 << 18);
+        assert_eq!(share("fetch-crypt-1"), 1 << 18);
+        assert_eq!(share("files-16"), SMALL_FILE_BYTES);
+    }
+
+    #[test]
+    fn repeated_operations_are_counted_and_errors_end_them() {
+        let mut calls = 0;
+        let done = repeat(Duration::from_millis(1), |number| {
+            assert_eq!(number, calls);
+            calls += 1;
+            Ok(())
+        });
+        let done = done.unwrap();
+        assert_eq!((done.amount, done.latency.as_ref().unwrap().len()), (calls, calls));
+        let latency = percentiles(&[done]).unwrap().unwrap();
+        assert!(latency.p50_us <= latency.p99_us);
+        assert!(repeat(Duration::from_secs(60), |_| anyhow::bail!("no")).is_err());
+        assert!(percentiles(&[Done::default()]).unwrap().is_none());
+    }
+}

@@ -1,0 +1,92 @@
+//! Where a measurement was made.
+
+use interop::cell::tools;
+use serde::Serialize;
+use std::fmt;
+use std::process::Command;
+
+/// The machine and what it runs, in words.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Machine {
+    /// Processors that this process may use.
+    pub(crate) cores: usize,
+    /// Their kind.
+    pub(crate) processor: String,
+    /// Memory in MiB.
+    pub(crate) memory_mib: u64,
+    /// The kernel's release.
+    pub(crate) kernel: String,
+    /// The distribution.
+    pub(crate) system: String,
+    /// Version of the file server's package.
+    pub(crate) openafs: String,
+    /// Where the partitions are: file system and device.
+    pub(crate) disk: String,
+    /// Load average over a minute when the run began.
+    pub(crate) load: String,
+}
+
+impl Machine {
+    /// This one.
+    pub(crate) fn here() -> Machine {
+        let package = ["-W", "-f", "${Version}", "openafs-fileserver"];
+        Machine {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            processor: field(&file("/proc/cpuinfo"), "model name", ':'),
+            memory_mib: memory_mib(&file("/proc/meminfo")),
+            kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
+            system: field(&file("/etc/os-release"), "PRETTY_NAME", '='),
+            openafs: output("dpkg-query", &package),
+            disk: output("df", &["--output=fstype,source", "/tmp"])
+                .lines()
+                .last()
+                .unwrap_or_default()
+                .to_owned(),
+            load: file("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { cores, processor, memory_mib, kernel, system, openafs, disk, load } = self;
+        write!(f, "{cores} cores ({processor}), {memory_mib} MiB, Linux {kernel}, {system}, ")?;
+        write!(f, "OpenAFS {openafs}, {disk}; load average before: {load}")
+    }
+}
+
+fn file(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).current_dir(tools()).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+}
+
+/// The value of the first line `NAME <separator> VALUE`, without quotes.
+fn field(text: &str, name: &str, separator: char) -> String {
+    let values = text.lines().filter_map(|line| line.split_once(separator));
+    let value = values.into_iter().find(|(key, _)| key.trim() == name).map(|(_, value)| value);
+    value.unwrap_or("unknown").trim().trim_matches('"').to_owned()
+}
+
+fn memory_mib(text: &str) -> u64 {
+    let value = field(text, "MemTotal", ':');
+    value.split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields() {
+        let text = "NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n";
+        assert_eq!(field(text, "PRETTY_NAME", '='), "Debian GNU/Linux 12");
+        assert_eq!(field("model name\t: A B: c\n", "model name", ':'), "A B: c");
+        assert_eq!(field("", "model name", ':'), "unknown");
+        assert_eq!(memory_mib("MemFree: 1 kB\nMemTotal:       2048 kB\n"), 2);
+        assert_eq!(memory_mib("MemTotal: much"), 0);
+    }
+}

@@ -1,0 +1,166 @@
+//! Cellar beside OpenAFS on this machine.
+//!
+//! Starts a cell of each in namespaces of their own, and runs each workload against both in turn,
+//! several rounds of it. A load generator runs inside each cell's namespaces, so that all traffic is
+//! on a loopback device; it compares every byte with what was stored, and a workload that moves
+//! wrong bytes fails. docs/benchmarks.md says what the figures mean.
+#![allow(clippy::cast_precision_loss, reason = "rates and times are printed with three digits")]
+
+mod cpu;
+mod files;
+mod generator;
+mod machine;
+mod order;
+mod report;
+mod side;
+mod station;
+mod statistics;
+mod workload;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use interop::cell::Server;
+use interop::means::Means;
+use machine::Machine;
+use order::Order;
+use report::{Report, Row};
+use side::Side;
+use std::process::ExitCode;
+
+/// Measures Cellar beside OpenAFS on this machine; needs root and Debian's OpenAFS packages
+#[derive(Debug, Parser)]
+#[command(name = "bench", version, args_conflicts_with_subcommands = true)]
+struct Arguments {
+    /// How often each workload runs against each server
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// How long each run of small calls takes, in seconds
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    seconds: f64,
+    /// MiB that each bulk run moves
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    size: u64,
+    /// Only the workloads whose names contain this (again for more)
+    #[arg(long, value_name = "WORKLOAD")]
+    only: Vec<String>,
+    /// Arguments of OpenAFS's file server
+    #[arg(long, default_value = "-L", value_name = "ARGUMENTS", allow_hyphen_values = true)]
+    openafs: String,
+    /// Print every run as JSON instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Show the workloads
+    #[arg(long)]
+    list: bool,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Makes load inside a cell; the program starts itself so
+    #[command(hide = true)]
+    Generate(generator::GeneratorOptions),
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    if let Some(Role::Generate(options)) = &arguments.role {
+        return generator::serve(options);
+    }
+    if arguments.list {
+        for workload in workload::ALL {
+            println!("{:<14} {}", workload.name, workload.text);
+        }
+        return Ok(());
+    }
+    let report = measure(arguments)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        println!("{}", report.text());
+    }
+    Ok(())
+}
+
+fn measure(arguments: &Arguments) -> Result<Report> {
+    let workloads = workload::select(&arguments.only)?;
+    if let Err(missing) = Means::Netns.check() {
+        bail!("{missing}");
+    }
+    let bytes = arguments.size << 20;
+    let mut report = Report {
+        machine: Machine::here(),
+        rounds: arguments.rounds as usize,
+        seconds: arguments.seconds,
+        bytes,
+        openafs_arguments: arguments.openafs.clone(),
+        rows: workloads.iter().map(|workload| Row::new(workload)).collect(),
+    };
+    eprintln!("bench: starting the cells");
+    let mut openafs = Side::start(Server::OpenAfs, &arguments.openafs).context("OpenAFS")?;
+    let mut cellar = Side::start(Server::Cellar, &arguments.openafs).context("Cellar")?;
+    for round in 0..report.rounds {
+        for row in &mut report.rows {
+            eprintln!("bench: round {} of {}, {}", round + 1, arguments.rounds, row.workload);
+            let milliseconds = (arguments.seconds * 1e3) as u64;
+            let order = Order { workload: row.workload.into(), milliseconds, bytes };
+            run_both(&order, row, &mut openafs, &mut cellar, round % 2 == 1)?;
+        }
+    }
+    Ok(report)
+}
+
+/// Runs a workload once on each; who is first changes from round to round.
+fn run_both(
+    order: &Order,
+    row: &mut Row,
+    openafs: &mut Side,
+    cellar: &mut Side,
+    cellar_first: bool,
+) -> Result<()> {
+    let failed = |server: &str| format!("{} against {server}", order.workload);
+    for is_cellar in [cellar_first, !cellar_first] {
+        if is_cellar {
+            row.cellar.push(cellar.run(order).with_context(|| failed("Cellar"))?);
+        } else {
+            row.openafs.push(openafs.run(order).with_context(|| failed("OpenAFS"))?);
+        }
+    }
+    Ok(())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.01..=600.0).contains(&seconds) => Ok(seconds),
+        Ok(_) => Err("must be 0.01 to 600".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+        let arguments =
+            Arguments::try_parse_from(["bench", "--only", "fetch", "--openafs", "-S -p 8"]).unwrap();
+        assert_eq!((arguments.rounds, arguments.openafs.as_str()), (5, "-S -p 8"));
+        for bad in [["--seconds", "0"], ["--seconds", "x"], ["--rounds", "0"], ["--size", "0"]] {
+            let arguments = ["bench", bad[0], bad[1]];
+            assert!(Arguments::try_parse_from(arguments).is_err(), "{bad:?}");
+        }
+    }
+}

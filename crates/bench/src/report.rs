@@ -1,0 +1,227 @@
+//! What is printed.
+
+use crate::machine::Machine;
+use crate::order::{Latency, Outcome};
+use crate::statistics::{Spread, ratio, short};
+use crate::workload::{Unit, Workload};
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+/// Everything that was measured.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    /// Where.
+    pub(crate) machine: Machine,
+    /// Runs of each workload on each server.
+    pub(crate) rounds: usize,
+    /// How long workloads ran that have no natural end.
+    pub(crate) seconds: f64,
+    /// Bytes that bulk workloads moved.
+    pub(crate) bytes: u64,
+    /// Arguments of OpenAFS's file server.
+    pub(crate) openafs_arguments: String,
+    /// Workloads in their order.
+    pub(crate) rows: Vec<Row>,
+}
+
+/// One workload.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    /// Its name.
+    pub(crate) workload: &'static str,
+    /// What it does.
+    pub(crate) text: &'static str,
+    /// What is counted.
+    pub(crate) unit: Unit,
+    /// OpenAFS's runs in their order.
+    pub(crate) openafs: Vec<Outcome>,
+    /// Cellar's.
+    pub(crate) cellar: Vec<Outcome>,
+}
+
+impl Row {
+    /// Without runs yet.
+    pub(crate) fn new(workload: &Workload) -> Row {
+        let (openafs, cellar) = (Vec::new(), Vec::new());
+        Row { workload: workload.name, text: workload.text, unit: workload.unit(), openafs, cellar }
+    }
+
+    fn rate(&self, outcome: &Outcome) -> f64 {
+        ratio(outcome.amount / self.unit.scale(), outcome.seconds).unwrap_or(0.0)
+    }
+
+    fn rates(&self, outcomes: &[Outcome]) -> Spread {
+        Spread::of(outcomes.iter().map(|outcome| self.rate(outcome))).unwrap_or_default()
+    }
+
+    /// Cellar's median rate over OpenAFS's.
+    fn comparison(&self) -> Option<f64> {
+        ratio(self.rates(&self.cellar).median, self.rates(&self.openafs).median)
+    }
+
+    /// Rate per CPU second of the server: what all runs did by what all took.
+    fn per_server_cpu(&self, outcomes: &[Outcome]) -> Option<f64> {
+        let amount: f64 = outcomes.iter().map(|outcome| outcome.amount).sum();
+        ratio(amount / self.unit.scale(), outcomes.iter().map(|outcome| outcome.cpu.server).sum())
+    }
+}
+
+impl Report {
+    /// The tables, in Markdown.
+    pub(crate) fn text(&self) -> String {
+        let mut parts = vec![self.machine.to_string(), self.options(), self.rates()];
+        parts.push("CPU seconds (user and system) of each server's processes, of the load generator and of the rest of the machine, medians of the runs:".into());
+        parts.push(self.cpu());
+        if self.rows.iter().any(|row| row.unit != Unit::Bytes) {
+            parts.push("Time of one operation in microseconds, medians of the runs' percentiles:".into());
+            parts.push(self.latency());
+        }
+        parts.join("\n\n")
+    }
+
+    fn options(&self) -> String {
+        format!(
+            "{} rounds, servers in turn; {} MB per bulk run, {} s per run of small calls; fileserver {}",
+            self.rounds,
+            short(self.bytes as f64 / 1e6),
+            short(self.seconds),
+            self.openafs_arguments
+        )
+    }
+
+    fn rates(&self) -> String {
+        let mut table = table(&["workload", "what", "unit", "OpenAFS", "Cellar", "Cellar / OpenAFS"], 3);
+        for row in &self.rows {
+            table.add_row([
+                row.workload.to_owned(),
+                row.text.to_owned(),
+                row.unit.rate_name().to_owned(),
+                spread(row.rates(&row.openafs)),
+                spread(row.rates(&row.cellar)),
+                row.comparison().map_or_else(dash, short),
+            ]);
+        }
+        table.to_string()
+    }
+
+    fn cpu(&self) -> String {
+        let header = [
+            "workload",
+            "OpenAFS: server",
+            "generator",
+            "other",
+            "Cellar: server",
+            "generator",
+            "other",
+            "per server CPU s: unit",
+            "OpenAFS",
+            "Cellar",
+        ];
+        let mut table = table(&header, 1);
+        for row in &self.rows {
+            let mut cells = vec![row.workload.to_owned()];
+            cells.extend(cpu_seconds(&row.openafs));
+            cells.extend(cpu_seconds(&row.cellar));
+            cells.push(row.unit.rate_name().trim_end_matches("/s").to_owned());
+            for outcomes in [&row.openafs, &row.cellar] {
+                cells.push(row.per_server_cpu(outcomes).map_or_else(dash, short));
+            }
+            table.add_row(cells);
+        }
+        table.to_string()
+    }
+
+    fn latency(&self) -> String {
+        let mut table = table(&["workload", "OpenAFS: half", "99 %", "Cellar: half", "99 %"], 1);
+        for row in self.rows.iter().filter(|row| row.unit != Unit::Bytes) {
+            let mut cells = vec![row.workload.to_owned()];
+            for outcomes in [&row.openafs, &row.cellar] {
+                cells.push(percentile(outcomes, |latency| latency.p50_us));
+                cells.push(percentile(outcomes, |latency| latency.p99_us));
+            }
+            table.add_row(cells);
+        }
+        table.to_string()
+    }
+}
+
+/// A table whose columns from `first_figure` on are figures.
+fn table(header: &[&str], first_figure: usize) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
+    for column in table.column_iter_mut().skip(first_figure) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn spread(spread: Spread) -> String {
+    format!("{} ({}..{})", short(spread.median), short(spread.min), short(spread.max))
+}
+
+fn cpu_seconds(outcomes: &[Outcome]) -> [String; 3] {
+    let median =
+        |of: fn(&Outcome) -> f64| short(Spread::of(outcomes.iter().map(of)).unwrap_or_default().median);
+    [
+        median(|outcome| outcome.cpu.server),
+        median(|outcome| outcome.cpu.generator),
+        median(|outcome| outcome.cpu.other),
+    ]
+}
+
+fn percentile(outcomes: &[Outcome], of: impl Fn(Latency) -> f64) -> String {
+    let figures = outcomes.iter().filter_map(|outcome| outcome.latency).map(of);
+    Spread::of(figures).map_or_else(dash, |spread| short(spread.median))
+}
+
+fn dash() -> String {
+    "-".into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::CpuSeconds;
+    use crate::workload;
+
+    fn outcome(amount: f64, seconds: f64, server: f64) -> Outcome {
+        let latency = Some(Latency { p50_us: 50.0, p99_us: 1000.0 * seconds });
+        Outcome { amount, seconds, cpu: CpuSeconds { server, ..CpuSeconds::default() }, latency }
+    }
+
+    fn report(name: &str, openafs: Vec<Outcome>, cellar: Vec<Outcome>) -> Report {
+        let row = Row { openafs, cellar, ..Row::new(workload::by_name(name).unwrap()) };
+        Report {
+            machine: Machine::default(),
+            rounds: row.cellar.len(),
+            seconds: 2.0,
+            bytes: 1_000_000,
+            openafs_arguments: "-L".into(),
+            rows: vec![row],
+        }
+    }
+
+    fn line<'a>(text: &'a str, nth: usize, of: &str) -> Vec<&'a str> {
+        let line = text.lines().filter(|line| line.contains(of)).nth(nth).unwrap();
+        line.trim_matches('|').split('|').map(str::trim).collect()
+    }
+
+    #[test]
+    fn rates_ratios_and_cpu() {
+        let openafs = vec![outcome(1e8, 1.0, 0.5), outcome(1e8, 2.0, 0.5), outcome(1e8, 0.5, 1.0)];
+        let cellar = vec![outcome(1e8, 0.25, 0.0)];
+        let text = report("fetch-1", openafs, cellar).text();
+        let rates = line(&text, 0, "fetch-1");
+        assert_eq!(rates[2..], ["MB/s", "100 (50.0..200)", "400 (400..400)", "4.00"]);
+        let cpu = line(&text, 1, "fetch-1");
+        assert_eq!(cpu[1..], ["0.50", "0.00", "0.00", "0.00", "0.00", "0.00", "MB", "150", "-"]);
+        assert!(!text.contains("99 %"), "bulk runs have no percentiles");
+    }
+
+    #[test]
+    fn percentiles_and_servers_that_did_not_run() {
+        let text = report("status-1", vec![outcome(10.0, 2.0, 1.0), outcome(10.0, 1.0, 1.0)], vec![]).text();
+        assert_eq!(line(&text, 2, "status-1")[1..], ["50.0", "1500", "-", "-"]);
+        assert_eq!(line(&text, 0, "status-1")[3..], ["7.50 (5.00..10.0)", "0.00 (0.00..0.00)", "0.00"]);
+    }
+}

@@ -1,0 +1,76 @@
+//! One of the two servers that are compared: its cell, and the load generator in it.
+
+use crate::order::{Answer, Order, Outcome};
+use anyhow::{Context, Result, bail};
+use interop::cell::{Cell, Server, tools};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A cell with a generator that waits for orders. Dropped, both end.
+pub(crate) struct Side {
+    generator: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    /// Dropped last.
+    _cell: Cell,
+}
+
+/// The volume that the load goes to.
+const VOLUME: &str = "bench";
+
+impl Side {
+    /// Starts a cell of its own for `server`; `arguments` are those of OpenAFS's file server.
+    pub(crate) fn start(server: Server, arguments: &str) -> Result<Side> {
+        let (name, address) = match server {
+            Server::OpenAfs => ("benchafs", "10.99.1.1"),
+            Server::Cellar => ("benchcel", "10.99.1.4"),
+        };
+        let cell = Cell::start_with(server, name, address, &["-f", arguments])?;
+        cell.open_volume(server, VOLUME)?;
+        let mut generator = generator(&cell)?;
+        let orders = generator.stdin.take();
+        let answers = BufReader::new(generator.stdout.take().context("no pipe")?);
+        let mut side = Side { generator, orders, answers, _cell: cell };
+        match side.answer()? {
+            Answer::Ready => Ok(side),
+            other => bail!("the load generator says {other:?}"),
+        }
+    }
+
+    /// Runs a workload once.
+    pub(crate) fn run(&mut self, order: &Order) -> Result<Outcome> {
+        let mut line = serde_json::to_string(order)?;
+        line.push('\n');
+        self.orders.as_mut().context("no pipe")?.write_all(line.as_bytes())?;
+        match self.answer()? {
+            Answer::Done(outcome) => Ok(outcome),
+            Answer::Failed(why) => bail!("{why}"),
+            Answer::Ready => bail!("the load generator did nothing"),
+        }
+    }
+
+    fn answer(&mut self) -> Result<Answer> {
+        let mut line = String::new();
+        if self.answers.read_line(&mut line)? == 0 {
+            bail!("the load generator ended with {}", self.generator.wait()?);
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        // The end of its input is the generator's end.
+        drop(self.orders.take());
+        let _ = self.generator.wait();
+    }
+}
+
+fn generator(cell: &Cell) -> Result<Child> {
+    let mut command = Command::new(tools().join("openafs-cell"));
+    command.arg("-d").arg(cell.path()).arg("run").arg(std::env::current_exe()?);
+    command.args(["generate", "--address", cell.address, "--volume", VOLUME]);
+    command.args(["--key-file", "/etc/openafs/server/KeyFileExt", "--partition", "/vicepa"]);
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    child.context("cannot start the load generator")
+}

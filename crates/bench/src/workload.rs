@@ -1,0 +1,163 @@
+//! What is measured.
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+/// What one kind of load does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// FetchData64 of files that the server has in memory, in calls of this many bytes at most.
+    Fetch {
+        /// Bytes asked for by one call.
+        call_bytes: u64,
+    },
+    /// StoreData64 of new files, one call each.
+    Store {
+        /// Whether the time includes a sync of the partition's file system after the last call.
+        and_sync: bool,
+    },
+    /// FetchStatus of one file.
+    Status,
+    /// CreateFile, StoreData64 of [`SMALL_FILE_BYTES`], RemoveFile.
+    Files,
+}
+
+/// Length of the files that [`Kind::Files`] makes.
+pub(crate) const SMALL_FILE_BYTES: u64 = 4096;
+
+/// One workload: a row of the tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Workload {
+    /// Its name on the command line.
+    pub(crate) name: &'static str,
+    /// What it does, for people.
+    pub(crate) text: &'static str,
+    /// What it does.
+    pub(crate) kind: Kind,
+    /// AFS clients, each with a port and a UUID of its own.
+    pub(crate) clients: usize,
+    /// Threads of each client, each with one call at a time.
+    pub(crate) threads: usize,
+    /// Whether packets are encrypted (rxkad, level crypt); otherwise there is no security.
+    pub(crate) is_encrypted: bool,
+    /// Divides the bytes that bulk workloads move, for the slow ones.
+    pub(crate) bytes_divisor: u64,
+}
+
+impl Workload {
+    /// What is counted.
+    pub(crate) fn unit(&self) -> Unit {
+        match self.kind {
+            Kind::Fetch { .. } | Kind::Store { .. } => Unit::Bytes,
+            Kind::Status => Unit::Calls,
+            Kind::Files => Unit::Files,
+        }
+    }
+}
+
+/// What a workload counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Unit {
+    /// Payload.
+    Bytes,
+    /// Calls.
+    Calls,
+    /// Files made, filled and removed.
+    Files,
+}
+
+impl Unit {
+    /// The unit of rates.
+    pub(crate) fn rate_name(self) -> &'static str {
+        match self {
+            Unit::Bytes => "MB/s",
+            Unit::Calls => "calls/s",
+            Unit::Files => "files/s",
+        }
+    }
+
+    /// How many of what is counted are one of [`Unit::rate_name`].
+    pub(crate) fn scale(self) -> f64 {
+        if self == Unit::Bytes { 1e6 } else { 1.0 }
+    }
+}
+
+const WHOLE_FILE: Kind = Kind::Fetch { call_bytes: u64::MAX };
+const BY_MEBIBYTE: Kind = Kind::Fetch { call_bytes: 1 << 20 };
+const STORE: Kind = Kind::Store { and_sync: false };
+const STORE_AND_SYNC: Kind = Kind::Store { and_sync: true };
+
+/// A workload without security.
+const fn plain(
+    name: &'static str,
+    kind: Kind,
+    clients: usize,
+    threads: usize,
+    text: &'static str,
+) -> Workload {
+    Workload { name, text, kind, clients, threads, is_encrypted: false, bytes_divisor: 1 }
+}
+
+/// All workloads in the order in which they run.
+pub(crate) const ALL: &[Workload] = &[
+    plain("fetch-1", WHOLE_FILE, 1, 1, "fetch a cached file, whole in one call, 1 client"),
+    plain("fetch-4", WHOLE_FILE, 4, 1, "the same by 4 clients, a file each"),
+    plain("fetch-1m-1", BY_MEBIBYTE, 1, 1, "fetch a cached file in calls of 1 MiB, 1 client"),
+    Workload {
+        is_encrypted: true,
+        bytes_divisor: 4,
+        ..plain("fetch-crypt-1", WHOLE_FILE, 1, 1, "fetch-1 with rxkad, level crypt; a quarter of the bytes")
+    },
+    plain("store-1", STORE, 1, 1, "store a new file in one call, 1 client"),
+    plain("store-4", STORE, 4, 1, "the same by 4 clients, a file each"),
+    plain("store-sync-1", STORE_AND_SYNC, 1, 1, "store-1, then syncfs(2) of the partition within the time"),
+    plain("status-1", Kind::Status, 1, 1, "FetchStatus, 1 thread"),
+    plain("status-32", Kind::Status, 4, 8, "FetchStatus, 32 threads of 4 clients"),
+    plain("files-1", Kind::Files, 1, 1, "create, store 4 KiB, remove; 1 thread"),
+    plain("files-16", Kind::Files, 4, 4, "the same, 16 threads of 4 clients, a directory each"),
+];
+
+/// The workloads whose names contain one of `parts`; all without a part.
+pub(crate) fn select(parts: &[String]) -> Result<Vec<&'static Workload>> {
+    for part in parts {
+        if !ALL.iter().any(|workload| workload.name.contains(part.as_str())) {
+            bail!("no workload is named like {part:?}; --list shows them");
+        }
+    }
+    let wanted = |workload: &&Workload| {
+        parts.is_empty() || parts.iter().any(|part| workload.name.contains(part.as_str()))
+    };
+    Ok(ALL.iter().filter(wanted).collect())
+}
+
+/// The workload of exactly that name.
+pub(crate) fn by_name(name: &str) -> Option<&'static Workload> {
+    ALL.iter().find(|workload| workload.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        for workload in ALL {
+            assert_eq!(ALL.iter().filter(|other| other.name == workload.name).count(), 1);
+            assert_eq!(by_name(workload.name).unwrap().text, workload.text);
+        }
+        assert!(by_name("fetch").is_none());
+    }
+
+    #[test]
+    fn selection_is_by_part_in_order_and_refuses_what_matches_nothing() {
+        let names = |parts: &[&str]| -> Vec<&str> {
+            let parts: Vec<String> = parts.iter().map(|&part| part.into()).collect();
+            select(&parts).unwrap().iter().map(|workload| workload.name).collect()
+        };
+        assert_eq!(names(&[]).len(), ALL.len());
+        assert_eq!(names(&["files", "status-1"]), ["status-1", "files-1", "files-16"]);
+        let error = select(&["status".into(), "fecth".into()]).unwrap_err();
+        assert!(error.to_string().contains("fecth"), "{error}");
+    }
+}
