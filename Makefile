@@ -30,7 +30,7 @@ bench: deps                     ## Cellar beside OpenAFS on this machine
 	target/release/bench
 
 soak:                           ## the seeded tests, many times longer
-	CELLAR_SOAK=1 cargo test --release -p sim -p store -p volume -- --nocapture
+	CELLAR_SOAK=1 cargo test --release -p sim -p store -p volume -p corpus -- --nocapture
 
 fmt:
 	cargo fmt --all

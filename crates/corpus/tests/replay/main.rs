@@ -18,7 +18,7 @@ use std::path::PathBuf;
 const MUTATIONS_TARGET: usize = 12_000;
 const MUTATIONS_INPUT_MAX: usize = 2_000;
 /// How many times more with `CELLAR_SOAK`.
-const SOAK_FACTOR: usize = 100;
+const SOAK_FACTOR: usize = 20;
 
 /// What a target may take at any time: as much as a whole server at rest and a multiple of its input.
 const MEMORY_BYTES: usize = 64 << 20;
