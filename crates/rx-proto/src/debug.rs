@@ -48,6 +48,11 @@ impl Question {
     }
 }
 
+/// Whether a datagram is a DEBUG packet.
+pub fn is_question(datagram: &[u8]) -> bool {
+    crate::header::parse(datagram).is_ok_and(|(header, _)| header.kind == crate::PacketType::Debug)
+}
+
 /// struct rx_debugStats.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Basics {
@@ -57,6 +62,18 @@ pub(crate) struct Basics {
     pub(crate) waiting: u64,
     pub(crate) waited: u64,
     pub(crate) idle_workers: u64,
+}
+
+impl std::ops::AddAssign for Basics {
+    fn add_assign(&mut self, other: Basics) {
+        self.free_packets += other.free_packets;
+        self.packets += other.packets;
+        self.calls += other.calls;
+        // Every endpoint is told these of all of its server's workers.
+        self.waiting = self.waiting.max(other.waiting);
+        self.waited = self.waited.max(other.waited);
+        self.idle_workers = self.idle_workers.max(other.idle_workers);
+    }
 }
 
 impl Basics {

@@ -72,6 +72,11 @@ impl<T> Slab<T> {
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
+    /// The keys of all entries.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        (0..self.places()).filter_map(|place| self.at(place)).map(|(key, _)| key).collect()
+    }
+
     /// The number of places, taken or free, and what is at one.
     pub(crate) fn places(&self) -> usize {
         self.slots.len()
@@ -101,5 +106,6 @@ mod tests {
         assert_eq!(slab.len(), 1);
         assert_eq!(slab.at(0), Some((second, &'b')));
         assert_eq!(slab.places(), 1);
+        assert_eq!(slab.keys(), [second]);
     }
 }

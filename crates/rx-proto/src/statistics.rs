@@ -80,6 +80,51 @@ pub struct Statistics {
     pub packets_now: u64,
 }
 
+impl std::ops::AddAssign<&Statistics> for Statistics {
+    fn add_assign(&mut self, other: &Statistics) {
+        add_each(&mut self.packets_received, &other.packets_received);
+        add_each(&mut self.packets_sent, &other.packets_sent);
+        self.bytes_received += other.bytes_received;
+        self.bytes_sent += other.bytes_sent;
+        self.malformed += other.malformed;
+        self.spurious += other.spurious;
+        self.data_received += other.data_received;
+        self.data_duplicates += other.data_duplicates;
+        self.data_beyond_window += other.data_beyond_window;
+        self.data_no_space += other.data_no_space;
+        self.data_damaged += other.data_damaged;
+        self.data_sent += other.data_sent;
+        self.data_resent += other.data_resent;
+        self.data_resent_early += other.data_resent_early;
+        self.timeouts += other.timeouts;
+        self.pings_sent += other.pings_sent;
+        self.calls_accepted += other.calls_accepted;
+        self.calls_opened += other.calls_opened;
+        self.calls_ended += other.calls_ended;
+        self.calls_failed += other.calls_failed;
+        self.calls_refused += other.calls_refused;
+        self.aborts_delayed += other.aborts_delayed;
+        self.connections_refused += other.connections_refused;
+        self.handshakes_failed += other.handshakes_failed;
+        self.server_connections += other.server_connections;
+        self.client_connections += other.client_connections;
+        self.rtt_samples += other.rtt_samples;
+        self.rtt_total += other.rtt_total;
+        self.rtt_min = self.rtt_min.into_iter().chain(other.rtt_min).min();
+        self.rtt_max = self.rtt_max.max(other.rtt_max);
+        self.connections_now += other.connections_now;
+        self.calls_now += other.calls_now;
+        self.peers_now += other.peers_now;
+        self.packets_now += other.packets_now;
+    }
+}
+
+fn add_each(sums: &mut [u64; PACKET_TYPES], others: &[u64; PACKET_TYPES]) {
+    for (sum, other) in sums.iter_mut().zip(others) {
+        *sum += other;
+    }
+}
+
 impl Statistics {
     /// Counts a packet received.
     pub(crate) fn received(&mut self, kind: PacketType) {

@@ -292,7 +292,8 @@ impl Lane {
         }
     }
 
-    /// Aborts every server call with `code` and makes every later operation fail with it.
+    /// Aborts every server call with `code`, closes every connection to others, and makes every later
+    /// operation fail with `code`. Replies that services have left behind are still delivered.
     pub(crate) fn refuse(&self, code: AbortCode) {
         let mut state = self.lock();
         state.refusing = Some(code);
@@ -301,9 +302,15 @@ impl Lane {
         for call in serving.iter() {
             endpoint.abort(now, *call, code);
         }
+        endpoint.close_all(now);
         state.wake_all();
         drop(state);
         self.flush();
+    }
+
+    /// Whether a reply is being delivered that its service has left behind.
+    pub(crate) fn is_delivering(&self) -> bool {
+        self.lock().endpoint.replies_under_way() > 0
     }
 
     /// Makes the thread end.
@@ -357,7 +364,10 @@ impl LaneState {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
         }
-        let load = arrivals.load();
+        self.set_load(arrivals.load());
+    }
+
+    fn set_load(&mut self, load: Load) {
         self.endpoint.set_waiting_calls(load.waiting);
         self.endpoint.set_waited_calls(load.waited);
         self.endpoint.set_idle_workers(load.idle);
@@ -417,6 +427,8 @@ const LANE_SHIFT: u32 = 56;
 struct Turn {
     receiver: Receiver,
     datagrams: Vec<(Path, Bytes)>,
+    /// Those of them that ask about the whole server.
+    questions: Vec<(Path, Bytes)>,
     interests: Vec<Interest>,
     last_active: Monotonic,
 }
@@ -425,7 +437,13 @@ impl Turn {
     fn new(lane: &Lane) -> Turn {
         let mut interests = vec![Interest::readable(lane.waker.descriptor())];
         interests.extend(lane.sockets.iter().map(|socket| Interest::readable(socket.descriptor())));
-        Turn { receiver: Receiver::new(), datagrams: Vec::new(), interests, last_active: clock::now() }
+        Turn {
+            receiver: Receiver::new(),
+            datagrams: Vec::new(),
+            questions: Vec::new(),
+            interests,
+            last_active: clock::now(),
+        }
     }
 
     /// Receives and handles one batch; sleeps if there is none.
@@ -468,10 +486,18 @@ impl Turn {
         let mut state = lane.lock();
         let (now, wall) = (clock::now(), clock::wall());
         for (path, datagram) in self.datagrams.drain(..some) {
-            state.endpoint.handle_datagram(now, wall, path, datagram);
+            if rx_proto::debug::is_question(&datagram) {
+                self.questions.push((path, datagram));
+            } else {
+                state.endpoint.handle_datagram(now, wall, path, datagram);
+            }
         }
         state.handle_timers(now, &*lane.arrivals);
         state.dispatch_events(&*lane.arrivals);
+        drop(state);
+        for (path, datagram) in self.questions.drain(..) {
+            lane.answer_question(path, datagram);
+        }
     }
 
     /// Sleeps until something comes, a deadline is reached or somebody wakes the lane.
@@ -499,6 +525,19 @@ impl Turn {
 }
 
 impl Lane {
+    /// Answers rxdebug for all lanes. At no time is more than one of them locked.
+    fn answer_question(&self, path: Path, datagram: Bytes) {
+        let Some(mut inquiry) = self.lock().endpoint.inquire(path, datagram) else { return };
+        let Some(siblings) = self.siblings.get().and_then(Weak::upgrade) else { return };
+        let load = self.arrivals.load();
+        for lane in siblings.all() {
+            let mut state = lane.lock();
+            state.set_load(load);
+            state.endpoint.examine(clock::now(), &mut inquiry);
+        }
+        self.lock().endpoint.answer(&inquiry);
+    }
+
     /// Gives the datagram back if its sender is this lane's, and to the right lane if not.
     fn keep_or_hand_over(&self, path: Path, datagram: Bytes) -> Option<Bytes> {
         if lane_of(path.remote, self.lanes) == self.index {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use base::AbortCode;
 use parking_lot::Mutex;
@@ -16,6 +17,9 @@ use crate::{clock, steering, sys};
 
 /// Lanes of one port at most.
 pub(crate) const LANES_MAX: usize = 64;
+
+/// How often [`Lanes::deliver`] looks.
+const DELIVERY_LOOK: Duration = Duration::from_millis(2);
 
 /// What lanes are made from.
 pub(crate) struct LanesConfig<'a> {
@@ -87,6 +91,15 @@ impl Lanes {
     /// Aborts all server calls with `code`; all later operations fail with it.
     pub(crate) fn refuse(&self, code: AbortCode) {
         self.lanes.iter().for_each(|lane| lane.refuse(code));
+    }
+
+    /// Waits until all replies have been acknowledged, but not for ever.
+    pub(crate) fn deliver(&self, limit: Duration) {
+        let end = clock::now() + limit;
+        let running = !self.threads.lock().is_empty();
+        while running && clock::now() < end && self.lanes.iter().any(|lane| lane.is_delivering()) {
+            std::thread::sleep(DELIVERY_LOOK);
+        }
     }
 
     /// Ends the threads, once all that is ready has been sent.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use afs_idl::ClientConnection;
 use base::AbortCode;
@@ -20,6 +21,9 @@ use crate::workers::{WorkerLimits, WorkerPool};
 
 /// Lanes by default, at most: one lane moves some 10 Gbit/s.
 const DEFAULT_LANES_MAX: usize = 4;
+
+/// How long a server that stops waits for clients to acknowledge their replies.
+const DELIVERY_MAX: Duration = Duration::from_secs(2);
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -129,12 +133,14 @@ impl Server {
     }
 
     /// Ends all calls, ours to others too, with `RX_RESTARTING`, waits until the services have
-    /// returned, and ends all threads. A service that neither touches its call nor returns keeps
-    /// this waiting.
+    /// returned and, for at most two seconds, until clients have the replies of calls that were
+    /// served, and ends all threads. A service that neither touches its call nor returns keeps this
+    /// waiting.
     pub fn stop(&self) {
         self.workers.close();
         self.lanes.refuse(AbortCode::RX_RESTARTING);
         self.workers.join();
+        self.lanes.deliver(DELIVERY_MAX);
         self.lanes.stop();
     }
 }

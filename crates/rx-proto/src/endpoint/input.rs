@@ -21,20 +21,25 @@ pub(super) struct Packet {
 
 impl Endpoint {
     /// Sorts a datagram by what it is about.
-    pub(super) fn input(&mut self, now: Monotonic, wall: UnixTime, path: Path, mut datagram: Bytes) {
-        self.statistics.bytes_received += datagram.len() as u64;
-        let Ok((header, _)) = header::parse(&datagram) else {
-            self.statistics.malformed += 1;
-            return;
-        };
-        self.statistics.received(header.kind);
-        datagram.advance(HEADER_BYTES);
-        let packet = Packet { path, header, body: datagram };
-        match header.kind {
+    pub(super) fn input(&mut self, now: Monotonic, wall: UnixTime, path: Path, datagram: Bytes) {
+        let Some(packet) = self.take_in(path, datagram) else { return };
+        match packet.header.kind {
             PacketType::Version => self.answer_version(&packet),
             PacketType::Debug => self.answer_debug(now, &packet),
             _ => self.connection_input(now, wall, packet),
         }
+    }
+
+    /// Counts a datagram and finds its header.
+    pub(super) fn take_in(&mut self, path: Path, mut datagram: Bytes) -> Option<Packet> {
+        self.statistics.bytes_received += datagram.len() as u64;
+        let Ok((header, _)) = header::parse(&datagram) else {
+            self.statistics.malformed += 1;
+            return None;
+        };
+        self.statistics.received(header.kind);
+        datagram.advance(HEADER_BYTES);
+        Some(Packet { path, header, body: datagram })
     }
 
     fn connection_input(&mut self, now: Monotonic, wall: UnixTime, packet: Packet) {

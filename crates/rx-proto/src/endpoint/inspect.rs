@@ -7,9 +7,11 @@ use super::Endpoint;
 use super::input::Packet;
 use crate::call::{Call, Phase, Side};
 use crate::connection::{Channel, Connection, Stage};
-use crate::debug::{self, Basics, ChannelView, ConnectionView, PeerView, Question, SecurityView};
+use crate::debug::{Basics, ChannelView, ConnectionView, PeerView, Question, SecurityView};
 use crate::header::{Flags, Header};
+use crate::inquiry::{Inquiry, List, Progress};
 use crate::limits::VERSION_BYTES;
+use crate::path::Path;
 use crate::peer::Peer;
 use crate::slab::Slab;
 
@@ -21,22 +23,31 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// The n-th entry of a slab that `counts`.
-    fn find<'a, T>(&mut self, slab: &'a Slab<T>, index: u32, counts: impl Fn(&T) -> bool) -> Option<&'a T> {
+    /// The place of the n-th entry of a slab that `counts`, or how many there are.
+    fn find<T>(&mut self, slab: &Slab<T>, index: u32, counts: impl Fn(&T) -> bool) -> Result<usize, u32> {
         if index < self.index {
             *self = Cursor::default();
         }
         while self.place < slab.places() {
-            if let Some((_, entry)) = slab.at(self.place).filter(|(_, entry)| counts(entry)) {
+            if slab.at(self.place).is_some_and(|(_, entry)| counts(entry)) {
                 if self.index == index {
-                    return Some(entry);
+                    return Ok(self.place);
                 }
                 self.index += 1;
             }
             self.place += 1;
         }
-        *self = Cursor::default();
-        None
+        // Stays at the end, so that who goes on in other endpoints does not count again each time.
+        Err(self.index)
+    }
+
+    /// The place of the n-th entry of all.
+    fn find_any<T>(&mut self, slab: &Slab<T>, index: u32) -> Result<usize, u32> {
+        if index as usize >= slab.len() {
+            return Err(slab.len() as u32);
+        }
+        // Entries may have been added behind the cursor.
+        self.find(slab, index, |_| true).or_else(|_| Cursor::default().find(slab, index, |_| true))
     }
 }
 
@@ -53,31 +64,60 @@ impl Endpoint {
         let mut body = self.config.version.as_bytes().to_vec();
         body.truncate(VERSION_BYTES - 1);
         body.resize(VERSION_BYTES, 0);
-        self.answer_question(packet, body);
-    }
-
-    pub(super) fn answer_debug(&mut self, now: Monotonic, packet: &Packet) {
-        let Some(question) = Question::parse(&packet.body) else {
-            self.statistics.malformed += 1;
-            return;
-        };
-        let body = match question {
-            Question::Basics => self.basics().encode(),
-            Question::BusyConnection(index) => self.connection_answer(index, true),
-            Question::Connection(index) => self.connection_answer(index, false),
-            Question::Counters => debug::encode_counters(&self.statistics),
-            Question::Peer(index) => self.peer_answer(now, index),
-            Question::Unknown => debug::encode_unknown(),
-        };
-        self.answer_question(packet, body);
-    }
-
-    /// Only what a client asks is answered: two servers must not keep answering each other.
-    fn answer_question(&mut self, packet: &Packet, body: Vec<u8>) {
+        // Only what a client asks is answered: two servers must not keep answering each other.
         if packet.header.flags.contains(Flags::CLIENT_INITIATED) {
-            let flags = packet.header.flags.without(Flags::CLIENT_INITIATED);
-            self.send_control(packet.path, &Header { flags, ..packet.header }, Bytes::from(body));
+            self.send_answer(packet.path, packet.header, body);
         }
+    }
+
+    /// A question that only this endpoint was asked.
+    pub(super) fn answer_debug(&mut self, now: Monotonic, packet: &Packet) {
+        if let Some(mut inquiry) = self.begin_inquiry(packet) {
+            self.add_to(now, &mut inquiry);
+            self.answer(&inquiry);
+        }
+    }
+
+    pub(super) fn begin_inquiry(&mut self, packet: &Packet) -> Option<Inquiry> {
+        let asks = packet.header.flags.contains(Flags::CLIENT_INITIATED);
+        let Some(question) = Question::parse(&packet.body).filter(|_| asks) else {
+            self.statistics.malformed += 1;
+            return None;
+        };
+        Some(Inquiry::new(packet.path, packet.header, question))
+    }
+
+    pub(super) fn send_answer(&mut self, path: Path, question: Header, body: Vec<u8>) {
+        let flags = question.flags.without(Flags::CLIENT_INITIATED);
+        self.send_control(path, &Header { flags, ..question }, Bytes::from(body));
+    }
+
+    pub(super) fn add_to(&mut self, now: Monotonic, inquiry: &mut Inquiry) {
+        match &mut inquiry.progress {
+            Progress::Basics(sum) => *sum += self.basics(),
+            Progress::Counters(sum) => **sum += &self.statistics,
+            Progress::Seeking(list, index) => match self.entry(now, *list, *index) {
+                Ok(entry) => inquiry.progress = Progress::Found(entry),
+                Err(count) => *index = index.saturating_sub(count),
+            },
+            Progress::Found(_) | Progress::Unknown => {}
+        }
+    }
+
+    /// The n-th entry of a list, or how many there are.
+    fn entry(&mut self, now: Monotonic, list: List, index: u32) -> Result<Vec<u8>, u32> {
+        let Cursors { busy, connections, peers } = &mut self.cursors;
+        let place = match list {
+            List::BusyConnections => busy.find(&self.connections, index, is_busy)?,
+            List::Connections => connections.find_any(&self.connections, index)?,
+            List::Peers => peers.find_any(&self.peers, index)?,
+        };
+        let entry = if list == List::Peers {
+            self.peers.at(place).map(|(_, peer)| peer_view(peer, now).encode())
+        } else {
+            self.connections.at(place).map(|(_, connection)| self.view(connection).encode())
+        };
+        entry.ok_or(index)
     }
 
     fn basics(&self) -> Basics {
@@ -90,17 +130,6 @@ impl Endpoint {
             waited: self.waited_calls,
             idle_workers: self.idle_workers as u64,
         }
-    }
-
-    fn connection_answer(&mut self, index: u32, busy: bool) -> Vec<u8> {
-        let cursor = if busy { &mut self.cursors.busy } else { &mut self.cursors.connections };
-        let found = cursor.find(&self.connections, index, |it| !busy || is_busy(it)).is_some();
-        let place = cursor.place;
-        if !found {
-            return ConnectionView::none();
-        }
-        let connection = self.connections.at(place).map(|(_, connection)| connection);
-        connection.map_or_else(ConnectionView::none, |connection| self.view(connection).encode())
     }
 
     fn view(&self, connection: &Connection) -> ConnectionView {
@@ -136,11 +165,6 @@ impl Endpoint {
             other: flag(call.receive.held() > 0, 1)
                 | flag(call.send.packets() > 0 || call.send.pending_bytes() > 0, 2),
         }
-    }
-
-    fn peer_answer(&mut self, now: Monotonic, index: u32) -> Vec<u8> {
-        let found = self.cursors.peers.find(&self.peers, index, |_| true);
-        found.map_or_else(PeerView::none, |peer| peer_view(peer, now).encode())
     }
 }
 

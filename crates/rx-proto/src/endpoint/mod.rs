@@ -26,8 +26,8 @@ use crate::peer::Peer;
 use crate::slab::{Key, Slab};
 use crate::timers::{Timed, Timers};
 use crate::{
-    CallId, ConnectOptions, ConnectionId, EndpointConfig, Event, Outgoing, Path, Read, ServiceConfig,
-    Statistics, Transmit, Write,
+    CallId, ConnectOptions, ConnectionId, EndpointConfig, Event, Inquiry, Outgoing, Path, Read,
+    ServiceConfig, Statistics, Transmit, Write,
 };
 
 /// Lists of packets kept for the next transmits.
@@ -245,6 +245,19 @@ impl Endpoint {
         self.close_connection(now, connection.0);
     }
 
+    /// Forgets all client connections; their calls are aborted.
+    pub fn close_all(&mut self, now: Monotonic) {
+        for key in self.connections.keys() {
+            self.close_connection(now, key);
+        }
+    }
+
+    /// Server calls that are released but whose replies have not been acknowledged to their end.
+    pub fn replies_under_way(&self) -> usize {
+        let calls = self.calls.keys().into_iter().filter_map(|key| self.calls.get(key));
+        calls.filter(|call| call.released && call.is_running()).count()
+    }
+
     /// The network said that datagrams of more than `packet_bytes` (Rx header included) do not get
     /// through to this peer.
     pub fn handle_packet_too_big(&mut self, path: Path, packet_bytes: usize) {
@@ -254,7 +267,8 @@ impl Endpoint {
         }
     }
 
-    /// The number of calls that have arrived and wait for a worker.
+    /// The number of calls that have arrived and wait for a worker, of this and of all endpoints that
+    /// share the workers; so the next two.
     pub fn set_waiting_calls(&mut self, waiting: usize) {
         self.waiting_calls = waiting;
     }
@@ -267,6 +281,24 @@ impl Endpoint {
     /// The number of workers that have nothing to do.
     pub fn set_idle_workers(&mut self, idle: usize) {
         self.idle_workers = idle;
+    }
+
+    /// Takes in a DEBUG packet (see [`crate::debug::is_question`]) without answering it: for servers
+    /// of several endpoints. `None` if there is nothing to answer.
+    pub fn inquire(&mut self, path: Path, datagram: Bytes) -> Option<Inquiry> {
+        let packet = self.take_in(path, datagram)?;
+        self.begin_inquiry(&packet)
+    }
+
+    /// Adds what this endpoint knows to an answer. What a server's workers are doing should have
+    /// been told just before.
+    pub fn examine(&mut self, now: Monotonic, inquiry: &mut Inquiry) {
+        self.add_to(now, inquiry);
+    }
+
+    /// Sends the answer to a question.
+    pub fn answer(&mut self, inquiry: &Inquiry) {
+        self.send_answer(inquiry.path, inquiry.header, inquiry.body());
     }
 
     /// What has been counted.
