@@ -45,14 +45,13 @@ impl UserList {
         })
     }
 
-    /// Whether `who` is listed; realms in `local_realms` (any case) count as none.
-    pub fn contains(&self, who: &Principal, local_realms: &[String]) -> bool {
+    /// Whether `who` is listed. Principals that are local, listed or not, count as without a realm;
+    /// the realms of others match in any case of letters.
+    pub fn contains(&self, who: &Principal, is_local: impl Fn(&Principal) -> bool) -> bool {
         let plain = |principal: &Principal| {
-            let local = local_realms.iter().any(|realm| realm.eq_ignore_ascii_case(&principal.realm));
-            Principal {
-                realm: if local { String::new() } else { principal.realm.clone() },
-                ..principal.clone()
-            }
+            let realm =
+                if is_local(principal) { String::new() } else { principal.realm.to_ascii_lowercase() };
+            Principal { realm, ..principal.clone() }
         };
         let who = plain(who);
         self.principals().any(|listed| plain(listed) == who)
@@ -92,12 +91,15 @@ mod tests {
 
     #[test]
     fn listed_people_are_found_whatever_local_realm_they_carry() {
-        let list = UserList::parse("admin\nann.admin\nbob@OTHER.EXAMPLE\n 0 YWJj name\n");
-        let realms = ["TEST.EXAMPLE".to_owned()];
-        let has = |text: &str| list.contains(&parse_principal(text).unwrap(), &realms);
+        let list = UserList::parse("admin\nann.admin\nbob@OTHER.EXAMPLE\nexcluded\n 0 YWJj name\n");
+        let is_local = |principal: &Principal| {
+            principal.realm.eq_ignore_ascii_case("TEST.EXAMPLE") && principal.name != "excluded"
+        };
+        let has = |text: &str| list.contains(&parse_principal(text).unwrap(), is_local);
         assert!(has("admin") && has("admin@test.example") && has("ann.admin") && has("bob@OTHER.EXAMPLE"));
+        assert!(has("bob@other.example") && has("excluded") && !has("excluded@TEST.EXAMPLE"));
         assert!(!has("bob") && !has("ann") && !has("admin@OTHER.EXAMPLE"));
-        assert_eq!(list.to_text(), "admin\nann.admin\nbob@OTHER.EXAMPLE\n 0 YWJj name\n");
+        assert_eq!(list.to_text(), "admin\nann.admin\nbob@OTHER.EXAMPLE\nexcluded\n 0 YWJj name\n");
     }
 
     #[test]

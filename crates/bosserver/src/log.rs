@@ -10,6 +10,10 @@ use xdr::XdrString;
 /// How much is read at a time.
 const PIECE_BYTES: usize = 16 * 1024;
 
+/// The one path that restricted mode lets through: `bos salvage -showlog` asks for it. There is no
+/// salvager, and no such log.
+const SALVAGE_LOG: &str = "/usr/afs/logs/SalvageLog";
+
 /// Sends the log called `name`. A name with a `/` would be another file of the server's machine; in
 /// restricted mode that is BZACCESS.
 pub(crate) fn send(
@@ -18,6 +22,9 @@ pub(crate) fn send(
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let name = name.as_str().ok_or(AbortCode::BZNOENT)?;
+    if name == SALVAGE_LOG {
+        return Err(AbortCode::BZNOENT);
+    }
     if name.contains('/') {
         return Err(AbortCode::BZACCESS);
     }

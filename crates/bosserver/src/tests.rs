@@ -305,6 +305,7 @@ fn logs_come_without_nuls_and_end_with_one() {
     assert_eq!(get(&admin(), "Long").unwrap().len(), 100_001);
     assert_eq!(get(&admin(), "None"), Err(AbortCode::BZNOENT));
     assert_eq!(get(&admin(), "/etc/passwd"), Err(AbortCode::BZACCESS));
+    assert_eq!(get(&admin(), "/usr/afs/logs/SalvageLog"), Err(AbortCode::BZNOENT));
     assert_eq!(get(&anybody(), "FileLog"), Err(AbortCode::BZACCESS));
 }
 

@@ -6,8 +6,9 @@ pub mod keys;
 pub mod openafs;
 
 use afs_format::userlist::UserList;
-use base::{CellName, PartitionId, UnixTime};
-use rx_security::KeySet;
+use base::{CellName, PartitionId};
+use bosserver::KeyList;
+use rx_security::{KeySet, LocalRealms};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use volume::Durability;
@@ -51,6 +52,17 @@ impl Role {
             Role::Vl => "vlserver",
             Role::Vol => "volserver",
             Role::Bos => "bosserver",
+        }
+    }
+
+    /// The name of the log that the OpenAFS program of this role writes.
+    pub fn openafs_log(self) -> &'static str {
+        match self {
+            Role::Fs => "FileLog",
+            Role::Pt => "PtLog",
+            Role::Vl => "VLLog",
+            Role::Vol => "VolserLog",
+            Role::Bos => "BosLog",
         }
     }
 }
@@ -99,8 +111,8 @@ pub struct Settings {
     pub source: String,
     /// The cell.
     pub cell: CellName,
-    /// Kerberos realms that count as the cell's own.
-    pub realms: Vec<String>,
+    /// Kerberos realms that count as the cell's own, and who of them does not.
+    pub realms: LocalRealms,
     /// The services to run.
     pub roles: Vec<Role>,
     /// Addresses to bind; empty binds every address of the machine.
@@ -113,8 +125,10 @@ pub struct Settings {
     pub partitions: Vec<PartitionSettings>,
     /// The cell's keys.
     pub keys: KeySet,
-    /// When the file of keys last changed.
-    pub keys_changed: UnixTime,
+    /// What `bos listkeys` shows: the single DES keys among them.
+    pub des_keys: KeyList,
+    /// What is amiss but does not stop the start, for the log.
+    pub warnings: Vec<String>,
     /// The file of server administrators, and its contents at start.
     pub userlist_path: PathBuf,
     /// Administrators.

@@ -25,13 +25,11 @@ impl Format {
     /// Prints rows.
     pub fn rows<T: Row>(self, rows: &[T]) -> Result<()> {
         if self == Format::Json {
-            return self.json(&rows);
+            return print_json(&rows);
         }
         let mut table = Table::new();
         table.load_preset(presets::NOTHING).set_header(T::COLUMNS.to_vec());
-        rows.iter().for_each(|row| {
-            table.add_row(row.cells());
-        });
+        table.add_rows(rows.iter().map(Row::cells));
         println!("{}", table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n"));
         Ok(())
     }
@@ -40,13 +38,13 @@ impl Format {
     pub fn done<T: Serialize>(self, value: &T, sentence: impl std::fmt::Display) -> Result<()> {
         match self {
             Format::Text => println!("{sentence}"),
-            Format::Json => self.json(value)?,
+            Format::Json => print_json(value)?,
         }
         Ok(())
     }
+}
 
-    fn json<T: Serialize>(self, value: &T) -> Result<()> {
-        println!("{}", serde_json::to_string_pretty(value)?);
-        Ok(())
-    }
+fn print_json<T: Serialize>(value: &T) -> Result<()> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
 }

@@ -73,7 +73,8 @@ pub fn registered_name(principal: &Principal, is_local: bool) -> Vec<u8> {
     name.into_bytes()
 }
 
-/// Whether this is the principal of the cell's own key.
+/// Whether this is the holder of the cell's own key. A Kerberos principal of that name, whom a realm
+/// vouches for, has a realm and is somebody else, even if the realm is a local one.
 pub(crate) fn is_cell_principal(principal: &Principal) -> bool {
-    principal.name.as_bytes() == CELL_PRINCIPAL && principal.instance.is_empty()
+    principal.name.as_bytes() == CELL_PRINCIPAL && principal.instance.is_empty() && principal.realm.is_empty()
 }

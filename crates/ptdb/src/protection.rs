@@ -106,7 +106,7 @@ impl Protection {
             return Ok(if superuser { Actor::cell() } else { Actor::anonymous() });
         };
         let is_local = principal.realm.is_empty() || authority.is_local_realm(principal);
-        if is_local && is_cell_principal(principal) {
+        if is_cell_principal(principal) {
             return Ok(Actor::cell());
         }
         let name = registered_name(principal, is_local);

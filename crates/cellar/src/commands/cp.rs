@@ -114,7 +114,8 @@ fn report(context: &Context, totals: Totals, elapsed: Duration) -> Result<()> {
         seconds: elapsed.as_secs_f64(),
         skipped: totals.skipped.into_inner(),
     };
-    let rate = HumanBytes((summary.bytes as f64 / summary.seconds.max(0.001)) as u64);
+    let milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
+    let rate = HumanBytes(summary.bytes.saturating_mul(1000) / milliseconds);
     let sentence = format!(
         "{} files, {} directories, {} links, {} in {:.1} s ({rate}/s)",
         summary.files,

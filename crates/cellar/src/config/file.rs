@@ -1,6 +1,7 @@
 //! `cellar.toml`: the server's own configuration file. docs/configuration.md describes every key.
 
-use super::keys;
+use super::keys::{self, KeyFiles};
+use super::openafs::local_realms;
 use super::{PartitionSettings, Role, Settings, Tuning};
 use afs_format::cellservdb::CellServer;
 use afs_format::userlist::{UserList, parse_principal};
@@ -33,8 +34,9 @@ struct CellSection {
     name: Spanned<String>,
     realms: Option<Vec<String>>,
     #[serde(default)]
+    foreign: Vec<Spanned<String>>,
     keyfile: Option<PathBuf>,
-    #[serde(default)]
+    des_keyfile: Option<PathBuf>,
     keytab: Option<PathBuf>,
     #[serde(default)]
     administrators: Vec<Spanned<String>>,
@@ -124,16 +126,23 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
             origin.path.display()
         );
     }
-    let keyfile = file.cell.keyfile.map(|path| folder.join(path));
-    let keytab = file.cell.keytab.map(|path| folder.join(path));
+    let below = |path: Option<PathBuf>| path.map(|path| folder.join(path));
+    let keys = keys::load(&KeyFiles {
+        extended: below(file.cell.keyfile),
+        des: below(file.cell.des_keyfile),
+        keytab: below(file.cell.keytab),
+    })?;
+    let realms = file.cell.realms.unwrap_or_else(|| vec![cell.default_realm()]);
+    let realms = local_realms(&cell, &realms, &foreign(origin, &file.cell.foreign)?);
     let userlist_path = file.cell.userlist.map_or_else(|| state.join("UserList"), |path| folder.join(path));
     let userlist = administrators(origin, &userlist_path, &file.cell.administrators)?;
     let announce = file.server.announce.unwrap_or_else(|| file.server.bind.clone());
     Ok(Settings {
         source: origin.path.display().to_string(),
-        realms: file.cell.realms.unwrap_or_else(|| vec![cell.default_realm()]),
-        keys_changed: keys::changed(keyfile.as_deref()),
-        keys: keys::load(keyfile.as_deref(), keytab.as_deref())?,
+        realms,
+        keys: keys.set,
+        des_keys: keys.des,
+        warnings: keys.warnings,
         partitions: partitions(origin, folder, file.partitions, &roles)?,
         tuning: tuning(origin, &file.store, &file.rx)?,
         database_servers: database_servers(&file.cell.database_servers, &announce),
@@ -147,6 +156,18 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         log_path: folder.join(file.server.logs.unwrap_or_else(|| state.join("log"))),
         cell,
     })
+}
+
+/// Principals that do not belong to the cell although their realm does, as lines of a krb.excl.
+fn foreign(origin: &Origin<'_>, names: &[Spanned<String>]) -> Result<String> {
+    for name in names {
+        let has_realm = parse_principal(name.get_ref()).is_some_and(|principal| !principal.realm.is_empty());
+        if !has_realm {
+            return Err(origin.bad(name, "cell.foreign", "not a principal with a realm like `ann@REALM`"));
+        }
+    }
+    let names: Vec<&str> = names.iter().map(|name| name.get_ref().as_str()).collect();
+    Ok(names.join("\n"))
 }
 
 fn administrators(origin: &Origin<'_>, path: &Path, names: &[Spanned<String>]) -> Result<UserList> {

@@ -1,38 +1,62 @@
-//! The cell's keys from KeyFileExt and rxkad.keytab.
+//! The cell's keys from KeyFileExt, KeyFile and rxkad.keytab.
 
-use afs_format::keyfile::{KeyType, parse_extended};
+use afs_format::keyfile::{KeyType, parse_des, parse_extended};
 use afs_format::keytab;
 use anyhow::{Context, Result, bail};
 use base::UnixTime;
+use bosserver::{KeyList, KeyVersion, key_checksum};
 use rx_security::{KeySet, ServiceKey};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Loads every rxkad key of both files. A key of a type that is not supported is left out with a
-/// warning; no usable key at all is an error.
-pub fn load(keyfile: Option<&Path>, keytab: Option<&Path>) -> Result<KeySet> {
-    let mut keys = KeySet::new();
-    if let Some(path) = keyfile {
-        add_keyfile(&mut keys, path).with_context(|| format!("in {}", path.display()))?;
-    }
-    if let Some(path) = keytab {
-        add_keytab(&mut keys, path).with_context(|| format!("in {}", path.display()))?;
-    }
-    if keys.is_empty() {
-        let names: Vec<String> =
-            [keyfile, keytab].iter().flatten().map(|path| path.display().to_string()).collect();
-        match names.as_slice() {
-            [] => bail!(
-                "the cell has no key: neither KeyFileExt nor rxkad.keytab is there; `asetkey add rxkad_krb5 ...` makes the first"
-            ),
-            names => bail!("there is no rxkad key in {}", names.join(" and ")),
-        }
-    }
-    Ok(keys)
+/// The encryption type of single DES keys.
+const DES: i32 = 1;
+
+/// Where keys may be.
+#[derive(Clone, Debug, Default)]
+pub struct KeyFiles {
+    /// KeyFileExt.
+    pub extended: Option<PathBuf>,
+    /// KeyFile: single DES keys.
+    pub des: Option<PathBuf>,
+    /// rxkad.keytab.
+    pub keytab: Option<PathBuf>,
 }
 
-/// When the file was last written; zero if there is none.
-pub fn changed(path: Option<&Path>) -> UnixTime {
-    let modified = path.and_then(|path| path.metadata().ok()).and_then(|metadata| metadata.modified().ok());
+/// The keys that were found.
+#[derive(Debug)]
+pub struct Keys {
+    /// All.
+    pub set: KeySet,
+    /// The single DES keys as `bos listkeys` shows them.
+    pub des: KeyList,
+    /// What is amiss, for the log.
+    pub warnings: Vec<String>,
+}
+
+/// Loads every rxkad key of the files. A key of a type that is not supported is left out with a
+/// warning; no usable key at all is an error.
+pub fn load(files: &KeyFiles) -> Result<Keys> {
+    type Add = fn(&mut Keys, &Path) -> Result<()>;
+    let sources: [(&Option<PathBuf>, Add); 3] =
+        [(&files.des, add_des), (&files.extended, add_extended), (&files.keytab, add_keytab)];
+    let mut keys = Keys { set: KeySet::new(), des: KeyList::default(), warnings: Vec::new() };
+    let mut names = Vec::new();
+    for (path, add) in sources {
+        let Some(path) = path else { continue };
+        add(&mut keys, path).with_context(|| format!("in {}", path.display()))?;
+        names.push(path.display().to_string());
+    }
+    match (keys.set.is_empty(), names.as_slice()) {
+        (false, _) => Ok(keys),
+        (true, []) => bail!(
+            "the cell has no key: neither KeyFileExt nor rxkad.keytab is there; `asetkey add rxkad_krb5 ...` makes the first"
+        ),
+        (true, names) => bail!("there is no rxkad key in {}", names.join(" and ")),
+    }
+}
+
+fn changed(path: &Path) -> UnixTime {
+    let modified = path.metadata().ok().and_then(|metadata| metadata.modified().ok());
     let since = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
     UnixTime(u32::try_from(since.as_secs()).unwrap_or(0))
 }
@@ -41,16 +65,31 @@ fn read(path: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>> {
     Ok(zeroize::Zeroizing::new(std::fs::read(path).context("cannot read the file")?))
 }
 
-fn add_keyfile(keys: &mut KeySet, path: &Path) -> Result<()> {
+fn add_des(keys: &mut Keys, path: &Path) -> Result<()> {
+    for key in parse_des(&read(path)?)? {
+        insert_des(keys, path, key.kvno, key.secret.expose());
+    }
+    keys.des.changed = changed(path);
+    if !keys.des.keys.is_empty() {
+        let text = "has single DES keys; who breaks one can be anybody: remove it once no ticket needs it";
+        keys.warnings.push(format!("{} {text}", path.display()));
+    }
+    Ok(())
+}
+
+fn add_extended(keys: &mut Keys, path: &Path) -> Result<()> {
     for key in parse_extended(&read(path)?)? {
-        if key.key_type == KeyType::RxkadKerberos5 {
-            insert(keys, path, key.kvno, key.subtype as i32, key.secret.expose());
+        let bytes = key.secret.expose();
+        match key.key_type {
+            KeyType::RxkadKerberos5 => insert(keys, path, key.kvno, key.subtype as i32, bytes),
+            KeyType::Rxkad => insert_des(keys, path, key.kvno, bytes),
+            KeyType::Rxgk | KeyType::Other(_) => {}
         }
     }
     Ok(())
 }
 
-fn add_keytab(keys: &mut KeySet, path: &Path) -> Result<()> {
+fn add_keytab(keys: &mut Keys, path: &Path) -> Result<()> {
     for entry in keytab::parse(&read(path)?)? {
         if entry.components.first().is_some_and(|first| first == "afs") {
             insert(keys, path, entry.kvno, entry.enctype, entry.secret.expose());
@@ -59,34 +98,71 @@ fn add_keytab(keys: &mut KeySet, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn insert(keys: &mut KeySet, path: &Path, kvno: u32, enctype: i32, bytes: &[u8]) {
+fn insert_des(keys: &mut Keys, path: &Path, kvno: u32, bytes: &[u8]) {
+    insert(keys, path, kvno, DES, bytes);
+    if let Ok(bytes) = <&[u8; 8]>::try_from(bytes) {
+        keys.des.keys.retain(|known| known.version != kvno);
+        keys.des.keys.push(KeyVersion { version: kvno, checksum: key_checksum(bytes) });
+        keys.des.keys.sort_by_key(|known| known.version);
+    }
+}
+
+fn insert(keys: &mut Keys, path: &Path, kvno: u32, enctype: i32, bytes: &[u8]) {
     match ServiceKey::new(enctype, bytes) {
-        Ok(key) => keys.insert(kvno, key),
-        Err(error) => tracing::warn!(file = %path.display(), kvno, %error, "a key is left out"),
+        Ok(key) => keys.set.insert(kvno, key),
+        Err(error) => {
+            keys.warnings.push(format!("{}: key version {kvno} is left out: {error}", path.display()));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afs_format::keyfile::{Secret, TypedKey, write_extended};
+    use afs_format::keyfile::{DesKey, Secret, TypedKey, write_des, write_extended};
+    use rx_security::{Enctype, KeySource};
+
+    fn extended(path: &Path) -> KeyFiles {
+        KeyFiles { extended: Some(path.into()), ..KeyFiles::default() }
+    }
+
+    fn kerberos(kvno: u32, subtype: u32) -> TypedKey {
+        TypedKey { key_type: KeyType::RxkadKerberos5, kvno, subtype, secret: Secret::new(&[7; 32]) }
+    }
 
     #[test]
     fn keys_are_read_and_an_empty_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("KeyFileExt");
-        let key = TypedKey {
-            key_type: KeyType::RxkadKerberos5,
-            kvno: 3,
-            subtype: 18,
-            secret: Secret::new(&[7; 32]),
-        };
-        std::fs::write(&path, &*write_extended(&[key])).unwrap();
-        assert_eq!(load(Some(&path), None).unwrap().versions().next().map(|(kvno, _)| kvno), Some(3));
+        std::fs::write(&path, &*write_extended(&[kerberos(3, 18), kerberos(4, 99)])).unwrap();
+        let keys = load(&extended(&path)).unwrap();
+        assert_eq!(keys.set.versions().map(|(kvno, _)| kvno).collect::<Vec<_>>(), [3]);
+        assert!(keys.warnings[0].contains("key version 4") && keys.warnings[0].contains("type 99"));
         std::fs::write(&path, &*write_extended(&[])).unwrap();
-        assert!(load(Some(&path), None).unwrap_err().to_string().contains("no rxkad key"));
+        assert!(load(&extended(&path)).unwrap_err().to_string().contains("no rxkad key"));
         std::fs::write(&path, [1, 2, 3]).unwrap();
-        assert!(format!("{:#}", load(Some(&path), None).unwrap_err()).contains("KeyFileExt"));
-        assert!(load(None, None).is_err());
+        assert!(format!("{:#}", load(&extended(&path)).unwrap_err()).contains("KeyFileExt"));
+        assert!(load(&KeyFiles::default()).is_err());
+    }
+
+    #[test]
+    fn single_des_keys_are_used_and_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("KeyFile"), folder.path().join("KeyFileExt"));
+        let key =
+            |kvno| DesKey { kvno, secret: Secret::new(&[0x13, 0x34, 0x57, 0x79, 0x9b, 0xbc, 0xdf, 0xf1]) };
+        std::fs::write(&path, &*write_des(&[key(7), key(2)]).unwrap()).unwrap();
+        let old = TypedKey { key_type: KeyType::Rxkad, kvno: 5, subtype: 0, secret: key(5).secret };
+        std::fs::write(&other, &*write_extended(&[old, kerberos(9, 18)])).unwrap();
+        let files = KeyFiles { des: Some(path.clone()), ..extended(&other) };
+        let keys = load(&files).unwrap();
+        let versions: Vec<u32> = keys.des.keys.iter().map(|key| key.version).collect();
+        assert_eq!(versions, [2, 5, 7]);
+        assert!(keys.des.keys.iter().all(|key| key.checksum == 0x948a_43f9));
+        assert!(keys.set.key(7, Enctype::DesCbcCrc).is_some() && keys.set.len() == 4);
+        assert_eq!(keys.set.preferred().unwrap().0, 9, "tools make tickets with the strongest");
+        assert!(keys.des.changed.0 > 0 && keys.warnings[0].contains("KeyFile has single DES keys"));
+        std::fs::write(&path, [0, 0, 0, 1]).unwrap();
+        assert!(format!("{:#}", load(&files).unwrap_err()).contains("cut off"));
     }
 }

@@ -1,12 +1,13 @@
 //! The files that an OpenAFS server on this machine would read, taken as they are.
 
-use super::keys;
+use super::keys::{self, KeyFiles};
 use super::{PartitionSettings, Role, Settings, Tuning};
 use afs_format::cellservdb::{parse_cellservdb, parse_krb_conf, parse_thiscell};
 use afs_format::netinfo::{NetInfo, NetRestrict, announced, parse_netinfo, parse_netrestrict};
 use afs_format::userlist::UserList;
 use anyhow::{Context, Result, bail};
-use base::PartitionId;
+use base::{CellName, PartitionId};
+use rx_security::LocalRealms;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
@@ -51,20 +52,24 @@ pub fn load() -> Result<Settings> {
     let info = parse_file(&local.join("NetInfo"), parse_netinfo)?.unwrap_or_default();
     let restrict = parse_file(&local.join("NetRestrict"), parse_netrestrict)?.unwrap_or_default();
     let userlist_path = server.join("UserList");
+    let exclusions = read_optional(&server.join("krb.excl"))?.unwrap_or_default();
     let realms = parse_krb_conf(&read_optional(&server.join("krb.conf"))?.unwrap_or_default(), &cell);
+    let keys = keys::load(&KeyFiles {
+        extended: existing(server.join("KeyFileExt")),
+        des: existing(server.join("KeyFile")),
+        keytab: existing(server.join("rxkad.keytab")),
+    })?;
     Ok(Settings {
         source: SERVER_DIRECTORY.into(),
-        realms,
+        realms: local_realms(&cell, &realms, &exclusions),
         roles: Role::ALL.to_vec(),
         bind: Vec::new(),
         announce: addresses(&info, &restrict)?,
         database_servers,
         partitions: partitions(Path::new("/"))?,
-        keys_changed: keys::changed(Some(&server.join("KeyFile"))),
-        keys: keys::load(
-            existing(server.join("KeyFileExt")).as_deref(),
-            existing(server.join("rxkad.keytab")).as_deref(),
-        )?,
+        keys: keys.set,
+        des_keys: keys.des,
+        warnings: keys.warnings,
         userlist: UserList::parse(&read_optional(&userlist_path)?.unwrap_or_default()),
         userlist_path,
         database_path: Path::new(DATABASE_DIRECTORY).join("cellar"),
@@ -73,6 +78,11 @@ pub fn load() -> Result<Settings> {
         tuning: Tuning::default(),
         cell,
     })
+}
+
+/// Who belongs to the cell: those of its realms without those of krb.excl.
+pub fn local_realms(cell: &CellName, realms: &[String], exclusions: &str) -> LocalRealms {
+    LocalRealms::of_cell(cell.as_str()).with_krb_conf(&realms.join(" ")).with_krb_excl(exclusions)
 }
 
 fn existing(path: PathBuf) -> Option<PathBuf> {

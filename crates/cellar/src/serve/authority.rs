@@ -4,6 +4,7 @@ use crate::config::Settings;
 use afs_format::userlist::UserList;
 use base::{Caller, Identity, LocalAuthority, Principal};
 use parking_lot::RwLock;
+use rx_security::LocalRealms;
 use std::path::PathBuf;
 
 /// The name that holders of the cell's key give themselves in tickets of their own making, without
@@ -13,7 +14,7 @@ const CELL_PRINCIPAL: &str = "afs";
 /// UserList as it is now, and the cell's realms.
 pub struct Authority {
     path: PathBuf,
-    realms: Vec<String>,
+    realms: LocalRealms,
     /// Guards the list; written after its file.
     list: RwLock<UserList>,
 }
@@ -51,12 +52,11 @@ impl LocalAuthority for Authority {
         let Identity::Known(principal) = &caller.identity else { return false };
         let is_cell =
             principal.name == CELL_PRINCIPAL && principal.instance.is_empty() && principal.realm.is_empty();
-        is_cell || self.list.read().contains(principal, &self.realms)
+        is_cell || self.list.read().contains(principal, |principal| self.realms.is_local(principal))
     }
 
     fn is_local_realm(&self, principal: &Principal) -> bool {
-        principal.realm.is_empty()
-            || self.realms.iter().any(|realm| realm.eq_ignore_ascii_case(&principal.realm))
+        self.realms.is_local(principal)
     }
 }
 

@@ -11,6 +11,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// The file's name.
 pub const LOG_FILE: &str = "CellarLog";
+/// That of the run before.
+pub const OLD_LOG_FILE: &str = "CellarLog.old";
 
 /// Starts logging; `CELLAR_LOG` filters (like `debug` or `rx=trace`), by default `info`. The log of
 /// the run before is kept as CellarLog.old.
@@ -18,7 +20,7 @@ pub fn start(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let path = folder.join(LOG_FILE);
     if path.exists() {
-        std::fs::rename(&path, folder.join("CellarLog.old"))?;
+        std::fs::rename(&path, folder.join(OLD_LOG_FILE))?;
     }
     let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     let filter = EnvFilter::try_from_env("CELLAR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));

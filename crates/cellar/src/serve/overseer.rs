@@ -1,6 +1,7 @@
 //! The process as its overseer service shows it.
 
 use super::authority::Authority;
+use super::log::{LOG_FILE, OLD_LOG_FILE};
 use crate::config::{Role, Settings};
 use crate::network::now;
 use base::{Caller, LocalAuthority, Principal, UnixTime};
@@ -88,12 +89,11 @@ impl Overseer for ProcessOverseer {
     }
 
     fn keys(&self) -> Result<KeyList, OverseerError> {
-        // Cellar has no DES keys; those of Kerberos 5 are not in this list, as in OpenAFS's.
-        Ok(KeyList { keys: Vec::new(), changed: self.settings.keys_changed })
+        Ok(self.settings.des_keys.clone())
     }
 
     fn log(&self, name: &str) -> Result<Box<dyn Read + Send>, OverseerError> {
-        let path = self.settings.log_path.join(name);
+        let path = self.settings.log_path.join(log_file(name, &self.settings.roles));
         match File::open(&path) {
             Ok(file) => Ok(Box::new(file)),
             Err(error) if error.kind() == ErrorKind::NotFound => Err(OverseerError::NotFound),
@@ -101,6 +101,39 @@ impl Overseer for ProcessOverseer {
                 tracing::error!(path = %path.display(), %error, "cannot read the log");
                 Err(OverseerError::Io)
             }
+        }
+    }
+}
+
+/// The file of a log. What OpenAFS's servers write to files of their own stands in the one log of
+/// this process, so the names of those that are roles of it, and the name with `.old` for the run
+/// before, mean that. A file that an OpenAFS server has left behind under such a name is not ours.
+fn log_file<'n>(name: &'n str, roles: &[Role]) -> &'n str {
+    let (plain, is_old) = match name.strip_suffix(".old") {
+        Some(plain) => (plain, true),
+        None => (name, false),
+    };
+    let is_ours = roles.iter().any(|role| role.openafs_log() == plain);
+    match (is_ours, is_old) {
+        (true, false) => LOG_FILE,
+        (true, true) => OLD_LOG_FILE,
+        (false, _) => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_openafs_logs_mean_the_one_log() {
+        let roles = [Role::Fs, Role::Vl, Role::Bos];
+        for name in ["FileLog", "VLLog", "BosLog"] {
+            assert_eq!(log_file(name, &roles), "CellarLog");
+            assert_eq!(log_file(&format!("{name}.old"), &roles), "CellarLog.old");
+        }
+        for name in ["PtLog", "VolserLog", "SalvageLog", "CellarLog", "CellarLog.old", "x.old", ""] {
+            assert_eq!(log_file(name, &roles), name);
         }
     }
 }

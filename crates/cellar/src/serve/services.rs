@@ -6,7 +6,8 @@ use super::overseer::ProcessOverseer;
 use super::registration::server_uuid;
 use crate::config::{Role, Settings};
 use crate::network::now;
-use afs_idl::CallStream;
+use afs_idl::rxstats_off::RpcStatisticsOff;
+use afs_idl::{CallStream, rxstats};
 use anyhow::{Context, Result};
 use base::{AbortCode, Caller, HostUuid, VolumeId};
 use bosserver::BosServer;
@@ -19,7 +20,7 @@ use ptserver::PtService;
 use rx::{
     Server, ServerCall, ServerConfig, ServerStatistics, Service, ServiceConfig, ServiceEntry, SocketOptions,
 };
-use rx_security::{KeyRing, LocalRealms, Null, RxkadServer, ServerSecurity};
+use rx_security::{KeyRing, Null, RxkadServer, ServerSecurity};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -32,6 +33,9 @@ use volume::Volumes;
 
 /// How long figures of the transport are used before they are gathered again.
 const FIGURES_LIFETIME: Duration = Duration::from_millis(200);
+
+/// The number of the service of statistics by procedure (RX_STATS_SERVICE_ID), on every port.
+const RPC_STATISTICS_SERVICE: u16 = 409;
 
 /// What is called when a call of the service arrives.
 type Dispatch = Box<dyn Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync>;
@@ -117,11 +121,13 @@ impl Services {
         databases: Option<&Database>,
         volumes: &Arc<Volumes>,
     ) -> Result<Services> {
+        for warning in &settings.warnings {
+            tracing::warn!("{warning}");
+        }
         let keys = Arc::new(KeyRing::new(settings.keys.clone()));
-        let realms = LocalRealms::of_cell(settings.cell.as_str()).with_krb_conf(&settings.realms.join(" "));
         let mut services = Services {
             prepared: Vec::new(),
-            security: vec![Arc::new(Null), Arc::new(RxkadServer::new(keys, realms))],
+            security: vec![Arc::new(Null), Arc::new(RxkadServer::new(keys, settings.realms.clone()))],
             callbacks: Arc::default(),
             statistics: Arc::default(),
             file_server: None,
@@ -132,6 +138,9 @@ impl Services {
         // In the order of Role::ALL: the volume server must know the file server.
         for role in Role::ALL.into_iter().filter(|role| settings.roles.contains(role)) {
             services.prepare(role, settings, authority, &stores)?;
+            services.add(role, RPC_STATISTICS_SERVICE, "rpcstats", |caller, call| {
+                rxstats::dispatch(&RpcStatisticsOff, caller, call)
+            });
         }
         Ok(services)
     }

@@ -209,7 +209,8 @@ fn callers_are_known_by_name_or_name_at_realm() {
     assert_eq!(who("alice", "x", "FAR"), (UserId::ANONYMOUS, false, false));
     assert_eq!(who("joe", "", "FAR"), (joe, false, true));
     assert_eq!(who("nobody", "", ""), (UserId::ANONYMOUS, false, false));
-    assert_eq!(who("afs", "", "LOCAL"), (UserId::ADMINISTRATORS, true, true));
+    assert_eq!(who("afs", "", ""), (UserId::ADMINISTRATORS, true, true));
+    assert_eq!(who("afs", "", "LOCAL"), (UserId::ANONYMOUS, false, false), "a realm's word is not the key");
     assert_eq!(who("afs", "", "FAR"), (UserId::ANONYMOUS, false, false));
     assert_eq!(who("root", "", ""), (root, true, true));
     assert_eq!(who("root2", "", ""), (UserId::ADMINISTRATORS, true, true));

@@ -138,9 +138,13 @@ impl LocalRealms {
         Principal { realm, ..full }
     }
 
-    fn is_local(&self, principal: &Principal) -> bool {
-        let local = |known: &String| known.eq_ignore_ascii_case(&principal.realm);
-        self.realms.iter().any(local) && !self.excluded.iter().any(|name| same(name, principal))
+    /// Whether the principal is one of the cell's own users. As in OpenAFS nobody is excluded whose
+    /// realm has the cell's name (`afsconf_IsLocalRealmMatch`).
+    pub fn is_local(&self, principal: &Principal) -> bool {
+        let named = |known: &String| known.eq_ignore_ascii_case(&principal.realm);
+        principal.realm.is_empty()
+            || self.realms.first().is_some_and(named)
+            || self.realms.iter().any(named) && !self.excluded.iter().any(|name| same(name, principal))
     }
 }
 
@@ -198,12 +202,13 @@ mod tests {
     fn local_and_foreign_realms() {
         let realms = LocalRealms::of_cell("test.example")
             .with_krb_conf("OTHER.REALM  THIRD\nNOT.THIS\n")
-            .with_krb_excl("root.admin@TEST.EXAMPLE\nguest@Third junk\n");
+            .with_krb_excl("root.admin@OTHER.REALM\nguest@Third junk\nbob@TEST.EXAMPLE\n");
         for (name, instance, realm, shown) in [
             ("alice", "", "TEST.EXAMPLE", "alice"),
             ("alice", "admin", "other.realm", "alice.admin"),
             ("alice", "", "NOT.THIS", "alice@not.this"),
-            ("root", "admin", "TEST.EXAMPLE", "root.admin@test.example"),
+            ("root", "admin", "OTHER.REALM", "root.admin@other.realm"),
+            ("bob", "", "TEST.EXAMPLE", "bob"),
             ("guest", "", "THIRD", "guest@third"),
             ("afs", "", "TEST.EXAMPLE", "afs@test.example"),
             ("afs", "test", "TEST.EXAMPLE", "afs.test"),
