@@ -93,7 +93,11 @@ fn write(writer: &mut Writer, volume: &Volume, seen: &Seen) {
 fn churn(run: &Run, rng: &mut SmallRng, seen: &Seen) -> Result<(), VolumeError> {
     for number in 0..6 {
         let writer = rng.random_range(0..WRITERS);
-        let clone = clone(&run.volumes, writer, number)?;
+        let clone = match clone(&run.volumes, writer, number) {
+            // Kept by an earlier run.
+            Err(VolumeError::VolumeExists(id)) => run.volumes.get(id)?,
+            made => made?,
+        };
         let before = contents(&clone);
         while run.volumes.purge_step()? {}
         assert!(contents(&clone) == before, "a clone changed");
@@ -122,7 +126,8 @@ impl History {
             let volume = volume(&run.volumes, writer.writer).unwrap();
             writer.check_after_crash(&volume);
         }
-        if self.rng.random() {
+        let is_cut = self.rng.random();
+        if is_cut {
             self.disk.cut_power_at(self.disk.operations() + self.rng.random_range(0..400));
         }
         let is_over = AtomicBool::new(false);
@@ -151,14 +156,19 @@ impl History {
                     scope.spawn(move || write(writer, &volume, seen))
                 })
                 .collect();
-            writers.into_iter().for_each(|writer| writer.join().unwrap());
-            let Recount { missing, orphaned_bytes, .. } = recount.join().unwrap();
-            seen.orphaned_bytes.fetch_add(orphaned_bytes, Relaxed);
-            assert_eq!(missing, 0);
+            let written: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            let recounted = recount.join();
+            let churned = churn.join();
             // Reading fails too once the power is off.
-            _ = churn.join();
             is_over.store(true, Relaxed);
             maintain.join().unwrap();
+            assert!(written.iter().all(Result::is_ok));
+            let Recount { missing, orphaned_bytes, .. } = recounted.unwrap();
+            seen.orphaned_bytes.fetch_add(orphaned_bytes, Relaxed);
+            assert_eq!(missing, 0);
+            let failure =
+                churned.map_or(Some("a panic".into()), |churned| churned.err().map(|e| e.to_string()));
+            assert!(is_cut || failure.is_none(), "{failure:?}");
         });
         if run.store.failure().is_none() && self.rng.random() {
             run.purge();
