@@ -24,6 +24,7 @@ use interop::means::Means;
 use machine::Machine;
 use order::Order;
 use report::{Report, Row};
+use rustix::fs::FlockOperation;
 use side::Side;
 use std::process::ExitCode;
 
@@ -97,6 +98,7 @@ fn measure(arguments: &Arguments) -> Result<Report> {
     if let Err(missing) = Means::Netns.check() {
         bail!("{missing}");
     }
+    let _alone = alone()?;
     let bytes = arguments.size << 20;
     let mut report = Report {
         machine: Machine::here(),
@@ -118,6 +120,14 @@ fn measure(arguments: &Arguments) -> Result<Report> {
         }
     }
     Ok(report)
+}
+
+/// Sees to it that only one run is under way: the names and addresses of the cells are always the same.
+fn alone() -> Result<std::fs::File> {
+    let program = std::fs::File::open(std::env::current_exe()?)?;
+    rustix::fs::flock(&program, FlockOperation::NonBlockingLockExclusive)
+        .context("another run is under way, as it seems")?;
+    Ok(program)
 }
 
 /// Runs a workload once on each; who is first changes from round to round.

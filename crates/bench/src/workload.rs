@@ -118,17 +118,17 @@ pub(crate) const ALL: &[Workload] = &[
     plain("files-16", Kind::Files, 4, 4, "the same, 16 threads of 4 clients, a directory each"),
 ];
 
-/// The workloads whose names contain one of `parts`; all without a part.
+/// The workloads with one of these names, or whose names contain one of these parts; all without any.
 pub(crate) fn select(parts: &[String]) -> Result<Vec<&'static Workload>> {
-    for part in parts {
-        if !ALL.iter().any(|workload| workload.name.contains(part.as_str())) {
-            bail!("no workload is named like {part:?}; --list shows them");
-        }
+    if let Some(part) = parts.iter().find(|part| !ALL.iter().any(|workload| is_meant(workload, part))) {
+        bail!("no workload is named like {part:?}; --list shows them");
     }
-    let wanted = |workload: &&Workload| {
-        parts.is_empty() || parts.iter().any(|part| workload.name.contains(part.as_str()))
-    };
+    let wanted = |workload: &&Workload| parts.is_empty() || parts.iter().any(|part| is_meant(workload, part));
     Ok(ALL.iter().filter(wanted).collect())
+}
+
+fn is_meant(workload: &Workload, part: &str) -> bool {
+    if by_name(part).is_some() { workload.name == part } else { workload.name.contains(part) }
 }
 
 /// The workload of exactly that name.
@@ -157,6 +157,7 @@ mod tests {
         };
         assert_eq!(names(&[]).len(), ALL.len());
         assert_eq!(names(&["files", "status-1"]), ["status-1", "files-1", "files-16"]);
+        assert_eq!(names(&["files-1"]), ["files-1"], "a whole name is no part");
         let error = select(&["status".into(), "fecth".into()]).unwrap_err();
         assert!(error.to_string().contains("fecth"), "{error}");
     }
