@@ -9,4 +9,5 @@ echo after >keep/second || fail "write after the restart"
 same "new file" "$(cat keep/second)" after
 same "open file" "$(cat <&7)" before
 same "listing" "$(ls keep | tr '\n' ' ')" "file second "
-rm -r keep
+exec 7<&-
+must rm -r keep

@@ -79,9 +79,11 @@ fn two_clients() -> Result<()> {
     };
     let one = start("one", "10.99.77.2")?;
     let two = start("two", "10.99.77.3")?;
-    for guest in [one, two] {
-        let output = guest.finish()?;
+    let outputs = [one.finish()?, two.finish()?];
+    for output in &outputs {
         print!("{}", output.text);
+    }
+    for output in outputs {
         output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log()))?;
     }
     Ok(())
