@@ -172,6 +172,17 @@ impl Security {
         self.protection.as_mut().map(|it| it.protect(facts, payload))
     }
 
+    /// Protects several payloads; leaves them alone if there is no protection.
+    pub(crate) fn protect_all(
+        &mut self,
+        packets: &[(PacketFacts, &[Bytes])],
+    ) -> Result<Vec<Protected>, SecurityError> {
+        match &mut self.protection {
+            Some(protection) => protection.protect_all(packets),
+            None => Ok(packets.iter().map(|(_, payload)| unprotected(payload)).collect()),
+        }
+    }
+
     pub(crate) fn unprotect(
         &mut self,
         facts: PacketFacts,
@@ -304,4 +315,8 @@ impl Connection {
         let lifetime = if self.error.is_some() { lifetime.min(FAILED_LIFETIME) } else { lifetime };
         (self.side == Side::Server && !self.has_calls()).then(|| self.used_at + lifetime)
     }
+}
+
+fn unprotected(payload: &[Bytes]) -> Protected {
+    Protected { checksum: 0, pieces: payload.to_vec() }
 }

@@ -188,7 +188,7 @@ impl SendQueue {
 
     /// Whether a new packet of up to `payload_max` bytes is there to be cut. A full packet that may
     /// turn out to be the last is kept until that is known, so that no empty one has to follow.
-    fn has_new(&self, payload_max: usize) -> bool {
+    pub(crate) fn has_new(&self, payload_max: usize) -> bool {
         !self.last_cut && (self.ended || self.pending_bytes > payload_max || self.flush_bytes > 0)
     }
 
@@ -207,6 +207,12 @@ impl SendQueue {
             .then(|| self.pending_bytes.min(payload_max))
     }
 
+    /// How many new packets the windows let through now, if there is that much to send.
+    pub(crate) fn new_packets_max(&self) -> usize {
+        let unacknowledged = self.window.saturating_sub(self.packets.len() as u32);
+        unacknowledged.min(self.congestion.window().saturating_sub(self.in_flight)) as usize
+    }
+
     /// Place of the first packet to send again, if one may be sent now.
     pub(crate) fn next_lost(&self) -> Option<usize> {
         if self.lost == 0 || !self.has_room() {
@@ -215,7 +221,7 @@ impl SendQueue {
         self.packets.iter().position(|packet| packet.state == SentState::Lost)
     }
 
-    /// Cuts the next packet's payload. Its number is [`SendQueue::next_to_cut`].
+    /// Cuts the next packet's payload. The first one's number is [`SendQueue::next_to_cut`].
     pub(crate) fn cut(&mut self, payload_max: usize) -> (Pieces, bool) {
         let mut want = self.pending_bytes.min(payload_max);
         self.pending_bytes -= want;
@@ -233,12 +239,12 @@ impl SendQueue {
         (payload, self.last_cut)
     }
 
-    /// Sequence number of the packet cut next.
+    /// Sequence number of the packet stored next.
     pub(crate) fn next_to_cut(&self) -> u32 {
         self.next_sequence()
     }
 
-    /// Stores a packet just cut and sealed; it counts as sent now.
+    /// Stores a packet just cut and sealed. Until it is sent it counts as lost.
     pub(crate) fn push_sealed(&mut self, body: Pieces, checksum: u16, last: bool, now: Monotonic) -> usize {
         self.packets.push_back(SentPacket {
             body_bytes: body.len_bytes(),

@@ -22,6 +22,9 @@ const FLAGS_BYTE: usize = 21;
 /// Only calls that send more than this look for longer packets.
 const PROBE_AFTER_PACKETS: u32 = 8;
 
+/// Packets enciphered at a time; more gain nothing.
+const SEALED_MAX: usize = 16;
+
 /// The packets of one [`Transmit`] in the making.
 struct Batch {
     packets: Vec<Outgoing>,
@@ -261,6 +264,9 @@ fn next_place(
     if !batch.takes(length, packets_max) {
         return Ok(None);
     }
+    if overhead.block_bytes > 1 {
+        return seal_some(now, call, connection, payload_max, packets_max - batch.packets.len());
+    }
     let sequence = call.send.next_to_cut();
     let (payload, last) = call.send.cut(payload_max);
     let facts = PacketFacts { call_number: call.number, channel: call.channel, sequence };
@@ -270,6 +276,33 @@ fn next_place(
         Some(Err(error)) => return Err(error.abort_code()),
     };
     Ok(Some(call.send.push_sealed(body, checksum, last, now)))
+}
+
+/// Cuts and enciphers several packets, which takes a third of the time of one after the other. Gives
+/// the place of the first; the others follow it as if they had been lost.
+fn seal_some(
+    now: Monotonic,
+    call: &mut Call,
+    connection: &mut Connection,
+    payload_max: usize,
+    packets_max: usize,
+) -> Result<Option<usize>, base::AbortCode> {
+    let count = packets_max.min(SEALED_MAX).min(call.send.new_packets_max());
+    let (place, first) = (call.send.packets(), call.send.next_to_cut());
+    let mut cut = Vec::with_capacity(count);
+    while cut.len() < count && call.send.has_new(payload_max) {
+        cut.push(call.send.cut(payload_max));
+    }
+    let facts =
+        (first..).map(|sequence| PacketFacts { call_number: call.number, channel: call.channel, sequence });
+    let packets: Vec<(PacketFacts, &[Bytes])> =
+        facts.zip(cut.iter().map(|(payload, _)| payload.as_slice())).collect();
+    let sealed = connection.security.protect_all(&packets).map_err(|error| error.abort_code())?;
+    for (protected, (_, last)) in sealed.into_iter().zip(&cut) {
+        let body = protected.pieces.into_iter().collect();
+        call.send.push_sealed(body, protected.checksum, *last, now);
+    }
+    Ok((call.send.packets() > place).then_some(place))
 }
 
 fn data_header(
