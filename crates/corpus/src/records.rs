@@ -6,7 +6,7 @@ use crate::frames::{Fields, frames, push};
 use afs_format::acl::Acl;
 use base::{Fid, PartitionId, UnixTime, UserId, VnodeId, VolumeId, VolumeType};
 use bytes::Bytes;
-use ptdb::{Actor as Person, Policy, Protection, ProtectionError};
+use ptdb::{Actor as Person, Kind, NewEntry, Policy, Protection, ProtectionError};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, ChunkStore, Codec, Family, KeyRange, MemoryChunks, MemoryMeta, MetaStore};
@@ -106,6 +106,7 @@ pub fn protection_records(data: &[u8]) {
         let _ = change(&protection, &cell, id);
     }
     let _ = protection.host_protection_set([10, 0, 0, 1].into());
+    let _ = create(&protection, &cell);
     let _ = protection.totals();
 }
 
@@ -119,6 +120,12 @@ fn ask(protection: &Protection, cell: &Person, id: UserId) -> Result<(), Protect
     protection.dump(cell, position)?;
     let name = protection.name_of_id(id)?.unwrap_or_default();
     protection.id_of_name(&name).map(drop)
+}
+
+fn create(protection: &Protection, cell: &Person) -> Result<(), ProtectionError> {
+    let new = |name: &str, kind, owner| NewEntry { name: name.as_bytes().to_vec(), kind, owner, id: None };
+    protection.create(cell, &new("new", Kind::User, UserId(0)), NOW)?;
+    protection.create(cell, &new("system:new", Kind::Group, UserId::ADMINISTRATORS), NOW).map(drop)
 }
 
 fn change(protection: &Protection, cell: &Person, id: UserId) -> Result<(), ProtectionError> {

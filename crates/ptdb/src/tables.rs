@@ -92,8 +92,9 @@ impl<'a> Tables<'a> {
         }
         let mut totals = self.totals()?;
         entry.position = totals.next_position;
-        totals.next_position += 1;
-        *totals.counter(&entry) += 1;
+        totals.next_position = entry.position.checked_add(1).ok_or(ProtectionError::NoIds)?;
+        let counter = totals.counter(&entry);
+        *counter = counter.saturating_add(1);
         self.set_totals(&totals);
         self.write(&entry);
         Ok(())
@@ -151,7 +152,8 @@ impl<'a> Tables<'a> {
             return Err(ProtectionError::IdExists(element));
         }
         let mut entry = self.need(holder)?;
-        *list.count(&mut entry) += 1;
+        let count = list.count(&mut entry);
+        *count = count.saturating_add(1);
         entry.added = now;
         self.write(&entry);
         self.0.put(id_key(list.table(), &[holder, element]), []);

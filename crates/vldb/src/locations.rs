@@ -80,7 +80,7 @@ impl Locations {
             ControlFlow::Break(())
         })?;
         let end = self.totals().next_entry.0;
-        Ok(found.map(|(number, location)| (number, location, end.saturating_sub(number.0 + 1))))
+        Ok(found.map(|(number, location)| (number, location, end.saturating_sub(number.0).saturating_sub(1))))
     }
 
     /// Whether an entry with this number could ever have been listed.

@@ -106,7 +106,7 @@ impl Lookup<'_> {
         server: Option<ServerNumber>,
         visit: &mut dyn FnMut(EntryNumber, Location) -> ControlFlow<()>,
     ) -> Result<(), LocationError> {
-        let first = EntryNumber(previous.0.saturating_add(1));
+        let Some(first) = previous.0.checked_add(1).map(EntryNumber) else { return Ok(()) };
         let Some(server) = server else {
             return self.scan(&entry_key(first), &end_of(Table::Entries), &mut |key, value| {
                 Ok(visit(EntryNumber(last_word(key)?), decode_location(value)?))

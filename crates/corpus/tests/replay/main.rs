@@ -15,10 +15,10 @@ use rand::rngs::SmallRng;
 use std::path::PathBuf;
 
 /// Mutations of all inputs of one target together, and of one of them.
-const MUTATIONS_TARGET: usize = 12_000;
-const MUTATIONS_INPUT_MAX: usize = 2_000;
+const MUTATIONS_TARGET: usize = 6_000;
+const MUTATIONS_INPUT_MAX: usize = 1_000;
 /// How many times more with `CELLAR_SOAK`.
-const SOAK_FACTOR: usize = 20;
+const SOAK_FACTOR: usize = 50;
 
 /// What a target may take at any time: as much as a whole server at rest and a multiple of its input.
 const MEMORY_BYTES: usize = 64 << 20;
