@@ -12,7 +12,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// An AFS cell server.
 #[derive(Parser)]
-#[command(name = "cellar", version, about, propagate_version = true)]
+#[command(name = "cellar", version, about = "An AFS cell server", propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

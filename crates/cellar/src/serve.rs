@@ -28,6 +28,8 @@ use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
 const PURGE_PAUSE: Duration = Duration::from_millis(5);
 /// Pause of the background threads while there is nothing to do.
 const IDLE_PAUSE: Duration = Duration::from_millis(500);
+/// How old a change may become before it is durable, with `durability = "interval"`.
+const SYNC_PERIOD: Duration = Duration::from_secs(1);
 /// How often promises, locks and volume transactions that have expired are ended.
 const MAINTENANCE_PERIOD: Duration = Duration::from_secs(30);
 
@@ -139,6 +141,7 @@ fn start_background(
     volume_server: Option<Arc<VolumeServer>>,
 ) -> Vec<JoinHandle<()>> {
     let (purge_ending, purge_volumes) = (ending.clone(), volumes.clone());
+    let (sync_ending, sync_volumes) = (ending.clone(), volumes.clone());
     let ending = ending.clone();
     let maintain = move || {
         while wait(&ending, MAINTENANCE_PERIOD) {
@@ -150,7 +153,21 @@ fn start_background(
             }
         }
     };
-    vec![std::thread::spawn(move || purge(&purge_ending, &purge_volumes)), std::thread::spawn(maintain)]
+    vec![
+        std::thread::spawn(move || purge(&purge_ending, &purge_volumes)),
+        std::thread::spawn(move || sync(&sync_ending, &sync_volumes)),
+        std::thread::spawn(maintain),
+    ]
+}
+
+/// Makes durable what was acknowledged before it was; there is something only with
+/// `durability = "interval"`.
+fn sync(ending: &AtomicBool, volumes: &Volumes) {
+    while wait(ending, SYNC_PERIOD) {
+        if let Err(error) = volumes.sync() {
+            tracing::error!(%error, "cannot make changes durable");
+        }
+    }
 }
 
 fn purge(ending: &AtomicBool, volumes: &Volumes) {

@@ -1,9 +1,10 @@
 //! `cellar.toml`: the server's own configuration file. docs/configuration.md describes every key.
 
 use super::keys::{self, KeyFiles};
-use super::openafs::local_realms;
+use super::openafs::{addresses, local_realms};
 use super::{PartitionSettings, Role, Settings, Tuning};
 use afs_format::cellservdb::CellServer;
+use afs_format::netinfo::{NetInfo, NetRestrict};
 use afs_format::userlist::{UserList, parse_principal};
 use anyhow::{Context, Result, bail};
 use base::CellName;
@@ -21,7 +22,7 @@ struct File {
     #[serde(default)]
     server: ServerSection,
     #[serde(default)]
-    partitions: BTreeMap<Spanned<String>, PathBuf>,
+    partitions: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
     #[serde(default)]
     store: StoreSection,
     #[serde(default)]
@@ -42,16 +43,31 @@ struct CellSection {
     administrators: Vec<Spanned<String>>,
     userlist: Option<PathBuf>,
     #[serde(default)]
-    database_servers: Vec<Ipv4Addr>,
+    database_servers: Vec<Address>,
+}
+
+/// An IPv4 address, refused with words that say what one is.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(try_from = "String")]
+struct Address(Ipv4Addr);
+
+impl TryFrom<String> for Address {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Address, String> {
+        let refusal = |_| format!("`{text}` is not an IPv4 address like `192.0.2.1` (ports are fixed)");
+        text.parse().map(Address).map_err(refusal)
+    }
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ServerSection {
-    roles: Option<Vec<Role>>,
+    roles: Option<Spanned<Vec<Role>>>,
     #[serde(default)]
-    bind: Vec<Ipv4Addr>,
-    announce: Option<Vec<Ipv4Addr>>,
+    bind: Vec<Address>,
+    #[serde(default)]
+    announce: Vec<Address>,
     state: Option<PathBuf>,
     logs: Option<PathBuf>,
 }
@@ -119,13 +135,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
     let name = &file.cell.name;
     let cell: CellName = name.get_ref().parse().map_err(|error| origin.bad(name, "cell.name", error))?;
     let state = folder.join(file.server.state.unwrap_or_else(|| "state".into()));
-    let roles = file.server.roles.unwrap_or_else(|| Role::ALL.to_vec());
-    if roles.is_empty() {
-        bail!(
-            "{}: `server.roles` is empty; valid are \"fs\", \"pt\", \"vl\", \"vol\", \"bos\"",
-            origin.path.display()
-        );
-    }
+    let roles = roles(origin, file.server.roles)?;
     let below = |path: Option<PathBuf>| path.map(|path| folder.join(path));
     let keys = keys::load(&KeyFiles {
         extended: below(file.cell.keyfile),
@@ -136,17 +146,18 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
     let realms = local_realms(&cell, &realms, &foreign(origin, &file.cell.foreign)?);
     let userlist_path = file.cell.userlist.map_or_else(|| state.join("UserList"), |path| folder.join(path));
     let userlist = administrators(origin, &userlist_path, &file.cell.administrators)?;
-    let announce = file.server.announce.unwrap_or_else(|| file.server.bind.clone());
+    let bind = plain(&file.server.bind);
+    let announce = announced(plain(&file.server.announce), &bind)?;
     Ok(Settings {
         source: origin.path.display().to_string(),
         realms,
         keys: keys.set,
         des_keys: keys.des,
         warnings: keys.warnings,
-        partitions: partitions(origin, folder, file.partitions, &roles)?,
         tuning: tuning(origin, &file.store, &file.rx)?,
-        database_servers: database_servers(&file.cell.database_servers, &announce),
-        bind: file.server.bind,
+        partitions: partitions(origin, folder, file.partitions, &roles)?,
+        database_servers: database_servers(&plain(&file.cell.database_servers), &announce),
+        bind,
         announce,
         roles,
         userlist_path,
@@ -156,6 +167,35 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         log_path: folder.join(file.server.logs.unwrap_or_else(|| state.join("log"))),
         cell,
     })
+}
+
+fn plain(addresses: &[Address]) -> Vec<Ipv4Addr> {
+    addresses.iter().map(|address| address.0).collect()
+}
+
+/// What is registered: the addresses that are named, or those that are bound, or the machine's.
+fn announced(named: Vec<Ipv4Addr>, bind: &[Ipv4Addr]) -> Result<Vec<Ipv4Addr>> {
+    match (named.is_empty(), bind.is_empty()) {
+        (false, _) => Ok(named),
+        (true, false) => Ok(bind.to_vec()),
+        (true, true) => addresses(&NetInfo::default(), &NetRestrict::default()),
+    }
+}
+
+/// The roles, if they can run together.
+fn roles(origin: &Origin<'_>, named: Option<Spanned<Vec<Role>>>) -> Result<Vec<Role>> {
+    let Some(named) = named else { return Ok(Role::ALL.to_vec()) };
+    let has = |role| named.get_ref().contains(&role);
+    let refusal = if named.get_ref().is_empty() {
+        "is empty; valid are \"fs\", \"pt\", \"vl\", \"vol\", \"bos\""
+    } else if has(Role::Fs) && !has(Role::Pt) {
+        "\"fs\" needs \"pt\" beside it: it does not ask other protection servers yet"
+    } else if has(Role::Vol) && !has(Role::Fs) {
+        "\"vol\" needs \"fs\" beside it: both have the volumes open"
+    } else {
+        return Ok(named.into_inner());
+    };
+    Err(origin.bad(&named, "server.roles", refusal))
 }
 
 /// Principals that do not belong to the cell although their realm does, as lines of a krb.excl.
@@ -189,13 +229,18 @@ fn database_servers(configured: &[Ipv4Addr], announce: &[Ipv4Addr]) -> Vec<CellS
 fn partitions(
     origin: &Origin<'_>,
     folder: &Path,
-    map: BTreeMap<Spanned<String>, PathBuf>,
+    map: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
     roles: &[Role],
 ) -> Result<Vec<PartitionSettings>> {
     let mut out = Vec::new();
     for (name, path) in map {
         let id = name.get_ref().parse().map_err(|error| origin.bad(&name, "partitions", error))?;
-        out.push(PartitionSettings { id, path: folder.join(path) });
+        let place = folder.join(path.get_ref());
+        if !place.is_dir() {
+            let what = format!("there is no folder {}; a partition is not made without it", place.display());
+            return Err(origin.bad(&path, &format!("partitions.{}", name.get_ref()), what));
+        }
+        out.push(PartitionSettings { id, path: place });
     }
     out.sort_by_key(|partition| partition.id);
     if out.is_empty() && (roles.contains(&Role::Fs) || roles.contains(&Role::Vol)) {
@@ -238,4 +283,45 @@ fn tuning(origin: &Origin<'_>, store: &StoreSection, rx: &RxSection) -> Result<T
 
 fn parse_durability(text: &str) -> Option<Durability> {
     (text == "always").then_some(Durability::Always)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+
+    /// What a file with these lines after the cell's name and key is refused with.
+    fn refusal(lines: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = Secret::new(&[7; 32]);
+        let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
+        std::fs::write(folder.path().join("KeyFileExt"), &*write_extended(&[key])).unwrap();
+        std::fs::create_dir(folder.path().join("p")).unwrap();
+        let path = folder.path().join("cellar.toml");
+        let text = format!("[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n{lines}\n");
+        std::fs::write(&path, text).unwrap();
+        load(&path).map_or_else(|error| format!("{error:#}"), |settings| settings.cell.to_string())
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line_and_what_is_valid() {
+        let partition = "[partitions]\na = \"p\"";
+        assert_eq!(refusal(partition), "t.example");
+        for (lines, words) in [
+            ("colour = 1", ["line 4", "colour", "expected one of `name`"]),
+            ("foreign = [\"ann\"]", ["line 4", "cell.foreign", "ann@REALM"]),
+            ("administrators = [\"a b\"]", ["line 4", "cell.administrators", "ann.admin"]),
+            ("[server]\nbind = [\"1.2.3.4:5\"]", ["line 5", "bind", "192.0.2.1"]),
+            ("[server]\nroles = []", ["line 5", "server.roles", "vol"]),
+            ("[server]\nroles = [\"fs\"]", ["line 5", "server.roles", "pt"]),
+            ("[server]\nroles = [\"xx\"]", ["line 5", "xx", "`bos`"]),
+            ("[rx]\nlanes = 0", ["line 5", "rx.lanes", "1 to 64"]),
+            ("[store]\ndurability = \"never\"", ["line 5", "store.durability", "always"]),
+            ("[partitions]\n9 = \"p\"", ["line 5", "partitions", "/vicepa to /vicepiv"]),
+            ("[partitions]\nb = \"absent\"", ["line 5", "partitions.b", "no folder"]),
+        ] {
+            let text = refusal(lines);
+            assert!(words.iter().all(|word| text.contains(word)), "{lines}: {text}");
+        }
+    }
 }

@@ -91,7 +91,7 @@ fn existing(path: PathBuf) -> Option<PathBuf> {
 
 /// NetInfo and NetRestrict applied to the machine's addresses. Where that leaves nothing (a machine
 /// with loopback only), loopback is announced: Cellar's own client can use it, OpenAFS's cannot.
-fn addresses(info: &NetInfo, restrict: &NetRestrict) -> Result<Vec<Ipv4Addr>> {
+pub fn addresses(info: &NetInfo, restrict: &NetRestrict) -> Result<Vec<Ipv4Addr>> {
     let have = machine_addresses().context("cannot list the machine's addresses")?;
     let out = announced(&have, info, restrict);
     Ok(if out.is_empty() { vec![Ipv4Addr::LOCALHOST] } else { out })
