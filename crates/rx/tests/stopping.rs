@@ -71,7 +71,8 @@ fn lanes_sleep_when_nothing_happens() {
     let before = wakeups();
     std::thread::sleep(Duration::from_millis(500));
     let idle = wakeups() - before;
-    assert!(idle < 100, "{idle} wake-ups of four idle lanes in half a second");
+    // Four lanes that look around every 10 ms would be 200; a busy loop has millions.
+    assert!(idle < 300, "{idle} wake-ups of four idle lanes in half a second");
     server.stop();
     let stopped = wakeups();
     std::thread::sleep(Duration::from_millis(50));

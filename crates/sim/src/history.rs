@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(60 * 60);
 
 /// An endpoint that forgets everything wakes up for that: once per call, connection and peer, and
 /// for the last retransmissions.
-const SILENCE_WAKES_MAX: u64 = 2000;
+const SILENCE_WAKES_MAX: u64 = 300;
 
 /// What the network is like, and so what may be expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -91,3 +91,18 @@ impl Request {
         !self.seed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_come_back_unless_they_want_too_much() {
+        let request =
+            Request { seed: 5, length: 7, reply_length: REPLY_BYTES_MAX, manner: Manner::Slow, think_ms: 9 };
+        assert_eq!(Request::decode(&request.encode()), Some(request));
+        let greedy = Request { reply_length: REPLY_BYTES_MAX + 1, ..request };
+        assert_eq!(Request::decode(&greedy.encode()), None);
+        assert_eq!(Request::decode(&request.encode()[1..]), None);
+    }
+}
