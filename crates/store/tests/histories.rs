@@ -112,6 +112,7 @@ impl Snapshot for Named {
     }
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "it must be a ChunkOf")]
 fn chunk_of(_key: &[u8], value: &[u8]) -> Result<Option<ChunkAddress>, StoreError> {
     Ok(Some(ChunkAddress::from_bytes(value).unwrap()))
 }

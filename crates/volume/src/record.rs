@@ -247,6 +247,7 @@ pub(crate) fn get_extent(value: &[u8]) -> Option<Extent> {
 
 /// The chunk that a version of an extent names, if any; an empty value names none. The outer `None`
 /// says that the record cannot be read.
+#[allow(clippy::option_option, reason = "as of all readers here, the outer one says damaged")]
 pub(crate) fn extent_address(value: &[u8]) -> Option<Option<ChunkAddress>> {
     if value.is_empty() {
         return Some(None);

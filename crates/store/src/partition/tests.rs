@@ -91,6 +91,7 @@ fn its_thread_deletes_dead_segments() {
     assert_eq!(partition.statistics().chunks.segments, 1);
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "it must be a ChunkOf")]
 fn chunk_of(_key: &[u8], value: &[u8]) -> Result<Option<ChunkAddress>, StoreError> {
     Ok(ChunkAddress::from_bytes(value))
 }

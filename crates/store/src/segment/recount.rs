@@ -80,7 +80,7 @@ impl SegmentStore {
             }
             ControlFlow::Continue(())
         })?;
-        stopped.unwrap_or_else(|| Ok(Some(self.apply(count))))
+        stopped.unwrap_or_else(|| Ok(Some(self.apply(&count))))
     }
 
     fn count(&self, count: &mut Count, address: ChunkAddress) {
@@ -94,7 +94,7 @@ impl SegmentStore {
         *count.named.entry(address.segment).or_default() += bytes;
     }
 
-    fn apply(&self, count: Count) -> Recount {
+    fn apply(&self, count: &Count) -> Recount {
         let orphaned_bytes = self.accounts.lock().recount(self.first_id, &count.named);
         self.counters.orphaned_bytes.fetch_add(orphaned_bytes, Relaxed);
         self.has_orphans.store(false, Release);

@@ -51,7 +51,9 @@ fn volume_with_clones(volumes: &Volumes, partition: u32, id: u32, clones: &[u32]
         // The second is a clone of the first: both read at the same epoch.
         source = volumes.clone_volume(source, &new).unwrap().id();
     }
-    files.iter().for_each(|fid| _ = store_at(&volume, *fid, 0, &[2; 300], u64::MAX).unwrap());
+    for fid in &files {
+        store_at(&volume, *fid, 0, &[2; 300], u64::MAX).unwrap();
+    }
     (volume, files)
 }
 

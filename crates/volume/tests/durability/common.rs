@@ -75,9 +75,9 @@ fn step(writer: u32, number: u64, files: &Files) -> Step {
         kind => {
             let mut data = vec![0; rng.random_range(0..20_000)];
             if kind % 2 == 0 {
-                data.fill(kind)
+                data.fill(kind);
             } else {
-                rng.fill_bytes(&mut data)
+                rng.fill_bytes(&mut data);
             }
             let offset = rng.random_range(0..=old.len() + 5000);
             let cut = if rng.random() { 0 } else { u64::MAX };
@@ -165,7 +165,7 @@ pub(crate) fn contents(volume: &Arc<Volume>) -> Files {
 
 /// One writer.
 pub(crate) struct Writer {
-    pub(crate) writer: u32,
+    pub(crate) number: u32,
     /// Steps that were acknowledged.
     pub(crate) done: u64,
     /// What they made.
@@ -174,7 +174,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(writer: u32) -> Writer {
-        Writer { writer, done: 0, files: Files::new() }
+        Writer { number: writer, done: 0, files: Files::new() }
     }
 
     /// The writer after so many steps.
@@ -185,13 +185,13 @@ impl Writer {
     }
 
     fn imagine_next(&mut self) {
-        imagine(step(self.writer, self.done, &self.files), &mut self.files);
+        imagine(step(self.number, self.done, &self.files), &mut self.files);
         self.done += 1;
     }
 
     /// Does a step.
     pub(crate) fn next(&mut self, volume: &Volume) -> Result<(), VolumeError> {
-        really_do(&step(self.writer, self.done, &self.files), volume)?;
+        really_do(&step(self.number, self.done, &self.files), volume)?;
         self.imagine_next();
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Writer {
         let lengths = |files: &Files| -> Vec<_> {
             files.iter().map(|(name, data)| (name.clone(), data.len())).collect()
         };
-        let (writer, done) = (self.writer, self.done);
+        let (writer, done) = (self.number, self.done);
         assert_eq!(lengths(found), lengths(&self.files), "writer {writer} after {done} steps");
         assert!(*found == self.files, "writer {writer} after {done} steps: other bytes");
     }

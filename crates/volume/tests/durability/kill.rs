@@ -58,7 +58,7 @@ fn writers(done: &[u64]) -> Vec<Writer> {
 
 fn check(volumes: &Volumes, writers: &mut [Writer]) {
     for writer in writers {
-        writer.check_after_crash(&volume(volumes, writer.writer).unwrap());
+        writer.check_after_crash(&volume(volumes, writer.number).unwrap());
     }
     // Clones show nothing that we know, but all of it must be readable.
     for volume in volumes.list(partition_id()) {
@@ -72,8 +72,8 @@ fn say(line: &str) -> bool {
 }
 
 fn write(volumes: &Volumes, mut writer: Writer) {
-    let volume = volume(volumes, writer.writer).unwrap();
-    let number = writer.writer;
+    let volume = volume(volumes, writer.number).unwrap();
+    let number = writer.number;
     while say(&format!("{number} {}", writer.done)) {
         writer.next(&volume).unwrap();
     }
@@ -156,7 +156,8 @@ fn a_killed_server_lost_nothing_acknowledged_and_leaves_nothing_behind() {
     let (partition, volumes) = open(folder.path());
     check(&volumes, &mut writers(&done));
     while partition.needs_recount() {
-        thread::yield_now();
+        assert_eq!(partition.failure(), None);
+        thread::sleep(Duration::from_millis(1));
     }
     check(&volumes, &mut writers(&done));
     for volume in volumes.list(partition_id()) {
@@ -166,7 +167,7 @@ fn a_killed_server_lost_nothing_acknowledged_and_leaves_nothing_behind() {
     assert_eq!(named(&*partition.meta()), []);
     while partition.statistics().chunks.segments > 0 {
         assert_eq!(partition.failure(), None);
-        thread::yield_now();
+        thread::sleep(Duration::from_millis(1));
     }
     let statistics = partition.statistics().chunks;
     assert_eq!((statistics.damaged_reads, statistics.dead_bytes), (0, 0));

@@ -123,7 +123,7 @@ impl History {
         let run = Run::open(self);
         let state = run.meta.snapshot();
         for writer in &mut self.writers {
-            let volume = volume(&run.volumes, writer.writer).unwrap();
+            let volume = volume(&run.volumes, writer.number).unwrap();
             writer.check_after_crash(&volume);
         }
         let is_cut = self.rng.random();
@@ -152,7 +152,7 @@ impl History {
                 .writers
                 .iter_mut()
                 .map(|writer| {
-                    let volume = run.volumes.get(volume_id(writer.writer)).unwrap();
+                    let volume = run.volumes.get(volume_id(writer.number)).unwrap();
                     scope.spawn(move || write(writer, &volume, seen))
                 })
                 .collect();
@@ -186,7 +186,7 @@ impl History {
         let found = run.store.recount(&*run.meta.snapshot(), volume::chunk_of, &mut || true).unwrap();
         assert_eq!(found.unwrap().missing, 0);
         for writer in &mut self.writers {
-            writer.check_after_crash(&run.volumes.get(volume_id(writer.writer)).unwrap());
+            writer.check_after_crash(&run.volumes.get(volume_id(writer.number)).unwrap());
         }
         for volume in run.volumes.list(partition_id()) {
             contents(&volume);
