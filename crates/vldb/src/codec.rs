@@ -94,9 +94,11 @@ fn damaged(what: &str, bytes: &[u8]) -> LocationError {
     LocationError::Damaged(format!("{what} of {} bytes", bytes.len()))
 }
 
-/// The 32-bit number that ends a key.
-pub(crate) fn last_word(key: &[u8]) -> Result<u32, LocationError> {
-    key.last_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)).ok_or_else(|| damaged("key", key))
+/// The 32-bit number that ends a key, behind the table and `parts_bytes` of other parts. A longer key
+/// would stand at another place than its number.
+pub(crate) fn last_word(key: &[u8], parts_bytes: usize) -> Result<u32, LocationError> {
+    let word = key.get(size_of::<u64>() + parts_bytes..).and_then(|word| word.try_into().ok());
+    word.map(u32::from_be_bytes).ok_or_else(|| damaged("key", key))
 }
 
 pub(crate) fn entry_number(value: &[u8]) -> Result<EntryNumber, LocationError> {

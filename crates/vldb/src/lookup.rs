@@ -87,7 +87,7 @@ impl Lookup<'_> {
         let enough = |start: u64, next: u64| next >= start + u64::from(count);
         if count > 0 {
             self.scan(&id_key(from), &end_of(Table::Ids), &mut |key, _| {
-                let taken = u64::from(last_word(key)?);
+                let taken = u64::from(last_word(key, 0)?);
                 if enough(start, taken) {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -109,12 +109,12 @@ impl Lookup<'_> {
         let Some(first) = previous.0.checked_add(1).map(EntryNumber) else { return Ok(()) };
         let Some(server) = server else {
             return self.scan(&entry_key(first), &end_of(Table::Entries), &mut |key, value| {
-                Ok(visit(EntryNumber(last_word(key)?), decode_location(value)?))
+                Ok(visit(EntryNumber(last_word(key, 0)?), decode_location(value)?))
             });
         };
         let (from, to) = (on_server_key(server, first), on_server_key(server, EntryNumber(u32::MAX)));
         self.scan(&from, &to, &mut |key, _| {
-            let number = EntryNumber(last_word(key)?);
+            let number = EntryNumber(last_word(key, 1)?);
             // An entry may be deleted between the scan and the look at it.
             Ok(match self.location(number)? {
                 Some(location) => visit(number, location),
