@@ -337,7 +337,9 @@ impl History {
         self.replaced.drain(..).for_each(|address| self.store.release(address));
         let mine =
             self.unnamed.split_off(&ChunkAddress { segment: self.first_segment, ..Default::default() });
-        mine.into_keys().for_each(|address| self.store.release(address));
+        for address in mine.into_keys() {
+            self.store.release(address);
+        }
         drop(std::mem::replace(&mut self.store, History::scratch(self.config)));
     }
 
