@@ -3,7 +3,7 @@
 cd "$D" || exit 1
 echo "writer ready"
 i=0
-while [ ! -e "$D/stop" ]; do
+while [ ! -e /out/stop ]; do
     i=$((i + 1))
     if printf 'record %06d\n' $i >"record.$i.tmp" 2>/dev/null && sync "record.$i.tmp" 2>/dev/null \
         && mv "record.$i.tmp" "record.$i" 2>/dev/null; then
@@ -11,6 +11,5 @@ while [ ! -e "$D/stop" ]; do
     else
         sleep 0.2
     fi
-    [ $i -ge "$RECORDS" ] && break
 done
 echo "writer done"
