@@ -36,6 +36,15 @@ pub enum Identity {
     Known(Principal),
 }
 
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Identity::Anonymous => f.write_str("anonymous"),
+            Identity::Known(principal) => principal.fmt(f),
+        }
+    }
+}
+
 /// How the packets of a connection are protected (rxkad levels).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecurityLevel {

@@ -22,7 +22,7 @@ impl BosServer {
     /// The overseer, if the caller may do `what`.
     fn administer(&self, caller: &Caller, what: &str) -> Result<&dyn Overseer, AbortCode> {
         let allowed = self.overseer.is_administrator(caller);
-        info!(target: "audit", what, allowed, identity = ?caller.identity, peer = %caller.peer);
+        info!(target: "audit", what, allowed, identity = %caller.identity, peer = %caller.peer);
         if allowed { Ok(&*self.overseer) } else { Err(AbortCode::BZACCESS) }
     }
 

@@ -59,7 +59,7 @@ impl PtService {
     ) -> Result<T, AbortCode> {
         let outcome = self.ask(caller, |protection, actor| make(protection, actor, (self.clock)()));
         let code = outcome.as_ref().err().map_or(0, |code| code.0);
-        tracing::info!(target: "audit", what, id, code, identity = ?caller.identity, peer = %caller.peer);
+        tracing::info!(target: "audit", what, id, code, identity = %caller.identity, peer = %caller.peer);
         outcome
     }
 

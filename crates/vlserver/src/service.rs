@@ -81,7 +81,7 @@ impl VlService {
         });
         let what = vl::procedure_name(opcode);
         let code = outcome.as_ref().err().map_or(0, |code| code.0);
-        tracing::info!(target: "audit", what, code, identity = ?caller.identity, peer = %caller.peer);
+        tracing::info!(target: "audit", what, code, identity = %caller.identity, peer = %caller.peer);
         outcome
     }
 

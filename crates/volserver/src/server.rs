@@ -98,7 +98,7 @@ impl VolumeServer {
     /// Refuses callers that are not administrators, and writes down what the others do.
     pub(crate) fn administer(&self, caller: &Caller, what: &str) -> Result<(), AbortCode> {
         let allowed = self.parts.administrators.is_administrator(caller);
-        info!(target: "audit", what, allowed, identity = ?caller.identity, peer = %caller.peer);
+        info!(target: "audit", what, allowed, identity = %caller.identity, peer = %caller.peer);
         if allowed { Ok(()) } else { Err(AbortCode::VOLSERBAD_ACCESS) }
     }
 
