@@ -36,7 +36,9 @@ impl Means {
         let paths: &[&str] = match self {
             Means::Netns => &["/usr/sbin/bosserver", "/usr/bin/vos", "/usr/bin/rxdebug", "/usr/bin/nsenter"],
             Means::Fuse => &["/dev/fuse", "/usr/sbin/afsd.fuse"],
-            Means::Emulation => &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/bin/gcc"],
+            Means::Emulation => {
+                &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/bin/gcc", "/usr/sbin/kimpersonate"]
+            }
         };
         if !is_root() {
             return Err("must be root".into());

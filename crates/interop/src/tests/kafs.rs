@@ -14,6 +14,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test { name: "kafs-files", needs: NEEDS, run: files },
         Test { name: "kafs-mount-points", needs: NEEDS, run: mount_points },
+        Test { name: "kafs-users", needs: NEEDS, run: users },
         Test { name: "kafs-two-clients", needs: NEEDS, run: two_clients },
         Test { name: "kafs-server-restart", needs: NEEDS, run: server_restart },
         Test { name: "kafs-server-killed", needs: NEEDS, run: server_killed },
@@ -63,6 +64,51 @@ fn mount_points() -> Result<()> {
         cell.run(&command)?.ok().with_context(|| command)?;
     }
     run_script(&cell, "mounts", "", &["mounts.sh"], 120)
+}
+
+/// People with Kerberos tickets, forged with the cell's key as a KDC would make them: rights, groups,
+/// owners, over connections that rxkad encrypts.
+fn users() -> Result<()> {
+    let cell = cellar()?;
+    cell.open_volume(Server::Cellar, "data")?;
+    for command in [
+        "pts createuser u1 -id 1001 -localauth",
+        "pts createuser u2 -id 1002 -localauth",
+        "pts createuser u3 -id 1003 -localauth",
+        "pts creategroup u1:friends -owner u1 -localauth",
+        "pts adduser u2 u1:friends -localauth",
+    ] {
+        cell.run(command)?.ok().context(command)?;
+    }
+    let mut files = Vec::new();
+    for user in ["admin", "u1", "u2", "u3"] {
+        files.push("--file".to_owned());
+        files.push(format!("{}:/token.{user}", token(&cell, user)?));
+    }
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let output = Guest::new(&cell, "users", 300)
+        .with(&["--hostroot"])
+        .with(&files)
+        .mount("data", "/mnt")
+        .run(&script(&cell, "users", "CELL=test.example", &["users.sh"])?)?;
+    print!("{}", output.text);
+    output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
+}
+
+/// The file of a token for `user`, from a ticket made with the cell's key.
+fn token(cell: &Cell, user: &str) -> Result<String> {
+    let path = |name: &str| cell.path().join(format!("{name}.{user}")).display().to_string();
+    let (cache, token) = (path("ccache"), path("token"));
+    let keytab = cell.path().join("rxkad.keytab");
+    let forge = format!(
+        "kimpersonate --krb5 --keytab=FILE:{} --server=afs/test.example@TEST.EXAMPLE \
+         --client={user}@TEST.EXAMPLE --enc-type=aes256-cts-hmac-sha1-96 --ccache=FILE:{cache}",
+        keytab.display()
+    );
+    cell.run(&forge)?.ok().context(forge)?;
+    let convert = format!("{} {cache} {token}", interop::cell::tools().join("kafs-token").display());
+    cell.run(&convert)?.ok().context(convert)?;
+    Ok(token)
 }
 
 fn two_clients() -> Result<()> {
