@@ -3,6 +3,7 @@
 pub mod context;
 pub mod cp;
 pub mod protection;
+pub mod store;
 pub mod volume;
 
 pub use context::Context;

@@ -55,6 +55,11 @@ enum Command {
         #[command(flatten)]
         connect: Connect,
     },
+    /// Partitions and what is stored in them.
+    Store {
+        #[command(subcommand)]
+        command: commands::store::Store,
+    },
     /// Print what a shell needs to complete commands.
     Completions {
         /// The shell.
@@ -74,6 +79,7 @@ fn main() -> ExitCode {
             commands::protection::run_group(&Context::new(&connect), &command)
         }
         Command::Cp { copy, connect } => commands::cp::run(&Context::new(&connect), &copy),
+        Command::Store { command } => commands::store::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "cellar", &mut std::io::stdout());
             Ok(())

@@ -12,6 +12,7 @@ mod group_sync;
 mod health;
 mod home;
 pub mod ids;
+pub mod inspection;
 pub mod memory;
 pub mod meta;
 pub mod partition;
@@ -23,8 +24,12 @@ pub use database::Database;
 pub use error::StoreError;
 pub use gauge::Room;
 pub use ids::IdAllocator;
+pub use inspection::Inspection;
 pub use memory::{MemoryChunks, MemoryMeta};
 pub use meta::{Batch, CommitNumber, Family, KeyRange, MetaStore, Snapshot, Visit};
 pub use partition::{Partition, PartitionConfig, PartitionStatistics};
 pub use rocks::{MetaConfig, MetaStatistics, RocksMeta};
-pub use segment::{ChunkOf, ChunkStatistics, Recount, Reserve, SegmentConfig, SegmentStore};
+pub use segment::{
+    ChunkOf, ChunkStatistics, Recount, Reserve, SegmentAccount, SegmentAudit, SegmentConfig, SegmentFacts,
+    SegmentStore,
+};

@@ -19,7 +19,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// The folder inside `/vicepX` that is ours; format: docs/formats/partition.md.
-const FOLDER: &str = "cellar";
+pub(crate) const FOLDER: &str = "cellar";
 
 /// How a partition is opened.
 #[derive(Clone, Copy, Debug)]

@@ -81,6 +81,7 @@ pub struct RocksMeta {
     written: AtomicU64,
     group: GroupSync,
     health: Health,
+    is_read_only: bool,
 }
 
 impl RocksMeta {
@@ -91,13 +92,26 @@ impl RocksMeta {
         options.create_if_missing(create);
         let db = DB::open_cf_descriptors(&options, path, options::families(config))
             .map_err(|error| StoreError::Meta(format!("cannot open {}: {error}", path.display())))?;
-        Ok(RocksMeta {
+        Ok(RocksMeta::new(db, false))
+    }
+
+    /// Opens the database as it is now and changes nothing in it; every commit fails.
+    pub fn open_read_only(path: &Path, config: &MetaConfig) -> Result<RocksMeta, StoreError> {
+        let (options, families) = (options::database(config), options::families(config));
+        let db = DB::open_cf_descriptors_read_only(&options, path, families, false);
+        let db = db.map_err(|error| StoreError::Meta(format!("cannot open {}: {error}", path.display())))?;
+        Ok(RocksMeta::new(db, true))
+    }
+
+    fn new(db: DB, is_read_only: bool) -> RocksMeta {
+        RocksMeta {
             db,
             unsynced_write: WriteOptions::default(),
             written: AtomicU64::new(0),
             group: GroupSync::default(),
             health: Health::default(),
-        })
+            is_read_only,
+        }
     }
 
     /// What it did and holds.
@@ -208,7 +222,8 @@ impl Snapshot for RocksSnapshot<'_> {
 
 impl Drop for RocksMeta {
     fn drop(&mut self) {
-        if self.health.check().is_ok()
+        if !self.is_read_only
+            && self.health.check().is_ok()
             && let Err(error) = self.db.flush_wal(true)
         {
             tracing::error!(%error, "cannot sync the metadata log while closing");

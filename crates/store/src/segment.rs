@@ -9,11 +9,13 @@
 //! and never in the way.
 
 mod accounts;
+mod audit;
 mod cache;
 mod codec;
 mod config;
 mod files;
 mod header;
+mod reading;
 mod record;
 mod recount;
 mod room;
@@ -21,6 +23,7 @@ mod statistics;
 mod store;
 mod walk;
 
+pub use audit::{SegmentAccount, SegmentAudit, SegmentFacts};
 pub use config::{Reserve, SegmentConfig};
 pub use recount::{ChunkOf, Recount};
 pub use statistics::ChunkStatistics;

@@ -18,6 +18,7 @@
 
 mod attributes;
 mod cache;
+pub mod check;
 mod epochs;
 mod error;
 mod group;

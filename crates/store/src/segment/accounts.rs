@@ -3,6 +3,7 @@
 //! What is persisted is what is *dead*, never what is live: it only grows, so that a row that a crash
 //! left behind the truth keeps too much rather than too little. See docs/formats/partition.md.
 
+use super::audit::SegmentAccount;
 use super::header::HEADER_BYTES;
 use crate::{Batch, ChunkAddress, Family, KeyRange, MetaStore, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +17,14 @@ const BEHIND_ALL: [u8; 9] = [0xff; 9];
 /// In the family System: there if the last run closed its segments in order and left no orphans.
 const CLOSED_KEY: &[u8] = b"segments/closed";
 
-/// Whether the run before ended in order; from now on it did not.
+/// Whether the run before ended in order.
+pub(super) fn is_closed(meta: &dyn MetaStore) -> Result<bool, StoreError> {
+    Ok(meta.get(Family::System, CLOSED_KEY)?.is_some())
+}
+
+/// Likewise; from now on it did not.
 pub(super) fn take_closed(meta: &dyn MetaStore) -> Result<bool, StoreError> {
-    let was_closed = meta.get(Family::System, CLOSED_KEY)?.is_some();
+    let was_closed = is_closed(meta)?;
     if was_closed {
         let mut batch = Batch::new();
         batch.delete(Family::System, CLOSED_KEY);
@@ -56,6 +62,11 @@ impl Account {
         Account { end, dead: 0, released: 0, sealed: false, changed: true, doomed: false }
     }
 
+    /// What of it is stored.
+    pub(super) fn facts(self) -> SegmentAccount {
+        SegmentAccount { sealed: self.sealed, end: self.end, dead: self.dead }
+    }
+
     fn is_dead(&self) -> bool {
         self.sealed && self.dead >= self.end - HEADER_BYTES
     }
@@ -78,6 +89,9 @@ impl Account {
     }
 }
 
+/// Accounts by segment, and keys of those that cannot be read.
+pub(super) type Rows = (BTreeMap<u64, Account>, Vec<Vec<u8>>);
+
 /// All segments of a partition.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
@@ -89,20 +103,22 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// The rows in the database.
-    pub(super) fn load(meta: &dyn MetaStore) -> Result<BTreeMap<u64, Account>, StoreError> {
+    /// The rows in the database, and the keys of those that are damaged.
+    pub(super) fn load(meta: &dyn MetaStore) -> Result<Rows, StoreError> {
         let mut rows = BTreeMap::new();
+        let mut damaged = Vec::new();
         let mut visit = |key: &[u8], value: &[u8]| {
             let id = key.try_into().map(u64::from_be_bytes).ok();
             if let (Some(id), Some(account)) = (id, Account::from_row(value)) {
                 rows.insert(id, account);
             } else {
                 tracing::warn!(key = %key.escape_ascii(), "ignoring a damaged account of a segment");
+                damaged.push(key.to_vec());
             }
             ControlFlow::Continue(())
         };
         meta.scan(Family::Segments, KeyRange::ascending(&[], &BEHIND_ALL), &mut visit)?;
-        Ok(rows)
+        Ok((rows, damaged))
     }
 
     /// Takes a segment of an earlier run: nothing is appended to it any more.
@@ -271,7 +287,7 @@ mod tests {
         bad.put(Family::Segments, "odd key", Account::new(32).to_row());
         bad.put(Family::Segments, 4u64.to_be_bytes(), Account { dead: 1, ..Account::new(32) }.to_row());
         meta.commit(bad).unwrap();
-        let rows = Accounts::load(&meta).unwrap();
+        let rows = Accounts::load(&meta).unwrap().0;
         assert_eq!(rows.keys().copied().collect::<Vec<_>>(), [1, 2]);
         assert_eq!((rows[&1].end, rows[&1].dead, rows[&1].sealed), (132, 60, false));
         assert_eq!((rows[&2].end, rows[&2].dead, rows[&2].sealed), (32, 0, true));

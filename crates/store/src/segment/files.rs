@@ -69,6 +69,19 @@ impl Files {
         Ok(file)
     }
 
+    /// Whether the segment can be opened; unlike a reader, this minds a header with a bad checksum.
+    pub(super) fn check_header(&self, id: u64) -> Result<(), StoreError> {
+        let path = self.path(id);
+        let fail = |error| failed("read", &path, error);
+        let mut head = [0; HEADER_BYTES as usize];
+        self.disk.open(&path).map_err(fail)?.read_exact_at(&mut head, 0).map_err(fail)?;
+        if head == header::build(id) {
+            return Ok(());
+        }
+        let what = format!("the header is not that of segment {id}");
+        Err(StoreError::Damaged { place: path.display().to_string(), what })
+    }
+
     /// Length of a segment's file.
     pub(super) fn length(&self, id: u64) -> Result<u64, StoreError> {
         let path = self.path(id);

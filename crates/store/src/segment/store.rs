@@ -6,7 +6,8 @@ use super::codec::{self, Encoded};
 use super::config::SegmentConfig;
 use super::files::Files;
 use super::header::HEADER_BYTES;
-use super::record::{RECORD_BYTES, Record};
+use super::reading;
+use super::record::RECORD_BYTES;
 use super::room::{self, Room};
 use super::statistics::{ChunkStatistics, Counters};
 use crate::chunk::CHUNK_BYTES_MAX;
@@ -245,48 +246,18 @@ impl SegmentStore {
     }
 
     fn load(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
-        let loaded = self.read_record(address);
+        let loaded = reading::read(&self.files, address);
         if let Err(error @ StoreError::Damaged { .. }) = &loaded {
             self.counters.damaged_reads.fetch_add(1, Relaxed);
             tracing::error!(%error, "cannot read a chunk");
         }
         loaded
     }
-
-    fn read_record(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
-        let damaged = |what: String| StoreError::Damaged {
-            place: self.files.place(address.segment, address.offset),
-            what,
-        };
-        let length = address.stored_bytes as usize;
-        if address.offset < HEADER_BYTES || !(RECORD_BYTES..=RECORD_BYTES + CHUNK_BYTES_MAX).contains(&length)
-        {
-            return Err(damaged(format!("no record can have {length} bytes here")));
-        }
-        let mut bytes = vec![0; length];
-        let file = self.files.get(address.segment)?;
-        file.read_exact_at(&mut bytes, address.offset).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => damaged(format!("the file ends before its {length} bytes")),
-            _ => failed("read", &self.files.path(address.segment), error),
-        })?;
-        decode_record(bytes, address).map_err(damaged)
-    }
-}
-
-fn decode_record(bytes: Vec<u8>, address: ChunkAddress) -> Result<Bytes, String> {
-    let mut stored = Bytes::from(bytes);
-    let header = stored.split_to(RECORD_BYTES);
-    let header = header.as_ref().try_into().map_err(|_| "too short for a header".to_owned())?;
-    let record = Record::parse(header, address.segment, address.offset)?;
-    if record.stored_bytes as usize != stored.len() {
-        return Err(format!("expected {} stored bytes, got {}", stored.len(), record.stored_bytes));
-    }
-    codec::decode(&record, stored)
 }
 
 /// The accounts of the segments that earlier runs left.
 fn take_over(files: &Files, found: &[u64], meta: &dyn MetaStore) -> Result<Accounts, StoreError> {
-    let mut rows = Accounts::load(meta)?;
+    let (mut rows, _) = Accounts::load(meta)?;
     let mut accounts = Accounts::default();
     for id in found {
         match rows.remove(id) {

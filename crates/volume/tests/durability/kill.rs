@@ -13,7 +13,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-use store::{MetaConfig, Partition, PartitionConfig, SegmentConfig};
+use store::{Inspection, MetaConfig, Partition, PartitionConfig, SegmentConfig};
+use volume::check::{self, CheckOptions};
 use volume::{PartitionHandle, Space, Volumes};
 
 const KILLS: u32 = 20;
@@ -56,7 +57,7 @@ fn writers(done: &[u64]) -> Vec<Writer> {
     (0..).zip(done).map(|(writer, &done)| Writer::after(writer, done)).collect()
 }
 
-fn check(volumes: &Volumes, writers: &mut [Writer]) {
+fn compare(volumes: &Volumes, writers: &mut [Writer]) {
     for writer in writers {
         writer.check_after_crash(&volume(volumes, writer.number).unwrap());
     }
@@ -99,7 +100,7 @@ fn server() {
     let done: Vec<u64> = done.split(' ').map(|number| number.parse().unwrap()).collect();
     let (_partition, volumes) = open(Path::new(&folder));
     let mut writers = writers(&done);
-    check(&volumes, &mut writers);
+    compare(&volumes, &mut writers);
     thread::scope(|scope| {
         let volumes = &volumes;
         scope.spawn(move || churn(volumes));
@@ -141,6 +142,13 @@ fn run_and_kill(folder: &Path, until: u64, done: &mut [u64]) {
     assert!(!status.success() && seen >= until, "it ended by itself: {status}");
 }
 
+/// What a kill left is in order before anybody opens it.
+fn check_store(folder: &Path) {
+    let found = Inspection::open(folder).unwrap();
+    let report = check::check(found.meta(), Some(found.segments()), CheckOptions { data: true }, &mut |_| {});
+    assert!(report.is_clean(), "{report:#?}");
+}
+
 #[test]
 fn a_killed_server_lost_nothing_acknowledged_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,14 +160,15 @@ fn a_killed_server_lost_nothing_acknowledged_and_leaves_nothing_behind() {
         // Some die before they have compared everything.
         let until = if rng.random_ratio(1, 5) { 1 } else { rng.random_range(1..150) };
         run_and_kill(folder.path(), until, &mut done);
+        check_store(folder.path());
     }
     let (partition, volumes) = open(folder.path());
-    check(&volumes, &mut writers(&done));
+    compare(&volumes, &mut writers(&done));
     while partition.needs_recount() {
         assert_eq!(partition.failure(), None);
         thread::sleep(Duration::from_millis(1));
     }
-    check(&volumes, &mut writers(&done));
+    compare(&volumes, &mut writers(&done));
     for volume in volumes.list(partition_id()) {
         volumes.delete(volume.id()).unwrap();
     }
@@ -170,5 +179,7 @@ fn a_killed_server_lost_nothing_acknowledged_and_leaves_nothing_behind() {
         thread::sleep(Duration::from_millis(1));
     }
     let statistics = partition.statistics().chunks;
+    drop((volumes, partition));
+    check_store(folder.path());
     assert_eq!((statistics.damaged_reads, statistics.dead_bytes), (0, 0));
 }

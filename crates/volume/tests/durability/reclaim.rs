@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
-use store::{MemoryMeta, MetaStore, Recount, Reserve, SegmentConfig, SegmentStore};
+use store::{MemoryMeta, MetaStore, Recount, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
+use volume::check::{self, CheckOptions};
 use volume::{PartitionHandle, Space, Volume, VolumeError, Volumes};
 
 const HISTORIES: u64 = 40;
@@ -178,6 +179,15 @@ impl History {
         let pending = self.meta.unsynced_commits();
         self.meta = Arc::new(self.meta.crash(self.rng.random_range(0..=pending)));
         self.disk = self.disk.crash();
+        self.check();
+    }
+
+    /// What a crash left is in order before anybody opens it.
+    fn check(&self) {
+        let (disk, meta) = (Arc::new(self.disk.clone()), &*self.meta);
+        let segments = SegmentAudit::open(disk, Path::new(FOLDER), meta).unwrap();
+        let report = check::check(meta, Some(&segments), CheckOptions { data: true }, &mut |_| {});
+        assert!(report.is_clean(), "{report:#?}");
     }
 
     /// Nothing is left once everything was deleted.
@@ -197,6 +207,8 @@ impl History {
         assert_eq!(named(&*run.meta), []);
         assert_eq!(run.store.statistics().segments, 0);
         assert_eq!(self.disk.list(Path::new(FOLDER)).unwrap(), Vec::<String>::new());
+        drop(run);
+        self.check();
     }
 }
 

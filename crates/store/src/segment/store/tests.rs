@@ -135,7 +135,7 @@ fn a_wholly_released_segment_is_deleted_after_a_while_and_only_then() {
     let error = store.read(addresses[0]).unwrap_err().to_string();
     assert!(error.contains("no such segment"), "{error}");
     assert_eq!(store.statistics().segments_deleted, 1);
-    assert_eq!(Accounts::load(&*meta).unwrap().len(), 1);
+    assert_eq!(Accounts::load(&*meta).unwrap().0.len(), 1);
 }
 
 #[test]

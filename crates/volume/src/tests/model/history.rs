@@ -1,6 +1,7 @@
 //! Random histories.
 
 use super::reference::{Reference, actor};
+use crate::check::{self as store_check, CheckOptions};
 use crate::tests::support::*;
 use crate::{Actor, FileKind, SetStatus, StoreRequest, VnodeStatus, Volume, VolumeError};
 use afs_format::acl::{Acl, AclEntry};
@@ -365,6 +366,8 @@ impl History {
         for fid in &self.stale {
             assert_eq!(self.volume.status(*fid).is_ok(), self.reference.get(*fid).is_ok());
         }
+        let report = store_check::check(&*self.server.meta, None, CheckOptions::default(), &mut |_| {});
+        assert!(report.is_clean(), "{report:#?}");
     }
 
     /// Without clones, deleted volumes and waiting chunks, exactly the current state is stored.

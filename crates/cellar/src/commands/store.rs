@@ -1,0 +1,200 @@
+//! `cellar store`.
+
+use super::context::load_settings;
+use crate::output::{Format, Row};
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Subcommand};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use store::Inspection;
+use volume::check::{CheckOptions, CheckReport, Progress, Stage, check};
+
+/// Partitions and what is stored in them.
+#[derive(Subcommand)]
+pub enum Store {
+    /// Prove that partitions are in order; changes nothing. Their server must not be running.
+    ///
+    /// No crash makes this necessary. Prints a line for each damage that says where it is, and ends with
+    /// status 1 if there is any.
+    Check(Check),
+}
+
+/// What to check.
+#[derive(Args)]
+pub struct Check {
+    /// Partitions, like /vicepa; those of the configuration if left out.
+    partitions: Vec<PathBuf>,
+    /// The server's configuration; without it, OpenAFS's in /etc/openafs/server.
+    #[arg(long, env = "CELLAR_CONFIG")]
+    config: Option<PathBuf>,
+    /// Read all file data too and verify its checksums.
+    #[arg(long)]
+    data: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found in a partition.
+#[derive(Serialize)]
+struct Checked {
+    partition: String,
+    volumes: u64,
+    groups: u64,
+    jobs: u64,
+    records: u64,
+    vnodes: u64,
+    chunks: u64,
+    chunks_read: u64,
+    chunk_bytes: u64,
+    dead_bytes: u64,
+    damage_count: u64,
+    damages: Vec<Found>,
+}
+
+/// One damage.
+#[derive(Serialize)]
+struct Found {
+    volume: Option<u32>,
+    place: String,
+    what: String,
+}
+
+impl Row for Checked {
+    const COLUMNS: &'static [&'static str] = &[
+        "PARTITION",
+        "VOLUMES",
+        "VNODES",
+        "RECORDS",
+        "JOBS",
+        "CHUNKS",
+        "BYTES",
+        "DEAD",
+        "VERIFIED",
+        "DAMAGES",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let count = |number: u64| HumanCount(number).to_string();
+        let bytes = |number: u64| HumanBytes(number).to_string();
+        vec![
+            self.partition.clone(),
+            count(self.volumes),
+            count(self.vnodes),
+            count(self.records),
+            count(self.jobs),
+            count(self.chunks),
+            bytes(self.chunk_bytes),
+            bytes(self.dead_bytes),
+            count(self.chunks_read),
+            count(self.damage_count),
+        ]
+    }
+}
+
+/// Runs a command.
+pub fn run(command: &Store) -> Result<()> {
+    match command {
+        Store::Check(check) => run_check(check),
+    }
+}
+
+fn run_check(check: &Check) -> Result<()> {
+    let format = if check.json { Format::Json } else { Format::Text };
+    let options = CheckOptions { data: check.data };
+    let mut all = Vec::new();
+    for partition in partitions(check)? {
+        all.push(check_partition(&partition, options)?);
+    }
+    for damaged in &all {
+        print_damages(damaged, format);
+    }
+    format.rows(&all)?;
+    let damages: u64 = all.iter().map(|checked| checked.damage_count).sum();
+    if damages > 0 {
+        bail!("{damages} damages in {} partitions", all.iter().filter(|one| one.damage_count > 0).count());
+    }
+    Ok(())
+}
+
+fn partitions(check: &Check) -> Result<Vec<PathBuf>> {
+    if !check.partitions.is_empty() {
+        return Ok(check.partitions.clone());
+    }
+    let settings = load_settings(check.config.as_deref())?;
+    if settings.partitions.is_empty() {
+        bail!("the configuration names no partition");
+    }
+    Ok(settings.partitions.into_iter().map(|partition| partition.path).collect())
+}
+
+fn check_partition(path: &Path, options: CheckOptions) -> Result<Checked> {
+    let opened = Inspection::open(path).with_context(|| format!("cannot look at {}", path.display()))?;
+    let bar = Bar::new();
+    let report = check(opened.meta(), Some(opened.segments()), options, &mut |progress| bar.show(progress));
+    bar.0.finish_and_clear();
+    Ok(Checked::new(path, report))
+}
+
+fn print_damages(checked: &Checked, format: Format) {
+    if format == Format::Json {
+        return;
+    }
+    for found in &checked.damages {
+        let volume = found.volume.map_or_else(String::new, |volume| format!("volume {volume}, "));
+        println!("{}: {volume}{}: {}", checked.partition, found.place, found.what);
+    }
+    let untold = checked.damage_count - checked.damages.len() as u64;
+    if untold > 0 {
+        println!("{}: and {untold} more", checked.partition);
+    }
+}
+
+impl Checked {
+    fn new(path: &Path, report: CheckReport) -> Checked {
+        let found = |damage: volume::check::Damage| Found {
+            volume: damage.volume.map(|volume| volume.0),
+            place: damage.place,
+            what: damage.what,
+        };
+        Checked {
+            partition: path.display().to_string(),
+            volumes: report.volumes,
+            groups: report.groups,
+            jobs: report.jobs,
+            records: report.records,
+            vnodes: report.vnodes,
+            chunks: report.chunks,
+            chunks_read: report.chunks_read,
+            chunk_bytes: report.chunk_bytes,
+            dead_bytes: report.dead_bytes,
+            damage_count: report.damage_count,
+            damages: report.damages.into_iter().map(found).collect(),
+        }
+    }
+}
+
+/// Shows how far a check is, if somebody looks.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Bar {
+        Bar(ProgressBar::new(0))
+    }
+
+    fn show(&self, progress: Progress) {
+        let template = match progress.stage {
+            Stage::Records => "records {human_pos} {spinner}",
+            Stage::Volumes => "volumes {wide_bar} {human_pos} of {human_len} {eta}",
+            Stage::Data => "data {wide_bar} {bytes} of {total_bytes} {bytes_per_sec} {eta}",
+        };
+        if self.0.length() != Some(progress.total) || self.0.position() > progress.done {
+            self.0.reset();
+            self.0.set_length(progress.total);
+            let style = ProgressStyle::with_template(template);
+            self.0.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        }
+        self.0.set_position(progress.done);
+    }
+}

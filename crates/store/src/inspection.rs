@@ -1,0 +1,45 @@
+//! A partition opened only to be looked at.
+
+use crate::home::{Home, Kind};
+use crate::{MetaConfig, MetaStore, RocksMeta, SegmentAudit, StoreError};
+use disk::{Disk, RealDisk};
+use std::path::Path;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// A partition that no server has open, for checks and tools. Nothing in it is changed: what a crash
+/// left is seen as the next start will find it.
+pub struct Inspection {
+    meta: RocksMeta,
+    segments: SegmentAudit,
+    home: Home,
+}
+
+impl Inspection {
+    /// Opens the partition in `path` (`/vicepX`) and keeps servers from opening it.
+    ///
+    /// # Errors
+    /// `Io` if there is none or a server has it open; `Damaged`, `Meta`.
+    pub fn open(path: &Path) -> Result<Inspection, StoreError> {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let home = Home::open(&*disk, &path.join(crate::partition::FOLDER), Kind::Partition, false)?;
+        let meta = RocksMeta::open_read_only(&home.path.join("meta"), &MetaConfig::default())?;
+        let segments = SegmentAudit::open(disk, &home.path.join("segments"), &meta)?;
+        Ok(Inspection { meta, segments, home })
+    }
+
+    /// Volumes, vnodes, directories.
+    pub fn meta(&self) -> &dyn MetaStore {
+        &self.meta
+    }
+
+    /// File data.
+    pub fn segments(&self) -> &SegmentAudit {
+        &self.segments
+    }
+
+    /// Made up when the partition was created.
+    pub fn uuid(&self) -> Uuid {
+        self.home.uuid
+    }
+}

@@ -1,0 +1,142 @@
+//! Chunks that records name, against the segments and their accounts.
+
+use super::records::Named;
+use super::view::extent_name;
+use super::{CheckOptions, CheckReport, Observe, Progress, Stage};
+use crate::record;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use store::{ChunkAddress, Family, KeyRange, MetaStore, SegmentAudit, SegmentFacts};
+
+/// What is wrong with a chunk, by the first record that names it.
+type Findings = HashMap<ChunkAddress, String>;
+
+/// Looks at all chunks.
+pub(super) fn check(
+    meta: &dyn MetaStore,
+    segments: &SegmentAudit,
+    mut named: Vec<Named>,
+    options: CheckOptions,
+    report: &mut CheckReport,
+    observe: Observe<'_>,
+) {
+    named.sort_unstable();
+    report.chunks = named.len() as u64;
+    report.chunk_bytes = named.iter().map(|named| u64::from(named.address.stored_bytes)).sum();
+    let mut findings = Findings::new();
+    check_places(segments, &named, &mut findings);
+    if options.data {
+        read(segments, &named, report, observe, &mut findings);
+    }
+    tell(meta, &findings, report);
+    check_accounts(segments, &named, report);
+}
+
+fn check_places(segments: &SegmentAudit, named: &[Named], findings: &mut Findings) {
+    for pair in named.windows(2) {
+        let (one, next) = (pair[0].address, pair[1].address);
+        if one.segment == next.segment && one.offset + u64::from(one.stored_bytes) > next.offset {
+            findings.insert(next, format!("two records name the same place, {}", place(segments, next)));
+        }
+    }
+    for Named { address, .. } in named {
+        let facts = segments.segments().get(&address.segment);
+        let length = facts.and_then(|facts| facts.file_bytes);
+        let end = address.offset.checked_add(address.stored_bytes.into());
+        let what = match (length, end) {
+            (None, _) => Some("no such segment".to_owned()),
+            (Some(length), Some(end)) if end <= length => None,
+            (Some(length), _) => Some(format!("the file ends at {length}, before the chunk does")),
+        };
+        if let Some(what) = what {
+            findings.insert(*address, format!("{}: {what}", place(segments, *address)));
+        }
+    }
+}
+
+fn place(segments: &SegmentAudit, address: ChunkAddress) -> String {
+    format!("{} at offset {}", segments.place(address.segment), address.offset)
+}
+
+/// Reads what can be read, in the order in which it lies.
+fn read(
+    segments: &SegmentAudit,
+    named: &[Named],
+    report: &mut CheckReport,
+    observe: Observe<'_>,
+    findings: &mut Findings,
+) {
+    let total = report.chunk_bytes;
+    let mut done = 0;
+    for &Named { address, length } in named {
+        done += u64::from(address.stored_bytes);
+        observe(Progress { stage: Stage::Data, done, total });
+        if findings.contains_key(&address) {
+            continue;
+        }
+        report.chunks_read += 1;
+        let what = match segments.read(address) {
+            Err(error) => error.to_string(),
+            Ok(data) if data.len() < length as usize => {
+                format!("{}: {length} bytes are used of {}", place(segments, address), data.len())
+            }
+            Ok(_) => continue,
+        };
+        findings.insert(address, what);
+    }
+}
+
+/// Says which file each damaged chunk is of.
+fn tell(meta: &dyn MetaStore, findings: &Findings, report: &mut CheckReport) {
+    if findings.is_empty() {
+        return;
+    }
+    let result = meta.scan(Family::Extents, KeyRange::ascending(&[], &[0xff; 9]), &mut |key, value| {
+        let address = record::extent_address(value).flatten();
+        if let Some(what) = address.and_then(|address| findings.get(&address)) {
+            report.add(None, extent_name(key), what.as_str());
+        }
+        ControlFlow::Continue(())
+    });
+    report.add_failure(None, "family extents", result.map_err(Into::into));
+}
+
+fn check_accounts(segments: &SegmentAudit, named: &[Named], report: &mut CheckReport) {
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    for Named { address, .. } in named {
+        *live.entry(address.segment).or_default() += u64::from(address.stored_bytes);
+    }
+    for key in segments.damaged_accounts() {
+        report.add(None, format!("the account of segment {}", key.escape_ascii()), "cannot be read");
+    }
+    for (&id, facts) in segments.segments() {
+        let live = live.get(&id).copied().unwrap_or(0);
+        report.dead_bytes += facts.record_bytes().saturating_sub(live);
+        if let Some(what) = account_is_wrong(facts, live, segments.was_closed()) {
+            report.add(None, format!("the account of {}", segments.place(id)), what);
+        }
+        // Of a file that a crash left shorter than its header nobody can name anything.
+        if live > 0
+            && let Err(error) = segments.check_header(id)
+        {
+            report.add(None, segments.place(id), error.to_string());
+        }
+    }
+}
+
+/// `live` bytes are named. After a crash an account lags, but only to the safe side.
+fn account_is_wrong(facts: &SegmentFacts, live: u64, is_exact: bool) -> Option<String> {
+    let account = facts.account?;
+    let room = facts.record_bytes();
+    let dead = room.checked_sub(live);
+    match dead {
+        None => Some(format!("{live} bytes are named, but it holds {room}")),
+        Some(dead) if account.dead > dead => {
+            Some(format!("{} bytes are counted as dead, but only {dead} are", account.dead))
+        }
+        Some(dead) if is_exact && facts.file_bytes.is_some() && account.dead < dead => {
+            Some(format!("{dead} bytes are named by nobody, but only {} are counted as dead", account.dead))
+        }
+        Some(_) => None,
+    }
+}

@@ -1,0 +1,139 @@
+//! Every version of every record by itself: whether it can be read, and whether anybody needs it.
+
+use super::registry::{Registry, show};
+use super::{CheckReport, Observe, Progress, Stage};
+use crate::record::{self, Extent};
+use crate::{epochs, keys};
+use base::VnodeId;
+use std::ops::ControlFlow;
+use store::{ChunkAddress, Family, KeyRange, MetaStore};
+
+/// Records between two reports of progress.
+const REPORT_RECORDS: u64 = 10_000;
+
+/// Behind every key.
+const BEHIND_ALL: [u8; 9] = [0xff; 9];
+
+/// A chunk that a record names, and how many bytes of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Named {
+    pub(super) address: ChunkAddress,
+    pub(super) length: u32,
+}
+
+/// Looks at all records of groups; answers the chunks that they name.
+pub(super) fn check(
+    meta: &dyn MetaStore,
+    registry: &Registry,
+    report: &mut CheckReport,
+    observe: Observe<'_>,
+) -> Vec<Named> {
+    let mut named = Vec::new();
+    for family in [Family::Vnodes, Family::Entries, Family::Extents] {
+        let mut pass =
+            Pass { family, registry, prefix: vec![], versions: vec![], unknown_group: 0, named: &mut named };
+        let result = meta.scan(family, KeyRange::ascending(&[], &BEHIND_ALL), &mut |key, value| {
+            pass.visit(key, value, report);
+            if report.records.is_multiple_of(REPORT_RECORDS) {
+                observe(Progress { stage: Stage::Records, done: report.records, total: 0 });
+            }
+            ControlFlow::Continue(())
+        });
+        pass.end_of_record(report);
+        report.add_failure(None, &format!("family {}", family.name()), result.map_err(Into::into));
+    }
+    named
+}
+
+/// Through one family.
+struct Pass<'a> {
+    family: Family,
+    registry: &'a Registry,
+    /// The record at hand, and its versions so far: birth and liveness, newest first.
+    prefix: Vec<u8>,
+    versions: Vec<(u64, bool)>,
+    /// A group that was reported already.
+    unknown_group: u64,
+    named: &'a mut Vec<Named>,
+}
+
+impl Pass<'_> {
+    fn visit(&mut self, key: &[u8], value: &[u8], report: &mut CheckReport) {
+        report.records += 1;
+        let split = keys::split(key).filter(|(prefix, _)| is_prefix(self.family, prefix));
+        let Some((prefix, born)) = split else {
+            return report.add(None, show(self.family, key), "the key cannot be read");
+        };
+        if prefix != self.prefix {
+            self.end_of_record(report);
+            self.prefix = prefix.to_vec();
+        }
+        self.versions.push((born, !value.is_empty()));
+        if !value.is_empty() && !self.is_readable(value) {
+            report.add(None, show(self.family, key), "the value cannot be read");
+        }
+        self.check_group(born, key, report);
+    }
+
+    fn is_readable(&mut self, value: &[u8]) -> bool {
+        match self.family {
+            Family::Vnodes => record::get_vnode(VnodeId(0), value).is_some(),
+            Family::Entries => record::get_entry(value).is_some(),
+            _ => match record::get_extent(value) {
+                Some(Extent::Chunk { address, length }) => {
+                    self.named.push(Named { address, length });
+                    true
+                }
+                other => other.is_some(),
+            },
+        }
+    }
+
+    fn check_group(&mut self, born: u64, key: &[u8], report: &mut CheckReport) {
+        let Some(group) = group_of(key) else { return };
+        match self.registry.groups.get(&group) {
+            Some(facts) if facts.is_doomed => {}
+            Some(facts) if !facts.readers.is_empty() => {
+                // Where the writer is gone there may be versions that only it saw, until they are purged.
+                let newest = if facts.may_have_unneeded() { u64::MAX } else { facts.newest };
+                if born == 0 || born > newest {
+                    let what = format!("it was born in epoch {born}, the newest is {newest}");
+                    report.add(None, show(self.family, key), what);
+                }
+            }
+            _ if self.unknown_group == group => {}
+            _ => {
+                self.unknown_group = group;
+                let what = format!("no volume is in group {group}, and no purge job is to delete it");
+                report.add(None, show(self.family, key), what);
+            }
+        }
+    }
+
+    /// All versions of a record are there.
+    fn end_of_record(&mut self, report: &mut CheckReport) {
+        let versions = std::mem::take(&mut self.versions);
+        let facts = group_of(&self.prefix).and_then(|group| self.registry.groups.get(&group));
+        let Some(facts) = facts.filter(|facts| !facts.readers.is_empty() && !facts.may_have_unneeded())
+        else {
+            return;
+        };
+        for born in epochs::unneeded(&versions, &facts.readers) {
+            let what =
+                format!("no volume reads the version of epoch {born}, and no purge job is to delete it");
+            report.add(None, show(self.family, &self.prefix), what);
+        }
+    }
+}
+
+fn group_of(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(..8)?.try_into().ok()?))
+}
+
+fn is_prefix(family: Family, prefix: &[u8]) -> bool {
+    match family {
+        Family::Vnodes => prefix.len() == 12,
+        Family::Entries => keys::name_of(prefix).is_some_and(|name| !name.is_empty() && !name.contains(&0)),
+        _ => prefix.len() == 24,
+    }
+}

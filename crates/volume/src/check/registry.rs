@@ -1,0 +1,183 @@
+//! Which volumes, groups and purge jobs there are.
+
+use super::CheckReport;
+use crate::keys::{self, Registry as Table};
+use crate::record::{self, Counters, Job, StoredHeader};
+use base::{VnodeId, VolumeId, VolumeType};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use store::{Family, KeyRange, MetaStore};
+
+/// Where a volume's records are.
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    pub(super) group: u64,
+    pub(super) epoch: u64,
+    pub(super) is_read_write: bool,
+}
+
+/// What is known of a group.
+#[derive(Default)]
+pub(super) struct GroupFacts {
+    /// Epochs at which it is read.
+    pub(super) readers: Vec<u64>,
+    pub(super) newest: u64,
+    pub(super) read_write: Option<VolumeId>,
+    /// All of it is to go.
+    pub(super) is_doomed: bool,
+    /// Versions that nobody reads are to go.
+    pub(super) is_thinned: bool,
+    /// Deleted files whose data is to go.
+    pub(super) files: BTreeSet<(VnodeId, u32)>,
+}
+
+#[derive(Default)]
+pub(super) struct Registry {
+    pub(super) volumes: BTreeMap<VolumeId, Known>,
+    pub(super) groups: BTreeMap<u64, GroupFacts>,
+}
+
+/// A record, in messages.
+pub(super) fn show(family: Family, key: &[u8]) -> String {
+    let hex = key.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    format!("record {hex} of family {}", family.name())
+}
+
+pub(super) fn read(meta: &dyn MetaStore, report: &mut CheckReport) -> Registry {
+    let mut registry = Registry::default();
+    let mut with_counters = BTreeSet::new();
+    let result = meta.scan(Family::Volumes, KeyRange::ascending(&[], &[0xff; 17]), &mut |key, value| {
+        if read_record(&mut registry, &mut with_counters, key, value).is_none() {
+            report.add(None, show(Family::Volumes, key), "cannot be read");
+        }
+        ControlFlow::Continue(())
+    });
+    report.add_failure(None, "the volumes' headers", result.map_err(Into::into));
+    registry.check_groups(report);
+    for id in registry.volumes.keys().filter(|id| !with_counters.contains(id)) {
+        report.add(Some(*id), "its header", "there are no counters with it");
+    }
+    for id in with_counters.iter().filter(|id| !registry.volumes.contains_key(id)) {
+        report.add(Some(*id), "its counters", "there is no header with them");
+    }
+    check_next_id(meta, &registry, report);
+    registry
+}
+
+/// Takes one record; `None` says that it is damaged.
+fn read_record(
+    registry: &mut Registry,
+    with_counters: &mut BTreeSet<VolumeId>,
+    key: &[u8],
+    value: &[u8],
+) -> Option<()> {
+    let (place, rest) = key.split_at_checked(9)?;
+    let is_table = |table: Table| keys::registry_range(table).0 == place;
+    if is_table(Table::Job) {
+        let job = record::get_job(value)?;
+        return (rest == value).then(|| registry.add_job(&job));
+    }
+    let id = VolumeId(u32::from_be_bytes(rest.try_into().ok()?));
+    if is_table(Table::Counters) {
+        record::get_counters(value)?;
+        with_counters.insert(id);
+        return Some(());
+    }
+    let stored = record::get_header(value, &no_counters()).filter(|stored| stored.header.id == id)?;
+    (is_table(Table::Header) && stored.group > 0 && stored.epoch > 0).then(|| registry.add(&stored))
+}
+
+/// The counters of a volume, if they can be read.
+pub(super) fn counters_of(meta: &dyn MetaStore, id: VolumeId) -> Option<Counters> {
+    record::get_counters(&meta.get(Family::Volumes, &keys::counters(id)).ok().flatten()?)
+}
+
+fn no_counters() -> Counters {
+    let zero = base::UnixTime(0);
+    Counters {
+        used_kib: 0,
+        file_count: 0,
+        directory_count: 0,
+        next_unique: 0,
+        next_file: 0,
+        next_directory: 0,
+        updated: zero,
+        update_counter: 0,
+        accessed: zero,
+        day_use: 0,
+        day_use_date: zero,
+        week_use: [0; 7],
+    }
+}
+
+impl Registry {
+    fn add(&mut self, stored: &StoredHeader) {
+        let (group, epoch, id) = (stored.group, stored.epoch, stored.header.id);
+        let is_read_write = stored.header.kind == VolumeType::ReadWrite;
+        self.volumes.insert(id, Known { group, epoch, is_read_write });
+        let facts = self.groups.entry(group).or_default();
+        facts.readers.push(epoch);
+        facts.newest = facts.newest.max(epoch);
+    }
+
+    fn add_job(&mut self, job: &Job) {
+        let facts = self.groups.entry(job.group()).or_default();
+        match *job {
+            Job::Group { .. } => facts.is_doomed = true,
+            Job::Versions { .. } => facts.is_thinned = true,
+            Job::File { vnode, unique, .. } => _ = facts.files.insert((vnode, unique)),
+        }
+    }
+
+    fn check_groups(&mut self, report: &mut CheckReport) {
+        report.volumes = self.volumes.len() as u64;
+        report.groups = self.groups.values().filter(|facts| !facts.readers.is_empty()).count() as u64;
+        report.jobs = self.groups.values().map(GroupFacts::jobs).sum();
+        for (&id, known) in &self.volumes {
+            let facts = self.groups.entry(known.group).or_default();
+            if facts.is_doomed {
+                report.add(Some(id), format!("group {}", known.group), "a purge job is to delete all of it");
+            }
+            if known.is_read_write
+                && let Some(other) = facts.read_write.replace(id)
+            {
+                report.add(Some(id), format!("group {}", known.group), format!("volume {other} writes too"));
+            }
+        }
+        for (&id, known) in &self.volumes {
+            let writer = self.groups.get(&known.group).and_then(|facts| facts.read_write);
+            let newest = writer.and_then(|writer| self.volumes.get(&writer)).map(|writer| writer.epoch);
+            if let Some(newest) = newest.filter(|&newest| !known.is_read_write && known.epoch >= newest) {
+                let what = format!("epoch {} is not below {newest}, the writer's", known.epoch);
+                report.add(Some(id), "its header", what);
+            }
+        }
+    }
+}
+
+impl GroupFacts {
+    fn jobs(&self) -> u64 {
+        u64::from(self.is_doomed) + u64::from(self.is_thinned) + self.files.len() as u64
+    }
+
+    /// Whether versions that nobody reads are going to be deleted.
+    pub(super) fn may_have_unneeded(&self) -> bool {
+        self.is_doomed || self.is_thinned
+    }
+}
+
+fn check_next_id(meta: &dyn MetaStore, registry: &Registry, report: &mut CheckReport) {
+    let key = keys::next_id();
+    let place = show(Family::System, &key);
+    let newest = registry.groups.last_key_value().map_or(0, |(group, _)| *group);
+    match meta.get(Family::System, &key) {
+        Ok(None) if newest > 0 => report.add(None, place, "it is missing"),
+        Ok(None) => {}
+        Ok(Some(value)) => match <[u8; 8]>::try_from(&value[..]).map(u64::from_be_bytes) {
+            Ok(next) if next > newest => {}
+            Ok(next) => report.add(None, place, format!("{next} is given out next, but {newest} is in use")),
+            Err(_) => report.add(None, place, "cannot be read"),
+        },
+        Err(error) => report.add(None, place, error.to_string()),
+    }
+}

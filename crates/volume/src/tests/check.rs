@@ -1,0 +1,503 @@
+//! Each kind of damage is planted in a sound partition, one at a time, and must be found, at its place
+//! and as what it is; nothing else may be found.
+
+use super::support::{actor, nothing};
+use crate::check::{CheckOptions, CheckReport, check};
+use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
+use crate::{
+    CloneVolume, NewVolume, PartitionHandle, Space, StoreRequest, Volume, VolumeOptions, Volumes, keys,
+};
+use afs_format::directory::EntryTarget;
+use base::{Fid, PartitionId, UnixTime, VnodeId, VolumeId, VolumeType};
+use bytes::Bytes;
+use disk::{Disk, FaultyDisk, File, Garbling, Torn};
+use std::io::IoSlice;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::{
+    Batch, ChunkAddress, Family, KeyRange, MemoryMeta, MetaStore, Reserve, SegmentAudit, SegmentConfig,
+    SegmentStore,
+};
+
+const FOLDER: &str = "/segments";
+const WRITER: VolumeId = VolumeId(1000);
+const CLONE: VolumeId = VolumeId(1001);
+const OTHER: VolumeId = VolumeId(2000);
+/// Group and epoch of the writer.
+const GROUP: u64 = 1;
+const EPOCH: u64 = 2;
+
+/// A partition that was closed in order: a volume with a tree, a clone of it that differs, and
+/// another volume.
+struct World {
+    disk: FaultyDisk,
+    meta: Arc<MemoryMeta>,
+    /// Two files and two directories of the writer; `/first`, `/second`, `/outer`, `/outer/inner`.
+    first: Fid,
+    second: Fid,
+    outer: Fid,
+    inner: Fid,
+}
+
+fn new_volume(id: VolumeId) -> NewVolume {
+    NewVolume {
+        id,
+        name: format!("volume.{id}").parse().unwrap(),
+        kind: VolumeType::ReadWrite,
+        parent: VolumeId(0),
+        quota_max_kib: 0,
+        with_root: true,
+        in_service: true,
+        destroy_me: 0,
+        now: UnixTime(1),
+    }
+}
+
+fn write(volume: &Volume, fid: Fid, byte: u8) {
+    let data = vec![byte; 10_000];
+    let request = StoreRequest { offset: 0, length: 10_000, file_length: 0, set: nothing() };
+    let mut rest = Bytes::from(data);
+    volume.store(&actor(9), fid, &request, &mut |most| Ok(rest.split_to(rest.len().min(most)))).unwrap();
+}
+
+fn open(disk: &FaultyDisk, meta: &Arc<MemoryMeta>) -> (Arc<SegmentStore>, Volumes) {
+    let config = SegmentConfig {
+        segment_bytes: 1 << 20,
+        cache_bytes: 0,
+        open_files_max: 4,
+        reserve: Reserve { bytes: 0, permille: 0 },
+    };
+    let chunks = SegmentStore::open(Arc::new(disk.clone()), Path::new(FOLDER), Arc::clone(meta) as _, config);
+    let chunks = Arc::new(chunks.unwrap());
+    let handle = PartitionHandle {
+        id: PartitionId::from_index(0).unwrap(),
+        meta: Arc::clone(meta) as _,
+        chunks: Arc::clone(&chunks) as _,
+        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
+    };
+    let options = VolumeOptions { chunk_shift: 12, inline_bytes_max: 100, ..VolumeOptions::default() };
+    (chunks, Volumes::open(vec![handle], options).unwrap())
+}
+
+impl World {
+    fn new() -> World {
+        let disk = FaultyDisk::new(1, Garbling { torn: Torn::Byte, noise: false, short: false });
+        disk.create_dir(Path::new(FOLDER)).unwrap();
+        let meta = Arc::new(MemoryMeta::new());
+        let (_chunks, volumes) = open(&disk, &meta);
+        let partition = volumes.partitions()[0];
+        let volume = volumes.create(partition, &new_volume(WRITER)).unwrap();
+        volumes.create(partition, &new_volume(OTHER)).unwrap();
+        let root = volume.root();
+        let file = |name: &[u8]| {
+            let fid = volume.create_file(&actor(1), root, name, &nothing()).unwrap().status.fid(WRITER);
+            write(&volume, fid, 0);
+            write(&volume, fid, 1);
+            fid
+        };
+        let (first, second) = (file(b"first"), file(b"second"));
+        let directory = |above: Fid, name: &[u8]| {
+            volume.make_directory(&actor(1), above, name, &nothing()).unwrap().status.fid(WRITER)
+        };
+        let outer = directory(root, b"outer");
+        let inner = directory(outer, b"inner");
+        let (name, now) = ("clone".parse().unwrap(), UnixTime(2));
+        volumes
+            .clone_volume(WRITER, &CloneVolume { id: CLONE, name, kind: VolumeType::ReadOnly, now })
+            .unwrap();
+        write(&volume, first, 2);
+        volume.create_file(&actor(1), inner, b"later", &nothing()).unwrap();
+        World { disk, meta, first, second, outer, inner }
+    }
+
+    fn check(&self) -> CheckReport {
+        let segments =
+            SegmentAudit::open(Arc::new(self.disk.clone()), Path::new(FOLDER), &*self.meta).unwrap();
+        check(&*self.meta, Some(&segments), CheckOptions { data: true }, &mut |_| {})
+    }
+
+    fn put(&self, family: Family, key: Vec<u8>, value: impl Into<Vec<u8>>) {
+        let mut batch = Batch::new();
+        batch.put(family, key, value);
+        self.meta.commit(batch).unwrap();
+    }
+
+    fn delete(&self, family: Family, key: Vec<u8>) {
+        let mut batch = Batch::new();
+        batch.delete(family, key);
+        self.meta.commit(batch).unwrap();
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Vec<u8> {
+        self.meta.get(family, key).unwrap().unwrap().to_vec()
+    }
+
+    /// The key of the newest version of a record.
+    fn newest(&self, family: Family, prefix: &[u8]) -> Vec<u8> {
+        let (from, to) = keys::versions(prefix, u64::MAX);
+        let mut found = None;
+        let mut first = |key: &[u8], _: &[u8]| {
+            found = Some(key.to_vec());
+            ControlFlow::Break(())
+        };
+        self.meta.scan(family, KeyRange::ascending(&from, &to), &mut first).unwrap();
+        found.unwrap()
+    }
+
+    fn change_vnode(&self, fid: Fid, change: impl FnOnce(&mut Vnode)) {
+        let key = self.newest(Family::Vnodes, &keys::vnode(GROUP, fid.vnode));
+        let mut vnode = record::get_vnode(fid.vnode, &self.get(Family::Vnodes, &key)).unwrap();
+        change(&mut vnode);
+        self.put(Family::Vnodes, key, record::put_vnode(&vnode));
+    }
+
+    fn change_entry(&self, directory: Fid, name: &[u8], change: impl FnOnce(&mut Entry)) {
+        let key = self.newest(Family::Entries, &keys::entry(GROUP, directory.vnode, name));
+        let mut entry = record::get_entry(&self.get(Family::Entries, &key)).unwrap();
+        change(&mut entry);
+        self.put(Family::Entries, key, record::put_entry(&entry));
+    }
+
+    fn change_counters(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = record::get_counters(&self.get(Family::Volumes, &keys::counters(OTHER))).unwrap();
+        change(&mut counters);
+        self.put(Family::Volumes, keys::counters(OTHER), record::put_counters(&counters));
+    }
+
+    fn change_header(&self, id: VolumeId, change: impl FnOnce(&mut StoredHeader)) {
+        let counters = record::get_counters(&self.get(Family::Volumes, &keys::counters(id))).unwrap();
+        let mut stored =
+            record::get_header(&self.get(Family::Volumes, &keys::header(id)), &counters).unwrap();
+        change(&mut stored);
+        self.put(Family::Volumes, keys::header(id), record::put_header(&stored));
+    }
+
+    /// Key and address of a chunk of the second file, which both volumes show.
+    fn extent(&self, index: u64) -> (Vec<u8>, ChunkAddress, u32) {
+        let file = keys::FileKey { group: GROUP, vnode: self.second.vnode, unique: self.second.unique };
+        let key = self.newest(Family::Extents, &file.extent(index));
+        match record::get_extent(&self.get(Family::Extents, &key)).unwrap() {
+            Extent::Chunk { address, length } => (key, address, length),
+            Extent::Inline(_) => unreachable!("it is larger than what is stored inline"),
+        }
+    }
+
+    fn put_extent(&self, index: u64, extent: &Extent) {
+        self.put(Family::Extents, self.extent(index).0, record::put_extent(extent));
+    }
+
+    fn segment(&self) -> PathBuf {
+        Path::new(FOLDER).join(format!("{:016x}.seg", self.extent(0).1.segment))
+    }
+
+    fn segment_file(&self) -> Arc<dyn File> {
+        self.disk.open(&self.segment()).unwrap()
+    }
+
+    /// Changes `dead` in the account of the segment.
+    fn change_dead(&self, change: impl FnOnce(u64) -> u64) {
+        let key = self.extent(0).1.segment.to_be_bytes().to_vec();
+        let mut row = self.get(Family::Segments, &key);
+        let dead = u64::from_be_bytes(row[10..].try_into().unwrap());
+        row[10..].copy_from_slice(&change(dead).to_be_bytes());
+        self.put(Family::Segments, key, row);
+    }
+
+    fn root_entry(name: &[u8]) -> Vec<u8> {
+        keys::versioned(&keys::entry(GROUP, VnodeId::ROOT, name), 1)
+    }
+}
+
+/// Plants one kind of damage.
+type Plant = fn(&World);
+
+/// What is planted, how, and a part of the line that must tell of it.
+type Case = (&'static str, Plant, &'static str);
+
+fn job(world: &World, job: &Job) {
+    let value = record::put_job(job);
+    world.put(Family::Volumes, keys::job(&value), value);
+}
+
+const REGISTRY: &[Case] = &[
+    ("garbage among the volumes", |w| w.put(Family::Volumes, vec![0, 1, 2], [1]), "cannot be read"),
+    ("a torn header", |w| w.put(Family::Volumes, keys::header(OTHER), [1, 2, 3]), "cannot be read"),
+    ("a header of another id", |w| w.change_header(OTHER, |h| h.header.id = VolumeId(7)), "cannot be read"),
+    ("lost counters", |w| w.delete(Family::Volumes, keys::counters(OTHER)), "there are no counters"),
+    ("a lost header", |w| w.delete(Family::Volumes, keys::header(OTHER)), "there is no header"),
+    ("a lost volume", lose_volume, "no volume is in group 2"),
+    ("a torn job", |w| w.put(Family::Volumes, keys::job(&[1, 9]), [1, 9]), "cannot be read"),
+    (
+        "a job for a living group",
+        |w| job(w, &Job::Group { group: 2 }),
+        "volume 2000, group 2: a purge job is to delete all of it",
+    ),
+    ("two writers", |w| w.change_header(OTHER, |h| h.group = GROUP), "writes too"),
+    ("an epoch of the future", |w| w.change_header(CLONE, |h| h.epoch = 9), "epoch 9 is not below 2"),
+    (
+        "a group id to be given out again",
+        |w| w.put(Family::System, keys::next_id(), 2u64.to_be_bytes()),
+        "2 is given out next, but 2 is in use",
+    ),
+    ("a lost id counter", |w| w.delete(Family::System, keys::next_id()), "it is missing"),
+];
+
+fn lose_volume(world: &World) {
+    world.delete(Family::Volumes, keys::header(OTHER));
+    world.delete(Family::Volumes, keys::counters(OTHER));
+}
+
+const RECORDS: &[Case] = &[
+    ("a short key", |w| w.put(Family::Vnodes, vec![0, 0, 1], [1]), "the key cannot be read"),
+    (
+        "a torn value",
+        |w| w.put(Family::Entries, World::root_entry(b"outer"), [1]),
+        "the value cannot be read",
+    ),
+    (
+        "a version of the future",
+        |w| w.put(Family::Vnodes, keys::versioned(&keys::vnode(GROUP, w.inner.vnode), 7), []),
+        "it was born in epoch 7, the newest is 2",
+    ),
+    ("a version that nobody reads", leave_version, "no volume reads the version of epoch 3"),
+];
+
+/// The writer is two epochs further on, so that nobody reads what was born in between.
+fn leave_version(world: &World) {
+    world.change_header(WRITER, |header| header.epoch = 4);
+    let prefix = keys::vnode(GROUP, world.outer.vnode);
+    let value = world.get(Family::Vnodes, &world.newest(Family::Vnodes, &prefix));
+    for epoch in [3, 4] {
+        world.put(Family::Vnodes, keys::versioned(&prefix, epoch), value.clone());
+    }
+}
+
+const TREE: &[Case] = &[
+    (
+        "a wrong link count of a file",
+        |w| w.change_vnode(w.first, |v| v.status.links = 2),
+        "counted 1, stored 2",
+    ),
+    (
+        "a wrong link count of a directory",
+        |w| w.change_vnode(w.outer, |v| v.status.links = 9),
+        "counted 3, stored 9",
+    ),
+    (
+        "an orphan",
+        |w| w.delete(Family::Entries, World::root_entry(b"second")),
+        "vnode 4.3: no name leads to it",
+    ),
+    (
+        "a name that leads nowhere",
+        |w| w.delete(Family::Vnodes, w.newest(Family::Vnodes, &keys::vnode(GROUP, w.second.vnode))),
+        "name second: leads to vnode 4.3, which does not exist",
+    ),
+    (
+        "a name of another uniquifier",
+        |w| w.change_entry(root(), b"second", |entry| entry.target.unique = 77),
+        "leads to vnode 4.77, which does not exist",
+    ),
+    (
+        "another parent",
+        |w| w.change_vnode(w.first, |v| v.status.parent = w.inner.vnode),
+        "leads to a vnode whose directory is",
+    ),
+    ("a wrong `.`", |w| w.change_entry(w.outer, b".", |entry| entry.target.unique = 5), "name .: leads to"),
+    ("a wrong `..`", |w| w.change_entry(w.inner, b"..", |entry| entry.target = up()), "name ..: leads to"),
+    (
+        "no `..`",
+        |w| w.delete(Family::Entries, w.newest(Family::Entries, &keys::entry(GROUP, w.outer.vnode, b".."))),
+        "`.` or `..` is missing",
+    ),
+    (
+        "entries that overlap",
+        |w| w.change_entry(root(), b"first", |entry| entry.slot = 13),
+        "entries overlap",
+    ),
+    (
+        "a directory that is too short",
+        |w| w.change_vnode(w.outer, |v| v.status.length = 0),
+        "its pages cannot be made",
+    ),
+    ("a ring of directories", make_ring, "cannot be reached from the root"),
+    ("directories without entries", drop_entries, "not even `.`"),
+    ("entries without a directory", |w| w.put(Family::Entries, stray(), up_entry()), "but no such directory"),
+    ("a file with a directory's number", odd_file, "directories have odd numbers"),
+    ("no root", lose_root, "there is no root directory"),
+    ("a wrong sum of blocks", |w| w.change_counters(|c| c.used_kib += 1), "blocks used: counted 2, stored 3"),
+    ("a wrong number of files", |w| w.change_counters(|c| c.file_count = 5), "counted 0, stored 5"),
+    (
+        "a wrong number of directories",
+        |w| w.change_counters(|c| c.directory_count = 5),
+        "counted 0, stored 5",
+    ),
+    ("vnode numbers to be given out again", reuse_numbers, "are given out next"),
+];
+
+fn root() -> Fid {
+    Fid::root(WRITER)
+}
+
+fn up() -> EntryTarget {
+    EntryTarget { vnode: VnodeId::ROOT, unique: 1 }
+}
+
+fn stray() -> Vec<u8> {
+    keys::versioned(&keys::entry(GROUP, VnodeId(99), b"x"), EPOCH)
+}
+
+fn up_entry() -> Vec<u8> {
+    record::put_entry(&Entry { target: up(), slot: 20, sequence: 1 })
+}
+
+/// `outer` lies in `inner`, which lies in `outer`.
+fn make_ring(world: &World) {
+    let key = world.newest(Family::Entries, &keys::entry(GROUP, VnodeId::ROOT, b"outer"));
+    world.delete(Family::Entries, key);
+    let target = EntryTarget { vnode: world.outer.vnode, unique: world.outer.unique };
+    let key = keys::versioned(&keys::entry(GROUP, world.inner.vnode, b"outer"), EPOCH);
+    world.put(Family::Entries, key, record::put_entry(&Entry { target, slot: 30, sequence: 99 }));
+    let inner = EntryTarget { vnode: world.inner.vnode, unique: world.inner.unique };
+    world.change_entry(world.outer, b"..", |entry| entry.target = inner);
+    world.change_vnode(world.outer, |vnode| {
+        vnode.status.parent = inner.vnode;
+        vnode.status.parent_unique = inner.unique;
+    });
+}
+
+fn drop_entries(world: &World) {
+    let (from, to) = keys::entry_range(GROUP, world.inner.vnode);
+    let mut batch = Batch::new();
+    let mut forget = |key: &[u8], _: &[u8]| {
+        batch.delete(Family::Entries, key);
+        ControlFlow::Continue(())
+    };
+    world.meta.scan(Family::Entries, KeyRange::ascending(&from, &to), &mut forget).unwrap();
+    world.meta.commit(batch).unwrap();
+}
+
+fn odd_file(world: &World) {
+    world.change_vnode(world.inner, |vnode| {
+        vnode.status.kind = crate::FileKind::File;
+        vnode.acl = None;
+    });
+}
+
+fn lose_root(world: &World) {
+    let key = world.newest(Family::Vnodes, &keys::vnode(GROUP, VnodeId::ROOT));
+    world.delete(Family::Vnodes, key);
+}
+
+fn reuse_numbers(world: &World) {
+    let key = keys::counters(WRITER);
+    let mut counters = record::get_counters(&world.get(Family::Volumes, &key)).unwrap();
+    counters.next_file = 4;
+    world.put(Family::Volumes, key, record::put_counters(&counters));
+}
+
+const DATA: &[Case] = &[
+    (
+        "data behind a file's end",
+        |w| w.change_vnode(w.second, |v| v.status.length = 100),
+        "lie behind the file's length",
+    ),
+    ("data of no file", orphan_data, "there is no such file"),
+    ("data of a directory", directory_data, "a directory has no data of its own"),
+    ("two records of one chunk", share_chunk, "two records name the same place"),
+    ("a chunk of no segment", |w| move_chunk(w, |a| a.segment = 99), "no such segment"),
+    ("a chunk behind the end", |w| move_chunk(w, |a| a.offset += 1 << 30), "before the chunk does"),
+    ("a chunk at a wrong place", |w| move_chunk(w, |a| a.stored_bytes -= 1), "damaged data"),
+    ("more than a chunk holds", |w| lengthen(w), "are more than a chunk of the file"),
+    ("a flipped bit in a chunk", |w| flip(w, 40), "chunk 0, epoch 1: damaged data"),
+    ("a flipped bit in a chunk's header", |w| flip(w, 1), "chunk 0, epoch 1: damaged data"),
+    (
+        "a flipped bit in a segment's header",
+        |w| w.disk.flip_bit(&w.segment(), 9, 1).unwrap(),
+        "the header is not that of",
+    ),
+    ("a lost segment", |w| w.disk.remove(&w.segment()).unwrap(), "no such segment"),
+    ("a cut segment", |w| w.segment_file().set_len(100).unwrap(), "before the chunk does"),
+    ("zeros in a segment", zero, "chunk 0, epoch 1: damaged data"),
+];
+
+const ACCOUNTS: &[Case] = &[
+    ("living bytes counted as dead", |w| w.change_dead(|dead| dead + 1), "are counted as dead, but only"),
+    ("dead bytes forgotten", |w| w.change_dead(|dead| dead - 1), "are named by nobody, but only"),
+    (
+        "a torn account",
+        |w| w.put(Family::Segments, w.extent(0).1.segment.to_be_bytes().to_vec(), [1]),
+        "cannot be read",
+    ),
+];
+
+fn orphan_data(world: &World) {
+    let file = keys::FileKey { group: GROUP, vnode: VnodeId(500), unique: 500 };
+    let inline = Extent::Inline(Bytes::from_static(b"lost"));
+    world.put(Family::Extents, keys::versioned(&file.extent(0), EPOCH), record::put_extent(&inline));
+}
+
+fn directory_data(world: &World) {
+    let file = keys::FileKey { group: GROUP, vnode: world.outer.vnode, unique: world.outer.unique };
+    let inline = Extent::Inline(Bytes::from_static(b"odd"));
+    world.put(Family::Extents, keys::versioned(&file.extent(0), EPOCH), record::put_extent(&inline));
+}
+
+fn share_chunk(world: &World) {
+    let (_, address, length) = world.extent(0);
+    world.put_extent(1, &Extent::Chunk { address, length });
+}
+
+fn move_chunk(world: &World, change: fn(&mut ChunkAddress)) {
+    let (_, mut address, length) = world.extent(1);
+    change(&mut address);
+    world.put_extent(1, &Extent::Chunk { address, length });
+}
+
+fn lengthen(world: &World) {
+    let (_, address, _) = world.extent(0);
+    world.put_extent(0, &Extent::Chunk { address, length: 4097 });
+}
+
+fn flip(world: &World, at: u64) {
+    world.disk.flip_bit(&world.segment(), world.extent(0).1.offset + at, 3).unwrap();
+}
+
+fn zero(world: &World) {
+    let offset = world.extent(0).1.offset;
+    world.segment_file().write_all_at(&mut [IoSlice::new(&[0; 64])], offset).unwrap();
+}
+
+#[test]
+fn every_kind_of_planted_damage_is_found() {
+    for (name, plant, expected) in [REGISTRY, RECORDS, TREE, DATA, ACCOUNTS].concat() {
+        let world = World::new();
+        plant(&world);
+        let report = world.check();
+        let lines: Vec<String> = report.damages.iter().map(ToString::to_string).collect();
+        assert!(lines.iter().any(|line| line.contains(expected)), "{name}: {lines:#?}");
+        assert_eq!(report.damage_count, lines.len() as u64);
+    }
+}
+
+#[test]
+fn a_sound_partition_is_clean_and_counted() {
+    let report = World::new().check();
+    assert!(report.is_clean(), "{report:#?}");
+    assert_eq!((report.volumes, report.groups, report.jobs), (3, 2, 0));
+    // Six and five in a volume that was cloned before the last was made, and a root.
+    assert_eq!(report.vnodes, 6 + 5 + 1);
+    // Two files of three chunks, and three that were overwritten and are still seen.
+    assert_eq!((report.chunks, report.chunks_read), (9, 9));
+    assert!(report.chunk_bytes > 0);
+}
+
+#[test]
+fn without_data_only_places_are_looked_at() {
+    let world = World::new();
+    flip(&world, 40);
+    let segments = SegmentAudit::open(Arc::new(world.disk.clone()), Path::new(FOLDER), &*world.meta).unwrap();
+    let report = check(&*world.meta, Some(&segments), CheckOptions::default(), &mut |_| {});
+    assert!(report.is_clean(), "{report:#?}");
+}
