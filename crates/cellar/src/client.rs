@@ -5,8 +5,10 @@ pub mod describe;
 pub mod files;
 pub mod location;
 pub mod path;
+#[cfg(test)]
+mod tests;
 
-use afs_idl::ClientConnection;
+use afs_idl::{ClientConnection, fs};
 use anyhow::{Result, bail};
 use base::AbortCode;
 use parking_lot::Mutex;
@@ -87,6 +89,18 @@ impl CellClient {
     /// The first database server: where volumes are made if nothing else is said.
     pub fn default_server(&self) -> Ipv4Addr {
         self.database_servers[0]
+    }
+}
+
+/// Who goes without giving up its callbacks leaves file servers with promises to a host that does not
+/// answer, and the next to change those files waits for it.
+impl Drop for CellClient {
+    fn drop(&mut self) {
+        for ((_, interface), connection) in self.connections.lock().drain() {
+            if interface == Interface::Files {
+                let _ = fs::give_up_all_call_backs(&*connection, &fs::GiveUpAllCallBacksRequest);
+            }
+        }
     }
 }
 
