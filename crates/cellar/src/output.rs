@@ -1,8 +1,10 @@
 //! What commands print: a table for people, JSON for programs.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use comfy_table::{Table, presets};
 use serde::Serialize;
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
 
 /// How to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,21 +32,28 @@ impl Format {
         let mut table = Table::new();
         table.load_preset(presets::NOTHING).set_header(T::COLUMNS.to_vec());
         table.add_rows(rows.iter().map(Row::cells));
-        println!("{}", table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n"));
-        Ok(())
+        line(table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n"))
     }
 
     /// Prints one result: a sentence, or the value.
-    pub fn done<T: Serialize>(self, value: &T, sentence: impl std::fmt::Display) -> Result<()> {
+    pub fn done<T: Serialize>(self, value: &T, sentence: impl Display) -> Result<()> {
         match self {
-            Format::Text => println!("{sentence}"),
-            Format::Json => print_json(value)?,
+            Format::Text => line(sentence),
+            Format::Json => print_json(value),
         }
-        Ok(())
     }
 }
 
 fn print_json<T: Serialize>(value: &T) -> Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
-    Ok(())
+    line(serde_json::to_string_pretty(value)?)
+}
+
+/// Writes one line to standard output. Whoever closed it (`| head`) has read enough; that is no error.
+pub fn line(text: impl Display) -> Result<()> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
 }
