@@ -52,8 +52,7 @@ impl VolumeServer {
     /// Deletes volumes that were left over when the program ended within the transactions that were
     /// making them. Returns how many.
     pub fn delete_unfinished(&self) -> usize {
-        let partitions = self.volumes().partitions().into_iter();
-        let volumes = partitions.flat_map(|partition| self.volumes().list(partition));
+        let volumes = self.volumes().marked().into_iter();
         let being_made = self.transactions.volumes();
         let doomed = volumes.filter(|volume| is_doomed(volume) && !being_made.contains(&volume.id()));
         doomed.filter(|volume| self.delete(volume.id())).count()

@@ -1,13 +1,13 @@
-//! Reading the headers of a partition's volumes.
+//! Finding the volumes of a partition, and reading them when they are needed.
 
 use crate::epochs::{Epochs, damage};
 use crate::group::Group;
+use crate::index::{Found, ToLoad};
 use crate::record::{self, Counters, StoredHeader};
 use crate::shared::{Partition, Shared};
 use crate::volume::Volume;
 use crate::{VolumeError, keys};
-use base::{VolumeId, VolumeType};
-use std::collections::{BTreeMap, HashMap};
+use base::{VolumeId, VolumeName, VolumeType};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Family, KeyRange};
@@ -17,58 +17,74 @@ pub(crate) fn readers(stored: &StoredHeader) -> Vec<u64> {
     if stored.header.kind == VolumeType::ReadWrite { vec![] } else { vec![stored.epoch] }
 }
 
-/// All volumes of one partition.
-pub(crate) fn load(shared: &Arc<Shared>, home: &Arc<Partition>) -> Result<Vec<Volume>, VolumeError> {
-    let stored = load_headers(home)?;
-    let mut groups: HashMap<u64, Epochs> = HashMap::new();
+/// A group with all its volumes.
+pub(crate) fn load(
+    shared: &Arc<Shared>,
+    home: &Arc<Partition>,
+    to_load: &ToLoad,
+) -> Result<Vec<Volume>, VolumeError> {
+    let stored: Vec<_> =
+        to_load.members.iter().map(|&id| load_header(home, id)).collect::<Result<_, VolumeError>>()?;
+    let mut epochs = Epochs::without_volumes();
     for (stored, _) in &stored {
-        let epochs = groups.entry(stored.group).or_insert(Epochs::without_volumes());
         epochs.current = epochs.current.max(stored.epoch);
         epochs.is_read_write_gone &= stored.header.kind != VolumeType::ReadWrite;
         epochs.others.extend(readers(stored));
     }
-    let chunks = &home.handle.chunks;
-    let groups: HashMap<u64, Arc<Group>> = groups
-        .into_iter()
-        .map(|(id, epochs)| (id, Arc::new(Group::new(id, epochs, Arc::clone(chunks)))))
-        .collect();
-    let volume = |(stored, counters): (StoredHeader, Counters)| {
-        let group = Arc::clone(&groups[&stored.group]);
-        Volume::new(shared, home, group, stored, &counters)
-    };
+    let group = Arc::new(Group::new(to_load.group, epochs, Arc::clone(&home.handle.chunks)));
+    let volume = |(stored, counters)| Volume::new(shared, home, Arc::clone(&group), stored, &counters);
     Ok(stored.into_iter().map(volume).collect())
 }
 
-fn load_headers(home: &Partition) -> Result<Vec<(StoredHeader, Counters)>, VolumeError> {
-    let mut all_counters = BTreeMap::new();
-    each(home, keys::Registry::Counters, &mut |key, value| {
-        let counters = record::get_counters(value)?;
-        all_counters.insert(key.to_vec(), counters);
+fn load_header(home: &Partition, id: VolumeId) -> Result<(StoredHeader, Counters), VolumeError> {
+    let (header, counters) = (keys::header(id), keys::counters(id));
+    let damaged = |key: &[u8]| damage(Family::Volumes, key, "a volume's header or counters");
+    let get = |key: &[u8]| home.handle.meta.get(Family::Volumes, key)?.ok_or_else(|| damaged(key));
+    let value = record::get_counters(&get(&counters)?).ok_or_else(|| damaged(&counters))?;
+    let stored = record::get_header(&get(&header)?, &value).ok_or_else(|| damaged(&header))?;
+    Ok((stored, value))
+}
+
+/// Where all volumes of a partition are, sorted by their groups.
+pub(crate) fn find(home: &Partition) -> Result<Vec<Found>, VolumeError> {
+    let mut found = Vec::new();
+    each_header(home, &mut |id, value| {
+        let (group, is_marked) = record::header_place(value)?;
+        found.push(Found { group, id, is_marked });
         Some(())
     })?;
-    let mut found = Vec::new();
-    each(home, keys::Registry::Header, &mut |key, value| {
-        let id = VolumeId(u32::from_be_bytes(key.get(9..)?.try_into().ok()?));
-        let counters = *all_counters.get(&keys::counters(id))?;
-        found.push((record::get_header(value, &counters)?, counters));
+    found.sort_unstable_by_key(|found| (found.group, found.id));
+    Ok(found)
+}
+
+/// The volume of this name.
+pub(crate) fn find_name(home: &Partition, name: &VolumeName) -> Result<Option<VolumeId>, VolumeError> {
+    let mut found = None;
+    each_header(home, &mut |id, value| {
+        if record::header_name(value)? == *name {
+            found = Some(id);
+        }
         Some(())
     })?;
     Ok(found)
 }
 
-/// Takes key and value of a record.
-type Take<'a> = dyn FnMut(&[u8], &[u8]) -> Option<()> + 'a;
+/// Takes a volume and its header's record; `None` says that it is damaged.
+type Take<'a> = dyn FnMut(VolumeId, &[u8]) -> Option<()> + 'a;
 
-/// Calls `take` with every record of one sort in the registry; `None` says that it is damaged.
-fn each(home: &Partition, what: keys::Registry, take: &mut Take<'_>) -> Result<(), VolumeError> {
-    let (from, to) = keys::registry_range(what);
-    let mut damaged = None;
+/// Calls `take` with every header of a partition.
+fn each_header(home: &Partition, take: &mut Take<'_>) -> Result<(), VolumeError> {
+    let (from, to) = keys::registry_range(keys::Registry::Header);
     home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
-        if take(key, value).is_some() {
-            return ControlFlow::Continue(());
+        if volume_of(key).and_then(|id| take(id, value)).is_none() {
+            let error = damage(Family::Volumes, key, "a volume's header");
+            tracing::error!(%error, partition = %home.handle.id, "a volume cannot be used");
         }
-        damaged = Some(damage(Family::Volumes, key, "a volume's header or counters"));
-        ControlFlow::Break(())
+        ControlFlow::Continue(())
     })?;
-    damaged.map_or(Ok(()), Err)
+    Ok(())
+}
+
+fn volume_of(key: &[u8]) -> Option<VolumeId> {
+    Some(VolumeId(u32::from_be_bytes(key.get(9..)?.try_into().ok()?)))
 }

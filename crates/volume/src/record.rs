@@ -4,7 +4,7 @@
 use crate::{FileKind, VnodeStatus, VolumeHeader};
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::EntryTarget;
-use base::{Rights, UnixTime, UserId, VnodeId, VolumeId, VolumeType};
+use base::{Rights, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
 use bytes::Bytes;
 use std::sync::Arc;
 use store::ChunkAddress;
@@ -331,6 +331,8 @@ pub(crate) struct StoredHeader {
 
 const IN_SERVICE: u8 = 1;
 const BLESSED: u8 = 2;
+/// Group and epoch, kind, flags and mark, seven words of ids and numbers, two quotas, four dates.
+const HEADER_BYTES_BEFORE_NAME: usize = 2 * 8 + 3 + 7 * 4 + 2 * 8 + 4 * 4;
 
 pub(crate) fn put_header(stored: &StoredHeader) -> Vec<u8> {
     let h = &stored.header;
@@ -399,6 +401,21 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
         week_use: counters.week_use,
     };
     Some(StoredHeader { group, epoch, header })
+}
+
+/// Of a header record, the group and whether the volume is to be destroyed.
+pub(crate) fn header_place(value: &[u8]) -> Option<(u64, bool)> {
+    let mut f = Fields::open(value)?;
+    let (group, _epoch) = (f.u64()?, f.u64()?);
+    let (_kind, _flags) = (f.u8()?, f.u8()?);
+    Some((group, f.u8()? != 0))
+}
+
+/// Of a header record, the volume's name.
+pub(crate) fn header_name(value: &[u8]) -> Option<VolumeName> {
+    let mut f = Fields::open(value)?;
+    f.take(HEADER_BYTES_BEFORE_NAME)?;
+    f.text()?.parse().ok()
 }
 
 /// Space to be reclaimed in the background.

@@ -46,7 +46,7 @@ fn volumes_are_found_by_id_name_and_partition() {
         let names: Vec<String> =
             server.volumes.list(partition()).iter().map(|volume| volume.header().name.to_string()).collect();
         assert_eq!(names, ["root.cell", "user.alice"]);
-        assert_eq!(server.volumes.find_name(&"user.alice".parse().unwrap()), Some(RW));
+        assert_eq!(server.volumes.find_name(&"user.alice".parse().unwrap()).unwrap(), Some(RW));
         assert!(server.volumes.get(VolumeId(7)).is_ok());
         assert_eq!(code(server.volumes.get(VolumeId(8)).map(|_| ())), AbortCode::VNOVOL);
         server.reopen();

@@ -1,0 +1,190 @@
+//! What many volumes cost: the time from opening partitions to serving, memory for each volume that
+//! nobody uses, and whether making, cloning and deleting one takes longer among many than among few.
+//!
+//!     cargo run --release -p volume --example many_volumes -- /tmp/many 1500000 3
+//!
+//! The folder keeps the partitions `a`, `b`, ... with so many volumes in all; they are made if they
+//! are not there. Every third volume is the clone of the one before it.
+
+use base::{PartitionId, UnixTime, VolumeId, VolumeType};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::{Partition, PartitionConfig};
+use volume::{
+    CloneVolume, Durability, NewVolume, PartitionHandle, Space, VolumeError, VolumeOptions, Volumes,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Ids of the volumes that are made, cloned and deleted while measuring.
+const MEASURED: u32 = 4_000_000_000;
+const MEASURED_ROUNDS: u32 = 300;
+
+struct Server {
+    volumes: Volumes,
+    _partitions: Vec<Arc<Partition>>,
+}
+
+fn open_partitions(folder: &Path, partitions: u8) -> Result<Vec<Arc<Partition>>> {
+    let config = PartitionConfig { chunk_of: Some(volume::chunk_of), ..PartitionConfig::default() };
+    let paths: Vec<PathBuf> =
+        (0..partitions).map(|index| folder.join(char::from(b'a' + index).to_string())).collect();
+    for path in &paths {
+        std::fs::create_dir_all(path)?;
+    }
+    let open = |path: &PathBuf| Partition::open(path, &config).map(Arc::new);
+    let opened: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = paths.iter().map(|path| scope.spawn(move || open(path))).collect();
+        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    opened.into_iter().map(|opened| Ok(opened.map_err(|_| "a thread panicked")??)).collect()
+}
+
+fn open(folder: &Path, partitions: u8) -> Result<Server> {
+    let opened = open_partitions(folder, partitions)?;
+    let handle = |(index, partition): (u8, &Arc<Partition>)| PartitionHandle {
+        id: partition_id(index),
+        meta: partition.meta(),
+        chunks: partition.chunks(),
+        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
+    };
+    let handles = (0..).zip(&opened).map(handle).collect();
+    let options = VolumeOptions { durability: Durability::Interval, ..VolumeOptions::default() };
+    Ok(Server { volumes: Volumes::open(handles, options)?, _partitions: opened })
+}
+
+fn partition_id(index: u8) -> PartitionId {
+    PartitionId::from_index(index.into()).unwrap_or_else(|| unreachable!("there are few partitions"))
+}
+
+fn make(volumes: &Volumes, number: u32, partitions: u8) -> std::result::Result<(), VolumeError> {
+    let id = VolumeId(number + 1);
+    if number % 3 == 2 {
+        return clone(volumes, VolumeId(number), id);
+    }
+    create(volumes, id, partition_id((number / 3 % u32::from(partitions)) as u8))
+}
+
+fn create(volumes: &Volumes, id: VolumeId, partition: PartitionId) -> std::result::Result<(), VolumeError> {
+    let new = NewVolume {
+        id,
+        name: format!("volume.{id}").parse().map_err(|_| VolumeError::Invalid("name"))?,
+        kind: VolumeType::ReadWrite,
+        parent: VolumeId(0),
+        quota_max_kib: 5000,
+        with_root: true,
+        in_service: true,
+        destroy_me: 0,
+        now: UnixTime(1),
+    };
+    volumes.create(partition, &new).map(|_| ())
+}
+
+fn clone(volumes: &Volumes, of: VolumeId, id: VolumeId) -> std::result::Result<(), VolumeError> {
+    let name = format!("volume.{of}.ro").parse().map_err(|_| VolumeError::Invalid("name"))?;
+    let new = CloneVolume { id, name, kind: VolumeType::ReadOnly, now: UnixTime(2) };
+    volumes.clone_volume(of, &new).map(|_| ())
+}
+
+fn make_missing(folder: &Path, count: u32, partitions: u8) -> Result<()> {
+    let server = open(folder, partitions)?;
+    let start = Instant::now();
+    let missing: Vec<u32> =
+        (0..count).filter(|number| server.volumes.get(VolumeId(number + 1)).is_err()).collect();
+    for &number in &missing {
+        make(&server.volumes, number, partitions)?;
+        if number % 10_000 == 0 {
+            server.volumes.sync()?;
+        }
+    }
+    server.volumes.sync()?;
+    println!("made {} volumes in {:.1} s", missing.len(), start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Resident memory in bytes.
+fn resident() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? << 10)
+}
+
+fn measure_start(folder: &Path, count: u32, partitions: u8) -> Result<()> {
+    let start = Instant::now();
+    let opened = open_partitions(folder, partitions)?;
+    let partitions_open = start.elapsed();
+    drop(opened);
+    let before = resident()?;
+    let start = Instant::now();
+    let server = open(folder, partitions)?;
+    let serving = start.elapsed();
+    let start = Instant::now();
+    server.volumes.get(VolumeId(1))?;
+    let first = start.elapsed();
+    let grown = resident()?.saturating_sub(before);
+    println!("partitions open after {partitions_open:.0?}; serving {count} volumes after {serving:.0?}");
+    println!("first use of a volume {first:.1?}");
+    println!("resident {} MiB more, {} bytes for each volume", grown >> 20, grown / u64::from(count));
+    Ok(())
+}
+
+/// Median times of making, cloning and deleting one volume.
+fn measure_one(folder: &Path, partitions: u8) -> Result<[Duration; 3]> {
+    let server = open(folder, partitions)?;
+    let volumes = &server.volumes;
+    let mut times = [const { Vec::new() }; 3];
+    for round in 0..MEASURED_ROUNDS {
+        let (id, copy) = (VolumeId(MEASURED + 2 * round), VolumeId(MEASURED + 2 * round + 1));
+        let start = Instant::now();
+        create(volumes, id, partition_id(0))?;
+        let made = Instant::now();
+        clone(volumes, id, copy)?;
+        let cloned = Instant::now();
+        volumes.delete(copy)?;
+        volumes.delete(id)?;
+        let deleted = cloned.elapsed() / 2;
+        for (all, time) in times.iter_mut().zip([made - start, cloned - made, deleted]) {
+            all.push(time);
+        }
+    }
+    while volumes.purge_step()? {}
+    Ok(times.map(|mut all| {
+        all.sort_unstable();
+        all[all.len() / 2]
+    }))
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, count, partitions, stage @ ..] = &arguments[..] else {
+        return Err("usage: many_volumes FOLDER VOLUMES PARTITIONS".into());
+    };
+    let (folder, count, partitions) = (Path::new(folder), count.parse()?, partitions.parse()?);
+    match stage.first().map(String::as_str) {
+        Some("make") => make_missing(folder, count, partitions),
+        Some("start") => measure_start(folder, count, partitions),
+        _ => measure_all(&arguments, folder, partitions),
+    }
+}
+
+fn measure_all(arguments: &[String], folder: &Path, partitions: u8) -> Result<()> {
+    // Each in a process of its own, so that memory is of this only.
+    for stage in ["make", "start"] {
+        let status = Command::new(std::env::current_exe()?).args(arguments).arg(stage).status()?;
+        if !status.success() {
+            return Err(format!("{stage} failed").into());
+        }
+    }
+    let few = folder.join("few");
+    make_missing(&few, 100, 1)?;
+    let among_few = measure_one(&few, 1)?;
+    let among_many = measure_one(folder, partitions)?;
+    for (what, (few, many)) in ["create", "clone", "delete"].iter().zip(among_few.iter().zip(among_many)) {
+        let ratio = many.as_secs_f64() / few.as_secs_f64();
+        println!("{what}: {few:.1?} among 100, {many:.1?} among all; ratio {ratio:.2}");
+    }
+    Ok(())
+}
