@@ -3,6 +3,7 @@
 pub mod acl;
 pub mod cellservdb;
 pub mod directory;
+pub mod dump;
 pub mod keyfile;
 pub mod keytab;
 pub mod netinfo;

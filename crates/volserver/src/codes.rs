@@ -9,6 +9,8 @@ pub(crate) const ENOENT: AbortCode = AbortCode(2);
 pub(crate) const EIO: AbortCode = AbortCode(5);
 /// A volume's number is missing.
 pub(crate) const E2BIG: AbortCode = AbortCode(7);
+/// Two volumes that must lie on one partition, or be of one family.
+pub(crate) const EXDEV: AbortCode = AbortCode(18);
 /// No such volume on the partition.
 pub(crate) const ENODEV: AbortCode = AbortCode(19);
 /// An argument without a meaning.

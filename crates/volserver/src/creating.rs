@@ -38,7 +38,7 @@ pub(crate) fn open(server: &VolumeServer, request: &TransCreateRequest) -> Resul
     Ok(used.id())
 }
 
-fn begin<'a>(
+pub(crate) fn begin<'a>(
     server: &'a VolumeServer,
     volume: VolumeId,
     partition: PartitionId,
@@ -52,7 +52,11 @@ fn begin<'a>(
     })
 }
 
-fn find(server: &VolumeServer, id: VolumeId, partition: PartitionId) -> Result<Arc<Volume>, AbortCode> {
+pub(crate) fn find(
+    server: &VolumeServer,
+    id: VolumeId,
+    partition: PartitionId,
+) -> Result<Arc<Volume>, AbortCode> {
     let volume = server.volumes().get_any_state(id).map_err(|error| codes::of(&error))?;
     if volume.partition() == partition { Ok(volume) } else { Err(AbortCode::VNOVOL) }
 }

@@ -11,17 +11,20 @@
 //! to read; where this one does something else a comment says so. Plain errno values (ENOENT, ENODEV,
 //! ...) travel as they are on this service, since `vos` compares with them.
 //!
-//! Not served yet, and answered with RXGEN_OPCODE, by which `vos` knows a server that cannot: clones,
-//! dumps, restores, and what is made of them.
+//! Not served yet, and answered with RXGEN_OPCODE, by which `vos` knows a server that cannot: what makes
+//! this server call another one (Forward, ForwardMultiple), and SplitVolume.
 //!
 //! Protocol: OpenAFS 1.8 `volser/volint.xg`; behaviour: `volser/volprocs.c`, `volser/voltrans.c`, and
 //! what `vos(1)` does with the answers in `volser/vsprocs.c`.
 
 mod changing;
+mod cloning;
 mod codes;
 mod creating;
+mod dumping;
 mod listing;
 mod partitions;
+mod restoring;
 mod server;
 mod service;
 mod transactions;

@@ -1,9 +1,10 @@
 //! The procedures: who may call them, and where their work is done.
 
+use crate::dumping::{self, Extract};
 use crate::server::VolumeServer;
-use crate::{changing, codes, creating, listing, partitions};
-use afs_idl::vol;
-use base::{AbortCode, Caller};
+use crate::{changing, cloning, codes, creating, listing, partitions, restoring};
+use afs_idl::{CallStream, vol};
+use base::{AbortCode, Caller, UnixTime, VolumeId};
 
 impl vol::Server for VolumeServer {
     fn create_volume(
@@ -53,6 +54,83 @@ impl vol::Server for VolumeServer {
         let used = self.transactions().enter(request.transaction, "EndTrans");
         used.ok_or(codes::ENOENT)?.end();
         Ok(vol::EndTransReply { code: 0 })
+    }
+
+    fn clone_volume(
+        &self,
+        caller: &Caller,
+        request: vol::CloneVolumeRequest,
+    ) -> Result<vol::CloneVolumeReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "Clone")?;
+        cloning::clone(self, &volume, &request)?;
+        Ok(vol::CloneVolumeReply { new_volume_id: request.new_volume_id })
+    }
+
+    fn re_clone(
+        &self,
+        caller: &Caller,
+        request: vol::ReCloneRequest,
+    ) -> Result<vol::ReCloneReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "ReClone")?;
+        cloning::reclone(self, &volume, VolumeId(request.clone_id))?;
+        Ok(vol::ReCloneReply)
+    }
+
+    fn convert_ro_to_rw_volume(
+        &self,
+        caller: &Caller,
+        request: vol::ConvertRoToRwVolumeRequest,
+    ) -> Result<vol::ConvertRoToRwVolumeReply, AbortCode> {
+        self.administer(caller, "ConvertROtoRW")?;
+        cloning::convert(self, request)?;
+        Ok(vol::ConvertRoToRwVolumeReply)
+    }
+
+    fn dump(
+        &self,
+        caller: &Caller,
+        request: vol::DumpRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<vol::DumpReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "Dump")?;
+        let extract = Extract { since: UnixTime(request.from_date), all_directories: true };
+        dumping::dump(&volume, extract, stream)?;
+        Ok(vol::DumpReply)
+    }
+
+    fn dump_v2(
+        &self,
+        caller: &Caller,
+        request: vol::DumpV2Request,
+        stream: &mut dyn CallStream,
+    ) -> Result<vol::DumpV2Reply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "Dump")?;
+        let all_directories = request.flags & vol::dump_flags::OMIT_DIRECTORIES == 0;
+        let extract = Extract { since: UnixTime(request.from_date), all_directories };
+        dumping::dump(&volume, extract, stream)?;
+        Ok(vol::DumpV2Reply)
+    }
+
+    fn get_size(
+        &self,
+        caller: &Caller,
+        request: vol::GetSizeRequest,
+    ) -> Result<vol::GetSizeReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "GetSize")?;
+        let extract = Extract { since: UnixTime(request.from_date), all_directories: true };
+        let dump_size = dumping::size(&volume, extract)?;
+        Ok(vol::GetSizeReply { size: vol::VolintSize { dump_size } })
+    }
+
+    fn restore(
+        &self,
+        caller: &Caller,
+        request: vol::RestoreRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<vol::RestoreReply, AbortCode> {
+        let (used, volume) = self.change(caller, request.transaction, "Restore")?;
+        restoring::restore(self, &used, &volume, &request.cookie, stream)?;
+        Ok(vol::RestoreReply)
     }
 
     fn get_flags(&self, _: &Caller, request: vol::GetFlagsRequest) -> Result<vol::GetFlagsReply, AbortCode> {

@@ -97,6 +97,12 @@ pub(crate) fn name_of(prefix: &[u8]) -> Option<&[u8]> {
     prefix.get(12..)?.strip_suffix(&[0])
 }
 
+/// Directory and name of a prefix made by [`entry`].
+pub(crate) fn entry_of(prefix: &[u8]) -> Option<(VnodeId, &[u8])> {
+    let directory = u32::from_be_bytes(prefix.get(8..12)?.try_into().ok()?);
+    Some((VnodeId(directory), name_of(prefix)?))
+}
+
 pub(crate) fn entry_range(group: u64, directory: VnodeId) -> (Vec<u8>, Vec<u8>) {
     // Names do not begin with a NUL, and 0xff cannot be less than what follows.
     let from = concat(&[&group.to_be_bytes(), &directory.0.to_be_bytes()]);

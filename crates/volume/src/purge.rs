@@ -71,14 +71,12 @@ impl Purger {
     pub(crate) fn step(
         &mut self,
         home: &Partition,
-        find_group: impl Fn(u64) -> Result<Option<Arc<Group>>, VolumeError>,
+        find_group: impl Fn(u64) -> Option<Arc<Group>>,
     ) -> Result<bool, VolumeError> {
         let Some((key, job)) = first_job(home)? else { return Ok(false) };
         let mut progress = match self.job.take() {
             Some(known) if known.key == key && known.partition == home.handle.id => known.progress,
-            // Of a group that goes as a whole no volume is left.
-            _ if matches!(job, Job::Group { .. }) => Progress::begin(None),
-            _ => Progress::begin(find_group(job.group())?),
+            _ => Progress::begin(find_group(job.group())),
         };
         let is_done = match job {
             Job::Group { group } => step_group(home, group, &mut progress)?,
@@ -107,7 +105,11 @@ fn first_job(home: &Partition) -> Result<Option<(Vec<u8>, Job)>, VolumeError> {
     let (from, to) = keys::registry_range(keys::Registry::Job);
     let mut first = None;
     home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
-        first = Some((key.to_vec(), record::get_job(value)));
+        let job = record::get_job(value);
+        if job.is_some_and(|job| home.is_staged(job.group())) {
+            return ControlFlow::Continue(());
+        }
+        first = Some((key.to_vec(), job));
         ControlFlow::Break(())
     })?;
     match first {

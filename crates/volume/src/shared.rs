@@ -4,6 +4,7 @@ use crate::cache::Caches;
 use crate::group::Group;
 use crate::{Durability, PartitionHandle, VolumeError, VolumeOptions, keys};
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, CommitNumber, Family};
 
@@ -27,11 +28,27 @@ pub(crate) struct Partition {
     pub(crate) registry: Mutex<()>,
     /// With `Durability::Interval`: the newest commit and what waits for it.
     unsettled: Mutex<(CommitNumber, Vec<Unsettled>)>,
+    /// Groups that are being built and that no volume has yet: the purger leaves them alone.
+    staged: Mutex<HashSet<u64>>,
 }
 
 impl Partition {
     pub(crate) fn new(handle: PartitionHandle) -> Partition {
-        Partition { handle, registry: Mutex::new(()), unsettled: Mutex::default() }
+        Partition { handle, registry: Mutex::new(()), unsettled: Mutex::default(), staged: Mutex::default() }
+    }
+
+    /// Keeps the purger from a group.
+    pub(crate) fn stage(&self, group: u64) {
+        self.staged.lock().insert(group);
+    }
+
+    /// The opposite of [`Partition::stage`].
+    pub(crate) fn unstage(&self, group: u64) {
+        self.staged.lock().remove(&group);
+    }
+
+    pub(crate) fn is_staged(&self, group: u64) -> bool {
+        self.staged.lock().contains(&group)
     }
 
     /// Waits as the policy wants until a commit is durable, then lets go of the chunks that it made

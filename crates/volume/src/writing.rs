@@ -18,7 +18,7 @@ use store::ChunkAddress;
 
 /// Where the data comes from: called with the most bytes wanted, answers at least one, or none if
 /// there are no more.
-type DataSource<'a> = dyn FnMut(usize) -> Result<Bytes, AbortCode> + 'a;
+pub(crate) type DataSource<'a> = dyn FnMut(usize) -> Result<Bytes, AbortCode> + 'a;
 
 /// New bytes for a part of one chunk.
 struct Part {
@@ -248,7 +248,7 @@ impl Volume {
 }
 
 /// Exactly `length` bytes from the source.
-fn receive_pieces(length: usize, source: &mut DataSource<'_>) -> Result<Vec<Bytes>, VolumeError> {
+pub(crate) fn receive_pieces(length: usize, source: &mut DataSource<'_>) -> Result<Vec<Bytes>, VolumeError> {
     let mut pieces = Vec::new();
     let mut left = length;
     while left > 0 {

@@ -1,0 +1,396 @@
+//! Reading.
+
+use super::{
+    ACL_BYTES, ACL_HEADER_BYTES, ACL_VERSION, BEGIN_MAGIC, DATES_MAX, DumpHeader, DumpVolume, DumpedVnode,
+    END_MAGIC, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, SECTION_MAX, TAG_CRITICAL, TAG_DUMP, TAG_END, TAG_VNODE,
+    TAG_VOLUME, VERSION, VnodeAttributes,
+};
+use crate::acl::{Acl, AclEntry};
+use base::limits::ACL_ENTRIES_MAX;
+use base::{Rights, UnixTime, UserId};
+use bytes::Bytes;
+use thiserror::Error;
+
+/// Most bytes asked of the source at once.
+const PIECE_BYTES_MAX: usize = 64 << 10;
+
+/// Why a dump was refused; `E` is the source's error.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DumpError<E> {
+    /// The dump is damaged or not one.
+    #[error("byte {offset} of the dump: expected {expected}")]
+    Damaged {
+        /// Bytes of the dump before the place.
+        offset: u64,
+        /// What should be there.
+        expected: &'static str,
+    },
+    /// The dump ends too early.
+    #[error("the dump ends at byte {offset}: expected {expected}")]
+    Truncated {
+        /// Its length in bytes.
+        offset: u64,
+        /// What should follow.
+        expected: &'static str,
+    },
+    /// The source failed.
+    #[error("reading the dump: {0}")]
+    Source(E),
+}
+
+/// A part of a dump.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// The volume's header; always the first, and again only in dumps that were put together.
+    Volume(Box<DumpVolume>),
+    /// A vnode. If it has a length, [`Reader::data`] gives its data.
+    Vnode(DumpedVnode),
+    /// The end mark; nothing follows.
+    End,
+}
+
+/// Takes a dump apart. `source` is called with the most bytes wanted and answers with at least one,
+/// or with none at the end.
+pub struct Reader<F> {
+    source: F,
+    ahead: Bytes,
+    /// Bytes taken out of `ahead` so far.
+    offset: u64,
+    /// Bytes of the last vnode's data that were not read yet.
+    data: u64,
+    /// A tag that was read and belongs to the next item.
+    tag: Option<u8>,
+}
+
+type Outcome<T, E> = Result<T, DumpError<E>>;
+
+impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
+    /// Reads the dump header.
+    ///
+    /// # Errors
+    /// What is wrong with the dump, or what the source says; so it is with all methods here.
+    pub fn open(source: F) -> Outcome<(Reader<F>, DumpHeader), E> {
+        let mut reader = Reader { source, ahead: Bytes::new(), offset: 0, data: 0, tag: None };
+        let header = reader.dump_header()?;
+        Ok((reader, header))
+    }
+
+    /// Bytes of the dump that have been read.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The error for something that is wrong in what was read last.
+    pub fn damaged(&self, expected: &'static str) -> DumpError<E> {
+        DumpError::Damaged { offset: self.offset, expected }
+    }
+
+    /// The next part. Data that was not read is skipped.
+    pub fn next_item(&mut self) -> Outcome<Item, E> {
+        while self.data > 0 {
+            self.data(PIECE_BYTES_MAX)?;
+        }
+        let tag = match self.tag.take() {
+            Some(tag) => tag,
+            None => self.byte("a volume header, a vnode or the end mark")?,
+        };
+        match tag {
+            TAG_VOLUME => Ok(Item::Volume(Box::new(self.volume()?))),
+            TAG_VNODE => Ok(Item::Vnode(self.vnode()?)),
+            TAG_END => self.end().map(|()| Item::End),
+            _ => Err(self.before(1, "a volume header, a vnode or the end mark")),
+        }
+    }
+
+    /// The next bytes of the last vnode's data, at most `most` (but at least 1), none at the end.
+    pub fn data(&mut self, most: usize) -> Outcome<Bytes, E> {
+        if self.data == 0 {
+            return Ok(Bytes::new());
+        }
+        self.fill("a file's data")?;
+        let most = (most.max(1) as u64).min(self.data).min(self.ahead.len() as u64);
+        let piece = self.ahead.split_to(most as usize);
+        self.offset += most;
+        self.data -= most;
+        Ok(piece)
+    }
+
+    fn before(&self, bytes: u64, expected: &'static str) -> DumpError<E> {
+        DumpError::Damaged { offset: self.offset.saturating_sub(bytes), expected }
+    }
+
+    fn fill(&mut self, expected: &'static str) -> Outcome<(), E> {
+        if self.ahead.is_empty() {
+            self.ahead = (self.source)(PIECE_BYTES_MAX).map_err(DumpError::Source)?;
+        }
+        if self.ahead.is_empty() {
+            return Err(DumpError::Truncated { offset: self.offset, expected });
+        }
+        Ok(())
+    }
+
+    fn array<const N: usize>(&mut self, expected: &'static str) -> Outcome<[u8; N], E> {
+        let mut out = [0; N];
+        let mut at = 0;
+        while at < N {
+            self.fill(expected)?;
+            let piece = self.ahead.split_to(self.ahead.len().min(N - at));
+            out[at..at + piece.len()].copy_from_slice(&piece);
+            at += piece.len();
+            self.offset += piece.len() as u64;
+        }
+        Ok(out)
+    }
+
+    fn byte(&mut self, expected: &'static str) -> Outcome<u8, E> {
+        self.array::<1>(expected).map(|[byte]| byte)
+    }
+
+    fn short(&mut self, expected: &'static str) -> Outcome<u16, E> {
+        self.array(expected).map(u16::from_be_bytes)
+    }
+
+    fn word(&mut self, expected: &'static str) -> Outcome<u32, E> {
+        self.array(expected).map(u32::from_be_bytes)
+    }
+
+    fn time(&mut self) -> Outcome<UnixTime, E> {
+        self.word("a time of four bytes").map(UnixTime)
+    }
+
+    /// Bytes up to a NUL, at most `most` without it.
+    fn text(&mut self, most: usize, expected: &'static str) -> Outcome<Vec<u8>, E> {
+        let mut out = Vec::new();
+        loop {
+            match self.byte(expected)? {
+                0 => return Ok(out),
+                byte if out.len() < most => out.push(byte),
+                _ => return Err(self.before(1, expected)),
+            }
+        }
+    }
+
+    fn words(&mut self, most: usize, expected: &'static str) -> Outcome<Vec<u32>, E> {
+        let count = usize::from(self.short(expected)?);
+        if count > most {
+            return Err(self.before(2, expected));
+        }
+        (0..count).map(|_| self.word(expected)).collect()
+    }
+
+    /// The next tag of a section; none at its end.
+    fn attribute(&mut self, expected: &'static str) -> Outcome<Option<u8>, E> {
+        let tag = self.byte(expected)?;
+        if tag > SECTION_MAX {
+            return Ok(Some(tag));
+        }
+        self.tag = Some(tag);
+        Ok(None)
+    }
+
+    fn dump_header(&mut self) -> Outcome<DumpHeader, E> {
+        const WHAT: &str = "the beginning of a volume dump";
+        if self.byte(WHAT)? != TAG_DUMP || self.word(WHAT)? != BEGIN_MAGIC {
+            return Err(DumpError::Damaged { offset: 0, expected: WHAT });
+        }
+        if self.word("version 1 of the dump format")? != VERSION {
+            return Err(self.before(4, "version 1 of the dump format"));
+        }
+        let mut header = DumpHeader::default();
+        let mut is_critical = false;
+        while let Some(tag) = self.attribute("the dump header or what follows it")? {
+            match tag {
+                b'v' => header.volume = self.word("the volume's id")?,
+                b'n' => header.name = self.text(NAME_BYTES_MAX, "a volume name of at most 31 bytes")?,
+                b't' => header.dates = self.dates()?,
+                _ => self.skip(tag, &mut is_critical)?,
+            }
+        }
+        Ok(header)
+    }
+
+    fn dates(&mut self) -> Outcome<Vec<(UnixTime, UnixTime)>, E> {
+        const WHAT: &str = "at most 50 pairs of dates";
+        let dates = self.words(2 * DATES_MAX, WHAT)?;
+        if dates.len() % 2 != 0 {
+            return Err(self.before(4 * dates.len() as u64, WHAT));
+        }
+        Ok(dates.chunks_exact(2).map(|pair| (UnixTime(pair[0]), UnixTime(pair[1]))).collect())
+    }
+
+    fn volume(&mut self) -> Outcome<DumpVolume, E> {
+        let mut volume = DumpVolume::default();
+        let mut is_critical = false;
+        while let Some(tag) = self.attribute("the volume header or what follows it")? {
+            if !self.volume_identity(&mut volume, tag)? && !self.volume_usage(&mut volume, tag)? {
+                self.skip(tag, &mut is_critical)?;
+            } else {
+                is_critical = false;
+            }
+        }
+        Ok(volume)
+    }
+
+    fn volume_identity(&mut self, volume: &mut DumpVolume, tag: u8) -> Outcome<bool, E> {
+        const NUMBER: &str = "a number of the volume header";
+        match tag {
+            b'i' => volume.id = self.word(NUMBER)?,
+            b'v' => volume.version = self.word(NUMBER)?,
+            b'n' => volume.name = self.text(NAME_BYTES_MAX, "a volume name of at most 31 bytes")?,
+            b's' => volume.in_service = self.byte(NUMBER)?,
+            b'b' => volume.blessed = self.byte(NUMBER)?,
+            b'u' => volume.next_unique = self.word(NUMBER)?,
+            b't' => volume.kind = self.byte(NUMBER)?,
+            b'p' => volume.parent = self.word(NUMBER)?,
+            b'c' => volume.clone = self.word(NUMBER)?,
+            b'q' => volume.quota_max_kib = self.word(NUMBER)?,
+            b'm' => volume.quota_min_kib = self.word(NUMBER)?,
+            b'a' => volume.account = self.word(NUMBER)?,
+            b'o' => volume.owner = self.word(NUMBER)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn volume_usage(&mut self, volume: &mut DumpVolume, tag: u8) -> Outcome<bool, E> {
+        const NUMBER: &str = "a number of the volume header";
+        const MESSAGE: &str = "a message of at most 127 bytes";
+        match tag {
+            b'd' => volume.used_kib = self.word(NUMBER)?,
+            b'f' => volume.file_count = self.word(NUMBER)?,
+            b'C' => volume.created = self.time()?,
+            b'A' => volume.accessed = self.time()?,
+            b'U' => volume.updated = self.time()?,
+            b'E' => volume.expires = self.time()?,
+            b'B' => volume.backed_up = self.time()?,
+            b'O' => volume.offline_message = self.text(MESSAGE_BYTES_MAX, MESSAGE)?,
+            b'M' => volume.message_of_the_day = self.text(MESSAGE_BYTES_MAX, MESSAGE)?,
+            b'W' => {
+                let uses = self.words(usize::from(u16::MAX), "counts of uses")?;
+                volume.week_use.iter_mut().zip(uses).for_each(|(day, count)| *day = count);
+            }
+            b'D' => volume.day_use_date = self.time()?,
+            b'Z' => volume.day_use = self.word(NUMBER)?,
+            // The number of updates.
+            b'V' => drop(self.word(NUMBER)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn vnode(&mut self) -> Outcome<DumpedVnode, E> {
+        let vnode = self.word("a vnode number")?;
+        if vnode == 0 {
+            return Err(self.before(4, "a vnode number that is not 0"));
+        }
+        let unique = self.word("a uniquifier")?;
+        let mut attributes = VnodeAttributes::default();
+        let (mut is_critical, mut is_empty) = (false, true);
+        while let Some(tag) = self.attribute("a vnode's status or what follows it")? {
+            is_empty = false;
+            match tag {
+                b'f' | b'h' => {
+                    self.data = self.length(tag)?;
+                    attributes.length = Some(self.data);
+                    // Data is the last of a vnode: what follows it is read by `next_item`.
+                    break;
+                }
+                b'A' => attributes.acl = Some(self.acl()?),
+                _ if self.status(&mut attributes, tag)? => is_critical = false,
+                _ => self.skip(tag, &mut is_critical)?,
+            }
+        }
+        Ok(DumpedVnode { vnode, unique, attributes: (!is_empty).then_some(attributes) })
+    }
+
+    fn status(&mut self, a: &mut VnodeAttributes, tag: u8) -> Outcome<bool, E> {
+        const NUMBER: &str = "a number of a vnode's status";
+        match tag {
+            b't' => a.kind = self.byte(NUMBER)?,
+            b'l' => a.links = self.short(NUMBER)?,
+            b'v' => a.data_version = self.word(NUMBER)?,
+            b'm' => a.client_modified = self.time()?,
+            b's' => a.server_modified = self.time()?,
+            b'a' => a.author = self.word(NUMBER)?,
+            b'o' => a.owner = self.word(NUMBER)?,
+            b'g' => a.group = self.word(NUMBER)?,
+            b'b' => a.mode = self.short(NUMBER)?,
+            b'p' => a.parent = self.word(NUMBER)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn length(&mut self, tag: u8) -> Outcome<u64, E> {
+        const WHAT: &str = "a file length below 2^63 bytes";
+        let high = if tag == b'h' { self.word(WHAT)? } else { 0 };
+        let length = u64::from(high) << 32 | u64::from(self.word(WHAT)?);
+        if i64::try_from(length).is_err() {
+            return Err(self.before(8, WHAT));
+        }
+        Ok(length)
+    }
+
+    fn acl(&mut self) -> Outcome<Acl, E> {
+        let bytes: [u8; ACL_BYTES] = self.array("an access list of 192 bytes")?;
+        parse_acl(&bytes).ok_or_else(|| self.before(ACL_BYTES as u64, "a sound access list"))
+    }
+
+    /// Passes over the value of a tag that is not known, if that is allowed.
+    fn skip(&mut self, tag: u8, is_critical: &mut bool) -> Outcome<(), E> {
+        if tag == TAG_CRITICAL {
+            *is_critical = true;
+            return Ok(());
+        }
+        if *is_critical {
+            return Err(self.before(1, "a tag that is known, since it is marked as critical"));
+        }
+        let length = match tag {
+            0x15..=0x60 => self.skipped_length()?,
+            0x61..=0x7a => 4,
+            0x7b..=0x7f => 0,
+            _ => return Err(self.before(1, "a tag below 128")),
+        };
+        self.data = length;
+        while self.data > 0 {
+            self.data(PIECE_BYTES_MAX)?;
+        }
+        Ok(())
+    }
+
+    fn skipped_length(&mut self) -> Outcome<u64, E> {
+        const WHAT: &str = "the length of an unknown value";
+        let first = self.byte(WHAT)?;
+        match first {
+            0..=0x7f => Ok(u64::from(first)),
+            0x81..=0x88 => (0x80..first).try_fold(0, |sum, _| Ok(sum << 8 | u64::from(self.byte(WHAT)?))),
+            _ => Err(self.before(1, WHAT)),
+        }
+    }
+
+    fn end(&mut self) -> Outcome<(), E> {
+        if self.word("the end mark")? != END_MAGIC {
+            return Err(self.before(4, "the end mark"));
+        }
+        if self.ahead.is_empty() {
+            self.ahead = (self.source)(PIECE_BYTES_MAX).map_err(DumpError::Source)?;
+        }
+        if self.ahead.is_empty() { Ok(()) } else { Err(self.damaged("nothing behind the end mark")) }
+    }
+}
+
+fn parse_acl(bytes: &[u8; ACL_BYTES]) -> Option<Acl> {
+    let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let [version, total, positive, negative] = [4, 8, 12, 16].map(word);
+    let sum = positive.checked_add(negative)?;
+    if version != ACL_VERSION || sum != total || total as usize > ACL_ENTRIES_MAX {
+        return None;
+    }
+    let entry = |index: u32| {
+        let at = ACL_HEADER_BYTES + 8 * index as usize;
+        AclEntry { id: UserId(word(at) as i32), rights: Rights::from_bits(word(at + 4)) }
+    };
+    let positive_entries: Vec<AclEntry> = (0..positive).map(entry).collect();
+    let negative_entries: Vec<AclEntry> = (positive..total).rev().map(entry).collect();
+    Acl::new(&positive_entries, &negative_entries).ok()
+}

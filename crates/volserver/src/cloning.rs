@@ -1,0 +1,175 @@
+//! Clones, and read-only volumes that become read-write ones.
+
+use crate::codes::{self, E2BIG, EINVAL, ENODEV, EXDEV};
+use crate::creating::{begin, find, kind, volume_name};
+use crate::server::{DESTROY_ME, VolumeServer, is_doomed};
+use afs_idl::vol::{CloneVolumeRequest, ConvertRoToRwVolumeRequest};
+use base::{AbortCode, VolumeId, VolumeName, VolumeType};
+use std::sync::Arc;
+use tracing::info;
+use volume::{CloneVolume, Volume, VolumeHeader};
+
+/// AFSVolClone: makes a clone that is to be destroyed and out of service until SetFlags says
+/// otherwise.
+pub(crate) fn clone(
+    server: &VolumeServer,
+    volume: &Volume,
+    request: &CloneVolumeRequest,
+) -> Result<(), AbortCode> {
+    let name = volume_name(&request.new_name)?;
+    let kind = kind(request.new_type)?;
+    let id = VolumeId(request.new_volume_id);
+    if id == VolumeId(0) {
+        return Err(E2BIG);
+    }
+    with_transaction(server, volume, id, "Clone", || {
+        check_source(volume)?;
+        let purged = purged(server, volume, VolumeId(request.purge_volume_id))?;
+        let new = CloneVolume { id, name, kind, now: server.now() };
+        make(server, volume, &new, purged.as_deref())?;
+        remember(volume, &new)
+    })?;
+    info!(volume = %volume.id(), clone = %id, "a volume is cloned");
+    server.file_service().volume_changed(id);
+    Ok(())
+}
+
+/// Does `work` while nobody else can open a transaction on the clone.
+fn with_transaction<T>(
+    server: &VolumeServer,
+    volume: &Volume,
+    clone: VolumeId,
+    procedure: &'static str,
+    work: impl FnOnce() -> Result<T, AbortCode>,
+) -> Result<T, AbortCode> {
+    let used = begin(server, clone, volume.partition(), 0, procedure)?;
+    let result = work();
+    used.end();
+    result
+}
+
+fn check_source(volume: &Volume) -> Result<(), AbortCode> {
+    let is_offline = is_doomed(volume) || !volume.header().in_service;
+    if is_offline { Err(AbortCode::VOFFLINE) } else { Ok(()) }
+}
+
+/// The older clone that the new one takes the place of.
+fn purged(server: &VolumeServer, volume: &Volume, id: VolumeId) -> Result<Option<Arc<Volume>>, AbortCode> {
+    if id == VolumeId(0) {
+        return Ok(None);
+    }
+    let purged = server.volumes().get_any_state(id).map_err(|error| codes::of(&error))?;
+    if purged.kind() != VolumeType::ReadOnly {
+        return Err(EINVAL);
+    }
+    check_relation(volume, &purged)?;
+    Ok(Some(purged))
+}
+
+fn check_relation(volume: &Volume, clone: &Volume) -> Result<(), AbortCode> {
+    let is_related =
+        volume.partition() == clone.partition() && volume.header().parent == clone.header().parent;
+    if is_related { Ok(()) } else { Err(EXDEV) }
+}
+
+fn make(
+    server: &VolumeServer,
+    volume: &Volume,
+    new: &CloneVolume,
+    purged: Option<&Volume>,
+) -> Result<(), AbortCode> {
+    let volumes = server.volumes();
+    let result = match purged {
+        Some(old) if old.id() == new.id => volumes.reclone(volume.id(), new.id, new.now, |header| {
+            header.name = new.name.clone();
+            header.created = header.copied;
+            unfinished(header);
+        }),
+        _ => volumes.clone_volume_with(volume.id(), new, unfinished),
+    };
+    result.map_err(|error| codes::of(&error))?;
+    match purged {
+        Some(old) if old.id() != new.id => volumes.delete(old.id()).map_err(|error| codes::of(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// The header of a clone that its transaction has not yet put into service.
+fn unfinished(header: &mut VolumeHeader) {
+    header.destroy_me = DESTROY_ME;
+    header.in_service = false;
+    if header.kind == VolumeType::Backup {
+        header.backed_up = header.copied;
+    }
+    header.day_use = 0;
+    header.day_use_date = base::UnixTime(0);
+    header.week_use = [0; 7];
+}
+
+/// Notes the new clone in the header of the volume.
+fn remember(volume: &Volume, new: &CloneVolume) -> Result<(), AbortCode> {
+    let updated = volume.update_header(|header| match new.kind {
+        VolumeType::ReadOnly => header.clone = new.id,
+        VolumeType::Backup => {
+            header.backup = new.id;
+            header.backed_up = new.now;
+        }
+        VolumeType::ReadWrite => {}
+    });
+    updated.map(drop).map_err(|error| codes::of(&error))
+}
+
+/// AFSVolReClone: lets an existing clone show the volume as it is now. The clone's use and its copy
+/// date stay.
+pub(crate) fn reclone(server: &VolumeServer, volume: &Volume, id: VolumeId) -> Result<(), AbortCode> {
+    with_transaction(server, volume, id, "ReClone", || {
+        check_source(volume)?;
+        let clone = server.volumes().get_any_state(id).map_err(|error| codes::of(&error))?;
+        check_relation(volume, &clone)?;
+        let (old, now, kind) = (clone.header(), server.now(), clone.kind());
+        let name = name_of_clone(&volume.header().name, kind).unwrap_or_else(|| old.name.clone());
+        let recloned = server.volumes().reclone(volume.id(), id, now, |header| {
+            header.name = name.clone();
+            header.in_service = true;
+            header.day_use = old.day_use;
+            header.day_use_date = old.day_use_date;
+            header.week_use = old.week_use;
+            if kind == VolumeType::Backup {
+                header.backed_up = now;
+            }
+        });
+        recloned.map_err(|error| codes::of(&error))?;
+        if kind == VolumeType::Backup {
+            remember(volume, &CloneVolume { id, name, kind, now })?;
+        }
+        Ok(())
+    })?;
+    info!(volume = %volume.id(), clone = %id, "a volume is cloned again");
+    server.file_service().volume_changed(id);
+    Ok(())
+}
+
+/// The usual name of a clone, if there is room for its ending.
+fn name_of_clone(name: &VolumeName, kind: VolumeType) -> Option<VolumeName> {
+    let ending = match kind {
+        VolumeType::ReadOnly => ".readonly",
+        VolumeType::Backup => ".backup",
+        VolumeType::ReadWrite => return None,
+    };
+    format!("{name}{ending}").parse().ok()
+}
+
+/// AFSVolConvertROtoRWvolume.
+pub(crate) fn convert(server: &VolumeServer, request: ConvertRoToRwVolumeRequest) -> Result<(), AbortCode> {
+    let partition = server.partition(request.partition)?;
+    let id = VolumeId(request.volume_id);
+    find(server, id, partition).map_err(|_| ENODEV)?;
+    let used = begin(server, id, partition, 0, "ConvertROtoRW")?;
+    let converted = server.volumes().convert_to_read_write(id);
+    used.end();
+    let volume = converted.map_err(|error| codes::of(&error))?;
+    info!(volume = %volume.id(), read_only = %id, "a read-only volume becomes the read-write one");
+    server.file_service().volume_changed(id);
+    server.file_service().volume_changed(volume.id());
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! Dump, DumpV2 and GetSize.
+
+use crate::codes;
+use afs_format::dump::{
+    DumpHeader, DumpVolume, DumpedVnode, VnodeAttributes, put_dump_header, put_end, put_vnode, put_volume,
+};
+use afs_idl::CallStream;
+use base::{AbortCode, Fid, UnixTime, VnodeId, VolumeType};
+use bytes::Bytes;
+use std::sync::Arc;
+use volume::{FileReader, VnodeStatus, Volume, VolumeError, VolumeHeader};
+
+/// Bytes of headers that are sent at a time, and of file data asked for at a time.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Vnodes looked up at a time.
+const STEP_VNODES: usize = 1000;
+
+/// What of a volume is dumped.
+#[derive(Clone, Copy)]
+pub(crate) struct Extract {
+    /// Of vnodes that have not changed since, only the numbers.
+    pub(crate) since: UnixTime,
+    /// Directories whether they have changed or not.
+    pub(crate) all_directories: bool,
+}
+
+/// Where a dump goes; without a stream its bytes are only counted.
+struct Output<'a> {
+    stream: Option<&'a mut dyn CallStream>,
+    buffer: Vec<u8>,
+    total: u64,
+}
+
+impl Output<'_> {
+    fn flush(&mut self) -> Result<(), AbortCode> {
+        let bytes = std::mem::take(&mut self.buffer);
+        self.total += bytes.len() as u64;
+        match &mut self.stream {
+            Some(stream) if !bytes.is_empty() => stream.write(bytes.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn flush_if_full(&mut self) -> Result<(), AbortCode> {
+        if self.buffer.len() < PIECE_BYTES { Ok(()) } else { self.flush() }
+    }
+
+    fn data(&mut self, reader: &mut FileReader) -> Result<(), AbortCode> {
+        let length = reader.remaining();
+        if self.stream.is_none() {
+            self.total += length;
+            return Ok(());
+        }
+        let mut sent = 0;
+        while sent < length {
+            let pieces = reader.next(PIECE_BYTES).map_err(|error| failed(&error))?;
+            for piece in pieces {
+                sent += piece.len() as u64;
+                self.piece(piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Small pieces are gathered, large ones are sent as they are.
+    fn piece(&mut self, piece: Bytes) -> Result<(), AbortCode> {
+        if piece.len() < 4096 {
+            self.buffer.extend_from_slice(&piece);
+            return self.flush_if_full();
+        }
+        self.flush()?;
+        self.total += piece.len() as u64;
+        self.stream.as_mut().map_or(Ok(()), |stream| stream.write(piece))
+    }
+}
+
+fn failed(error: &VolumeError) -> AbortCode {
+    tracing::error!(%error, "a dump fails");
+    AbortCode::VOLSERREAD_DUMPERROR
+}
+
+/// Sends a volume.
+pub(crate) fn dump(
+    volume: &Arc<Volume>,
+    extract: Extract,
+    stream: &mut dyn CallStream,
+) -> Result<(), AbortCode> {
+    let output = Output { stream: Some(stream), buffer: Vec::new(), total: 0 };
+    put_all(volume, extract, output).map(drop)
+}
+
+/// How long the dump would be, in bytes.
+pub(crate) fn size(volume: &Arc<Volume>, extract: Extract) -> Result<u64, AbortCode> {
+    put_all(volume, extract, Output { stream: None, buffer: Vec::new(), total: 0 })
+}
+
+fn put_all(volume: &Arc<Volume>, extract: Extract, mut output: Output<'_>) -> Result<u64, AbortCode> {
+    let header = volume.header();
+    let dates = vec![(extract.since, dumped_until(&header))];
+    let name = header.name.as_str().as_bytes().to_vec();
+    put_dump_header(&mut output.buffer, &DumpHeader { volume: header.id.0, name, dates });
+    put_volume(&mut output.buffer, &dump_volume(&header));
+    put_class(volume, extract, true, &mut output)?;
+    put_class(volume, extract, false, &mut output)?;
+    put_end(&mut output.buffer);
+    output.flush()?;
+    Ok(output.total)
+}
+
+/// Up to when changes are in the dump.
+fn dumped_until(header: &VolumeHeader) -> UnixTime {
+    match header.kind {
+        VolumeType::ReadWrite => header.updated,
+        VolumeType::Backup if header.backed_up != UnixTime(0) => header.backed_up,
+        VolumeType::Backup | VolumeType::ReadOnly => header.created,
+    }
+}
+
+fn dump_volume(header: &VolumeHeader) -> DumpVolume {
+    let narrow = |blocks: u64| u32::try_from(blocks).unwrap_or(u32::MAX);
+    DumpVolume {
+        id: header.id.0,
+        version: 1,
+        name: header.name.as_str().as_bytes().to_vec(),
+        in_service: header.in_service.into(),
+        blessed: header.blessed.into(),
+        next_unique: header.next_unique,
+        kind: header.kind as u8,
+        parent: header.parent.0,
+        clone: header.clone.0,
+        quota_max_kib: narrow(header.quota_max_kib),
+        quota_min_kib: narrow(header.quota_min_kib),
+        used_kib: narrow(header.used_kib),
+        file_count: narrow(header.file_count),
+        account: header.account,
+        owner: header.owner as u32,
+        created: header.created,
+        accessed: header.accessed,
+        updated: header.updated,
+        expires: header.expires,
+        backed_up: header.backed_up,
+        offline_message: header.offline_message.as_bytes().to_vec(),
+        message_of_the_day: Vec::new(),
+        week_use: header.week_use,
+        day_use_date: header.day_use_date,
+        day_use: header.day_use,
+    }
+}
+
+/// The directories, or everything else, in the order of their numbers.
+fn put_class(
+    volume: &Arc<Volume>,
+    extract: Extract,
+    directories: bool,
+    output: &mut Output<'_>,
+) -> Result<(), AbortCode> {
+    let mut from = VnodeId(0);
+    loop {
+        let mut found: Vec<VnodeStatus> = Vec::new();
+        let listed = volume.vnodes(from, &mut |status| {
+            if status.is_directory() == directories {
+                found.push(*status);
+            }
+            found.len() < STEP_VNODES
+        });
+        listed.map_err(|error| failed(&error))?;
+        for status in &found {
+            put_one(volume, extract, status, output)?;
+        }
+        match found.last().and_then(|last| last.vnode.0.checked_add(1)) {
+            Some(next) if found.len() == STEP_VNODES => from = VnodeId(next),
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn put_one(
+    volume: &Arc<Volume>,
+    extract: Extract,
+    listed: &VnodeStatus,
+    output: &mut Output<'_>,
+) -> Result<(), AbortCode> {
+    let fid = listed.fid(volume.id());
+    let is_forced = listed.is_directory() && extract.all_directories;
+    if listed.server_modified < extract.since && !is_forced {
+        let vnode = DumpedVnode { vnode: fid.vnode.0, unique: fid.unique, attributes: None };
+        put_vnode(&mut output.buffer, &vnode);
+        return output.flush_if_full();
+    }
+    let mut reader = match volume.reader(fid, 0, u64::MAX) {
+        Ok(reader) => reader,
+        // It was removed meanwhile.
+        Err(VolumeError::NoVnode(..)) => return Ok(()),
+        Err(error) => return Err(failed(&error)),
+    };
+    put_vnode(&mut output.buffer, &dumped(volume, fid, &reader)?);
+    output.flush_if_full()?;
+    output.data(&mut reader)
+}
+
+fn dumped(volume: &Arc<Volume>, fid: Fid, reader: &FileReader) -> Result<DumpedVnode, AbortCode> {
+    let status = reader.status();
+    let acl = if status.is_directory() {
+        let (_, acl) = volume.status_and_acl(fid).map_err(|error| failed(&error))?;
+        Some((*acl).clone())
+    } else {
+        None
+    };
+    let attributes = VnodeAttributes {
+        kind: status.kind as u8,
+        links: status.links as u16,
+        data_version: status.data_version as u32,
+        client_modified: status.client_modified,
+        author: status.author.0 as u32,
+        owner: status.owner.0 as u32,
+        group: status.group as u32,
+        mode: status.mode,
+        parent: status.parent.0,
+        server_modified: status.server_modified,
+        acl,
+        length: Some(reader.remaining()),
+    };
+    Ok(DumpedVnode { vnode: fid.vnode.0, unique: fid.unique, attributes: Some(attributes) })
+}
+
+/// What a failing restore answers, see `restoring`.
+pub(crate) fn refused(error: &VolumeError) -> AbortCode {
+    match error {
+        VolumeError::PartitionFull => codes::of(error),
+        _ => AbortCode::VOLSERREAD_DUMPERROR,
+    }
+}

@@ -1,0 +1,201 @@
+//! Restore.
+//!
+//! The new contents are built beside the old and take their place at the end of a sound dump; until
+//! then, and whenever something is wrong, the volume stays as it was. OpenAFS overwrites as it reads.
+
+use crate::creating::{kind, volume_name};
+use crate::dumping::refused;
+use crate::server::VolumeServer;
+use crate::transactions::Use;
+use afs_format::directory::DirectoryBlob;
+use afs_format::dump::{DumpError, DumpVolume, DumpedVnode, Item, Reader, VnodeAttributes};
+use afs_idl::CallStream;
+use afs_idl::vol::RestoreCookie;
+use base::{AbortCode, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
+use bytes::Bytes;
+use std::sync::Arc;
+use tracing::{info, warn};
+use volume::{FileKind, Restoration, VnodeStatus, Volume, VolumeError, VolumeHeader};
+
+/// Largest directory: 1023 pages.
+const DIRECTORY_BYTES_MAX: u64 =
+    (afs_format::directory::PAGES_MAX * afs_format::directory::PAGE_BYTES) as u64;
+
+/// What a restored volume is to be, checked.
+struct Wanted {
+    name: VolumeName,
+    kind: VolumeType,
+    clone: VolumeId,
+}
+
+/// AFSVolRestore. Whether a dump is incremental is seen from itself: vnodes of which it has only the
+/// numbers stay as they are, vnodes that it does not have at all go.
+pub(crate) fn restore(
+    server: &VolumeServer,
+    used: &Use<'_>,
+    volume: &Volume,
+    cookie: &RestoreCookie,
+    stream: &mut dyn CallStream,
+) -> Result<(), AbortCode> {
+    let wanted = Wanted {
+        name: volume_name(&cookie.name)?,
+        kind: kind(cookie.volume_type)?,
+        clone: VolumeId(cookie.clone_id),
+    };
+    let id = volume.id();
+    let mut restoration = server.volumes().restore(id).map_err(|error| refused(&error))?;
+    let dumped = read(&mut restoration, stream).map_err(|failure| failure.report(id))?;
+    let header = header(dumped, &restoration.target().header(), wanted);
+    let restored = restoration.finish(server.volumes(), header);
+    let restored: Arc<Volume> = restored.map_err(|error| Failure::Volume(error, 0).report(id))?;
+    used.attach(&restored);
+    info!(volume = %id, "a volume is restored");
+    server.file_service().volume_changed(id);
+    Ok(())
+}
+
+/// Why a dump was refused.
+enum Failure {
+    Dump(DumpError<AbortCode>),
+    /// At this byte of the dump.
+    Volume(VolumeError, u64),
+}
+
+impl From<DumpError<AbortCode>> for Failure {
+    fn from(error: DumpError<AbortCode>) -> Failure {
+        Failure::Dump(error)
+    }
+}
+
+impl Failure {
+    fn report(self, volume: VolumeId) -> AbortCode {
+        match self {
+            Failure::Dump(error) => {
+                warn!(%volume, %error, "a dump is refused; the volume stays as it was");
+                match error {
+                    DumpError::Source(code) => code,
+                    _ => AbortCode::VOLSERREAD_DUMPERROR,
+                }
+            }
+            Failure::Volume(error, offset) => {
+                warn!(%volume, %error, offset, "a dump is refused; the volume stays as it was");
+                refused(&error)
+            }
+        }
+    }
+}
+
+/// Reads all of a dump; returns the volume's header.
+fn read(restoration: &mut Restoration, stream: &mut dyn CallStream) -> Result<DumpVolume, Failure> {
+    let (mut reader, _) = Reader::open(|most| stream.read_chunk(most))?;
+    let mut header = None;
+    loop {
+        match reader.next_item()? {
+            Item::Volume(volume) => header = Some(*volume),
+            Item::Vnode(vnode) if header.is_some() => put(restoration, &vnode, &mut reader)?,
+            Item::End if header.is_some() => break,
+            Item::Vnode(_) | Item::End => return Err(reader.damaged("a volume header before this").into()),
+        }
+    }
+    Ok(header.unwrap_or_default())
+}
+
+fn put<F: FnMut(usize) -> Result<Bytes, AbortCode>>(
+    restoration: &mut Restoration,
+    vnode: &DumpedVnode,
+    reader: &mut Reader<F>,
+) -> Result<(), Failure> {
+    let offset = reader.offset();
+    let failed = |error| Failure::Volume(error, offset);
+    let Some(attributes) = &vnode.attributes else {
+        return restoration.keep(VnodeId(vnode.vnode), vnode.unique).map_err(failed);
+    };
+    let status = status(vnode, attributes).ok_or_else(|| reader.damaged("a vnode of a known type"))?;
+    if !status.is_directory() {
+        let mut failure = None;
+        let stored = restoration.file(status, &mut |most| {
+            reader.data(most).map_err(|error| {
+                failure = Some(error);
+                AbortCode::VOLSERREAD_DUMPERROR
+            })
+        });
+        return match failure {
+            Some(error) => Err(error.into()),
+            None => stored.map_err(failed),
+        };
+    }
+    let acl = attributes.acl.clone().ok_or_else(|| reader.damaged("a directory's access list"))?;
+    let blob = directory(status.length, reader)?;
+    restoration.directory(status, acl, &blob).map_err(failed)
+}
+
+fn directory<F: FnMut(usize) -> Result<Bytes, AbortCode>>(
+    length: u64,
+    reader: &mut Reader<F>,
+) -> Result<DirectoryBlob, Failure> {
+    if length > DIRECTORY_BYTES_MAX {
+        return Err(reader.damaged("a directory of at most 1023 pages").into());
+    }
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < length {
+        bytes.extend_from_slice(&reader.data(usize::MAX)?);
+    }
+    DirectoryBlob::parse(&bytes.into()).map_err(|_| reader.damaged("a sound directory before this").into())
+}
+
+fn status(vnode: &DumpedVnode, a: &VnodeAttributes) -> Option<VnodeStatus> {
+    Some(VnodeStatus {
+        vnode: VnodeId(vnode.vnode),
+        unique: vnode.unique,
+        kind: FileKind::from_wire(a.kind)?,
+        mode: a.mode & 0o7777,
+        owner: UserId(a.owner as i32),
+        group: a.group as i32,
+        links: a.links.into(),
+        length: a.length.unwrap_or(0),
+        data_version: a.data_version.into(),
+        client_modified: a.client_modified,
+        server_modified: a.server_modified,
+        author: UserId(a.author as i32),
+        parent: VnodeId(a.parent),
+        parent_unique: 0,
+    })
+}
+
+/// The header is that of the dump, save what belongs to this copy of the volume: its id and parent,
+/// when it was made, and how it is used.
+fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeader {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    VolumeHeader {
+        id: old.id,
+        name: wanted.name,
+        kind: wanted.kind,
+        parent: old.parent,
+        clone: wanted.clone,
+        backup: VolumeId(0),
+        restored_from: VolumeId(0),
+        owner: dumped.owner as i32,
+        account: dumped.account,
+        in_service: dumped.in_service != 0,
+        blessed: dumped.blessed != 0,
+        destroy_me: 0,
+        quota_max_kib: dumped.quota_max_kib.into(),
+        quota_min_kib: dumped.quota_min_kib.into(),
+        created: dumped.created,
+        accessed: dumped.accessed,
+        updated: dumped.updated,
+        expires: dumped.expires,
+        backed_up: dumped.backed_up,
+        copied: old.copied,
+        file_count: 0,
+        directory_count: 0,
+        used_kib: 0,
+        next_unique: dumped.next_unique,
+        update_counter: 0,
+        day_use: old.day_use,
+        day_use_date: UnixTime(old.day_use_date.0),
+        week_use: old.week_use,
+        offline_message: text(dumped.offline_message),
+        message_of_the_day: text(dumped.message_of_the_day),
+    }
+}

@@ -1,0 +1,306 @@
+use super::support::{Cell, LARGE, START, admin, anybody};
+use afs_format::acl::{Acl, AclEntry};
+use afs_idl::MemoryStream;
+use afs_idl::vol::{self, Server as _, attach_mode, volume_flags, volume_state};
+use base::{AbortCode, Fid, Rights, UnixTime, UserId, VolumeId, VolumeType};
+use bytes::Bytes;
+use std::sync::Arc;
+use volume::{Actor, SetStatus, StoreRequest, Volume};
+
+const RW: u32 = 536_870_915;
+const RO: u32 = 536_870_916;
+const BK: u32 = 536_870_917;
+const ENOENT: AbortCode = AbortCode(2);
+const EXDEV: AbortCode = AbortCode(18);
+const ENODEV: AbortCode = AbortCode(19);
+
+/// `vos dump` of a volume by OpenAFS 1.8.9.
+const FULL: &[u8] = include_bytes!("../../../afs-format/testdata/dump/full");
+/// What changed in it afterwards.
+const INCREMENTAL: &[u8] = include_bytes!("../../../afs-format/testdata/dump/incremental");
+
+fn actor(now: u32) -> Actor {
+    Actor { user: UserId(7), privileged: true, now: UnixTime(now) }
+}
+
+fn write(volume: &Volume, name: &str, data: &[u8], now: u32) -> Fid {
+    let root = volume.root();
+    let file = if let Ok(found) = volume.lookup(root, name.as_bytes()) {
+        Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
+    } else {
+        let created = volume.create_file(&actor(now), root, name.as_bytes(), &SetStatus::default());
+        created.unwrap().status.fid(volume.id())
+    };
+    let set = SetStatus::default();
+    let request = StoreRequest { offset: 0, length: data.len() as u64, file_length: 0, set };
+    let mut left = Bytes::copy_from_slice(data);
+    volume.store(&actor(now), file, &request, &mut |most| Ok(left.split_to(most.min(left.len())))).unwrap();
+    file
+}
+
+/// Names of the root directory with what is in them.
+fn tree(volume: &Arc<Volume>) -> Vec<(String, Vec<u8>)> {
+    let mut names = Vec::new();
+    volume.entries(volume.root(), &mut |name, found| names.push((name.to_vec(), found))).unwrap();
+    let read = |(name, found): (Vec<u8>, volume::Found)| {
+        let fid = Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique };
+        (String::from_utf8(name).unwrap(), volume.read(fid, 0, 1 << 24).unwrap().1.concat())
+    };
+    names.into_iter().filter(|(name, _)| !name.starts_with(b".")).map(read).collect()
+}
+
+fn fill(volume: &Volume) {
+    write(volume, "small", b"hello", START);
+    write(volume, "large", &vec![b'x'; 700_000], START);
+    write(volume, "hole", &vec![0; 300_000], START);
+    let root = volume.root();
+    let made = volume.make_directory(&actor(START), root, b"sub", &SetStatus::default()).unwrap();
+    let entry = |id, bits| AclEntry { id: UserId(id), rights: Rights::from_bits(bits) };
+    let acl = Acl::new(&[entry(-204, 0x7f), entry(3, 1)], &[entry(4, 8), entry(5, 2)]).unwrap();
+    volume.set_acl(&actor(START), made.status.fid(volume.id()), acl).unwrap();
+    volume.create_symlink(&actor(START), root, b"link", b"small", &SetStatus::default()).unwrap();
+}
+
+struct Site {
+    cell: Cell,
+}
+
+impl Site {
+    fn new() -> Site {
+        let cell = Cell::new();
+        cell.vos_create(LARGE, "home", RW);
+        fill(&cell.volumes.get(VolumeId(RW)).unwrap());
+        Site { cell }
+    }
+
+    fn volume(&self, id: u32) -> Arc<Volume> {
+        self.cell.volumes.get_any_state(VolumeId(id)).unwrap()
+    }
+
+    /// Does `work` within a transaction.
+    fn within<T>(&self, id: u32, flags: i32, work: impl FnOnce(i32) -> T) -> T {
+        let transaction = self.cell.open(id, LARGE, flags).unwrap();
+        let result = work(transaction);
+        self.cell.end(transaction).unwrap();
+        result
+    }
+
+    fn clone(&self, transaction: i32, id: u32, new_type: i32, name: &str) -> Result<(), AbortCode> {
+        let request = vol::CloneVolumeRequest {
+            transaction,
+            purge_volume_id: 0,
+            new_type,
+            new_name: name.into(),
+            new_volume_id: id,
+        };
+        self.cell.server.clone_volume(&admin(), request).map(|reply| assert_eq!(reply.new_volume_id, id))
+    }
+
+    /// What `vos clone` and `vos release` do.
+    fn clone_into_service(&self, id: u32, kind: i32, name: &str) {
+        self.within(RW, attach_mode::BUSY, |transaction| self.clone(transaction, id, kind, name).unwrap());
+        assert!(self.cell.list(LARGE).iter().all(|entry| entry.volume_id != id), "not finished");
+        self.within(id, attach_mode::OFFLINE, |transaction| self.cell.set_flags(transaction, 0).unwrap());
+    }
+
+    fn reclone(&self, id: u32) -> Result<(), AbortCode> {
+        self.within(RW, attach_mode::BUSY, |transaction| {
+            let request = vol::ReCloneRequest { transaction, clone_id: id };
+            self.cell.server.re_clone(&admin(), request).map(drop)
+        })
+    }
+
+    fn dump(&self, id: u32, since: u32, flags: i32) -> Vec<u8> {
+        let (dump, size) = self.within(id, attach_mode::BUSY, |transaction| {
+            let mut stream = MemoryStream::default();
+            let request = vol::DumpV2Request { transaction, from_date: since, flags };
+            self.cell.server.dump_v2(&admin(), request, &mut stream).unwrap();
+            let request = vol::GetSizeRequest { transaction, from_date: since };
+            (stream.outgoing, self.cell.server.get_size(&admin(), request).unwrap().size.dump_size)
+        });
+        if flags == 0 {
+            assert_eq!(size, dump.len() as u64);
+        }
+        dump
+    }
+
+    fn restore(&self, transaction: i32, name: &str, dump: &[u8]) -> Result<(), AbortCode> {
+        let cookie = vol::RestoreCookie { name: name.into(), ..Default::default() };
+        let request = vol::RestoreRequest { transaction, flags: 0, cookie };
+        let mut stream = MemoryStream::new(dump, 1000);
+        self.cell.server.restore(&admin(), request, &mut stream).map(drop)
+    }
+
+    fn restore_new(&self, id: u32, name: &str, dump: &[u8]) -> Result<(), AbortCode> {
+        let transaction = self.cell.create(LARGE, name, id, id).unwrap();
+        let result = self.restore(transaction, name, dump);
+        if result.is_ok() {
+            self.cell.set_flags(transaction, 0).unwrap();
+        }
+        self.cell.end(transaction).unwrap();
+        result
+    }
+}
+
+/// A dump without what a restore changes: from the first vnode on.
+fn vnodes(dump: &[u8]) -> &[u8] {
+    let first = dump.windows(10).position(|bytes| bytes == [3, 0, 0, 0, 1, 0, 0, 0, 1, b't']);
+    &dump[first.unwrap()..]
+}
+
+#[test]
+fn a_dump_restored_and_dumped_again_is_the_same() {
+    let site = Site::new();
+    let dump = site.dump(RW, 0, 0);
+    assert_eq!(site.restore_new(900, "copy", &dump), Ok(()));
+    let (original, copy) = (site.volume(RW), site.volume(900));
+    assert_eq!(tree(&original), tree(&copy));
+    assert_eq!(vnodes(&dump), vnodes(&site.dump(900, 0, 0)));
+    let (left, right) = (original.header(), copy.header());
+    assert_eq!(
+        (left.used_kib, left.file_count, left.directory_count),
+        (right.used_kib, right.file_count, right.directory_count)
+    );
+    assert_eq!((right.name.as_str(), right.kind, right.destroy_me), ("copy", VolumeType::ReadWrite, 0));
+    assert_eq!(site.cell.file_service(900), None);
+    write(&copy, "after", b"it can be written to", START);
+    assert_eq!(tree(&copy).len(), tree(&original).len() + 1);
+}
+
+#[test]
+fn a_dump_of_openafs_is_restored_and_dumped_equivalent() {
+    let site = Site::new();
+    assert_eq!(site.restore_new(900, "theirs", FULL), Ok(()));
+    assert_eq!(vnodes(&site.dump(900, 0, 0)), vnodes(FULL));
+    let names: Vec<String> = tree(&site.volume(900)).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["dir", "hello", "link", "sparse"]);
+}
+
+#[test]
+fn an_incremental_dump_brings_a_volume_up_to_date() {
+    let site = Site::new();
+    site.restore_new(900, "theirs", FULL).unwrap();
+    site.within(900, attach_mode::OFFLINE, |transaction| {
+        assert_eq!(site.restore(transaction, "theirs", INCREMENTAL), Ok(()));
+    });
+    let names: Vec<String> = tree(&site.volume(900)).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["dir", "link", "new", "sparse"]);
+    let before = site.dump(RW, 0, 0);
+    site.restore_new(901, "copy", &before).unwrap();
+    let volume = site.volume(RW);
+    write(&volume, "small", b"changed", START + 100);
+    write(&volume, "added", b"new", START + 100);
+    volume.remove_file(&actor(START + 100), volume.root(), b"link").unwrap();
+    let changes = site.dump(RW, START + 50, vol::dump_flags::OMIT_DIRECTORIES);
+    assert!(changes.len() < 10_000, "{}", changes.len());
+    site.within(901, attach_mode::OFFLINE, |transaction| {
+        assert_eq!(site.restore(transaction, "copy", &changes), Ok(()));
+    });
+    assert_eq!(tree(&site.volume(901)), tree(&volume));
+    assert_eq!(vnodes(&site.dump(901, 0, 0)), vnodes(&site.dump(RW, 0, 0)));
+    assert!(site.restore_new(902, "nothing", &changes).is_err(), "there is nothing to keep");
+}
+
+#[test]
+fn a_broken_dump_leaves_the_volume_as_it_was() {
+    let site = Site::new();
+    let (volume, before) = (site.volume(RW), site.dump(RW, 0, 0));
+    let contents = tree(&volume);
+    site.cell.heard.take();
+    let transaction = site.cell.open(RW, LARGE, attach_mode::OFFLINE).unwrap();
+    let mut broken: Vec<Vec<u8>> = (0..FULL.len()).step_by(97).map(|cut| FULL[..cut].to_vec()).collect();
+    broken.push([FULL, b"more"].concat());
+    broken.push(INCREMENTAL.to_vec());
+    // A name that leads nowhere, a vnode without a name, a wrong count of links.
+    let mut wrong = FULL.to_vec();
+    let at = wrong
+        .windows(6)
+        .rposition(|bytes| bytes[0] == 3 && bytes[1..4] == [0, 0, 0] && bytes[5] == 0)
+        .unwrap();
+    wrong[at + 4] ^= 0x40;
+    broken.push(wrong);
+    for dump in &broken {
+        let refused = site.restore(transaction, "home", dump);
+        assert_eq!(refused, Err(AbortCode::VOLSERREAD_DUMPERROR), "{} bytes", dump.len());
+    }
+    assert!(Arc::ptr_eq(&site.volume(RW), &volume));
+    site.cell.end(transaction).unwrap();
+    assert_eq!((tree(&volume), site.dump(RW, 0, 0)), (contents, before));
+    while site.cell.volumes.purge_step().unwrap() {}
+}
+
+#[test]
+fn clones_show_what_was_and_are_brought_up_to_date() {
+    let site = Site::new();
+    let volume = site.volume(RW);
+    site.clone_into_service(RO, 1, "home.readonly");
+    site.clone_into_service(BK, 2, "home.backup");
+    let header = volume.header();
+    assert_eq!((header.clone, header.backup), (VolumeId(RO), VolumeId(BK)));
+    assert_eq!(header.backed_up, UnixTime(START));
+    let old = tree(&volume);
+    site.cell.pass(60);
+    write(&volume, "small", b"changed", START + 60);
+    assert_eq!((tree(&site.volume(RO)), tree(&site.volume(BK))), (old.clone(), old.clone()));
+    assert_eq!(site.reclone(BK), Ok(()));
+    assert_eq!((tree(&site.volume(RO)), tree(&site.volume(BK))), (old, tree(&volume)));
+    let header = site.volume(BK).header();
+    assert_eq!((header.created, header.backed_up), (UnixTime(START + 60), UnixTime(START + 60)));
+    assert_eq!((header.copied, header.name.as_str()), (UnixTime(START), "home.backup"));
+    assert_eq!(volume.header().backed_up, UnixTime(START + 60));
+    assert_eq!(site.reclone(RO), Ok(()));
+    while site.cell.volumes.purge_step().unwrap() {}
+    write(&volume, "small", b"once more", START + 61);
+    assert_eq!(tree(&site.volume(RO)), tree(&site.volume(BK)));
+    assert!(site.cell.heard.take().contains(&BK));
+    assert_eq!(site.cell.list_one(LARGE, BK).unwrap().status, volume_state::OK);
+}
+
+#[test]
+fn clones_refuse_what_makes_no_sense() {
+    let site = Site::new();
+    site.cell.vos_create(LARGE, "other", 5);
+    let of = |id: u32| site.within(RW, attach_mode::BUSY, |transaction| site.clone(transaction, id, 1, "c"));
+    assert_eq!(of(5), Err(AbortCode::VVOLEXISTS));
+    let held = site.cell.open(5, LARGE, attach_mode::OFFLINE).unwrap();
+    assert_eq!(of(5), Err(AbortCode::VOLSERVOLBUSY));
+    site.cell.end(held).unwrap();
+    assert_eq!(site.reclone(5), Err(EXDEV));
+    assert_eq!(site.reclone(6), Err(AbortCode::VNOVOL));
+    assert_eq!(site.clone(1, 6, 1, "c"), Err(ENOENT));
+    site.within(RW, attach_mode::BUSY, |transaction| {
+        site.cell.set_flags(transaction, volume_flags::OUT_OF_SERVICE).unwrap();
+        assert_eq!(site.clone(transaction, 6, 1, "c"), Err(AbortCode::VOFFLINE));
+    });
+    let request = vol::CloneVolumeRequest::default();
+    assert_eq!(site.cell.server.clone_volume(&anybody(), request), Err(AbortCode::VOLSERBAD_ACCESS));
+}
+
+#[test]
+fn a_read_only_volume_becomes_the_read_write_one() {
+    let site = Site::new();
+    let convert = |id| {
+        let request = vol::ConvertRoToRwVolumeRequest { partition: LARGE, volume_id: id };
+        site.cell.server.convert_ro_to_rw_volume(&admin(), request).map(drop)
+    };
+    for with_backup in [false, true] {
+        site.clone_into_service(RO, 1, "home.readonly");
+        let old = tree(&site.volume(RO));
+        assert_eq!(convert(RO), Err(AbortCode::VVOLEXISTS));
+        let volume = site.volume(RW);
+        write(&volume, "small", if with_backup { b"lost too" } else { b"lost" }, START + 1);
+        if with_backup {
+            site.clone_into_service(BK, 2, "home.backup");
+        }
+        site.within(RW, attach_mode::OFFLINE, |transaction| site.cell.delete(transaction).unwrap());
+        assert_eq!(convert(RO), Ok(()));
+        assert_eq!(convert(RO), Err(ENODEV));
+        let volume = site.volume(RW);
+        assert_eq!(tree(&volume), old, "backup: {with_backup}");
+        assert_eq!((volume.header().name.as_str(), volume.kind()), ("home", VolumeType::ReadWrite));
+        write(&volume, "small", b"goes on", START + 2);
+        while site.cell.volumes.purge_step().unwrap() {}
+        assert_eq!(tree(&volume).iter().find(|(name, _)| name == "small").unwrap().1, b"goes on");
+    }
+    assert_ne!(tree(&site.volume(BK)), tree(&site.volume(RW)));
+}

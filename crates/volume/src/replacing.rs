@@ -1,0 +1,245 @@
+//! Taking another volume, or another state of the same, into use in place of a volume.
+//!
+//! The new one is a [`Volume`] of its own with the same id; who still holds the old one is told that
+//! it is gone. What only the old one read is purged in the background.
+
+use crate::epochs::Epochs;
+use crate::group::Group;
+use crate::loading::readers;
+use crate::making::put_volume;
+use crate::record::{self, Counters, Job, StoredHeader};
+use crate::volume::Volume;
+use crate::volumes::Volumes;
+use crate::{VolumeError, VolumeHeader, keys, usage};
+use base::{UnixTime, VolumeId, VolumeType};
+use std::sync::Arc;
+use store::{Batch, Family};
+
+/// What is to be purged when a volume that read at `epoch` leaves its group.
+pub(crate) fn leaving_job(epochs: &Epochs, group: u64, epoch: u64, kind: VolumeType) -> Job {
+    let is_read_write = kind == VolumeType::ReadWrite;
+    let is_last = match epochs.others.len() {
+        0 => true,
+        1 => !is_read_write && epochs.is_read_write_gone,
+        _ => false,
+    };
+    if is_last { Job::Group { group } } else { Job::Versions { group, epoch } }
+}
+
+/// The volume does not read any more.
+pub(crate) fn leave(epochs: &mut Epochs, epoch: u64, kind: VolumeType) {
+    if kind == VolumeType::ReadWrite {
+        epochs.is_read_write_gone = true;
+    } else if let Some(at) = epochs.others.iter().position(|&other| other == epoch) {
+        epochs.others.swap_remove(at);
+    }
+}
+
+pub(crate) fn put_job(batch: &mut Batch, job: &Job) {
+    let value = record::put_job(job);
+    batch.put(Family::Volumes, keys::job(&value), value);
+}
+
+impl Volumes {
+    /// Makes an existing clone show `source` as it is now, durably and in constant time. `change`
+    /// has the last word about its header, which is else that of the source with id, name, kind,
+    /// parent and copy date of the clone. Who held the clone is told that it is gone.
+    ///
+    /// # Errors
+    /// `NoVolume`, `Invalid` (a read-write clone, itself, or another partition), `Store`.
+    pub fn reclone(
+        &self,
+        source: VolumeId,
+        clone: VolumeId,
+        now: UnixTime,
+        change: impl FnOnce(&mut VolumeHeader),
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let _changes = self.lock_changes();
+        let (source, old) = (self.get_any_state(source)?, self.get_any_state(clone)?);
+        check_clone(&source, &old)?;
+        let is_same = Arc::ptr_eq(&source.group, &old.group);
+        let mut writer = source.group.writer.lock();
+        let mut old_writer = (!is_same).then(|| old.group.writer.lock());
+        let (view, mut counters, old_epoch) = (source.view(), source.counters(), old.view().epoch);
+        let header = recloned(source.header(), &old.header(), now, change);
+        usage::copy(&mut counters, &header);
+        let stored = StoredHeader { group: source.group.id, epoch: view.epoch, header };
+        let mut batch = Batch::new();
+        let old_epochs = old_writer.as_deref().map_or(&writer.epochs, |writer| &writer.epochs);
+        put_job(&mut batch, &leaving_job(old_epochs, old.group.id, old_epoch, old.kind()));
+        put_volume(&mut batch, &stored, &counters);
+        let is_read_write = source.kind() == VolumeType::ReadWrite;
+        if is_read_write {
+            let moved_on = StoredHeader { epoch: view.epoch + 1, ..source.stored(source.header()) };
+            batch.put(Family::Volumes, keys::header(source.id()), record::put_header(&moved_on));
+        }
+        let publish = source.group.publish.write();
+        let number = source.meta().commit(batch)?;
+        old.set_deleted();
+        if is_read_write {
+            writer.epochs.current += 1;
+            source.change_live(|live| live.view.epoch += 1);
+        }
+        let old_epochs = old_writer.as_deref_mut().map_or(&mut writer.epochs, |writer| &mut writer.epochs);
+        leave(old_epochs, old_epoch, old.kind());
+        writer.epochs.others.push(view.epoch);
+        drop((publish, old_writer, writer));
+        let volume =
+            Arc::new(Volume::new(&source.shared, &source.home, Arc::clone(&source.group), stored, &counters));
+        volume.set_state(old.state());
+        self.swap_in_index(clone, Arc::clone(&volume));
+        volume.settle(number, vec![])?;
+        Ok(volume)
+    }
+
+    /// Makes a read-only volume the read-write one of its family, durably; the read-only volume is
+    /// gone then. In constant time unless a younger clone shares its records; then all is copied.
+    ///
+    /// # Errors
+    /// `NoVolume`, `Invalid` (not read-only, or without a parent), `VolumeExists` (the parent is
+    /// here), `Store`, `PartitionFull`.
+    pub fn convert_to_read_write(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
+        let old = self.get_any_state(id)?;
+        let header = converted(old.header())?;
+        if let Some(volume) = self.convert_in_place(&old, &header)? {
+            return Ok(volume);
+        }
+        let mut copy = self.restore(id)?;
+        copy.keep_all()?;
+        copy.finish(self, header)
+    }
+
+    /// `None` if others see what the volume would write on.
+    fn convert_in_place(
+        &self,
+        old: &Arc<Volume>,
+        header: &VolumeHeader,
+    ) -> Result<Option<Arc<Volume>>, VolumeError> {
+        let _changes = self.lock_changes();
+        self.check_replaceable(old, header.id)?;
+        // A read-write volume that was deleted may have left versions that would come to light.
+        while self.purge_step()? {}
+        let group = Arc::clone(&old.group);
+        let mut writer = group.writer.lock();
+        let epoch = old.view().epoch;
+        let is_newest = writer.epochs.others.iter().all(|&other| other <= epoch);
+        if !writer.epochs.is_read_write_gone || !is_newest {
+            return Ok(None);
+        }
+        let counters = Counters { next_unique: header.next_unique, ..old.counters() };
+        let stored = StoredHeader { group: group.id, epoch: epoch + 1, header: header.clone() };
+        let mut batch = Batch::new();
+        delete_volume(&mut batch, old.id());
+        put_volume(&mut batch, &stored, &counters);
+        let number = old.meta().commit(batch)?;
+        old.set_deleted();
+        leave(&mut writer.epochs, epoch, old.kind());
+        writer.epochs.current = epoch + 1;
+        writer.epochs.is_read_write_gone = false;
+        drop(writer);
+        let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));
+        self.swap_in_index(old.id(), Arc::clone(&volume));
+        volume.settle(number, vec![])?;
+        Ok(Some(volume))
+    }
+
+    /// Whether `old` is still in use, and no other volume has the id that it is to get. Hold the lock
+    /// of changes.
+    fn check_replaceable(&self, old: &Arc<Volume>, new_id: VolumeId) -> Result<(), VolumeError> {
+        if !Arc::ptr_eq(&self.get_any_state(old.id())?, old) {
+            return Err(VolumeError::NoVolume(old.id()));
+        }
+        let is_taken = new_id != old.id() && self.get_any_state(new_id).is_ok();
+        if is_taken { Err(VolumeError::VolumeExists(new_id)) } else { Ok(()) }
+    }
+
+    /// Takes a volume in a new group into use.
+    pub(crate) fn replace(
+        &self,
+        old: &Arc<Volume>,
+        stored: StoredHeader,
+        counters: &Counters,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let _changes = self.lock_changes();
+        self.check_replaceable(old, stored.header.id)?;
+        let mut writer = old.group.writer.lock();
+        let epoch = old.view().epoch;
+        let mut batch = Batch::new();
+        put_job(&mut batch, &leaving_job(&writer.epochs, old.group.id, epoch, old.kind()));
+        let staged = record::put_job(&Job::Group { group: stored.group });
+        batch.delete(Family::Volumes, keys::job(&staged));
+        delete_volume(&mut batch, old.id());
+        put_volume(&mut batch, &stored, counters);
+        let number = old.meta().commit(batch)?;
+        old.set_deleted();
+        leave(&mut writer.epochs, epoch, old.kind());
+        drop(writer);
+        let is_read_write_gone = stored.header.kind != VolumeType::ReadWrite;
+        let epochs = Epochs { others: readers(&stored), is_read_write_gone, ..Epochs::without_volumes() };
+        let group = Arc::new(Group::new(stored.group, epochs, Arc::clone(&old.home.handle.chunks)));
+        let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, counters));
+        volume.set_state(old.state());
+        self.swap_in_index(old.id(), Arc::clone(&volume));
+        volume.settle(number, vec![])?;
+        Ok(volume)
+    }
+}
+
+fn delete_volume(batch: &mut Batch, id: VolumeId) {
+    batch.delete(Family::Volumes, keys::header(id));
+    batch.delete(Family::Volumes, keys::counters(id));
+}
+
+fn check_clone(source: &Volume, clone: &Volume) -> Result<(), VolumeError> {
+    if clone.kind() == VolumeType::ReadWrite || source.id() == clone.id() {
+        return Err(VolumeError::Invalid("not a clone of another volume"));
+    }
+    if !Arc::ptr_eq(&source.home, &clone.home) {
+        return Err(VolumeError::Invalid("volume and clone are on different partitions"));
+    }
+    Ok(())
+}
+
+fn recloned(
+    source: VolumeHeader,
+    old: &VolumeHeader,
+    now: UnixTime,
+    change: impl FnOnce(&mut VolumeHeader),
+) -> VolumeHeader {
+    let mut header = VolumeHeader {
+        id: old.id,
+        name: old.name.clone(),
+        kind: old.kind,
+        parent: old.parent,
+        copied: old.copied,
+        created: now,
+        destroy_me: 0,
+        ..source
+    };
+    change(&mut header);
+    VolumeHeader { id: old.id, kind: old.kind, parent: old.parent, ..header }
+}
+
+/// What the header of a read-only volume becomes (convertVolumeInfo of OpenAFS).
+fn converted(old: VolumeHeader) -> Result<VolumeHeader, VolumeError> {
+    if old.kind != VolumeType::ReadOnly {
+        return Err(VolumeError::Invalid("not a read-only volume"));
+    }
+    if old.parent == old.id || old.parent == VolumeId(0) {
+        return Err(VolumeError::Invalid("a volume without a parent"));
+    }
+    let created = old.created.min(old.copied);
+    let base = old.name.as_str().strip_suffix(".readonly").and_then(|name| name.parse().ok());
+    Ok(VolumeHeader {
+        id: old.parent,
+        kind: VolumeType::ReadWrite,
+        clone: old.id,
+        restored_from: old.id,
+        created,
+        copied: created,
+        // The old read-write volume may have given out some that clients still remember.
+        next_unique: old.next_unique.saturating_add(5000),
+        name: base.unwrap_or_else(|| old.name.clone()),
+        ..old
+    })
+}

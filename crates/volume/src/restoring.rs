@@ -1,0 +1,381 @@
+//! Building new contents for a volume beside the old, and taking them into use all at once.
+//!
+//! The new records lie in a group of their own. That it is to be purged is stored before anything
+//! else, and taken back in the batch that makes the volume use it; until then the purger is kept away
+//! only while the [`Restoration`] lives. So whatever ends it early, a crash too, leaves the volume as
+//! it was.
+
+use crate::quota;
+use crate::reading::FileReader;
+use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
+use crate::replacing::put_job;
+use crate::shared::Partition;
+use crate::volume::Volume;
+use crate::volumes::Volumes;
+use crate::writing::{DataSource, receive_pieces};
+use crate::{FileKind, VnodeStatus, VolumeError, VolumeHeader, epochs, keys};
+use afs_format::acl::Acl;
+use afs_format::directory::DirectoryBlob;
+use base::limits::PATH_BYTES_MAX;
+use base::{Fid, VnodeId, VolumeId};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use store::{Batch, Family};
+
+/// Bytes of records that are committed at a time.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Highest vnode number that is taken.
+const VNODE_MAX: u32 = i32::MAX as u32;
+
+/// Vnodes that [`Restoration::keep_all`] looks at in one step.
+const STEP_VNODES: usize = 1000;
+
+/// What is known about a vnode that was put.
+struct Known {
+    unique: u32,
+    links: u32,
+    /// Names found for it or, for a directory, 2 and one for each subdirectory.
+    names: u32,
+    is_named: bool,
+}
+
+/// New contents of a volume, not yet in use. Dropping it leaves the volume as it is.
+pub struct Restoration {
+    target: Arc<Volume>,
+    group: u64,
+    batch: Batch,
+    batch_bytes: usize,
+    has_chunks: bool,
+    vnodes: HashMap<u32, Known>,
+    /// Vnodes whose directory was not yet known.
+    unresolved: Vec<VnodeId>,
+    used_kib: u64,
+}
+
+impl Volumes {
+    /// Begins to build new contents for a volume; what it holds now is not carried over unless
+    /// [`Restoration::keep`] says so.
+    ///
+    /// # Errors
+    /// `NoVolume`, `Store`.
+    pub fn restore(&self, volume: VolumeId) -> Result<Restoration, VolumeError> {
+        let target = self.get_any_state(volume)?;
+        let home = Arc::clone(&target.home);
+        let registry = home.registry.lock();
+        let mut batch = Batch::new();
+        let group = home.new_ids(&mut batch, 1)?;
+        put_job(&mut batch, &Job::Group { group });
+        home.stage(group);
+        let restoration = Restoration::new(target, group);
+        home.handle.meta.commit(batch)?;
+        drop(registry);
+        Ok(restoration)
+    }
+}
+
+impl Restoration {
+    fn new(target: Arc<Volume>, group: u64) -> Restoration {
+        Restoration {
+            target,
+            group,
+            batch: Batch::new(),
+            batch_bytes: 0,
+            has_chunks: false,
+            vnodes: HashMap::new(),
+            unresolved: Vec::new(),
+            used_kib: 0,
+        }
+    }
+
+    /// The volume that gets the contents, as it is now.
+    pub fn target(&self) -> &Arc<Volume> {
+        &self.target
+    }
+
+    fn home(&self) -> &Partition {
+        &self.target.home
+    }
+
+    /// Puts a directory. Length and the parent's uniquifier of `status` are found out.
+    ///
+    /// # Errors
+    /// `Invalid` (a number that cannot be a directory's or came before), `Store`.
+    pub fn directory(
+        &mut self,
+        status: VnodeStatus,
+        acl: Acl,
+        blob: &DirectoryBlob,
+    ) -> Result<(), VolumeError> {
+        let status = VnodeStatus { kind: FileKind::Directory, length: blob.length_bytes(), ..status };
+        for placed in blob.placed_entries() {
+            if placed.sequence > status.data_version {
+                return Err(VolumeError::Invalid("a directory's data version"));
+            }
+            let entry = Entry { target: placed.target, slot: placed.slot, sequence: placed.sequence };
+            let key = keys::entry(self.group, status.vnode, &placed.name);
+            self.put(Family::Entries, &key, record::put_entry(&entry))?;
+        }
+        self.vnode(status, Some(Arc::new(acl)))
+    }
+
+    /// Puts a file or symbolic link of `status.length` bytes, which `source` gives.
+    ///
+    /// # Errors
+    /// `Invalid` (a number that cannot be a file's or came before), `NameTooLong` (a link),
+    /// `PartitionFull`, `Transfer` (what `source` said, or RXGEN_SS_UNMARSHAL when it ended early),
+    /// `Store`.
+    pub fn file(&mut self, status: VnodeStatus, source: &mut DataSource<'_>) -> Result<(), VolumeError> {
+        let is_link = status.kind == FileKind::SymbolicLink;
+        if is_link && status.length > PATH_BYTES_MAX as u64 {
+            return Err(VolumeError::NameTooLong { got: status.length as usize });
+        }
+        let shift = self.target.shared.options.chunk_shift;
+        let file = keys::FileKey { group: self.group, vnode: status.vnode, unique: status.unique };
+        let (mut at, mut index) = (0, 0);
+        while at < status.length {
+            let length = (status.length - at).min(1 << shift) as usize;
+            let pieces = receive_pieces(length, source)?;
+            if let Some(extent) = self.store(&pieces, is_link)? {
+                self.put(Family::Extents, &file.extent(index), record::put_extent(&extent))?;
+            }
+            at += length as u64;
+            index += 1;
+        }
+        self.vnode(status, None)
+    }
+
+    /// A chunk of zeros is stored as a hole.
+    fn store(&mut self, pieces: &[Bytes], is_link: bool) -> Result<Option<Extent>, VolumeError> {
+        let length: usize = pieces.iter().map(Bytes::len).sum();
+        if !is_link && pieces.iter().all(|piece| piece.iter().all(|&byte| byte == 0)) {
+            return Ok(None);
+        }
+        let options = &self.target.shared.options;
+        if is_link || length <= options.inline_bytes_max && length < 1 << options.chunk_shift {
+            return Ok(Some(Extent::Inline(pieces.concat().into())));
+        }
+        if (self.home().handle.space)().free_kib < (length as u64).div_ceil(1024) {
+            return Err(VolumeError::PartitionFull);
+        }
+        let address = self.home().handle.chunks.append(pieces, options.codec)?;
+        self.has_chunks = true;
+        Ok(Some(Extent::Chunk { address, length: length as u32 }))
+    }
+
+    fn vnode(&mut self, mut status: VnodeStatus, acl: Option<Arc<Acl>>) -> Result<(), VolumeError> {
+        let VnodeId(number) = status.vnode;
+        let is_odd = number % 2 == 1;
+        if is_odd != acl.is_some() || number == 0 || number > VNODE_MAX || status.unique == 0 {
+            return Err(VolumeError::Invalid("a vnode's number or kind"));
+        }
+        status.parent_unique = 0;
+        if status.parent != VnodeId(0) {
+            match self.vnodes.get(&status.parent.0) {
+                Some(parent) => status.parent_unique = parent.unique,
+                None => self.unresolved.push(status.vnode),
+            }
+        }
+        let names = if is_odd { 2 } else { 0 };
+        let known = Known { unique: status.unique, links: status.links, names, is_named: false };
+        if self.vnodes.insert(number, known).is_some() {
+            return Err(VolumeError::Invalid("a vnode comes twice"));
+        }
+        self.used_kib += quota::blocks(status.length);
+        self.put_vnode(&Vnode { status, chunk_shift: self.target.shared.options.chunk_shift, acl })
+    }
+
+    fn put_vnode(&mut self, vnode: &Vnode) -> Result<(), VolumeError> {
+        self.put(Family::Vnodes, &keys::vnode(self.group, vnode.status.vnode), record::put_vnode(vnode))
+    }
+
+    fn put(&mut self, family: Family, prefix: &[u8], value: Vec<u8>) -> Result<(), VolumeError> {
+        self.batch_bytes += prefix.len() + value.len();
+        self.batch.put(family, keys::versioned(prefix, keys::FIRST_EPOCH), value);
+        if self.batch_bytes < BATCH_BYTES { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> Result<(), VolumeError> {
+        self.batch_bytes = 0;
+        let batch = std::mem::take(&mut self.batch);
+        if batch.is_empty() {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.has_chunks) {
+            self.home().handle.chunks.sync()?;
+        }
+        self.home().handle.meta.commit(batch)?;
+        Ok(())
+    }
+
+    /// Carries over a vnode as the volume has it now.
+    ///
+    /// # Errors
+    /// `NoVnode`, and those of [`Restoration::file`].
+    pub fn keep(&mut self, vnode: VnodeId, unique: u32) -> Result<(), VolumeError> {
+        let volume = Arc::clone(&self.target);
+        let fid = Fid { volume: volume.id(), vnode, unique };
+        let mut reader: FileReader = volume.reader(fid, 0, u64::MAX)?;
+        let status = *reader.status();
+        if status.is_directory() {
+            let (_, acl) = volume.status_and_acl(fid)?;
+            let pages = reader.next(usize::MAX)?.concat().into();
+            let damaged = |_| epochs::damage(Family::Entries, &[], "a directory to be kept");
+            let blob = DirectoryBlob::parse(&pages).map_err(damaged)?;
+            return self.directory(status, Acl::clone(&acl), &blob);
+        }
+        let mut pieces = Vec::new().into_iter();
+        self.file(status, &mut |most| {
+            loop {
+                if let Some(piece) = pieces.next() {
+                    return Ok(piece);
+                }
+                pieces = reader.next(most)?.into_iter();
+                if pieces.len() == 0 {
+                    return Ok(Bytes::new());
+                }
+            }
+        })
+    }
+
+    /// Carries over all vnodes.
+    ///
+    /// # Errors
+    /// Those of [`Restoration::keep`].
+    pub fn keep_all(&mut self) -> Result<(), VolumeError> {
+        let mut from = VnodeId(0);
+        loop {
+            let mut found = Vec::new();
+            self.target.vnodes(from, &mut |status| {
+                found.push((status.vnode, status.unique));
+                found.len() < STEP_VNODES
+            })?;
+            let Some(&(VnodeId(last), _)) = found.last() else { return Ok(()) };
+            for (vnode, unique) in found {
+                self.keep(vnode, unique)?;
+            }
+            from = VnodeId(last + 1);
+        }
+    }
+
+    /// Checks that the contents hang together, and takes them into use with this header, durably.
+    /// Counts in the header are found out. Who held the old volume is told that it is gone.
+    ///
+    /// # Errors
+    /// `Invalid` (no root directory, a name that leads nowhere, a vnode without a name, a wrong
+    /// count of links), `NoVolume` (deleted or restored meanwhile), `Store`.
+    pub fn finish(mut self, volumes: &Volumes, mut header: VolumeHeader) -> Result<Arc<Volume>, VolumeError> {
+        self.resolve()?;
+        self.flush()?;
+        self.check_names()?;
+        let highest = |odd: u32| self.vnodes.keys().filter(move |&&vnode| vnode % 2 == odd).max();
+        let unique = self.vnodes.values().map(|known| known.unique).max().unwrap_or(1);
+        header.used_kib = self.used_kib;
+        header.file_count = self.vnodes.len() as u64 - 1;
+        header.directory_count = self.vnodes.keys().filter(|&&vnode| vnode % 2 == 1).count() as u64 - 1;
+        header.next_unique = header.next_unique.max(unique.checked_add(1).unwrap_or(2)).max(2);
+        let counters = Counters {
+            used_kib: header.used_kib,
+            file_count: header.file_count,
+            directory_count: header.directory_count,
+            next_unique: header.next_unique,
+            next_file: highest(0).map_or(2, |vnode| vnode + 2),
+            next_directory: highest(1).map_or(3, |vnode| vnode + 2),
+            updated: header.updated,
+            update_counter: header.update_counter,
+            accessed: header.accessed,
+            day_use: header.day_use,
+            day_use_date: header.day_use_date,
+            week_use: header.week_use,
+        };
+        let stored = StoredHeader { group: self.group, epoch: keys::FIRST_EPOCH, header };
+        volumes.replace(&self.target, stored, &counters)
+    }
+
+    /// Fills in the uniquifiers of directories that came later than what lies in them.
+    fn resolve(&mut self) -> Result<(), VolumeError> {
+        let unresolved = std::mem::take(&mut self.unresolved);
+        if !unresolved.is_empty() {
+            self.flush()?;
+        }
+        for number in unresolved {
+            let prefix = keys::vnode(self.group, number);
+            let value =
+                self.home().handle.meta.get(Family::Vnodes, &keys::versioned(&prefix, keys::FIRST_EPOCH))?;
+            let vnode = value.and_then(|value| record::get_vnode(number, &value));
+            let mut vnode = vnode.ok_or_else(|| epochs::damage(Family::Vnodes, &prefix, "the vnode"))?;
+            let parent = self.vnodes.get(&vnode.status.parent.0).filter(|_| vnode.status.parent.0 % 2 == 1);
+            let parent = parent.ok_or(VolumeError::Invalid("a vnode lies in no directory"))?;
+            vnode.status.parent_unique = parent.unique;
+            self.put_vnode(&vnode)?;
+        }
+        Ok(())
+    }
+
+    /// Every name leads to a vnode, every vnode has its names.
+    fn check_names(&mut self) -> Result<(), VolumeError> {
+        let (from, to) = keys::group_range(self.group);
+        let mut wrong = None;
+        let vnodes = &mut self.vnodes;
+        let meta = &*self.target.home.handle.meta;
+        let scanned = (&from[..], &to[..]);
+        epochs::scan(meta, Family::Entries, scanned, keys::FIRST_EPOCH, &mut |prefix, value| {
+            let found = keys::entry_of(prefix).zip(record::get_entry(value));
+            wrong = found.map_or(Some("a directory's entry"), |((directory, name), entry)| {
+                count_name(vnodes, directory, name, &entry)
+            });
+            if wrong.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        let root = Fid::root(self.target.id());
+        let has_root = vnodes.get(&root.vnode.0).is_some_and(|known| known.unique == root.unique);
+        if !has_root {
+            wrong = wrong.or(Some("no root directory"));
+        }
+        for (&number, known) in vnodes.iter() {
+            // Dumps tell the lowest 16 bits.
+            let is_right = known.is_named || number == root.vnode.0;
+            let has_links = known.links & 0xffff == known.names & 0xffff;
+            wrong = wrong.or((!is_right).then_some("a vnode without a name"));
+            wrong = wrong.or((!has_links).then_some("a vnode's count of links"));
+        }
+        wrong.map_or(Ok(()), |what| Err(VolumeError::Invalid(what)))
+    }
+}
+
+/// Counts one entry; tells what is wrong with it.
+fn count_name(
+    vnodes: &mut HashMap<u32, Known>,
+    directory: VnodeId,
+    name: &[u8],
+    entry: &Entry,
+) -> Option<&'static str> {
+    let VnodeId(target) = entry.target.vnode;
+    let Some(known) = vnodes.get_mut(&target).filter(|known| known.unique == entry.target.unique) else {
+        return Some("a name that leads to no vnode");
+    };
+    if matches!(name, b"." | b"..") {
+        return None;
+    }
+    if target % 2 == 1 && known.is_named {
+        return Some("a directory with two names");
+    }
+    known.is_named = true;
+    if target % 2 == 0 {
+        known.names += 1;
+    } else if let Some(parent) = vnodes.get_mut(&directory.0) {
+        parent.names += 1;
+    }
+    None
+}
+
+impl Drop for Restoration {
+    fn drop(&mut self) {
+        // Chunks that were stored must be named by records, so that the purger finds them.
+        if let Err(error) = self.flush() {
+            tracing::warn!(%error, "what an unfinished restore stored stays until it is found as unnamed");
+        }
+        self.target.home.unstage(self.group);
+    }
+}
