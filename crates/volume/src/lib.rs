@@ -23,6 +23,7 @@ mod epochs;
 mod error;
 mod group;
 mod header;
+mod index;
 mod keys;
 mod loading;
 mod making;

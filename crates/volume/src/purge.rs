@@ -71,12 +71,14 @@ impl Purger {
     pub(crate) fn step(
         &mut self,
         home: &Partition,
-        find_group: impl Fn(u64) -> Option<Arc<Group>>,
+        find_group: impl Fn(u64) -> Result<Option<Arc<Group>>, VolumeError>,
     ) -> Result<bool, VolumeError> {
         let Some((key, job)) = first_job(home)? else { return Ok(false) };
         let mut progress = match self.job.take() {
             Some(known) if known.key == key && known.partition == home.handle.id => known.progress,
-            _ => Progress::begin(find_group(job.group())),
+            // Of a group that goes as a whole no volume is left.
+            _ if matches!(job, Job::Group { .. }) => Progress::begin(None),
+            _ => Progress::begin(find_group(job.group())?),
         };
         let is_done = match job {
             Job::Group { group } => step_group(home, group, &mut progress)?,

@@ -3,7 +3,8 @@
 use crate::cache::Caches;
 use crate::epochs::Epochs;
 use crate::group::Group;
-use crate::loading::{load, readers};
+use crate::index::Index;
+use crate::loading::{self, readers};
 use crate::making::{clone_header, new_counters, new_header, put_root, put_volume, with_counters};
 use crate::purge::Purger;
 use crate::record::{self, StoredHeader};
@@ -16,8 +17,8 @@ use crate::{
 };
 use base::{PartitionId, VolumeId, VolumeName, VolumeType};
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::collections::HashMap;
 use std::sync::Arc;
+use std::thread;
 use store::{Batch, Family};
 
 /// Whether file service may use a volume now. Not stored: after a restart every volume is online
@@ -35,40 +36,35 @@ pub enum VolumeState {
     Moved,
 }
 
-/// All volumes of all partitions of one server. Opening costs one read of every volume's header;
-/// nothing below a header is read before it is asked for. All methods may be called from any
+/// All volumes of all partitions of one server. Opening looks at where each volume is and keeps some 30
+/// bytes of it; everything else is read when the volume is first asked for. All methods may be called from any
 /// thread.
 pub struct Volumes {
     shared: Arc<Shared>,
     partitions: Vec<Arc<Partition>>,
-    index: RwLock<HashMap<VolumeId, Arc<Volume>>>,
+    index: RwLock<Index>,
+    /// Held while a group is read into memory. Taken after `changes`, before `index`. Who changes a
+    /// group has loaded it before, so that what is being read does not change.
+    loading: Mutex<()>,
     /// Held while the set of volumes changes.
     changes: Mutex<()>,
     purger: Mutex<Purger>,
 }
 
 impl Volumes {
-    /// Loads the headers of all partitions. Call [`Volumes::purge_step`] from a background thread
+    /// Looks for the volumes of all partitions, at the same time. A volume whose header cannot be read is
+    /// left out, and the log says so. Call [`Volumes::purge_step`] from a background thread
     /// from then on.
     ///
     /// # Errors
-    /// `Damaged` when a header cannot be read, `Store`.
+    /// `Store`.
     pub fn open(partitions: Vec<PartitionHandle>, options: VolumeOptions) -> Result<Volumes, VolumeError> {
         let shared = Arc::new(Shared { options, caches: Caches::new(&options) });
         let partitions: Vec<_> =
             partitions.into_iter().map(|handle| Arc::new(Partition::new(handle))).collect();
-        let mut index = HashMap::new();
-        for home in &partitions {
-            for volume in load(&shared, home)? {
-                let (id, partition) = (volume.id(), volume.partition());
-                if let Some(other) = index.insert(id, Arc::new(volume)) {
-                    tracing::error!(volume = %id, hidden_on = %other.partition(), used_on = %partition,
-                        "a volume is on two partitions");
-                }
-            }
-        }
-        let (index, purger) = (RwLock::new(index), Mutex::new(Purger::default()));
-        Ok(Volumes { shared, partitions, index, changes: Mutex::new(()), purger })
+        let (index, purger) = (RwLock::new(find_all(&partitions)?), Mutex::new(Purger::default()));
+        let (changes, loading) = (Mutex::new(()), Mutex::new(()));
+        Ok(Volumes { shared, partitions, index, loading, changes, purger })
     }
 
     /// The volume for file service.
@@ -84,24 +80,75 @@ impl Volumes {
     /// The volume for administration, whatever its state.
     ///
     /// # Errors
-    /// `NoVolume`.
+    /// `NoVolume`; `Damaged`, `Store` if it cannot be read.
     pub fn get_any_state(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
-        self.index.read().get(&id).cloned().ok_or(VolumeError::NoVolume(id))
+        let loaded = self.index.read().loaded(id).cloned();
+        loaded.map_or_else(|| self.load(id), Ok)
+    }
+
+    /// Reads a volume, with its whole group, into memory.
+    fn load(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
+        let _loading = self.loading.lock();
+        let to_load = {
+            let index = self.index.read();
+            if let Some(volume) = index.loaded(id) {
+                return Ok(Arc::clone(volume));
+            }
+            index.to_load(id).ok_or(VolumeError::NoVolume(id))?
+        };
+        let volumes = loading::load(&self.shared, self.partition(to_load.partition)?, &to_load)?;
+        let mut index = self.index.write();
+        for volume in volumes {
+            index.put(Arc::new(volume));
+        }
+        index.loaded(id).cloned().ok_or(VolumeError::NoVolume(id))
     }
 
     /// The id of the volume of this name. Looks at every header.
-    pub fn find_name(&self, name: &VolumeName) -> Option<VolumeId> {
-        let index = self.index.read();
-        let found = index.values().find(|volume| volume.read_live(|live| live.header.name == *name));
-        found.map(|volume| volume.id())
+    ///
+    /// # Errors
+    /// `Store`.
+    pub fn find_name(&self, name: &VolumeName) -> Result<Option<VolumeId>, VolumeError> {
+        for home in &self.partitions {
+            if let Some(id) = loading::find_name(home, name)? {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
     }
 
-    /// All volumes of a partition in the order of their ids.
+    /// All volumes of a partition in the order of their ids. Those that cannot be read are left out, and
+    /// the log says so. Reads all of them into memory.
     pub fn list(&self, partition: PartitionId) -> Vec<Arc<Volume>> {
-        let mut found: Vec<Arc<Volume>> =
-            self.index.read().values().filter(|volume| volume.partition() == partition).cloned().collect();
-        found.sort_unstable_by_key(|volume| volume.id());
+        let ids = self.index.read().of_partition(partition);
+        let mut found = Vec::with_capacity(ids.len());
+        for id in ids {
+            match self.get_any_state(id) {
+                Ok(volume) => found.push(volume),
+                Err(VolumeError::NoVolume(_)) => {}
+                Err(error) => tracing::error!(volume = %id, %error, "a volume cannot be read"),
+            }
+        }
         found
+    }
+
+    /// Volumes whose header says that they are to be destroyed ([`VolumeHeader::destroy_me`]).
+    ///
+    /// [`VolumeHeader::destroy_me`]: crate::VolumeHeader::destroy_me
+    pub fn marked(&self) -> Vec<Arc<Volume>> {
+        let ids: Vec<VolumeId> = self.index.read().marked().collect();
+        for id in ids {
+            // Into memory, if it can be read.
+            _ = self.get_any_state(id);
+        }
+        let index = self.index.read();
+        let is_marked = |volume: &&Arc<Volume>| volume.read_live(|live| live.header.destroy_me != 0);
+        index.all_loaded().filter(is_marked).cloned().collect()
+    }
+
+    /// Volumes that are in memory.
+    pub fn loaded_count(&self) -> usize {
+        self.index.read().all_loaded().count()
     }
 
     /// The partitions in order.
@@ -127,8 +174,8 @@ impl Volumes {
     /// Puts a volume in the place of one, with the same id or another. Hold the lock of changes.
     pub(crate) fn swap_in_index(&self, old: VolumeId, new: Arc<Volume>) {
         let mut index = self.index.write();
-        index.remove(&old);
-        index.insert(new.id(), new);
+        index.remove(old);
+        index.put(new);
     }
 
     fn partition(&self, id: PartitionId) -> Result<&Arc<Partition>, VolumeError> {
@@ -164,7 +211,7 @@ impl Volumes {
         };
         let group = Arc::new(Group::new(group, epochs, Arc::clone(&home.handle.chunks)));
         let volume = Arc::new(Volume::new(&self.shared, home, group, stored, &counters));
-        self.index.write().insert(new.id, Arc::clone(&volume));
+        self.index.write().put(Arc::clone(&volume));
         drop(changes);
         volume.settle(number, vec![])?;
         Ok(volume)
@@ -174,7 +221,7 @@ impl Volumes {
         if id == VolumeId(0) {
             return Err(VolumeError::Invalid("0 is no volume id"));
         }
-        if self.index.read().contains_key(&id) { Err(VolumeError::VolumeExists(id)) } else { Ok(()) }
+        if self.index.read().contains(id) { Err(VolumeError::VolumeExists(id)) } else { Ok(()) }
     }
 
     /// Makes a clone of a volume on the same partition, durably and in constant time. It shows the
@@ -227,7 +274,7 @@ impl Volumes {
         writer.epochs.others.push(view.epoch);
         drop((publish, writer));
         let volume = Arc::new(Volume::new(&self.shared, &source.home, group, stored, &counters));
-        self.index.write().insert(new.id, Arc::clone(&volume));
+        self.index.write().put(Arc::clone(&volume));
         drop(changes);
         volume.settle(number, vec![])?;
         Ok(volume)
@@ -252,7 +299,7 @@ impl Volumes {
         let number = volume.meta().commit(batch)?;
         volume.set_deleted();
         leave(&mut writer.epochs, epoch, volume.kind());
-        self.index.write().remove(&id);
+        self.index.write().remove(id);
         drop((writer, changes));
         volume.settle(number, vec![])
     }
@@ -265,17 +312,21 @@ impl Volumes {
     pub fn purge_step(&self) -> Result<bool, VolumeError> {
         let mut purger = self.purger.lock();
         for home in &self.partitions {
-            let find_group = |id: u64| {
-                let index = self.index.read();
-                let found =
-                    index.values().find(|volume| volume.group.id == id && Arc::ptr_eq(&volume.home, home));
-                found.map(|volume| Arc::clone(&volume.group))
-            };
-            if purger.step(home, find_group)? {
+            if purger.step(home, |group| self.find_group(home.handle.id, group))? {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// A group with volumes. Only after a restart it may have to be looked for among all.
+    fn find_group(&self, partition: PartitionId, group: u64) -> Result<Option<Arc<Group>>, VolumeError> {
+        let known = self.index.read().group(partition, group).cloned();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let member = self.index.read().find_member(partition, group);
+        member.map(|id| Ok(Arc::clone(&self.get_any_state(id)?.group))).transpose()
     }
 
     /// Makes everything acknowledged so far durable. Needed only with `Durability::Interval`, and
@@ -296,4 +347,19 @@ impl Volumes {
     pub fn directory_cache(&self) -> CacheCounters {
         self.shared.caches.directory_counters()
     }
+}
+
+/// Where all volumes are.
+fn find_all(partitions: &[Arc<Partition>]) -> Result<Index, VolumeError> {
+    let found: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = partitions.iter().map(|home| scope.spawn(|| loading::find(home))).collect();
+        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+    let mut index = Index::default();
+    for (home, found) in partitions.iter().zip(found) {
+        let found = found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        index.reserve(found.len());
+        index.add_found(home.handle.id, &found);
+    }
+    Ok(index)
 }
