@@ -38,6 +38,8 @@ pub(crate) struct Peer {
     /// Connections that name this peer.
     pub(crate) connections: usize,
     pub(crate) idle_since: Monotonic,
+    /// When a packet came on one of its connections.
+    pub(crate) heard_at: Monotonic,
     pub(crate) armed: Armed,
     pub(crate) mtu: PacketLength,
     pub(crate) counters: PeerCounters,
@@ -63,6 +65,7 @@ impl Peer {
             learnt: None,
             connections: 0,
             idle_since: now,
+            heard_at: Monotonic(0),
             armed: Armed::default(),
             mtu: PacketLength::new(address, config),
             counters: PeerCounters::default(),

@@ -56,6 +56,10 @@ pub struct Statistics {
     pub aborts_delayed: u64,
     /// Connections refused at the limit.
     pub connections_refused: u64,
+    /// Notices that a packet of a client call could not be delivered.
+    pub unreachable: u64,
+    /// Such notices about other packets, or forged.
+    pub unreachable_ignored: u64,
     /// Security handshakes that failed.
     pub handshakes_failed: u64,
     /// Server connections made.
@@ -105,6 +109,8 @@ impl std::ops::AddAssign<&Statistics> for Statistics {
         self.calls_refused += other.calls_refused;
         self.aborts_delayed += other.aborts_delayed;
         self.connections_refused += other.connections_refused;
+        self.unreachable += other.unreachable;
+        self.unreachable_ignored += other.unreachable_ignored;
         self.handshakes_failed += other.handshakes_failed;
         self.server_connections += other.server_connections;
         self.client_connections += other.client_connections;

@@ -28,6 +28,7 @@ use rx_proto::{CallId, ConnectionId, Endpoint, Event, Path, Transmit};
 use crate::clock;
 use crate::gather::Gather;
 use crate::lanes::Lanes;
+use crate::notice::Notice;
 use crate::socket::{LaneSocket, Receiver};
 use crate::statistics::{LaneCounters, LaneStatistics};
 use crate::steering::lane_of;
@@ -46,6 +47,9 @@ const WORKER_BATCHES: usize = 64;
 
 /// Datagrams from other lanes that may wait.
 const INBOX_DATAGRAMS: usize = 1024;
+
+/// Notices of the network from other lanes that may wait.
+const INBOX_NOTICES: usize = 64;
 
 /// After something happened the lane's sleeps are short for a while: then timers that workers start
 /// (a retransmission in 300 ms, say) need not wake it. Both only save wake-ups.
@@ -111,6 +115,7 @@ pub(crate) struct Lane {
     sleeping_until: AtomicU64,
     waker: Waker,
     inbox: ArrayQueue<(Path, Bytes)>,
+    notices: ArrayQueue<Notice>,
     stopped: AtomicBool,
     counters: LaneCounters,
 }
@@ -158,6 +163,7 @@ impl Lane {
             sleeping_until: AtomicU64::new(0),
             waker: Waker::new()?,
             inbox: ArrayQueue::new(INBOX_DATAGRAMS),
+            notices: ArrayQueue::new(INBOX_NOTICES),
             stopped: AtomicBool::new(false),
             counters: LaneCounters::default(),
         })
@@ -211,6 +217,7 @@ impl Lane {
         let mut state = self.lock();
         batch.drain(..).for_each(|sent| state.endpoint.recycle(sent));
         let now = clock::now();
+        self.take_notices(now, &mut state.endpoint);
         while batch.len() < BATCH_TRANSMITS
             && let Some(transmit) = state.endpoint.poll_transmit(now)
         {
@@ -221,6 +228,23 @@ impl Lane {
             self.wake_for_timer(&state);
         }
         !batch.is_empty()
+    }
+
+    /// Tells the endpoint what the network says about its datagrams. The kernel gives such notices to
+    /// any lane's socket: other lanes' go to them.
+    fn take_notices(&self, now: Monotonic, endpoint: &mut Endpoint) {
+        while let Some(notice) = self.sockets.iter().find_map(LaneSocket::notice) {
+            if lane_of(notice.remote, self.lanes) == self.index {
+                notice.tell(now, endpoint);
+            } else if let Some(siblings) = self.siblings.get().and_then(Weak::upgrade) {
+                let lane = siblings.of_peer(notice.remote);
+                let _ = lane.notices.push(notice);
+                lane.waker.wake();
+            }
+        }
+        while let Some(notice) = self.notices.pop() {
+            notice.tell(now, endpoint);
+        }
     }
 
     /// Wakes the lane's thread if it would oversleep the endpoint's next deadline.
@@ -510,7 +534,18 @@ impl Turn {
         }
         lane.sleeping_until.store(0, Ordering::SeqCst);
         lane.counters.wakeups.increment();
+        self.fetch_errors(lane);
         lane.waker.rest();
+    }
+
+    /// Sockets with errors would wake the lane again and again.
+    fn fetch_errors(&self, lane: &Lane) {
+        let (_, interests) = self.interests.split_at(self.interests.len() - lane.sockets.len());
+        for (socket, interest) in lane.sockets.iter().zip(interests) {
+            if interest.has_errors() {
+                socket.fetch_errors(&lane.counters);
+            }
+        }
     }
 
     /// Decides how long to sleep and announces it, so that who starts an earlier timer will wake us.

@@ -19,6 +19,7 @@ mod connector;
 mod gather;
 mod lane;
 mod lanes;
+mod notice;
 mod pool;
 mod queue;
 mod server;

@@ -1,5 +1,7 @@
 //! One UDP socket of a lane.
 
+mod errors;
+
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,11 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use crossbeam::queue::ArrayQueue;
 use parking_lot::Mutex;
 use rx_proto::Path;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::gather::{Gather, Run};
+use crate::notice::Notice;
 use crate::pool::BufferPool;
 use crate::statistics::LaneCounters;
 use crate::steering;
@@ -52,6 +56,12 @@ impl Default for SocketOptions {
 /// Longest wait for room in the send buffer before a datagram is given up (the peer will ask again).
 const SEND_WAIT: Duration = Duration::from_millis(20);
 
+/// Notices that may wait for the endpoint; more are dropped, and their calls wait longer.
+const NOTICES_MAX: usize = 256;
+
+/// How often an operation is tried while it fails with errors that are not its own.
+const TRIES_MAX: usize = 8;
+
 /// Remembered destinations to which the kernel does not cut runs.
 const UNSEGMENTED_PEERS_MAX: usize = 1024;
 
@@ -60,6 +70,7 @@ pub(crate) struct LaneSocket {
     socket: Socket,
     local: SocketAddr,
     segmentation: Segmentation,
+    notices: ArrayQueue<Notice>,
 }
 
 /// Binds `lanes` sockets to one address, which peers are steered to by [`steering::lane_of`].
@@ -106,6 +117,7 @@ impl LaneSocket {
         socket.set_nonblocking(true)?;
         socket.set_reuse_port(shared)?;
         report_addresses(&socket, address)?;
+        errors::report(&socket, address)?;
         grow_buffers(&socket, options.buffer_bytes);
         if options.receive_merging
             && let Err(error) = sys::set_integer(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1)
@@ -117,7 +129,12 @@ impl LaneSocket {
         }
         socket.bind(&address.into())?;
         let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(LaneSocket { socket, local, segmentation: Segmentation::new(options.segment_offload) })
+        Ok(LaneSocket {
+            socket,
+            local,
+            segmentation: Segmentation::new(options.segment_offload),
+            notices: ArrayQueue::new(NOTICES_MAX),
+        })
     }
 
     /// The address it is bound to.
@@ -151,7 +168,7 @@ impl LaneSocket {
     }
 
     /// Receives what is there, at most one batch, and gives each datagram to `sink`. Answers
-    /// whether there was anything. Errors that the kernel reports for earlier sends are skipped.
+    /// whether there was anything. What the kernel reports about earlier sends becomes notices.
     pub(crate) fn receive(
         &self,
         receiver: &mut Receiver,
@@ -159,8 +176,15 @@ impl LaneSocket {
         sink: &mut impl FnMut(Path, Bytes),
     ) -> bool {
         receiver.received.clear();
-        if sys::receive(self.socket.as_fd(), &mut receiver.buffers, &mut receiver.received).is_err() {
-            return false;
+        let mut tries = 0;
+        while let Err(error) =
+            sys::receive(self.socket.as_fd(), &mut receiver.buffers, &mut receiver.received)
+        {
+            tries += 1;
+            if error.kind() == io::ErrorKind::WouldBlock || tries == TRIES_MAX {
+                return false;
+            }
+            self.fetch_errors(counters);
         }
         counters.receive_batches.increment();
         for (received, buffer) in receiver.received.iter().zip(&mut receiver.buffers) {
@@ -201,9 +225,34 @@ impl LaneSocket {
         }
     }
 
-    /// One system call, repeated once after a wait if the send buffer was full.
+    /// Sends at least the first message. The kernel reports an error about an earlier datagram, to
+    /// whomever, in place of sending the next one: it is fetched, and sending goes on.
     fn send_some(&self, messages: &[Message<'_>], counters: &LaneCounters) -> io::Result<usize> {
         let batch = &messages[..messages.len().min(BATCH_MESSAGES)];
+        let mut tries = 0;
+        loop {
+            let result = self.send_batch(batch, counters);
+            tries += 1;
+            match result {
+                Ok(sent) if sent == batch.len() => return Ok(sent),
+                Ok(sent) => {
+                    self.fetch_errors(counters);
+                    return Ok(sent);
+                }
+                Err(error) => {
+                    let fetched = self.fetch_errors(counters);
+                    // Another thread may have fetched what this one stumbled over.
+                    let again = fetched > 0 || tries == 1 && errors::may_be_anothers(&error);
+                    if !again || tries == TRIES_MAX {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One system call, repeated once after a wait if the send buffer was full.
+    fn send_batch(&self, batch: &[Message<'_>], counters: &LaneCounters) -> io::Result<usize> {
         counters.send_batches.increment();
         match sys::send(self.socket.as_fd(), batch) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

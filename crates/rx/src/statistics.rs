@@ -64,6 +64,8 @@ counters! {
         send_waits,
         /// Datagrams given up because the kernel refused them.
         send_errors,
+        /// Errors that the network reported about datagrams sent earlier.
+        errors_reported,
         /// Times the lane's thread woke up.
         wakeups,
         /// Faults caught in the lane's thread; each is a bug.

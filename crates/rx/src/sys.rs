@@ -1,5 +1,5 @@
 //! The system calls that neither the standard library nor `socket2` offers: batches of datagrams
-//! with control messages, `ppoll`, `eventfd`, and three socket options.
+//! with control messages, the queue of a socket's errors, `ppoll`, `eventfd`, and three socket options.
 //!
 //! This is the crate's one module with `unsafe` in it. Every block passes the kernel pointers into
 //! memory that is borrowed or owned for the whole call; nothing is kept by the kernel afterwards,
@@ -157,6 +157,75 @@ fn control_facts(header: &libc::msghdr) -> (Option<IpAddr>, Option<usize>) {
     (local, segment_bytes)
 }
 
+/// What the kernel keeps about a datagram that was not delivered (ip(7), `IP_RECVERR`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SocketError {
+    /// Where the datagram was sent to.
+    pub(crate) to: SocketAddr,
+    /// Who says so (`SO_EE_ORIGIN_*`).
+    pub(crate) origin: u8,
+    /// Type and code of the ICMP message.
+    pub(crate) kind: u8,
+    /// See `kind`.
+    pub(crate) code: u8,
+    /// The error number.
+    pub(crate) number: i32,
+    /// For EMSGSIZE the size that would pass.
+    pub(crate) info: u32,
+    /// Bytes of the datagram that are known.
+    pub(crate) quoted_bytes: usize,
+}
+
+/// Takes the first error off a socket's queue, and puts the beginning of the datagram's payload into
+/// `quote`. `None` is an entry of some other kind.
+///
+/// Fails with `WouldBlock` if there is nothing.
+pub(crate) fn receive_error(socket: BorrowedFd<'_>, quote: &mut [u8]) -> io::Result<Option<SocketError>> {
+    // SAFETY: both are plain data for which zero bytes are a value.
+    let mut name: libc::sockaddr_storage = unsafe { zeroed() };
+    let mut header: libc::msghdr = unsafe { zeroed() };
+    let mut control = Control::EMPTY;
+    let mut vector = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
+    header.msg_name = (&raw mut name).cast();
+    header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = CONTROL_BYTES;
+    // SAFETY: the header points to values on this stack frame and to `quote`, with their lengths.
+    let got = unsafe {
+        libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
+    };
+    let quoted_bytes = usize::try_from(got).map_err(|_| io::Error::last_os_error())?.min(quote.len());
+    Ok(extended_error(&header).map(|error| SocketError {
+        to: socket_address(&name, header.msg_namelen),
+        origin: error.ee_origin,
+        kind: error.ee_type,
+        code: error.ee_code,
+        number: error.ee_errno as i32,
+        info: error.ee_info,
+        quoted_bytes,
+    }))
+}
+
+/// The error among a message's control messages.
+fn extended_error(header: &libc::msghdr) -> Option<libc::sock_extended_err> {
+    // SAFETY: as in `control_facts`; the value is read only if the message has room for it.
+    unsafe {
+        let least = libc::CMSG_LEN(size_of::<libc::sock_extended_err>() as libc::c_uint) as usize;
+        let mut next = libc::CMSG_FIRSTHDR(header);
+        while !next.is_null() {
+            let of_ip = ((*next).cmsg_level, (*next).cmsg_type) == (libc::IPPROTO_IP, libc::IP_RECVERR);
+            let of_ipv6 = ((*next).cmsg_level, (*next).cmsg_type) == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR);
+            if (of_ip || of_ipv6) && (*next).cmsg_len as usize >= least {
+                return Some(libc::CMSG_DATA(next).cast::<libc::sock_extended_err>().read_unaligned());
+            }
+            next = libc::CMSG_NXTHDR(header, next);
+        }
+    }
+    None
+}
+
 /// Sends up to [`BATCH_MESSAGES`] messages without waiting; answers how many were taken (at least
 /// one). An error is that of the first message.
 pub(crate) fn send(socket: BorrowedFd<'_>, messages: &[Message<'_>]) -> io::Result<usize> {
@@ -248,6 +317,11 @@ impl Interest {
     /// Waits for room to write.
     pub(crate) fn writable(descriptor: RawFd) -> Interest {
         Interest(libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 })
+    }
+
+    /// Whether the last wait found errors to be fetched.
+    pub(crate) fn has_errors(self) -> bool {
+        self.0.revents & libc::POLLERR != 0
     }
 }
 

@@ -50,6 +50,7 @@ pub struct History {
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     from: usize,
+    /// Beyond the last host: where nobody listens.
     to: usize,
     class: Class,
     plan: Plan,
@@ -102,7 +103,10 @@ impl History {
 
     fn plan_line(&mut self, random: &mut SmallRng, line: u64) {
         let from = random.random_range(0..self.world.hosts.len());
-        let to = (from + random.random_range(1..self.world.hosts.len())) % self.world.hosts.len();
+        let hosts = self.world.hosts.len();
+        // In a clean world nothing is sent in vain.
+        let vain = self.mood != Mood::Clean && random.random_bool(0.1);
+        let to = if vain { hosts } else { (from + random.random_range(1..hosts)) % hosts };
         let class = class(random, self.mood);
         let secret = class != Class::Null;
         let count = random.random_range(1..=6);
@@ -111,7 +115,7 @@ impl History {
             .collect();
         self.requests.extend(plans.iter().map(|plan| Planned { from, to, class, plan: *plan }));
         let start = self.world.now + Duration::from_millis(random.random_range(0..2000));
-        let address = self.world.hosts[to].address;
+        let address = World::address(to);
         let now = self.world.now;
         let host = &mut self.world.hosts[from];
         host.application.client.add(now, &mut host.endpoint, address, class, plans.into(), start);
@@ -203,7 +207,15 @@ impl History {
 
     fn check_outcome(&self, planned: &Planned, outcome: Outcome) {
         let Planned { to, plan, class, .. } = *planned;
-        let server = &self.world.hosts[to].application.server;
+        let Some(host) = self.world.hosts.get(to) else {
+            let name = self.name();
+            assert!(
+                matches!(outcome, Outcome::Failed(_) | Outcome::GivenUp),
+                "{name}: {outcome:?} by nobody"
+            );
+            return;
+        };
+        let server = &host.application.server;
         let served = server.served.get(&plan.request.seed).copied().unwrap_or_default();
         let context = || format!("{}: {planned:?} {outcome:?} {served:?}", self.name());
         assert_ne!(outcome, Outcome::Wrong, "{}", context());
@@ -282,8 +294,12 @@ fn conditions(random: &mut SmallRng, mood: Mood) -> Conditions {
     };
     let from = Monotonic(random.random_range(0..5_000_000_000));
     let blackout = (from, from + Duration::from_secs(random.random_range(1..90)));
+    // Forged notices harm nobody, however many; what a router on the way says may be believed.
+    let lies = if random.random_bool(0.5) { some(random, 0.5) } else { 0.0 };
+    let (clean, rough) = (Conditions { lies, ..clean }, Conditions { lies, notices: 0.7, ..rough });
     match mood {
-        Mood::Clean => clean,
+        // Even they are not believed where who is said to be gone answers.
+        Mood::Clean => Conditions { liars_see: random.random_bool(0.5), ..clean },
         // Slow links, which drop what waits too long.
         Mood::Rough if random.random_bool(0.2) => {
             Conditions { rate: Some(random.random_range(20_000..2_000_000)), ..rough }
@@ -293,9 +309,10 @@ fn conditions(random: &mut SmallRng, mood: Mood) -> Conditions {
             loss: some(random, 0.5),
             mtu: [800, 1300, 1500][random.random_range(0..3)],
             blackout: random.random_bool(0.5).then_some(blackout),
+            liars_see: random.random_bool(0.5),
             ..rough
         },
-        Mood::Hostile => Conditions { damage: some(random, 0.2), ..rough },
+        Mood::Hostile => Conditions { damage: some(random, 0.2), liars_see: true, ..rough },
     }
 }
 

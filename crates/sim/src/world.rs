@@ -9,7 +9,7 @@ use rx_proto::{Endpoint, EndpointConfig, Path, ServiceConfig};
 
 use crate::application::Application;
 use crate::client::SERVICE;
-use crate::network::{Conditions, Datagram, Network};
+use crate::network::{Conditions, Datagram, Network, Notice, Parcel};
 use crate::security;
 
 /// Rounds without the clock moving after which something is stuck in a circle.
@@ -79,10 +79,15 @@ impl World {
 
     fn step(&mut self) {
         let (now, wall) = (self.now, self.wall());
-        while let Some(datagram) = self.network.arrived(now) {
-            let Some(host) = self.hosts.iter_mut().find(|host| host.address == datagram.to) else { continue };
-            let path = Path { remote: datagram.from, local: Some(host.address.ip()) };
-            host.endpoint.handle_datagram(now, wall, path, datagram.bytes);
+        while let Some(parcel) = self.network.arrived(now) {
+            match parcel {
+                Parcel::Datagram(datagram) => self.deliver(now, wall, datagram),
+                Parcel::Notice(Notice { to, about, quote }) => {
+                    if let Some(host) = self.hosts.iter_mut().find(|host| host.address == to) {
+                        host.endpoint.handle_unreachable(now, about, &quote);
+                    }
+                }
+            }
         }
         for host in &mut self.hosts {
             host.run_timers(now);
@@ -92,6 +97,20 @@ impl World {
             host.drain(now, &mut self.network);
             host.check_timeout(now, &mut self.network);
         }
+    }
+
+    fn deliver(&mut self, now: Monotonic, wall: UnixTime, datagram: Datagram) {
+        let Some(host) = self.hosts.iter_mut().find(|host| host.address == datagram.to) else {
+            self.network.refuse(now, &datagram);
+            return;
+        };
+        let path = Path { remote: datagram.from, local: Some(host.address.ip()) };
+        host.endpoint.handle_datagram(now, wall, path, datagram.bytes);
+    }
+
+    /// Where host n is. Nobody listens at the addresses of hosts that there are not.
+    pub fn address(place: usize) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::new(10, 0, 0, place as u8 + 1), 7000))
     }
 
     /// Starts whatever was planned since the last step.
@@ -114,7 +133,7 @@ impl Host {
         let name = String::from("simulated");
         endpoint.add_service(ServiceConfig { id: SERVICE, name, security: security::server_classes() });
         Host {
-            address: SocketAddr::from((Ipv4Addr::new(10, 0, 0, place as u8 + 1), 7000)),
+            address: World::address(place),
             endpoint,
             application: Application::new(seed.wrapping_add(1)),
             timer_wakes: 0,

@@ -20,6 +20,8 @@ struct Pair {
     wire: Vec<(Monotonic, usize, Bytes)>,
     events: [Vec<Event>; 2],
     wakes: [usize; 2],
+    /// Nothing more arrives.
+    cut: bool,
 }
 
 const CLIENT: usize = 0;
@@ -36,7 +38,7 @@ impl Pair {
         let mut ends = [1, 2].map(|seed| Endpoint::new(config.clone(), seed, now));
         let security = vec![std::sync::Arc::new(rx_security::Null) as _];
         ends[SERVER].add_service(ServiceConfig { id: SERVICE, name: String::from("pair"), security });
-        Pair { now, ends, wire: Vec::new(), events: [Vec::new(), Vec::new()], wakes: [0; 2] }
+        Pair { now, ends, wire: Vec::new(), events: [Vec::new(), Vec::new()], wakes: [0; 2], cut: false }
     }
 
     fn connect(&mut self) -> ConnectionId {
@@ -75,7 +77,7 @@ impl Pair {
     fn step(&mut self) {
         let (due, later): (Vec<_>, Vec<_>) = self.wire.drain(..).partition(|(at, ..)| *at <= self.now);
         self.wire = later;
-        for (_, to, packet) in due {
+        for (_, to, packet) in due.into_iter().filter(|_| !self.cut) {
             let path = Path { remote: address(1 - to), local: Some(address(to).ip()) };
             self.ends[to].handle_datagram(self.now, UnixTime(1), path, packet);
         }
@@ -221,4 +223,150 @@ fn stopped_endpoints_sleep() {
     assert_eq!(pair.ends.each_ref().map(Endpoint::poll_timeout), [None; 2]);
     let failed = |call: CallId| matches!(pair.ends[CLIENT].read(pair.now, call), Read::Failed(_));
     assert!(calls.drain(..).all(failed));
+}
+
+/// A call whose request has been received and is not answered yet, and the packets of the client's
+/// that the wire carried.
+fn asked(pair: &mut Pair) -> (CallId, Vec<Bytes>) {
+    let connection = pair.connect();
+    let call = pair.ends[CLIENT].open_call(pair.now, connection).expect("a free channel");
+    pair.ends[CLIENT].write(pair.now, call, &mut Bytes::from_static(b"question"));
+    pair.ends[CLIENT].end(pair.now, call);
+    pair.drain();
+    let sent = pair.wire.iter().map(|(_, _, packet)| packet.clone()).collect();
+    pair.pass(Duration::from_millis(500));
+    (call, sent)
+}
+
+const DEAD: Read = Read::Failed(AbortCode::RX_CALL_DEAD);
+
+#[test]
+fn a_call_to_who_is_gone_ends_soon_after_the_notice() {
+    let mut pair = Pair::new();
+    let (call, sent) = asked(&mut pair);
+    pair.cut = true;
+    pair.ends[CLIENT].handle_unreachable(pair.now, address(SERVER), &sent[0]);
+    assert_eq!(pair.ends[CLIENT].read(pair.now, call), Read::Blocked);
+    pair.pass(Duration::from_secs(1));
+    assert_eq!(pair.ends[CLIENT].read(pair.now, call), DEAD);
+    assert_eq!(pair.ends[CLIENT].statistics().unreachable, 1);
+}
+
+#[test]
+fn notices_about_other_calls_of_the_connection_end_a_call_that_has_sent_something() {
+    let mut pair = Pair::new();
+    let connection = pair.connect();
+    let calls = [(); 3].map(|()| pair.ends[CLIENT].open_call(pair.now, connection).expect("a channel"));
+    for call in &calls[..2] {
+        pair.ends[CLIENT].write(pair.now, *call, &mut Bytes::from_static(b"question"));
+        pair.ends[CLIENT].end(pair.now, *call);
+    }
+    pair.drain();
+    let quote = pair.wire[0].2.clone();
+    pair.cut = true;
+    pair.ends[CLIENT].handle_unreachable(pair.now, address(SERVER), &quote);
+    pair.pass(Duration::from_secs(1));
+    let found = calls.map(|call| pair.ends[CLIENT].read(pair.now, call));
+    assert_eq!(found, [DEAD, DEAD, Read::Blocked]);
+}
+
+#[test]
+fn who_answers_is_not_gone_whatever_is_said() {
+    let mut pair = Pair::new();
+    let (call, sent) = asked(&mut pair);
+    let acks = pair.acks_sent();
+    for round in 1..=50 {
+        // Twice, since what is doubted need not be doubted again.
+        pair.ends[CLIENT].handle_unreachable(pair.now, address(SERVER), &sent[0]);
+        pair.ends[CLIENT].handle_unreachable(pair.now, address(SERVER), &sent[0]);
+        pair.pass(Duration::from_secs(1));
+        assert_eq!(pair.ends[CLIENT].read(pair.now, call), Read::Blocked);
+        assert!(pair.acks_sent() - acks <= round, "more than one ping per doubt");
+    }
+    let served = pair.arrived();
+    pair.ends[SERVER].write(pair.now, served, &mut Bytes::from_static(b"answer"));
+    pair.ends[SERVER].end(pair.now, served);
+    pair.pass(2 * DELAY);
+    assert_eq!(pair.ends[CLIENT].read(pair.now, call), Read::Data(Bytes::from_static(b"answer")));
+}
+
+/// What a forger makes of a packet that he has not seen.
+type Change = Box<dyn Fn(&mut Vec<u8>)>;
+
+#[test]
+fn notices_that_quote_nothing_of_ours_are_not_believed() {
+    let with = |at: usize, change: u8| move |quote: &mut Vec<u8>| quote[at] ^= change;
+    let serial = |to: fn(u32) -> u32| {
+        move |quote: &mut Vec<u8>| {
+            let field: &mut [u8; 4] = (&mut quote[16..20]).try_into().unwrap();
+            *field = to(u32::from_be_bytes(*field)).to_be_bytes();
+        }
+    };
+    let forgeries: [(&str, Change); 12] = [
+        ("nothing", Box::new(Vec::clear)),
+        ("too little", Box::new(|quote| quote.truncate(27))),
+        ("another epoch", Box::new(with(3, 1))),
+        ("another connection", Box::new(with(5, 1))),
+        ("another channel", Box::new(with(7, 1))),
+        ("another call", Box::new(with(11, 3))),
+        ("no call", Box::new(with(11, 1))),
+        ("a serial to come", Box::new(serial(|it| it + 1000))),
+        ("a serial long gone", Box::new(serial(|it| it.wrapping_sub(5000)))),
+        ("serial 0", Box::new(serial(|_| 0))),
+        ("the server's", Box::new(with(21, 1))),
+        ("no such type", Box::new(with(20, 0x80))),
+    ];
+    let mut pair = Pair::new();
+    let (call, sent) = asked(&mut pair);
+    pair.cut = true;
+    for (what, change) in &forgeries {
+        let mut quote = sent[0].to_vec();
+        change(&mut quote);
+        pair.ends[CLIENT].handle_unreachable(pair.now, address(SERVER), &quote);
+        pair.pass(Duration::from_secs(1));
+        assert_eq!(pair.ends[CLIENT].read(pair.now, call), Read::Blocked, "{what}");
+    }
+    pair.ends[CLIENT].handle_unreachable(pair.now, address(CLIENT), &sent[0]);
+    pair.pass(Duration::from_secs(1));
+    assert_eq!(pair.ends[CLIENT].read(pair.now, call), Read::Blocked);
+    assert_eq!(pair.ends[CLIENT].statistics().unreachable_ignored, forgeries.len() as u64 + 1);
+    assert!(pair.ends[CLIENT].has_sent(address(SERVER), &sent[0]));
+}
+
+#[test]
+fn no_notice_ends_a_clients_call_at_the_server() {
+    let mut pair = Pair::new();
+    let (_call, _) = asked(&mut pair);
+    let served = pair.arrived();
+    pair.ends[SERVER].write(pair.now, served, &mut Bytes::from_static(b"answer"));
+    pair.ends[SERVER].end(pair.now, served);
+    pair.drain();
+    let quote = pair.wire[0].2.clone();
+    assert!(pair.ends[SERVER].has_sent(address(CLIENT), &quote));
+    pair.cut = true;
+    pair.ends[SERVER].handle_unreachable(pair.now, address(CLIENT), &quote);
+    pair.pass(Duration::from_secs(10));
+    assert_eq!(pair.ends[SERVER].statistics().calls_failed, 0);
+    pair.cut = false;
+    pair.pass(Duration::from_secs(10));
+    assert_eq!(pair.ends[SERVER].statistics().calls_ended, 1);
+}
+
+#[test]
+fn a_notice_about_a_call_that_is_over_changes_nothing() {
+    let mut pair = Pair::new();
+    let connection = pair.connect();
+    let call = pair.ends[CLIENT].open_call(pair.now, connection).expect("a free channel");
+    pair.ends[CLIENT].write(pair.now, call, &mut Bytes::from_static(b"question"));
+    pair.ends[CLIENT].end(pair.now, call);
+    pair.drain();
+    let quote = pair.wire[0].2.clone();
+    pair.ends[CLIENT].release(pair.now, call);
+    let next = pair.ends[CLIENT].open_call(pair.now, connection).expect("a free channel");
+    pair.ends[CLIENT].write(pair.now, next, &mut Bytes::from_static(b"question"));
+    pair.ends[CLIENT].end(pair.now, next);
+    pair.cut = true;
+    pair.ends[CLIENT].handle_unreachable(pair.now, address(SERVER), &quote);
+    pair.pass(Duration::from_secs(5));
+    assert_eq!(pair.ends[CLIENT].read(pair.now, next), Read::Blocked);
 }

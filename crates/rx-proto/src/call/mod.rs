@@ -65,6 +65,15 @@ pub(crate) struct Call {
     /// Client: the acknowledgement that the channel's last call still owes, until this call's first
     /// packet makes it superfluous.
     pub(crate) owed: Option<OwedAck>,
+    /// Client: the network said that the peer is not there.
+    pub(crate) doubt: Option<Doubt>,
+}
+
+/// A notice that the peer cannot be reached, and how long the peer has to prove it wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doubt {
+    pub(crate) since: Monotonic,
+    pub(crate) until: Monotonic,
 }
 
 /// What a ping is for.
@@ -155,6 +164,7 @@ impl Call {
             reach_at: None,
             damaged: 0,
             owed: None,
+            doubt: None,
         }
     }
 
@@ -242,6 +252,7 @@ impl Call {
                     self.limits.total.map(|total| self.clocks.started + total),
                     self.reach_at,
                     self.owed.map(|owed| owed.at),
+                    self.doubt.map(|doubt| doubt.until),
                 ];
                 limits.into_iter().fold(acks, earlier)
             }

@@ -60,6 +60,7 @@ impl Endpoint {
         let (peer, failed) = (connection.peer, connection.error.is_some());
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.counters.bytes_received += u64::from(length);
+            peer.heard_at = now;
         }
         match packet.header.call_number {
             _ if failed && packet.header.kind == PacketType::Abort => {}

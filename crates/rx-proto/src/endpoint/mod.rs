@@ -7,6 +7,7 @@ mod input;
 mod inspect;
 mod output;
 mod time;
+mod unreachable;
 mod user;
 
 use std::collections::VecDeque;
@@ -258,8 +259,25 @@ impl Endpoint {
         calls.filter(|call| call.released && call.is_running()).count()
     }
 
+    /// The network said that a packet to `remote` could not be delivered: nobody listens there, or
+    /// there is no way (ICMP destination unreachable, as OpenAFS's `rxi_ProcessNetError` has it).
+    /// `quote` is the beginning of that packet, 28 bytes or more. A notice that does not quote a
+    /// packet sent lately changes nothing.
+    ///
+    /// Client calls of the packet's connection end with `RX_CALL_DEAD` unless the peer is heard of
+    /// soon after; calls from clients are not affected.
+    pub fn handle_unreachable(&mut self, now: Monotonic, remote: SocketAddr, quote: &[u8]) {
+        self.on_unreachable(now, remote, quote);
+    }
+
+    /// Whether `quote`, as a notice of the network repeats it, is the beginning of a packet that was
+    /// sent to `remote` lately.
+    pub fn has_sent(&self, remote: SocketAddr, quote: &[u8]) -> bool {
+        self.find_sent(remote, quote).is_some()
+    }
+
     /// The network said that datagrams of more than `packet_bytes` (Rx header included) do not get
-    /// through to this peer.
+    /// through to this peer. Believe it only of notices about packets that we [`Endpoint::has_sent`].
     pub fn handle_packet_too_big(&mut self, path: Path, packet_bytes: usize) {
         let peer = self.peer_index.get(&path.remote).and_then(|key| self.peers.get_mut(*key));
         if let Some(peer) = peer {

@@ -51,6 +51,10 @@ impl Endpoint {
             Some(Late::TimedOut) => return self.fail(now, key, AbortCode::RX_CALL_TIMEOUT, Tell::Peer),
             None => {}
         }
+        if self.is_doubt_confirmed(now, key) {
+            return self.fail(now, key, AbortCode::RX_CALL_DEAD, Tell::Peer);
+        }
+        let Some(call) = self.calls.get_mut(key) else { return };
         call.receive.acks.on_time(now);
         if let Some(owed) = call.owed.take_if(|owed| owed.at <= now) {
             let (connection, channel) = (call.connection, call.channel);

@@ -173,3 +173,78 @@ fn kernel_drops_are_seen() {
     assert!(to.kernel_drops() > 0);
     assert!(to.buffer_bytes().0 < 1 << 20);
 }
+
+/// A port of loopback where nobody listens, for as long as the socket is kept: it takes datagrams
+/// from itself only.
+fn closed_port() -> (UdpSocket, SocketAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    socket.connect(address).unwrap();
+    (socket, address)
+}
+
+/// The kernel reports what became of one datagram in place of sending the next.
+#[test]
+fn errors_about_one_peer_cost_no_other_peers_datagrams() {
+    for options in [small(), SocketOptions { segment_offload: false, ..small() }] {
+        let from = bind_one([127, 0, 0, 1], &options);
+        let to = bind_one([127, 0, 0, 1], &small());
+        let (_closed, nowhere) = closed_port();
+        let (good, bad) = (datagrams(300, 1000), datagrams(3, 100));
+        let (sent, got) = (LaneCounters::default(), LaneCounters::default());
+        for some in good.chunks(10) {
+            let mut gather = Gather::default();
+            for one in some {
+                gather.push(Path::to(nowhere), &bad);
+                gather.push(Path::to(to.local()), std::slice::from_ref(one));
+            }
+            from.send(&gather, &sent);
+        }
+        let arrived = collect(&to, &got, good.len());
+        let expected: Vec<Vec<u8>> = good.iter().map(Outgoing::to_vec).collect();
+        let bodies: Vec<Vec<u8>> = arrived.iter().map(|(_, data)| data.to_vec()).collect();
+        assert_eq!(bodies, expected);
+        assert_eq!((sent.send_errors.get(), sent.segmentation_fallbacks.get()), (0, 0));
+        from.fetch_errors(&sent);
+        assert!(sent.errors_reported.get() >= 300);
+        assert!(std::iter::from_fn(|| from.notice()).all(|notice| notice.remote == nowhere));
+    }
+}
+
+#[test]
+fn an_error_does_not_hide_what_has_come() {
+    let socket = bind_one([127, 0, 0, 1], &small());
+    let (_closed, nowhere) = closed_port();
+    let packets = datagrams(1, 100);
+    let counters = LaneCounters::default();
+    let mut gather = Gather::default();
+    gather.push(Path::to(nowhere), &packets);
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..5 {
+        socket.send(&gather, &counters);
+        peer.send_to(b"hello", socket.local()).unwrap();
+        assert_eq!(collect(&socket, &counters, 1).len(), 1);
+        assert_eq!(socket.notice().map(|notice| notice.remote), Some(nowhere));
+        let mut interest = [Interest::readable(socket.descriptor())];
+        sys::wait(&mut interest, Some(Duration::ZERO)).unwrap();
+        assert!(!interest[0].has_errors(), "errors would wake the lane again and again");
+    }
+}
+
+#[test]
+fn errors_of_ipv6_peers_are_seen() {
+    let socket = bind_lanes("[::1]:0".parse().unwrap(), 1, &small()).unwrap().pop().unwrap();
+    let closed = UdpSocket::bind("[::1]:0").unwrap();
+    let nowhere = closed.local_addr().unwrap();
+    closed.connect(nowhere).unwrap();
+    let packets = datagrams(1, 100);
+    let counters = LaneCounters::default();
+    let mut gather = Gather::default();
+    gather.push(Path::to(nowhere), &packets);
+    socket.send(&gather, &counters);
+    let mut interest = [Interest::readable(socket.descriptor())];
+    sys::wait(&mut interest, Some(Duration::from_secs(2))).unwrap();
+    assert!(interest[0].has_errors());
+    assert_eq!(socket.fetch_errors(&counters), 1);
+    assert_eq!(socket.notice().map(|notice| notice.remote), Some(nowhere));
+}

@@ -1,0 +1,94 @@
+//! Peers that are not there: their kernel says so, and only calls to them suffer.
+mod common;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use base::AbortCode;
+use common::{ECHO, SERVICE, ask, client, download, pattern_digest, server_config, sockets, start};
+use rx::{Client, ClientConfig, EndpointConfig};
+
+/// Of the default configuration.
+fn dead_time() -> Duration {
+    EndpointConfig::default().dead_time
+}
+
+/// An address where nobody listens; nobody does while the socket is kept, for it is connected to
+/// itself.
+fn closed_port() -> (UdpSocket, SocketAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    socket.connect(address).unwrap();
+    (socket, address)
+}
+
+#[test]
+fn a_call_to_a_closed_port_fails_long_before_the_dead_time() {
+    for lanes in [1, 4] {
+        let client = Client::start(&ClientConfig { lanes, socket: sockets(), ..ClientConfig::default() });
+        let client = client.unwrap();
+        // With several lanes the kernel gives the notice to any of them.
+        let closed: Vec<_> = (0..8).map(|_| closed_port()).collect();
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for (_, address) in &closed {
+                let connection = client.connect(*address, SERVICE, None);
+                scope.spawn(move || {
+                    assert_eq!(ask(&*connection, ECHO, b"hello"), Err(AbortCode::RX_CALL_DEAD));
+                });
+            }
+        });
+        assert!(began.elapsed() < dead_time() / 4, "{lanes} lanes: {:?}", began.elapsed());
+        assert!(client.statistics().iter().map(|lane| lane.errors_reported).sum::<u64>() >= 8);
+    }
+}
+
+#[test]
+fn calls_to_others_from_the_same_socket_go_on() {
+    const BYTES: u64 = 20 << 20;
+    let (_server, address) = start(&server_config(2));
+    let client = client();
+    let connection = client.connect(address, SERVICE, None);
+    let digest = pattern_digest(BYTES);
+    std::thread::scope(|scope| {
+        let dead: Vec<_> = (0..16)
+            .map(|_| {
+                let (socket, closed) = closed_port();
+                let connection = client.connect(closed, SERVICE, None);
+                scope.spawn(move || {
+                    let _socket = socket;
+                    ask(&*connection, ECHO, &vec![7; 60_000])
+                })
+            })
+            .collect();
+        for _ in 0..3 {
+            assert_eq!(download(&*connection, BYTES).unwrap(), digest);
+            assert_eq!(ask(&*connection, ECHO, b"hello").unwrap(), &b"hello"[..]);
+        }
+        for call in dead {
+            assert_eq!(call.join().unwrap(), Err(AbortCode::RX_CALL_DEAD));
+        }
+    });
+    let lane = client.statistics()[0];
+    assert_eq!((lane.send_errors, lane.faults), (0, 0));
+    assert!(lane.errors_reported >= 16);
+}
+
+#[test]
+fn a_server_whose_clients_have_gone_serves_the_others() {
+    let (server, address) = start(&server_config(2));
+    for _ in 0..6 {
+        let gone = client();
+        let connection = gone.connect(address, SERVICE, None);
+        assert_eq!(ask(&*connection, ECHO, b"hello").unwrap(), &b"hello"[..]);
+        let port = gone.addresses()[0].port();
+        drop((connection, gone));
+        let back = server.connect(([127, 0, 0, 1], port).into(), SERVICE, None);
+        let began = Instant::now();
+        assert_eq!(ask(&*back, ECHO, b"are you there"), Err(AbortCode::RX_CALL_DEAD));
+        assert!(began.elapsed() < dead_time() / 4);
+    }
+    let other = client();
+    let connection = other.connect(address, SERVICE, None);
+    assert_eq!(ask(&*connection, ECHO, b"still here").unwrap(), &b"still here"[..]);
+}
