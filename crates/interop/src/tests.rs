@@ -1,6 +1,7 @@
 //! The tests, a file for each peer.
 
 mod admin;
+mod dumps;
 mod fuse;
 mod kafs;
 mod trees;
@@ -13,7 +14,10 @@ use std::time::{Duration, Instant};
 
 /// Every test in the order of running.
 pub(crate) fn all() -> Vec<Test> {
-    [admin::tests(), trees::tests(), fuse::tests(), kafs::tests()].into_iter().flatten().collect()
+    [admin::tests(), dumps::tests(), trees::tests(), fuse::tests(), kafs::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// A file of this crate.

@@ -98,8 +98,11 @@ fn make(
 fn unfinished(header: &mut VolumeHeader) {
     header.destroy_me = DESTROY_ME;
     header.in_service = false;
-    if header.kind == VolumeType::Backup {
-        header.backed_up = header.copied;
+    match header.kind {
+        VolumeType::Backup => header.backed_up = header.copied,
+        // A read-only volume is said to be its own latest clone.
+        VolumeType::ReadOnly => header.clone = header.id,
+        VolumeType::ReadWrite => {}
     }
     header.day_use = 0;
     header.day_use_date = base::UnixTime(0);

@@ -1,7 +1,8 @@
 //! `vos`, `pts`, `bos`, `rxdebug`, `xstat_fs_test`: the same commands against OpenAFS and Cellar, and
 //! what they print compared.
 //!
-//! `suites/*.txt` holds the commands, one a line, `$ADDR` standing for the server. What may differ
+//! `suites/*.txt` holds the commands, one a line, `$ADDR` standing for the server, `$DUMPS` for the folder
+//! of volume dumps that OpenAFS made, `$SCRATCH` for one of the cell's own. What may differ
 //! stands in `suites/expected-differences.toml`, with a reason each; an entry that no longer differs
 //! is an error, so that the file can only shrink.
 
@@ -21,7 +22,10 @@ pub(crate) fn tests() -> Vec<Test> {
             vec![$(Test { name: $name, needs: &[Means::Netns], run: || compare($suite) }),*]
         };
     }
-    suites!("tools-pts" "pts" "tools-vos" "vos" "tools-bos" "bos" "tools-rx" "rx" "tools-xstat" "xstat")
+    suites!(
+        "tools-pts" "pts" "tools-vos" "vos" "tools-vos-dump" "vos-dump" "tools-bos" "bos" "tools-rx" "rx"
+        "tools-xstat" "xstat"
+    )
 }
 
 #[derive(Deserialize)]
@@ -115,8 +119,13 @@ fn observe(cell: &Cell, line: &str, normaliser: &mut Normaliser) -> Result<Obser
         Some(rest) => (rest, true),
         None => (line, false),
     };
-    let output = cell.shell(&line.replace("$ADDR", cell.address))?;
-    let mut text = normaliser.apply(&output.text, cell.name);
+    let dumps = own_file("../afs-format/testdata/dump");
+    let (dumps, scratch) = (dumps.to_str().context("path")?, cell.scratch()?);
+    let scratch = scratch.to_str().context("path")?;
+    let line = line.replace("$ADDR", cell.address).replace("$DUMPS", dumps).replace("$SCRATCH", scratch);
+    let output = cell.shell(&line)?;
+    let text = output.text.replace(scratch, "SCRATCH").replace(dumps, "DUMPS");
+    let mut text = normaliser.apply(&text, cell.name);
     if numbers {
         text = regex::Regex::new(r"-?\b\d+(\.\d+)?\b")?.replace_all(&text, "N").into_owned();
     }

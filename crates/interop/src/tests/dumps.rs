@@ -1,0 +1,53 @@
+//! Volumes travel as dumps between OpenAFS's and Cellar's volume servers, and stay what they are.
+
+use crate::Test;
+use crate::tests::own_file;
+use anyhow::{Context, Result, ensure};
+use interop::cell::{Cell, Server};
+use interop::means::Means;
+use std::path::{Path, PathBuf};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![Test { name: "dump-crossing", needs: &[Means::Netns], run: crossing }]
+}
+
+/// OpenAFS to Cellar and back again, whole and then what changed.
+fn crossing() -> Result<()> {
+    let openafs = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
+    let cellar = Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?;
+    for how in ["full", "incremental"] {
+        let golden = own_file("../afs-format/testdata/dump").join(how);
+        // What changed goes to both that have the rest; the way back is always whole.
+        restore(&openafs, "home", &golden, how)?;
+        let there = dumped(&openafs, "home", how)?;
+        restore(&cellar, "home", if how == "full" { &there } else { &golden }, how)?;
+        let here = dumped(&cellar, "home", how)?;
+        restore(&openafs, "back", &here, how)?;
+        let back = dumped(&openafs, "back", "back")?;
+        let [there, here, back] = [there, here, back].map(|path| vnodes(&std::fs::read(path)?));
+        let there = there?;
+        ensure!(there == here?, "{how}: Cellar dumps something else than OpenAFS");
+        ensure!(there == back?, "{how}: OpenAFS restores something else from Cellar's dump");
+    }
+    println!("interop: dumps are the same on the way from OpenAFS to Cellar and back");
+    Ok(())
+}
+
+fn restore(cell: &Cell, volume: &str, dump: &Path, how: &str) -> Result<()> {
+    let (address, dump) = (cell.address, dump.display());
+    let command = format!("vos restore {address} a {volume} -file {dump} -overwrite {how} -localauth");
+    cell.run(&command)?.ok().map(drop).context(command)
+}
+
+fn dumped(cell: &Cell, volume: &str, name: &str) -> Result<PathBuf> {
+    let path = cell.scratch()?.join(name);
+    let command = format!("vos dump {volume} -file {} -localauth", path.display());
+    cell.run(&command)?.ok().context(command)?;
+    Ok(path)
+}
+
+/// What a dump holds from the root directory on: before it stand ids and dates of the copy.
+fn vnodes(dump: &[u8]) -> Result<Vec<u8>> {
+    let begin = dump.windows(10).position(|bytes| bytes == [3, 0, 0, 0, 1, 0, 0, 0, 1, b't']);
+    Ok(dump[begin.context("no root directory in the dump")?..].to_vec())
+}
