@@ -156,6 +156,15 @@ impl RocksMeta {
         Ok(out)
     }
 
+    /// Spares the next open reading the log.
+    fn flush_tables(&self) {
+        for handle in Family::ALL.iter().filter_map(|family| self.family(*family).ok()) {
+            if let Err(error) = self.db.flush_cf(handle) {
+                tracing::warn!(%error, "cannot write out metadata while closing; the log has it");
+            }
+        }
+    }
+
     fn sync_log(&self) -> Result<u64, StoreError> {
         self.health.check()?;
         let covered = self.written.load(Acquire);
@@ -222,11 +231,11 @@ impl Snapshot for RocksSnapshot<'_> {
 
 impl Drop for RocksMeta {
     fn drop(&mut self) {
-        if !self.is_read_only
-            && self.health.check().is_ok()
-            && let Err(error) = self.db.flush_wal(true)
-        {
-            tracing::error!(%error, "cannot sync the metadata log while closing");
+        if !self.is_read_only && self.health.check().is_ok() {
+            if let Err(error) = self.db.flush_wal(true) {
+                tracing::error!(%error, "cannot sync the metadata log while closing");
+            }
+            self.flush_tables();
         }
         self.db.cancel_all_background_work(true);
     }

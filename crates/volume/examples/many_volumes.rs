@@ -9,7 +9,7 @@
 use base::{PartitionId, UnixTime, VolumeId, VolumeType};
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{Partition, PartitionConfig};
@@ -44,7 +44,10 @@ fn open_partitions(folder: &Path, partitions: u8) -> Result<Vec<Arc<Partition>>>
 }
 
 fn open(folder: &Path, partitions: u8) -> Result<Server> {
-    let opened = open_partitions(folder, partitions)?;
+    find_volumes(open_partitions(folder, partitions)?)
+}
+
+fn find_volumes(opened: Vec<Arc<Partition>>) -> Result<Server> {
     let handle = |(index, partition): (u8, &Arc<Partition>)| PartitionHandle {
         id: partition_id(index),
         meta: partition.meta(),
@@ -89,20 +92,22 @@ fn clone(volumes: &Volumes, of: VolumeId, id: VolumeId) -> std::result::Result<(
     volumes.clone_volume(of, &new).map(|_| ())
 }
 
+/// Ends the process without an orderly end of the server.
 fn make_missing(folder: &Path, count: u32, partitions: u8) -> Result<()> {
     let server = open(folder, partitions)?;
     let start = Instant::now();
-    let missing: Vec<u32> =
-        (0..count).filter(|number| server.volumes.get(VolumeId(number + 1)).is_err()).collect();
-    for &number in &missing {
+    for number in 0..count {
+        if server.volumes.get(VolumeId(number + 1)).is_ok() {
+            continue;
+        }
         make(&server.volumes, number, partitions)?;
         if number % 10_000 == 0 {
             server.volumes.sync()?;
         }
     }
     server.volumes.sync()?;
-    println!("made {} volumes in {:.1} s", missing.len(), start.elapsed().as_secs_f64());
-    Ok(())
+    println!("{count} volumes are there after {:.1} s", start.elapsed().as_secs_f64());
+    std::process::exit(0)
 }
 
 /// Resident memory in bytes.
@@ -112,22 +117,19 @@ fn resident() -> Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? << 10)
 }
 
-fn measure_start(folder: &Path, count: u32, partitions: u8) -> Result<()> {
+/// The time until everything serves, and memory then.
+fn measure_start(folder: &Path, partitions: u8) -> Result<()> {
     let start = Instant::now();
     let opened = open_partitions(folder, partitions)?;
     let partitions_open = start.elapsed();
-    drop(opened);
-    let before = resident()?;
-    let start = Instant::now();
-    let server = open(folder, partitions)?;
+    let server = find_volumes(opened)?;
     let serving = start.elapsed();
     let start = Instant::now();
     server.volumes.get(VolumeId(1))?;
     let first = start.elapsed();
-    let grown = resident()?.saturating_sub(before);
-    println!("partitions open after {partitions_open:.0?}; serving {count} volumes after {serving:.0?}");
-    println!("first use of a volume {first:.1?}");
-    println!("resident {} MiB more, {} bytes for each volume", grown >> 20, grown / u64::from(count));
+    println!("partitions open after {partitions_open:.2?}, all volumes serve after {serving:.2?}");
+    println!("first use of a volume {first:.0?}");
+    println!("resident {}", resident()?);
     Ok(())
 }
 
@@ -165,26 +167,42 @@ fn main() -> Result<()> {
     let (folder, count, partitions) = (Path::new(folder), count.parse()?, partitions.parse()?);
     match stage.first().map(String::as_str) {
         Some("make") => make_missing(folder, count, partitions),
-        Some("start") => measure_start(folder, count, partitions),
-        _ => measure_all(&arguments, folder, partitions),
+        Some("start") => measure_start(folder, partitions),
+        _ => measure_all(folder, count, partitions),
     }
 }
 
-fn measure_all(arguments: &[String], folder: &Path, partitions: u8) -> Result<()> {
-    // Each in a process of its own, so that memory is of this only.
-    for stage in ["make", "start"] {
-        let status = Command::new(std::env::current_exe()?).args(arguments).arg(stage).status()?;
-        if !status.success() {
-            return Err(format!("{stage} failed").into());
-        }
+/// Runs a stage in a process of its own, so that memory is of this only; answers what it printed.
+fn run(stage: &str, folder: &Path, count: u32, partitions: u8) -> Result<String> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(folder).args([count.to_string(), partitions.to_string(), stage.to_owned()]);
+    let output = command.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("{stage} failed").into());
     }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Starts twice; answers how much is resident after the second time.
+fn starts(folder: &Path, count: u32, partitions: u8) -> Result<u64> {
+    print!("{}", run("make", folder, count, partitions)?);
+    print!("after a kill: {}", run("start", folder, count, partitions)?);
+    let text = run("start", folder, count, partitions)?;
+    print!("after an orderly end: {text}");
+    let resident = text.lines().find_map(|line| line.strip_prefix("resident "));
+    Ok(resident.ok_or("nothing about memory")?.parse()?)
+}
+
+fn measure_all(folder: &Path, count: u32, partitions: u8) -> Result<()> {
     let few = folder.join("few");
-    make_missing(&few, 100, 1)?;
-    let among_few = measure_one(&few, 1)?;
-    let among_many = measure_one(folder, partitions)?;
+    let resident_few = starts(&few, 100, partitions)?;
+    let resident_many = starts(folder, count, partitions)?;
+    let grown = resident_many.saturating_sub(resident_few);
+    println!("{} bytes for each idle volume", grown / u64::from(count - 100));
+    let (among_few, among_many) = (measure_one(&few, partitions)?, measure_one(folder, partitions)?);
     for (what, (few, many)) in ["create", "clone", "delete"].iter().zip(among_few.iter().zip(among_many)) {
         let ratio = many.as_secs_f64() / few.as_secs_f64();
-        println!("{what}: {few:.1?} among 100, {many:.1?} among all; ratio {ratio:.2}");
+        println!("{what}: {few:.1?} among 100, {many:.1?} among {count}; ratio {ratio:.2}");
     }
     Ok(())
 }

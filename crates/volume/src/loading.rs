@@ -75,7 +75,9 @@ type Take<'a> = dyn FnMut(VolumeId, &[u8]) -> Option<()> + 'a;
 /// Calls `take` with every header of a partition.
 fn each_header(home: &Partition, take: &mut Take<'_>) -> Result<(), VolumeError> {
     let (from, to) = keys::registry_range(keys::Registry::Header);
-    home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
+    // What a snapshot reads does not stay in the caches.
+    let state = home.handle.meta.snapshot();
+    state.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
         if volume_of(key).and_then(|id| take(id, value)).is_none() {
             let error = damage(Family::Volumes, key, "a volume's header");
             tracing::error!(%error, partition = %home.handle.id, "a volume cannot be used");
