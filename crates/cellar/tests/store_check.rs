@@ -1,0 +1,95 @@
+//! `cellar store check` as a person runs it: on a sound partition, on a damaged one, and on one that
+//! is in use.
+
+use base::{Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+use bytes::Bytes;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use store::{Partition, PartitionConfig};
+use volume::{Actor, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, VolumeOptions, Volumes};
+
+fn open(folder: &Path) -> (Partition, Volumes) {
+    let partition = Partition::open(folder, &PartitionConfig::default()).unwrap();
+    let handle = PartitionHandle {
+        id: PartitionId::from_index(0).unwrap(),
+        meta: partition.meta(),
+        chunks: partition.chunks(),
+        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
+    };
+    let volumes = Volumes::open(vec![handle], VolumeOptions::default()).unwrap();
+    (partition, volumes)
+}
+
+/// A volume with one file of noise, so that its bytes lie in the segment as they are.
+fn fill(volumes: &Volumes) -> Fid {
+    let new = NewVolume {
+        id: VolumeId(536_870_912),
+        name: "root.cell".parse().unwrap(),
+        kind: VolumeType::ReadWrite,
+        parent: VolumeId(0),
+        quota_max_kib: 0,
+        with_root: true,
+        in_service: true,
+        destroy_me: 0,
+        now: UnixTime(1),
+    };
+    let volume = volumes.create(PartitionId::from_index(0).unwrap(), &new).unwrap();
+    let actor = Actor { user: UserId(1), privileged: true, now: UnixTime(2) };
+    let set = SetStatus { mode: None, owner: None, group: None, client_modified: None };
+    let fid = volume.create_file(&actor, volume.root(), b"file", &set).unwrap().status.fid(new.id);
+    let mut noise = Bytes::from(
+        (0..100_000u32)
+            .map(|n| (n.wrapping_mul(0x9e37_79b9) >> 13 ^ n.wrapping_mul(0x85eb_ca6b) >> 21) as u8)
+            .collect::<Vec<u8>>(),
+    );
+    let request = StoreRequest { offset: 0, length: 100_000, file_length: 100_000, set };
+    volume.store(&actor, fid, &request, &mut |most| Ok(noise.split_to(noise.len().min(most)))).unwrap();
+    fid
+}
+
+fn check(folder: &Path, options: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+    command.args(["store", "check"]).arg(folder).args(options).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The segment of the only chunk.
+fn segment(folder: &Path) -> PathBuf {
+    let names = fs::read_dir(folder.join("cellar/segments")).unwrap();
+    names.map(|entry| entry.unwrap().path()).max().unwrap()
+}
+
+#[test]
+fn a_flipped_byte_is_found_and_a_partition_in_use_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (partition, volumes) = open(folder);
+    let fid = fill(&volumes);
+    let in_use = check(folder, &[]);
+    assert!(!in_use.status.success() && text(&in_use.stderr).contains("already open"), "{in_use:?}");
+    drop((volumes, partition));
+
+    let sound = check(folder, &["--data", "--json"]);
+    assert!(sound.status.success(), "{sound:?}");
+    let sound: Value = serde_json::from_slice(&sound.stdout).unwrap();
+    assert_eq!((&sound[0]["volumes"], &sound[0]["vnodes"]), (&1.into(), &2.into()));
+    assert_eq!((&sound[0]["chunks_read"], &sound[0]["damage_count"]), (&1.into(), &0.into()));
+
+    let mut bytes = fs::read(segment(folder)).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(segment(folder), bytes).unwrap();
+    let damaged = check(folder, &["--data"]);
+    assert_eq!(damaged.status.code(), Some(1));
+    let (out, error) = (text(&damaged.stdout), text(&damaged.stderr));
+    let expected =
+        format!("group 1, vnode {}.{}, chunk 0, epoch 1: damaged data in ", fid.vnode.0, fid.unique);
+    assert!(out.contains(&expected), "{out}");
+    assert!(error.contains("1 damages in 1 partitions"), "{error}");
+    assert!(check(folder, &[]).status.success(), "without --data only places are looked at");
+}
