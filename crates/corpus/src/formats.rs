@@ -3,6 +3,7 @@
 use afs_format::acl::{Acl, AclError, AclText};
 use afs_format::cellservdb::{parse_cellservdb, parse_krb_conf, parse_thiscell};
 use afs_format::directory::{DirectoryBlob, EntryTarget};
+use afs_format::dump::{self as dumps, DumpHeader, Item};
 use afs_format::netinfo::{announced, parse_netinfo, parse_netrestrict};
 use afs_format::sysid::SysId;
 use afs_format::userlist::UserList;
@@ -107,4 +108,46 @@ pub fn userlist(data: &[u8]) {
         list.remove(who);
     }
     assert_eq!(list.principals().count(), 0);
+}
+
+/// What a dump holds: its header, then every part with its data.
+type Parts = (DumpHeader, Vec<(Item, Vec<u8>)>);
+
+fn parts(data: &[u8]) -> Option<Parts> {
+    let mut left = Bytes::copy_from_slice(data);
+    let source = |most: usize| Ok::<_, ()>(left.split_to(most.min(1444).min(left.len())));
+    let (mut reader, header) = dumps::Reader::open(source).ok()?;
+    let mut parts = Vec::new();
+    loop {
+        let item = reader.next_item().ok()?;
+        let mut data = Vec::new();
+        loop {
+            let piece = reader.data(1000).ok()?;
+            if piece.is_empty() {
+                break;
+            }
+            data.extend_from_slice(&piece);
+        }
+        let is_end = item == Item::End;
+        parts.push((item, data));
+        if is_end {
+            return Some((header, parts));
+        }
+    }
+}
+
+/// Volume dumps. What is read is, written again, read as the same.
+pub fn dump(data: &[u8]) {
+    let Some((header, parts_read)) = parts(data) else { return };
+    let mut written = Vec::new();
+    dumps::put_dump_header(&mut written, &header);
+    for (item, data) in &parts_read {
+        match item {
+            Item::Volume(volume) => dumps::put_volume(&mut written, volume),
+            Item::Vnode(vnode) => dumps::put_vnode(&mut written, vnode),
+            Item::End => dumps::put_end(&mut written),
+        }
+        written.extend_from_slice(data);
+    }
+    assert_eq!(parts(&written), Some((header, parts_read)));
 }

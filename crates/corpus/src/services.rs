@@ -8,7 +8,7 @@ mod volume_service;
 
 pub use file_service::{ROOT, serve_fs};
 pub use overseer::serve_bozo;
-pub use volume_service::serve_vol;
+pub use volume_service::{restored_dump, serve_vol};
 
 use crate::frames::frames;
 use crate::idl::anonymous;

@@ -19,7 +19,7 @@ use afs_format::directory::DirectoryBlob;
 use base::limits::PATH_BYTES_MAX;
 use base::{Fid, VnodeId, VolumeId};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, Family};
@@ -36,6 +36,8 @@ const STEP_VNODES: usize = 1000;
 /// What is known about a vnode that was put.
 struct Known {
     unique: u32,
+    /// The directory that it says it lies in.
+    parent: u32,
     links: u32,
     /// Names found for it or, for a directory, 2 and one for each subdirectory.
     names: u32,
@@ -179,7 +181,8 @@ impl Restoration {
             }
         }
         let names = if is_odd { 2 } else { 0 };
-        let known = Known { unique: status.unique, links: status.links, names, is_named: false };
+        let VnodeStatus { unique, links, parent: VnodeId(parent), .. } = status;
+        let known = Known { unique, parent, links, names, is_named: false };
         if self.vnodes.insert(number, known).is_some() {
             return Err(VolumeError::Invalid("a vnode comes twice"));
         }
@@ -264,8 +267,8 @@ impl Restoration {
     /// Counts in the header are found out. Who held the old volume is told that it is gone.
     ///
     /// # Errors
-    /// `Invalid` (no root directory, a name that leads nowhere, a vnode without a name, a wrong
-    /// count of links), `NoVolume` (deleted or restored meanwhile), `Store`.
+    /// `Invalid` (no root directory, a name that leads nowhere, a vnode without a name or in another
+    /// directory than it says, a wrong count of links, a loop), `NoVolume` (deleted or restored meanwhile), `Store`.
     pub fn finish(mut self, volumes: &Volumes, mut header: VolumeHeader) -> Result<Arc<Volume>, VolumeError> {
         self.resolve()?;
         self.flush()?;
@@ -314,7 +317,7 @@ impl Restoration {
         Ok(())
     }
 
-    /// Every name leads to a vnode, every vnode has its names.
+    /// Every name leads to a vnode, every vnode has its names, all directories lie below the root.
     fn check_names(&mut self) -> Result<(), VolumeError> {
         let (from, to) = keys::group_range(self.group);
         let mut wrong = None;
@@ -332,6 +335,8 @@ impl Restoration {
         let has_root = vnodes.get(&root.vnode.0).is_some_and(|known| known.unique == root.unique);
         if !has_root {
             wrong = wrong.or(Some("no root directory"));
+        } else if wrong.is_none() && !is_a_tree(vnodes, root.vnode.0) {
+            wrong = Some("directories that lie in each other");
         }
         for (&number, known) in vnodes.iter() {
             // Dumps tell the lowest 16 bits.
@@ -352,22 +357,49 @@ fn count_name(
     entry: &Entry,
 ) -> Option<&'static str> {
     let VnodeId(target) = entry.target.vnode;
-    let Some(known) = vnodes.get_mut(&target).filter(|known| known.unique == entry.target.unique) else {
+    let Some(known) = vnodes.get(&target).filter(|known| known.unique == entry.target.unique) else {
         return Some("a name that leads to no vnode");
     };
+    let is_in_place = known.parent == directory.0;
     if matches!(name, b"." | b"..") {
-        return None;
+        let above = vnodes.get(&directory.0).map(|known| known.parent).filter(|&parent| parent != 0);
+        let wanted = if name == b"." { directory.0 } else { above.unwrap_or(directory.0) };
+        return (target != wanted).then_some("a directory's entry for itself or its parent");
+    }
+    if !is_in_place {
+        return Some("a vnode that says it lies in another directory");
     }
     if target % 2 == 1 && known.is_named {
         return Some("a directory with two names");
     }
-    known.is_named = true;
-    if target % 2 == 0 {
-        known.names += 1;
-    } else if let Some(parent) = vnodes.get_mut(&directory.0) {
+    if let Some(known) = vnodes.get_mut(&target) {
+        known.is_named = true;
+        known.names += u32::from(target % 2 == 0);
+    }
+    if target % 2 == 1
+        && let Some(parent) = vnodes.get_mut(&directory.0)
+    {
         parent.names += 1;
     }
     None
+}
+
+/// Whether the way up from every directory ends at the root.
+fn is_a_tree(vnodes: &HashMap<u32, Known>, root: u32) -> bool {
+    let mut reached = HashSet::from([root]);
+    for &directory in vnodes.keys().filter(|&&vnode| vnode % 2 == 1) {
+        let (mut way, mut at) = (Vec::new(), directory);
+        while !reached.contains(&at) {
+            if way.len() > vnodes.len() {
+                return false;
+            }
+            way.push(at);
+            let Some(known) = vnodes.get(&at) else { return false };
+            at = known.parent;
+        }
+        reached.extend(way);
+    }
+    true
 }
 
 impl Drop for Restoration {

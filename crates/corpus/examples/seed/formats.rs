@@ -1,7 +1,11 @@
 //! Files and blobs.
 
 use crate::{Seed, seed, testdata};
+use afs_format::acl::Acl;
 use afs_format::directory::{DirectoryBlob, EntryTarget};
+use afs_format::dump::{
+    DumpHeader, DumpVolume, DumpedVnode, VnodeAttributes, put_dump_header, put_end, put_vnode, put_volume,
+};
 use afs_format::keyfile::{DesKey, KeyType, Secret, TypedKey, write_des, write_extended};
 use afs_format::keytab::{self, KeytabEntry};
 use afs_format::sysid::SysId;
@@ -11,6 +15,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
     let mut seeds = texts();
     seeds.extend(keys());
     seeds.extend(directories());
+    seeds.extend(dumps());
     let id = SysId { uuid: HostUuid([7; 16]), addresses: vec![[10, 0, 0, 1].into(), [10, 0, 0, 2].into()] };
     seeds.push(seed("sysid", "two_addresses", id.to_bytes()));
     seeds
@@ -83,4 +88,40 @@ fn directories() -> Vec<Seed> {
         blob.remove(format!("{number}{}", "x".repeat(number % 60)).as_bytes());
     }
     vec![seed("directory", "empty", empty), seed("directory", "holes", blob.pages().concat())]
+}
+
+/// What OpenAFS made, and the smallest part of it that is sound.
+fn dumps() -> Vec<Seed> {
+    let golden = |name: &str| testdata(&format!("afs-format/testdata/dump/{name}"));
+    ["dump", "restored_dump"]
+        .into_iter()
+        .flat_map(|target| ["full", "incremental"].map(|name| seed(target, name, golden(name))))
+        .chain([seed("restored_dump", "small", small_dump())])
+        .collect()
+}
+
+/// A root directory with one file.
+fn small_dump() -> Vec<u8> {
+    let target = |vnode| EntryTarget { vnode: VnodeId(vnode), unique: vnode };
+    let mut blob = DirectoryBlob::new(target(1), target(1));
+    blob.insert(b"file", target(2)).expect("an empty directory");
+    let pages = blob.pages().concat();
+    let mut out = Vec::new();
+    put_dump_header(&mut out, &DumpHeader { volume: 7, name: b"home".to_vec(), dates: vec![] });
+    put_volume(&mut out, &DumpVolume { id: 7, name: b"home".to_vec(), next_unique: 3, ..Default::default() });
+    let directory = VnodeAttributes {
+        kind: 2,
+        links: 2,
+        data_version: 1,
+        acl: Some(Acl::administrators()),
+        length: Some(pages.len() as u64),
+        ..Default::default()
+    };
+    put_vnode(&mut out, &DumpedVnode { vnode: 1, unique: 1, attributes: Some(directory) });
+    out.extend(pages);
+    let file = VnodeAttributes { kind: 1, links: 1, parent: 1, length: Some(5), ..Default::default() };
+    put_vnode(&mut out, &DumpedVnode { vnode: 2, unique: 2, attributes: Some(file) });
+    out.extend(b"hello");
+    put_end(&mut out);
+    out
 }

@@ -2,12 +2,15 @@
 
 use super::{Authority, ROOT, history};
 use crate::records::{new_volume, options, partition};
-use base::{Caller, LocalAuthority, UnixTime, VolumeId};
+use afs_idl::MemoryStream;
+use afs_idl::vol::{self, Server as _};
+use base::{AbortCode, Caller, LocalAuthority, UnixTime, VolumeId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use store::{MemoryChunks, MemoryMeta};
 use volserver::{Administrators, FileService, IDLE_SECONDS_MAX, VolumeServer, VolumeServerParts};
 use volume::Volumes;
+use volume::check::{CheckOptions, check};
 
 /// Seconds that pass whenever the server asks for the time.
 const TICK_SECONDS: u32 = 5;
@@ -25,13 +28,17 @@ impl FileService for Deaf {
     fn volume_changed(&self, _: VolumeId) {}
 }
 
-fn server(clock: Arc<AtomicU32>) -> VolumeServer {
-    let partition = partition(Arc::new(MemoryMeta::new()), Arc::new(MemoryChunks::new()));
+fn volumes(meta: Arc<MemoryMeta>) -> Arc<Volumes> {
+    let partition = partition(meta, Arc::new(MemoryChunks::new()));
     let volumes = Volumes::open(vec![partition.clone()], options()).expect("an empty store");
     let new = new_volume(ROOT.volume, "home".parse().expect("a name"));
     volumes.create(partition.id, &new).expect("an empty partition");
+    Arc::new(volumes)
+}
+
+fn server(clock: Arc<AtomicU32>, volumes: Arc<Volumes>) -> VolumeServer {
     VolumeServer::new(VolumeServerParts {
-        volumes: Arc::new(volumes),
+        volumes,
         administrators: Arc::new(Authority),
         file_service: Arc::new(Deaf),
         clock: Arc::new(move || UnixTime(clock.fetch_add(TICK_SECONDS, Relaxed))),
@@ -42,11 +49,54 @@ fn server(clock: Arc<AtomicU32>) -> VolumeServer {
 /// that are left have timed out.
 pub fn serve_vol(data: &[u8]) {
     let clock = Arc::new(AtomicU32::new(0));
-    let server = server(Arc::clone(&clock));
+    let server = server(Arc::clone(&clock), volumes(Arc::default()));
     history(data, |caller, stream| afs_idl::vol::dispatch(&server, caller, stream));
     clock.fetch_add(IDLE_SECONDS_MAX + TICK_SECONDS, Relaxed);
     server.expire_transactions();
     assert_eq!(server.expire_transactions(), 0, "all have timed out");
     server.delete_unfinished();
     assert_eq!(server.delete_unfinished(), 0, "all are deleted");
+}
+
+fn administrator() -> Caller {
+    super::caller(super::Who::Admin as u8)
+}
+
+/// Restores a dump over a volume.
+fn restore(server: &VolumeServer, transaction: i32, dump: &[u8]) -> Result<(), AbortCode> {
+    let cookie = vol::RestoreCookie { name: "home".into(), ..Default::default() };
+    let request = vol::RestoreRequest { transaction, flags: 0, cookie };
+    let mut stream = MemoryStream::new(dump, 1444);
+    server.restore(&administrator(), request, &mut stream).map(drop)
+}
+
+fn dump(server: &VolumeServer, transaction: i32) -> Vec<u8> {
+    let mut stream = MemoryStream::default();
+    let request = vol::DumpRequest { transaction, from_date: 0 };
+    server.dump(&administrator(), request, &mut stream).expect("a sound volume");
+    stream.outgoing
+}
+
+/// A dump restored over a volume. If it is refused the volume is as it was, if not it is sound, and its
+/// own dump restores to the same. In each case nothing is left behind.
+pub fn restored_dump(data: &[u8]) {
+    let meta = Arc::new(MemoryMeta::new());
+    let volumes = volumes(Arc::clone(&meta));
+    let server = server(Arc::default(), Arc::clone(&volumes));
+    let (volume_id, flags) = (ROOT.volume.0, vol::attach_mode::OFFLINE);
+    let request = vol::TransCreateRequest { volume_id, partition: 0, flags };
+    let transaction = server.trans_create(&administrator(), request).expect("the volume").transaction;
+    let before = dump(&server, transaction);
+    match restore(&server, transaction, data) {
+        Ok(()) => {
+            let after = dump(&server, transaction);
+            assert_eq!(restore(&server, transaction, &after), Ok(()));
+            assert_eq!(dump(&server, transaction), after, "restored again");
+        }
+        Err(_) => assert_eq!(dump(&server, transaction), before, "refused"),
+    }
+    server.end_trans(&administrator(), vol::EndTransRequest { transaction }).expect("the transaction");
+    while volumes.purge_step().expect("memory does not fail") {}
+    let report = check(&*meta, None, CheckOptions::default(), &mut |_| {});
+    assert!(report.is_clean(), "{:#?}", report.damages);
 }

@@ -92,6 +92,7 @@ replays! {
     cellservdb
     challenge
     directory
+    dump
     keyfile
     keytab
     krb_conf
@@ -99,6 +100,7 @@ replays! {
     names
     netinfo
     protection_records
+    restored_dump
     rx_endpoint
     rx_header
     rxkad_packet

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use store::{MemoryChunks, MemoryMeta};
+use volume::check::{CheckOptions, check};
 use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
 
 pub(super) const START: u32 = 1_000_000;
@@ -19,6 +20,8 @@ pub(super) struct Cell {
     pub(super) server: VolumeServer,
     pub(super) volumes: Arc<Volumes>,
     pub(super) heard: Arc<Heard>,
+    /// Metadata of the large partition.
+    meta: Arc<MemoryMeta>,
     now: Arc<AtomicU32>,
 }
 
@@ -46,10 +49,10 @@ impl Administrators for Known {
     }
 }
 
-fn handle(index: u32, space: Space) -> PartitionHandle {
+fn handle(index: u32, meta: Arc<MemoryMeta>, space: Space) -> PartitionHandle {
     PartitionHandle {
         id: PartitionId::from_index(index).unwrap(),
-        meta: Arc::new(MemoryMeta::new()),
+        meta,
         chunks: Arc::new(MemoryChunks::new()),
         space: Arc::new(move || space),
     }
@@ -76,9 +79,11 @@ pub(super) fn admin() -> Caller {
 
 impl Cell {
     pub(super) fn new() -> Cell {
+        let meta = Arc::new(MemoryMeta::new());
         let small = Space { total_kib: 1000, free_kib: 400 };
         let large = Space { total_kib: 1 << 33, free_kib: 1 << 32 };
-        let partitions = vec![handle(0, small), handle(LARGE as u32, large)];
+        let partitions =
+            vec![handle(0, Arc::default(), small), handle(LARGE as u32, Arc::clone(&meta), large)];
         let volumes = Arc::new(Volumes::open(partitions, VolumeOptions::default()).unwrap());
         let (heard, now) = (Arc::new(Heard::default()), Arc::new(AtomicU32::new(START)));
         let asked = Arc::clone(&now);
@@ -88,7 +93,14 @@ impl Cell {
             file_service: heard.clone(),
             clock: Arc::new(move || UnixTime(asked.load(Ordering::Relaxed))),
         };
-        Cell { server: VolumeServer::new(parts), volumes, heard, now }
+        Cell { server: VolumeServer::new(parts), volumes, heard, meta, now }
+    }
+
+    /// Whether everything on the large partition is as it must be, after all that is to be purged is.
+    pub(super) fn check(&self) {
+        while self.volumes.purge_step().unwrap() {}
+        let report = check(&*self.meta, None, CheckOptions::default(), &mut |_| {});
+        assert!(report.is_clean(), "{:#?}", report.damages);
     }
 
     pub(super) fn pass(&self, seconds: u32) {
