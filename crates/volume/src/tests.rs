@@ -3,6 +3,8 @@
 mod basics;
 mod check;
 mod concurrency;
+mod loading;
 mod model;
 mod purge;
+mod restoring;
 mod support;

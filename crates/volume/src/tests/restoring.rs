@@ -1,0 +1,113 @@
+//! Volumes whose contents are replaced as a whole.
+
+use super::support::{RW, Server, actor, interval, nothing, options, read_all, store_at};
+use crate::check::{CheckOptions, check};
+use crate::{Volume, VolumeError};
+use base::{Fid, UnixTime, VolumeId};
+use std::sync::Arc;
+use store::Family;
+
+/// A file of several chunks, one within its record, a directory and a link.
+fn fill(volume: &Volume) {
+    let root = volume.root();
+    let file = |directory: Fid, name: &[u8], bytes: usize| {
+        let created = volume.create_file(&actor(1), directory, name, &nothing()).unwrap();
+        store_at(volume, created.status.fid(RW), 0, &vec![b'x'; bytes], 0).unwrap();
+    };
+    let below = volume.make_directory(&actor(1), root, b"below", &nothing()).unwrap().status.fid(RW);
+    file(root, b"long", 3000);
+    file(below, b"short", 10);
+    volume.create_symlink(&actor(1), below, b"link", b"short", &nothing()).unwrap();
+}
+
+fn long(volume: &Arc<Volume>) -> Option<usize> {
+    let found = volume.lookup(volume.root(), b"long").ok()?;
+    Some(read_all(volume, Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }).len())
+}
+
+fn is_sound(server: &Server) {
+    server.purge();
+    let report = check(&*server.meta, None, CheckOptions::default(), &mut |_| {});
+    assert!(report.is_clean(), "{:#?}", report.damages);
+    assert_eq!(server.registry_jobs(), 0);
+}
+
+#[test]
+fn what_is_kept_is_all_there_and_what_was_is_purged() {
+    let (mut server, volume) = Server::with_volume(options());
+    fill(&volume);
+    server.clone_rw(77);
+    let records = server.records(Family::Entries).len();
+    let mut restoration = server.volumes.restore(RW).unwrap();
+    restoration.keep_all().unwrap();
+    let restored = restoration.finish(&server.volumes, volume.header()).unwrap();
+    assert_eq!(long(&restored), Some(3000));
+    let (old, new) = (volume.header(), restored.header());
+    assert_eq!(
+        (old.used_kib, old.file_count, old.directory_count),
+        (new.used_kib, new.file_count, new.directory_count)
+    );
+    let refused = volume.create_file(&actor(2), volume.root(), b"late", &nothing());
+    assert!(matches!(refused, Err(VolumeError::NoVolume(_))), "the old one is gone");
+    assert!(restored.create_file(&actor(2), restored.root(), b"late", &nothing()).is_ok());
+    let clone = server.volumes.get(VolumeId(77)).unwrap();
+    assert_eq!(long(&clone), Some(3000));
+    is_sound(&server);
+    server.volumes.reclone(RW, VolumeId(77), UnixTime(9), |_| {}).unwrap();
+    drop((volume, clone));
+    is_sound(&server);
+    assert_eq!(server.records(Family::Entries).len(), records + 1, "one copy is left");
+    server.check_chunks();
+    server.reopen();
+    assert!(server.volumes.get(VolumeId(77)).unwrap().lookup(Fid::root(RW), b"late").is_ok());
+}
+
+#[test]
+fn a_restoration_that_is_given_up_leaves_nothing() {
+    let (mut server, volume) = Server::with_volume(options());
+    fill(&volume);
+    let chunks = server.chunks.live_chunks();
+    for ends_without_warning in [false, true] {
+        let mut restoration = server.volumes.restore(RW).unwrap();
+        restoration.keep_all().unwrap();
+        server.purge();
+        assert!(server.chunks.live_chunks() > chunks, "the purger leaves it alone while it lives");
+        if ends_without_warning {
+            drop(restoration);
+            server.reopen();
+        } else {
+            let empty = server.volumes.restore(RW).unwrap().finish(&server.volumes, volume.header());
+            assert!(matches!(empty, Err(VolumeError::Invalid(_))), "no root directory");
+            drop(restoration);
+        }
+        is_sound(&server);
+        assert_eq!(server.chunks.live_chunks(), chunks);
+        assert_eq!(long(&server.volumes.get(RW).unwrap()), Some(3000));
+    }
+    let restoration = server.volumes.restore(RW).unwrap();
+    server.volumes.delete(RW).unwrap();
+    assert!(restoration.finish(&server.volumes, volume.header()).is_err(), "deleted meanwhile");
+    is_sound(&server);
+}
+
+#[test]
+fn after_a_crash_a_volume_is_the_old_or_the_new_one() {
+    for kept in 0..8 {
+        let (mut server, volume) = Server::with_volume(interval());
+        fill(&volume);
+        server.volumes.sync().unwrap();
+        let mut restoration = server.volumes.restore(RW).unwrap();
+        restoration.keep(volume.root().vnode, 1).unwrap();
+        restoration.keep_all().unwrap_err();
+        drop(restoration);
+        let mut restoration = server.volumes.restore(RW).unwrap();
+        restoration.keep_all().unwrap();
+        let mut header = volume.header();
+        header.name = "restored".parse().unwrap();
+        restoration.finish(&server.volumes, header).unwrap();
+        server.crash(kept);
+        let volume = server.volumes.get(RW).unwrap();
+        assert_eq!(long(&volume), Some(3000), "{kept} commits");
+        is_sound(&server);
+    }
+}
