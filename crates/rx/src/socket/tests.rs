@@ -195,8 +195,9 @@ fn errors_about_one_peer_cost_no_other_peers_datagrams() {
         for some in good.chunks(10) {
             let mut gather = Gather::default();
             for one in some {
-                gather.push(Path::to(nowhere), &bad);
+                // So that the first datagram of the next gather stumbles over the last one's error.
                 gather.push(Path::to(to.local()), std::slice::from_ref(one));
+                gather.push(Path::to(nowhere), &bad);
             }
             from.send(&gather, &sent);
         }
