@@ -55,9 +55,9 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Makes room for so many volumes more.
-    pub(crate) fn reserve(&mut self, more: usize) {
-        self.places.reserve(more);
+    /// Without volumes, with room for so many.
+    pub(crate) fn with_room(volumes: usize) -> Index {
+        Index { places: HashMap::with_capacity(volumes), ..Index::default() }
     }
 
     /// Takes the volumes of a partition, sorted by their groups. None of them is in memory.

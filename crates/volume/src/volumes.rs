@@ -17,6 +17,7 @@ use crate::{
 };
 use base::{PartitionId, VolumeId, VolumeName, VolumeType};
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 use store::{Batch, Family};
@@ -355,10 +356,10 @@ fn find_all(partitions: &[Arc<Partition>]) -> Result<Index, VolumeError> {
         let threads: Vec<_> = partitions.iter().map(|home| scope.spawn(|| loading::find(home))).collect();
         threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
     });
-    let mut index = Index::default();
+    let found = found.into_iter().map(|found| found.unwrap_or_else(|panic| resume_unwind(panic)));
+    let found: Vec<_> = found.collect::<Result<_, VolumeError>>()?;
+    let mut index = Index::with_room(found.iter().map(Vec::len).sum());
     for (home, found) in partitions.iter().zip(found) {
-        let found = found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        index.reserve(found.len());
         index.add_found(home.handle.id, &found);
     }
     Ok(index)
