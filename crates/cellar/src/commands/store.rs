@@ -2,7 +2,7 @@
 
 use super::context::load_settings;
 use crate::output::{Format, Row};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -130,7 +130,8 @@ fn partitions(check: &Check) -> Result<Vec<PathBuf>> {
 }
 
 fn check_partition(path: &Path, options: CheckOptions) -> Result<Checked> {
-    let opened = Inspection::open(path).with_context(|| format!("cannot look at {}", path.display()))?;
+    // The error says its cause itself.
+    let opened = Inspection::open(path).map_err(|error| anyhow!("{error}"))?;
     let bar = Bar::new();
     let report = check(opened.meta(), Some(opened.segments()), options, &mut |progress| bar.show(progress));
     bar.0.finish_and_clear();
