@@ -99,10 +99,15 @@ impl Network for AfsNetwork {
 
 /// What `-localauth` is: a ticket that the holder of the cell's key makes for itself.
 pub fn local_authentication(keys: &KeySet) -> Result<Arc<dyn ClientSecurity>> {
+    local_authentication_at(keys, SecurityLevel::Encrypted)
+}
+
+/// The same at another level of protection.
+pub fn local_authentication_at(keys: &KeySet, level: SecurityLevel) -> Result<Arc<dyn ClientSecurity>> {
     // About one in 2^52 DES keys is weak and refused; the second try cannot fail as well.
     let ticket = forge_local_ticket(keys, rand::random(), rand::random())
         .or_else(|_| forge_local_ticket(keys, rand::random(), rand::random()))?;
-    Ok(Arc::new(RxkadClient::from_ticket(ticket, SecurityLevel::Encrypted)?))
+    Ok(Arc::new(RxkadClient::from_ticket(ticket, level)?))
 }
 
 /// The time of day.

@@ -6,6 +6,7 @@ pub mod log;
 pub mod overseer;
 pub mod registration;
 pub mod services;
+pub mod volume_servers;
 
 use crate::config::{PartitionSettings, Role, Settings};
 use anyhow::{Context, Result, bail};

@@ -18,6 +18,9 @@ pub(crate) const EINVAL: AbortCode = AbortCode(22);
 /// The transaction was opened for reading alone.
 pub(crate) const EROFS: AbortCode = AbortCode(30);
 
+/// No way to another server.
+pub(crate) const ENOTCONN: AbortCode = AbortCode(107);
+
 /// The code for an error of the volumes. `vos` knows no unified codes.
 pub(crate) fn of(error: &VolumeError) -> AbortCode {
     match error {

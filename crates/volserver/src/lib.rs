@@ -11,8 +11,8 @@
 //! to read; where this one does something else a comment says so. Plain errno values (ENOENT, ENODEV,
 //! ...) travel as they are on this service, since `vos` compares with them.
 //!
-//! Not served yet, and answered with RXGEN_OPCODE, by which `vos` knows a server that cannot: what makes
-//! this server call another one (Forward, ForwardMultiple), and SplitVolume.
+//! Not served yet, and answered with RXGEN_OPCODE, by which `vos` knows a server that cannot: SplitVolume,
+//! and without [`OtherServers`] what makes this server call another one (Forward, ForwardMultiple).
 //!
 //! Protocol: OpenAFS 1.8 `volser/volint.xg`; behaviour: `volser/volprocs.c`, `volser/voltrans.c`, and
 //! what `vos(1)` does with the answers in `volser/vsprocs.c`.
@@ -22,6 +22,7 @@ mod cloning;
 mod codes;
 mod creating;
 mod dumping;
+mod forwarding;
 mod listing;
 mod partitions;
 mod restoring;
@@ -29,6 +30,7 @@ mod server;
 mod service;
 mod transactions;
 
+pub use forwarding::OtherServers;
 pub use server::{Administrators, FileService, VolumeServer, VolumeServerParts};
 pub use transactions::{IDLE_SECONDS_MAX, TRANSACTIONS_MAX};
 

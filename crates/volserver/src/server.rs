@@ -1,6 +1,7 @@
 //! The server: what it works with, who may use it, and what it does from time to time.
 
 use crate::codes;
+use crate::forwarding::OtherServers;
 use crate::transactions::{Expired, Transactions, Use};
 use base::{AbortCode, Caller, PartitionId, UnixTime, VolumeId};
 use std::sync::Arc;
@@ -40,13 +41,24 @@ pub struct VolumeServerParts {
 pub struct VolumeServer {
     parts: VolumeServerParts,
     transactions: Transactions,
+    other_servers: Option<Arc<dyn OtherServers>>,
 }
 
 impl VolumeServer {
     /// A server without transactions.
     pub fn new(parts: VolumeServerParts) -> VolumeServer {
         let transactions = Transactions::new(Arc::clone(&parts.clock), Arc::clone(&parts.file_service));
-        VolumeServer { parts, transactions }
+        VolumeServer { parts, transactions, other_servers: None }
+    }
+
+    /// The same server with a way to others, which Forward and ForwardMultiple need.
+    #[must_use]
+    pub fn with_other_servers(self, others: Arc<dyn OtherServers>) -> VolumeServer {
+        VolumeServer { other_servers: Some(others), ..self }
+    }
+
+    pub(crate) fn other_servers(&self) -> Option<&dyn OtherServers> {
+        self.other_servers.as_deref()
     }
 
     /// Deletes volumes that were left over when the program ended within the transactions that were

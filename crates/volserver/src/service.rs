@@ -2,7 +2,7 @@
 
 use crate::dumping::{self, Extract};
 use crate::server::VolumeServer;
-use crate::{changing, cloning, codes, creating, listing, partitions, restoring};
+use crate::{changing, cloning, codes, creating, forwarding, listing, partitions, restoring};
 use afs_idl::{CallStream, vol};
 use base::{AbortCode, Caller, UnixTime, VolumeId};
 
@@ -131,6 +131,21 @@ impl vol::Server for VolumeServer {
         let (used, volume) = self.change(caller, request.transaction, "Restore")?;
         restoring::restore(self, &used, &volume, &request.cookie, stream)?;
         Ok(vol::RestoreReply)
+    }
+
+    fn forward(&self, caller: &Caller, request: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "Forward")?;
+        forwarding::forward(self, &volume, &request)?;
+        Ok(vol::ForwardReply)
+    }
+
+    fn forward_multiple(
+        &self,
+        caller: &Caller,
+        request: vol::ForwardMultipleRequest,
+    ) -> Result<vol::ForwardMultipleReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "ForwardMulti")?;
+        Ok(vol::ForwardMultipleReply { results: forwarding::forward_multiple(self, &volume, &request)? })
     }
 
     fn get_flags(&self, _: &Caller, request: vol::GetFlagsRequest) -> Result<vol::GetFlagsReply, AbortCode> {

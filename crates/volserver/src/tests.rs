@@ -2,5 +2,6 @@
 
 mod basics;
 mod dumps;
+mod forwards;
 mod history;
 mod support;

@@ -4,6 +4,7 @@ use super::authority::Authority;
 use super::environment::{Callbacks, LocalLocator, SystemClock, process_kib, transport_figures};
 use super::overseer::ProcessOverseer;
 use super::registration::server_uuid;
+use super::volume_servers::VolumeServers;
 use crate::config::{Role, Settings};
 use crate::network::now;
 use afs_idl::rxstats_off::RpcStatisticsOff;
@@ -93,6 +94,7 @@ pub struct Services {
     prepared: Vec<Prepared>,
     security: Vec<Arc<dyn ServerSecurity>>,
     callbacks: Arc<Callbacks>,
+    volume_servers: Arc<VolumeServers>,
     statistics: Arc<OnceLock<StatisticsSource>>,
     file_server: Option<Arc<FileServer>>,
     volume_server: Option<Arc<VolumeServer>>,
@@ -129,6 +131,7 @@ impl Services {
             prepared: Vec::new(),
             security: vec![Arc::new(Null), Arc::new(RxkadServer::new(keys, settings.realms.clone()))],
             callbacks: Arc::default(),
+            volume_servers: Arc::new(VolumeServers::new(settings.keys.clone())),
             statistics: Arc::default(),
             file_server: None,
             volume_server: None,
@@ -169,12 +172,13 @@ impl Services {
             }
             Role::Fs => self.prepare_file_server(authority, stores)?,
             Role::Vol => {
-                let server = Arc::new(VolumeServer::new(VolumeServerParts {
+                let server = VolumeServer::new(VolumeServerParts {
                     volumes: stores.volumes.clone(),
                     administrators: authority.clone(),
                     file_service: Arc::new(ToFileServer(self.file_server.clone())),
                     clock,
-                }));
+                });
+                let server = Arc::new(server.with_other_servers(self.volume_servers.clone()));
                 let deleted = server.delete_unfinished();
                 if deleted > 0 {
                     tracing::info!(deleted, "volumes whose making was cut off are deleted");
@@ -281,6 +285,9 @@ impl Services {
                 let asked = Arc::downgrade(&server);
                 let ask = move || asked.upgrade().map(|server| server.statistics()).unwrap_or_default();
                 let _ = self.statistics.set(Box::new(ask));
+            }
+            if role == Role::Vol {
+                self.volume_servers.open(server.connector());
             }
             servers.push(server);
         }

@@ -19,13 +19,16 @@ use std::fmt::Write as _;
 pub(crate) fn tests() -> Vec<Test> {
     macro_rules! suites {
         ($($name:literal $suite:literal)*) => {
-            vec![$(Test { name: $name, needs: &[Means::Netns], run: || compare($suite) }),*]
+            vec![$(Test { name: $name, needs: &[Means::Netns], run: || compare($suite, &[]) }),*]
         };
     }
-    suites!(
+    let mut tests = suites!(
         "tools-pts" "pts" "tools-vos" "vos" "tools-vos-dump" "vos-dump" "tools-bos" "bos" "tools-rx" "rx"
         "tools-xstat" "xstat"
-    )
+    );
+    let run = || compare("vos-forward", &["-p", "2"]);
+    tests.push(Test { name: "tools-vos-forward", needs: &[Means::Netns], run });
+    tests
 }
 
 #[derive(Deserialize)]
@@ -56,14 +59,15 @@ struct Observed {
     text: String,
 }
 
-fn compare(suite: &str) -> Result<()> {
+/// Runs a suite in two cells made with these options of the `openafs-cell` tool.
+fn compare(suite: &str, options: &[&str]) -> Result<()> {
     let expected: Expected =
         toml::from_str(&std::fs::read_to_string(own_file("suites/expected-differences.toml"))?)?;
     let of_suite = expected.difference.into_iter().filter(|entry| entry.suite == suite);
     let mut expected: HashMap<String, Difference> =
         of_suite.map(|entry| (entry.command.clone(), entry)).collect();
-    let openafs = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
-    let cellar = Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?;
+    let openafs = Cell::start_with(Server::OpenAfs, "afs1", "10.99.0.1", options)?;
+    let cellar = Cell::start_with(Server::Cellar, "cellar1", "10.99.0.4", options)?;
     let mut report = String::new();
     let compared = compare_suite(suite, &openafs, &cellar, &mut expected, &mut report)?;
     for unused in expected.keys() {

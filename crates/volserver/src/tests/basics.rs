@@ -348,7 +348,9 @@ fn only_administrators_change_anything() {
 #[test]
 fn what_is_not_served_says_so() {
     let cell = Cell::new();
-    let forward = vol::ForwardRequest::default();
+    cell.vos_create(0, "a", 5);
+    let transaction = cell.open(5, 0, attach_mode::BUSY).unwrap();
+    let forward = vol::ForwardRequest { transaction, ..Default::default() };
     assert_eq!(cell.server.forward(&admin(), forward), Err(AbortCode::RXGEN_OPCODE));
     let nth = vol::GetNthVolumeRequest { index: 0 };
     assert_eq!(cell.server.get_nth_volume(&admin(), nth), Err(AbortCode::VOLSERNO_OP));

@@ -1,0 +1,47 @@
+//! The way from this cell's volume server to others.
+
+use crate::network::local_authentication_at;
+use afs_idl::ClientConnection;
+use base::{AbortCode, SecurityLevel};
+use rx::Connector;
+use rx_security::KeySet;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::sync::{Arc, OnceLock};
+use volserver::OtherServers;
+
+/// The number of the volume service.
+const VOLUME_SERVICE: u16 = 4;
+
+/// No way to another server (ENOTCONN).
+const NO_WAY: AbortCode = AbortCode(107);
+
+/// Connections from the volume server's own port, with the cell's key. The port opens after the
+/// service is made, so the way to it is filled in later.
+pub struct VolumeServers {
+    keys: KeySet,
+    connector: OnceLock<Connector>,
+}
+
+impl VolumeServers {
+    /// Without a port yet.
+    pub fn new(keys: KeySet) -> VolumeServers {
+        VolumeServers { keys, connector: OnceLock::new() }
+    }
+
+    /// Fills in the way, once.
+    pub fn open(&self, connector: Connector) {
+        let _ = self.connector.set(connector);
+    }
+}
+
+impl OtherServers for VolumeServers {
+    fn connect(&self, server: SocketAddrV4) -> Result<Arc<dyn ClientConnection>, AbortCode> {
+        let connector = self.connector.get().ok_or(NO_WAY)?;
+        // As OpenAFS's volume servers talk to each other: who asks is proved, the data is not enciphered.
+        let security = local_authentication_at(&self.keys, SecurityLevel::Clear).map_err(|error| {
+            tracing::error!(%error, "no ticket for another volume server");
+            NO_WAY
+        })?;
+        Ok(connector.connect(SocketAddr::V4(server), VOLUME_SERVICE, Some(security)))
+    }
+}
