@@ -71,24 +71,50 @@ impl Cell {
         address: &'static str,
         options: &[&str],
     ) -> Result<Cell> {
-        let directory = tempfile::Builder::new().prefix("cellar-interop-").tempdir()?;
-        let mut cell = Cell {
-            name,
-            address,
-            directory,
-            daemon: None,
-            options: options.iter().map(|&o| o.into()).collect(),
-        };
         let kind = if server == Server::OpenAfs { "dafs" } else { "none" };
-        let mut arguments = vec!["-n", name, "-a", address, "-t", kind];
-        arguments.extend(options);
-        arguments.push("start");
-        cell.tool(&arguments)?.ok().with_context(|| format!("cannot start the cell {name}"))?;
+        let mut cell = Cell::prepare(kind, name, address, options)?;
         if server == Server::Cellar {
             cell.start_cellar()?;
             cell.tool(&["run", "pts", "createuser", "admin", "-id", "1", "-localauth"])?.ok()?;
             cell.run("pts adduser admin system:administrators -localauth")?.ok()?;
         }
+        Ok(cell)
+    }
+
+    /// OpenAFS's file server on a host of its own, in the cell of `host`.
+    pub fn start_joining(host: &Cell, name: &'static str, address: &'static str) -> Result<Cell> {
+        let cell = Cell::prepare("none", name, address, &[])?;
+        for file in ["etc/CellServDB", "etc/server/CellServDB", "etc/server/KeyFileExt", "rxkad.keytab"] {
+            std::fs::copy(host.path().join(file), cell.path().join(file)).context(file)?;
+        }
+        let programs = ["dafileserver -L", "davolserver", "salvageserver", "dasalvager"];
+        let programs = programs.map(|program| format!("'/usr/lib/openafs/{program}'")).join(" ");
+        cell.shell(&format!(
+            "/usr/sbin/bosserver && for i in $(seq 50); do \
+             bos create {address} dafs dafs {programs} -localauth && exit; sleep 0.1; done; exit 1"
+        ))?
+        .ok()
+        .context("starting OpenAFS's file server")?;
+        for _ in 0..300 {
+            let listed = cell.run("vos listaddrs -noresolve -localauth")?.text;
+            let answers = cell.run(&format!("vos listpart {address} -localauth"))?.status == 0;
+            if answers && listed.lines().any(|line| line.trim() == address) {
+                return Ok(cell);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        bail!("OpenAFS's file server does not join the cell")
+    }
+
+    /// The namespaces, configuration and keys, and the servers of `kind`.
+    fn prepare(kind: &str, name: &'static str, address: &'static str, options: &[&str]) -> Result<Cell> {
+        let directory = tempfile::Builder::new().prefix("cellar-interop-").tempdir()?;
+        let options = options.iter().map(|&option| option.into()).collect();
+        let cell = Cell { name, address, directory, daemon: None, options };
+        let mut arguments = vec!["-n", name, "-a", address, "-t", kind];
+        arguments.extend(cell.options.iter().map(String::as_str));
+        arguments.push("start");
+        cell.tool(&arguments)?.ok().with_context(|| format!("cannot start the cell {name}"))?;
         Ok(cell)
     }
 

@@ -4,6 +4,7 @@ mod admin;
 mod dumps;
 mod fuse;
 mod kafs;
+mod mixed;
 mod trees;
 
 use crate::Test;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Every test in the order of running.
 pub(crate) fn all() -> Vec<Test> {
-    [admin::tests(), dumps::tests(), trees::tests(), fuse::tests(), kafs::tests()]
+    [admin::tests(), dumps::tests(), mixed::tests(), trees::tests(), fuse::tests(), kafs::tests()]
         .into_iter()
         .flatten()
         .collect()

@@ -40,14 +40,23 @@ fn restore(cell: &Cell, volume: &str, dump: &Path, how: &str) -> Result<()> {
 }
 
 fn dumped(cell: &Cell, volume: &str, name: &str) -> Result<PathBuf> {
+    dump(cell, volume, name, "")
+}
+
+/// The dump of the copy of a volume that `server` has.
+pub(crate) fn dumped_from(cell: &Cell, volume: &str, server: &str) -> Result<PathBuf> {
+    dump(cell, volume, &format!("{volume}.{server}"), &format!("-server {server} -partition a"))
+}
+
+fn dump(cell: &Cell, volume: &str, name: &str, options: &str) -> Result<PathBuf> {
     let path = cell.scratch()?.join(name);
-    let command = format!("vos dump {volume} -file {} -localauth", path.display());
+    let command = format!("vos dump {volume} -file {} {options} -localauth", path.display());
     cell.run(&command)?.ok().context(command)?;
     Ok(path)
 }
 
 /// What a dump holds from the root directory on: before it stand ids and dates of the copy.
-fn vnodes(dump: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn vnodes(dump: &[u8]) -> Result<Vec<u8>> {
     let begin = dump.windows(10).position(|bytes| bytes == [3, 0, 0, 0, 1, 0, 0, 0, 1, b't']);
     Ok(dump[begin.context("no root directory in the dump")?..].to_vec())
 }

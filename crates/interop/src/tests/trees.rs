@@ -84,7 +84,8 @@ fn trees_in_and_out() -> Result<()> {
     afsio(&cell)
 }
 
-fn compare(source: &Path, copy: &Path) -> Result<()> {
+/// Everything in `source` is in `copy`, and nothing else.
+pub(crate) fn compare(source: &Path, copy: &Path) -> Result<()> {
     let (want, got) = (survey(source)?, survey(copy)?);
     for (path, node) in &want {
         let found = got.get(path);
