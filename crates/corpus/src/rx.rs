@@ -60,6 +60,8 @@ pub enum Step {
     Abort = 5,
     /// The network says that datagrams of so many bytes (two) do not get through.
     TooBig = 6,
+    /// The network says that the packet that follows was not delivered; without one, the last packet.
+    Unreachable = 7,
 }
 
 /// The service that is there.
@@ -79,6 +81,7 @@ pub struct Machine {
     calls: Vec<CallId>,
     connections: Vec<(u8, ConnectionId)>,
     sent: usize,
+    last: Vec<u8>,
 }
 
 fn config() -> EndpointConfig {
@@ -114,6 +117,7 @@ impl Machine {
             calls: Vec::new(),
             connections: Vec::new(),
             sent: 0,
+            last: Vec::new(),
         }
     }
 
@@ -130,6 +134,7 @@ impl Machine {
             4 => self.begin(fields.byte() & 3, fields.0),
             5 => self.abort(),
             6 => self.endpoint.handle_packet_too_big(path(false), fields.half().into()),
+            7 => self.unreachable(fields.0),
             _ => {
                 let datagram = Bytes::copy_from_slice(fields.0);
                 self.endpoint.handle_datagram(self.now, security::NOW, path(what == 1), datagram);
@@ -184,6 +189,15 @@ impl Machine {
         }
     }
 
+    fn unreachable(&mut self, quote: &[u8]) {
+        let quote = if quote.is_empty() { &self.last } else { quote };
+        let remote = path(false).remote;
+        if self.endpoint.has_sent(remote, quote) {
+            assert!(quote.len() >= 28, "a packet has a header");
+        }
+        self.endpoint.handle_unreachable(self.now, remote, quote);
+    }
+
     /// Handles events and sends until there is nothing more.
     fn settle(&mut self) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
@@ -208,6 +222,9 @@ impl Machine {
         self.sent += transmit.packets.len();
         assert!(self.sent < SENT_MAX, "the endpoint sends without end");
         out.extend(transmit.packets.iter().map(rx_proto::Outgoing::to_vec));
+        if let Some(last) = out.last() {
+            self.last.clone_from(last);
+        }
         self.endpoint.recycle(transmit);
     }
 

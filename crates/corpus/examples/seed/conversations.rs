@@ -18,6 +18,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
     seeds.extend(conversation("open_long", 3, &[30_000], usize::MAX));
     seeds.extend(conversation("open_many", 3, &[10, 20, 30, 40, 50], 7));
     seeds.push(seed("rx_endpoint", "server_questions", questions()));
+    seeds.push(seed("rx_endpoint", "client_notices", notices()));
     seeds
 }
 
@@ -87,6 +88,19 @@ fn questions() -> Vec<u8> {
     }
     push(&mut input, &[Step::TooBig as u8, 4, 0]);
     push(&mut input, &[Step::Pass as u8, 200, 0]);
+    input
+}
+
+/// A client whose calls meet nobody, and notices that are not about them.
+fn notices() -> Vec<u8> {
+    let mut input = vec![1];
+    let [call, unreachable] = [Step::Call as u8, Step::Unreachable as u8];
+    for (_, packet) in packets() {
+        push(&mut input, &[call, 3, 1, 2, 3, 4]);
+        push(&mut input, &[&[unreachable], &packet[..]].concat());
+        push(&mut input, &[unreachable]);
+        push(&mut input, &[Step::Timeout as u8]);
+    }
     input
 }
 
