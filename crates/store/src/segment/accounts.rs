@@ -71,6 +71,11 @@ impl Account {
         self.sealed && self.dead >= self.end - HEADER_BYTES
     }
 
+    /// It holds records, and nobody names any.
+    fn is_used_up(&self) -> bool {
+        self.end > HEADER_BYTES && self.dead >= self.end - HEADER_BYTES
+    }
+
     fn to_row(self) -> [u8; ROW_BYTES] {
         let mut row = [0; ROW_BYTES];
         row[0] = ROW_VERSION;
@@ -142,6 +147,11 @@ impl Accounts {
 
     pub(super) fn seal(&mut self, id: u64) {
         self.change(id, |account| account.sealed = true);
+    }
+
+    /// Whether all that was ever put into this segment is dead.
+    pub(super) fn is_used_up(&self, id: u64) -> bool {
+        self.segments.get(&id).is_some_and(Account::is_used_up)
     }
 
     /// Counts a record as dead; false if there is no such place.

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acqui
 /// A folder of segment files.
 ///
 /// Call [`SegmentStore::maintain`] every few seconds: it writes down what was released, and deletes
-/// segments of which nothing is needed.
+/// segments of which nothing is needed, the one in use included.
 pub struct SegmentStore {
     files: Files,
     meta: Arc<dyn MetaStore>,
@@ -108,6 +108,7 @@ impl SegmentStore {
     pub fn maintain(&self) -> Result<usize, StoreError> {
         let _one = self.maintaining.lock();
         self.room.forget();
+        self.retire();
         self.write_accounts()?;
         let dead = self.accounts.lock().collect();
         if dead.is_empty() {
@@ -208,6 +209,16 @@ impl SegmentStore {
         let file = self.files.create(id).map_err(|error| self.write_failed(error))?;
         self.accounts.lock().begin(id);
         Ok(active.insert(Active { id, file, end: HEADER_BYTES }))
+    }
+
+    /// Seals the segment in use if all that it holds is dead, so that a small partition gets its room
+    /// back. Records that are still being written count as live.
+    fn retire(&self) {
+        let mut active = self.active.lock();
+        let mut accounts = self.accounts.lock();
+        if let Some(used_up) = active.take_if(|active| accounts.is_used_up(active.id)) {
+            accounts.seal(used_up.id);
+        }
     }
 
     fn write(&self, place: &Place, encoded: &Encoded) -> Result<(), StoreError> {

@@ -366,3 +366,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_segment_in_use_gives_its_room_back_once_all_of_it_is_dead() {
+    let (disk, _meta, store) = fresh();
+    let kept = append(&store, 1);
+    let released = append(&store, 2);
+    assert_eq!(kept.segment, released.segment);
+    store.sync().unwrap();
+    store.release(released);
+    for _ in 0..3 {
+        assert_eq!(store.maintain().unwrap(), 0, "one chunk is needed");
+    }
+    assert_eq!(append(&store, 3).segment, kept.segment, "it is still in use");
+    store.release(kept);
+    store.release(ChunkAddress { offset: released.offset + u64::from(released.stored_bytes), ..released });
+    assert_eq!([store.maintain().unwrap(), store.maintain().unwrap()], [0, 1]);
+    assert_eq!(files(&disk), 0);
+    let next = append(&store, 4);
+    store.sync().unwrap();
+    assert!(next.segment > kept.segment);
+    assert_eq!(store.read(next).unwrap(), noise(4, 1000));
+}
