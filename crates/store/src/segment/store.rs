@@ -119,6 +119,8 @@ impl SegmentStore {
         self.meta.sync(number)?;
         for id in &dead {
             self.files.remove(*id)?;
+            // An append that was given up is never synced; an open file would keep its room.
+            self.dirty.lock().remove(id);
             self.accounts.lock().remove(*id);
         }
         self.files.sync_names()?;

@@ -379,10 +379,11 @@ fn the_segment_in_use_gives_its_room_back_once_all_of_it_is_dead() {
         assert_eq!(store.maintain().unwrap(), 0, "one chunk is needed");
     }
     assert_eq!(append(&store, 3).segment, kept.segment, "it is still in use");
+    assert_eq!(store.dirty.lock().len(), 1, "the third is given up");
     store.release(kept);
     store.release(ChunkAddress { offset: released.offset + u64::from(released.stored_bytes), ..released });
     assert_eq!([store.maintain().unwrap(), store.maintain().unwrap()], [0, 1]);
-    assert_eq!(files(&disk), 0);
+    assert_eq!((files(&disk), store.dirty.lock().len()), (0, 0), "an open file would keep the room");
     let next = append(&store, 4);
     store.sync().unwrap();
     assert!(next.segment > kept.segment);
