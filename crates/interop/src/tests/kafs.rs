@@ -2,7 +2,7 @@
 
 use crate::Test;
 use crate::tests::{script, wait_for};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use interop::cell::{Cell, Server};
 use interop::means::Means;
 use interop::vm::Guest;
@@ -156,7 +156,7 @@ fn server_restart() -> Result<()> {
 }
 
 /// How often the server is killed while the client writes.
-const KILLS: usize = 4;
+const KILLS: usize = 3;
 
 /// The numbers of the records whose writing was announced.
 fn acknowledged(printed: &str) -> Vec<u32> {
@@ -166,42 +166,72 @@ fn acknowledged(printed: &str) -> Vec<u32> {
 
 /// The server is killed several times while a client writes; every record whose write was
 /// acknowledged must be there, whole, after the last start.
+///
+/// Linux 6.1 now and then falls over a null pointer when its probe of the killed server is refused
+/// before sendmsg() has returned. Then what it had acknowledged is checked, and another guest goes on.
 fn server_killed() -> Result<()> {
     let mut cell = cellar()?;
-    cell.open_volume(Server::Cellar, "data")?;
-    let out = cell.path().join("out");
-    std::fs::create_dir(&out)?;
-    let mut guest = Guest::new(&cell, "writer", 280)
-        .with(&["--hostroot", "--share", out.to_str().context("path")?])
-        .mount("data", "/mnt")
-        .start(&script(&cell, "writer", "", &["writer.sh"])?)?;
-    wait_for(Duration::from_secs(90), || {
-        Ok(guest.printed().contains("writer ready") || !guest.is_running()?)
-    })?;
-    // The client asks a server that refused it once every 30 s whether it is back.
-    for round in 1..=KILLS {
-        wait_for(Duration::from_secs(90), || {
-            Ok(acknowledged(&guest.printed()).len() > 25 * round || !guest.is_running()?)
-        })
-        .with_context(|| format!("in round {round} the guest printed:\n{}", guest.printed()))?;
+    let (mut kills, mut survived) = (0, 0);
+    for guest in 1..=GUESTS_MAX {
+        let volume = format!("data{guest}");
+        cell.open_volume(Server::Cellar, &volume)?;
+        let written = write_under_kills(&mut cell, &volume, KILLS - kills)?;
         cell.end_cellar("KILL")?;
         cell.start_cellar()?;
+        check_records(&cell, &volume, &written.acknowledged)?;
+        kills += written.kills;
+        survived += written.acknowledged.len();
+        if written.ended {
+            ensure!(survived > 50, "only {survived} records were acknowledged");
+            println!("interop: {survived} acknowledged records survived {} kills", kills + guest);
+            return Ok(());
+        }
+        println!("interop: the guest's kernel fell over; another guest goes on");
+    }
+    bail!("the kernels of {GUESTS_MAX} guests fell over")
+}
+
+const GUESTS_MAX: usize = 6;
+
+/// What a guest did while the server was killed.
+struct Written {
+    acknowledged: Vec<u32>,
+    kills: usize,
+    /// It did all that it was to do.
+    ended: bool,
+}
+
+fn write_under_kills(cell: &mut Cell, volume: &str, kills: usize) -> Result<Written> {
+    let out = cell.path().join(format!("out-{volume}"));
+    std::fs::create_dir(&out)?;
+    let mut guest = Guest::new(cell, volume, 280)
+        .with(&["--hostroot", "--share", out.to_str().context("path")?])
+        .mount(volume, "/mnt")
+        .start(&script(cell, volume, "", &["writer.sh"])?)?;
+    let mut done = 0;
+    loop {
+        wait_for(Duration::from_secs(90), || {
+            Ok(acknowledged(&guest.printed()).len() > 25 * (done + 1) || !guest.is_running()?)
+        })
+        .with_context(|| format!("after {done} kills the guest printed:\n{}", guest.printed()))?;
+        if done == kills || !guest.is_running()? {
+            break;
+        }
+        cell.end_cellar("KILL")?;
+        cell.start_cellar()?;
+        done += 1;
     }
     std::fs::write(out.join("stop"), "")?;
     let printed = guest.finish()?.text;
-    ensure!(printed.contains("writer done"), "the writer did not finish:\n{printed}");
-    let acknowledged = acknowledged(&printed);
-    cell.end_cellar("KILL")?;
-    cell.start_cellar()?;
-    check_records(&cell, &acknowledged)?;
-    println!("interop: {} acknowledged records survived {} kills", acknowledged.len(), KILLS + 1);
-    Ok(())
+    let ended = printed.contains("writer done");
+    ensure!(ended || printed.contains("Kernel panic"), "the writer did not finish:\n{printed}");
+    Ok(Written { acknowledged: acknowledged(&printed), kills: done, ended })
 }
 
-fn check_records(cell: &Cell, acknowledged: &[u32]) -> Result<()> {
-    let copy = cell.path().join("copy");
+fn check_records(cell: &Cell, volume: &str, acknowledged: &[u32]) -> Result<()> {
+    let copy = cell.path().join(format!("copy-{volume}"));
     let cellar = interop::cell::cellar_program()?;
-    cell.run(&format!("{} cp cell:data/ {}", cellar.display(), copy.display()))?.ok()?;
+    cell.run(&format!("{} cp cell:{volume}/ {}", cellar.display(), copy.display()))?.ok()?;
     for number in acknowledged {
         let text = std::fs::read_to_string(copy.join(format!("record.{number}")))
             .with_context(|| format!("record {number} was acknowledged and is gone"))?;
