@@ -16,7 +16,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test { name: "kafs-mount-points", needs: NEEDS, run: mount_points },
         Test { name: "kafs-users", needs: NEEDS, run: users },
         Test { name: "kafs-two-clients", needs: NEEDS, run: two_clients },
-        Test { name: "kafs-server-restart", needs: NEEDS, run: server_restart },
+        Test { name: "kafs-server-restart", needs: NEEDS, run: || again_if_guest_fell(server_restart) },
         Test { name: "kafs-server-killed", needs: NEEDS, run: server_killed },
         Test { name: "kafs-big-file", needs: NEEDS, run: big_file },
     ]
@@ -135,6 +135,20 @@ fn two_clients() -> Result<()> {
     Ok(())
 }
 
+/// Linux 6.1 falls over a null pointer here if a call is refused before its sendmsg() has returned.
+const REFUSAL_BUG: &str = "afs_process_async_call";
+
+/// Runs a test, and again if [`REFUSAL_BUG`] ended its guest.
+fn again_if_guest_fell(test: fn() -> Result<()>) -> Result<()> {
+    match test() {
+        Err(error) if format!("{error:#}").contains(REFUSAL_BUG) => {
+            println!("interop: the guest's kernel fell over; once more");
+            test()
+        }
+        outcome => outcome,
+    }
+}
+
 fn server_restart() -> Result<()> {
     let mut cell = cellar()?;
     cell.open_volume(Server::Cellar, "data")?;
@@ -224,7 +238,7 @@ fn write_under_kills(cell: &mut Cell, volume: &str, kills: usize) -> Result<Writ
     std::fs::write(out.join("stop"), "")?;
     let printed = guest.finish()?.text;
     let ended = printed.contains("writer done");
-    ensure!(ended || printed.contains("Kernel panic"), "the writer did not finish:\n{printed}");
+    ensure!(ended || printed.contains(REFUSAL_BUG), "the writer did not finish:\n{printed}");
     Ok(Written { acknowledged: acknowledged(&printed), kills: done, ended })
 }
 
