@@ -1,7 +1,7 @@
 //! What many volumes cost: the time from opening partitions to serving, memory for each volume that
 //! nobody uses, and whether making, cloning and deleting one takes longer among many than among few.
 //!
-//!     cargo run --release -p volume --example many_volumes -- /tmp/many 1500000 3
+//!     cargo run --release -p volume --example many_volumes -- DIRECTORY 1500000 3
 //!
 //! The folder keeps the partitions `a`, `b`, ... with so many volumes in all; they are made if they
 //! are not there. Every third volume is the clone of the one before it.
