@@ -135,7 +135,7 @@ impl Hosts {
         loop {
             let sent = self.call(&delivery);
             if let Err(code) = sent {
-                tracing::debug!(address = %delivery.address, %code, "a client was not reached");
+                tracing::info!(address = %delivery.address, %code, "a client was not reached; it will be told later");
             }
             let delivered = self.state.lock().delivered(&delivery, sent.is_ok());
             self.reported.notify_all();
