@@ -15,7 +15,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test { name: "kafs-files", needs: NEEDS, run: files },
         Test { name: "kafs-mount-points", needs: NEEDS, run: mount_points },
         Test { name: "kafs-users", needs: NEEDS, run: users },
-        Test { name: "kafs-two-clients", needs: NEEDS, run: two_clients_or_again },
+        Test { name: "kafs-two-clients", needs: NEEDS, run: two_clients },
         Test { name: "kafs-server-restart", needs: NEEDS, run: || again_if_guest_fell(server_restart) },
         Test { name: "kafs-server-killed", needs: NEEDS, run: server_killed },
         Test { name: "kafs-big-file", needs: NEEDS, run: big_file },
@@ -109,15 +109,6 @@ fn token(cell: &Cell, user: &str) -> Result<String> {
     let convert = format!("{} {cache} {token}", interop::cell::tools().join("kafs-token").display());
     cell.run(&convert)?.ok().context(convert)?;
     Ok(token)
-}
-
-/// One run in a dozen or so the first client has seen the old content of a file that the second had
-/// changed, and why is not known yet: the run that fails is printed, and a second one must pass.
-fn two_clients_or_again() -> Result<()> {
-    two_clients().or_else(|error| {
-        println!("interop: two clients disagreed, once more; the first run:\n{error:#}");
-        two_clients()
-    })
 }
 
 fn two_clients() -> Result<()> {
