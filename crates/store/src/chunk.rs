@@ -49,6 +49,19 @@ impl ChunkAddress {
     }
 }
 
+/// Under which key metadata was to name a chunk when it was appended, without what tells versions
+/// apart: opaque here, stored beside the chunk. It finds the record that names a chunk without a
+/// search; whether that record still does is another question. All zeros: unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkOwner(pub [u8; 24]);
+
+impl ChunkOwner {
+    /// Whether it says anything.
+    pub fn is_known(self) -> bool {
+        self != ChunkOwner::default()
+    }
+}
+
 /// Largest chunk in bytes before encoding.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
@@ -56,7 +69,17 @@ pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 pub trait ChunkStore: Send + Sync {
     /// Appends one chunk, given in pieces; at most 1 MiB in all. Readable at once, durable after
     /// [`ChunkStore::sync`].
-    fn append(&self, pieces: &[Bytes], codec: Codec) -> Result<ChunkAddress, StoreError>;
+    fn append_for(
+        &self,
+        owner: ChunkOwner,
+        pieces: &[Bytes],
+        codec: Codec,
+    ) -> Result<ChunkAddress, StoreError>;
+
+    /// The same for a chunk of which nobody knows yet who will name it.
+    fn append(&self, pieces: &[Bytes], codec: Codec) -> Result<ChunkAddress, StoreError> {
+        self.append_for(ChunkOwner::default(), pieces, codec)
+    }
 
     /// The chunk's bytes, decoded and verified; shared with the cache, so cheap to slice.
     fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError>;

@@ -1,7 +1,9 @@
 //! Stores in memory, for tests and simulators. They can "crash": what was not synced is lost.
 
 use crate::meta::{Change, Snapshot, Visit};
-use crate::{Batch, ChunkAddress, ChunkStore, Codec, CommitNumber, Family, KeyRange, MetaStore, StoreError};
+use crate::{
+    Batch, ChunkAddress, ChunkOwner, ChunkStore, Codec, CommitNumber, Family, KeyRange, MetaStore, StoreError,
+};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -130,7 +132,12 @@ impl MemoryChunks {
 }
 
 impl ChunkStore for MemoryChunks {
-    fn append(&self, pieces: &[Bytes], _codec: Codec) -> Result<ChunkAddress, StoreError> {
+    fn append_for(
+        &self,
+        _owner: ChunkOwner,
+        pieces: &[Bytes],
+        _codec: Codec,
+    ) -> Result<ChunkAddress, StoreError> {
         let data = Bytes::from(pieces.concat());
         let mut state = self.0.lock();
         let stored_bytes = data.len() as u32;

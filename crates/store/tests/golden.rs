@@ -6,16 +6,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::segment::walk;
-use store::{ChunkAddress, ChunkStore, Codec, MemoryMeta, SegmentConfig, SegmentStore, StoreError};
+use store::{
+    ChunkAddress, ChunkOwner, ChunkStore, Codec, MemoryMeta, SegmentConfig, SegmentStore, StoreError,
+};
 
 const SEGMENT: u64 = 2;
+const OWNER: ChunkOwner = ChunkOwner(*b"group 01node 2unique 3at");
 const FILE_NAME: &str = "0000000000000002.seg";
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// What is in `segment-v1.seg`, in this order.
+/// What is in the golden segments, in this order.
 fn chunks() -> Vec<(Codec, Bytes)> {
     let text = Bytes::from("All that is gold does not glitter. ".repeat(100));
     let squares: Bytes = (0..700u32).map(|n| ((n * n) >> 3) as u8).collect();
@@ -41,16 +44,21 @@ fn write_the_golden_segment() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
     for (codec, chunk) in chunks() {
-        assert_eq!(store.append(&[chunk], codec).unwrap().segment, SEGMENT);
+        assert_eq!(store.append_for(OWNER, &[chunk], codec).unwrap().segment, SEGMENT);
     }
     drop(store);
-    fs::copy(folder.path().join(FILE_NAME), golden("segment-v1.seg")).unwrap();
+    fs::copy(folder.path().join(FILE_NAME), golden("segment-v2.seg")).unwrap();
 }
 
 #[test]
-fn the_segment_of_version_1_is_read() {
+fn the_segments_of_all_versions_are_read() {
+    read_golden("segment-v1.seg", 35);
+    read_golden("segment-v2.seg", 67);
+}
+
+fn read_golden(name: &str, first_bytes: u8) {
     let folder = tempfile::tempdir().unwrap();
-    fs::copy(golden("segment-v1.seg"), folder.path().join(FILE_NAME)).unwrap();
+    fs::copy(golden(name), folder.path().join(FILE_NAME)).unwrap();
     let mut addresses: Vec<ChunkAddress> = Vec::new();
     let file = RealDisk.open(&folder.path().join(FILE_NAME)).unwrap();
     let end = walk(&*file, SEGMENT, |address| addresses.push(address)).unwrap();
@@ -62,6 +70,6 @@ fn the_segment_of_version_1_is_read() {
         assert_eq!(store.read(*address).unwrap(), chunk);
     }
     // Metadata on disk names the first one so.
-    let bytes = [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, 35];
+    let bytes = [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, first_bytes];
     assert_eq!(ChunkAddress::from_bytes(&bytes), Some(addresses[0]));
 }

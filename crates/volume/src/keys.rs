@@ -1,6 +1,7 @@
 //! Keys of volume records. `docs/formats/volume.md` draws them; all numbers are big-endian.
 
 use base::{VnodeId, VolumeId};
+use store::ChunkOwner;
 
 /// Epoch of a group's first volume.
 pub(crate) const FIRST_EPOCH: u64 = 1;
@@ -128,6 +129,14 @@ impl FileKey {
 
     pub(crate) fn extent(self, index: u64) -> Prefix {
         concat(&[&self.bytes(), &index.to_be_bytes()])
+    }
+
+    /// What is stored beside a chunk to find the extent that names it: the extent's key without its
+    /// epoch, which is not known before the commit.
+    pub(crate) fn owner(self, index: u64) -> ChunkOwner {
+        let mut owner = ChunkOwner::default();
+        owner.0.copy_from_slice(&self.extent(index));
+        owner
     }
 
     /// Extents from `first` on, up to `last` included.

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::{Batch, Family};
+use store::{Batch, ChunkOwner, Family};
 
 /// Bytes of records that are committed at a time.
 const BATCH_BYTES: usize = 4 << 20;
@@ -140,7 +140,7 @@ impl Restoration {
         while at < status.length {
             let length = (status.length - at).min(1 << shift) as usize;
             let pieces = receive_pieces(length, source)?;
-            if let Some(extent) = self.store(&pieces, is_link)? {
+            if let Some(extent) = self.store(file.owner(index), &pieces, is_link)? {
                 self.put(Family::Extents, &file.extent(index), record::put_extent(&extent))?;
             }
             at += length as u64;
@@ -150,7 +150,12 @@ impl Restoration {
     }
 
     /// A chunk of zeros is stored as a hole.
-    fn store(&mut self, pieces: &[Bytes], is_link: bool) -> Result<Option<Extent>, VolumeError> {
+    fn store(
+        &mut self,
+        owner: ChunkOwner,
+        pieces: &[Bytes],
+        is_link: bool,
+    ) -> Result<Option<Extent>, VolumeError> {
         let length: usize = pieces.iter().map(Bytes::len).sum();
         if !is_link && pieces.iter().all(|piece| piece.iter().all(|&byte| byte == 0)) {
             return Ok(None);
@@ -162,7 +167,7 @@ impl Restoration {
         if (self.home().handle.space)().free_kib < (length as u64).div_ceil(1024) {
             return Err(VolumeError::PartitionFull);
         }
-        let address = self.home().handle.chunks.append(pieces, options.codec)?;
+        let address = self.home().handle.chunks.append_for(owner, pieces, options.codec)?;
         self.has_chunks = true;
         Ok(Some(Extent::Chunk { address, length: length as u32 }))
     }

@@ -7,6 +7,7 @@
 //! with the newer data. So a slow client holds nobody up, and of two concurrent stores the one that
 //! ends last wins wherever both wrote.
 
+use crate::keys::FileKey;
 use crate::reading::push_zeros;
 use crate::record::{Extent, Vnode};
 use crate::transaction::{Growth, Transaction};
@@ -30,6 +31,7 @@ struct Part {
 /// Chunks that no metadata names yet: dropped unless they are taken.
 struct Staged<'v> {
     volume: &'v Volume,
+    file: FileKey,
     extents: BTreeMap<u64, Extent>,
 }
 
@@ -40,7 +42,8 @@ impl Staged<'_> {
         let extent = if length <= options.inline_bytes_max && !is_whole {
             Extent::Inline(pieces.concat().into())
         } else {
-            let address = self.volume.home.handle.chunks.append(pieces, options.codec)?;
+            let chunks = &self.volume.home.handle.chunks;
+            let address = chunks.append_for(self.file.owner(index), pieces, options.codec)?;
             Extent::Chunk { address, length: length as u32 }
         };
         self.extents.insert(index, extent);
@@ -135,7 +138,7 @@ impl Volume {
         source: &mut DataSource<'_>,
     ) -> Result<(Staged<'_>, BTreeMap<u64, Part>), VolumeError> {
         let chunk_bytes = 1u64 << vnode.chunk_shift;
-        let mut whole = Staged { volume: self, extents: BTreeMap::new() };
+        let mut whole = Staged { volume: self, file: self.file_key(vnode), extents: BTreeMap::new() };
         let mut parts = BTreeMap::new();
         let (mut at, end) = (request.offset, request.offset + request.length);
         while at < end {
@@ -162,7 +165,7 @@ impl Volume {
         whole: &Staged<'_>,
     ) -> Result<Staged<'_>, VolumeError> {
         let lengths = Lengths::of(&vnode.status, request);
-        let mut merged = Staged { volume: self, extents: BTreeMap::new() };
+        let mut merged = Staged { volume: self, file: self.file_key(vnode), extents: BTreeMap::new() };
         for (&index, part) in parts {
             let old = self.old_contents(vnode, index, lengths.cut)?;
             merged.put(index, &merge_part(part, &old), false)?;

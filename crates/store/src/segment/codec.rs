@@ -6,9 +6,10 @@ use crate::chunk::CHUNK_BYTES_MAX;
 use bytes::Bytes;
 
 /// How a stored chunk is encoded; the number is the one on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Encoding {
+    #[default]
     Raw = 0,
     Lz4 = 1,
     Zstd = 2,
@@ -40,6 +41,7 @@ pub(super) fn encode(pieces: &[Bytes], codec: Codec) -> Option<Encoded> {
             raw_bytes,
             stored_bytes: raw_bytes,
             stored_crc: crc32c_of(pieces),
+            ..Record::default()
         },
         stored: pieces.to_vec(),
     }))
@@ -56,7 +58,8 @@ fn compressed(pieces: &[Bytes], codec: Codec, raw_bytes: u32) -> Option<Encoded>
     if stored_bytes > raw_bytes - raw_bytes / 8 || stored_bytes >= raw_bytes {
         return None;
     }
-    let record = Record { encoding, raw_bytes, stored_bytes, stored_crc: crc32c(&stored) };
+    let stored_crc = crc32c(&stored);
+    let record = Record { encoding, raw_bytes, stored_bytes, stored_crc, ..Record::default() };
     Some(Encoded { record, stored: vec![stored.into()] })
 }
 
@@ -138,7 +141,8 @@ mod tests {
         fn arbitrary_bytes_are_survived(stored: Vec<u8>, raw_bytes in 0..100_000u32, zstd: bool) {
             let encoding = if zstd { Encoding::Zstd } else { Encoding::Lz4 };
             let stored_crc = crc32c(&stored);
-            let record = Record { encoding, raw_bytes, stored_bytes: stored.len() as u32, stored_crc };
+            let stored_bytes = stored.len() as u32;
+            let record = Record { encoding, raw_bytes, stored_bytes, stored_crc, ..Record::default() };
             _ = decode(&record, stored.into());
         }
 

@@ -7,15 +7,27 @@ use crate::StoreError;
 pub(super) const HEADER_BYTES: u64 = 32;
 
 const MAGIC: &[u8; 8] = b"CELLSEGM";
-const VERSION: u32 = 1;
+/// The version that is written.
+const VERSION: u32 = 2;
+/// The oldest that can be read: its records have headers of version 1.
+const VERSION_MIN: u32 = 1;
 const SUFFIX: &str = ".seg";
 const ID_DIGITS: usize = 16;
 
 /// The header of segment `id`.
 pub(super) fn build(id: u64) -> [u8; HEADER_BYTES as usize] {
+    build_version(id, VERSION)
+}
+
+/// Whether these bytes are a header of segment `id`, in any version that can be read.
+pub(super) fn is_header(bytes: &[u8; HEADER_BYTES as usize], id: u64) -> bool {
+    (VERSION_MIN..=VERSION).any(|version| *bytes == build_version(id, version))
+}
+
+fn build_version(id: u64, version: u32) -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[..8].copy_from_slice(MAGIC);
-    header[8..12].copy_from_slice(&VERSION.to_be_bytes());
+    header[8..12].copy_from_slice(&version.to_be_bytes());
     header[16..24].copy_from_slice(&id.to_be_bytes());
     let crc = crc32c(&header[..28]);
     header[28..].copy_from_slice(&crc.to_be_bytes());
@@ -33,9 +45,9 @@ pub(super) fn check(header: &[u8; HEADER_BYTES as usize], id: u64, place: &str) 
     let damaged = |what| Err(StoreError::Damaged { place: place.to_owned(), what });
     let found = u64::from(word(16)) << 32 | u64::from(word(20));
     match word(8) {
-        VERSION if found == id => Ok(()),
-        VERSION => damaged(format!("expected segment {id}, got segment {found}")),
-        newer => damaged(format!("expected segment version {VERSION}, got {newer}")),
+        VERSION_MIN..=VERSION if found == id => Ok(()),
+        VERSION_MIN..=VERSION => damaged(format!("expected segment {id}, got segment {found}")),
+        other => damaged(format!("expected segment version {VERSION_MIN} to {VERSION}, got {other}")),
     }
 }
 
@@ -73,11 +85,10 @@ mod tests {
         assert!(
             check(&build(7), 8, "x").unwrap_err().to_string().contains("expected segment 8, got segment 7")
         );
-        let mut newer = build(7);
-        newer[11] = 2;
-        let crc = crc32c(&newer[..28]);
-        newer[28..].copy_from_slice(&crc.to_be_bytes());
-        assert!(check(&newer, 7, "x").unwrap_err().to_string().contains("got 2"));
+        check(&build_version(7, 1), 7, "x").unwrap();
+        assert!(is_header(&build_version(7, 1), 7) && is_header(&build(7), 7) && !is_header(&build(8), 7));
+        let mut newer = build_version(7, 3);
+        assert!(check(&newer, 7, "x").unwrap_err().to_string().contains("got 3"));
         newer[9] ^= 1;
         check(&newer, 7, "x").unwrap();
     }

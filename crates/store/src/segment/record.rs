@@ -1,21 +1,64 @@
 //! The header in front of every chunk.
 
 use super::codec::Encoding;
+use crate::ChunkOwner;
 use crate::chunk::CHUNK_BYTES_MAX;
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Length of a record header.
-pub(super) const RECORD_BYTES: usize = 32;
+/// Length of a record header as it is written now.
+pub(super) const RECORD_BYTES: usize = 64;
+
+/// Length of a record header of version 1, which is the shortest there is.
+pub(super) const RECORD_BYTES_MIN: usize = 32;
+
+/// What encryption may add to the bytes of a chunk: its nonce and its tag.
+pub(super) const SEAL_BYTES_MAX: usize = 64;
+
+/// Most bytes that a record takes.
+pub(super) const RECORD_AND_STORED_BYTES_MAX: usize = RECORD_BYTES + CHUNK_BYTES_MAX + SEAL_BYTES_MAX;
 
 const MAGIC: &[u8; 4] = b"CHNK";
+const FLAG_SHARED: u8 = 1;
+
+/// The layout of a record header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Layout {
+    /// Without owner, key and flags; no longer written. Its number is what stood there then.
+    V1 = 0,
+    /// The one that is written.
+    #[default]
+    V2 = 2,
+}
+
+impl Layout {
+    fn from_byte(byte: u8) -> Option<Layout> {
+        [Layout::V1, Layout::V2].into_iter().find(|layout| *layout as u8 == byte)
+    }
+
+    /// Length of the header in bytes.
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Layout::V1 => RECORD_BYTES_MIN,
+            Layout::V2 => RECORD_BYTES,
+        }
+    }
+}
 
 /// What a record header says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
+    pub(super) layout: Layout,
     pub(super) encoding: Encoding,
     pub(super) raw_bytes: u32,
     pub(super) stored_bytes: u32,
     pub(super) stored_crc: u32,
+    /// Under which key metadata was to name the chunk; unknown in version 1.
+    pub(super) owner: ChunkOwner,
+    /// With which key the stored bytes are encrypted; 0 if they are not.
+    pub(super) key: u32,
+    /// More than one record of metadata may name it.
+    pub(super) is_shared: bool,
 }
 
 /// CRC-32C.
@@ -32,52 +75,79 @@ pub(super) fn crc32c_of<T: AsRef<[u8]>>(pieces: &[T]) -> u32 {
     digest.finalize() as u32
 }
 
-fn header_crc(bytes: &[u8], offset: u64) -> u32 {
-    crc32c_of(&[&bytes[..28], &offset.to_be_bytes()[..]])
+/// Of all of a header but its last 4 bytes.
+fn header_crc(header: &[u8], offset: u64) -> u32 {
+    crc32c_of(&[&header[..header.len() - 4], &offset.to_be_bytes()[..]])
+}
+
+fn word(header: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
 }
 
 impl Record {
-    /// The header for a place.
+    /// The header for a place, in the layout that is written now.
     pub(super) fn build(&self, segment: u64, offset: u64) -> [u8; RECORD_BYTES] {
         let mut header = [0; RECORD_BYTES];
         header[..4].copy_from_slice(MAGIC);
         header[4] = self.encoding as u8;
+        header[5] = Layout::V2 as u8;
+        header[6] = if self.is_shared { FLAG_SHARED } else { 0 };
         header[8..12].copy_from_slice(&self.raw_bytes.to_be_bytes());
         header[12..16].copy_from_slice(&self.stored_bytes.to_be_bytes());
         header[16..24].copy_from_slice(&segment.to_be_bytes());
-        header[24..28].copy_from_slice(&self.stored_crc.to_be_bytes());
+        header[24..48].copy_from_slice(&self.owner.0);
+        header[48..52].copy_from_slice(&self.key.to_be_bytes());
+        header[56..60].copy_from_slice(&self.stored_crc.to_be_bytes());
         let crc = header_crc(&header, offset);
-        header[28..].copy_from_slice(&crc.to_be_bytes());
+        header[60..].copy_from_slice(&crc.to_be_bytes());
         header
     }
 
-    /// The header at a place; else what is wrong with it.
-    pub(super) fn parse(header: &[u8; RECORD_BYTES], segment: u64, offset: u64) -> Result<Record, String> {
-        let word =
-            |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        if &header[..4] != MAGIC {
-            return Err(format!("expected a chunk, got {}", header[..4].escape_ascii()));
+    /// The header that `bytes` begin with, at a place; else what is wrong with it.
+    pub(super) fn parse(bytes: &[u8], segment: u64, offset: u64) -> Result<Record, String> {
+        let magic = bytes.get(..4).unwrap_or(bytes);
+        if magic != MAGIC {
+            return Err(format!("expected a chunk, got {}", magic.escape_ascii()));
         }
-        let (expected, got) = (header_crc(header, offset), word(28));
+        let layout = bytes.get(5).copied().unwrap_or_default();
+        let layout = Layout::from_byte(layout).ok_or_else(|| format!("unknown header version {layout}"))?;
+        let header = bytes.get(..layout.bytes()).ok_or("the header is cut off")?;
+        let (expected, got) = (header_crc(header, offset), word(header, header.len() - 4));
         if expected != got {
             return Err(format!("header checksum: expected {expected:08x}, got {got:08x}"));
         }
-        let found = u64::from(word(16)) << 32 | u64::from(word(20));
+        let found = u64::from(word(header, 16)) << 32 | u64::from(word(header, 20));
         if found != segment {
             return Err(format!("expected a chunk of segment {segment}, got one of {found}"));
         }
+        Record::fields(layout, header)?.check_lengths()
+    }
+
+    fn fields(layout: Layout, header: &[u8]) -> Result<Record, String> {
         let encoding =
             Encoding::from_byte(header[4]).ok_or_else(|| format!("unknown codec {}", header[4]))?;
-        let record = Record { encoding, raw_bytes: word(8), stored_bytes: word(12), stored_crc: word(24) };
-        record.check_lengths()
+        let stored_crc = word(header, header.len() - 8);
+        let (raw_bytes, stored_bytes) = (word(header, 8), word(header, 12));
+        let record = Record { layout, encoding, raw_bytes, stored_bytes, stored_crc, ..Record::default() };
+        if layout == Layout::V1 {
+            return Ok(record);
+        }
+        let flags = header[6];
+        if flags & !FLAG_SHARED != 0 {
+            return Err(format!("unknown flags {flags:02x}"));
+        }
+        let mut owner = ChunkOwner::default();
+        owner.0.copy_from_slice(&header[24..48]);
+        Ok(Record { owner, key: word(header, 48), is_shared: flags & FLAG_SHARED != 0, ..record })
     }
 
     fn check_lengths(self) -> Result<Record, String> {
         let (raw, stored) = (self.raw_bytes, self.stored_bytes);
-        if raw as usize > CHUNK_BYTES_MAX || stored as usize > CHUNK_BYTES_MAX {
-            return Err(format!("lengths {raw} and {stored} exceed {CHUNK_BYTES_MAX}"));
+        let stored_max = CHUNK_BYTES_MAX + if self.key == 0 { 0 } else { SEAL_BYTES_MAX };
+        if raw as usize > CHUNK_BYTES_MAX || stored as usize > stored_max {
+            return Err(format!("lengths {raw} and {stored} exceed {CHUNK_BYTES_MAX} and {stored_max}"));
         }
-        if self.encoding == Encoding::Raw && raw != stored {
+        if self.encoding == Encoding::Raw && self.key == 0 && raw != stored {
             return Err(format!("lengths {raw} and {stored} of a raw chunk differ"));
         }
         Ok(self)
@@ -91,12 +161,28 @@ mod tests {
 
     fn record() -> impl Strategy<Value = Record> {
         let encoding = prop::sample::select(vec![Encoding::Raw, Encoding::Lz4, Encoding::Zstd]);
-        (encoding, 0..=CHUNK_BYTES_MAX as u32, 0..=CHUNK_BYTES_MAX as u32, any::<u32>()).prop_map(
-            |(encoding, raw_bytes, stored, stored_crc)| {
+        let lengths = (0..=CHUNK_BYTES_MAX as u32, 0..=CHUNK_BYTES_MAX as u32);
+        (encoding, lengths, any::<(u32, [u8; 24], u32, bool)>()).prop_map(
+            |(encoding, (raw_bytes, stored), (stored_crc, owner, key, is_shared))| {
                 let stored_bytes = if encoding == Encoding::Raw { raw_bytes } else { stored };
-                Record { encoding, raw_bytes, stored_bytes, stored_crc }
+                let (layout, owner) = (Layout::V2, ChunkOwner(owner));
+                Record { layout, encoding, raw_bytes, stored_bytes, stored_crc, owner, key, is_shared }
             },
         )
+    }
+
+    /// As version 1 of the format wrote it.
+    fn build_v1(record: &Record, segment: u64, offset: u64) -> [u8; RECORD_BYTES_MIN] {
+        let mut header = [0; RECORD_BYTES_MIN];
+        header[..4].copy_from_slice(MAGIC);
+        header[4] = record.encoding as u8;
+        header[8..12].copy_from_slice(&record.raw_bytes.to_be_bytes());
+        header[12..16].copy_from_slice(&record.stored_bytes.to_be_bytes());
+        header[16..24].copy_from_slice(&segment.to_be_bytes());
+        header[24..28].copy_from_slice(&record.stored_crc.to_be_bytes());
+        let crc = header_crc(&header, offset);
+        header[28..].copy_from_slice(&crc.to_be_bytes());
+        header
     }
 
     #[test]
@@ -111,12 +197,45 @@ mod tests {
         for (encoding, raw_bytes, stored_bytes) in
             [(Encoding::Lz4, too_long, 5), (Encoding::Lz4, 5, too_long), (Encoding::Raw, 4, 5)]
         {
-            let record = Record { encoding, raw_bytes, stored_bytes, stored_crc: 0 };
+            let record = Record { encoding, raw_bytes, stored_bytes, ..Record::default() };
             assert!(Record::parse(&record.build(1, 32), 1, 32).is_err());
         }
     }
 
+    #[test]
+    fn only_what_is_encrypted_may_be_longer_than_a_chunk() {
+        let longest = CHUNK_BYTES_MAX as u32;
+        for (key, stored_bytes, is_good) in [
+            (0, longest + 1, false),
+            (1, longest + SEAL_BYTES_MAX as u32, true),
+            (1, longest + SEAL_BYTES_MAX as u32 + 1, false),
+        ] {
+            let record = Record { raw_bytes: longest, stored_bytes, key, ..Record::default() };
+            assert_eq!(Record::parse(&record.build(1, 32), 1, 32).is_ok(), is_good, "{key} {stored_bytes}");
+        }
+    }
+
+    #[test]
+    fn versions_and_flags_to_come_are_refused() {
+        for (at, byte, words) in [(5, 3, "header version 3"), (6, 2, "flags 02"), (4, 9, "codec 9")] {
+            let mut header = Record::default().build(1, 32);
+            header[at] = byte;
+            let crc = header_crc(&header, 32);
+            header[60..].copy_from_slice(&crc.to_be_bytes());
+            assert!(Record::parse(&header, 1, 32).unwrap_err().contains(words));
+        }
+    }
+
     proptest! {
+        #[test]
+        fn version_1_is_read(record in record(), segment: u64, offset: u64, cut in 0..RECORD_BYTES_MIN) {
+            let (layout, owner, key, is_shared) = (Layout::V1, ChunkOwner::default(), 0, false);
+            let record = Record { layout, owner, key, is_shared, ..record };
+            let header = build_v1(&record, segment, offset);
+            prop_assert_eq!(Record::parse(&header, segment, offset), Ok(record));
+            prop_assert!(Record::parse(&header[..cut], segment, offset).is_err());
+        }
+
         #[test]
         fn what_was_built_is_parsed_at_its_place_only(
             record in record(), segment: u64, offset: u64, other: u64,
@@ -144,10 +263,15 @@ mod tests {
         fn arbitrary_fields_are_survived(mut header: [u8; RECORD_BYTES], segment: u64, offset: u64) {
             header[..4].copy_from_slice(MAGIC);
             header[16..24].copy_from_slice(&segment.to_be_bytes());
+            if header[5] % 2 == 0 {
+                header[5] = Layout::V2 as u8;
+                header[6] &= FLAG_SHARED;
+            }
             let crc = header_crc(&header, offset);
-            header[28..].copy_from_slice(&crc.to_be_bytes());
+            header[60..].copy_from_slice(&crc.to_be_bytes());
             if let Ok(record) = Record::parse(&header, segment, offset) {
-                prop_assert!(record.raw_bytes.max(record.stored_bytes) as usize <= CHUNK_BYTES_MAX);
+                prop_assert!(record.raw_bytes as usize <= CHUNK_BYTES_MAX);
+                prop_assert!(record.stored_bytes as usize <= CHUNK_BYTES_MAX + SEAL_BYTES_MAX);
             }
         }
     }

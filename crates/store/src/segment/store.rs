@@ -14,7 +14,7 @@ use crate::chunk::CHUNK_BYTES_MAX;
 use crate::group_sync::GroupSync;
 use crate::health::Health;
 use crate::home::failed;
-use crate::{ChunkAddress, ChunkStore, Codec, IdAllocator, MetaStore, StoreError};
+use crate::{ChunkAddress, ChunkOwner, ChunkStore, Codec, IdAllocator, MetaStore, StoreError};
 use bytes::Bytes;
 use disk::{Disk, File, Space};
 use parking_lot::Mutex;
@@ -302,9 +302,15 @@ fn take_over_unsealed(
 }
 
 impl ChunkStore for SegmentStore {
-    fn append(&self, pieces: &[Bytes], codec: Codec) -> Result<ChunkAddress, StoreError> {
+    fn append_for(
+        &self,
+        owner: ChunkOwner,
+        pieces: &[Bytes],
+        codec: Codec,
+    ) -> Result<ChunkAddress, StoreError> {
         self.health.check()?;
-        let encoded = self.encode(pieces, codec)?;
+        let mut encoded = self.encode(pieces, codec)?;
+        encoded.record.owner = owner;
         let place = self.reserve(RECORD_BYTES as u32 + encoded.record.stored_bytes)?;
         self.write(&place, &encoded)?;
         let Place { address, file } = place;

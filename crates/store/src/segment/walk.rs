@@ -2,7 +2,7 @@
 //! it.
 
 use super::header::{self, HEADER_BYTES};
-use super::record::{RECORD_BYTES, Record};
+use super::record::{RECORD_BYTES, RECORD_BYTES_MIN, Record};
 use crate::{ChunkAddress, StoreError};
 use disk::File;
 use std::io::ErrorKind;
@@ -30,14 +30,15 @@ pub fn walk(file: &dyn File, id: u64, mut visit: impl FnMut(ChunkAddress)) -> Re
     let mut offset = HEADER_BYTES;
     while offset < length {
         let mut head = [0; RECORD_BYTES];
-        if !read_whole(file, &mut head, offset).map_err(fail)? {
+        let left = (length - offset).min(RECORD_BYTES as u64) as usize;
+        if left < RECORD_BYTES_MIN || !read_whole(file, &mut head[..left], offset).map_err(fail)? {
             return Ok(WalkEnd { offset, why: Some("a header is cut off".into()) });
         }
-        let record = match Record::parse(&head, id, offset) {
+        let record = match Record::parse(&head[..left], id, offset) {
             Ok(record) => record,
             Err(why) => return Ok(WalkEnd { offset, why: Some(why) }),
         };
-        let stored_bytes = RECORD_BYTES as u32 + record.stored_bytes;
+        let stored_bytes = record.layout.bytes() as u32 + record.stored_bytes;
         if offset + u64::from(stored_bytes) > length {
             return Ok(WalkEnd { offset, why: Some("data is cut off".into()) });
         }
