@@ -1,6 +1,7 @@
 //! What a server is told: one validated [`Settings`], from `cellar.toml` or from the files that an
 //! OpenAFS server on the same machine would read.
 
+pub mod durability;
 pub mod file;
 pub mod keys;
 pub mod openafs;
@@ -8,10 +9,10 @@ pub mod openafs;
 use afs_format::userlist::UserList;
 use base::{CellName, PartitionId};
 use bosserver::KeyList;
+use durability::DurabilityPolicy;
 use rx_security::{KeySet, LocalRealms};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use volume::Durability;
 
 /// A service of the cell, each on its own port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
@@ -88,7 +89,7 @@ pub struct Tuning {
     /// Decoded chunks kept in memory, per partition, in bytes.
     pub chunk_cache_bytes: u64,
     /// When an acknowledged change is on disk.
-    pub durability: Durability,
+    pub durability: DurabilityPolicy,
 }
 
 impl Default for Tuning {
@@ -99,7 +100,7 @@ impl Default for Tuning {
             workers: 64,
             socket_buffer_bytes: 16 << 20,
             chunk_cache_bytes: 512 << 20,
-            durability: Durability::Always,
+            durability: DurabilityPolicy::ALWAYS,
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod log;
 pub mod overseer;
 pub mod registration;
 pub mod services;
+mod syncing;
 pub mod volume_servers;
 
 use crate::config::{PartitionSettings, Role, Settings};
@@ -29,8 +30,6 @@ use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
 const PURGE_PAUSE: Duration = Duration::from_millis(5);
 /// Pause of the background threads while there is nothing to do.
 const IDLE_PAUSE: Duration = Duration::from_millis(500);
-/// How old a change may become before it is durable, with `durability = "interval"`.
-const SYNC_PERIOD: Duration = Duration::from_secs(1);
 /// How often promises, locks and volume transactions that have expired are ended.
 const MAINTENANCE_PERIOD: Duration = Duration::from_secs(30);
 
@@ -52,14 +51,18 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
     let databases = open_databases(settings)?;
     let partitions = open_partitions(settings)?;
     let handles = partitions.iter().map(|(id, partition)| handle(*id, partition)).collect();
-    let options = VolumeOptions { durability: settings.tuning.durability, ..VolumeOptions::default() };
+    let options =
+        VolumeOptions { durability: settings.tuning.durability.durability, ..VolumeOptions::default() };
     let volumes = Arc::new(Volumes::open(handles, options).context("cannot open the volumes")?);
     let services = Services::new(settings, &authority, databases.as_ref(), &volumes)?;
     let (file_server, volume_server, uuid) =
         (services.file_server(), services.volume_server(), services.uuid());
     let servers = services.start(settings)?;
     let ending = Arc::new(AtomicBool::new(false));
-    let background = start_background(&ending, &volumes, file_server, volume_server);
+    let mut background = start_background(&ending, &volumes, file_server, volume_server);
+    if let Some(period) = settings.tuning.durability.period {
+        background.extend(syncing::start(&ending, &volumes, period));
+    }
     if settings.roles.contains(&Role::Fs) {
         registration::register(settings, uuid, ending.clone())?;
     }
@@ -142,7 +145,6 @@ fn start_background(
     volume_server: Option<Arc<VolumeServer>>,
 ) -> Vec<JoinHandle<()>> {
     let (purge_ending, purge_volumes) = (ending.clone(), volumes.clone());
-    let (sync_ending, sync_volumes) = (ending.clone(), volumes.clone());
     let ending = ending.clone();
     let maintain = move || {
         while wait(&ending, MAINTENANCE_PERIOD) {
@@ -154,21 +156,7 @@ fn start_background(
             }
         }
     };
-    vec![
-        std::thread::spawn(move || purge(&purge_ending, &purge_volumes)),
-        std::thread::spawn(move || sync(&sync_ending, &sync_volumes)),
-        std::thread::spawn(maintain),
-    ]
-}
-
-/// Makes durable what was acknowledged before it was; there is something only with
-/// `durability = "interval"`.
-fn sync(ending: &AtomicBool, volumes: &Volumes) {
-    while wait(ending, SYNC_PERIOD) {
-        if let Err(error) = volumes.sync() {
-            tracing::error!(%error, "cannot make changes durable");
-        }
-    }
+    vec![std::thread::spawn(move || purge(&purge_ending, &purge_volumes)), std::thread::spawn(maintain)]
 }
 
 fn purge(ending: &AtomicBool, volumes: &Volumes) {

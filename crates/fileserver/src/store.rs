@@ -59,6 +59,9 @@ impl FileServer {
             let bytes = stored.is_ok().then_some(request.length);
             self.counters().stored(begun, self.clock().monotonic(), bytes);
             let status = stored?;
+            if wire::wants_sync(&request.status) {
+                view.volume.sync()?;
+            }
             session.announce(&Change::of(view.fid));
             let new_status = session.wire_status(view.fid, &status, view.access);
             Ok(rxafs::StoreData64Reply { new_status, sync: view.sync() })

@@ -54,6 +54,11 @@ pub(crate) fn set_status(status: &rxafs::StoreStatus) -> SetStatus {
     }
 }
 
+/// Whether a client asks for the data to be on the medium before the answer.
+pub(crate) fn wants_sync(status: &rxafs::StoreStatus) -> bool {
+    status.mask & rxafs::store_mask::FSYNC != 0
+}
+
 /// AFSVolSync: only the volume's creation date is used.
 pub(crate) fn vol_sync(created: UnixTime) -> rxafs::VolSync {
     rxafs::VolSync { spare1: created.0, ..rxafs::VolSync::default() }

@@ -8,9 +8,25 @@ pub enum Durability {
     /// When it is on the medium (group commit makes this cheap).
     #[default]
     Always,
+    /// Likewise, except that a store of file data is acknowledged once it is committed. It is on the
+    /// medium with the next change of the partition that waits, or after [`crate::Volumes::sync`] or
+    /// [`crate::Volume::sync`].
+    Close,
     /// At once; the medium follows when [`crate::Volumes::sync`] is called. After a crash the
-    /// volume is consistent but may be a little older.
+    /// partition is consistent but may be a little older.
     Interval,
+}
+
+impl Durability {
+    /// Whether a store of file data waits for the medium.
+    pub(crate) fn waits_for_data(self) -> bool {
+        self == Durability::Always
+    }
+
+    /// Whether every other change does.
+    pub(crate) fn waits_for_metadata(self) -> bool {
+        self != Durability::Interval
+    }
 }
 
 /// Options of [`crate::Volumes::open`].

@@ -2,7 +2,7 @@
 
 use crate::cache::Caches;
 use crate::group::Group;
-use crate::{Durability, PartitionHandle, VolumeError, VolumeOptions, keys};
+use crate::{PartitionHandle, VolumeError, VolumeOptions, keys};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct Partition {
     pub(crate) handle: PartitionHandle,
     /// Held while a volume is made, cloned or deleted: guards the id counter.
     pub(crate) registry: Mutex<()>,
-    /// With `Durability::Interval`: the newest commit and what waits for it.
+    /// The newest commit that was acknowledged before it was durable, and what waits for durability.
     unsettled: Mutex<(CommitNumber, Vec<Unsettled>)>,
     /// Groups that are being built and that no volume has yet: the purger leaves them alone.
     staged: Mutex<HashSet<u64>>,
@@ -51,16 +51,16 @@ impl Partition {
         self.staged.lock().contains(&group)
     }
 
-    /// Waits as the policy wants until a commit is durable, then lets go of the chunks that it made
-    /// superfluous. Call it without any lock.
+    /// Waits, if `waits`, until a commit is durable, then lets go of the chunks that it made
+    /// superfluous. Without waiting, [`Partition::sync`] does both later. Call it without any lock.
     pub(crate) fn settle(
         &self,
-        policy: Durability,
+        waits: bool,
         group: &Arc<Group>,
         number: CommitNumber,
         doomed: Vec<ChunkAddress>,
     ) -> Result<(), VolumeError> {
-        if policy == Durability::Always {
+        if waits {
             self.handle.meta.sync(number)?;
             group.pins.release(doomed);
             return Ok(());

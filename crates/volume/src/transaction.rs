@@ -374,6 +374,12 @@ impl Volume {
         self.settle(committed.number, committed.doomed)
     }
 
+    /// Likewise for a store of file data.
+    pub(crate) fn settle_data(&self, committed: Committed) -> Result<(), VolumeError> {
+        let waits = self.shared.options.durability.waits_for_data();
+        self.home.settle(waits, &self.group, committed.number, committed.doomed)
+    }
+
     /// Refuses what would need more room than there is.
     pub(crate) fn check_growth(&self, growth: Growth) -> Result<(), VolumeError> {
         if growth.blocks == 0 {

@@ -323,7 +323,16 @@ impl Volume {
 
     /// Waits as the options want until a commit is durable. Call it without any lock.
     pub(crate) fn settle(&self, number: CommitNumber, doomed: Vec<ChunkAddress>) -> Result<(), VolumeError> {
-        self.home.settle(self.shared.options.durability, &self.group, number, doomed)
+        let waits = self.shared.options.durability.waits_for_metadata();
+        self.home.settle(waits, &self.group, number, doomed)
+    }
+
+    /// Makes everything durable that was acknowledged for any volume of this partition.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub fn sync(&self) -> Result<(), VolumeError> {
+        self.home.sync()
     }
 
     /// The vnode of a FID. Hold `publish` or be the writer, here and below.

@@ -330,13 +330,21 @@ impl Volumes {
         member.map(|id| Ok(Arc::clone(&self.get_any_state(id)?.group))).transpose()
     }
 
-    /// Makes everything acknowledged so far durable. Needed only with `Durability::Interval`, and
-    /// before the end.
+    /// Makes everything acknowledged so far durable. Needed only with `Durability::Close` and
+    /// `Durability::Interval`. A partition that fails does not keep the others from it.
     ///
     /// # Errors
-    /// `Store`.
+    /// `Store`: the first.
     pub fn sync(&self) -> Result<(), VolumeError> {
-        self.partitions.iter().try_for_each(|partition| partition.sync())
+        self.partitions.iter().map(|partition| partition.sync()).fold(Ok(()), Result::and)
+    }
+
+    /// Likewise of one partition; with nothing to do it costs nothing.
+    ///
+    /// # Errors
+    /// `NoPartition`, `Store`.
+    pub fn sync_partition(&self, id: PartitionId) -> Result<(), VolumeError> {
+        self.partition(id)?.sync()
     }
 
     /// Counters of the status cache.

@@ -221,7 +221,7 @@ impl Volume {
         // From here on metadata names them.
         whole.extents.clear();
         merged.extents.clear();
-        self.settle_committed(committed)?;
+        self.settle_data(committed)?;
         Ok(Some(status))
     }
 

@@ -1,5 +1,6 @@
 //! `cellar.toml`: the server's own configuration file. docs/configuration.md describes every key.
 
+use super::durability::DurabilityPolicy;
 use super::keys::{self, KeyFiles};
 use super::openafs::{addresses, local_realms};
 use super::{PartitionSettings, Role, Settings, Tuning};
@@ -13,7 +14,6 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
-use volume::Durability;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -256,13 +256,8 @@ fn tuning(origin: &Origin<'_>, store: &StoreSection, rx: &RxSection) -> Result<T
     let default = Tuning::default();
     let durability = match &store.durability {
         None => default.durability,
-        Some(text) => parse_durability(text.get_ref()).ok_or_else(|| {
-            origin.bad(
-                text,
-                "store.durability",
-                format!("`{}` is not known; valid is \"always\"", text.get_ref()),
-            )
-        })?,
+        Some(text) => DurabilityPolicy::parse(text.get_ref())
+            .map_err(|what| origin.bad(text, "store.durability", what))?,
     };
     let cache_mb = origin.bounded(
         store.chunk_cache_mb.as_ref(),
@@ -279,10 +274,6 @@ fn tuning(origin: &Origin<'_>, store: &StoreSection, rx: &RxSection) -> Result<T
         chunk_cache_bytes: cache_mb << 20,
         durability,
     })
-}
-
-fn parse_durability(text: &str) -> Option<Durability> {
-    (text == "always").then_some(Durability::Always)
 }
 
 #[cfg(test)]
@@ -316,7 +307,7 @@ mod tests {
             ("[server]\nroles = [\"fs\"]", ["line 5", "server.roles", "pt"]),
             ("[server]\nroles = [\"xx\"]", ["line 5", "xx", "`bos`"]),
             ("[rx]\nlanes = 0", ["line 5", "rx.lanes", "1 to 64"]),
-            ("[store]\ndurability = \"never\"", ["line 5", "store.durability", "always"]),
+            ("[store]\ndurability = \"never\"", ["line 5", "store.durability", "interval:MS"]),
             ("[partitions]\n9 = \"p\"", ["line 5", "partitions", "/vicepa to /vicepiv"]),
             ("[partitions]\nb = \"absent\"", ["line 5", "partitions.b", "no folder"]),
         ] {

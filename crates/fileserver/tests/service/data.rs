@@ -5,6 +5,7 @@ use crate::world::{World, root};
 use afs_idl::MemoryStream;
 use afs_idl::fs::{self, Server};
 use base::AbortCode;
+use volume::Durability;
 
 #[test]
 fn what_was_stored_is_fetched_in_any_range() {
@@ -136,5 +137,24 @@ fn wrong_fids_are_told_apart() {
     ] {
         volume.set_state(state);
         assert_eq!(status(root()), Err(code));
+    }
+}
+
+#[test]
+fn a_client_may_ask_for_the_medium_whatever_the_server_is_told() {
+    for (durability, unsynced) in [(Durability::Always, 0), (Durability::Close, 1), (Durability::Interval, 2)]
+    {
+        let world = World::with_durability(durability);
+        world.volumes.sync().unwrap();
+        let bob = world.client("bob", 2);
+        let file = world.create(&bob, root(), "file").unwrap();
+        let store = |mask| {
+            let status = fs::StoreStatus { mask, ..mode(None) };
+            let request = fs::StoreDataRequest { fid: file, status, position: 0, length: 3, file_length: 3 };
+            world.server.store_data(&bob.caller, request, &mut MemoryStream::new(b"abc", 1)).unwrap();
+            world.meta.unsynced_commits()
+        };
+        assert_eq!(store(0), unsynced, "{durability:?}");
+        assert_eq!(store(fs::store_mask::FSYNC), 0, "{durability:?}");
     }
 }

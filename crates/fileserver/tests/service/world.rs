@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use store::{MemoryChunks, MemoryMeta};
-use volume::{NewVolume, PartitionHandle, Space, VolumeOptions, Volumes};
+use volume::{Durability, NewVolume, PartitionHandle, Space, VolumeOptions, Volumes};
 
 pub(crate) const HOME: VolumeId = VolumeId(536_870_912);
 pub(crate) const RELEASED: VolumeId = VolumeId(536_870_913);
@@ -214,19 +214,22 @@ pub(crate) struct World {
     pub(crate) network: Arc<TestNetwork>,
     pub(crate) people: Arc<People>,
     pub(crate) volumes: Arc<Volumes>,
+    pub(crate) meta: Arc<MemoryMeta>,
     pub(crate) server: Arc<FileServer>,
     pub(crate) log: Log,
     connections: AtomicU64,
 }
 
-fn volumes() -> Volumes {
+fn volumes(meta: &Arc<MemoryMeta>, durability: Durability) -> Volumes {
     let partition = PartitionHandle {
         id: PartitionId::from_index(0).unwrap(),
-        meta: Arc::new(MemoryMeta::new()),
+        meta: meta.clone(),
         chunks: Arc::new(MemoryChunks::new()),
         space: Arc::new(|| Space { total_kib: 1 << 30, free_kib: 1 << 29 }),
     };
-    let volumes = Volumes::open(vec![partition.clone()], VolumeOptions::default()).unwrap();
+    let volumes =
+        Volumes::open(vec![partition.clone()], VolumeOptions { durability, ..VolumeOptions::default() })
+            .unwrap();
     let new = NewVolume {
         id: HOME,
         name: "home".parse().unwrap(),
@@ -253,13 +256,22 @@ impl World {
     }
 
     pub(crate) fn with_config(config: FileServerConfig) -> World {
+        World::with(config, Durability::Always)
+    }
+
+    pub(crate) fn with_durability(durability: Durability) -> World {
+        World::with(FileServerConfig::default(), durability)
+    }
+
+    fn with(config: FileServerConfig, durability: Durability) -> World {
         let clock = Arc::new(TestClock::default());
         let network = Arc::new(TestNetwork::default());
         let people = Arc::new(People::default());
-        let volumes = Arc::new(volumes());
+        let meta = Arc::new(MemoryMeta::new());
+        let volumes = Arc::new(volumes(&meta, durability));
         let server = start(config, &clock, &network, &people, &volumes);
         let connections = AtomicU64::new(1);
-        let world = World { clock, network, people, volumes, server, log: Log::default(), connections };
+        let world = World { clock, network, people, volumes, meta, server, log: Log::default(), connections };
         let admin = world.client("admin", 99);
         world.set_acl(&admin, root(), "2\n0\nstaff\t127\nsystem:anyuser\t9\n").unwrap();
         world.heard();

@@ -164,6 +164,7 @@ pub(crate) fn contents(volume: &Arc<Volume>) -> Files {
 }
 
 /// One writer.
+#[derive(Clone)]
 pub(crate) struct Writer {
     pub(crate) number: u32,
     /// Steps that were acknowledged.
@@ -187,6 +188,11 @@ impl Writer {
     fn imagine_next(&mut self) {
         imagine(step(self.number, self.done, &self.files), &mut self.files);
         self.done += 1;
+    }
+
+    /// Whether the next step stores file data.
+    pub(crate) fn stores_next(&self) -> bool {
+        matches!(step(self.number, self.done, &self.files), Step::Store(..))
     }
 
     /// Does a step.

@@ -3,4 +3,5 @@
 mod common;
 mod full;
 mod kill;
+mod policies;
 mod reclaim;

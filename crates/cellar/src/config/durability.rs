@@ -1,0 +1,74 @@
+//! `durability = "always" | "close" | "interval:MS"`.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+use volume::Durability;
+
+/// Milliseconds that `interval:MS` may name.
+const INTERVAL_MS: RangeInclusive<u64> = 10..=60_000;
+
+/// How long stored data may wait with `close`.
+const CLOSE_PERIOD: Duration = Duration::from_secs(1);
+
+/// When an acknowledged change is on disk; docs/store.md says what a crash can lose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DurabilityPolicy {
+    /// Which changes wait for the disk.
+    pub durability: Durability,
+    /// How long the others may be without it; `None` if there are no others.
+    pub period: Option<Duration>,
+}
+
+impl DurabilityPolicy {
+    /// Every change waits.
+    pub const ALWAYS: DurabilityPolicy = DurabilityPolicy { durability: Durability::Always, period: None };
+
+    /// Understands the setting.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what would be right.
+    pub fn parse(text: &str) -> Result<DurabilityPolicy, String> {
+        if let Some(number) = text.strip_prefix("interval:") {
+            return interval(number);
+        }
+        match text {
+            "always" => Ok(DurabilityPolicy::ALWAYS),
+            "close" => Ok(DurabilityPolicy { durability: Durability::Close, period: Some(CLOSE_PERIOD) }),
+            _ => Err(format!(
+                "`{text}` is not known; valid are \"always\", \"close\", and \"interval:MS\" like \"interval:500\""
+            )),
+        }
+    }
+}
+
+fn interval(number: &str) -> Result<DurabilityPolicy, String> {
+    let (least, most) = (INTERVAL_MS.start(), INTERVAL_MS.end());
+    let number = number.parse().ok().filter(|number| INTERVAL_MS.contains(number));
+    let ms = number
+        .ok_or_else(|| format!("the interval is not a number within {least} to {most} milliseconds"))?;
+    Ok(DurabilityPolicy { durability: Durability::Interval, period: Some(Duration::from_millis(ms)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_is_understood_or_refused_with_what_is_valid() {
+        for (text, durability, ms) in [
+            ("always", Durability::Always, None),
+            ("close", Durability::Close, Some(1000)),
+            ("interval:10", Durability::Interval, Some(10)),
+            ("interval:60000", Durability::Interval, Some(60_000)),
+        ] {
+            let expected = DurabilityPolicy { durability, period: ms.map(Duration::from_millis) };
+            assert_eq!(DurabilityPolicy::parse(text), Ok(expected), "{text}");
+        }
+        for text in ["", "Always", "interval", "interval:500ms", "interval:-1"] {
+            assert!(DurabilityPolicy::parse(text).is_err(), "{text}");
+        }
+        for text in ["interval:9", "interval:60001", "interval:99999999999999999999", "interval:"] {
+            assert!(DurabilityPolicy::parse(text).unwrap_err().contains("10 to 60000"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Makes durable what was acknowledged before it was: `durability = "close"` and `"interval:MS"`.
+
+use super::wait;
+use base::PartitionId;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use volume::Volumes;
+
+/// A thread for each partition, so that none waits for another's disk.
+pub(super) fn start(
+    ending: &Arc<AtomicBool>,
+    volumes: &Arc<Volumes>,
+    period: Duration,
+) -> Vec<JoinHandle<()>> {
+    let spawn = |partition| {
+        let (ending, volumes) = (Arc::clone(ending), Arc::clone(volumes));
+        std::thread::spawn(move || run(&ending, &volumes, partition, period))
+    };
+    volumes.partitions().into_iter().map(spawn).collect()
+}
+
+/// Begins a sync every `period`, however long the one before took. A failure is final: the partition
+/// takes no more changes, and has said so.
+fn run(ending: &AtomicBool, volumes: &Volumes, partition: PartitionId, period: Duration) {
+    let mut next = Instant::now() + period;
+    while wait(ending, next.saturating_duration_since(Instant::now())) {
+        next = Instant::now() + period;
+        if let Err(error) = volumes.sync_partition(partition) {
+            tracing::error!(%partition, %error, "acknowledged changes of the last moments are not on disk");
+            return;
+        }
+    }
+}
