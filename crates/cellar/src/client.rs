@@ -33,6 +33,8 @@ pub enum Interface {
     Locations,
     /// AFSVol.
     Volumes,
+    /// Cellar's own.
+    Cellar,
 }
 
 impl Interface {
@@ -42,6 +44,7 @@ impl Interface {
             Interface::Protection => (73, 7002),
             Interface::Locations => (52, 7003),
             Interface::Volumes => (4, 7005),
+            Interface::Cellar => (20011, 7000),
         }
     }
 }

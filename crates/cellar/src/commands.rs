@@ -3,6 +3,7 @@
 pub mod context;
 pub mod cp;
 pub mod protection;
+pub mod server;
 pub mod store;
 pub mod volume;
 

@@ -55,6 +55,13 @@ enum Command {
         #[command(flatten)]
         connect: Connect,
     },
+    /// Servers.
+    Server {
+        #[command(subcommand)]
+        command: commands::server::Server,
+        #[command(flatten)]
+        connect: Connect,
+    },
     /// Partitions and what is stored in them.
     Store {
         #[command(subcommand)]
@@ -79,6 +86,7 @@ fn main() -> ExitCode {
             commands::protection::run_group(&Context::new(&connect), &command)
         }
         Command::Cp { copy, connect } => commands::cp::run(&Context::new(&connect), &copy),
+        Command::Server { command, connect } => commands::server::run(&Context::new(&connect), &command),
         Command::Store { command } => commands::store::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "cellar", &mut std::io::stdout());

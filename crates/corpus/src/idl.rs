@@ -24,6 +24,7 @@ struct Nothing;
 
 impl afs_idl::bozo::Server for Nothing {}
 impl afs_idl::cb::Server for Nothing {}
+impl afs_idl::cellar::Server for Nothing {}
 impl afs_idl::fs::Server for Nothing {}
 impl afs_idl::pr::Server for Nothing {}
 impl afs_idl::rxstats::Server for Nothing {}
@@ -58,10 +59,11 @@ fn messages(data: &[u8], dispatch: Dispatch, replies: &[Check]) {
 }
 
 /// How many replies of each service are checked.
-pub fn replies_checked() -> [(&'static str, usize); 7] {
+pub fn replies_checked() -> [(&'static str, usize); 8] {
     [
         ("bozo", replies::BOZO.len()),
         ("cb", replies::CB.len()),
+        ("cellar", replies::CELLAR.len()),
         ("fs", replies::FS.len()),
         ("pr", replies::PR.len()),
         ("rxstats", replies::RXSTATS.len()),
@@ -78,6 +80,11 @@ pub fn bozo(data: &[u8]) {
 /// The callback service.
 pub fn cb(data: &[u8]) {
     messages(data, afs_idl::cb::dispatch, replies::CB);
+}
+
+/// Cellar's own service.
+pub fn cellar(data: &[u8]) {
+    messages(data, afs_idl::cellar::dispatch, replies::CELLAR);
 }
 
 /// The file service.

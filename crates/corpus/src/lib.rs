@@ -54,6 +54,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("volume_records", records::volume_records),
     ("xdr_bozo", idl::bozo),
     ("xdr_cb", idl::cb),
+    ("xdr_cellar", idl::cellar),
     ("xdr_fs", idl::fs),
     ("xdr_pr", idl::pr),
     ("xdr_rxstats", idl::rxstats),

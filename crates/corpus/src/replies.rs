@@ -2,7 +2,7 @@
 //! with what `afs-idl` has.
 
 use crate::idl::Check;
-use afs_idl::{bozo, cb, fs, pr, rxstats, vl, vol};
+use afs_idl::{bozo, cb, cellar, fs, pr, rxstats, vl, vol};
 
 /// Replies of `vl`.
 pub(crate) const VL: &[Check] = &[
@@ -231,3 +231,6 @@ pub(crate) const RXSTATS: &[Check] = &[
     crate::idl::check::<rxstats::ClearProcessRPCStatsReply>,
     crate::idl::check::<rxstats::ClearPeerRPCStatsReply>,
 ];
+
+/// Replies of `cellar`.
+pub(crate) const CELLAR: &[Check] = &[crate::idl::check::<cellar::GetServerInfoReply>];

@@ -2,6 +2,7 @@
 
 pub mod bozo;
 pub mod cb;
+pub mod cellar;
 pub mod common;
 pub mod fs;
 pub mod pr;

@@ -1,17 +1,18 @@
 //! Every message survives arbitrary bytes, and means the same after a round trip.
 
 use super::{Check, words};
-use crate::{bozo, cb, common, fs, pr, rxstats, vl, vol};
+use crate::{bozo, cb, cellar, common, fs, pr, rxstats, vl, vol};
 use proptest::prelude::*;
 
 fn check_all(check: &mut dyn Check) {
-    let services: [fn(&mut dyn Check); 7] = [
+    let services: [fn(&mut dyn Check); 8] = [
         vl::check_all,
         pr::check_all,
         fs::check_all,
         cb::check_all,
         vol::check_all,
         bozo::check_all,
+        cellar::check_all,
         rxstats::check_all,
     ];
     for service in services {

@@ -7,6 +7,7 @@ use super::registration::server_uuid;
 use super::volume_servers::VolumeServers;
 use crate::config::{Role, Settings};
 use crate::network::now;
+use adminserver::{AdminServer, AdminServerParts};
 use afs_idl::rxstats_off::RpcStatisticsOff;
 use afs_idl::{CallStream, rxstats};
 use anyhow::{Context, Result};
@@ -37,6 +38,14 @@ const FIGURES_LIFETIME: Duration = Duration::from_millis(200);
 
 /// The number of the service of statistics by procedure (RX_STATS_SERVICE_ID), on every port.
 const RPC_STATISTICS_SERVICE: u16 = 409;
+
+/// The number of Cellar's own service, on the file server's port.
+const ADMIN_SERVICE: u16 = 20011;
+
+/// What the program calls itself.
+fn version() -> String {
+    format!("Cellar {}", env!("CARGO_PKG_VERSION"))
+}
 
 /// What is called when a call of the service arrives.
 type Dispatch = Box<dyn Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync>;
@@ -237,7 +246,20 @@ impl Services {
         let server = Arc::new(FileServer::new(config, environment));
         self.file_server = Some(server.clone());
         self.add(Role::Fs, 1, "AFS", move |caller, call| afs_idl::fs::dispatch(&*server, caller, call));
+        self.prepare_admin_server(authority, stores);
         Ok(())
+    }
+
+    fn prepare_admin_server(&mut self, authority: &Arc<Authority>, stores: &Stores) {
+        let server = AdminServer::new(AdminServerParts {
+            volumes: stores.volumes.clone(),
+            authority: authority.clone(),
+            clock: Arc::new(now),
+            version: version(),
+        });
+        self.add(Role::Fs, ADMIN_SERVICE, "CELLAR", move |caller, call| {
+            afs_idl::cellar::dispatch(&server, caller, call)
+        });
     }
 
     /// Gathers the figures of the file server's port, at most a few times a second.
@@ -332,6 +354,6 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
         },
         ..ServerConfig::default()
     };
-    config.endpoint.version = format!("Cellar {}", env!("CARGO_PKG_VERSION"));
+    config.endpoint.version = version();
     config
 }

@@ -117,6 +117,7 @@ replays! {
     volume_records
     xdr_bozo
     xdr_cb
+    xdr_cellar
     xdr_fs
     xdr_pr
     xdr_rxstats

@@ -1,0 +1,15 @@
+//! Cellar's own service: what administrators and users ask of a server and AFS has no call for.
+//!
+//! It is served on the file server's port beside RXAFS, with the same callers. [`AdminServer`] implements
+//! it over the server's volumes; a file for each family of calls, as `idl/cellar.idl` groups them. What
+//! the file server decides (rights on files) comes in from outside.
+//!
+//! Who does not know the service is no Cellar server: OpenAFS answers RX_INVALID_OPERATION.
+
+mod server;
+mod service;
+
+pub use server::{AdminServer, AdminServerParts};
+
+#[cfg(test)]
+mod tests;

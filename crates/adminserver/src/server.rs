@@ -1,0 +1,64 @@
+//! What the service is made of, and the calls about the server itself.
+
+use afs_idl::cellar::{GetServerInfoReply, PartitionInfo};
+use base::{AbortCode, Caller, LocalAuthority, PartitionId, UnixTime};
+use std::sync::Arc;
+use volume::Volumes;
+
+/// What an [`AdminServer`] is made of.
+pub struct AdminServerParts {
+    /// The server's volumes.
+    pub volumes: Arc<Volumes>,
+    /// Who is trusted.
+    pub authority: Arc<dyn LocalAuthority>,
+    /// The time of day.
+    pub clock: Arc<dyn Fn() -> UnixTime + Send + Sync>,
+    /// What the program calls itself, like `Cellar 0.1.0`.
+    pub version: String,
+}
+
+/// The service; [`afs_idl::cellar::dispatch`] serves a call with it.
+pub struct AdminServer {
+    pub(crate) parts: AdminServerParts,
+    started: UnixTime,
+}
+
+impl AdminServer {
+    /// A service that started now.
+    pub fn new(parts: AdminServerParts) -> AdminServer {
+        let started = (parts.clock)();
+        AdminServer { parts, started }
+    }
+
+    /// Lets a superuser do `what`, and notes it for the audit.
+    ///
+    /// # Errors
+    /// UAEACCES for anybody else.
+    #[allow(dead_code, reason = "the calls so far are open to everybody")]
+    pub(crate) fn administer(&self, caller: &Caller, what: &str) -> Result<(), AbortCode> {
+        let allowed = self.parts.authority.is_superuser(caller);
+        tracing::info!(target: "audit", what, allowed, identity = %caller.identity, peer = %caller.peer);
+        if allowed { Ok(()) } else { Err(AbortCode::UAEACCES) }
+    }
+
+    pub(crate) fn server_info(&self) -> GetServerInfoReply {
+        let volumes = &self.parts.volumes;
+        let partitions = volumes.partitions().into_iter().map(|id| self.partition_info(id));
+        GetServerInfoReply {
+            version: self.parts.version.as_str().into(),
+            started: self.started.0,
+            now: (self.parts.clock)().0,
+            partitions: partitions.collect(),
+        }
+    }
+
+    fn partition_info(&self, id: PartitionId) -> PartitionInfo {
+        let space = self.parts.volumes.space(id).ok();
+        let kib = |of: fn(volume::Space) -> u64| space.map_or(0, of);
+        PartitionInfo {
+            id: id.index(),
+            total_kib: kib(|space| space.total_kib),
+            free_kib: kib(|space| space.free_kib),
+        }
+    }
+}

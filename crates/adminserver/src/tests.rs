@@ -1,0 +1,72 @@
+//! Calls of the service as a client makes them.
+
+use crate::{AdminServer, AdminServerParts};
+use afs_idl::cellar::{GetServerInfoRequest, Server as _};
+use base::{AbortCode, Caller, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel, UnixTime};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use store::{MemoryChunks, MemoryMeta};
+use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
+
+/// Trusts `admin`.
+struct Authority;
+
+impl LocalAuthority for Authority {
+    fn is_superuser(&self, caller: &Caller) -> bool {
+        matches!(&caller.identity, Identity::Known(principal) if principal.name == "admin")
+    }
+
+    fn is_local_realm(&self, _: &Principal) -> bool {
+        true
+    }
+}
+
+fn caller(identity: Identity) -> Caller {
+    Caller {
+        identity,
+        level: SecurityLevel::Clear,
+        peer: SocketAddr::from(([10, 0, 0, 1], 7001)),
+        local: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        connection: 1,
+    }
+}
+
+fn known(name: &str) -> Caller {
+    let principal = Principal { name: name.into(), instance: String::new(), realm: String::new() };
+    caller(Identity::Known(principal))
+}
+
+/// A server of one partition, whose clock goes on by a second whenever somebody looks.
+fn server() -> AdminServer {
+    let partition = PartitionHandle {
+        id: PartitionId::from_index(2).unwrap(),
+        meta: Arc::new(MemoryMeta::default()),
+        chunks: Arc::new(MemoryChunks::new()),
+        space: Arc::new(|| Space { total_kib: 100, free_kib: 40 }),
+    };
+    let time = AtomicU32::new(1000);
+    AdminServer::new(AdminServerParts {
+        volumes: Arc::new(Volumes::open(vec![partition], VolumeOptions::default()).unwrap()),
+        authority: Arc::new(Authority),
+        clock: Arc::new(move || UnixTime(time.fetch_add(1, Relaxed))),
+        version: "Cellar x".into(),
+    })
+}
+
+#[test]
+fn anybody_may_ask_what_server_this_is() {
+    let info = server().get_server_info(&caller(Identity::Anonymous), GetServerInfoRequest).unwrap();
+    assert_eq!((info.started, info.now), (1000, 1001));
+    assert_eq!(info.version.to_string(), "Cellar x");
+    let [partition] = &info.partitions[..] else { panic!("{info:?}") };
+    assert_eq!((partition.id, partition.total_kib, partition.free_kib), (2, 100, 40));
+}
+
+#[test]
+fn only_superusers_administer() {
+    let server = server();
+    assert_eq!(server.administer(&known("admin"), "test"), Ok(()));
+    assert_eq!(server.administer(&known("alice"), "test"), Err(AbortCode::UAEACCES));
+    assert_eq!(server.administer(&caller(Identity::Anonymous), "test"), Err(AbortCode::UAEACCES));
+}
