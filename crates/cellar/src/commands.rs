@@ -2,6 +2,7 @@
 
 pub mod context;
 pub mod cp;
+pub mod dump;
 pub mod protection;
 pub mod server;
 pub mod store;

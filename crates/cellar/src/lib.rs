@@ -3,6 +3,7 @@
 pub mod client;
 pub mod commands;
 pub mod config;
+pub mod dump;
 pub mod files;
 pub mod network;
 pub mod output;

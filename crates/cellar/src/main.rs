@@ -67,6 +67,11 @@ enum Command {
         #[command(subcommand)]
         command: commands::store::Store,
     },
+    /// Volume dumps in files.
+    Dump {
+        #[command(subcommand)]
+        command: commands::dump::Dump,
+    },
     /// Print what a shell needs to complete commands.
     Completions {
         /// The shell.
@@ -88,6 +93,7 @@ fn main() -> ExitCode {
         Command::Cp { copy, connect } => commands::cp::run(&Context::new(&connect), &copy),
         Command::Server { command, connect } => commands::server::run(&Context::new(&connect), &command),
         Command::Store { command } => commands::store::run(&command),
+        Command::Dump { command } => commands::dump::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "cellar", &mut std::io::stdout());
             Ok(())

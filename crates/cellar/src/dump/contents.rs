@@ -1,0 +1,200 @@
+//! A dump, read whole: every vnode, with a digest in place of a file's data.
+
+use afs_format::directory::{DirectoryBlob, PAGE_BYTES, PAGES_MAX};
+use afs_format::dump::{DumpError, DumpHeader, DumpVolume, DumpedVnode, Item, Reader, VnodeAttributes};
+use anyhow::{Context as _, Result, anyhow, bail};
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Longest text of a symbolic link or mount point (AFSPATHMAX).
+const LINK_BYTES_MAX: u64 = 1024;
+const DIRECTORY_BYTES_MAX: u64 = (PAGES_MAX * PAGE_BYTES) as u64;
+/// The root directory's vnode.
+pub const ROOT: u32 = 1;
+
+/// A sound dump.
+pub struct Contents {
+    /// What the dump says of itself.
+    pub header: DumpHeader,
+    /// The volume's header.
+    pub volume: DumpVolume,
+    /// The vnodes by number.
+    pub nodes: BTreeMap<u32, Node>,
+}
+
+/// A vnode.
+pub struct Node {
+    /// Its uniquifier.
+    pub unique: u32,
+    /// Its status; none in an incremental dump if it is as it was.
+    pub attributes: Option<VnodeAttributes>,
+    /// Its data.
+    pub data: Data,
+}
+
+/// A vnode's data.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Data {
+    /// Not in the dump.
+    None,
+    /// Of a file: its length in bytes and its SHA-256.
+    File(u64, [u8; 32]),
+    /// Of a directory: names and vnode numbers, without `.` and `..`, in the order of the names.
+    Directory(Vec<(Vec<u8>, u32)>),
+    /// Of a symbolic link: where it leads; of a mount point: `#volume.` or `%volume.`
+    Link(Vec<u8>),
+}
+
+/// Where a reader of a dump gets its bytes.
+pub type Source = Box<dyn FnMut(usize) -> io::Result<Bytes>>;
+
+/// A reader of the dump in a file, and what the dump says of itself.
+pub fn open(path: &Path) -> Result<(Reader<Source>, DumpHeader)> {
+    let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let source: Source = Box::new(move |most| {
+        let mut buffer = vec![0; most];
+        let got = file.read(&mut buffer)?;
+        buffer.truncate(got);
+        Ok(Bytes::from(buffer))
+    });
+    Reader::open(source).map_err(|error| refused(path, &error))
+}
+
+/// The error for a dump that cannot be read.
+pub fn refused(path: &Path, error: &DumpError<io::Error>) -> anyhow::Error {
+    anyhow!("{}: {error}", path.display())
+}
+
+impl Contents {
+    /// Reads the dump in a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no sound dump; the message names the byte.
+    pub fn read(path: &Path) -> Result<Contents> {
+        let (mut reader, header) = open(path)?;
+        let failed = |error: DumpError<io::Error>| refused(path, &error);
+        let mut contents = Contents { header, volume: DumpVolume::default(), nodes: BTreeMap::new() };
+        let mut has_volume = false;
+        loop {
+            match reader.next_item().map_err(failed)? {
+                Item::Volume(volume) => (contents.volume, has_volume) = (*volume, true),
+                Item::Vnode(vnode) if has_volume => {
+                    let number = vnode.vnode;
+                    let node = Node::read(vnode, &mut reader).map_err(failed)?;
+                    contents.nodes.insert(number, node);
+                }
+                Item::End if has_volume => return Ok(contents),
+                Item::Vnode(_) | Item::End => {
+                    return Err(failed(reader.damaged("a volume header before this")));
+                }
+            }
+        }
+    }
+
+    /// Whether it holds changes since a date only.
+    pub fn is_incremental(&self) -> bool {
+        self.header.dates.first().is_some_and(|(from, _)| from.0 != 0)
+    }
+
+    /// The paths of every vnode that can be reached from the root directory: `/`, `/a`, `/a/b` ... A file
+    /// with several names has several. In an incremental dump directories may be missing on the way.
+    pub fn paths(&self) -> Result<BTreeMap<Vec<u8>, u32>> {
+        let mut paths = BTreeMap::from([(b"/".to_vec(), ROOT)]);
+        let mut seen = HashSet::from([ROOT]);
+        let mut todo = vec![(Vec::new(), ROOT)];
+        while let Some((path, directory)) = todo.pop() {
+            for (name, vnode) in self.entries(directory) {
+                let path = [&path[..], b"/", name].concat();
+                if is_directory(*vnode) {
+                    if !seen.insert(*vnode) {
+                        bail!("{} is a directory with two names", printable(&path));
+                    }
+                    todo.push((path.clone(), *vnode));
+                }
+                paths.insert(path, *vnode);
+            }
+        }
+        Ok(paths)
+    }
+
+    /// Vnodes that no name in the dump leads to.
+    pub fn without_name(&self, paths: &BTreeMap<Vec<u8>, u32>) -> Vec<u32> {
+        let named: HashSet<u32> = paths.values().copied().collect();
+        self.nodes.keys().copied().filter(|vnode| !named.contains(vnode)).collect()
+    }
+
+    /// A directory's entries.
+    pub fn entries(&self, vnode: u32) -> &[(Vec<u8>, u32)] {
+        match self.nodes.get(&vnode).map(|node| &node.data) {
+            Some(Data::Directory(entries)) => entries,
+            _ => &[],
+        }
+    }
+}
+
+/// Directories have odd numbers.
+pub(super) fn is_directory(vnode: u32) -> bool {
+    vnode % 2 == 1
+}
+
+type Failure = DumpError<io::Error>;
+
+impl Node {
+    fn read(vnode: DumpedVnode, reader: &mut Reader<Source>) -> Result<Node, Failure> {
+        let data = match vnode.attributes.as_ref().map(|attributes| (attributes.kind, attributes.length)) {
+            None | Some((_, None)) => Data::None,
+            Some((1, Some(length))) => Data::File(length, digest(reader)?),
+            Some((2, Some(length))) => Data::Directory(directory(reader, length)?),
+            Some((3, Some(length))) => Data::Link(whole(reader, length, LINK_BYTES_MAX)?),
+            Some(_) => return Err(reader.damaged("a file, a directory or a symbolic link")),
+        };
+        Ok(Node { unique: vnode.unique, attributes: vnode.attributes, data })
+    }
+}
+
+fn digest(reader: &mut Reader<Source>) -> Result<[u8; 32], Failure> {
+    let mut digest = Sha256::new();
+    loop {
+        let piece = reader.data(usize::MAX)?;
+        if piece.is_empty() {
+            return Ok(digest.finalize().into());
+        }
+        digest.update(&piece);
+    }
+}
+
+/// All of a vnode's data, of which there must not be too much.
+pub(super) fn whole(reader: &mut Reader<Source>, length: u64, most: u64) -> Result<Vec<u8>, Failure> {
+    if length > most {
+        return Err(reader.damaged("less data than this for a link or a directory"));
+    }
+    let mut bytes = Vec::new();
+    loop {
+        let piece = reader.data(usize::MAX)?;
+        if piece.is_empty() {
+            return Ok(bytes);
+        }
+        bytes.extend_from_slice(&piece);
+    }
+}
+
+fn directory(reader: &mut Reader<Source>, length: u64) -> Result<Vec<(Vec<u8>, u32)>, Failure> {
+    let bytes = Bytes::from(whole(reader, length, DIRECTORY_BYTES_MAX)?);
+    let blob = DirectoryBlob::parse(&bytes).map_err(|_| reader.damaged("a sound directory before this"))?;
+    let inside = blob.entries().filter(|(name, _)| !matches!(*name, b"." | b".."));
+    let mut entries: Vec<_> = inside.map(|(name, target)| (name.to_vec(), target.vnode.0)).collect();
+    entries.sort_unstable();
+    Ok(entries)
+}
+
+/// A name or path for people: what is not UTF-8 or would move the cursor is escaped.
+pub fn printable(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => bytes.escape_ascii().to_string(),
+    }
+}

@@ -1,0 +1,136 @@
+//! With the dumps that OpenAFS made: see `crates/afs-format/testdata`.
+
+use super::compare::{Depth, compare};
+use super::contents::{Contents, Data};
+use super::extract::{Options, extract};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const DEEP: Depth = Depth { everything: true };
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../afs-format/testdata/dump").join(name)
+}
+
+/// The full dump with something in it replaced, in a folder of its own.
+fn altered(change: impl FnOnce(&mut Vec<u8>)) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump");
+    let mut bytes = fs::read(golden("full")).unwrap();
+    change(&mut bytes);
+    fs::write(&path, bytes).unwrap();
+    (folder, path)
+}
+
+fn position(bytes: &[u8], what: &[u8]) -> usize {
+    bytes.windows(what.len()).position(|window| window == what).unwrap()
+}
+
+/// What differs between the golden dump and another.
+fn differences(path: &Path, depth: Depth) -> Vec<String> {
+    let (first, second) = (Contents::read(&golden("full")).unwrap(), Contents::read(path).unwrap());
+    let found = compare(&first, &second, depth).unwrap();
+    found.into_iter().map(|one| format!("{} {}", one.place, one.what)).collect()
+}
+
+#[test]
+fn a_dump_is_equal_to_itself() {
+    assert_eq!(differences(&golden("full"), DEEP), Vec::<String>::new());
+}
+
+/// The path and the data of the first regular file with data.
+fn some_file(contents: &Contents) -> (String, u32) {
+    let paths = contents.paths().unwrap();
+    let mut files = paths.into_iter().filter(|(_, vnode)| match contents.nodes.get(vnode) {
+        Some(node) => matches!(node.data, Data::File(length, _) if length > 0),
+        None => false,
+    });
+    let (path, vnode) = files.next().unwrap();
+    (String::from_utf8(path).unwrap(), vnode)
+}
+
+#[test]
+fn one_bit_of_a_files_data_is_found() {
+    let whole = Contents::read(&golden("full")).unwrap();
+    let (path, _) = some_file(&whole);
+    let folder = tempfile::tempdir().unwrap();
+    extract(&golden("full"), &folder.path().join("out"), Options::default()).unwrap();
+    let data = fs::read(folder.path().join("out").join(&path[1..])).unwrap();
+    let (_keep, other) = altered(|bytes| {
+        let at = position(bytes, &data);
+        bytes[at] ^= 1;
+    });
+    assert_eq!(differences(&other, Depth::default()), [format!("{path} data")]);
+}
+
+#[test]
+fn a_name_is_a_difference_on_both_sides() {
+    let whole = Contents::read(&golden("full")).unwrap();
+    let (path, _) = some_file(&whole);
+    let name = path.rsplit('/').next().unwrap().to_owned();
+    let (_keep, other) = altered(|bytes| {
+        let at = position(bytes, &[name.as_bytes(), &[0]].concat());
+        bytes[at + name.len() - 1] = b'~';
+    });
+    let renamed = format!("{}~", &path[..path.len() - 1]);
+    // A name that lies in another chain of the directory's hash table than it should is refused.
+    match Contents::read(&other) {
+        Ok(_) => assert_eq!(
+            differences(&other, Depth::default()),
+            [format!("{path} name"), format!("{renamed} name")]
+        ),
+        Err(error) => assert!(error.to_string().contains("byte"), "{error}"),
+    }
+}
+
+#[test]
+fn an_incremental_dump_says_what_it_has() {
+    let changes = Contents::read(&golden("incremental")).unwrap();
+    assert!(changes.is_incremental() && !Contents::read(&golden("full")).unwrap().is_incremental());
+    assert!(changes.nodes.values().any(|node| node.attributes.is_none()), "vnodes as they were");
+    assert!(!differences(&golden("incremental"), Depth::default()).is_empty());
+}
+
+#[test]
+fn a_truncated_dump_is_refused_wherever_it_ends() {
+    let length = fs::read(golden("full")).unwrap().len();
+    for end in (0..length).step_by(211).chain([length - 1]) {
+        let (folder, path) = altered(|bytes| bytes.truncate(end));
+        let error = Contents::read(&path).err().unwrap_or_else(|| panic!("{end} bytes are no dump"));
+        assert!(error.to_string().contains("byte"), "{error}");
+        let out = folder.path().join("out");
+        assert!(extract(&path, &out, Options::default()).is_err() && !out.exists());
+    }
+}
+
+#[test]
+fn flipped_bits_never_panic_and_never_write_outside() {
+    let length = fs::read(golden("full")).unwrap().len();
+    for at in (0..length).step_by(97) {
+        let (folder, path) = altered(|bytes| bytes[at] ^= 0x2f);
+        let _ = extract(&path, &folder.path().join("out"), Options::default());
+        let names: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(names.iter().all(|name| name == "dump" || name == "out"), "{names:?}");
+    }
+}
+
+#[test]
+fn files_are_written_with_data_mode_and_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let written = extract(&golden("full"), &out, Options::default()).unwrap();
+    let whole = Contents::read(&golden("full")).unwrap();
+    assert_eq!(written.files + written.directories + written.links, whole.nodes.len() as u64);
+    let (path, vnode) = some_file(&whole);
+    let status = whole.nodes[&vnode].attributes.as_ref().unwrap();
+    let metadata = fs::metadata(out.join(&path[1..])).unwrap();
+    assert_eq!(metadata.len(), status.length.unwrap());
+    assert_eq!(metadata.permissions().mode() & 0o777, u32::from(status.mode) & 0o777);
+    let modified = metadata.modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
+    assert_eq!(modified.as_secs(), u64::from(status.client_modified.0));
+    let again = extract(&golden("full"), &out, Options::default());
+    assert!(again.unwrap_err().to_string().contains("is not empty"));
+}
