@@ -2,11 +2,15 @@
 //! OpenAFS.
 
 pub mod describe;
+#[cfg(test)]
+pub(crate) mod fakes;
 pub mod files;
 pub mod location;
 pub mod path;
 #[cfg(test)]
 mod tests;
+pub mod ubik;
+pub mod vote;
 
 use afs_idl::{ClientConnection, fs};
 use anyhow::{Result, bail};
@@ -15,6 +19,8 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
+use ubik::{Roster, Search, Verdict};
 
 /// Opens connections, with the security class that the person asked for.
 pub trait Network: Send + Sync {
@@ -54,6 +60,8 @@ pub struct CellClient {
     network: Arc<dyn Network>,
     database_servers: Vec<Ipv4Addr>,
     connections: Mutex<HashMap<(Ipv4Addr, Interface), Arc<dyn ClientConnection>>>,
+    /// What is known about the database servers, by database. Nothing is asked under the lock.
+    rosters: Mutex<HashMap<Interface, Roster>>,
 }
 
 impl CellClient {
@@ -62,7 +70,8 @@ impl CellClient {
         if database_servers.is_empty() {
             bail!("the cell has no database server; name one with --server ADDRESS");
         }
-        Ok(CellClient { network, database_servers, connections: Mutex::default() })
+        let (connections, rosters) = (Mutex::default(), Mutex::default());
+        Ok(CellClient { network, database_servers, connections, rosters })
     }
 
     /// The connection to one server; made once and shared.
@@ -73,20 +82,45 @@ impl CellClient {
         connections.entry((address, interface)).or_insert_with(make).clone()
     }
 
-    /// Makes a call to a database server: the next one is asked if one does not answer.
+    /// Makes a call to a database server: to another one if it does not answer, and to the one that
+    /// takes changes if that is needed (see [`ubik`]).
     pub fn database<T>(
         &self,
         interface: Interface,
         call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode> {
+        let mut search = self.with_roster(interface, |roster| roster.begin());
         let mut last = AbortCode::RX_CALL_DEAD;
-        for &address in &self.database_servers {
-            match call(&*self.connection(address, interface)) {
-                Err(code) if is_unreachable(code) => last = code,
-                answer => return answer,
+        let next =
+            |search: &mut Search| self.with_roster(interface, |roster| roster.next(search, Instant::now()));
+        while let Some(server) = next(&mut search) {
+            let address = self.database_servers[server];
+            let answer = call(&*self.connection(address, interface));
+            let outcome = answer.as_ref().map(drop).map_err(|code| *code);
+            last = outcome.err().unwrap_or(last);
+            let now = Instant::now();
+            match self.with_roster(interface, |roster| roster.heard(&mut search, server, outcome, now)) {
+                Verdict::Final => return answer,
+                Verdict::AskAnother => {}
+                Verdict::AskForSyncSite => {
+                    self.sync_site(address, interface).into_iter().for_each(|site| search.hint(site));
+                }
             }
         }
         Err(last)
+    }
+
+    fn with_roster<T>(&self, interface: Interface, then: impl FnOnce(&mut Roster) -> T) -> T {
+        let mut rosters = self.rosters.lock();
+        then(rosters.entry(interface).or_insert_with(|| Roster::new(self.database_servers.len())))
+    }
+
+    /// The place of the sync site in the list, as the server at `address` knows it.
+    fn sync_site(&self, address: Ipv4Addr, interface: Interface) -> Option<usize> {
+        let (_, port) = interface.service_and_port();
+        let connection = self.network.connect(SocketAddr::from((address, port)), vote::SERVICE);
+        let site = vote::sync_site(&*connection, address).ok().flatten()?;
+        self.database_servers.iter().position(|server| *server == site)
     }
 
     /// The first database server: where volumes are made if nothing else is said.
@@ -105,10 +139,4 @@ impl Drop for CellClient {
             }
         }
     }
-}
-
-/// Whether a code says that this server cannot serve now but another might.
-fn is_unreachable(code: AbortCode) -> bool {
-    [AbortCode::RX_CALL_DEAD, AbortCode::RX_CALL_TIMEOUT, AbortCode::UNOQUORUM, AbortCode::UNOTSYNC]
-        .contains(&code)
 }

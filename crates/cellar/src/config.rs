@@ -6,6 +6,7 @@ pub mod file;
 pub mod keys;
 pub mod openafs;
 
+use afs_format::netinfo::{NetInfo, NetRestrict};
 use afs_format::userlist::UserList;
 use base::{CellName, PartitionId};
 use bosserver::KeyList;
@@ -33,6 +34,9 @@ pub enum Role {
 impl Role {
     /// All of them: a whole cell.
     pub const ALL: [Role; 5] = [Role::Fs, Role::Pt, Role::Vl, Role::Vol, Role::Bos];
+
+    /// Those of a server in a cell whose databases are on other servers.
+    pub const JOINING: [Role; 3] = [Role::Fs, Role::Vol, Role::Bos];
 
     /// The UDP port that clients expect the service on.
     pub fn port(self) -> u16 {
@@ -120,7 +124,10 @@ pub struct Settings {
     pub bind: Vec<Ipv4Addr>,
     /// Addresses that the file server registers in the location database.
     pub announce: Vec<Ipv4Addr>,
-    /// Database servers of the cell, for tools that ask.
+    /// NetInfo and NetRestrict, by which the machine's addresses are looked at again while the server
+    /// runs; `None` if the configuration names them.
+    pub announce_filter: Option<(NetInfo, NetRestrict)>,
+    /// Database servers of the cell.
     pub database_servers: Vec<afs_format::cellservdb::CellServer>,
     /// Partitions in the order of their letters.
     pub partitions: Vec<PartitionSettings>,
@@ -142,4 +149,49 @@ pub struct Settings {
     pub log_path: PathBuf,
     /// Sizes.
     pub tuning: Tuning,
+}
+
+impl Settings {
+    /// The addresses to register as the machine has them now; `None` if that was not asked for, or
+    /// there is none but loopback (a network that is down for a moment).
+    pub fn announced_now(&self) -> Option<Vec<Ipv4Addr>> {
+        let (info, restrict) = self.announce_filter.as_ref()?;
+        let addresses = openafs::addresses(info, restrict).ok()?;
+        addresses.iter().any(|address| !address.is_loopback()).then_some(addresses)
+    }
+
+    /// The database servers that are not this one, which the protection and location servers of the
+    /// cell are if this process is not them.
+    pub fn other_database_servers(&self) -> Vec<Ipv4Addr> {
+        let is_own = |address: &Ipv4Addr| self.announce.contains(address) || self.bind.contains(address);
+        let addresses = self.database_servers.iter().map(|server| server.address);
+        addresses.filter(|address| !is_own(address)).collect()
+    }
+
+    /// What is wrong with the roles, in words that follow the key `server.roles`.
+    pub fn roles_refusal(&self) -> Option<&'static str> {
+        let has = |role| self.roles.contains(&role);
+        if has(Role::Fs) && !has(Role::Pt) && self.other_database_servers().is_empty() {
+            Some(
+                "\"fs\" without \"pt\" asks the cell's protection servers, and `cell.database_servers` \
+                 (CellServDB) names none but this one",
+            )
+        } else if has(Role::Vol) && !has(Role::Fs) {
+            Some("\"vol\" needs \"fs\" beside it: both have the volumes open")
+        } else {
+            None
+        }
+    }
+
+    /// What is doubtful about them: databases that would not be replicated.
+    pub fn roles_warning(&self) -> Option<String> {
+        let has_databases = self.roles.contains(&Role::Pt) || self.roles.contains(&Role::Vl);
+        let others = self.other_database_servers();
+        (has_databases && !others.is_empty()).then(|| {
+            format!(
+                "the roles pt and vl keep databases of their own, which know nothing of those on the other \
+                 database servers {others:?}; to join their cell, serve the roles fs, vol and bos"
+            )
+        })
+    }
 }

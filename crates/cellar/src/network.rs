@@ -5,11 +5,23 @@ use crate::client::Network;
 use afs_idl::{ClientConnection, cb, common};
 use anyhow::{Context, Result};
 use base::{AbortCode, Caller, HostUuid, SecurityLevel, UnixTime};
-use rx::{Server, ServerCall, ServerConfig, Service, ServiceEntry};
+use rx::{ConnectOptions, Path, Server, ServerCall, ServerConfig, Service, ServiceEntry};
 use rx_proto::ServiceConfig;
 use rx_security::{ClientSecurity, KeySet, Null, RxkadClient, forge_local_ticket};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// VL, PR and VOTE: of these services there may be another server to ask.
+const DATABASE_SERVICES: [u16; 3] = [52, 73, crate::client::vote::SERVICE];
+
+/// How long they are waited for: when nothing is heard from them, and when they are heard but do not
+/// answer.
+const DATABASE_PATIENCE: ConnectOptions = ConnectOptions {
+    dead_time: Some(Duration::from_secs(6)),
+    idle_time: Some(Duration::from_secs(30)),
+    call_time_max: None,
+};
 
 /// Callbacks to a client that keeps nothing: every promise may be broken at any time.
 struct Forgetful {
@@ -93,7 +105,10 @@ impl AfsNetwork {
 
 impl Network for AfsNetwork {
     fn connect(&self, address: SocketAddr, service: u16) -> Arc<dyn ClientConnection> {
-        self.server.connect(address, service, self.security.clone())
+        let options =
+            if DATABASE_SERVICES.contains(&service) { DATABASE_PATIENCE } else { ConnectOptions::default() };
+        let path = Path::to(address);
+        self.server.connector().connect_with(path, service, self.security.clone(), options)
     }
 }
 

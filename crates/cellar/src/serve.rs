@@ -2,14 +2,18 @@
 
 pub mod authority;
 pub mod environment;
+pub mod locator;
 pub mod log;
+pub mod membership;
 pub mod overseer;
 pub mod registration;
 pub mod services;
 mod syncing;
 pub mod volume_servers;
 
+use crate::client::CellClient;
 use crate::config::{PartitionSettings, Role, Settings};
+use crate::network::{AfsNetwork, local_authentication};
 use anyhow::{Context, Result, bail};
 use authority::Authority;
 use base::PartitionId;
@@ -18,6 +22,7 @@ use rx::Server;
 use services::Services;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -46,7 +51,9 @@ pub struct Running {
 
 /// Opens everything and starts serving. On return all services answer.
 pub fn start(settings: &Arc<Settings>) -> Result<Running> {
-    check_roles(settings)?;
+    if let Some(refusal) = settings.roles_refusal() {
+        bail!("{}, `server.roles`: {refusal}", settings.source);
+    }
     let authority = Arc::new(Authority::new(settings));
     let databases = open_databases(settings)?;
     let partitions = open_partitions(settings)?;
@@ -54,7 +61,8 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
     let options =
         VolumeOptions { durability: settings.tuning.durability.durability, ..VolumeOptions::default() };
     let volumes = Arc::new(Volumes::open(handles, options).context("cannot open the volumes")?);
-    let services = Services::new(settings, &authority, databases.as_ref(), &volumes)?;
+    let cell = Arc::new(cell_client(settings)?);
+    let services = Services::new(settings, &authority, databases.as_ref(), &volumes, &cell)?;
     let (file_server, volume_server, uuid) =
         (services.file_server(), services.volume_server(), services.uuid());
     let servers = services.start(settings)?;
@@ -64,22 +72,19 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
         background.extend(syncing::start(&ending, &volumes, period));
     }
     if settings.roles.contains(&Role::Fs) {
-        registration::register(settings, uuid, ending.clone())?;
+        background.push(registration::register(settings, &cell, uuid, ending.clone()));
     }
     Ok(Running { servers, background, ending, volumes, _partitions: partitions, _databases: databases })
 }
 
-fn check_roles(settings: &Settings) -> Result<()> {
-    let has = |role| settings.roles.contains(&role);
-    if has(Role::Fs) && !has(Role::Pt) {
-        bail!(
-            "the role fs needs the role pt in the same process: it does not ask other protection servers yet"
-        );
+/// The way to the cell's database servers, as the holder of its key.
+fn cell_client(settings: &Settings) -> Result<CellClient> {
+    let network = AfsNetwork::start(Some(local_authentication(&settings.keys)?))?;
+    let mut servers: Vec<Ipv4Addr> = settings.database_servers.iter().map(|server| server.address).collect();
+    if servers.is_empty() {
+        servers.clone_from(&settings.announce);
     }
-    if has(Role::Vol) && !has(Role::Fs) {
-        bail!("the role vol needs the role fs in the same process: both have the volumes open");
-    }
-    Ok(())
+    CellClient::new(Arc::new(network), servers)
 }
 
 fn open_databases(settings: &Settings) -> Result<Option<Database>> {

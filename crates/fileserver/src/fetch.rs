@@ -8,7 +8,7 @@ use crate::wire;
 use afs_format::acl::{AclLine, AclText};
 use afs_idl::{CallStream, fs as rxafs};
 use base::limits::ACL_TEXT_BYTES_MAX;
-use base::{AbortCode, Caller};
+use base::{AbortCode, Caller, UserId};
 use bytes::Bytes;
 use volume::FileReader;
 
@@ -156,11 +156,12 @@ impl Session<'_> {
     /// A directory's list, with names instead of ids.
     fn acl_text(&self, view: &View) -> Result<Vec<u8>, AbortCode> {
         let (_, acl) = view.volume.status_and_acl(view.fid)?;
-        let membership = self.server.subjects().membership();
+        let ids: Vec<UserId> = acl.positive().iter().chain(acl.negative()).map(|entry| entry.id).collect();
+        let mut names = self.server.subjects().membership().names(&ids)?.into_iter();
         let mut text = AclText::default();
         for (entries, lines) in [(acl.positive(), &mut text.positive), (acl.negative(), &mut text.negative)] {
-            for entry in entries {
-                lines.push(AclLine { name: membership.name(entry.id)?, rights: entry.rights });
+            for (entry, name) in entries.iter().zip(&mut names) {
+                lines.push(AclLine { name, rights: entry.rights });
             }
         }
         let text = text.to_bytes();

@@ -129,9 +129,12 @@ impl From<AclRefusal> for AbortCode {
 impl Session<'_> {
     fn parse_acl(&self, text: &[u8]) -> Result<Acl, AbortCode> {
         let text = AclText::parse(text).map_err(AclRefusal::from)?;
-        let membership = self.server.subjects().membership();
+        let lines = text.positive.iter().chain(&text.negative);
+        let names: Vec<&[u8]> = lines.map(|line| line.name.as_slice()).collect();
+        // In the order of the lines, which is that of the translation.
+        let mut ids = self.server.subjects().membership().ids(&names)?.into_iter();
         let id = |name: &[u8]| -> Result<UserId, AclRefusal> {
-            let id = membership.id(name).map_err(AclRefusal::Code)?;
+            let id = ids.next().flatten();
             id.or_else(|| number(name)).ok_or(AclRefusal::Code(AbortCode::UAEINVAL))
         };
         Ok(text.to_acl(id)?)

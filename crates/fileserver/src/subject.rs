@@ -21,6 +21,8 @@ pub struct Subject {
     pub administrator: bool,
     /// Administers this server (UserList, `-localauth`).
     pub superuser: bool,
+    /// Something could not be learned and was taken to be nothing: ask again soon.
+    pub is_partial: bool,
 }
 
 impl Subject {
@@ -32,14 +34,18 @@ impl Subject {
 
 /// The protection database as the file service needs it.
 pub trait Membership: Send + Sync {
-    /// Who a caller is.
+    /// Who a caller is. An error refuses the call: a caller that is known by name is never taken for
+    /// somebody else because the database does not answer.
     fn subject(&self, caller: &Caller) -> Result<Subject, AbortCode>;
 
-    /// The name for an id in an access list; its decimal number if it has none.
-    fn name(&self, id: UserId) -> Result<Vec<u8>, AbortCode>;
+    /// The names for ids in an access list, one for each; the decimal number where there is none.
+    fn names(&self, ids: &[UserId]) -> Result<Vec<Vec<u8>>, AbortCode>;
 
-    /// The id of a name in an access list.
-    fn id(&self, name: &[u8]) -> Result<Option<UserId>, AbortCode>;
+    /// The ids of names in an access list, one for each.
+    fn ids(&self, names: &[&[u8]]) -> Result<Vec<Option<UserId>>, AbortCode>;
+
+    /// Forgets what was remembered about the groups of hosts (RXAFS_FlushCPS).
+    fn forget_hosts(&self) {}
 }
 
 /// The protection database of this process.
@@ -75,18 +81,26 @@ impl Membership for LocalMembership {
             IpAddr::V6(_) => Vec::new(),
         };
         let administrator = groups.contains(&UserId::ADMINISTRATORS);
-        Ok(Subject { user: actor.id, groups, host_groups, administrator, superuser: actor.superuser })
+        let superuser = actor.superuser;
+        Ok(Subject { user: actor.id, groups, host_groups, administrator, superuser, is_partial: false })
     }
 
-    fn name(&self, id: UserId) -> Result<Vec<u8>, AbortCode> {
-        let name = self.protection.name_of_id(id).map_err(|error| unreadable(&error))?;
-        Ok(name.unwrap_or_else(|| id.0.to_string().into_bytes()))
+    fn names(&self, ids: &[UserId]) -> Result<Vec<Vec<u8>>, AbortCode> {
+        let name = |id: &UserId| {
+            let name = self.protection.name_of_id(*id).map_err(|error| unreadable(&error))?;
+            Ok(name.unwrap_or_else(|| id.0.to_string().into_bytes()))
+        };
+        ids.iter().map(name).collect()
     }
 
-    fn id(&self, name: &[u8]) -> Result<Option<UserId>, AbortCode> {
-        self.protection.id_of_name(&name.to_ascii_lowercase()).map_err(|error| unreadable(&error))
+    fn ids(&self, names: &[&[u8]]) -> Result<Vec<Option<UserId>>, AbortCode> {
+        let id = |name: &&[u8]| self.protection.id_of_name(&name.to_ascii_lowercase());
+        names.iter().map(|name| id(name).map_err(|error| unreadable(&error))).collect()
     }
 }
+
+/// What could not be asked, or not all of it, is asked again after this time.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Subjects of connections, remembered for a while. A connection's caller never changes, but its
 /// groups may.
@@ -107,19 +121,26 @@ impl Subjects {
         Subjects { membership, lifetime, connections_max, known: RwLock::default() }
     }
 
-    /// Who is calling.
+    /// Who is calling. As in OpenAFS a connection's caller keeps the groups that it had while nobody
+    /// can say what they are now.
     pub(crate) fn of(&self, caller: &Caller, now: Monotonic) -> Result<Arc<Subject>, AbortCode> {
-        if let Some((subject, until)) = self.known.read().get(&caller.connection)
+        let known = self.known.read().get(&caller.connection).cloned();
+        if let Some((subject, until)) = &known
             && now < *until
         {
             return Ok(subject.clone());
         }
-        let subject = Arc::new(self.membership.subject(caller)?);
-        self.remember(caller.connection, subject.clone(), now);
+        let (subject, lifetime) = match (self.membership.subject(caller), known) {
+            (Ok(subject), _) if subject.is_partial => (Arc::new(subject), RETRY),
+            (Ok(subject), _) => (Arc::new(subject), self.lifetime),
+            (Err(_), Some((stale, _))) => (stale, RETRY),
+            (Err(code), None) => return Err(code),
+        };
+        self.remember(caller.connection, subject.clone(), now, lifetime.min(self.lifetime));
         Ok(subject)
     }
 
-    fn remember(&self, connection: u64, subject: Arc<Subject>, now: Monotonic) {
+    fn remember(&self, connection: u64, subject: Arc<Subject>, now: Monotonic, lifetime: Duration) {
         let mut known = self.known.write();
         if known.len() >= self.connections_max {
             known.retain(|_, (_, until)| now < *until);
@@ -127,7 +148,7 @@ impl Subjects {
         if known.len() >= self.connections_max {
             known.clear();
         }
-        known.insert(connection, (subject, now + self.lifetime));
+        known.insert(connection, (subject, now + lifetime));
     }
 
     /// Forgets what is known about users (RXAFS_FlushCPS).
@@ -137,6 +158,7 @@ impl Subjects {
 
     /// Forgets everything; host groups are not kept apart.
     pub(crate) fn forget_all(&self) {
+        self.membership.forget_hosts();
         self.known.write().clear();
     }
 

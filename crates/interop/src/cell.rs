@@ -83,10 +83,7 @@ impl Cell {
 
     /// OpenAFS's file server on a host of its own, in the cell of `host`.
     pub fn start_joining(host: &Cell, name: &'static str, address: &'static str) -> Result<Cell> {
-        let cell = Cell::prepare("none", name, address, &[])?;
-        for file in ["etc/CellServDB", "etc/server/CellServDB", "etc/server/KeyFileExt", "rxkad.keytab"] {
-            std::fs::copy(host.path().join(file), cell.path().join(file)).context(file)?;
-        }
+        let cell = Cell::prepare_joining(host, name, address)?;
         let programs = ["dafileserver -L", "davolserver", "salvageserver", "dasalvager"];
         let programs = programs.map(|program| format!("'/usr/lib/openafs/{program}'")).join(" ");
         cell.shell(&format!(
@@ -95,15 +92,47 @@ impl Cell {
         ))?
         .ok()
         .context("starting OpenAFS's file server")?;
+        cell.wait_until_joined(host)?;
+        Ok(cell)
+    }
+
+    /// Cellar's file server on a host of its own, in the cell of `host`. The first database server that
+    /// its CellServDB names, `nobody`, does not exist.
+    pub fn start_cellar_joining(
+        host: &Cell,
+        name: &'static str,
+        address: &'static str,
+        nobody: &str,
+    ) -> Result<Cell> {
+        let mut cell = Cell::prepare_joining(host, name, address)?;
+        let servers = cell.path().join("etc/server/CellServDB");
+        let text = std::fs::read_to_string(&servers)?;
+        let (head, rest) = text.split_once('\n').context("an empty CellServDB")?;
+        std::fs::write(&servers, format!("{head}\n{nobody} #nobody\n{rest}"))?;
+        cell.start_cellar_alone()?;
+        cell.wait_until_joined(host).with_context(|| cell.cellar_log())?;
+        Ok(cell)
+    }
+
+    /// A host without servers that knows the cell of `host` and has its key.
+    fn prepare_joining(host: &Cell, name: &'static str, address: &'static str) -> Result<Cell> {
+        let cell = Cell::prepare("none", name, address, &[])?;
+        for file in ["etc/CellServDB", "etc/server/CellServDB", "etc/server/KeyFileExt", "rxkad.keytab"] {
+            std::fs::copy(host.path().join(file), cell.path().join(file)).context(file)?;
+        }
+        Ok(cell)
+    }
+
+    fn wait_until_joined(&self, host: &Cell) -> Result<()> {
         for _ in 0..300 {
-            let listed = cell.run("vos listaddrs -noresolve -localauth")?.text;
-            let answers = cell.run(&format!("vos listpart {address} -localauth"))?.status == 0;
-            if answers && listed.lines().any(|line| line.trim() == address) {
-                return Ok(cell);
+            let listed = host.run("vos listaddrs -noresolve -localauth")?.text;
+            let answers = host.run(&format!("vos listpart {} -localauth", self.address))?.status == 0;
+            if answers && listed.lines().any(|line| line.trim() == self.address) {
+                return Ok(());
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        bail!("OpenAFS's file server does not join the cell")
+        bail!("the file server {} does not join the cell", self.address)
     }
 
     /// The namespaces, configuration and keys, and the servers of `kind`.
@@ -153,6 +182,12 @@ impl Cell {
 
     /// Starts Cellar with the OpenAFS configuration it finds in the cell, and waits until it serves.
     pub fn start_cellar(&mut self) -> Result<()> {
+        self.start_cellar_alone()?;
+        self.wait_until_serving()
+    }
+
+    /// The same without waiting.
+    pub fn start_cellar_alone(&mut self) -> Result<()> {
         ensure!(self.daemon.is_none(), "Cellar runs already");
         let program = cellar_program()?;
         let log = std::fs::File::options().create(true).append(true).open(self.path().join("cellar.log"))?;
@@ -167,7 +202,7 @@ impl Cell {
             .stderr(log)
             .spawn()?;
         self.daemon = Some(child);
-        self.wait_until_serving()
+        Ok(())
     }
 
     fn wait_until_serving(&mut self) -> Result<()> {

@@ -3,6 +3,7 @@
 mod admin;
 mod dumps;
 mod fuse;
+mod joining;
 mod kafs;
 mod mixed;
 mod trees;
@@ -15,10 +16,18 @@ use std::time::{Duration, Instant};
 
 /// Every test in the order of running.
 pub(crate) fn all() -> Vec<Test> {
-    [admin::tests(), dumps::tests(), mixed::tests(), trees::tests(), fuse::tests(), kafs::tests()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        admin::tests(),
+        dumps::tests(),
+        mixed::tests(),
+        joining::tests(),
+        trees::tests(),
+        fuse::tests(),
+        kafs::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// A file of this crate.

@@ -1,7 +1,7 @@
 //! Who asks: a caller's place in the protection database.
 
 use crate::error::ProtectionError;
-use base::{Principal, UserId};
+use base::{Caller, Identity, LocalAuthority, Principal, UserId};
 
 /// The principal that the cell's own key belongs to; servers and `-localauth` are it.
 const CELL_PRINCIPAL: &[u8] = b"afs";
@@ -17,7 +17,7 @@ pub enum Standing {
     Unregistered,
 }
 
-/// A caller as the protection rules see it; made by [`crate::Protection::identify`].
+/// A caller as the protection rules see it; made by [`identify`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     /// Its id; [`UserId::ANONYMOUS`] if it has none.
@@ -73,8 +73,36 @@ pub fn registered_name(principal: &Principal, is_local: bool) -> Vec<u8> {
     name.into_bytes()
 }
 
+/// Who a caller is. Local principals are known by name alone, others by `name@realm`; `id_of_name`
+/// looks such a name up, and its error is the answer.
+pub fn identify<E>(
+    caller: &Caller,
+    authority: &dyn LocalAuthority,
+    id_of_name: impl FnOnce(&[u8]) -> Result<Option<UserId>, E>,
+) -> Result<Actor, E> {
+    let superuser = authority.is_superuser(caller);
+    let Identity::Known(principal) = &caller.identity else {
+        return Ok(if superuser { Actor::cell() } else { Actor::anonymous() });
+    };
+    let is_local = principal.realm.is_empty() || authority.is_local_realm(principal);
+    if is_cell_principal(principal) {
+        return Ok(Actor::cell());
+    }
+    let name = registered_name(principal, is_local);
+    let id = id_of_name(&name)?;
+    if id.is_none() && superuser {
+        return Ok(Actor::cell());
+    }
+    Ok(Actor {
+        id: id.unwrap_or(UserId::ANONYMOUS),
+        standing: if id.is_some() { Standing::Registered } else { Standing::Unregistered },
+        superuser,
+        foreign_name: (!is_local).then_some(name),
+    })
+}
+
 /// Whether this is the holder of the cell's own key. A Kerberos principal of that name, whom a realm
 /// vouches for, has a realm and is somebody else, even if the realm is a local one.
-pub(crate) fn is_cell_principal(principal: &Principal) -> bool {
+fn is_cell_principal(principal: &Principal) -> bool {
     principal.name.as_bytes() == CELL_PRINCIPAL && principal.instance.is_empty() && principal.realm.is_empty()
 }

@@ -32,7 +32,7 @@ mod tables;
 mod tests;
 
 pub use access::Policy;
-pub use actor::{Actor, Standing, registered_name};
+pub use actor::{Actor, Standing, identify, registered_name};
 pub use asking::Dump;
 pub use change::Change;
 pub use changing::{Fields, NewEntry};

@@ -1,12 +1,12 @@
 //! The database as a whole, and what servers ask of it.
 
 use crate::access::Policy;
-use crate::actor::{Actor, Standing, is_cell_principal, registered_name};
+use crate::actor::Actor;
 use crate::create::{Kind, Wanted, create};
 use crate::entry::{Entry, Totals};
 use crate::error::ProtectionError;
 use crate::tables::{List, Tables};
-use base::{Caller, Identity, LocalAuthority, UnixTime, UserId};
+use base::{Caller, LocalAuthority, UnixTime, UserId};
 use parking_lot::RwLock;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -95,31 +95,13 @@ impl Protection {
         Ok(made)
     }
 
-    /// Who a caller is. Local principals are known by name alone, others by `name@realm`.
+    /// Who a caller is (see [`identify`](crate::identify)).
     pub fn identify(
         &self,
         caller: &Caller,
         authority: &dyn LocalAuthority,
     ) -> Result<Actor, ProtectionError> {
-        let superuser = authority.is_superuser(caller);
-        let Identity::Known(principal) = &caller.identity else {
-            return Ok(if superuser { Actor::cell() } else { Actor::anonymous() });
-        };
-        let is_local = principal.realm.is_empty() || authority.is_local_realm(principal);
-        if is_cell_principal(principal) {
-            return Ok(Actor::cell());
-        }
-        let name = registered_name(principal, is_local);
-        let id = self.id_of_name(&name)?;
-        if id.is_none() && superuser {
-            return Ok(Actor::cell());
-        }
-        Ok(Actor {
-            id: id.unwrap_or(UserId::ANONYMOUS),
-            standing: if id.is_some() { Standing::Registered } else { Standing::Unregistered },
-            superuser,
-            foreign_name: (!is_local).then_some(name),
-        })
+        crate::identify(caller, authority, |name| self.id_of_name(name))
     }
 
     /// The id of a name, which is compared byte by byte (registered names are in lower case).

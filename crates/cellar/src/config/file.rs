@@ -135,7 +135,8 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
     let name = &file.cell.name;
     let cell: CellName = name.get_ref().parse().map_err(|error| origin.bad(name, "cell.name", error))?;
     let state = folder.join(file.server.state.unwrap_or_else(|| "state".into()));
-    let roles = roles(origin, file.server.roles)?;
+    let named_roles = file.server.roles;
+    let roles = roles(origin, named_roles.as_ref())?;
     let below = |path: Option<PathBuf>| path.map(|path| folder.join(path));
     let keys = keys::load(&KeyFiles {
         extended: below(file.cell.keyfile),
@@ -147,8 +148,10 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
     let userlist_path = file.cell.userlist.map_or_else(|| state.join("UserList"), |path| folder.join(path));
     let userlist = administrators(origin, &userlist_path, &file.cell.administrators)?;
     let bind = plain(&file.server.bind);
-    let announce = announced(plain(&file.server.announce), &bind)?;
-    Ok(Settings {
+    let named = plain(&file.server.announce);
+    let announce_filter = (named.is_empty() && bind.is_empty()).then(Default::default);
+    let announce = announced(named, &bind)?;
+    let settings = Settings {
         source: origin.path.display().to_string(),
         realms,
         keys: keys.set,
@@ -159,6 +162,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         database_servers: database_servers(&plain(&file.cell.database_servers), &announce),
         bind,
         announce,
+        announce_filter,
         roles,
         userlist_path,
         userlist,
@@ -166,7 +170,11 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         sysid_path: state.join("sysid"),
         log_path: folder.join(file.server.logs.unwrap_or_else(|| state.join("log"))),
         cell,
-    })
+    };
+    match (settings.roles_refusal(), named_roles) {
+        (Some(refusal), Some(named)) => Err(origin.bad(&named, "server.roles", refusal)),
+        _ => Ok(settings),
+    }
 }
 
 fn plain(addresses: &[Address]) -> Vec<Ipv4Addr> {
@@ -182,20 +190,16 @@ fn announced(named: Vec<Ipv4Addr>, bind: &[Ipv4Addr]) -> Result<Vec<Ipv4Addr>> {
     }
 }
 
-/// The roles, if they can run together.
-fn roles(origin: &Origin<'_>, named: Option<Spanned<Vec<Role>>>) -> Result<Vec<Role>> {
-    let Some(named) = named else { return Ok(Role::ALL.to_vec()) };
-    let has = |role| named.get_ref().contains(&role);
-    let refusal = if named.get_ref().is_empty() {
-        "is empty; valid are \"fs\", \"pt\", \"vl\", \"vol\", \"bos\""
-    } else if has(Role::Fs) && !has(Role::Pt) {
-        "\"fs\" needs \"pt\" beside it: it does not ask other protection servers yet"
-    } else if has(Role::Vol) && !has(Role::Fs) {
-        "\"vol\" needs \"fs\" beside it: both have the volumes open"
-    } else {
-        return Ok(named.into_inner());
-    };
-    Err(origin.bad(&named, "server.roles", refusal))
+/// The roles; whether they can run together is seen when everything is known.
+fn roles(origin: &Origin<'_>, named: Option<&Spanned<Vec<Role>>>) -> Result<Vec<Role>> {
+    match named {
+        None => Ok(Role::ALL.to_vec()),
+        Some(named) if named.get_ref().is_empty() => {
+            let refusal = "is empty; valid are \"fs\", \"pt\", \"vl\", \"vol\", \"bos\"";
+            Err(origin.bad(named, "server.roles", refusal))
+        }
+        Some(named) => Ok(named.get_ref().clone()),
+    }
 }
 
 /// Principals that do not belong to the cell although their realm does, as lines of a krb.excl.
@@ -298,13 +302,19 @@ mod tests {
     fn what_is_wrong_is_named_with_its_line_and_what_is_valid() {
         let partition = "[partitions]\na = \"p\"";
         assert_eq!(refusal(partition), "t.example");
+        let joining = "database_servers = [\"192.0.2.1\"]\n[server]\nroles = [\"fs\", \"vol\"]\n";
+        assert_eq!(refusal(&format!("{joining}{partition}")), "t.example");
         for (lines, words) in [
             ("colour = 1", ["line 4", "colour", "expected one of `name`"]),
             ("foreign = [\"ann\"]", ["line 4", "cell.foreign", "ann@REALM"]),
             ("administrators = [\"a b\"]", ["line 4", "cell.administrators", "ann.admin"]),
             ("[server]\nbind = [\"1.2.3.4:5\"]", ["line 5", "bind", "192.0.2.1"]),
             ("[server]\nroles = []", ["line 5", "server.roles", "vol"]),
-            ("[server]\nroles = [\"fs\"]", ["line 5", "server.roles", "pt"]),
+            (
+                "[server]\nroles = [\"fs\"]\n[partitions]\na = \"p\"",
+                ["line 5", "server.roles", "database_servers"],
+            ),
+            ("[server]\nroles = [\"vol\"]\n[partitions]\na = \"p\"", ["line 5", "server.roles", "fs"]),
             ("[server]\nroles = [\"xx\"]", ["line 5", "xx", "`bos`"]),
             ("[rx]\nlanes = 0", ["line 5", "rx.lanes", "1 to 64"]),
             ("[store]\ndurability = \"never\"", ["line 5", "store.durability", "interval:MS"]),

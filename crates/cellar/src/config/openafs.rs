@@ -2,7 +2,7 @@
 
 use super::keys::{self, KeyFiles};
 use super::{PartitionSettings, Role, Settings, Tuning};
-use afs_format::cellservdb::{parse_cellservdb, parse_krb_conf, parse_thiscell};
+use afs_format::cellservdb::{CellServer, parse_cellservdb, parse_krb_conf, parse_thiscell};
 use afs_format::netinfo::{NetInfo, NetRestrict, announced, parse_netinfo, parse_netrestrict};
 use afs_format::userlist::UserList;
 use anyhow::{Context, Result, bail};
@@ -62,9 +62,13 @@ pub fn load() -> Result<Settings> {
     Ok(Settings {
         source: SERVER_DIRECTORY.into(),
         realms: local_realms(&cell, &realms, &exclusions),
-        roles: Role::ALL.to_vec(),
+        roles: default_roles(
+            &database_servers,
+            &machine_addresses().context("cannot list the machine's addresses")?,
+        ),
         bind: Vec::new(),
         announce: addresses(&info, &restrict)?,
+        announce_filter: Some((info, restrict)),
         database_servers,
         partitions: partitions(Path::new("/"))?,
         keys: keys.set,
@@ -78,6 +82,13 @@ pub fn load() -> Result<Settings> {
         tuning: Tuning::default(),
         cell,
     })
+}
+
+/// A whole cell if its databases are to be here alone; if CellServDB names others, a server that joins
+/// theirs: it has the volumes, they have the databases.
+fn default_roles(database_servers: &[CellServer], machine: &[Ipv4Addr]) -> Vec<Role> {
+    let is_own = |server: &CellServer| server.address.is_loopback() || machine.contains(&server.address);
+    if database_servers.iter().all(is_own) { Role::ALL.to_vec() } else { Role::JOINING.to_vec() }
 }
 
 /// Who belongs to the cell: those of its realms without those of krb.excl.
@@ -155,6 +166,26 @@ mod tests {
         let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.99.0.0\n        /24 link UNICAST\n     |-- 10.99.0.1\n        \
                     /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 10.99.0.255\n        /32 link BROADCAST\n";
         assert_eq!(local_addresses(trie), [Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::LOCALHOST]);
+    }
+
+    #[test]
+    fn a_server_whose_databases_are_elsewhere_joins() {
+        let server = |address: &str| CellServer {
+            address: address.parse().unwrap(),
+            host: String::new(),
+            is_clone: false,
+        };
+        let machine = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(192, 0, 2, 7)];
+        for (servers, roles) in [
+            (vec![], &Role::ALL[..]),
+            (vec!["192.0.2.7"], &Role::ALL),
+            (vec!["127.0.1.1"], &Role::ALL),
+            (vec!["192.0.2.1"], &Role::JOINING),
+            (vec!["192.0.2.7", "192.0.2.1"], &Role::JOINING),
+        ] {
+            let servers: Vec<CellServer> = servers.into_iter().map(server).collect();
+            assert_eq!(default_roles(&servers, &machine), roles, "{servers:?}");
+        }
     }
 
     #[test]

@@ -1,15 +1,13 @@
 //! What the file service needs from this process.
 
 use afs_idl::ClientConnection;
-use afs_idl::fs::VolumeInfo;
-use base::{AbortCode, Monotonic, VolumeType};
-use fileserver::{CallbackNetwork, Clock, TransportFigures, VolumeLocator};
+use base::Monotonic;
+use fileserver::{CallbackNetwork, Clock, TransportFigures};
 use rx::{ConnectOptions, Connector, Path, ServerStatistics};
 use rx_proto::PacketType;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use vldb::{Locations, VolumeQuery};
 
 /// The number of the callback service.
 const CALLBACK_SERVICE: u16 = 1;
@@ -54,29 +52,6 @@ impl Clock for SystemClock {
 
     fn wall(&self) -> Duration {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-    }
-}
-
-/// The location database of this process.
-pub struct LocalLocator(pub Arc<Locations>);
-
-impl VolumeLocator for LocalLocator {
-    fn locate(&self, name: &[u8]) -> Result<VolumeInfo, AbortCode> {
-        let query = VolumeQuery::parse(name).map_err(|_| AbortCode::VNOVOL)?;
-        let location = self.0.find(&query, None).map_err(|_| AbortCode::VNOVOL)?;
-        let kinds = [VolumeType::ReadWrite, VolumeType::ReadOnly, VolumeType::Backup];
-        let mut info =
-            VolumeInfo { volume_id: location.id(VolumeType::ReadWrite).0, ..VolumeInfo::default() };
-        for (place, kind) in info.type_ids.iter_mut().zip(kinds) {
-            *place = location.id(kind).0;
-        }
-        let servers = self.0.servers();
-        let found = location.sites.iter().filter_map(|site| servers.get(site.server));
-        for (place, server) in info.servers.iter_mut().zip(found) {
-            *place = server.first_address().into();
-            info.server_count += 1;
-        }
-        Ok(info)
     }
 }
 

@@ -1,61 +1,147 @@
 //! The file server announces its addresses in the location database (VL_RegisterAddrs, 532).
+//!
+//! It does so when it starts, until it works; then every hour, since a location database may have
+//! been restored from before; and soon after the machine's addresses have changed, unless they are
+//! named in the configuration. To register the same again changes nothing.
 
 use crate::client::describe::describe;
 use crate::client::{CellClient, Interface};
 use crate::config::Settings;
-use crate::network::{AfsNetwork, local_authentication};
 use afs_format::sysid::SysId;
 use afs_idl::vl;
 use anyhow::{Context, Result};
-use base::HostUuid;
+use base::{AbortCode, HostUuid};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-/// Pause before another try.
-const RETRY: Duration = Duration::from_secs(10);
+/// Pause before the first further try; it doubles with each.
+const RETRY_MIN: Duration = Duration::from_secs(5);
+/// Longest pause before a further try.
+const RETRY_MAX: Duration = Duration::from_secs(300);
+/// What is registered is registered again after this time.
+const REPEAT: Duration = Duration::from_secs(3600);
+/// How often the machine's addresses are looked at.
+const LOOK: Duration = Duration::from_secs(30);
 
 /// The UUID in the sysid file, which is made if it is missing.
 pub fn server_uuid(settings: &Settings) -> Result<HostUuid> {
     let path = &settings.sysid_path;
     match std::fs::read(path) {
         Ok(bytes) => Ok(SysId::parse(&bytes).with_context(|| format!("{} is damaged", path.display()))?.uuid),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => make_sysid(path, settings),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let uuid = HostUuid(*uuid::Uuid::new_v4().as_bytes());
+            write_sysid(path, uuid, &settings.announce)?;
+            Ok(uuid)
+        }
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
 }
 
-fn make_sysid(path: &Path, settings: &Settings) -> Result<HostUuid> {
-    let uuid = HostUuid(*uuid::Uuid::new_v4().as_bytes());
-    let sysid = SysId { uuid, addresses: settings.announce.clone() };
+fn write_sysid(path: &Path, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Result<()> {
+    let sysid = SysId { uuid, addresses: addresses.to_vec() };
     crate::files::replace(path, &sysid.to_bytes(), 0o644)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(uuid)
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Registers; if no database server answers, goes on trying in the background.
-pub fn register(settings: &Arc<Settings>, uuid: HostUuid, ending: Arc<AtomicBool>) -> Result<()> {
-    let network = Arc::new(AfsNetwork::start(Some(local_authentication(&settings.keys)?))?);
-    let servers = settings.database_servers.iter().map(|server| server.address).collect();
-    let cell = CellClient::new(network, servers)?;
-    let addresses = settings.announce.iter().map(|&address| u32::from(address)).collect();
-    let request = vl::RegisterAddrsRequest { uuid, spare1: 0, addresses };
-    if !attempt(&cell, &request) {
-        std::thread::spawn(move || while super::wait(&ending, RETRY) && !attempt(&cell, &request) {});
-    }
-    Ok(())
+/// Registers, and keeps registered in the background until `ending`.
+pub fn register(
+    settings: &Arc<Settings>,
+    cell: &Arc<CellClient>,
+    uuid: HostUuid,
+    ending: Arc<AtomicBool>,
+) -> JoinHandle<()> {
+    let mut registrar = Registrar::new(settings, cell, uuid);
+    registrar.attempt();
+    std::thread::spawn(move || {
+        while super::wait(&ending, LOOK.min(registrar.pause())) {
+            registrar.look();
+        }
+    })
 }
 
-fn attempt(cell: &CellClient, request: &vl::RegisterAddrsRequest) -> bool {
-    match cell.database(Interface::Locations, |vl| vl::register_addrs(vl, request)) {
-        Ok(_) => {
-            tracing::info!(uuid = %request.uuid, addresses = request.addresses.len(), "registered");
-            true
+/// What is registered, and when next.
+struct Registrar {
+    settings: Arc<Settings>,
+    cell: Arc<CellClient>,
+    uuid: HostUuid,
+    addresses: Vec<Ipv4Addr>,
+    failures: u32,
+    next: Instant,
+}
+
+impl Registrar {
+    fn new(settings: &Arc<Settings>, cell: &Arc<CellClient>, uuid: HostUuid) -> Registrar {
+        let addresses = settings.announce.clone();
+        let (settings, cell) = (Arc::clone(settings), Arc::clone(cell));
+        Registrar { settings, cell, uuid, addresses, failures: 0, next: Instant::now() }
+    }
+
+    /// Time until it is due.
+    fn pause(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    /// Registers if it is due or the addresses have changed.
+    fn look(&mut self) {
+        let changed = self.settings.announced_now().filter(|now| *now != self.addresses);
+        if let Some(addresses) = changed {
+            tracing::info!(before = ?self.addresses, now = ?addresses, "the machine's addresses have changed");
+            (self.addresses, self.failures, self.next) = (addresses, 0, Instant::now());
         }
-        Err(code) => {
-            tracing::warn!("cannot register in the location database: {}", describe(code));
-            false
+        if self.pause().is_zero() {
+            self.attempt();
+        }
+    }
+
+    fn attempt(&mut self) {
+        let addresses = self.addresses.iter().map(|&address| address.into()).collect();
+        let request = vl::RegisterAddrsRequest { uuid: self.uuid, spare1: 0, addresses };
+        let answer = self.cell.database(Interface::Locations, |vl| vl::register_addrs(vl, &request));
+        let pause = match answer {
+            Ok(_) => {
+                self.registered();
+                REPEAT
+            }
+            Err(code) => {
+                let pause = (RETRY_MIN * 2_u32.saturating_pow(self.failures.min(16))).min(RETRY_MAX);
+                self.failures = self.failures.saturating_add(1);
+                tracing::error!(addresses = ?self.addresses, retry_s = pause.as_secs(), "{}", refusal(code, self.uuid));
+                pause
+            }
+        };
+        self.next = Instant::now() + pause;
+    }
+
+    fn registered(&mut self) {
+        self.failures = 0;
+        tracing::info!(uuid = %self.uuid, addresses = ?self.addresses, "registered in the location database");
+        if let Err(error) = write_sysid(&self.settings.sysid_path, self.uuid, &self.addresses) {
+            tracing::warn!("{error:#}");
         }
     }
 }
+
+/// Why it did not work, and what helps.
+fn refusal(code: AbortCode, uuid: HostUuid) -> String {
+    let why = match code {
+        AbortCode::VL_MULTIPADDR => format!(
+            "another server's entry has one of the addresses (the location server's log says which): \
+             `vos listaddrs -printuuid` shows the entries, `vos changeaddr OLD -remove` or \
+             `vos remaddrs` frees the address; a copied sysid file with the other server's UUID \
+             {uuid} must be removed"
+        ),
+        AbortCode::VL_PERM => {
+            "the location server does not take this cell key for that of a server: are the key files the same?"
+                .into()
+        }
+        _ => describe(code),
+    };
+    format!("cannot register in the location database, clients will not find this server: {why}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,13 @@
 //! The services, and the ports they are served on.
 
 use super::authority::Authority;
-use super::environment::{Callbacks, LocalLocator, SystemClock, process_kib, transport_figures};
+use super::environment::{Callbacks, SystemClock, process_kib, transport_figures};
+use super::locator::{LocalLocator, RemoteLocator};
+use super::membership::RemoteMembership;
 use super::overseer::ProcessOverseer;
 use super::registration::server_uuid;
 use super::volume_servers::VolumeServers;
+use crate::client::CellClient;
 use crate::config::{Role, Settings};
 use crate::network::now;
 use adminserver::{AdminServer, AdminServerParts};
@@ -14,7 +17,7 @@ use anyhow::{Context, Result};
 use base::{AbortCode, Caller, HostUuid, VolumeId};
 use bosserver::BosServer;
 use fileserver::{
-    Environment, FileServer, FileServerConfig, LocalMembership, TransportFigures, VolumeLocator,
+    Environment, FileServer, FileServerConfig, LocalMembership, Membership, TransportFigures, VolumeLocator,
 };
 use parking_lot::Mutex;
 use ptdb::{Policy, Protection};
@@ -35,6 +38,10 @@ use volume::Volumes;
 
 /// How long figures of the transport are used before they are gathered again.
 const FIGURES_LIFETIME: Duration = Duration::from_millis(200);
+
+/// How long a caller's groups are believed that another server told. OpenAFS's file server believes
+/// them as long as the connection lasts.
+const REMOTE_MEMBERSHIP_LIFETIME: Duration = Duration::from_secs(600);
 
 /// The number of the service of statistics by procedure (RX_STATS_SERVICE_ID), on every port.
 const RPC_STATISTICS_SERVICE: u16 = 409;
@@ -73,10 +80,17 @@ struct Stores {
     volumes: Arc<Volumes>,
     locations: Option<Arc<Locations>>,
     protection: Option<Arc<Protection>>,
+    /// Where to ask for what is not here.
+    cell: Arc<CellClient>,
 }
 
 impl Stores {
-    fn open(roles: &[Role], databases: Option<&Database>, volumes: &Arc<Volumes>) -> Result<Stores> {
+    fn open(
+        roles: &[Role],
+        databases: Option<&Database>,
+        volumes: &Arc<Volumes>,
+        cell: &Arc<CellClient>,
+    ) -> Result<Stores> {
         let meta = || databases.map(Database::meta).context("the cell's databases are not open");
         let open_locations = || Locations::open(meta()?).context("cannot open the location database");
         let open_protection = || {
@@ -86,7 +100,22 @@ impl Stores {
             volumes: volumes.clone(),
             locations: roles.contains(&Role::Vl).then(open_locations).transpose()?.map(Arc::new),
             protection: roles.contains(&Role::Pt).then(open_protection).transpose()?.map(Arc::new),
+            cell: cell.clone(),
         })
+    }
+
+    fn membership(&self, authority: &Arc<Authority>) -> Arc<dyn Membership> {
+        match &self.protection {
+            Some(protection) => Arc::new(LocalMembership::new(protection.clone(), authority.clone())),
+            None => Arc::new(RemoteMembership::new(self.cell.clone(), authority.clone())),
+        }
+    }
+
+    fn locator(&self) -> Arc<dyn VolumeLocator> {
+        match &self.locations {
+            Some(locations) => Arc::new(LocalLocator(locations.clone())),
+            None => Arc::new(RemoteLocator::new(self.cell.clone())),
+        }
     }
 
     fn locations(&self) -> Result<Arc<Locations>> {
@@ -131,8 +160,9 @@ impl Services {
         authority: &Arc<Authority>,
         databases: Option<&Database>,
         volumes: &Arc<Volumes>,
+        cell: &Arc<CellClient>,
     ) -> Result<Services> {
-        for warning in &settings.warnings {
+        for warning in settings.warnings.iter().chain(&settings.roles_warning()) {
             tracing::warn!("{warning}");
         }
         let keys = Arc::new(KeyRing::new(settings.keys.clone()));
@@ -146,7 +176,7 @@ impl Services {
             volume_server: None,
             uuid: server_uuid(settings)?,
         };
-        let stores = Stores::open(&settings.roles, databases, volumes)?;
+        let stores = Stores::open(&settings.roles, databases, volumes, cell)?;
         // In the order of Role::ALL: the volume server must know the file server.
         for role in Role::ALL.into_iter().filter(|role| settings.roles.contains(role)) {
             services.prepare(role, settings, authority, &stores)?;
@@ -179,7 +209,7 @@ impl Services {
                 self.add_votes(role, settings, move || protection.writes());
                 self.add(role, 73, "PR", move |caller, call| afs_idl::pr::dispatch(&service, caller, call));
             }
-            Role::Fs => self.prepare_file_server(authority, stores)?,
+            Role::Fs => self.prepare_file_server(authority, stores),
             Role::Vol => {
                 let server = VolumeServer::new(VolumeServerParts {
                     volumes: stores.volumes.clone(),
@@ -230,24 +260,24 @@ impl Services {
         self.add(role, ubik::SERVICE_ID, "VOTE", move |_, call| votes.dispatch(call));
     }
 
-    fn prepare_file_server(&mut self, authority: &Arc<Authority>, stores: &Stores) -> Result<()> {
-        let membership = LocalMembership::new(stores.protection()?, authority.clone());
-        let locator = stores.locations.clone();
+    fn prepare_file_server(&mut self, authority: &Arc<Authority>, stores: &Stores) {
         let environment = Environment {
             volumes: stores.volumes.clone(),
-            membership: Arc::new(membership),
+            membership: stores.membership(authority),
             network: self.callbacks.clone(),
             clock: Arc::new(SystemClock::default()),
-            locator: locator.map(|locations| Arc::new(LocalLocator(locations)) as Arc<dyn VolumeLocator>),
+            locator: Some(stores.locator()),
             transport: Arc::new(self.figures()),
             process_kib: Arc::new(process_kib),
         };
-        let config = FileServerConfig { uuid: self.uuid, ..FileServerConfig::default() };
+        let mut config = FileServerConfig { uuid: self.uuid, ..FileServerConfig::default() };
+        if stores.protection.is_none() {
+            config.membership_lifetime = REMOTE_MEMBERSHIP_LIFETIME;
+        }
         let server = Arc::new(FileServer::new(config, environment));
         self.file_server = Some(server.clone());
         self.add(Role::Fs, 1, "AFS", move |caller, call| afs_idl::fs::dispatch(&*server, caller, call));
         self.prepare_admin_server(authority, stores);
-        Ok(())
     }
 
     fn prepare_admin_server(&mut self, authority: &Arc<Authority>, stores: &Stores) {

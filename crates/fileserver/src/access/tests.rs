@@ -11,7 +11,7 @@ const GROUP: UserId = UserId(-300);
 fn subject(user: UserId, groups: &[UserId]) -> Subject {
     let groups: Vec<UserId> = [user, UserId::ANYUSER].iter().chain(groups).copied().collect();
     let administrator = groups.contains(&UserId::ADMINISTRATORS);
-    Subject { user, groups, host_groups: Vec::new(), administrator, superuser: false }
+    Subject { user, groups, host_groups: Vec::new(), administrator, superuser: false, is_partial: false }
 }
 
 fn status(kind: FileKind, owner: UserId, mode: u16) -> VnodeStatus {

@@ -132,3 +132,39 @@ fn groups_are_remembered_for_a_minute_or_until_flushed() {
     world.status(&bob, root()).unwrap();
     assert_eq!(asked(), before + 1);
 }
+
+#[test]
+fn a_connection_keeps_its_groups_while_nobody_can_say_what_they_are() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    world.status(&bob, root()).unwrap();
+    world.people.silent.store(true, Relaxed);
+    assert_eq!(world.status(&alice, root()), Err(AbortCode::VBUSY), "who is not known yet waits");
+    world.clock.advance(61);
+    world.create(&bob, root(), "file").unwrap();
+    let asked = || world.people.asked.load(Relaxed);
+    let before = asked();
+    world.status(&bob, root()).unwrap();
+    assert_eq!(asked(), before, "for a moment");
+    world.clock.advance(6);
+    world.status(&bob, root()).unwrap();
+    assert_eq!(asked(), before + 1);
+    world.people.silent.store(false, Relaxed);
+    world.status(&alice, root()).unwrap();
+}
+
+#[test]
+fn what_is_known_in_part_is_asked_again_soon() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let world = World::new();
+    let bob = world.client("bob", 2);
+    world.people.partial.store(true, Relaxed);
+    world.status(&bob, root()).unwrap();
+    world.people.partial.store(false, Relaxed);
+    world.clock.advance(6);
+    let before = world.people.asked.load(Relaxed);
+    world.status(&bob, root()).unwrap();
+    world.status(&bob, root()).unwrap();
+    assert_eq!(world.people.asked.load(Relaxed), before + 1);
+}

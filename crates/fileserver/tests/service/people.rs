@@ -2,7 +2,7 @@
 
 use base::{AbortCode, Caller, Identity, UserId};
 use fileserver::{Membership, Subject};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 pub(crate) const ADMIN: UserId = UserId(1);
 pub(crate) const ALICE: UserId = UserId(100);
@@ -25,16 +25,23 @@ const NAMES: [(UserId, &str); 8] = [
 #[derive(Default)]
 pub(crate) struct People {
     pub(crate) asked: AtomicUsize,
+    /// It does not answer.
+    pub(crate) silent: AtomicBool,
+    /// It answers in part only.
+    pub(crate) partial: AtomicBool,
 }
 
 impl Membership for People {
     fn subject(&self, caller: &Caller) -> Result<Subject, AbortCode> {
         self.asked.fetch_add(1, Relaxed);
+        if self.silent.load(Relaxed) {
+            return Err(AbortCode::VBUSY);
+        }
         let name = match &caller.identity {
             Identity::Anonymous => "",
             Identity::Known(principal) => principal.name.as_str(),
         };
-        let user = self.id(name.as_bytes())?.unwrap_or(UserId::ANONYMOUS);
+        let user = id(name.as_bytes()).unwrap_or(UserId::ANONYMOUS);
         let mut groups = vec![user, UserId::ANYUSER];
         if user != UserId::ANONYMOUS {
             groups.push(UserId::AUTHUSER);
@@ -45,15 +52,24 @@ impl Membership for People {
             _ => {}
         }
         let administrator = user == ADMIN;
-        Ok(Subject { user, groups, host_groups: Vec::new(), administrator, superuser: administrator })
+        let host_groups = Vec::new();
+        let is_partial = self.partial.load(Relaxed);
+        Ok(Subject { user, groups, host_groups, administrator, superuser: administrator, is_partial })
     }
 
-    fn name(&self, id: UserId) -> Result<Vec<u8>, AbortCode> {
-        let known = NAMES.iter().find(|(known, _)| *known == id);
-        Ok(known.map_or_else(|| id.0.to_string().into_bytes(), |(_, name)| name.as_bytes().to_vec()))
+    fn names(&self, ids: &[UserId]) -> Result<Vec<Vec<u8>>, AbortCode> {
+        let name = |id: &UserId| {
+            let known = NAMES.iter().find(|(known, _)| known == id);
+            known.map_or_else(|| id.0.to_string().into_bytes(), |(_, name)| name.as_bytes().to_vec())
+        };
+        Ok(ids.iter().map(name).collect())
     }
 
-    fn id(&self, name: &[u8]) -> Result<Option<UserId>, AbortCode> {
-        Ok(NAMES.iter().find(|(_, known)| known.as_bytes() == name).map(|(id, _)| *id))
+    fn ids(&self, names: &[&[u8]]) -> Result<Vec<Option<UserId>>, AbortCode> {
+        Ok(names.iter().map(|name| id(name)).collect())
     }
+}
+
+fn id(name: &[u8]) -> Option<UserId> {
+    NAMES.iter().find(|(_, known)| known.as_bytes() == name).map(|(id, _)| *id)
 }

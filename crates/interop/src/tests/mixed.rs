@@ -60,19 +60,19 @@ fn mixed() -> Result<()> {
     Ok(())
 }
 
-fn all(cell: &Cell, commands: &[String]) -> Result<()> {
+pub(crate) fn all(cell: &Cell, commands: &[String]) -> Result<()> {
     for command in commands {
         cell.run(command)?.ok().with_context(|| command.clone())?;
     }
     Ok(())
 }
 
-fn copy(cell: &Cell, paths: &str) -> Result<()> {
+pub(crate) fn copy(cell: &Cell, paths: &str) -> Result<()> {
     all(cell, &[format!("{} cp {paths}", cellar_program()?.display())])
 }
 
 /// What stands in `tree/FOLDER` is what stands in `source`.
-fn fetch_and_compare(cell: &Cell, folder: &str, source: &Path) -> Result<()> {
+pub(crate) fn fetch_and_compare(cell: &Cell, folder: &str, source: &Path) -> Result<()> {
     let fetched = cell.scratch()?.join("fetched");
     copy(cell, &format!("cell:tree/{folder}/ {}", fetched.display()))?;
     compare(source, &fetched)?;

@@ -1,0 +1,119 @@
+//! Database servers without a network, for tests: what each answers, and whether it answers at all.
+
+use super::{CellClient, Network};
+use afs_idl::{CallStream, ClientCall, ClientConnection, MemoryStream};
+use base::AbortCode;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Serves one call to a service of the server at an address.
+type Serve = dyn Fn(Ipv4Addr, u16, &mut MemoryStream) -> Result<(), AbortCode> + Send + Sync;
+
+/// Servers that all do the same, except that some fail.
+pub(crate) struct Fakes {
+    serve: Box<Serve>,
+    failing: Mutex<HashMap<Ipv4Addr, AbortCode>>,
+    calls: AtomicUsize,
+}
+
+impl Fakes {
+    /// Servers whose calls are served by `serve`.
+    pub(crate) fn new(
+        serve: impl Fn(Ipv4Addr, u16, &mut MemoryStream) -> Result<(), AbortCode> + Send + Sync + 'static,
+    ) -> Arc<Fakes> {
+        Arc::new(Fakes { serve: Box::new(serve), failing: Mutex::default(), calls: AtomicUsize::new(0) })
+    }
+
+    /// From now on every call to this server ends with `code`; `None` makes it well again.
+    pub(crate) fn fail(&self, server: Ipv4Addr, code: Option<AbortCode>) {
+        match code {
+            Some(code) => self.failing.lock().insert(server, code),
+            None => self.failing.lock().remove(&server),
+        };
+    }
+
+    /// How many calls have been made since the last time.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.swap(0, Relaxed)
+    }
+
+    /// A client of the cell that `count` of them are: 10.0.0.1 and on.
+    pub(crate) fn cell(self: &Arc<Self>, count: u8) -> Arc<CellClient> {
+        let servers = (1..=count).map(server).collect();
+        Arc::new(CellClient::new(Arc::new(FakeNetwork(self.clone())), servers).unwrap())
+    }
+}
+
+/// The address of the server with this number.
+pub(crate) fn server(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, number)
+}
+
+struct FakeNetwork(Arc<Fakes>);
+
+impl Network for FakeNetwork {
+    fn connect(&self, address: SocketAddr, service: u16) -> Arc<dyn ClientConnection> {
+        Arc::new(Way { fakes: self.0.clone(), address, service })
+    }
+}
+
+#[derive(Clone)]
+struct Way {
+    fakes: Arc<Fakes>,
+    address: SocketAddr,
+    service: u16,
+}
+
+impl ClientConnection for Way {
+    fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
+        Ok(Box::new(Call { way: self.clone(), request: Vec::new(), reply: MemoryStream::default() }))
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+struct Call {
+    way: Way,
+    request: Vec<u8>,
+    reply: MemoryStream,
+}
+
+impl CallStream for Call {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        self.reply.read(buf)
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        self.reply.read_chunk(max)
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        self.request.extend_from_slice(&data);
+        Ok(())
+    }
+}
+
+impl ClientCall for Call {
+    fn end_request(&mut self) -> Result<(), AbortCode> {
+        let Way { fakes, address, service } = &self.way;
+        let IpAddr::V4(address) = address.ip() else { return Err(AbortCode::RX_CALL_DEAD) };
+        fakes.calls.fetch_add(1, Relaxed);
+        if let Some(code) = fakes.failing.lock().get(&address) {
+            return Err(*code);
+        }
+        let mut stream = MemoryStream::new(&self.request, 1444);
+        (fakes.serve)(address, *service, &mut stream)?;
+        self.reply = MemoryStream::new(&stream.outgoing, 1444);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), AbortCode> {
+        Ok(())
+    }
+}

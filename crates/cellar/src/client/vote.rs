@@ -1,0 +1,78 @@
+//! What a database server says about who takes changes (VOTE, service 50, on every database port).
+//!
+//! There is a call for just that, VOTE_GetSyncSite, but its interface declares the answer as an
+//! argument, so that nothing comes back. VOTE_DebugOld, which `udebug` uses, tells it too.
+
+use afs_idl::{ClientConnection, client};
+use base::AbortCode;
+use std::net::Ipv4Addr;
+use xdr::{Decode, Encode, Source, XdrError, array};
+
+/// The service's number.
+pub const SERVICE: u16 = 50;
+/// VOTE_DebugOld.
+const DEBUG_OLD: u32 = 10001;
+/// Words in its answer (`ubik_debug_old`).
+const WORDS: usize = 28;
+/// Places of words in it.
+const NOW: usize = 0;
+const LAST_YES_HOST: usize = 2;
+const LAST_YES_WAS_SYNC_SITE: usize = 3;
+const LAST_YES_CLAIM: usize = 4;
+const AM_SYNC_SITE: usize = 13;
+/// How long a vote makes its receiver sync site, in seconds (SMALLTIME).
+const MANDATE_SECONDS: u32 = 60;
+
+/// No arguments.
+struct Nothing;
+
+impl Encode for Nothing {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+/// The answer.
+struct State([u32; WORDS]);
+
+impl Decode for State {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<State, XdrError> {
+        array::decode(source, u32::decode).map(State)
+    }
+}
+
+/// The sync site in the eyes of the server asked, whose address is `own`; `None` if it knows none.
+pub fn sync_site(connection: &dyn ClientConnection, own: Ipv4Addr) -> Result<Option<Ipv4Addr>, AbortCode> {
+    let State(words) = client::call(connection, DEBUG_OLD, &Nothing)?;
+    Ok(named(&words, own))
+}
+
+fn named(words: &[u32; WORDS], own: Ipv4Addr) -> Option<Ipv4Addr> {
+    if words[AM_SYNC_SITE] != 0 {
+        return Some(own);
+    }
+    let in_force = words[LAST_YES_CLAIM].saturating_add(MANDATE_SECONDS) >= words[NOW];
+    (words[LAST_YES_WAS_SYNC_SITE] != 0 && in_force).then(|| words[LAST_YES_HOST].into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_site_is_the_server_itself_or_whom_it_voted_for_lately() {
+        let own = Ipv4Addr::new(10, 0, 0, 1);
+        let other = Ipv4Addr::new(10, 0, 0, 2);
+        let words = |am_site: u32, was_site: u32, age: u32| {
+            let mut words = [0; WORDS];
+            words[NOW] = 1000;
+            words[LAST_YES_HOST] = other.into();
+            words[LAST_YES_WAS_SYNC_SITE] = was_site;
+            words[LAST_YES_CLAIM] = 1000 - age;
+            words[AM_SYNC_SITE] = am_site;
+            named(&words, own)
+        };
+        assert_eq!(words(1, 0, 0), Some(own));
+        assert_eq!(words(0, 1, 60), Some(other));
+        assert_eq!(words(0, 1, 61), None, "its mandate has ended");
+        assert_eq!(words(0, 0, 0), None, "it did not claim to be sync site");
+    }
+}
