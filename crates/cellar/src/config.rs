@@ -14,6 +14,7 @@ use durability::DurabilityPolicy;
 use rx_security::{KeySet, LocalRealms};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use store::Codec;
 
 /// A service of the cell, each on its own port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
@@ -94,6 +95,8 @@ pub struct Tuning {
     pub chunk_cache_bytes: u64,
     /// When an acknowledged change is on disk.
     pub durability: DurabilityPolicy,
+    /// How file data is compressed in volumes that have no policy of their own.
+    pub compression: Codec,
 }
 
 impl Default for Tuning {
@@ -105,6 +108,7 @@ impl Default for Tuning {
             socket_buffer_bytes: 16 << 20,
             chunk_cache_bytes: 512 << 20,
             durability: DurabilityPolicy::ALWAYS,
+            compression: Codec::default(),
         }
     }
 }

@@ -58,8 +58,11 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
     let databases = open_databases(settings)?;
     let partitions = open_partitions(settings)?;
     let handles = partitions.iter().map(|(id, partition)| handle(*id, partition)).collect();
-    let options =
-        VolumeOptions { durability: settings.tuning.durability.durability, ..VolumeOptions::default() };
+    let options = VolumeOptions {
+        durability: settings.tuning.durability.durability,
+        codec: settings.tuning.compression,
+        ..VolumeOptions::default()
+    };
     let volumes = Arc::new(Volumes::open(handles, options).context("cannot open the volumes")?);
     let cell = Arc::new(cell_client(settings)?);
     let services = Services::new(settings, &authority, databases.as_ref(), &volumes, &cell)?;

@@ -2,6 +2,9 @@
 
 use crate::StoreError;
 use bytes::Bytes;
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
 
 /// How a chunk's bytes are encoded on disk. A chunk that does not shrink is stored raw whatever was
 /// asked for.
@@ -14,6 +17,40 @@ pub enum Codec {
     Lz4,
     /// Zstandard at this level.
     Zstd(i8),
+}
+
+/// The levels of Zstandard that can be asked for by name.
+pub const ZSTD_LEVELS: std::ops::RangeInclusive<i8> = 1..=19;
+
+/// What is not the name of a codec.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("`{0}` is no compression; valid are `raw`, `lz4` and `zstd:1` to `zstd:19`")]
+pub struct CodecError(String);
+
+impl fmt::Display for Codec {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Codec::Raw => out.pad("raw"),
+            Codec::Lz4 => out.pad("lz4"),
+            Codec::Zstd(level) => out.pad(&format!("zstd:{level}")),
+        }
+    }
+}
+
+impl FromStr for Codec {
+    type Err = CodecError;
+
+    fn from_str(text: &str) -> Result<Codec, CodecError> {
+        let level = |digits: &str| digits.parse().ok().filter(|level| ZSTD_LEVELS.contains(level));
+        match text.split_once(':') {
+            None if text == "raw" => Ok(Codec::Raw),
+            None if text == "lz4" => Ok(Codec::Lz4),
+            Some(("zstd", digits)) => {
+                level(digits).map(Codec::Zstd).ok_or_else(|| CodecError(text.to_owned()))
+            }
+            _ => Err(CodecError(text.to_owned())),
+        }
+    }
 }
 
 /// Where a chunk lies. 20 bytes when stored: segment u64, offset u64, stored length u32, all
@@ -91,4 +128,20 @@ pub trait ChunkStore: Send + Sync {
     /// Tells that no metadata names this chunk any more, so that its space can be reclaimed. Call
     /// it only after the commit that removed the last reference is durable.
     fn release(&self, address: ChunkAddress);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codecs_are_known_by_name() {
+        for codec in [Codec::Raw, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(19)] {
+            assert_eq!(codec.to_string().parse(), Ok(codec));
+        }
+        for text in ["", "gzip", "LZ4", "raw:1", "zstd", "zstd:", "zstd:0", "zstd:20", "zstd:-1", "zstd:999"]
+        {
+            assert!(text.parse::<Codec>().unwrap_err().to_string().contains("zstd:19"), "{text}");
+        }
+    }
 }

@@ -19,7 +19,7 @@ pub mod partition;
 pub mod rocks;
 pub mod segment;
 
-pub use chunk::{ChunkAddress, ChunkOwner, ChunkStore, Codec};
+pub use chunk::{ChunkAddress, ChunkOwner, ChunkStore, Codec, CodecError, ZSTD_LEVELS};
 pub use database::Database;
 pub use error::StoreError;
 pub use gauge::Room;

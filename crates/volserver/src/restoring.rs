@@ -197,5 +197,6 @@ fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeade
         week_use: old.week_use,
         offline_message: text(dumped.offline_message),
         message_of_the_day: text(dumped.message_of_the_day),
+        compression: old.compression,
     }
 }

@@ -1,6 +1,7 @@
 //! A volume's header: what administration sees of it.
 
 use base::{UnixTime, VolumeId, VolumeName, VolumeType};
+use store::Codec;
 
 /// A volume's header. [`crate::Volume::update_header`] changes it durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +66,8 @@ pub struct VolumeHeader {
     pub offline_message: String,
     /// Message of the day; at most 127 bytes are kept.
     pub message_of_the_day: String,
+    /// How file data that is written from now on is compressed; `None` is the server's default.
+    pub compression: Option<Codec>,
 }
 
 /// What is needed to make a clone.

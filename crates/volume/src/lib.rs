@@ -16,6 +16,7 @@
 //! memory and is then, byte for byte, what it was before a restart; adding a name writes one small
 //! record however large the directory is.
 
+mod appending;
 mod attributes;
 mod cache;
 pub mod check;

@@ -46,6 +46,7 @@ pub(crate) fn new_header(new: &NewVolume) -> VolumeHeader {
         week_use: [0; 7],
         offline_message: String::new(),
         message_of_the_day: String::new(),
+        compression: None,
     }
 }
 

@@ -1,6 +1,10 @@
 //! How the volumes of a server behave.
 
+use std::thread;
 use store::Codec;
+
+/// Most threads that encode chunks unless more are asked for.
+const APPEND_THREADS_MAX: usize = 16;
 
 /// When a change is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +40,12 @@ pub struct VolumeOptions {
     pub durability: Durability,
     /// Blocks of 1 KiB by which a store may exceed its volume's quota (`-spare`, 1024).
     pub spare_kib: u64,
-    /// How file data is compressed.
+    /// How file data is compressed, unless the volume says otherwise ([`VolumeHeader::compression`]).
+    ///
+    /// [`VolumeHeader::compression`]: crate::VolumeHeader::compression
     pub codec: Codec,
+    /// Threads that encode and write chunks while the next ones come in; 0 leaves all to the caller.
+    pub append_threads: usize,
     /// New files are cut into chunks of 2 to this power bytes; 12 to 20.
     pub chunk_shift: u8,
     /// Contents of a chunk up to this many bytes lie in the metadata.
@@ -54,6 +62,7 @@ impl Default for VolumeOptions {
             durability: Durability::Always,
             spare_kib: 1024,
             codec: Codec::Lz4,
+            append_threads: thread::available_parallelism().map_or(1, usize::from).min(APPEND_THREADS_MAX),
             chunk_shift: 18,
             inline_bytes_max: 4096,
             cached_vnodes: 200_000,

@@ -1,6 +1,8 @@
 //! Values of volume records, as `docs/formats/volume.md` draws them. Every value begins with its
 //! version; an empty value says that the record was deleted in its epoch.
 
+mod extensions;
+
 use crate::{FileKind, VnodeStatus, VolumeHeader};
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::EntryTarget;
@@ -337,7 +339,7 @@ const HEADER_BYTES_BEFORE_NAME: usize = 2 * 8 + 3 + 7 * 4 + 2 * 8 + 4 * 4;
 pub(crate) fn put_header(stored: &StoredHeader) -> Vec<u8> {
     let h = &stored.header;
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-    Record::new()
+    let record = Record::new()
         .u64(stored.group)
         .u64(stored.epoch)
         .u8(h.kind as u8)
@@ -358,8 +360,8 @@ pub(crate) fn put_header(stored: &StoredHeader) -> Vec<u8> {
         .u32(h.copied.0)
         .text(h.name.as_str())
         .text(&h.offline_message)
-        .text(&h.message_of_the_day)
-        .0
+        .text(&h.message_of_the_day);
+    extensions::put(record, h).0
 }
 
 /// The header of a stored pair.
@@ -368,7 +370,7 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
     let (group, epoch) = (f.u64()?, f.u64()?);
     let kind = VolumeType::from_wire(f.u8()?.into())?;
     let flags = f.u8()?;
-    let header = VolumeHeader {
+    let mut header = VolumeHeader {
         kind,
         in_service: flags & IN_SERVICE != 0,
         blessed: flags & BLESSED != 0,
@@ -399,7 +401,9 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
         day_use: counters.day_use,
         day_use_date: counters.day_use_date,
         week_use: counters.week_use,
+        compression: None,
     };
+    extensions::get(&mut f, &mut header)?;
     Some(StoredHeader { group, epoch, header })
 }
 

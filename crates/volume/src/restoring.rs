@@ -167,7 +167,8 @@ impl Restoration {
         if (self.home().handle.space)().free_kib < (length as u64).div_ceil(1024) {
             return Err(VolumeError::PartitionFull);
         }
-        let address = self.home().handle.chunks.append_for(owner, pieces, options.codec)?;
+        let chunks = &self.home().handle.chunks;
+        let address = chunks.append_for(owner, pieces, self.target.codec())?;
         self.has_chunks = true;
         Ok(Some(Extent::Chunk { address, length: length as u32 }))
     }

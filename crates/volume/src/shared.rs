@@ -1,5 +1,6 @@
 //! What all volumes of a server, and all of a partition, share.
 
+use crate::appending::Appenders;
 use crate::cache::Caches;
 use crate::group::Group;
 use crate::{PartitionHandle, VolumeError, VolumeOptions, keys};
@@ -12,6 +13,13 @@ use store::{Batch, ChunkAddress, CommitNumber, Family};
 pub(crate) struct Shared {
     pub(crate) options: VolumeOptions,
     pub(crate) caches: Caches,
+    pub(crate) appenders: Appenders,
+}
+
+impl Shared {
+    pub(crate) fn new(options: VolumeOptions) -> Shared {
+        Shared { options, caches: Caches::new(&options), appenders: Appenders::new(options.append_threads) }
+    }
 }
 
 /// Chunks to be released when a commit is durable.

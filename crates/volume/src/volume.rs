@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use store::{Batch, ChunkAddress, CommitNumber, Family, MetaStore};
+use store::{Batch, ChunkAddress, Codec, CommitNumber, Family, MetaStore};
 
 /// Longest offline message and message of the day (VMSGSIZE less its NUL).
 const MESSAGE_BYTES_MAX: usize = 127;
@@ -159,6 +159,11 @@ impl Volume {
         drop((publish, writer));
         self.settle(number, vec![])?;
         Ok(new)
+    }
+
+    /// How its file data is compressed.
+    pub(crate) fn codec(&self) -> Codec {
+        self.read_live(|live| live.header.compression).unwrap_or(self.shared.options.codec)
     }
 
     /// What `header` is stored as.

@@ -1,6 +1,5 @@
 //! All volumes of all partitions of one server.
 
-use crate::cache::Caches;
 use crate::epochs::Epochs;
 use crate::group::Group;
 use crate::index::Index;
@@ -60,7 +59,7 @@ impl Volumes {
     /// # Errors
     /// `Store`.
     pub fn open(partitions: Vec<PartitionHandle>, options: VolumeOptions) -> Result<Volumes, VolumeError> {
-        let shared = Arc::new(Shared { options, caches: Caches::new(&options) });
+        let shared = Arc::new(Shared::new(options));
         let partitions: Vec<_> =
             partitions.into_iter().map(|handle| Arc::new(Partition::new(handle))).collect();
         let (index, purger) = (RwLock::new(find_all(&partitions)?), Mutex::new(Purger::default()));

@@ -7,6 +7,7 @@
 //! with the newer data. So a slow client holds nobody up, and of two concurrent stores the one that
 //! ends last wins wherever both wrote.
 
+use crate::appending::Appending;
 use crate::keys::FileKey;
 use crate::reading::push_zeros;
 use crate::record::{Extent, Vnode};
@@ -14,7 +15,7 @@ use crate::transaction::{Growth, Transaction};
 use crate::{Actor, StoreRequest, VnodeStatus, Volume, VolumeError, attributes, quota};
 use base::{AbortCode, Fid};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use store::ChunkAddress;
 
 /// Where the data comes from: called with the most bytes wanted, answers at least one, or none if
@@ -33,20 +34,54 @@ struct Staged<'v> {
     volume: &'v Volume,
     file: FileKey,
     extents: BTreeMap<u64, Extent>,
+    /// Chunks on their way into the store, with their indices and lengths.
+    coming: VecDeque<(u64, u32, Appending)>,
 }
 
-impl Staged<'_> {
+impl<'v> Staged<'v> {
+    fn new(volume: &'v Volume, vnode: &Vnode) -> Staged<'v> {
+        let file = volume.file_key(vnode);
+        Staged { volume, file, extents: BTreeMap::new(), coming: VecDeque::new() }
+    }
+
     fn put(&mut self, index: u64, pieces: &[Bytes], is_whole: bool) -> Result<(), VolumeError> {
         let length: usize = pieces.iter().map(Bytes::len).sum();
-        let options = &self.volume.shared.options;
-        let extent = if length <= options.inline_bytes_max && !is_whole {
+        let extent = if length <= self.volume.shared.options.inline_bytes_max && !is_whole {
             Extent::Inline(pieces.concat().into())
         } else {
             let chunks = &self.volume.home.handle.chunks;
-            let address = chunks.append_for(self.file.owner(index), pieces, options.codec)?;
+            let address = chunks.append_for(self.file.owner(index), pieces, self.volume.codec())?;
             Extent::Chunk { address, length: length as u32 }
         };
         self.extents.insert(index, extent);
+        Ok(())
+    }
+
+    /// Puts a whole chunk while the next ones come in. Call [`Staged::collect`] in the end.
+    fn put_meanwhile(&mut self, index: u64, pieces: Vec<Bytes>) -> Result<(), VolumeError> {
+        let appenders = &self.volume.shared.appenders;
+        while self.coming.len() >= appenders.chunks_at_once() {
+            self.collect_one()?;
+        }
+        let length = pieces.iter().map(Bytes::len).sum::<usize>() as u32;
+        let chunks = &self.volume.home.handle.chunks;
+        let appending = appenders.append(chunks, self.file.owner(index), pieces, self.volume.codec());
+        self.coming.push_back((index, length, appending));
+        Ok(())
+    }
+
+    fn collect_one(&mut self) -> Result<(), VolumeError> {
+        if let Some((index, length, appending)) = self.coming.pop_front() {
+            let address = appending.wait()?;
+            self.extents.insert(index, Extent::Chunk { address, length });
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self) -> Result<(), VolumeError> {
+        while !self.coming.is_empty() {
+            self.collect_one()?;
+        }
         Ok(())
     }
 
@@ -57,6 +92,10 @@ impl Staged<'_> {
 
 impl Drop for Staged<'_> {
     fn drop(&mut self) {
+        while !self.coming.is_empty() {
+            // What was not appended need not be released.
+            _ = self.collect_one();
+        }
         let release = |address: ChunkAddress| self.volume.home.handle.chunks.release(address);
         self.extents.values().filter_map(Extent::address).for_each(release);
     }
@@ -138,7 +177,7 @@ impl Volume {
         source: &mut DataSource<'_>,
     ) -> Result<(Staged<'_>, BTreeMap<u64, Part>), VolumeError> {
         let chunk_bytes = 1u64 << vnode.chunk_shift;
-        let mut whole = Staged { volume: self, file: self.file_key(vnode), extents: BTreeMap::new() };
+        let mut whole = Staged::new(self, vnode);
         let mut parts = BTreeMap::new();
         let (mut at, end) = (request.offset, request.offset + request.length);
         while at < end {
@@ -146,13 +185,17 @@ impl Volume {
             let length = (chunk_bytes - begin).min(end - at) as usize;
             let pieces = receive_pieces(length, source)?;
             let index = at >> vnode.chunk_shift;
-            if length as u64 == chunk_bytes {
+            let is_last = at + length as u64 == end;
+            if length as u64 == chunk_bytes && is_last {
                 whole.put(index, &pieces, true)?;
+            } else if length as u64 == chunk_bytes {
+                whole.put_meanwhile(index, pieces)?;
             } else {
                 parts.insert(index, Part { begin: begin as usize, pieces, length });
             }
             at += length as u64;
         }
+        whole.collect()?;
         Ok((whole, parts))
     }
 
@@ -165,7 +208,7 @@ impl Volume {
         whole: &Staged<'_>,
     ) -> Result<Staged<'_>, VolumeError> {
         let lengths = Lengths::of(&vnode.status, request);
-        let mut merged = Staged { volume: self, file: self.file_key(vnode), extents: BTreeMap::new() };
+        let mut merged = Staged::new(self, vnode);
         for (&index, part) in parts {
             let old = self.old_contents(vnode, index, lengths.cut)?;
             merged.put(index, &merge_part(part, &old), false)?;

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use store::Codec;
 use toml::Spanned;
 
 #[derive(Deserialize)]
@@ -77,6 +78,7 @@ struct ServerSection {
 struct StoreSection {
     chunk_cache_mb: Option<Spanned<u64>>,
     durability: Option<Spanned<String>>,
+    compression: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -277,7 +279,13 @@ fn tuning(origin: &Origin<'_>, store: &StoreSection, rx: &RxSection) -> Result<T
         socket_buffer_bytes: buffer_mb << 20,
         chunk_cache_bytes: cache_mb << 20,
         durability,
+        compression: compression(origin, store)?,
     })
+}
+
+fn compression(origin: &Origin<'_>, store: &StoreSection) -> Result<Codec> {
+    let Some(text) = &store.compression else { return Ok(Codec::default()) };
+    text.get_ref().parse().map_err(|error| origin.bad(text, "store.compression", error))
 }
 
 #[cfg(test)]
@@ -318,6 +326,7 @@ mod tests {
             ("[server]\nroles = [\"xx\"]", ["line 5", "xx", "`bos`"]),
             ("[rx]\nlanes = 0", ["line 5", "rx.lanes", "1 to 64"]),
             ("[store]\ndurability = \"never\"", ["line 5", "store.durability", "interval:MS"]),
+            ("[store]\ncompression = \"zstd:22\"", ["line 5", "store.compression", "zstd:19"]),
             ("[partitions]\n9 = \"p\"", ["line 5", "partitions", "/vicepa to /vicepiv"]),
             ("[partitions]\nb = \"absent\"", ["line 5", "partitions.b", "no folder"]),
         ] {

@@ -1,5 +1,6 @@
-//! Compression of chunks.
+//! How chunks are encoded.
 
+use super::compression;
 use super::record::{Record, crc32c, crc32c_of};
 use crate::Codec;
 use crate::chunk::CHUNK_BYTES_MAX;
@@ -51,8 +52,8 @@ pub(super) fn encode(pieces: &[Bytes], codec: Codec) -> Option<Encoded> {
 fn compressed(pieces: &[Bytes], codec: Codec, raw_bytes: u32) -> Option<Encoded> {
     let (encoding, stored) = match codec {
         Codec::Raw => return None,
-        Codec::Lz4 => (Encoding::Lz4, lz4_flex::block::compress(&joined(pieces))),
-        Codec::Zstd(level) => (Encoding::Zstd, zstd::bulk::compress(&joined(pieces), i32::from(level)).ok()?),
+        Codec::Lz4 => (Encoding::Lz4, compression::lz4(&joined(pieces))),
+        Codec::Zstd(level) => (Encoding::Zstd, compression::zstd(&joined(pieces), level)?),
     };
     let stored_bytes = stored.len() as u32;
     if stored_bytes > raw_bytes - raw_bytes / 8 || stored_bytes >= raw_bytes {
@@ -81,10 +82,8 @@ pub(super) fn decode(record: &Record, stored: Bytes) -> Result<Bytes, String> {
     }
     let mut raw = vec![0; record.raw_bytes as usize];
     let length = match record.encoding {
-        Encoding::Zstd => {
-            zstd::bulk::decompress_to_buffer(&stored, &mut raw).map_err(|error| error.to_string())?
-        }
-        _ => lz4_flex::block::decompress_into(&stored, &mut raw).map_err(|error| error.to_string())?,
+        Encoding::Zstd => compression::unzstd(&stored, &mut raw)?,
+        _ => compression::unlz4(&stored, &mut raw)?,
     };
     if length == raw.len() {
         Ok(raw.into())

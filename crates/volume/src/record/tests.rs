@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::fmt::Write;
+use store::Codec;
 
 fn vnode(kind: FileKind) -> Vnode {
     let status = VnodeStatus {
@@ -76,6 +77,7 @@ fn header() -> StoredHeader {
             week_use: c.week_use,
             offline_message: "being moved".into(),
             message_of_the_day: String::new(),
+            compression: None,
         },
     }
 }
@@ -87,6 +89,11 @@ fn records_are_read_as_they_were_written() {
     }
     assert_eq!(get_counters(&put_counters(&counters())), Some(counters()));
     assert_eq!(get_header(&put_header(&header()), &counters()), Some(header()));
+    for codec in [Codec::Raw, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(19)] {
+        let mut stored = header();
+        stored.header.compression = Some(codec);
+        assert_eq!(get_header(&put_header(&stored), &counters()), Some(stored));
+    }
     let target = EntryTarget { vnode: VnodeId(4), unique: 5 };
     let entry = Entry { target, slot: 65_000, sequence: 1 << 60 };
     assert_eq!(get_entry(&put_entry(&entry)), Some(entry));
@@ -124,6 +131,25 @@ fn version_1_records_stay_readable() {
         "01000000000900000000000000010000000000000002000000 03".replace(' ', "")
     );
     assert_eq!(golden(&put_extent(&Extent::Inline(Bytes::from_static(b"ab")))), "01016162");
+}
+
+#[test]
+fn a_header_may_end_early_or_go_on_with_what_only_later_versions_know() {
+    let old = put_header(&header());
+    let read = |more: &[u8]| get_header(&[&old[..], more].concat(), &counters());
+    // What the first version wrote ends here.
+    assert_eq!(read(&[]), Some(header()));
+    // Tag 1, two bytes: Zstandard at level 9.
+    let zstd = read(&[1, 2, 2, 9]).unwrap();
+    assert_eq!(zstd.header.compression, Some(Codec::Zstd(9)));
+    assert_eq!(put_header(&zstd), [&old[..], &[1, 2, 2, 9]].concat());
+    assert_eq!(read(&[200, 1, 7, 1, 2, 2, 9]), Some(zstd));
+    for unknown in [&[1, 2, 9, 9][..], &[1, 1, 2], &[1, 2, 2, 20], &[1, 2, 2, 0xff], &[1, 2, 1, 1]] {
+        assert_eq!(read(unknown), Some(header()), "{unknown:?}");
+    }
+    for cut_off in [&[1][..], &[1, 2], &[1, 2, 2], &[200, 3, 1, 2]] {
+        assert_eq!(read(cut_off), None, "{cut_off:?}");
+    }
 }
 
 proptest! {

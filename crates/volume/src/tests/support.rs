@@ -65,7 +65,14 @@ pub(crate) struct Server {
 }
 
 pub(crate) fn options() -> VolumeOptions {
-    VolumeOptions { spare_kib: 0, chunk_shift: 8, inline_bytes_max: 32, ..VolumeOptions::default() }
+    let append_threads = 0;
+    VolumeOptions {
+        spare_kib: 0,
+        chunk_shift: 8,
+        inline_bytes_max: 32,
+        append_threads,
+        ..VolumeOptions::default()
+    }
 }
 
 pub(crate) fn partition() -> PartitionId {

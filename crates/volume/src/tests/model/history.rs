@@ -3,7 +3,7 @@
 use super::reference::{Reference, actor};
 use crate::check::{self as store_check, CheckOptions};
 use crate::tests::support::*;
-use crate::{Actor, FileKind, SetStatus, StoreRequest, VnodeStatus, Volume, VolumeError};
+use crate::{Actor, FileKind, SetStatus, StoreRequest, VnodeStatus, Volume, VolumeError, VolumeHeader};
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::DirectoryBlob;
 use base::{AbortCode, Fid, Rights, UnixTime, UserId, VnodeId, VolumeId};
@@ -13,7 +13,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::Family;
+use store::{Codec, Family};
 
 const NAMES: [&[u8]; 12] = [
     b"a",
@@ -45,7 +45,8 @@ pub(super) struct History {
 impl History {
     pub(super) fn new(seed: u64) -> History {
         let mut random = SmallRng::seed_from_u64(seed);
-        let options = if random.random_bool(0.5) { interval() } else { options() };
+        let mut options = if random.random_bool(0.5) { interval() } else { options() };
+        options.append_threads = if random.random_bool(0.1) { 2 } else { 0 };
         let (server, volume) = Server::with_volume(options);
         server.volumes.sync().unwrap();
         let reference = Reference::new(volume.status(volume.root()).unwrap());
@@ -309,7 +310,13 @@ impl History {
 
     fn set_quota(&mut self) {
         let quota_kib = if self.random.random_bool(0.5) { 0 } else { self.random.random_range(5..60) };
-        if self.volume.update_header(|header| header.quota_max_kib = quota_kib).is_ok() {
+        let policies = [None, Some(Codec::Raw), Some(Codec::Lz4), Some(Codec::Zstd(9))];
+        let compression = *policies.choose(&mut self.random).unwrap();
+        let change = |header: &mut VolumeHeader| {
+            header.quota_max_kib = quota_kib;
+            header.compression = compression;
+        };
+        if self.volume.update_header(change).is_ok() {
             self.reference.quota_kib = quota_kib;
         }
     }

@@ -1,0 +1,140 @@
+//! The compressors, and when they are not worth their time.
+//!
+//! LZ4 and the lowest levels of Zstandard skip through data that do not shrink many times faster than they
+//! compress, so they are simply tried. The higher levels search as long in noise as in text: 256 KiB
+//! of noise cost level 9 a millisecond, level 1 30 us. So for them level 1 goes first where a sample's
+//! bytes are spread so evenly that the data may be noise, and has the word.
+
+use parking_lot::Mutex;
+use zstd::bulk::{Compressor, Decompressor};
+
+/// Levels above this are kept from noise.
+const CHEAP_LEVEL_MAX: i8 = 3;
+
+/// Bytes looked at to tell text from noise, in so many places of a chunk.
+const SAMPLE_PLACES: usize = 16;
+const SAMPLE_PLACE_BYTES: usize = 256;
+
+/// A chunk whose bytes carry fewer bits each, by their frequency alone, shrinks by an eighth whatever
+/// their order is.
+const BITS_OF_NOISE: f64 = 7.0;
+
+/// Contexts that wait for their next use; more are thrown away. One of a high level has megabytes.
+const CONTEXTS_MAX: usize = 8;
+
+/// Making a context costs a third of compressing a chunk, so they are used again.
+static COMPRESSORS: Mutex<Vec<Compressor<'static>>> = Mutex::new(Vec::new());
+static DECOMPRESSORS: Mutex<Vec<Decompressor<'static>>> = Mutex::new(Vec::new());
+
+/// An LZ4 block.
+pub(super) fn lz4(raw: &[u8]) -> Vec<u8> {
+    lz4_flex::block::compress(raw)
+}
+
+/// Fills `raw`; answers how far.
+pub(super) fn unlz4(stored: &[u8], raw: &mut [u8]) -> Result<usize, String> {
+    lz4_flex::block::decompress_into(stored, raw).map_err(|error| error.to_string())
+}
+
+/// A Zstandard frame; `None` if it is not worth while.
+pub(super) fn zstd(raw: &[u8], level: i8) -> Option<Vec<u8>> {
+    let mut compressor = take(&COMPRESSORS).or_else(|| Compressor::new(0).ok())?;
+    let stored = zstd_with(&mut compressor, raw, level);
+    give_back(&COMPRESSORS, compressor);
+    stored
+}
+
+fn zstd_with(compressor: &mut Compressor<'_>, raw: &[u8], level: i8) -> Option<Vec<u8>> {
+    if level > CHEAP_LEVEL_MAX && bits_per_byte(raw) > BITS_OF_NOISE {
+        compressor.set_compression_level(1).ok()?;
+        let tried = compressor.compress(raw).ok()?;
+        // A higher level finds a little more than the first; not the rest of an eighth.
+        if tried.len() > raw.len() - raw.len() / 16 {
+            return None;
+        }
+    }
+    compressor.set_compression_level(i32::from(level)).ok()?;
+    compressor.compress(raw).ok()
+}
+
+/// Fills `raw`; answers how far.
+pub(super) fn unzstd(stored: &[u8], raw: &mut [u8]) -> Result<usize, String> {
+    let fresh = || Decompressor::new().map_err(|error| error.to_string());
+    let mut decompressor = take(&DECOMPRESSORS).map_or_else(fresh, Ok)?;
+    let length = decompressor.decompress_to_buffer(stored, raw).map_err(|error| error.to_string());
+    give_back(&DECOMPRESSORS, decompressor);
+    length
+}
+
+fn take<T>(waiting: &Mutex<Vec<T>>) -> Option<T> {
+    waiting.lock().pop()
+}
+
+fn give_back<T>(waiting: &Mutex<Vec<T>>, context: T) {
+    let mut waiting = waiting.lock();
+    if waiting.len() < CONTEXTS_MAX {
+        waiting.push(context);
+    }
+}
+
+/// How many bits a byte of the sample carries, by how often each value comes.
+fn bits_per_byte(raw: &[u8]) -> f64 {
+    let mut counts = [0u32; 256];
+    let step = raw.len() / SAMPLE_PLACES;
+    for place in 0..SAMPLE_PLACES {
+        let sample = &raw[place * step..];
+        for &byte in &sample[..sample.len().min(SAMPLE_PLACE_BYTES)] {
+            counts[usize::from(byte)] += 1;
+        }
+    }
+    let all = f64::from(counts.iter().sum::<u32>().max(1));
+    let bits = |&count: &u32| -f64::from(count) / all * (f64::from(count) / all).log2();
+    counts.iter().filter(|&&count| count > 0).map(bits).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(length: usize) -> Vec<u8> {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 24) as u8
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn noise_is_told_from_text() {
+        let text = b"what does not shrink costs only a look. ".repeat(7000);
+        assert!(bits_per_byte(&text) < 5.0);
+        assert!(bits_per_byte(&noise(1 << 18)) > 7.9);
+        assert!(bits_per_byte(&[]) < 0.1 && bits_per_byte(&[1; 5]) < 0.1);
+    }
+
+    #[test]
+    fn high_levels_leave_noise_alone_but_see_that_it_repeats() {
+        let mut chunk = noise(1 << 17);
+        assert_eq!(zstd(&chunk, 9), None);
+        chunk.extend_from_within(..);
+        let stored = zstd(&chunk, 9).unwrap();
+        assert!(stored.len() < chunk.len() * 6 / 10);
+        let mut raw = vec![0; chunk.len()];
+        assert_eq!(unzstd(&stored, &mut raw), Ok(chunk.len()));
+        assert_eq!(raw, chunk);
+    }
+
+    #[test]
+    fn a_context_used_again_forgets_its_level() {
+        let text = b"level after level after level, ".repeat(2000);
+        let first = zstd(&text, 1).unwrap();
+        assert!(zstd(&text, 19).unwrap().len() <= first.len());
+        assert_eq!(zstd(&text, 1).unwrap(), first);
+        assert!(unzstd(b"no frame", &mut [0; 9]).is_err());
+        let mut raw = vec![0; text.len()];
+        assert_eq!(unzstd(&first, &mut raw), Ok(text.len()));
+    }
+}

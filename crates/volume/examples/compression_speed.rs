@@ -1,0 +1,112 @@
+//! How fast a file is stored with each compression, with and without threads that compress while more comes in.
+//!
+//!     cargo run --release -p volume --example compression_speed -- FOLDER SOURCE... [MIB]
+//!
+//! FOLDER is for a partition, which stays there; SOURCE are files whose contents are stored again and
+//! again.
+
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+use base::{PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+use bytes::Bytes;
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use store::{Codec, Partition, PartitionConfig};
+use volume::{
+    Actor, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, Volume, VolumeOptions, Volumes,
+};
+
+/// What comes from the network at once.
+const PIECE_BYTES: usize = 64 << 10;
+const ROUNDS: usize = 3;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mib = arguments.last().and_then(|last| last.parse::<u64>().ok()).inspect(|_| _ = arguments.pop());
+    let [folder, sources @ ..] = arguments.as_slice() else { return Err("FOLDER SOURCE... [MIB]".into()) };
+    let mut data = Vec::new();
+    for source in sources {
+        data.extend(std::fs::read(source)?);
+    }
+    if data.is_empty() {
+        return Err("no data".into());
+    }
+    let bytes = mib.unwrap_or(256) << 20;
+    let pieces: Vec<Bytes> = data.chunks(PIECE_BYTES).map(Bytes::copy_from_slice).collect();
+    let partition = Partition::open(Path::new(folder), &PartitionConfig::default())?;
+    println!("{:>8} {:>8} {:>10} {:>7}", "policy", "threads", "MB/s", "ratio");
+    let mut next_id = 1;
+    for codec in [Codec::Raw, Codec::Lz4, Codec::Zstd(3), Codec::Zstd(9)] {
+        for append_threads in [0, VolumeOptions::default().append_threads] {
+            let options = VolumeOptions { codec, append_threads, ..VolumeOptions::default() };
+            let mut rates = Vec::new();
+            let before = partition.statistics().chunks;
+            for _ in 0..ROUNDS {
+                rates.push(one(&partition, options, next_id, &pieces, bytes)?);
+                next_id += 1;
+            }
+            let after = partition.statistics().chunks;
+            let stored = after.stored_bytes_appended - before.stored_bytes_appended;
+            let ratio = (after.raw_bytes_appended - before.raw_bytes_appended) as f64 / stored as f64;
+            rates.sort_by(f64::total_cmp);
+            println!("{codec:>8} {append_threads:>8} {:>10.1} {ratio:>7.2}", rates[ROUNDS / 2]);
+        }
+    }
+    Ok(())
+}
+
+/// Stores a file in a volume of its own; MB/s.
+fn one(
+    partition: &Partition,
+    options: VolumeOptions,
+    id: u32,
+    pieces: &[Bytes],
+    length: u64,
+) -> Outcome<f64> {
+    let handle = PartitionHandle {
+        id: "a".parse::<PartitionId>()?,
+        meta: partition.meta(),
+        chunks: partition.chunks(),
+        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
+    };
+    let volumes = Volumes::open(vec![handle], options)?;
+    let volume = create(&volumes, VolumeId(id))?;
+    let actor = Actor { user: UserId(1), privileged: true, now: UnixTime(1) };
+    let set = SetStatus { mode: None, owner: None, group: None, client_modified: None };
+    let fid = volume.create_file(&actor, volume.root(), b"file", &set)?.status.fid(volume.id());
+    let request = StoreRequest { offset: 0, length, file_length: length, set };
+    let mut coming = pieces.iter().cycle();
+    let mut piece = Bytes::new();
+    let began = Instant::now();
+    volume.store(&actor, fid, &request, &mut |most| {
+        if piece.is_empty() {
+            // As from a socket: bytes that are in no cache shared with another thread yet.
+            piece = Bytes::copy_from_slice(coming.next().map_or(&[][..], |piece| piece));
+        }
+        Ok(piece.split_to(piece.len().min(most)))
+    })?;
+    let rate = length as f64 / began.elapsed().as_secs_f64() / 1e6;
+    volumes.delete(VolumeId(id))?;
+    while volumes.purge_step()? {}
+    partition.maintain()?;
+    Ok(rate)
+}
+
+fn create(volumes: &Volumes, id: VolumeId) -> Outcome<Arc<Volume>> {
+    let new = NewVolume {
+        id,
+        name: format!("v{}", id.0).parse()?,
+        kind: VolumeType::ReadWrite,
+        parent: VolumeId(0),
+        quota_max_kib: 0,
+        with_root: true,
+        in_service: true,
+        destroy_me: 0,
+        now: UnixTime(1),
+    };
+    Ok(volumes.create("a".parse::<PartitionId>()?, &new)?)
+}

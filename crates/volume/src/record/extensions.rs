@@ -1,0 +1,53 @@
+//! What later versions added to the header of a volume: fields behind its end, each with a tag and a
+//! length, so that every version passes over what it does not know.
+
+use super::{Fields, Record};
+use crate::VolumeHeader;
+use store::{Codec, ZSTD_LEVELS};
+
+/// Two bytes: the codec, its level.
+const COMPRESSION: u8 = 1;
+
+const RAW: u8 = 0;
+const LZ4: u8 = 1;
+const ZSTD: u8 = 2;
+
+/// Appends what differs from its default.
+pub(super) fn put(record: Record, header: &VolumeHeader) -> Record {
+    match header.compression {
+        None => record,
+        Some(codec) => {
+            let (codec, level) = match codec {
+                Codec::Raw => (RAW, 0),
+                Codec::Lz4 => (LZ4, 0),
+                Codec::Zstd(level) => (ZSTD, level),
+            };
+            field(record, COMPRESSION, &[codec, level as u8])
+        }
+    }
+}
+
+fn field(record: Record, tag: u8, value: &[u8]) -> Record {
+    record.u8(tag).u8(value.len() as u8).bytes(value)
+}
+
+/// Reads up to the end of the record. A value that only a later version knows counts as the default.
+pub(super) fn get(fields: &mut Fields<'_>, header: &mut VolumeHeader) -> Option<()> {
+    while !fields.0.is_empty() {
+        let (tag, length) = (fields.u8()?, fields.u8()?);
+        let value = fields.take(length.into())?;
+        if tag == COMPRESSION {
+            header.compression = codec(value);
+        }
+    }
+    Some(())
+}
+
+fn codec(value: &[u8]) -> Option<Codec> {
+    match *value {
+        [RAW, 0] => Some(Codec::Raw),
+        [LZ4, 0] => Some(Codec::Lz4),
+        [ZSTD, level] => Some(level as i8).filter(|level| ZSTD_LEVELS.contains(level)).map(Codec::Zstd),
+        _ => None,
+    }
+}
