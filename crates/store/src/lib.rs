@@ -30,6 +30,6 @@ pub use meta::{Batch, CommitNumber, Family, KeyRange, MetaStore, Snapshot, Visit
 pub use partition::{Partition, PartitionConfig, PartitionStatistics};
 pub use rocks::{MetaConfig, MetaStatistics, RocksMeta};
 pub use segment::{
-    ChunkOf, ChunkStatistics, Recount, Reserve, SegmentAccount, SegmentAudit, SegmentConfig, SegmentFacts,
-    SegmentStore,
+    ChunkOf, ChunkStatistics, EncodedChunk, Recount, Reserve, SegmentAccount, SegmentAudit, SegmentConfig,
+    SegmentFacts, SegmentStore,
 };

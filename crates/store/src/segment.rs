@@ -22,6 +22,7 @@ mod recount;
 mod room;
 mod statistics;
 mod store;
+mod trial;
 mod walk;
 
 pub use audit::{SegmentAccount, SegmentAudit, SegmentFacts};
@@ -29,4 +30,5 @@ pub use config::{Reserve, SegmentConfig};
 pub use recount::{ChunkOf, Recount};
 pub use statistics::ChunkStatistics;
 pub use store::SegmentStore;
+pub use trial::EncodedChunk;
 pub use walk::{WalkEnd, walk};
