@@ -6,6 +6,7 @@
 //!
 //! Who does not know the service is no Cellar server: OpenAFS answers RX_INVALID_OPERATION.
 
+mod policy;
 mod server;
 mod service;
 

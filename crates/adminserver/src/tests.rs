@@ -1,13 +1,18 @@
 //! Calls of the service as a client makes them.
 
 use crate::{AdminServer, AdminServerParts};
-use afs_idl::cellar::{GetServerInfoRequest, Server as _};
-use base::{AbortCode, Caller, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel, UnixTime};
+use afs_idl::cellar::{
+    self, GetServerInfoRequest, GetVolumePolicyRequest, Server as _, SetVolumePolicyRequest,
+};
+use base::{
+    AbortCode, Caller, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel, UnixTime, VolumeId,
+    VolumeType,
+};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use store::{MemoryChunks, MemoryMeta};
-use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
+use volume::{NewVolume, PartitionHandle, Space, VolumeOptions, Volumes};
 
 /// Trusts `admin`.
 struct Authority;
@@ -69,4 +74,40 @@ fn only_superusers_administer() {
     assert_eq!(server.administer(&known("admin"), "test"), Ok(()));
     assert_eq!(server.administer(&known("alice"), "test"), Err(AbortCode::UAEACCES));
     assert_eq!(server.administer(&caller(Identity::Anonymous), "test"), Err(AbortCode::UAEACCES));
+}
+
+#[test]
+fn superusers_set_the_policy_of_a_volume() {
+    let server = server();
+    let new = NewVolume {
+        id: VolumeId(7),
+        name: "v".parse().unwrap(),
+        kind: VolumeType::ReadWrite,
+        parent: VolumeId(0),
+        quota_max_kib: 0,
+        with_root: true,
+        in_service: true,
+        destroy_me: 0,
+        now: UnixTime(1),
+    };
+    server.parts.volumes.create(PartitionId::from_index(2).unwrap(), &new).unwrap();
+    let policy = || {
+        let request = GetVolumePolicyRequest { volume: 7 };
+        let reply = server.get_volume_policy(&caller(Identity::Anonymous), request).unwrap();
+        (reply.compression.to_string(), reply.effective.to_string())
+    };
+    let set = |who: &str, text: &str| {
+        let request = SetVolumePolicyRequest { volume: 7, compression: text.into() };
+        cellar::Server::set_volume_policy(&server, &known(who), request).map(drop)
+    };
+    assert_eq!(policy(), (String::new(), "lz4".into()));
+    assert_eq!(set("admin", "zstd:9"), Ok(()));
+    assert_eq!(policy(), ("zstd:9".into(), "zstd:9".into()));
+    assert_eq!(set("alice", "raw"), Err(AbortCode::UAEACCES));
+    assert_eq!(set("admin", "gzip"), Err(AbortCode::UAEINVAL));
+    assert_eq!(policy().0, "zstd:9");
+    assert_eq!(set("admin", ""), Ok(()));
+    assert_eq!(policy(), (String::new(), "lz4".into()));
+    let request = GetVolumePolicyRequest { volume: 8 };
+    assert_eq!(server.get_volume_policy(&known("admin"), request), Err(AbortCode::VNOVOL));
 }

@@ -2,6 +2,7 @@
 //! OpenAFS server on the same machine would read.
 
 pub mod durability;
+pub mod encryption;
 pub mod file;
 pub mod keys;
 pub mod openafs;
@@ -11,6 +12,7 @@ use afs_format::userlist::UserList;
 use base::{CellName, PartitionId};
 use bosserver::KeyList;
 use durability::DurabilityPolicy;
+use encryption::KeySource;
 use rx_security::{KeySet, LocalRealms};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -80,6 +82,8 @@ pub struct PartitionSettings {
     pub id: PartitionId,
     /// The directory that holds it; Cellar's own files live in `cellar/` below it.
     pub path: PathBuf,
+    /// Where its master key comes from, if it is encrypted.
+    pub key: Option<KeySource>,
 }
 
 /// Sizes that have sane defaults.

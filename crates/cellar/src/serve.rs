@@ -12,9 +12,10 @@ mod syncing;
 pub mod volume_servers;
 
 use crate::client::CellClient;
+use crate::config::encryption::KeySource;
 use crate::config::{PartitionSettings, Role, Settings};
 use crate::network::{AfsNetwork, local_authentication};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use authority::Authority;
 use base::PartitionId;
 use fileserver::FileServer;
@@ -111,7 +112,7 @@ fn open_partitions(settings: &Settings) -> Result<Vec<(PartitionId, Arc<Partitio
         chunk_of: Some(volume::chunk_of),
         ..PartitionConfig::default()
     };
-    let open = |partition: &PartitionSettings| Partition::open(&partition.path, &config);
+    let open = |partition: &PartitionSettings| open_partition(partition, &config);
     let results: Vec<_> = std::thread::scope(|scope| {
         let opening: Vec<_> = settings
             .partitions
@@ -125,7 +126,8 @@ fn open_partitions(settings: &Settings) -> Result<Vec<(PartitionId, Arc<Partitio
         match result {
             Ok(Ok(store)) => opened.push((partition.id, Arc::new(store))),
             Ok(Err(error)) => {
-                tracing::error!(partition = %partition.id, path = %partition.path.display(), %error,
+                let error = format!("{error:#}");
+                tracing::error!(partition = %partition.id, path = %partition.path.display(), error,
                     "the partition cannot be opened; its volumes are offline");
             }
             Err(_) => tracing::error!(partition = %partition.id, "opening the partition panicked"),
@@ -135,6 +137,13 @@ fn open_partitions(settings: &Settings) -> Result<Vec<(PartitionId, Arc<Partitio
         bail!("no partition could be opened; the messages above say why");
     }
     Ok(opened)
+}
+
+fn open_partition(partition: &PartitionSettings, config: &PartitionConfig) -> Result<Partition> {
+    let key = partition.key.as_ref().map(KeySource::load).transpose()?;
+    let opened = Partition::open_encrypted(&partition.path, config, key.as_ref());
+    // The error says its cause itself.
+    opened.map_err(|error| anyhow!("{error}"))
 }
 
 fn handle(id: PartitionId, partition: &Arc<Partition>) -> PartitionHandle {

@@ -233,4 +233,8 @@ pub(crate) const RXSTATS: &[Check] = &[
 ];
 
 /// Replies of `cellar`.
-pub(crate) const CELLAR: &[Check] = &[crate::idl::check::<cellar::GetServerInfoReply>];
+pub(crate) const CELLAR: &[Check] = &[
+    crate::idl::check::<cellar::GetServerInfoReply>,
+    crate::idl::check::<cellar::GetVolumePolicyReply>,
+    crate::idl::check::<cellar::SetVolumePolicyReply>,
+];

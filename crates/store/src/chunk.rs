@@ -125,6 +125,23 @@ pub trait ChunkStore: Send + Sync {
     /// sync.
     fn sync(&self) -> Result<(), StoreError>;
 
+    /// Encrypts contents that lie in metadata and not in a chunk; `None` where nothing is encrypted.
+    /// `context` is what they are bound to.
+    ///
+    /// # Errors
+    /// `Key`.
+    fn seal(&self, _context: &[u8], _contents: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(None)
+    }
+
+    /// The opposite of [`ChunkStore::seal`], with the same context.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    fn unseal(&self, _context: &[u8], _sealed: &[u8]) -> Result<Bytes, String> {
+        Err("encrypted, and no key is given".into())
+    }
+
     /// Tells that no metadata names this chunk any more, so that its space can be reclaimed. Call
     /// it only after the commit that removed the last reference is durable.
     fn release(&self, address: ChunkAddress);

@@ -23,6 +23,14 @@ pub enum StoreError {
         /// Which check failed, with the values expected and got.
         what: String,
     },
+    /// The partition is encrypted, and its key is missing or another.
+    #[error("{what} ({place})")]
+    Key {
+        /// The partition's folder.
+        place: String,
+        /// What is wrong with the key.
+        what: String,
+    },
     /// The partition has no room for new data; deletions still work.
     #[error("no space left on the partition")]
     Full,

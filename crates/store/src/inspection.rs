@@ -1,7 +1,7 @@
 //! A partition opened only to be looked at.
 
 use crate::home::{Home, Kind};
-use crate::{MetaConfig, MetaStore, RocksMeta, SegmentAudit, StoreError};
+use crate::{KeyRing, MasterKey, MetaConfig, MetaStore, RocksMeta, SegmentAudit, StoreError};
 use disk::{Disk, RealDisk};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,10 +21,20 @@ impl Inspection {
     /// # Errors
     /// `Io` if there is none or a server has it open; `Damaged`, `Meta`.
     pub fn open(path: &Path) -> Result<Inspection, StoreError> {
+        Inspection::open_encrypted(path, None)
+    }
+
+    /// Likewise with the partition's master key. Without it, encrypted file data is looked at only by its
+    /// checksums.
+    ///
+    /// # Errors
+    /// Those of [`Inspection::open`]; `Key` if the key is another.
+    pub fn open_encrypted(path: &Path, key: Option<&MasterKey>) -> Result<Inspection, StoreError> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let home = Home::open(&*disk, &path.join(crate::partition::FOLDER), Kind::Partition, false)?;
+        let keys = KeyRing::look(&*disk, &home.path, home.uuid, key)?.map(Arc::new);
         let meta = RocksMeta::open_read_only(&home.path.join("meta"), &MetaConfig::default())?;
-        let segments = SegmentAudit::open(disk, &home.path.join("segments"), &meta)?;
+        let segments = SegmentAudit::open_encrypted(disk, &home.path.join("segments"), &meta, keys)?;
         Ok(Inspection { meta, segments, home })
     }
 

@@ -6,6 +6,7 @@
 
 pub mod chunk;
 pub mod database;
+pub mod encryption;
 pub mod error;
 mod gauge;
 mod group_sync;
@@ -21,6 +22,7 @@ pub mod segment;
 
 pub use chunk::{ChunkAddress, ChunkOwner, ChunkStore, Codec, CodecError, ZSTD_LEVELS};
 pub use database::Database;
+pub use encryption::{KeyError, KeyRing, MasterKey};
 pub use error::StoreError;
 pub use gauge::Room;
 pub use ids::IdAllocator;

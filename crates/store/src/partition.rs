@@ -1,11 +1,12 @@
 //! One partition: a folder with metadata and file data.
 
+use crate::encryption::rewrap;
 use crate::gauge::{Gauge, Room};
 use crate::home::{Home, Kind, ensure_dir, failed};
 use crate::segment::ChunkOf;
 use crate::{
-    ChunkStatistics, ChunkStore, IdAllocator, MetaConfig, MetaStatistics, MetaStore, RocksMeta,
-    SegmentConfig, SegmentStore, StoreError,
+    ChunkStatistics, ChunkStore, IdAllocator, KeyRing, MasterKey, MetaConfig, MetaStatistics, MetaStore,
+    RocksMeta, SegmentConfig, SegmentStore, StoreError,
 };
 use disk::{Disk, RealDisk, Space};
 use parking_lot::{Condvar, Mutex};
@@ -74,8 +75,32 @@ pub struct Partition {
 impl Partition {
     /// Opens the partition in `path` (`/vicepX`). Only one process can have it open.
     pub fn open(path: &Path, config: &PartitionConfig) -> Result<Partition, StoreError> {
+        Partition::open_encrypted(path, config, None)
+    }
+
+    /// Likewise with the partition's master key. One that is not encrypted is from then on: what is there
+    /// stays as it is, what is written is encrypted.
+    ///
+    /// # Errors
+    /// `Key` if the partition is encrypted and `key` is missing or another.
+    pub fn open_encrypted(
+        path: &Path,
+        config: &PartitionConfig,
+        key: Option<&MasterKey>,
+    ) -> Result<Partition, StoreError> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        Partition::open_on(&disk, path, config)
+        Partition::open_with(&disk, path, config, key)
+    }
+
+    /// Wraps the data keys of a partition that no server has open with another master key, and, with
+    /// `adds_key`, adds a data key for what is written from then on. No data is rewritten. Answers the
+    /// number of data keys.
+    ///
+    /// # Errors
+    /// `Io` if a server has it open; `Key` if it is not encrypted or `old` is another; nothing changed then.
+    pub fn rekey(path: &Path, old: &MasterKey, new: &MasterKey, adds_key: bool) -> Result<usize, StoreError> {
+        let home = Home::open(&RealDisk, &path.join(FOLDER), Kind::Partition, false)?;
+        rewrap(&RealDisk, &home.path, home.uuid, (old, new), adds_key)
     }
 
     /// Likewise with file data on a disk of one's own. Metadata goes to the operating system in any
@@ -85,13 +110,23 @@ impl Partition {
         path: &Path,
         config: &PartitionConfig,
     ) -> Result<Partition, StoreError> {
+        Partition::open_with(disk, path, config, None)
+    }
+
+    fn open_with(
+        disk: &Arc<dyn Disk>,
+        path: &Path,
+        config: &PartitionConfig,
+        key: Option<&MasterKey>,
+    ) -> Result<Partition, StoreError> {
         if !disk.exists(path).map_err(|error| failed("look for", path, error))? {
             let text = "there is no such folder; a partition is not created without it";
             return Err(failed("open", path, io::Error::new(ErrorKind::NotFound, text)));
         }
         let home = Home::open(&**disk, &path.join(FOLDER), Kind::Partition, config.create)?;
         let meta = Arc::new(RocksMeta::open(&home.path.join("meta"), &config.meta, home.is_new)?);
-        let segments = open_segments(disk, &home, &meta, config)?;
+        let keys = KeyRing::open(&**disk, &home.path, home.uuid, key)?.map(Arc::new);
+        let segments = open_segments(disk, &home, &meta, config, keys)?;
         home.finish(&**disk)?;
         let ids = Arc::new(IdAllocator::open(as_meta(&meta), "any")?);
         let failed_thread = |error| failed("start a thread for", path, error);
@@ -179,12 +214,14 @@ fn open_segments(
     home: &Home,
     meta: &Arc<RocksMeta>,
     config: &PartitionConfig,
+    keys: Option<Arc<KeyRing>>,
 ) -> Result<Arc<SegmentStore>, StoreError> {
     let folder = home.path.join("segments");
     if home.is_new {
         ensure_dir(&**disk, &folder)?;
     }
-    Ok(Arc::new(SegmentStore::open(Arc::clone(disk), &folder, as_meta(meta), config.segments)?))
+    let (disk, meta) = (Arc::clone(disk), as_meta(meta));
+    Ok(Arc::new(SegmentStore::open_encrypted(disk, &folder, meta, config.segments, keys)?))
 }
 
 /// The thread that calls [`SegmentStore::maintain`]; dropping it ends the thread.

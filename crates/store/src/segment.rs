@@ -27,6 +27,7 @@ mod walk;
 
 pub use audit::{SegmentAccount, SegmentAudit, SegmentFacts};
 pub use config::{Reserve, SegmentConfig};
+pub(crate) use record::crc32c;
 pub use recount::{ChunkOf, Recount};
 pub use statistics::ChunkStatistics;
 pub use store::SegmentStore;

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::segment::walk;
 use store::{
-    ChunkAddress, ChunkOwner, ChunkStore, Codec, MemoryMeta, SegmentConfig, SegmentStore, StoreError,
+    ChunkAddress, ChunkOwner, ChunkStore, Codec, KeyRing, MasterKey, MemoryMeta, SegmentConfig, SegmentStore,
+    StoreError,
 };
+use uuid::Uuid;
 
 const SEGMENT: u64 = 2;
 const OWNER: ChunkOwner = ChunkOwner(*b"group 01node 2unique 3at");
@@ -72,4 +74,49 @@ fn read_golden(name: &str, first_bytes: u8) {
     // Metadata on disk names the first one so.
     let bytes = [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, first_bytes];
     assert_eq!(ChunkAddress::from_bytes(&bytes), Some(addresses[0]));
+}
+
+/// The partition of `encrypted-v2.seg`; its ring is `encrypted-v2.keys`.
+const PARTITION: Uuid = Uuid::from_u128(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
+
+fn open_encrypted(folder: &Path) -> SegmentStore {
+    let master = MasterKey::parse(&[0x5a; 32]).unwrap();
+    let keys = KeyRing::open(&RealDisk, folder, PARTITION, Some(&master)).unwrap().map(Arc::new);
+    let (disk, meta) = (Arc::new(RealDisk), Arc::new(MemoryMeta::new()));
+    SegmentStore::open_encrypted(disk, folder, meta, SegmentConfig::default(), keys).unwrap()
+}
+
+/// Writes the golden files anew. Only for a new version of the format, into new files.
+#[test]
+#[ignore = "writes into the source tree"]
+fn write_the_golden_encrypted_segment() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_encrypted(folder.path());
+    for (codec, chunk) in chunks() {
+        assert_eq!(store.append(&[chunk], codec).unwrap().segment, SEGMENT);
+    }
+    drop(store);
+    fs::copy(folder.path().join(FILE_NAME), golden("encrypted-v2.seg")).unwrap();
+    fs::copy(folder.path().join("KEYS"), golden("encrypted-v2.keys")).unwrap();
+}
+
+#[test]
+fn the_encrypted_segment_of_version_2_is_read_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(golden("encrypted-v2.seg"), folder.path().join(FILE_NAME)).unwrap();
+    fs::copy(golden("encrypted-v2.keys"), folder.path().join("KEYS")).unwrap();
+    let mut addresses: Vec<ChunkAddress> = Vec::new();
+    let file = RealDisk.open(&folder.path().join(FILE_NAME)).unwrap();
+    let end = walk(&*file, SEGMENT, |address| addresses.push(address)).unwrap();
+    assert_eq!((end.offset, end.why), (file.length().unwrap(), None));
+    let (with, without) = (open_encrypted(folder.path()), open(folder.path()).unwrap());
+    let expected = chunks();
+    assert_eq!(addresses.len(), expected.len());
+    for (address, (_, chunk)) in addresses.iter().zip(&expected) {
+        assert_eq!(with.read(*address).unwrap(), chunk);
+        let error = without.read(*address).unwrap_err().to_string();
+        assert!(error.contains("no key is given"), "{error}");
+    }
+    let bytes = fs::read(golden("encrypted-v2.seg")).unwrap();
+    assert!(!bytes.windows(8).any(|window| window == b"All that"), "nothing is in clear");
 }

@@ -40,6 +40,7 @@ mod record;
 mod rename;
 mod replacing;
 mod restoring;
+mod sealing;
 mod shared;
 mod status;
 mod transaction;

@@ -1,7 +1,7 @@
 //! Reading data.
 
 use crate::pins::Pin;
-use crate::record::{self, Extent, Vnode};
+use crate::record::{Extent, Vnode};
 use crate::{VnodeStatus, Volume, VolumeError, epochs, keys};
 use base::Fid;
 use bytes::Bytes;
@@ -33,6 +33,7 @@ impl Extent {
     pub(crate) fn read(&self, chunks: &dyn ChunkStore) -> Result<Bytes, VolumeError> {
         match self {
             Extent::Inline(bytes) => Ok(bytes.clone()),
+            Extent::Sealed(_) => Err(VolumeError::Invalid("contents that are not decrypted")),
             Extent::Chunk { address, length } => {
                 let bytes = chunks.read(*address)?;
                 Ok(bytes.slice(..bytes.len().min(*length as usize)))
@@ -218,9 +219,11 @@ impl Volume {
         let (from, to) = self.file_key(vnode).extents(first, last);
         let mut damaged = None;
         epochs::scan(self.meta(), Family::Extents, (&from, &to), self.view().epoch, &mut |prefix, value| {
-            match keys::index_of(prefix).zip(record::get_extent(value)) {
-                Some(extent) => found.push(extent),
-                None => damaged = Some(epochs::damage(Family::Extents, prefix, "the extent")),
+            let index =
+                keys::index_of(prefix).ok_or_else(|| epochs::damage(Family::Extents, prefix, "the key"));
+            match index.and_then(|index| Ok((index, self.home.extent(prefix, value)?))) {
+                Ok(extent) => found.push(extent),
+                Err(error) => damaged = Some(error),
             }
             if found.len() < most && damaged.is_none() {
                 ControlFlow::Continue(())

@@ -10,6 +10,7 @@ use base::{Rights, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
 use bytes::Bytes;
 use std::sync::Arc;
 use store::ChunkAddress;
+use store::encryption::SEALED_VALUE_BYTES;
 
 const VERSION: u8 = 1;
 
@@ -212,19 +213,31 @@ pub(crate) enum Extent {
     Chunk { address: ChunkAddress, length: u32 },
     /// Here.
     Inline(Bytes),
+    /// Here, encrypted ([`store::ChunkStore::seal`] with the record's key, without its epoch).
+    Sealed(Bytes),
 }
 
 impl Extent {
     pub(crate) fn address(&self) -> Option<ChunkAddress> {
         match self {
             Extent::Chunk { address, .. } => Some(*address),
-            Extent::Inline(_) => None,
+            Extent::Inline(_) | Extent::Sealed(_) => None,
+        }
+    }
+
+    /// Length of the contents.
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Extent::Chunk { length, .. } => u64::from(*length),
+            Extent::Inline(bytes) => bytes.len() as u64,
+            Extent::Sealed(bytes) => bytes.len().saturating_sub(SEALED_VALUE_BYTES) as u64,
         }
     }
 }
 
 const EXTENT_CHUNK: u8 = 0;
 const EXTENT_INLINE: u8 = 1;
+const EXTENT_SEALED: u8 = 2;
 
 pub(crate) fn put_extent(extent: &Extent) -> Vec<u8> {
     match extent {
@@ -232,6 +245,7 @@ pub(crate) fn put_extent(extent: &Extent) -> Vec<u8> {
             Record::new().u8(EXTENT_CHUNK).u32(*length).bytes(&address.to_bytes()).0
         }
         Extent::Inline(bytes) => Record::new().u8(EXTENT_INLINE).bytes(bytes).0,
+        Extent::Sealed(bytes) => Record::new().u8(EXTENT_SEALED).bytes(bytes).0,
     }
 }
 
@@ -243,6 +257,7 @@ pub(crate) fn get_extent(value: &[u8]) -> Option<Extent> {
             Some(Extent::Chunk { length, address: ChunkAddress::from_bytes(f.0)? })
         }
         EXTENT_INLINE => Some(Extent::Inline(Bytes::copy_from_slice(f.0))),
+        EXTENT_SEALED => Some(Extent::Sealed(Bytes::copy_from_slice(f.0))),
         _ => None,
     }
 }
@@ -260,7 +275,7 @@ pub(crate) fn extent_address(value: &[u8]) -> Option<Option<ChunkAddress>> {
             f.u32()?;
             ChunkAddress::from_bytes(f.0).map(Some)
         }
-        EXTENT_INLINE => Some(None),
+        EXTENT_INLINE | EXTENT_SEALED => Some(None),
         _ => None,
     }
 }

@@ -141,7 +141,9 @@ impl Restoration {
             let length = (status.length - at).min(1 << shift) as usize;
             let pieces = receive_pieces(length, source)?;
             if let Some(extent) = self.store(file.owner(index), &pieces, is_link)? {
-                self.put(Family::Extents, &file.extent(index), record::put_extent(&extent))?;
+                let key = file.extent(index);
+                let value = self.home().extent_record(&key, &extent)?;
+                self.put(Family::Extents, &key, value)?;
             }
             at += length as u64;
             index += 1;
@@ -168,7 +170,7 @@ impl Restoration {
             return Err(VolumeError::PartitionFull);
         }
         let chunks = &self.home().handle.chunks;
-        let address = chunks.append_for(owner, pieces, self.target.codec())?;
+        let address = chunks.append_for(owner, pieces, self.target.compression())?;
         self.has_chunks = true;
         Ok(Some(Extent::Chunk { address, length: length as u32 }))
     }

@@ -7,4 +7,5 @@ mod loading;
 mod model;
 mod purge;
 mod restoring;
+mod sealing;
 mod support;

@@ -174,7 +174,8 @@ impl<'v> Transaction<'v> {
         old: Option<&Extent>,
     ) -> Result<(), VolumeError> {
         let key = self.volume.file_key(vnode).extent(index);
-        let is_gone = self.write(Family::Extents, &key, new.map(record::put_extent))?;
+        let new = new.map(|extent| self.volume.home.extent_record(&key, extent)).transpose()?;
+        let is_gone = self.write(Family::Extents, &key, new)?;
         if is_gone {
             self.doomed.extend(old.and_then(Extent::address));
         }

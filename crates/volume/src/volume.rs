@@ -161,8 +161,9 @@ impl Volume {
         Ok(new)
     }
 
-    /// How its file data is compressed.
-    pub(crate) fn codec(&self) -> Codec {
+    /// How file data that is written from now on is compressed: by [`VolumeHeader::compression`], or the
+    /// server's default.
+    pub fn compression(&self) -> Codec {
         self.read_live(|live| live.header.compression).unwrap_or(self.shared.options.codec)
     }
 

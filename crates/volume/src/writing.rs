@@ -50,7 +50,7 @@ impl<'v> Staged<'v> {
             Extent::Inline(pieces.concat().into())
         } else {
             let chunks = &self.volume.home.handle.chunks;
-            let address = chunks.append_for(self.file.owner(index), pieces, self.volume.codec())?;
+            let address = chunks.append_for(self.file.owner(index), pieces, self.volume.compression())?;
             Extent::Chunk { address, length: length as u32 }
         };
         self.extents.insert(index, extent);
@@ -65,7 +65,7 @@ impl<'v> Staged<'v> {
         }
         let length = pieces.iter().map(Bytes::len).sum::<usize>() as u32;
         let chunks = &self.volume.home.handle.chunks;
-        let appending = appenders.append(chunks, self.file.owner(index), pieces, self.volume.codec());
+        let appending = appenders.append(chunks, self.file.owner(index), pieces, self.volume.compression());
         self.coming.push_back((index, length, appending));
         Ok(())
     }

@@ -1,8 +1,10 @@
 //! `cellar store`.
 
 mod analyze;
+mod rekey;
 
 use super::context::load_settings;
+use crate::config::encryption::KeySource;
 use crate::output::{Format, Row};
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
@@ -26,6 +28,12 @@ pub enum Store {
     /// comparison: what another file system would take that compresses records of 128 KiB with gzip-6.
     /// Metadata is not counted. Links are not followed; what cannot be read is skipped and named.
     Analyze(analyze::Analyze),
+    /// Change the keys of an encrypted partition. Its server must not be running.
+    ///
+    /// The data keys are wrapped with another master key, or a data key is added for what is written from
+    /// then on, or both. No data is rewritten. Change the configuration to the new master key before the
+    /// next start.
+    Rekey(rekey::Rekey),
 }
 
 /// What to check.
@@ -39,6 +47,10 @@ pub struct Check {
     /// Read all file data too and verify its checksums.
     #[arg(long)]
     data: bool,
+    /// The master key of an encrypted partition, if the configuration does not name it. Without one, what
+    /// is encrypted is not decrypted; its checksums are verified all the same.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -106,6 +118,7 @@ pub fn run(command: &Store) -> Result<()> {
     match command {
         Store::Check(check) => run_check(check),
         Store::Analyze(analyze) => analyze::run(analyze),
+        Store::Rekey(rekey) => rekey::run(rekey),
     }
 }
 
@@ -113,8 +126,8 @@ fn run_check(check: &Check) -> Result<()> {
     let format = if check.json { Format::Json } else { Format::Text };
     let options = CheckOptions { data: check.data };
     let mut all = Vec::new();
-    for partition in partitions(check)? {
-        all.push(check_partition(&partition, options)?);
+    for (partition, key) in partitions(check)? {
+        all.push(check_partition(&partition, key.as_ref(), options)?);
     }
     for damaged in &all {
         print_damages(damaged, format);
@@ -127,20 +140,28 @@ fn run_check(check: &Check) -> Result<()> {
     Ok(())
 }
 
-fn partitions(check: &Check) -> Result<Vec<PathBuf>> {
-    if !check.partitions.is_empty() {
-        return Ok(check.partitions.clone());
+/// Partitions, and where their master keys come from.
+fn partitions(check: &Check) -> Result<Vec<(PathBuf, Option<KeySource>)>> {
+    let given = check.key_file.clone().map(KeySource::File);
+    if !check.partitions.is_empty() && (given.is_some() || check.config.is_none()) {
+        return Ok(check.partitions.iter().map(|path| (path.clone(), given.clone())).collect());
     }
     let settings = load_settings(check.config.as_deref())?;
+    if !check.partitions.is_empty() {
+        let key = |path: &PathBuf| rekey::configured(&settings, path);
+        return Ok(check.partitions.iter().map(|path| (path.clone(), key(path))).collect());
+    }
     if settings.partitions.is_empty() {
         bail!("the configuration names no partition");
     }
-    Ok(settings.partitions.into_iter().map(|partition| partition.path).collect())
+    let key = |key: Option<KeySource>| given.clone().or(key);
+    Ok(settings.partitions.into_iter().map(|partition| (partition.path, key(partition.key))).collect())
 }
 
-fn check_partition(path: &Path, options: CheckOptions) -> Result<Checked> {
+fn check_partition(path: &Path, key: Option<&KeySource>, options: CheckOptions) -> Result<Checked> {
+    let key = key.map(KeySource::load).transpose()?;
     // The error says its cause itself.
-    let opened = Inspection::open(path).map_err(|error| anyhow!("{error}"))?;
+    let opened = Inspection::open_encrypted(path, key.as_ref()).map_err(|error| anyhow!("{error}"))?;
     let bar = Bar::new();
     let report = check(opened.meta(), Some(opened.segments()), options, &mut |progress| bar.show(progress));
     bar.0.finish_and_clear();

@@ -1,5 +1,7 @@
 //! `cellar volume`.
 
+mod policy;
+
 use super::Context;
 use crate::client::describe::{describe, failed};
 use crate::client::files::{Attributes, Node};
@@ -25,6 +27,8 @@ pub enum Volume {
     List(Server),
     /// Show one volume.
     Examine(Name),
+    /// Change how a volume's data is stored from now on.
+    Set(policy::Set),
     /// Remove a volume: its data and its entry in the location database.
     Remove(Name),
     /// Make a mount point: DIRECTORY/NAME leads to VOLUME.
@@ -112,6 +116,35 @@ struct Shown {
     quota_kib: i32,
     files: i32,
     updated: u32,
+    /// Asked for only when one volume is examined; OpenAFS's servers have none.
+    compression: Option<String>,
+}
+
+/// One volume with what its server tells of it alone.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Examined(Shown);
+
+impl Row for Examined {
+    const COLUMNS: &'static [&'static str] = &[
+        "NAME",
+        "ID",
+        "KIND",
+        "SERVER",
+        "PARTITION",
+        "STATE",
+        "USED",
+        "QUOTA",
+        "FILES",
+        "UPDATED",
+        "COMPRESSION",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let mut cells = self.0.cells();
+        cells.push(self.0.compression.clone().unwrap_or_else(|| "-".into()));
+        cells
+    }
 }
 
 impl Row for Shown {
@@ -151,7 +184,11 @@ pub fn run(context: &Context, command: &Volume) -> Result<()> {
         Volume::List(Server { on }) => {
             context.format.rows(&list(&cell, on.unwrap_or(cell.default_server()))?)
         }
-        Volume::Examine(Name { volume }) => context.format.rows(&[examine(&cell, volume)?]),
+        Volume::Examine(Name { volume }) => context.format.rows(&[Examined(examine(&cell, volume)?)]),
+        Volume::Set(set) => {
+            let (changed, sentence) = policy::set(&cell, set)?;
+            context.format.done(&changed, sentence)
+        }
         Volume::Remove(Name { volume }) => {
             remove(&cell, volume)?;
             context.format.done(&true, format!("{volume} is removed"))
@@ -324,6 +361,7 @@ fn shown(info: &vol::VolintInfo, server: Ipv4Addr, partition: PartitionId) -> Sh
         quota_kib: info.max_quota,
         files: info.file_count,
         updated: info.update_date,
+        compression: None,
     }
 }
 
@@ -352,7 +390,10 @@ fn examine(cell: &CellClient, volume: &str) -> Result<Shown> {
     };
     let reply = vol::list_one_volume(&*server, &request).map_err(failed(format!("examine {volume}")))?;
     match reply.entries.first() {
-        Some(info) => Ok(shown(info, site.server, site.partition)),
+        Some(info) => {
+            let compression = policy::effective(cell, site.server, located.read_write().0);
+            Ok(Shown { compression, ..shown(info, site.server, site.partition) })
+        }
         None => bail!("{} says nothing about the volume {volume}", site.server),
     }
 }

@@ -1,6 +1,7 @@
 //! `cellar.toml`: the server's own configuration file. docs/configuration.md describes every key.
 
 use super::durability::DurabilityPolicy;
+use super::encryption::KeySource;
 use super::keys::{self, KeyFiles};
 use super::openafs::{addresses, local_realms};
 use super::{PartitionSettings, Role, Settings, Tuning};
@@ -8,7 +9,7 @@ use afs_format::cellservdb::CellServer;
 use afs_format::netinfo::{NetInfo, NetRestrict};
 use afs_format::userlist::{UserList, parse_principal};
 use anyhow::{Context, Result, bail};
-use base::CellName;
+use base::{CellName, PartitionId};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -24,6 +25,8 @@ struct File {
     server: ServerSection,
     #[serde(default)]
     partitions: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
+    #[serde(default)]
+    encryption: BTreeMap<Spanned<String>, EncryptionSection>,
     #[serde(default)]
     store: StoreSection,
     #[serde(default)]
@@ -79,6 +82,13 @@ struct StoreSection {
     chunk_cache_mb: Option<Spanned<u64>>,
     durability: Option<Spanned<String>>,
     compression: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EncryptionSection {
+    key_file: Option<PathBuf>,
+    key_command: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -160,7 +170,12 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         des_keys: keys.des,
         warnings: keys.warnings,
         tuning: tuning(origin, &file.store, &file.rx)?,
-        partitions: partitions(origin, folder, file.partitions, &roles)?,
+        partitions: encrypted(
+            origin,
+            folder,
+            partitions(origin, folder, file.partitions, &roles)?,
+            file.encryption,
+        )?,
         database_servers: database_servers(&plain(&file.cell.database_servers), &announce),
         bind,
         announce,
@@ -246,7 +261,7 @@ fn partitions(
             let what = format!("there is no folder {}; a partition is not made without it", place.display());
             return Err(origin.bad(&path, &format!("partitions.{}", name.get_ref()), what));
         }
-        out.push(PartitionSettings { id, path: place });
+        out.push(PartitionSettings { id, path: place, key: None });
     }
     out.sort_by_key(|partition| partition.id);
     if out.is_empty() && (roles.contains(&Role::Fs) || roles.contains(&Role::Vol)) {
@@ -256,6 +271,27 @@ fn partitions(
         );
     }
     Ok(out)
+}
+
+/// Says of each partition where its master key comes from.
+fn encrypted(
+    origin: &Origin<'_>,
+    folder: &Path,
+    mut partitions: Vec<PartitionSettings>,
+    sections: BTreeMap<Spanned<String>, EncryptionSection>,
+) -> Result<Vec<PartitionSettings>> {
+    for (name, section) in sections {
+        let bad = |what: String| origin.bad(&name, "encryption", what);
+        let id: PartitionId =
+            name.get_ref().parse().map_err(|error| origin.bad(&name, "encryption", error))?;
+        let partition = partitions.iter_mut().find(|partition| partition.id == id);
+        let partition =
+            partition.ok_or_else(|| bad(format!("there is no partition `{}`", name.get_ref())))?;
+        let key_file = section.key_file.map(|path| folder.join(path));
+        let source = KeySource::from_either(key_file, section.key_command);
+        partition.key = Some(source.map_err(|error| bad(format!("`{}` {error}", name.get_ref())))?);
+    }
+    Ok(partitions)
 }
 
 fn tuning(origin: &Origin<'_>, store: &StoreSection, rx: &RxSection) -> Result<Tuning> {
@@ -328,6 +364,11 @@ mod tests {
             ("[store]\ndurability = \"never\"", ["line 5", "store.durability", "interval:MS"]),
             ("[store]\ncompression = \"zstd:22\"", ["line 5", "store.compression", "zstd:19"]),
             ("[partitions]\n9 = \"p\"", ["line 5", "partitions", "/vicepa to /vicepiv"]),
+            (
+                "[partitions]\na = \"p\"\n[encryption.b]\nkey_file = \"k\"",
+                ["line 6", "encryption", "no partition `b`"],
+            ),
+            ("[partitions]\na = \"p\"\n[encryption.a]", ["line 6", "`a`", "key_command"]),
             ("[partitions]\nb = \"absent\"", ["line 5", "partitions.b", "no folder"]),
         ] {
             let text = refusal(lines);

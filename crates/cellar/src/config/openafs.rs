@@ -140,7 +140,7 @@ fn partitions(root: &Path) -> Result<Vec<PartitionSettings>> {
         let path = root.join(name);
         let attach = mounts.contains(&path) || path.join("AlwaysAttach").exists();
         if attach && !path.join("NeverAttach").exists() {
-            out.push(PartitionSettings { id, path });
+            out.push(PartitionSettings { id, path, key: None });
         }
     }
     if out.is_empty() {

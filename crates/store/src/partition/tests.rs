@@ -1,4 +1,5 @@
 use super::*;
+use crate::Inspection;
 use crate::{Batch, ChunkAddress, Codec, Family};
 use bytes::Bytes;
 use std::fs;
@@ -134,4 +135,49 @@ fn what_a_run_orphaned_is_found_while_the_next_one_writes() {
     for (key, address) in kept.iter().chain(&new).enumerate() {
         assert_eq!(partition.chunks().read(*address).unwrap(), vec![key as u8; 60]);
     }
+}
+
+fn master(byte: u8) -> MasterKey {
+    MasterKey::parse(&[byte; 32]).unwrap()
+}
+
+#[test]
+fn an_encrypted_partition_opens_with_its_key_only_and_old_data_stays_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = PartitionConfig { maintenance: None, ..PartitionConfig::default() };
+    let open = |key: Option<&MasterKey>| Partition::open_encrypted(folder.path(), &config, key);
+    let append = |partition: &Partition, text: &'static [u8]| {
+        partition.chunks().append(&[Bytes::from_static(text)], Codec::Raw).unwrap()
+    };
+    let clear = append(&open(None).unwrap(), b"written in clear");
+    let partition = open(Some(&master(1))).unwrap();
+    let first = append(&partition, b"secret one");
+    assert!(Partition::rekey(folder.path(), &master(1), &master(2), true).is_err(), "it is open");
+    drop(partition);
+    assert_eq!(Partition::rekey(folder.path(), &master(1), &master(2), true).unwrap(), 2);
+    for key in [None, Some(&master(1))] {
+        assert!(matches!(open(key).err(), Some(StoreError::Key { .. })));
+    }
+    let partition = open(Some(&master(2))).unwrap();
+    let second = append(&partition, b"secret two");
+    let chunks = partition.chunks();
+    for (address, text) in
+        [(clear, &b"written in clear"[..]), (first, b"secret one"), (second, b"secret two")]
+    {
+        assert_eq!(chunks.read(address).unwrap(), text);
+    }
+    drop((chunks, partition));
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder.path().join("cellar/segments")).unwrap() {
+        found.extend(std::fs::read(entry.unwrap().path()).unwrap());
+    }
+    let has = |text: &[u8]| found.windows(text.len()).any(|window| window == text);
+    assert!(has(b"written in clear") && !has(b"secret"));
+    // Without the key the checksums can be verified all the same.
+    let inspection = Inspection::open(folder.path()).unwrap();
+    assert_eq!(inspection.segments().verify(second).unwrap(), 10);
+    drop(inspection);
+    assert!(Inspection::open_encrypted(folder.path(), Some(&master(1))).is_err());
+    let inspection = Inspection::open_encrypted(folder.path(), Some(&master(2))).unwrap();
+    assert_eq!(inspection.segments().verify(first).unwrap(), 10);
 }

@@ -4,8 +4,7 @@ use super::accounts::{self, Accounts};
 use super::files::Files;
 use super::header::HEADER_BYTES;
 use super::reading;
-use crate::{ChunkAddress, MetaStore, StoreError};
-use bytes::Bytes;
+use crate::{ChunkAddress, KeyRing, MetaStore, StoreError};
 use disk::Disk;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,7 +50,8 @@ pub struct SegmentAudit {
 }
 
 impl SegmentAudit {
-    /// Looks at the segments in `folder` and at their accounts in `meta`.
+    /// Looks at the segments in `folder` and at their accounts in `meta`. Of encrypted chunks only the
+    /// checksum is verified.
     ///
     /// # Errors
     /// What the disk or the metadata says.
@@ -60,7 +60,20 @@ impl SegmentAudit {
         folder: &Path,
         meta: &dyn MetaStore,
     ) -> Result<SegmentAudit, StoreError> {
-        let files = Files::new(disk, folder, OPEN_FILES_MAX);
+        SegmentAudit::open_encrypted(disk, folder, meta, None)
+    }
+
+    /// Likewise; what is encrypted is decrypted with `keys`.
+    ///
+    /// # Errors
+    /// What the disk or the metadata says.
+    pub fn open_encrypted(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        meta: &dyn MetaStore,
+        keys: Option<Arc<KeyRing>>,
+    ) -> Result<SegmentAudit, StoreError> {
+        let files = Files::new(disk, folder, keys, OPEN_FILES_MAX);
         let mut segments: BTreeMap<u64, SegmentFacts> = BTreeMap::new();
         for id in files.list()? {
             segments.entry(id).or_default().file_bytes = Some(files.length(id)?);
@@ -87,12 +100,12 @@ impl SegmentAudit {
         self.was_closed
     }
 
-    /// The chunk's bytes, decoded and verified, from the file.
+    /// Reads a chunk from its file and verifies it; answers how many bytes it has before encoding.
     ///
     /// # Errors
     /// `Damaged` saying which file, offset and check.
-    pub fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
-        reading::read(&self.files, address)
+    pub fn verify(&self, address: ChunkAddress) -> Result<u32, StoreError> {
+        reading::verify(&self.files, address)
     }
 
     /// Whether the segment's header is good.

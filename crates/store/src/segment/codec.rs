@@ -2,8 +2,8 @@
 
 use super::compression;
 use super::record::{Record, crc32c, crc32c_of};
-use crate::Codec;
 use crate::chunk::CHUNK_BYTES_MAX;
+use crate::{Codec, KeyRing, StoreError};
 use bytes::Bytes;
 
 /// How a stored chunk is encoded; the number is the one on disk.
@@ -71,24 +71,57 @@ fn joined(pieces: &[Bytes]) -> Bytes {
     }
 }
 
-/// The chunk in `stored`, which must be as long as `record` says; else what is wrong with it.
-pub(super) fn decode(record: &Record, stored: Bytes) -> Result<Bytes, String> {
-    let crc = crc32c(&stored);
-    if crc != record.stored_crc {
-        return Err(format!("data checksum: expected {:08x}, got {crc:08x}", record.stored_crc));
+/// What an encrypted chunk is bound to. Not to its place: compaction moves it without the key.
+fn context(record: &Record) -> [u8; 9] {
+    let mut context = *b"CHNK\0\0\0\0\0";
+    context[4] = record.encoding as u8;
+    context[5..].copy_from_slice(&record.raw_bytes.to_be_bytes());
+    context
+}
+
+/// Encrypts an encoded chunk with the newest key.
+pub(super) fn seal(encoded: &Encoded, keys: &KeyRing) -> Result<Encoded, StoreError> {
+    let (key, sealed) = keys.seal(&context(&encoded.record), &encoded.stored)?;
+    let (stored_bytes, stored_crc) = (sealed.len() as u32, crc32c(&sealed));
+    let record = Record { stored_bytes, stored_crc, key, ..encoded.record };
+    Ok(Encoded { record, stored: vec![sealed.into()] })
+}
+
+/// Checks what can be checked without keys.
+pub(super) fn check(record: &Record, stored: &[u8]) -> Result<(), String> {
+    let crc = crc32c(stored);
+    if crc == record.stored_crc {
+        Ok(())
+    } else {
+        Err(format!("data checksum: expected {:08x}, got {crc:08x}", record.stored_crc))
     }
+}
+
+/// The chunk in `stored`, which must be as long as `record` says; else what is wrong with it.
+pub(super) fn decode(record: &Record, stored: Bytes, keys: Option<&KeyRing>) -> Result<Bytes, String> {
+    check(record, &stored)?;
+    let stored = match (record.key, keys) {
+        (0, _) => stored,
+        (key, Some(keys)) => keys.unseal(key, &context(record), &stored)?,
+        (key, None) => return Err(format!("encrypted with key {key}, and no key is given")),
+    };
     if record.encoding == Encoding::Raw {
-        return Ok(stored);
+        return right_length(record, stored);
     }
     let mut raw = vec![0; record.raw_bytes as usize];
     let length = match record.encoding {
         Encoding::Zstd => compression::unzstd(&stored, &mut raw)?,
         _ => compression::unlz4(&stored, &mut raw)?,
     };
-    if length == raw.len() {
-        Ok(raw.into())
+    raw.truncate(length);
+    right_length(record, raw.into())
+}
+
+fn right_length(record: &Record, raw: Bytes) -> Result<Bytes, String> {
+    if raw.len() == record.raw_bytes as usize {
+        Ok(raw)
     } else {
-        Err(format!("expected {} bytes, got {length}", raw.len()))
+        Err(format!("expected {} bytes, got {}", record.raw_bytes, raw.len()))
     }
 }
 
@@ -132,7 +165,7 @@ mod tests {
             let stored = Bytes::from(encoded.stored.concat());
             prop_assert_eq!(stored.len(), encoded.record.stored_bytes as usize);
             prop_assert!(encoded.record.stored_bytes <= encoded.record.raw_bytes);
-            prop_assert_eq!(decode(&encoded.record, stored).unwrap(), pieces.concat());
+            prop_assert_eq!(decode(&encoded.record, stored, None).unwrap(), pieces.concat());
         }
 
         /// The decoders of the libraries get these bytes only if a checksum happens to be right.
@@ -142,7 +175,7 @@ mod tests {
             let stored_crc = crc32c(&stored);
             let stored_bytes = stored.len() as u32;
             let record = Record { encoding, raw_bytes, stored_bytes, stored_crc, ..Record::default() };
-            _ = decode(&record, stored.into());
+            _ = decode(&record, stored.into(), None);
         }
 
         #[test]
@@ -152,12 +185,34 @@ mod tests {
             prop_assume!(!stored.is_empty());
             let place = place.index(stored.len());
             stored[place] ^= 1 << bit;
-            prop_assert!(decode(&encoded.record, stored.clone().into()).is_err());
+            prop_assert!(decode(&encoded.record, stored.clone().into(), None).is_err());
             // Behind a checksum that was made for the damage, still no panic and the right length.
             let record = Record { stored_crc: crc32c(&stored), ..encoded.record };
-            if let Ok(raw) = decode(&record, stored.into()) {
+            if let Ok(raw) = decode(&record, stored.into(), None) {
                 prop_assert_eq!(raw.len(), record.raw_bytes as usize);
             }
+        }
+
+        #[test]
+        fn what_was_encrypted_is_read_with_its_key_only_and_damage_is_noticed(
+            pieces in pieces(), codec in codec(), place: prop::sample::Index, bit in 0..8u8,
+        ) {
+            let keys = KeyRing::random();
+            let encoded = seal(&encode(&pieces, codec).unwrap(), &keys).unwrap();
+            let mut stored = encoded.stored.concat();
+            let bytes = |stored: &[u8]| Bytes::copy_from_slice(stored);
+            prop_assert_eq!(decode(&encoded.record, bytes(&stored), Some(&keys)).unwrap(), pieces.concat());
+            prop_assert!(decode(&encoded.record, bytes(&stored), Some(&KeyRing::random())).is_err());
+            prop_assert!(decode(&encoded.record, bytes(&stored), None).unwrap_err().contains("no key is given"));
+            // Not even behind a checksum that was made for the damage.
+            let place = place.index(stored.len());
+            stored[place] ^= 1 << bit;
+            prop_assert!(decode(&encoded.record, bytes(&stored), Some(&keys)).is_err());
+            let record = Record { stored_crc: crc32c(&stored), ..encoded.record };
+            prop_assert!(decode(&record, bytes(&stored), Some(&keys)).is_err());
+            let record = Record { raw_bytes: encoded.record.raw_bytes ^ 1, ..encoded.record };
+            stored[place] ^= 1 << bit;
+            prop_assert!(decode(&record, bytes(&stored), Some(&keys)).is_err());
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The files of a partition's segments.
 
 use super::header::{self, HEADER_BYTES};
-use crate::StoreError;
 use crate::home::failed;
+use crate::{KeyRing, StoreError};
 use disk::{Disk, File};
 use quick_cache::sync::Cache;
 use std::io::{ErrorKind, IoSlice};
@@ -13,12 +13,19 @@ use std::sync::Arc;
 pub(super) struct Files {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) folder: PathBuf,
+    /// What their chunks are encrypted with, where they are.
+    pub(super) keys: Option<Arc<KeyRing>>,
     open: Cache<u64, Arc<dyn File>>,
 }
 
 impl Files {
-    pub(super) fn new(disk: Arc<dyn Disk>, folder: &Path, open_max: usize) -> Files {
-        Files { disk, folder: folder.to_owned(), open: Cache::new(open_max) }
+    pub(super) fn new(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        keys: Option<Arc<KeyRing>>,
+        open_max: usize,
+    ) -> Files {
+        Files { disk, folder: folder.to_owned(), keys, open: Cache::new(open_max) }
     }
 
     pub(super) fn path(&self, id: u64) -> PathBuf {

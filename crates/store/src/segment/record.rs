@@ -62,7 +62,7 @@ pub(super) struct Record {
 }
 
 /// CRC-32C.
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_of(&[bytes])
 }
 

@@ -14,7 +14,7 @@ use crate::chunk::CHUNK_BYTES_MAX;
 use crate::group_sync::GroupSync;
 use crate::health::Health;
 use crate::home::failed;
-use crate::{ChunkAddress, ChunkOwner, ChunkStore, Codec, IdAllocator, MetaStore, StoreError};
+use crate::{ChunkAddress, ChunkOwner, ChunkStore, Codec, IdAllocator, KeyRing, MetaStore, StoreError};
 use bytes::Bytes;
 use disk::{Disk, File, Space};
 use parking_lot::Mutex;
@@ -75,7 +75,18 @@ impl SegmentStore {
         meta: Arc<dyn MetaStore>,
         config: SegmentConfig,
     ) -> Result<SegmentStore, StoreError> {
-        let files = Files::new(disk, folder, config.open_files_max);
+        SegmentStore::open_encrypted(disk, folder, meta, config, None)
+    }
+
+    /// Likewise; with `keys`, new chunks are encrypted, and old ones can be read that are.
+    pub fn open_encrypted(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        meta: Arc<dyn MetaStore>,
+        config: SegmentConfig,
+        keys: Option<Arc<KeyRing>>,
+    ) -> Result<SegmentStore, StoreError> {
+        let files = Files::new(disk, folder, keys, config.open_files_max);
         let found = files.list()?;
         let was_closed = accounts::take_closed(&*meta)?;
         let ids = IdAllocator::open(Arc::clone(&meta), "segment")?;
@@ -183,10 +194,14 @@ impl SegmentStore {
     }
 
     fn encode(&self, pieces: &[Bytes], codec: Codec) -> Result<Encoded, StoreError> {
-        codec::encode(pieces, codec).ok_or_else(|| {
+        let encoded = codec::encode(pieces, codec).ok_or_else(|| {
             let text = format!("a chunk has at most {CHUNK_BYTES_MAX} bytes");
             failed("append to", &self.files.folder, io::Error::new(ErrorKind::InvalidInput, text))
-        })
+        })?;
+        match &self.files.keys {
+            Some(keys) => codec::seal(&encoded, keys),
+            None => Ok(encoded),
+        }
     }
 
     fn reserve(&self, bytes: u32) -> Result<Place, StoreError> {
@@ -328,6 +343,14 @@ impl ChunkStore for SegmentStore {
 
     fn sync(&self) -> Result<(), StoreError> {
         self.group.wait(self.appended.load(Acquire), || self.sync_dirty())
+    }
+
+    fn seal(&self, context: &[u8], contents: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.files.keys.as_ref().map(|keys| keys.seal_value(context, contents)).transpose()
+    }
+
+    fn unseal(&self, context: &[u8], sealed: &[u8]) -> Result<Bytes, String> {
+        self.files.keys.as_ref().ok_or("encrypted, and no key is given")?.unseal_value(context, sealed)
     }
 
     fn release(&self, address: ChunkAddress) {

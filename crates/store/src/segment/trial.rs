@@ -28,7 +28,7 @@ impl EncodedChunk {
             [one] => one.clone(),
             many => many.concat().into(),
         };
-        codec::decode(&self.0.record, stored)
+        codec::decode(&self.0.record, stored, None)
     }
 }
 

@@ -75,10 +75,10 @@ fn read(
             continue;
         }
         report.chunks_read += 1;
-        let what = match segments.read(address) {
+        let what = match segments.verify(address) {
             Err(error) => error.to_string(),
-            Ok(data) if data.len() < length as usize => {
-                format!("{}: {length} bytes are used of {}", place(segments, address), data.len())
+            Ok(bytes) if bytes < length => {
+                format!("{}: {length} bytes are used of {bytes}", place(segments, address))
             }
             Ok(_) => continue,
         };

@@ -165,10 +165,7 @@ impl View<'_> {
         if node.is_directory {
             return Some("a directory has no data of its own".into());
         }
-        let length = match extent {
-            Extent::Chunk { length, .. } => u64::from(*length),
-            Extent::Inline(bytes) => bytes.len() as u64,
-        };
+        let length = extent.length();
         let begin = index.checked_mul(1 << node.chunk_shift);
         let is_inside =
             begin.and_then(|begin| begin.checked_add(length)).is_some_and(|end| end <= node.length);

@@ -98,7 +98,8 @@ fn records_are_read_as_they_were_written() {
     let entry = Entry { target, slot: 65_000, sequence: 1 << 60 };
     assert_eq!(get_entry(&put_entry(&entry)), Some(entry));
     let address = ChunkAddress { segment: 1, offset: 2, stored_bytes: 3 };
-    for extent in [Extent::Chunk { address, length: 9 }, Extent::Inline(Bytes::from_static(b"data"))] {
+    let data = Bytes::from_static(b"data");
+    for extent in [Extent::Chunk { address, length: 9 }, Extent::Inline(data.clone()), Extent::Sealed(data)] {
         assert_eq!(get_extent(&put_extent(&extent)), Some(extent));
     }
     let file = Job::File { group: 8, vnode: VnodeId(2), unique: 3 };
@@ -131,6 +132,7 @@ fn version_1_records_stay_readable() {
         "01000000000900000000000000010000000000000002000000 03".replace(' ', "")
     );
     assert_eq!(golden(&put_extent(&Extent::Inline(Bytes::from_static(b"ab")))), "01016162");
+    assert_eq!(golden(&put_extent(&Extent::Sealed(Bytes::from_static(b"ab")))), "01026162");
 }
 
 #[test]

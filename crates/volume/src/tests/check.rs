@@ -179,7 +179,7 @@ impl World {
         let key = self.newest(Family::Extents, &file.extent(index));
         match record::get_extent(&self.get(Family::Extents, &key)).unwrap() {
             Extent::Chunk { address, length } => (key, address, length),
-            Extent::Inline(_) => unreachable!("it is larger than what is stored inline"),
+            Extent::Inline(_) | Extent::Sealed(_) => unreachable!("it is larger than what is stored inline"),
         }
     }
 

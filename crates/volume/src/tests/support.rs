@@ -97,7 +97,11 @@ fn open(
 
 impl Server {
     pub(crate) fn new(options: VolumeOptions) -> Server {
-        let (meta, chunks) = (Arc::new(Meta::default()), Arc::new(MemoryChunks::new()));
+        Server::on(MemoryChunks::new(), options)
+    }
+
+    pub(crate) fn on(chunks: MemoryChunks, options: VolumeOptions) -> Server {
+        let (meta, chunks) = (Arc::new(Meta::default()), Arc::new(chunks));
         let space = Arc::new(Mutex::new(Space { total_kib: 1 << 40, free_kib: 1 << 40 }));
         let volumes = open(&meta, &chunks, &space, options);
         Server { meta, chunks, space, options, volumes }

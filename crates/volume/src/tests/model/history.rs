@@ -13,7 +13,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::{Codec, Family};
+use store::{Codec, Family, MemoryChunks};
 
 const NAMES: [&[u8]; 12] = [
     b"a",
@@ -47,7 +47,10 @@ impl History {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut options = if random.random_bool(0.5) { interval() } else { options() };
         options.append_threads = if random.random_bool(0.1) { 2 } else { 0 };
-        let (server, volume) = Server::with_volume(options);
+        let is_encrypted = random.random_bool(0.3);
+        let chunks = if is_encrypted { MemoryChunks::encrypted() } else { MemoryChunks::new() };
+        let server = Server::on(chunks, options);
+        let volume = server.create(RW, "user.alice");
         server.volumes.sync().unwrap();
         let reference = Reference::new(volume.status(volume.root()).unwrap());
         let (clones, unsynced, stale) = (BTreeMap::new(), vec![], vec![]);

@@ -1,0 +1,77 @@
+//! `cellar store rekey`: another master key, another data key.
+
+use crate::commands::context::load_settings;
+use crate::config::Settings;
+use crate::config::encryption::KeySource;
+use crate::output::Format;
+use anyhow::{Context as _, Result, anyhow};
+use clap::Args;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use store::Partition;
+
+/// What to change.
+#[derive(Args)]
+pub struct Rekey {
+    /// The partition's folder, like /vicepa.
+    partition: PathBuf,
+    /// The server's configuration, which names the present master key; without it, OpenAFS's in
+    /// /etc/openafs/server.
+    #[arg(long, env = "CELLAR_CONFIG")]
+    config: Option<PathBuf>,
+    /// The present master key, in place of the configuration's.
+    #[arg(long, value_name = "FILE", conflicts_with = "key_command")]
+    key_file: Option<PathBuf>,
+    /// A command that prints the present master key.
+    #[arg(long, value_name = "COMMAND")]
+    key_command: Option<String>,
+    /// The master key from now on; the present one if left out.
+    #[arg(long, value_name = "FILE", conflicts_with = "new_key_command")]
+    new_key_file: Option<PathBuf>,
+    /// A command that prints it.
+    #[arg(long, value_name = "COMMAND")]
+    new_key_command: Option<String>,
+    /// Encrypt what is written from now on with a new data key.
+    #[arg(long)]
+    new_data_key: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Rekeyed {
+    partition: String,
+    data_keys: usize,
+}
+
+/// Which key opens the partition in `path`, if the configuration names one.
+pub(super) fn configured(settings: &Settings, path: &Path) -> Option<KeySource> {
+    let is_it = |known: &Path| known == path || known.canonicalize().ok() == path.canonicalize().ok();
+    settings.partitions.iter().find(|known| is_it(&known.path)).and_then(|known| known.key.clone())
+}
+
+/// Wraps the data keys anew.
+pub(super) fn run(rekey: &Rekey) -> Result<()> {
+    let present = present(rekey)?;
+    let next = match (&rekey.new_key_file, &rekey.new_key_command) {
+        (None, None) => present.clone(),
+        (file, command) => KeySource::from_either(file.clone(), command.clone())?,
+    };
+    let (old, new) = (present.load()?, next.load()?);
+    let data_keys = Partition::rekey(&rekey.partition, &old, &new, rekey.new_data_key)
+        .map_err(|error| anyhow!("{error}"))?;
+    let partition = rekey.partition.display().to_string();
+    let format = if rekey.json { Format::Json } else { Format::Text };
+    let sentence = format!("{partition}: {data_keys} data keys are wrapped with the key from {next}");
+    format.done(&Rekeyed { partition, data_keys }, sentence)
+}
+
+fn present(rekey: &Rekey) -> Result<KeySource> {
+    if rekey.key_file.is_some() || rekey.key_command.is_some() {
+        return KeySource::from_either(rekey.key_file.clone(), rekey.key_command.clone());
+    }
+    let settings = load_settings(rekey.config.as_deref())?;
+    configured(&settings, &rekey.partition)
+        .with_context(|| format!("the configuration names no master key for {}", rekey.partition.display()))
+}

@@ -1,0 +1,284 @@
+//! The data keys of a partition, and the file that they lie in.
+
+use super::master::MasterKey;
+use super::sealing::{Cipher, KEY_BYTES, SEAL_BYTES};
+use crate::StoreError;
+use crate::home::failed;
+use crate::segment::crc32c;
+use bytes::Bytes;
+use disk::Disk;
+use rand::RngCore;
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::path::Path;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+const FILE: &str = "KEYS";
+const FILE_NEW: &str = "KEYS.new";
+
+const MAGIC: &[u8; 8] = b"CELLKEYS";
+const VERSION: u32 = 1;
+/// Magic, version, number of keys, the partition's uuid.
+const HEADER_BYTES: usize = 8 + 4 + 4 + 16;
+/// Id, algorithm, the wrapped key.
+const ENTRY_BYTES: usize = 4 + 4 + KEY_BYTES + SEAL_BYTES;
+pub(super) const CRC_BYTES: usize = 4;
+const XCHACHA20_POLY1305: u32 = 1;
+
+/// Data keys that a ring can hold.
+const KEYS_MAX: usize = 4096;
+
+type DataKey = Zeroizing<[u8; KEY_BYTES]>;
+
+/// The unwrapped data keys of an open partition.
+pub struct KeyRing {
+    ciphers: BTreeMap<u32, Cipher>,
+    newest: u32,
+}
+
+impl KeyRing {
+    /// Opens the ring in a partition's folder. With a master key and without a ring, one is made: what
+    /// is written from then on is encrypted, what is there stays as it is. `None` if the partition is
+    /// not encrypted.
+    ///
+    /// # Errors
+    /// `Key` if the master key is missing or wrong; `Damaged`, `Io`.
+    pub fn open(
+        disk: &dyn Disk,
+        folder: &Path,
+        uuid: Uuid,
+        master: Option<&MasterKey>,
+    ) -> Result<Option<KeyRing>, StoreError> {
+        let stored = read(disk, folder)?;
+        match (stored, master) {
+            (None, None) => Ok(None),
+            (Some(bytes), Some(master)) => Ok(Some(KeyRing::new(&unwrap(&bytes, folder, uuid, master)?))),
+            (Some(_), None) => Err(key_error(
+                folder,
+                "the partition is encrypted, and the configuration names no master key for it",
+            )),
+            (None, Some(master)) => {
+                let keys = BTreeMap::from([(1, new_key())]);
+                write(disk, folder, &wrap(&keys, uuid, master)?)?;
+                Ok(Some(KeyRing::new(&keys)))
+            }
+        }
+    }
+
+    /// Opens the ring only if there are both a ring and a key; for checks, which can do without.
+    pub(crate) fn look(
+        disk: &dyn Disk,
+        folder: &Path,
+        uuid: Uuid,
+        master: Option<&MasterKey>,
+    ) -> Result<Option<KeyRing>, StoreError> {
+        let (Some(bytes), Some(master)) = (read(disk, folder)?, master) else { return Ok(None) };
+        Ok(Some(KeyRing::new(&unwrap(&bytes, folder, uuid, master)?)))
+    }
+
+    /// A ring with one key that nobody else has, for tests and stores in memory.
+    pub fn random() -> KeyRing {
+        KeyRing::new(&BTreeMap::from([(1, new_key())]))
+    }
+
+    fn new(keys: &BTreeMap<u32, DataKey>) -> KeyRing {
+        let ciphers = keys.iter().map(|(id, key)| (*id, Cipher::new(key))).collect();
+        KeyRing { ciphers, newest: keys.last_key_value().map_or(0, |(id, _)| *id) }
+    }
+
+    /// The key that new data is encrypted with.
+    pub fn newest(&self) -> u32 {
+        self.newest
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.ciphers.len()
+    }
+
+    /// Whether there is none; a ring always has one.
+    pub fn is_empty(&self) -> bool {
+        self.ciphers.is_empty()
+    }
+
+    /// Encrypts with the newest key; answers its id too.
+    pub(crate) fn seal<T: AsRef<[u8]>>(
+        &self,
+        context: &[u8],
+        pieces: &[T],
+    ) -> Result<(u32, Vec<u8>), StoreError> {
+        let sealed = self.ciphers.get(&self.newest).and_then(|cipher| cipher.seal(context, pieces));
+        let sealed = sealed.ok_or_else(|| key_error(Path::new(FILE), "these bytes cannot be encrypted"))?;
+        Ok((self.newest, sealed))
+    }
+
+    /// Contents of a record of metadata: the key's id in front.
+    pub(crate) fn seal_value(&self, context: &[u8], contents: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let (key, sealed) = self.seal(context, &[contents])?;
+        Ok([&key.to_be_bytes()[..], &sealed].concat())
+    }
+
+    /// The opposite of [`KeyRing::seal_value`].
+    pub(crate) fn unseal_value(&self, context: &[u8], sealed: &[u8]) -> Result<Bytes, String> {
+        let (key, sealed) = sealed.split_first_chunk().ok_or("too short for what is encrypted")?;
+        self.unseal(u32::from_be_bytes(*key), context, sealed)
+    }
+
+    /// Decrypts, or tells what is wrong.
+    pub(crate) fn unseal(&self, key: u32, context: &[u8], sealed: &[u8]) -> Result<Bytes, String> {
+        let cipher =
+            self.ciphers.get(&key).ok_or_else(|| format!("encrypted with key {key}, which is not there"))?;
+        let opened = cipher.open(context, sealed).map(Bytes::from);
+        opened.ok_or_else(|| format!("not what was encrypted with key {key}"))
+    }
+}
+
+/// Wraps the data keys of the partition whose folder is `folder` with another master key, and, with
+/// `adds_key`, adds a data key for what is written from then on. Nothing else is rewritten. Answers the
+/// number of data keys.
+///
+/// # Errors
+/// `Key` if there is no ring, or the old key is wrong; `Damaged`, `Io`. The ring is then as it was.
+pub(crate) fn rewrap(
+    disk: &dyn Disk,
+    folder: &Path,
+    uuid: Uuid,
+    (old, new): (&MasterKey, &MasterKey),
+    adds_key: bool,
+) -> Result<usize, StoreError> {
+    let stored = read(disk, folder)?.ok_or_else(|| key_error(folder, "the partition is not encrypted"))?;
+    let mut keys = unwrap(&stored, folder, uuid, old)?;
+    if adds_key {
+        let id = keys.last_key_value().map_or(1, |(id, _)| id.saturating_add(1));
+        keys.insert(id, new_key());
+    }
+    write(disk, folder, &wrap(&keys, uuid, new)?)?;
+    Ok(keys.len())
+}
+
+fn new_key() -> DataKey {
+    let mut key = Zeroizing::new([0; KEY_BYTES]);
+    rand::rng().fill_bytes(&mut *key);
+    key
+}
+
+fn key_error(folder: &Path, what: &str) -> StoreError {
+    StoreError::Key { place: folder.display().to_string(), what: what.to_owned() }
+}
+
+/// The ring's file, if there is one.
+fn read(disk: &dyn Disk, folder: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    let path = folder.join(FILE);
+    if !disk.exists(&path).map_err(|error| failed("look for", &path, error))? {
+        return Ok(None);
+    }
+    let fail = |error| failed("read", &path, error);
+    let file = disk.open(&path).map_err(fail)?;
+    let most = HEADER_BYTES + KEYS_MAX * ENTRY_BYTES + CRC_BYTES;
+    let mut bytes = vec![0; file.length().map_err(fail)?.min(most as u64 + 1) as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(fail)?;
+    Ok(Some(bytes))
+}
+
+/// Replaces the ring's file: a crash leaves the old one or the new one.
+fn write(disk: &dyn Disk, folder: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let (new, path) = (folder.join(FILE_NEW), folder.join(FILE));
+    let fail = |error| failed("write", &new, error);
+    let is_there = disk.exists(&new).map_err(fail)?;
+    let file = if is_there { disk.open(&new) } else { disk.create(&new) }.map_err(fail)?;
+    file.set_len(0).map_err(fail)?;
+    file.write_all_at(&mut [IoSlice::new(bytes)], 0).map_err(fail)?;
+    file.sync_all().map_err(fail)?;
+    disk.rename(&new, &path).map_err(|error| failed("rename", &new, error))?;
+    disk.sync_dir(folder).map_err(|error| failed("sync", folder, error))
+}
+
+/// What a wrapped key is bound to: another partition's or another id's cannot be put in its place.
+pub(super) fn context(uuid: Uuid, id: u32) -> Vec<u8> {
+    [&MAGIC[..], &VERSION.to_be_bytes(), uuid.as_bytes(), &id.to_be_bytes()].concat()
+}
+
+pub(super) fn wrap(
+    keys: &BTreeMap<u32, DataKey>,
+    uuid: Uuid,
+    master: &MasterKey,
+) -> Result<Vec<u8>, StoreError> {
+    if keys.len() > KEYS_MAX {
+        return Err(key_error(Path::new(FILE), &format!("a ring has at most {KEYS_MAX} keys")));
+    }
+    let cipher = Cipher::new(master.bytes());
+    let count = keys.len() as u32;
+    let mut out = [&MAGIC[..], &VERSION.to_be_bytes(), &count.to_be_bytes(), uuid.as_bytes()].concat();
+    for (&id, key) in keys {
+        let wrapped = cipher.seal(&context(uuid, id), &[&key[..]]);
+        let wrapped = wrapped.ok_or_else(|| key_error(Path::new(FILE), "a key cannot be wrapped"))?;
+        out.extend_from_slice(&id.to_be_bytes());
+        out.extend_from_slice(&XCHACHA20_POLY1305.to_be_bytes());
+        out.extend_from_slice(&wrapped);
+    }
+    let crc = crc32c(&out);
+    out.extend_from_slice(&crc.to_be_bytes());
+    Ok(out)
+}
+
+pub(super) fn unwrap(
+    bytes: &[u8],
+    folder: &Path,
+    uuid: Uuid,
+    master: &MasterKey,
+) -> Result<BTreeMap<u32, DataKey>, StoreError> {
+    let place = folder.join(FILE).display().to_string();
+    let damaged = |what: &str| StoreError::Damaged { place: place.clone(), what: what.to_owned() };
+    let entries = parse(bytes, uuid).map_err(|what| damaged(&what))?;
+    let cipher = Cipher::new(master.bytes());
+    let mut keys = BTreeMap::new();
+    for (id, wrapped) in entries {
+        // The checksum was good, so these bytes are what was written.
+        let key = cipher.open(&context(uuid, id), wrapped).map(Zeroizing::new).ok_or_else(|| {
+            key_error(folder, "the master key is not the one that the partition was encrypted with")
+        })?;
+        let key: [u8; KEY_BYTES] = key[..].try_into().map_err(|_| damaged("a key of another length"))?;
+        keys.insert(id, Zeroizing::new(key));
+    }
+    Ok(keys)
+}
+
+/// Ids and wrapped keys, ascending; else what is wrong.
+pub(super) fn parse(bytes: &[u8], uuid: Uuid) -> Result<Vec<(u32, &[u8])>, String> {
+    let word = |bytes: &[u8], at: usize| {
+        bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes)
+    };
+    let body = bytes.split_at_checked(bytes.len().wrapping_sub(CRC_BYTES)).ok_or("too short")?;
+    let (body, crc) = (body.0, word(body.1, 0));
+    if body.get(..8) != Some(MAGIC) {
+        return Err("no ring of keys".into());
+    }
+    if crc != Some(crc32c(body)) {
+        return Err("its checksum is wrong".into());
+    }
+    let version = word(body, 8).unwrap_or_default();
+    if version != VERSION {
+        return Err(format!("expected version {VERSION}, got {version}"));
+    }
+    if body.get(16..32) != Some(&uuid.as_bytes()[..]) {
+        return Err("it belongs to another partition".into());
+    }
+    let entries = body.get(HEADER_BYTES..).unwrap_or_default();
+    let count = word(body, 12).unwrap_or_default() as usize;
+    if count == 0 || count > KEYS_MAX || entries.len() != count * ENTRY_BYTES {
+        return Err(format!("{count} keys do not take {} bytes", entries.len()));
+    }
+    let mut found: Vec<(u32, &[u8])> = Vec::with_capacity(count);
+    for entry in entries.chunks_exact(ENTRY_BYTES) {
+        let (id, algorithm) = (word(entry, 0).unwrap_or_default(), word(entry, 4).unwrap_or_default());
+        if algorithm != XCHACHA20_POLY1305 {
+            return Err(format!("key {id} has the unknown algorithm {algorithm}"));
+        }
+        if id <= found.last().map_or(0, |last| last.0) {
+            return Err(format!("key {id} is out of order"));
+        }
+        found.push((id, &entry[8..]));
+    }
+    Ok(found)
+}

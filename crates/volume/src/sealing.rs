@@ -1,0 +1,34 @@
+//! Contents that lie in metadata, on a partition that is encrypted.
+
+use crate::record::{self, Extent};
+use crate::shared::Partition;
+use crate::{VolumeError, epochs};
+use store::Family;
+
+impl Partition {
+    /// What an extent is stored as under a key (without its epoch).
+    pub(crate) fn extent_record(&self, key: &[u8], extent: &Extent) -> Result<Vec<u8>, VolumeError> {
+        if let Extent::Inline(contents) = extent
+            && let Some(sealed) = self.handle.chunks.seal(key, contents)?
+        {
+            return Ok(record::put_extent(&Extent::Sealed(sealed.into())));
+        }
+        Ok(record::put_extent(extent))
+    }
+
+    /// The extent that is stored under a key, decrypted.
+    pub(crate) fn extent(&self, key: &[u8], value: &[u8]) -> Result<Extent, VolumeError> {
+        let damage = |what| epochs::damage(Family::Extents, key, what);
+        match record::get_extent(value).ok_or_else(|| damage("the extent"))? {
+            Extent::Sealed(sealed) => {
+                let contents = self.handle.chunks.unseal(key, &sealed).map_err(|what| {
+                    let error = damage("contents that cannot be decrypted");
+                    tracing::error!(%error, what, partition = %self.handle.id, "cannot read a file");
+                    error
+                });
+                contents.map(Extent::Inline)
+            }
+            plain => Ok(plain),
+        }
+    }
+}
