@@ -10,12 +10,14 @@
 
 pub mod client;
 pub mod convert;
+pub mod forgetful;
 mod generated;
 pub mod rxstats_off;
 pub mod server;
 pub mod stream;
 pub mod uuid;
 
+pub use forgetful::Forgetful;
 pub use generated::*;
 pub use stream::{CallStream, ClientCall, ClientConnection, MemoryStream, StreamSource};
 

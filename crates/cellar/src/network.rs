@@ -2,9 +2,9 @@
 //! their clients.
 
 use crate::client::Network;
-use afs_idl::{ClientConnection, cb, common};
+use afs_idl::{ClientConnection, Forgetful, cb};
 use anyhow::{Context, Result};
-use base::{AbortCode, Caller, HostUuid, SecurityLevel, UnixTime};
+use base::{AbortCode, HostUuid, SecurityLevel, UnixTime};
 use rx::{ConnectOptions, Path, Server, ServerCall, ServerConfig, Service, ServiceEntry};
 use rx_proto::ServiceConfig;
 use rx_security::{ClientSecurity, KeySet, Null, RxkadClient, forge_local_ticket};
@@ -23,58 +23,13 @@ const DATABASE_PATIENCE: ConnectOptions = ConnectOptions {
     call_time_max: None,
 };
 
-/// Callbacks to a client that keeps nothing: every promise may be broken at any time.
-struct Forgetful {
-    uuid: HostUuid,
-}
+/// The callback service.
+struct Callbacks(Forgetful);
 
-impl cb::Server for Forgetful {
-    fn call_back(&self, _: &Caller, _: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
-        Ok(cb::CallBackReply)
-    }
-
-    fn init_call_back_state(
-        &self,
-        _: &Caller,
-        _: cb::InitCallBackStateRequest,
-    ) -> Result<cb::InitCallBackStateReply, AbortCode> {
-        Ok(cb::InitCallBackStateReply)
-    }
-
-    fn probe(&self, _: &Caller, _: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
-        Ok(cb::ProbeReply)
-    }
-
-    fn init_call_back_state3(
-        &self,
-        _: &Caller,
-        _: cb::InitCallBackState3Request,
-    ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
-        Ok(cb::InitCallBackState3Reply)
-    }
-
-    fn who_are_you(&self, _: &Caller, _: cb::WhoAreYouRequest) -> Result<cb::WhoAreYouReply, AbortCode> {
-        Ok(cb::WhoAreYouReply { addresses: common::InterfaceAddr::new(self.uuid, &[]) })
-    }
-
-    fn probe_uuid(&self, _: &Caller, request: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
-        if request.client_uuid == self.uuid { Ok(cb::ProbeUuidReply) } else { Err(AbortCode(1)) }
-    }
-
-    fn tell_me_about_yourself(
-        &self,
-        _: &Caller,
-        _: cb::TellMeAboutYourselfRequest,
-    ) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
-        let addresses = common::InterfaceAddr::new(self.uuid, &[]);
-        Ok(cb::TellMeAboutYourselfReply { addresses, capabilities: Vec::new() })
-    }
-}
-
-impl Service for Forgetful {
+impl Service for Callbacks {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
-        cb::dispatch(self, &caller, call)
+        cb::dispatch(&self.0, &caller, call)
     }
 }
 
@@ -94,7 +49,7 @@ impl AfsNetwork {
             workers_max: 4,
             ..ServerConfig::default()
         };
-        let service = Arc::new(Forgetful { uuid: HostUuid(*uuid::Uuid::new_v4().as_bytes()) });
+        let service = Arc::new(Callbacks(Forgetful::new(HostUuid(*uuid::Uuid::new_v4().as_bytes()))));
         let security_classes: Vec<Arc<dyn rx_security::ServerSecurity>> = vec![Arc::new(Null)];
         let entry = ServiceConfig { id: 1, name: "callbacks".into(), security: security_classes };
         let server = Server::start(&config, vec![ServiceEntry { config: entry, service }])

@@ -1,44 +1,12 @@
 //! The callback service of the file service's clients: they agree to everything.
 
-use afs_idl::{CallStream, ClientCall, ClientConnection, MemoryStream, cb};
-use base::{AbortCode, Caller, HostUuid};
+use afs_idl::{CallStream, ClientCall, ClientConnection, Forgetful, MemoryStream, cb};
+use base::{AbortCode, HostUuid};
 use bytes::Bytes;
 use fileserver::CallbackNetwork;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A cache manager.
-struct CacheManager {
-    uuid: HostUuid,
-}
-
-impl cb::Server for CacheManager {
-    fn tell_me_about_yourself(
-        &self,
-        _: &Caller,
-        _: cb::TellMeAboutYourselfRequest,
-    ) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
-        let addresses = cb::InterfaceAddr::new(self.uuid, &[[192, 168, 7, 7].into()]);
-        Ok(cb::TellMeAboutYourselfReply { addresses, capabilities: vec![1] })
-    }
-
-    fn init_call_back_state3(
-        &self,
-        _: &Caller,
-        _: cb::InitCallBackState3Request,
-    ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
-        Ok(cb::InitCallBackState3Reply)
-    }
-
-    fn probe_uuid(&self, _: &Caller, _: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
-        Ok(cb::ProbeUuidReply)
-    }
-
-    fn call_back(&self, _: &Caller, _: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
-        Ok(cb::CallBackReply)
-    }
-}
 
 /// All clients.
 pub(super) struct Network;
@@ -85,7 +53,11 @@ impl CallStream for Call {
 impl ClientCall for Call {
     fn end_request(&mut self) -> Result<(), AbortCode> {
         let IpAddr::V4(address) = self.peer.ip() else { return Err(AbortCode::RX_CALL_DEAD) };
-        let client = CacheManager { uuid: HostUuid([address.octets()[3]; 16]) };
+        let client = Forgetful {
+            uuid: HostUuid([address.octets()[3]; 16]),
+            addresses: vec![[192, 168, 7, 7].into()],
+            capabilities: vec![1],
+        };
         let mut stream = MemoryStream::new(&self.request, 1444);
         cb::dispatch(&client, &crate::idl::anonymous(), &mut stream)?;
         self.reply = MemoryStream::new(&stream.outgoing, 1444);

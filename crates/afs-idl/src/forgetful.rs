@@ -1,0 +1,79 @@
+//! The callback service (RXAFSCB) of a client that keeps nothing: it agrees to everything, as every
+//! promise may be broken at any time.
+
+use crate::cb::{
+    CallBackReply, CallBackRequest, InitCallBackState3Reply, InitCallBackState3Request,
+    InitCallBackStateReply, InitCallBackStateRequest, ProbeReply, ProbeRequest, ProbeUuidReply,
+    ProbeUuidRequest, Server, TellMeAboutYourselfReply, TellMeAboutYourselfRequest, WhoAreYouReply,
+    WhoAreYouRequest,
+};
+use crate::common::InterfaceAddr;
+use base::{AbortCode, Caller, HostUuid};
+use std::net::Ipv4Addr;
+
+/// What it is asked with another client's UUID (afscbint.xg: ProbeUuid answers 1).
+const ANOTHER: AbortCode = AbortCode(1);
+
+/// The service.
+#[derive(Clone, Debug)]
+pub struct Forgetful {
+    /// Who the client is.
+    pub uuid: HostUuid,
+    /// The addresses that it says it has.
+    pub addresses: Vec<Ipv4Addr>,
+    /// What it can do (`CLIENT_CAPABILITY_*`).
+    pub capabilities: Vec<u32>,
+}
+
+impl Forgetful {
+    /// A client with this UUID that says nothing else of itself.
+    pub fn new(uuid: HostUuid) -> Forgetful {
+        Forgetful { uuid, addresses: Vec::new(), capabilities: Vec::new() }
+    }
+
+    fn about(&self) -> InterfaceAddr {
+        InterfaceAddr::new(self.uuid, &self.addresses)
+    }
+}
+
+impl Server for Forgetful {
+    fn call_back(&self, _: &Caller, _: CallBackRequest) -> Result<CallBackReply, AbortCode> {
+        Ok(CallBackReply)
+    }
+
+    fn init_call_back_state(
+        &self,
+        _: &Caller,
+        _: InitCallBackStateRequest,
+    ) -> Result<InitCallBackStateReply, AbortCode> {
+        Ok(InitCallBackStateReply)
+    }
+
+    fn probe(&self, _: &Caller, _: ProbeRequest) -> Result<ProbeReply, AbortCode> {
+        Ok(ProbeReply)
+    }
+
+    fn init_call_back_state3(
+        &self,
+        _: &Caller,
+        _: InitCallBackState3Request,
+    ) -> Result<InitCallBackState3Reply, AbortCode> {
+        Ok(InitCallBackState3Reply)
+    }
+
+    fn who_are_you(&self, _: &Caller, _: WhoAreYouRequest) -> Result<WhoAreYouReply, AbortCode> {
+        Ok(WhoAreYouReply { addresses: self.about() })
+    }
+
+    fn probe_uuid(&self, _: &Caller, request: ProbeUuidRequest) -> Result<ProbeUuidReply, AbortCode> {
+        if request.client_uuid == self.uuid { Ok(ProbeUuidReply) } else { Err(ANOTHER) }
+    }
+
+    fn tell_me_about_yourself(
+        &self,
+        _: &Caller,
+        _: TellMeAboutYourselfRequest,
+    ) -> Result<TellMeAboutYourselfReply, AbortCode> {
+        Ok(TellMeAboutYourselfReply { addresses: self.about(), capabilities: self.capabilities.clone() })
+    }
+}
