@@ -97,6 +97,11 @@ impl Client {
         self.lanes.statistics()
     }
 
+    /// What the endpoints counted, one entry per lane.
+    pub fn endpoint_statistics(&self) -> Vec<rx_proto::Statistics> {
+        self.lanes.endpoint_statistics()
+    }
+
     /// Ends all calls with `RX_CALL_DEAD`, and the threads.
     pub fn stop(&self) {
         self.lanes.refuse(AbortCode::RX_CALL_DEAD);

@@ -7,6 +7,7 @@
 //!   workers that run [`Service`]s. [`ServerCall`] is an [`afs_idl::CallStream`].
 //! * [`Client`]: the same without services. Its connections, and those of [`Server::connect`], are
 //!   [`afs_idl::ClientConnection`]s, which the generated stubs take.
+//! * [`Swarm`]: thousands of ports with an endpoint each and one thread, for load generators.
 //!
 //! Datagrams are received in batches with runs merged by the kernel, and sent as gather lists with
 //! runs cut by it; payload is not copied between the socket and who reads or wrote it. Where kernel
@@ -27,6 +28,7 @@ mod server_call;
 mod socket;
 mod statistics;
 mod steering;
+mod swarm;
 mod sys;
 mod waker;
 mod workers;
@@ -38,3 +40,4 @@ pub use server::{Server, ServerConfig, ServiceEntry};
 pub use server_call::{ServerCall, Service};
 pub use socket::SocketOptions;
 pub use statistics::{CallStatistics, LaneStatistics, ServerStatistics};
+pub use swarm::{Swarm, SwarmConfig};

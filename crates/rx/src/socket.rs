@@ -5,7 +5,7 @@ mod errors;
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -59,6 +59,9 @@ const SEND_WAIT: Duration = Duration::from_millis(20);
 /// Notices that may wait for the endpoint; more are dropped, and their calls wait longer.
 const NOTICES_MAX: usize = 256;
 
+/// The same for a socket of one of very many ports.
+const NOTICES_ALONE_MAX: usize = 8;
+
 /// How often an operation is tried while it fails with errors that are not its own.
 const TRIES_MAX: usize = 8;
 
@@ -111,7 +114,19 @@ fn new_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+impl AsFd for LaneSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 impl LaneSocket {
+    /// A socket of a port that is nobody else's, one of very many.
+    pub(crate) fn bind_alone(address: SocketAddr, options: &SocketOptions) -> io::Result<LaneSocket> {
+        let socket = LaneSocket::bind(address, false, options)?;
+        Ok(LaneSocket { notices: ArrayQueue::new(NOTICES_ALONE_MAX), ..socket })
+    }
+
     fn bind(address: SocketAddr, shared: bool, options: &SocketOptions) -> io::Result<LaneSocket> {
         let socket = new_socket(address)?;
         socket.set_nonblocking(true)?;

@@ -1,0 +1,316 @@
+//! Many ports that one thread drives: for a program that is thousands of clients at once.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use base::Monotonic;
+use bytes::Bytes;
+use rustix::event::{Timespec, epoll};
+use rx_proto::{Endpoint, EndpointConfig, Event, Path, ServiceConfig, Statistics, Transmit};
+
+use crate::gather::Gather;
+use crate::socket::{LaneSocket, Receiver, SocketOptions};
+use crate::statistics::{LaneCounters, LaneStatistics};
+use crate::{clock, sys};
+
+/// How a swarm is set up.
+#[derive(Clone, Debug)]
+pub struct SwarmConfig {
+    /// How many ports, each with an endpoint of its own.
+    pub ports: usize,
+    /// The address that all are bound to; the ports are free ones.
+    pub address: IpAddr,
+    /// Socket buffers and offloads.
+    pub socket: SocketOptions,
+    /// Protocol behaviour.
+    pub endpoint: EndpointConfig,
+    /// What every endpoint answers for.
+    pub services: Vec<ServiceConfig>,
+}
+
+/// Ports and their endpoints, driven by the thread that owns it:
+///
+/// 1. use any [`Swarm::endpoint`];
+/// 2. take [`Swarm::next_event`] until there is none: by then, all that was to be sent is sent;
+/// 3. [`Swarm::wait`], and go on with 2.
+///
+/// Nothing blocks but `wait`. What events mean stands at [`Endpoint`].
+pub struct Swarm {
+    ports: Vec<Port>,
+    epoll: OwnedFd,
+    ready: Vec<epoll::Event>,
+    receiver: Receiver,
+    datagrams: Vec<(Path, Bytes)>,
+    batch: Vec<Transmit>,
+    counters: LaneCounters,
+    /// Ports that may have events or something to send.
+    touched: VecDeque<usize>,
+    deadlines: BTreeSet<(Monotonic, usize)>,
+}
+
+struct Port {
+    socket: LaneSocket,
+    endpoint: Endpoint,
+    is_touched: bool,
+    /// As it stands in [`Swarm::deadlines`].
+    deadline: Option<Monotonic>,
+}
+
+/// Ports that one wait finds ready, at most.
+const READY_MAX: usize = 256;
+
+impl Swarm {
+    /// Binds the ports.
+    ///
+    /// # Errors
+    /// What the system said; above all that there may not be so many open files.
+    pub fn new(config: &SwarmConfig) -> io::Result<Swarm> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut ports = Vec::with_capacity(config.ports);
+        for number in 0..config.ports {
+            let socket = LaneSocket::bind_alone(SocketAddr::new(config.address, 0), &config.socket)?;
+            let data = epoll::EventData::new_u64(number as u64);
+            epoll::add(&epoll, &socket, data, epoll::EventFlags::IN)?;
+            let mut endpoint = Endpoint::new(config.endpoint.clone(), sys::random_seed()?, clock::now());
+            config.services.iter().for_each(|service| endpoint.add_service(service.clone()));
+            ports.push(Port { socket, endpoint, is_touched: false, deadline: None });
+        }
+        Ok(Swarm {
+            ports,
+            epoll,
+            ready: Vec::with_capacity(READY_MAX),
+            receiver: Receiver::new(),
+            datagrams: Vec::new(),
+            batch: Vec::new(),
+            counters: LaneCounters::default(),
+            touched: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+        })
+    }
+
+    /// The time as endpoints are to be told it; the same clock for all swarms of the process.
+    pub fn now() -> Monotonic {
+        clock::now()
+    }
+
+    /// The endpoint of port `port`, counted from 0, to be used in any way.
+    pub fn endpoint(&mut self, port: usize) -> &mut Endpoint {
+        self.touch(port);
+        &mut self.ports[port].endpoint
+    }
+
+    /// The next thing that happened at any port. Sends what the ports before it have to send.
+    pub fn next_event(&mut self) -> Option<(usize, Event)> {
+        while let Some(&port) = self.touched.front() {
+            if let Some(event) = self.ports[port].endpoint.poll_event() {
+                return Some((port, event));
+            }
+            if !self.send(port) {
+                self.touched.pop_front();
+                self.ports[port].is_touched = false;
+                self.note_deadline(port);
+            }
+        }
+        None
+    }
+
+    /// Waits until something has come for any port, or something is due at one, or it is `until`. To be
+    /// called when there are no events.
+    ///
+    /// # Errors
+    /// What the system said; none is to be expected.
+    pub fn wait(&mut self, until: Monotonic) -> io::Result<()> {
+        let first = self.deadlines.first().map_or(until, |(at, _)| until.min(*at));
+        let span = first.since(clock::now());
+        let timeout = Timespec {
+            tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(span.subsec_nanos() as i32),
+        };
+        self.ready.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.ready), Some(&timeout)) {
+            Err(error) if error != rustix::io::Errno::INTR => return Err(error.into()),
+            _ => {}
+        }
+        for index in 0..self.ready.len() {
+            self.receive(self.ready[index].data.u64() as usize);
+        }
+        self.run_timers();
+        Ok(())
+    }
+
+    /// What all endpoints have counted.
+    pub fn endpoint_statistics(&self) -> Statistics {
+        let mut sum = Statistics::default();
+        self.ports.iter().for_each(|port| sum += port.endpoint.statistics());
+        sum
+    }
+
+    /// What all sockets have moved.
+    pub fn statistics(&self) -> LaneStatistics {
+        let kernel_drops = self.ports.iter().map(|port| u64::from(port.socket.kernel_drops())).sum();
+        LaneStatistics { kernel_drops, ..self.counters.snapshot() }
+    }
+
+    fn touch(&mut self, port: usize) {
+        if !std::mem::replace(&mut self.ports[port].is_touched, true) {
+            self.touched.push_back(port);
+        }
+    }
+
+    /// Sends what an endpoint has to send; false if that is nothing.
+    fn send(&mut self, port: usize) -> bool {
+        let Port { socket, endpoint, .. } = &mut self.ports[port];
+        let now = clock::now();
+        while let Some(notice) = socket.notice() {
+            notice.tell(now, endpoint);
+        }
+        while let Some(transmit) = endpoint.poll_transmit(now) {
+            self.batch.push(transmit);
+        }
+        if self.batch.is_empty() {
+            return false;
+        }
+        let mut gather = Gather::default();
+        self.batch.iter().for_each(|transmit| gather.push(transmit.path, &transmit.packets));
+        socket.send(&gather, &self.counters);
+        drop(gather);
+        self.batch.drain(..).for_each(|sent| endpoint.recycle(sent));
+        true
+    }
+
+    fn note_deadline(&mut self, port: usize) {
+        let Port { endpoint, deadline, .. } = &mut self.ports[port];
+        let next = endpoint.poll_timeout();
+        if *deadline == next {
+            return;
+        }
+        if let Some(old) = deadline.take() {
+            self.deadlines.remove(&(old, port));
+        }
+        if let Some(at) = next {
+            self.deadlines.insert((at, port));
+        }
+        *deadline = next;
+    }
+
+    fn receive(&mut self, port: usize) {
+        let datagrams = &mut self.datagrams;
+        let Port { socket, endpoint, .. } = &mut self.ports[port];
+        if !socket.receive(&mut self.receiver, &self.counters, &mut |path, data| datagrams.push((path, data)))
+        {
+            socket.fetch_errors(&self.counters);
+        }
+        let (now, wall) = (clock::now(), clock::wall());
+        for (path, datagram) in datagrams.drain(..) {
+            endpoint.handle_datagram(now, wall, path, datagram);
+        }
+        self.touch(port);
+    }
+
+    fn run_timers(&mut self) {
+        let now = clock::now();
+        while let Some(&(at, port)) = self.deadlines.first()
+            && at <= now
+        {
+            self.deadlines.pop_first();
+            self.ports[port].deadline = None;
+            self.ports[port].endpoint.handle_timeout(now);
+            self.touch(port);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Server, ServerCall, ServerConfig, Service, ServiceEntry};
+    use afs_idl::CallStream;
+    use base::AbortCode;
+    use rx_proto::{CallId, ConnectOptions, Read};
+    use rx_security::{Null, ServerSecurity};
+    use std::collections::HashMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    struct Echo;
+
+    impl Service for Echo {
+        fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
+            let mut all = Vec::new();
+            loop {
+                match call.read_chunk(usize::MAX)? {
+                    piece if piece.is_empty() => break,
+                    piece => all.extend_from_slice(&piece),
+                }
+            }
+            call.write(all.into())
+        }
+    }
+
+    fn swarm(ports: usize) -> Swarm {
+        Swarm::new(&SwarmConfig {
+            ports,
+            address: [127, 0, 0, 1].into(),
+            socket: SocketOptions { buffer_bytes: 1 << 20, ..SocketOptions::default() },
+            endpoint: EndpointConfig::default(),
+            services: Vec::new(),
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn many_clients_of_one_thread() {
+        let security: Vec<Arc<dyn ServerSecurity>> = vec![Arc::new(Null)];
+        let entry = ServiceEntry {
+            config: ServiceConfig { id: 5, name: "echo".into(), security },
+            service: Arc::new(Echo),
+        };
+        let server = Server::start(&ServerConfig::default(), vec![entry]).unwrap();
+        let to = Path::to(SocketAddr::from(([127, 0, 0, 1], server.addresses()[0].port())));
+        let mut swarm = swarm(20);
+        let text = |port: usize| vec![port as u8; port * 1000 + 1];
+        let mut open: HashMap<(usize, CallId), Vec<u8>> = HashMap::new();
+        for port in 0..20 {
+            let (now, endpoint) = (Swarm::now(), swarm.endpoint(port));
+            let connection = endpoint.connect(now, to, 5, None, ConnectOptions::default()).unwrap();
+            let call = endpoint.open_call(now, connection).unwrap();
+            let mut data = Bytes::from(text(port));
+            endpoint.write(now, call, &mut data);
+            assert!(data.is_empty(), "the send queue has room");
+            endpoint.end(now, call);
+            assert_eq!(endpoint.read(now, call), Read::Blocked);
+            open.insert((port, call), Vec::new());
+        }
+        let limit = Swarm::now() + Duration::from_secs(60);
+        while !open.is_empty() && Swarm::now() < limit {
+            while let Some((port, event)) = swarm.next_event() {
+                let Event::Readable(call) = event else { continue };
+                loop {
+                    match swarm.endpoint(port).read(Swarm::now(), call) {
+                        Read::Data(data) => open.get_mut(&(port, call)).unwrap().extend_from_slice(&data),
+                        Read::Blocked => break,
+                        Read::End => {
+                            assert_eq!(open.remove(&(port, call)), Some(text(port)));
+                            swarm.endpoint(port).release(Swarm::now(), call);
+                            break;
+                        }
+                        Read::Failed(code) => panic!("{code:?}"),
+                    }
+                }
+            }
+            swarm.wait(limit).unwrap();
+        }
+        assert!(open.is_empty(), "all were answered");
+        assert_eq!(swarm.endpoint_statistics().calls_opened, 20);
+        assert!(swarm.statistics().datagrams_received >= 20);
+    }
+
+    #[test]
+    fn nothing_comes_and_the_wait_ends() {
+        let mut swarm = swarm(1);
+        swarm.wait(Swarm::now() + Duration::from_millis(5)).unwrap();
+        assert!(swarm.next_event().is_none());
+    }
+}
