@@ -1,13 +1,13 @@
 //! The load generator: runs inside a cell's namespaces and obeys orders from its standard input.
 
 use crate::cpu::Reading;
-use crate::files::{Fid, Files, volume_root};
 use crate::order::{Answer, Latency, Order, Outcome};
-use crate::station::{FILE_SERVICE, Station, encrypted};
 use crate::workload::{self, Kind, SMALL_FILE_BYTES, Unit, Workload};
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use hdrhistogram::Histogram;
+use load::files::{Fid, Files, volume_root};
+use load::station::{FILE_SERVICE, Station, encrypted};
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use std::io::{BufRead, Write};

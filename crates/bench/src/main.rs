@@ -7,13 +7,11 @@
 #![allow(clippy::cast_precision_loss, reason = "rates and times are printed with three digits")]
 
 mod cpu;
-mod files;
 mod generator;
 mod machine;
 mod order;
 mod report;
 mod side;
-mod station;
 mod statistics;
 mod workload;
 

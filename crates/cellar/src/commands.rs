@@ -1,5 +1,6 @@
 //! What a person can do with `cellar` besides serving.
 
+pub mod bench;
 pub mod context;
 pub mod cp;
 pub mod dump;

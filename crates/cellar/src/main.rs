@@ -72,6 +72,11 @@ enum Command {
         #[command(subcommand)]
         command: commands::dump::Dump,
     },
+    /// Measure servers, Cellar's and OpenAFS's.
+    Bench {
+        #[command(subcommand)]
+        command: commands::bench::Bench,
+    },
     /// Print what a shell needs to complete commands.
     Completions {
         /// The shell.
@@ -94,6 +99,7 @@ fn main() -> ExitCode {
         Command::Server { command, connect } => commands::server::run(&Context::new(&connect), &command),
         Command::Store { command } => commands::store::run(&command),
         Command::Dump { command } => commands::dump::run(&command),
+        Command::Bench { command } => commands::bench::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "cellar", &mut std::io::stdout());
             Ok(())

@@ -7,49 +7,60 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use afs_idl::common::Fid;
+pub use afs_idl::common::Fid;
 
 /// A file server as one client reaches it. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Files {
+pub struct Files {
     connection: Arc<dyn ClientConnection>,
 }
 
 impl Files {
     /// Over this connection.
-    pub(crate) fn new(connection: Arc<dyn ClientConnection>) -> Files {
+    pub fn new(connection: Arc<dyn ClientConnection>) -> Files {
         Files { connection }
     }
 
     /// Makes a directory.
-    pub(crate) fn make_directory(&self, parent: Fid, name: &str) -> Result<Fid> {
+    pub fn make_directory(&self, parent: Fid, name: &str) -> Result<Fid> {
         let request = fs::MakeDirRequest { directory: parent, name: name.into(), status: status(0o755) };
         let reply = patiently("MakeDir", || fs::make_dir(&*self.connection, &request))?;
         Ok(reply.fid)
     }
 
     /// Makes an empty file.
-    pub(crate) fn create(&self, directory: Fid, name: &str) -> Result<Fid> {
+    pub fn create(&self, directory: Fid, name: &str) -> Result<Fid> {
         let request = fs::CreateFileRequest { directory, name: name.into(), status: status(0o644) };
         let reply = patiently("CreateFile", || fs::create_file(&*self.connection, &request))?;
         Ok(reply.fid)
     }
 
     /// Removes a file.
-    pub(crate) fn remove(&self, directory: Fid, name: &str) -> Result<()> {
+    pub fn remove(&self, directory: Fid, name: &str) -> Result<()> {
         let request = fs::RemoveFileRequest { directory, name: name.into() };
         patiently("RemoveFile", || fs::remove_file(&*self.connection, &request)).map(drop)
     }
 
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, parent: Fid, name: &str) -> Result<()> {
+        let request = fs::RemoveDirRequest { directory: parent, name: name.into() };
+        patiently("RemoveDir", || fs::remove_dir(&*self.connection, &request)).map(drop)
+    }
+
+    /// Gives up all promises of the server's. If that fails, the server finds out in its own way.
+    pub fn give_up_callbacks(&self) {
+        let _ = fs::give_up_all_call_backs(&*self.connection, &fs::GiveUpAllCallBacksRequest);
+    }
+
     /// Asks for the status of a file of that length.
-    pub(crate) fn check_status(&self, fid: Fid, length: u64) -> Result<()> {
+    pub fn check_status(&self, fid: Fid, length: u64) -> Result<()> {
         let request = fs::FetchStatusRequest { fid };
         let reply = patiently("FetchStatus", || fs::fetch_status(&*self.connection, &request))?;
         check_length(&reply.status, length)
     }
 
     /// Writes all of a file in one call.
-    pub(crate) fn store(&self, fid: Fid, data: &Bytes) -> Result<()> {
+    pub fn store(&self, fid: Fid, data: &Bytes) -> Result<()> {
         let length = data.len() as u64;
         let status =
             fs::StoreStatus { mask: fs::store_mask::MOD_TIME, client_mod_time: TIME, ..Default::default() };
@@ -61,7 +72,7 @@ impl Files {
     }
 
     /// Reads a file in calls of at most `call_bytes` and compares it with what it must be.
-    pub(crate) fn fetch_and_compare(&self, fid: Fid, data: &Bytes, call_bytes: u64) -> Result<()> {
+    pub fn fetch_and_compare(&self, fid: Fid, data: &Bytes, call_bytes: u64) -> Result<()> {
         let total = data.len() as u64;
         let mut position = 0;
         while position < total {
@@ -117,7 +128,7 @@ fn read_exact(stream: &mut dyn CallStream, mut buffer: &mut [u8]) -> Result<(), 
 }
 
 /// The root directory of a volume's read-write copy.
-pub(crate) fn volume_root(locations: &dyn ClientConnection, volume: &str) -> Result<Fid> {
+pub fn volume_root(locations: &dyn ClientConnection, volume: &str) -> Result<Fid> {
     let request = afs_idl::vl::GetEntryByNameNRequest { volume_name: volume.into() };
     let reply = patiently("GetEntryByNameN", || afs_idl::vl::get_entry_by_name_n(locations, &request))
         .with_context(|| format!("volume {volume}"))?;

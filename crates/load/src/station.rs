@@ -1,9 +1,9 @@
 //! AFS clients: each a UDP port with the callback service that file servers expect there.
 
 use afs_format::keyfile::{KeyType, parse_extended};
-use afs_idl::{ClientConnection, cb, common};
+use afs_idl::{ClientConnection, Forgetful, cb};
 use anyhow::{Context, Result};
-use base::{AbortCode, Caller, HostUuid, SecurityLevel};
+use base::{AbortCode, HostUuid, SecurityLevel};
 use rx::{Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry};
 use rx_security::{
     ClientSecurity, KeySet, Null, RxkadClient, ServerSecurity, ServiceKey, forge_local_ticket,
@@ -13,16 +13,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Service id of RXAFS and, on clients, of RXAFSCB.
-pub(crate) const FILE_SERVICE: u16 = 1;
+pub const FILE_SERVICE: u16 = 1;
 
 /// One client. It keeps no cache, so that a broken promise needs nothing but an answer.
-pub(crate) struct Station {
+pub struct Station {
     server: Server,
 }
 
 impl Station {
     /// A client on a free port.
-    pub(crate) fn start() -> Result<Station> {
+    pub fn start() -> Result<Station> {
         let config = ServerConfig {
             name: "bench".into(),
             lanes: 1,
@@ -33,14 +33,14 @@ impl Station {
         let security: Vec<Arc<dyn ServerSecurity>> = vec![Arc::new(Null)];
         let entry = ServiceEntry {
             config: ServiceConfig { id: FILE_SERVICE, name: "callbacks".into(), security },
-            service: Arc::new(Callbacks { uuid: HostUuid(rand::random()) }),
+            service: Arc::new(Callbacks(Forgetful::new(HostUuid(rand::random())))),
         };
         let server = Server::start(&config, vec![entry]).context("cannot open a UDP port")?;
         Ok(Station { server })
     }
 
     /// A connection to a service from the client's port.
-    pub(crate) fn connect(
+    pub fn connect(
         &self,
         address: SocketAddr,
         service: u16,
@@ -51,7 +51,7 @@ impl Station {
 }
 
 /// rxkad at level crypt, with a ticket that the holder of the cell's key makes for itself.
-pub(crate) fn encrypted(key_file: &Path) -> Result<Arc<dyn ClientSecurity>> {
+pub fn encrypted(key_file: &Path) -> Result<Arc<dyn ClientSecurity>> {
     let bytes = std::fs::read(key_file).with_context(|| key_file.display().to_string())?;
     let mut keys = KeySet::new();
     for key in parse_extended(&bytes)?.iter().filter(|key| key.key_type == KeyType::RxkadKerberos5) {
@@ -61,44 +61,12 @@ pub(crate) fn encrypted(key_file: &Path) -> Result<Arc<dyn ClientSecurity>> {
     Ok(Arc::new(RxkadClient::from_ticket(ticket, SecurityLevel::Encrypted)?))
 }
 
-struct Callbacks {
-    uuid: HostUuid,
-}
-
-impl cb::Server for Callbacks {
-    fn call_back(&self, _: &Caller, _: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
-        Ok(cb::CallBackReply)
-    }
-
-    fn probe(&self, _: &Caller, _: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
-        Ok(cb::ProbeReply)
-    }
-
-    fn init_call_back_state3(
-        &self,
-        _: &Caller,
-        _: cb::InitCallBackState3Request,
-    ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
-        Ok(cb::InitCallBackState3Reply)
-    }
-
-    fn probe_uuid(&self, _: &Caller, request: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
-        if request.client_uuid == self.uuid { Ok(cb::ProbeUuidReply) } else { Err(AbortCode(1)) }
-    }
-
-    fn tell_me_about_yourself(
-        &self,
-        _: &Caller,
-        _: cb::TellMeAboutYourselfRequest,
-    ) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
-        let addresses = common::InterfaceAddr::new(self.uuid, &[]);
-        Ok(cb::TellMeAboutYourselfReply { addresses, capabilities: Vec::new() })
-    }
-}
+/// The callback service.
+struct Callbacks(Forgetful);
 
 impl Service for Callbacks {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
-        cb::dispatch(self, &caller, call)
+        cb::dispatch(&self.0, &caller, call)
     }
 }

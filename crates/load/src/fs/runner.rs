@@ -1,0 +1,271 @@
+//! The threads that drive the clients.
+
+use super::client::{Client, Done, End, Habits};
+use super::latency::Measured;
+use super::mix::{Mix, Operation};
+use super::plan::Plan;
+use super::{Options, Schedule};
+use crate::progress::Tally;
+use crate::rxperf::Packets;
+use crate::station::FILE_SERVICE;
+use anyhow::{Context, Result, anyhow};
+use base::{HostUuid, Monotonic};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rx::{EndpointConfig, Path, ServiceConfig, SocketOptions, Swarm, SwarmConfig};
+use rx_proto::Event;
+use rx_security::{Null, ServerSecurity};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// After the clock, operations under way have so long to end.
+const FAREWELL_MAX: Duration = Duration::from_secs(30);
+
+/// Socket buffers of one client.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// Runs all clients of a mix and gives what was measured.
+pub(super) fn run(
+    mix: &Mix,
+    options: &Options,
+    plan: &Plan,
+    schedule: Schedule,
+    tally: &Tally,
+) -> Result<Measured> {
+    let threads = options.threads.clamp(1, mix.clients());
+    let weights: Vec<Vec<(Operation, u32)>> = mix.groups.iter().map(|group| group.work.weights()).collect();
+    let weights = &weights;
+    std::thread::scope(|scope| {
+        let spawn = |thread| {
+            scope.spawn(move || {
+                Runner::new(mix, options, plan, schedule, tally, weights, (thread, threads))?.run()
+            })
+        };
+        let handles: Vec<_> = (0..threads).map(spawn).collect();
+        let mut all = Measured::new(mix.groups.len(), schedule);
+        for handle in handles {
+            all.merge(&handle.join().map_err(|_| anyhow!("a thread panicked"))??);
+        }
+        Ok(all)
+    })
+}
+
+/// One thread's share.
+struct Runner<'a> {
+    mix: &'a Mix,
+    weights: &'a [Vec<(Operation, u32)>],
+    options: &'a Options,
+    schedule: Schedule,
+    tally: &'a Tally,
+    swarm: Swarm,
+    /// By port.
+    members: Vec<Member>,
+    /// Streams that begin or go on at some time.
+    alarms: BinaryHeap<Reverse<(Monotonic, usize, usize)>>,
+    random: SmallRng,
+    measured: Measured,
+    gone: usize,
+}
+
+struct Member {
+    group: usize,
+    client: Client,
+    /// Streams that have stopped for good.
+    stopped: usize,
+    leave: Leave,
+}
+
+/// How far a client is with leaving.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leave {
+    Not,
+    SayingSo,
+    Gone,
+}
+
+impl<'a> Runner<'a> {
+    fn new(
+        mix: &'a Mix,
+        options: &'a Options,
+        plan: &Plan,
+        schedule: Schedule,
+        tally: &'a Tally,
+        weights: &'a [Vec<(Operation, u32)>],
+        (thread, threads): (usize, usize),
+    ) -> Result<Runner<'a>> {
+        let mut random = SmallRng::seed_from_u64(options.seed.wrapping_add(thread as u64));
+        let everybody = plan.groups.iter().enumerate();
+        let everybody = everybody.flat_map(|(group, places)| places.iter().map(move |place| (group, place)));
+        let mine = everybody.enumerate().filter(|(number, _)| number % threads == thread);
+        let mut members = Vec::new();
+        let mut alarms = BinaryHeap::new();
+        let ramp = schedule.from.since(schedule.start);
+        for (number, (group, place)) in mine {
+            let streams = mix.groups[group].streams;
+            // UUIDs are the hosts' identity to the server: they must differ from earlier runs'.
+            let uuid = HostUuid(rand::random());
+            let delay = ramp.mul_f64(0.8 * number as f64 / mix.clients() as f64);
+            alarms
+                .extend((0..streams).map(|stream| Reverse((schedule.start + delay, members.len(), stream))));
+            let client = Client::new(place.clone(), uuid, streams);
+            members.push(Member { group, client, stopped: 0, leave: Leave::Not });
+        }
+        let _: u64 = random.random();
+        let swarm =
+            Swarm::new(&swarm_config(members.len(), options)).context("cannot open the clients' ports")?;
+        let measured = Measured::new(mix.groups.len(), schedule);
+        Ok(Runner {
+            mix,
+            weights,
+            options,
+            schedule,
+            tally,
+            swarm,
+            members,
+            alarms,
+            random,
+            measured,
+            gone: 0,
+        })
+    }
+
+    fn run(mut self) -> Result<Measured> {
+        self.connect()?;
+        let end = self.schedule.to + FAREWELL_MAX;
+        while self.gone < self.members.len() && Swarm::now() < end {
+            while let Some((port, event)) = self.swarm.next_event() {
+                self.on_event(port, event);
+            }
+            let now = Swarm::now();
+            while let Some(Reverse((at, port, stream))) = self.alarms.peek().copied()
+                && at <= now
+            {
+                self.alarms.pop();
+                self.advance(port, stream);
+            }
+            if let Some((port, event)) = self.swarm.next_event() {
+                self.on_event(port, event);
+                continue;
+            }
+            let next = self.alarms.peek().map_or(end, |Reverse((at, ..))| (*at).min(end));
+            self.swarm.wait(next).context("cannot wait for datagrams")?;
+        }
+        self.close();
+        self.measured.packets = Packets::of(&[self.swarm.endpoint_statistics()]);
+        self.measured.client_drops = self.swarm.statistics().kernel_drops;
+        Ok(self.measured)
+    }
+
+    fn connect(&mut self) -> Result<()> {
+        let path = Path::to(self.options.server);
+        for (port, member) in self.members.iter_mut().enumerate() {
+            let security = self.options.security.as_ref();
+            let connected = member.client.connect(Swarm::now(), self.swarm.endpoint(port), path, security);
+            connected.map_err(|code| anyhow!("cannot make a connection: {code:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// Acknowledges the last replies.
+    fn close(&mut self) {
+        for port in 0..self.members.len() {
+            self.swarm.endpoint(port).close_all(Swarm::now());
+        }
+        while self.swarm.next_event().is_some() {}
+    }
+
+    fn on_event(&mut self, port: usize, event: Event) {
+        let now = Swarm::now();
+        let (client, endpoint) = (&mut self.members[port].client, self.swarm.endpoint(port));
+        let done = match event {
+            Event::CallArrived { call, caller, .. } => {
+                client.on_arrival(now, endpoint, call, caller);
+                None
+            }
+            Event::Readable(call) | Event::Writable(call) | Event::Failed(call, _) => {
+                client.on_call(now, endpoint, call)
+            }
+            Event::Ended(_) | Event::ChannelFree(_) | Event::ConnectionFailed(..) => None,
+        };
+        if let Some(done) = done
+            && self.finish(port, &done)
+        {
+            self.advance(port, done.stream);
+        }
+    }
+
+    /// Lets a stream go on until it waits for something.
+    fn advance(&mut self, port: usize, stream: usize) {
+        loop {
+            let member = &mut self.members[port];
+            let now = Swarm::now();
+            if member.client.is_idle(stream) {
+                if now >= self.schedule.to {
+                    return self.stop(port);
+                }
+                let group = &self.mix.groups[member.group];
+                let habits = Habits { group, weights: &self.weights[member.group] };
+                member.client.choose(stream, &habits, &mut self.random);
+            }
+            match member.client.begin(now, self.swarm.endpoint(port), stream) {
+                Some(done) if self.finish(port, &done) => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Takes note of a call's end; says whether the stream goes on at once.
+    fn finish(&mut self, port: usize, done: &Done) -> bool {
+        let now = Swarm::now();
+        let member = &mut self.members[port];
+        if member.leave == Leave::SayingSo {
+            member.leave = Leave::Gone;
+            self.gone += 1;
+            return false;
+        }
+        self.measured.record(member.group, done, now);
+        match done.end {
+            End::Right { payload } => self.tally.call(payload),
+            End::Failed(_) | End::Wrong(_) => self.tally.failure(),
+            End::Busy => {}
+        }
+        let is_idle = member.client.is_idle(done.stream);
+        let pause = Duration::from_millis(self.mix.groups[member.group].pause_ms);
+        let pause = (is_idle && !pause.is_zero()).then(|| now + pause);
+        let Some(at) = done.resume.max(pause) else { return true };
+        self.alarms.push(Reverse((at, port, done.stream)));
+        false
+    }
+
+    /// A stream has stopped; after a client's last one it gives up its promises, so that nobody waits
+    /// for it when it has gone.
+    fn stop(&mut self, port: usize) {
+        let member = &mut self.members[port];
+        member.stopped += 1;
+        if member.stopped < self.mix.groups[member.group].streams {
+            return;
+        }
+        member.leave = Leave::SayingSo;
+        if let Some(done) = member.client.say_goodbye(Swarm::now(), self.swarm.endpoint(port)) {
+            self.finish(port, &done);
+        }
+    }
+}
+
+fn swarm_config(ports: usize, options: &Options) -> SwarmConfig {
+    let security: Vec<Arc<dyn ServerSecurity>> = vec![Arc::new(Null)];
+    let address: IpAddr = match options.server.ip() {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SwarmConfig {
+        ports,
+        address,
+        socket: SocketOptions { buffer_bytes: BUFFER_BYTES, ..SocketOptions::default() },
+        endpoint: EndpointConfig { version: "cellar bench".into(), ..EndpointConfig::default() },
+        services: vec![ServiceConfig { id: FILE_SERVICE, name: "callbacks".into(), security }],
+    }
+}
