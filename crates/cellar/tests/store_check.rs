@@ -8,11 +8,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
-use store::{Partition, PartitionConfig};
+use store::{MasterKey, Partition, PartitionConfig};
 use volume::{Actor, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, VolumeOptions, Volumes};
 
 fn open(folder: &Path) -> (Partition, Volumes) {
-    let partition = Partition::open(folder, &PartitionConfig::default()).unwrap();
+    open_with(folder, None)
+}
+
+fn open_with(folder: &Path, key: Option<&MasterKey>) -> (Partition, Volumes) {
+    let partition = Partition::open_encrypted(folder, &PartitionConfig::default(), key).unwrap();
     let handle = PartitionHandle {
         id: PartitionId::from_index(0).unwrap(),
         meta: partition.meta(),
@@ -55,6 +59,12 @@ fn check(folder: &Path, options: &[&str]) -> Output {
     command.args(["store", "check"]).arg(folder).args(options).output().unwrap()
 }
 
+fn rekey(folder: &Path, old: &Path, new: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+    command.args(["store", "rekey", "--new-data-key", "--json"]).arg(folder);
+    command.arg("--key-file").arg(old).arg("--new-key-file").arg(new).output().unwrap()
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
@@ -92,4 +102,36 @@ fn a_flipped_byte_is_found_and_a_partition_in_use_is_left_alone() {
     assert!(out.contains(&expected), "{out}");
     assert!(error.contains("1 damages in 1 partitions"), "{error}");
     assert!(check(folder, &[]).status.success(), "without --data only places are looked at");
+}
+
+#[test]
+fn an_encrypted_partition_is_checked_with_or_without_its_key_and_gets_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = tempfile::tempdir().unwrap();
+    let (folder, old, new) = (folder.path(), keys.path().join("old"), keys.path().join("new"));
+    fs::write(&old, "01".repeat(32)).unwrap();
+    fs::write(&new, [2; 32]).unwrap();
+    let (partition, volumes) = open_with(folder, Some(&MasterKey::parse(&[1; 32]).unwrap()));
+    fill(&volumes);
+    drop((volumes, partition));
+    let with = |key: &Path| check(folder, &["--data", "--json", "--key-file", key.to_str().unwrap()]);
+    for sound in [check(folder, &["--data", "--json"]), with(&old)] {
+        assert!(sound.status.success(), "{sound:?}");
+        let sound: Value = serde_json::from_slice(&sound.stdout).unwrap();
+        assert_eq!((&sound[0]["chunks_read"], &sound[0]["damage_count"]), (&1.into(), &0.into()));
+    }
+    let refused = with(&new);
+    assert!(!refused.status.success() && text(&refused.stderr).contains("not the one"), "{refused:?}");
+    let refused = rekey(folder, &new, &old);
+    assert!(!refused.status.success() && text(&refused.stderr).contains("not the one"), "{refused:?}");
+    let done = rekey(folder, &old, &new);
+    assert!(done.status.success(), "{done:?}");
+    let done: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(done["data_keys"], 2);
+    assert!(with(&new).status.success() && !with(&old).status.success());
+    // Damage is found without the key too.
+    let mut bytes = fs::read(segment(folder)).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(segment(folder), bytes).unwrap();
+    assert_eq!(check(folder, &["--data"]).status.code(), Some(1));
 }

@@ -65,7 +65,7 @@ struct PolicyRow {
     /// Bytes less with deduplication; not known from a sample.
     deduplication_saves_bytes: Option<u64>,
     ratio_with_deduplication: Option<f64>,
-    /// 10^6 bytes before compression in a second of one thread.
+    /// 10^6 bytes before compression in a second of processor time.
     compress_mb_s: f64,
     decompress_mb_s: f64,
 }
