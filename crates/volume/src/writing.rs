@@ -16,7 +16,7 @@ use crate::{Actor, StoreRequest, VnodeStatus, Volume, VolumeError, attributes, q
 use base::{AbortCode, Fid};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use store::ChunkAddress;
+use store::{ChunkAddress, Codec};
 
 /// Where the data comes from: called with the most bytes wanted, answers at least one, or none if
 /// there are no more.
@@ -186,12 +186,12 @@ impl Volume {
             let pieces = receive_pieces(length, source)?;
             let index = at >> vnode.chunk_shift;
             let is_last = at + length as u64 == end;
-            if length as u64 == chunk_bytes && is_last {
-                whole.put(index, &pieces, true)?;
-            } else if length as u64 == chunk_bytes {
-                whole.put_meanwhile(index, pieces)?;
-            } else {
+            if (length as u64) < chunk_bytes {
                 parts.insert(index, Part { begin: begin as usize, pieces, length });
+            } else if is_last || !is_slow(self.compression()) {
+                whole.put(index, &pieces, true)?;
+            } else {
+                whole.put_meanwhile(index, pieces)?;
             }
             at += length as u64;
         }
@@ -291,6 +291,12 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// Whether compressing takes so long that another thread had better do it. Of lz4 the handing over costs
+/// as much as it gains.
+fn is_slow(codec: Codec) -> bool {
+    matches!(codec, Codec::Zstd(_))
 }
 
 /// Exactly `length` bytes from the source.

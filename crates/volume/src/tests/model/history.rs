@@ -46,6 +46,8 @@ impl History {
     pub(super) fn new(seed: u64) -> History {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut options = if random.random_bool(0.5) { interval() } else { options() };
+        let codecs = [Codec::Raw, Codec::Lz4, Codec::Zstd(3)];
+        options.codec = *codecs.choose(&mut random).unwrap();
         options.append_threads = if random.random_bool(0.1) { 2 } else { 0 };
         let is_encrypted = random.random_bool(0.3);
         let chunks = if is_encrypted { MemoryChunks::encrypted() } else { MemoryChunks::new() };
