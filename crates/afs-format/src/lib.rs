@@ -7,5 +7,8 @@ pub mod dump;
 pub mod keyfile;
 pub mod keytab;
 pub mod netinfo;
+pub mod prdb;
 pub mod sysid;
+pub mod ubik;
 pub mod userlist;
+pub mod vldb;

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod context;
 pub mod cp;
 pub mod dump;
+pub mod import;
 pub mod protection;
 pub mod server;
 pub mod store;

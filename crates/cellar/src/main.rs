@@ -77,6 +77,11 @@ enum Command {
         #[command(subcommand)]
         command: commands::bench::Bench,
     },
+    /// Take over OpenAFS's databases. The server must not be running.
+    Import {
+        #[command(subcommand)]
+        command: commands::import::Import,
+    },
     /// Print what a shell needs to complete commands.
     Completions {
         /// The shell.
@@ -100,6 +105,7 @@ fn main() -> ExitCode {
         Command::Store { command } => commands::store::run(&command),
         Command::Dump { command } => commands::dump::run(&command),
         Command::Bench { command } => commands::bench::run(&command),
+        Command::Import { command } => commands::import::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "cellar", &mut std::io::stdout());
             Ok(())

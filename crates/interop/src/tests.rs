@@ -3,6 +3,7 @@
 mod admin;
 mod dumps;
 mod fuse;
+mod import;
 mod joining;
 mod kafs;
 mod mixed;
@@ -19,6 +20,7 @@ pub(crate) fn all() -> Vec<Test> {
     [
         admin::tests(),
         dumps::tests(),
+        import::tests(),
         mixed::tests(),
         joining::tests(),
         trees::tests(),

@@ -48,6 +48,9 @@ pub enum ProtectionError {
     /// An entry would be in its own list, or the id is one that no entry can have.
     #[error("{} cannot be related to itself", .0.0)]
     Inconsistent(UserId),
+    /// Another database can only be taken over by one that has no entries of its own.
+    #[error("the database has entries already")]
+    NotNew,
     /// The answer would be longer than the protocol allows.
     #[error("more than {0} elements")]
     TooMany(usize),
@@ -64,7 +67,7 @@ impl ProtectionError {
     pub fn abort_code(&self) -> AbortCode {
         match self {
             ProtectionError::NameExists(_) => AbortCode::PREXIST,
-            ProtectionError::IdExists(_) => AbortCode::PRIDEXIST,
+            ProtectionError::IdExists(_) | ProtectionError::NotNew => AbortCode::PRIDEXIST,
             ProtectionError::NoIds => AbortCode::PRNOIDS,
             ProtectionError::NoEntry(_) | ProtectionError::NoElement { .. } => AbortCode::PRNOENT,
             ProtectionError::NotPermitted => AbortCode::PRPERM,

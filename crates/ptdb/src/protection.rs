@@ -32,7 +32,7 @@ pub struct Protection {
 }
 
 /// The entries of a new database, in the order OpenAFS makes them.
-const BUILT_IN: [(UserId, &[u8]); 6] = [
+pub(crate) const BUILT_IN: [(UserId, &[u8]); 6] = [
     (UserId::ADMINISTRATORS, b"system:administrators"),
     (UserId::BACKUP, b"system:backup"),
     (UserId::ANYUSER, b"system:anyuser"),
@@ -157,14 +157,24 @@ impl Protection {
 
 fn set_up(tables: &mut Tables<'_>, now: UnixTime) -> Result<(), ProtectionError> {
     for (id, name) in BUILT_IN {
-        let kind = if id.is_group() { Kind::Group } else { Kind::User };
-        let (owner, creator) = (UserId::ADMINISTRATORS, UserId::ADMINISTRATORS);
-        create(tables, &Wanted { name, kind, owner, creator, admin: true, id: Some(id) }, now)?;
+        make_built_in(tables, id, name, now)?;
     }
     // The first real user is 1, not the one behind `anonymous`.
     let totals = Totals { max_user: UserId(0), ..tables.totals()? };
     tables.set_totals(&totals);
     Ok(())
+}
+
+/// Makes one of [`BUILT_IN`].
+pub(crate) fn make_built_in(
+    tables: &mut Tables<'_>,
+    id: UserId,
+    name: &[u8],
+    now: UnixTime,
+) -> Result<(), ProtectionError> {
+    let kind = if id.is_group() { Kind::Group } else { Kind::User };
+    let (owner, creator) = (UserId::ADMINISTRATORS, UserId::ADMINISTRATORS);
+    create(tables, &Wanted { name, kind, owner, creator, admin: true, id: Some(id) }, now).map(drop)
 }
 
 pub(crate) fn protection_set(

@@ -1,5 +1,6 @@
 //! Tests of the protection database.
 
+mod import;
 mod limits;
 mod model;
 mod permissions;

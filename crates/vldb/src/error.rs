@@ -70,6 +70,9 @@ pub enum LocationError {
     /// A mask that asks for none or several things.
     #[error("bad mask {0:#x}")]
     BadMask(u32),
+    /// Another database can only be taken over by one that has no volumes of its own.
+    #[error("the database has volumes already")]
+    NotNew,
     /// The answer would be longer than the limit.
     #[error("more than {0} entries")]
     TooLong(usize),
@@ -85,7 +88,9 @@ impl LocationError {
     /// The wire code (vl_errors.et).
     pub fn abort_code(&self) -> AbortCode {
         match self {
-            LocationError::IdExists(_) | LocationError::ServerInUse => AbortCode::VL_IDEXIST,
+            LocationError::IdExists(_) | LocationError::NotNew | LocationError::ServerInUse => {
+                AbortCode::VL_IDEXIST
+            }
             LocationError::NameExists(_) => AbortCode::VL_NAMEEXIST,
             LocationError::NoEntry => AbortCode::VL_NOENT,
             LocationError::BadName(_) => AbortCode::VL_BADNAME,

@@ -16,6 +16,7 @@ mod codec;
 mod draft;
 pub mod entry;
 pub mod error;
+mod import;
 pub mod listing;
 pub mod locations;
 mod lookup;
@@ -32,6 +33,7 @@ pub use entry::{
     without_suffix,
 };
 pub use error::LocationError;
+pub use import::Imported;
 pub use listing::{Filter, LIST_ENTRIES_MAX, Match, Step};
 pub use locations::Locations;
 pub use pattern::NamePattern;

@@ -1,6 +1,7 @@
 //! Tests of the location database.
 
 mod entries;
+mod import;
 mod limits;
 mod lists;
 mod model;

@@ -1,0 +1,219 @@
+//! `cellar import`.
+
+use super::context::load_settings;
+use crate::config::Settings;
+use crate::dump::contents::printable;
+use crate::network::now;
+use crate::output::{Format, line};
+use afs_format::prdb::{Prdb, PrdbEntry};
+use afs_format::vldb::{Vldb, VldbEntry, VldbServer};
+use anyhow::{Context as _, Result, bail};
+use base::{HostUuid, UnixTime, UserId, VolumeId};
+use clap::{Args, Subcommand};
+use indicatif::HumanCount;
+use ptdb::{Entry, EntryFlags, OneSided, Policy, Protection};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use store::Database;
+use vldb::{Location, Locations, Server, ServerNumber, Site, entry_flags};
+
+/// OpenAFS's databases.
+#[derive(Subcommand)]
+pub enum Import {
+    /// Take over all users and groups of a prdb.DB0 into a new protection database.
+    Prdb(From),
+    /// Take over all volumes' places and all servers of a vldb.DB0 into a location database without volumes.
+    Vldb(From),
+}
+
+/// From where, and to where.
+#[derive(Args)]
+pub struct From {
+    /// The database file; a copy made while no server changed it.
+    file: PathBuf,
+    /// The server's configuration; without it, OpenAFS's in /etc/openafs/server.
+    #[arg(long, env = "CELLAR_CONFIG")]
+    config: Option<PathBuf>,
+    /// Read and check the file, change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs a command.
+pub fn run(command: &Import) -> Result<()> {
+    match command {
+        Import::Prdb(from) => import_prdb(from),
+        Import::Vldb(from) => import_vldb(from),
+    }
+}
+
+impl From {
+    fn read(&self) -> Result<Vec<u8>> {
+        std::fs::read(&self.file).with_context(|| format!("cannot read {}", self.file.display()))
+    }
+
+    fn refused(&self) -> String {
+        self.file.display().to_string()
+    }
+
+    /// The cell's databases; the lock keeps a running server out of this.
+    fn database(&self) -> Result<Database> {
+        let settings: Settings = load_settings(self.config.as_deref())?;
+        let path: &Path = &settings.database_path;
+        Database::open(path).with_context(|| {
+            format!("cannot open the cell's databases in {} (is the server running?)", path.display())
+        })
+    }
+
+    fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Text }
+    }
+}
+
+#[derive(Serialize)]
+struct Entries {
+    users: usize,
+    groups: usize,
+    memberships: usize,
+    /// Memberships that only one side had; left out.
+    one_sided: Vec<(i32, i32)>,
+    dry_run: bool,
+}
+
+fn import_prdb(from: &From) -> Result<()> {
+    let prdb = Prdb::parse(&from.read()?).with_context(|| from.refused())?;
+    let groups = prdb.entries.iter().filter(|entry| entry.id < 0).count();
+    let memberships =
+        prdb.entries.iter().filter(|entry| entry.id < 0).map(|entry| entry.elements.len()).sum();
+    let users = prdb.entries.len() - groups;
+    let one_sided = if from.dry_run { Vec::new() } else { store_prdb(from, &prdb)? };
+    let one_sided = one_sided.into_iter().map(|one| (one.holder.0, one.element.0)).collect();
+    let result = Entries { users, groups, memberships, one_sided, dry_run: from.dry_run };
+    if from.format() == Format::Text {
+        for (holder, element) in &result.one_sided {
+            line(format!(
+                "left out: {element} in the list of {holder}, which the list of {element} does not have"
+            ))?;
+        }
+    }
+    let sentence = format!(
+        "{} users, {} groups, {} memberships{}",
+        HumanCount(users as u64),
+        HumanCount(groups as u64),
+        HumanCount(memberships as u64),
+        verb(from.dry_run)
+    );
+    from.format().done(&result, sentence)
+}
+
+fn verb(dry_run: bool) -> &'static str {
+    if dry_run { " would be taken over" } else { " taken over" }
+}
+
+fn store_prdb(from: &From, prdb: &Prdb) -> Result<Vec<OneSided>> {
+    let database = from.database()?;
+    let protection = Protection::open(database.meta(), Policy::default(), now())?;
+    let imported = ptdb::Imported {
+        max_user: UserId(prdb.max_user),
+        max_group: UserId(prdb.max_group),
+        entries: prdb.entries.iter().map(protection_entry).collect(),
+    };
+    protection.import(&imported, now()).context("the cell's protection database is not new")
+}
+
+fn protection_entry(found: &PrdbEntry) -> (Entry, Vec<UserId>, Vec<UserId>) {
+    let ids = |list: &[i32]| list.iter().copied().map(UserId).collect();
+    let entry = Entry {
+        id: UserId(found.id),
+        name: found.name.clone(),
+        flags: EntryFlags(found.flags),
+        cell: UserId(found.cell),
+        owner: UserId(found.owner),
+        creator: UserId(found.creator),
+        group_quota: found.group_quota,
+        user_quota: found.user_quota,
+        count: 0,
+        supergroup_count: 0,
+        position: 0,
+        created: UnixTime(found.created),
+        added: UnixTime(found.added),
+        removed: UnixTime(found.removed),
+        changed: UnixTime(found.changed),
+    };
+    (entry, ids(&found.elements), ids(&found.supergroups))
+}
+
+#[derive(Serialize)]
+struct Places {
+    volumes: usize,
+    servers: usize,
+    /// Names of volumes that were locked; they still are.
+    locked: Vec<String>,
+    dry_run: bool,
+}
+
+fn import_vldb(from: &From) -> Result<()> {
+    let found = Vldb::parse(&from.read()?).with_context(|| from.refused())?;
+    let imported = vldb::Imported {
+        max_volume: VolumeId(found.max_volume),
+        servers: found
+            .servers
+            .iter()
+            .map(|(number, server)| (ServerNumber(*number), known(server)))
+            .collect(),
+        locations: found.entries.iter().map(location).collect::<Result<_>>()?,
+    };
+    if !from.dry_run {
+        let database = from.database()?;
+        Locations::open(database.meta())?
+            .import(&imported)
+            .context("the location database cannot take it over")?;
+    }
+    let locked = found.entries.iter().filter(|entry| entry.locked != 0);
+    let result = Places {
+        volumes: imported.locations.len(),
+        servers: imported.servers.len(),
+        locked: locked.map(|entry| printable(&entry.name)).collect(),
+        dry_run: from.dry_run,
+    };
+    let locks = match result.locked.as_slice() {
+        [] => String::new(),
+        names => format!("; locked, as they were: {}", names.join(", ")),
+    };
+    let (volumes, servers) = (HumanCount(result.volumes as u64), HumanCount(result.servers as u64));
+    let sentence = format!("{volumes} volumes on {servers} servers{}{locks}", verb(from.dry_run));
+    from.format().done(&result, sentence)
+}
+
+fn known(server: &VldbServer) -> Server {
+    match server {
+        VldbServer::Address(address) => Server::Address(*address),
+        VldbServer::Registered { uuid, uniquifier, addresses } => Server::Registered {
+            uuid: HostUuid(*uuid),
+            uniquifier: *uniquifier,
+            addresses: addresses.clone(),
+        },
+    }
+}
+
+fn location(found: &VldbEntry) -> Result<Location> {
+    let exists = entry_flags::RW_EXISTS | entry_flags::RO_EXISTS | entry_flags::BACKUP_EXISTS;
+    let name = std::str::from_utf8(&found.name).ok().and_then(|name| name.parse().ok());
+    let Some(name) = name else { bail!("`{}` is no volume name that can be served", printable(&found.name)) };
+    let site = |site: &afs_format::vldb::VldbSite| Site {
+        server: ServerNumber(site.server),
+        partition: site.partition,
+        flags: site.flags,
+    };
+    Ok(Location {
+        name,
+        ids: found.ids.map(VolumeId),
+        clone: VolumeId(found.clone),
+        flags: found.flags & (exists | entry_flags::OPERATIONS),
+        locked: UnixTime(found.locked),
+        sites: found.sites.iter().map(site).collect(),
+    })
+}

@@ -1,0 +1,67 @@
+//! Taking over the entries of another database.
+
+use crate::entry::Location;
+use crate::error::LocationError;
+use crate::locations::Locations;
+use crate::servers::{Server, Servers};
+use crate::{SERVERS_MAX, ServerNumber};
+use base::VolumeId;
+use base::limits::VOLUME_SITES_MAX;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What is taken over.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// Where the search for the next new volume id begins.
+    pub max_volume: VolumeId,
+    /// The servers, under the numbers that sites name.
+    pub servers: Vec<(ServerNumber, Server)>,
+    /// The volumes in the order that lists are to have.
+    pub locations: Vec<Location>,
+}
+
+impl Locations {
+    /// Takes over all volumes and servers of another database, in one change. This one must have no
+    /// volumes; servers that it knows are forgotten, and register again by themselves.
+    ///
+    /// # Errors
+    /// `NotNew`, `BadServer` (a site of no known server), `Full`, `NameExists`, `IdExists`.
+    pub fn import(&self, imported: &Imported) -> Result<(), LocationError> {
+        check(imported)?;
+        self.write(|draft| {
+            if draft.totals.created != draft.totals.deleted {
+                return Err(LocationError::NotNew);
+            }
+            let mut servers = Servers::default();
+            for (number, server) in &imported.servers {
+                servers.set(*number, Some(server.clone()));
+            }
+            draft.servers = Arc::new(servers);
+            for number in 0..SERVERS_MAX {
+                draft.write_server(ServerNumber(number as u8));
+            }
+            draft.totals.max_volume = draft.totals.max_volume.max(imported.max_volume);
+            imported.locations.iter().try_for_each(|location| draft.insert(location).map(drop))
+        })
+    }
+}
+
+/// A draft sees only what was there before, so what is taken over must agree with itself.
+fn check(imported: &Imported) -> Result<(), LocationError> {
+    let known: HashSet<ServerNumber> = imported.servers.iter().map(|(number, _)| *number).collect();
+    let (mut names, mut ids) = (HashSet::new(), HashSet::new());
+    for location in &imported.locations {
+        let sites = &location.sites;
+        if sites.len() > VOLUME_SITES_MAX || sites.iter().any(|site| !known.contains(&site.server)) {
+            return Err(LocationError::BadServer);
+        }
+        if !names.insert(&location.name) {
+            return Err(LocationError::NameExists(location.name.to_string()));
+        }
+        if let Some(id) = location.ids.into_iter().find(|id| id.0 != 0 && !ids.insert(*id)) {
+            return Err(LocationError::IdExists(id));
+        }
+    }
+    Ok(())
+}
