@@ -15,7 +15,7 @@ pub mod time;
 pub use abort::AbortCode;
 pub use authority::LocalAuthority;
 pub use ids::{Fid, HostUuid, PartitionId, UserId, VnodeId, VolumeId, VolumeType};
-pub use names::{CellName, NameError, VolumeName};
+pub use names::{CellName, NameError, SnapshotName, VolumeName};
 pub use principal::{Caller, Identity, Principal, SecurityLevel};
 pub use rights::Rights;
 pub use time::{Monotonic, UnixTime};

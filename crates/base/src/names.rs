@@ -106,6 +106,42 @@ impl fmt::Display for VolumeName {
     }
 }
 
+/// A snapshot's name: 1 to 64 bytes of letters, digits, `.`, `-` and `_`, not digits alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SnapshotName(String);
+
+impl SnapshotName {
+    /// The longest name in bytes.
+    pub const LENGTH_BYTES_MAX: usize = 64;
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SnapshotName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<SnapshotName, NameError> {
+        let kind = "snapshot name";
+        let allowed = "letters, digits, `.`, `-` and `_` are allowed";
+        check(kind, text, SnapshotName::LENGTH_BYTES_MAX, allowed, |c| {
+            c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')
+        })?;
+        if text.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(NameError::Number { kind, text: text.into() });
+        }
+        Ok(SnapshotName(text.into()))
+    }
+}
+
+impl fmt::Display for SnapshotName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A cell's name: a domain name of at most 63 bytes, kept in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CellName(String);
@@ -151,6 +187,15 @@ mod tests {
         assert!(matches!("536870912".parse::<VolumeName>(), Err(NameError::Number { .. })));
         assert!(matches!("a b".parse::<VolumeName>(), Err(NameError::Character { character: ' ', .. })));
         assert!(matches!("".parse::<VolumeName>(), Err(NameError::Empty { .. })));
+    }
+
+    #[test]
+    fn a_snapshot_name_may_be_longer() {
+        assert!("before-the-upgrade".parse::<SnapshotName>().is_ok());
+        assert!("a".repeat(64).parse::<SnapshotName>().is_ok());
+        assert!(matches!("a".repeat(65).parse::<SnapshotName>(), Err(NameError::TooLong { got: 65, .. })));
+        assert!(matches!("a/b".parse::<SnapshotName>(), Err(NameError::Character { character: '/', .. })));
+        assert!(matches!("7".parse::<SnapshotName>(), Err(NameError::Number { .. })));
     }
 
     #[test]

@@ -198,5 +198,6 @@ fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeade
         offline_message: text(dumped.offline_message),
         message_of_the_day: text(dumped.message_of_the_day),
         compression: old.compression,
+        snapshot: None,
     }
 }

@@ -2,44 +2,69 @@
 //!
 //! A volume at epoch E sees of every record the newest version that was born in E or before. Only
 //! the read-write volume of a group writes, always at the group's newest epoch C. Where the version
-//! it supersedes is seen by a clone (born in B, and a clone's epoch is in B..C) it stays; otherwise
-//! it is dropped. A deletion that would bring an older version back to light leaves an empty value.
+//! it supersedes is seen by a clone it stays; otherwise it is dropped. A deletion that would bring an
+//! older version back to light leaves an empty value. A volume that was rolled back does not see the
+//! epochs between ([`Sight`]).
 
+use crate::sight::{Sight, Turn};
 use crate::{VolumeError, keys};
 use bytes::Bytes;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use store::{Batch, Family, KeyRange, MetaStore};
 
 /// Takes prefix and value of a record.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
-/// The newest version of a record at `epoch`; `None` if there is none or it is deleted.
+/// Takes prefix, birth and value of a record.
+pub(crate) type VisitBorn<'a> = dyn FnMut(&[u8], u64, &[u8]) -> ControlFlow<()> + 'a;
+
+/// The version of a record that is seen, with its birth; `None` if there is none or it is deleted.
 pub(crate) fn get(
     meta: &dyn MetaStore,
     family: Family,
     prefix: &[u8],
-    epoch: u64,
-) -> Result<Option<Bytes>, VolumeError> {
-    if epoch == keys::FIRST_EPOCH {
-        return Ok(meta.get(family, &keys::versioned(prefix, epoch))?.filter(|value| !value.is_empty()));
+    sight: &Sight,
+) -> Result<Option<(u64, Bytes)>, VolumeError> {
+    if sight.epoch == keys::FIRST_EPOCH {
+        let value = meta.get(family, &keys::versioned(prefix, keys::FIRST_EPOCH))?;
+        return Ok(value.filter(|value| !value.is_empty()).map(|value| (keys::FIRST_EPOCH, value)));
     }
-    let (from, to) = keys::versions(prefix, epoch);
-    let mut found = None;
-    meta.scan(family, KeyRange::ascending(&from, &to), &mut |_, value| {
-        found = (!value.is_empty()).then(|| Bytes::copy_from_slice(value));
-        ControlFlow::Break(())
-    })?;
-    Ok(found)
+    let mut from_epoch = sight.epoch;
+    loop {
+        let (from, to) = keys::versions(prefix, from_epoch);
+        let mut found = None;
+        meta.scan(family, KeyRange::ascending(&from, &to), &mut |key, value| {
+            found = keys::split(key).map(|(_, born)| (born, Bytes::copy_from_slice(value)));
+            ControlFlow::Break(())
+        })?;
+        let Some((born, value)) = found else { return Ok(None) };
+        match sight.hiding(born) {
+            Some(turn) => from_epoch = turn.after,
+            None => return Ok(Some((born, value)).filter(|(_, value)| !value.is_empty())),
+        }
+    }
 }
 
-/// Calls `visit` with prefix and value of every record between `from` and `to` as it is at `epoch`,
-/// until it breaks.
+/// Calls `visit` with prefix and value of every record between `from` and `to` that is seen, until it
+/// breaks.
 pub(crate) fn scan(
     meta: &dyn MetaStore,
     family: Family,
-    (from, to): (&[u8], &[u8]),
-    epoch: u64,
+    range: (&[u8], &[u8]),
+    sight: &Sight,
     visit: &mut Visit<'_>,
+) -> Result<(), VolumeError> {
+    scan_born(meta, family, range, sight, &mut |prefix, _, value| visit(prefix, value))
+}
+
+/// The same, telling the version's birth too.
+pub(crate) fn scan_born(
+    meta: &dyn MetaStore,
+    family: Family,
+    (from, to): (&[u8], &[u8]),
+    sight: &Sight,
+    visit: &mut VisitBorn<'_>,
 ) -> Result<(), VolumeError> {
     let mut seen: Vec<u8> = Vec::new();
     let mut damaged = None;
@@ -48,12 +73,12 @@ pub(crate) fn scan(
             damaged = Some(key.to_vec());
             return ControlFlow::Break(());
         };
-        if born > epoch || prefix == seen {
+        if prefix == seen || !sight.sees(born) {
             return ControlFlow::Continue(());
         }
         seen.clear();
         seen.extend_from_slice(prefix);
-        if value.is_empty() { ControlFlow::Continue(()) } else { visit(prefix, value) }
+        if value.is_empty() { ControlFlow::Continue(()) } else { visit(prefix, born, value) }
     })?;
     damaged.map_or(Ok(()), |key| Err(damage(family, &key, "a key that is too short")))
 }
@@ -68,8 +93,10 @@ pub(crate) fn damage(family: Family, key: &[u8], what: &'static str) -> VolumeEr
 pub(crate) struct Epochs {
     /// The one to write at: the group's newest.
     pub(crate) current: u64,
-    /// Those of the group's other volumes, all older.
-    pub(crate) others: Vec<u64>,
+    /// Rollbacks in the writer's past.
+    pub(crate) turns: Arc<[Turn]>,
+    /// What the group's other volumes see; their epochs are all older.
+    pub(crate) others: Vec<Sight>,
     /// Nobody reads at `current`.
     pub(crate) is_read_write_gone: bool,
 }
@@ -77,17 +104,40 @@ pub(crate) struct Epochs {
 impl Epochs {
     /// Of a group before its volumes are known.
     pub(crate) fn without_volumes() -> Epochs {
-        Epochs { current: keys::FIRST_EPOCH, others: Vec::new(), is_read_write_gone: true }
+        let Sight { epoch, turns } = Sight::up_to(keys::FIRST_EPOCH);
+        Epochs { current: epoch, turns, others: Vec::new(), is_read_write_gone: true }
     }
 
-    /// At which epochs anybody reads.
-    pub(crate) fn readers(&self) -> Vec<u64> {
-        let writer = (!self.is_read_write_gone).then_some(self.current);
-        self.others.iter().copied().chain(writer).collect()
+    /// What the writer sees.
+    pub(crate) fn writer(&self) -> Sight {
+        Sight { epoch: self.current, turns: Arc::clone(&self.turns) }
     }
 
-    fn is_seen(&self, born: u64) -> bool {
-        self.others.iter().any(|&epoch| epoch >= born)
+    /// Somebody writes from now on, and sees this; its epoch is the group's newest.
+    pub(crate) fn take_writer(&mut self, sight: Sight) {
+        self.current = sight.epoch;
+        self.turns = sight.turns;
+        self.is_read_write_gone = false;
+    }
+
+    /// What anybody sees.
+    pub(crate) fn readers(&self) -> Vec<Sight> {
+        let writer = (!self.is_read_write_gone).then(|| self.writer());
+        self.others.iter().cloned().chain(writer).collect()
+    }
+
+    /// Nobody has rollbacks in the past.
+    fn is_straight(&self) -> bool {
+        self.turns.is_empty() && self.others.iter().all(|other| other.turns.is_empty())
+    }
+
+    /// Whether another volume sees the version of this birth, which the writer saw.
+    fn is_seen(&self, versions: &[(u64, bool)], born: u64) -> bool {
+        self.others.iter().filter(|other| other.epoch >= born).any(|other| {
+            // Without rollbacks nothing newer can stand between.
+            let is_straight = other.turns.is_empty() && self.turns.is_empty();
+            is_straight || other.newest(versions).is_some_and(|at| versions[at].0 == born)
+        })
     }
 
     /// Writes `value` (or, with `None`, the deletion) of a record at the current epoch. Returns
@@ -110,21 +160,33 @@ impl Epochs {
             return Ok(true);
         }
         let versions = self.versions(meta, family, prefix)?;
-        let newest = versions.first().copied();
-        let older_is_live = |skip: usize| versions.get(skip).is_some_and(|&(_, is_live)| is_live);
-        let is_gone = newest.is_none_or(|(born, _)| born == self.current || !self.is_seen(born));
-        if let Some((born, _)) = newest.filter(|&(born, _)| is_gone && born != self.current) {
+        let writer = self.writer();
+        let mut mine = versions.iter().copied().filter(|&(born, _)| writer.sees(born));
+        let newest = mine.next();
+        let is_gone = newest.is_none_or(|(born, _)| born == self.current || !self.is_seen(&versions, born));
+        let left = if is_gone { mine.next() } else { newest };
+        let gone = newest.filter(|&(born, _)| is_gone && born != self.current).map(|(born, _)| born);
+        if let Some(born) = gone {
             batch.delete(family, keys::versioned(prefix, born));
+        }
+        let is_put = value.is_some() || left.is_some_and(|(_, is_live)| is_live);
+        if !self.is_straight() {
+            let kept = versions.iter().filter(|&&(born, _)| born != self.current && Some(born) != gone);
+            let now = is_put.then_some((self.current, value.is_some()));
+            let after: Vec<(u64, bool)> = now.into_iter().chain(kept.copied()).collect();
+            for born in idle_deletions(&after, &self.readers()) {
+                batch.delete(family, keys::versioned(prefix, born));
+            }
         }
         match value {
             Some(value) => batch.put(family, key, value),
-            None if older_is_live(usize::from(is_gone && newest.is_some())) => batch.put(family, key, []),
+            None if is_put => batch.put(family, key, []),
             None => batch.delete(family, key),
         }
         Ok(is_gone)
     }
 
-    /// Birth and liveness of every version of a record, newest first.
+    /// Birth and liveness of every version of a record, newest first, whoever sees it.
     fn versions(
         &self,
         meta: &dyn MetaStore,
@@ -141,22 +203,36 @@ impl Epochs {
     }
 }
 
-/// Which versions of one record, given newest first as birth and liveness, no reader at `epochs`
-/// needs.
-pub(crate) fn unneeded(versions: &[(u64, bool)], epochs: &[u64]) -> Vec<u64> {
-    let mut newer = u64::MAX;
-    let mut kept: Vec<(u64, bool)> = Vec::new();
-    let mut dropped = Vec::new();
-    for &(born, is_live) in versions {
-        let is_read = epochs.iter().any(|&epoch| (born..newer).contains(&epoch));
-        newer = born;
-        if is_read { kept.push((born, is_live)) } else { dropped.push(born) }
+/// Deletions of one record that hide nothing: without them every reader sees the same.
+fn idle_deletions(versions: &[(u64, bool)], readers: &[Sight]) -> Vec<u64> {
+    let hides = |at: usize, reader: &Sight| {
+        let mut older = versions[at + 1..].iter();
+        older.any(|&(born, is_live)| is_live && reader.sees(born))
+    };
+    let is_idle = |&at: &usize| {
+        let mut sees_it = readers.iter().filter(|reader| reader.newest(versions) == Some(at));
+        !versions[at].1 && !sees_it.any(|reader| hides(at, reader))
+    };
+    (0..versions.len()).filter(is_idle).map(|at| versions[at].0).collect()
+}
+
+/// Which versions of one record, given newest first as birth and liveness, none of `readers` needs.
+pub(crate) fn unneeded(versions: &[(u64, bool)], readers: &[Sight]) -> Vec<u64> {
+    let mut is_needed = vec![false; versions.len()];
+    for at in readers.iter().filter_map(|reader| reader.newest(versions)) {
+        is_needed[at] |= versions[at].1;
     }
-    // A deletion below which nothing is left hides nothing.
-    while let Some((born, _)) = kept.pop_if(|(_, is_live)| !*is_live) {
-        dropped.push(born);
+    // A deletion is needed where an older version would come to light that others still need.
+    for reader in readers {
+        let Some(at) = reader.newest(versions).filter(|&at| !versions[at].1) else { continue };
+        let would_show =
+            |older: usize| versions[older].1 && is_needed[older] && reader.sees(versions[older].0);
+        if (at + 1..versions.len()).any(would_show) {
+            is_needed[at] = true;
+        }
     }
-    dropped
+    let dropped = versions.iter().zip(is_needed).filter(|(_, is_needed)| !is_needed);
+    dropped.map(|(&(born, _), _)| born).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What can go wrong with a volume, and the abort code that says so on the wire.
 
-use base::{AbortCode, PartitionId, VnodeId, VolumeId};
+use base::{AbortCode, PartitionId, SnapshotName, VnodeId, VolumeId};
 use store::StoreError;
 use thiserror::Error;
 
@@ -22,6 +22,9 @@ pub enum VolumeError {
     /// The id is taken.
     #[error("volume {0} exists already")]
     VolumeExists(VolumeId),
+    /// The volume has a snapshot of that name.
+    #[error("volume {0} has a snapshot {1} already")]
+    SnapshotExists(VolumeId, SnapshotName),
     /// Not one of this server's partitions.
     #[error("{0} is not a partition of this server")]
     NoPartition(PartitionId),
@@ -107,7 +110,7 @@ impl VolumeError {
             VolumeError::Offline(_) => AbortCode::VOFFLINE,
             VolumeError::Busy(_) => AbortCode::VBUSY,
             VolumeError::Moved(_) => AbortCode::VMOVED,
-            VolumeError::VolumeExists(_) => AbortCode::VVOLEXISTS,
+            VolumeError::VolumeExists(_) | VolumeError::SnapshotExists(..) => AbortCode::VVOLEXISTS,
             VolumeError::NoPartition(_) => AbortCode::UAENODEV,
             VolumeError::NoVnode(..) => AbortCode::VNOVNODE,
             VolumeError::ReadOnly => AbortCode::UAEROFS,

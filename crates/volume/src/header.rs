@@ -1,6 +1,6 @@
 //! A volume's header: what administration sees of it.
 
-use base::{UnixTime, VolumeId, VolumeName, VolumeType};
+use base::{SnapshotName, UnixTime, VolumeId, VolumeName, VolumeType};
 use store::Codec;
 
 /// A volume's header. [`crate::Volume::update_header`] changes it durably.
@@ -68,6 +68,17 @@ pub struct VolumeHeader {
     pub message_of_the_day: String,
     /// How file data that is written from now on is compressed; `None` is the server's default.
     pub compression: Option<Codec>,
+    /// What it is a snapshot of, if it is one.
+    pub snapshot: Option<SnapshotOf>,
+}
+
+/// Which snapshot a volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotOf {
+    /// The read-write volume, which may be gone.
+    pub volume: VolumeId,
+    /// The snapshot's name, unique among those of the volume.
+    pub name: SnapshotName,
 }
 
 /// What is needed to make a clone.

@@ -1,6 +1,6 @@
 //! Keys of volume records. `docs/formats/volume.md` draws them; all numbers are big-endian.
 
-use base::{VnodeId, VolumeId};
+use base::{SnapshotName, VnodeId, VolumeId};
 use store::ChunkOwner;
 
 /// Epoch of a group's first volume.
@@ -22,6 +22,10 @@ pub(crate) enum Registry {
     Counters = 2,
     /// Space to be reclaimed.
     Job = 3,
+    /// A snapshot, by its read-write volume and its name.
+    Snapshot = 4,
+    /// How a read-write volume's snapshots are made and kept.
+    Policy = 5,
 }
 
 /// A key without its epoch, which [`versioned`] adds.
@@ -51,6 +55,26 @@ pub(crate) fn header(id: VolumeId) -> Vec<u8> {
 
 pub(crate) fn counters(id: VolumeId) -> Vec<u8> {
     registry(Registry::Counters, &id.0.to_be_bytes())
+}
+
+pub(crate) fn snapshot(volume: VolumeId, name: &SnapshotName) -> Vec<u8> {
+    registry(Registry::Snapshot, &concat(&[&volume.0.to_be_bytes(), name.as_str().as_bytes()]))
+}
+
+/// All snapshots of a volume. Names have no byte 0xff.
+pub(crate) fn snapshots(volume: VolumeId) -> (Vec<u8>, Vec<u8>) {
+    let from = registry(Registry::Snapshot, &volume.0.to_be_bytes());
+    (from.clone(), concat(&[&from, &[0xff]]))
+}
+
+/// Volume and name of a key made by [`snapshot`].
+pub(crate) fn snapshot_of(key: &[u8]) -> Option<(VolumeId, &[u8])> {
+    let volume = u32::from_be_bytes(key.get(9..13)?.try_into().ok()?);
+    Some((VolumeId(volume), &key[13..]))
+}
+
+pub(crate) fn policy(id: VolumeId) -> Vec<u8> {
+    registry(Registry::Policy, &id.0.to_be_bytes())
 }
 
 /// In the family System: the next id that was never used.

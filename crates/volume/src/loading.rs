@@ -5,6 +5,7 @@ use crate::group::Group;
 use crate::index::{Found, ToLoad};
 use crate::record::{self, Counters, StoredHeader};
 use crate::shared::{Partition, Shared};
+use crate::sight::Sight;
 use crate::volume::Volume;
 use crate::{VolumeError, keys};
 use base::{VolumeId, VolumeName, VolumeType};
@@ -12,9 +13,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Family, KeyRange};
 
-/// Epochs of a group's volumes that its writer must respect.
-pub(crate) fn readers(stored: &StoredHeader) -> Vec<u64> {
-    if stored.header.kind == VolumeType::ReadWrite { vec![] } else { vec![stored.epoch] }
+/// What a volume sees that its group's writer must respect.
+pub(crate) fn readers(stored: &StoredHeader) -> Vec<Sight> {
+    if stored.header.kind == VolumeType::ReadWrite { vec![] } else { vec![stored.sight.clone()] }
 }
 
 /// A group with all its volumes.
@@ -27,8 +28,11 @@ pub(crate) fn load(
         to_load.members.iter().map(|&id| load_header(home, id)).collect::<Result<_, VolumeError>>()?;
     let mut epochs = Epochs::without_volumes();
     for (stored, _) in &stored {
-        epochs.current = epochs.current.max(stored.epoch);
-        epochs.is_read_write_gone &= stored.header.kind != VolumeType::ReadWrite;
+        epochs.current = epochs.current.max(stored.sight.epoch);
+        if stored.header.kind == VolumeType::ReadWrite {
+            epochs.is_read_write_gone = false;
+            epochs.turns = Arc::clone(&stored.sight.turns);
+        }
         epochs.others.extend(readers(stored));
     }
     let group = Arc::new(Group::new(to_load.group, epochs, Arc::clone(&home.handle.chunks)));

@@ -47,6 +47,7 @@ pub(crate) fn new_header(new: &NewVolume) -> VolumeHeader {
         offline_message: String::new(),
         message_of_the_day: String::new(),
         compression: None,
+        snapshot: None,
     }
 }
 
@@ -64,6 +65,8 @@ pub(crate) fn new_counters(new: &NewVolume) -> Counters {
         day_use: 0,
         day_use_date: UnixTime(0),
         week_use: [0; 7],
+        changes: 0,
+        version_max: 1,
     }
 }
 
@@ -82,6 +85,7 @@ pub(crate) fn clone_header(source: VolumeHeader, new: &CloneVolume) -> VolumeHea
         destroy_me: 0,
         created: new.now,
         copied: new.now,
+        snapshot: None,
         ..source
     }
 }
@@ -91,22 +95,7 @@ pub(crate) fn put_root(batch: &mut Batch, group: u64, now: UnixTime, chunk_shift
     let root = Fid::root(VolumeId(0));
     let target = EntryTarget { vnode: root.vnode, unique: root.unique };
     let blob = DirectoryBlob::new(target, target);
-    let status = VnodeStatus {
-        vnode: root.vnode,
-        unique: root.unique,
-        kind: FileKind::Directory,
-        mode: 0o777,
-        owner: UserId(0),
-        group: 0,
-        links: 2,
-        length: blob.length_bytes(),
-        data_version: 1,
-        client_modified: now,
-        server_modified: now,
-        author: UserId(0),
-        parent: VnodeId(0),
-        parent_unique: 0,
-    };
+    let status = root_status(now, blob.length_bytes());
     let vnode = Vnode { status, chunk_shift, acl: Some(Arc::new(Acl::administrators())) };
     let version = |prefix: &[u8]| keys::versioned(prefix, keys::FIRST_EPOCH);
     batch.put(Family::Vnodes, version(&keys::vnode(group, root.vnode)), record::put_vnode(&vnode));
@@ -114,5 +103,26 @@ pub(crate) fn put_root(batch: &mut Batch, group: u64, now: UnixTime, chunk_shift
         let entry = Entry { target, slot: placed.slot, sequence: 0 };
         let key = keys::entry(group, root.vnode, &placed.name);
         batch.put(Family::Entries, version(&key), record::put_entry(&entry));
+    }
+}
+
+/// The status of a new volume's root directory, with its length in bytes.
+pub(crate) fn root_status(now: UnixTime, length: u64) -> VnodeStatus {
+    let root = Fid::root(VolumeId(0));
+    VnodeStatus {
+        vnode: root.vnode,
+        unique: root.unique,
+        kind: FileKind::Directory,
+        mode: 0o777,
+        owner: UserId(0),
+        group: 0,
+        links: 2,
+        length,
+        data_version: 1,
+        client_modified: now,
+        server_modified: now,
+        author: UserId(0),
+        parent: VnodeId(0),
+        parent_unique: 0,
     }
 }

@@ -5,11 +5,12 @@
 //! finds less to do.
 
 use crate::VolumeError;
-use crate::epochs::{self, damage};
+use crate::epochs::{self, Epochs, damage};
 use crate::group::Group;
 use crate::keys::{self, FileKey};
-use crate::record::{self, Extent, Job};
+use crate::record::{self, Job};
 use crate::shared::Partition;
+use crate::sight::Sight;
 use base::PartitionId;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -40,8 +41,8 @@ struct Progress {
     /// Key to go on from; empty at a family's beginning.
     from: Vec<u8>,
     group: Option<Arc<Group>>,
-    /// At which epochs the group was read at the last step.
-    readers: Vec<u64>,
+    /// What was seen of the group at the last step.
+    readers: Vec<Sight>,
 }
 
 impl Progress {
@@ -83,8 +84,8 @@ impl Purger {
         let is_done = match job {
             Job::Group { group } => step_group(home, group, &mut progress)?,
             Job::Versions { group, .. } => step_versions(home, group, &key, &mut progress)?,
-            Job::File { group, vnode, unique } => {
-                step_file(home, FileKey { group, vnode, unique }, &mut progress)?
+            Job::File { group, vnode, unique, epoch } => {
+                step_file(home, FileKey { group, vnode, unique }, epoch, &mut progress)?
             }
         };
         if !is_done {
@@ -142,24 +143,7 @@ fn next_versions(
     progress: &mut Progress,
 ) -> Result<Option<(Family, Vec<Version>)>, VolumeError> {
     while let Some(&family) = FAMILIES.get(progress.family) {
-        let mut found: Vec<Version> = Vec::new();
-        let (begin, to) = keys::group_range(group);
-        let from = if progress.from.is_empty() { begin } else { std::mem::take(&mut progress.from) };
-        let mut damaged = None;
-        home.handle.meta.scan(family, KeyRange::ascending(&from, &to), &mut |key, value| {
-            let Some(version) = read_version(family, key, value) else {
-                damaged = Some(damage(family, key, "a record of a group"));
-                return ControlFlow::Break(());
-            };
-            let is_new_record = found.last().is_none_or(|last| last.prefix != version.prefix);
-            if is_new_record && found.len() >= STEP_RECORDS {
-                progress.from = key.to_vec();
-                return ControlFlow::Break(());
-            }
-            found.push(version);
-            ControlFlow::Continue(())
-        })?;
-        damaged.map_or(Ok(()), Err)?;
+        let found = versions_between(home, family, keys::group_range(group), &mut progress.from)?;
         if progress.from.is_empty() {
             progress.family += 1;
         }
@@ -168,6 +152,33 @@ fn next_versions(
         }
     }
     Ok(None)
+}
+
+/// The versions from `from` on, or from the range's beginning if that is empty; always all of a record. `from`
+/// is where to go on, empty at the end.
+fn versions_between(
+    home: &Partition,
+    family: Family,
+    (begin, to): (Vec<u8>, Vec<u8>),
+    next: &mut Vec<u8>,
+) -> Result<Vec<Version>, VolumeError> {
+    let mut found: Vec<Version> = Vec::new();
+    let from = if next.is_empty() { begin } else { std::mem::take(next) };
+    let mut damaged = None;
+    home.handle.meta.scan(family, KeyRange::ascending(&from, &to), &mut |key, value| {
+        let Some(version) = read_version(family, key, value) else {
+            damaged = Some(damage(family, key, "a record of a group"));
+            return ControlFlow::Break(());
+        };
+        let is_new_record = found.last().is_none_or(|last| last.prefix != version.prefix);
+        if is_new_record && found.len() >= STEP_RECORDS {
+            *next = key.to_vec();
+            return ControlFlow::Break(());
+        }
+        found.push(version);
+        ControlFlow::Continue(())
+    })?;
+    damaged.map_or(Ok(found), Err)
 }
 
 fn read_version(family: Family, key: &[u8], value: &[u8]) -> Option<Version> {
@@ -208,7 +219,7 @@ fn step_versions(
     };
     let writer = shared.writer.lock();
     let readers = writer.epochs.readers();
-    if progress.readers.iter().any(|epoch| !readers.contains(epoch)) {
+    if progress.readers.iter().any(|reader| !readers.contains(reader)) {
         *progress = Progress::begin(Some(Arc::clone(&shared)));
     }
     progress.readers.clone_from(&readers);
@@ -218,62 +229,71 @@ fn step_versions(
     };
     let mut deletion = Deletion::default();
     for record in found.chunk_by(|a, b| a.prefix == b.prefix) {
-        let versions: Vec<(u64, bool)> =
-            record.iter().map(|version| (version.born, version.is_live)).collect();
-        let unneeded = epochs::unneeded(&versions, &readers);
-        for version in record.iter().filter(|version| unneeded.contains(&version.born)) {
-            deletion.doomed.extend(version.address);
-            deletion.batch.delete(family, version.key.clone());
-        }
+        deletion.thin(family, record, None, &readers);
     }
     delete(home, Some(&shared), deletion)?;
     drop(writer);
     Ok(false)
 }
 
-/// Deletes data of a file that is gone.
-fn step_file(home: &Partition, file: FileKey, progress: &mut Progress) -> Result<bool, VolumeError> {
-    // Without a group there is a job for all of it, without a read-write volume for its versions.
+impl Deletion {
+    /// Deletes the versions of one record that no reader needs. With `ended`, the record is deleted from that epoch
+    /// on first.
+    fn thin(&mut self, family: Family, record: &[Version], ended: Option<u64>, readers: &[Sight]) {
+        let Some(first) = record.first() else { return };
+        let mut versions: Vec<(u64, bool)> =
+            record.iter().map(|version| (version.born, version.is_live)).collect();
+        if let Some(ended) = ended {
+            versions.retain(|&(born, _)| born != ended);
+            let at = versions.partition_point(|&(born, _)| born > ended);
+            versions.insert(at, (ended, false));
+        }
+        let unneeded = epochs::unneeded(&versions, readers);
+        for version in record {
+            let is_replaced = Some(version.born) == ended;
+            if is_replaced || unneeded.contains(&version.born) {
+                self.doomed.extend(version.address);
+                self.batch.delete(family, version.key.clone());
+            }
+        }
+        if let Some(ended) = ended.filter(|ended| !unneeded.contains(ended)) {
+            self.batch.put(family, keys::versioned(&first.prefix, ended), []);
+        }
+    }
+}
+
+/// Deletes data of a file that is gone since `epoch`, for all who do not see the file.
+fn step_file(
+    home: &Partition,
+    file: FileKey,
+    epoch: u64,
+    progress: &mut Progress,
+) -> Result<bool, VolumeError> {
+    // Without a group there is a job for all of it.
     let Some(shared) = progress.group.clone() else { return Ok(true) };
     let writer = shared.writer.lock();
-    if writer.epochs.is_read_write_gone {
-        return Ok(true);
-    }
-    let (begin, to) = file.extents(0, u64::MAX);
-    let from = if progress.from.is_empty() { begin } else { std::mem::take(&mut progress.from) };
-    let found = live_extents(home, (&from, &to), writer.epochs.current)?;
-    let Some((last, _)) = found.last() else { return Ok(true) };
-    progress.from = keys::versioned(last, 0);
+    let ended = if epoch > 0 { Some(epoch) } else { end_of(home, file, &writer.epochs)? };
+    let Some(ended) = ended else { return Ok(true) };
+    let found = versions_between(home, Family::Extents, file.extents(0, u64::MAX), &mut progress.from)?;
+    let readers = writer.epochs.readers();
     let mut deletion = Deletion::default();
-    for (prefix, extent) in &found {
-        let meta = &*home.handle.meta;
-        if writer.epochs.write(meta, &mut deletion.batch, Family::Extents, prefix, None)? {
-            deletion.doomed.extend(extent.address());
-        }
+    for record in found.chunk_by(|a, b| a.prefix == b.prefix) {
+        deletion.thin(Family::Extents, record, Some(ended), &readers);
     }
     delete(home, Some(&shared), deletion)?;
     drop(writer);
-    Ok(false)
+    Ok(progress.from.is_empty())
 }
 
-/// The next extents that are there at `epoch`.
-fn live_extents(
-    home: &Partition,
-    range: (&[u8], &[u8]),
-    epoch: u64,
-) -> Result<Vec<(Vec<u8>, Extent)>, VolumeError> {
-    let mut found = Vec::new();
-    let mut damaged = None;
-    epochs::scan(&*home.handle.meta, Family::Extents, range, epoch, &mut |prefix, value| {
-        match record::get_extent(value) {
-            Some(extent) => found.push((prefix.to_vec(), extent)),
-            None => damaged = Some(damage(Family::Extents, prefix, "the extent")),
-        }
-        if found.len() < STEP_RECORDS && damaged.is_none() {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    })?;
-    damaged.map_or(Ok(found), Err)
+/// Since when a file is gone of which a job of an older form only says that it is: now, if there is a
+/// read-write volume and the file is not there.
+fn end_of(home: &Partition, file: FileKey, epochs: &Epochs) -> Result<Option<u64>, VolumeError> {
+    if epochs.is_read_write_gone {
+        return Ok(None);
+    }
+    let prefix = keys::vnode(file.group, file.vnode);
+    let found = epochs::get(&*home.handle.meta, Family::Vnodes, &prefix, &epochs.writer())?;
+    let vnode = found.and_then(|(_, value)| record::get_vnode(file.vnode, &value));
+    let is_there = vnode.is_some_and(|vnode| vnode.status.unique == file.unique);
+    Ok((!is_there).then_some(epochs.current))
 }

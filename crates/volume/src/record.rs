@@ -3,24 +3,38 @@
 
 mod extensions;
 
-use crate::{FileKind, VnodeStatus, VolumeHeader};
+use crate::sight::{Sight, Turn};
+use crate::{FileKind, Kept, Period, Policy, SnapshotOf, VnodeStatus, VolumeHeader};
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::EntryTarget;
-use base::{Rights, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
+use base::{Rights, SnapshotName, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
 use bytes::Bytes;
 use std::sync::Arc;
 use store::ChunkAddress;
 use store::encryption::SEALED_VALUE_BYTES;
 
 const VERSION: u8 = 1;
+/// Of a header with sections behind its texts.
+const VERSION_WITH_SECTIONS: u8 = 2;
 
 /// Takes values off the front of a record; `None` where it ends too early.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     fn open(value: &'a [u8]) -> Option<Fields<'a>> {
+        let (version, fields) = Fields::versioned(value)?;
+        (version == VERSION).then_some(fields)
+    }
+
+    fn versioned(value: &'a [u8]) -> Option<(u8, Fields<'a>)> {
         let mut fields = Fields(value);
-        (fields.u8()? == VERSION).then_some(fields)
+        Some((fields.u8()?, fields))
+    }
+
+    /// A header, with or without sections.
+    fn header(value: &'a [u8]) -> Option<(bool, Fields<'a>)> {
+        let (version, fields) = Fields::versioned(value)?;
+        matches!(version, VERSION | VERSION_WITH_SECTIONS).then_some((version != VERSION, fields))
     }
 
     fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
@@ -99,6 +113,11 @@ impl Record {
 
     fn u64(self, value: u64) -> Record {
         self.bytes(&value.to_be_bytes())
+    }
+
+    /// A part of a header; at most 65,535 bytes.
+    fn section(self, number: u8, contents: &[u8]) -> Record {
+        self.u8(number).u16(contents.len() as u16).bytes(contents)
     }
 
     /// At most 255 bytes, whole characters.
@@ -295,7 +314,14 @@ pub(crate) struct Counters {
     pub(crate) day_use: u32,
     pub(crate) day_use_date: UnixTime,
     pub(crate) week_use: [u32; 7],
+    /// Changes of contents that it has seen, rollbacks and restores too; never less than before.
+    pub(crate) changes: u64,
+    /// The highest data version that any of its vnodes has ever had.
+    pub(crate) version_max: u64,
 }
+
+/// Above any data version in a volume of before they were counted.
+const UNKNOWN_VERSION_MAX: u64 = 1 << 31;
 
 pub(crate) fn put_counters(c: &Counters) -> Vec<u8> {
     let record = Record::new()
@@ -310,7 +336,7 @@ pub(crate) fn put_counters(c: &Counters) -> Vec<u8> {
         .u32(c.accessed.0)
         .u32(c.day_use)
         .u32(c.day_use_date.0);
-    c.week_use.iter().fold(record, |record, &uses| record.u32(uses)).0
+    c.week_use.iter().fold(record, |record, &uses| record.u32(uses)).u64(c.changes).u64(c.version_max).0
 }
 
 pub(crate) fn get_counters(value: &[u8]) -> Option<Counters> {
@@ -328,10 +354,15 @@ pub(crate) fn get_counters(value: &[u8]) -> Option<Counters> {
         day_use: f.u32()?,
         day_use_date: f.time()?,
         week_use: [0; 7],
+        changes: 0,
+        version_max: UNKNOWN_VERSION_MAX,
     };
     for uses in &mut counters.week_use {
         *uses = f.u32()?;
     }
+    // Records of before there were snapshots end here.
+    counters.changes = if f.0.is_empty() { counters.update_counter.into() } else { f.u64()? };
+    counters.version_max = if f.0.is_empty() { UNKNOWN_VERSION_MAX } else { f.u64()? };
     // The numbers of files are even, those of directories odd, and the root is there.
     let Counters { next_file, next_directory, .. } = counters;
     let sound = next_file >= 2 && next_file % 2 == 0 && next_directory >= 3 && next_directory % 2 == 1;
@@ -342,7 +373,7 @@ pub(crate) fn get_counters(value: &[u8]) -> Option<Counters> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredHeader {
     pub(crate) group: u64,
-    pub(crate) epoch: u64,
+    pub(crate) sight: Sight,
     pub(crate) header: VolumeHeader,
 }
 
@@ -354,9 +385,11 @@ const HEADER_BYTES_BEFORE_NAME: usize = 2 * 8 + 3 + 7 * 4 + 2 * 8 + 4 * 4;
 pub(crate) fn put_header(stored: &StoredHeader) -> Vec<u8> {
     let h = &stored.header;
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-    let record = Record::new()
+    let sections = put_sections(stored);
+    let version = if sections.is_empty() { VERSION } else { VERSION_WITH_SECTIONS };
+    let record = Record(vec![version])
         .u64(stored.group)
-        .u64(stored.epoch)
+        .u64(stored.sight.epoch)
         .u8(h.kind as u8)
         .u8(flag(h.in_service, IN_SERVICE) | flag(h.blessed, BLESSED))
         .u8(h.destroy_me)
@@ -376,12 +409,57 @@ pub(crate) fn put_header(stored: &StoredHeader) -> Vec<u8> {
         .text(h.name.as_str())
         .text(&h.offline_message)
         .text(&h.message_of_the_day);
+    let length = (sections.len() as u16).to_be_bytes();
+    let record = if sections.is_empty() { record } else { record.bytes(&length).bytes(&sections) };
     extensions::put(record, h).0
+}
+
+/// Sections behind a header's texts: number, length, contents.
+const SECTION_TURNS: u8 = 1;
+const SECTION_SNAPSHOT: u8 = 2;
+
+fn put_sections(stored: &StoredHeader) -> Vec<u8> {
+    let mut sections = Record(vec![]);
+    let turns = &stored.sight.turns;
+    if !turns.is_empty() {
+        let put = |record: Record, turn: &Turn| {
+            record.u64(turn.after).u64(turn.until).u64(turn.version).u32(turn.at.0)
+        };
+        sections = sections.section(SECTION_TURNS, &turns.iter().fold(Record(vec![]), put).0);
+    }
+    if let Some(snapshot) = &stored.header.snapshot {
+        let contents = Record(vec![]).u32(snapshot.volume.0).text(snapshot.name.as_str());
+        sections = sections.section(SECTION_SNAPSHOT, &contents.0);
+    }
+    sections.0
+}
+
+/// What the sections tell; a section of an unknown number may change what all the rest means.
+fn get_sections(mut f: Fields<'_>) -> Option<(Vec<Turn>, Option<SnapshotOf>)> {
+    let (mut turns, mut snapshot) = (Vec::new(), None);
+    while !f.0.is_empty() {
+        let (number, length) = (f.u8()?, f.u16()?);
+        let mut section = Fields(f.take(length.into())?);
+        match number {
+            SECTION_TURNS => {
+                while !section.0.is_empty() {
+                    let (after, until) = (section.u64()?, section.u64()?);
+                    turns.push(Turn { after, until, version: section.u64()?, at: section.time()? });
+                }
+            }
+            SECTION_SNAPSHOT => {
+                let volume = section.volume()?;
+                snapshot = Some(SnapshotOf { volume, name: section.text()?.parse().ok()? });
+            }
+            _ => return None,
+        }
+    }
+    Some((turns, snapshot))
 }
 
 /// The header of a stored pair.
 pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHeader> {
-    let mut f = Fields::open(value)?;
+    let (has_sections, mut f) = Fields::header(value)?;
     let (group, epoch) = (f.u64()?, f.u64()?);
     let kind = VolumeType::from_wire(f.u8()?.into())?;
     let flags = f.u8()?;
@@ -417,14 +495,20 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
         day_use_date: counters.day_use_date,
         week_use: counters.week_use,
         compression: None,
+        snapshot: None,
     };
+    let mut turns = Vec::new();
+    if has_sections {
+        let length = f.u16()?.into();
+        (turns, header.snapshot) = get_sections(Fields(f.take(length)?))?;
+    }
     extensions::get(&mut f, &mut header)?;
-    Some(StoredHeader { group, epoch, header })
+    Some(StoredHeader { group, sight: Sight::new(epoch, turns)?, header })
 }
 
 /// Of a header record, the group and whether the volume is to be destroyed.
 pub(crate) fn header_place(value: &[u8]) -> Option<(u64, bool)> {
-    let mut f = Fields::open(value)?;
+    let (_, mut f) = Fields::header(value)?;
     let (group, _epoch) = (f.u64()?, f.u64()?);
     let (_kind, _flags) = (f.u8()?, f.u8()?);
     Some((group, f.u8()? != 0))
@@ -432,9 +516,40 @@ pub(crate) fn header_place(value: &[u8]) -> Option<(u64, bool)> {
 
 /// Of a header record, the volume's name.
 pub(crate) fn header_name(value: &[u8]) -> Option<VolumeName> {
-    let mut f = Fields::open(value)?;
+    let (_, mut f) = Fields::header(value)?;
     f.take(HEADER_BYTES_BEFORE_NAME)?;
     f.text()?.parse().ok()
+}
+
+/// A snapshot in the list of its volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotRecord {
+    pub(crate) id: VolumeId,
+    pub(crate) made: UnixTime,
+    pub(crate) expires: UnixTime,
+    pub(crate) kept: Kept,
+    pub(crate) changes: u64,
+}
+
+pub(crate) fn put_snapshot(s: &SnapshotRecord) -> Vec<u8> {
+    Record::new().u32(s.id.0).u32(s.made.0).u32(s.expires.0).u8(s.kept.bits()).u64(s.changes).0
+}
+
+/// The record under this name.
+pub(crate) fn get_snapshot(name: &[u8], value: &[u8]) -> Option<SnapshotRecord> {
+    std::str::from_utf8(name).ok()?.parse::<SnapshotName>().ok()?;
+    let mut f = Fields::open(value)?;
+    let (id, made, expires) = (f.volume()?, f.time()?, f.time()?);
+    Some(SnapshotRecord { id, made, expires, kept: Kept::from_bits(f.u8()?)?, changes: f.u64()? })
+}
+
+pub(crate) fn put_policy(policy: &Policy) -> Vec<u8> {
+    Period::ALL.iter().fold(Record::new(), |record, &period| record.u16(policy.count(period))).0
+}
+
+pub(crate) fn get_policy(value: &[u8]) -> Option<Policy> {
+    let mut f = Fields::open(value)?;
+    Some(Policy { hourly: f.u16()?, daily: f.u16()?, weekly: f.u16()?, monthly: f.u16()? })
 }
 
 /// Space to be reclaimed in the background.
@@ -449,8 +564,8 @@ pub(crate) enum Job {
         /// The deleted volume's epoch: tells apart jobs that become due while one is being done.
         epoch: u64,
     },
-    /// Data of a file that was deleted in `epoch`.
-    File { group: u64, vnode: VnodeId, unique: u32 },
+    /// Data of a file that was deleted in `epoch`; 0 in jobs of before that was stored: at some time.
+    File { group: u64, vnode: VnodeId, unique: u32, epoch: u64 },
 }
 
 impl Job {
@@ -465,7 +580,12 @@ pub(crate) fn put_job(job: &Job) -> Vec<u8> {
     match *job {
         Job::Group { group } => Record::new().u8(1).u64(group).0,
         Job::Versions { group, epoch } => Record::new().u8(2).u64(group).u64(epoch).0,
-        Job::File { group, vnode, unique } => Record::new().u8(3).u64(group).u32(vnode.0).u32(unique).0,
+        Job::File { group, vnode, unique, epoch: 0 } => {
+            Record::new().u8(3).u64(group).u32(vnode.0).u32(unique).0
+        }
+        Job::File { group, vnode, unique, epoch } => {
+            Record::new().u8(4).u64(group).u32(vnode.0).u32(unique).u64(epoch).0
+        }
     }
 }
 
@@ -475,7 +595,11 @@ pub(crate) fn get_job(value: &[u8]) -> Option<Job> {
     match kind {
         1 => Some(Job::Group { group }),
         2 => Some(Job::Versions { group, epoch: f.u64()? }),
-        3 => Some(Job::File { group, vnode: VnodeId(f.u32()?), unique: f.u32()? }),
+        3 | 4 => {
+            let (vnode, unique) = (VnodeId(f.u32()?), f.u32()?);
+            let epoch = if kind == 4 { f.u64()? } else { 0 };
+            Some(Job::File { group, vnode, unique, epoch })
+        }
         _ => None,
     }
 }

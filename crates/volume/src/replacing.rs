@@ -8,6 +8,7 @@ use crate::group::Group;
 use crate::loading::readers;
 use crate::making::put_volume;
 use crate::record::{self, Counters, Job, StoredHeader};
+use crate::snapshots::forget_snapshot;
 use crate::volume::Volume;
 use crate::volumes::Volumes;
 use crate::{VolumeError, VolumeHeader, keys, usage};
@@ -30,7 +31,7 @@ pub(crate) fn leaving_job(epochs: &Epochs, group: u64, epoch: u64, kind: VolumeT
 pub(crate) fn leave(epochs: &mut Epochs, epoch: u64, kind: VolumeType) {
     if kind == VolumeType::ReadWrite {
         epochs.is_read_write_gone = true;
-    } else if let Some(at) = epochs.others.iter().position(|&other| other == epoch) {
+    } else if let Some(at) = epochs.others.iter().position(|other| other.epoch == epoch) {
         epochs.others.swap_remove(at);
     }
 }
@@ -60,17 +61,19 @@ impl Volumes {
         let is_same = Arc::ptr_eq(&source.group, &old.group);
         let mut writer = source.group.writer.lock();
         let mut old_writer = (!is_same).then(|| old.group.writer.lock());
-        let (view, mut counters, old_epoch) = (source.view(), source.counters(), old.view().epoch);
+        let (sight, mut counters) = (source.view().sight, source.counters());
+        let old_epoch = old.view().sight.epoch;
         let header = recloned(source.header(), &old.header(), now, change);
         usage::copy(&mut counters, &header);
-        let stored = StoredHeader { group: source.group.id, epoch: view.epoch, header };
+        let stored = StoredHeader { group: source.group.id, sight: sight.clone(), header };
         let mut batch = Batch::new();
         let old_epochs = old_writer.as_deref().map_or(&writer.epochs, |writer| &writer.epochs);
         put_job(&mut batch, &leaving_job(old_epochs, old.group.id, old_epoch, old.kind()));
         put_volume(&mut batch, &stored, &counters);
         let is_read_write = source.kind() == VolumeType::ReadWrite;
         if is_read_write {
-            let moved_on = StoredHeader { epoch: view.epoch + 1, ..source.stored(source.header()) };
+            let moved_on =
+                StoredHeader { sight: sight.at(sight.epoch + 1), ..source.stored(source.header()) };
             batch.put(Family::Volumes, keys::header(source.id()), record::put_header(&moved_on));
         }
         let publish = source.group.publish.write();
@@ -78,11 +81,11 @@ impl Volumes {
         old.set_deleted();
         if is_read_write {
             writer.epochs.current += 1;
-            source.change_live(|live| live.view.epoch += 1);
+            source.change_live(|live| live.view.sight.epoch += 1);
         }
         let old_epochs = old_writer.as_deref_mut().map_or(&mut writer.epochs, |writer| &mut writer.epochs);
         leave(old_epochs, old_epoch, old.kind());
-        writer.epochs.others.push(view.epoch);
+        writer.epochs.others.push(sight);
         drop((publish, old_writer, writer));
         let volume =
             Arc::new(Volume::new(&source.shared, &source.home, Arc::clone(&source.group), stored, &counters));
@@ -121,21 +124,22 @@ impl Volumes {
         while self.purge_step()? {}
         let group = Arc::clone(&old.group);
         let mut writer = group.writer.lock();
-        let epoch = old.view().epoch;
-        let is_newest = writer.epochs.others.iter().all(|&other| other <= epoch);
+        let old_sight = old.view().sight;
+        let epoch = old_sight.epoch;
+        let is_newest = writer.epochs.others.iter().all(|other| other.epoch <= epoch);
         if !writer.epochs.is_read_write_gone || !is_newest {
             return Ok(None);
         }
         let counters = Counters { next_unique: header.next_unique, ..old.counters() };
-        let stored = StoredHeader { group: group.id, epoch: epoch + 1, header: header.clone() };
+        let sight = old_sight.at(epoch + 1);
+        let stored = StoredHeader { group: group.id, sight: sight.clone(), header: header.clone() };
         let mut batch = Batch::new();
         delete_volume(&mut batch, old.id());
         put_volume(&mut batch, &stored, &counters);
         let number = old.meta().commit(batch)?;
         old.set_deleted();
         leave(&mut writer.epochs, epoch, old.kind());
-        writer.epochs.current = epoch + 1;
-        writer.epochs.is_read_write_gone = false;
+        writer.epochs.take_writer(sight);
         drop(writer);
         let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));
         self.swap_in_index(old.id(), Arc::clone(&volume));
@@ -163,12 +167,16 @@ impl Volumes {
         let _changes = self.lock_changes();
         self.check_replaceable(old, stored.header.id)?;
         let mut writer = old.group.writer.lock();
-        let epoch = old.view().epoch;
+        let epoch = old.view().sight.epoch;
         let mut batch = Batch::new();
         put_job(&mut batch, &leaving_job(&writer.epochs, old.group.id, epoch, old.kind()));
         let staged = record::put_job(&Job::Group { group: stored.group });
         batch.delete(Family::Volumes, keys::job(&staged));
         delete_volume(&mut batch, old.id());
+        forget_snapshot(&mut batch, &old.header());
+        if stored.header.kind != VolumeType::ReadWrite {
+            batch.delete(Family::Volumes, keys::policy(old.id()));
+        }
         put_volume(&mut batch, &stored, counters);
         let number = old.meta().commit(batch)?;
         old.set_deleted();
@@ -194,6 +202,9 @@ fn check_clone(source: &Volume, clone: &Volume) -> Result<(), VolumeError> {
     if clone.kind() == VolumeType::ReadWrite || source.id() == clone.id() {
         return Err(VolumeError::Invalid("not a clone of another volume"));
     }
+    if clone.header().snapshot.is_some() {
+        return Err(VolumeError::Invalid("a snapshot stays as it is"));
+    }
     if !Arc::ptr_eq(&source.home, &clone.home) {
         return Err(VolumeError::Invalid("volume and clone are on different partitions"));
     }
@@ -214,6 +225,7 @@ fn recloned(
         copied: old.copied,
         created: now,
         destroy_me: 0,
+        snapshot: None,
         ..source
     };
     change(&mut header);
@@ -224,6 +236,9 @@ fn recloned(
 fn converted(old: VolumeHeader) -> Result<VolumeHeader, VolumeError> {
     if old.kind != VolumeType::ReadOnly {
         return Err(VolumeError::Invalid("not a read-only volume"));
+    }
+    if old.snapshot.is_some() {
+        return Err(VolumeError::Invalid("a snapshot stays as it is; the volume can be rolled back to it"));
     }
     if old.parent == old.id || old.parent == VolumeId(0) {
         return Err(VolumeError::Invalid("a volume without a parent"));

@@ -10,6 +10,7 @@ use crate::reading::FileReader;
 use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
 use crate::replacing::put_job;
 use crate::shared::Partition;
+use crate::sight::Sight;
 use crate::volume::Volume;
 use crate::volumes::Volumes;
 use crate::writing::{DataSource, receive_pieces};
@@ -55,6 +56,7 @@ pub struct Restoration {
     /// Vnodes whose directory was not yet known.
     unresolved: Vec<VnodeId>,
     used_kib: u64,
+    data_version_max: u64,
 }
 
 impl Volumes {
@@ -89,6 +91,7 @@ impl Restoration {
             vnodes: HashMap::new(),
             unresolved: Vec::new(),
             used_kib: 0,
+            data_version_max: 0,
         }
     }
 
@@ -195,6 +198,7 @@ impl Restoration {
             return Err(VolumeError::Invalid("a vnode comes twice"));
         }
         self.used_kib += quota::blocks(status.length);
+        self.data_version_max = self.data_version_max.max(status.data_version);
         self.put_vnode(&Vnode { status, chunk_shift: self.target.shared.options.chunk_shift, acl })
     }
 
@@ -287,6 +291,7 @@ impl Restoration {
         header.file_count = self.vnodes.len() as u64 - 1;
         header.directory_count = self.vnodes.keys().filter(|&&vnode| vnode % 2 == 1).count() as u64 - 1;
         header.next_unique = header.next_unique.max(unique.checked_add(1).unwrap_or(2)).max(2);
+        let old = self.target.counters();
         let counters = Counters {
             used_kib: header.used_kib,
             file_count: header.file_count,
@@ -300,8 +305,11 @@ impl Restoration {
             day_use: header.day_use,
             day_use_date: header.day_use_date,
             week_use: header.week_use,
+            changes: old.changes + 1,
+            version_max: old.version_max.max(self.data_version_max),
         };
-        let stored = StoredHeader { group: self.group, epoch: keys::FIRST_EPOCH, header };
+        let sight = Sight::up_to(keys::FIRST_EPOCH);
+        let stored = StoredHeader { group: self.group, sight, header };
         volumes.replace(&self.target, stored, &counters)
     }
 
@@ -332,7 +340,8 @@ impl Restoration {
         let vnodes = &mut self.vnodes;
         let meta = &*self.target.home.handle.meta;
         let scanned = (&from[..], &to[..]);
-        epochs::scan(meta, Family::Entries, scanned, keys::FIRST_EPOCH, &mut |prefix, value| {
+        let sight = Sight::up_to(keys::FIRST_EPOCH);
+        epochs::scan(meta, Family::Entries, scanned, &sight, &mut |prefix, value| {
             let found = keys::entry_of(prefix).zip(record::get_entry(value));
             wrong = found.map_or(Some("a directory's entry"), |((directory, name), entry)| {
                 count_name(vnodes, directory, name, &entry)

@@ -8,4 +8,5 @@ mod model;
 mod purge;
 mod restoring;
 mod sealing;
+mod snapshots;
 mod support;

@@ -150,7 +150,8 @@ impl<'v> Transaction<'v> {
         let extents = self.volume.extents(vnode, 0, u64::MAX, EXTENTS_AT_ONCE_MAX + 1)?;
         if extents.len() > EXTENTS_AT_ONCE_MAX {
             let VnodeStatus { vnode, unique, .. } = vnode.status;
-            self.put_job(&Job::File { group: self.volume.group.id, vnode, unique });
+            let (group, epoch) = (self.volume.group.id, self.view.sight.epoch);
+            self.put_job(&Job::File { group, vnode, unique, epoch });
             return Ok(());
         }
         for (index, extent) in extents {
@@ -193,7 +194,7 @@ impl<'v> Transaction<'v> {
 
     /// A vnode number with a uniquifier.
     pub(crate) fn new_number(&mut self, kind: FileKind) -> Result<EntryTarget, VolumeError> {
-        let place = Place { meta: self.volume.meta(), group: self.volume.group.id, epoch: self.view.epoch };
+        let place = Place { meta: self.volume.meta(), group: self.volume.group.id, sight: &self.view.sight };
         let counters = &mut self.counters;
         let vnode = if kind == FileKind::Directory {
             self.writer.directories.take(&place, &mut counters.next_directory, counters.directory_count)?
@@ -303,6 +304,7 @@ impl<'v> Transaction<'v> {
         }
         self.counters.updated = self.actor.now;
         self.counters.update_counter = self.counters.update_counter.wrapping_add(1);
+        self.counters.changes += 1;
         self.put_volume();
         self.publish.get_or_insert_with(|| self.volume.group.publish.write());
         let number = self.volume.meta().commit(std::mem::take(&mut self.batch))?;
@@ -351,6 +353,8 @@ impl Drop for Transaction<'_> {
 
 fn count(counters: &mut Counters, vnode: &Touched) {
     let blocks = |vnode: &Option<Vnode>| vnode.as_ref().map_or(0, |vnode| quota::blocks(vnode.status.length));
+    let version = vnode.now.as_ref().map_or(0, |vnode| vnode.status.data_version);
+    counters.version_max = counters.version_max.max(version);
     counters.used_kib = (counters.used_kib + blocks(&vnode.now)).saturating_sub(blocks(&vnode.before));
     let is_directory = |vnode: &Vnode| u64::from(vnode.status.is_directory());
     if let Some(new) = &vnode.now {

@@ -4,6 +4,7 @@ use crate::epochs::{self, damage};
 use crate::group::Group;
 use crate::record::{self, Counters, StoredHeader, Vnode};
 use crate::shared::{Partition, Shared};
+use crate::sight::Sight;
 use crate::{Found, VnodeStatus, VolumeError, VolumeHeader, VolumeState, keys, usage};
 use afs_format::acl::Acl;
 use afs_format::directory::{DirectoryBlob, PAGE_BYTES, PlacedEntry};
@@ -40,12 +41,14 @@ pub(crate) struct Live {
     pub(crate) view: View,
     pub(crate) next_file: u32,
     pub(crate) next_directory: u32,
+    pub(crate) changes: u64,
+    pub(crate) version_max: u64,
 }
 
-/// At which epoch a volume reads, and under which number its records are cached.
-#[derive(Clone, Copy)]
+/// What a volume sees, and under which number its records are cached.
+#[derive(Clone)]
 pub(crate) struct View {
-    pub(crate) epoch: u64,
+    pub(crate) sight: Sight,
     pub(crate) instance: u64,
 }
 
@@ -65,6 +68,8 @@ impl Live {
             day_use: h.day_use,
             day_use_date: h.day_use_date,
             week_use: h.week_use,
+            changes: self.changes,
+            version_max: self.version_max,
         }
     }
 
@@ -79,6 +84,8 @@ impl Live {
         h.update_counter = counters.update_counter;
         self.next_file = counters.next_file;
         self.next_directory = counters.next_directory;
+        self.changes = counters.changes;
+        self.version_max = counters.version_max;
     }
 }
 
@@ -90,7 +97,7 @@ impl Volume {
         stored: StoredHeader,
         counters: &Counters,
     ) -> Volume {
-        let view = View { epoch: stored.epoch, instance: shared.caches.new_instance() };
+        let view = View { sight: stored.sight, instance: shared.caches.new_instance() };
         Volume {
             id: stored.header.id,
             kind: stored.header.kind,
@@ -102,6 +109,8 @@ impl Volume {
                 view,
                 next_file: counters.next_file,
                 next_directory: counters.next_directory,
+                changes: counters.changes,
+                version_max: counters.version_max,
             }),
             state: Mutex::default(),
             is_deleted: AtomicBool::new(false),
@@ -141,9 +150,7 @@ impl Volume {
     /// `Store`.
     pub fn update_header(&self, change: impl FnOnce(&mut VolumeHeader)) -> Result<VolumeHeader, VolumeError> {
         let writer = self.group.writer.lock();
-        if self.is_deleted.load(Ordering::Relaxed) {
-            return Err(VolumeError::NoVolume(self.id));
-        }
+        self.check_is_there()?;
         let old = self.header();
         let mut new = old.clone();
         change(&mut new);
@@ -169,7 +176,7 @@ impl Volume {
 
     /// What `header` is stored as.
     pub(crate) fn stored(&self, header: VolumeHeader) -> StoredHeader {
-        StoredHeader { group: self.group.id, epoch: self.view().epoch, header }
+        StoredHeader { group: self.group.id, sight: self.view().sight, header }
     }
 
     /// Whether file service may use it.
@@ -184,14 +191,17 @@ impl Volume {
 
     /// From now on nothing can be changed by those who still hold the volume.
     pub(crate) fn set_deleted(&self) {
-        self.is_deleted.store(true, Ordering::Relaxed);
+        self.is_deleted.store(true, Ordering::Release);
+    }
+
+    /// Refuses those who still hold a volume that is gone: its records may be purged already.
+    fn check_is_there(&self) -> Result<(), VolumeError> {
+        if self.is_deleted.load(Ordering::Acquire) { Err(VolumeError::NoVolume(self.id)) } else { Ok(()) }
     }
 
     /// Why it cannot be changed; for those who hold the writer lock.
     pub(crate) fn check_writable(&self) -> Result<(), VolumeError> {
-        if self.is_deleted.load(Ordering::Relaxed) {
-            return Err(VolumeError::NoVolume(self.id));
-        }
+        self.check_is_there()?;
         if self.kind == VolumeType::ReadWrite { Ok(()) } else { Err(VolumeError::ReadOnly) }
     }
 
@@ -224,8 +234,9 @@ impl Volume {
     /// # Errors
     /// `NoVnode` when it is gone or the uniquifier is another's, `Store`.
     pub fn status(&self, fid: Fid) -> Result<VnodeStatus, VolumeError> {
-        let view = self.view();
-        if let Some(vnode) = self.shared.caches.vnode(view.instance, fid.vnode) {
+        self.check_is_there()?;
+        let instance = self.instance();
+        if let Some(vnode) = self.shared.caches.vnode(instance, fid.vnode) {
             return is_it(vnode, fid).map(|vnode| vnode.status);
         }
         let _publish = self.group.publish.read();
@@ -292,16 +303,15 @@ impl Volume {
         let from = keys::vnode(self.group.id, from);
         let (_, to) = keys::group_range(self.group.id);
         let mut damaged = None;
-        epochs::scan(self.meta(), Family::Vnodes, (&from, &to), self.view().epoch, &mut |prefix, value| {
+        let sight = self.view().sight;
+        epochs::scan_born(self.meta(), Family::Vnodes, (&from, &to), &sight, &mut |prefix, born, value| {
             let vnode = keys::vnode_of(prefix).and_then(|vnode| record::get_vnode(vnode, value));
-            match vnode {
-                Some(vnode) if visit(&vnode.status) => ControlFlow::Continue(()),
-                Some(_) => ControlFlow::Break(()),
-                None => {
-                    damaged = Some(damage(Family::Vnodes, prefix, "the vnode"));
-                    ControlFlow::Break(())
-                }
-            }
+            let Some(Vnode { mut status, .. }) = vnode else {
+                damaged = Some(damage(Family::Vnodes, prefix, "the vnode"));
+                return ControlFlow::Break(());
+            };
+            sight.lift(&mut status, born);
+            if visit(&status) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         damaged.map_or(Ok(()), Err)
     }
@@ -311,7 +321,11 @@ impl Volume {
     }
 
     pub(crate) fn view(&self) -> View {
-        self.live.read().view
+        self.live.read().view.clone()
+    }
+
+    fn instance(&self) -> u64 {
+        self.live.read().view.instance
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -343,6 +357,7 @@ impl Volume {
 
     /// The vnode of a FID. Hold `publish` or be the writer, here and below.
     pub(crate) fn vnode(&self, fid: Fid) -> Result<Vnode, VolumeError> {
+        self.check_is_there()?;
         let vnode = self.vnode_by_number(fid.vnode)?;
         is_it(vnode.ok_or(VolumeError::NoVnode(fid.vnode, fid.unique))?, fid)
     }
@@ -353,16 +368,17 @@ impl Volume {
     }
 
     pub(crate) fn vnode_by_number(&self, number: VnodeId) -> Result<Option<Vnode>, VolumeError> {
-        let view = self.view();
-        if let Some(vnode) = self.shared.caches.vnode(view.instance, number) {
+        if let Some(vnode) = self.shared.caches.vnode(self.instance(), number) {
             return Ok(Some(vnode));
         }
+        let view = self.view();
         let prefix = keys::vnode(self.group.id, number);
-        let Some(value) = epochs::get(self.meta(), Family::Vnodes, &prefix, view.epoch)? else {
+        let Some((born, value)) = epochs::get(self.meta(), Family::Vnodes, &prefix, &view.sight)? else {
             return Ok(None);
         };
         let vnode = record::get_vnode(number, &value);
-        let vnode = vnode.ok_or_else(|| damage(Family::Vnodes, &prefix, "the vnode"))?;
+        let mut vnode = vnode.ok_or_else(|| damage(Family::Vnodes, &prefix, "the vnode"))?;
+        view.sight.lift(&mut vnode.status, born);
         self.shared.caches.put_vnode(view.instance, vnode.clone());
         Ok(Some(vnode))
     }
@@ -373,16 +389,16 @@ impl Volume {
         if let Some(blob) = self.shared.caches.directory(view.instance, number) {
             return Ok(blob);
         }
-        let blob = Arc::new(RwLock::new(self.load_directory(vnode, view.epoch)?));
+        let blob = Arc::new(RwLock::new(self.load_directory(vnode, &view.sight)?));
         self.shared.caches.put_directory(view.instance, number, Arc::clone(&blob));
         Ok(blob)
     }
 
-    fn load_directory(&self, vnode: &Vnode, epoch: u64) -> Result<DirectoryBlob, VolumeError> {
+    fn load_directory(&self, vnode: &Vnode, sight: &Sight) -> Result<DirectoryBlob, VolumeError> {
         let (from, to) = keys::entry_range(self.group.id, vnode.status.vnode);
         let mut entries = Vec::new();
         let mut is_damaged = false;
-        epochs::scan(self.meta(), Family::Entries, (&from, &to), epoch, &mut |prefix, value| {
+        epochs::scan(self.meta(), Family::Entries, (&from, &to), sight, &mut |prefix, value| {
             let placed =
                 keys::name_of(prefix).zip(record::get_entry(value)).map(|(name, entry)| PlacedEntry {
                     name: name.to_vec(),
@@ -414,6 +430,7 @@ fn keep_what_is_not_settable(new: &mut VolumeHeader, old: &VolumeHeader) {
     new.id = old.id;
     new.kind = old.kind;
     new.parent = old.parent;
+    new.snapshot.clone_from(&old.snapshot);
     new.file_count = old.file_count;
     new.directory_count = old.directory_count;
     new.used_kib = old.used_kib;

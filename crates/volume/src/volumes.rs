@@ -9,6 +9,8 @@ use crate::purge::Purger;
 use crate::record::{self, StoredHeader};
 use crate::replacing::{leave, leaving_job, put_job};
 use crate::shared::{Partition, Shared};
+use crate::sight::Sight;
+use crate::snapshots::forget_snapshots;
 use crate::volume::Volume;
 use crate::{
     CacheCounters, CloneVolume, NewVolume, PartitionHandle, Space, VolumeError, VolumeHeader, VolumeOptions,
@@ -178,6 +180,10 @@ impl Volumes {
         index.put(new);
     }
 
+    pub(crate) fn homes(&self) -> &[Arc<Partition>] {
+        &self.partitions
+    }
+
     fn partition(&self, id: PartitionId) -> Result<&Arc<Partition>, VolumeError> {
         let found = self.partitions.iter().find(|partition| partition.handle.id == id);
         found.ok_or(VolumeError::NoPartition(id))
@@ -196,7 +202,7 @@ impl Volumes {
         let group = home.new_ids(&mut batch, 1)?;
         let header = new_header(new);
         let counters = new_counters(new);
-        let stored = StoredHeader { group, epoch: keys::FIRST_EPOCH, header };
+        let stored = StoredHeader { group, sight: Sight::up_to(keys::FIRST_EPOCH), header };
         put_volume(&mut batch, &stored, &counters);
         if new.with_root {
             put_root(&mut batch, group, new.now, self.shared.options.chunk_shift);
@@ -249,6 +255,18 @@ impl Volumes {
         }
         let changes = self.changes.lock();
         let source = self.get_any_state(source)?;
+        self.clone_locked(changes, &source, new, Batch::new(), change)
+    }
+
+    /// The same for those who hold the lock of changes; what is in `batch` is committed with it.
+    pub(crate) fn clone_locked(
+        &self,
+        changes: MutexGuard<'_, ()>,
+        source: &Arc<Volume>,
+        new: &CloneVolume,
+        mut batch: Batch,
+        change: impl FnOnce(&mut VolumeHeader),
+    ) -> Result<Arc<Volume>, VolumeError> {
         self.check_new_id(new.id)?;
         let group = Arc::clone(&source.group);
         let mut writer = group.writer.lock();
@@ -256,22 +274,22 @@ impl Volumes {
         let mut header = clone_header(source.header(), new);
         change(&mut header);
         usage::copy(&mut counters, &header);
-        let stored = StoredHeader { group: group.id, epoch: view.epoch, header };
-        let mut batch = Batch::new();
+        let sight = view.sight;
+        let stored = StoredHeader { group: group.id, sight: sight.clone(), header };
         put_volume(&mut batch, &stored, &counters);
         let is_read_write = source.kind() == VolumeType::ReadWrite;
         if is_read_write {
-            let epoch = view.epoch + 1;
-            let moved_on = StoredHeader { epoch, ..source.stored(source.header()) };
+            let moved_on =
+                StoredHeader { sight: sight.at(sight.epoch + 1), ..source.stored(source.header()) };
             batch.put(Family::Volumes, keys::header(source.id()), record::put_header(&moved_on));
         }
         let publish = group.publish.write();
         let number = source.meta().commit(batch)?;
         if is_read_write {
             writer.epochs.current += 1;
-            source.change_live(|live| live.view.epoch += 1);
+            source.change_live(|live| live.view.sight.epoch += 1);
         }
-        writer.epochs.others.push(view.epoch);
+        writer.epochs.others.push(sight);
         drop((publish, writer));
         let volume = Arc::new(Volume::new(&self.shared, &source.home, group, stored, &counters));
         self.index.write().put(Arc::clone(&volume));
@@ -290,11 +308,12 @@ impl Volumes {
         let volume = self.get_any_state(id)?;
         let group = Arc::clone(&volume.group);
         let mut writer = group.writer.lock();
-        let epoch = volume.view().epoch;
+        let epoch = volume.view().sight.epoch;
         let job = leaving_job(&writer.epochs, group.id, epoch, volume.kind());
         let mut batch = Batch::new();
         batch.delete(Family::Volumes, keys::header(id));
         batch.delete(Family::Volumes, keys::counters(id));
+        forget_snapshots(&mut batch, &volume);
         put_job(&mut batch, &job);
         let number = volume.meta().commit(batch)?;
         volume.set_deleted();

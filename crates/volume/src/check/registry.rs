@@ -1,26 +1,30 @@
 //! Which volumes, groups and purge jobs there are.
 
 use super::CheckReport;
+use crate::SnapshotOf;
 use crate::keys::{self, Registry as Table};
 use crate::record::{self, Counters, Job, StoredHeader};
+use crate::sight::Sight;
 use base::{VnodeId, VolumeId, VolumeType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use store::{Family, KeyRange, MetaStore};
 
 /// Where a volume's records are.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Known {
     pub(super) group: u64,
-    pub(super) epoch: u64,
+    pub(super) sight: Sight,
     pub(super) is_read_write: bool,
+    /// What its header says that it is a snapshot of.
+    pub(super) snapshot: Option<SnapshotOf>,
 }
 
 /// What is known of a group.
 #[derive(Default)]
 pub(super) struct GroupFacts {
-    /// Epochs at which it is read.
-    pub(super) readers: Vec<u64>,
+    /// What is seen of it.
+    pub(super) readers: Vec<Sight>,
     pub(super) newest: u64,
     pub(super) read_write: Option<VolumeId>,
     /// All of it is to go.
@@ -35,6 +39,10 @@ pub(super) struct GroupFacts {
 pub(super) struct Registry {
     pub(super) volumes: BTreeMap<VolumeId, Known>,
     pub(super) groups: BTreeMap<u64, GroupFacts>,
+    /// By read-write volume and name.
+    snapshots: BTreeMap<(VolumeId, Vec<u8>), VolumeId>,
+    /// Read-write volumes of which snapshots are made automatically.
+    policies: BTreeSet<VolumeId>,
 }
 
 /// A record, in messages.
@@ -54,6 +62,7 @@ pub(super) fn read(meta: &dyn MetaStore, report: &mut CheckReport) -> Registry {
     });
     report.add_failure(None, "the volumes' headers", result.map_err(Into::into));
     registry.check_groups(report);
+    registry.check_snapshots(report);
     for id in registry.volumes.keys().filter(|id| !with_counters.contains(id)) {
         report.add(Some(*id), "its header", "there are no counters with it");
     }
@@ -77,14 +86,26 @@ fn read_record(
         let job = record::get_job(value)?;
         return (rest == value).then(|| registry.add_job(&job));
     }
+    if is_table(Table::Snapshot) {
+        let (volume, name) = rest.split_at_checked(4)?;
+        let volume = VolumeId(u32::from_be_bytes(volume.try_into().ok()?));
+        let snapshot = record::get_snapshot(name, value)?;
+        registry.snapshots.insert((volume, name.to_vec()), snapshot.id);
+        return Some(());
+    }
     let id = VolumeId(u32::from_be_bytes(rest.try_into().ok()?));
+    if is_table(Table::Policy) {
+        record::get_policy(value)?;
+        registry.policies.insert(id);
+        return Some(());
+    }
     if is_table(Table::Counters) {
         record::get_counters(value)?;
         with_counters.insert(id);
         return Some(());
     }
     let stored = record::get_header(value, &no_counters()).filter(|stored| stored.header.id == id)?;
-    (is_table(Table::Header) && stored.group > 0 && stored.epoch > 0).then(|| registry.add(&stored))
+    (is_table(Table::Header) && stored.group > 0 && stored.sight.epoch > 0).then(|| registry.add(&stored))
 }
 
 /// The counters of a volume, if they can be read.
@@ -107,16 +128,20 @@ fn no_counters() -> Counters {
         day_use: 0,
         day_use_date: zero,
         week_use: [0; 7],
+        changes: 0,
+        version_max: 0,
     }
 }
 
 impl Registry {
     fn add(&mut self, stored: &StoredHeader) {
-        let (group, epoch, id) = (stored.group, stored.epoch, stored.header.id);
+        let (group, sight, id) = (stored.group, stored.sight.clone(), stored.header.id);
+        let epoch = sight.epoch;
         let is_read_write = stored.header.kind == VolumeType::ReadWrite;
-        self.volumes.insert(id, Known { group, epoch, is_read_write });
+        let snapshot = stored.header.snapshot.clone();
+        self.volumes.insert(id, Known { group, sight, is_read_write, snapshot });
         let facts = self.groups.entry(group).or_default();
-        facts.readers.push(epoch);
+        facts.readers.push(stored.sight.clone());
         facts.newest = facts.newest.max(epoch);
     }
 
@@ -146,10 +171,43 @@ impl Registry {
         }
         for (&id, known) in &self.volumes {
             let writer = self.groups.get(&known.group).and_then(|facts| facts.read_write);
-            let newest = writer.and_then(|writer| self.volumes.get(&writer)).map(|writer| writer.epoch);
-            if let Some(newest) = newest.filter(|&newest| !known.is_read_write && known.epoch >= newest) {
-                let what = format!("epoch {} is not below {newest}, the writer's", known.epoch);
+            let newest = writer.and_then(|writer| self.volumes.get(&writer)).map(|writer| writer.sight.epoch);
+            if let Some(newest) = newest.filter(|&newest| !known.is_read_write && known.sight.epoch >= newest)
+            {
+                let what = format!("epoch {} is not below {newest}, the writer's", known.sight.epoch);
                 report.add(Some(id), "its header", what);
+            }
+        }
+    }
+}
+
+impl Registry {
+    /// The list of snapshots against the headers.
+    fn check_snapshots(&self, report: &mut CheckReport) {
+        let mut listed = BTreeSet::new();
+        for ((volume, name), id) in &self.snapshots {
+            let is_so =
+                self.volumes.get(id).and_then(|known| known.snapshot.as_ref()).is_some_and(|snapshot| {
+                    snapshot.volume == *volume && snapshot.name.as_str().as_bytes() == name
+                });
+            if is_so {
+                listed.insert(*id);
+            } else {
+                let place = format!("its snapshot {}", String::from_utf8_lossy(name));
+                report.add(Some(*volume), place, format!("volume {id} is missing or says something else"));
+            }
+        }
+        for (&id, known) in &self.volumes {
+            if let Some(SnapshotOf { volume, name }) = &known.snapshot
+                && !listed.contains(&id)
+            {
+                let what = format!("the list of snapshots of volume {volume} has no {name}");
+                report.add(Some(id), "its header", what);
+            }
+        }
+        for &id in &self.policies {
+            if !self.volumes.get(&id).is_some_and(|known| known.is_read_write) {
+                report.add(Some(id), "its policy of snapshots", "there is no such read-write volume");
             }
         }
     }

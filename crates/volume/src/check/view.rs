@@ -55,8 +55,8 @@ impl View<'_> {
     /// Calls `visit` with every record of a family as the volume sees it.
     fn scan(&mut self, family: Family, visit: &mut Visit<'_>) -> Result<(), VolumeError> {
         let (from, to) = keys::group_range(self.known.group);
-        let (meta, epoch) = (self.meta, self.known.epoch);
-        epochs::scan(meta, family, (&from, &to), epoch, &mut |prefix, value| {
+        let (meta, known) = (self.meta, self.known);
+        epochs::scan(meta, family, (&from, &to), &known.sight, &mut |prefix, value| {
             visit(self, prefix, value);
             ControlFlow::Continue(())
         })

@@ -1,4 +1,5 @@
 use super::*;
+use base::UnixTime;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ const KEY: &[u8] = b"record";
 struct Group {
     meta: MemoryMeta,
     epochs: Epochs,
-    seen: BTreeMap<u64, Option<Vec<u8>>>,
+    seen: BTreeMap<u64, (Sight, Option<Vec<u8>>)>,
     now: Option<Vec<u8>>,
 }
 
@@ -28,46 +29,71 @@ impl Group {
     }
 
     fn clone_now(&mut self) {
-        self.seen.insert(self.epochs.current, self.now.clone());
-        self.epochs.others.push(self.epochs.current);
+        self.seen.insert(self.epochs.current, (self.epochs.writer(), self.now.clone()));
+        self.epochs.others.push(self.epochs.writer());
         self.epochs.current += 1;
     }
 
+    fn roll_back(&mut self, index: usize) {
+        let epoch = self.epochs.others[index].epoch;
+        let sight = self.epochs.others[index].back_to_this(self.epochs.current, 1, UnixTime(1)).unwrap();
+        (self.epochs.current, self.epochs.turns) = (sight.epoch, sight.turns);
+        self.now.clone_from(&self.seen[&epoch].1);
+        self.purge();
+    }
+
     fn drop_clone(&mut self, index: usize) {
-        let epoch = self.epochs.others.remove(index);
-        self.seen.remove(&epoch);
-        let readers = self.epochs.readers();
-        let versions = self.epochs.versions(&self.meta, Family::Vnodes, KEY).unwrap();
+        let sight = self.epochs.others.remove(index);
+        self.seen.remove(&sight.epoch);
+        self.purge();
+    }
+
+    fn purge(&mut self) {
         let mut batch = Batch::new();
-        for born in unneeded(&versions, &readers) {
+        for born in self.unneeded() {
             batch.delete(Family::Vnodes, keys::versioned(KEY, born));
         }
         self.meta.commit(batch).unwrap();
     }
 
+    fn unneeded(&self) -> Vec<u64> {
+        unneeded(&self.epochs.versions(&self.meta, Family::Vnodes, KEY).unwrap(), &self.epochs.readers())
+    }
+
     fn check(&self) {
-        let read = |epoch| get(&self.meta, Family::Vnodes, KEY, epoch).unwrap().map(|bytes| bytes.to_vec());
-        assert_eq!(read(self.epochs.current), self.now);
-        for (&epoch, expected) in &self.seen {
-            assert_eq!(&read(epoch), expected, "epoch {epoch}");
+        let read = |sight: &Sight| {
+            let one = get(&self.meta, Family::Vnodes, KEY, sight).unwrap().map(|(_, bytes)| bytes.to_vec());
+            let mut scanned = None;
+            let to = [KEY, &[0xff; 9]].concat();
+            scan(&self.meta, Family::Vnodes, (KEY, &to), sight, &mut |_, value| {
+                assert!(scanned.replace(value.to_vec()).is_none());
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+            assert_eq!(one, scanned);
+            one
+        };
+        assert_eq!(read(&self.epochs.writer()), self.now);
+        for (epoch, (sight, expected)) in &self.seen {
+            assert_eq!(&read(sight), expected, "epoch {epoch}");
         }
+        assert_eq!(self.unneeded(), [0; 0]);
     }
 }
 
 #[test]
 fn every_epoch_sees_what_it_saw_when_it_was_made() {
-    for seed in 0..2000 {
+    for seed in 0..5000 {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut group = Group::new();
         for step in 0..random.random_range(1..30) {
-            match random.random_range(0..6) {
+            let clones = group.epochs.others.len();
+            match random.random_range(0..7) {
                 0..=2 => group.write(Some(vec![step + 1])),
                 3 => group.write(None),
                 4 => group.clone_now(),
-                _ if !group.epochs.others.is_empty() => {
-                    let index = random.random_range(0..group.epochs.others.len());
-                    group.drop_clone(index);
-                }
+                5 if clones > 0 => group.drop_clone(random.random_range(0..clones)),
+                6 if clones > 0 => group.roll_back(random.random_range(0..clones)),
                 _ => {}
             }
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| group.check()));
@@ -94,7 +120,7 @@ fn a_scan_shows_each_record_once() {
     meta.commit(batch).unwrap();
     let at = |epoch| {
         let mut found = Vec::new();
-        scan(&meta, Family::Entries, (b"a", b"z"), epoch, &mut |_, value| {
+        scan(&meta, Family::Entries, (b"a", b"z"), &Sight::up_to(epoch), &mut |_, value| {
             found.push(String::from_utf8(value.to_vec()).unwrap());
             ControlFlow::Continue(())
         })

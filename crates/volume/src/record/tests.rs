@@ -38,6 +38,8 @@ fn counters() -> Counters {
         day_use: 10,
         day_use_date: UnixTime(11),
         week_use: [1, 2, 3, 4, 5, 6, 7],
+        changes: 1 << 40,
+        version_max: 1 << 41,
     }
 }
 
@@ -45,7 +47,7 @@ fn header() -> StoredHeader {
     let c = counters();
     StoredHeader {
         group: 5,
-        epoch: 6,
+        sight: Sight::up_to(6),
         header: VolumeHeader {
             id: VolumeId(536_870_912),
             name: "root.cell.readonly".parse().unwrap(),
@@ -78,6 +80,7 @@ fn header() -> StoredHeader {
             offline_message: "being moved".into(),
             message_of_the_day: String::new(),
             compression: None,
+            snapshot: None,
         },
     }
 }
@@ -102,8 +105,9 @@ fn records_are_read_as_they_were_written() {
     for extent in [Extent::Chunk { address, length: 9 }, Extent::Inline(data.clone()), Extent::Sealed(data)] {
         assert_eq!(get_extent(&put_extent(&extent)), Some(extent));
     }
-    let file = Job::File { group: 8, vnode: VnodeId(2), unique: 3 };
-    for job in [Job::Group { group: 1 << 40 }, Job::Versions { group: 7, epoch: 9 }, file] {
+    let file = Job::File { group: 8, vnode: VnodeId(2), unique: 3, epoch: 0 };
+    let ended = Job::File { group: 8, vnode: VnodeId(2), unique: 3, epoch: 5 };
+    for job in [Job::Group { group: 1 << 40 }, Job::Versions { group: 7, epoch: 9 }, file, ended] {
         assert_eq!(get_job(&put_job(&job)), Some(job));
     }
 }

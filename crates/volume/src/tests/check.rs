@@ -234,7 +234,7 @@ const REGISTRY: &[Case] = &[
         "volume 2000, group 2: a purge job is to delete all of it",
     ),
     ("two writers", |w| w.change_header(OTHER, |h| h.group = GROUP), "writes too"),
-    ("an epoch of the future", |w| w.change_header(CLONE, |h| h.epoch = 9), "epoch 9 is not below 2"),
+    ("an epoch of the future", |w| w.change_header(CLONE, |h| h.sight.epoch = 9), "epoch 9 is not below 2"),
     (
         "a group id to be given out again",
         |w| w.put(Family::System, keys::next_id(), 2u64.to_be_bytes()),
@@ -265,7 +265,7 @@ const RECORDS: &[Case] = &[
 
 /// The writer is two epochs further on, so that nobody reads what was born in between.
 fn leave_version(world: &World) {
-    world.change_header(WRITER, |header| header.epoch = 4);
+    world.change_header(WRITER, |header| header.sight.epoch = 4);
     let prefix = keys::vnode(GROUP, world.outer.vnode);
     let value = world.get(Family::Vnodes, &world.newest(Family::Vnodes, &prefix));
     for epoch in [3, 4] {

@@ -62,7 +62,7 @@ fn jobs_of_two_partitions_with_the_same_key_are_two() {
     let volumes = Volumes::open(vec![partition_at(0), partition_at(1)], options()).unwrap();
     let (here, files) = volume_with_clones(&volumes, 0, 10, &[11, 12]);
     let (there, _) = volume_with_clones(&volumes, 1, 20, &[21]);
-    assert_eq!((here.group.id, here.view().epoch), (there.group.id, there.view().epoch));
+    assert_eq!((here.group.id, here.view().sight.epoch), (there.group.id, there.view().sight.epoch));
     volumes.delete(VolumeId(21)).unwrap();
     assert!(volumes.purge_step().unwrap(), "the other partition's job is under way");
     volumes.delete(VolumeId(11)).unwrap();

@@ -3,8 +3,8 @@
 use crate::keys;
 use crate::record::{self, Extent};
 use crate::{
-    Actor, CloneVolume, Durability, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, VnodeStatus,
-    Volume, VolumeError, VolumeOptions, Volumes,
+    Actor, CloneVolume, Durability, Kept, NewSnapshot, NewVolume, PartitionHandle, SetStatus, Space,
+    StoreRequest, VnodeStatus, Volume, VolumeError, VolumeOptions, Volumes,
 };
 use base::{AbortCode, Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
@@ -137,6 +137,29 @@ impl Server {
             now: UnixTime(2000),
         };
         self.volumes.clone_volume(RW, &new).unwrap()
+    }
+
+    /// A snapshot `s{id}` of the volume, manual.
+    pub(crate) fn snapshot_rw(&self, id: u32) -> Result<Arc<Volume>, VolumeError> {
+        self.snapshot_kept(id, Kept::default(), UnixTime(2000 + id))
+    }
+
+    pub(crate) fn snapshot_kept(
+        &self,
+        id: u32,
+        kept: Kept,
+        now: UnixTime,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let new = NewSnapshot {
+            id: VolumeId(id),
+            parent: VolumeId(id - 1),
+            volume_name: format!("snap.{id}").parse().unwrap(),
+            name: format!("s{id}").parse().unwrap(),
+            kept,
+            expires: UnixTime(0),
+            now,
+        };
+        self.volumes.snapshot(RW, &new)
     }
 
     /// Ends and starts again.

@@ -3,7 +3,10 @@
 use super::reference::{Reference, actor};
 use crate::check::{self as store_check, CheckOptions};
 use crate::tests::support::*;
-use crate::{Actor, FileKind, SetStatus, StoreRequest, VnodeStatus, Volume, VolumeError, VolumeHeader};
+use crate::{
+    Actor, FileKind, Policy, SetStatus, SnapshotDue, StoreRequest, VnodeStatus, Volume, VolumeError,
+    VolumeHeader,
+};
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::DirectoryBlob;
 use base::{AbortCode, Fid, Rights, UnixTime, UserId, VnodeId, VolumeId};
@@ -11,9 +14,12 @@ use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Codec, Family, MemoryChunks};
+
+/// Snapshots have ids from here on.
+const SNAPSHOTS: u32 = 1_000_000;
 
 const NAMES: [&[u8]; 12] = [
     b"a",
@@ -39,6 +45,10 @@ pub(super) struct History {
     /// What was true after each commit that a crash may lose: the commits before, and the state.
     unsynced: Vec<(usize, Reference, BTreeMap<VolumeId, Reference>)>,
     stale: Vec<Fid>,
+    /// Uniquifiers that were given out since the last crash.
+    uniques: BTreeSet<u32>,
+    /// Highest data versions that were shown before rollbacks since the last crash.
+    shown: BTreeMap<(VnodeId, u32), u64>,
     step: u32,
 }
 
@@ -56,7 +66,9 @@ impl History {
         server.volumes.sync().unwrap();
         let reference = Reference::new(volume.status(volume.root()).unwrap());
         let (clones, unsynced, stale) = (BTreeMap::new(), vec![], vec![]);
-        let mut history = History { random, server, volume, reference, clones, unsynced, stale, step: 0 };
+        let (uniques, shown) = (BTreeSet::new(), BTreeMap::new());
+        let mut history =
+            History { random, server, volume, reference, clones, unsynced, stale, uniques, shown, step: 0 };
         history.remember();
         history
     }
@@ -82,7 +94,7 @@ impl History {
     }
 
     fn one_step(&mut self) {
-        match self.random.random_range(0..100) {
+        match self.random.random_range(0..106) {
             0..18 => self.create(FileKind::File),
             18..26 => self.create(FileKind::Directory),
             26..30 => self.create(FileKind::SymbolicLink),
@@ -100,7 +112,10 @@ impl History {
             95..96 => self.sync(),
             96..97 => self.crash(),
             97..98 => self.purge_step(),
-            _ => self.reopen(),
+            98..100 => self.reopen(),
+            100..102 => self.snapshot(),
+            102..104 => self.roll_back(),
+            _ => self.follow_policy(),
         }
     }
 
@@ -191,6 +206,7 @@ impl History {
             self.directory_length(&created.directory);
             self.check_status(&created.status);
             self.check_status(&created.directory);
+            assert!(self.uniques.insert(created.status.unique), "a uniquifier comes twice");
             let fid = created.status.fid(RW);
             self.stale.push(Fid { unique: fid.unique + 1, ..fid });
         }
@@ -334,6 +350,73 @@ impl History {
         }
     }
 
+    fn snapshot(&mut self) {
+        if self.clones.len() < 6 {
+            let id = SNAPSHOTS + self.step;
+            if self.server.snapshot_rw(id).is_ok() {
+                self.clones.insert(VolumeId(id), self.reference.clone());
+            }
+        }
+    }
+
+    /// Goes back to any snapshot. Data versions rise above all that were shown.
+    fn roll_back(&mut self) {
+        let ids: Vec<VolumeId> = self.clones.keys().copied().filter(|id| id.0 >= SNAPSHOTS).collect();
+        let Some(&id) = ids.choose(&mut self.random) else { return };
+        let now = self.actor().now;
+        let Ok(volume) = self.server.volumes.roll_back(RW, id, now) else { return };
+        for node in self.reference.nodes.values() {
+            let status = node.status;
+            self.shown.insert((status.vnode, status.unique), status.data_version);
+        }
+        let mut next = self.clones[&id].clone();
+        next.quota_kib = self.reference.quota_kib;
+        let version = volume.status(volume.root()).unwrap().data_version;
+        for node in next.nodes.values_mut() {
+            let status = &mut node.status;
+            status.data_version = version;
+            status.server_modified = now;
+            let shown = self.shown.get(&(status.vnode, status.unique));
+            assert!(shown.is_none_or(|&shown| shown < status.data_version), "{status:?} after {shown:?}");
+        }
+        self.volume = volume;
+        self.reference = next;
+    }
+
+    /// Half an hour has gone by at every step.
+    fn follow_policy(&mut self) {
+        let policy = Policy { hourly: self.random.random_range(0..3), daily: 1, weekly: 0, monthly: 1 };
+        if self.server.volumes.set_policy(RW, Some(&policy)).is_err() {
+            return;
+        }
+        self.remember();
+        let (id, now) = (SNAPSHOTS + self.step, UnixTime(1_793_577_600 + self.step * 1800));
+        match self.server.volumes.snapshot_due(RW, now).unwrap() {
+            SnapshotDue::Nothing => {}
+            SnapshotDue::Make(kept) if self.server.snapshot_kept(id, kept, now).is_ok() => {
+                self.clones.insert(VolumeId(id), self.reference.clone());
+            }
+            SnapshotDue::Make(_) => {}
+            SnapshotDue::Keep(same, kept) => {
+                let of_same = &self.clones[&same.id];
+                assert_eq!(
+                    of_same.nodes.values().map(|node| &node.data).collect::<Vec<_>>(),
+                    self.reference.nodes.values().map(|node| &node.data).collect::<Vec<_>>()
+                );
+                _ = self.server.volumes.keep_snapshot(&same, kept, UnixTime(0));
+            }
+        }
+        self.remember();
+        for outdated in self.server.volumes.outdated_snapshots(RW).unwrap() {
+            if self.server.volumes.delete(outdated.id).is_ok() {
+                self.clones.remove(&outdated.id);
+            }
+            self.remember();
+        }
+        let left = self.server.volumes.snapshots(RW).unwrap().into_iter();
+        assert!(left.filter(|one| !one.kept.is_none()).count() <= 5);
+    }
+
     fn delete_clone(&mut self) {
         let ids: Vec<VolumeId> = self.clones.keys().copied().collect();
         if let Some(id) = ids.choose(&mut self.random)
@@ -366,6 +449,8 @@ impl History {
         let state = self.unsynced.iter().rfind(|(before, ..)| *before <= kept).unwrap();
         (_, self.reference, self.clones) = state.clone();
         self.unsynced.clear();
+        self.uniques.clear();
+        self.shown.clear();
         self.compare();
     }
 
@@ -375,6 +460,11 @@ impl History {
         for (id, reference) in &self.clones {
             check(&self.server.volumes.get(*id).unwrap(), reference);
         }
+        let listed: Vec<VolumeId> =
+            self.server.volumes.snapshots(RW).unwrap().iter().map(|one| one.id).collect();
+        let expected: BTreeSet<VolumeId> =
+            self.clones.keys().copied().filter(|id| id.0 >= SNAPSHOTS).collect();
+        assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), expected, "the list of snapshots");
         for fid in &self.stale {
             assert_eq!(self.volume.status(*fid).is_ok(), self.reference.get(*fid).is_ok());
         }

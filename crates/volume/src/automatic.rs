@@ -1,0 +1,61 @@
+//! What a policy asks for, told of the snapshots there are.
+
+use crate::policy::{Automatic, Due};
+use crate::volumes::Volumes;
+use crate::{Kept, Snapshot, VolumeError};
+use base::{UnixTime, VolumeId};
+
+/// What the policy of a volume wants done now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotDue {
+    /// Nothing.
+    Nothing,
+    /// Make a snapshot for these periods.
+    Make(Kept),
+    /// Keep this one for these periods too: the volume has not changed since.
+    Keep(Snapshot, Kept),
+}
+
+impl Volumes {
+    /// What is due for a read-write volume; nothing if it has no policy.
+    ///
+    /// # Errors
+    /// `NoVolume`, `Damaged`, `Store`.
+    pub fn snapshot_due(&self, volume: VolumeId, now: UnixTime) -> Result<SnapshotDue, VolumeError> {
+        let Some(policy) = self.policy(volume)? else { return Ok(SnapshotDue::Nothing) };
+        let changes = self.get_any_state(volume)?.changes();
+        let snapshots = self.automatic_snapshots(volume)?;
+        let facts: Vec<Automatic> = snapshots.iter().map(facts).collect();
+        Ok(match policy.due(now, changes, &facts) {
+            Due::Nothing => SnapshotDue::Nothing,
+            Due::Make(kept) => SnapshotDue::Make(kept),
+            Due::Keep { made, kept } => {
+                let same = snapshots.into_iter().find(|one| one.made == made && one.changes == changes);
+                same.map_or(SnapshotDue::Nothing, |same| SnapshotDue::Keep(same, kept))
+            }
+        })
+    }
+
+    /// The automatic snapshots of a volume that its policy does not keep any more. Without a policy they
+    /// all stay.
+    ///
+    /// # Errors
+    /// `NoVolume`, `Damaged`, `Store`.
+    pub fn outdated_snapshots(&self, volume: VolumeId) -> Result<Vec<Snapshot>, VolumeError> {
+        let Some(policy) = self.policy(volume)? else { return Ok(vec![]) };
+        let snapshots = self.automatic_snapshots(volume)?;
+        let facts: Vec<Automatic> = snapshots.iter().map(facts).collect();
+        Ok(policy.expired(&facts).into_iter().map(|at| snapshots[at].clone()).collect())
+    }
+
+    fn automatic_snapshots(&self, volume: VolumeId) -> Result<Vec<Snapshot>, VolumeError> {
+        let mut all = self.snapshots(volume)?;
+        all.retain(|snapshot| !snapshot.kept.is_none());
+        Ok(all)
+    }
+}
+
+fn facts(snapshot: &Snapshot) -> Automatic {
+    let Snapshot { made, kept, changes, .. } = *snapshot;
+    Automatic { made, kept, changes }
+}

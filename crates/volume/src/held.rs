@@ -1,0 +1,111 @@
+//! How much space only one volume holds.
+
+use crate::epochs::{damage, unneeded};
+use crate::record;
+use crate::sight::Sight;
+use crate::volumes::Volumes;
+use crate::{VolumeError, keys};
+use base::VolumeId;
+use std::ops::ControlFlow;
+use store::{ChunkAddress, Family, KeyRange, Snapshot};
+
+/// What is given back when a volume is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Records of vnodes, names and places of data.
+    pub records: u64,
+    /// Bytes of these records, keys and values.
+    pub record_bytes: u64,
+    /// Chunks of data.
+    pub chunks: u64,
+    /// Bytes of these chunks as they are stored.
+    pub chunk_bytes: u64,
+}
+
+struct Version {
+    key_bytes: usize,
+    value_bytes: usize,
+    address: Option<ChunkAddress>,
+}
+
+/// Through all records of a group, one record at a time.
+struct Walk {
+    everybody: Vec<Sight>,
+    others: Vec<Sight>,
+    held: Held,
+    prefix: Vec<u8>,
+    births: Vec<(u64, bool)>,
+    versions: Vec<Version>,
+}
+
+impl Volumes {
+    /// What deleting this volume now, and no other, would give back. Walks all records that it shares with its
+    /// relatives, so it takes as long as these are many; memory for one record at a time. Other
+    /// work goes on meanwhile.
+    ///
+    /// # Errors
+    /// `NoVolume`, `Damaged`, `Store`.
+    pub fn held_only_by(&self, id: VolumeId) -> Result<Held, VolumeError> {
+        let volume = self.get_any_state(id)?;
+        let group = volume.group.id;
+        let writer = volume.group.writer.lock();
+        let sight = volume.view().sight;
+        let everybody = writer.epochs.readers();
+        let state = volume.meta().snapshot();
+        drop(writer);
+        let mut others = everybody.clone();
+        if let Some(at) = others.iter().position(|other| other.epoch == sight.epoch) {
+            others.remove(at);
+        }
+        let (prefix, births, versions) = (vec![], vec![], vec![]);
+        let mut walk = Walk { everybody, others, held: Held::default(), prefix, births, versions };
+        for family in [Family::Vnodes, Family::Entries, Family::Extents] {
+            walk.family(&*state, family, group)?;
+        }
+        Ok(walk.held)
+    }
+}
+
+impl Walk {
+    fn family(&mut self, state: &dyn Snapshot, family: Family, group: u64) -> Result<(), VolumeError> {
+        let (from, to) = keys::group_range(group);
+        let mut damaged = None;
+        state.scan(family, KeyRange::ascending(&from, &to), &mut |key, value| {
+            if self.visit(family, key, value).is_none() {
+                damaged = Some(damage(family, key, "a record of a group"));
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        self.end_of_record();
+        damaged.map_or(Ok(()), Err)
+    }
+
+    fn visit(&mut self, family: Family, key: &[u8], value: &[u8]) -> Option<()> {
+        let (prefix, born) = keys::split(key)?;
+        if prefix != self.prefix {
+            self.end_of_record();
+            self.prefix = prefix.to_vec();
+        }
+        let address = if family == Family::Extents { record::extent_address(value)? } else { None };
+        self.births.push((born, !value.is_empty()));
+        self.versions.push(Version { key_bytes: key.len(), value_bytes: value.len(), address });
+        Some(())
+    }
+
+    fn end_of_record(&mut self) {
+        let already = unneeded(&self.births, &self.everybody);
+        let then = unneeded(&self.births, &self.others);
+        for ((born, _), version) in self.births.drain(..).zip(self.versions.drain(..)) {
+            if already.contains(&born) || !then.contains(&born) {
+                continue;
+            }
+            self.held.records += 1;
+            self.held.record_bytes += (version.key_bytes + version.value_bytes) as u64;
+            if let Some(address) = version.address {
+                self.held.chunks += 1;
+                self.held.chunk_bytes += u64::from(address.stored_bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Going back to a snapshot.
+//!
+//! The read-write volume sees from now on what the snapshot sees, and goes on writing at the group's next
+//! epoch ([`Sight::back_to_this`]): two records change, whatever the volume holds. What only it saw is purged.
+//!
+//! Clients have seen the contents that are given up, under FIDs and data versions that must mean
+//! nothing else from now on. So uniquifiers go on from the highest given out, and every vnode is shown with a
+//! data version above any that a vnode of the volume ever had. The creation date moves, as after a restore.
+
+use crate::group::Writer;
+use crate::making::put_volume;
+use crate::numbers::Numbers;
+use crate::record::{self, Counters, Job, StoredHeader};
+use crate::replacing::{leave, leaving_job, put_job};
+use crate::shared::Partition;
+use crate::sight::Sight;
+use crate::volume::{View, Volume};
+use crate::volumes::Volumes;
+use crate::{SnapshotOf, VolumeError, VolumeHeader, keys};
+use base::{UnixTime, VolumeId, VolumeType};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use store::{Batch, Family, KeyRange};
+
+/// What the volume becomes.
+struct Target {
+    stored: StoredHeader,
+    counters: Counters,
+}
+
+impl Volumes {
+    /// Makes the contents of a read-write volume those of a snapshot of it, durably and in constant time. Id,
+    /// name, quota and the like stay as they are; so do all snapshots and clones, younger ones too. Afterwards
+    /// every promise about the volume has to be broken.
+    ///
+    /// # Errors
+    /// `NoVolume`, `Invalid` (not a snapshot of the volume, on another partition, or too many
+    /// rollbacks), `Store`.
+    pub fn roll_back(
+        &self,
+        volume: VolumeId,
+        snapshot: VolumeId,
+        now: UnixTime,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let _changes = self.lock_changes();
+        let (volume, snapshot) = (self.get_any_state(volume)?, self.get_any_state(snapshot)?);
+        check(&volume, &snapshot)?;
+        if Arc::ptr_eq(&volume.group, &snapshot.group) {
+            roll_back_here(&volume, &snapshot, now)?;
+            return Ok(volume);
+        }
+        self.roll_back_over(&volume, &snapshot, now)
+    }
+
+    /// The volume has been restored since: it goes back to the group that the snapshot kept.
+    fn roll_back_over(
+        &self,
+        old: &Arc<Volume>,
+        snapshot: &Volume,
+        now: UnixTime,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let mut old_writer = old.group.writer.lock();
+        let mut writer = snapshot.group.writer.lock();
+        if !writer.epochs.is_read_write_gone {
+            return Err(VolumeError::Invalid("another read-write volume shares the snapshot's records"));
+        }
+        let newest = newest_epoch(&old.home, snapshot.group.id, writer.epochs.current)?;
+        let Target { stored, counters } = target(old, snapshot, newest, now)?;
+        let epoch = old.view().sight.epoch;
+        let mut batch = Batch::new();
+        put_job(&mut batch, &leaving_job(&old_writer.epochs, old.group.id, epoch, old.kind()));
+        put_volume(&mut batch, &stored, &counters);
+        let publish = old.group.publish.write();
+        let number = old.meta().commit(batch)?;
+        old.set_deleted();
+        leave(&mut old_writer.epochs, epoch, old.kind());
+        writer.take_over(stored.sight.clone());
+        drop((publish, writer, old_writer));
+        let group = Arc::clone(&snapshot.group);
+        let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));
+        volume.set_state(old.state());
+        self.swap_in_index(old.id(), Arc::clone(&volume));
+        volume.settle(number, vec![])?;
+        Ok(volume)
+    }
+}
+
+fn roll_back_here(volume: &Volume, snapshot: &Volume, now: UnixTime) -> Result<(), VolumeError> {
+    let group = &volume.group;
+    let mut writer = group.writer.lock();
+    volume.check_writable()?;
+    let Target { stored, counters } = target(volume, snapshot, writer.epochs.current, now)?;
+    let epoch = writer.epochs.current;
+    let mut batch = Batch::new();
+    put_job(&mut batch, &Job::Versions { group: group.id, epoch });
+    put_volume(&mut batch, &stored, &counters);
+    let publish = group.publish.write();
+    let number = volume.meta().commit(batch)?;
+    writer.take_over(stored.sight.clone());
+    let instance = volume.shared.caches.new_instance();
+    volume.change_live(|live| {
+        live.header = stored.header;
+        live.set_counters(&counters);
+        live.view = View { sight: stored.sight, instance };
+    });
+    drop((publish, writer));
+    volume.settle(number, vec![])
+}
+
+impl Writer {
+    /// Another state is written to from now on: numbers that were free may be in use there.
+    fn take_over(&mut self, sight: Sight) {
+        self.epochs.take_writer(sight);
+        (self.files, self.directories) = (Numbers::files(), Numbers::directories());
+    }
+}
+
+fn check(volume: &Volume, snapshot: &Volume) -> Result<(), VolumeError> {
+    let header = snapshot.header();
+    if volume.kind() != VolumeType::ReadWrite
+        || !matches!(&header.snapshot, Some(SnapshotOf { volume: of, .. }) if *of == volume.id())
+    {
+        return Err(VolumeError::Invalid("not a snapshot of the volume"));
+    }
+    if !Arc::ptr_eq(&volume.home, &snapshot.home) {
+        return Err(VolumeError::Invalid("the snapshot is on another partition than the volume"));
+    }
+    Ok(())
+}
+
+fn target(volume: &Volume, snapshot: &Volume, newest: u64, now: UnixTime) -> Result<Target, VolumeError> {
+    let (old, back) = (volume.counters(), snapshot.counters());
+    let (header, back_header) = (volume.header(), snapshot.header());
+    let now = now.max(header.updated).max(back_header.updated);
+    let counters = Counters {
+        next_unique: old.next_unique.max(back.next_unique),
+        changes: old.changes.max(back.changes) + 1,
+        version_max: old.version_max.max(back.version_max) + 1,
+        update_counter: old.update_counter.wrapping_add(1),
+        updated: now,
+        accessed: old.accessed,
+        day_use: old.day_use,
+        day_use_date: old.day_use_date,
+        week_use: old.week_use,
+        ..back
+    };
+    let sight = snapshot.view().sight.back_to_this(newest, counters.version_max, now);
+    let sight =
+        sight.ok_or(VolumeError::Invalid("the volume was rolled back too often; restore a dump of it"))?;
+    let created = UnixTime(header.created.0.saturating_add(1)).max(now);
+    let header = VolumeHeader {
+        created,
+        owner: back_header.owner,
+        updated: now,
+        update_counter: counters.update_counter,
+        next_unique: counters.next_unique,
+        used_kib: counters.used_kib,
+        file_count: counters.file_count,
+        directory_count: counters.directory_count,
+        ..header
+    };
+    Ok(Target { stored: StoredHeader { group: snapshot.group.id, sight, header }, counters })
+}
+
+/// The newest epoch that a version of a group without a read-write volume can have: what has left the group
+/// has a job that tells its epoch until all of it is purged.
+fn newest_epoch(home: &Partition, group: u64, known: u64) -> Result<u64, VolumeError> {
+    let (from, to) = keys::registry_range(keys::Registry::Job);
+    let mut newest = known;
+    home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |_, value| {
+        match record::get_job(value) {
+            Some(Job::Versions { group: of, epoch } | Job::File { group: of, epoch, .. }) if of == group => {
+                newest = newest.max(epoch);
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(newest)
+}

@@ -1,0 +1,144 @@
+//! Which versions of records a volume sees.
+//!
+//! Without rollbacks that is all of its epoch and before. A rollback takes the read-write volume back to what
+//! a snapshot sees, and everything goes on from there at the next epoch: the epochs in between are
+//! a side branch that the volume, and what is cloned from it later, does not see. Who reads in
+//! that branch goes on seeing it.
+
+use crate::VnodeStatus;
+use base::UnixTime;
+use std::sync::Arc;
+
+/// Most rollbacks in the past of one volume; going back twice to the same snapshot counts once.
+pub(crate) const TURNS_MAX: usize = 1000;
+
+/// A rollback: versions born after `after` up to `until` are not seen.
+///
+/// What was born before it is shown with a data version that nothing in the volume had before, and as changed
+/// when the rollback was: clients have seen other contents under the versions in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Epoch of the snapshot.
+    pub(crate) after: u64,
+    /// Epoch of the read-write volume before.
+    pub(crate) until: u64,
+    /// The data version of all that was born before.
+    pub(crate) version: u64,
+    /// When it was.
+    pub(crate) at: UnixTime,
+}
+
+/// An epoch, and what of the epochs before is not seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sight {
+    pub(crate) epoch: u64,
+    /// Ascending, apart from each other, all before `epoch`.
+    pub(crate) turns: Arc<[Turn]>,
+}
+
+impl Sight {
+    /// Everything up to an epoch.
+    pub(crate) fn up_to(epoch: u64) -> Sight {
+        Sight { epoch, turns: Arc::new([]) }
+    }
+
+    /// With these rollbacks; `None` if they are not in order.
+    pub(crate) fn new(epoch: u64, turns: Vec<Turn>) -> Option<Sight> {
+        let is_sound = |turn: &Turn| turn.after > 0 && turn.after < turn.until && turn.until < epoch;
+        let is_sorted = turns.windows(2).all(|pair| pair[0].until < pair[1].after);
+        let is_right = turns.len() <= TURNS_MAX && is_sorted && turns.iter().all(is_sound);
+        is_right.then(|| Sight { epoch, turns: turns.into() })
+    }
+
+    /// The same at a later epoch.
+    pub(crate) fn at(&self, epoch: u64) -> Sight {
+        Sight { epoch, turns: Arc::clone(&self.turns) }
+    }
+
+    /// What the read-write volume of a group sees that goes back to this when `until` is the group's newest
+    /// epoch; `None` after too many rollbacks.
+    pub(crate) fn back_to_this(&self, until: u64, version: u64, at: UnixTime) -> Option<Sight> {
+        let until = until.max(self.epoch + 1);
+        let turn = Turn { after: self.epoch, until, version, at };
+        Sight::new(until + 1, self.turns.iter().copied().chain([turn]).collect())
+    }
+
+    /// Whether versions of this birth are seen.
+    pub(crate) fn sees(&self, born: u64) -> bool {
+        born <= self.epoch && self.hiding(born).is_none()
+    }
+
+    /// The rollback that hides versions of this birth.
+    pub(crate) fn hiding(&self, born: u64) -> Option<&Turn> {
+        // The first that does not end before.
+        let at = self.turns.partition_point(|turn| turn.until < born);
+        self.turns.get(at).filter(|turn| turn.after < born)
+    }
+
+    /// The rollbacks that what was born then has been through.
+    fn turns_since(&self, born: u64) -> &[Turn] {
+        let at = self.turns.partition_point(|turn| turn.until < born);
+        &self.turns[at..]
+    }
+
+    /// Makes a status as stored, in a version of this birth, what is shown: changed by every rollback since.
+    pub(crate) fn lift(&self, status: &mut VnodeStatus, born: u64) {
+        for turn in self.turns_since(born) {
+            status.data_version = status.data_version.max(turn.version);
+            status.server_modified = status.server_modified.max(turn.at);
+        }
+    }
+
+    /// Of versions given newest first as birth and anything, the place of the one that is seen.
+    pub(crate) fn newest<T>(&self, versions: &[(u64, T)]) -> Option<usize> {
+        versions.iter().position(|&(born, _)| self.sees(born))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(after: u64, until: u64, version: u64) -> Turn {
+        Turn { after, until, version, at: UnixTime(until as u32) }
+    }
+
+    #[test]
+    fn a_rollback_hides_what_came_after_the_snapshot() {
+        let monday = Sight::up_to(2);
+        let back = monday.back_to_this(5, 10, UnixTime(5)).unwrap();
+        let seen = |sight: &Sight| (1..12).filter(|&born| sight.sees(born)).collect::<Vec<_>>();
+        assert_eq!((back.epoch, seen(&back)), (6, vec![1, 2, 6]));
+        let again = back.at(7).back_to_this(9, 100, UnixTime(9)).unwrap();
+        assert_eq!(seen(&again), [1, 2, 6, 7, 10]);
+        let far = monday.back_to_this(10, 7, UnixTime(10)).unwrap();
+        assert_eq!(seen(&far), [1, 2, 11]);
+        let lifted = |born| {
+            let mut status = crate::making::root_status(UnixTime(2), 2048);
+            again.lift(&mut status, born);
+            (status.data_version, status.server_modified)
+        };
+        assert_eq!([lifted(2), lifted(7)], [(100, UnixTime(9)); 2]);
+        assert_eq!(lifted(10), (1, UnixTime(2)));
+        assert_eq!(again.newest(&[(9, ()), (8, ()), (3, ()), (1, ())]), Some(3));
+        assert_eq!(again.newest(&[(9, ())]), None);
+    }
+
+    #[test]
+    fn only_rollbacks_in_order_make_a_sight() {
+        assert!(Sight::new(9, vec![turn(1, 3, 0), turn(5, 8, 0)]).is_some());
+        for wrong in [
+            vec![turn(0, 3, 0)],
+            vec![turn(3, 3, 0)],
+            vec![turn(5, 9, 0)],
+            vec![turn(5, 8, 0), turn(1, 3, 0)],
+            vec![turn(1, 5, 0), turn(5, 8, 0)],
+            (0..=TURNS_MAX as u64).map(|at| turn(3 * at + 1, 3 * at + 2, 0)).collect(),
+        ] {
+            assert_eq!(
+                Sight::new(9.max(3 * wrong.len() as u64), wrong.clone()).filter(|_| wrong.len() < 3),
+                None
+            );
+        }
+    }
+}
