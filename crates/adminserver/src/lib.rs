@@ -9,8 +9,10 @@
 mod policy;
 mod server;
 mod service;
+mod snapshots;
 
 pub use server::{AdminServer, AdminServerParts};
+pub use snapshots::{SnapshotEntry, SnapshotHost};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! What the service is made of, and the calls about the server itself.
 
+use crate::snapshots::{Keeper, SnapshotHost};
 use afs_idl::cellar::{GetServerInfoReply, PartitionInfo};
 use base::{AbortCode, Caller, LocalAuthority, PartitionId, UnixTime};
 use std::sync::Arc;
@@ -13,6 +14,8 @@ pub struct AdminServerParts {
     pub authority: Arc<dyn LocalAuthority>,
     /// The time of day.
     pub clock: Arc<dyn Fn() -> UnixTime + Send + Sync>,
+    /// What snapshots need.
+    pub snapshots: Arc<dyn SnapshotHost>,
     /// What the program calls itself, like `Cellar 0.1.0`.
     pub version: String,
 }
@@ -21,20 +24,20 @@ pub struct AdminServerParts {
 pub struct AdminServer {
     pub(crate) parts: AdminServerParts,
     started: UnixTime,
+    pub(crate) keeper: Keeper,
 }
 
 impl AdminServer {
     /// A service that started now.
     pub fn new(parts: AdminServerParts) -> AdminServer {
         let started = (parts.clock)();
-        AdminServer { parts, started }
+        AdminServer { parts, started, keeper: Keeper::default() }
     }
 
     /// Lets a superuser do `what`, and notes it for the audit.
     ///
     /// # Errors
     /// UAEACCES for anybody else.
-    #[allow(dead_code, reason = "the calls so far are open to everybody")]
     pub(crate) fn administer(&self, caller: &Caller, what: &str) -> Result<(), AbortCode> {
         let allowed = self.parts.authority.is_superuser(caller);
         tracing::info!(target: "audit", what, allowed, identity = %caller.identity, peer = %caller.peer);

@@ -2,8 +2,11 @@
 
 use crate::AdminServer;
 use afs_idl::cellar::{
-    self, GetServerInfoReply, GetServerInfoRequest, GetVolumePolicyReply, GetVolumePolicyRequest,
-    SetVolumePolicyReply, SetVolumePolicyRequest,
+    self, CreateSnapshotReply, CreateSnapshotRequest, GetServerInfoReply, GetServerInfoRequest,
+    GetSnapshotPolicyReply, GetSnapshotPolicyRequest, GetSnapshotSpaceReply, GetSnapshotSpaceRequest,
+    GetVolumePolicyReply, GetVolumePolicyRequest, ListSnapshotsReply, ListSnapshotsRequest,
+    RemoveSnapshotReply, RemoveSnapshotRequest, RollBackVolumeReply, RollBackVolumeRequest,
+    SetSnapshotPolicyReply, SetSnapshotPolicyRequest, SetVolumePolicyReply, SetVolumePolicyRequest,
 };
 use base::{AbortCode, Caller};
 
@@ -26,5 +29,68 @@ impl cellar::Server for AdminServer {
         request: SetVolumePolicyRequest,
     ) -> Result<SetVolumePolicyReply, AbortCode> {
         AdminServer::set_volume_policy(self, caller, &request)
+    }
+
+    fn create_snapshot(
+        &self,
+        caller: &Caller,
+        request: CreateSnapshotRequest,
+    ) -> Result<CreateSnapshotReply, AbortCode> {
+        self.administer(caller, "CreateSnapshot")?;
+        self.create_snapshot_call(&request)
+    }
+
+    fn list_snapshots(
+        &self,
+        _: &Caller,
+        request: ListSnapshotsRequest,
+    ) -> Result<ListSnapshotsReply, AbortCode> {
+        self.list_snapshots_call(request.volume, request.skip)
+    }
+
+    fn get_snapshot_space(
+        &self,
+        _: &Caller,
+        request: GetSnapshotSpaceRequest,
+    ) -> Result<GetSnapshotSpaceReply, AbortCode> {
+        self.snapshot_space(&self.find_snapshot(request.volume, &request.name)?)
+    }
+
+    fn remove_snapshot(
+        &self,
+        caller: &Caller,
+        request: RemoveSnapshotRequest,
+    ) -> Result<RemoveSnapshotReply, AbortCode> {
+        self.administer(caller, "RemoveSnapshot")?;
+        self.remove_one(&self.find_snapshot(request.volume, &request.name)?)?;
+        Ok(RemoveSnapshotReply)
+    }
+
+    fn roll_back_volume(
+        &self,
+        caller: &Caller,
+        request: RollBackVolumeRequest,
+    ) -> Result<RollBackVolumeReply, AbortCode> {
+        self.administer(caller, "RollBackVolume")?;
+        self.roll_back(&self.find_snapshot(request.volume, &request.name)?)?;
+        Ok(RollBackVolumeReply)
+    }
+
+    fn get_snapshot_policy(
+        &self,
+        _: &Caller,
+        request: GetSnapshotPolicyRequest,
+    ) -> Result<GetSnapshotPolicyReply, AbortCode> {
+        Ok(GetSnapshotPolicyReply { policy: self.snapshot_policy(request.volume)? })
+    }
+
+    fn set_snapshot_policy(
+        &self,
+        caller: &Caller,
+        request: SetSnapshotPolicyRequest,
+    ) -> Result<SetSnapshotPolicyReply, AbortCode> {
+        self.administer(caller, "SetSnapshotPolicy")?;
+        self.set_snapshot_policy_call(request.volume, &request.policy)?;
+        Ok(SetSnapshotPolicyReply)
     }
 }

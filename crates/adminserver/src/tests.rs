@@ -1,6 +1,6 @@
 //! Calls of the service as a client makes them.
 
-use crate::{AdminServer, AdminServerParts};
+use crate::{AdminServer, AdminServerParts, SnapshotEntry, SnapshotHost};
 use afs_idl::cellar::{
     self, GetServerInfoRequest, GetVolumePolicyRequest, Server as _, SetVolumePolicyRequest,
 };
@@ -8,6 +8,7 @@ use base::{
     AbortCode, Caller, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel, UnixTime, VolumeId,
     VolumeType,
 };
+use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -27,6 +28,89 @@ impl LocalAuthority for Authority {
     }
 }
 
+/// Notes what it is told.
+#[derive(Default)]
+pub(crate) struct FakeHost {
+    state: Mutex<HostState>,
+}
+
+#[derive(Default)]
+struct HostState {
+    ids: u32,
+    entries: Vec<SnapshotEntry>,
+    taken: Vec<String>,
+    changed: Vec<VolumeId>,
+    failure: Option<AbortCode>,
+    is_busy: bool,
+}
+
+impl FakeHost {
+    pub(crate) fn entries(&self) -> Vec<SnapshotEntry> {
+        self.state.lock().entries.clone()
+    }
+
+    pub(crate) fn changed(&self) -> Vec<VolumeId> {
+        self.state.lock().changed.clone()
+    }
+
+    pub(crate) fn take_name(&self, name: &str) {
+        self.state.lock().taken.push(name.into());
+    }
+
+    /// The location database answers this.
+    pub(crate) fn fail_with(&self, code: Option<AbortCode>) {
+        self.state.lock().failure = code;
+    }
+
+    pub(crate) fn set_busy(&self, is_busy: bool) {
+        self.state.lock().is_busy = is_busy;
+    }
+
+    fn ask<T>(&self, answer: impl FnOnce(&mut HostState) -> T) -> Result<T, AbortCode> {
+        let mut state = self.state.lock();
+        state.failure.map_or_else(|| Ok(answer(&mut state)), Err)
+    }
+}
+
+impl SnapshotHost for FakeHost {
+    fn new_ids(&self) -> Result<VolumeId, AbortCode> {
+        self.ask(|state| {
+            state.ids += 2;
+            VolumeId(536_871_000 + state.ids)
+        })
+    }
+
+    fn is_name_taken(&self, name: &str) -> Result<bool, AbortCode> {
+        self.ask(|state| state.taken.iter().any(|taken| taken == name))
+    }
+
+    fn register(&self, entry: &SnapshotEntry) -> Result<(), AbortCode> {
+        self.ask(|state| state.entries.push(entry.clone()))
+    }
+
+    fn unregister(&self, id: VolumeId) -> Result<(), AbortCode> {
+        self.ask(|state| state.entries.retain(|entry| entry.id != id))
+    }
+
+    fn exclusively(
+        &self,
+        _: VolumeId,
+        _: PartitionId,
+        work: &mut dyn FnMut() -> Result<(), AbortCode>,
+    ) -> Result<(), AbortCode> {
+        let is_busy = self.state.lock().is_busy;
+        if is_busy { Err(AbortCode::VOLSERVOLBUSY) } else { work() }
+    }
+
+    fn volume_changed(&self, volume: VolumeId) {
+        self.state.lock().changed.push(volume);
+    }
+}
+
+pub(crate) fn anonymous() -> Caller {
+    caller(Identity::Anonymous)
+}
+
 fn caller(identity: Identity) -> Caller {
     Caller {
         identity,
@@ -37,24 +121,35 @@ fn caller(identity: Identity) -> Caller {
     }
 }
 
-fn known(name: &str) -> Caller {
+pub(crate) fn known(name: &str) -> Caller {
     let principal = Principal { name: name.into(), instance: String::new(), realm: String::new() };
     caller(Identity::Known(principal))
 }
 
 /// A server of one partition, whose clock goes on by a second whenever somebody looks.
 fn server() -> AdminServer {
+    let time = AtomicU32::new(1000);
+    let clock = move || UnixTime(time.fetch_add(1, Relaxed));
+    server_with(Arc::new(clock), Arc::new(FakeHost::default()))
+}
+
+/// The same, whose clock others set.
+pub(crate) fn server_at(clock: Arc<AtomicU32>, host: Arc<FakeHost>) -> AdminServer {
+    server_with(Arc::new(move || UnixTime(clock.load(Relaxed))), host)
+}
+
+fn server_with(clock: Arc<dyn Fn() -> UnixTime + Send + Sync>, host: Arc<FakeHost>) -> AdminServer {
     let partition = PartitionHandle {
         id: PartitionId::from_index(2).unwrap(),
         meta: Arc::new(MemoryMeta::default()),
         chunks: Arc::new(MemoryChunks::new()),
         space: Arc::new(|| Space { total_kib: 100, free_kib: 40 }),
     };
-    let time = AtomicU32::new(1000);
     AdminServer::new(AdminServerParts {
         volumes: Arc::new(Volumes::open(vec![partition], VolumeOptions::default()).unwrap()),
         authority: Arc::new(Authority),
-        clock: Arc::new(move || UnixTime(time.fetch_add(1, Relaxed))),
+        clock,
+        snapshots: host,
         version: "Cellar x".into(),
     })
 }

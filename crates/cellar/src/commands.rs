@@ -7,6 +7,7 @@ pub mod dump;
 pub mod import;
 pub mod protection;
 pub mod server;
+pub mod snapshot;
 pub mod store;
 pub mod volume;
 

@@ -8,6 +8,7 @@ pub mod membership;
 pub mod overseer;
 pub mod registration;
 pub mod services;
+pub mod snapshots;
 mod syncing;
 pub mod volume_servers;
 
@@ -69,9 +70,11 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
     let services = Services::new(settings, &authority, databases.as_ref(), &volumes, &cell)?;
     let (file_server, volume_server, uuid) =
         (services.file_server(), services.volume_server(), services.uuid());
+    let admin_server = services.admin_server();
     let servers = services.start(settings)?;
     let ending = Arc::new(AtomicBool::new(false));
     let mut background = start_background(&ending, &volumes, file_server, volume_server);
+    background.extend(admin_server.map(|server| snapshots::start(&ending, server)));
     if let Some(period) = settings.tuning.durability.period {
         background.extend(syncing::start(&ending, &volumes, period));
     }

@@ -237,4 +237,11 @@ pub(crate) const CELLAR: &[Check] = &[
     crate::idl::check::<cellar::GetServerInfoReply>,
     crate::idl::check::<cellar::GetVolumePolicyReply>,
     crate::idl::check::<cellar::SetVolumePolicyReply>,
+    crate::idl::check::<cellar::CreateSnapshotReply>,
+    crate::idl::check::<cellar::ListSnapshotsReply>,
+    crate::idl::check::<cellar::GetSnapshotSpaceReply>,
+    crate::idl::check::<cellar::RemoveSnapshotReply>,
+    crate::idl::check::<cellar::RollBackVolumeReply>,
+    crate::idl::check::<cellar::GetSnapshotPolicyReply>,
+    crate::idl::check::<cellar::SetSnapshotPolicyReply>,
 ];

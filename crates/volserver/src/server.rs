@@ -90,6 +90,23 @@ impl VolumeServer {
         outcome.is_ok()
     }
 
+    /// Does something while nobody can open a transaction on the volume.
+    ///
+    /// # Errors
+    /// VOLSERVOLBUSY if there is a transaction, VOLSERNO_MEMORY if there are too many; what `work` answers.
+    pub fn exclusively(
+        &self,
+        volume: VolumeId,
+        partition: PartitionId,
+        procedure: &'static str,
+        work: impl FnOnce() -> Result<(), AbortCode>,
+    ) -> Result<(), AbortCode> {
+        let used = crate::creating::begin(self, volume, partition, 0, procedure)?;
+        let result = work();
+        used.end();
+        result
+    }
+
     pub(crate) fn volumes(&self) -> &Volumes {
         &self.parts.volumes
     }

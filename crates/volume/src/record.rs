@@ -543,7 +543,7 @@ pub(crate) fn get_snapshot(name: &[u8], value: &[u8]) -> Option<SnapshotRecord> 
     Some(SnapshotRecord { id, made, expires, kept: Kept::from_bits(f.u8()?)?, changes: f.u64()? })
 }
 
-pub(crate) fn put_policy(policy: &Policy) -> Vec<u8> {
+pub(crate) fn put_policy(policy: Policy) -> Vec<u8> {
     Period::ALL.iter().fold(Record::new(), |record, &period| record.u16(policy.count(period))).0
 }
 

@@ -204,7 +204,7 @@ impl Volumes {
     ///
     /// # Errors
     /// `NoVolume`, `Invalid` (not a read-write volume), `Store`.
-    pub fn set_policy(&self, volume: VolumeId, policy: Option<&Policy>) -> Result<(), VolumeError> {
+    pub fn set_policy(&self, volume: VolumeId, policy: Option<Policy>) -> Result<(), VolumeError> {
         let changes = self.lock_changes();
         let volume = self.get_any_state(volume)?;
         if volume.kind() != VolumeType::ReadWrite {
@@ -231,10 +231,11 @@ impl Volumes {
         for home in self.homes() {
             home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
                 let id = key.get(9..).and_then(|id| id.try_into().ok()).map(u32::from_be_bytes);
-                match id.zip(record::get_policy(value)) {
-                    Some((id, policy)) => found.push((VolumeId(id), policy)),
-                    None => tracing::error!(?key, "a policy of snapshots cannot be read"),
+                let policy = id.map(VolumeId).zip(record::get_policy(value));
+                if policy.is_none() {
+                    tracing::error!(?key, "a policy of snapshots cannot be read");
                 }
+                found.extend(policy);
                 ControlFlow::Continue(())
             })?;
         }

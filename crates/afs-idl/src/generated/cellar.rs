@@ -14,7 +14,9 @@ use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
 pub const VERSION_MAX: usize = 256;
 pub const PARTITIONS_MAX: usize = 255;
-pub const POLICY_MAX: usize = 64;
+pub const SNAPSHOT_NAME_MAX: usize = 65;
+pub const SNAPSHOT_VOLUME_NAME_MAX: usize = 65;
+pub const SNAPSHOTS_MAX: usize = 500;
 /// A partition of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartitionInfo {
@@ -38,6 +40,84 @@ impl Decode for PartitionInfo {
             id: u32::decode(source)?,
             total_kib: u64::decode(source)?,
             free_kib: u64::decode(source)?,
+        })
+    }
+}
+
+/// How many automatic snapshots are kept of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotPolicy {
+    pub hourly: u32,
+    pub daily: u32,
+    pub weekly: u32,
+    pub monthly: u32,
+}
+
+impl Encode for SnapshotPolicy {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.hourly.encode(out);
+        self.daily.encode(out);
+        self.weekly.encode(out);
+        self.monthly.encode(out);
+    }
+}
+
+impl Decode for SnapshotPolicy {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<SnapshotPolicy, XdrError> {
+        Ok(SnapshotPolicy {
+            hourly: u32::decode(source)?,
+            daily: u32::decode(source)?,
+            weekly: u32::decode(source)?,
+            monthly: u32::decode(source)?,
+        })
+    }
+}
+
+/// A snapshot of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// The read-only volume that shows it.
+    pub volume: u32,
+    /// That volume's name in the location database.
+    pub volume_name: XdrString,
+    pub name: XdrString,
+    pub partition: u32,
+    /// Seconds since 1970.
+    pub made: u32,
+    /// Likewise; 0 never.
+    pub expires: u32,
+    /// Kept automatically as the one of an hour (1), a day (2), a week (4), a month (8); 0 is a manual one.
+    pub kept: u32,
+    pub used_kib: u64,
+    pub files: u64,
+}
+
+impl Encode for SnapshotInfo {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+        opaque::encode(&self.volume_name.0, out);
+        opaque::encode(&self.name.0, out);
+        self.partition.encode(out);
+        self.made.encode(out);
+        self.expires.encode(out);
+        self.kept.encode(out);
+        self.used_kib.encode(out);
+        self.files.encode(out);
+    }
+}
+
+impl Decode for SnapshotInfo {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<SnapshotInfo, XdrError> {
+        Ok(SnapshotInfo {
+            volume: u32::decode(source)?,
+            volume_name: opaque::decode(source, SNAPSHOT_VOLUME_NAME_MAX).map(XdrString)?,
+            name: opaque::decode(source, SNAPSHOT_NAME_MAX).map(XdrString)?,
+            partition: u32::decode(source)?,
+            made: u32::decode(source)?,
+            expires: u32::decode(source)?,
+            kept: u32::decode(source)?,
+            used_kib: u64::decode(source)?,
+            files: u64::decode(source)?,
         })
     }
 }
@@ -95,89 +175,303 @@ impl Decode for GetServerInfoReply {
     }
 }
 
-/// Opcode of GetVolumePolicy.
-pub const GET_VOLUME_POLICY: u32 = 300;
+/// Opcode of CreateSnapshot.
+pub const CREATE_SNAPSHOT: u32 = 100;
 
-/// What GetVolumePolicy is asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GetVolumePolicyRequest {
+/// What CreateSnapshot is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CreateSnapshotRequest {
     pub volume: u32,
+    pub name: XdrString,
+    /// Seconds since 1970; 0 never.
+    pub expires: u32,
 }
 
-impl Encode for GetVolumePolicyRequest {
+impl Encode for CreateSnapshotRequest {
     fn encode(&self, out: &mut Vec<u8>) {
         self.volume.encode(out);
+        opaque::encode(&self.name.0, out);
+        self.expires.encode(out);
     }
 }
 
-impl Decode for GetVolumePolicyRequest {
-    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetVolumePolicyRequest, XdrError> {
-        Ok(GetVolumePolicyRequest { volume: u32::decode(source)? })
-    }
-}
-
-/// What GetVolumePolicy answers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GetVolumePolicyReply {
-    /// The volume's own policy; empty if it follows the server's.
-    pub compression: XdrString,
-    /// What applies.
-    pub effective: XdrString,
-}
-
-impl Encode for GetVolumePolicyReply {
-    fn encode(&self, out: &mut Vec<u8>) {
-        opaque::encode(&self.compression.0, out);
-        opaque::encode(&self.effective.0, out);
-    }
-}
-
-impl Decode for GetVolumePolicyReply {
-    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetVolumePolicyReply, XdrError> {
-        Ok(GetVolumePolicyReply {
-            compression: opaque::decode(source, POLICY_MAX).map(XdrString)?,
-            effective: opaque::decode(source, POLICY_MAX).map(XdrString)?,
-        })
-    }
-}
-
-/// Opcode of SetVolumePolicy.
-pub const SET_VOLUME_POLICY: u32 = 301;
-
-/// What SetVolumePolicy is asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SetVolumePolicyRequest {
-    pub volume: u32,
-    pub compression: XdrString,
-}
-
-impl Encode for SetVolumePolicyRequest {
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.volume.encode(out);
-        opaque::encode(&self.compression.0, out);
-    }
-}
-
-impl Decode for SetVolumePolicyRequest {
-    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<SetVolumePolicyRequest, XdrError> {
-        Ok(SetVolumePolicyRequest {
+impl Decode for CreateSnapshotRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<CreateSnapshotRequest, XdrError> {
+        Ok(CreateSnapshotRequest {
             volume: u32::decode(source)?,
-            compression: opaque::decode(source, POLICY_MAX).map(XdrString)?,
+            name: opaque::decode(source, SNAPSHOT_NAME_MAX).map(XdrString)?,
+            expires: u32::decode(source)?,
         })
     }
 }
 
-/// What SetVolumePolicy answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetVolumePolicyReply;
+/// What CreateSnapshot answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CreateSnapshotReply {
+    pub snapshot: SnapshotInfo,
+}
 
-impl Encode for SetVolumePolicyReply {
+impl Encode for CreateSnapshotReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.snapshot.encode(out);
+    }
+}
+
+impl Decode for CreateSnapshotReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<CreateSnapshotReply, XdrError> {
+        Ok(CreateSnapshotReply { snapshot: SnapshotInfo::decode(source)? })
+    }
+}
+
+/// Opcode of ListSnapshots.
+pub const LIST_SNAPSHOTS: u32 = 101;
+
+/// What ListSnapshots is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListSnapshotsRequest {
+    pub volume: u32,
+    pub skip: u32,
+}
+
+impl Encode for ListSnapshotsRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+        self.skip.encode(out);
+    }
+}
+
+impl Decode for ListSnapshotsRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ListSnapshotsRequest, XdrError> {
+        Ok(ListSnapshotsRequest { volume: u32::decode(source)?, skip: u32::decode(source)? })
+    }
+}
+
+/// What ListSnapshots answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListSnapshotsReply {
+    pub snapshots: Vec<SnapshotInfo>,
+}
+
+impl Encode for ListSnapshotsReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.snapshots, out, SnapshotInfo::encode);
+    }
+}
+
+impl Decode for ListSnapshotsReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ListSnapshotsReply, XdrError> {
+        Ok(ListSnapshotsReply { snapshots: list::decode(source, SNAPSHOTS_MAX, SnapshotInfo::decode)? })
+    }
+}
+
+/// Opcode of GetSnapshotSpace.
+pub const GET_SNAPSHOT_SPACE: u32 = 102;
+
+/// What GetSnapshotSpace is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetSnapshotSpaceRequest {
+    pub volume: u32,
+    pub name: XdrString,
+}
+
+impl Encode for GetSnapshotSpaceRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+        opaque::encode(&self.name.0, out);
+    }
+}
+
+impl Decode for GetSnapshotSpaceRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetSnapshotSpaceRequest, XdrError> {
+        Ok(GetSnapshotSpaceRequest {
+            volume: u32::decode(source)?,
+            name: opaque::decode(source, SNAPSHOT_NAME_MAX).map(XdrString)?,
+        })
+    }
+}
+
+/// What GetSnapshotSpace answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetSnapshotSpaceReply {
+    pub records: u64,
+    pub record_bytes: u64,
+    pub chunks: u64,
+    pub chunk_bytes: u64,
+}
+
+impl Encode for GetSnapshotSpaceReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.records.encode(out);
+        self.record_bytes.encode(out);
+        self.chunks.encode(out);
+        self.chunk_bytes.encode(out);
+    }
+}
+
+impl Decode for GetSnapshotSpaceReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetSnapshotSpaceReply, XdrError> {
+        Ok(GetSnapshotSpaceReply {
+            records: u64::decode(source)?,
+            record_bytes: u64::decode(source)?,
+            chunks: u64::decode(source)?,
+            chunk_bytes: u64::decode(source)?,
+        })
+    }
+}
+
+/// Opcode of RemoveSnapshot.
+pub const REMOVE_SNAPSHOT: u32 = 103;
+
+/// What RemoveSnapshot is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoveSnapshotRequest {
+    pub volume: u32,
+    pub name: XdrString,
+}
+
+impl Encode for RemoveSnapshotRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+        opaque::encode(&self.name.0, out);
+    }
+}
+
+impl Decode for RemoveSnapshotRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<RemoveSnapshotRequest, XdrError> {
+        Ok(RemoveSnapshotRequest {
+            volume: u32::decode(source)?,
+            name: opaque::decode(source, SNAPSHOT_NAME_MAX).map(XdrString)?,
+        })
+    }
+}
+
+/// What RemoveSnapshot answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoveSnapshotReply;
+
+impl Encode for RemoveSnapshotReply {
     fn encode(&self, _: &mut Vec<u8>) {}
 }
 
-impl Decode for SetVolumePolicyReply {
-    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<SetVolumePolicyReply, XdrError> {
-        Ok(SetVolumePolicyReply)
+impl Decode for RemoveSnapshotReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<RemoveSnapshotReply, XdrError> {
+        Ok(RemoveSnapshotReply)
+    }
+}
+
+/// Opcode of RollBackVolume.
+pub const ROLL_BACK_VOLUME: u32 = 104;
+
+/// What RollBackVolume is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RollBackVolumeRequest {
+    pub volume: u32,
+    pub name: XdrString,
+}
+
+impl Encode for RollBackVolumeRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+        opaque::encode(&self.name.0, out);
+    }
+}
+
+impl Decode for RollBackVolumeRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<RollBackVolumeRequest, XdrError> {
+        Ok(RollBackVolumeRequest {
+            volume: u32::decode(source)?,
+            name: opaque::decode(source, SNAPSHOT_NAME_MAX).map(XdrString)?,
+        })
+    }
+}
+
+/// What RollBackVolume answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RollBackVolumeReply;
+
+impl Encode for RollBackVolumeReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for RollBackVolumeReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<RollBackVolumeReply, XdrError> {
+        Ok(RollBackVolumeReply)
+    }
+}
+
+/// Opcode of GetSnapshotPolicy.
+pub const GET_SNAPSHOT_POLICY: u32 = 105;
+
+/// What GetSnapshotPolicy is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetSnapshotPolicyRequest {
+    pub volume: u32,
+}
+
+impl Encode for GetSnapshotPolicyRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+    }
+}
+
+impl Decode for GetSnapshotPolicyRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetSnapshotPolicyRequest, XdrError> {
+        Ok(GetSnapshotPolicyRequest { volume: u32::decode(source)? })
+    }
+}
+
+/// What GetSnapshotPolicy answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetSnapshotPolicyReply {
+    pub policy: SnapshotPolicy,
+}
+
+impl Encode for GetSnapshotPolicyReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.policy.encode(out);
+    }
+}
+
+impl Decode for GetSnapshotPolicyReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetSnapshotPolicyReply, XdrError> {
+        Ok(GetSnapshotPolicyReply { policy: SnapshotPolicy::decode(source)? })
+    }
+}
+
+/// Opcode of SetSnapshotPolicy.
+pub const SET_SNAPSHOT_POLICY: u32 = 106;
+
+/// What SetSnapshotPolicy is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetSnapshotPolicyRequest {
+    pub volume: u32,
+    pub policy: SnapshotPolicy,
+}
+
+impl Encode for SetSnapshotPolicyRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+        self.policy.encode(out);
+    }
+}
+
+impl Decode for SetSnapshotPolicyRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<SetSnapshotPolicyRequest, XdrError> {
+        Ok(SetSnapshotPolicyRequest { volume: u32::decode(source)?, policy: SnapshotPolicy::decode(source)? })
+    }
+}
+
+/// What SetSnapshotPolicy answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetSnapshotPolicyReply;
+
+impl Encode for SetSnapshotPolicyReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for SetSnapshotPolicyReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<SetSnapshotPolicyReply, XdrError> {
+        Ok(SetSnapshotPolicyReply)
     }
 }
 
@@ -185,8 +479,13 @@ impl Decode for SetVolumePolicyReply {
 pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     Some(match opcode {
         GET_SERVER_INFO => "GetServerInfo",
-        GET_VOLUME_POLICY => "GetVolumePolicy",
-        SET_VOLUME_POLICY => "SetVolumePolicy",
+        CREATE_SNAPSHOT => "CreateSnapshot",
+        LIST_SNAPSHOTS => "ListSnapshots",
+        GET_SNAPSHOT_SPACE => "GetSnapshotSpace",
+        REMOVE_SNAPSHOT => "RemoveSnapshot",
+        ROLL_BACK_VOLUME => "RollBackVolume",
+        GET_SNAPSHOT_POLICY => "GetSnapshotPolicy",
+        SET_SNAPSHOT_POLICY => "SetSnapshotPolicy",
         _ => return None,
     })
 }
@@ -203,24 +502,73 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Tells how new file data of a volume is compressed: `raw`, `lz4`, `zstd:1` to `zstd:19`. Anybody may ask.
-    /// (GetVolumePolicy, opcode 300.)
-    fn get_volume_policy(
+    /// Makes a snapshot of a read-write volume, and its entry in the location database.
+    /// (CreateSnapshot, opcode 100.)
+    fn create_snapshot(
         &self,
         caller: &Caller,
-        request: GetVolumePolicyRequest,
-    ) -> Result<GetVolumePolicyReply, AbortCode> {
+        request: CreateSnapshotRequest,
+    ) -> Result<CreateSnapshotReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Sets the policy of a volume; empty lets it follow the server's. What is stored stays as it is. For
-    /// superusers.
-    /// (SetVolumePolicy, opcode 301.)
-    fn set_volume_policy(
+    /// Lists the snapshots of a volume, which may be gone, the oldest first, from the one at this place.
+    /// (ListSnapshots, opcode 101.)
+    fn list_snapshots(
         &self,
         caller: &Caller,
-        request: SetVolumePolicyRequest,
-    ) -> Result<SetVolumePolicyReply, AbortCode> {
+        request: ListSnapshotsRequest,
+    ) -> Result<ListSnapshotsReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// What removing this snapshot now, and no other, would give back. Walks all records that it shares.
+    /// (GetSnapshotSpace, opcode 102.)
+    fn get_snapshot_space(
+        &self,
+        caller: &Caller,
+        request: GetSnapshotSpaceRequest,
+    ) -> Result<GetSnapshotSpaceReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Removes a snapshot and its entry in the location database.
+    /// (RemoveSnapshot, opcode 103.)
+    fn remove_snapshot(
+        &self,
+        caller: &Caller,
+        request: RemoveSnapshotRequest,
+    ) -> Result<RemoveSnapshotReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Makes the contents of a read-write volume those of a snapshot of it.
+    /// (RollBackVolume, opcode 104.)
+    fn roll_back_volume(
+        &self,
+        caller: &Caller,
+        request: RollBackVolumeRequest,
+    ) -> Result<RollBackVolumeReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// How a volume's snapshots are made and kept; nothing but zeros if they are not made automatically.
+    /// (GetSnapshotPolicy, opcode 105.)
+    fn get_snapshot_policy(
+        &self,
+        caller: &Caller,
+        request: GetSnapshotPolicyRequest,
+    ) -> Result<GetSnapshotPolicyReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Sets it. With nothing but zeros none is made or expires from now on, and what is there stays.
+    /// (SetSnapshotPolicy, opcode 106.)
+    fn set_snapshot_policy(
+        &self,
+        caller: &Caller,
+        request: SetSnapshotPolicyRequest,
+    ) -> Result<SetSnapshotPolicyReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 }
@@ -237,8 +585,19 @@ pub fn dispatch<T: Server + ?Sized>(
     let mut source = StreamSource::new(stream);
     match server::take(&mut source)? {
         GET_SERVER_INFO => server::serve(&mut source, |request| server.get_server_info(caller, request)),
-        GET_VOLUME_POLICY => server::serve(&mut source, |request| server.get_volume_policy(caller, request)),
-        SET_VOLUME_POLICY => server::serve(&mut source, |request| server.set_volume_policy(caller, request)),
+        CREATE_SNAPSHOT => server::serve(&mut source, |request| server.create_snapshot(caller, request)),
+        LIST_SNAPSHOTS => server::serve(&mut source, |request| server.list_snapshots(caller, request)),
+        GET_SNAPSHOT_SPACE => {
+            server::serve(&mut source, |request| server.get_snapshot_space(caller, request))
+        }
+        REMOVE_SNAPSHOT => server::serve(&mut source, |request| server.remove_snapshot(caller, request)),
+        ROLL_BACK_VOLUME => server::serve(&mut source, |request| server.roll_back_volume(caller, request)),
+        GET_SNAPSHOT_POLICY => {
+            server::serve(&mut source, |request| server.get_snapshot_policy(caller, request))
+        }
+        SET_SNAPSHOT_POLICY => {
+            server::serve(&mut source, |request| server.set_snapshot_policy(caller, request))
+        }
         _ => Err(AbortCode::RXGEN_OPCODE),
     }
 }
@@ -251,30 +610,81 @@ pub fn get_server_info(
     client::call(connection, GET_SERVER_INFO, request)
 }
 
-/// Tells how new file data of a volume is compressed: `raw`, `lz4`, `zstd:1` to `zstd:19`. Anybody may ask.
-pub fn get_volume_policy(
+/// Makes a snapshot of a read-write volume, and its entry in the location database.
+pub fn create_snapshot(
     connection: &dyn ClientConnection,
-    request: &GetVolumePolicyRequest,
-) -> Result<GetVolumePolicyReply, AbortCode> {
-    client::call(connection, GET_VOLUME_POLICY, request)
+    request: &CreateSnapshotRequest,
+) -> Result<CreateSnapshotReply, AbortCode> {
+    client::call(connection, CREATE_SNAPSHOT, request)
 }
 
-/// Sets the policy of a volume; empty lets it follow the server's. What is stored stays as it is. For
-/// superusers.
-pub fn set_volume_policy(
+/// Lists the snapshots of a volume, which may be gone, the oldest first, from the one at this place.
+pub fn list_snapshots(
     connection: &dyn ClientConnection,
-    request: &SetVolumePolicyRequest,
-) -> Result<SetVolumePolicyReply, AbortCode> {
-    client::call(connection, SET_VOLUME_POLICY, request)
+    request: &ListSnapshotsRequest,
+) -> Result<ListSnapshotsReply, AbortCode> {
+    client::call(connection, LIST_SNAPSHOTS, request)
+}
+
+/// What removing this snapshot now, and no other, would give back. Walks all records that it shares.
+pub fn get_snapshot_space(
+    connection: &dyn ClientConnection,
+    request: &GetSnapshotSpaceRequest,
+) -> Result<GetSnapshotSpaceReply, AbortCode> {
+    client::call(connection, GET_SNAPSHOT_SPACE, request)
+}
+
+/// Removes a snapshot and its entry in the location database.
+pub fn remove_snapshot(
+    connection: &dyn ClientConnection,
+    request: &RemoveSnapshotRequest,
+) -> Result<RemoveSnapshotReply, AbortCode> {
+    client::call(connection, REMOVE_SNAPSHOT, request)
+}
+
+/// Makes the contents of a read-write volume those of a snapshot of it.
+pub fn roll_back_volume(
+    connection: &dyn ClientConnection,
+    request: &RollBackVolumeRequest,
+) -> Result<RollBackVolumeReply, AbortCode> {
+    client::call(connection, ROLL_BACK_VOLUME, request)
+}
+
+/// How a volume's snapshots are made and kept; nothing but zeros if they are not made automatically.
+pub fn get_snapshot_policy(
+    connection: &dyn ClientConnection,
+    request: &GetSnapshotPolicyRequest,
+) -> Result<GetSnapshotPolicyReply, AbortCode> {
+    client::call(connection, GET_SNAPSHOT_POLICY, request)
+}
+
+/// Sets it. With nothing but zeros none is made or expires from now on, and what is there stays.
+pub fn set_snapshot_policy(
+    connection: &dyn ClientConnection,
+    request: &SetSnapshotPolicyRequest,
+) -> Result<SetSnapshotPolicyReply, AbortCode> {
+    client::call(connection, SET_SNAPSHOT_POLICY, request)
 }
 
 #[cfg(test)]
 pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<PartitionInfo>(check);
+    crate::tests::check::<SnapshotPolicy>(check);
+    crate::tests::check::<SnapshotInfo>(check);
     crate::tests::check::<GetServerInfoRequest>(check);
     crate::tests::check::<GetServerInfoReply>(check);
-    crate::tests::check::<GetVolumePolicyRequest>(check);
-    crate::tests::check::<GetVolumePolicyReply>(check);
-    crate::tests::check::<SetVolumePolicyRequest>(check);
-    crate::tests::check::<SetVolumePolicyReply>(check);
+    crate::tests::check::<CreateSnapshotRequest>(check);
+    crate::tests::check::<CreateSnapshotReply>(check);
+    crate::tests::check::<ListSnapshotsRequest>(check);
+    crate::tests::check::<ListSnapshotsReply>(check);
+    crate::tests::check::<GetSnapshotSpaceRequest>(check);
+    crate::tests::check::<GetSnapshotSpaceReply>(check);
+    crate::tests::check::<RemoveSnapshotRequest>(check);
+    crate::tests::check::<RemoveSnapshotReply>(check);
+    crate::tests::check::<RollBackVolumeRequest>(check);
+    crate::tests::check::<RollBackVolumeReply>(check);
+    crate::tests::check::<GetSnapshotPolicyRequest>(check);
+    crate::tests::check::<GetSnapshotPolicyReply>(check);
+    crate::tests::check::<SetSnapshotPolicyRequest>(check);
+    crate::tests::check::<SetSnapshotPolicyReply>(check);
 }

@@ -2,7 +2,7 @@
 
 mod policy;
 
-use super::Context;
+use super::{Context, snapshot};
 use crate::client::describe::{describe, failed};
 use crate::client::files::{Attributes, Node};
 use crate::client::location::Located;
@@ -30,7 +30,13 @@ pub enum Volume {
     /// Change how a volume's data is stored from now on.
     Set(policy::Set),
     /// Remove a volume: its data and its entry in the location database.
-    Remove(Name),
+    Remove(Remove),
+    /// Named snapshots of a volume.
+    Snapshot {
+        /// What to do.
+        #[command(subcommand)]
+        command: snapshot::Snapshot,
+    },
     /// Make a mount point: DIRECTORY/NAME leads to VOLUME.
     Mount(Mount),
     /// Remove a mount point.
@@ -82,6 +88,16 @@ pub struct Server {
 pub struct Name {
     /// Its name or number.
     volume: String,
+}
+
+/// A volume to remove.
+#[derive(Args)]
+pub struct Remove {
+    /// Its name or number.
+    volume: String,
+    /// Remove its snapshots too.
+    #[arg(long)]
+    snapshots: bool,
 }
 
 /// A mount point.
@@ -173,6 +189,9 @@ impl Row for Shown {
 
 /// Runs the command.
 pub fn run(context: &Context, command: &Volume) -> Result<()> {
+    if let Volume::Snapshot { command } = command {
+        return snapshot::run(context, command);
+    }
     let cell = context.client()?;
     match command {
         Volume::Create(create) => {
@@ -189,7 +208,9 @@ pub fn run(context: &Context, command: &Volume) -> Result<()> {
             let (changed, sentence) = policy::set(&cell, set)?;
             context.format.done(&changed, sentence)
         }
-        Volume::Remove(Name { volume }) => {
+        Volume::Snapshot { .. } => Ok(()),
+        Volume::Remove(Remove { volume, snapshots }) => {
+            snapshot::clear(&cell, volume, *snapshots)?;
             remove(&cell, volume)?;
             context.format.done(&true, format!("{volume} is removed"))
         }

@@ -6,6 +6,7 @@ use super::locator::{LocalLocator, RemoteLocator};
 use super::membership::RemoteMembership;
 use super::overseer::ProcessOverseer;
 use super::registration::server_uuid;
+use super::snapshots::CellSnapshots;
 use super::volume_servers::VolumeServers;
 use crate::client::CellClient;
 use crate::config::{Role, Settings};
@@ -136,6 +137,8 @@ pub struct Services {
     statistics: Arc<OnceLock<StatisticsSource>>,
     file_server: Option<Arc<FileServer>>,
     volume_server: Option<Arc<VolumeServer>>,
+    admin_server: Option<Arc<AdminServer>>,
+    snapshots: Option<Arc<CellSnapshots>>,
     uuid: HostUuid,
 }
 
@@ -174,6 +177,8 @@ impl Services {
             statistics: Arc::default(),
             file_server: None,
             volume_server: None,
+            admin_server: None,
+            snapshots: None,
             uuid: server_uuid(settings)?,
         };
         let stores = Stores::open(&settings.roles, databases, volumes, cell)?;
@@ -209,7 +214,7 @@ impl Services {
                 self.add_votes(role, settings, move || protection.writes());
                 self.add(role, 73, "PR", move |caller, call| afs_idl::pr::dispatch(&service, caller, call));
             }
-            Role::Fs => self.prepare_file_server(authority, stores),
+            Role::Fs => self.prepare_file_server(settings, authority, stores),
             Role::Vol => {
                 let server = VolumeServer::new(VolumeServerParts {
                     volumes: stores.volumes.clone(),
@@ -223,6 +228,9 @@ impl Services {
                     tracing::info!(deleted, "volumes whose making was cut off are deleted");
                 }
                 self.volume_server = Some(server.clone());
+                if let Some(snapshots) = &self.snapshots {
+                    snapshots.set_volume_server(server.clone());
+                }
                 self.add(role, 4, "AFSVol", move |caller, call| {
                     afs_idl::vol::dispatch(&*server, caller, call)
                 });
@@ -260,7 +268,7 @@ impl Services {
         self.add(role, ubik::SERVICE_ID, "VOTE", move |_, call| votes.dispatch(call));
     }
 
-    fn prepare_file_server(&mut self, authority: &Arc<Authority>, stores: &Stores) {
+    fn prepare_file_server(&mut self, settings: &Arc<Settings>, authority: &Arc<Authority>, stores: &Stores) {
         let environment = Environment {
             volumes: stores.volumes.clone(),
             membership: stores.membership(authority),
@@ -276,19 +284,28 @@ impl Services {
         }
         let server = Arc::new(FileServer::new(config, environment));
         self.file_server = Some(server.clone());
+        let snapshots = Arc::new(CellSnapshots::new(settings, &stores.cell, &server));
+        self.snapshots = Some(snapshots.clone());
         self.add(Role::Fs, 1, "AFS", move |caller, call| afs_idl::fs::dispatch(&*server, caller, call));
-        self.prepare_admin_server(authority, stores);
+        self.prepare_admin_server(authority, stores, snapshots);
     }
 
-    fn prepare_admin_server(&mut self, authority: &Arc<Authority>, stores: &Stores) {
-        let server = AdminServer::new(AdminServerParts {
+    fn prepare_admin_server(
+        &mut self,
+        authority: &Arc<Authority>,
+        stores: &Stores,
+        snapshots: Arc<CellSnapshots>,
+    ) {
+        let server = Arc::new(AdminServer::new(AdminServerParts {
             volumes: stores.volumes.clone(),
             authority: authority.clone(),
             clock: Arc::new(now),
+            snapshots,
             version: version(),
-        });
+        }));
+        self.admin_server = Some(server.clone());
         self.add(Role::Fs, ADMIN_SERVICE, "CELLAR", move |caller, call| {
-            afs_idl::cellar::dispatch(&server, caller, call)
+            afs_idl::cellar::dispatch(&*server, caller, call)
         });
     }
 
@@ -317,6 +334,11 @@ impl Services {
     /// The volume service, likewise.
     pub fn volume_server(&self) -> Option<Arc<VolumeServer>> {
         self.volume_server.clone()
+    }
+
+    /// Cellar's own service, likewise.
+    pub fn admin_server(&self) -> Option<Arc<AdminServer>> {
+        self.admin_server.clone()
     }
 
     /// The file server's UUID.

@@ -5,10 +5,11 @@ use super::support::{actor, nothing};
 use crate::check::{CheckOptions, CheckReport, check};
 use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
 use crate::{
-    CloneVolume, NewVolume, PartitionHandle, Space, StoreRequest, Volume, VolumeOptions, Volumes, keys,
+    CloneVolume, Kept, NewVolume, PartitionHandle, Policy, SnapshotOf, Space, StoreRequest, Volume,
+    VolumeOptions, Volumes, keys,
 };
 use afs_format::directory::EntryTarget;
-use base::{Fid, PartitionId, UnixTime, VnodeId, VolumeId, VolumeType};
+use base::{Fid, PartitionId, SnapshotName, UnixTime, VnodeId, VolumeId, VolumeType};
 use bytes::Bytes;
 use disk::{Disk, FaultyDisk, File, Garbling, Torn};
 use std::io::IoSlice;
@@ -240,8 +241,34 @@ const REGISTRY: &[Case] = &[
         |w| w.put(Family::System, keys::next_id(), 2u64.to_be_bytes()),
         "2 is given out next, but 2 is in use",
     ),
+    (
+        "a snapshot that is not in the list",
+        |w| w.change_header(CLONE, |h| h.header.snapshot = Some(SnapshotOf { volume: WRITER, name: name() })),
+        "has no monday",
+    ),
+    ("a list with what is no snapshot", list_clone, "its snapshot monday: volume"),
+    (
+        "a list with a name that is none",
+        |w| w.put(Family::Volumes, [keys::snapshot(WRITER, &name()), vec![b'/']].concat(), [1; 18]),
+        "cannot be read",
+    ),
+    (
+        "a policy of no volume",
+        |w| w.put(Family::Volumes, keys::policy(CLONE), record::put_policy(Policy::default())),
+        "there is no such read-write volume",
+    ),
     ("a lost id counter", |w| w.delete(Family::System, keys::next_id()), "it is missing"),
 ];
+
+fn name() -> SnapshotName {
+    "monday".parse().unwrap()
+}
+
+fn list_clone(world: &World) {
+    let (made, expires) = (UnixTime(1), UnixTime(0));
+    let listed = record::SnapshotRecord { id: CLONE, made, expires, kept: Kept::default(), changes: 0 };
+    world.put(Family::Volumes, keys::snapshot(WRITER, &name()), record::put_snapshot(&listed));
+}
 
 fn lose_volume(world: &World) {
     world.delete(Family::Volumes, keys::header(OTHER));

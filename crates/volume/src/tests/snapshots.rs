@@ -129,7 +129,7 @@ fn a_volume_lists_its_own_snapshots() {
     server.volumes.delete(VolumeId(11)).unwrap();
     assert_eq!(server.volumes.find_snapshot(RW, &name("s11")).unwrap(), None);
     // The volume's end is not that of its snapshots.
-    server.volumes.set_policy(RW, Some(&Policy { daily: 1, ..Policy::default() })).unwrap();
+    server.volumes.set_policy(RW, Some(Policy { daily: 1, ..Policy::default() })).unwrap();
     server.volumes.delete(RW).unwrap();
     server.purge();
     is_sound(&server);
@@ -293,7 +293,7 @@ fn after_a_crash_a_rollback_happened_or_not() {
 fn the_policy_is_stored_and_followed() {
     let (mut server, volume) = Server::with_volume(options());
     let policy = Policy { hourly: 2, daily: 1, weekly: 0, monthly: 0 };
-    server.volumes.set_policy(RW, Some(&policy)).unwrap();
+    server.volumes.set_policy(RW, Some(policy)).unwrap();
     server.reopen();
     assert_eq!(server.volumes.policies().unwrap(), [(RW, policy)]);
     let at = |hour: u32| UnixTime(1_793_577_600 + 3600 * hour);

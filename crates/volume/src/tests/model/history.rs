@@ -386,7 +386,7 @@ impl History {
     /// Half an hour has gone by at every step.
     fn follow_policy(&mut self) {
         let policy = Policy { hourly: self.random.random_range(0..3), daily: 1, weekly: 0, monthly: 1 };
-        if self.server.volumes.set_policy(RW, Some(&policy)).is_err() {
+        if self.server.volumes.set_policy(RW, Some(policy)).is_err() {
             return;
         }
         self.remember();

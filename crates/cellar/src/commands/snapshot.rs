@@ -1,0 +1,411 @@
+//! `cellar volume snapshot`.
+
+use super::{Context, volume};
+use crate::client::describe::describe;
+use crate::client::location::Site;
+use crate::client::{CellClient, Interface};
+use crate::network::now;
+use crate::output::Row;
+use afs_idl::ClientConnection;
+use afs_idl::cellar::{self, SnapshotInfo, SnapshotPolicy};
+use anyhow::{Context as _, Result, bail};
+use base::{AbortCode, SnapshotName, VolumeId};
+use clap::{Args, Subcommand};
+use indicatif::HumanBytes;
+use serde::Serialize;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Named snapshots of a volume.
+#[derive(Subcommand)]
+pub enum Snapshot {
+    /// Make one: a read-only volume that shows VOLUME as it is now. Takes no space until VOLUME changes.
+    Create(Create),
+    /// List those of a volume, the oldest first.
+    List(List),
+    /// Remove one.
+    Remove(Which),
+    /// Make the contents of VOLUME those of a snapshot. What was changed since is lost unless another snapshot
+    /// shows it; all snapshots stay.
+    Rollback(Rollback),
+    /// Show or set how many snapshots the server makes and keeps by itself.
+    Policy(Policy),
+    /// Make a mount point that leads to a snapshot.
+    Mount(Mount),
+}
+
+/// A new snapshot.
+#[derive(Args)]
+pub struct Create {
+    /// The read-write volume: its name or number.
+    volume: String,
+    /// The snapshot's name, like `before-upgrade`.
+    name: SnapshotName,
+    /// Remove it by itself after this time, like `30d`, `12h` or `2w`.
+    #[arg(long, value_name = "TIME")]
+    expires: Option<Span>,
+}
+
+/// Whose.
+#[derive(Args)]
+pub struct List {
+    /// The volume: its name or number.
+    volume: String,
+    /// Show what removing each would give back; looks through all that the volume holds.
+    #[arg(long)]
+    space: bool,
+}
+
+/// A snapshot.
+#[derive(Args)]
+pub struct Which {
+    /// The volume: its name or number.
+    volume: String,
+    /// The snapshot's name.
+    name: SnapshotName,
+}
+
+/// What to go back to.
+#[derive(Args)]
+pub struct Rollback {
+    #[command(flatten)]
+    which: Which,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// A policy. What is left out is 0 as soon as anything is given.
+#[derive(Args)]
+pub struct Policy {
+    /// The read-write volume: its name or number.
+    volume: String,
+    /// Keep one of each of the last N hours in which it changed.
+    #[arg(long, value_name = "N")]
+    hourly: Option<u16>,
+    /// Likewise of days.
+    #[arg(long, value_name = "N")]
+    daily: Option<u16>,
+    /// Likewise of weeks.
+    #[arg(long, value_name = "N")]
+    weekly: Option<u16>,
+    /// Likewise of months.
+    #[arg(long, value_name = "N")]
+    monthly: Option<u16>,
+    /// Make and remove none by itself from now on; what is there stays.
+    #[arg(long, conflicts_with_all = ["hourly", "daily", "weekly", "monthly"])]
+    none: bool,
+}
+
+/// Where to mount what.
+#[derive(Args)]
+pub struct Mount {
+    /// VOLUME/PATH of the mount point.
+    place: String,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// A time like `30d`, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span(u32);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Span, String> {
+        let wrong = || format!("`{text}` is no time like 90m, 12h, 30d or 2w");
+        let unit = text.chars().last().ok_or_else(wrong)?;
+        let seconds: u32 = match unit {
+            'm' => 60,
+            'h' => 3600,
+            'd' => 86_400,
+            'w' => 7 * 86_400,
+            _ => return Err(wrong()),
+        };
+        let count: u32 = text.strip_suffix(unit).unwrap_or_default().parse().map_err(|_| wrong())?;
+        count.checked_mul(seconds).filter(|&span| span > 0).map(Span).ok_or_else(wrong)
+    }
+}
+
+#[derive(Serialize)]
+struct Shown {
+    name: String,
+    made: u32,
+    expires: Option<u32>,
+    kept_as: Vec<&'static str>,
+    volume: u32,
+    volume_name: String,
+    used_kib: u64,
+    files: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gives_back_bytes: Option<u64>,
+}
+
+fn time(seconds: u32) -> String {
+    jiff::Timestamp::from_second(seconds.into())
+        .map_or_else(|_| seconds.to_string(), |at| at.strftime("%F %T").to_string())
+}
+
+impl Row for Shown {
+    const COLUMNS: &'static [&'static str] =
+        &["NAME", "MADE (UTC)", "EXPIRES", "KEPT AS", "VOLUME", "ID", "USED", "FILES", "GIVES BACK"];
+
+    fn cells(&self) -> Vec<String> {
+        let kept = if self.kept_as.is_empty() { "manual".into() } else { self.kept_as.join(", ") };
+        vec![
+            self.name.clone(),
+            time(self.made),
+            self.expires.map_or_else(|| "-".into(), time),
+            kept,
+            self.volume_name.clone(),
+            self.volume.to_string(),
+            HumanBytes(self.used_kib << 10).to_string(),
+            self.files.to_string(),
+            self.gives_back_bytes.map_or_else(|| "-".into(), |bytes| HumanBytes(bytes).to_string()),
+        ]
+    }
+}
+
+impl Shown {
+    fn new(info: &SnapshotInfo) -> Shown {
+        let names = ["hour", "day", "week", "month"];
+        let kept_as = (0..).zip(names).filter(|(bit, _)| info.kept & 1 << bit != 0).map(|(_, name)| name);
+        Shown {
+            name: info.name.to_string(),
+            made: info.made,
+            expires: (info.expires > 0).then_some(info.expires),
+            kept_as: kept_as.collect(),
+            volume: info.volume,
+            volume_name: info.volume_name.to_string(),
+            used_kib: info.used_kib,
+            files: info.files,
+            gives_back_bytes: None,
+        }
+    }
+}
+
+/// A volume and the server that has its snapshots.
+pub struct Target {
+    /// As the person named it.
+    name: String,
+    id: VolumeId,
+    server: Arc<dyn ClientConnection>,
+    site: Site,
+}
+
+impl Target {
+    /// Where a volume is.
+    pub fn find(cell: &CellClient, volume: &str) -> Result<Target> {
+        let located = cell.locate(volume)?;
+        let site = located.read_write_site()?.clone();
+        let server = cell.connection(site.server, Interface::Cellar);
+        Ok(Target { name: volume.into(), id: located.read_write(), server, site })
+    }
+
+    /// An answer in words that say what would be right.
+    fn explain(&self, doing: &str, code: AbortCode) -> anyhow::Error {
+        let (volume, server) = (&self.name, self.site.server);
+        let why = match code {
+            AbortCode::RX_INVALID_OPERATION | AbortCode::RXGEN_OPCODE => {
+                format!("{server} is no Cellar server of this version; snapshots are Cellar's own")
+            }
+            AbortCode::UAEEXIST => {
+                "there is a snapshot of this name; choose another or remove it first".into()
+            }
+            AbortCode::UAENOENT => match self.names() {
+                Some(names) if names.is_empty() => format!("{volume} has no snapshots"),
+                Some(names) => format!("there is no such snapshot; {volume} has {}", names.join(", ")),
+                None => "there is no such snapshot".into(),
+            },
+            AbortCode::UAEROFS => format!("{volume} is not a read-write volume"),
+            AbortCode::UAEXDEV => {
+                format!("{volume} was moved to another partition since; mount the snapshot and copy from it")
+            }
+            AbortCode::VOLSERVOLBUSY => {
+                format!("a volume transaction has {volume}; try again when `vos status {server}` shows none")
+            }
+            other => describe(other),
+        };
+        anyhow::anyhow!("cannot {doing}: {why}")
+    }
+
+    fn names(&self) -> Option<Vec<String>> {
+        Some(self.list().ok()?.iter().map(|info| info.name.to_string()).collect())
+    }
+
+    fn list(&self) -> Result<Vec<SnapshotInfo>, AbortCode> {
+        let mut all = Vec::new();
+        loop {
+            let request = cellar::ListSnapshotsRequest { volume: self.id.0, skip: all.len() as u32 };
+            let found = cellar::list_snapshots(&*self.server, &request)?.snapshots;
+            if found.is_empty() {
+                return Ok(all);
+            }
+            all.extend(found);
+        }
+    }
+
+    fn find_snapshot(&self, name: &SnapshotName, doing: &str) -> Result<SnapshotInfo> {
+        let all = self.list().map_err(|code| self.explain(doing, code))?;
+        let found = all.into_iter().find(|info| info.name.to_string() == name.as_str());
+        found.ok_or_else(|| self.explain(doing, AbortCode::UAENOENT))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let request = cellar::RemoveSnapshotRequest { volume: self.id.0, name: name.into() };
+        cellar::remove_snapshot(&*self.server, &request)
+            .map_err(|code| self.explain(&format!("remove the snapshot {name}"), code))?;
+        Ok(())
+    }
+}
+
+/// Runs the command.
+pub fn run(context: &Context, command: &Snapshot) -> Result<()> {
+    let cell = context.client()?;
+    match command {
+        Snapshot::Create(create) => make(context, &cell, create),
+        Snapshot::List(list) => show(context, &cell, list),
+        Snapshot::Remove(Which { volume, name }) => {
+            Target::find(&cell, volume)?.remove(name.as_str())?;
+            context.format.done(&true, format!("the snapshot {name} of {volume} is removed"))
+        }
+        Snapshot::Rollback(rollback) => roll_back(context, &cell, rollback),
+        Snapshot::Policy(policy) => keep(context, &cell, policy),
+        Snapshot::Mount(Mount { place, which }) => {
+            let target = Target::find(&cell, &which.volume)?;
+            let info = target.find_snapshot(&which.name, &format!("mount the snapshot {}", which.name))?;
+            let name = info.volume_name.to_string();
+            volume::make_mount_point(&cell, place, &name, false)?;
+            context.format.done(&true, format!("{place} leads to {name}"))
+        }
+    }
+}
+
+fn make(context: &Context, cell: &CellClient, create: &Create) -> Result<()> {
+    let (target, name) = (Target::find(cell, &create.volume)?, create.name.as_str());
+    let expires = create.expires.map_or(0, |Span(span)| now().0.saturating_add(span));
+    let request = cellar::CreateSnapshotRequest { volume: target.id.0, name: name.into(), expires };
+    let made = cellar::create_snapshot(&*target.server, &request)
+        .map_err(|code| target.explain(&format!("make the snapshot {name} of {}", target.name), code))?
+        .snapshot;
+    let sentence = format!("{name} is volume {} {}", made.volume_name, made.volume);
+    context.format.done(&Shown::new(&made), sentence)
+}
+
+fn show(context: &Context, cell: &CellClient, list: &List) -> Result<()> {
+    let target = Target::find(cell, &list.volume)?;
+    let doing = format!("list the snapshots of {}", target.name);
+    let all = target.list().map_err(|code| target.explain(&doing, code))?;
+    let mut rows: Vec<Shown> = all.iter().map(Shown::new).collect();
+    for (row, info) in rows.iter_mut().zip(&all).filter(|_| list.space) {
+        let request = cellar::GetSnapshotSpaceRequest { volume: target.id.0, name: info.name.clone() };
+        let space = cellar::get_snapshot_space(&*target.server, &request)
+            .map_err(|code| target.explain(&doing, code))?;
+        row.gives_back_bytes = Some(space.record_bytes + space.chunk_bytes);
+    }
+    context.format.rows(&rows)
+}
+
+#[derive(Serialize)]
+struct RolledBack {
+    volume: String,
+    snapshot: String,
+    made: u32,
+    is_done: bool,
+    newer_snapshots: Vec<String>,
+}
+
+fn roll_back(context: &Context, cell: &CellClient, rollback: &Rollback) -> Result<()> {
+    let Which { volume, name } = &rollback.which;
+    let target = Target::find(cell, volume)?;
+    let doing = format!("roll {volume} back to {name}");
+    let all = target.list().map_err(|code| target.explain(&doing, code))?;
+    let at = all.iter().position(|info| info.name.to_string() == name.as_str());
+    let at = at.ok_or_else(|| target.explain(&doing, AbortCode::UAENOENT))?;
+    let newer_snapshots: Vec<String> = all[at + 1..].iter().map(|info| info.name.to_string()).collect();
+    if !rollback.dry_run {
+        let request = cellar::RollBackVolumeRequest { volume: target.id.0, name: name.as_str().into() };
+        cellar::roll_back_volume(&*target.server, &request).map_err(|code| target.explain(&doing, code))?;
+    }
+    let verb = if rollback.dry_run { "would be" } else { "is" };
+    let made = all[at].made;
+    let newer =
+        if newer_snapshots.is_empty() { "no newer snapshot".into() } else { newer_snapshots.join(", ") };
+    let sentence =
+        format!("{volume} {verb} what it was at {} UTC; later states stay in: {newer}", time(made));
+    let (volume, snapshot) = (volume.clone(), name.to_string());
+    let done = RolledBack { volume, snapshot, made, is_done: !rollback.dry_run, newer_snapshots };
+    context.format.done(&done, sentence)
+}
+
+#[derive(Serialize)]
+struct Kept {
+    volume: String,
+    hourly: u32,
+    daily: u32,
+    weekly: u32,
+    monthly: u32,
+}
+
+impl Row for Kept {
+    const COLUMNS: &'static [&'static str] = &["VOLUME", "HOURLY", "DAILY", "WEEKLY", "MONTHLY"];
+
+    fn cells(&self) -> Vec<String> {
+        let counts = [self.hourly, self.daily, self.weekly, self.monthly].map(|count| count.to_string());
+        [self.volume.clone()].into_iter().chain(counts).collect()
+    }
+}
+
+fn keep(context: &Context, cell: &CellClient, wanted: &Policy) -> Result<()> {
+    let target = Target::find(cell, &wanted.volume)?;
+    let counts = [wanted.hourly, wanted.daily, wanted.weekly, wanted.monthly];
+    if wanted.none || counts.iter().any(Option::is_some) {
+        let [hourly, daily, weekly, monthly] = counts.map(|count| count.unwrap_or(0).into());
+        let policy = SnapshotPolicy { hourly, daily, weekly, monthly };
+        let request = cellar::SetSnapshotPolicyRequest { volume: target.id.0, policy };
+        cellar::set_snapshot_policy(&*target.server, &request)
+            .map_err(|code| target.explain(&format!("set the policy of {}", target.name), code))?;
+    }
+    let request = cellar::GetSnapshotPolicyRequest { volume: target.id.0 };
+    let policy = cellar::get_snapshot_policy(&*target.server, &request)
+        .map_err(|code| target.explain(&format!("read the policy of {}", target.name), code))?
+        .policy;
+    let SnapshotPolicy { hourly, daily, weekly, monthly } = policy;
+    context.format.rows(&[Kept { volume: wanted.volume.clone(), hourly, daily, weekly, monthly }])
+}
+
+/// Before a volume is removed: its snapshots go with it if the person wants that; else there must be none.
+pub fn clear(cell: &CellClient, volume: &str, with_snapshots: bool) -> Result<()> {
+    // What has no read-write site can have no snapshots.
+    let Ok(target) = Target::find(cell, volume) else { return Ok(()) };
+    let names = match target.list() {
+        Ok(found) => found.iter().map(|info| info.name.to_string()).collect::<Vec<_>>(),
+        // Not Cellar's, or the volume's server does not answer: then nothing is removed anyhow.
+        Err(AbortCode::RX_INVALID_OPERATION | AbortCode::RXGEN_OPCODE | AbortCode::RX_CALL_DEAD) => {
+            return Ok(());
+        }
+        Err(code) => return Err(target.explain(&format!("list the snapshots of {volume}"), code)),
+    };
+    if names.is_empty() {
+        return Ok(());
+    }
+    if !with_snapshots {
+        bail!("{volume} has snapshots: {}; remove them first, or give --snapshots", names.join(", "));
+    }
+    names.iter().try_for_each(|name| target.remove(name)).context("the volume itself is not removed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_counts_with_a_unit() {
+        let parse = |text: &str| text.parse::<Span>().ok().map(|Span(seconds)| seconds);
+        assert_eq!(["90m", "12h", "30d", "2w"].map(parse), [5400, 43_200, 2_592_000, 1_209_600].map(Some));
+        for wrong in ["", "d", "30", "0d", "-1d", "1.5h", "9999999w", "3 d", "3ä"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+}
