@@ -117,7 +117,7 @@ impl AdminServer {
         let full_name = header.as_ref().map_or("", |header| header.name.as_str());
         SnapshotInfo {
             volume: snapshot.id.0,
-            volume_name: full_name.strip_suffix(READ_ONLY).unwrap_or(full_name).into(),
+            volume_name: full_name.into(),
             name: snapshot.of.name.as_str().into(),
             partition: snapshot.partition.index(),
             made: snapshot.made.0,

@@ -107,7 +107,7 @@ impl Volumes {
     pub fn snapshots(&self, volume: VolumeId) -> Result<Vec<Snapshot>, VolumeError> {
         let mut found = Vec::new();
         self.visit_snapshots(&keys::snapshots(volume), &mut |snapshot| found.push(snapshot))?;
-        found.sort_by(|a, b| (a.made, &a.of.name).cmp(&(b.made, &b.of.name)));
+        found.sort_by_key(|snapshot| (snapshot.made, snapshot.id));
         Ok(found)
     }
 

@@ -82,18 +82,18 @@ impl World {
 fn a_snapshot_has_an_entry_that_clients_can_mount() {
     let world = world("home.alice");
     let made = world.create("monday", 0).unwrap();
-    assert_eq!(made.volume_name.to_string(), "home.alice.snap.monday");
+    assert_eq!(made.volume_name.to_string(), "home.alice.snap.monday.readonly");
     let entries = world.host.entries();
     let [SnapshotEntry { name, parent, id, partition }] = &entries[..] else { panic!("{entries:?}") };
     assert_eq!((name.as_str(), id.0, parent.0), ("home.alice.snap.monday", made.volume, made.volume - 1));
     assert_eq!(*partition, PartitionId::from_index(2).unwrap());
     // Too long with `.readonly`, or taken: the number stands for it.
     let long = world.create("before-the-upgrade", 0).unwrap();
-    assert_eq!(long.volume_name.to_string(), format!("snap.{}", long.volume));
+    assert_eq!(long.volume_name.to_string(), format!("snap.{}.readonly", long.volume));
     world.host.take_name("home.alice.snap.other");
     let other = world.create("other", 0).unwrap();
-    assert_eq!(other.volume_name.to_string(), format!("snap.{}", other.volume));
-    assert_eq!(world.names(), ["before-the-upgrade", "monday", "other"]);
+    assert_eq!(other.volume_name.to_string(), format!("snap.{}.readonly", other.volume));
+    assert_eq!(world.names(), ["monday", "before-the-upgrade", "other"]);
     world.remove("monday").unwrap();
     assert!(world.host.entries().iter().all(|entry| entry.id.0 != made.volume));
     assert_eq!(world.names(), ["before-the-upgrade", "other"]);

@@ -87,16 +87,16 @@ impl Node {
 }
 
 impl CellClient {
-    /// The root directory of a volume's read-write copy.
+    /// The root directory of a volume's read-write copy, or of a read-only one if it has no other.
     pub fn root_of(&self, volume: &str) -> Result<Node> {
         let located = self.locate(volume)?;
         self.root_at(&located)
     }
 
     fn root_at(&self, located: &Located) -> Result<Node> {
-        let site = located.read_write_site()?;
+        let (site, volume) = located.readable_site()?;
         let server = self.connection(site.server, Interface::Files);
-        let fid = Fid::root(located.read_write());
+        let fid = Fid::root(volume);
         let status =
             status(&*server, fid).map_err(failed(format!("look at the root of {}", located.name)))?;
         Ok(Node { fid, status, server })

@@ -60,6 +60,18 @@ impl Located {
     }
 }
 
+impl Located {
+    /// Where it can be read: the read-write volume, or a read-only one if there is no other, like a snapshot.
+    pub fn readable_site(&self) -> Result<(&Site, VolumeId)> {
+        let (site, read_only) = (self.sites.first(), self.ids[VolumeType::ReadOnly as usize]);
+        match (self.read_write_site(), site) {
+            (Ok(site), _) => Ok((site, self.read_write())),
+            (Err(_), Some(site)) if read_only != VolumeId(0) => Ok((site, read_only)),
+            (Err(error), _) => Err(error),
+        }
+    }
+}
+
 impl CellClient {
     /// The entry of a volume by name or number; `None` if there is none.
     pub fn find_volume(&self, volume: &str) -> Result<Option<Located>> {

@@ -248,7 +248,7 @@ impl Target {
 
     fn find_snapshot(&self, name: &SnapshotName, doing: &str) -> Result<SnapshotInfo> {
         let all = self.list().map_err(|code| self.explain(doing, code))?;
-        let found = all.into_iter().find(|info| info.name.to_string() == name.as_str());
+        let found = all.into_iter().find(|info| info.name.as_str() == Some(name.as_str()));
         found.ok_or_else(|| self.explain(doing, AbortCode::UAENOENT))
     }
 
@@ -321,7 +321,7 @@ fn roll_back(context: &Context, cell: &CellClient, rollback: &Rollback) -> Resul
     let target = Target::find(cell, volume)?;
     let doing = format!("roll {volume} back to {name}");
     let all = target.list().map_err(|code| target.explain(&doing, code))?;
-    let at = all.iter().position(|info| info.name.to_string() == name.as_str());
+    let at = all.iter().position(|info| info.name.as_str() == Some(name.as_str()));
     let at = at.ok_or_else(|| target.explain(&doing, AbortCode::UAENOENT))?;
     let newer_snapshots: Vec<String> = all[at + 1..].iter().map(|info| info.name.to_string()).collect();
     if !rollback.dry_run {

@@ -14,7 +14,7 @@ fn kept(periods: &[Period]) -> Kept {
 }
 
 /// Asks every `step` minutes for some hours; the volume changes whenever `changes` says so.
-fn run(policy: &Policy, hours_total: u32, step: u32, changes: impl Fn(u32) -> u64) -> Vec<Automatic> {
+fn run(policy: Policy, hours_total: u32, step: u32, changes: impl Fn(u32) -> u64) -> Vec<Automatic> {
     let mut all: Vec<Automatic> = Vec::new();
     for minute in (0..hours_total * 60).step_by(step as usize) {
         let (now, changes) = (UnixTime(MONDAY + minute * 60), changes(minute));
@@ -46,7 +46,7 @@ fn periods_begin_where_the_calendar_says() {
 #[test]
 fn the_newest_of_each_period_are_kept() {
     // A volume that always changes, looked at every ten minutes for three weeks.
-    let all = run(&POLICY, 21 * 24, 10, u64::from);
+    let all = run(POLICY, 21 * 24, 10, u64::from);
     let of = |period: Period| {
         all.iter().filter(move |one| one.kept.has(period)).map(|one| (one.made.0 - MONDAY) / HOUR_SECONDS)
     };
@@ -77,16 +77,16 @@ fn what_was_missed_is_made_up_for_once() {
 
 #[test]
 fn what_does_not_change_has_one_snapshot() {
-    let all = run(&POLICY, 9 * 24, 60, |_| 7);
+    let all = run(POLICY, 9 * 24, 60, |_| 7);
     assert_eq!(all, [Automatic { made: hours(0), kept: kept(&Period::ALL), changes: 7 }]);
-    let changed_once = run(&POLICY, 9 * 24, 60, |minute| u64::from(minute > 100));
+    let changed_once = run(POLICY, 9 * 24, 60, |minute| u64::from(minute > 100));
     let made: Vec<u32> = changed_once.iter().map(|one| (one.made.0 - MONDAY) / HOUR_SECONDS).collect();
     assert_eq!(made, [0, 2]);
 }
 
 #[test]
 fn a_policy_without_a_period_lets_go_of_its_snapshots() {
-    let all = run(&POLICY, 48, 60, u64::from);
+    let all = run(POLICY, 48, 60, u64::from);
     let none = Policy::default();
     assert!(none.is_empty() && none.due(hours(99), 1, &all) == Due::Nothing);
     assert_eq!(none.expired(&all).len(), all.len());

@@ -72,7 +72,7 @@ fn deleting_any_snapshot_gives_back_exactly_what_only_it_held() {
                             random.random_range(0..900),
                             &[id as u8; 300],
                             u64::MAX,
-                        )
+                        );
                     }
                 }
             }

@@ -392,11 +392,10 @@ impl History {
         self.remember();
         let (id, now) = (SNAPSHOTS + self.step, UnixTime(1_793_577_600 + self.step * 1800));
         match self.server.volumes.snapshot_due(RW, now).unwrap() {
-            SnapshotDue::Nothing => {}
             SnapshotDue::Make(kept) if self.server.snapshot_kept(id, kept, now).is_ok() => {
                 self.clones.insert(VolumeId(id), self.reference.clone());
             }
-            SnapshotDue::Make(_) => {}
+            SnapshotDue::Nothing | SnapshotDue::Make(_) => {}
             SnapshotDue::Keep(same, kept) => {
                 let of_same = &self.clones[&same.id];
                 assert_eq!(
