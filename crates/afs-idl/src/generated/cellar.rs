@@ -17,6 +17,7 @@ pub const PARTITIONS_MAX: usize = 255;
 pub const SNAPSHOT_NAME_MAX: usize = 65;
 pub const SNAPSHOT_VOLUME_NAME_MAX: usize = 65;
 pub const SNAPSHOTS_MAX: usize = 500;
+pub const POLICY_MAX: usize = 64;
 /// A partition of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartitionInfo {
@@ -78,7 +79,7 @@ impl Decode for SnapshotPolicy {
 pub struct SnapshotInfo {
     /// The read-only volume that shows it.
     pub volume: u32,
-    /// That volume's name in the location database.
+    /// The name that it is mounted by.
     pub volume_name: XdrString,
     pub name: XdrString,
     pub partition: u32,
@@ -475,6 +476,92 @@ impl Decode for SetSnapshotPolicyReply {
     }
 }
 
+/// Opcode of GetVolumePolicy.
+pub const GET_VOLUME_POLICY: u32 = 300;
+
+/// What GetVolumePolicy is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetVolumePolicyRequest {
+    pub volume: u32,
+}
+
+impl Encode for GetVolumePolicyRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+    }
+}
+
+impl Decode for GetVolumePolicyRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetVolumePolicyRequest, XdrError> {
+        Ok(GetVolumePolicyRequest { volume: u32::decode(source)? })
+    }
+}
+
+/// What GetVolumePolicy answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetVolumePolicyReply {
+    /// The volume's own policy; empty if it follows the server's.
+    pub compression: XdrString,
+    /// What applies.
+    pub effective: XdrString,
+}
+
+impl Encode for GetVolumePolicyReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        opaque::encode(&self.compression.0, out);
+        opaque::encode(&self.effective.0, out);
+    }
+}
+
+impl Decode for GetVolumePolicyReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetVolumePolicyReply, XdrError> {
+        Ok(GetVolumePolicyReply {
+            compression: opaque::decode(source, POLICY_MAX).map(XdrString)?,
+            effective: opaque::decode(source, POLICY_MAX).map(XdrString)?,
+        })
+    }
+}
+
+/// Opcode of SetVolumePolicy.
+pub const SET_VOLUME_POLICY: u32 = 301;
+
+/// What SetVolumePolicy is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetVolumePolicyRequest {
+    pub volume: u32,
+    pub compression: XdrString,
+}
+
+impl Encode for SetVolumePolicyRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+        opaque::encode(&self.compression.0, out);
+    }
+}
+
+impl Decode for SetVolumePolicyRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<SetVolumePolicyRequest, XdrError> {
+        Ok(SetVolumePolicyRequest {
+            volume: u32::decode(source)?,
+            compression: opaque::decode(source, POLICY_MAX).map(XdrString)?,
+        })
+    }
+}
+
+/// What SetVolumePolicy answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetVolumePolicyReply;
+
+impl Encode for SetVolumePolicyReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for SetVolumePolicyReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<SetVolumePolicyReply, XdrError> {
+        Ok(SetVolumePolicyReply)
+    }
+}
+
 /// The protocol's name of the procedure with this opcode.
 pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     Some(match opcode {
@@ -486,6 +573,8 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         ROLL_BACK_VOLUME => "RollBackVolume",
         GET_SNAPSHOT_POLICY => "GetSnapshotPolicy",
         SET_SNAPSHOT_POLICY => "SetSnapshotPolicy",
+        GET_VOLUME_POLICY => "GetVolumePolicy",
+        SET_VOLUME_POLICY => "SetVolumePolicy",
         _ => return None,
     })
 }
@@ -571,6 +660,27 @@ pub trait Server {
     ) -> Result<SetSnapshotPolicyReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+
+    /// Tells how new file data of a volume is compressed: `raw`, `lz4`, `zstd:1` to `zstd:19`. Anybody may ask.
+    /// (GetVolumePolicy, opcode 300.)
+    fn get_volume_policy(
+        &self,
+        caller: &Caller,
+        request: GetVolumePolicyRequest,
+    ) -> Result<GetVolumePolicyReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Sets the policy of a volume; empty lets it follow the server's. What is stored stays as it is. For
+    /// superusers.
+    /// (SetVolumePolicy, opcode 301.)
+    fn set_volume_policy(
+        &self,
+        caller: &Caller,
+        request: SetVolumePolicyRequest,
+    ) -> Result<SetVolumePolicyReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
 }
 
 /// Serves one call: takes opcode and arguments, has `server` do the work, sends the reply.
@@ -598,6 +708,8 @@ pub fn dispatch<T: Server + ?Sized>(
         SET_SNAPSHOT_POLICY => {
             server::serve(&mut source, |request| server.set_snapshot_policy(caller, request))
         }
+        GET_VOLUME_POLICY => server::serve(&mut source, |request| server.get_volume_policy(caller, request)),
+        SET_VOLUME_POLICY => server::serve(&mut source, |request| server.set_volume_policy(caller, request)),
         _ => Err(AbortCode::RXGEN_OPCODE),
     }
 }
@@ -666,6 +778,23 @@ pub fn set_snapshot_policy(
     client::call(connection, SET_SNAPSHOT_POLICY, request)
 }
 
+/// Tells how new file data of a volume is compressed: `raw`, `lz4`, `zstd:1` to `zstd:19`. Anybody may ask.
+pub fn get_volume_policy(
+    connection: &dyn ClientConnection,
+    request: &GetVolumePolicyRequest,
+) -> Result<GetVolumePolicyReply, AbortCode> {
+    client::call(connection, GET_VOLUME_POLICY, request)
+}
+
+/// Sets the policy of a volume; empty lets it follow the server's. What is stored stays as it is. For
+/// superusers.
+pub fn set_volume_policy(
+    connection: &dyn ClientConnection,
+    request: &SetVolumePolicyRequest,
+) -> Result<SetVolumePolicyReply, AbortCode> {
+    client::call(connection, SET_VOLUME_POLICY, request)
+}
+
 #[cfg(test)]
 pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<PartitionInfo>(check);
@@ -687,4 +816,8 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<GetSnapshotPolicyReply>(check);
     crate::tests::check::<SetSnapshotPolicyRequest>(check);
     crate::tests::check::<SetSnapshotPolicyReply>(check);
+    crate::tests::check::<GetVolumePolicyRequest>(check);
+    crate::tests::check::<GetVolumePolicyReply>(check);
+    crate::tests::check::<SetVolumePolicyRequest>(check);
+    crate::tests::check::<SetVolumePolicyReply>(check);
 }
