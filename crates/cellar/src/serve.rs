@@ -251,3 +251,6 @@ pub fn run_then(settings: Settings, then: impl FnOnce(&Settings) -> Result<()>) 
     tracing::info!("stopped");
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,8 +75,8 @@ impl Purger {
         find_group: impl Fn(u64) -> Result<Option<Arc<Group>>, VolumeError>,
     ) -> Result<bool, VolumeError> {
         let Some((key, job)) = first_job(home)? else { return Ok(false) };
-        let mut progress = match self.job.take() {
-            Some(known) if known.key == key && known.partition == home.handle.id => known.progress,
+        let mut progress = match self.job.take_if(|known| known.partition == home.handle.id) {
+            Some(known) if known.key == key => known.progress,
             // Of a group that goes as a whole no volume is left.
             _ if matches!(job, Job::Group { .. }) => Progress::begin(None),
             _ => Progress::begin(find_group(job.group())?),

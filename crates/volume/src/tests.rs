@@ -5,6 +5,7 @@ mod check;
 mod concurrency;
 mod loading;
 mod model;
+mod partitions;
 mod purge;
 mod restoring;
 mod sealing;

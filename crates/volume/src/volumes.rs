@@ -55,16 +55,17 @@ pub struct Volumes {
 
 impl Volumes {
     /// Looks for the volumes of all partitions, at the same time. A volume whose header cannot be read is
-    /// left out, and the log says so. Call [`Volumes::purge_step`] from a background thread
+    /// left out, and so is a partition that cannot be read, and the log says so. Call [`Volumes::purge_step`] from a background thread
     /// from then on.
     ///
     /// # Errors
-    /// `Store`.
+    /// `Store`, if none of the partitions can be read.
     pub fn open(partitions: Vec<PartitionHandle>, options: VolumeOptions) -> Result<Volumes, VolumeError> {
         let shared = Arc::new(Shared::new(options));
         let partitions: Vec<_> =
             partitions.into_iter().map(|handle| Arc::new(Partition::new(handle))).collect();
-        let (index, purger) = (RwLock::new(find_all(&partitions)?), Mutex::new(Purger::default()));
+        let (partitions, index) = find_all(partitions)?;
+        let (index, purger) = (RwLock::new(index), Mutex::new(Purger::default()));
         let (changes, loading) = (Mutex::new(()), Mutex::new(()));
         Ok(Volumes { shared, partitions, index, loading, changes, purger })
     }
@@ -324,18 +325,22 @@ impl Volumes {
     }
 
     /// Reclaims a bounded part of what deleted volumes and huge deleted files left behind. Returns
-    /// whether there is more to do. For one background thread.
+    /// whether there is more to do. For one background thread. A partition that fails does not keep
+    /// the others from it.
     ///
     /// # Errors
-    /// `Store`.
+    /// `Store`, if there was nothing to do on any other partition.
     pub fn purge_step(&self) -> Result<bool, VolumeError> {
         let mut purger = self.purger.lock();
+        let mut outcome = Ok(false);
         for home in &self.partitions {
-            if purger.step(home, |group| self.find_group(home.handle.id, group))? {
-                return Ok(true);
+            match purger.step(home, |group| self.find_group(home.handle.id, group)) {
+                Ok(false) => {}
+                Ok(true) => return Ok(true),
+                Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        Ok(false)
+        outcome
     }
 
     /// A group with volumes. Only after a restart it may have to be looked for among all.
@@ -376,17 +381,29 @@ impl Volumes {
     }
 }
 
-/// Where all volumes are.
-fn find_all(partitions: &[Arc<Partition>]) -> Result<Index, VolumeError> {
+/// Where all volumes are, and the partitions that could be read.
+fn find_all(partitions: Vec<Arc<Partition>>) -> Result<(Vec<Arc<Partition>>, Index), VolumeError> {
     let found: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = partitions.iter().map(|home| scope.spawn(|| loading::find(home))).collect();
         threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
     });
-    let found = found.into_iter().map(|found| found.unwrap_or_else(|panic| resume_unwind(panic)));
-    let found: Vec<_> = found.collect::<Result<_, VolumeError>>()?;
-    let mut index = Index::with_room(found.iter().map(Vec::len).sum());
-    for (home, found) in partitions.iter().zip(found) {
-        index.add_found(home.handle.id, &found);
+    let (mut usable, mut failure) = (Vec::new(), None);
+    for (home, found) in partitions.into_iter().zip(found) {
+        match found.unwrap_or_else(|panic| resume_unwind(panic)) {
+            Ok(found) => usable.push((home, found)),
+            Err(error) => {
+                let partition = home.handle.id;
+                tracing::error!(%partition, %error, "the partition cannot be read; its volumes are offline");
+                failure = Some(error);
+            }
+        }
     }
-    Ok(index)
+    if let Some(failure) = failure.filter(|_| usable.is_empty()) {
+        return Err(failure);
+    }
+    let mut index = Index::with_room(usable.iter().map(|(_, found)| found.len()).sum());
+    for (home, found) in &usable {
+        index.add_found(home.handle.id, found);
+    }
+    Ok((usable.into_iter().map(|(home, _)| home).collect(), index))
 }

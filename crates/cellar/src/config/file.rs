@@ -253,17 +253,23 @@ fn partitions(
     map: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
     roles: &[Role],
 ) -> Result<Vec<PartitionSettings>> {
-    let mut out = Vec::new();
+    let (mut out, mut missing) = (Vec::new(), Vec::new());
     for (name, path) in map {
         let id = name.get_ref().parse().map_err(|error| origin.bad(&name, "partitions", error))?;
         let place = folder.join(path.get_ref());
         if !place.is_dir() {
             let what = format!("there is no folder {}; a partition is not made without it", place.display());
-            return Err(origin.bad(&path, &format!("partitions.{}", name.get_ref()), what));
+            missing.push(origin.bad(&path, &format!("partitions.{}", name.get_ref()), what));
         }
         out.push(PartitionSettings { id, path: place, key: None });
     }
     out.sort_by_key(|partition| partition.id);
+    // Of several, one whose disk is not there keeps only its own volumes offline.
+    if missing.len() == out.len()
+        && let Some(first) = missing.into_iter().next()
+    {
+        return Err(first);
+    }
     if out.is_empty() && (roles.contains(&Role::Fs) || roles.contains(&Role::Vol)) {
         bail!(
             "{}: the roles fs and vol need a partition, like `[partitions]` with `a = \"/vicepa\"`",
