@@ -21,6 +21,9 @@ pub fn cellar_program() -> Result<PathBuf> {
 /// How long a command may take before it is ended.
 const COMMAND_SECONDS: &str = "900";
 
+/// With such a file in its folder a cell is started with it, and else as OpenAFS's would be.
+const CONFIGURATION: &str = "cellar.toml";
+
 /// Who serves a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
@@ -71,13 +74,24 @@ impl Cell {
         address: &'static str,
         options: &[&str],
     ) -> Result<Cell> {
-        let kind = if server == Server::OpenAfs { "dafs" } else { "none" };
-        let mut cell = Cell::prepare(kind, name, address, options)?;
-        if server == Server::Cellar {
-            cell.start_cellar()?;
-            cell.tool(&["run", "pts", "createuser", "admin", "-id", "1", "-localauth"])?.ok()?;
-            cell.run("pts adduser admin system:administrators -localauth")?.ok()?;
+        if server == Server::OpenAfs {
+            return Cell::prepare("dafs", name, address, options);
         }
+        Cell::start_on(name, address, options, "true")
+    }
+
+    /// Cellar's cell; `script` runs inside it before the server starts, to set up its partitions.
+    pub fn start_on(
+        name: &'static str,
+        address: &'static str,
+        options: &[&str],
+        script: &str,
+    ) -> Result<Cell> {
+        let mut cell = Cell::prepare("none", name, address, options)?;
+        cell.shell(script)?.ok().with_context(|| script.to_owned())?;
+        cell.start_cellar()?;
+        cell.tool(&["run", "pts", "createuser", "admin", "-id", "1", "-localauth"])?.ok()?;
+        cell.run("pts adduser admin system:administrators -localauth")?.ok()?;
         Ok(cell)
     }
 
@@ -133,6 +147,20 @@ impl Cell {
             std::thread::sleep(Duration::from_millis(100));
         }
         bail!("the file server {} does not join the cell", self.address)
+    }
+
+    /// Cellar's cell with these lines in its configuration file, after the sections of cell, server and
+    /// partitions.
+    pub fn start_configured(name: &'static str, address: &'static str, lines: &str) -> Result<Cell> {
+        let mut cell = Cell::prepare("none", name, address, &[])?;
+        let text = format!(
+            "[cell]\nname = \"test.example\"\nkeyfile = \"/etc/openafs/server/KeyFileExt\"\n\
+             userlist = \"/etc/openafs/server/UserList\"\n[server]\nannounce = [\"{address}\"]\n\
+             state = \"/var/lib/openafs/db\"\n[partitions]\na = \"/vicepa\"\n{lines}\n"
+        );
+        std::fs::write(cell.path().join(CONFIGURATION), text)?;
+        cell.start_cellar()?;
+        Ok(cell)
     }
 
     /// The namespaces, configuration and keys, and the servers of `kind`.
@@ -191,16 +219,13 @@ impl Cell {
         ensure!(self.daemon.is_none(), "Cellar runs already");
         let program = cellar_program()?;
         let log = std::fs::File::options().create(true).append(true).open(self.path().join("cellar.log"))?;
-        let child = Command::new(tools().join("openafs-cell"))
-            .arg("-d")
-            .arg(self.path())
-            .args(["run"])
-            .arg(&program)
-            .arg("serve")
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
+        let configuration = self.path().join(CONFIGURATION);
+        let mut command = Command::new(tools().join("openafs-cell"));
+        command.arg("-d").arg(self.path()).arg("run").arg(&program).arg("serve");
+        if configuration.exists() {
+            command.arg("--config").arg(configuration);
+        }
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         self.daemon = Some(child);
         Ok(())
     }

@@ -5,9 +5,10 @@
 //! test whose means are missing fails and says what is missing, unless `CELLAR_TEST_SKIP` names that
 //! means (a list out of `netns`, `fuse`, `emulation`): then the summary counts it as skipped.
 
+mod churn;
 mod tests;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use interop::means::Means;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -27,6 +28,15 @@ enum Outcome {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(outcome) = writer(&arguments) {
+        return match outcome {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                println!("{error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let all = tests::all();
     if arguments.iter().any(|argument| argument == "--list") {
         for test in &all {
@@ -45,6 +55,22 @@ fn main() -> ExitCode {
     }
     println!("\ninterop: {passed} passed, {failed} failed, {skipped} skipped");
     if failed > 0 || passed + skipped == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The program as one of the writers that tests start: `write SERVER VOLUME WRITER DONE UNTIL`, `fill
+/// SERVER VOLUME ROUNDS`.
+fn writer(arguments: &[String]) -> Option<Result<()>> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let number = |word: &str| word.parse::<u64>().with_context(|| format!("{word} is no number"));
+    let run = || match words[..] {
+        ["write", server, volume, writer, done, until] => {
+            let writer = u32::try_from(number(writer)?)?;
+            churn::write(server.parse()?, volume, writer, number(done)?, number(until)?)
+        }
+        ["fill", server, volume, rounds] => churn::fill(server.parse()?, volume, number(rounds)?),
+        _ => bail!("expected `write SERVER VOLUME WRITER DONE UNTIL` or `fill SERVER VOLUME ROUNDS`"),
+    };
+    matches!(words.first(), Some(&"write" | &"fill")).then(run)
 }
 
 fn run(test: &Test) -> Outcome {

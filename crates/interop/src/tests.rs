@@ -7,6 +7,7 @@ mod import;
 mod joining;
 mod kafs;
 mod mixed;
+mod store;
 mod trees;
 
 use crate::Test;
@@ -23,6 +24,7 @@ pub(crate) fn all() -> Vec<Test> {
         import::tests(),
         mixed::tests(),
         joining::tests(),
+        store::tests(),
         trees::tests(),
         fuse::tests(),
         kafs::tests(),

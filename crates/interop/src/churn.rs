@@ -1,0 +1,278 @@
+//! Writers over the wire: programs of their own, which the tests of the store start inside a cell.
+//!
+//! Every step of [`write`] follows from its number, so what must be there after any number of steps is
+//! known without notes: when the server was killed the next writer begins by comparing everything with
+//! what was acknowledged, and goes on. [`fill`] fills a partition.
+
+use afs_idl::fs as rxafs;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use base::AbortCode;
+use cellar::client::files::{Attributes, Node};
+use cellar::client::{CellClient, Interface};
+use cellar::network::AfsNetwork;
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Names of a writer.
+const FILES: u32 = 8;
+/// Contents at most: two chunks and a part.
+const BYTES_MAX: usize = 600_000;
+const ATTRIBUTES: Attributes = Attributes { mode: 0o644, modified: 1_000_000_000 };
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// A directory of a volume, as a client without a cache sees it.
+struct Place {
+    cell: CellClient,
+    server: Ipv4Addr,
+    directory: Node,
+}
+
+/// What a step does.
+enum Step {
+    Create(String),
+    Store(String, Vec<u8>),
+    Remove(String),
+    Rename(String, String),
+}
+
+/// The step of this number, given what is there before it.
+fn step(writer: u32, number: u64, files: &Files) -> Step {
+    let mut rng = SmallRng::seed_from_u64(number << 8 | u64::from(writer));
+    let mut name = || format!("file-{}", rng.random_range(0..FILES));
+    let (name, other) = (name(), name());
+    if !files.contains_key(&name) {
+        return Step::Create(name);
+    }
+    match rng.random_range(0..10) {
+        0 => Step::Remove(name),
+        1 if name != other => Step::Rename(name, other),
+        kind => {
+            let most = if kind < 7 { 5000 } else { BYTES_MAX };
+            let length = rng.random_range(0..most);
+            Step::Store(name, noise(&mut rng, length))
+        }
+    }
+}
+
+fn noise(rng: &mut SmallRng, length: usize) -> Vec<u8> {
+    let mut data = vec![0; length];
+    rng.fill_bytes(&mut data);
+    data
+}
+
+fn imagine(step: Step, files: &mut Files) {
+    match step {
+        Step::Create(name) => _ = files.insert(name, vec![]),
+        Step::Store(name, data) => _ = files.insert(name, data),
+        Step::Remove(name) => _ = files.remove(&name),
+        Step::Rename(from, to) => {
+            let moved = files.remove(&from).unwrap_or_default();
+            files.insert(to, moved);
+        }
+    }
+}
+
+impl Place {
+    /// The directory `name` in the root of a volume; made if it is not there.
+    fn open(server: Ipv4Addr, volume: &str, name: &str) -> Result<Place> {
+        let cell = CellClient::new(Arc::new(AfsNetwork::start(None)?), vec![server])?;
+        let root = cell.root_of(volume)?;
+        let directory = if let Some(directory) = cell.child(&root, name.as_bytes())? {
+            directory
+        } else {
+            let attributes = Attributes { mode: 0o755, ..ATTRIBUTES };
+            let made = cell.make_directory(&root, name.as_bytes(), attributes);
+            made.map_err(|code| anyhow!("MakeDir: {code:?}"))?
+        };
+        Ok(Place { cell, server, directory })
+    }
+
+    fn file(&self, name: &str) -> Result<Node> {
+        self.cell.child(&self.directory, name.as_bytes())?.with_context(|| format!("{name} is gone"))
+    }
+
+    fn create(&self, name: &str) -> Result<Node> {
+        let made = self.cell.create(&self.directory, name.as_bytes(), ATTRIBUTES);
+        made.map_err(|code| anyhow!("CreateFile {name}: {code:?}"))
+    }
+
+    /// The length of what was there before is gone.
+    fn store(&self, file: &Node, data: &[u8]) -> Result<()> {
+        self.cell.store(file, ATTRIBUTES, &mut &data[..], data.len() as u64, &mut |_| ())
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let removed = self.cell.remove(&self.directory, name.as_bytes());
+        removed.map_err(|code| anyhow!("RemoveFile {name}: {code:?}"))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let directory = self.directory.fid.into();
+        let request = rxafs::RenameRequest {
+            old_directory: directory,
+            old_name: from.into(),
+            new_directory: directory,
+            new_name: to.into(),
+        };
+        let files = self.cell.connection(self.server, Interface::Files);
+        let renamed = rxafs::rename(&*files, &request);
+        renamed.map(drop).map_err(|code: AbortCode| anyhow!("Rename {from} to {to}: {code:?}"))
+    }
+
+    fn really_do(&self, step: &Step) -> Result<()> {
+        match step {
+            Step::Create(name) => self.create(name).map(drop),
+            Step::Store(name, data) => self.store(&self.file(name)?, data),
+            Step::Remove(name) => self.remove(name),
+            Step::Rename(from, to) => self.rename(from, to),
+        }
+    }
+
+    /// Everything, read to the last byte.
+    fn contents(&self) -> Result<Files> {
+        let mut files = Files::new();
+        for entry in self.cell.list(&self.directory)? {
+            let mut data = Vec::new();
+            self.cell.fetch(&self.cell.open_entry(&self.directory, &entry)?, &mut data, &mut |_| ())?;
+            files.insert(String::from_utf8_lossy(&entry.name).into_owned(), data);
+        }
+        Ok(files)
+    }
+}
+
+fn compare(found: &Files, expected: &Files) -> Result<()> {
+    let lengths = |files: &Files| -> Vec<(String, usize)> {
+        files.iter().map(|(name, data)| (name.clone(), data.len())).collect()
+    };
+    let (got, wanted) = (lengths(found), lengths(expected));
+    ensure!(got == wanted, "there are {got:?}, but {wanted:?} were acknowledged");
+    for (name, data) in found {
+        ensure!(expected.get(name) == Some(data), "{name} has other bytes than were acknowledged");
+    }
+    Ok(())
+}
+
+/// Compares what is there with what `done` steps made, or one more, and goes on to `until` steps. Says
+/// the number of steps that are done on a line of its own, after the comparison and after each.
+pub(crate) fn write(server: Ipv4Addr, volume: &str, writer: u32, done: u64, until: u64) -> Result<()> {
+    let place = Place::open(server, volume, &format!("writer-{writer}"))?;
+    let (mut files, mut done_now) = (Files::new(), 0);
+    while done_now < done {
+        imagine(step(writer, done_now, &files), &mut files);
+        done_now += 1;
+    }
+    let found = place.contents()?;
+    if found != files {
+        imagine(step(writer, done_now, &files), &mut files);
+        done_now += 1;
+    }
+    compare(&found, &files).with_context(|| format!("writer {writer} after {done} steps"))?;
+    say(done_now)?;
+    while done_now < until {
+        let next = step(writer, done_now, &files);
+        place.really_do(&next)?;
+        imagine(next, &mut files);
+        done_now += 1;
+        say(done_now)?;
+    }
+    Ok(())
+}
+
+fn say(done: u64) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "done {done}")?;
+    Ok(out.flush()?)
+}
+
+const FILL_BYTES: usize = 1 << 20;
+/// How long deleted data may take to become free space.
+const REGAIN: Duration = Duration::from_secs(60);
+
+/// Fills the partition of a volume several times: what does not fit must be refused as VDISKFULL and
+/// change nothing, what is there must stay, deletions must work, and their space must come back.
+pub(crate) fn fill(server: Ipv4Addr, volume: &str, rounds: u64) -> Result<()> {
+    let place = Place::open(server, volume, "fill")?;
+    let (mut files, mut most) = (Files::new(), 0);
+    for round in 0..rounds {
+        let stored = fill_once(&place, round, &mut files)?;
+        println!("round {round}: {stored} files of 1 MiB until VDISKFULL");
+        ensure!(stored * 10 >= most * 8, "space is lost: {stored} files fit, {most} did before");
+        most = most.max(stored);
+        refuse_overwrite(&place, &files)?;
+        compare(&place.contents()?, &files)?;
+        remove_half(&place, &mut files)?;
+        compare(&place.contents()?, &files)?;
+        for name in std::mem::take(&mut files).into_keys() {
+            place.remove(&name)?;
+        }
+        regain(&place, most)?;
+    }
+    Ok(())
+}
+
+fn fill_once(place: &Place, round: u64, files: &mut Files) -> Result<usize> {
+    for number in 0.. {
+        let name = format!("fill-{round}-{number}");
+        let data = noise(&mut SmallRng::seed_from_u64(round << 32 | number), FILL_BYTES);
+        // A name is metadata, for which there is a reserve.
+        let file = place.create(&name)?;
+        match place.store(&file, &data) {
+            Ok(()) => _ = files.insert(name, data),
+            Err(error) => {
+                check_full(&error)?;
+                place.remove(&name).context("a deletion on a full partition")?;
+                break;
+            }
+        }
+    }
+    Ok(files.len())
+}
+
+fn check_full(error: &anyhow::Error) -> Result<()> {
+    let text = format!("{error:#}");
+    ensure!(text.contains(FULL), "refused, but not because the partition is full: {text}");
+    Ok(())
+}
+
+/// As the client says it.
+const FULL: &str = "the partition is full";
+
+fn refuse_overwrite(place: &Place, files: &Files) -> Result<()> {
+    let name = files.keys().next().context("nothing was stored")?;
+    let data = vec![7; 256 * FILL_BYTES];
+    match place.store(&place.file(name)?, &data) {
+        Ok(()) => bail!("256 MiB found room on a full partition"),
+        Err(error) => check_full(&error),
+    }
+}
+
+fn remove_half(place: &Place, files: &mut Files) -> Result<()> {
+    for name in files.keys().step_by(2).cloned().collect::<Vec<_>>() {
+        place.remove(&name)?;
+        files.remove(&name);
+    }
+    Ok(())
+}
+
+/// Waits until there is room for most of what was there before.
+fn regain(place: &Place, files: usize) -> Result<()> {
+    let deadline = Instant::now() + REGAIN;
+    let request = rxafs::GetVolumeStatusRequest { volume_id: place.directory.fid.volume.0 };
+    let connection = place.cell.connection(place.server, Interface::Files);
+    loop {
+        let status = rxafs::get_volume_status(&*connection, &request);
+        let free =
+            status.map_err(|code| anyhow!("GetVolumeStatus: {code:?}"))?.status.partition_blocks_available;
+        if usize::try_from(free).unwrap_or(0) * 1024 >= files * FILL_BYTES / 10 * 8 {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{free} KiB are free {REGAIN:?} after everything was deleted");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}

@@ -1,0 +1,229 @@
+//! The store under real processes: servers that are killed while several clients write, a partition that
+//! is full, and a partition that is broken.
+
+use crate::Test;
+use anyhow::{Context, Result, ensure};
+use interop::cell::{Cell, Server, cellar_program, tools};
+use interop::means::Means;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const NEEDS: &[Means] = &[Means::Netns];
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test { name: "store-server-killed", needs: NEEDS, run: server_killed },
+        Test { name: "store-partition-full", needs: NEEDS, run: partition_full },
+        Test { name: "store-partition-broken", needs: NEEDS, run: partition_broken },
+    ]
+}
+
+/// Minutes that the long forms of the tests take, if somebody asks for them (`SOAK_MINUTES`).
+fn soak() -> Option<Duration> {
+    let minutes = std::env::var("SOAK_MINUTES").ok()?.parse::<u64>().ok()?;
+    Some(Duration::from_secs(60 * minutes))
+}
+
+/// How often the server is killed at least.
+const KILLS: u32 = 6;
+const WRITERS: u32 = 4;
+const VOLUMES: [&str; 2] = ["killed0", "killed1"];
+/// How long a writer may go on after its server is dead.
+const END: Duration = Duration::from_secs(60);
+
+/// A writer that runs inside the cell.
+struct Writer {
+    number: u32,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Writer {
+    fn start(cell: &Cell, number: u32, done: u64, until: u64) -> Result<Writer> {
+        let log = cell.path().join(format!("writer-{number}.log"));
+        let output = File::create(&log)?;
+        let volume = VOLUMES[number as usize % VOLUMES.len()];
+        let child = Command::new(tools().join("openafs-cell"))
+            .arg("-d")
+            .arg(cell.path())
+            .arg("run")
+            .arg(std::env::current_exe()?)
+            .args(["write", cell.address, volume, &number.to_string(), &done.to_string(), &until.to_string()])
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()?;
+        Ok(Writer { number, child, log })
+    }
+
+    fn printed(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&std::fs::read(&self.log)?).into_owned())
+    }
+
+    /// The number of steps that were acknowledged, once it has compared what was there.
+    fn done(&self) -> Result<Option<u64>> {
+        let printed = self.printed()?;
+        // The last line may be half written.
+        let whole = printed.rfind('\n').map_or("", |end| &printed[..end]);
+        Ok(whole.lines().filter_map(|line| line.strip_prefix("done ")?.parse().ok()).next_back())
+    }
+
+    /// Waits for its end; true if it did all that it was to do.
+    fn end(&mut self) -> Result<bool> {
+        let deadline = Instant::now() + END;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.success());
+            }
+            ensure!(Instant::now() < deadline, "writer {} does not end:\n{}", self.number, self.printed()?);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn store_check(cell: &Cell) -> Result<()> {
+    let program = cellar_program()?;
+    let found = cell.run(&format!("{} store check /vicepa --data", program.display()))?;
+    found.ok().context("cellar store check found something").map(drop)
+}
+
+fn server_killed() -> Result<()> {
+    let seed: u64 = rand::random();
+    println!("interop: store-server-killed has seed {seed}");
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut cell = Cell::start(Server::Cellar, "cellkill", "10.99.0.16")?;
+    for volume in VOLUMES {
+        cell.open_volume(Server::Cellar, volume)?;
+    }
+    let end = soak().map(|span| Instant::now() + span);
+    let mut done = [0; WRITERS as usize];
+    let mut kills = 0;
+    while kills < KILLS || end.is_some_and(|end| Instant::now() < end) {
+        write_and_kill(&mut cell, &mut done, &mut rng).with_context(|| {
+            format!("kill {kills} of seed {seed}; Cellar's log ends:\n{}", cell.cellar_log())
+        })?;
+        kills += 1;
+    }
+    for (number, &done) in (0..).zip(&done) {
+        let mut last = Writer::start(&cell, number, done, 0)?;
+        ensure!(last.end()?, "{}", last.printed()?);
+    }
+    cell.end_cellar("TERM")?;
+    store_check(&cell)?;
+    let steps: u64 = done.iter().sum();
+    println!("interop: {steps} acknowledged changes of {WRITERS} clients survived {kills} kills");
+    Ok(())
+}
+
+/// Every writer compares what is there with what was acknowledged to it, and goes on until the server
+/// is killed.
+fn write_and_kill(cell: &mut Cell, done: &mut [u64], rng: &mut SmallRng) -> Result<()> {
+    let mut writers = (0..)
+        .zip(done.iter())
+        .map(|(number, &done)| Writer::start(cell, number, done, u64::MAX))
+        .collect::<Result<Vec<_>>>()?;
+    let wanted = rng.random_range(1..300);
+    super::wait_for(Duration::from_secs(90), || {
+        let now = writers.iter().map(Writer::done).collect::<Result<Vec<_>>>()?;
+        for writer in &mut writers {
+            if let Some(status) = writer.child.try_wait()? {
+                anyhow::bail!("writer {} ended with {status}:\n{}", writer.number, writer.printed()?);
+            }
+        }
+        let new: u64 =
+            now.iter().zip(&*done).map(|(now, before)| now.unwrap_or(0).saturating_sub(*before)).sum();
+        Ok(now.iter().all(Option::is_some) && new >= wanted)
+    })?;
+    if rng.random() {
+        // With the clone's deletion under way and pages shared.
+        cell.run(&format!("vos backup {} -localauth", VOLUMES[0]))?.ok()?;
+    }
+    std::thread::sleep(Duration::from_millis(rng.random_range(0..300)));
+    cell.end_cellar("KILL")?;
+    for writer in &mut writers {
+        writer.end()?;
+        let steps = writer.done()?.context("it has compared")?;
+        done[writer.number as usize] = steps;
+    }
+    store_check(cell)?;
+    cell.start_cellar()
+}
+
+/// Some 200 MB beside the reserve.
+const SMALL_PARTITION: &str = "mount -t tmpfs -o size=320m tmpfs /vicepa && touch /vicepa/AlwaysAttach";
+
+fn partition_full() -> Result<()> {
+    let mut cell = Cell::start_on("cellfull", "10.99.0.17", &[], SMALL_PARTITION)?;
+    cell.open_volume(Server::Cellar, "full")?;
+    let rounds = soak().map_or(2, |span| 2 * span.as_secs() / 60);
+    let program = std::env::current_exe()?;
+    let fill = format!("{} fill {} full {rounds}", program.display(), cell.address);
+    let printed =
+        cell.run(&fill)?.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log()))?;
+    print!("{printed}");
+    cell.end_cellar("TERM")?;
+    store_check(&cell)?;
+    cell.start_cellar()?;
+    let printed = cell.run(&format!("{} fill {} full 1", program.display(), cell.address))?.ok()?;
+    print!("{printed}");
+    cell.end_cellar("KILL")?;
+    store_check(&cell)
+}
+
+fn partition_broken() -> Result<()> {
+    let mut cell = Cell::start_on("cellbrok", "10.99.0.18", &["-p", "3"], "true")?;
+    let cellar = cellar_program()?;
+    let cellar = cellar.display();
+    let address = cell.address;
+    std::fs::write(cell.path().join("some"), "some text\n")?;
+    for part in ["a", "b", "c"] {
+        cell.run(&format!("vos create {address} {part} volume.{part} -localauth"))?.ok()?;
+        copy_in(&cell, part)?;
+    }
+    cell.end_cellar("TERM")?;
+    let (current, away) = ("/vicepb/cellar/meta/CURRENT", "/vicepb/cellar/meta/away");
+    cell.shell(&format!("mv {current} {away}"))?.ok()?;
+    cell.start_cellar()?;
+    let log = cell.cellar_log();
+    ensure!(log.contains("its volumes are offline") && log.contains("CURRENT"), "no message:\n{log}");
+
+    let partitions = cell.run(&format!("vos listpart {address} -localauth"))?.ok()?;
+    ensure!(partitions.contains("/vicepa") && partitions.contains("/vicepc"), "{partitions}");
+    ensure!(!partitions.contains("/vicepb"), "{partitions}");
+    let volumes = cell.run(&format!("vos listvol {address} -localauth"))?.ok()?;
+    ensure!(volumes.contains("volume.a") && volumes.contains("volume.c"), "{volumes}");
+    ensure!(!volumes.contains("volume.b"), "{volumes}");
+    cell.run("vos examine volume.a -localauth")?.ok()?;
+    let examined = cell.run("vos examine volume.b -localauth")?;
+    ensure!(examined.text.contains("/vicepb"), "the location database has it still:\n{}", examined.text);
+    ensure!(!examined.text.contains("On-line"), "{}", examined.text);
+    for part in ["a", "c"] {
+        copy_in(&cell, part)?;
+    }
+    let missing = cell.run(&format!("{cellar} cp cell:volume.b/some {}/b", cell.path().display()))?;
+    ensure!(missing.status != 0, "a volume of the broken partition served:\n{}", missing.text);
+
+    cell.end_cellar("TERM")?;
+    cell.shell(&format!("mv {away} {current}"))?.ok()?;
+    cell.start_cellar()?;
+    let copy = cell.path().join("copy");
+    cell.run(&format!("{cellar} cp cell:volume.b/some {}", copy.display()))?.ok()?;
+    ensure!(std::fs::read_to_string(copy)? == "some text\n", "other bytes");
+    Ok(())
+}
+
+fn copy_in(cell: &Cell, part: &str) -> Result<()> {
+    let (cellar, some) = (cellar_program()?, cell.path().join("some"));
+    cell.run(&format!("{} cp {} cell:volume.{part}/some", cellar.display(), some.display()))?.ok().map(drop)
+}
