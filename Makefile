@@ -27,10 +27,12 @@ interop:                        ## the real OpenAFS tools, kafs and afsd.fuse (r
 
 bench: deps                     ## Cellar beside OpenAFS on this machine
 	cargo build --release -p cellar -p bench
+	cargo build --release -p volume --example big_volume --example many_volumes
 	target/release/bench
+	scripts/bench-store
 
-soak:                           ## the seeded tests, many times longer
-	CELLAR_SOAK=1 cargo test --release -p sim -p store -p volume -p corpus -- --nocapture
+soak: deps                      ## the seeded tests with ever new seeds, for SOAK_MINUTES (60); then kills and full disks
+	scripts/soak
 
 fmt:
 	cargo fmt --all

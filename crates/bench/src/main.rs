@@ -13,6 +13,8 @@ mod order;
 mod report;
 mod side;
 mod statistics;
+mod store;
+mod tree;
 mod workload;
 
 use anyhow::{Context, Result, bail};
@@ -60,6 +62,12 @@ enum Role {
     /// Makes load inside a cell; the program starts itself so
     #[command(hide = true)]
     Generate(generator::GeneratorOptions),
+    /// Makes or lists a tree of files inside a cell; the program starts itself so
+    #[command(hide = true)]
+    Tree(tree::TreeOptions),
+    /// Measures the store: durable small operations with each policy, many files made, listed, cloned
+    /// and removed, and what is written for them
+    Store(store::StoreOptions),
 }
 
 fn main() -> ExitCode {
@@ -73,8 +81,11 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    if let Some(Role::Generate(options)) = &arguments.role {
-        return generator::serve(options);
+    match &arguments.role {
+        Some(Role::Generate(options)) => return generator::serve(options),
+        Some(Role::Tree(options)) => return tree::run(options),
+        Some(Role::Store(options)) => return store::run(options),
+        None => {}
     }
     if arguments.list {
         for workload in workload::ALL {
@@ -121,7 +132,7 @@ fn measure(arguments: &Arguments) -> Result<Report> {
 }
 
 /// Sees to it that only one run is under way: the names and addresses of the cells are always the same.
-fn alone() -> Result<std::fs::File> {
+pub(crate) fn alone() -> Result<std::fs::File> {
     let program = std::fs::File::open(std::env::current_exe()?)?;
     rustix::fs::flock(&program, FlockOperation::NonBlockingLockExclusive)
         .context("another run is under way, as it seems")?;

@@ -146,7 +146,7 @@ impl Report {
 }
 
 /// A table whose columns from `first_figure` on are figures.
-fn table(header: &[&str], first_figure: usize) -> Table {
+pub(crate) fn table(header: &[&str], first_figure: usize) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
     for column in table.column_iter_mut().skip(first_figure) {
@@ -155,7 +155,7 @@ fn table(header: &[&str], first_figure: usize) -> Table {
     table
 }
 
-fn spread(spread: Spread) -> String {
+pub(crate) fn spread(spread: Spread) -> String {
     format!("{} ({}..{})", short(spread.median), short(spread.min), short(spread.max))
 }
 

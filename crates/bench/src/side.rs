@@ -12,7 +12,7 @@ pub(crate) struct Side {
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     /// Dropped last.
-    _cell: Cell,
+    cell: Cell,
 }
 
 /// The volume that the load goes to.
@@ -25,16 +25,25 @@ impl Side {
             Server::OpenAfs => ("benchafs", "10.99.1.1"),
             Server::Cellar => ("benchcel", "10.99.1.4"),
         };
-        let cell = Cell::start_with(server, name, address, &["-f", arguments])?;
+        Side::in_cell(server, Cell::start_with(server, name, address, &["-f", arguments])?)
+    }
+
+    /// In a cell that runs already.
+    pub(crate) fn in_cell(server: Server, cell: Cell) -> Result<Side> {
         cell.open_volume(server, VOLUME)?;
         let mut generator = generator(&cell)?;
         let orders = generator.stdin.take();
         let answers = BufReader::new(generator.stdout.take().context("no pipe")?);
-        let mut side = Side { generator, orders, answers, _cell: cell };
+        let mut side = Side { generator, orders, answers, cell };
         match side.answer()? {
             Answer::Ready => Ok(side),
             other => bail!("the load generator says {other:?}"),
         }
+    }
+
+    /// The cell.
+    pub(crate) fn cell(&mut self) -> &mut Cell {
+        &mut self.cell
     }
 
     /// Runs a workload once.

@@ -21,6 +21,11 @@ impl Files {
         Files { connection }
     }
 
+    /// The connection.
+    pub fn connection(&self) -> &dyn ClientConnection {
+        &*self.connection
+    }
+
     /// Makes a directory.
     pub fn make_directory(&self, parent: Fid, name: &str) -> Result<Fid> {
         let request = fs::MakeDirRequest { directory: parent, name: name.into(), status: status(0o755) };
@@ -117,7 +122,11 @@ fn receive_and_compare(stream: &mut dyn CallStream, expected: &[u8]) -> Result<b
     Ok(is_right)
 }
 
-fn read_exact(stream: &mut dyn CallStream, mut buffer: &mut [u8]) -> Result<(), AbortCode> {
+/// Fills `buffer`.
+///
+/// # Errors
+/// `RXGEN_CC_UNMARSHAL` if the data end before.
+pub fn read_exact(stream: &mut dyn CallStream, mut buffer: &mut [u8]) -> Result<(), AbortCode> {
     while !buffer.is_empty() {
         match stream.read(buffer)? {
             0 => return Err(AbortCode::RXGEN_CC_UNMARSHAL),
@@ -152,7 +161,7 @@ fn check_length(status: &fs::FetchStatus, expected: u64) -> Result<()> {
 
 /// Makes a call again while the server says that it is busy, as clients do. OpenAFS's file server does
 /// so while more than a few connections of one client wait to be greeted.
-fn patiently<T>(what: &str, mut call: impl FnMut() -> Result<T, AbortCode>) -> Result<T> {
+pub fn patiently<T>(what: &str, mut call: impl FnMut() -> Result<T, AbortCode>) -> Result<T> {
     for _ in 0..BUSY_TRIES {
         match call() {
             Err(AbortCode::VBUSY) => std::thread::sleep(BUSY_PAUSE),

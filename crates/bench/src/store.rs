@@ -1,0 +1,251 @@
+//! What the store costs, beside OpenAFS's: small operations with each durability policy, and a volume with
+//! many files that is made, listed with status, cloned and removed.
+
+use crate::machine::Machine;
+use crate::order::Order;
+use crate::report::{spread, table};
+use crate::side::Side;
+use crate::statistics::{Spread, ratio, short};
+use crate::tree;
+use anyhow::{Context, Result, bail};
+use interop::cell::{Cell, Server};
+use interop::means::Means;
+use std::path::Path;
+
+/// What is measured.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct StoreOptions {
+    /// How often each measurement is made on each server
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// How long each run of small operations takes, in seconds
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// How many files the volumes have
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
+    files: u32,
+    /// Leaves the small operations out
+    #[arg(long)]
+    only_tree: bool,
+    /// Leaves the volumes with many files out
+    #[arg(long, conflicts_with = "only_tree")]
+    only_operations: bool,
+}
+
+/// A server with one way of making things durable.
+struct Variant {
+    name: &'static str,
+    cell: &'static str,
+    address: &'static str,
+    how: How,
+}
+
+enum How {
+    /// Arguments of the file server.
+    OpenAfs(&'static str),
+    /// `[store] durability`.
+    Cellar(&'static str),
+}
+
+const VARIANTS: [Variant; 5] = [
+    Variant {
+        name: "OpenAFS, default (-sync onclose)",
+        cell: "benchs0",
+        address: "10.99.1.10",
+        how: How::OpenAfs("-L"),
+    },
+    Variant {
+        name: "OpenAFS, -sync always",
+        cell: "benchs1",
+        address: "10.99.1.11",
+        how: How::OpenAfs("-L -sync always"),
+    },
+    Variant { name: "Cellar, always", cell: "benchs2", address: "10.99.1.12", how: How::Cellar("always") },
+    Variant { name: "Cellar, close", cell: "benchs3", address: "10.99.1.13", how: How::Cellar("close") },
+    Variant {
+        name: "Cellar, interval:500",
+        cell: "benchs4",
+        address: "10.99.1.14",
+        how: How::Cellar("interval:500"),
+    },
+];
+/// Of the variants, those that the tree is measured with.
+const TREE_OPENAFS: usize = 0;
+const TREE_CELLAR: usize = 2;
+const OPERATIONS: [&str; 2] = ["files-1", "files-16"];
+
+/// Measures and prints the tables.
+pub(crate) fn run(options: &StoreOptions) -> Result<()> {
+    if let Err(missing) = Means::Netns.check() {
+        bail!("{missing}");
+    }
+    let _alone = crate::alone()?;
+    println!("{}\n\n{} rounds, servers in turn", Machine::here(), options.rounds);
+    if !options.only_tree {
+        println!("\n{}", operations(options)?);
+    }
+    if !options.only_operations {
+        println!("\n{}", trees(options)?);
+    }
+    Ok(())
+}
+
+fn start(variant: &Variant) -> Result<Side> {
+    let Variant { name, cell, address, how } = variant;
+    let side = match how {
+        How::OpenAfs(arguments) => Cell::start_with(Server::OpenAfs, cell, address, &["-f", arguments])
+            .map(|cell| (Server::OpenAfs, cell)),
+        How::Cellar(durability) => {
+            let lines = format!("[store]\ndurability = \"{durability}\"");
+            Cell::start_configured(cell, address, &lines).map(|cell| (Server::Cellar, cell))
+        }
+    };
+    side.and_then(|(server, cell)| Side::in_cell(server, cell)).with_context(|| (*name).to_owned())
+}
+
+/// A table: rates of each policy.
+fn operations(options: &StoreOptions) -> Result<String> {
+    let mut sides = VARIANTS.iter().map(start).collect::<Result<Vec<_>>>()?;
+    let mut rates = vec![[const { Vec::new() }; OPERATIONS.len()]; sides.len()];
+    for round in 0..options.rounds as usize {
+        for (at, workload) in OPERATIONS.iter().enumerate() {
+            for turn in 0..sides.len() {
+                let which = (turn + round) % sides.len();
+                eprintln!("bench: round {}, {workload}, {}", round + 1, VARIANTS[which].name);
+                let milliseconds = (options.seconds * 1e3) as u64;
+                let outcome = sides[which].run(&Order {
+                    workload: (*workload).into(),
+                    milliseconds,
+                    bytes: 1 << 20,
+                })?;
+                rates[which][at].push(outcome.amount / outcome.seconds);
+            }
+        }
+    }
+    let mut table = table(&["create, store 4 KiB, remove: files/s", "1 thread", "16 threads"], 1);
+    for (variant, rates) in VARIANTS.iter().zip(&rates) {
+        let cell = |rates: &Vec<f64>| spread(Spread::of(rates.iter().copied()).unwrap_or_default());
+        table.add_row([variant.name.to_owned(), cell(&rates[0]), cell(&rates[1])]);
+    }
+    Ok(table.to_string())
+}
+
+/// The measurements of a tree, in the order of the table, and their units.
+const TREE_ROWS: [(&str, &str); 7] = [
+    ("make the files (create, store 1 KiB; 4 clients)", "files/s"),
+    ("bytes that the server wrote for a byte stored in them", "ratio"),
+    ("list them with status, warm (1 client)", "s"),
+    ("list them with status, cold: server restarted, its files out of the page cache", "s"),
+    ("clone the volume (vos backup)", "s"),
+    ("remove the clone (vos remove)", "s"),
+    ("remove the volume (vos remove)", "s"),
+];
+
+type TreeFigures = [f64; TREE_ROWS.len()];
+
+fn trees(options: &StoreOptions) -> Result<String> {
+    let mut sides = [start(&VARIANTS[TREE_OPENAFS])?, start(&VARIANTS[TREE_CELLAR])?];
+    let servers = [Server::OpenAfs, Server::Cellar];
+    let mut figures: [Vec<TreeFigures>; 2] = [const { Vec::new() }; 2];
+    for round in 0..options.rounds as usize {
+        for turn in 0..2 {
+            let which = (turn + round) % 2;
+            eprintln!("bench: round {}, {} files, {:?}", round + 1, options.files, servers[which]);
+            let volume = format!("tree{round}");
+            figures[which].push(measure_tree(servers[which], sides[which].cell(), &volume, options.files)?);
+        }
+    }
+    let mut table = table(&["a volume of files", "unit", "OpenAFS", "Cellar, always", "Cellar / OpenAFS"], 2);
+    for (at, (what, unit)) in TREE_ROWS.iter().enumerate() {
+        let of =
+            |which: usize| Spread::of(figures[which].iter().map(|figures| figures[at])).unwrap_or_default();
+        let (openafs, cellar) = (of(0), of(1));
+        let compared = ratio(cellar.median, openafs.median).map_or_else(|| "-".into(), short);
+        table.add_row([(*what).to_owned(), (*unit).to_owned(), spread(openafs), spread(cellar), compared]);
+    }
+    Ok(format!("{} files, 1,000 in a directory\n\n{table}", options.files))
+}
+
+fn measure_tree(server: Server, cell: &mut Cell, volume: &str, files: u32) -> Result<TreeFigures> {
+    cell.open_volume(server, volume)?;
+    let before = written(cell)?;
+    let make = tree_stage(cell, volume, files, false)?;
+    sync(cell)?;
+    let amplification = (written(cell)? - before) / tree::bytes(files);
+    tree_stage(cell, volume, files, true)?;
+    let warm = tree_stage(cell, volume, files, true)?;
+    restart(server, cell)?;
+    let cold = tree_stage(cell, volume, files, true)?;
+    let clone = timed(cell, &format!("vos backup {volume} -localauth"))?;
+    let remove_clone = timed(cell, &format!("vos remove -id {volume}.backup -localauth"))?;
+    let remove = timed(cell, &format!("vos remove -id {volume} -localauth"))?;
+    Ok([f64::from(files) / make, amplification, warm, cold, clone, remove_clone, remove])
+}
+
+/// Seconds of making or listing the files.
+fn tree_stage(cell: &Cell, volume: &str, files: u32, is_list: bool) -> Result<f64> {
+    let program = std::env::current_exe()?;
+    let mut command =
+        format!("{} tree --address {} --volume {volume} --files {files}", program.display(), cell.address);
+    if is_list {
+        command.push_str(" --list");
+    }
+    let printed = cell.run(&command)?.ok()?;
+    printed.trim().parse().with_context(|| printed)
+}
+
+/// Seconds of a command, without starting it in the cell.
+fn timed(cell: &Cell, command: &str) -> Result<f64> {
+    let script = format!("T=$(date +%s%N); {command} >&2 || exit 1; echo took $(( $(date +%s%N) - T ))");
+    let printed = cell.shell(&script)?.ok()?;
+    let nanoseconds = printed.lines().find_map(|line| line.strip_prefix("took ")?.parse::<f64>().ok());
+    Ok(nanoseconds.with_context(|| printed)? / 1e9)
+}
+
+/// Bytes that the server's processes caused to be written so far.
+fn written(cell: &Cell) -> Result<f64> {
+    let script =
+        "for p in $(pgrep -x 'cellar|dafileserver|davolserver'); do grep ^write_bytes /proc/$p/io; done";
+    let printed = cell.shell(script)?.ok()?;
+    let numbers = printed.lines().filter_map(|line| line.split(' ').nth(1)?.parse::<f64>().ok());
+    Ok(numbers.sum())
+}
+
+fn sync(cell: &Cell) -> Result<()> {
+    cell.run("sync -f /vicepa")?.ok().map(drop)
+}
+
+/// Ends the server and starts it again, with the partition's files out of the page cache.
+fn restart(server: Server, cell: &mut Cell) -> Result<()> {
+    match server {
+        Server::Cellar => cell.end_cellar("TERM")?,
+        Server::OpenAfs => {
+            cell.run(&format!("bos shutdown {} dafs -wait -localauth", cell.address))?.ok()?;
+        }
+    }
+    sync(cell)?;
+    forget(&cell.path().join("vicepa"))?;
+    match server {
+        Server::Cellar => cell.start_cellar(),
+        Server::OpenAfs => {
+            cell.run(&format!("bos startup {} dafs -localauth", cell.address))?.ok()?;
+            let wait = "for i in $(seq 300); do vos listvol $0 -localauth && exit 0; sleep 0.1; done; exit 1";
+            cell.run_words(&["bash", "-c", wait, cell.address])?.ok().map(drop)
+        }
+    }
+}
+
+/// Tells the kernel that the files below a folder will not be read soon. Names and inodes stay in its
+/// caches.
+fn forget(folder: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            forget(&entry.path())?;
+        } else if entry.file_type()?.is_file() {
+            let file = std::fs::File::open(entry.path())?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        }
+    }
+    Ok(())
+}
