@@ -7,6 +7,7 @@ mod import;
 mod joining;
 mod kafs;
 mod mixed;
+mod moving;
 mod store;
 mod trees;
 
@@ -28,6 +29,7 @@ pub(crate) fn all() -> Vec<Test> {
         trees::tests(),
         fuse::tests(),
         kafs::tests(),
+        moving::tests(),
     ]
     .into_iter()
     .flatten()

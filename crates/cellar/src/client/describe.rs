@@ -25,6 +25,10 @@ pub fn describe(code: AbortCode) -> String {
         AbortCode::VL_PERM | AbortCode::VOLSERBAD_ACCESS | AbortCode::PRPERM | AbortCode::BZACCESS => {
             "you are not authorised for this"
         }
+        AbortCode::UNOQUORUM => {
+            "the database servers are electing one that takes changes; try again in a minute"
+        }
+        AbortCode::UNOTSYNC => "this database server takes no changes, and the one that does was not found",
         AbortCode::PRNOENT => "there is no such user or group",
         AbortCode::PREXIST => "a user or group of this name exists already",
         AbortCode::PRIDEXIST => "this number belongs to somebody already",

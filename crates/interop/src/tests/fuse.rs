@@ -45,7 +45,7 @@ fn files() -> Result<()> {
 }
 
 /// Mounts the cell, waits for its root directory, runs `body` with that, unmounts.
-fn in_mounted_cell<T>(cell: &Cell, body: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+pub(crate) fn in_mounted_cell<T>(cell: &Cell, body: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     let mount = cell.path().join("afs");
     std::fs::create_dir(&mount)?;
     let root = mount.join("test.example");

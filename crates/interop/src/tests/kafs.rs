@@ -8,7 +8,7 @@ use interop::means::Means;
 use interop::vm::Guest;
 use std::time::Duration;
 
-const NEEDS: &[Means] = &[Means::Netns, Means::Emulation];
+pub(crate) const NEEDS: &[Means] = &[Means::Netns, Means::Emulation];
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -71,6 +71,11 @@ fn mount_points() -> Result<()> {
 fn users() -> Result<()> {
     let cell = cellar()?;
     cell.open_volume(Server::Cellar, "data")?;
+    users_of(&cell).with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log()))
+}
+
+/// The same in the cell whose databases `cell` has; the volume `data` is there, open to all.
+pub(crate) fn users_of(cell: &Cell) -> Result<()> {
     for command in [
         "pts createuser u1 -id 1001 -localauth",
         "pts createuser u2 -id 1002 -localauth",
@@ -83,16 +88,16 @@ fn users() -> Result<()> {
     let mut files = Vec::new();
     for user in ["admin", "u1", "u2", "u3"] {
         files.push("--file".to_owned());
-        files.push(format!("{}:/token.{user}", token(&cell, user)?));
+        files.push(format!("{}:/token.{user}", token(cell, user)?));
     }
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
-    let output = Guest::new(&cell, "users", 300)
+    let output = Guest::new(cell, "users", 300)
         .with(&["--hostroot"])
         .with(&files)
         .mount("data", "/mnt")
-        .run(&script(&cell, "users", "CELL=test.example", &["users.sh"])?)?;
+        .run(&script(cell, "users", "CELL=test.example", &["users.sh"])?)?;
     print!("{}", output.text);
-    output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
+    output.ok().map(drop)
 }
 
 /// The file of a token for `user`, from a ticket made with the cell's key.
@@ -173,7 +178,7 @@ fn server_restart() -> Result<()> {
 const KILLS: usize = 3;
 
 /// The numbers of the records whose writing was announced.
-fn acknowledged(printed: &str) -> Vec<u32> {
+pub(crate) fn acknowledged(printed: &str) -> Vec<u32> {
     let number = |line: &str| line.trim().strip_prefix("acknowledged ")?.parse().ok();
     printed.lines().filter_map(number).collect()
 }
@@ -242,7 +247,7 @@ fn write_under_kills(cell: &mut Cell, volume: &str, kills: usize) -> Result<Writ
     Ok(Written { acknowledged: acknowledged(&printed), kills: done, ended })
 }
 
-fn check_records(cell: &Cell, volume: &str, acknowledged: &[u32]) -> Result<()> {
+pub(crate) fn check_records(cell: &Cell, volume: &str, acknowledged: &[u32]) -> Result<()> {
     let copy = cell.path().join(format!("copy-{volume}"));
     let cellar = interop::cell::cellar_program()?;
     cell.run(&format!("{} cp cell:{volume}/ {}", cellar.display(), copy.display()))?.ok()?;

@@ -1,0 +1,91 @@
+//! Clients in a cell that Cellar's file server has joined: people of OpenAFS's protection server, and a
+//! volume that moves while it is written.
+//!
+//! The client under moves is OpenAFS's. The kernel's kafs (Linux 6.1) waits for ever when a server,
+//! OpenAFS's or Cellar's, says VMOVED: it sets AFS_VOLUME_WAIT and then waits until that is cleared.
+
+use crate::Test;
+use crate::tests::fuse::in_mounted_cell;
+use crate::tests::joining::Pair;
+use crate::tests::kafs::{NEEDS, acknowledged, check_records, users_of};
+use crate::tests::{script, wait_for};
+use anyhow::{Context, Result, bail, ensure};
+use interop::cell::{Server, cellar_program};
+use interop::means::Means;
+use std::path::Path;
+use std::time::Duration;
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test { name: "fuse-volume-moves", needs: &[Means::Netns, Means::Fuse], run: volume_moves },
+        Test { name: "kafs-joined-users", needs: NEEDS, run: joined_users },
+    ]
+}
+
+/// Users, groups and owners of OpenAFS's protection server on Cellar's file server.
+fn joined_users() -> Result<()> {
+    let pair = Pair::start()?;
+    let cellar = cellar_program()?;
+    let open = "--quota 0 --acl system:anyuser=rlidwka";
+    pair.all(&[&format!("{} volume create data --on CELLAR {open}", cellar.display())])?;
+    users_of(&pair.openafs).with_context(|| format!("Cellar's log ends:\n{}", pair.cellar.cellar_log()))
+}
+
+/// How often the volume goes from OpenAFS's server to Cellar's and back.
+const ROUNDS: usize = 3;
+/// Records that the client writes before the volume moves on.
+const RECORDS: usize = 20;
+/// The volume that the client works in: what it finds below its mount point.
+const VOLUME: &str = "root.cell";
+
+/// A client writes, reads back and renames all the time. It must not see one error, and nothing that
+/// was acknowledged may be missing at the end.
+fn volume_moves() -> Result<()> {
+    let pair = Pair::start()?;
+    pair.openafs.open_volume(Server::OpenAfs, VOLUME)?;
+    let printed = in_mounted_cell(&pair.openafs, |root| write_under_moves(&pair, root))
+        .with_context(|| format!("Cellar's log ends:\n{}", pair.cellar.cellar_log()))?;
+    let written = acknowledged(&printed);
+    check_records(&pair.openafs, VOLUME, &written)?;
+    println!("interop: {} records are all there after {} moves", written.len(), 2 * ROUNDS + 1);
+    Ok(())
+}
+
+/// What the client printed.
+fn write_under_moves(pair: &Pair, root: &Path) -> Result<String> {
+    let folder = pair.openafs.scratch()?;
+    let (log, stop) = (folder.join("client.log"), folder.join("stop"));
+    let prelude = format!("D={} STOP={}", root.display(), stop.display());
+    let script = script(&pair.openafs, "moving", &prelude, &["moving.sh"])?;
+    let printed = || std::fs::read_to_string(&log).unwrap_or_default();
+    let (moved, ended) = std::thread::scope(|scope| {
+        let command = format!("bash {} >{} 2>&1", script.display(), log.display());
+        let client = scope.spawn(move || pair.openafs.shell(&command));
+        let moved = move_about(pair, &|| acknowledged(&printed()).len(), &|| !client.is_finished());
+        let stopped = std::fs::write(&stop, "");
+        (moved.and(stopped.map_err(Into::into)), client.join())
+    });
+    let Ok(ended) = ended else { bail!("the client's thread panicked") };
+    moved.with_context(|| format!("the client printed:\n{}", printed()))?;
+    ensure!(ended?.status == 0, "the client saw errors:\n{}", printed());
+    Ok(printed())
+}
+
+/// Moves the volume whenever the client has written some more; it ends on Cellar's server.
+fn move_about(pair: &Pair, written: &dyn Fn() -> usize, is_writing: &dyn Fn() -> bool) -> Result<()> {
+    let some_more = || {
+        let before = written();
+        wait_for(Duration::from_secs(120), || Ok(written() >= before + RECORDS || !is_writing()))?;
+        ensure!(is_writing(), "the client ended");
+        Ok(())
+    };
+    for round in 0..=ROUNDS {
+        some_more()?;
+        pair.all(&[&format!("vos move {VOLUME} OPENAFS a CELLAR a")])?;
+        if round < ROUNDS {
+            some_more()?;
+            pair.all(&[&format!("vos move {VOLUME} CELLAR a OPENAFS a")])?;
+        }
+    }
+    some_more()
+}
