@@ -97,7 +97,7 @@ impl CellClient {
             let address = self.database_servers[server];
             let answer = call(&*self.connection(address, interface));
             let outcome = answer.as_ref().map(drop).map_err(|code| *code);
-            last = outcome.err().unwrap_or(last);
+            last = outcome.err().map_or(last, |code| ubik::more_telling(last, code));
             let now = Instant::now();
             match self.with_roster(interface, |roster| roster.heard(&mut search, server, outcome, now)) {
                 Verdict::Final => return answer,

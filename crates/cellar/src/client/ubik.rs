@@ -135,6 +135,11 @@ impl Search {
     }
 }
 
+/// Of two servers' refusals the one to report: that of a server that is there.
+pub fn more_telling(before: AbortCode, now: AbortCode) -> AbortCode {
+    if is_silence(now) && !is_silence(before) { before } else { now }
+}
+
 /// Whether a code comes from the transport and not from the service: nobody there, or not able to
 /// serve. (Codes of the generated stubs, -450 and below, are answers.)
 fn is_silence(code: AbortCode) -> bool {

@@ -105,6 +105,15 @@ fn codes_of_the_service_are_answers_and_codes_of_the_transport_are_not() {
     }
 }
 
+#[test]
+fn a_refusal_tells_more_than_silence() {
+    let (silence, refusal) = (AbortCode::RX_CALL_DEAD, AbortCode::UNOTSYNC);
+    assert_eq!(more_telling(silence, refusal), refusal);
+    assert_eq!(more_telling(refusal, silence), refusal);
+    assert_eq!(more_telling(AbortCode::UNOQUORUM, refusal), refusal);
+    assert_eq!(more_telling(silence, AbortCode::RX_CALL_TIMEOUT), AbortCode::RX_CALL_TIMEOUT);
+}
+
 proptest! {
     /// Whatever the servers are and whomever they name: a search ends, asks each at most once plus
     /// the hints, and succeeds if there is somebody who can.
