@@ -15,13 +15,13 @@ use std::time::Duration;
 /// VL, PR and VOTE: of these services there may be another server to ask.
 const DATABASE_SERVICES: [u16; 3] = [52, 73, crate::client::vote::SERVICE];
 
-/// How long they are waited for: when nothing is heard from them, and when they are heard but do not
-/// answer.
-const DATABASE_PATIENCE: ConnectOptions = ConnectOptions {
-    dead_time: Some(Duration::from_secs(6)),
-    idle_time: Some(Duration::from_secs(30)),
-    call_time_max: None,
-};
+/// How long one of them may be silent. A person's call that it is still busy with is waited for without
+/// end: a change that is given up may have been made all the same.
+const DATABASE_PATIENCE: ConnectOptions =
+    ConnectOptions { dead_time: Some(Duration::from_secs(6)), idle_time: None, call_time_max: None };
+
+/// How long a server waits for one that is heard but does not answer: its clients wait with it.
+const BUSY_TIME: Duration = Duration::from_secs(30);
 
 /// The callback service.
 struct Callbacks(Forgetful);
@@ -37,6 +37,7 @@ impl Service for Callbacks {
 pub struct AfsNetwork {
     server: Server,
     security: Option<Arc<dyn ClientSecurity>>,
+    database_patience: ConnectOptions,
 }
 
 impl AfsNetwork {
@@ -54,14 +55,25 @@ impl AfsNetwork {
         let entry = ServiceConfig { id: 1, name: "callbacks".into(), security: security_classes };
         let server = Server::start(&config, vec![ServiceEntry { config: entry, service }])
             .context("cannot open a UDP port")?;
-        Ok(AfsNetwork { server, security })
+        Ok(AfsNetwork { server, security, database_patience: DATABASE_PATIENCE })
+    }
+
+    /// The same for a server, which only asks and changes nothing that cannot be changed twice: it
+    /// gives up a database server that does not answer in time.
+    #[must_use]
+    pub fn impatient(mut self) -> AfsNetwork {
+        self.database_patience.idle_time = Some(BUSY_TIME);
+        self
     }
 }
 
 impl Network for AfsNetwork {
     fn connect(&self, address: SocketAddr, service: u16) -> Arc<dyn ClientConnection> {
-        let options =
-            if DATABASE_SERVICES.contains(&service) { DATABASE_PATIENCE } else { ConnectOptions::default() };
+        let options = if DATABASE_SERVICES.contains(&service) {
+            self.database_patience
+        } else {
+            ConnectOptions::default()
+        };
         let path = Path::to(address);
         self.server.connector().connect_with(path, service, self.security.clone(), options)
     }

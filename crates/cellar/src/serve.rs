@@ -86,7 +86,7 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
 
 /// The way to the cell's database servers, as the holder of its key.
 fn cell_client(settings: &Settings) -> Result<CellClient> {
-    let network = AfsNetwork::start(Some(local_authentication(&settings.keys)?))?;
+    let network = AfsNetwork::start(Some(local_authentication(&settings.keys)?))?.impatient();
     let mut servers: Vec<Ipv4Addr> = settings.database_servers.iter().map(|server| server.address).collect();
     if servers.is_empty() {
         servers.clone_from(&settings.announce);
