@@ -1,7 +1,7 @@
 //! The load generator: runs inside a cell's namespaces and obeys orders from its standard input.
 
 use crate::cpu::Reading;
-use crate::order::{Answer, Latency, Order, Outcome};
+use crate::order::{Answer, CpuSeconds, Latency, Order, Outcome};
 use crate::workload::{self, Kind, SMALL_FILE_BYTES, Unit, Workload};
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
@@ -80,7 +80,8 @@ const FILE_NAME: &str = "file";
 
 impl Generator {
     fn new(options: &GeneratorOptions) -> Result<Generator> {
-        let clients = workload::ALL.iter().map(|workload| workload.clients).max().unwrap_or(1);
+        let own = workload::ALL.iter().filter(|workload| !matches!(workload.kind, Kind::Mix { .. }));
+        let clients = own.map(|workload| workload.clients).max().unwrap_or(1);
         let stations = (0..clients).map(|_| Station::start()).collect::<Result<Vec<_>>>()?;
         let locations = stations[0].connect(SocketAddr::new(options.address, 7003), 52, None);
         let root = volume_root(&*locations, &options.volume)?;
@@ -90,6 +91,9 @@ impl Generator {
     fn obey(&mut self, order: &Order) -> Result<Outcome> {
         let workload =
             workload::by_name(&order.workload).with_context(|| format!("no workload {}", order.workload))?;
+        if let Kind::Mix { name, .. } = workload.kind {
+            return self.run_mix(workload, name, Duration::from_millis(order.milliseconds));
+        }
         self.runs += 1;
         if (self.data.len() as u64) < order.bytes {
             self.data = noise(order.bytes);
@@ -99,6 +103,24 @@ impl Generator {
         let outcome = self.measure(workload, &tasks, Duration::from_millis(order.milliseconds))?;
         finish(workload, &tasks)?;
         Ok(outcome)
+    }
+
+    fn run_mix(&self, workload: &Workload, name: &str, duration: Duration) -> Result<Outcome> {
+        let mut mix = load::fs::Mix::find(name)?;
+        mix.groups[0].clients = workload.clients;
+        mix.check()?;
+        self.settle()?;
+        let options = load::fs::Options {
+            server: SocketAddr::new(self.options.address, 7000),
+            volumes: vec![self.root],
+            security: None,
+            duration,
+            warm_up: None,
+            seed: 1,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            server_pid: None,
+        };
+        outcome_of_mix(workload, &load::fs::run(&mix, &options)?)
     }
 
     /// One task per thread; every thread has a directory and a file of its own.
@@ -165,6 +187,23 @@ impl Generator {
     }
 }
 
+/// The times are those of the last group: in mixes with more than one, of somebody at a terminal.
+fn outcome_of_mix(workload: &Workload, report: &load::fs::Report) -> Result<Outcome> {
+    anyhow::ensure!(report.wrong() == 0, "{} replies were not right", report.wrong());
+    let latency = report.groups.last().context("no groups")?.latency;
+    let used = report.used;
+    let server = used.server_cpu.context("the server's process is not to be seen")?;
+    let amount = if workload.unit() == Unit::Bytes { report.bytes } else { report.calls };
+    let cpu = CpuSeconds {
+        server,
+        generator: used.client_cpu,
+        other: (used.machine_cpu - server - used.client_cpu).max(0.0),
+        stolen: used.stolen_cpu,
+    };
+    let latency = Some(Latency { p50_us: latency.p50_us, p99_us: latency.p99_us });
+    Ok(Outcome { amount: amount as f64, seconds: used.seconds, cpu, latency })
+}
+
 fn join(thread: ScopedJoinHandle<'_, Result<Done>>) -> Result<Done> {
     thread.join().map_err(|_| anyhow!("a thread panicked"))?
 }
@@ -175,7 +214,7 @@ fn share_bytes(workload: &Workload, bytes: u64) -> u64 {
         Kind::Fetch { .. } | Kind::Store { .. } => {
             bytes / workload.bytes_divisor / (workload.clients * workload.threads) as u64
         }
-        Kind::Status | Kind::Files => SMALL_FILE_BYTES.min(bytes),
+        Kind::Status | Kind::Files | Kind::Mix { .. } => SMALL_FILE_BYTES.min(bytes),
     }
 }
 
@@ -227,6 +266,7 @@ fn work(workload: &Workload, task: &Task, time: Duration) -> Result<Done> {
             task.files.store(file, &task.data)?;
             task.files.remove(task.directory, &name)
         }),
+        Kind::Mix { .. } => anyhow::bail!("a mix has clients of its own"),
     }
 }
 

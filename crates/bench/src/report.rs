@@ -46,6 +46,10 @@ impl Row {
         Row { workload: workload.name, text: workload.text, unit: workload.unit(), openafs, cellar }
     }
 
+    fn has_times(&self) -> bool {
+        self.openafs.iter().chain(&self.cellar).any(|outcome| outcome.latency.is_some())
+    }
+
     fn rate(&self, outcome: &Outcome) -> f64 {
         ratio(outcome.amount / self.unit.scale(), outcome.seconds).unwrap_or(0.0)
     }
@@ -72,7 +76,7 @@ impl Report {
         let mut parts = vec![self.machine.to_string(), self.options(), self.rates()];
         parts.push("CPU seconds (user and system) of each server's processes, of the load generator and of the rest of the machine, medians of the runs:".into());
         parts.push(self.cpu());
-        if self.rows.iter().any(|row| row.unit != Unit::Bytes) {
+        if self.rows.iter().any(Row::has_times) {
             parts.push("Time of one operation in microseconds, medians of the runs' percentiles:".into());
             parts.push(self.latency());
         }
@@ -133,7 +137,7 @@ impl Report {
 
     fn latency(&self) -> String {
         let mut table = table(&["workload", "OpenAFS: half", "99 %", "Cellar: half", "99 %"], 1);
-        for row in self.rows.iter().filter(|row| row.unit != Unit::Bytes) {
+        for row in self.rows.iter().filter(|row| row.has_times()) {
             let mut cells = vec![row.workload.to_owned()];
             for outcomes in [&row.openafs, &row.cellar] {
                 cells.push(percentile(outcomes, |latency| latency.p50_us));
@@ -208,8 +212,9 @@ mod tests {
 
     #[test]
     fn rates_ratios_and_cpu() {
-        let openafs = vec![outcome(1e8, 1.0, 0.5), outcome(1e8, 2.0, 0.5), outcome(1e8, 0.5, 1.0)];
-        let cellar = vec![outcome(1e8, 0.25, 0.0)];
+        let bulk = |seconds, server| Outcome { latency: None, ..outcome(1e8, seconds, server) };
+        let openafs = vec![bulk(1.0, 0.5), bulk(2.0, 0.5), bulk(0.5, 1.0)];
+        let cellar = vec![bulk(0.25, 0.0)];
         let text = report("fetch-1", openafs, cellar).text();
         let rates = line(&text, 0, "fetch-1");
         assert_eq!(rates[2..], ["MB/s", "100 (50.0..200)", "400 (400..400)", "4.00"]);

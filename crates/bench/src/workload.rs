@@ -20,6 +20,13 @@ pub(crate) enum Kind {
     Status,
     /// CreateFile, StoreData64 of [`SMALL_FILE_BYTES`], RemoveFile.
     Files,
+    /// A mix of `cellar bench fs`.
+    Mix {
+        /// Its name.
+        name: &'static str,
+        /// What is counted.
+        unit: Unit,
+    },
 }
 
 /// Length of the files that [`Kind::Files`] makes.
@@ -51,6 +58,7 @@ impl Workload {
             Kind::Fetch { .. } | Kind::Store { .. } => Unit::Bytes,
             Kind::Status => Unit::Calls,
             Kind::Files => Unit::Files,
+            Kind::Mix { unit, .. } => unit,
         }
     }
 }
@@ -99,6 +107,17 @@ const fn plain(
     Workload { name, text, kind, clients, threads, is_encrypted: false, bytes_divisor: 1 }
 }
 
+/// A mix, with so many clients in its first group.
+const fn mix(
+    name: &'static str,
+    mix: &'static str,
+    clients: usize,
+    unit: Unit,
+    text: &'static str,
+) -> Workload {
+    plain(name, Kind::Mix { name: mix, unit }, clients, 1, text)
+}
+
 /// All workloads in the order in which they run.
 pub(crate) const ALL: &[Workload] = &[
     plain("fetch-1", WHOLE_FILE, 1, 1, "fetch a cached file, whole in one call, 1 client"),
@@ -116,6 +135,23 @@ pub(crate) const ALL: &[Workload] = &[
     plain("status-32", Kind::Status, 4, 8, "FetchStatus, 32 threads of 4 clients"),
     plain("files-1", Kind::Files, 1, 1, "create, store 4 KiB, remove; 1 thread"),
     plain("files-16", Kind::Files, 4, 4, "the same, 16 threads of 4 clients, a directory each"),
+    mix("mix-status-10", "status", 10, Unit::Calls, "FetchStatus, 10 clients without pause"),
+    mix("mix-status-1000", "status", 1000, Unit::Calls, "the same, 1000 clients"),
+    mix("mix-create-16", "create-remove", 16, Unit::Calls, "create and remove, 16 clients, a directory each"),
+    mix(
+        "mix-250-readers",
+        "cern-250-readers",
+        250,
+        Unit::Bytes,
+        "250 read the same 20 MB; time: of one more who works",
+    ),
+    mix(
+        "mix-700-clients",
+        "cern-12-volumes",
+        700,
+        Unit::Calls,
+        "700 read and write; time: of one more who works",
+    ),
 ];
 
 /// The workloads with one of these names, or whose names contain one of these parts; all without any.

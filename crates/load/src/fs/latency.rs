@@ -140,6 +140,15 @@ impl GroupMeasured {
         self.kinds.iter().filter_map(|kind| kind.latency.as_ref()).map(Histogram::len).sum()
     }
 
+    /// Times of calls of all kinds.
+    pub(super) fn latency(&self) -> Distribution {
+        let mut all = None;
+        for kind in &self.kinds {
+            join(&mut all, kind.latency.as_ref());
+        }
+        all.as_ref().map(Distribution::of).unwrap_or_default()
+    }
+
     /// Payload that they moved.
     pub(super) fn payload(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.payload).sum()

@@ -59,6 +59,8 @@ pub struct GroupReport {
     pub calls: u64,
     /// Payload that they moved.
     pub bytes: u64,
+    /// Times of all of them.
+    pub latency: Distribution,
     /// By kind of call.
     pub kinds: Vec<KindReport>,
     /// Calls that failed, by abort code.
@@ -110,6 +112,7 @@ impl Report {
                     clients: group.clients,
                     calls: found.calls(),
                     bytes: found.payload(),
+                    latency: found.latency(),
                     kinds: kinds(found).map(kind).collect(),
                     failures: found.failures.clone(),
                     wrong: found.wrong.clone(),
