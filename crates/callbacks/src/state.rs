@@ -186,6 +186,17 @@ impl Callbacks {
         }
     }
 
+    /// Whether [`Callbacks::arrive`] would let this call in at once.
+    pub fn is_ready(&self, peer: SocketAddr, connection: u64) -> bool {
+        let host = self.known(peer, connection).and_then(|id| self.hosts.get(&id));
+        host.is_some_and(|host| !host.busy && host.needs_reset.is_none() && host.delayed.is_empty())
+    }
+
+    /// Whether so many promises more can be made without taking any from others.
+    pub fn has_room(&self, promises: usize) -> bool {
+        self.used() + promises <= self.config.promises_max
+    }
+
     fn known(&self, peer: SocketAddr, connection: u64) -> Option<HostId> {
         let host = *self.connections.get(&(connection, peer))?;
         (self.by_address.get(&peer) == Some(&host)).then_some(host)

@@ -82,6 +82,20 @@ impl Hosts {
         Err(AbortCode::VBUSY)
     }
 
+    /// The same if nothing has to be waited for; `None` changes nothing.
+    pub(crate) fn enter_at_once(&self, caller: &Caller) -> Option<Entered> {
+        let mut state = self.state.try_lock()?;
+        if !state.is_ready(caller.peer, caller.connection) {
+            return None;
+        }
+        let now = self.clock.monotonic();
+        let Arrival::Ready(host) = state.arrive(now, caller.peer, caller.connection, true) else {
+            return None;
+        };
+        let translates = state.capabilities(host) & cb::client_capability::ERROR_TRANSLATION != 0;
+        Some(Entered { host, translates })
+    }
+
     fn wait(&self, mut state: MutexGuard<'_, Callbacks>) -> Result<(), AbortCode> {
         if self.waiting.fetch_add(1, Relaxed) >= self.config.waiting_calls_max {
             self.waiting.fetch_sub(1, Relaxed);

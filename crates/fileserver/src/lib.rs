@@ -11,6 +11,7 @@
 //! protection database come in from outside ([`Environment`]).
 
 mod access;
+mod at_once;
 mod capabilities;
 mod config;
 mod counters;

@@ -3,9 +3,11 @@
 use crate::access::{Access, Gate, Reading, Writing};
 use crate::counters::Operation;
 use crate::errors::untranslated;
+use crate::hosts::Entered;
 use crate::server::FileServer;
 use crate::subject::Subject;
 use crate::{volumes, wire};
+use afs_format::acl::Acl;
 use afs_idl::fs as rxafs;
 use base::{AbortCode, Caller, Fid, Rights, VolumeId};
 use callbacks::HostId;
@@ -80,11 +82,15 @@ impl FileServer {
     fn session(&self, caller: &Caller) -> Result<Session<'_>, AbortCode> {
         let entered = self.hosts().enter(caller, true)?;
         let subject = self.subjects().of(caller, self.clock().monotonic())?;
-        Ok(Session { server: self, host: entered.host, subject, translates: entered.translates })
+        Ok(Session::new(self, entered, subject))
     }
 }
 
 impl Session<'_> {
+    pub(crate) fn new(server: &FileServer, entered: Entered, subject: Arc<Subject>) -> Session<'_> {
+        Session { server, host: entered.host, subject, translates: entered.translates }
+    }
+
     /// The form of an error that this client understands.
     pub(crate) fn for_client(&self, code: AbortCode) -> AbortCode {
         if self.translates { code } else { untranslated(code) }
@@ -128,9 +134,13 @@ impl Session<'_> {
 
     pub(crate) fn view_in(&self, volume: Arc<Volume>, fid: Fid) -> Result<View, AbortCode> {
         let (status, acl) = volume.status_and_acl(fid)?;
+        Ok(self.view_of(volume, fid, status, &acl))
+    }
+
+    pub(crate) fn view_of(&self, volume: Arc<Volume>, fid: Fid, status: VnodeStatus, acl: &Acl) -> View {
         let implicit = self.server.config().implicit_admin_rights;
-        let access = Access::new(&acl, &status, &self.subject, implicit);
-        Ok(View { volume, fid, status, access })
+        let access = Access::new(acl, &status, &self.subject, implicit);
+        View { volume, fid, status, access }
     }
 
     /// The same vnode as it is now, in the volume as it is now: both may have been replaced.

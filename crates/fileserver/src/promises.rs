@@ -38,15 +38,22 @@ impl Session<'_> {
     /// Promises the caller to tell it before `fid` changes. To be called before the status that the
     /// caller gets is read: what happens in between then breaks the promise instead of escaping it.
     pub(crate) fn promise(&self, view: &View, fid: Fid, bulk: bool) -> rxafs::CallBack {
-        let kind = match (volumes::is_writable(&view.volume), bulk) {
-            (false, _) => CallbackKind::Volume,
-            (true, true) => CallbackKind::Bulk,
-            (true, false) => CallbackKind::File,
-        };
+        let kind = kind(view, bulk);
         let now = self.server.clock().monotonic();
         let promised = self.server.hosts().state().promise(now, self.host, fid, kind);
         self.server.hosts().send_all(promised.deliveries);
         wire::call_back(promised.seconds)
+    }
+
+    /// The same if no other host has to give up promises for it, and so nothing to be sent.
+    pub(crate) fn promise_at_once(&self, view: &View) -> Option<rxafs::CallBack> {
+        let now = self.server.clock().monotonic();
+        let mut state = self.server.hosts().state();
+        if !state.has_room(1) {
+            return None;
+        }
+        let promised = state.promise(now, self.host, view.fid, kind(view, false));
+        Some(wire::call_back(promised.seconds))
     }
 
     /// Tells everybody who must know; to be called after a change, before it is acknowledged.
@@ -56,5 +63,13 @@ impl Session<'_> {
             self.server.locks().forget(fid);
         }
         self.server.hosts().break_files(&change.others, &change.everyone, self.host);
+    }
+}
+
+fn kind(view: &View, bulk: bool) -> CallbackKind {
+    match (volumes::is_writable(&view.volume), bulk) {
+        (false, _) => CallbackKind::Volume,
+        (true, true) => CallbackKind::Bulk,
+        (true, false) => CallbackKind::File,
     }
 }

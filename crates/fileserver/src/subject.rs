@@ -121,6 +121,13 @@ impl Subjects {
         Subjects { membership, lifetime, connections_max, known: RwLock::default() }
     }
 
+    /// Who is calling, if it is remembered well enough.
+    pub(crate) fn fresh(&self, caller: &Caller, now: Monotonic) -> Option<Arc<Subject>> {
+        let known = self.known.read();
+        let (subject, until) = known.get(&caller.connection)?;
+        (now < *until).then(|| Arc::clone(subject))
+    }
+
     /// Who is calling. As in OpenAFS a connection's caller keeps the groups that it had while nobody
     /// can say what they are now.
     pub(crate) fn of(&self, caller: &Caller, now: Monotonic) -> Result<Arc<Subject>, AbortCode> {

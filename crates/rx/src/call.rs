@@ -23,11 +23,18 @@ pub(crate) struct CallHandle {
     incoming: VecDeque<Bytes>,
     /// The peer has sent all, and it is in `incoming`.
     at_end: bool,
+    is_released: bool,
 }
 
 impl CallHandle {
     pub(crate) fn new(lane: Arc<Lane>, call: CallId) -> CallHandle {
-        CallHandle { lane, call, condvar: Arc::new(Condvar::new()), incoming: VecDeque::new(), at_end: false }
+        CallHandle::begun(lane, call, Vec::new(), false)
+    }
+
+    /// A call of which something has been read already; `at_end`: all of it.
+    pub(crate) fn begun(lane: Arc<Lane>, call: CallId, read: Vec<Bytes>, at_end: bool) -> CallHandle {
+        let incoming = read.into();
+        CallHandle { lane, call, condvar: Arc::new(Condvar::new()), incoming, at_end, is_released: false }
     }
 
     /// See [`afs_idl::CallStream::read`].
@@ -110,6 +117,30 @@ impl CallHandle {
         })
     }
 
+    /// Writes the last bytes, says that nothing more will be written, and releases the call: with one
+    /// hold of the lock, if the send queue has room.
+    pub(crate) fn finish(mut self, mut last: Bytes) -> Result<(), AbortCode> {
+        {
+            let mut state = self.lane.lock();
+            state.check()?;
+            let now = clock::now();
+            if let Write::Failed(code) = state.endpoint.write(now, self.call, &mut last) {
+                return Err(code);
+            }
+            if last.is_empty() {
+                state.endpoint.end(now, self.call);
+                state.release(self.call);
+                self.is_released = true;
+            }
+        }
+        if self.is_released {
+            self.lane.flush();
+            return Ok(());
+        }
+        self.write(last)?;
+        self.end()
+    }
+
     /// Ends the call with an error; nothing happens if it has ended.
     pub(crate) fn abort(&mut self, code: AbortCode) {
         self.with_endpoint(|state, call| state.endpoint.abort(clock::now(), call, code));
@@ -124,6 +155,9 @@ impl CallHandle {
 
 impl Drop for CallHandle {
     fn drop(&mut self) {
+        if self.is_released {
+            return;
+        }
         self.with_endpoint(LaneState::release);
     }
 }

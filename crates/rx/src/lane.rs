@@ -23,7 +23,7 @@ use base::{AbortCode, Caller, Monotonic};
 use bytes::Bytes;
 use crossbeam::queue::ArrayQueue;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rx_proto::{CallId, ConnectionId, Endpoint, Event, Path, Transmit};
+use rx_proto::{CallId, ConnectionId, Endpoint, Event, Path, Read, Transmit};
 
 use crate::clock;
 use crate::gather::Gather;
@@ -48,6 +48,13 @@ const WORKER_BATCHES: usize = 64;
 /// Datagrams from other lanes that may wait.
 const INBOX_DATAGRAMS: usize = 1024;
 
+/// Packets of a call that are read before anybody serves it: one, and another to see that it is no
+/// short one.
+const FIRST_PACKETS: usize = 2;
+
+/// Calls that the lane's thread tries to answer itself between two looks at the endpoint.
+const SHORT_MAX: usize = 64;
+
 /// Notices of the network from other lanes that may wait.
 const INBOX_NOTICES: usize = 64;
 
@@ -63,6 +70,12 @@ const SLEEP_MAX: Duration = Duration::from_secs(10);
 pub(crate) trait Arrivals: Send + Sync {
     /// Takes a call, or answers the code to abort it with. Called under the lane's lock.
     fn take(&self, call: Arrived) -> Result<(), AbortCode>;
+
+    /// The reply to a call whose request has been read whole, if its service has one without waiting
+    /// for anything. Called by the lane's thread, without its lock.
+    fn answer_at_once(&self, _call: &Arrived) -> Option<Bytes> {
+        None
+    }
 
     /// Calls waiting, calls that ever waited, idle workers: for rxdebug.
     fn load(&self) -> Load;
@@ -82,6 +95,20 @@ pub(crate) struct Arrived {
     pub(crate) call: CallId,
     pub(crate) service_id: u16,
     pub(crate) caller: Caller,
+    /// What has been read already: one or two packets' bytes.
+    pub(crate) request: Vec<Bytes>,
+    /// There is no more to read.
+    pub(crate) is_whole: bool,
+}
+
+impl Arrived {
+    /// The request, if it has been read whole and is one packet.
+    pub(crate) fn whole_request(&self) -> Option<&[u8]> {
+        match &self.request[..] {
+            [packet] if self.is_whole => Some(packet),
+            _ => None,
+        }
+    }
 }
 
 /// For endpoints that only call others.
@@ -131,6 +158,8 @@ pub(crate) struct LaneState {
     waiting_channels: HashMap<ConnectionId, Arc<Condvar>>,
     /// Server calls that have arrived and are not released.
     serving: HashSet<CallId>,
+    /// Arrived calls with whole requests, which the lane's thread may answer itself.
+    short: Vec<Arrived>,
     /// Set by [`Lane::refuse`]: what every operation fails with from then on.
     refusing: Option<AbortCode>,
 }
@@ -149,6 +178,7 @@ impl Lane {
             waiting_calls: HashMap::new(),
             waiting_channels: HashMap::new(),
             serving: HashSet::new(),
+            short: Vec::new(),
             refusing: None,
         };
         Ok(Lane {
@@ -224,6 +254,7 @@ impl Lane {
             batch.push(transmit);
         }
         state.dispatch_events(&*self.arrivals);
+        state.hand_on_short(&*self.arrivals);
         if batch.is_empty() {
             self.wake_for_timer(&state);
         }
@@ -373,6 +404,19 @@ impl Lane {
 }
 
 impl LaneState {
+    /// Sends a whole reply.
+    fn answer(&mut self, call: CallId, mut reply: Bytes) {
+        let now = clock::now();
+        self.endpoint.write(now, call, &mut reply);
+        if reply.is_empty() {
+            self.endpoint.end(now, call);
+        } else {
+            // The call has failed, or the service's reply was no short one.
+            self.endpoint.abort(now, call, AbortCode::RX_PROTOCOL_ERROR);
+        }
+        self.endpoint.release(now, call);
+    }
+
     /// Fails once the lane takes no more work.
     pub(crate) fn check(&self) -> Result<(), AbortCode> {
         self.refusing.map_or(Ok(()), Err)
@@ -423,7 +467,37 @@ impl LaneState {
     fn arrive(&mut self, arrivals: &dyn Arrivals, call: CallId, service_id: u16, mut caller: Caller) {
         // Endpoints number their connections each for itself.
         caller.connection |= (self.lane as u64) << LANE_SHIFT;
-        let arrived = Arrived { lane: self.lane, call, service_id, caller };
+        let (request, is_whole) = self.read_first(call);
+        let arrived = Arrived { lane: self.lane, call, service_id, caller, request, is_whole };
+        if arrived.whole_request().is_some() && self.refusing.is_none() && self.short.len() < SHORT_MAX {
+            self.short.push(arrived);
+        } else {
+            self.hand_on(arrivals, arrived);
+        }
+    }
+
+    /// Reads the beginning of a call, as far as needed to see whether its first packet is all.
+    fn read_first(&mut self, call: CallId) -> (Vec<Bytes>, bool) {
+        let mut read = Vec::new();
+        while read.len() < FIRST_PACKETS {
+            match self.endpoint.read(clock::now(), call) {
+                Read::Data(data) => read.push(data),
+                Read::End => return (read, true),
+                Read::Blocked | Read::Failed(_) => break,
+            }
+        }
+        (read, false)
+    }
+
+    /// Leaves calls to the workers that the lane's thread could have answered.
+    fn hand_on_short(&mut self, arrivals: &dyn Arrivals) {
+        for arrived in std::mem::take(&mut self.short) {
+            self.hand_on(arrivals, arrived);
+        }
+    }
+
+    fn hand_on(&mut self, arrivals: &dyn Arrivals, arrived: Arrived) {
+        let call = arrived.call;
         match self.check().and_then(|()| arrivals.take(arrived)) {
             Ok(()) => {
                 self.serving.insert(call);
@@ -518,7 +592,9 @@ impl Turn {
         }
         state.handle_timers(now, &*lane.arrivals);
         state.dispatch_events(&*lane.arrivals);
+        let short = std::mem::take(&mut state.short);
         drop(state);
+        lane.answer_at_once(short);
         for (path, datagram) in self.questions.drain(..) {
             lane.answer_question(path, datagram);
         }
@@ -560,6 +636,22 @@ impl Turn {
 }
 
 impl Lane {
+    /// Answers what can be answered at once, and leaves the rest to the workers.
+    fn answer_at_once(&self, calls: Vec<Arrived>) {
+        if calls.is_empty() {
+            return;
+        }
+        let answer = |call: Arrived| (self.arrivals.answer_at_once(&call), call);
+        let answered: Vec<(Option<Bytes>, Arrived)> = calls.into_iter().map(answer).collect();
+        let mut state = self.lock();
+        for (answer, arrived) in answered {
+            match answer {
+                Some(reply) => state.answer(arrived.call, reply),
+                None => state.hand_on(&*self.arrivals, arrived),
+            }
+        }
+    }
+
     /// Answers rxdebug for all lanes. At no time is more than one of them locked.
     fn answer_question(&self, path: Path, datagram: Bytes) {
         let Some(mut inquiry) = self.lock().endpoint.inquire(path, datagram) else { return };

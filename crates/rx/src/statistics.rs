@@ -80,6 +80,8 @@ counters! {
         arrived,
         /// Calls that a service ended without an error.
         succeeded,
+        /// Of those, calls that the receiving thread answered itself.
+        answered_at_once,
         /// Calls that a service ended with an abort code.
         failed,
         /// Calls refused because too many were waiting.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{Builder, JoinHandle};
 
 use base::AbortCode;
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::call::CallHandle;
@@ -130,7 +131,8 @@ impl WorkerPool {
 
     fn serve(&self, arrived: Arrived) {
         let Some(lanes) = self.lanes.get().and_then(Weak::upgrade) else { return };
-        let handle = CallHandle::new(Arc::clone(&lanes.all()[arrived.lane]), arrived.call);
+        let lane = Arc::clone(&lanes.all()[arrived.lane]);
+        let handle = CallHandle::begun(lane, arrived.call, arrived.request, arrived.is_whole);
         let connector = Connector::new(lanes);
         let mut call = ServerCall::new(handle, arrived.caller, arrived.service_id, connector);
         let result = self.run_service(&mut call);
@@ -169,6 +171,23 @@ impl Arrivals for WorkerPool {
             }
             Err(Refusal::Closed) => Err(AbortCode::RX_RESTARTING),
         }
+    }
+
+    fn answer_at_once(&self, call: &Arrived) -> Option<Bytes> {
+        let service = self.services.get(&call.service_id)?;
+        let request = call.whole_request()?;
+        let answer = catch_unwind(AssertUnwindSafe(|| service.answer_at_once(&call.caller, request)));
+        let Ok(answer) = answer else {
+            self.counters.panicked.increment();
+            tracing::error!(service = call.service_id, "a service panicked; the call is served again");
+            return None;
+        };
+        if answer.is_some() {
+            self.counters.arrived.increment();
+            self.counters.succeeded.increment();
+            self.counters.answered_at_once.increment();
+        }
+        answer
     }
 
     fn load(&self) -> Load {

@@ -260,6 +260,24 @@ impl Volume {
         Ok((status, acl))
     }
 
+    /// The same if it is in memory and nobody is changing the group just now: does not wait for
+    /// anything. `None` says nothing about the vnode.
+    pub fn status_and_acl_at_hand(&self, fid: Fid) -> Option<(VnodeStatus, Arc<Acl>)> {
+        let _publish = self.group.publish.try_read()?;
+        let vnode = self.vnode_at_hand(fid)?;
+        let status = vnode.status;
+        if let Some(acl) = vnode.acl {
+            return Some((status, acl));
+        }
+        let governor = Fid { volume: self.id, vnode: status.parent, unique: status.parent_unique };
+        Some((status, self.vnode_at_hand(governor)?.acl?))
+    }
+
+    fn vnode_at_hand(&self, fid: Fid) -> Option<Vnode> {
+        let vnode = self.shared.caches.vnode(self.view().instance, fid.vnode)?;
+        is_it(vnode, fid).ok()
+    }
+
     /// What `name` stands for in `directory`; `.` and `..` too.
     ///
     /// # Errors

@@ -80,6 +80,12 @@ impl Volumes {
         Ok(volume)
     }
 
+    /// The volume for file service if it is in memory and in order: does not wait for the store.
+    pub fn get_at_hand(&self, id: VolumeId) -> Option<Arc<Volume>> {
+        let volume = self.index.try_read()?.loaded(id).cloned()?;
+        volume.check_state().is_ok().then_some(volume)
+    }
+
     /// The volume for administration, whatever its state.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use afs_idl::{CallStream, rxstats};
 use anyhow::{Context, Result};
 use base::{AbortCode, Caller, HostUuid, VolumeId};
 use bosserver::BosServer;
+use bytes::Bytes;
 use fileserver::{
     Environment, FileServer, FileServerConfig, LocalMembership, Membership, TransportFigures, VolumeLocator,
 };
@@ -58,13 +59,23 @@ fn version() -> String {
 /// What is called when a call of the service arrives.
 type Dispatch = Box<dyn Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync>;
 
+/// What answers some calls without waiting; see [`Service::answer_at_once`].
+type AtOnce = Box<dyn Fn(&Caller, &[u8]) -> Option<Bytes> + Send + Sync>;
+
 /// A generated dispatcher as the transport wants it.
-struct Dispatcher(Dispatch);
+struct Dispatcher {
+    dispatch: Dispatch,
+    at_once: Option<AtOnce>,
+}
 
 impl Service for Dispatcher {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
-        (self.0)(&caller, call)
+        (self.dispatch)(&caller, call)
+    }
+
+    fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
+        self.at_once.as_ref()?(caller, request)
     }
 }
 
@@ -253,7 +264,11 @@ impl Services {
         name: &'static str,
         dispatch: impl Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync + 'static,
     ) {
-        let dispatcher = Arc::new(Dispatcher(Box::new(dispatch)));
+        self.add_dispatcher(role, id, name, Dispatcher { dispatch: Box::new(dispatch), at_once: None });
+    }
+
+    fn add_dispatcher(&mut self, role: Role, id: u16, name: &'static str, dispatcher: Dispatcher) {
+        let dispatcher = Arc::new(dispatcher);
         self.prepared.push(Prepared { role, id, name, dispatcher });
     }
 
@@ -286,7 +301,7 @@ impl Services {
         self.file_server = Some(server.clone());
         let snapshots = Arc::new(CellSnapshots::new(settings, &stores.cell, &server));
         self.snapshots = Some(snapshots.clone());
-        self.add(Role::Fs, 1, "AFS", move |caller, call| afs_idl::fs::dispatch(&*server, caller, call));
+        self.add_dispatcher(Role::Fs, 1, "AFS", file_dispatcher(server));
         self.prepare_admin_server(authority, stores, snapshots);
     }
 
@@ -408,4 +423,12 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
     };
     config.endpoint.version = version();
     config
+}
+
+fn file_dispatcher(server: Arc<FileServer>) -> Dispatcher {
+    let quick = Arc::clone(&server);
+    Dispatcher {
+        dispatch: Box::new(move |caller, call| afs_idl::fs::dispatch(&*server, caller, call)),
+        at_once: Some(Box::new(move |caller, request| quick.answer_at_once(caller, request))),
+    }
 }

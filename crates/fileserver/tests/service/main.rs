@@ -2,6 +2,7 @@
 
 mod access;
 mod administration;
+mod at_once;
 mod bulk;
 mod callbacks;
 mod data;
