@@ -1,10 +1,5 @@
 # Two clients take turns; each sees at once what the other did, because callbacks are broken.
 cd "$D" || exit 1
-other() { i=0; while [ ! -e "/out/$1" ]; do i=$((i + 1)); [ $i -lt 600 ] || { fail "no $1"; finish; }; sleep 0.1; done; }
-# kafs drops a changed file's pages only if nothing else holds them (Linux 6.1, afs_zap_data), and a page just
-# written may wait in a batch of its processor for the lists of pages: it then stays, whatever the server says.
-# OpenAFS's server sees the same. Compaction begins with emptying those batches, and drops no page.
-tell() { sync; echo 1 >/proc/sys/vm/compact_memory; : >"/out/$1"; }
 if [ "$ROLE" = one ]; then
     mkdir shared; echo 1 >shared/f; tell one-a; other two-a
     same "the other's content" "$(cat shared/f)" 2

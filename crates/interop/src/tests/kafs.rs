@@ -16,6 +16,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test { name: "kafs-mount-points", needs: NEEDS, run: mount_points },
         Test { name: "kafs-users", needs: NEEDS, run: users },
         Test { name: "kafs-two-clients", needs: NEEDS, run: two_clients },
+        Test { name: "kafs-snapshots", needs: NEEDS, run: snapshots },
         Test { name: "kafs-server-restart", needs: NEEDS, run: || again_if_guest_fell(server_restart) },
         Test { name: "kafs-server-killed", needs: NEEDS, run: server_killed },
         Test { name: "kafs-big-file", needs: NEEDS, run: big_file },
@@ -138,6 +139,36 @@ fn two_clients() -> Result<()> {
         output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log()))?;
     }
     Ok(())
+}
+
+/// Snapshots are made, mounted and rolled back to under a client that has the volume mounted.
+fn snapshots() -> Result<()> {
+    let cell = cellar()?;
+    cell.open_volume(Server::Cellar, "data")?;
+    let out = cell.path().join("out");
+    std::fs::create_dir(&out)?;
+    let guest = Guest::new(&cell, "snapshots", 200)
+        .with(&["--hostroot", "--share", out.to_str().context("path")?])
+        .mount("data", "/mnt")
+        .start(&script(&cell, "snapshots", "", &["snapshots.sh"])?)?;
+    let turns = [
+        ("written", "mounted", &["create data monday", "mount data/snap data monday"][..]),
+        ("seen", "rolled-back", &["rollback data monday"]),
+        ("written-again", "mounted-again", &["mount data/snap data monday"]),
+    ];
+    let cellar = interop::cell::cellar_program()?;
+    let taken = turns.iter().try_for_each(|(theirs, ours, commands)| {
+        wait_for(Duration::from_secs(100), || Ok(out.join(theirs).exists())).context(*theirs)?;
+        for command in *commands {
+            let command = format!("{} volume snapshot {command}", cellar.display());
+            cell.run(&command)?.ok().context(command)?;
+        }
+        std::fs::write(out.join(ours), "").context(*ours)
+    });
+    let output = guest.finish()?;
+    print!("{}", output.text);
+    taken.context("taking turns with the guest")?;
+    output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
 }
 
 /// Linux 6.1 falls over a null pointer here if a call is refused before its sendmsg() has returned.
