@@ -99,6 +99,35 @@ impl ChunkOwner {
     }
 }
 
+/// How much of a segment is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentUse {
+    /// The segment.
+    pub segment: u64,
+    /// Bytes of all its records.
+    pub bytes: u64,
+    /// Of these, bytes that are known to be dead.
+    pub dead: u64,
+}
+
+impl SegmentUse {
+    /// Bytes that may be live.
+    pub fn live(&self) -> u64 {
+        self.bytes.saturating_sub(self.dead)
+    }
+}
+
+/// A part of the records of a segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SegmentRecords {
+    /// Chunks with their owners. The owner of a chunk that several records may name is left unknown.
+    pub found: Vec<(ChunkAddress, ChunkOwner)>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<u64>,
+    /// The end is a place that cannot be read, and records may lie behind it.
+    pub is_cut: bool,
+}
+
 /// Largest chunk in bytes before encoding.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
@@ -141,6 +170,30 @@ pub trait ChunkStore: Send + Sync {
     fn unseal(&self, _context: &[u8], _sealed: &[u8]) -> Result<Bytes, String> {
         Err("encrypted, and no key is given".into())
     }
+
+    /// Reads a chunk from the medium, past the cache, and verifies it.
+    ///
+    /// # Errors
+    /// `Damaged` saying where and what; `Io`.
+    fn verify(&self, address: ChunkAddress) -> Result<(), StoreError>;
+
+    /// Appends a copy of a chunk as it is stored, whatever its codec, once its checksum was found
+    /// right. `owner` is noted where the chunk itself does not tell one. May use room that is kept
+    /// from new data, since a copy is made to get room back.
+    ///
+    /// # Errors
+    /// `Damaged`; `Full`, `Io`, `ReadOnly`.
+    fn copy(&self, address: ChunkAddress, owner: ChunkOwner) -> Result<ChunkAddress, StoreError>;
+
+    /// Segments of which nothing more is written and at least `dead_percent` of a hundred parts is
+    /// dead, but not all: the deadest first.
+    fn sparse_segments(&self, dead_percent: u8) -> Vec<SegmentUse>;
+
+    /// The next at most `most` records of a segment, dead or not. Begin with `from` 0.
+    ///
+    /// # Errors
+    /// `Io`; `Damaged` if there is no such segment.
+    fn records(&self, segment: u64, from: u64, most: usize) -> Result<SegmentRecords, StoreError>;
 
     /// Tells that no metadata names this chunk any more, so that its space can be reclaimed. Call
     /// it only after the commit that removed the last reference is durable.

@@ -20,7 +20,9 @@ pub mod partition;
 pub mod rocks;
 pub mod segment;
 
-pub use chunk::{ChunkAddress, ChunkOwner, ChunkStore, Codec, CodecError, ZSTD_LEVELS};
+pub use chunk::{
+    ChunkAddress, ChunkOwner, ChunkStore, Codec, CodecError, SegmentRecords, SegmentUse, ZSTD_LEVELS,
+};
 pub use database::Database;
 pub use encryption::{KeyError, KeyRing, MasterKey};
 pub use error::StoreError;

@@ -3,11 +3,11 @@
 use crate::meta::{Change, Snapshot, Visit};
 use crate::{
     Batch, ChunkAddress, ChunkOwner, ChunkStore, Codec, CommitNumber, Family, KeyRange, KeyRing, MetaStore,
-    StoreError,
+    SegmentRecords, SegmentUse, StoreError,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 type Table = BTreeMap<(Family, Vec<u8>), Bytes>;
@@ -116,9 +116,49 @@ impl MetaStore for MemoryMeta {
     }
 }
 
-/// A [`ChunkStore`] in memory.
+/// Chunks that share a segment of [`MemoryChunks`].
+const SEGMENT_CHUNKS: u64 = 6;
+
+/// A [`ChunkStore`] in memory. A segment is full after six chunks; of every third chunk no owner is
+/// known, as in segments of version 1.
 #[derive(Default)]
-pub struct MemoryChunks(Mutex<(u64, BTreeMap<ChunkAddress, Bytes>)>, Option<KeyRing>);
+pub struct MemoryChunks(Mutex<ChunkState>, Option<KeyRing>);
+
+#[derive(Default)]
+struct ChunkState {
+    appended: u64,
+    next_offset: u64,
+    chunks: BTreeMap<ChunkAddress, (ChunkOwner, Bytes)>,
+    /// Of each segment, bytes appended and bytes released.
+    segments: BTreeMap<u64, (u64, u64)>,
+    damaged: BTreeSet<ChunkAddress>,
+}
+
+impl ChunkState {
+    fn segment(&self) -> u64 {
+        1 + self.appended / SEGMENT_CHUNKS
+    }
+
+    fn append(&mut self, owner: ChunkOwner, data: Bytes) -> ChunkAddress {
+        // One more than the data, so that no two chunks lie at one place.
+        let stored_bytes = data.len() as u32 + 1;
+        let address = ChunkAddress { segment: self.segment(), offset: self.next_offset, stored_bytes };
+        self.next_offset += u64::from(stored_bytes);
+        self.segments.entry(address.segment).or_default().0 += u64::from(stored_bytes);
+        let owner = if self.appended.is_multiple_of(3) { ChunkOwner::default() } else { owner };
+        self.appended += 1;
+        self.chunks.insert(address, (owner, data));
+        address
+    }
+
+    fn get(&self, address: ChunkAddress) -> Result<&(ChunkOwner, Bytes), StoreError> {
+        let found = self.chunks.get(&address).filter(|_| !self.damaged.contains(&address));
+        found.ok_or_else(|| StoreError::Damaged {
+            place: format!("segment {} offset {}", address.segment, address.offset),
+            what: "no chunk there".into(),
+        })
+    }
+}
 
 impl MemoryChunks {
     /// An empty store.
@@ -134,31 +174,27 @@ impl MemoryChunks {
 
     /// Chunks that were appended and not released.
     pub fn live_chunks(&self) -> usize {
-        self.0.lock().1.len()
+        self.0.lock().chunks.len()
+    }
+
+    /// From now on this chunk is damaged.
+    pub fn damage(&self, address: ChunkAddress) {
+        self.0.lock().damaged.insert(address);
     }
 }
 
 impl ChunkStore for MemoryChunks {
     fn append_for(
         &self,
-        _owner: ChunkOwner,
+        owner: ChunkOwner,
         pieces: &[Bytes],
         _codec: Codec,
     ) -> Result<ChunkAddress, StoreError> {
-        let data = Bytes::from(pieces.concat());
-        let mut state = self.0.lock();
-        let stored_bytes = data.len() as u32;
-        let address = ChunkAddress { segment: 1, offset: state.0, stored_bytes };
-        state.0 += u64::from(stored_bytes) + 1;
-        state.1.insert(address, data);
-        Ok(address)
+        Ok(self.0.lock().append(owner, pieces.concat().into()))
     }
 
     fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
-        self.0.lock().1.get(&address).cloned().ok_or_else(|| StoreError::Damaged {
-            place: format!("segment {} offset {}", address.segment, address.offset),
-            what: "no chunk there".into(),
-        })
+        self.0.lock().get(address).map(|(_, data)| data.clone())
     }
 
     fn sync(&self) -> Result<(), StoreError> {
@@ -173,8 +209,39 @@ impl ChunkStore for MemoryChunks {
         self.1.as_ref().ok_or("no key")?.unseal_value(context, sealed)
     }
 
+    fn verify(&self, address: ChunkAddress) -> Result<(), StoreError> {
+        self.read(address).map(|_| ())
+    }
+
+    fn copy(&self, address: ChunkAddress, owner: ChunkOwner) -> Result<ChunkAddress, StoreError> {
+        let mut state = self.0.lock();
+        let data = state.get(address)?.1.clone();
+        Ok(state.append(owner, data))
+    }
+
+    fn sparse_segments(&self, dead_percent: u8) -> Vec<SegmentUse> {
+        let state = self.0.lock();
+        let sealed = state.segments.range(..state.segment());
+        let uses = sealed.map(|(&segment, &(bytes, dead))| SegmentUse { segment, bytes, dead });
+        uses.filter(|used| used.live() > 0 && used.dead * 100 >= used.bytes * u64::from(dead_percent))
+            .collect()
+    }
+
+    fn records(&self, segment: u64, from: u64, most: usize) -> Result<SegmentRecords, StoreError> {
+        let state = self.0.lock();
+        let from = ChunkAddress { segment, offset: from, stored_bytes: 0 };
+        let to = ChunkAddress { segment: segment + 1, ..ChunkAddress::default() };
+        let mut chunks = state.chunks.range(from..to).map(|(address, (owner, _))| (*address, *owner));
+        let found: Vec<_> = chunks.by_ref().take(most).collect();
+        let next = chunks.next().map(|(address, _)| address.offset);
+        Ok(SegmentRecords { found, next, is_cut: false })
+    }
+
     fn release(&self, address: ChunkAddress) {
-        self.0.lock().1.remove(&address);
+        let mut state = self.0.lock();
+        if state.chunks.remove(&address).is_some() {
+            state.segments.entry(address.segment).or_default().1 += u64::from(address.stored_bytes);
+        }
     }
 }
 

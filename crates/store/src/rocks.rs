@@ -17,7 +17,7 @@ use rocksdb::{
 };
 use std::ffi::CStr;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 /// How much memory and how many files a metadata database may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,9 @@ impl MetaConfig {
 pub struct MetaStatistics {
     /// Batches committed since the open.
     pub commits: u64,
+    /// Bytes of these batches, which is what went to the log. What the tables are written out of it
+    /// later is not counted.
+    pub log_bytes: u64,
     /// Callers who waited for durability since the open.
     pub sync_requests: u64,
     /// Syncs of the log that served them.
@@ -79,6 +82,7 @@ pub struct RocksMeta {
     unsynced_write: WriteOptions,
     /// Commits whose write returned; what a sync that begins now covers.
     written: AtomicU64,
+    log_bytes: AtomicU64,
     group: GroupSync,
     health: Health,
     is_read_only: bool,
@@ -108,6 +112,7 @@ impl RocksMeta {
             db,
             unsynced_write: WriteOptions::default(),
             written: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
             group: GroupSync::default(),
             health: Health::default(),
             is_read_only,
@@ -118,6 +123,7 @@ impl RocksMeta {
     pub fn statistics(&self) -> MetaStatistics {
         MetaStatistics {
             commits: self.written.load(Acquire),
+            log_bytes: self.log_bytes.load(Relaxed),
             sync_requests: self.group.requests(),
             syncs: self.group.rounds(),
             table_bytes: self.sum_of(properties::TOTAL_SST_FILES_SIZE),
@@ -201,6 +207,7 @@ impl MetaStore for RocksMeta {
             return Ok(CommitNumber(self.written.load(Acquire)));
         }
         let batch = self.write_batch(&batch)?;
+        self.log_bytes.fetch_add(batch.size_in_bytes() as u64, Relaxed);
         match self.db.write_opt(batch, &self.unsynced_write) {
             Ok(()) => Ok(CommitNumber(self.written.fetch_add(1, AcqRel) + 1)),
             Err(error) => Err(self.health.fail(StoreError::Meta(format!("cannot write: {error}")))),

@@ -12,6 +12,7 @@ mod accounts;
 mod audit;
 mod cache;
 mod codec;
+mod compaction;
 mod compression;
 mod config;
 mod files;

@@ -13,8 +13,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use store::{
-    Batch, ChunkAddress, ChunkStore, Codec, Family, KeyRange, MemoryMeta, MetaStore, Reserve, SegmentConfig,
-    SegmentStore, Snapshot, StoreError, Visit,
+    Batch, ChunkAddress, ChunkOwner, ChunkStore, Codec, Family, KeyRange, MemoryMeta, MetaStore, Reserve,
+    SegmentConfig, SegmentStore, Snapshot, StoreError, Visit,
 };
 
 const HISTORIES: u64 = 3000;
@@ -37,6 +37,7 @@ struct Seen {
     recounts: u64,
     orphaned_bytes: u64,
     orderly_ends: u64,
+    moved: u64,
 }
 
 struct History {
@@ -146,7 +147,7 @@ impl History {
     }
 
     fn step(&mut self) {
-        match self.rng.random_range(0..100) {
+        match self.rng.random_range(0..106) {
             0..40 => _ = self.append(),
             40..70 => self.write_file(),
             70..76 => self.sync(),
@@ -155,6 +156,7 @@ impl History {
             90..93 => self.inject(),
             93..95 => self.limit(),
             95..98 => self.crash(),
+            98..104 => self.move_chunk(),
             _ => self.restart(),
         }
     }
@@ -220,6 +222,37 @@ impl History {
             self.durable = self.states.len() - 1;
             self.replaced.drain(..).for_each(|address| self.store.release(address));
         }
+    }
+
+    /// Copy, sync, commit of the new place, sync of that, release of the old one.
+    fn move_chunk(&mut self) {
+        let mut files = self.states.last().unwrap().clone();
+        let keys: Vec<u8> = files.keys().copied().collect();
+        if keys.is_empty() {
+            return;
+        }
+        let key = keys[self.rng.random_range(0..keys.len())];
+        let old = files[&key];
+        let copied = self.store.copy(old, ChunkOwner([key; 24]));
+        let Some(new) = self.noted(copied) else { return };
+        assert!(self.contents.insert(new, self.contents[&old].clone()).is_none());
+        self.unnamed.insert(new, false);
+        let synced = self.store.sync();
+        if self.noted(synced).is_none() {
+            return;
+        }
+        self.unnamed.values_mut().for_each(|synced| *synced = true);
+        let mut batch = Batch::new();
+        batch.put(Family::Extents, [key], new.to_bytes());
+        self.unnamed.remove(&new);
+        files.insert(key, new);
+        self.replaced.push(old);
+        let number = self.meta.commit(batch).unwrap();
+        self.states.push(files);
+        self.meta.sync(number).unwrap();
+        self.durable = self.states.len() - 1;
+        self.replaced.drain(..).for_each(|address| self.store.release(address));
+        self.seen.moved += 1;
     }
 
     fn sync(&mut self) {
@@ -422,6 +455,7 @@ fn synced_chunks_survive_and_no_read_is_wrong() {
         total.recounts += seen.recounts;
         total.orphaned_bytes += seen.orphaned_bytes;
         total.orderly_ends += seen.orderly_ends;
+        total.moved += seen.moved;
     }
     println!("{total:?}");
     let counts = [
@@ -435,6 +469,7 @@ fn synced_chunks_survive_and_no_read_is_wrong() {
         total.recounts,
         total.orphaned_bytes,
         total.orderly_ends,
+        total.moved,
     ];
     assert!(counts.iter().all(|count| *count > 100), "{total:?}");
 }

@@ -5,7 +5,7 @@
 
 use super::audit::SegmentAccount;
 use super::header::HEADER_BYTES;
-use crate::{Batch, ChunkAddress, Family, KeyRange, MetaStore, StoreError};
+use crate::{Batch, ChunkAddress, Family, KeyRange, MetaStore, SegmentUse, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
@@ -215,6 +215,18 @@ impl Accounts {
             account.doomed = true;
         }
         found
+    }
+
+    /// Sealed segments of which at least so much of a hundred parts is dead, but not all.
+    pub(super) fn sparse(&self, dead_percent: u8) -> Vec<SegmentUse> {
+        let uses = self.segments.iter().filter(|(_, account)| account.sealed && !account.is_dead());
+        let uses = uses.map(|(&segment, account)| SegmentUse {
+            segment,
+            bytes: account.end - HEADER_BYTES,
+            dead: account.dead,
+        });
+        let percent = u64::from(dead_percent);
+        uses.filter(|used| used.dead.saturating_mul(100) >= used.bytes.saturating_mul(percent)).collect()
     }
 
     /// The file of this segment is gone.

@@ -65,6 +65,13 @@ impl ChunkCache {
         chunk
     }
 
+    /// What is known of one chunk is true of its copy too.
+    pub(super) fn copy(&self, from: ChunkAddress, to: ChunkAddress) {
+        if let Some(chunk) = self.cache.peek(&from) {
+            self.cache.insert(to, chunk);
+        }
+    }
+
     pub(super) fn remove(&self, address: ChunkAddress) {
         self.cache.remove(&address);
     }

@@ -23,7 +23,9 @@ impl Reserve {
 /// Limits of a segment store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentConfig {
-    /// A segment that would grow beyond this is sealed and a new one begun.
+    /// A segment that would grow beyond this is sealed and a new one begun. On small file systems it
+    /// is a 64th part of them, but not less than 4 MiB: new data also leaves room for one segment, so
+    /// that compaction always has where to write.
     pub segment_bytes: u64,
     /// Decoded chunks kept in memory, in bytes.
     pub cache_bytes: u64,
@@ -32,6 +34,18 @@ pub struct SegmentConfig {
     /// Room left for metadata.
     pub reserve: Reserve,
 }
+
+impl SegmentConfig {
+    /// The size of segments on such a file system.
+    pub(super) fn segment_bytes_on(&self, total_bytes: u64) -> u64 {
+        self.segment_bytes.min((total_bytes / SEGMENTS_MIN).max(SEGMENT_BYTES_LEAST))
+    }
+}
+
+/// A file system has room for so many segments at least.
+const SEGMENTS_MIN: u64 = 64;
+/// Segments are not made smaller than this for that.
+const SEGMENT_BYTES_LEAST: u64 = 4 << 20;
 
 impl Default for SegmentConfig {
     fn default() -> SegmentConfig {

@@ -28,7 +28,7 @@ pub(super) fn verify(files: &Files, address: ChunkAddress) -> Result<u32, StoreE
 }
 
 /// The chunk's header and the bytes behind it; only the header is verified.
-fn read_stored(files: &Files, address: ChunkAddress) -> Result<(Record, Bytes), StoreError> {
+pub(super) fn read_stored(files: &Files, address: ChunkAddress) -> Result<(Record, Bytes), StoreError> {
     let length = address.stored_bytes as usize;
     if address.offset < HEADER_BYTES || !(RECORD_BYTES_MIN..=RECORD_AND_STORED_BYTES_MAX).contains(&length) {
         return Err(damaged(files, address, format!("no record can have {length} bytes here")));
@@ -44,7 +44,7 @@ fn read_stored(files: &Files, address: ChunkAddress) -> Result<(Record, Bytes), 
     split(bytes, address).map_err(|what| damaged(files, address, what))
 }
 
-fn damaged(files: &Files, address: ChunkAddress, what: String) -> StoreError {
+pub(super) fn damaged(files: &Files, address: ChunkAddress, what: String) -> StoreError {
     StoreError::Damaged { place: files.place(address.segment, address.offset), what }
 }
 

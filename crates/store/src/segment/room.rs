@@ -10,29 +10,55 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The file system is asked again after at most this much was written, since others write too.
 const TRUST_BYTES_MAX: u64 = 16 << 20;
 
+/// What room is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// New data.
+    Data,
+    /// Copies that are made to get more room back than they take.
+    Compaction,
+}
+
 /// Room known to be there, used up by every append and asked for again when it is gone. Threads that
 /// ask at the same time may overdraw it by what they write: the reserve is far larger.
 pub(super) struct Room {
     reserve: Reserve,
+    /// Kept for compaction, besides the reserve.
+    compaction_bytes: u64,
     left: AtomicU64,
 }
 
 impl Room {
-    pub(super) fn new(reserve: Reserve) -> Room {
-        Room { reserve, left: AtomicU64::new(0) }
+    pub(super) fn new(reserve: Reserve, compaction_bytes: u64) -> Room {
+        Room { reserve, compaction_bytes, left: AtomicU64::new(0) }
     }
 
-    /// Takes room for `bytes`; `Full` if that would go into the reserve.
-    pub(super) fn take(&self, bytes: u64, disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
-        if self.take_known(bytes) {
+    /// What may still be written.
+    pub(super) fn usable(&self, space: Space, purpose: Purpose) -> u64 {
+        let kept = if purpose == Purpose::Data { self.compaction_bytes } else { 0 };
+        self.reserve.usable(space).saturating_sub(kept)
+    }
+
+    /// Takes room for `bytes`; `Full` if that would go into what is kept for others.
+    pub(super) fn take(
+        &self,
+        bytes: u64,
+        purpose: Purpose,
+        disk: &dyn Disk,
+        path: &Path,
+    ) -> Result<(), StoreError> {
+        if purpose == Purpose::Data && self.take_known(bytes) {
             return Ok(());
         }
-        let space = space(disk, path)?;
-        let usable = self.reserve.usable(space);
+        let usable = self.usable(space(disk, path)?, purpose);
         if usable < bytes {
             return Err(StoreError::Full);
         }
-        self.left.store((usable - bytes).min(TRUST_BYTES_MAX), Relaxed);
+        if purpose == Purpose::Data {
+            self.left.store((usable - bytes).min(TRUST_BYTES_MAX), Relaxed);
+        } else {
+            _ = self.left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(bytes)));
+        }
         Ok(())
     }
 

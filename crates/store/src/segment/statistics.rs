@@ -8,6 +8,8 @@ pub(super) struct Counters {
     pub(super) chunks_appended: AtomicU64,
     pub(super) raw_bytes_appended: AtomicU64,
     pub(super) stored_bytes_appended: AtomicU64,
+    pub(super) chunks_moved: AtomicU64,
+    pub(super) moved_bytes: AtomicU64,
     pub(super) chunks_released: AtomicU64,
     pub(super) segments_deleted: AtomicU64,
     pub(super) cache_hits: AtomicU64,
@@ -20,12 +22,16 @@ pub(super) struct Counters {
 /// What a segment store did since it was opened, and what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkStatistics {
-    /// Chunks appended.
+    /// Chunks appended for new data.
     pub chunks_appended: u64,
     /// Their bytes before encoding.
     pub raw_bytes_appended: u64,
     /// Their bytes on disk, headers included.
     pub stored_bytes_appended: u64,
+    /// Chunks copied by compaction; these do not count as appended.
+    pub chunks_moved: u64,
+    /// Bytes of these copies on disk, headers included.
+    pub moved_bytes: u64,
     /// Chunks released.
     pub chunks_released: u64,
     /// Callers who waited for durability.

@@ -8,13 +8,16 @@ use super::files::Files;
 use super::header::HEADER_BYTES;
 use super::reading;
 use super::record::RECORD_BYTES;
-use super::room::{self, Room};
+use super::room::{self, Purpose, Room};
 use super::statistics::{ChunkStatistics, Counters};
 use crate::chunk::CHUNK_BYTES_MAX;
 use crate::group_sync::GroupSync;
 use crate::health::Health;
 use crate::home::failed;
-use crate::{ChunkAddress, ChunkOwner, ChunkStore, Codec, IdAllocator, KeyRing, MetaStore, StoreError};
+use crate::{
+    ChunkAddress, ChunkOwner, ChunkStore, Codec, IdAllocator, KeyRing, MetaStore, SegmentRecords, SegmentUse,
+    StoreError,
+};
 use bytes::Bytes;
 use disk::{Disk, File, Space};
 use parking_lot::Mutex;
@@ -29,10 +32,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acqui
 /// Call [`SegmentStore::maintain`] every few seconds: it writes down what was released, and deletes
 /// segments of which nothing is needed, the one in use included.
 pub struct SegmentStore {
-    files: Files,
+    pub(super) files: Files,
     meta: Arc<dyn MetaStore>,
     ids: IdAllocator,
-    config: SegmentConfig,
+    segment_bytes: u64,
     /// Segments below this id are of earlier runs.
     pub(super) first_id: u64,
     /// Whether chunks may lie in segments of earlier runs that nobody names and nobody will release.
@@ -48,9 +51,9 @@ pub struct SegmentStore {
     /// Appends whose write ended and whose file is in `dirty`.
     appended: AtomicU64,
     group: GroupSync,
-    health: Health,
+    pub(super) health: Health,
     room: Room,
-    cache: ChunkCache,
+    pub(super) cache: ChunkCache,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -94,11 +97,12 @@ impl SegmentStore {
         let first_id = ids.next()?;
         let accounts = take_over(&files, &found, &*meta)?;
         let counters = Arc::new(Counters::default());
+        let segment_bytes = config.segment_bytes_on(room::space(&*files.disk, &files.folder)?.total_bytes);
         Ok(SegmentStore {
             files,
             meta,
             ids,
-            config,
+            segment_bytes,
             first_id,
             has_orphans: AtomicBool::new(!was_closed && !found.is_empty()),
             active: Mutex::new(None),
@@ -108,7 +112,7 @@ impl SegmentStore {
             appended: AtomicU64::new(0),
             group: GroupSync::default(),
             health: Health::default(),
-            room: Room::new(config.reserve),
+            room: Room::new(config.reserve, segment_bytes),
             cache: ChunkCache::new(config.cache_bytes, &counters),
             counters,
         })
@@ -148,6 +152,8 @@ impl SegmentStore {
             chunks_appended: counted(&self.counters.chunks_appended),
             raw_bytes_appended: counted(&self.counters.raw_bytes_appended),
             stored_bytes_appended: counted(&self.counters.stored_bytes_appended),
+            chunks_moved: counted(&self.counters.chunks_moved),
+            moved_bytes: counted(&self.counters.moved_bytes),
             chunks_released: counted(&self.counters.chunks_released),
             sync_requests: self.group.requests(),
             syncs: self.group.rounds(),
@@ -169,9 +175,9 @@ impl SegmentStore {
         room::space(&*self.files.disk, &self.files.folder)
     }
 
-    /// Room that chunks may still take, in bytes.
+    /// Room that new data may still take, in bytes.
     pub fn usable_bytes(&self) -> Result<u64, StoreError> {
-        Ok(self.config.reserve.usable(self.space()?))
+        Ok(self.room.usable(self.space()?, Purpose::Data))
     }
 
     /// Why it takes no more writes, if so.
@@ -204,10 +210,20 @@ impl SegmentStore {
         }
     }
 
-    fn reserve(&self, bytes: u32) -> Result<Place, StoreError> {
-        self.room.take(u64::from(bytes), &*self.files.disk, &self.files.folder)?;
+    /// Writes a record; answers where it is.
+    pub(super) fn put(&self, encoded: &Encoded, purpose: Purpose) -> Result<ChunkAddress, StoreError> {
+        let place = self.reserve(RECORD_BYTES as u32 + encoded.record.stored_bytes, purpose)?;
+        self.write(&place, encoded)?;
+        let Place { address, file } = place;
+        self.dirty.lock().insert(address.segment, file);
+        self.appended.fetch_add(1, AcqRel);
+        Ok(address)
+    }
+
+    fn reserve(&self, bytes: u32, purpose: Purpose) -> Result<Place, StoreError> {
+        self.room.take(u64::from(bytes), purpose, &*self.files.disk, &self.files.folder)?;
         let mut active = self.active.lock();
-        let fits = |active: &Active| active.end + u64::from(bytes) <= self.config.segment_bytes;
+        let fits = |active: &Active| active.end + u64::from(bytes) <= self.segment_bytes;
         let active = match &mut *active {
             Some(active) if fits(active) => active,
             other => self.begin_segment(other)?,
@@ -326,11 +342,7 @@ impl ChunkStore for SegmentStore {
         self.health.check()?;
         let mut encoded = self.encode(pieces, codec)?;
         encoded.record.owner = owner;
-        let place = self.reserve(RECORD_BYTES as u32 + encoded.record.stored_bytes)?;
-        self.write(&place, &encoded)?;
-        let Place { address, file } = place;
-        self.dirty.lock().insert(address.segment, file);
-        self.appended.fetch_add(1, AcqRel);
+        let address = self.put(&encoded, Purpose::Data)?;
         self.counters.chunks_appended.fetch_add(1, Relaxed);
         self.counters.raw_bytes_appended.fetch_add(u64::from(encoded.record.raw_bytes), Relaxed);
         self.counters.stored_bytes_appended.fetch_add(u64::from(address.stored_bytes), Relaxed);
@@ -351,6 +363,22 @@ impl ChunkStore for SegmentStore {
 
     fn unseal(&self, context: &[u8], sealed: &[u8]) -> Result<Bytes, String> {
         self.files.keys.as_ref().ok_or("encrypted, and no key is given")?.unseal_value(context, sealed)
+    }
+
+    fn verify(&self, address: ChunkAddress) -> Result<(), StoreError> {
+        reading::verify(&self.files, address).map(|_| ())
+    }
+
+    fn copy(&self, address: ChunkAddress, owner: ChunkOwner) -> Result<ChunkAddress, StoreError> {
+        self.copy_chunk(address, owner)
+    }
+
+    fn sparse_segments(&self, dead_percent: u8) -> Vec<SegmentUse> {
+        self.find_sparse(dead_percent)
+    }
+
+    fn records(&self, segment: u64, from: u64, most: usize) -> Result<SegmentRecords, StoreError> {
+        self.list_records(segment, from, most)
     }
 
     fn release(&self, address: ChunkAddress) {

@@ -222,7 +222,7 @@ fn a_full_partition_takes_no_chunks_but_recovers() {
         }
     };
     assert!(matches!(error, StoreError::Full), "{error}");
-    assert!((2500..5000).contains(&store.space().unwrap().free_bytes));
+    assert!((6596..9096).contains(&store.space().unwrap().free_bytes));
     store.sync().unwrap();
     for address in &addresses {
         store.release(*address);

@@ -1,0 +1,91 @@
+//! What compaction needs of the segments: which are worth it, what lies in them, and copies.
+//!
+//! Who names a chunk is not known here. The crate above finds the names, makes copies, changes the
+//! names, and releases the old chunks; a segment of which all was released is deleted like any other.
+
+use super::SegmentStore;
+use super::codec::Encoded;
+use super::header::HEADER_BYTES;
+use super::reading;
+use super::record::{RECORD_BYTES, RECORD_BYTES_MIN, Record, crc32c};
+use super::room::Purpose;
+use crate::{ChunkAddress, ChunkOwner, SegmentRecords, SegmentUse, StoreError};
+use disk::File;
+use std::io::ErrorKind;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl SegmentStore {
+    pub(super) fn find_sparse(&self, dead_percent: u8) -> Vec<SegmentUse> {
+        let mut found = self.accounts.lock().sparse(dead_percent);
+        // a/b > c/d without rounding.
+        found.sort_by_key(|used| std::cmp::Reverse(used.dead.saturating_mul(10_000) / used.bytes.max(1)));
+        found
+    }
+
+    pub(super) fn copy_chunk(
+        &self,
+        address: ChunkAddress,
+        owner: ChunkOwner,
+    ) -> Result<ChunkAddress, StoreError> {
+        self.health.check()?;
+        let (mut record, stored) = reading::read_stored(&self.files, address)?;
+        let crc = crc32c(&stored);
+        if crc != record.stored_crc {
+            let what = format!("data checksum: expected {:08x}, got {crc:08x}", record.stored_crc);
+            return Err(reading::damaged(&self.files, address, what));
+        }
+        if !record.owner.is_known() {
+            record.owner = owner;
+        }
+        let copy = self.put(&Encoded { record, stored: vec![stored] }, Purpose::Compaction)?;
+        self.counters.chunks_moved.fetch_add(1, Relaxed);
+        self.counters.moved_bytes.fetch_add(u64::from(copy.stored_bytes), Relaxed);
+        self.cache.copy(address, copy);
+        Ok(copy)
+    }
+
+    pub(super) fn list_records(
+        &self,
+        segment: u64,
+        from: u64,
+        most: usize,
+    ) -> Result<SegmentRecords, StoreError> {
+        let file = self.files.get(segment)?;
+        let fail = |error| crate::home::failed("read", &self.files.path(segment), error);
+        let length = file.length().map_err(fail)?;
+        let mut records = SegmentRecords::default();
+        let mut at = from.max(HEADER_BYTES);
+        while at < length && records.found.len() < most {
+            let Some(record) = header_at(&*file, segment, at, length).map_err(fail)? else {
+                records.is_cut = true;
+                return Ok(records);
+            };
+            let stored_bytes = record.layout.bytes() as u32 + record.stored_bytes;
+            let owner = if record.is_shared { ChunkOwner::default() } else { record.owner };
+            records.found.push((ChunkAddress { segment, offset: at, stored_bytes }, owner));
+            at += u64::from(stored_bytes);
+        }
+        records.next = (at < length).then_some(at);
+        Ok(records)
+    }
+}
+
+/// The header of the record at a place; `None` if none that is whole is there.
+fn header_at(file: &dyn File, segment: u64, at: u64, length: u64) -> std::io::Result<Option<Record>> {
+    let mut head = [0; RECORD_BYTES];
+    let left = (length - at).min(RECORD_BYTES as u64) as usize;
+    if left < RECORD_BYTES_MIN {
+        return Ok(None);
+    }
+    match file.read_exact_at(&mut head[..left], at) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let record = Record::parse(&head[..left], segment, at).ok();
+    let end = |record: &Record| at + record.layout.bytes() as u64 + u64::from(record.stored_bytes);
+    Ok(record.filter(|record| end(record) <= length))
+}
+
+#[cfg(test)]
+mod tests;
