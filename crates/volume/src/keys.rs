@@ -9,6 +9,15 @@ pub(crate) const FIRST_EPOCH: u64 = 1;
 /// Behind every epoch: stands in keys inverted, so that a record's newest version comes first.
 const EPOCH_BYTES: usize = 8;
 
+/// Behind every key.
+pub(crate) const BEHIND_ALL: [u8; 9] = [0xff; 9];
+
+/// In the family System: how far the scrubber is.
+pub(crate) const SCRUB_STATE: &[u8] = b"scrub/state";
+
+/// In the family System: what is damaged; then the name of a family, `/` and the record's key.
+pub(crate) const DAMAGES: &[u8] = b"scrub/damage/";
+
 /// The id 0 is never given to a group: under it lies what is not part of one.
 const REGISTRY: u64 = 0;
 
@@ -26,6 +35,12 @@ pub(crate) enum Registry {
     Snapshot = 4,
     /// How a read-write volume's snapshots are made and kept.
     Policy = 5,
+}
+
+/// What a key of the family Volumes says.
+pub(crate) fn registry_of(key: &[u8]) -> Option<Registry> {
+    let what = *key.strip_prefix(&REGISTRY.to_be_bytes())?.first()?;
+    [Registry::Header, Registry::Counters, Registry::Job].into_iter().find(|known| *known as u8 == what)
 }
 
 /// A key without its epoch, which [`versioned`] adds.

@@ -13,6 +13,10 @@ use std::sync::Arc;
 use store::ChunkAddress;
 use store::encryption::SEALED_VALUE_BYTES;
 
+mod scrub;
+
+pub(crate) use scrub::{ScrubState, StoredDamage, get_damage, get_scrub_state, put_damage, put_scrub_state};
+
 const VERSION: u8 = 1;
 /// Of a header with sections behind its texts.
 const VERSION_WITH_SECTIONS: u8 = 2;

@@ -2,7 +2,9 @@
 
 use crate::appending::Appenders;
 use crate::cache::Caches;
+use crate::compaction::Compactor;
 use crate::group::Group;
+use crate::scrubbing::Scrubber;
 use crate::{PartitionHandle, VolumeError, VolumeOptions, keys};
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -38,11 +40,22 @@ pub(crate) struct Partition {
     unsettled: Mutex<(CommitNumber, Vec<Unsettled>)>,
     /// Groups that are being built and that no volume has yet: the purger leaves them alone.
     staged: Mutex<HashSet<u64>>,
+    /// Held for a step of compaction, so that one runs at a time. Taken before all locks of groups.
+    pub(crate) compactor: Mutex<Compactor>,
+    /// Likewise for scrubbing.
+    pub(crate) scrubber: Mutex<Scrubber>,
 }
 
 impl Partition {
     pub(crate) fn new(handle: PartitionHandle) -> Partition {
-        Partition { handle, registry: Mutex::new(()), unsettled: Mutex::default(), staged: Mutex::default() }
+        Partition {
+            handle,
+            registry: Mutex::new(()),
+            unsettled: Mutex::default(),
+            staged: Mutex::default(),
+            compactor: Mutex::default(),
+            scrubber: Mutex::default(),
+        }
     }
 
     /// Keeps the purger from a group.

@@ -2,12 +2,14 @@
 
 mod basics;
 mod check;
+mod compaction;
 mod concurrency;
 mod loading;
 mod model;
 mod partitions;
 mod purge;
 mod restoring;
+mod scrubbing;
 mod sealing;
 mod snapshots;
 mod support;

@@ -191,7 +191,7 @@ impl Volumes {
         &self.partitions
     }
 
-    fn partition(&self, id: PartitionId) -> Result<&Arc<Partition>, VolumeError> {
+    pub(crate) fn partition(&self, id: PartitionId) -> Result<&Arc<Partition>, VolumeError> {
         let found = self.partitions.iter().find(|partition| partition.handle.id == id);
         found.ok_or(VolumeError::NoPartition(id))
     }
@@ -357,6 +357,38 @@ impl Volumes {
         }
         let member = self.index.read().find_member(partition, group);
         member.map(|id| Ok(Arc::clone(&self.get_any_state(id)?.group))).transpose()
+    }
+
+    /// The volumes of a group. Looks at every volume.
+    pub(crate) fn members(&self, partition: PartitionId, group: u64) -> Vec<VolumeId> {
+        let index = self.index.read();
+        let member = index.find_member(partition, group);
+        member.and_then(|id| index.to_load(id)).map_or_else(Vec::new, |to_load| to_load.members)
+    }
+
+    /// Calls `work` while nobody else can change the records of a group. It is told the group if that
+    /// is in memory; one that is not stays where it is, and has no readers. `None` without a call if the
+    /// last volume of the group is gone.
+    pub(crate) fn with_group<T>(
+        &self,
+        home: &Partition,
+        id: u64,
+        work: impl FnOnce(Option<&Arc<Group>>) -> Result<Option<T>, VolumeError>,
+    ) -> Result<Option<T>, VolumeError> {
+        let find = || self.index.read().group(home.handle.id, id).cloned();
+        let mut known = find();
+        if known.is_none() {
+            // Who wants to change the group loads it first; and no volume comes into being meanwhile.
+            let _changes = self.changes.lock();
+            let _loading = self.loading.lock();
+            known = find();
+            if known.is_none() {
+                return work(None);
+            }
+        }
+        let Some(group) = known else { return Ok(None) };
+        let writer = group.writer.lock();
+        if writer.epochs.readers().is_empty() { Ok(None) } else { work(Some(&group)) }
     }
 
     /// Makes everything acknowledged so far durable. Needed only with `Durability::Close` and

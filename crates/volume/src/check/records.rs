@@ -11,9 +11,6 @@ use store::{ChunkAddress, Family, KeyRange, MetaStore};
 /// Records between two reports of progress.
 const REPORT_RECORDS: u64 = 10_000;
 
-/// Behind every key.
-const BEHIND_ALL: [u8; 9] = [0xff; 9];
-
 /// A chunk that a record names, and how many bytes of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Named {
@@ -32,7 +29,7 @@ pub(super) fn check(
     for family in [Family::Vnodes, Family::Entries, Family::Extents] {
         let mut pass =
             Pass { family, registry, prefix: vec![], versions: vec![], unknown_group: 0, named: &mut named };
-        let result = meta.scan(family, KeyRange::ascending(&[], &BEHIND_ALL), &mut |key, value| {
+        let result = meta.scan(family, KeyRange::ascending(&[], &keys::BEHIND_ALL), &mut |key, value| {
             pass.visit(key, value, report);
             if report.records.is_multiple_of(REPORT_RECORDS) {
                 observe(Progress { stage: Stage::Records, done: report.records, total: 0 });

@@ -3,8 +3,8 @@
 use crate::keys;
 use crate::record::{self, Extent};
 use crate::{
-    Actor, CloneVolume, Durability, Kept, NewSnapshot, NewVolume, PartitionHandle, SetStatus, Space,
-    StoreRequest, VnodeStatus, Volume, VolumeError, VolumeOptions, Volumes,
+    Actor, CloneVolume, CompactionPolicy, Durability, Kept, NewSnapshot, NewVolume, PartitionHandle, ScrubPolicy,
+    SetStatus, Space, StoreRequest, VnodeStatus, Volume, VolumeError, VolumeOptions, Volumes,
 };
 use base::{AbortCode, Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
@@ -176,6 +176,32 @@ impl Server {
 
     pub(crate) fn purge(&self) {
         while self.volumes.purge_step().unwrap() {}
+    }
+
+    /// Compacts until there is nothing more to do.
+    pub(crate) fn compact(&self, dead_percent: u8) {
+        let policy = CompactionPolicy { dead_percent, ..CompactionPolicy::default() };
+        let is_idle = || self.volumes.compact_step(partition(), policy, UnixTime(1)).unwrap().is_idle;
+        assert!((0..100_000).any(|_| is_idle()), "compaction comes to no end");
+        self.check_compaction(1);
+    }
+
+    /// The bound on what compaction writes, where only segments with at least `least` of a hundred
+    /// parts dead were compacted.
+    pub(crate) fn check_compaction(&self, least: u64) {
+        let done = self.volumes.compaction_statistics(partition()).unwrap();
+        assert!(done.copied_bytes * least <= done.dead_bytes * (100 - least), "{done:?}");
+    }
+
+    /// Scrubs to the end of a pass.
+    pub(crate) fn scrub(&self, now: u32) {
+        let policy = ScrubPolicy { period_seconds: 0 };
+        let passes = || self.volumes.scrub_statistics(partition()).unwrap().passes;
+        let before = passes();
+        while passes() == before {
+            let step = self.volumes.scrub_step(partition(), policy, UnixTime(now)).unwrap();
+            assert!(!step.is_idle, "time goes backwards");
+        }
     }
 
     /// Records of a family that are not deletions.

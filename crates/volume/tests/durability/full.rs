@@ -2,24 +2,29 @@
 //! once there is room again everything goes on.
 
 use crate::common::{contents, create, options, partition_id, read, store, volume};
-use base::AbortCode;
+use base::{AbortCode, UnixTime};
 use disk::{Disk, FaultyDisk, Garbling};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use store::{MemoryMeta, Reserve, SegmentConfig, SegmentStore};
-use volume::{PartitionHandle, Space, Volume, VolumeError, Volumes};
+use volume::{CompactionPolicy, PartitionHandle, Space, Volume, VolumeError, Volumes};
 
 const FOLDER: &str = "/segments";
 const CAPACITY: u64 = 400_000;
 const RESERVE: u64 = 50_000;
 const FILE_BYTES: usize = 20_000;
+/// Two of the five chunks of a file.
+const LEFT_BYTES: usize = 8192;
 
 struct Full {
     disk: FaultyDisk,
     chunks: Arc<SegmentStore>,
     volumes: Volumes,
     volume: Arc<Volume>,
+    /// Files made so far, for their names.
+    made: AtomicU64,
 }
 
 fn data(seed: u64) -> Vec<u8> {
@@ -62,14 +67,14 @@ fn full(is_asked: bool) -> Full {
     };
     let volumes = Volumes::open(vec![handle], options()).unwrap();
     let volume = volume(&volumes, 0).unwrap();
-    Full { disk, chunks, volumes, volume }
+    Full { disk, chunks, volumes, volume, made: AtomicU64::new(0) }
 }
 
 impl Full {
     /// Creates files until there is no room; the error must be the right one.
     fn fill(&self, files: &mut BTreeMap<String, Vec<u8>>) {
         for seed in 0.. {
-            let name = format!("fill-{seed}-{}", files.len());
+            let name = format!("fill-{}", self.made.fetch_add(1, Relaxed));
             match create(&self.volume, &name, &data(seed)) {
                 Ok(_) => _ = files.insert(name, data(seed)),
                 Err(error) => {
@@ -93,8 +98,18 @@ impl Full {
         self.volume.remove_file(&crate::common::actor(), self.volume.root(), name.as_bytes()).unwrap();
     }
 
+    fn compact(&self) {
+        let policy = CompactionPolicy::default();
+        let is_idle = || self.volumes.compact_step(partition_id(), policy, UnixTime(1)).unwrap().is_idle;
+        while !is_idle() {
+            // The server does this now and then; a segment goes with the second one.
+            (0..2).for_each(|_| _ = self.chunks.maintain().unwrap());
+        }
+    }
+
     fn regain(&self) {
         while self.volumes.purge_step().unwrap() {}
+        self.compact();
         (0..2).for_each(|_| _ = self.chunks.maintain().unwrap());
     }
 }
@@ -139,6 +154,34 @@ fn a_full_partition_refuses_keeps_and_goes_on() {
         assert_eq!(read(&full.volume, fid), data(99));
         assert!(full.chunks.statistics().segments <= 2);
     }
+}
+
+/// Half of every segment is dead: no segment goes by itself, but compaction finds room to empty them.
+#[test]
+fn compaction_gives_room_back_on_a_full_partition() {
+    let full = full(true);
+    let mut files = BTreeMap::new();
+    full.fill(&mut files);
+    // A part of each file, so that the dead lies among the living everywhere.
+    for name in files.keys() {
+        let length = files[name].len().min(LEFT_BYTES);
+        store(&full.volume, full.fid(name), length as u64, length, &[]).unwrap();
+    }
+    for data in files.values_mut() {
+        data.truncate(LEFT_BYTES);
+    }
+    (0..2).for_each(|_| _ = full.chunks.maintain().unwrap());
+    let before = full.chunks.statistics();
+    assert!(before.dead_bytes > before.segment_bytes / 2, "{before:?}");
+    check_full(&create(&full.volume, "more", &data(7)).unwrap_err());
+    full.remove("more");
+    full.regain();
+    let after = full.chunks.statistics();
+    assert!(after.segment_bytes < before.segment_bytes * 6 / 10, "{before:?} {after:?}");
+    assert!(after.moved_bytes <= before.dead_bytes, "more was written than was given back");
+    assert_eq!(contents(&full.volume), files);
+    create(&full.volume, "more", &data(7)).unwrap();
+    assert_eq!(full.volumes.compaction_statistics(partition_id()).unwrap().refused, 0);
 }
 
 /// Somebody else fills the file system, reserve and all.

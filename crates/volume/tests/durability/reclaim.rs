@@ -2,6 +2,7 @@
 //! was acknowledged stays, and what nobody names goes.
 
 use crate::common::{Writer, clone, contents, first_seed, named, options, partition_id, volume, volume_id};
+use base::UnixTime;
 use disk::{Disk, FaultyDisk, Garbling, Torn};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use store::{MemoryMeta, MetaStore, Recount, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
 use volume::check::{self, CheckOptions};
-use volume::{PartitionHandle, Space, Volume, VolumeError, Volumes};
+use volume::{CompactionPolicy, PartitionHandle, ScrubPolicy, Space, Volume, VolumeError, Volumes};
 
 const HISTORIES: u64 = 40;
 const RUNS: u32 = 4;
@@ -26,6 +27,8 @@ struct Seen {
     deleted_segments: AtomicU64,
     refused: AtomicU64,
     clones: AtomicU64,
+    moved_chunks: AtomicU64,
+    scrubbed_bytes: AtomicU64,
 }
 
 struct History {
@@ -90,6 +93,18 @@ fn write(writer: &mut Writer, volume: &Volume, seen: &Seen) {
     }
 }
 
+/// A step of compaction and one of scrubbing; whatever goes on meanwhile, nothing is damaged.
+fn upkeep(run: &Run, seen: &Seen) -> Result<(), VolumeError> {
+    let policy = CompactionPolicy { dead_percent: 20, ..CompactionPolicy::default() };
+    let before = run.store.statistics().chunks_moved;
+    run.volumes.compact_step(partition_id(), policy, UnixTime(1))?;
+    seen.moved_chunks.fetch_add(run.store.statistics().chunks_moved - before, Relaxed);
+    let step = run.volumes.scrub_step(partition_id(), ScrubPolicy { period_seconds: 0 }, UnixTime(1))?;
+    seen.scrubbed_bytes.fetch_add(step.bytes, Relaxed);
+    assert_eq!(run.volumes.quarantine(partition_id())?, []);
+    Ok(())
+}
+
 /// Makes and deletes clones; what a clone shows must not change.
 fn churn(run: &Run, rng: &mut SmallRng, seen: &Seen) -> Result<(), VolumeError> {
     for number in 0..6 {
@@ -149,6 +164,11 @@ impl History {
                     thread::yield_now();
                 }
             });
+            let upkeep = scope.spawn(|| {
+                while !is_over.load(Relaxed) && upkeep(&run, seen).is_ok() {
+                    thread::yield_now();
+                }
+            });
             let writers: Vec<_> = self
                 .writers
                 .iter_mut()
@@ -163,6 +183,7 @@ impl History {
             // Reading fails too once the power is off.
             is_over.store(true, Relaxed);
             maintain.join().unwrap();
+            upkeep.join().unwrap();
             assert!(written.iter().all(Result::is_ok));
             let Recount { missing, orphaned_bytes, .. } = recounted.unwrap();
             seen.orphaned_bytes.fetch_add(orphaned_bytes, Relaxed);
@@ -225,7 +246,8 @@ fn nothing_named_is_lost_and_nothing_unnamed_stays() {
         outcome.unwrap_or_else(|_| panic!("seed {seed} (threads: it may take some attempts)"));
     }
     println!("{seen:?}");
-    for count in [&seen.orphaned_bytes, &seen.deleted_segments, &seen.refused, &seen.clones] {
+    let Seen { orphaned_bytes, deleted_segments, refused, clones, moved_chunks, scrubbed_bytes } = &seen;
+    for count in [orphaned_bytes, deleted_segments, refused, clones, moved_chunks, scrubbed_bytes] {
         assert!(count.load(Relaxed) > 20, "{seen:?}");
     }
 }

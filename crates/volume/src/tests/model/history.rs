@@ -4,7 +4,8 @@ use super::reference::{Reference, actor};
 use crate::check::{self as store_check, CheckOptions};
 use crate::tests::support::*;
 use crate::{
-    Actor, FileKind, Policy, SetStatus, SnapshotDue, StoreRequest, VnodeStatus, Volume, VolumeError,
+    Actor, CompactionPolicy, FileKind, Policy, ScrubPolicy, SetStatus, SnapshotDue, StoreRequest, VnodeStatus,
+    Volume, VolumeError,
     VolumeHeader,
 };
 use afs_format::acl::{Acl, AclEntry};
@@ -16,7 +17,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use store::{Codec, Family, MemoryChunks};
+use store::{ChunkStore, Codec, Family, MemoryChunks};
 
 /// Snapshots have ids from here on.
 const SNAPSHOTS: u32 = 1_000_000;
@@ -94,7 +95,7 @@ impl History {
     }
 
     fn one_step(&mut self) {
-        match self.random.random_range(0..106) {
+        match self.random.random_range(0..112) {
             0..18 => self.create(FileKind::File),
             18..26 => self.create(FileKind::Directory),
             26..30 => self.create(FileKind::SymbolicLink),
@@ -115,7 +116,9 @@ impl History {
             98..100 => self.reopen(),
             100..102 => self.snapshot(),
             102..104 => self.roll_back(),
-            _ => self.follow_policy(),
+            104..106 => self.follow_policy(),
+            106..111 => self.compact(),
+            _ => self.scrub_step(),
         }
     }
 
@@ -430,6 +433,21 @@ impl History {
         let _ = self.server.volumes.purge_step();
     }
 
+    /// A failed step leaves everything as it was.
+    fn compact(&mut self) {
+        let dead_percent = *[1, 20, 50].choose(&mut self.random).unwrap();
+        let policy = CompactionPolicy { dead_percent, ..CompactionPolicy::default() };
+        for _ in 0..self.random.random_range(1..6) {
+            _ = self.server.volumes.compact_step(partition(), policy, UnixTime(self.step));
+        }
+        self.server.check_compaction(1);
+    }
+
+    fn scrub_step(&mut self) {
+        _ = self.server.volumes.scrub_step(partition(), ScrubPolicy { period_seconds: 0 }, UnixTime(1));
+        assert_eq!(self.server.volumes.quarantine(partition()).unwrap(), []);
+    }
+
     fn sync(&mut self) {
         self.server.volumes.sync().unwrap();
     }
@@ -488,6 +506,14 @@ impl History {
         assert!(named, "a deletion is left in the extents");
         if self.unsynced_never_lost() {
             self.server.check_chunks();
+        }
+        self.server.compact(1);
+        self.server.scrub(1);
+        assert_eq!(self.server.volumes.scrub_statistics(partition()).unwrap().damages, 0);
+        self.compare();
+        if self.unsynced_never_lost() {
+            self.server.check_chunks();
+            assert_eq!(self.server.chunks.sparse_segments(1), [], "all that is dead can be given back");
         }
     }
 

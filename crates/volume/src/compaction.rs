@@ -1,0 +1,266 @@
+//! Giving back the space of dead chunks that lie among live ones.
+//!
+//! A segment of which enough is dead is emptied: what is live in it is moved into the segment being
+//! written, and the file is deleted when all of it was released. With at least X of a hundred parts
+//! dead, giving back X bytes costs writing 100 - X at most, and every byte dies once. So everything
+//! that is ever written, copies included, is at most 100 / X times what clients wrote.
+//!
+//! Who names a chunk is found by the owner that is noted beside it. Where none is (segments of version
+//! 1, chunks that several records name), or where a part of the segment cannot be read, the segment
+//! waits until a walk through all extents finds the names in all such segments at once.
+
+use crate::VolumeError;
+use crate::moving::Moved;
+use crate::named::{self, Name};
+use crate::quarantine;
+use crate::shared::Partition;
+use crate::volumes::Volumes;
+use base::{PartitionId, UnixTime};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use store::{SegmentUse, StoreError};
+
+/// Bytes that are moved in one step, if a chunk is not larger.
+const STEP_BYTES: u64 = 4 << 20;
+
+/// Records of a segment that one step looks at.
+const STEP_RECORDS: usize = 500;
+
+/// What looking at one of them costs, in bytes to be paid for out of the rate.
+const RECORD_COST_BYTES: u64 = 256;
+
+/// Extents that one step of a walk through all of them looks at.
+const STEP_EXTENTS: usize = 5000;
+
+/// Segments that wait for a walk at once; with more, it begins before other work is done.
+const WALK_SEGMENTS: usize = 32;
+
+/// A segment that could not be emptied is tried again after so many steps without work.
+const RETRY_STEPS: u32 = 1000;
+
+/// Which segments are compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionPolicy {
+    /// Those of which so much of a hundred parts is dead, 1 to 100.
+    pub dead_percent: u8,
+    /// Likewise while the disk is nearly full.
+    pub dead_percent_full: u8,
+    /// The disk is nearly full when less than so much of a hundred parts is usable.
+    pub full_percent: u8,
+}
+
+impl Default for CompactionPolicy {
+    fn default() -> CompactionPolicy {
+        CompactionPolicy { dead_percent: 50, dead_percent_full: 10, full_percent: 5 }
+    }
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactionStep {
+    /// What it cost, in bytes: wait as long as these take at the rate wanted.
+    pub bytes: u64,
+    /// There is nothing to do, or no room to do it.
+    pub is_idle: bool,
+}
+
+/// What compaction did on a partition since the server was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactionStatistics {
+    /// Segments that were taken on.
+    pub segments: u64,
+    /// Bytes that were dead in them then.
+    pub dead_bytes: u64,
+    /// Chunks moved.
+    pub chunks: u64,
+    /// Bytes copied for that, as stored.
+    pub copied_bytes: u64,
+    /// Walks through all extents.
+    pub walks: u64,
+    /// Chunks that could not be moved because they are damaged.
+    pub damaged: u64,
+    /// Steps that found no room for copies.
+    pub refused: u64,
+    /// The disk was nearly full at the last step.
+    pub is_nearly_full: bool,
+}
+
+/// Compaction of one partition.
+#[derive(Default)]
+pub(crate) struct Compactor {
+    work: Work,
+    /// Names found and not yet dealt with.
+    queue: VecDeque<Name>,
+    /// Segments that wait for a walk.
+    waiting: BTreeSet<u64>,
+    /// Segments that were emptied as far as possible, and what was dead in them before.
+    tried: BTreeMap<u64, u64>,
+    /// The last step found nothing to do.
+    is_resting: bool,
+    idle_steps: u32,
+    statistics: CompactionStatistics,
+}
+
+#[derive(Default)]
+enum Work {
+    #[default]
+    None,
+    /// Through the records of a segment.
+    Segment { segment: u64, from: u64, needs_walk: bool },
+    /// Through all extents.
+    Walk { segments: BTreeSet<u64>, from: Vec<u8> },
+}
+
+impl Volumes {
+    /// Does a bounded part of the compaction of a partition. For one background thread each.
+    ///
+    /// # Errors
+    /// `NoPartition`, `Store`. Nothing is lost; another step begins with another segment.
+    pub fn compact_step(
+        &self,
+        partition: PartitionId,
+        policy: CompactionPolicy,
+        now: UnixTime,
+    ) -> Result<CompactionStep, VolumeError> {
+        let home = self.partition(partition)?;
+        let mut compactor = home.compactor.lock();
+        let found = compactor.find(home, policy);
+        let bytes = found.inspect_err(|_| compactor.work = Work::None)?;
+        let names = compactor.take_names();
+        let moved = self.move_chunks(home, names)?;
+        compactor.count(&moved);
+        for (name, error) in &moved.damaged {
+            quarantine::report_chunk(self, home, name, error, now)?;
+        }
+        let is_idle = moved.is_full || compactor.is_resting;
+        Ok(CompactionStep { bytes: bytes + moved.copied_bytes, is_idle })
+    }
+
+    /// What compaction did on a partition.
+    ///
+    /// # Errors
+    /// `NoPartition`.
+    pub fn compaction_statistics(&self, partition: PartitionId) -> Result<CompactionStatistics, VolumeError> {
+        Ok(self.partition(partition)?.compactor.lock().statistics)
+    }
+}
+
+impl Compactor {
+    /// Finds the next names, if none are left; answers what that cost.
+    fn find(&mut self, home: &Partition, policy: CompactionPolicy) -> Result<u64, VolumeError> {
+        self.is_resting = false;
+        if !self.queue.is_empty() {
+            return Ok(0);
+        }
+        if matches!(self.work, Work::None) {
+            self.begin(home, policy);
+        }
+        match std::mem::take(&mut self.work) {
+            Work::None => Ok(0),
+            Work::Segment { segment, from, needs_walk } => self.look_into(home, segment, from, needs_walk),
+            Work::Walk { segments, from } => self.walk(home, segments, &from),
+        }
+    }
+
+    /// Chooses what to do next.
+    fn begin(&mut self, home: &Partition, policy: CompactionPolicy) {
+        let space = (home.handle.space)();
+        let is_nearly_full = space.free_kib < space.total_kib / 100 * u64::from(policy.full_percent);
+        self.statistics.is_nearly_full = is_nearly_full;
+        let percent = if is_nearly_full { policy.dead_percent_full } else { policy.dead_percent };
+        let sparse = home.handle.chunks.sparse_segments(percent);
+        self.tried.retain(|segment, _| sparse.iter().any(|used| used.segment == *segment));
+        let next = sparse.iter().find(|used| self.is_worth_it(used));
+        if let Some(used) = next.filter(|_| self.waiting.len() < WALK_SEGMENTS) {
+            self.tried.insert(used.segment, used.dead);
+            self.statistics.segments += 1;
+            self.statistics.dead_bytes += used.dead;
+            self.work = Work::Segment { segment: used.segment, from: 0, needs_walk: false };
+        } else if !self.waiting.is_empty() {
+            self.statistics.walks += 1;
+            self.work = Work::Walk { segments: std::mem::take(&mut self.waiting), from: vec![] };
+        } else {
+            self.rest();
+        }
+    }
+
+    /// Whether it was not tried, or an eighth of it died since.
+    fn is_worth_it(&self, used: &SegmentUse) -> bool {
+        let tried = self.tried.get(&used.segment);
+        tried.is_none_or(|before| used.dead.saturating_sub(*before) > used.bytes / 8)
+    }
+
+    fn rest(&mut self) {
+        self.is_resting = true;
+        self.idle_steps += 1;
+        if self.idle_steps >= RETRY_STEPS {
+            self.idle_steps = 0;
+            self.tried.clear();
+        }
+    }
+
+    /// Looks up who names the next chunks of a segment.
+    fn look_into(
+        &mut self,
+        home: &Partition,
+        segment: u64,
+        from: u64,
+        mut needs_walk: bool,
+    ) -> Result<u64, VolumeError> {
+        let records = match home.handle.chunks.records(segment, from, STEP_RECORDS) {
+            // It lost its file meanwhile.
+            Err(StoreError::Damaged { .. }) => return Ok(RECORD_COST_BYTES),
+            records => records?,
+        };
+        for (address, owner) in &records.found {
+            if owner.is_known() {
+                self.queue.extend(named::by_owner(&*home.handle.meta, *owner, *address)?);
+            } else {
+                needs_walk = true;
+            }
+        }
+        needs_walk |= records.is_cut;
+        if let Some(from) = records.next {
+            self.work = Work::Segment { segment, from, needs_walk };
+        } else if needs_walk {
+            self.waiting.insert(segment);
+        }
+        Ok((1 + records.found.len() as u64) * RECORD_COST_BYTES)
+    }
+
+    /// Looks for names of chunks in these segments among the next extents.
+    fn walk(&mut self, home: &Partition, segments: BTreeSet<u64>, from: &[u8]) -> Result<u64, VolumeError> {
+        let is_wanted = |address: store::ChunkAddress| segments.contains(&address.segment);
+        let names = named::walk(&*home.handle.meta, from, STEP_EXTENTS, is_wanted)?;
+        self.queue.extend(names.found);
+        if let Some(from) = names.next {
+            self.work = Work::Walk { segments, from };
+        }
+        Ok(STEP_EXTENTS as u64 * RECORD_COST_BYTES / 4)
+    }
+
+    /// As many names as one step moves.
+    fn take_names(&mut self) -> Vec<Name> {
+        let (mut names, mut bytes) = (Vec::new(), 0);
+        while let Some(name) = self.queue.pop_front() {
+            bytes += u64::from(name.address.stored_bytes);
+            names.push(name);
+            if bytes >= STEP_BYTES {
+                break;
+            }
+        }
+        names
+    }
+
+    fn count(&mut self, moved: &Moved) {
+        self.statistics.chunks += moved.chunks;
+        self.statistics.copied_bytes += moved.copied_bytes;
+        self.statistics.damaged += moved.damaged.len() as u64;
+        if moved.is_full {
+            self.statistics.refused += 1;
+            // There may be room for another segment, and for these later.
+            self.queue.clear();
+            self.work = Work::None;
+            self.tried.clear();
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Moving chunks to another place while readers, writers, clones and purges go on.
+//!
+//! 1. A chunk is copied and the copy made durable: named by nobody yet, it is garbage if the power
+//!    fails now.
+//! 2. While nobody else can change the group, each extent that still names the old place is rewritten
+//!    to name the copy, in one batch. An extent that says something else by now is left alone, and the
+//!    copy is garbage. All else of the record stays, its epoch too, so clones see no difference.
+//! 3. The batch is made durable; only then the old chunk is released, as by an overwrite: when the
+//!    last reader who may know the old place is gone.
+//!
+//! Records of a group that no volume has are not touched: it is being built or purged.
+
+use crate::group::Group;
+use crate::named::Name;
+use crate::record::{self, Extent, Job};
+use crate::shared::Partition;
+use crate::volumes::Volumes;
+use crate::{VolumeError, keys};
+use std::sync::Arc;
+use store::{Batch, ChunkAddress, CommitNumber, Family, StoreError};
+
+/// Extents that are rewritten in one batch, while writers of the group wait.
+const BATCH_EXTENTS: usize = 64;
+
+/// What became of chunks that were to be moved.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    pub(crate) chunks: u64,
+    /// Bytes that were copied, in vain too.
+    pub(crate) copied_bytes: u64,
+    /// There was no room for all copies.
+    pub(crate) is_full: bool,
+    /// Chunks that cannot be copied.
+    pub(crate) damaged: Vec<(Name, StoreError)>,
+}
+
+/// A copy that nobody names yet.
+struct Copy {
+    name: Name,
+    to: ChunkAddress,
+}
+
+/// Copies that nobody names; released unless they are taken out.
+struct Unnamed<'a> {
+    home: &'a Partition,
+    copies: Vec<Copy>,
+}
+
+impl Drop for Unnamed<'_> {
+    fn drop(&mut self) {
+        self.copies.iter().for_each(|copy| self.home.handle.chunks.release(copy.to));
+    }
+}
+
+/// Old places that nobody names once the commit is durable.
+struct Left {
+    number: CommitNumber,
+    group: Option<Arc<Group>>,
+    addresses: Vec<ChunkAddress>,
+}
+
+impl Volumes {
+    /// Moves chunks, durably.
+    ///
+    /// # Errors
+    /// `Store`. Everything is as it was or moved.
+    pub(crate) fn move_chunks(&self, home: &Arc<Partition>, names: Vec<Name>) -> Result<Moved, VolumeError> {
+        let mut moved = Moved::default();
+        let mut unnamed = copy(home, names, &mut moved)?;
+        if unnamed.copies.is_empty() {
+            return Ok(moved);
+        }
+        home.handle.chunks.sync()?;
+        unnamed.copies.sort_by(|a, b| a.name.key.cmp(&b.name.key));
+        let mut left = Vec::new();
+        while let Some(group) = unnamed.copies.last().map(|copy| copy.name.group()) {
+            let first = unnamed.copies.partition_point(|copy| copy.name.group() < group);
+            let first = first.max(unnamed.copies.len().saturating_sub(BATCH_EXTENTS));
+            let copies = unnamed.copies.split_off(first);
+            left.extend(self.rename(home, group, Unnamed { home, copies })?);
+        }
+        for left in left {
+            home.handle.meta.sync(left.number)?;
+            moved.chunks += left.addresses.len() as u64;
+            match left.group {
+                Some(group) => group.pins.release(left.addresses),
+                // Nobody has read in this group yet.
+                None => left.addresses.into_iter().for_each(|address| home.handle.chunks.release(address)),
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Makes the extents of one group name the copies.
+    fn rename(
+        &self,
+        home: &Arc<Partition>,
+        group: u64,
+        mut unnamed: Unnamed<'_>,
+    ) -> Result<Option<Left>, VolumeError> {
+        let job = keys::job(&record::put_job(&Job::Group { group }));
+        let done = self.with_group(home, group, |loaded| {
+            if loaded.is_none() && home.handle.meta.get(Family::Volumes, &job)?.is_some() {
+                return Ok(None);
+            }
+            let (mut batch, mut addresses, mut named) = (Batch::new(), Vec::new(), Vec::new());
+            for copy in &unnamed.copies {
+                if let Some(value) = renamed(home, copy)? {
+                    batch.put(Family::Extents, copy.name.key.as_slice(), value);
+                    addresses.push(copy.name.address);
+                    named.push(copy.to);
+                }
+            }
+            if addresses.is_empty() {
+                return Ok(None);
+            }
+            let number = home.handle.meta.commit(batch)?;
+            Ok(Some((Left { number, group: loaded.cloned(), addresses }, named)))
+        })?;
+        let Some((left, named)) = done else { return Ok(None) };
+        unnamed.copies.retain(|copy| !named.contains(&copy.to));
+        Ok(Some(left))
+    }
+}
+
+/// Copies what can be copied.
+fn copy<'a>(home: &'a Partition, names: Vec<Name>, moved: &mut Moved) -> Result<Unnamed<'a>, VolumeError> {
+    let mut unnamed = Unnamed { home, copies: Vec::new() };
+    for name in names {
+        if !name.is_valid(&*home.handle.meta)? {
+            continue;
+        }
+        match home.handle.chunks.copy(name.address, name.owner()) {
+            Ok(to) => {
+                moved.copied_bytes += u64::from(to.stored_bytes);
+                unnamed.copies.push(Copy { name, to });
+            }
+            Err(StoreError::Full) => {
+                moved.is_full = true;
+                break;
+            }
+            Err(error @ StoreError::Damaged { .. }) => moved.damaged.push((name, error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(unnamed)
+}
+
+/// The extent with the copy in the place of the chunk; `None` if it names another one by now.
+fn renamed(home: &Partition, copy: &Copy) -> Result<Option<Vec<u8>>, VolumeError> {
+    let value = home.handle.meta.get(Family::Extents, &copy.name.key)?;
+    // An empty value is a deletion.
+    let extent = value.filter(|value| !value.is_empty()).and_then(|value| record::get_extent(&value));
+    Ok(match extent {
+        Some(Extent::Chunk { address, length }) if address == copy.name.address => {
+            Some(record::put_extent(&Extent::Chunk { address: copy.to, length }))
+        }
+        _ => None,
+    })
+}

@@ -1,0 +1,217 @@
+//! The list of what is damaged on a partition.
+//!
+//! An entry is kept in the metadata under the key of the record that is damaged, or that names the
+//! damaged chunk. It leaves the list when that record is gone or names another chunk: when the file was
+//! rewritten or deleted. And it leaves it when a whole pass of the scrubber found nothing wrong there.
+
+use crate::named::Name;
+use crate::record::{self, Extent, StoredDamage};
+use crate::shared::Partition;
+use crate::volume::Volume;
+use crate::volumes::Volumes;
+use crate::{VolumeError, epochs, keys};
+use base::{Fid, PartitionId, UnixTime, VnodeId, VolumeType};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use store::{Batch, ChunkAddress, Family, KeyRange, MetaStore, StoreError};
+
+/// Longest list; what is found beyond it is only logged and counted.
+const ENTRIES_MAX: usize = 10_000;
+
+/// Something on a partition that is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quarantined {
+    /// The file, in a volume that shows the damage; `None` for metadata that says of no file.
+    pub fid: Option<Fid>,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// So many bytes of it cannot be read; 0 if the damage is in metadata.
+    pub length: u32,
+    /// Where it lies: segment and offset, or which record.
+    pub place: String,
+    /// Which check failed.
+    pub what: String,
+    /// When it was found.
+    pub first_seen: UnixTime,
+    /// When it was last found again.
+    pub last_seen: UnixTime,
+}
+
+impl Volumes {
+    /// What is damaged on a partition, as far as scrubbing and compaction came across it: at most ten
+    /// thousand entries. What was rewritten or deleted since is left out.
+    ///
+    /// # Errors
+    /// `NoPartition`, `Store`.
+    pub fn quarantine(&self, partition: PartitionId) -> Result<Vec<Quarantined>, VolumeError> {
+        let home = self.partition(partition)?;
+        let mut found = Vec::new();
+        for entry in entries(home)? {
+            if entry.is_valid(&*home.handle.meta)? {
+                found.push(entry.shown());
+            }
+        }
+        Ok(found)
+    }
+
+    /// A volume that shows what a name says: the read-write one if it does.
+    fn who_shows(&self, home: &Partition, name: &Name) -> Result<Option<Arc<Volume>>, VolumeError> {
+        let prefix = name.owner().0;
+        let mut shown = None;
+        for id in self.members(home.handle.id, name.group()) {
+            let Ok(volume) = self.get_any_state(id) else { continue };
+            let value = epochs::get(&*home.handle.meta, Family::Extents, &prefix, &volume.view().sight)?;
+            if value.and_then(|(_, value)| record::extent_address(&value)?) != Some(name.address) {
+                continue;
+            }
+            if volume.kind() == VolumeType::ReadWrite {
+                return Ok(Some(volume));
+            }
+            shown = shown.or(Some(volume));
+        }
+        Ok(shown)
+    }
+}
+
+/// An entry as stored: under which key it lies, of which family and record it is.
+struct Entry {
+    key: Vec<u8>,
+    family: &'static str,
+    record: Vec<u8>,
+    damage: StoredDamage,
+}
+
+impl Entry {
+    fn read(key: &[u8], value: &[u8]) -> Option<Entry> {
+        let rest = key.strip_prefix(keys::DAMAGES)?;
+        let mut families = Family::ALL.iter().map(|family| family.name());
+        let (family, record) = families
+            .find_map(|name| Some((name, rest.strip_prefix(name.as_bytes())?.strip_prefix(b"/")?)))?;
+        let (key, record) = (key.to_vec(), record.to_vec());
+        Some(Entry { key, family, record, damage: record::get_damage(value)? })
+    }
+
+    /// A damaged chunk counts as long as the record names it.
+    fn is_valid(&self, meta: &dyn MetaStore) -> Result<bool, VolumeError> {
+        let address = self.damage.address;
+        if address == ChunkAddress::default() {
+            return Ok(true);
+        }
+        Name { key: self.record.clone(), address }.is_valid(meta)
+    }
+
+    fn shown(self) -> Quarantined {
+        let ChunkAddress { segment, offset, .. } = self.damage.address;
+        let place = match segment {
+            0 => format!("family {}, key {:02x?}", self.family, self.record),
+            _ => format!("segment {segment:016x} at offset {offset}"),
+        };
+        let StoredDamage { fid, offset, length, what, first_seen, last_seen, .. } = self.damage;
+        Quarantined { fid, offset, length, place, what, first_seen, last_seen }
+    }
+}
+
+fn entries(home: &Partition) -> Result<Vec<Entry>, VolumeError> {
+    let to = [keys::DAMAGES, &[0xff]].concat();
+    let mut found = Vec::new();
+    let range = KeyRange::ascending(keys::DAMAGES, &to);
+    home.handle.meta.scan(Family::System, range, &mut |key, value| {
+        if let Some(entry) = Entry::read(key, value) {
+            found.push(entry);
+        } else {
+            tracing::warn!(key = %key.escape_ascii(), "an entry of the quarantine cannot be read");
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
+}
+
+/// Takes entries off the list whose chunk nobody names any more, and those that `is_over` says.
+pub(crate) fn prune(home: &Partition, is_over: impl Fn(&StoredDamage) -> bool) -> Result<(), VolumeError> {
+    let mut batch = Batch::new();
+    for entry in entries(home)? {
+        if is_over(&entry.damage) || !entry.is_valid(&*home.handle.meta)? {
+            tracing::info!(fid = ?entry.damage.fid, offset = entry.damage.offset, "no longer damaged");
+            batch.delete(Family::System, entry.key);
+        }
+    }
+    if !batch.is_empty() {
+        home.handle.meta.commit(batch)?;
+    }
+    Ok(())
+}
+
+/// Puts a chunk on the list that cannot be read; false if nobody names it any more.
+pub(crate) fn report_chunk(
+    volumes: &Volumes,
+    home: &Partition,
+    name: &Name,
+    error: &StoreError,
+    now: UnixTime,
+) -> Result<bool, VolumeError> {
+    if !name.is_valid(&*home.handle.meta)? {
+        return Ok(false);
+    }
+    // Of a group without volumes nothing is read, and soon nothing left.
+    let Some(volume) = volumes.who_shows(home, name)? else { return Ok(false) };
+    let Some((fid, offset)) = place_in_file(&volume, name)? else { return Ok(false) };
+    let what = match error {
+        StoreError::Damaged { what, .. } => what.clone(),
+        other => other.to_string(),
+    };
+    tracing::error!(volume = %volume.id(), vnode = fid.vnode.0, unique = fid.unique, offset, %error,
+        "a part of a file is damaged");
+    let value = home.handle.meta.get(Family::Extents, &name.key)?;
+    let length = match value.and_then(|value| record::get_extent(&value)) {
+        Some(Extent::Chunk { length, .. }) => length,
+        _ => 0,
+    };
+    let (first_seen, last_seen, fid, address) = (now, now, Some(fid), name.address);
+    let damage = StoredDamage { first_seen, last_seen, fid, offset, length, address, what };
+    put(home, Family::Extents, &name.key, damage)?;
+    Ok(true)
+}
+
+/// Puts a record on the list that cannot be read.
+pub(crate) fn report_record(
+    home: &Partition,
+    family: Family,
+    key: &[u8],
+    what: String,
+    now: UnixTime,
+) -> Result<(), VolumeError> {
+    tracing::error!(family = family.name(), key = %key.escape_ascii(), what, "metadata is damaged");
+    let address = ChunkAddress::default();
+    let (first_seen, last_seen, fid) = (now, now, None);
+    put(home, family, key, StoredDamage { first_seen, last_seen, fid, offset: 0, length: 0, address, what })
+}
+
+fn put(home: &Partition, family: Family, record: &[u8], damage: StoredDamage) -> Result<(), VolumeError> {
+    let key = [keys::DAMAGES, family.name().as_bytes(), b"/", record].concat();
+    let known = home.handle.meta.get(Family::System, &key)?;
+    let known = known.and_then(|value| record::get_damage(&value));
+    if known.is_none() && entries(home)?.len() >= ENTRIES_MAX {
+        return Ok(());
+    }
+    let known = known.filter(|known| known.address == damage.address);
+    let first_seen = known.map_or(damage.first_seen, |known| known.first_seen);
+    let mut batch = Batch::new();
+    batch.put(Family::System, key, record::put_damage(&StoredDamage { first_seen, ..damage }));
+    home.handle.meta.commit(batch)?;
+    Ok(())
+}
+
+/// File and offset of the chunk with this name.
+fn place_in_file(volume: &Volume, name: &Name) -> Result<Option<(Fid, u64)>, VolumeError> {
+    let prefix = name.owner().0;
+    let word = |at: usize| u32::from_be_bytes([prefix[at], prefix[at + 1], prefix[at + 2], prefix[at + 3]]);
+    let fid = Fid { volume: volume.id(), vnode: VnodeId(word(8)), unique: word(12) };
+    let _publish = volume.group.publish.read();
+    let shift = match volume.vnode(fid) {
+        Ok(vnode) => vnode.chunk_shift,
+        Err(VolumeError::NoVnode(..)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let index = keys::index_of(&prefix).unwrap_or_default();
+    Ok(Some((fid, index.checked_shl(shift.into()).unwrap_or(u64::MAX))))
+}

@@ -1,0 +1,290 @@
+//! Reading everything again and again, so that damage is found while other copies are there.
+//!
+//! A pass goes through the metadata in the order of its keys, family by family, and through the chunks
+//! that it names. How far it is stands in the metadata, so that a restart goes on with it.
+//!
+//! Nothing is locked: between finding a name and reading its chunk a writer, the purger or compaction
+//! may release the chunk. So a chunk counts as damaged only if it is still named after it could not be
+//! read; until then it cannot have been released.
+
+use crate::named::Name;
+use crate::record::{self, ScrubState};
+use crate::shared::Partition;
+use crate::volumes::Volumes;
+use crate::{VolumeError, keys, quarantine};
+use base::{PartitionId, UnixTime, VnodeId};
+use std::ops::ControlFlow;
+use store::{Batch, Family, KeyRange, StoreError};
+
+/// Records that one step looks at.
+const STEP_RECORDS: usize = 1000;
+
+/// Bytes of chunks that one step reads, if a chunk is not larger.
+const STEP_BYTES: u64 = 4 << 20;
+
+/// The families in the order in which they are read.
+const FAMILIES: [Family; 4] = [Family::Volumes, Family::Vnodes, Family::Entries, Family::Extents];
+
+/// How often everything is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrubPolicy {
+    /// A pass begins at least so many seconds after the last one began.
+    pub period_seconds: u32,
+}
+
+impl Default for ScrubPolicy {
+    fn default() -> ScrubPolicy {
+        ScrubPolicy { period_seconds: 7 * 24 * 3600 }
+    }
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubStep {
+    /// Bytes read: wait as long as these take at the rate wanted.
+    pub bytes: u64,
+    /// The next pass is not due.
+    pub is_idle: bool,
+}
+
+/// How far the scrubber of a partition is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubStatistics {
+    /// A pass is under way.
+    pub is_running: bool,
+    /// Where it is: a family of the metadata, and the group of volumes there.
+    pub position: Option<(&'static str, u64)>,
+    /// When this pass, or the last one, began; 0 if there was none.
+    pub started: UnixTime,
+    /// When the last full pass ended; 0 if there was none.
+    pub finished: UnixTime,
+    /// Full passes.
+    pub passes: u64,
+    /// Records read in this pass, or the last one.
+    pub records: u64,
+    /// Chunks likewise.
+    pub chunks: u64,
+    /// Bytes of records and chunks likewise.
+    pub bytes: u64,
+    /// Damaged chunks and records likewise.
+    pub damages: u64,
+    /// Bytes read since the server was started; ask twice to know the rate.
+    pub bytes_since_start: u64,
+}
+
+/// Scrubbing of one partition.
+#[derive(Default)]
+pub(crate) struct Scrubber {
+    /// `None` before it was read.
+    state: Option<ScrubState>,
+    bytes_since_start: u64,
+}
+
+/// What is to be looked at in one step.
+#[derive(Default)]
+struct Part {
+    records: u64,
+    bytes: u64,
+    names: Vec<Name>,
+    unreadable: Vec<Vec<u8>>,
+    next: Option<Vec<u8>>,
+    /// The database could not go on from here.
+    broken: Option<(Vec<u8>, String)>,
+}
+
+impl Volumes {
+    /// Reads a bounded part of a partition, and notes what is damaged. For one background thread each.
+    ///
+    /// # Errors
+    /// `NoPartition`, `Store` (what is no damage: the medium refuses).
+    pub fn scrub_step(
+        &self,
+        partition: PartitionId,
+        policy: ScrubPolicy,
+        now: UnixTime,
+    ) -> Result<ScrubStep, VolumeError> {
+        let home = self.partition(partition)?;
+        let mut scrubber = home.scrubber.lock();
+        let mut state = scrubber.state(home)?;
+        quarantine::prune(home, |_| false)?;
+        let Some(family) = begin(&mut state, policy, now) else {
+            return Ok(ScrubStep { bytes: 0, is_idle: true });
+        };
+        let part = read(home, family, &state.from)?;
+        let (chunks, damages) = self.examine(home, family, &part, now)?;
+        state.records += part.records;
+        state.chunks += chunks;
+        state.bytes += part.bytes;
+        state.damages += damages;
+        scrubber.bytes_since_start += part.bytes;
+        advance(home, &mut state, part.next, now)?;
+        let mut batch = Batch::new();
+        batch.put(Family::System, keys::SCRUB_STATE, record::put_scrub_state(&state));
+        home.handle.meta.commit(batch)?;
+        scrubber.state = Some(state);
+        Ok(ScrubStep { bytes: part.bytes, is_idle: false })
+    }
+
+    /// How far the scrubber of a partition is.
+    ///
+    /// # Errors
+    /// `NoPartition`, `Store`.
+    pub fn scrub_statistics(&self, partition: PartitionId) -> Result<ScrubStatistics, VolumeError> {
+        let home = self.partition(partition)?;
+        let mut scrubber = home.scrubber.lock();
+        let state = scrubber.state(home)?;
+        let family = state.family.and_then(|family| FAMILIES.get(usize::from(family)));
+        let group = state.from.first_chunk().map_or(0, |group| u64::from_be_bytes(*group));
+        let ScrubState { started, finished, passes, records, chunks, bytes, damages, .. } = state;
+        Ok(ScrubStatistics {
+            is_running: family.is_some(),
+            position: family.map(|family| (family.name(), group)),
+            started,
+            finished,
+            passes,
+            records,
+            chunks,
+            bytes,
+            damages,
+            bytes_since_start: scrubber.bytes_since_start,
+        })
+    }
+
+    /// Reads the chunks of a part, and reports what is damaged; answers how many chunks were read and
+    /// how much was damaged.
+    fn examine(
+        &self,
+        home: &Partition,
+        family: Family,
+        part: &Part,
+        now: UnixTime,
+    ) -> Result<(u64, u64), VolumeError> {
+        let mut damages = 0;
+        for key in &part.unreadable {
+            quarantine::report_record(home, family, key, "the record cannot be read".into(), now)?;
+            damages += 1;
+        }
+        if let Some((key, what)) = &part.broken {
+            quarantine::report_record(home, family, key, what.clone(), now)?;
+            damages += 1;
+        }
+        for name in &part.names {
+            match home.handle.chunks.verify(name.address) {
+                Ok(()) => {}
+                Err(error @ StoreError::Damaged { .. }) => {
+                    damages += u64::from(quarantine::report_chunk(self, home, name, &error, now)?);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok((part.names.len() as u64, damages))
+    }
+}
+
+impl Scrubber {
+    fn state(&mut self, home: &Partition) -> Result<ScrubState, VolumeError> {
+        if let Some(state) = &self.state {
+            return Ok(state.clone());
+        }
+        let value = home.handle.meta.get(Family::System, keys::SCRUB_STATE)?;
+        // One that cannot be read costs a new pass, no more.
+        let state = value.and_then(|value| record::get_scrub_state(&value)).unwrap_or_default();
+        self.state = Some(state.clone());
+        Ok(state)
+    }
+}
+
+/// Begins a pass if one is due; answers the family that is being read.
+fn begin(state: &mut ScrubState, policy: ScrubPolicy, now: UnixTime) -> Option<Family> {
+    let is_new = state.started == UnixTime(0);
+    if state.family.is_none() && (is_new || now.0 >= state.started.0.saturating_add(policy.period_seconds)) {
+        let (finished, passes) = (state.finished, state.passes);
+        *state = ScrubState { family: Some(0), started: now, finished, passes, ..ScrubState::default() };
+    }
+    FAMILIES.get(usize::from(state.family?)).copied()
+}
+
+/// Takes the next records of a family.
+fn read(home: &Partition, family: Family, from: &[u8]) -> Result<Part, VolumeError> {
+    let mut part = Part::default();
+    let mut last = from.to_vec();
+    let state = home.handle.meta.snapshot();
+    let scanned = state.scan(family, KeyRange::ascending(from, &keys::BEHIND_ALL), &mut |key, value| {
+        if part.records as usize >= STEP_RECORDS || part.bytes >= STEP_BYTES {
+            part.next = Some(key.to_vec());
+            return ControlFlow::Break(());
+        }
+        part.take(family, key, value);
+        last = key.to_vec();
+        ControlFlow::Continue(())
+    });
+    match scanned {
+        Ok(()) => {}
+        Err(error @ StoreError::Damaged { .. }) => {
+            part.next = behind_group(&last);
+            part.broken = Some((last, error.to_string()));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(part)
+}
+
+impl Part {
+    fn take(&mut self, family: Family, key: &[u8], value: &[u8]) {
+        self.records += 1;
+        self.bytes += (key.len() + value.len()) as u64;
+        if !value.is_empty() && !is_readable(family, key, value) {
+            self.unreadable.push(key.to_vec());
+        } else if family == Family::Extents
+            && let Some(Some(address)) = record::extent_address(value)
+        {
+            self.bytes += u64::from(address.stored_bytes);
+            self.names.push(Name { key: key.to_vec(), address });
+        }
+    }
+}
+
+fn is_readable(family: Family, key: &[u8], value: &[u8]) -> bool {
+    match family {
+        Family::Vnodes => record::get_vnode(VnodeId(0), value).is_some(),
+        Family::Entries => record::get_entry(value).is_some(),
+        Family::Extents => record::get_extent(value).is_some(),
+        _ => keys::registry_of(key).is_none_or(|what| match what {
+            keys::Registry::Header => record::header_place(value).and(record::header_name(value)).is_some(),
+            keys::Registry::Counters => record::get_counters(value).is_some(),
+            keys::Registry::Job => record::get_job(value).is_some(),
+            keys::Registry::Snapshot | keys::Registry::Policy => true,
+        }),
+    }
+}
+
+/// The first key of the group after the one of this key: where the database cannot go on, that is what
+/// is tried next. What is left of the group is not looked at in this pass.
+fn behind_group(key: &[u8]) -> Option<Vec<u8>> {
+    let group = key.first_chunk().map_or(0, |group| u64::from_be_bytes(*group));
+    Some(group.checked_add(1)?.to_be_bytes().to_vec())
+}
+
+/// Goes on to the next part, family, or pass.
+fn advance(
+    home: &Partition,
+    state: &mut ScrubState,
+    next: Option<Vec<u8>>,
+    now: UnixTime,
+) -> Result<(), VolumeError> {
+    let is_end_of_family = next.is_none();
+    state.from = next.unwrap_or_default();
+    if !is_end_of_family {
+        return Ok(());
+    }
+    state.family = state.family.map(|family| family + 1).filter(|next| usize::from(*next) < FAMILIES.len());
+    if state.family.is_none() {
+        state.passes += 1;
+        state.finished = now;
+        let started = state.started;
+        quarantine::prune(home, |damage| damage.last_seen < started)?;
+        tracing::info!(partition = %home.handle.id, records = state.records, chunks = state.chunks,
+            bytes = state.bytes, damages = state.damages, "everything was read");
+    }
+    Ok(())
+}
