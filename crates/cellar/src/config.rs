@@ -6,6 +6,9 @@ pub mod encryption;
 pub mod file;
 pub mod keys;
 pub mod openafs;
+mod upkeep;
+
+pub use upkeep::Upkeep;
 
 use afs_format::netinfo::{NetInfo, NetRestrict};
 use afs_format::userlist::UserList;
@@ -101,6 +104,8 @@ pub struct Tuning {
     pub durability: DurabilityPolicy,
     /// How file data is compressed in volumes that have no policy of their own.
     pub compression: Codec,
+    /// How fast space is given back and damage looked for.
+    pub upkeep: Upkeep,
 }
 
 impl Default for Tuning {
@@ -113,6 +118,7 @@ impl Default for Tuning {
             chunk_cache_bytes: 512 << 20,
             durability: DurabilityPolicy::ALWAYS,
             compression: Codec::default(),
+            upkeep: Upkeep::default(),
         }
     }
 }

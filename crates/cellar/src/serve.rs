@@ -10,6 +10,7 @@ pub mod registration;
 pub mod services;
 pub mod snapshots;
 mod syncing;
+mod upkeep;
 pub mod volume_servers;
 
 use crate::client::CellClient;
@@ -78,6 +79,7 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
     if let Some(period) = settings.tuning.durability.period {
         background.extend(syncing::start(&ending, &volumes, period));
     }
+    background.extend(upkeep::start(&ending, &volumes, settings.tuning.upkeep));
     if settings.roles.contains(&Role::Fs) {
         background.push(registration::register(settings, &cell, uuid, ending.clone()));
     }

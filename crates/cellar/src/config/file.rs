@@ -4,7 +4,7 @@ use super::durability::DurabilityPolicy;
 use super::encryption::KeySource;
 use super::keys::{self, KeyFiles};
 use super::openafs::{addresses, local_realms};
-use super::{PartitionSettings, Role, Settings, Tuning};
+use super::{PartitionSettings, Role, Settings, Tuning, Upkeep};
 use afs_format::cellservdb::CellServer;
 use afs_format::netinfo::{NetInfo, NetRestrict};
 use afs_format::userlist::{UserList, parse_principal};
@@ -82,6 +82,10 @@ struct StoreSection {
     chunk_cache_mb: Option<Spanned<u64>>,
     durability: Option<Spanned<String>>,
     compression: Option<Spanned<String>>,
+    compaction_mb_per_s: Option<Spanned<u64>>,
+    compaction_dead_percent: Option<Spanned<u8>>,
+    scrub_mb_per_s: Option<Spanned<u64>>,
+    scrub_days: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -98,6 +102,8 @@ struct RxSection {
     workers: Option<Spanned<usize>>,
     socket_buffer_mb: Option<Spanned<usize>>,
 }
+
+const DAY_SECONDS: u32 = 24 * 3600;
 
 /// The text of a file and its name, to say where something stands.
 struct Origin<'a> {
@@ -322,12 +328,30 @@ fn tuning(origin: &Origin<'_>, store: &StoreSection, rx: &RxSection) -> Result<T
         chunk_cache_bytes: cache_mb << 20,
         durability,
         compression: compression(origin, store)?,
+        upkeep: upkeep(origin, store)?,
     })
 }
 
 fn compression(origin: &Origin<'_>, store: &StoreSection) -> Result<Codec> {
     let Some(text) = &store.compression else { return Ok(Codec::default()) };
     text.get_ref().parse().map_err(|error| origin.bad(text, "store.compression", error))
+}
+
+fn upkeep(origin: &Origin<'_>, store: &StoreSection) -> Result<Upkeep> {
+    let mut upkeep = Upkeep::default();
+    let rate = |value: &Option<Spanned<u64>>, key: &str, default: u64| {
+        origin.bounded(value.as_ref(), key, default >> 20, 0, 1 << 20).map(|mb| mb << 20)
+    };
+    let (moved, read) = (upkeep.compaction_bytes_per_s, upkeep.scrub_bytes_per_s);
+    upkeep.compaction_bytes_per_s = rate(&store.compaction_mb_per_s, "store.compaction_mb_per_s", moved)?;
+    upkeep.scrub_bytes_per_s = rate(&store.scrub_mb_per_s, "store.scrub_mb_per_s", read)?;
+    let percent = &mut upkeep.compaction.dead_percent;
+    let key = "store.compaction_dead_percent";
+    *percent = origin.bounded(store.compaction_dead_percent.as_ref(), key, *percent, 10, 95)?;
+    let days = upkeep.scrub.period_seconds / DAY_SECONDS;
+    let days = origin.bounded(store.scrub_days.as_ref(), "store.scrub_days", days, 1, 365)?;
+    upkeep.scrub.period_seconds = days * DAY_SECONDS;
+    Ok(upkeep)
 }
 
 #[cfg(test)]
@@ -369,6 +393,9 @@ mod tests {
             ("[rx]\nlanes = 0", ["line 5", "rx.lanes", "1 to 64"]),
             ("[store]\ndurability = \"never\"", ["line 5", "store.durability", "interval:MS"]),
             ("[store]\ncompression = \"zstd:22\"", ["line 5", "store.compression", "zstd:19"]),
+            ("[store]\ncompaction_dead_percent = 5", ["line 5", "store.compaction_dead_percent", "10 to 95"]),
+            ("[store]\nscrub_mb_per_s = -1", ["line 5", "scrub_mb_per_s", "u64"]),
+            ("[store]\nscrub_days = 0", ["line 5", "store.scrub_days", "1 to 365"]),
             ("[partitions]\n9 = \"p\"", ["line 5", "partitions", "/vicepa to /vicepiv"]),
             (
                 "[partitions]\na = \"p\"\n[encryption.b]\nkey_file = \"k\"",
