@@ -189,6 +189,9 @@ pub trait ChunkStore: Send + Sync {
     /// dead, but not all: the deadest first.
     fn sparse_segments(&self, dead_percent: u8) -> Vec<SegmentUse>;
 
+    /// Bytes of segments of which all is dead: they are about to be given back.
+    fn doomed_bytes(&self) -> u64;
+
     /// The next at most `most` records of a segment, dead or not. Begin with `from` 0.
     ///
     /// # Errors

@@ -227,6 +227,10 @@ impl ChunkStore for MemoryChunks {
             .collect()
     }
 
+    fn doomed_bytes(&self) -> u64 {
+        0
+    }
+
     fn records(&self, segment: u64, from: u64, most: usize) -> Result<SegmentRecords, StoreError> {
         let state = self.0.lock();
         let from = ChunkAddress { segment, offset: from, stored_bytes: 0 };

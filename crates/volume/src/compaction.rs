@@ -164,7 +164,9 @@ impl Compactor {
     /// Chooses what to do next.
     fn begin(&mut self, home: &Partition, policy: CompactionPolicy) {
         let space = (home.handle.space)();
-        let is_nearly_full = space.free_kib < space.total_kib / 100 * u64::from(policy.full_percent);
+        // What is given back in a moment counts as free: no more is done at the higher cost than is needed.
+        let free_kib = space.free_kib.saturating_add(home.handle.chunks.doomed_bytes() >> 10);
+        let is_nearly_full = free_kib < space.total_kib / 100 * u64::from(policy.full_percent);
         self.statistics.is_nearly_full = is_nearly_full;
         let percent = if is_nearly_full { policy.dead_percent_full } else { policy.dead_percent };
         let sparse = home.handle.chunks.sparse_segments(percent);

@@ -229,6 +229,11 @@ impl Accounts {
         uses.filter(|used| used.dead.saturating_mul(100) >= used.bytes.saturating_mul(percent)).collect()
     }
 
+    /// Bytes of sealed segments of which all is dead.
+    pub(super) fn doomed_bytes(&self) -> u64 {
+        self.segments.values().filter(|account| account.is_dead()).map(|account| account.end).sum()
+    }
+
     /// The file of this segment is gone.
     pub(super) fn remove(&mut self, id: u64) {
         self.segments.remove(&id);

@@ -377,6 +377,10 @@ impl ChunkStore for SegmentStore {
         self.find_sparse(dead_percent)
     }
 
+    fn doomed_bytes(&self) -> u64 {
+        self.accounts.lock().doomed_bytes()
+    }
+
     fn records(&self, segment: u64, from: u64, most: usize) -> Result<SegmentRecords, StoreError> {
         self.list_records(segment, from, most)
     }

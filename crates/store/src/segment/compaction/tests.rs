@@ -66,6 +66,7 @@ fn the_deadest_segment_comes_first_and_is_emptied() {
     assert_eq!(store.read(copy).unwrap(), data(6));
     assert_eq!(store.statistics().cache_misses, before.cache_misses, "what was cached still is");
     store.sync().unwrap();
+    assert_eq!(store.doomed_bytes(), 32 + 3 * 1064, "the last of the first nine");
     store.release(chunks[5]);
     (0..2).for_each(|_| _ = store.maintain().unwrap());
     let left = disk.list(Path::new(FOLDER)).unwrap();
