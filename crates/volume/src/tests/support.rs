@@ -3,8 +3,8 @@
 use crate::keys;
 use crate::record::{self, Extent};
 use crate::{
-    Actor, CloneVolume, CompactionPolicy, Durability, Kept, NewSnapshot, NewVolume, PartitionHandle, ScrubPolicy,
-    SetStatus, Space, StoreRequest, VnodeStatus, Volume, VolumeError, VolumeOptions, Volumes,
+    Actor, CloneVolume, CompactionPolicy, Durability, Kept, NewSnapshot, NewVolume, PartitionHandle,
+    ScrubPolicy, SetStatus, Space, StoreRequest, VnodeStatus, Volume, VolumeError, VolumeOptions, Volumes,
 };
 use base::{AbortCode, Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;

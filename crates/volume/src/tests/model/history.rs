@@ -4,9 +4,8 @@ use super::reference::{Reference, actor};
 use crate::check::{self as store_check, CheckOptions};
 use crate::tests::support::*;
 use crate::{
-    Actor, CompactionPolicy, FileKind, Policy, ScrubPolicy, SetStatus, SnapshotDue, StoreRequest, VnodeStatus,
-    Volume, VolumeError,
-    VolumeHeader,
+    Actor, CompactionPolicy, FileKind, Policy, ScrubPolicy, SetStatus, SnapshotDue, StoreRequest,
+    VnodeStatus, Volume, VolumeError, VolumeHeader,
 };
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::DirectoryBlob;
