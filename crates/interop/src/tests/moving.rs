@@ -1,8 +1,8 @@
 //! Clients in a cell that Cellar's file server has joined: people of OpenAFS's protection server, and a
 //! volume that moves while it is written.
 //!
-//! The client under moves is OpenAFS's. The kernel's kafs (Linux 6.1) waits for ever when a server,
-//! OpenAFS's or Cellar's, says VMOVED: it sets AFS_VOLUME_WAIT and then waits until that is cleared.
+//! The client under moves is OpenAFS's: the kernel's kafs (Linux 6.1) waits for ever after VMOVED; see
+//! `docs/testing.md`.
 
 use crate::Test;
 use crate::tests::fuse::in_mounted_cell;
