@@ -6,6 +6,8 @@
 //!
 //! Who does not know the service is no Cellar server: OpenAFS answers RX_INVALID_OPERATION.
 
+mod caches;
+mod checks;
 mod policy;
 mod server;
 mod service;

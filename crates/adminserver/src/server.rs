@@ -1,5 +1,6 @@
 //! What the service is made of, and the calls about the server itself.
 
+use crate::checks::Checks;
 use crate::snapshots::{Keeper, SnapshotHost};
 use afs_idl::cellar::{GetServerInfoReply, PartitionInfo};
 use base::{AbortCode, Caller, LocalAuthority, PartitionId, UnixTime};
@@ -23,6 +24,7 @@ pub struct AdminServerParts {
 /// The service; [`afs_idl::cellar::dispatch`] serves a call with it.
 pub struct AdminServer {
     pub(crate) parts: AdminServerParts,
+    pub(crate) checks: Checks,
     started: UnixTime,
     pub(crate) keeper: Keeper,
 }
@@ -31,7 +33,7 @@ impl AdminServer {
     /// A service that started now.
     pub fn new(parts: AdminServerParts) -> AdminServer {
         let started = (parts.clock)();
-        AdminServer { parts, started, keeper: Keeper::default() }
+        AdminServer { parts, checks: Checks::default(), started, keeper: Keeper::default() }
     }
 
     /// Lets a superuser do `what`, and notes it for the audit.

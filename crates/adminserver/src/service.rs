@@ -2,11 +2,14 @@
 
 use crate::AdminServer;
 use afs_idl::cellar::{
-    self, CreateSnapshotReply, CreateSnapshotRequest, GetServerInfoReply, GetServerInfoRequest,
-    GetSnapshotPolicyReply, GetSnapshotPolicyRequest, GetSnapshotSpaceReply, GetSnapshotSpaceRequest,
-    GetVolumePolicyReply, GetVolumePolicyRequest, ListSnapshotsReply, ListSnapshotsRequest,
-    RemoveSnapshotReply, RemoveSnapshotRequest, RollBackVolumeReply, RollBackVolumeRequest,
-    SetSnapshotPolicyReply, SetSnapshotPolicyRequest, SetVolumePolicyReply, SetVolumePolicyRequest,
+    self, CreateSnapshotReply, CreateSnapshotRequest, GetCacheStatisticsReply, GetCacheStatisticsRequest,
+    GetCheckDamagesReply, GetCheckDamagesRequest, GetCheckReply, GetCheckRequest, GetServerInfoReply,
+    GetServerInfoRequest, GetSnapshotPolicyReply, GetSnapshotPolicyRequest, GetSnapshotSpaceReply,
+    GetSnapshotSpaceRequest, GetVolumePolicyReply, GetVolumePolicyRequest, ListSnapshotsReply,
+    ListSnapshotsRequest, PurgeVolumeCacheReply, PurgeVolumeCacheRequest, RemoveSnapshotReply,
+    RemoveSnapshotRequest, RollBackVolumeReply, RollBackVolumeRequest, SetSnapshotPolicyReply,
+    SetSnapshotPolicyRequest, SetVolumePolicyReply, SetVolumePolicyRequest, StartCheckReply,
+    StartCheckRequest, StopCheckReply, StopCheckRequest,
 };
 use base::{AbortCode, Caller};
 
@@ -92,5 +95,41 @@ impl cellar::Server for AdminServer {
         self.administer(caller, "SetSnapshotPolicy")?;
         self.set_snapshot_policy_call(request.volume, &request.policy)?;
         Ok(SetSnapshotPolicyReply)
+    }
+
+    fn get_cache_statistics(
+        &self,
+        _: &Caller,
+        _: GetCacheStatisticsRequest,
+    ) -> Result<GetCacheStatisticsReply, AbortCode> {
+        Ok(self.cache_statistics())
+    }
+
+    fn purge_volume_cache(
+        &self,
+        caller: &Caller,
+        request: PurgeVolumeCacheRequest,
+    ) -> Result<PurgeVolumeCacheReply, AbortCode> {
+        self.purge_cache(caller, request)
+    }
+
+    fn start_check(&self, caller: &Caller, request: StartCheckRequest) -> Result<StartCheckReply, AbortCode> {
+        AdminServer::start_check(self, caller, request).map(|()| StartCheckReply)
+    }
+
+    fn get_check(&self, caller: &Caller, request: GetCheckRequest) -> Result<GetCheckReply, AbortCode> {
+        self.check_state(caller, request)
+    }
+
+    fn get_check_damages(
+        &self,
+        caller: &Caller,
+        request: GetCheckDamagesRequest,
+    ) -> Result<GetCheckDamagesReply, AbortCode> {
+        self.check_damages(caller, request)
+    }
+
+    fn stop_check(&self, caller: &Caller, request: StopCheckRequest) -> Result<StopCheckReply, AbortCode> {
+        AdminServer::stop_check(self, caller, request).map(|()| StopCheckReply)
     }
 }

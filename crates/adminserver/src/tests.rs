@@ -2,7 +2,9 @@
 
 use crate::{AdminServer, AdminServerParts, SnapshotEntry, SnapshotHost};
 use afs_idl::cellar::{
-    self, GetServerInfoRequest, GetVolumePolicyRequest, Server as _, SetVolumePolicyRequest,
+    self, GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest, GetServerInfoRequest,
+    GetVolumePolicyRequest, PurgeVolumeCacheRequest, Server as _, SetVolumePolicyRequest, StartCheckRequest,
+    StopCheckRequest,
 };
 use base::{
     AbortCode, Caller, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel, UnixTime, VolumeId,
@@ -205,4 +207,43 @@ fn superusers_set_the_policy_of_a_volume() {
     assert_eq!(policy(), (String::new(), "lz4".into()));
     let request = GetVolumePolicyRequest { volume: 8 };
     assert_eq!(server.get_volume_policy(&known("admin"), request), Err(AbortCode::VNOVOL));
+}
+
+#[test]
+fn caches_are_shown_to_anybody_and_emptied_by_superusers() {
+    let server = server();
+    let anybody = caller(Identity::Anonymous);
+    let figures = server.get_cache_statistics(&anybody, GetCacheStatisticsRequest).unwrap().caches;
+    let names: Vec<String> = figures.iter().map(|cache| cache.name.to_string()).collect();
+    assert_eq!(names, ["status", "directories", "chunks"]);
+    assert!(figures[0].limit_bytes > 0);
+    let purge = PurgeVolumeCacheRequest { volume: 5 };
+    assert_eq!(server.purge_volume_cache(&anybody, purge).unwrap_err(), AbortCode::UAEACCES);
+    assert_eq!(server.purge_volume_cache(&known("admin"), purge).unwrap_err(), AbortCode::VNOVOL);
+}
+
+#[test]
+fn a_check_runs_beside_the_server_and_its_end_is_told() {
+    let server = server();
+    let (admin, anybody) = (known("admin"), caller(Identity::Anonymous));
+    let ask = GetCheckRequest { partition: 2 };
+    assert_eq!(server.get_check(&admin, ask).unwrap().state, 0, "there was none");
+    let start = StartCheckRequest { partition: 2, percent: 100, ..StartCheckRequest::default() };
+    assert_eq!(server.start_check(&anybody, start).unwrap_err(), AbortCode::UAEACCES);
+    let elsewhere = StartCheckRequest { partition: 9, ..start };
+    assert_eq!(server.start_check(&admin, elsewhere).unwrap_err(), AbortCode::UAENODEV);
+    server.start_check(&admin, start).unwrap();
+    let state = loop {
+        let state = server.get_check(&admin, ask).unwrap();
+        if state.state != 1 {
+            break state;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!((state.state, state.records.volumes, state.found.damages), (2, 0, 0));
+    let damages = GetCheckDamagesRequest { partition: 2, part: 0, from: 0 };
+    assert!(server.get_check_damages(&admin, damages).unwrap().damages.is_empty());
+    server.start_check(&admin, start).unwrap();
+    server.stop_check(&admin, StopCheckRequest { partition: 2 }).unwrap();
+    assert!(matches!(server.get_check(&admin, ask).unwrap().state, 2 | 3));
 }

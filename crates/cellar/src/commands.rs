@@ -8,6 +8,7 @@ pub mod import;
 pub mod protection;
 pub mod server;
 pub mod snapshot;
+pub mod stat;
 pub mod store;
 pub mod volume;
 

@@ -5,6 +5,7 @@ pub mod durability;
 pub mod encryption;
 pub mod file;
 pub mod keys;
+pub mod memory;
 pub mod openafs;
 mod upkeep;
 
@@ -16,10 +17,12 @@ use base::{CellName, PartitionId};
 use bosserver::KeyList;
 use durability::DurabilityPolicy;
 use encryption::KeySource;
+use memory::CacheSizes;
 use rx_security::{KeySet, LocalRealms};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use store::Codec;
+use volume::VolumeOptions;
 
 /// A service of the cell, each on its own port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
@@ -98,8 +101,10 @@ pub struct Tuning {
     pub workers: usize,
     /// Kernel receive buffer of each socket in bytes.
     pub socket_buffer_bytes: usize,
-    /// Decoded chunks kept in memory, per partition, in bytes.
-    pub chunk_cache_bytes: u64,
+    /// What is kept in memory, of all partitions together.
+    pub caches: CacheSizes,
+    /// Volumes that stay in memory while nobody uses them.
+    pub loaded_volumes: usize,
     /// When an acknowledged change is on disk.
     pub durability: DurabilityPolicy,
     /// How file data is compressed in volumes that have no policy of their own.
@@ -115,7 +120,8 @@ impl Default for Tuning {
             lanes: cores.min(4),
             workers: 64,
             socket_buffer_bytes: 16 << 20,
-            chunk_cache_bytes: 512 << 20,
+            caches: memory::cache_sizes(),
+            loaded_volumes: VolumeOptions::default().loaded_volumes_max,
             durability: DurabilityPolicy::ALWAYS,
             compression: Codec::default(),
             upkeep: Upkeep::default(),

@@ -62,6 +62,13 @@ enum Command {
         #[command(flatten)]
         connect: Connect,
     },
+    /// Figures of a running server.
+    Stat {
+        #[command(subcommand)]
+        command: commands::stat::Stat,
+        #[command(flatten)]
+        connect: Connect,
+    },
     /// Partitions and what is stored in them.
     Store {
         #[command(subcommand)]
@@ -102,6 +109,7 @@ fn main() -> ExitCode {
         }
         Command::Cp { copy, connect } => commands::cp::run(&Context::new(&connect), &copy),
         Command::Server { command, connect } => commands::server::run(&Context::new(&connect), &command),
+        Command::Stat { command, connect } => commands::stat::run(&Context::new(&connect), &command),
         Command::Store { command } => commands::store::run(&command),
         Command::Dump { command } => commands::dump::run(&command),
         Command::Bench { command } => commands::bench::run(&command),

@@ -61,12 +61,8 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
     let databases = open_databases(settings)?;
     let partitions = open_partitions(settings)?;
     let handles = partitions.iter().map(|(id, partition)| handle(*id, partition)).collect();
-    let options = VolumeOptions {
-        durability: settings.tuning.durability.durability,
-        codec: settings.tuning.compression,
-        ..VolumeOptions::default()
-    };
-    let volumes = Arc::new(Volumes::open(handles, options).context("cannot open the volumes")?);
+    let volumes = Volumes::open(handles, volume_options(settings)).context("cannot open the volumes")?;
+    let volumes = Arc::new(volumes);
     let cell = Arc::new(cell_client(settings)?);
     let services = Services::new(settings, &authority, databases.as_ref(), &volumes, &cell)?;
     let (file_server, volume_server, uuid) =
@@ -84,6 +80,17 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
         background.push(registration::register(settings, &cell, uuid, ending.clone()));
     }
     Ok(Running { servers, background, ending, volumes, _partitions: partitions, _databases: databases })
+}
+
+fn volume_options(settings: &Settings) -> VolumeOptions {
+    VolumeOptions {
+        durability: settings.tuning.durability.durability,
+        codec: settings.tuning.compression,
+        loaded_volumes_max: settings.tuning.loaded_volumes,
+        cached_status_bytes: settings.tuning.caches.status,
+        cached_directory_bytes: settings.tuning.caches.directories,
+        ..VolumeOptions::default()
+    }
 }
 
 /// The way to the cell's database servers, as the holder of its key.
@@ -111,7 +118,7 @@ fn open_databases(settings: &Settings) -> Result<Option<Database>> {
 fn open_partitions(settings: &Settings) -> Result<Vec<(PartitionId, Arc<Partition>)>> {
     let config = PartitionConfig {
         segments: SegmentConfig {
-            cache_bytes: settings.tuning.chunk_cache_bytes,
+            cache_bytes: settings.tuning.caches.chunks / settings.partitions.len().max(1) as u64,
             ..SegmentConfig::default()
         },
         chunk_of: Some(volume::chunk_of),

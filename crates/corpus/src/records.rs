@@ -149,7 +149,7 @@ pub fn options() -> VolumeOptions {
     VolumeOptions {
         chunk_shift: 12,
         inline_bytes_max: 32,
-        cached_vnodes: 100,
+        cached_status_bytes: 30_000,
         cached_directory_bytes: 1 << 20,
         ..VolumeOptions::default()
     }

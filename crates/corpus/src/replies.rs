@@ -244,4 +244,10 @@ pub(crate) const CELLAR: &[Check] = &[
     crate::idl::check::<cellar::RollBackVolumeReply>,
     crate::idl::check::<cellar::GetSnapshotPolicyReply>,
     crate::idl::check::<cellar::SetSnapshotPolicyReply>,
+    crate::idl::check::<cellar::GetCacheStatisticsReply>,
+    crate::idl::check::<cellar::PurgeVolumeCacheReply>,
+    crate::idl::check::<cellar::StartCheckReply>,
+    crate::idl::check::<cellar::GetCheckReply>,
+    crate::idl::check::<cellar::GetCheckDamagesReply>,
+    crate::idl::check::<cellar::StopCheckReply>,
 ];

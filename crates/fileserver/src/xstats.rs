@@ -108,8 +108,7 @@ impl FileServer {
     /// vcache_L_*, vcache_S_*, vcache_H_*, dir_*. Vnodes of both sorts are in one cache, shown as
     /// small ones; a header that is in memory stays there.
     fn put_volume_caches(&self, words: &mut Words) {
-        let status = self.volumes().status_cache();
-        let directories = self.volumes().directory_cache();
+        let volume::CacheReport { status, directories, .. } = self.volumes().caches();
         let headers = self.volumes().loaded_count();
         words.zeros(5);
         words.put_all(&[status.entries, status.entries, status.hits + status.misses, status.misses, 0]);

@@ -1,6 +1,6 @@
 //! The interface through which file data is stored: immutable, checksummed, compressed chunks.
 
-use crate::StoreError;
+use crate::{CacheStatistics, MetaStore, SegmentAudit, StoreError};
 use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
@@ -149,6 +149,32 @@ pub trait ChunkStore: Send + Sync {
 
     /// The chunk's bytes, decoded and verified; shared with the cache, so cheap to slice.
     fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError>;
+
+    /// The same, remembering for whom: [`ChunkStore::forget_owner`] throws out what was read for one.
+    fn read_for(&self, _owner: u64, address: ChunkAddress) -> Result<Bytes, StoreError> {
+        self.read(address)
+    }
+
+    /// Throws chunks out of memory that were read for this owner, and tells how many. Costs no more
+    /// than these.
+    fn forget_owner(&self, _owner: u64) -> usize {
+        0
+    }
+
+    /// What the chunks in memory are and did.
+    fn cache_statistics(&self) -> CacheStatistics {
+        CacheStatistics::default()
+    }
+
+    /// The segments as they lie on the disk now, with their accounts as they are in `state`, a snapshot
+    /// taken before; `None` if there are no files. For checks while chunks are written and given
+    /// back.
+    ///
+    /// # Errors
+    /// What the disk or the metadata says.
+    fn audit(&self, _state: &dyn MetaStore) -> Result<Option<SegmentAudit>, StoreError> {
+        Ok(None)
+    }
 
     /// Waits until everything appended before the call is durable. Concurrent callers share one
     /// sync.

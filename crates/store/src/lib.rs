@@ -4,10 +4,12 @@
 //! [`MetaStore::commit`] of the batch that names them, [`MetaStore::sync`]. What no batch names is
 //! garbage that compaction reclaims, so a crash between any two steps leaves a consistent prefix.
 
+pub mod cache;
 pub mod chunk;
 pub mod database;
 pub mod encryption;
 pub mod error;
+mod frozen;
 mod gauge;
 mod group_sync;
 mod health;
@@ -20,12 +22,14 @@ pub mod partition;
 pub mod rocks;
 pub mod segment;
 
+pub use cache::{Cache, CacheStatistics};
 pub use chunk::{
     ChunkAddress, ChunkOwner, ChunkStore, Codec, CodecError, SegmentRecords, SegmentUse, ZSTD_LEVELS,
 };
 pub use database::Database;
 pub use encryption::{KeyError, KeyRing, MasterKey};
 pub use error::StoreError;
+pub use frozen::Frozen;
 pub use gauge::Room;
 pub use ids::IdAllocator;
 pub use inspection::Inspection;

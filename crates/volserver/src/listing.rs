@@ -4,8 +4,8 @@ use crate::codes::ENODEV;
 use crate::server::{DESTROY_ME, VolumeServer};
 use afs_idl::vol::{VolintInfo, VolintXInfo, VolserStatus, volume_state};
 use base::{AbortCode, UnixTime, VolumeId};
-use std::sync::Arc;
-use volume::{Volume, VolumeHeader, VolumeState};
+use std::ops::ControlFlow;
+use volume::{Listed, VolumeHeader, VolumeState};
 use xdr::XdrString;
 
 /// After this time the count of a day's use is over.
@@ -86,18 +86,21 @@ impl Entry for VolintXInfo {
 }
 
 /// All volumes of a partition; with `flags` 0 their numbers alone. Those that were left over by a
-/// transaction that was making them are left out.
+/// transaction that was making them are left out. Loads none of them.
 pub(crate) fn all<T: Entry>(server: &VolumeServer, partition: i32, flags: i32) -> Result<Vec<T>, AbortCode> {
-    let volumes = server.volumes().list(server.partition(partition)?);
-    if flags == 0 {
-        return Ok(volumes.iter().map(|volume| T::bare(volume.id(), XdrString::default(), 0)).collect());
-    }
+    let partition = server.partition(partition)?;
     let (busy, now) = (server.transactions().volumes(), server.now());
-    let entry = |volume: &Arc<Volume>| {
-        let id = volume.id();
-        if busy.contains(&id) { Some(busy_entry(id)) } else { entry(volume, now) }
-    };
-    Ok(volumes.iter().filter_map(entry).collect())
+    let mut entries = Vec::new();
+    server.volumes().list_headers(partition, &mut |listed| {
+        let id = listed.header.id;
+        entries.extend(match () {
+            () if flags == 0 => Some(T::bare(id, XdrString::default(), 0)),
+            () if busy.contains(&id) => Some(busy_entry(id)),
+            () => entry(&listed, now),
+        });
+        ControlFlow::Continue(())
+    })?;
+    Ok(entries)
 }
 
 /// One volume of a partition. Of one that was left over it tells the name of the header file that
@@ -112,7 +115,8 @@ pub(crate) fn one<T: Entry>(server: &VolumeServer, partition: i32, id: u32) -> R
         return Ok(vec![busy_entry(volume.id())]);
     }
     let unfinished = || T::bare(VolumeId(id), format!("V{id:010}.vol").into(), 0);
-    Ok(vec![entry(&volume, server.now()).unwrap_or_else(unfinished)])
+    let listed = Listed { header: volume.header(), state: volume.state() };
+    Ok(vec![entry(&listed, server.now()).unwrap_or_else(unfinished)])
 }
 
 fn busy_entry<T: Entry>(id: VolumeId) -> T {
@@ -120,10 +124,10 @@ fn busy_entry<T: Entry>(id: VolumeId) -> T {
 }
 
 /// All about a volume; None if it is to be destroyed.
-fn entry<T: Entry>(volume: &Volume, now: UnixTime) -> Option<T> {
-    let header = volume.header();
-    let in_use = header.in_service && header.blessed && volume.state() == VolumeState::Online;
-    (header.destroy_me != DESTROY_ME).then(|| T::of(&header, in_use, now))
+fn entry<T: Entry>(listed: &Listed, now: UnixTime) -> Option<T> {
+    let header = &listed.header;
+    let in_use = header.in_service && header.blessed && listed.state == VolumeState::Online;
+    (header.destroy_me != DESTROY_ME).then(|| T::of(header, in_use, now))
 }
 
 /// The state of a transaction's volume (AFSVolGetStatus).

@@ -8,6 +8,7 @@
 
 use base::{PartitionId, UnixTime, VolumeId, VolumeType};
 use std::error::Error;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -159,6 +160,30 @@ fn measure_one(folder: &Path, partitions: u8) -> Result<[Duration; 3]> {
     }))
 }
 
+/// Lists a partition and uses every volume once; what is in memory after each.
+fn measure_listing(folder: &Path, partitions: u8) -> Result<()> {
+    let server = open(folder, partitions)?;
+    let volumes = &server.volumes;
+    let before = resident()?;
+    let mut ids = Vec::new();
+    let start = Instant::now();
+    volumes.list_headers(partition_id(0), &mut |listed| {
+        ids.push(listed.header.id);
+        ControlFlow::Continue(())
+    })?;
+    let (time, loaded, after) = (start.elapsed(), volumes.loaded_count(), resident()?);
+    let kib = after.saturating_sub(before) >> 10;
+    println!("listed {} volumes of a partition in {time:.2?}: {loaded} in memory, {kib} KiB more", ids.len());
+    let start = Instant::now();
+    for id in &ids {
+        volumes.get(*id)?;
+    }
+    let (time, loaded, kib) =
+        (start.elapsed(), volumes.loaded_count(), resident()?.saturating_sub(after) >> 10);
+    println!("used each of them once in {time:.2?}: {loaded} in memory, {kib} KiB more");
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [folder, count, partitions, stage @ ..] = &arguments[..] else {
@@ -167,6 +192,7 @@ fn main() -> Result<()> {
     let (folder, count, partitions) = (Path::new(folder), count.parse()?, partitions.parse()?);
     match stage.first().map(String::as_str) {
         Some("make") => make_missing(folder, count, partitions),
+        Some("list") => measure_listing(folder, partitions),
         Some("start") => measure_start(folder, partitions),
         _ => measure_all(folder, count, partitions),
     }

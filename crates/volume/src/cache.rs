@@ -1,92 +1,67 @@
 //! Decoded vnodes and directories in memory. Everything here can be read again from the store.
 //!
 //! Keys begin with a volume's instance, a number that is new whenever a volume is loaded or becomes
-//! another clone: what an old instance left behind is never seen again and ages out.
+//! another clone: what an old instance left behind is never seen again. It is thrown out a bit at a time
+//! in the background, so that deleting a volume takes no longer because much of it is in memory.
 
 use crate::VolumeOptions;
 use crate::record::Vnode;
 use afs_format::directory::DirectoryBlob;
 use base::VnodeId;
-use parking_lot::RwLock;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use store::{Cache, CacheStatistics};
 
-/// How often a cache could answer.
+/// Entries of volumes that are gone which are thrown out at once.
+const BURY_ENTRIES: usize = 1000;
+
+/// Volumes that are gone whose entries are thrown out at once; most have few.
+const BURIED_AT_ONCE: usize = 256;
+
+/// What an access list takes in memory, at a guess: few have more than this.
+const ACL_BYTES: u64 = 128;
+
+/// The caches of a server, those of its partitions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheCounters {
-    /// Answers from the cache.
-    pub hits: u64,
-    /// Answers from the store.
-    pub misses: u64,
-    /// What is in the cache now.
-    pub entries: u64,
+pub struct CacheReport {
+    /// Status and access lists of vnodes.
+    pub status: CacheStatistics,
+    /// Directories.
+    pub directories: CacheStatistics,
+    /// File data.
+    pub chunks: CacheStatistics,
+}
+
+/// How many entries were thrown out of each cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Of vnodes.
+    pub status: u64,
+    /// Of directories.
+    pub directories: u64,
+    /// Of chunks.
+    pub chunks: u64,
 }
 
 type Key = (u64, VnodeId);
 
-/// A directory that writers edit in place, and its weight in bytes when it was cached.
-#[derive(Clone)]
-pub(crate) struct CachedDirectory {
-    pub(crate) blob: Arc<RwLock<DirectoryBlob>>,
-    weight: u64,
-}
-
-impl CachedDirectory {
-    pub(crate) fn new(blob: Arc<RwLock<DirectoryBlob>>) -> CachedDirectory {
-        // Pages and about as much again for the index of names.
-        let weight = 2 * blob.read().length_bytes();
-        CachedDirectory { blob, weight }
-    }
-}
-
-#[derive(Clone)]
-struct ByBytes;
-
-impl Weighter<Key, CachedDirectory> for ByBytes {
-    fn weight(&self, _key: &Key, directory: &CachedDirectory) -> u64 {
-        directory.weight
-    }
-}
-
-#[derive(Default)]
-struct Hits {
-    hits: AtomicU64,
-    misses: AtomicU64,
-}
-
-impl Hits {
-    fn count<T>(&self, found: Option<T>) -> Option<T> {
-        let counter = if found.is_some() { &self.hits } else { &self.misses };
-        counter.fetch_add(1, Ordering::Relaxed);
-        found
-    }
-
-    fn counters(&self, entries: usize) -> CacheCounters {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        CacheCounters { hits: read(&self.hits), misses: read(&self.misses), entries: entries as u64 }
-    }
-}
-
 /// The caches of one server.
 pub(crate) struct Caches {
     vnodes: Cache<Key, Vnode>,
-    vnode_hits: Hits,
-    directories: Cache<Key, CachedDirectory, ByBytes>,
-    directory_hits: Hits,
+    directories: Cache<Key, Arc<RwLock<DirectoryBlob>>>,
     next_instance: AtomicU64,
+    /// Instances that nobody will ask for again and that may have left entries.
+    buried: Mutex<Vec<u64>>,
 }
 
 impl Caches {
     pub(crate) fn new(options: &VolumeOptions) -> Caches {
-        let directories = (options.cached_directory_bytes / 8192).max(16) as usize;
         Caches {
-            vnodes: Cache::new(options.cached_vnodes),
-            vnode_hits: Hits::default(),
-            directories: Cache::with_weighter(directories, options.cached_directory_bytes, ByBytes),
-            directory_hits: Hits::default(),
+            vnodes: Cache::new(options.cached_status_bytes),
+            directories: Cache::new(options.cached_directory_bytes),
             next_instance: AtomicU64::new(1),
+            buried: Mutex::default(),
         }
     }
 
@@ -95,20 +70,27 @@ impl Caches {
     }
 
     pub(crate) fn vnode(&self, instance: u64, vnode: VnodeId) -> Option<Vnode> {
-        self.vnode_hits.count(self.vnodes.get(&(instance, vnode)))
+        self.vnodes.get(&(instance, vnode))
+    }
+
+    /// For those who call [`Caches::vnode`] next if it is not here.
+    pub(crate) fn try_vnode(&self, instance: u64, vnode: VnodeId) -> Option<Vnode> {
+        self.vnodes.try_get(&(instance, vnode))
     }
 
     pub(crate) fn put_vnode(&self, instance: u64, vnode: Vnode) {
-        self.vnodes.insert((instance, vnode.status.vnode), vnode);
+        let bytes = if vnode.acl.is_some() { ACL_BYTES } else { 0 };
+        self.vnodes.insert(instance, (instance, vnode.status.vnode), vnode, bytes);
     }
 
     pub(crate) fn directory(&self, instance: u64, vnode: VnodeId) -> Option<Arc<RwLock<DirectoryBlob>>> {
-        let found = self.directory_hits.count(self.directories.get(&(instance, vnode)));
-        found.map(|directory| directory.blob)
+        self.directories.get(&(instance, vnode))
     }
 
     pub(crate) fn put_directory(&self, instance: u64, vnode: VnodeId, blob: Arc<RwLock<DirectoryBlob>>) {
-        self.directories.insert((instance, vnode), CachedDirectory::new(blob));
+        // Pages and about as much again for the index of names.
+        let bytes = 2 * blob.read().length_bytes();
+        self.directories.insert(instance, (instance, vnode), blob, bytes);
     }
 
     pub(crate) fn forget(&self, instance: u64, vnode: VnodeId) {
@@ -120,11 +102,39 @@ impl Caches {
         self.directories.remove(&(instance, vnode));
     }
 
-    pub(crate) fn vnode_counters(&self) -> CacheCounters {
-        self.vnode_hits.counters(self.vnodes.len())
+    /// Throws out all that is known of an instance, at once.
+    pub(crate) fn purge(&self, instance: u64) -> Purged {
+        let purge = |removed: usize| removed as u64;
+        Purged {
+            status: purge(self.vnodes.purge(instance, usize::MAX)),
+            directories: purge(self.directories.purge(instance, usize::MAX)),
+            chunks: 0,
+        }
     }
 
-    pub(crate) fn directory_counters(&self) -> CacheCounters {
-        self.directory_hits.counters(self.directories.len())
+    /// Nobody will ask for this instance again: [`Caches::clear_buried`] throws it out.
+    pub(crate) fn bury(&self, instance: u64) {
+        self.buried.lock().push(instance);
+    }
+
+    /// Throws out a part of what volumes that are gone left behind; tells whether there may be more.
+    pub(crate) fn clear_buried(&self) -> bool {
+        for _ in 0..BURIED_AT_ONCE {
+            let Some(instance) = self.buried.lock().pop() else { return false };
+            let vnodes = self.vnodes.purge(instance, BURY_ENTRIES);
+            if vnodes.max(self.directories.purge(instance, BURY_ENTRIES)) == BURY_ENTRIES {
+                self.bury(instance);
+                return true;
+            }
+        }
+        true
+    }
+
+    pub(crate) fn status_statistics(&self) -> CacheStatistics {
+        self.vnodes.statistics()
+    }
+
+    pub(crate) fn directory_statistics(&self) -> CacheStatistics {
+        self.directories.statistics()
     }
 }

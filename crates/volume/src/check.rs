@@ -7,8 +7,10 @@
 //! the chunks that records name, against the segments and their accounts.
 
 mod chunks;
+mod pace;
 mod records;
 mod registry;
+mod running;
 mod tree;
 mod view;
 
@@ -16,6 +18,8 @@ use crate::VolumeError;
 use base::VolumeId;
 use std::fmt;
 use store::{MetaStore, SegmentAudit};
+
+pub use running::{Check, CheckState, Checkpoint, OpenSegments};
 
 /// Damages that are told in full; more are only counted.
 const DAMAGES_MAX: usize = 10_000;

@@ -5,6 +5,7 @@ use crate::numbers::Numbers;
 use crate::pins::Pins;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use store::ChunkStore;
 
 /// What only the writer of a group uses.
@@ -24,11 +25,41 @@ pub(crate) struct Group {
     /// effect, read by whoever reads more than one record or fills a cache. Taken after `writer`.
     pub(crate) publish: RwLock<()>,
     pub(crate) pins: Pins,
+    /// Somebody asked for one of its volumes since it was last looked at for unloading.
+    is_used: AtomicBool,
+    /// A purge job is to ask for it. Set before the job is committed, or when the purger asks.
+    has_jobs: AtomicBool,
 }
 
 impl Group {
     pub(crate) fn new(id: u64, epochs: Epochs, chunks: Arc<dyn ChunkStore>) -> Group {
         let writer = Writer { epochs, files: Numbers::files(), directories: Numbers::directories() };
-        Group { id, writer: Mutex::new(writer), publish: RwLock::new(()), pins: Pins::new(chunks) }
+        Group {
+            id,
+            writer: Mutex::new(writer),
+            publish: RwLock::new(()),
+            pins: Pins::new(chunks),
+            is_used: AtomicBool::new(true),
+            has_jobs: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn set_used(&self) {
+        // A store only where it changes something: everybody who uses a volume comes by.
+        if !self.is_used.load(Relaxed) {
+            self.is_used.store(true, Relaxed);
+        }
+    }
+
+    pub(crate) fn take_used(&self) -> bool {
+        self.is_used.swap(false, Relaxed)
+    }
+
+    pub(crate) fn set_jobs(&self, has_jobs: bool) {
+        self.has_jobs.store(has_jobs, Relaxed);
+    }
+
+    pub(crate) fn has_jobs(&self) -> bool {
+        self.has_jobs.load(Relaxed)
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! Every volume has a place here, 20 bytes that say on which partition and in which group it is; the
 //! volumes of a group form a ring. The rest of a volume is read when it is first asked for, with all
-//! of its group at once: who writes in a group must know the epochs of all its volumes.
+//! of its group at once: who writes in a group must know the epochs of all its volumes. It goes with
+//! all of its group too, see `unloading.rs`.
 
 use crate::group::Group;
 use crate::volume::Volume;
 use base::{PartitionId, VolumeId};
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Where a volume is. The group's id in halves, so that the whole needs no more alignment than them.
@@ -44,12 +46,19 @@ pub(crate) struct ToLoad {
     pub(crate) members: Vec<VolumeId>,
 }
 
+/// A group is known by its partition and its id.
+pub(crate) type GroupKey = (PartitionId, u64);
+
 #[derive(Default)]
 pub(crate) struct Index {
     places: HashMap<VolumeId, Place>,
     loaded: HashMap<VolumeId, Arc<Volume>>,
     /// Of each group that is in memory, one of its volumes.
-    groups: HashMap<(PartitionId, u64), VolumeId>,
+    groups: HashMap<GroupKey, VolumeId>,
+    /// Of groups that left memory and that a purge job will ask for, one of their volumes.
+    awaited: HashMap<GroupKey, VolumeId>,
+    /// Groups that were loaded, in the order in which they are looked at for unloading.
+    queue: VecDeque<GroupKey>,
     /// Volumes that were marked when the server started.
     marked: Vec<VolumeId>,
 }
@@ -89,9 +98,26 @@ impl Index {
         }
     }
 
-    /// A volume that is in memory.
+    /// A volume that is in memory, for somebody who uses it.
     pub(crate) fn loaded(&self, id: VolumeId) -> Option<&Arc<Volume>> {
+        let found = self.loaded.get(&id)?;
+        found.group.set_used();
+        Some(found)
+    }
+
+    /// A volume that is in memory, for somebody who only looks at it.
+    pub(crate) fn find_loaded(&self, id: VolumeId) -> Option<&Arc<Volume>> {
         self.loaded.get(&id)
+    }
+
+    /// Volumes in memory.
+    pub(crate) fn loaded_count(&self) -> usize {
+        self.loaded.len()
+    }
+
+    /// Groups in memory.
+    pub(crate) fn loaded_groups(&self) -> usize {
+        self.groups.len()
     }
 
     /// All of them.
@@ -120,7 +146,11 @@ impl Index {
             self.remove(id);
             self.add(id, partition, group);
         }
-        self.groups.entry((partition, group)).or_insert(id);
+        self.awaited.remove(&(partition, group));
+        if let Entry::Vacant(vacant) = self.groups.entry((partition, group)) {
+            vacant.insert(id);
+            self.queue.push_back((partition, group));
+        }
         self.loaded.insert(id, volume);
     }
 
@@ -154,8 +184,11 @@ impl Index {
         self.loaded.get(member).map(|volume| &volume.group)
     }
 
-    /// Any volume of a group. Looks at every volume.
+    /// Any volume of a group. Looks at every volume, but not for jobs of this run.
     pub(crate) fn find_member(&self, partition: PartitionId, group: u64) -> Option<VolumeId> {
+        if let Some(id) = self.awaited.get(&(partition, group)) {
+            return Some(*id);
+        }
         let is_member = |place: &Place| place.partition == partition && place.group() == group;
         self.places.iter().find(|(_, place)| is_member(place)).map(|(id, _)| *id)
     }
@@ -165,16 +198,67 @@ impl Index {
         self.places.contains_key(&id)
     }
 
-    /// The volumes of a partition, ascending.
-    pub(crate) fn of_partition(&self, partition: PartitionId) -> Vec<VolumeId> {
-        let here = self.places.iter().filter(|(_, place)| place.partition == partition);
-        let mut ids: Vec<VolumeId> = here.map(|(id, _)| *id).collect();
-        ids.sort_unstable();
-        ids
+    /// Whether there is such a volume on this partition.
+    pub(crate) fn is_on(&self, id: VolumeId, partition: PartitionId) -> bool {
+        self.places.get(&id).is_some_and(|place| place.partition == partition)
+    }
+
+    /// Of the next `looks` groups in the queue, those with their volumes that nobody has in hand or used
+    /// since the last look. They are still in memory and not in the queue: [`Index::unload`] takes them
+    /// out, or [`Index::keep`] back.
+    pub(crate) fn idle_groups(&mut self, looks: usize) -> Vec<(GroupKey, Vec<Arc<Volume>>)> {
+        let mut found = Vec::new();
+        for _ in 0..looks.min(self.queue.len()) {
+            let Some(key) = self.queue.pop_front() else { break };
+            // What was deleted meanwhile leaves the queue.
+            let Some(volumes) = self.members(key) else { continue };
+            if !volumes[0].group.take_used() && is_idle(&volumes, 1) {
+                found.push((key, volumes));
+            } else {
+                self.queue.push_back(key);
+            }
+        }
+        found
+    }
+
+    /// Puts a group back into the queue.
+    pub(crate) fn keep(&mut self, key: GroupKey) {
+        self.queue.push_back(key);
+    }
+
+    /// The volumes of a group in memory.
+    fn members(&self, key: GroupKey) -> Option<Vec<Arc<Volume>>> {
+        let to_load = self.to_load(*self.groups.get(&key)?)?;
+        to_load.members.iter().map(|id| self.loaded.get(id).cloned()).collect()
+    }
+
+    /// Takes a group out of memory if still nobody has any of it in hand; answers how many volumes went.
+    pub(crate) fn unload(&mut self, key: GroupKey) -> usize {
+        let Some(volumes) = self.members(key).filter(|volumes| is_idle(volumes, 1)) else {
+            self.keep(key);
+            return 0;
+        };
+        if volumes[0].group.has_jobs() {
+            self.awaited.insert(key, volumes[0].id());
+        }
+        for volume in &volumes {
+            self.loaded.remove(&volume.id());
+        }
+        self.groups.remove(&key);
+        volumes.len()
     }
 
     /// Volumes that were marked when the server started and are still there.
     pub(crate) fn marked(&self) -> impl Iterator<Item = VolumeId> {
         self.marked.iter().copied().filter(|id| self.contains(*id))
     }
+}
+
+/// Whether only the index has these volumes of a group, `hands` times besides, and nothing would be lost
+/// with them.
+fn is_idle(volumes: &[Arc<Volume>], hands: usize) -> bool {
+    let is_free = |volume: &Arc<Volume>| Arc::strong_count(volume) == 1 + hands && volume.may_be_unloaded();
+    // Readers, the purger and commits that wait for durability have the group in hand.
+    volumes.iter().all(is_free)
+        && volumes.first().is_some_and(|first| Arc::strong_count(&first.group) == volumes.len())
 }

@@ -7,8 +7,9 @@ use crate::record::{self, Counters, StoredHeader};
 use crate::shared::{Partition, Shared};
 use crate::sight::Sight;
 use crate::volume::Volume;
-use crate::{VolumeError, keys};
+use crate::{VolumeError, VolumeHeader, keys};
 use base::{VolumeId, VolumeName, VolumeType};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Family, KeyRange};
@@ -60,6 +61,39 @@ pub(crate) fn find(home: &Partition) -> Result<Vec<Found>, VolumeError> {
     found.sort_unstable_by_key(|found| (found.group, found.id));
     Ok(found)
 }
+
+/// At most `most` headers from `from` on, `None` for those that cannot be read, and where to go on.
+pub(crate) fn headers(home: &Partition, from: VolumeId, most: usize) -> Result<Page, VolumeError> {
+    // Both tables as they are at one moment. What a snapshot reads does not stay in the caches.
+    let state = home.handle.meta.snapshot();
+    let mut found: Vec<(VolumeId, Vec<u8>)> = Vec::new();
+    let (_, to) = keys::registry_range(keys::Registry::Header);
+    let range = KeyRange { from: &keys::header(from), to: &to, reverse: false };
+    state.scan(Family::Volumes, range, &mut |key, value| {
+        found.extend(volume_of(key).map(|id| (id, value.to_vec())));
+        if found.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    let Some(&(last, _)) = found.last() else { return Ok((vec![], None)) };
+    let mut counters = HashMap::with_capacity(found.len());
+    let (from, to) = (keys::counters(from), keys::counters(last));
+    let to = [&to[..], &[0]].concat();
+    state.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
+        counters.extend(volume_of(key).zip(record::get_counters(value)));
+        ControlFlow::Continue(())
+    })?;
+    let next = (found.len() == most).then(|| last.0.checked_add(1).map(VolumeId)).flatten();
+    let read = |(id, value): (VolumeId, Vec<u8>)| {
+        let stored = counters.get(&id).and_then(|counters| record::get_header(&value, counters));
+        if stored.is_none() {
+            tracing::error!(volume = %id, partition = %home.handle.id, "a volume's header cannot be read");
+        }
+        (id, stored.map(|stored| stored.header))
+    };
+    Ok((found.into_iter().map(read).collect(), next))
+}
+
+/// Headers in the order of their ids, and the id to go on from.
+type Page = (Vec<(VolumeId, Option<VolumeHeader>)>, Option<VolumeId>);
 
 /// The volume of this name.
 pub(crate) fn find_name(home: &Partition, name: &VolumeName) -> Result<Option<VolumeId>, VolumeError> {

@@ -50,8 +50,10 @@ pub struct VolumeOptions {
     pub chunk_shift: u8,
     /// Contents of a chunk up to this many bytes lie in the metadata.
     pub inline_bytes_max: usize,
-    /// Vnodes whose status is kept in memory.
-    pub cached_vnodes: usize,
+    /// Bytes of vnodes' status, some 200 for each, that are kept in memory.
+    pub cached_status_bytes: u64,
+    /// Volumes that stay in memory while nobody uses them, at a kibibyte or two each.
+    pub loaded_volumes_max: usize,
     /// Bytes of directories that are kept in memory.
     pub cached_directory_bytes: u64,
 }
@@ -65,7 +67,8 @@ impl Default for VolumeOptions {
             append_threads: thread::available_parallelism().map_or(1, usize::from).min(APPEND_THREADS_MAX),
             chunk_shift: 18,
             inline_bytes_max: 4096,
-            cached_vnodes: 200_000,
+            loaded_volumes_max: 20_000,
+            cached_status_bytes: 64 << 20,
             cached_directory_bytes: 256 << 20,
         }
     }

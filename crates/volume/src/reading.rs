@@ -29,13 +29,13 @@ pub(crate) fn push_zeros(out: &mut Vec<Bytes>, mut length: usize) {
 }
 
 impl Extent {
-    /// Its contents.
-    pub(crate) fn read(&self, chunks: &dyn ChunkStore) -> Result<Bytes, VolumeError> {
+    /// Its contents; those of a chunk stay in memory for a while as the group's.
+    pub(crate) fn read(&self, chunks: &dyn ChunkStore, group: u64) -> Result<Bytes, VolumeError> {
         match self {
             Extent::Inline(bytes) => Ok(bytes.clone()),
             Extent::Sealed(_) => Err(VolumeError::Invalid("contents that are not decrypted")),
             Extent::Chunk { address, length } => {
-                let bytes = chunks.read(*address)?;
+                let bytes = chunks.read_for(group, *address)?;
                 Ok(bytes.slice(..bytes.len().min(*length as usize)))
             }
         }
@@ -122,7 +122,9 @@ impl FileSource {
         let begin = (at - (index << shift)) as usize;
         let length = (stop - at).min((1 << shift) - begin as u64) as usize;
         let contents = match self.extents.front() {
-            Some((first, extent)) if *first == index => extent.read(&*self.volume.home.handle.chunks)?,
+            Some((first, extent)) if *first == index => {
+                extent.read(&*self.volume.home.handle.chunks, self.volume.group.id)?
+            }
             _ => Bytes::new(),
         };
         let stored = contents.slice(begin.min(contents.len())..(begin + length).min(contents.len()));

@@ -93,17 +93,20 @@ fn roll_back_here(volume: &Volume, snapshot: &Volume, now: UnixTime) -> Result<(
     let epoch = writer.epochs.current;
     let mut batch = Batch::new();
     put_job(&mut batch, &Job::Versions { group: group.id, epoch });
+    group.set_jobs(true);
     put_volume(&mut batch, &stored, &counters);
     let publish = group.publish.write();
     let number = volume.meta().commit(batch)?;
     writer.take_over(stored.sight.clone());
-    let instance = volume.shared.caches.new_instance();
+    let caches = &volume.shared.caches;
+    let (before, instance) = (volume.view().instance, caches.new_instance());
     volume.change_live(|live| {
         live.header = stored.header;
         live.set_counters(&counters);
         live.view = View { sight: stored.sight, instance };
     });
     drop((publish, writer));
+    caches.bury(before);
     volume.settle(number, vec![])
 }
 

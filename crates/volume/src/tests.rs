@@ -1,11 +1,13 @@
 //! Volumes on stores in memory.
 
 mod basics;
+mod caching;
 mod check;
 mod compaction;
 mod concurrency;
 mod loading;
 mod model;
+mod online;
 mod partitions;
 mod purge;
 mod restoring;

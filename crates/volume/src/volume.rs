@@ -43,6 +43,8 @@ pub(crate) struct Live {
     pub(crate) next_directory: u32,
     pub(crate) changes: u64,
     pub(crate) version_max: u64,
+    /// Accesses were counted that are not stored yet.
+    has_unstored_usage: bool,
 }
 
 /// What a volume sees, and under which number its records are cached.
@@ -111,6 +113,7 @@ impl Volume {
                 next_directory: counters.next_directory,
                 changes: counters.changes,
                 version_max: counters.version_max,
+                has_unstored_usage: false,
             }),
             state: Mutex::default(),
             is_deleted: AtomicBool::new(false),
@@ -219,9 +222,30 @@ impl Volume {
         }
     }
 
-    /// Counts an access for the day's use; stored with the next change.
+    /// Counts an access for the day's use; stored with the next change, or when the volume leaves
+    /// memory.
     pub fn count_access(&self, now: UnixTime) {
-        usage::count_access(&mut self.live.write().header, now);
+        let mut live = self.live.write();
+        usage::count_access(&mut live.header, now);
+        live.has_unstored_usage = true;
+    }
+
+    /// Stores what was counted.
+    pub(crate) fn store_usage(&self) -> Result<(), VolumeError> {
+        let _writer = self.group.writer.lock();
+        if !self.live.read().has_unstored_usage || self.is_deleted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        batch.put(Family::Volumes, keys::counters(self.id), record::put_counters(&self.counters()));
+        self.meta().commit(batch)?;
+        self.live.write().has_unstored_usage = false;
+        Ok(())
+    }
+
+    /// Whether the store knows all of it, so that it may leave memory.
+    pub(crate) fn may_be_unloaded(&self) -> bool {
+        self.state() == VolumeState::Online && self.live.read().header.destroy_me == 0
     }
 
     /// The root directory.
@@ -236,7 +260,7 @@ impl Volume {
     pub fn status(&self, fid: Fid) -> Result<VnodeStatus, VolumeError> {
         self.check_is_there()?;
         let instance = self.instance();
-        if let Some(vnode) = self.shared.caches.vnode(instance, fid.vnode) {
+        if let Some(vnode) = self.shared.caches.try_vnode(instance, fid.vnode) {
             return is_it(vnode, fid).map(|vnode| vnode.status);
         }
         let _publish = self.group.publish.read();
@@ -433,6 +457,12 @@ impl Volume {
             Ok(blob) if !is_damaged => Ok(blob),
             _ => Err(damage(Family::Entries, &from, "the directory's entries")),
         }
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.shared.caches.bury(self.view().instance);
     }
 }
 

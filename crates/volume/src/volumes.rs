@@ -13,11 +13,11 @@ use crate::sight::Sight;
 use crate::snapshots::forget_snapshots;
 use crate::volume::Volume;
 use crate::{
-    CacheCounters, CloneVolume, NewVolume, PartitionHandle, Space, VolumeError, VolumeHeader, VolumeOptions,
-    keys, usage,
+    CloneVolume, NewVolume, PartitionHandle, Space, VolumeError, VolumeHeader, VolumeOptions, keys, usage,
 };
 use base::{PartitionId, VolumeId, VolumeName, VolumeType};
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
@@ -42,12 +42,12 @@ pub enum VolumeState {
 /// bytes of it; everything else is read when the volume is first asked for. All methods may be called from any
 /// thread.
 pub struct Volumes {
-    shared: Arc<Shared>,
-    partitions: Vec<Arc<Partition>>,
-    index: RwLock<Index>,
-    /// Held while a group is read into memory. Taken after `changes`, before `index`. Who changes a
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) partitions: Vec<Arc<Partition>>,
+    pub(crate) index: RwLock<Index>,
+    /// Held while a group is read into memory, or leaves it. Taken after `changes`, before `index`. Who changes a
     /// group has loaded it before, so that what is being read does not change.
-    loading: Mutex<()>,
+    pub(crate) loading: Mutex<()>,
     /// Held while the set of volumes changes.
     changes: Mutex<()>,
     purger: Mutex<Purger>,
@@ -92,7 +92,12 @@ impl Volumes {
     /// `NoVolume`; `Damaged`, `Store` if it cannot be read.
     pub fn get_any_state(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
         let loaded = self.index.read().loaded(id).cloned();
-        loaded.map_or_else(|| self.load(id), Ok)
+        if let Some(volume) = loaded {
+            return Ok(volume);
+        }
+        let volume = self.load(id)?;
+        self.keep_few_loaded();
+        Ok(volume)
     }
 
     /// Reads a volume, with its whole group, into memory.
@@ -127,9 +132,17 @@ impl Volumes {
     }
 
     /// All volumes of a partition in the order of their ids. Those that cannot be read are left out, and
-    /// the log says so. Reads all of them into memory.
+    /// the log says so. For small partitions and tests: all of them stay in memory as long as the answer
+    /// is kept. [`Volumes::list_headers`] does not need that.
     pub fn list(&self, partition: PartitionId) -> Vec<Arc<Volume>> {
-        let ids = self.index.read().of_partition(partition);
+        let mut ids = Vec::new();
+        let listed = self.list_headers(partition, &mut |listed| {
+            ids.push(listed.header.id);
+            ControlFlow::Continue(())
+        });
+        if let Err(error) = listed {
+            tracing::error!(%partition, %error, "the volumes cannot be listed");
+        }
         let mut found = Vec::with_capacity(ids.len());
         for id in ids {
             match self.get_any_state(id) {
@@ -157,7 +170,7 @@ impl Volumes {
 
     /// Volumes that are in memory.
     pub fn loaded_count(&self) -> usize {
-        self.index.read().all_loaded().count()
+        self.index.read().loaded_count()
     }
 
     /// The partitions in order.
@@ -226,6 +239,7 @@ impl Volumes {
         let volume = Arc::new(Volume::new(&self.shared, home, group, stored, &counters));
         self.index.write().put(Arc::clone(&volume));
         drop(changes);
+        self.keep_few_loaded();
         volume.settle(number, vec![])?;
         Ok(volume)
     }
@@ -301,6 +315,7 @@ impl Volumes {
         let volume = Arc::new(Volume::new(&self.shared, &source.home, group, stored, &counters));
         self.index.write().put(Arc::clone(&volume));
         drop(changes);
+        self.keep_few_loaded();
         volume.settle(number, vec![])?;
         Ok(volume)
     }
@@ -322,6 +337,7 @@ impl Volumes {
         batch.delete(Family::Volumes, keys::counters(id));
         forget_snapshots(&mut batch, &volume);
         put_job(&mut batch, &job);
+        group.set_jobs(true);
         let number = volume.meta().commit(batch)?;
         volume.set_deleted();
         leave(&mut writer.epochs, epoch, volume.kind());
@@ -330,15 +346,16 @@ impl Volumes {
         volume.settle(number, vec![])
     }
 
-    /// Reclaims a bounded part of what deleted volumes and huge deleted files left behind. Returns
-    /// whether there is more to do. For one background thread. A partition that fails does not keep
-    /// the others from it.
+    /// Reclaims a bounded part of what deleted volumes and huge deleted files left behind, in memory and
+    /// in the store. Returns whether there is more to do. For one background thread. A partition that
+    /// fails does not keep the others from it.
     ///
     /// # Errors
     /// `Store`, if there was nothing to do on any other partition.
     pub fn purge_step(&self) -> Result<bool, VolumeError> {
+        let is_more = self.shared.caches.clear_buried();
         let mut purger = self.purger.lock();
-        let mut outcome = Ok(false);
+        let mut outcome = Ok(is_more);
         for home in &self.partitions {
             match purger.step(home, |group| self.find_group(home.handle.id, group)) {
                 Ok(false) => {}
@@ -356,7 +373,12 @@ impl Volumes {
             return Ok(known);
         }
         let member = self.index.read().find_member(partition, group);
-        member.map(|id| Ok(Arc::clone(&self.get_any_state(id)?.group))).transpose()
+        let found = member.map(|id| Ok::<_, VolumeError>(Arc::clone(&self.get_any_state(id)?.group)));
+        let found = found.transpose()?;
+        if let Some(group) = &found {
+            group.set_jobs(true);
+        }
+        Ok(found)
     }
 
     /// The volumes of a group. Looks at every volume.
@@ -406,16 +428,6 @@ impl Volumes {
     /// `NoPartition`, `Store`.
     pub fn sync_partition(&self, id: PartitionId) -> Result<(), VolumeError> {
         self.partition(id)?.sync()
-    }
-
-    /// Counters of the status cache.
-    pub fn status_cache(&self) -> CacheCounters {
-        self.shared.caches.vnode_counters()
-    }
-
-    /// Counters of the directory cache.
-    pub fn directory_cache(&self) -> CacheCounters {
-        self.shared.caches.directory_counters()
     }
 }
 

@@ -229,7 +229,7 @@ impl Volume {
     fn old_contents(&self, vnode: &Vnode, index: u64, cut: u64) -> Result<Bytes, VolumeError> {
         let pin = self.group.pins.pin();
         let Some((_, extent)) = self.extents(vnode, index, index, 1)?.pop() else { return Ok(Bytes::new()) };
-        let contents = extent.read(&*self.home.handle.chunks)?;
+        let contents = extent.read(&*self.home.handle.chunks, self.group.id)?;
         drop(pin);
         let left = cut.saturating_sub(index << vnode.chunk_shift);
         Ok(contents.slice(..contents.len().min(left as usize)))

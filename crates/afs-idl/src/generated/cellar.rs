@@ -18,6 +18,9 @@ pub const SNAPSHOT_NAME_MAX: usize = 65;
 pub const SNAPSHOT_VOLUME_NAME_MAX: usize = 65;
 pub const SNAPSHOTS_MAX: usize = 500;
 pub const POLICY_MAX: usize = 64;
+pub const CACHES_MAX: usize = 16;
+pub const DAMAGES_MAX: usize = 500;
+pub const TEXT_MAX: usize = 4096;
 /// A partition of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartitionInfo {
@@ -119,6 +122,129 @@ impl Decode for SnapshotInfo {
             kept: u32::decode(source)?,
             used_kib: u64::decode(source)?,
             files: u64::decode(source)?,
+        })
+    }
+}
+
+/// What a cache did and holds since the server started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheFigures {
+    pub name: XdrString,
+    pub entries: u64,
+    pub bytes: u64,
+    pub peak_bytes: u64,
+    pub limit_bytes: u64,
+    pub hits: u64,
+    pub misses: u64,
+    pub evictions: u64,
+    /// Entries thrown out with all of their volume.
+    pub purged: u64,
+    /// How long the last entry that made room for others had been there; 0 before there was one.
+    pub recycle_age_ms: u64,
+}
+
+impl Encode for CacheFigures {
+    fn encode(&self, out: &mut Vec<u8>) {
+        opaque::encode(&self.name.0, out);
+        self.entries.encode(out);
+        self.bytes.encode(out);
+        self.peak_bytes.encode(out);
+        self.limit_bytes.encode(out);
+        self.hits.encode(out);
+        self.misses.encode(out);
+        self.evictions.encode(out);
+        self.purged.encode(out);
+        self.recycle_age_ms.encode(out);
+    }
+}
+
+impl Decode for CacheFigures {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<CacheFigures, XdrError> {
+        Ok(CacheFigures {
+            name: opaque::decode(source, VERSION_MAX).map(XdrString)?,
+            entries: u64::decode(source)?,
+            bytes: u64::decode(source)?,
+            peak_bytes: u64::decode(source)?,
+            limit_bytes: u64::decode(source)?,
+            hits: u64::decode(source)?,
+            misses: u64::decode(source)?,
+            evictions: u64::decode(source)?,
+            purged: u64::decode(source)?,
+            recycle_age_ms: u64::decode(source)?,
+        })
+    }
+}
+
+/// What a check counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckCounts {
+    pub volumes: u64,
+    pub groups: u64,
+    pub jobs: u64,
+    pub records: u64,
+    pub vnodes: u64,
+    pub chunks: u64,
+    pub chunk_bytes: u64,
+    pub dead_bytes: u64,
+    pub chunks_read: u64,
+    pub damages: u64,
+}
+
+impl Encode for CheckCounts {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volumes.encode(out);
+        self.groups.encode(out);
+        self.jobs.encode(out);
+        self.records.encode(out);
+        self.vnodes.encode(out);
+        self.chunks.encode(out);
+        self.chunk_bytes.encode(out);
+        self.dead_bytes.encode(out);
+        self.chunks_read.encode(out);
+        self.damages.encode(out);
+    }
+}
+
+impl Decode for CheckCounts {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<CheckCounts, XdrError> {
+        Ok(CheckCounts {
+            volumes: u64::decode(source)?,
+            groups: u64::decode(source)?,
+            jobs: u64::decode(source)?,
+            records: u64::decode(source)?,
+            vnodes: u64::decode(source)?,
+            chunks: u64::decode(source)?,
+            chunk_bytes: u64::decode(source)?,
+            dead_bytes: u64::decode(source)?,
+            chunks_read: u64::decode(source)?,
+            damages: u64::decode(source)?,
+        })
+    }
+}
+
+/// One thing that is not as it must be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckDamage {
+    /// 0 if it is not known.
+    pub volume: u32,
+    pub place: XdrString,
+    pub what: XdrString,
+}
+
+impl Encode for CheckDamage {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+        opaque::encode(&self.place.0, out);
+        opaque::encode(&self.what.0, out);
+    }
+}
+
+impl Decode for CheckDamage {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<CheckDamage, XdrError> {
+        Ok(CheckDamage {
+            volume: u32::decode(source)?,
+            place: opaque::decode(source, TEXT_MAX).map(XdrString)?,
+            what: opaque::decode(source, TEXT_MAX).map(XdrString)?,
         })
     }
 }
@@ -562,6 +688,287 @@ impl Decode for SetVolumePolicyReply {
     }
 }
 
+/// Opcode of GetCacheStatistics.
+pub const GET_CACHE_STATISTICS: u32 = 320;
+
+/// What GetCacheStatistics is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetCacheStatisticsRequest;
+
+impl Encode for GetCacheStatisticsRequest {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for GetCacheStatisticsRequest {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<GetCacheStatisticsRequest, XdrError> {
+        Ok(GetCacheStatisticsRequest)
+    }
+}
+
+/// What GetCacheStatistics answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetCacheStatisticsReply {
+    pub caches: Vec<CacheFigures>,
+}
+
+impl Encode for GetCacheStatisticsReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.caches, out, CacheFigures::encode);
+    }
+}
+
+impl Decode for GetCacheStatisticsReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetCacheStatisticsReply, XdrError> {
+        Ok(GetCacheStatisticsReply { caches: list::decode(source, CACHES_MAX, CacheFigures::decode)? })
+    }
+}
+
+/// Opcode of PurgeVolumeCache.
+pub const PURGE_VOLUME_CACHE: u32 = 321;
+
+/// What PurgeVolumeCache is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PurgeVolumeCacheRequest {
+    pub volume: u32,
+}
+
+impl Encode for PurgeVolumeCacheRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+    }
+}
+
+impl Decode for PurgeVolumeCacheRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<PurgeVolumeCacheRequest, XdrError> {
+        Ok(PurgeVolumeCacheRequest { volume: u32::decode(source)? })
+    }
+}
+
+/// What PurgeVolumeCache answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PurgeVolumeCacheReply {
+    pub status: u64,
+    pub directories: u64,
+    pub chunks: u64,
+}
+
+impl Encode for PurgeVolumeCacheReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.status.encode(out);
+        self.directories.encode(out);
+        self.chunks.encode(out);
+    }
+}
+
+impl Decode for PurgeVolumeCacheReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<PurgeVolumeCacheReply, XdrError> {
+        Ok(PurgeVolumeCacheReply {
+            status: u64::decode(source)?,
+            directories: u64::decode(source)?,
+            chunks: u64::decode(source)?,
+        })
+    }
+}
+
+/// Opcode of StartCheck.
+pub const START_CHECK: u32 = 330;
+
+/// What StartCheck is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StartCheckRequest {
+    pub partition: u32,
+    pub data: u32,
+    pub percent: u32,
+    pub volume: u32,
+    pub segment: u64,
+    pub offset: u64,
+}
+
+impl Encode for StartCheckRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.partition.encode(out);
+        self.data.encode(out);
+        self.percent.encode(out);
+        self.volume.encode(out);
+        self.segment.encode(out);
+        self.offset.encode(out);
+    }
+}
+
+impl Decode for StartCheckRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<StartCheckRequest, XdrError> {
+        Ok(StartCheckRequest {
+            partition: u32::decode(source)?,
+            data: u32::decode(source)?,
+            percent: u32::decode(source)?,
+            volume: u32::decode(source)?,
+            segment: u64::decode(source)?,
+            offset: u64::decode(source)?,
+        })
+    }
+}
+
+/// What StartCheck answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StartCheckReply;
+
+impl Encode for StartCheckReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for StartCheckReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<StartCheckReply, XdrError> {
+        Ok(StartCheckReply)
+    }
+}
+
+/// Opcode of GetCheck.
+pub const GET_CHECK: u32 = 331;
+
+/// What GetCheck is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetCheckRequest {
+    pub partition: u32,
+}
+
+impl Encode for GetCheckRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.partition.encode(out);
+    }
+}
+
+impl Decode for GetCheckRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetCheckRequest, XdrError> {
+        Ok(GetCheckRequest { partition: u32::decode(source)? })
+    }
+}
+
+/// What GetCheck answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetCheckReply {
+    pub state: u32,
+    pub stage: u32,
+    pub done: u64,
+    pub total: u64,
+    pub volume: u32,
+    pub segment: u64,
+    pub offset: u64,
+    pub records: CheckCounts,
+    pub found: CheckCounts,
+}
+
+impl Encode for GetCheckReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.state.encode(out);
+        self.stage.encode(out);
+        self.done.encode(out);
+        self.total.encode(out);
+        self.volume.encode(out);
+        self.segment.encode(out);
+        self.offset.encode(out);
+        self.records.encode(out);
+        self.found.encode(out);
+    }
+}
+
+impl Decode for GetCheckReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetCheckReply, XdrError> {
+        Ok(GetCheckReply {
+            state: u32::decode(source)?,
+            stage: u32::decode(source)?,
+            done: u64::decode(source)?,
+            total: u64::decode(source)?,
+            volume: u32::decode(source)?,
+            segment: u64::decode(source)?,
+            offset: u64::decode(source)?,
+            records: CheckCounts::decode(source)?,
+            found: CheckCounts::decode(source)?,
+        })
+    }
+}
+
+/// Opcode of GetCheckDamages.
+pub const GET_CHECK_DAMAGES: u32 = 332;
+
+/// What GetCheckDamages is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetCheckDamagesRequest {
+    pub partition: u32,
+    pub part: u32,
+    pub from: u32,
+}
+
+impl Encode for GetCheckDamagesRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.partition.encode(out);
+        self.part.encode(out);
+        self.from.encode(out);
+    }
+}
+
+impl Decode for GetCheckDamagesRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetCheckDamagesRequest, XdrError> {
+        Ok(GetCheckDamagesRequest {
+            partition: u32::decode(source)?,
+            part: u32::decode(source)?,
+            from: u32::decode(source)?,
+        })
+    }
+}
+
+/// What GetCheckDamages answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetCheckDamagesReply {
+    pub damages: Vec<CheckDamage>,
+}
+
+impl Encode for GetCheckDamagesReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.damages, out, CheckDamage::encode);
+    }
+}
+
+impl Decode for GetCheckDamagesReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetCheckDamagesReply, XdrError> {
+        Ok(GetCheckDamagesReply { damages: list::decode(source, DAMAGES_MAX, CheckDamage::decode)? })
+    }
+}
+
+/// Opcode of StopCheck.
+pub const STOP_CHECK: u32 = 333;
+
+/// What StopCheck is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StopCheckRequest {
+    pub partition: u32,
+}
+
+impl Encode for StopCheckRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.partition.encode(out);
+    }
+}
+
+impl Decode for StopCheckRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<StopCheckRequest, XdrError> {
+        Ok(StopCheckRequest { partition: u32::decode(source)? })
+    }
+}
+
+/// What StopCheck answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StopCheckReply;
+
+impl Encode for StopCheckReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for StopCheckReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<StopCheckReply, XdrError> {
+        Ok(StopCheckReply)
+    }
+}
+
 /// The protocol's name of the procedure with this opcode.
 pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     Some(match opcode {
@@ -575,6 +982,12 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         SET_SNAPSHOT_POLICY => "SetSnapshotPolicy",
         GET_VOLUME_POLICY => "GetVolumePolicy",
         SET_VOLUME_POLICY => "SetVolumePolicy",
+        GET_CACHE_STATISTICS => "GetCacheStatistics",
+        PURGE_VOLUME_CACHE => "PurgeVolumeCache",
+        START_CHECK => "StartCheck",
+        GET_CHECK => "GetCheck",
+        GET_CHECK_DAMAGES => "GetCheckDamages",
+        STOP_CHECK => "StopCheck",
         _ => return None,
     })
 }
@@ -681,6 +1094,60 @@ pub trait Server {
     ) -> Result<SetVolumePolicyReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+
+    /// Absolute figures of all caches. Anybody may ask.
+    /// (GetCacheStatistics, opcode 320.)
+    fn get_cache_statistics(
+        &self,
+        caller: &Caller,
+        request: GetCacheStatisticsRequest,
+    ) -> Result<GetCacheStatisticsReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Throws a volume out of the caches, file data together with that of its clones; tells how many entries
+    /// of each cache those were. For superusers.
+    /// (PurgeVolumeCache, opcode 321.)
+    fn purge_volume_cache(
+        &self,
+        caller: &Caller,
+        request: PurgeVolumeCacheRequest,
+    ) -> Result<PurgeVolumeCacheReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Begins to check a partition while it serves, where a former check ended: behind this volume and this
+    /// chunk, zeros for all. It works this part of the time, in hundredths. For superusers; UAEBUSY if one
+    /// runs.
+    /// (StartCheck, opcode 330.)
+    fn start_check(&self, caller: &Caller, request: StartCheckRequest) -> Result<StartCheckReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// How far the check of a partition is. States: 0 there was none, 1 it runs, 2 it is done, 3 it was
+    /// stopped, 4 it failed. Stages: 0 none yet, 1 records, 2 volumes, 3 data. Where to go on is told by
+    /// volume, segment and offset; `records` is found anew by whoever goes on, `found` since the beginning
+    /// of this check. For superusers.
+    /// (GetCheck, opcode 331.)
+    fn get_check(&self, caller: &Caller, request: GetCheckRequest) -> Result<GetCheckReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Damages of a check from this one on, of its `records` (0) or its `found` (1). For superusers.
+    /// (GetCheckDamages, opcode 332.)
+    fn get_check_damages(
+        &self,
+        caller: &Caller,
+        request: GetCheckDamagesRequest,
+    ) -> Result<GetCheckDamagesReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Ends the check of a partition; its state stays until the next begins. For superusers.
+    /// (StopCheck, opcode 333.)
+    fn stop_check(&self, caller: &Caller, request: StopCheckRequest) -> Result<StopCheckReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
 }
 
 /// Serves one call: takes opcode and arguments, has `server` do the work, sends the reply.
@@ -710,6 +1177,16 @@ pub fn dispatch<T: Server + ?Sized>(
         }
         GET_VOLUME_POLICY => server::serve(&mut source, |request| server.get_volume_policy(caller, request)),
         SET_VOLUME_POLICY => server::serve(&mut source, |request| server.set_volume_policy(caller, request)),
+        GET_CACHE_STATISTICS => {
+            server::serve(&mut source, |request| server.get_cache_statistics(caller, request))
+        }
+        PURGE_VOLUME_CACHE => {
+            server::serve(&mut source, |request| server.purge_volume_cache(caller, request))
+        }
+        START_CHECK => server::serve(&mut source, |request| server.start_check(caller, request)),
+        GET_CHECK => server::serve(&mut source, |request| server.get_check(caller, request)),
+        GET_CHECK_DAMAGES => server::serve(&mut source, |request| server.get_check_damages(caller, request)),
+        STOP_CHECK => server::serve(&mut source, |request| server.stop_check(caller, request)),
         _ => Err(AbortCode::RXGEN_OPCODE),
     }
 }
@@ -795,11 +1272,68 @@ pub fn set_volume_policy(
     client::call(connection, SET_VOLUME_POLICY, request)
 }
 
+/// Absolute figures of all caches. Anybody may ask.
+pub fn get_cache_statistics(
+    connection: &dyn ClientConnection,
+    request: &GetCacheStatisticsRequest,
+) -> Result<GetCacheStatisticsReply, AbortCode> {
+    client::call(connection, GET_CACHE_STATISTICS, request)
+}
+
+/// Throws a volume out of the caches, file data together with that of its clones; tells how many entries
+/// of each cache those were. For superusers.
+pub fn purge_volume_cache(
+    connection: &dyn ClientConnection,
+    request: &PurgeVolumeCacheRequest,
+) -> Result<PurgeVolumeCacheReply, AbortCode> {
+    client::call(connection, PURGE_VOLUME_CACHE, request)
+}
+
+/// Begins to check a partition while it serves, where a former check ended: behind this volume and this
+/// chunk, zeros for all. It works this part of the time, in hundredths. For superusers; UAEBUSY if one
+/// runs.
+pub fn start_check(
+    connection: &dyn ClientConnection,
+    request: &StartCheckRequest,
+) -> Result<StartCheckReply, AbortCode> {
+    client::call(connection, START_CHECK, request)
+}
+
+/// How far the check of a partition is. States: 0 there was none, 1 it runs, 2 it is done, 3 it was
+/// stopped, 4 it failed. Stages: 0 none yet, 1 records, 2 volumes, 3 data. Where to go on is told by
+/// volume, segment and offset; `records` is found anew by whoever goes on, `found` since the beginning
+/// of this check. For superusers.
+pub fn get_check(
+    connection: &dyn ClientConnection,
+    request: &GetCheckRequest,
+) -> Result<GetCheckReply, AbortCode> {
+    client::call(connection, GET_CHECK, request)
+}
+
+/// Damages of a check from this one on, of its `records` (0) or its `found` (1). For superusers.
+pub fn get_check_damages(
+    connection: &dyn ClientConnection,
+    request: &GetCheckDamagesRequest,
+) -> Result<GetCheckDamagesReply, AbortCode> {
+    client::call(connection, GET_CHECK_DAMAGES, request)
+}
+
+/// Ends the check of a partition; its state stays until the next begins. For superusers.
+pub fn stop_check(
+    connection: &dyn ClientConnection,
+    request: &StopCheckRequest,
+) -> Result<StopCheckReply, AbortCode> {
+    client::call(connection, STOP_CHECK, request)
+}
+
 #[cfg(test)]
 pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<PartitionInfo>(check);
     crate::tests::check::<SnapshotPolicy>(check);
     crate::tests::check::<SnapshotInfo>(check);
+    crate::tests::check::<CacheFigures>(check);
+    crate::tests::check::<CheckCounts>(check);
+    crate::tests::check::<CheckDamage>(check);
     crate::tests::check::<GetServerInfoRequest>(check);
     crate::tests::check::<GetServerInfoReply>(check);
     crate::tests::check::<CreateSnapshotRequest>(check);
@@ -820,4 +1354,16 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<GetVolumePolicyReply>(check);
     crate::tests::check::<SetVolumePolicyRequest>(check);
     crate::tests::check::<SetVolumePolicyReply>(check);
+    crate::tests::check::<GetCacheStatisticsRequest>(check);
+    crate::tests::check::<GetCacheStatisticsReply>(check);
+    crate::tests::check::<PurgeVolumeCacheRequest>(check);
+    crate::tests::check::<PurgeVolumeCacheReply>(check);
+    crate::tests::check::<StartCheckRequest>(check);
+    crate::tests::check::<StartCheckReply>(check);
+    crate::tests::check::<GetCheckRequest>(check);
+    crate::tests::check::<GetCheckReply>(check);
+    crate::tests::check::<GetCheckDamagesRequest>(check);
+    crate::tests::check::<GetCheckDamagesReply>(check);
+    crate::tests::check::<StopCheckRequest>(check);
+    crate::tests::check::<StopCheckReply>(check);
 }

@@ -29,6 +29,13 @@ pub struct Connect {
     json: bool,
 }
 
+impl Connect {
+    /// As a superuser of the cell that a configuration tells.
+    pub fn to_the_cell(config: Option<PathBuf>, json: bool) -> Connect {
+        Connect { config, noauth: false, servers: vec![], json }
+    }
+}
+
 /// What all commands need.
 pub struct Context {
     /// How to print.

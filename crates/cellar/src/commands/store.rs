@@ -1,6 +1,7 @@
 //! `cellar store`.
 
 mod analyze;
+mod online;
 mod rekey;
 
 use super::context::load_settings;
@@ -9,7 +10,7 @@ use crate::output::{Format, Row};
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use store::Inspection;
 use volume::check::{CheckOptions, CheckReport, Progress, Stage, check};
@@ -17,7 +18,8 @@ use volume::check::{CheckOptions, CheckReport, Progress, Stage, check};
 /// Partitions and what is stored in them.
 #[derive(Subcommand)]
 pub enum Store {
-    /// Prove that partitions are in order; changes nothing. Their server must not be running.
+    /// Prove that partitions are in order; changes nothing. Their server must not be running, or does it
+    /// itself with --on.
     ///
     /// No crash makes this necessary. Prints a line for each damage that says where it is, and ends with
     /// status 1 if there is any.
@@ -54,6 +56,8 @@ pub struct Check {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    online: online::Online,
 }
 
 /// What was found in a partition.
@@ -74,7 +78,7 @@ struct Checked {
 }
 
 /// One damage.
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Found {
     volume: Option<u32>,
     place: String,
@@ -123,16 +127,24 @@ pub fn run(command: &Store) -> Result<()> {
 }
 
 fn run_check(check: &Check) -> Result<()> {
+    if let Some(server) = check.online.on {
+        return online::run(check, server);
+    }
     let format = if check.json { Format::Json } else { Format::Text };
     let options = CheckOptions { data: check.data };
     let mut all = Vec::new();
     for (partition, key) in partitions(check)? {
         all.push(check_partition(&partition, key.as_ref(), options)?);
     }
-    for damaged in &all {
+    finish(&all, format)
+}
+
+/// Prints what was found; it is an error if that is something.
+fn finish(all: &[Checked], format: Format) -> Result<()> {
+    for damaged in all {
         print_damages(damaged, format);
     }
-    format.rows(&all)?;
+    format.rows(all)?;
     let damages: u64 = all.iter().map(|checked| checked.damage_count).sum();
     if damages > 0 {
         bail!("{damages} damages in {} partitions", all.iter().filter(|one| one.damage_count > 0).count());

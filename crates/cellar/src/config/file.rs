@@ -3,6 +3,7 @@
 use super::durability::DurabilityPolicy;
 use super::encryption::KeySource;
 use super::keys::{self, KeyFiles};
+use super::memory::CacheSizes;
 use super::openafs::{addresses, local_realms};
 use super::{PartitionSettings, Role, Settings, Tuning, Upkeep};
 use afs_format::cellservdb::CellServer;
@@ -79,7 +80,10 @@ struct ServerSection {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoreSection {
+    status_cache_mb: Option<Spanned<u64>>,
+    directory_cache_mb: Option<Spanned<u64>>,
     chunk_cache_mb: Option<Spanned<u64>>,
+    loaded_volumes: Option<Spanned<usize>>,
     durability: Option<Spanned<String>>,
     compression: Option<Spanned<String>>,
     compaction_mb_per_s: Option<Spanned<u64>>,
@@ -313,19 +317,21 @@ fn tuning(origin: &Origin<'_>, store: &StoreSection, rx: &RxSection) -> Result<T
         Some(text) => DurabilityPolicy::parse(text.get_ref())
             .map_err(|what| origin.bad(text, "store.durability", what))?,
     };
-    let cache_mb = origin.bounded(
-        store.chunk_cache_mb.as_ref(),
-        "store.chunk_cache_mb",
-        default.chunk_cache_bytes >> 20,
-        1,
-        1 << 24,
+    let caches = caches(origin, store, default.caches)?;
+    let loaded_volumes = origin.bounded(
+        store.loaded_volumes.as_ref(),
+        "store.loaded_volumes",
+        default.loaded_volumes,
+        100,
+        1 << 30,
     )?;
     let buffer_mb = origin.bounded(rx.socket_buffer_mb.as_ref(), "rx.socket_buffer_mb", 16, 1, 1024)?;
     Ok(Tuning {
         lanes: origin.bounded(rx.lanes.as_ref(), "rx.lanes", default.lanes, 1, 64)?,
         workers: origin.bounded(rx.workers.as_ref(), "rx.workers", default.workers, 4, 1024)?,
         socket_buffer_bytes: buffer_mb << 20,
-        chunk_cache_bytes: cache_mb << 20,
+        caches,
+        loaded_volumes,
         durability,
         compression: compression(origin, store)?,
         upkeep: upkeep(origin, store)?,
@@ -352,6 +358,19 @@ fn upkeep(origin: &Origin<'_>, store: &StoreSection) -> Result<Upkeep> {
     let days = origin.bounded(store.scrub_days.as_ref(), "store.scrub_days", days, 1, 365)?;
     upkeep.scrub.period_seconds = days * DAY_SECONDS;
     Ok(upkeep)
+}
+
+/// Sizes of caches where the file gives them, else what fits the machine.
+fn caches(origin: &Origin<'_>, store: &StoreSection, default: CacheSizes) -> Result<CacheSizes> {
+    let size = |value: &Option<Spanned<u64>>, key: &str, default: u64| -> Result<u64> {
+        let megabytes = origin.bounded(value.as_ref(), key, 0, 1, 1 << 24)?;
+        Ok(if value.is_some() { megabytes << 20 } else { default })
+    };
+    Ok(CacheSizes {
+        status: size(&store.status_cache_mb, "store.status_cache_mb", default.status)?,
+        directories: size(&store.directory_cache_mb, "store.directory_cache_mb", default.directories)?,
+        chunks: size(&store.chunk_cache_mb, "store.chunk_cache_mb", default.chunks)?,
+    })
 }
 
 #[cfg(test)]
@@ -391,6 +410,7 @@ mod tests {
             ("[server]\nroles = [\"vol\"]\n[partitions]\na = \"p\"", ["line 5", "server.roles", "fs"]),
             ("[server]\nroles = [\"xx\"]", ["line 5", "xx", "`bos`"]),
             ("[rx]\nlanes = 0", ["line 5", "rx.lanes", "1 to 64"]),
+            ("[store]\nstatus_cache_mb = 0", ["line 5", "store.status_cache_mb", "1 to 16777216"]),
             ("[store]\ndurability = \"never\"", ["line 5", "store.durability", "interval:MS"]),
             ("[store]\ncompression = \"zstd:22\"", ["line 5", "store.compression", "zstd:19"]),
             ("[store]\ncompaction_dead_percent = 5", ["line 5", "store.compaction_dead_percent", "10 to 95"]),

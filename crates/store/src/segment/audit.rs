@@ -7,6 +7,7 @@ use super::reading;
 use crate::{ChunkAddress, KeyRing, MetaStore, StoreError};
 use disk::Disk;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ impl SegmentFacts {
     }
 }
 
-/// The segments of a partition that nobody has open for writing.
+/// The segments of a partition. While somebody writes to it they may grow and be deleted: what is wrong
+/// with a chunk counts only if a record names it still afterwards.
 pub struct SegmentAudit {
     files: Files,
     segments: BTreeMap<u64, SegmentFacts>,
@@ -76,7 +78,11 @@ impl SegmentAudit {
         let files = Files::new(disk, folder, keys, OPEN_FILES_MAX);
         let mut segments: BTreeMap<u64, SegmentFacts> = BTreeMap::new();
         for id in files.list()? {
-            segments.entry(id).or_default().file_bytes = Some(files.length(id)?);
+            match files.length(id) {
+                // Deleted since the folder was read.
+                Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+                length => segments.entry(id).or_default().file_bytes = Some(length?),
+            }
         }
         let (rows, damaged_accounts) = Accounts::load(meta)?;
         for (id, account) in rows {
@@ -106,6 +112,11 @@ impl SegmentAudit {
     /// `Damaged` saying which file, offset and check.
     pub fn verify(&self, address: ChunkAddress) -> Result<u32, StoreError> {
         reading::verify(&self.files, address)
+    }
+
+    /// Whether the segment's file is there now.
+    pub fn is_there(&self, id: u64) -> bool {
+        self.files.length(id).is_ok()
     }
 
     /// Whether the segment's header is good.

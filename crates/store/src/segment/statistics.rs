@@ -1,5 +1,6 @@
 //! What a segment store did and holds.
 
+use crate::CacheStatistics;
 use std::sync::atomic::AtomicU64;
 
 /// Counted as it happens.
@@ -12,9 +13,6 @@ pub(super) struct Counters {
     pub(super) moved_bytes: AtomicU64,
     pub(super) chunks_released: AtomicU64,
     pub(super) segments_deleted: AtomicU64,
-    pub(super) cache_hits: AtomicU64,
-    pub(super) cache_misses: AtomicU64,
-    pub(super) cache_evictions: AtomicU64,
     pub(super) damaged_reads: AtomicU64,
     pub(super) orphaned_bytes: AtomicU64,
 }
@@ -38,14 +36,8 @@ pub struct ChunkStatistics {
     pub sync_requests: u64,
     /// Rounds of syncs that served them.
     pub syncs: u64,
-    /// Reads served from memory.
-    pub cache_hits: u64,
-    /// Reads that went to a file.
-    pub cache_misses: u64,
-    /// Chunks thrown out of the cache, or too large for it.
-    pub cache_evictions: u64,
-    /// Memory used by the cache in bytes.
-    pub cache_bytes: u64,
+    /// Decoded chunks in memory.
+    pub cache: CacheStatistics,
     /// Reads of chunks that turned out to be damaged.
     pub damaged_reads: u64,
     /// Segment files.

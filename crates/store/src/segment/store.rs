@@ -1,6 +1,7 @@
 //! [`ChunkStore`] in segment files.
 
 use super::accounts::{self, Account, Accounts};
+use super::audit::SegmentAudit;
 use super::cache::ChunkCache;
 use super::codec::{self, Encoded};
 use super::config::SegmentConfig;
@@ -15,8 +16,8 @@ use crate::group_sync::GroupSync;
 use crate::health::Health;
 use crate::home::failed;
 use crate::{
-    ChunkAddress, ChunkOwner, ChunkStore, Codec, IdAllocator, KeyRing, MetaStore, SegmentRecords, SegmentUse,
-    StoreError,
+    CacheStatistics, ChunkAddress, ChunkOwner, ChunkStore, Codec, IdAllocator, KeyRing, MetaStore,
+    SegmentRecords, SegmentUse, StoreError,
 };
 use bytes::Bytes;
 use disk::{Disk, File, Space};
@@ -54,7 +55,7 @@ pub struct SegmentStore {
     pub(super) health: Health,
     room: Room,
     pub(super) cache: ChunkCache,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Counters,
 }
 
 struct Active {
@@ -96,7 +97,6 @@ impl SegmentStore {
         ids.skip_to(found.last().map_or(1, |last| last.saturating_add(1)));
         let first_id = ids.next()?;
         let accounts = take_over(&files, &found, &*meta)?;
-        let counters = Arc::new(Counters::default());
         let segment_bytes = config.segment_bytes_on(room::space(&*files.disk, &files.folder)?.total_bytes);
         Ok(SegmentStore {
             files,
@@ -113,8 +113,8 @@ impl SegmentStore {
             group: GroupSync::default(),
             health: Health::default(),
             room: Room::new(config.reserve, segment_bytes),
-            cache: ChunkCache::new(config.cache_bytes, &counters),
-            counters,
+            cache: ChunkCache::new(config.cache_bytes),
+            counters: Counters::default(),
         })
     }
 
@@ -157,10 +157,7 @@ impl SegmentStore {
             chunks_released: counted(&self.counters.chunks_released),
             sync_requests: self.group.requests(),
             syncs: self.group.rounds(),
-            cache_hits: counted(&self.counters.cache_hits),
-            cache_misses: counted(&self.counters.cache_misses),
-            cache_evictions: counted(&self.counters.cache_evictions),
-            cache_bytes: self.cache.bytes(),
+            cache: self.cache.statistics(),
             damaged_reads: counted(&self.counters.damaged_reads),
             segments,
             segments_deleted: counted(&self.counters.segments_deleted),
@@ -350,7 +347,24 @@ impl ChunkStore for SegmentStore {
     }
 
     fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
-        self.cache.get_or_load(address, || self.load(address))
+        self.read_for(0, address)
+    }
+
+    fn read_for(&self, owner: u64, address: ChunkAddress) -> Result<Bytes, StoreError> {
+        self.cache.get_or_load(owner, address, || self.load(address))
+    }
+
+    fn forget_owner(&self, owner: u64) -> usize {
+        self.cache.purge(owner)
+    }
+
+    fn audit(&self, state: &dyn MetaStore) -> Result<Option<SegmentAudit>, StoreError> {
+        let (disk, keys) = (Arc::clone(&self.files.disk), self.files.keys.clone());
+        SegmentAudit::open_encrypted(disk, &self.files.folder, state, keys).map(Some)
+    }
+
+    fn cache_statistics(&self) -> CacheStatistics {
+        self.cache.statistics()
     }
 
     fn sync(&self) -> Result<(), StoreError> {

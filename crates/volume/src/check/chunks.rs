@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use store::{ChunkAddress, Family, KeyRange, MetaStore, SegmentAudit, SegmentFacts};
 
 /// What is wrong with a chunk, by the first record that names it.
-type Findings = HashMap<ChunkAddress, String>;
+pub(super) type Findings = HashMap<ChunkAddress, String>;
 
 /// Looks at all chunks.
 pub(super) fn check(
@@ -21,15 +21,27 @@ pub(super) fn check(
     observe: Observe<'_>,
 ) {
     named.sort_unstable();
+    let findings = look(segments, &named, options, report, observe);
+    tell(meta, &findings, report);
+}
+
+/// The same of chunks in the order of their places, without saying yet which files the damaged are of.
+pub(super) fn look(
+    segments: &SegmentAudit,
+    named: &[Named],
+    options: CheckOptions,
+    report: &mut CheckReport,
+    observe: Observe<'_>,
+) -> Findings {
     report.chunks = named.len() as u64;
     report.chunk_bytes = named.iter().map(|named| u64::from(named.address.stored_bytes)).sum();
     let mut findings = Findings::new();
-    check_places(segments, &named, &mut findings);
+    check_places(segments, named, &mut findings);
     if options.data {
-        read(segments, &named, report, observe, &mut findings);
+        read(segments, named, report, observe, &mut findings);
     }
-    tell(meta, &findings, report);
-    check_accounts(segments, &named, report);
+    check_accounts(segments, named, report);
+    findings
 }
 
 fn check_places(segments: &SegmentAudit, named: &[Named], findings: &mut Findings) {
@@ -75,19 +87,25 @@ fn read(
             continue;
         }
         report.chunks_read += 1;
-        let what = match segments.verify(address) {
-            Err(error) => error.to_string(),
-            Ok(bytes) if bytes < length => {
-                format!("{}: {length} bytes are used of {bytes}", place(segments, address))
-            }
-            Ok(_) => continue,
-        };
-        findings.insert(address, what);
+        if let Some(what) = read_one(segments, Named { address, length }) {
+            findings.insert(address, what);
+        }
+    }
+}
+
+/// Reads a chunk; tells what is wrong with it.
+pub(super) fn read_one(segments: &SegmentAudit, Named { address, length }: Named) -> Option<String> {
+    match segments.verify(address) {
+        Err(error) => Some(error.to_string()),
+        Ok(bytes) if bytes < length => {
+            Some(format!("{}: {length} bytes are used of {bytes}", place(segments, address)))
+        }
+        Ok(_) => None,
     }
 }
 
 /// Says which file each damaged chunk is of.
-fn tell(meta: &dyn MetaStore, findings: &Findings, report: &mut CheckReport) {
+pub(super) fn tell(meta: &dyn MetaStore, findings: &Findings, report: &mut CheckReport) {
     if findings.is_empty() {
         return;
     }
@@ -112,11 +130,14 @@ fn check_accounts(segments: &SegmentAudit, named: &[Named], report: &mut CheckRe
     for (&id, facts) in segments.segments() {
         let live = live.get(&id).copied().unwrap_or(0);
         report.dead_bytes += facts.record_bytes().saturating_sub(live);
-        if let Some(what) = account_is_wrong(facts, live, segments.was_closed()) {
+        // Beside a server at work a file may go, and its account, since the records were read.
+        let is_there = segments.was_closed() || segments.is_there(id);
+        if let Some(what) = account_is_wrong(facts, live, segments.was_closed()).filter(|_| is_there) {
             report.add(None, format!("the account of {}", segments.place(id)), what);
         }
         // Of a file that a crash left shorter than its header nobody can name anything.
         if live > 0
+            && is_there
             && let Err(error) = segments.check_header(id)
         {
             report.add(None, segments.place(id), error.to_string());

@@ -436,15 +436,15 @@ fn the_data_of_a_huge_file_goes_in_the_background() {
 fn status_and_directories_come_from_the_caches() {
     let (server, volume) = Server::with_volume(options());
     let fid = file(&volume, "a");
-    let before = (server.volumes.status_cache(), server.volumes.directory_cache());
+    let before = server.volumes.caches();
     for _ in 0..10 {
         volume.status(fid).unwrap();
         volume.lookup(volume.root(), b"a").unwrap();
     }
-    let after = (server.volumes.status_cache(), server.volumes.directory_cache());
-    assert_eq!(after.0.misses, before.0.misses);
-    assert_eq!(after.1.hits - before.1.hits, 10);
-    assert!(after.0.hits >= before.0.hits + 20);
+    let after = server.volumes.caches();
+    assert_eq!(after.status.misses, before.status.misses);
+    assert_eq!(after.directories.hits - before.directories.hits, 10);
+    assert!(after.status.hits >= before.status.hits + 20);
 }
 
 #[test]

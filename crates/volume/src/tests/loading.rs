@@ -97,3 +97,125 @@ fn volumes_marked_for_destruction_are_known_after_a_restart() {
     server.volumes.delete(OTHER).unwrap();
     assert!(marked(&server).is_empty());
 }
+
+/// Volumes of groups of their own, as many as may be in memory ten times over.
+fn many(most: usize) -> Server {
+    let server = Server::new(crate::VolumeOptions { loaded_volumes_max: most, ..options() });
+    for id in 1..=10 * most as u32 {
+        server.create(VolumeId(id), &format!("v{id}"));
+    }
+    server
+}
+
+#[test]
+fn volumes_that_nobody_uses_leave_memory_and_come_back_as_they_were() {
+    let mut server = many(20);
+    assert!(server.volumes.loaded_count() <= 20 + 8, "{}", server.volumes.loaded_count());
+    for round in 0..2 {
+        for id in 1..=200 {
+            let volume = server.volumes.get(VolumeId(id)).unwrap();
+            assert_eq!(volume.header().name.as_str(), format!("v{id}"));
+            assert_eq!(volume.header().day_use, round, "what was counted was stored");
+            volume.count_access(base::UnixTime(5));
+            volume.status(volume.root()).unwrap();
+            assert!(server.volumes.loaded_count() <= 20 + 8);
+        }
+    }
+    // What they left in the caches goes too.
+    server.purge();
+    assert!(server.volumes.caches().status.entries <= 28);
+    server.reopen();
+    assert_eq!(server.volumes.list(partition()).len(), 200);
+}
+
+#[test]
+fn what_is_in_use_or_not_stored_stays_in_memory() {
+    let server = many(5);
+    let held = server.volumes.get(VolumeId(1)).unwrap();
+    server.volumes.get(VolumeId(2)).unwrap().set_state(crate::VolumeState::Offline);
+    let (clone_of, marked) = (VolumeId(3), VolumeId(4));
+    server.volumes.get(marked).unwrap().update_header(|header| header.destroy_me = 0xd3).unwrap();
+    let clone = crate::CloneVolume {
+        id: VolumeId(900),
+        name: "c".parse().unwrap(),
+        kind: base::VolumeType::ReadOnly,
+        now: base::UnixTime(2),
+    };
+    let clone = server.volumes.clone_volume(clone_of, &clone).unwrap();
+    for id in 5..=50 {
+        server.volumes.get(VolumeId(id)).unwrap();
+    }
+    server.volumes.unload_idle();
+    server.volumes.unload_idle();
+    assert_eq!(server.volumes.loaded_count(), 5, "held, offline, marked, and a clone with its source");
+    assert!(std::sync::Arc::ptr_eq(&held, &server.volumes.get(VolumeId(1)).unwrap()));
+    assert!(matches!(server.volumes.get(VolumeId(2)), Err(VolumeError::Offline(_))));
+    assert_eq!(server.volumes.marked().len(), 1);
+    drop((held, clone));
+    server.volumes.unload_idle();
+    server.volumes.unload_idle();
+    assert_eq!(server.volumes.loaded_count(), 2);
+}
+
+#[test]
+fn readers_of_a_volume_keep_its_chunks_though_it_was_deleted() {
+    let server = server();
+    let clone = server.volumes.get(VolumeId(CLONE)).unwrap();
+    let mut reader = clone.reader(file_of(&clone), 0, 500).unwrap();
+    drop(clone);
+    server.volumes.delete(VolumeId(CLONE)).unwrap();
+    let volume = server.volumes.get(RW).unwrap();
+    store_at(&volume, file_of(&volume), 0, &[2; 500], u64::MAX).unwrap();
+    drop(volume);
+    server.volumes.unload_idle();
+    server.volumes.unload_idle();
+    assert_eq!(server.volumes.loaded_count(), 1, "its group is in use");
+    let volume = server.volumes.get(RW).unwrap();
+    store_at(&volume, file_of(&volume), 0, &[3; 500], u64::MAX).unwrap();
+    server.purge();
+    assert_eq!(reader.next(1000).unwrap().concat(), [1; 500]);
+}
+
+#[test]
+fn a_list_loads_nothing_and_tells_what_is_known_in_memory() {
+    let server = many(10);
+    server.volumes.unload_idle();
+    server.volumes.unload_idle();
+    assert_eq!(server.volumes.loaded_count(), 0);
+    server.volumes.get(VolumeId(7)).unwrap().set_state(crate::VolumeState::Busy);
+    server.volumes.get_any_state(VolumeId(7)).unwrap().count_access(base::UnixTime(9));
+    let mut listed = Vec::new();
+    let reads = server.meta.reads();
+    let list = &mut |volume: crate::Listed| {
+        listed.push(volume);
+        std::ops::ControlFlow::Continue(())
+    };
+    server.volumes.list_headers(partition(), list).unwrap();
+    assert_eq!(server.volumes.loaded_count(), 1);
+    assert_eq!(server.meta.reads(), reads, "it reads a snapshot, a page at a time");
+    assert!(listed.iter().map(|volume| volume.header.id.0).eq(1..=100));
+    assert_eq!((listed[6].state, listed[6].header.day_use), (crate::VolumeState::Busy, 1));
+    assert_eq!(listed[7].state, crate::VolumeState::Online);
+    assert_eq!(listed[7].header, server.volumes.get(VolumeId(8)).unwrap().header());
+    let other = base::PartitionId::from_index(5).unwrap();
+    assert!(server.volumes.list_headers(other, &mut |_| unreachable!()).is_err());
+}
+
+#[test]
+fn a_list_of_more_than_a_page_has_every_volume_once() {
+    let server = many(210);
+    let mut ids = Vec::new();
+    let list = &mut |volume: crate::Listed| {
+        ids.push(volume.header.id.0);
+        std::ops::ControlFlow::Continue(())
+    };
+    server.volumes.list_headers(partition(), list).unwrap();
+    assert!(ids.into_iter().eq(1..=2100));
+    let mut count = 0;
+    let first = &mut |_: crate::Listed| {
+        count += 1;
+        std::ops::ControlFlow::Break(())
+    };
+    server.volumes.list_headers(partition(), first).unwrap();
+    assert_eq!(count, 1);
+}

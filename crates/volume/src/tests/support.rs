@@ -11,6 +11,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use store::{
     Batch, CommitNumber, Family, KeyRange, MemoryChunks, MemoryMeta, MetaStore, Snapshot, StoreError,
 };
@@ -22,10 +23,19 @@ pub(crate) const RW: VolumeId = VolumeId(536_870_915);
 pub(crate) struct Meta {
     pub(crate) inner: MemoryMeta,
     pub(crate) failures: Mutex<u32>,
+    reads: AtomicU64,
+}
+
+impl Meta {
+    /// How often it was read.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
 }
 
 impl MetaStore for Meta {
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.get(family, key)
     }
 
@@ -35,6 +45,7 @@ impl MetaStore for Meta {
         range: KeyRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.scan(family, range, visit)
     }
 
@@ -115,18 +126,7 @@ impl Server {
     }
 
     pub(crate) fn create(&self, id: VolumeId, name: &str) -> Arc<Volume> {
-        let new = NewVolume {
-            id,
-            name: name.parse().unwrap(),
-            kind: VolumeType::ReadWrite,
-            parent: VolumeId(0),
-            quota_max_kib: 0,
-            with_root: true,
-            in_service: true,
-            destroy_me: 0,
-            now: UnixTime(1000),
-        };
-        self.volumes.create(partition(), &new).unwrap()
+        self.volumes.create(partition(), &new_volume(id, name)).unwrap()
     }
 
     pub(crate) fn clone_rw(&self, id: u32) -> Arc<Volume> {
@@ -170,7 +170,7 @@ impl Server {
     /// Ends without warning and starts again with what a crash left.
     pub(crate) fn crash(&mut self, kept: usize) {
         let inner = self.meta.inner.crash(kept);
-        self.meta = Arc::new(Meta { inner, failures: Mutex::new(0) });
+        self.meta = Arc::new(Meta { inner, ..Meta::default() });
         self.reopen();
     }
 
@@ -226,6 +226,20 @@ impl Server {
     pub(crate) fn registry_jobs(&self) -> usize {
         let (from, to) = keys::registry_range(keys::Registry::Job);
         self.records(Family::Volumes).iter().filter(|(key, _)| *key >= from && *key < to).count()
+    }
+}
+
+pub(crate) fn new_volume(id: VolumeId, name: &str) -> NewVolume {
+    NewVolume {
+        id,
+        name: name.parse().unwrap(),
+        kind: VolumeType::ReadWrite,
+        parent: VolumeId(0),
+        quota_max_kib: 0,
+        with_root: true,
+        in_service: true,
+        destroy_me: 0,
+        now: UnixTime(1000),
     }
 }
 

@@ -64,7 +64,7 @@ fn the_deadest_segment_comes_first_and_is_emptied() {
     let before = store.statistics();
     assert_eq!((before.chunks_appended, before.chunks_moved, before.moved_bytes), (10, 1, 1064));
     assert_eq!(store.read(copy).unwrap(), data(6));
-    assert_eq!(store.statistics().cache_misses, before.cache_misses, "what was cached still is");
+    assert_eq!(store.statistics().cache.misses, before.cache.misses, "what was cached still is");
     store.sync().unwrap();
     assert_eq!(store.doomed_bytes(), 32 + 3 * 1064, "the last of the first nine");
     store.release(chunks[5]);

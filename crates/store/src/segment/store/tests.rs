@@ -68,7 +68,7 @@ fn chunks_come_back_in_every_codec_and_number_of_pieces() {
     check(&store);
     check(&store);
     let statistics = store.statistics();
-    assert_eq!((statistics.cache_misses, statistics.cache_hits), (9, 9));
+    assert_eq!((statistics.cache.misses, statistics.cache.hits), (9, 9));
     assert!(statistics.stored_bytes_appended < statistics.raw_bytes_appended);
     drop(store);
     check(&open_with(&disk, &meta, config()));
@@ -291,9 +291,9 @@ fn the_cache_is_bounded_and_counts() {
         store.read(*address).unwrap();
     }
     let statistics = store.statistics();
-    assert!(statistics.cache_bytes <= 100 << 10, "{statistics:?}");
-    assert!(statistics.cache_evictions > 200, "{statistics:?}");
-    assert_eq!(statistics.cache_hits + statistics.cache_misses, 600);
+    assert!(statistics.cache.bytes <= 100 << 10, "{statistics:?}");
+    assert!(statistics.cache.evictions > 200, "{statistics:?}");
+    assert_eq!(statistics.cache.hits + statistics.cache.misses, 600);
 }
 
 #[test]

@@ -112,7 +112,8 @@ impl History {
             95..96 => self.sync(),
             96..97 => self.crash(),
             97..98 => self.purge_step(),
-            98..100 => self.reopen(),
+            98..99 => self.unload(),
+            99..100 => self.reopen(),
             100..102 => self.snapshot(),
             102..104 => self.roll_back(),
             104..106 => self.follow_policy(),
@@ -445,6 +446,14 @@ impl History {
     fn scrub_step(&mut self) {
         _ = self.server.volumes.scrub_step(partition(), ScrubPolicy { period_seconds: 0 }, UnixTime(1));
         assert_eq!(self.server.volumes.quarantine(partition()).unwrap(), []);
+    }
+
+    /// Nobody has the volume in hand for a moment.
+    fn unload(&mut self) {
+        let (_other, elsewhere) = Server::with_volume(options());
+        self.volume = elsewhere;
+        self.server.volumes.unload_idle();
+        self.volume = self.server.volumes.get(RW).unwrap();
     }
 
     fn sync(&mut self) {

@@ -1,0 +1,47 @@
+//! What the server keeps in memory.
+
+use crate::AdminServer;
+use afs_idl::cellar::{
+    CacheFigures, GetCacheStatisticsReply, PurgeVolumeCacheReply, PurgeVolumeCacheRequest,
+};
+use base::{AbortCode, Caller, VolumeId};
+use volume::{CacheReport, CacheStatistics};
+
+impl AdminServer {
+    /// GetCacheStatistics (320).
+    pub(crate) fn cache_statistics(&self) -> GetCacheStatisticsReply {
+        let CacheReport { status, directories, chunks } = self.parts.volumes.caches();
+        let caches = [("status", status), ("directories", directories), ("chunks", chunks)];
+        GetCacheStatisticsReply { caches: caches.into_iter().map(|(name, of)| figures(name, of)).collect() }
+    }
+
+    /// PurgeVolumeCache (321).
+    pub(crate) fn purge_cache(
+        &self,
+        caller: &Caller,
+        request: PurgeVolumeCacheRequest,
+    ) -> Result<PurgeVolumeCacheReply, AbortCode> {
+        self.administer(caller, "PurgeVolumeCache")?;
+        let purged = self.parts.volumes.purge_cache(VolumeId(request.volume))?;
+        Ok(PurgeVolumeCacheReply {
+            status: purged.status,
+            directories: purged.directories,
+            chunks: purged.chunks,
+        })
+    }
+}
+
+fn figures(name: &str, of: CacheStatistics) -> CacheFigures {
+    CacheFigures {
+        name: name.into(),
+        entries: of.entries,
+        bytes: of.bytes,
+        peak_bytes: of.peak_bytes,
+        limit_bytes: of.limit_bytes,
+        hits: of.hits,
+        misses: of.misses,
+        evictions: of.evictions,
+        purged: of.purged,
+        recycle_age_ms: of.recycle_age_ms,
+    }
+}

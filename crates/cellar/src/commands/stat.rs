@@ -1,0 +1,188 @@
+//! `cellar stat`: figures of a running server.
+
+use super::Context;
+use crate::client::Interface;
+use crate::client::describe::failed;
+use crate::output::{Row, line};
+use afs_idl::ClientConnection;
+use afs_idl::cellar::{self, CacheFigures, GetCacheStatisticsRequest};
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use indicatif::{HumanBytes, HumanCount};
+use serde::Serialize;
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::Duration;
+
+/// Figures of a running server.
+#[derive(Subcommand)]
+pub enum Stat {
+    /// Show what the server's caches hold and how often they could answer, since its start and, with
+    /// --interval, since the last look.
+    Caches(Caches),
+}
+
+/// Whose caches, and how often.
+#[derive(Args)]
+pub struct Caches {
+    /// The file server; the first database server if left out.
+    #[arg(long)]
+    on: Option<Ipv4Addr>,
+    /// Look again and again, so many seconds apart.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    interval: Option<u32>,
+    /// End after so many looks.
+    #[arg(long, value_name = "LOOKS", requires = "interval")]
+    count: Option<u32>,
+}
+
+/// One cache: absolute figures, and what came since the last look.
+#[derive(Serialize)]
+struct Cache {
+    name: String,
+    entries: u64,
+    bytes: u64,
+    peak_bytes: u64,
+    limit_bytes: u64,
+    hits: u64,
+    misses: u64,
+    evictions: u64,
+    purged: u64,
+    recycle_age_ms: u64,
+    hits_since: u64,
+    misses_since: u64,
+    evictions_since: u64,
+}
+
+impl Row for Cache {
+    const COLUMNS: &'static [&'static str] = &[
+        "CACHE",
+        "ENTRIES",
+        "IN USE",
+        "PEAK",
+        "LIMIT",
+        "HITS",
+        "MISSES",
+        "RATE",
+        "EVICTED",
+        "PURGED",
+        "RECYCLE AGE",
+        "+HITS",
+        "+MISSES",
+        "+RATE",
+        "+EVICTED",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let count = |number: u64| HumanCount(number).to_string();
+        let bytes = |number: u64| HumanBytes(number).to_string();
+        vec![
+            self.name.clone(),
+            count(self.entries),
+            bytes(self.bytes),
+            bytes(self.peak_bytes),
+            bytes(self.limit_bytes),
+            count(self.hits),
+            count(self.misses),
+            rate(self.hits, self.misses),
+            count(self.evictions),
+            count(self.purged),
+            age(self.recycle_age_ms),
+            count(self.hits_since),
+            count(self.misses_since),
+            rate(self.hits_since, self.misses_since),
+            count(self.evictions_since),
+        ]
+    }
+}
+
+/// Hits among all, in tenths of a hundredth.
+fn rate(hits: u64, misses: u64) -> String {
+    let all = hits.saturating_add(misses);
+    match hits.saturating_mul(1000).checked_div(all) {
+        None => "-".to_owned(),
+        Some(permille) => format!("{}.{} %", permille / 10, permille % 10),
+    }
+}
+
+fn age(ms: u64) -> String {
+    if ms == 0 { "-".to_owned() } else { format!("{}.{} s", ms / 1000, ms % 1000 / 100) }
+}
+
+/// Runs a command.
+pub fn run(context: &Context, command: &Stat) -> Result<()> {
+    match command {
+        Stat::Caches(caches) => show_caches(context, caches),
+    }
+}
+
+fn show_caches(context: &Context, caches: &Caches) -> Result<()> {
+    let client = context.client()?;
+    let server = caches.on.unwrap_or_else(|| client.default_server());
+    let connection = client.connection(server, Interface::Cellar);
+    let mut before = look(&*connection, server)?;
+    let Some(interval) = caches.interval else {
+        return context.format.rows(&rows(&before, &before));
+    };
+    let mut looks = 0;
+    while caches.count.is_none_or(|count| looks < count) {
+        thread::sleep(Duration::from_secs(interval.into()));
+        let now = look(&*connection, server)?;
+        context.format.rows(&rows(&now, &before))?;
+        if context.format == crate::output::Format::Text {
+            line("")?;
+        }
+        before = now;
+        looks += 1;
+    }
+    Ok(())
+}
+
+fn look(connection: &dyn ClientConnection, server: Ipv4Addr) -> Result<Vec<CacheFigures>> {
+    let reply = cellar::get_cache_statistics(connection, &GetCacheStatisticsRequest)
+        .map_err(failed(format!("ask {server} about its caches (only Cellar's servers can be asked)")))?;
+    Ok(reply.caches)
+}
+
+/// A server that was started again counts from zero.
+fn rows(now: &[CacheFigures], before: &[CacheFigures]) -> Vec<Cache> {
+    let row = |(now, before): (&CacheFigures, &CacheFigures)| Cache {
+        name: now.name.to_string(),
+        entries: now.entries,
+        bytes: now.bytes,
+        peak_bytes: now.peak_bytes,
+        limit_bytes: now.limit_bytes,
+        hits: now.hits,
+        misses: now.misses,
+        evictions: now.evictions,
+        purged: now.purged,
+        recycle_age_ms: now.recycle_age_ms,
+        hits_since: now.hits.saturating_sub(before.hits),
+        misses_since: now.misses.saturating_sub(before.misses),
+        evictions_since: now.evictions.saturating_sub(before.evictions),
+    };
+    now.iter().zip(before).map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_tell_what_came_since_the_last_look() {
+        let before = [CacheFigures { hits: 10, misses: 5, ..CacheFigures::default() }];
+        let now = [CacheFigures {
+            name: "status".into(),
+            hits: 19,
+            misses: 6,
+            recycle_age_ms: 1500,
+            ..before[0].clone()
+        }];
+        let row = &rows(&now, &before)[0];
+        assert_eq!((row.hits, row.hits_since, row.misses_since), (19, 9, 1));
+        let cells = row.cells();
+        assert_eq!((&cells[7][..], &cells[10][..], &cells[13][..]), ("76.0 %", "1.5 s", "90.0 %"));
+        assert_eq!(rows(&before, &now)[0].hits_since, 0, "after a restart");
+        assert_eq!(rate(0, 0), "-");
+    }
+}

@@ -1,0 +1,130 @@
+use super::*;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU32;
+
+type Numbers = Cache<(u64, u32), u32>;
+
+const ENTRY: u64 = Numbers::ENTRY_BYTES;
+
+fn insert(cache: &Numbers, owner: u64, number: u32) {
+    cache.insert(owner, (owner, number), number, 0);
+}
+
+#[test]
+fn purging_costs_the_entries_of_the_owner_only() {
+    let cache = Numbers::new(u64::MAX);
+    (0..100_000).for_each(|number| insert(&cache, u64::from(number % 7), number));
+    (0..300).for_each(|number| insert(&cache, 99, number));
+    assert_eq!(cache.purge(99, usize::MAX), 300);
+    let after = cache.statistics();
+    assert_eq!((after.entries, after.purged), (100_000, 300));
+    assert!(after.purge_steps <= 300 + SHARDS as u64, "{after:?}");
+    assert_eq!(cache.get(&(99, 5)), None);
+    assert_eq!(cache.get(&(0, 7)), Some(7));
+    assert_eq!(cache.purge(12345, usize::MAX), 0);
+    assert_eq!(cache.statistics().purge_steps - after.purge_steps, SHARDS as u64);
+}
+
+#[test]
+fn a_purge_in_steps_ends() {
+    let cache = Numbers::new(u64::MAX);
+    (0..1000).for_each(|number| insert(&cache, 1, number));
+    let steps: Vec<usize> =
+        std::iter::repeat_with(|| cache.purge(1, 300)).take_while(|got| *got > 0).collect();
+    assert_eq!(steps, [300, 300, 300, 100]);
+    assert_eq!((cache.statistics().entries, cache.statistics().bytes), (0, 0));
+}
+
+#[test]
+fn the_limit_is_that_of_all_shards_together() {
+    let cache = Numbers::new(100 * ENTRY);
+    (0..1000).for_each(|number| insert(&cache, 1, number));
+    let full = cache.statistics();
+    assert_eq!((full.entries, full.evictions), (100, 900));
+    assert_eq!((full.bytes, full.peak_bytes, full.limit_bytes), (100 * ENTRY, 100 * ENTRY, 100 * ENTRY));
+    cache.insert(1, (1, 5000), 5000, 99 * ENTRY);
+    assert_eq!(cache.get(&(1, 5000)), Some(5000), "one entry may fill it");
+    assert_eq!(cache.statistics().entries, 1);
+    cache.insert(1, (1, 5000), 6000, 100 * ENTRY);
+    assert_eq!(cache.get(&(1, 5000)), None, "what does not fit leaves no older value behind");
+    assert_eq!(cache.statistics().bytes, 0);
+}
+
+#[test]
+fn what_is_used_outlives_a_look_at_everything() {
+    const USED: u32 = 500;
+    let cache = Numbers::new(u64::from(4 * USED) * ENTRY);
+    (0..USED).for_each(|number| insert(&cache, 1, number));
+    for number in USED..50_000 {
+        _ = cache.get(&(1, number % USED));
+        insert(&cache, 1, number);
+    }
+    let kept = (0..USED).filter(|used| cache.get(&(1, *used)).is_some()).count();
+    assert!(kept >= USED as usize * 95 / 100, "{kept}");
+}
+
+#[test]
+fn the_age_of_what_made_room_is_told() {
+    let cache = Numbers::new(ENTRY);
+    insert(&cache, 1, 1);
+    assert_eq!(cache.statistics().recycle_age_ms, 0);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    insert(&cache, 1, 2);
+    assert!(cache.statistics().recycle_age_ms >= 20, "{:?}", cache.statistics());
+}
+
+#[test]
+fn many_who_miss_load_once() {
+    let (cache, loads) = (Numbers::new(u64::MAX), AtomicU32::new(0));
+    let load = || {
+        loads.fetch_add(1, Relaxed);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        Ok::<_, ()>(7)
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(cache.get_or_load(1, (1, 1), |_| 0, load), Ok(7)));
+        }
+    });
+    assert_eq!(loads.load(Relaxed), 1);
+    assert_eq!(cache.get_or_load(1, (1, 2), |_| 0, || Err("no")), Err("no"));
+    assert_eq!(cache.statistics().entries, 1);
+}
+
+/// Against plain maps: a value is the last one put, or none; counts and bytes are exact.
+fn history(seed: u64) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let limit = random.random_range(0..40) * ENTRY;
+    let cache = Numbers::new(limit);
+    let mut last: HashMap<(u64, u32), u32> = HashMap::new();
+    for step in 0..2000 {
+        let key = (random.random_range(0..4), random.random_range(0..30));
+        match random.random_range(0..10) {
+            0..5 => {
+                cache.insert(key.0, key, step, random.random_range(0..2) * ENTRY);
+                last.insert(key, step);
+            }
+            5 => {
+                cache.remove(&key);
+                last.remove(&key);
+            }
+            6 if random.random_bool(0.2) => {
+                while cache.purge(key.0, 3) > 0 {}
+                last.retain(|other, _| other.0 != key.0);
+            }
+            _ => assert!(cache.get(&key).is_none_or(|got| last.get(&key) == Some(&got)), "seed {seed}"),
+        }
+        assert!(cache.statistics().bytes <= limit, "seed {seed}, step {step}");
+    }
+    let here = last.keys().filter(|key| cache.get(key).is_some()).count() as u64;
+    assert_eq!(cache.statistics().entries, here, "seed {seed}");
+    (0..4).for_each(|owner| _ = cache.purge(owner, usize::MAX));
+    assert_eq!((cache.statistics().entries, cache.statistics().bytes), (0, 0), "seed {seed}");
+}
+
+#[test]
+fn histories_agree_with_plain_maps() {
+    (0..200).for_each(history);
+}
