@@ -1,8 +1,8 @@
 //! Messages, opcodes, server traits and client stubs of AFS's services, generated from idl/.
 //!
 //! One module per service: [`fs`] and its callbacks [`cb`], [`vl`], [`pr`], [`vol`], [`bozo`],
-//! [`rxstats`] and of Cellar's own in [`cellar`]. For a procedure `Foo` it has `FooRequest` and `FooReply`, the opcode `FOO`, a method `foo` of the trait `Server`, and a
-//! client stub `foo`. A service's `dispatch` serves one call over a [`CallStream`]. Nothing here
+//! [`rxstats`], and Cellar's own, [`cellar`]. For a procedure `Foo` it has `FooRequest` and
+//! `FooReply`, the opcode `FOO`, a method `foo` of the trait `Server`, and a client stub `foo`. A service's `dispatch` serves one call over a [`CallStream`]. Nothing here
 //! knows sockets: calls come and go through the traits of [`stream`].
 //!
 //! Messages are plain: what a number means is for the crates above to parse. Numbers that belong
