@@ -22,7 +22,8 @@ pub(crate) struct Test {
 
 enum Outcome {
     Passed,
-    Failed,
+    /// With what was wrong.
+    Failed(String),
     Skipped,
 }
 
@@ -45,16 +46,33 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let wanted = |test: &&Test| arguments.is_empty() || arguments.iter().any(|part| test.name.contains(part));
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
     for test in all.iter().filter(wanted) {
         match run(test) {
             Outcome::Passed => passed += 1,
-            Outcome::Failed => failed += 1,
+            Outcome::Failed(reason) => failures.push((test.name, reason)),
             Outcome::Skipped => skipped += 1,
         }
     }
-    println!("\ninterop: {passed} passed, {failed} failed, {skipped} skipped");
-    if failed > 0 || passed + skipped == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    for (name, reason) in &failures {
+        println!("\ninterop: {name} FAILED\n{}", end_of(reason));
+    }
+    println!("\ninterop: {passed} passed, {} failed, {skipped} skipped", failures.len());
+    if passed + skipped > 0 && failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// How many lines of a failure are said again below everything.
+const REPEATED_LINES: usize = 80;
+
+/// The first line and the last ones of a long text.
+fn end_of(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    match lines.len().checked_sub(REPEATED_LINES) {
+        Some(omitted @ 1..) => {
+            format!("{}\n({omitted} lines more above)\n{}", lines[0], lines[omitted..].join("\n"))
+        }
+        _ => text.to_owned(),
+    }
 }
 
 /// The program as one of the writers that tests start: `write SERVER VOLUME WRITER DONE UNTIL`, `fill
@@ -80,12 +98,13 @@ fn run(test: &Test) -> Outcome {
             return Outcome::Skipped;
         }
         if let Err(missing) = means.check() {
-            println!("interop: {} ... FAILED: {missing} (CELLAR_TEST_SKIP={means} skips it)", test.name);
-            return Outcome::Failed;
+            let reason = format!("{missing} (CELLAR_TEST_SKIP={means} skips it)");
+            println!("interop: {} ... FAILED: {reason}", test.name);
+            return Outcome::Failed(reason);
         }
     }
     let start = Instant::now();
-    let result = (test.run)();
+    let result = tests::kafs::again_if_guest_fell(test.run);
     let seconds = start.elapsed().as_secs_f64();
     match result {
         Ok(()) => {
@@ -93,8 +112,9 @@ fn run(test: &Test) -> Outcome {
             Outcome::Passed
         }
         Err(error) => {
-            println!("interop: {} ... FAILED ({seconds:.1} s)\n{error:#}", test.name);
-            Outcome::Failed
+            let reason = format!("{error:#}");
+            println!("interop: {} ... FAILED ({seconds:.1} s)\n{reason}", test.name);
+            Outcome::Failed(reason)
         }
     }
 }

@@ -5,7 +5,7 @@ mod dumps;
 mod fuse;
 mod import;
 mod joining;
-mod kafs;
+pub(crate) mod kafs;
 mod mixed;
 mod moving;
 mod store;

@@ -40,7 +40,9 @@ fn files() -> Result<()> {
     ensure!(wanted.contains(LONG_NAME), "OpenAFS's server refuses a name of 256 bytes too");
     let wanted = wanted.replace(LONG_NAME, "");
     ensure!(got == wanted, "OpenAFS's servers and Cellar differ.\nOpenAFS:\n{wanted}\nCellar:\n{got}");
-    print!("{got}");
+    for line in got.replace("FAIL: ", "impossible with either server: ").lines() {
+        println!("{line:.160}");
+    }
     Ok(())
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test { name: "kafs-users", needs: NEEDS, run: users },
         Test { name: "kafs-two-clients", needs: NEEDS, run: two_clients },
         Test { name: "kafs-snapshots", needs: NEEDS, run: snapshots },
-        Test { name: "kafs-server-restart", needs: NEEDS, run: || again_if_guest_fell(server_restart) },
+        Test { name: "kafs-server-restart", needs: NEEDS, run: server_restart },
         Test { name: "kafs-server-killed", needs: NEEDS, run: server_killed },
         Test { name: "kafs-big-file", needs: NEEDS, run: big_file },
     ]
@@ -175,7 +175,7 @@ fn snapshots() -> Result<()> {
 const REFUSAL_BUG: &str = "afs_process_async_call";
 
 /// Runs a test, and again if [`REFUSAL_BUG`] ended its guest.
-fn again_if_guest_fell(test: fn() -> Result<()>) -> Result<()> {
+pub(crate) fn again_if_guest_fell(test: fn() -> Result<()>) -> Result<()> {
     match test() {
         Err(error) if format!("{error:#}").contains(REFUSAL_BUG) => {
             println!("interop: the guest's kernel fell over; once more");
