@@ -1,0 +1,184 @@
+//! The figures of a server.
+
+use crate::figures;
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outcome {
+    /// Well.
+    #[default]
+    Good,
+    /// The caller may not do that, or did not prove who he is.
+    Denied,
+    /// There is no such volume, file, entry or user.
+    Missing,
+    /// Ask again later, or elsewhere: busy, restarting, moved, offline.
+    Retry,
+    /// No room, or no quota.
+    Full,
+    /// The request was malformed, or asks for what there is not.
+    Invalid,
+    /// The connection ended, or the client gave up.
+    Gone,
+    /// Something is wrong here: input or output errors, faults.
+    Fault,
+    /// Any other code.
+    Other,
+}
+
+/// The names of [`Outcome`], in order.
+pub const OUTCOMES: [&str; 9] =
+    ["good", "denied", "missing", "retry", "full", "invalid", "gone", "fault", "other"];
+
+/// What a call of the file service is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Class {
+    /// Reads data of a file or directory.
+    Fetch,
+    /// Writes data of a file.
+    Store,
+    /// Reads status or access lists.
+    Status,
+    /// Changes directories, status or access lists.
+    Change,
+    /// Locks.
+    Lock,
+    /// Everything else.
+    #[default]
+    Other,
+}
+
+/// The names of [`Class`], in order.
+pub const CLASSES: [&str; 6] = ["fetch", "store", "status", "change", "lock", "other"];
+
+figures! {
+    /// What happened with calls of one procedure.
+    CallFigures of "call", weight calls {
+        /// Calls that ended, well or not.
+        calls: counter Count,
+        /// Calls that ended, by how.
+        outcomes: counters("outcome", OUTCOMES) Count,
+        /// Calls of those that the receiving thread answered itself, without a worker.
+        at_once: counter Count,
+        /// Bytes of requests, without headers of packets.
+        received: counter Bytes,
+        /// Bytes of replies, without headers of packets.
+        sent: counter Bytes,
+        /// Time that calls waited for a worker.
+        wait: histogram Nanoseconds,
+        /// Time that calls were served, with what they waited for disks, locks and clients.
+        run: histogram Nanoseconds,
+    }
+}
+
+figures! {
+    /// What was done for one client or with one volume.
+    UsageFigures of "usage", weight calls {
+        /// Calls that ended, well or not.
+        calls: counter Count,
+        /// Calls that ended, by what they are about.
+        classes: counters("class", CLASSES) Count,
+        /// Calls that ended with an error.
+        failed: counter Count,
+        /// Bytes of requests, without headers of packets.
+        received: counter Bytes,
+        /// Bytes of replies, without headers of packets.
+        sent: counter Bytes,
+        /// Sum of the times that calls waited for a worker.
+        wait: counter Nanoseconds,
+        /// Sum of the times that calls were served.
+        run: counter Nanoseconds,
+        /// The longest time from the arrival of a call to its end.
+        longest: highest Nanoseconds,
+    }
+}
+
+figures! {
+    /// What happened with one kind of access to a disk.
+    DiskFigures of "disk", weight accesses {
+        /// Accesses that ended.
+        accesses: counter Count,
+        /// Accesses that failed.
+        failed: counter Count,
+        /// Bytes read or written.
+        moved: counter Bytes,
+        /// Time that accesses took.
+        time: histogram Nanoseconds,
+    }
+}
+
+figures! {
+    /// What one lane, that is a thread with a socket, moved.
+    LaneFigures of "lane", weight received_datagrams {
+        /// Datagrams received.
+        received_datagrams: counter Count,
+        /// Bytes in them, without headers of UDP and IP.
+        received: counter Bytes,
+        /// System calls that received something.
+        receive_batches: counter Count,
+        /// Datagrams that the kernel dropped at the lane's sockets, mostly for want of buffer.
+        kernel_drops: counter Count,
+        /// Datagrams of another lane's peers, handed over to it.
+        handed_over: counter Count,
+        /// Datagrams that could not be handed over because the other lane was behind.
+        handover_drops: counter Count,
+        /// Datagrams sent.
+        sent_datagrams: counter Count,
+        /// Bytes in them, without headers of UDP and IP.
+        sent: counter Bytes,
+        /// System calls that sent something.
+        send_batches: counter Count,
+        /// Times that the lane waited for room in the send buffer.
+        send_waits: counter Count,
+        /// Datagrams given up because the kernel refused them.
+        send_errors: counter Count,
+        /// Times that the lane's thread woke up.
+        wakeups: counter Count,
+        /// DATA packets received for the first time.
+        data_received: counter Count,
+        /// DATA packets received again.
+        data_duplicates: counter Count,
+        /// DATA packets sent for the first time.
+        data_sent: counter Count,
+        /// DATA packets sent again.
+        data_resent: counter Count,
+        /// Retransmission timeouts.
+        timeouts: counter Count,
+        /// Packets that fit no connection or call, or are malformed.
+        bad_packets: counter Count,
+        /// Calls that were refused because too many were waiting or running.
+        calls_refused: counter Count,
+        /// Round trips measured.
+        round_trips: counter Count,
+        /// Sum of the round trips measured.
+        round_trip: counter Nanoseconds,
+        /// The longest round trip measured.
+        round_trip_max: highest Nanoseconds,
+        /// Connections present.
+        connections: gauge Count,
+        /// Calls present.
+        calls_present: gauge Count,
+        /// Peers present.
+        peers: gauge Count,
+        /// Faults caught; each is a bug.
+        faults: counter Count,
+    }
+}
+
+figures! {
+    /// The workers of one port.
+    WorkerFigures of "workers", weight threads {
+        /// Worker threads.
+        threads: gauge Count,
+        /// Workers that serve a call now.
+        busy: gauge Count,
+        /// Calls that wait for a worker now.
+        waiting: gauge Count,
+        /// Calls that arrived.
+        arrived: counter Count,
+        /// Calls refused because too many were waiting.
+        refused: counter Count,
+        /// Services that panicked; each is a bug.
+        panicked: counter Count,
+    }
+}

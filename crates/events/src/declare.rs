@@ -1,0 +1,225 @@
+//! How figures are declared: once, for all who count, show and test them.
+
+use crate::Histogram;
+
+/// What a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows while the server runs.
+    Counter,
+    /// As it is now.
+    Gauge,
+    /// The greatest since the server started.
+    Highest,
+    /// A distribution.
+    Histogram,
+}
+
+/// What a figure is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Things, whatever the name says.
+    Count,
+    /// Bytes.
+    Bytes,
+    /// Nanoseconds; metrics show them as seconds.
+    Nanoseconds,
+}
+
+/// One figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declaration {
+    /// What has it, like `call`.
+    pub of: &'static str,
+    /// Its name among the figures of that, like `run`.
+    pub name: &'static str,
+    /// What it is, in a sentence.
+    pub what: &'static str,
+    /// What kind of number.
+    pub kind: Kind,
+    /// In what.
+    pub unit: Unit,
+    /// The label of a figure that is a list, and its values; empty for a single number.
+    pub label: &'static str,
+    /// The values of that label.
+    pub values: &'static [&'static str],
+}
+
+impl Declaration {
+    /// The stable name of the metric, with its unit.
+    pub fn metric(&self) -> String {
+        let unit = match self.unit {
+            Unit::Count => "",
+            Unit::Bytes => "_bytes",
+            Unit::Nanoseconds => "_seconds",
+        };
+        let end = if self.kind == Kind::Counter { "_total" } else { "" };
+        format!("cellar_{}_{}{unit}{end}", self.of, self.name)
+    }
+}
+
+/// A figure's value.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// A number.
+    Number(u64),
+    /// One for each of the label's values.
+    List(&'a [u64]),
+    /// A distribution.
+    Histogram(&'a Histogram),
+}
+
+/// Figures that belong together, as [`figures!`](crate::figures) declares them.
+pub trait Declared {
+    /// Their declarations, in order.
+    const DECLARATIONS: &'static [Declaration];
+
+    /// Their values, in the same order.
+    fn values(&self) -> Vec<Value<'_>>;
+}
+
+/// Declares figures that belong together. Makes a structure of them that can be added up and compared
+/// with its earlier states ([`Figures`](crate::Figures)), and that can be shown ([`Declared`]).
+///
+/// Each line is `name: kind unit`, kind one of `counter`, `gauge`, `highest`, `histogram` or
+/// `counters(label, values)`, unit one of `Count`, `Bytes`, `Nanoseconds`. Its documentation is also the
+/// metric's; `weight` names the number that rows of tables are ordered by.
+#[macro_export]
+macro_rules! figures {
+    (
+        $(#[doc = $about:literal])+
+        $name:ident of $of:literal, weight $weight:ident {
+            $($(#[doc = $what:literal])+ $field:ident: $kind:ident $(($label:literal, $values:expr))? $unit:ident,)+
+        }
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[doc = $what])+ pub $field: $crate::figures!(@type $kind $(, $values)?),)+
+        }
+
+        impl $crate::Declared for $name {
+            const DECLARATIONS: &'static [$crate::Declaration] = &[
+                $($crate::Declaration {
+                    of: $of,
+                    name: stringify!($field),
+                    what: concat!($($what),+),
+                    kind: $crate::figures!(@kind $kind),
+                    unit: $crate::Unit::$unit,
+                    label: $crate::figures!(@label $($label)?),
+                    values: $crate::figures!(@values $(&$values)?),
+                },)+
+            ];
+
+            fn values(&self) -> Vec<$crate::Value<'_>> {
+                vec![$($crate::figures!(@value $kind, &self.$field),)+]
+            }
+        }
+
+        impl $crate::Figures for $name {
+            fn add(&mut self, other: &Self) {
+                $($crate::figures!(@add $kind, self.$field, other.$field);)+
+            }
+
+            fn since(&self, before: &Self) -> Option<Self> {
+                Some($name { $($field: $crate::figures!(@since $kind, self.$field, before.$field),)+ })
+            }
+
+            fn weight(&self) -> u64 {
+                self.$weight
+            }
+        }
+    };
+    (@type histogram) => { $crate::Histogram };
+    (@type counters, $values:expr) => { [u64; $values.len()] };
+    (@type $kind:ident) => { u64 };
+    (@kind counter) => { $crate::Kind::Counter };
+    (@kind counters) => { $crate::Kind::Counter };
+    (@kind gauge) => { $crate::Kind::Gauge };
+    (@kind highest) => { $crate::Kind::Highest };
+    (@kind histogram) => { $crate::Kind::Histogram };
+    (@label) => { "" };
+    (@label $label:literal) => { $label };
+    (@values) => { &[] };
+    (@values $values:expr) => { $values };
+    (@value histogram, $value:expr) => { $crate::Value::Histogram($value) };
+    (@value counters, $value:expr) => { $crate::Value::List($value) };
+    (@value $kind:ident, $value:expr) => { $crate::Value::Number(*$value) };
+    (@add highest, $own:expr, $other:expr) => { $own = $own.max($other) };
+    (@add histogram, $own:expr, $other:expr) => { $own.merge(&$other) };
+    (@add counters, $own:expr, $other:expr) => {
+        $own.iter_mut().zip($other).for_each(|(own, other)| *own = own.saturating_add(other))
+    };
+    (@add $kind:ident, $own:expr, $other:expr) => { $own = $own.saturating_add($other) };
+    (@since counter, $now:expr, $before:expr) => { $now.checked_sub($before)? };
+    (@since counters, $now:expr, $before:expr) => {{
+        let mut news = $now;
+        for (news, before) in news.iter_mut().zip($before) {
+            *news = news.checked_sub(before)?;
+        }
+        news
+    }};
+    (@since histogram, $now:expr, $before:expr) => { $now.since(&$before) };
+    (@since $kind:ident, $now:expr, $before:expr) => { $now };
+}
+
+#[cfg(test)]
+#[allow(unreachable_pub, reason = "the macro makes what it declares public")]
+mod tests {
+    use super::*;
+    use crate::Figures;
+
+    const SIDES: [&str; 2] = ["left", "right"];
+
+    figures! {
+        /// Figures of a test.
+        Sample of "sample", weight hits {
+            /// Times hit.
+            hits: counter Count,
+            /// Bytes by side.
+            bytes: counters("side", SIDES) Bytes,
+            /// Things there.
+            now: gauge Count,
+            /// The longest wait.
+            wait_max: highest Nanoseconds,
+            /// Waits.
+            wait: histogram Nanoseconds,
+        }
+    }
+
+    fn sample(hits: u64) -> Sample {
+        let mut wait = Histogram::default();
+        (0..hits).for_each(|value| wait.record(value));
+        Sample { hits, bytes: [hits, 2 * hits], now: hits, wait_max: hits, wait }
+    }
+
+    #[test]
+    fn the_declaration_makes_names_and_values() {
+        let names: Vec<String> = Sample::DECLARATIONS.iter().map(Declaration::metric).collect();
+        let expected = [
+            "cellar_sample_hits_total",
+            "cellar_sample_bytes_bytes_total",
+            "cellar_sample_now",
+            "cellar_sample_wait_max_seconds",
+            "cellar_sample_wait_seconds",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!((Sample::DECLARATIONS[1].label, Sample::DECLARATIONS[1].values), ("side", &SIDES[..]));
+        assert_eq!(Sample::DECLARATIONS[0].what, " Times hit.");
+        assert!(matches!(
+            sample(3).values()[..],
+            [Value::Number(3), Value::List([3, 6]), Value::Number(3), Value::Number(3), Value::Histogram(_)]
+        ));
+    }
+
+    #[test]
+    fn states_are_added_and_compared() {
+        let (before, mut now) = (sample(2), sample(2));
+        now.add(&sample(5));
+        assert_eq!((now.hits, now.bytes, now.now, now.wait_max, now.wait.count()), (7, [7, 14], 7, 5, 7));
+        let news = now.since(&before).unwrap();
+        assert_eq!((news.hits, news.bytes, news.now, news.wait.count()), (5, [5, 10], 7, 5));
+        assert_eq!(before.since(&now), None);
+        assert_eq!(now.weight(), 7);
+    }
+}

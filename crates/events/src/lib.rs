@@ -1,0 +1,22 @@
+//! What a server counts and measures, declared once.
+//!
+//! [`figures!`] declares figures that belong together: names, meaning, units, labels of small closed sets.
+//! From that one declaration come the structure that counts them, sums and differences, columns, metrics.
+//! The declarations of this server's figures are in [`catalogue`].
+//!
+//! Counting must not make threads wait for each other: [`Sharded`] gives each thread a copy of its own, and
+//! only who reads visits all. Tables with a row for each volume or client are [`Table`]s: bounded, with a
+//! row for all others, so that sums are exact whatever is invented by whoever calls.
+//!
+//! The crate knows no clock: durations come in as nanoseconds.
+
+pub mod catalogue;
+mod declare;
+mod histogram;
+mod sharded;
+pub mod table;
+
+pub use declare::{Declaration, Declared, Kind, Unit, Value};
+pub use histogram::{BUCKETS, Histogram, upper_bound};
+pub use sharded::{SHARDS, Sharded};
+pub use table::{Figures, Table};

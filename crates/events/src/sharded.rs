@@ -1,0 +1,62 @@
+//! One copy of something for each thread, so that threads that count do not wait for each other.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Copies; when there are more threads, some share one.
+pub const SHARDS: usize = 64;
+
+/// The number that the next thread gets.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static MINE: usize = NEXT.fetch_add(1, Relaxed) % SHARDS;
+}
+
+/// Copies of a `T`. A thread uses its own, behind a lock that only readers of all copies contend for.
+#[derive(Debug)]
+pub struct Sharded<T> {
+    shards: Box<[Shard<T>]>,
+}
+
+/// Two cache lines, since processors fetch neighbours in pairs. The lock guards one copy; nothing waits
+/// under it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard<T>(Mutex<T>);
+
+impl<T: Default> Default for Sharded<T> {
+    fn default() -> Sharded<T> {
+        Sharded { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+    }
+}
+
+impl<T> Sharded<T> {
+    /// The calling thread's copy.
+    pub fn mine(&self) -> MutexGuard<'_, T> {
+        self.shards[MINE.with(|mine| *mine)].0.lock()
+    }
+
+    /// Shows all copies, one after the other, each while its thread waits at most for `look`.
+    pub fn each(&self, mut look: impl FnMut(&T)) {
+        self.shards.iter().for_each(|shard| look(&shard.0.lock()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_many_threads_count_adds_up() {
+        let counts = Sharded::<u64>::default();
+        std::thread::scope(|scope| {
+            for _ in 0..SHARDS + 3 {
+                scope.spawn(|| (0..1000).for_each(|_| *counts.mine() += 1));
+            }
+        });
+        let mut sum = 0;
+        counts.each(|count| sum += count);
+        assert_eq!(sum, 1000 * (SHARDS as u64 + 3));
+    }
+}
