@@ -39,7 +39,9 @@ impl<T> Sharded<T> {
 
     /// Shows all copies, one after the other, each while its thread waits at most for `look`.
     pub fn each(&self, mut look: impl FnMut(&T)) {
-        self.shards.iter().for_each(|shard| look(&shard.0.lock()));
+        for shard in &self.shards {
+            look(&shard.0.lock());
+        }
     }
 }
 

@@ -126,7 +126,9 @@ pub fn since<K: Clone + Hash + Eq, F: Figures>(now: &Look<K, F>, before: &Look<K
         }
     }
     let mut counted = before.1.clone();
-    old.values().for_each(|row| counted.add(row));
+    for row in old.values() {
+        counted.add(row);
+    }
     // A server that was started again counts from zero.
     rest.since(&counted).map_or_else(|| now.clone(), |others| (rows, others))
 }

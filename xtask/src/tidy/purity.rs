@@ -3,7 +3,8 @@
 use super::SourceFile;
 
 /// The crates without sockets, files, threads, clocks and ambient randomness.
-const PURE: [&str; 8] = ["base", "xdr", "events", "afs-idl", "rx-security", "rx-proto", "afs-format", "callbacks"];
+const PURE: [&str; 8] =
+    ["base", "xdr", "events", "afs-idl", "rx-security", "rx-proto", "afs-format", "callbacks"];
 
 /// What those crates may not name.
 const BANNED: [&str; 14] = [
