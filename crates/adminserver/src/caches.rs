@@ -10,8 +10,9 @@ use volume::{CacheReport, CacheStatistics};
 impl AdminServer {
     /// GetCacheStatistics (320).
     pub(crate) fn cache_statistics(&self) -> GetCacheStatisticsReply {
-        let CacheReport { status, directories, chunks } = self.parts.volumes.caches();
-        let caches = [("status", status), ("directories", directories), ("chunks", chunks)];
+        let CacheReport { status, directories, totals, chunks } = self.parts.volumes.caches();
+        let caches =
+            [("status", status), ("directories", directories), ("totals", totals), ("chunks", chunks)];
         GetCacheStatisticsReply { caches: caches.into_iter().map(|(name, of)| figures(name, of)).collect() }
     }
 

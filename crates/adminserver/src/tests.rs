@@ -215,7 +215,7 @@ fn caches_are_shown_to_anybody_and_emptied_by_superusers() {
     let anybody = caller(Identity::Anonymous);
     let figures = server.get_cache_statistics(&anybody, GetCacheStatisticsRequest).unwrap().caches;
     let names: Vec<String> = figures.iter().map(|cache| cache.name.to_string()).collect();
-    assert_eq!(names, ["status", "directories", "chunks"]);
+    assert_eq!(names, ["status", "directories", "totals", "chunks"]);
     assert!(figures[0].limit_bytes > 0);
     let purge = PurgeVolumeCacheRequest { volume: 5 };
     assert_eq!(server.purge_volume_cache(&anybody, purge).unwrap_err(), AbortCode::UAEACCES);

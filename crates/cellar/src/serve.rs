@@ -191,6 +191,7 @@ fn start_background(
 fn purge(ending: &AtomicBool, volumes: &Volumes) {
     let mut pause = IDLE_PAUSE;
     while wait(ending, pause) {
+        count(volumes);
         pause = match volumes.purge_step() {
             Ok(true) => PURGE_PAUSE,
             Ok(false) => IDLE_PAUSE,
@@ -199,6 +200,13 @@ fn purge(ending: &AtomicBool, volumes: &Volumes) {
                 IDLE_PAUSE * 20
             }
         };
+    }
+}
+
+/// Counts what the directories of a volume hold that does not know it.
+fn count(volumes: &Volumes) {
+    if let Err(error) = volumes.count_step() {
+        tracing::error!(%error, "cannot count what a volume's directories hold");
     }
 }
 

@@ -34,7 +34,7 @@ pub use gauge::Room;
 pub use ids::IdAllocator;
 pub use inspection::Inspection;
 pub use memory::{MemoryChunks, MemoryMeta};
-pub use meta::{Batch, CommitNumber, Family, KeyRange, MetaStore, Snapshot, Visit};
+pub use meta::{Batch, Change, CommitNumber, Family, KeyRange, MetaStore, Snapshot, Visit};
 pub use partition::{Partition, PartitionConfig, PartitionStatistics};
 pub use rocks::{MetaConfig, MetaStatistics, RocksMeta};
 pub use segment::{

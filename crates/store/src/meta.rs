@@ -25,11 +25,13 @@ pub enum Family {
     Locations,
     /// Protection database.
     Protection,
+    /// What directories hold with everything below them.
+    Totals,
 }
 
 impl Family {
     /// Every family, in the order of their numbers.
-    pub const ALL: [Family; 8] = [
+    pub const ALL: [Family; 9] = [
         Family::System,
         Family::Volumes,
         Family::Vnodes,
@@ -38,6 +40,7 @@ impl Family {
         Family::Segments,
         Family::Locations,
         Family::Protection,
+        Family::Totals,
     ];
 
     /// The family's name in the database.
@@ -51,6 +54,7 @@ impl Family {
             Family::Segments => "segments",
             Family::Locations => "locations",
             Family::Protection => "protection",
+            Family::Totals => "totals",
         }
     }
 }

@@ -101,7 +101,12 @@ impl RocksMeta {
 
     /// Opens the database as it is now and changes nothing in it; every commit fails.
     pub fn open_read_only(path: &Path, config: &MetaConfig) -> Result<RocksMeta, StoreError> {
-        let (options, families) = (options::database(config), options::families(config));
+        let (options, mut families) = (options::database(config), options::families(config));
+        // An older program did not make all of them, and none is made here.
+        let there = DB::list_cf(&options, path);
+        let there =
+            there.map_err(|error| StoreError::Meta(format!("cannot open {}: {error}", path.display())))?;
+        families.retain(|family| there.iter().any(|name| name == family.name()));
         let db = DB::open_cf_descriptors_read_only(&options, path, families, false);
         let db = db.map_err(|error| StoreError::Meta(format!("cannot open {}: {error}", path.display())))?;
         Ok(RocksMeta::new(db, true))
@@ -151,6 +156,11 @@ impl RocksMeta {
         handle.ok_or_else(|| StoreError::Meta(format!("no family {}", family.name())))
     }
 
+    /// Whether an older program made the database, and this one only reads it.
+    fn is_missing(&self, family: Family) -> bool {
+        self.is_read_only && self.db.cf_handle(family.name()).is_none()
+    }
+
     fn write_batch(&self, batch: &Batch) -> Result<WriteBatch, StoreError> {
         let mut out = WriteBatch::default();
         for change in batch.changes() {
@@ -183,13 +193,16 @@ impl RocksMeta {
 
 impl MetaStore for RocksMeta {
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        if self.is_missing(family) {
+            return Ok(None);
+        }
         let found = self.db.get_pinned_cf(self.family(family)?, key);
         let found = found.map_err(|error| read_error(family, key, &error))?;
         Ok(found.map(|value| Bytes::copy_from_slice(&value)))
     }
 
     fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
-        if range.from >= range.to {
+        if range.from >= range.to || self.is_missing(family) {
             return Ok(());
         }
         let cursor = self.db.raw_iterator_cf_opt(self.family(family)?, bounded(range));
@@ -226,7 +239,7 @@ struct RocksSnapshot<'a> {
 
 impl Snapshot for RocksSnapshot<'_> {
     fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
-        if range.from >= range.to {
+        if range.from >= range.to || self.meta.is_missing(family) {
             return Ok(());
         }
         let mut options = bounded(range);

@@ -6,6 +6,7 @@
 
 use crate::VolumeOptions;
 use crate::record::Vnode;
+use crate::totals::Totals;
 use afs_format::directory::DirectoryBlob;
 use base::VnodeId;
 use parking_lot::{Mutex, RwLock};
@@ -22,6 +23,9 @@ const BURIED_AT_ONCE: usize = 256;
 /// What an access list takes in memory, at a guess: few have more than this.
 const ACL_BYTES: u64 = 128;
 
+/// The bytes for vnodes divided by this are for totals of directories, besides.
+const TOTALS_SHARE: u64 = 8;
+
 /// The caches of a server, those of its partitions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheReport {
@@ -29,6 +33,8 @@ pub struct CacheReport {
     pub status: CacheStatistics,
     /// Directories.
     pub directories: CacheStatistics,
+    /// Totals of directories.
+    pub totals: CacheStatistics,
     /// File data.
     pub chunks: CacheStatistics,
 }
@@ -40,6 +46,8 @@ pub struct Purged {
     pub status: u64,
     /// Of directories.
     pub directories: u64,
+    /// Of totals of directories.
+    pub totals: u64,
     /// Of chunks.
     pub chunks: u64,
 }
@@ -50,6 +58,8 @@ type Key = (u64, VnodeId);
 pub(crate) struct Caches {
     vnodes: Cache<Key, Vnode>,
     directories: Cache<Key, Arc<RwLock<DirectoryBlob>>>,
+    /// With the epoch in which the record was written, 0 if that is not known.
+    totals: Cache<Key, (Totals, u64)>,
     next_instance: AtomicU64,
     /// Instances that nobody will ask for again and that may have left entries.
     buried: Mutex<Vec<u64>>,
@@ -60,6 +70,7 @@ impl Caches {
         Caches {
             vnodes: Cache::new(options.cached_status_bytes),
             directories: Cache::new(options.cached_directory_bytes),
+            totals: Cache::new(options.cached_status_bytes / TOTALS_SHARE),
             next_instance: AtomicU64::new(1),
             buried: Mutex::default(),
         }
@@ -93,6 +104,24 @@ impl Caches {
         self.directories.insert(instance, (instance, vnode), blob, bytes);
     }
 
+    pub(crate) fn totals(&self, instance: u64, directory: VnodeId) -> Option<Totals> {
+        self.totals.get(&(instance, directory)).map(|(totals, _)| totals)
+    }
+
+    /// Whether the record is known to be of this epoch.
+    pub(crate) fn has_totals_of(&self, instance: u64, directory: VnodeId, epoch: u64) -> bool {
+        self.totals.get(&(instance, directory)).is_some_and(|(_, written)| written == epoch)
+    }
+
+    /// `None` forgets. The record was written in `epoch`, 0 if that is not known.
+    pub(crate) fn put_totals(&self, instance: u64, directory: VnodeId, totals: Option<Totals>, epoch: u64) {
+        let key = (instance, directory);
+        match totals {
+            Some(totals) => self.totals.insert(instance, key, (totals, epoch), 0),
+            None => self.totals.remove(&key),
+        }
+    }
+
     pub(crate) fn forget(&self, instance: u64, vnode: VnodeId) {
         self.vnodes.remove(&(instance, vnode));
         self.forget_directory(instance, vnode);
@@ -108,6 +137,7 @@ impl Caches {
         Purged {
             status: purge(self.vnodes.purge(instance, usize::MAX)),
             directories: purge(self.directories.purge(instance, usize::MAX)),
+            totals: purge(self.totals.purge(instance, usize::MAX)),
             chunks: 0,
         }
     }
@@ -121,8 +151,12 @@ impl Caches {
     pub(crate) fn clear_buried(&self) -> bool {
         for _ in 0..BURIED_AT_ONCE {
             let Some(instance) = self.buried.lock().pop() else { return false };
-            let vnodes = self.vnodes.purge(instance, BURY_ENTRIES);
-            if vnodes.max(self.directories.purge(instance, BURY_ENTRIES)) == BURY_ENTRIES {
+            let removed = [
+                self.vnodes.purge(instance, BURY_ENTRIES),
+                self.directories.purge(instance, BURY_ENTRIES),
+                self.totals.purge(instance, BURY_ENTRIES),
+            ];
+            if removed.contains(&BURY_ENTRIES) {
                 self.bury(instance);
                 return true;
             }
@@ -136,5 +170,9 @@ impl Caches {
 
     pub(crate) fn directory_statistics(&self) -> CacheStatistics {
         self.directories.statistics()
+    }
+
+    pub(crate) fn totals_statistics(&self) -> CacheStatistics {
+        self.totals.statistics()
     }
 }

@@ -11,6 +11,7 @@ impl Volumes {
         CacheReport {
             status: self.shared.caches.status_statistics(),
             directories: self.shared.caches.directory_statistics(),
+            totals: self.shared.caches.totals_statistics(),
             chunks: chunks.fold(CacheStatistics::default(), CacheStatistics::plus),
         }
     }

@@ -11,6 +11,7 @@ mod pace;
 mod records;
 mod registry;
 mod running;
+mod totals;
 mod tree;
 mod view;
 

@@ -77,6 +77,9 @@ pub enum VolumeError {
         /// The volume's maximum.
         quota_kib: u64,
     },
+    /// What directories hold is not known (yet).
+    #[error("what the directories of volume {0} hold is not counted yet")]
+    NotCounted(VolumeId),
     /// No room on the partition.
     #[error("the partition is full")]
     PartitionFull,
@@ -125,6 +128,7 @@ impl VolumeError {
             VolumeError::Loop => AbortCode::UAELOOP,
             VolumeError::OverQuota { .. } => AbortCode::VOVERQUOTA,
             VolumeError::PartitionFull | VolumeError::Store(StoreError::Full) => AbortCode::VDISKFULL,
+            VolumeError::NotCounted(_) => AbortCode::UAEAGAIN,
             VolumeError::DirectoryFull | VolumeError::FileTooLarge => AbortCode::UAEFBIG,
             VolumeError::Transfer(code) => *code,
             VolumeError::Damaged { .. } | VolumeError::Store(_) => AbortCode::UAEIO,

@@ -3,6 +3,7 @@
 use crate::epochs::Epochs;
 use crate::numbers::Numbers;
 use crate::pins::Pins;
+use crate::totals::Step;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,6 +14,8 @@ pub(crate) struct Writer {
     pub(crate) epochs: Epochs,
     pub(crate) files: Numbers,
     pub(crate) directories: Numbers,
+    /// While totals are counted: what changed since that began.
+    pub(crate) noted: Option<Vec<Step>>,
 }
 
 /// A read-write volume and its clones.
@@ -33,7 +36,8 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn new(id: u64, epochs: Epochs, chunks: Arc<dyn ChunkStore>) -> Group {
-        let writer = Writer { epochs, files: Numbers::files(), directories: Numbers::directories() };
+        let (files, directories) = (Numbers::files(), Numbers::directories());
+        let writer = Writer { epochs, files, directories, noted: None };
         Group {
             id,
             writer: Mutex::new(writer),

@@ -59,7 +59,7 @@ impl Volumes {
         }
         let (prefix, births, versions) = (vec![], vec![], vec![]);
         let mut walk = Walk { everybody, others, held: Held::default(), prefix, births, versions };
-        for family in [Family::Vnodes, Family::Entries, Family::Extents] {
+        for family in [Family::Vnodes, Family::Entries, Family::Extents, Family::Totals] {
             walk.family(&*state, family, group)?;
         }
         Ok(walk.held)

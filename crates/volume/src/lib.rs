@@ -56,6 +56,7 @@ mod shared;
 mod sight;
 mod snapshots;
 mod status;
+mod totals;
 mod transaction;
 mod unloading;
 mod usage;
@@ -80,6 +81,7 @@ pub use scrubbing::{ScrubPolicy, ScrubStatistics, ScrubStep};
 pub use snapshots::{NewSnapshot, Snapshot};
 pub use status::{Actor, Created, FileKind, Found, Removed, Renamed, SetStatus, StoreRequest, VnodeStatus};
 pub use store::CacheStatistics;
+pub use totals::Totals;
 pub use volume::Volume;
 pub use volumes::{VolumeState, Volumes};
 

@@ -1,6 +1,7 @@
 //! The first records of a volume.
 
 use crate::record::{self, Counters, Entry, StoredHeader, Vnode};
+use crate::totals::{Totals, Unfolded};
 use crate::{CloneVolume, FileKind, NewVolume, VnodeStatus, VolumeHeader, keys};
 use afs_format::acl::Acl;
 use afs_format::directory::{DirectoryBlob, EntryTarget};
@@ -67,6 +68,7 @@ pub(crate) fn new_counters(new: &NewVolume) -> Counters {
         week_use: [0; 7],
         changes: 0,
         version_max: 1,
+        unfolded: Some(Unfolded::default()),
     }
 }
 
@@ -98,7 +100,9 @@ pub(crate) fn put_root(batch: &mut Batch, group: u64, now: UnixTime, chunk_shift
     let status = root_status(now, blob.length_bytes());
     let vnode = Vnode { status, chunk_shift, acl: Some(Arc::new(Acl::administrators())) };
     let version = |prefix: &[u8]| keys::versioned(prefix, keys::FIRST_EPOCH);
-    batch.put(Family::Vnodes, version(&keys::vnode(group, root.vnode)), record::put_vnode(&vnode));
+    let key = version(&keys::vnode(group, root.vnode));
+    batch.put(Family::Totals, key.clone(), record::put_totals(&Totals::of(&status)));
+    batch.put(Family::Vnodes, key, record::put_vnode(&vnode));
     for placed in blob.placed_entries() {
         let entry = Entry { target, slot: placed.slot, sequence: 0 };
         let key = keys::entry(group, root.vnode, &placed.name);

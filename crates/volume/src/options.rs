@@ -1,5 +1,6 @@
 //! How the volumes of a server behave.
 
+use crate::totals::UNFOLDED_MAX;
 use std::thread;
 use store::Codec;
 
@@ -56,6 +57,8 @@ pub struct VolumeOptions {
     pub loaded_volumes_max: usize,
     /// Bytes of directories that are kept in memory.
     pub cached_directory_bytes: u64,
+    /// Changed directories of a volume after which the totals of all above them are written; at most 16.
+    pub unfolded_directories: usize,
 }
 
 impl Default for VolumeOptions {
@@ -70,6 +73,7 @@ impl Default for VolumeOptions {
             loaded_volumes_max: 20_000,
             cached_status_bytes: 64 << 20,
             cached_directory_bytes: 256 << 20,
+            unfolded_directories: UNFOLDED_MAX,
         }
     }
 }

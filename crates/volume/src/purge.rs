@@ -21,7 +21,7 @@ const STEP_RECORDS: usize = 1000;
 
 /// The families that hold a group's records. Vnodes go last: as long as one is there its group was
 /// not purged.
-const FAMILIES: [Family; 3] = [Family::Entries, Family::Extents, Family::Vnodes];
+const FAMILIES: [Family; 4] = [Family::Totals, Family::Entries, Family::Extents, Family::Vnodes];
 
 /// How far the job at hand has come.
 #[derive(Default)]

@@ -2,8 +2,10 @@
 //! version; an empty value says that the record was deleted in its epoch.
 
 mod extensions;
+mod totals;
 
 use crate::sight::{Sight, Turn};
+use crate::totals::Unfolded;
 use crate::{FileKind, Kept, Period, Policy, SnapshotOf, VnodeStatus, VolumeHeader};
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::EntryTarget;
@@ -14,6 +16,8 @@ use store::ChunkAddress;
 use store::encryption::SEALED_VALUE_BYTES;
 
 mod scrub;
+
+pub(crate) use totals::{get_totals, put_totals};
 
 pub(crate) use scrub::{ScrubState, StoredDamage, get_damage, get_scrub_state, put_damage, put_scrub_state};
 
@@ -322,6 +326,8 @@ pub(crate) struct Counters {
     pub(crate) changes: u64,
     /// The highest data version that any of its vnodes has ever had.
     pub(crate) version_max: u64,
+    /// What the totals of directories do not tell yet; `None` if there are none.
+    pub(crate) unfolded: Option<Unfolded>,
 }
 
 /// Above any data version in a volume of before they were counted.
@@ -340,7 +346,9 @@ pub(crate) fn put_counters(c: &Counters) -> Vec<u8> {
         .u32(c.accessed.0)
         .u32(c.day_use)
         .u32(c.day_use_date.0);
-    c.week_use.iter().fold(record, |record, &uses| record.u32(uses)).u64(c.changes).u64(c.version_max).0
+    let record = c.week_use.iter().fold(record, |record, &uses| record.u32(uses));
+    let record = record.u64(c.changes).u64(c.version_max);
+    c.unfolded.iter().fold(record, totals::put_unfolded).0
 }
 
 pub(crate) fn get_counters(value: &[u8]) -> Option<Counters> {
@@ -360,6 +368,7 @@ pub(crate) fn get_counters(value: &[u8]) -> Option<Counters> {
         week_use: [0; 7],
         changes: 0,
         version_max: UNKNOWN_VERSION_MAX,
+        unfolded: None,
     };
     for uses in &mut counters.week_use {
         *uses = f.u32()?;
@@ -367,6 +376,10 @@ pub(crate) fn get_counters(value: &[u8]) -> Option<Counters> {
     // Records of before there were snapshots end here.
     counters.changes = if f.0.is_empty() { counters.update_counter.into() } else { f.u64()? };
     counters.version_max = if f.0.is_empty() { UNKNOWN_VERSION_MAX } else { f.u64()? };
+    // Those of before there were totals here.
+    if !f.0.is_empty() {
+        counters.unfolded = Some(totals::get_unfolded(&mut f)?);
+    }
     // The numbers of files are even, those of directories odd, and the root is there.
     let Counters { next_file, next_directory, .. } = counters;
     let sound = next_file >= 2 && next_file % 2 == 0 && next_directory >= 3 && next_directory % 2 == 1;

@@ -11,6 +11,7 @@ use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
 use crate::replacing::put_job;
 use crate::shared::Partition;
 use crate::sight::Sight;
+use crate::totals::{OwnSums, Unfolded};
 use crate::volume::Volume;
 use crate::volumes::Volumes;
 use crate::writing::{DataSource, receive_pieces};
@@ -57,6 +58,7 @@ pub struct Restoration {
     unresolved: Vec<VnodeId>,
     used_kib: u64,
     data_version_max: u64,
+    sums: OwnSums,
 }
 
 impl Volumes {
@@ -92,6 +94,7 @@ impl Restoration {
             unresolved: Vec::new(),
             used_kib: 0,
             data_version_max: 0,
+            sums: OwnSums::default(),
         }
     }
 
@@ -199,6 +202,7 @@ impl Restoration {
         }
         self.used_kib += quota::blocks(status.length);
         self.data_version_max = self.data_version_max.max(status.data_version);
+        self.sums.add(&status);
         self.put_vnode(&Vnode { status, chunk_shift: self.target.shared.options.chunk_shift, acl })
     }
 
@@ -285,6 +289,7 @@ impl Restoration {
         self.resolve()?;
         self.flush()?;
         self.check_names()?;
+        self.put_totals()?;
         let highest = |odd: u32| self.vnodes.keys().filter(move |&&vnode| vnode % 2 == odd).max();
         let unique = self.vnodes.values().map(|known| known.unique).max().unwrap_or(1);
         header.used_kib = self.used_kib;
@@ -307,10 +312,19 @@ impl Restoration {
             week_use: header.week_use,
             changes: old.changes + 1,
             version_max: old.version_max.max(self.data_version_max),
+            unfolded: Some(Unfolded::default()),
         };
         let sight = Sight::up_to(keys::FIRST_EPOCH);
         let stored = StoredHeader { group: self.group, sight, header };
         volumes.replace(&self.target, stored, &counters)
+    }
+
+    fn put_totals(&mut self) -> Result<(), VolumeError> {
+        let mut sums = std::mem::take(&mut self.sums);
+        for (directory, totals) in sums.totals() {
+            self.put(Family::Totals, &keys::vnode(self.group, directory), record::put_totals(&totals))?;
+        }
+        self.flush()
     }
 
     /// Fills in the uniquifiers of directories that came later than what lies in them.

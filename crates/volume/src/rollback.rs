@@ -105,6 +105,9 @@ fn roll_back_here(volume: &Volume, snapshot: &Volume, now: UnixTime) -> Result<(
         live.set_counters(&counters);
         live.view = View { sight: stored.sight, instance };
     });
+    if counters.unfolded.is_none() {
+        volume.shared.uncounted.lock().insert(volume.id());
+    }
     drop((publish, writer));
     caches.bury(before);
     volume.settle(number, vec![])
@@ -115,6 +118,8 @@ impl Writer {
     fn take_over(&mut self, sight: Sight) {
         self.epochs.take_writer(sight);
         (self.files, self.directories) = (Numbers::files(), Numbers::directories());
+        // Who is counting totals has seen the state before.
+        self.noted = None;
     }
 }
 

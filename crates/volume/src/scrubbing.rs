@@ -23,7 +23,8 @@ const STEP_RECORDS: usize = 1000;
 const STEP_BYTES: u64 = 4 << 20;
 
 /// The families in the order in which they are read.
-const FAMILIES: [Family; 4] = [Family::Volumes, Family::Vnodes, Family::Entries, Family::Extents];
+const FAMILIES: [Family; 5] =
+    [Family::Volumes, Family::Vnodes, Family::Entries, Family::Extents, Family::Totals];
 
 /// How often everything is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,6 +250,7 @@ fn is_readable(family: Family, key: &[u8], value: &[u8]) -> bool {
         Family::Vnodes => record::get_vnode(VnodeId(0), value).is_some(),
         Family::Entries => record::get_entry(value).is_some(),
         Family::Extents => record::get_extent(value).is_some(),
+        Family::Totals => record::get_totals(value).is_some(),
         _ => keys::registry_of(key).is_none_or(|what| match what {
             keys::Registry::Header => record::header_place(value).and(record::header_name(value)).is_some(),
             keys::Registry::Counters => record::get_counters(value).is_some(),

@@ -6,8 +6,9 @@ use crate::compaction::Compactor;
 use crate::group::Group;
 use crate::scrubbing::Scrubber;
 use crate::{PartitionHandle, VolumeError, VolumeOptions, keys};
+use base::VolumeId;
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, CommitNumber, Family};
 
@@ -16,11 +17,14 @@ pub(crate) struct Shared {
     pub(crate) options: VolumeOptions,
     pub(crate) caches: Caches,
     pub(crate) appenders: Appenders,
+    /// Volumes in memory whose directories' totals are to be counted.
+    pub(crate) uncounted: Mutex<BTreeSet<VolumeId>>,
 }
 
 impl Shared {
     pub(crate) fn new(options: VolumeOptions) -> Shared {
-        Shared { options, caches: Caches::new(&options), appenders: Appenders::new(options.append_threads) }
+        let (caches, appenders) = (Caches::new(&options), Appenders::new(options.append_threads));
+        Shared { options, caches, appenders, uncounted: Mutex::default() }
     }
 }
 

@@ -8,6 +8,7 @@
 use crate::group::Writer;
 use crate::numbers::Place;
 use crate::record::{self, Counters, Entry, Extent, Job, Vnode};
+use crate::totals::{Step, steps};
 use crate::volume::{View, Volume};
 use crate::{Actor, FileKind, VnodeStatus, VolumeError, keys, quota};
 use afs_format::directory::{DirectoryBlob, DirectoryError, EntryTarget};
@@ -37,6 +38,13 @@ struct Touched {
     now: Option<Vnode>,
 }
 
+impl Touched {
+    fn steps(&self) -> Vec<Step> {
+        let status = |vnode: &'_ Option<Vnode>| vnode.as_ref().map(|vnode| vnode.status);
+        steps(status(&self.before).as_ref(), status(&self.now).as_ref())
+    }
+}
+
 /// A committed change that is not yet durable.
 #[must_use]
 pub(crate) struct Committed {
@@ -45,14 +53,14 @@ pub(crate) struct Committed {
 }
 
 pub(crate) struct Transaction<'v> {
-    volume: &'v Volume,
+    pub(crate) volume: &'v Volume,
     // Dropped in this order: readers go on before the next writer does.
     publish: Option<RwLockWriteGuard<'v, ()>>,
-    writer: MutexGuard<'v, Writer>,
-    view: View,
+    pub(crate) writer: MutexGuard<'v, Writer>,
+    pub(crate) view: View,
     actor: Actor,
-    batch: Batch,
-    counters: Counters,
+    pub(crate) batch: Batch,
+    pub(crate) counters: Counters,
     new_owner: Option<UserId>,
     touched: BTreeMap<VnodeId, Touched>,
     edited: BTreeMap<VnodeId, Arc<RwLock<DirectoryBlob>>>,
@@ -184,7 +192,21 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    fn write(&mut self, family: Family, prefix: &[u8], value: Option<Vec<u8>>) -> Result<bool, VolumeError> {
+    /// The directory that a vnode lies in after this change; `None` if there is no such vnode.
+    pub(crate) fn parent_of(&self, number: VnodeId) -> Result<Option<VnodeId>, VolumeError> {
+        let vnode = match self.touched.get(&number) {
+            Some(touched) => touched.now.clone(),
+            None => self.volume.vnode_by_number(number)?,
+        };
+        Ok(vnode.map(|vnode| vnode.status.parent))
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        family: Family,
+        prefix: &[u8],
+        value: Option<Vec<u8>>,
+    ) -> Result<bool, VolumeError> {
         self.writer.epochs.write(self.volume.meta(), &mut self.batch, family, prefix, value)
     }
 
@@ -295,6 +317,8 @@ impl<'v> Transaction<'v> {
 
     /// Makes the change visible, all at once.
     pub(crate) fn commit(mut self) -> Result<Committed, VolumeError> {
+        let steps: Vec<Step> = self.touched.values().flat_map(Touched::steps).collect();
+        let totals = self.keep_totals(&steps)?;
         let touched = std::mem::take(&mut self.touched);
         for (number, vnode) in &touched {
             let key = keys::vnode(self.volume.group.id, *number);
@@ -310,6 +334,7 @@ impl<'v> Transaction<'v> {
         self.publish.get_or_insert_with(|| self.volume.group.publish.write());
         let number = self.volume.meta().commit(std::mem::take(&mut self.batch))?;
         self.take_effect(touched);
+        self.keep_totals_in_memory(totals, steps);
         Ok(Committed { number, doomed: std::mem::take(&mut self.doomed) })
     }
 

@@ -5,11 +5,13 @@ use crate::group::Group;
 use crate::record::{self, Counters, StoredHeader, Vnode};
 use crate::shared::{Partition, Shared};
 use crate::sight::Sight;
+use crate::totals::{Totals, Unfolded};
 use crate::{Found, VnodeStatus, VolumeError, VolumeHeader, VolumeState, keys, usage};
 use afs_format::acl::Acl;
 use afs_format::directory::{DirectoryBlob, PAGE_BYTES, PlacedEntry};
 use base::{Fid, PartitionId, UnixTime, VnodeId, VolumeId, VolumeType};
 use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,6 +47,10 @@ pub(crate) struct Live {
     pub(crate) version_max: u64,
     /// Accesses were counted that are not stored yet.
     has_unstored_usage: bool,
+    /// What the totals of directories do not tell yet; `None` if there are none.
+    pub(crate) unfolded: Option<Unfolded>,
+    /// The same for all directories above these; made when it is needed.
+    pub(crate) overlay: Option<Arc<HashMap<VnodeId, Totals>>>,
 }
 
 /// What a volume sees, and under which number its records are cached.
@@ -72,7 +78,14 @@ impl Live {
             week_use: h.week_use,
             changes: self.changes,
             version_max: self.version_max,
+            unfolded: self.unfolded,
         }
+    }
+
+    pub(crate) fn set_unfolded(&mut self, unfolded: Option<&Unfolded>) {
+        self.unfolded = unfolded.copied();
+        // A directory may have moved.
+        self.overlay = None;
     }
 
     /// Takes over what a change counted; accesses counted meanwhile stay.
@@ -88,6 +101,7 @@ impl Live {
         self.next_directory = counters.next_directory;
         self.changes = counters.changes;
         self.version_max = counters.version_max;
+        self.set_unfolded(counters.unfolded.as_ref());
     }
 }
 
@@ -100,6 +114,9 @@ impl Volume {
         counters: &Counters,
     ) -> Volume {
         let view = View { sight: stored.sight, instance: shared.caches.new_instance() };
+        if counters.unfolded.is_none() {
+            shared.uncounted.lock().insert(stored.header.id);
+        }
         Volume {
             id: stored.header.id,
             kind: stored.header.kind,
@@ -114,6 +131,8 @@ impl Volume {
                 changes: counters.changes,
                 version_max: counters.version_max,
                 has_unstored_usage: false,
+                unfolded: counters.unfolded,
+                overlay: None,
             }),
             state: Mutex::default(),
             is_deleted: AtomicBool::new(false),
@@ -198,7 +217,7 @@ impl Volume {
     }
 
     /// Refuses those who still hold a volume that is gone: its records may be purged already.
-    fn check_is_there(&self) -> Result<(), VolumeError> {
+    pub(crate) fn check_is_there(&self) -> Result<(), VolumeError> {
         if self.is_deleted.load(Ordering::Acquire) { Err(VolumeError::NoVolume(self.id)) } else { Ok(()) }
     }
 

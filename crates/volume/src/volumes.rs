@@ -51,6 +51,8 @@ pub struct Volumes {
     /// Held while the set of volumes changes.
     changes: Mutex<()>,
     purger: Mutex<Purger>,
+    /// Held while a volume's totals are counted.
+    counting: Mutex<()>,
 }
 
 impl Volumes {
@@ -66,8 +68,8 @@ impl Volumes {
             partitions.into_iter().map(|handle| Arc::new(Partition::new(handle))).collect();
         let (partitions, index) = find_all(partitions)?;
         let (index, purger) = (RwLock::new(index), Mutex::new(Purger::default()));
-        let (changes, loading) = (Mutex::new(()), Mutex::new(()));
-        Ok(Volumes { shared, partitions, index, loading, changes, purger })
+        let (changes, loading, counting) = Default::default();
+        Ok(Volumes { shared, partitions, index, loading, changes, purger, counting })
     }
 
     /// The volume for file service.
@@ -364,6 +366,21 @@ impl Volumes {
             }
         }
         outcome
+    }
+
+    /// Counts what the directories of a volume hold that an older program made, once the volume is in
+    /// memory. Others go on changing it meanwhile. Answers whether there was such a volume. For one
+    /// background thread.
+    ///
+    /// # Errors
+    /// `Store`, `Damaged`. It is not tried again before the volume is next loaded.
+    pub fn count_step(&self) -> Result<bool, VolumeError> {
+        let Some(id) = self.shared.uncounted.lock().pop_first() else { return Ok(false) };
+        let _counting = self.counting.lock();
+        match self.get_any_state(id).and_then(|volume| volume.count_totals()) {
+            Ok(_) | Err(VolumeError::NoVolume(_)) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// A group with volumes. Only after a restart it may have to be looked for among all.

@@ -26,7 +26,7 @@ pub(super) fn check(
     observe: Observe<'_>,
 ) -> Vec<Named> {
     let mut named = Vec::new();
-    for family in [Family::Vnodes, Family::Entries, Family::Extents] {
+    for family in [Family::Vnodes, Family::Entries, Family::Extents, Family::Totals] {
         let mut pass =
             Pass { family, registry, prefix: vec![], versions: vec![], unknown_group: 0, named: &mut named };
         let result = meta.scan(family, KeyRange::ascending(&[], &keys::BEHIND_ALL), &mut |key, value| {
@@ -76,6 +76,7 @@ impl Pass<'_> {
         match self.family {
             Family::Vnodes => record::get_vnode(VnodeId(0), value).is_some(),
             Family::Entries => record::get_entry(value).is_some(),
+            Family::Totals => record::get_totals(value).is_some(),
             _ => match record::get_extent(value) {
                 Some(Extent::Chunk { address, length }) => {
                     self.named.push(Named { address, length });
@@ -129,7 +130,7 @@ fn group_of(key: &[u8]) -> Option<u64> {
 
 fn is_prefix(family: Family, prefix: &[u8]) -> bool {
     match family {
-        Family::Vnodes => prefix.len() == 12,
+        Family::Vnodes | Family::Totals => prefix.len() == 12,
         Family::Entries => keys::name_of(prefix).is_some_and(|name| !name.is_empty() && !name.contains(&0)),
         _ => prefix.len() == 24,
     }

@@ -130,6 +130,7 @@ fn no_counters() -> Counters {
         week_use: [0; 7],
         changes: 0,
         version_max: 0,
+        unfolded: None,
     }
 }
 

@@ -67,6 +67,12 @@ impl Tree {
         self.0.get(&vnode)
     }
 
+    /// The directory that one lies in.
+    pub(super) fn above(&self, directory: VnodeId) -> Option<VnodeId> {
+        let parent = self.0.get(&directory)?.parent.vnode;
+        Some(parent).filter(|parent| self.0.contains_key(parent))
+    }
+
     pub(super) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for (number, node) in &self.0 {

@@ -2,12 +2,15 @@
 
 use super::CheckReport;
 use super::registry::{Known, Registry, counters_of, show};
+use super::totals;
 use super::tree::Tree;
 use crate::keys;
 use crate::record::{self, Counters, Extent, Vnode};
+use crate::totals::OwnSums;
 use crate::{VolumeError, epochs, quota};
 use afs_format::directory::PlacedEntry;
 use base::{VnodeId, VolumeId};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use store::{Family, MetaStore};
 
@@ -21,8 +24,10 @@ pub(super) fn check(
 ) {
     // What is missing was reported when the registry was read.
     let Some(counters) = counters_of(meta, id) else { return };
-    let mut view = View { meta, registry, id, known, tree: Tree::default(), report };
+    let (tree, sums) = Default::default();
+    let mut view = View { meta, registry, id, known, tree, sums, report };
     let result = view.read_vnodes().and_then(|()| view.read_entries()).and_then(|()| view.check_extents());
+    let result = result.and_then(|()| view.check_totals(&counters));
     if result.is_ok() {
         view.check_counters(&counters);
         view.check_tree();
@@ -39,6 +44,7 @@ struct View<'a> {
     id: VolumeId,
     known: &'a Known,
     tree: Tree,
+    sums: OwnSums,
     report: &'a mut CheckReport,
 }
 
@@ -80,7 +86,23 @@ impl View<'_> {
                 "directories have odd numbers, all others even",
             );
         }
+        self.sums.add(&status);
         self.tree.add(vnode);
+    }
+
+    /// Without totals, or while they are being counted, nobody uses what records there are.
+    fn check_totals(&mut self, counters: &Counters) -> Result<(), VolumeError> {
+        let Some(unfolded) = counters.unfolded else { return Ok(()) };
+        let mut stored = HashMap::new();
+        self.scan(Family::Totals, &mut |_, prefix, value| {
+            // What cannot be read was reported with the records.
+            stored.extend(keys::vnode_of(prefix).zip(record::get_totals(value)));
+        })?;
+        let sums = std::mem::take(&mut self.sums);
+        for (place, what) in totals::check(sums, &stored, &unfolded, |at| self.tree.above(at)) {
+            self.add(place, what);
+        }
+        Ok(())
     }
 
     /// Entries of a directory come one behind the other.

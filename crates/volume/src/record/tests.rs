@@ -1,4 +1,5 @@
 use super::*;
+use crate::totals::Totals;
 use proptest::prelude::*;
 use std::fmt::Write;
 use store::Codec;
@@ -40,6 +41,7 @@ fn counters() -> Counters {
         week_use: [1, 2, 3, 4, 5, 6, 7],
         changes: 1 << 40,
         version_max: 1 << 41,
+        unfolded: Unfolded::new([(VnodeId(1), Totals { bytes: 1 << 40, kib: 2, files: 3, directories: 4 })]),
     }
 }
 
@@ -137,6 +139,24 @@ fn version_1_records_stay_readable() {
     );
     assert_eq!(golden(&put_extent(&Extent::Inline(Bytes::from_static(b"ab")))), "01016162");
     assert_eq!(golden(&put_extent(&Extent::Sealed(Bytes::from_static(b"ab")))), "01026162");
+    let totals = Totals { bytes: 1 << 40, kib: 2, files: 3, directories: 4 };
+    let four = "0000010000000000000000000000000200000000000000030000000000000004";
+    assert_eq!(golden(&put_totals(&totals)), format!("01{four}"));
+    assert_eq!(get_totals(&put_totals(&totals)), Some(totals));
+    let oldest = "0100000002000000000000000000000002000000000000000300000004000000060000000700000007\
+               00000008000000090000000a0000000b00000001000000020000000300000004000000050000000600000007";
+    let old = format!("{oldest}00000100000000000000020000000000");
+    assert_eq!(golden(&put_counters(&counters())), format!("{old}0100000001{four}"));
+    let uncounted = Counters { unfolded: None, ..counters() };
+    assert_eq!(golden(&put_counters(&uncounted)), old, "as before there were totals");
+    assert_eq!(get_counters(&put_counters(&uncounted)), Some(uncounted));
+    let none = Counters { unfolded: Unfolded::new([]), ..counters() };
+    assert_eq!(golden(&put_counters(&none)), format!("{old}00"));
+    assert_eq!(get_counters(&put_counters(&none)), Some(none));
+    let bytes = put_counters(&uncounted);
+    let before_snapshots = get_counters(&bytes[..oldest.len() / 2]);
+    let (changes, version_max) = (counters().update_counter.into(), UNKNOWN_VERSION_MAX);
+    assert_eq!(before_snapshots, Some(Counters { changes, version_max, ..uncounted }));
 }
 
 #[test]
@@ -156,6 +176,14 @@ fn a_header_may_end_early_or_go_on_with_what_only_later_versions_know() {
     for cut_off in [&[1][..], &[1, 2], &[1, 2, 2], &[200, 3, 1, 2]] {
         assert_eq!(read(cut_off), None, "{cut_off:?}");
     }
+}
+
+#[test]
+fn more_directories_than_may_be_kept_apart_are_damage() {
+    let mut value = put_counters(&Counters { unfolded: None, ..counters() });
+    value.push(17);
+    value.extend([0; 17 * 36]);
+    assert_eq!(get_counters(&value), None);
 }
 
 proptest! {

@@ -4,6 +4,7 @@
 use super::support::{actor, nothing};
 use crate::check::{Check, CheckOptions, CheckReport, Checkpoint, check};
 use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
+use crate::totals::{Totals, Unfolded};
 use crate::{
     CloneVolume, Kept, NewVolume, PartitionHandle, Policy, SnapshotOf, Space, StoreRequest, Volume,
     VolumeOptions, Volumes, keys,
@@ -164,6 +165,18 @@ impl World {
         let mut counters = record::get_counters(&self.get(Family::Volumes, &keys::counters(OTHER))).unwrap();
         change(&mut counters);
         self.put(Family::Volumes, keys::counters(OTHER), record::put_counters(&counters));
+    }
+
+    /// The key of the newest totals of a directory.
+    fn totals(&self, directory: Fid) -> Vec<u8> {
+        self.newest(Family::Totals, &keys::vnode(GROUP, directory.vnode))
+    }
+
+    fn change_totals(&self, directory: Fid, change: impl FnOnce(&mut Totals)) {
+        let key = self.totals(directory);
+        let mut totals = record::get_totals(&self.get(Family::Totals, &key)).unwrap();
+        change(&mut totals);
+        self.put(Family::Totals, key, record::put_totals(&totals));
     }
 
     fn change_header(&self, id: VolumeId, change: impl FnOnce(&mut StoredHeader)) {
@@ -424,6 +437,54 @@ fn reuse_numbers(world: &World) {
     world.put(Family::Volumes, key, record::put_counters(&counters));
 }
 
+const TOTALS: &[Case] = &[
+    (
+        "a torn record of totals",
+        |w| w.put(Family::Totals, w.totals(w.outer), [1]),
+        "the value cannot be read",
+    ),
+    ("a wrong sum of bytes", |w| w.change_totals(w.outer, |t| t.bytes += 1), "directory 3: totals: counted"),
+    ("a wrong sum of blocks", |w| w.change_totals(root(), |t| t.kib -= 1), "directory 1: totals: counted"),
+    ("a wrong sum of files", |w| w.change_totals(w.inner, |t| t.files += 1), "directory 5: totals: counted"),
+    (
+        "a wrong sum of directories",
+        |w| w.change_totals(root(), |t| t.directories += 1),
+        "directory 1: totals: counted",
+    ),
+    (
+        "lost totals",
+        |w| w.delete(Family::Totals, w.totals(w.inner)),
+        "directory 5: there are no totals of this directory",
+    ),
+    (
+        "totals of a version that a clone reads",
+        |w| w.put(Family::Totals, keys::versioned(&keys::vnode(GROUP, w.outer.vnode), 1), zeros()),
+        "volume 1001, directory 3: totals: counted",
+    ),
+    (
+        "totals of no directory",
+        |w| w.put(Family::Totals, keys::versioned(&keys::vnode(GROUP, VnodeId(99)), EPOCH), zeros()),
+        "directory 99: there are totals, but no such directory",
+    ),
+    (
+        "something came to no directory",
+        |w| unfold(w, VnodeId(99)),
+        "directory 99: the counters tell of totals",
+    ),
+    ("something came to a wrong directory", |w| unfold(w, w.outer.vnode), "directory 3: totals: counted"),
+];
+
+fn zeros() -> Vec<u8> {
+    record::put_totals(&Totals::default())
+}
+
+fn unfold(world: &World, directory: VnodeId) {
+    let key = keys::counters(WRITER);
+    let mut counters = record::get_counters(&world.get(Family::Volumes, &key)).unwrap();
+    counters.unfolded = Unfolded::new([(directory, Totals { bytes: 7, ..Totals::default() })]);
+    world.put(Family::Volumes, key, record::put_counters(&counters));
+}
+
 const DATA: &[Case] = &[
     (
         "data behind a file's end",
@@ -498,7 +559,7 @@ fn zero(world: &World) {
 
 #[test]
 fn every_kind_of_planted_damage_is_found() {
-    for (name, plant, expected) in [REGISTRY, RECORDS, TREE, DATA, ACCOUNTS].concat() {
+    for (name, plant, expected) in [REGISTRY, RECORDS, TREE, TOTALS, DATA, ACCOUNTS].concat() {
         let world = World::new();
         plant(&world);
         let report = world.check();

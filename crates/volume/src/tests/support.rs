@@ -1,7 +1,7 @@
 //! A server with one partition in memory.
 
 use crate::keys;
-use crate::record::{self, Extent};
+use crate::record::{self, Counters, Extent};
 use crate::{
     Actor, CloneVolume, CompactionPolicy, Durability, Kept, NewSnapshot, NewVolume, PartitionHandle,
     ScrubPolicy, SetStatus, Space, StoreRequest, VnodeStatus, Volume, VolumeError, VolumeOptions, Volumes,
@@ -9,11 +9,12 @@ use crate::{
 use base::{AbortCode, Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::{
-    Batch, CommitNumber, Family, KeyRange, MemoryChunks, MemoryMeta, MetaStore, Snapshot, StoreError,
+    Batch, Change, CommitNumber, Family, KeyRange, MemoryChunks, MemoryMeta, MetaStore, Snapshot, StoreError,
 };
 
 pub(crate) const RW: VolumeId = VolumeId(536_870_915);
@@ -24,6 +25,10 @@ pub(crate) struct Meta {
     pub(crate) inner: MemoryMeta,
     pub(crate) failures: Mutex<u32>,
     reads: AtomicU64,
+    /// Records that were got or scanned.
+    pub(crate) records_read: AtomicU64,
+    /// Records that were put into each family.
+    puts: Mutex<BTreeMap<Family, u64>>,
 }
 
 impl Meta {
@@ -31,11 +36,17 @@ impl Meta {
     pub(crate) fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
+
+    /// Records that were put into a family.
+    pub(crate) fn puts(&self, family: Family) -> u64 {
+        self.puts.lock().get(&family).copied().unwrap_or(0)
+    }
 }
 
 impl MetaStore for Meta {
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
+        self.records_read.fetch_add(1, Ordering::Relaxed);
         self.inner.get(family, key)
     }
 
@@ -46,7 +57,10 @@ impl MetaStore for Meta {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.inner.scan(family, range, visit)
+        self.inner.scan(family, range, &mut |key, value| {
+            self.records_read.fetch_add(1, Ordering::Relaxed);
+            visit(key, value)
+        })
     }
 
     fn snapshot(&self) -> Box<dyn Snapshot + '_> {
@@ -58,6 +72,11 @@ impl MetaStore for Meta {
         if *failures > 0 {
             *failures -= 1;
             return Err(StoreError::Meta("made to fail".into()));
+        }
+        for change in batch.changes() {
+            if let Change::Put(family, ..) = change {
+                *self.puts.lock().entry(*family).or_default() += 1;
+            }
         }
         self.inner.commit(batch)
     }
@@ -171,6 +190,18 @@ impl Server {
     pub(crate) fn crash(&mut self, kept: usize) {
         let inner = self.meta.inner.crash(kept);
         self.meta = Arc::new(Meta { inner, ..Meta::default() });
+        self.reopen();
+    }
+
+    /// Takes the totals of the read-write volume away, as if an older program had stored it last, and
+    /// starts again. What it stores has no end that it does not know.
+    pub(crate) fn forget_totals(&mut self) {
+        let key = keys::counters(RW);
+        let counters = self.meta.get(Family::Volumes, &key).unwrap().unwrap();
+        let old = Counters { unfolded: None, ..record::get_counters(&counters).unwrap() };
+        let mut batch = Batch::new();
+        batch.put(Family::Volumes, key, record::put_counters(&old));
+        self.meta.inner.sync(self.meta.inner.commit(batch).unwrap()).unwrap();
         self.reopen();
     }
 

@@ -59,6 +59,7 @@ impl History {
         let codecs = [Codec::Raw, Codec::Lz4, Codec::Zstd(3)];
         options.codec = *codecs.choose(&mut random).unwrap();
         options.append_threads = if random.random_bool(0.1) { 2 } else { 0 };
+        options.unfolded_directories = random.random_range(0..6);
         let is_encrypted = random.random_bool(0.3);
         let chunks = if is_encrypted { MemoryChunks::encrypted() } else { MemoryChunks::new() };
         let server = Server::on(chunks, options);
@@ -77,6 +78,7 @@ impl History {
         for step in 0..steps {
             self.step = step as u32;
             self.one_step();
+            check_totals(&self.volume, &self.reference);
             self.remember();
             if step % 10 == 9 || step + 1 == steps {
                 self.compare();
@@ -94,7 +96,7 @@ impl History {
     }
 
     fn one_step(&mut self) {
-        match self.random.random_range(0..112) {
+        match self.random.random_range(0..114) {
             0..18 => self.create(FileKind::File),
             18..26 => self.create(FileKind::Directory),
             26..30 => self.create(FileKind::SymbolicLink),
@@ -118,6 +120,7 @@ impl History {
             102..104 => self.roll_back(),
             104..106 => self.follow_policy(),
             106..111 => self.compact(),
+            111..113 => self.lose_totals(),
             _ => self.scrub_step(),
         }
     }
@@ -460,6 +463,18 @@ impl History {
         self.server.volumes.sync().unwrap();
     }
 
+    /// As if an older program had made or changed the volume. They are counted some time later.
+    fn lose_totals(&mut self) {
+        if self.random.random_bool(0.3) {
+            self.server.volumes.sync().unwrap();
+            self.server.forget_totals();
+            self.volume = self.server.volumes.get(RW).unwrap();
+            return;
+        }
+        // One that fails is tried again when the volume is loaded.
+        while self.server.volumes.count_step().unwrap_or(true) {}
+    }
+
     fn reopen(&mut self) {
         self.server.volumes.sync().unwrap();
         self.server.reopen();
@@ -506,8 +521,12 @@ impl History {
         self.clones.clear();
         self.reopen();
         self.server.purge();
+        while self.server.volumes.count_step().unwrap() {}
+        assert!(self.volume.is_counted());
         self.compare();
         assert_eq!(self.server.records(Family::Vnodes).len(), self.reference.nodes.len());
+        let directories = self.reference.nodes.values().filter(|node| node.status.is_directory()).count();
+        assert_eq!(self.server.records(Family::Totals).len(), directories);
         let entries: usize = self.reference.nodes.values().map(|node| node.entries.len()).sum();
         assert_eq!(self.server.records(Family::Entries).len(), entries);
         let named = self.server.records(Family::Extents).iter().all(|(_, value)| !value.is_empty());
@@ -531,7 +550,19 @@ impl History {
     }
 }
 
+/// Every directory's totals against a recursive sum.
+fn check_totals(volume: &Volume, reference: &Reference) {
+    for node in reference.nodes.values().filter(|node| node.status.is_directory()) {
+        let fid = node.status.fid(volume.id());
+        match volume.totals(fid) {
+            Ok(totals) => assert_eq!(totals, reference.totals(fid.vnode), "below {:?}", fid.vnode),
+            Err(error) => assert!(!volume.is_counted(), "{error}"),
+        }
+    }
+}
+
 fn check(volume: &Arc<Volume>, reference: &Reference) {
+    check_totals(volume, reference);
     let header = volume.header();
     assert_eq!(header.used_kib, reference.used_kib(), "used blocks");
     assert_eq!(header.file_count, reference.nodes.len() as u64 - 1, "vnodes");

@@ -1,9 +1,9 @@
 //! The reference: nothing but maps. It says what each operation must answer and lead to.
 
-use crate::{Actor, FileKind, SetStatus, VnodeStatus, quota};
+use crate::{Actor, FileKind, SetStatus, Totals, VnodeStatus, quota};
 use afs_format::acl::Acl;
 use base::{AbortCode, Fid, UserId, VnodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 type Answer<T> = Result<T, AbortCode>;
 /// Vnode and uniquifier.
@@ -37,6 +37,28 @@ impl Reference {
 
     pub(super) fn used_kib(&self) -> u64 {
         self.nodes.values().map(|node| quota::blocks(node.status.length)).sum()
+    }
+
+    /// What lies in and below a directory, summed up name by name.
+    pub(super) fn totals(&self, directory: VnodeId) -> Totals {
+        let node = &self.nodes[&directory];
+        let mut sums = Totals { kib: quota::blocks(node.status.length), ..Totals::default() };
+        let names = node.entries.iter().filter(|(name, _)| !matches!(&name[..], b"." | b".."));
+        let vnodes: BTreeSet<VnodeId> = names.map(|(_, (vnode, _))| *vnode).collect();
+        for vnode in vnodes {
+            let status = self.nodes[&vnode].status;
+            let more = if status.is_directory() {
+                let below = self.totals(vnode);
+                Totals { directories: below.directories + 1, ..below }
+            } else {
+                Totals { bytes: status.length, kib: quota::blocks(status.length), files: 1, directories: 0 }
+            };
+            sums.bytes += more.bytes;
+            sums.kib += more.kib;
+            sums.files += more.files;
+            sums.directories += more.directories;
+        }
+        sums
     }
 
     pub(super) fn get(&self, fid: Fid) -> Answer<&Node> {

@@ -1,0 +1,126 @@
+//! What keeping the totals of directories costs: durable in intervals, so that the processor decides,
+//! small stores at several depths, all into one directory or each into another of 64.
+//!
+//!     cargo run --release -p volume --example deep_stores -- FOLDER [apart|through]
+//!
+//! `apart` (the default) keeps up to 16 directories apart, as the server does; `through` writes the
+//! totals of all directories above with every store. Prints stores per second for each round.
+
+use base::{Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+use bytes::Bytes;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::{Partition, PartitionConfig};
+use volume::{
+    Actor, CloneVolume, Durability, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, Volume,
+    VolumeOptions, Volumes,
+};
+
+const DEPTHS: [usize; 4] = [1, 10, 50, 10_000];
+const WIDTH: usize = 64;
+const ROUND: Duration = Duration::from_millis(500);
+const ROUNDS: usize = 5;
+const NOTHING: SetStatus = SetStatus { mode: None, owner: None, group: None, client_modified: None };
+
+fn actor() -> Actor {
+    Actor { user: UserId(1), privileged: true, now: UnixTime(1) }
+}
+
+fn open(folder: &Path, through: bool) -> (Arc<Partition>, Volumes) {
+    let partition = Arc::new(Partition::open(folder, &PartitionConfig::default()).unwrap());
+    let handle = PartitionHandle {
+        id: PartitionId::from_index(0).unwrap(),
+        meta: partition.meta(),
+        chunks: partition.chunks(),
+        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
+    };
+    let mut options = VolumeOptions { durability: Durability::Interval, ..VolumeOptions::default() };
+    if through {
+        options.unfolded_directories = 0;
+    }
+    let volumes = Volumes::open(vec![handle], options).unwrap();
+    (partition, volumes)
+}
+
+fn volume(volumes: &Volumes, id: u32) -> Arc<Volume> {
+    let new = NewVolume {
+        id: VolumeId(id),
+        name: format!("v{id}").parse().unwrap(),
+        kind: VolumeType::ReadWrite,
+        parent: VolumeId(id),
+        quota_max_kib: 0,
+        with_root: true,
+        in_service: true,
+        destroy_me: 0,
+        now: UnixTime(1),
+    };
+    volumes.create(volumes.partitions()[0], &new).unwrap()
+}
+
+fn directory(volume: &Volume, above: Fid, name: &str) -> Fid {
+    let made = volume.make_directory(&actor(), above, name.as_bytes(), &NOTHING).unwrap();
+    made.status.fid(volume.id())
+}
+
+/// Files, each in a directory of its own, which is `depth` levels below the root.
+fn files(volume: &Volume, depth: usize) -> Vec<Fid> {
+    let way = (1..depth).fold(volume.root(), |above, level| directory(volume, above, &format!("{level}")));
+    let file = |number| {
+        let leaf = directory(volume, way, &format!("leaf{number}"));
+        volume.create_file(&actor(), leaf, b"file", &NOTHING).unwrap().status.fid(volume.id())
+    };
+    (0..WIDTH).map(file).collect()
+}
+
+/// Stores for the time of a round, each time another length; answers stores per second.
+fn round(volume: &Volume, files: &[Fid]) -> f64 {
+    let (begin, mut stores) = (Instant::now(), 0u32);
+    while begin.elapsed() < ROUND {
+        for _ in 0..16 {
+            let length = 100 + u64::from(stores % 7);
+            let mut data = Bytes::from(vec![1; length as usize]);
+            let request = StoreRequest { offset: 0, length, file_length: 0, set: NOTHING };
+            let fid = files[stores as usize % files.len()];
+            volume
+                .store(&actor(), fid, &request, &mut |most| Ok(data.split_to(most.min(data.len()))))
+                .unwrap();
+            stores += 1;
+        }
+    }
+    f64::from(stores) / begin.elapsed().as_secs_f64()
+}
+
+fn measure(volumes: &Volumes, volume: &Volume, what: &str, depth: usize) {
+    let files = files(volume, depth);
+    for (spread, files) in [("one directory", &files[..1]), ("64 directories", &files[..])] {
+        let rounds = (0..ROUNDS).map(|_| {
+            let rate = round(volume, files);
+            volumes.sync().unwrap();
+            format!("{rate:8.0}")
+        });
+        println!("{what} depth {depth:5}, {spread:14}:{}", rounds.collect::<String>());
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let folder = Path::new(arguments.first().expect("a folder"));
+    let through = arguments.get(1).is_some_and(|mode| mode == "through");
+    std::fs::create_dir_all(folder).unwrap();
+    let (_partition, volumes) = open(folder, through);
+    // Making ten thousand directories in each other would take hours.
+    let depths = DEPTHS.into_iter().filter(|depth| !through || *depth < 1000);
+    for (number, depth) in (1..).zip(depths) {
+        measure(&volumes, &volume(&volumes, number), "alone ", depth);
+        let cloned = volume(&volumes, 100 + number);
+        let new = CloneVolume {
+            id: VolumeId(200 + number),
+            name: format!("c{number}").parse().unwrap(),
+            kind: VolumeType::ReadOnly,
+            now: UnixTime(1),
+        };
+        volumes.clone_volume(cloned.id(), &new).unwrap();
+        measure(&volumes, &cloned, "cloned", depth);
+    }
+}

@@ -1,0 +1,188 @@
+//! Which records are written when too many directories are kept apart.
+
+use super::Totals;
+use base::VnodeId;
+use std::collections::{BTreeMap, HashMap};
+
+/// Takes what came to directories up to where it comes together with what came to others, the shortest
+/// way first, until half of `most` are left. Answers what came to each record that is to be written for
+/// that. What lies side by side comes together in the directory above, so that seldom more
+/// records are written than there are directories, however deep they lie. `parent_of` tells the
+/// directory that one lies in, `None` of the topmost; it is asked once for each directory.
+pub(crate) fn fold<E>(
+    parts: &mut BTreeMap<VnodeId, Totals>,
+    most: usize,
+    parent_of: impl FnMut(VnodeId) -> Result<Option<VnodeId>, E>,
+) -> Result<BTreeMap<VnodeId, Totals>, E> {
+    let mut forest = Forest::of(parts.keys().copied(), parent_of)?;
+    let mut records: BTreeMap<VnodeId, Totals> = BTreeMap::new();
+    while parts.len() > most / 2 {
+        let Some((way, joint)) = forest.shortest_way(parts) else { break };
+        let Some(part) = parts.remove(&way[0]) else { break };
+        forest.leave(&way);
+        for at in way {
+            let record = records.entry(at).or_default();
+            *record = record.plus(part);
+        }
+        let Some(joint) = joint else { continue };
+        if let Some(there) = parts.get_mut(&joint) {
+            *there = there.plus(part);
+            forest.merged(joint);
+        } else {
+            parts.insert(joint, part);
+        }
+    }
+    Ok(records)
+}
+
+/// Directories, and the one above them where something else comes in.
+type Way = (Vec<VnodeId>, Option<VnodeId>);
+
+/// Directories that are kept apart, with all above them.
+struct Forest {
+    parents: HashMap<VnodeId, Option<VnodeId>>,
+    /// How many are kept apart in and below each.
+    counts: HashMap<VnodeId, usize>,
+}
+
+impl Forest {
+    fn of<E>(
+        apart: impl Iterator<Item = VnodeId>,
+        mut parent_of: impl FnMut(VnodeId) -> Result<Option<VnodeId>, E>,
+    ) -> Result<Forest, E> {
+        let mut parents = HashMap::new();
+        let mut counts: HashMap<VnodeId, usize> = HashMap::new();
+        // Each way up ends where an earlier one came by; see `spread` for the order.
+        let mut ways = Vec::new();
+        for begin in apart {
+            let mut way = Vec::new();
+            let mut next = Some(begin);
+            while let Some(at) = next.filter(|at| !parents.contains_key(at)) {
+                next = parent_of(at)?;
+                parents.insert(at, next);
+                way.push((at, next));
+            }
+            ways.push(way);
+            *counts.entry(begin).or_default() += 1;
+        }
+        for (at, parent) in ways.into_iter().rev().flatten() {
+            let count = counts.get(&at).copied().unwrap_or(0);
+            if let Some(parent) = parent {
+                *counts.entry(parent).or_default() += count;
+            }
+        }
+        Ok(Forest { parents, counts })
+    }
+
+    fn count(&self, at: VnodeId) -> usize {
+        self.counts.get(&at).copied().unwrap_or(0)
+    }
+
+    fn parent(&self, at: VnodeId) -> Option<VnodeId> {
+        self.parents.get(&at).copied().flatten()
+    }
+
+    /// The shortest of all ways.
+    fn shortest_way(&self, parts: &BTreeMap<VnodeId, Totals>) -> Option<Way> {
+        let mut best: Option<Way> = None;
+        for &begin in parts.keys() {
+            let most = best.as_ref().map_or(self.parents.len(), |(way, _)| way.len() - 1);
+            best = self.way(parts, begin, most).or(best);
+        }
+        best
+    }
+
+    /// From a directory up to where something else comes in, if that is no longer than `most`.
+    /// Below it there may be others, and then it goes on to the next one that is kept apart.
+    fn way(&self, parts: &BTreeMap<VnodeId, Totals>, begin: VnodeId, most: usize) -> Option<Way> {
+        let is_lowest = self.count(begin) == 1;
+        let is_joint = |at: VnodeId| if is_lowest { self.count(at) > 1 } else { parts.contains_key(&at) };
+        let mut way = Vec::new();
+        let mut next = Some(begin);
+        while let Some(at) = next.filter(|&at| at == begin && way.is_empty() || !is_joint(at)) {
+            if way.len() >= most {
+                return None;
+            }
+            way.push(at);
+            next = self.parent(at);
+        }
+        Some((way, next))
+    }
+
+    /// One less is kept apart in and below a way.
+    fn leave(&mut self, way: &[VnodeId]) {
+        for at in way {
+            if let Some(count) = self.counts.get_mut(at) {
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+
+    /// What came to `joint` is one with what was there.
+    fn merged(&mut self, joint: VnodeId) {
+        let mut next = Some(joint);
+        for _ in 0..self.parents.len() {
+            let Some(at) = next else { return };
+            self.leave(&[at]);
+            next = self.parent(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spread;
+    use super::*;
+    use proptest::prelude::*;
+    use std::convert::Infallible;
+
+    fn parent(parents: &[u32], at: VnodeId) -> Option<VnodeId> {
+        parents.get(at.0 as usize).filter(|_| at.0 > 0).map(|&above| VnodeId(above % at.0))
+    }
+
+    fn kib(kib: u64) -> Totals {
+        Totals { kib, ..Totals::default() }
+    }
+
+    proptest! {
+        #[test]
+        fn records_and_what_is_left_are_what_was(
+            parents in proptest::collection::vec(any::<u32>(), 1..40),
+            parts in proptest::collection::vec((any::<u32>(), 1u64..9), 0..30),
+            most in 0usize..20,
+        ) {
+            let above = |at| Ok::<_, Infallible>(parent(&parents, at));
+            let count = parents.len() as u32;
+            let mut parts: BTreeMap<_, _> =
+                parts.into_iter().map(|(at, more)| (VnodeId(at % count), kib(more))).collect();
+            let expected = spread(parts.clone().into_iter().collect(), above).unwrap_or_default();
+            let records = fold(&mut parts, most, above).unwrap_or_default();
+            prop_assert!(parts.len() <= most);
+            let mut got = spread(parts.into_iter().collect(), above).unwrap_or_default();
+            for (at, more) in records {
+                let sum = got.entry(at).or_default();
+                *sum = sum.plus(more);
+            }
+            prop_assert_eq!(got, expected);
+        }
+    }
+
+    #[test]
+    fn what_lies_side_by_side_comes_together_in_the_directory_above() {
+        // 0 - 1 - 2 - ... - 99, and below that a hundred more.
+        let above =
+            |at: VnodeId| Ok::<_, Infallible>(at.0.checked_sub(1).map(|above| VnodeId(above.min(99))));
+        let shallow = (0..8).map(|at| (VnodeId(at), kib(1)));
+        let mut parts: BTreeMap<_, _> = (150..159).map(|at| (VnodeId(at), kib(1))).chain(shallow).collect();
+        let records = fold(&mut parts, 16, above).unwrap_or_default();
+        assert!(records.len() < 12, "{records:?}");
+        assert!(parts.len() == 8 && parts.contains_key(&VnodeId(99)), "{parts:?}");
+    }
+
+    #[test]
+    fn a_ring_ends() {
+        let above = |at: VnodeId| Ok::<_, Infallible>(Some(VnodeId(4 - at.0)));
+        let mut parts = BTreeMap::from([(VnodeId(1), kib(1)), (VnodeId(3), kib(1))]);
+        assert!(fold(&mut parts, 0, above).is_ok());
+    }
+}

@@ -1,0 +1,80 @@
+//! Adding what directories hold by themselves to all directories above them.
+
+use super::Totals;
+use base::VnodeId;
+use std::collections::{HashMap, HashSet};
+
+/// Of every directory in `own` and every one above these, the sum of what `own` has in and below it.
+/// `parent_of` tells the directory that one lies in, `None` of the topmost; it is asked once for each.
+pub(crate) fn spread<E>(
+    own: HashMap<VnodeId, Totals>,
+    mut parent_of: impl FnMut(VnodeId) -> Result<Option<VnodeId>, E>,
+) -> Result<HashMap<VnodeId, Totals>, E> {
+    let mut seen = HashSet::with_capacity(own.len());
+    // Each way up ends where an earlier one came by. So a directory's subdirectories are before it on
+    // its way or on later ones, and going through the ways backwards meets them first.
+    let mut ways = Vec::new();
+    // In order: what a ring of a damaged volume has is the same each time.
+    let mut begins: Vec<VnodeId> = own.keys().copied().collect();
+    begins.sort_unstable();
+    for begin in begins {
+        let mut way = Vec::new();
+        let mut next = Some(begin);
+        while let Some(at) = next.filter(|&at| seen.insert(at)) {
+            next = parent_of(at)?;
+            way.push((at, next));
+        }
+        ways.push(way);
+    }
+    let mut sums = own;
+    for (at, parent) in ways.into_iter().rev().flatten() {
+        let sum = sums.get(&at).copied().unwrap_or_default();
+        if let Some(parent) = parent {
+            let above = sums.entry(parent).or_default();
+            *above = above.plus(sum);
+        }
+    }
+    Ok(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::convert::Infallible;
+
+    fn parent(parents: &[u32], at: VnodeId) -> Option<VnodeId> {
+        parents.get(at.0 as usize).filter(|_| at.0 > 0).map(|&above| VnodeId(above % at.0))
+    }
+
+    proptest! {
+        #[test]
+        fn everybody_gets_what_lies_below(
+            parents in proptest::collection::vec(any::<u32>(), 1..40),
+            own in proptest::collection::vec((any::<u32>(), 0u64..9), 0..40),
+        ) {
+            let count = parents.len() as u32;
+            let totals = |kib| Totals { kib, ..Totals::default() };
+            let own: HashMap<_, _> =
+                own.into_iter().map(|(at, kib)| (VnodeId(at % count), totals(kib))).collect();
+            let mut expected: HashMap<VnodeId, Totals> = HashMap::new();
+            for (&begin, &sum) in &own {
+                let mut next = Some(begin);
+                while let Some(at) = next {
+                    let above = expected.entry(at).or_default();
+                    *above = above.plus(sum);
+                    next = parent(&parents, at);
+                }
+            }
+            let got = spread(own, |at| Ok::<_, Infallible>(parent(&parents, at)));
+            prop_assert_eq!(got.unwrap_or_default(), expected);
+        }
+    }
+
+    #[test]
+    fn a_ring_ends() {
+        let own = HashMap::from([(VnodeId(1), Totals::default()), (VnodeId(3), Totals::default())]);
+        let got = spread(own, |at| Ok::<_, Infallible>(Some(VnodeId(4 - at.0))));
+        assert_eq!(got.map(|sums| sums.len()), Ok(2));
+    }
+}

@@ -1,0 +1,47 @@
+//! What came to directories since their records were written.
+
+use super::Totals;
+use base::VnodeId;
+use std::collections::BTreeMap;
+
+/// Most directories that are kept apart. More make it rarer that records are written, and the counters,
+/// which every change writes, larger.
+pub(crate) const UNFOLDED_MAX: usize = 16;
+
+/// At most [`UNFOLDED_MAX`] directories with what came to each, and with it to all above, that the
+/// records do not tell yet. Kept with the volume's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unfolded {
+    count: usize,
+    parts: [(VnodeId, Totals); UNFOLDED_MAX],
+}
+
+impl Default for Unfolded {
+    fn default() -> Unfolded {
+        Unfolded { count: 0, parts: [(VnodeId(0), Totals::default()); UNFOLDED_MAX] }
+    }
+}
+
+impl Unfolded {
+    /// `None` if these are too many.
+    pub(crate) fn new(parts: impl IntoIterator<Item = (VnodeId, Totals)>) -> Option<Unfolded> {
+        let mut all = Unfolded::default();
+        for part in parts {
+            *all.parts.get_mut(all.count)? = part;
+            all.count += 1;
+        }
+        Some(all)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (VnodeId, Totals)> {
+        self.parts.iter().copied().take(self.count)
+    }
+
+    pub(crate) fn map(&self) -> BTreeMap<VnodeId, Totals> {
+        self.iter().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+}
