@@ -29,7 +29,12 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn start() -> Result<Pair> {
-        let openafs = Cell::start(Server::OpenAfs, "afs4", "10.99.0.41")?;
+        Pair::start_with(&[])
+    }
+
+    /// The same with options of the `openafs-cell` tool for OpenAFS's cell.
+    pub(crate) fn start_with(options: &[&str]) -> Result<Pair> {
+        let openafs = Cell::start_with(Server::OpenAfs, "afs4", "10.99.0.41", options)?;
         let cellar = Cell::start_cellar_joining(&openafs, "cellar4", "10.99.0.42", NOBODY)?;
         Ok(Pair { openafs, cellar })
     }
