@@ -18,6 +18,7 @@ use bosserver::KeyList;
 use durability::DurabilityPolicy;
 use encryption::KeySource;
 use memory::CacheSizes;
+use rx::Fairness;
 use rx_security::{KeySet, LocalRealms};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -99,6 +100,10 @@ pub struct Tuning {
     pub lanes: usize,
     /// Threads that serve calls, per port.
     pub workers: usize,
+    /// How users and volumes share them.
+    pub fairness: Fairness,
+    /// Calls that may wait for them, per port.
+    pub waiting_calls: usize,
     /// Kernel receive buffer of each socket in bytes.
     pub socket_buffer_bytes: usize,
     /// What is kept in memory, of all partitions together.
@@ -119,6 +124,8 @@ impl Default for Tuning {
         Tuning {
             lanes: cores.min(4),
             workers: 64,
+            fairness: Fairness::default(),
+            waiting_calls: 10_000,
             socket_buffer_bytes: 16 << 20,
             caches: memory::cache_sizes(),
             loaded_volumes: VolumeOptions::default().loaded_volumes_max,

@@ -15,6 +15,7 @@ mod at_once;
 mod capabilities;
 mod config;
 mod counters;
+mod demand;
 mod directories;
 mod environment;
 mod errors;

@@ -17,6 +17,7 @@ mod call;
 mod client;
 mod clock;
 mod connector;
+mod fairness;
 mod gather;
 mod lane;
 mod lanes;
@@ -35,6 +36,8 @@ mod workers;
 
 pub use client::{Client, ClientConfig};
 pub use connector::Connector;
+pub use fair_queue::{Class, Demand};
+pub use fairness::Fairness;
 pub use rx_proto::{ConnectOptions, EndpointConfig, Path, ServiceConfig};
 pub use server::{Server, ServerConfig, ServiceEntry};
 pub use server_call::{ServerCall, Service};

@@ -1,26 +1,17 @@
-//! The queue in front of the workers: fair between the hosts that call.
-//!
-//! Each host has a line of its own, and the lines are served in turn, so that a host which sends
-//! hundreds of calls delays its own and not those of the others.
+//! The queue in front of the workers: [`fair_queue::Queue`] with the waiting that it does not know.
 
-use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use fair_queue::{Limits, Next, Queue, Ticket, Work};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use parking_lot::{Condvar, Mutex};
-
-/// Lines by host; any thread may push, workers pop.
-pub(crate) struct FairQueue<T> {
+/// Any thread may push, workers ask for the next.
+pub(crate) struct CallQueue<T> {
     inner: Mutex<Inner<T>>,
     arrived: Condvar,
-    limit: usize,
 }
 
-/// What the queue's lock guards.
+/// What the queue's lock guards. It is held for no more than a few steps in ordered sets.
 struct Inner<T> {
-    lines: HashMap<IpAddr, VecDeque<T>>,
-    /// Hosts with a line that is not empty, the next to be served in front.
-    turns: VecDeque<IpAddr>,
-    waiting: usize,
+    queue: Queue<T>,
     /// Items that found no idle worker.
     waited: u64,
     idle_workers: usize,
@@ -30,9 +21,9 @@ struct Inner<T> {
 /// Why an item was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Too many are waiting, of all hosts or of this one.
+    /// Too many are waiting, of all users or of this one.
     Full,
-    /// [`FairQueue::close`] was called.
+    /// [`CallQueue::close`] was called.
     Closed,
 }
 
@@ -51,48 +42,52 @@ pub(crate) struct QueueLoad {
     pub(crate) idle_workers: usize,
 }
 
-impl<T> FairQueue<T> {
-    /// A queue for up to `limit` items, half of them from one host.
-    pub(crate) fn new(limit: usize) -> FairQueue<T> {
-        let inner = Inner {
-            lines: HashMap::new(),
-            turns: VecDeque::new(),
-            waiting: 0,
-            waited: 0,
-            idle_workers: 0,
-            closed: false,
-        };
-        FairQueue { inner: Mutex::new(inner), arrived: Condvar::new(), limit }
+impl<T> CallQueue<T> {
+    pub(crate) fn new(limits: Limits) -> CallQueue<T> {
+        let inner = Inner { queue: Queue::new(limits), waited: 0, idle_workers: 0, closed: false };
+        CallQueue { inner: Mutex::new(inner), arrived: Condvar::new() }
     }
 
-    /// Puts an item at the end of its host's line.
-    pub(crate) fn push(&self, host: IpAddr, item: T) -> Result<Pushed, Refusal> {
+    /// Adds an item.
+    pub(crate) fn push(&self, work: Work, item: T) -> Result<Pushed, Refusal> {
         let mut inner = self.inner.lock();
-        inner.admit(host, self.limit)?;
-        inner.append(host, item);
-        let workers_wanted = inner.waiting > inner.idle_workers;
+        if inner.closed {
+            return Err(Refusal::Closed);
+        }
+        inner.queue.push(work, item).map_err(|_| Refusal::Full)?;
+        let workers_wanted = inner.queue.waiting() > inner.idle_workers;
         inner.waited += u64::from(workers_wanted);
         drop(inner);
         self.arrived.notify_one();
         Ok(Pushed { workers_wanted })
     }
 
-    /// Takes the next item; waits for one. `None` once the queue is closed.
-    pub(crate) fn pop(&self) -> Option<T> {
+    /// Gives back the worker's last item with what it cost, and takes the next; waits for one. `None`
+    /// once the queue is closed.
+    pub(crate) fn next(&self, done: Option<(Ticket, u32)>) -> Option<(T, Ticket)> {
         let mut inner = self.inner.lock();
-        inner.idle_workers += 1;
-        while inner.waiting == 0 && !inner.closed {
-            self.arrived.wait(&mut inner);
+        if let Some((ticket, cost)) = done {
+            inner.queue.finish(ticket, cost);
         }
-        inner.idle_workers -= 1;
-        if inner.closed { None } else { inner.take() }
+        while !inner.closed {
+            match inner.queue.take_next() {
+                Next::Serve(item, ticket) => return Some((item, ticket)),
+                Next::Again => MutexGuard::bump(&mut inner),
+                Next::Nothing => {
+                    inner.idle_workers += 1;
+                    self.arrived.wait(&mut inner);
+                    inner.idle_workers -= 1;
+                }
+            }
+        }
+        None
     }
 
     /// Ends all waiting; gives back what was in the queue.
     pub(crate) fn close(&self) -> Vec<T> {
         let mut inner = self.inner.lock();
         inner.closed = true;
-        let left = std::iter::from_fn(|| inner.take()).collect();
+        let left = inner.queue.drain();
         self.arrived.notify_all();
         left
     }
@@ -100,100 +95,59 @@ impl<T> FairQueue<T> {
     /// The numbers now.
     pub(crate) fn load(&self) -> QueueLoad {
         let inner = self.inner.lock();
-        QueueLoad { waiting: inner.waiting, waited: inner.waited, idle_workers: inner.idle_workers }
-    }
-}
-
-impl<T> Inner<T> {
-    fn admit(&self, host: IpAddr, limit: usize) -> Result<(), Refusal> {
-        if self.closed {
-            return Err(Refusal::Closed);
-        }
-        let of_host = self.lines.get(&host).map_or(0, VecDeque::len);
-        if self.waiting >= limit || of_host >= limit.div_ceil(2) {
-            return Err(Refusal::Full);
-        }
-        Ok(())
-    }
-
-    fn append(&mut self, host: IpAddr, item: T) {
-        let line = self.lines.entry(host).or_default();
-        if line.is_empty() {
-            self.turns.push_back(host);
-        }
-        line.push_back(item);
-        self.waiting += 1;
-    }
-
-    fn take(&mut self) -> Option<T> {
-        let host = self.turns.pop_front()?;
-        let line = self.lines.get_mut(&host)?;
-        let item = line.pop_front();
-        if line.is_empty() {
-            self.lines.remove(&host);
-        } else {
-            self.turns.push_back(host);
-        }
-        self.waiting -= usize::from(item.is_some());
-        item
+        QueueLoad { waiting: inner.queue.waiting(), waited: inner.waited, idle_workers: inner.idle_workers }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Fairness;
+    use fair_queue::Demand;
 
-    fn host(last: u8) -> IpAddr {
-        IpAddr::from([10, 0, 0, last])
+    fn queue<T>(waiting_max: usize) -> CallQueue<T> {
+        CallQueue::new(Fairness::default().limits(8, waiting_max))
+    }
+
+    fn of(user: u64) -> Work {
+        Demand::SMALL.of(user, 100)
     }
 
     #[test]
-    fn hosts_take_turns_and_keep_their_order() {
-        let queue = FairQueue::new(100);
-        for item in 0..5 {
-            queue.push(host(1), (1, item)).unwrap();
-        }
-        queue.push(host(2), (2, 0)).unwrap();
-        queue.push(host(3), (3, 0)).unwrap();
-        queue.push(host(2), (2, 1)).unwrap();
-        let order: Vec<(i32, i32)> = (0..8).map(|_| queue.pop().unwrap()).collect();
-        let expected = [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (1, 2), (1, 3), (1, 4)];
-        assert_eq!(order, expected);
-        assert!(queue.inner.lock().lines.is_empty(), "empty lines are forgotten");
-    }
-
-    #[test]
-    fn limits_hold_for_one_host_and_for_all() {
-        let queue = FairQueue::new(4);
-        assert!(queue.push(host(1), 0).is_ok());
-        assert!(queue.push(host(1), 0).is_ok());
-        assert_eq!(queue.push(host(1), 0), Err(Refusal::Full));
-        assert!(queue.push(host(2), 0).is_ok());
-        assert!(queue.push(host(3), 0).is_ok());
-        assert_eq!(queue.push(host(4), 0), Err(Refusal::Full));
-        queue.pop().unwrap();
-        assert!(queue.push(host(4), 0).is_ok());
+    fn limits_hold_for_one_user_and_for_all() {
+        let queue = queue(4);
+        assert!(queue.push(of(1), 0).is_ok());
+        assert!(queue.push(of(1), 0).is_ok());
+        assert_eq!(queue.push(of(1), 0), Err(Refusal::Full));
+        assert!(queue.push(of(2), 0).is_ok());
+        assert!(queue.push(of(3), 0).is_ok());
+        assert_eq!(queue.push(of(4), 0), Err(Refusal::Full));
+        queue.next(None).unwrap();
+        assert!(queue.push(of(4), 0).is_ok());
         assert_eq!(queue.load(), QueueLoad { waiting: 4, waited: 5, idle_workers: 0 });
     }
 
     #[test]
     fn closing_gives_back_what_waits_and_ends_the_workers() {
-        let queue = FairQueue::new(4);
-        queue.push(host(1), 1).unwrap();
-        queue.push(host(2), 2).unwrap();
-        assert_eq!(queue.close(), [1, 2]);
-        assert_eq!(queue.pop(), None);
-        assert_eq!(queue.push(host(1), 1), Err(Refusal::Closed));
+        let queue = queue(4);
+        let (_, ticket) = queue.push(of(3), 3).map(|_| queue.next(None).unwrap()).unwrap();
+        queue.push(of(1), 1).unwrap();
+        queue.push(of(2), 2).unwrap();
+        let mut left = queue.close();
+        left.sort_unstable();
+        assert_eq!(left, [1, 2]);
+        assert!(queue.next(Some((ticket, 1))).is_none());
+        assert_eq!(queue.push(of(1), 1), Err(Refusal::Closed));
     }
 
     #[test]
     fn a_waiting_worker_is_woken() {
-        let queue = FairQueue::new(4);
+        let queue = queue(4);
         std::thread::scope(|scope| {
-            let worker = scope.spawn(|| queue.pop());
-            queue.push(host(1), 7).unwrap();
+            let worker = scope.spawn(|| queue.next(None).map(|(item, _)| item));
+            queue.push(of(1), 7).unwrap();
             assert_eq!(worker.join().unwrap(), Some(7));
-            let worker = scope.spawn(|| queue.pop());
+            let worker = scope.spawn(|| queue.next(None).map(|(item, _)| item));
             queue.close();
             assert_eq!(worker.join().unwrap(), None);
         });

@@ -12,6 +12,7 @@ use rx_proto::{EndpointConfig, ServiceConfig};
 use rx_security::ClientSecurity;
 
 use crate::connector::Connector;
+use crate::fairness::Fairness;
 use crate::lane::Arrivals;
 use crate::lanes::{Lanes, LanesConfig};
 use crate::server_call::Service;
@@ -41,6 +42,8 @@ pub struct ServerConfig {
     pub workers_min: usize,
     /// Worker threads at most: calls served at a time.
     pub workers_max: usize,
+    /// How users and volumes share them.
+    pub fairness: Fairness,
     /// Socket buffers and offloads.
     pub socket: SocketOptions,
     /// Protocol behaviour. Its `waiting_calls_max` and `busy_code` hold for all lanes together.
@@ -57,6 +60,7 @@ impl Default for ServerConfig {
             lanes: cores.min(DEFAULT_LANES_MAX),
             workers_min: 16,
             workers_max: 128,
+            fairness: Fairness::default(),
             socket: SocketOptions::default(),
             endpoint: EndpointConfig::default(),
         }
@@ -157,6 +161,7 @@ fn worker_limits(config: &ServerConfig) -> WorkerLimits {
         threads_max: config.workers_max.max(config.workers_min).max(1),
         waiting_calls_max: config.endpoint.waiting_calls_max.max(1),
         busy_code: config.endpoint.busy_code,
+        fairness: config.fairness.clone(),
     }
 }
 

@@ -3,6 +3,7 @@
 use afs_idl::CallStream;
 use base::{AbortCode, Caller};
 use bytes::Bytes;
+use fair_queue::Demand;
 
 use crate::call::CallHandle;
 use crate::connector::Connector;
@@ -23,6 +24,12 @@ pub trait Service: Send + Sync {
     fn answer_at_once(&self, _caller: &Caller, _request: &[u8]) -> Option<Bytes> {
         None
     }
+
+    /// What a request asks for, by its first packet, for its place among calls that wait. Called under
+    /// the lane's lock: it only looks.
+    fn demand(&self, _request: &[u8]) -> Demand {
+        Demand::SMALL
+    }
 }
 
 /// A call in the hands of a [`Service`]: who calls, and the two streams.
@@ -33,6 +40,7 @@ pub struct ServerCall {
     connector: Connector,
     /// A little that was written last: it leaves together with the end of the call.
     last: Bytes,
+    bytes_moved: u64,
 }
 
 /// More than this does not wait for the end of the call.
@@ -45,7 +53,7 @@ impl ServerCall {
         service_id: u16,
         connector: Connector,
     ) -> ServerCall {
-        ServerCall { handle, caller, service_id, connector, last: Bytes::new() }
+        ServerCall { handle, caller, service_id, connector, last: Bytes::new(), bytes_moved: 0 }
     }
 
     /// Who calls, as the security class proved it.
@@ -63,6 +71,11 @@ impl ServerCall {
         &self.connector
     }
 
+    /// Bytes that were read and written.
+    pub(crate) fn bytes_moved(&self) -> u64 {
+        self.bytes_moved
+    }
+
     /// Ends the call as the service said. What has been written is delivered in the background.
     pub(crate) fn conclude(mut self, result: Result<(), AbortCode>) {
         match result {
@@ -75,14 +88,19 @@ impl ServerCall {
 
 impl CallStream for ServerCall {
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
-        self.handle.read(buf)
+        let bytes = self.handle.read(buf)?;
+        self.bytes_moved += bytes as u64;
+        Ok(bytes)
     }
 
     fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
-        self.handle.read_chunk(max)
+        let piece = self.handle.read_chunk(max)?;
+        self.bytes_moved += piece.len() as u64;
+        Ok(piece)
     }
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        self.bytes_moved += data.len() as u64;
         let before = std::mem::take(&mut self.last);
         if !before.is_empty() {
             self.handle.write(before)?;

@@ -8,13 +8,15 @@ use std::thread::{Builder, JoinHandle};
 
 use base::AbortCode;
 use bytes::Bytes;
+use fair_queue::{Demand, Work};
 use parking_lot::Mutex;
 
 use crate::call::CallHandle;
 use crate::connector::Connector;
+use crate::fairness::{Fairness, Users};
 use crate::lane::{Arrivals, Arrived, Load};
 use crate::lanes::Lanes;
-use crate::queue::{FairQueue, Refusal};
+use crate::queue::{CallQueue, Refusal};
 use crate::server_call::{ServerCall, Service};
 use crate::statistics::{CallCounters, CallStatistics};
 
@@ -22,19 +24,21 @@ use crate::statistics::{CallCounters, CallStatistics};
 const PANIC_CODE: AbortCode = AbortCode::UAEIO;
 
 /// How many threads, and how many calls may wait for them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct WorkerLimits {
     pub(crate) threads_min: usize,
     pub(crate) threads_max: usize,
     pub(crate) waiting_calls_max: usize,
     pub(crate) busy_code: AbortCode,
+    pub(crate) fairness: Fairness,
 }
 
 /// The queue and the threads that empty it. Threads are started when they are wanted and stay.
 pub(crate) struct WorkerPool {
     name: String,
     services: HashMap<u16, Arc<dyn Service>>,
-    queue: FairQueue<Arrived>,
+    queue: CallQueue<Arrived>,
+    users: Users,
     limits: WorkerLimits,
     /// Set once, before the first call can arrive.
     lanes: OnceLock<Weak<Lanes>>,
@@ -55,7 +59,8 @@ impl WorkerPool {
         Arc::new_cyclic(|own| WorkerPool {
             name: name.to_owned(),
             services,
-            queue: FairQueue::new(limits.waiting_calls_max),
+            queue: CallQueue::new(limits.fairness.limits(limits.threads_max, limits.waiting_calls_max)),
+            users: Users::new(&limits.fairness),
             limits,
             lanes: OnceLock::new(),
             threads: Mutex::new(Vec::new()),
@@ -122,21 +127,34 @@ impl WorkerPool {
     }
 
     fn run(&self) {
-        while let Some(arrived) = self.queue.pop() {
+        let mut done = None;
+        while let Some((arrived, ticket)) = self.queue.next(done) {
             self.busy.fetch_add(1, Ordering::Relaxed);
-            self.serve(arrived);
+            let bytes = self.serve(arrived);
             self.busy.fetch_sub(1, Ordering::Relaxed);
+            done = Some((ticket, fair_queue::cost_of(bytes)));
         }
     }
 
-    fn serve(&self, arrived: Arrived) {
-        let Some(lanes) = self.lanes.get().and_then(Weak::upgrade) else { return };
+    /// Serves a call; gives the number of bytes that it moved.
+    fn serve(&self, arrived: Arrived) -> u64 {
+        let Some(lanes) = self.lanes.get().and_then(Weak::upgrade) else { return 0 };
         let lane = Arc::clone(&lanes.all()[arrived.lane]);
         let handle = CallHandle::begun(lane, arrived.call, arrived.request, arrived.is_whole);
         let connector = Connector::new(lanes);
         let mut call = ServerCall::new(handle, arrived.caller, arrived.service_id, connector);
         let result = self.run_service(&mut call);
+        let bytes = call.bytes_moved();
         call.conclude(result);
+        bytes
+    }
+
+    /// Whose call it is, and what it asks for.
+    fn work(&self, call: &Arrived) -> Work {
+        let (user, weight) = self.users.of(&call.caller);
+        let request = call.request.first().map_or(&[][..], |packet| &packet[..]);
+        let service = self.services.get(&call.service_id);
+        service.map_or(Demand::SMALL, |service| service.demand(request)).of(user, weight)
     }
 
     fn run_service(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
@@ -158,7 +176,7 @@ impl WorkerPool {
 impl Arrivals for WorkerPool {
     fn take(&self, call: Arrived) -> Result<(), AbortCode> {
         self.counters.arrived.increment();
-        match self.queue.push(call.caller.peer.ip(), call) {
+        match self.queue.push(self.work(&call), call) {
             Ok(pushed) => {
                 if pushed.workers_wanted {
                     self.add_thread();

@@ -5,12 +5,15 @@ use super::encryption::KeySource;
 use super::keys::{self, KeyFiles};
 use super::memory::CacheSizes;
 use super::openafs::{addresses, local_realms};
+mod fairness;
+
 use super::{PartitionSettings, Role, Settings, Tuning, Upkeep};
 use afs_format::cellservdb::CellServer;
 use afs_format::netinfo::{NetInfo, NetRestrict};
 use afs_format::userlist::{UserList, parse_principal};
 use anyhow::{Context, Result, bail};
 use base::{CellName, PartitionId};
+use fairness::FairnessSection;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -32,6 +35,8 @@ struct File {
     store: StoreSection,
     #[serde(default)]
     rx: RxSection,
+    #[serde(default)]
+    fairness: FairnessSection,
 }
 
 #[derive(Deserialize)]
@@ -179,7 +184,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         keys: keys.set,
         des_keys: keys.des,
         warnings: keys.warnings,
-        tuning: tuning(origin, &file.store, &file.rx)?,
+        tuning: tuning(origin, &file.store, &file.rx, &file.fairness)?,
         partitions: encrypted(
             origin,
             folder,
@@ -310,8 +315,14 @@ fn encrypted(
     Ok(partitions)
 }
 
-fn tuning(origin: &Origin<'_>, store: &StoreSection, rx: &RxSection) -> Result<Tuning> {
+fn tuning(
+    origin: &Origin<'_>,
+    store: &StoreSection,
+    rx: &RxSection,
+    fairness: &FairnessSection,
+) -> Result<Tuning> {
     let default = Tuning::default();
+    let (fairness, waiting_calls) = fairness.resolve(origin, default.waiting_calls)?;
     let durability = match &store.durability {
         None => default.durability,
         Some(text) => DurabilityPolicy::parse(text.get_ref())
@@ -329,6 +340,8 @@ fn tuning(origin: &Origin<'_>, store: &StoreSection, rx: &RxSection) -> Result<T
     Ok(Tuning {
         lanes: origin.bounded(rx.lanes.as_ref(), "rx.lanes", default.lanes, 1, 64)?,
         workers: origin.bounded(rx.workers.as_ref(), "rx.workers", default.workers, 4, 1024)?,
+        fairness,
+        waiting_calls,
         socket_buffer_bytes: buffer_mb << 20,
         caches,
         loaded_volumes,
@@ -410,6 +423,8 @@ mod tests {
             ("[server]\nroles = [\"vol\"]\n[partitions]\na = \"p\"", ["line 5", "server.roles", "fs"]),
             ("[server]\nroles = [\"xx\"]", ["line 5", "xx", "`bos`"]),
             ("[rx]\nlanes = 0", ["line 5", "rx.lanes", "1 to 64"]),
+            ("[fairness]\nuser_percent = 0", ["line 5", "fairness.user_percent", "1 to 100"]),
+            ("[fairness.weights]\nbatch = 10\nann = 0", ["line 6", "fairness.weights.ann", "1 to 10000"]),
             ("[store]\nstatus_cache_mb = 0", ["line 5", "store.status_cache_mb", "1 to 16777216"]),
             ("[store]\ndurability = \"never\"", ["line 5", "store.durability", "interval:MS"]),
             ("[store]\ncompression = \"zstd:22\"", ["line 5", "store.compression", "zstd:19"]),

@@ -25,7 +25,8 @@ use parking_lot::Mutex;
 use ptdb::{Policy, Protection};
 use ptserver::PtService;
 use rx::{
-    Server, ServerCall, ServerConfig, ServerStatistics, Service, ServiceConfig, ServiceEntry, SocketOptions,
+    Demand, Server, ServerCall, ServerConfig, ServerStatistics, Service, ServiceConfig, ServiceEntry,
+    SocketOptions,
 };
 use rx_security::{KeyRing, Null, RxkadServer, ServerSecurity};
 use std::net::{IpAddr, Ipv4Addr};
@@ -62,10 +63,14 @@ type Dispatch = Box<dyn Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode
 /// What answers some calls without waiting; see [`Service::answer_at_once`].
 type AtOnce = Box<dyn Fn(&Caller, &[u8]) -> Option<Bytes> + Send + Sync>;
 
+/// What a request asks for; see [`Service::demand`].
+type DemandOf = fn(&[u8]) -> Demand;
+
 /// A generated dispatcher as the transport wants it.
 struct Dispatcher {
     dispatch: Dispatch,
     at_once: Option<AtOnce>,
+    demand: DemandOf,
 }
 
 impl Service for Dispatcher {
@@ -76,6 +81,10 @@ impl Service for Dispatcher {
 
     fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
         self.at_once.as_ref()?(caller, request)
+    }
+
+    fn demand(&self, request: &[u8]) -> Demand {
+        (self.demand)(request)
     }
 }
 
@@ -264,7 +273,13 @@ impl Services {
         name: &'static str,
         dispatch: impl Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync + 'static,
     ) {
-        self.add_dispatcher(role, id, name, Dispatcher { dispatch: Box::new(dispatch), at_once: None });
+        let demand: DemandOf = |_| Demand::SMALL;
+        self.add_dispatcher(
+            role,
+            id,
+            name,
+            Dispatcher { dispatch: Box::new(dispatch), at_once: None, demand },
+        );
     }
 
     fn add_dispatcher(&mut self, role: Role, id: u16, name: &'static str, dispatcher: Dispatcher) {
@@ -415,6 +430,7 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
         lanes: if is_file_server { settings.tuning.lanes } else { 1 },
         workers_min: if is_file_server { 16 } else { 4 },
         workers_max: settings.tuning.workers,
+        fairness: settings.tuning.fairness.clone(),
         socket: SocketOptions {
             buffer_bytes: settings.tuning.socket_buffer_bytes,
             ..SocketOptions::default()
@@ -422,6 +438,7 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
         ..ServerConfig::default()
     };
     config.endpoint.version = version();
+    config.endpoint.waiting_calls_max = settings.tuning.waiting_calls;
     config
 }
 
@@ -430,5 +447,6 @@ fn file_dispatcher(server: Arc<FileServer>) -> Dispatcher {
     Dispatcher {
         dispatch: Box::new(move |caller, call| afs_idl::fs::dispatch(&*server, caller, call)),
         at_once: Some(Box::new(move |caller, request| quick.answer_at_once(caller, request))),
+        demand: FileServer::demand,
     }
 }

@@ -1,0 +1,62 @@
+//! The section `[fairness]`: who shares the workers, and how.
+
+use super::Origin;
+use anyhow::Result;
+use rx::Fairness;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::Spanned;
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FairnessSection {
+    user_percent: Option<Spanned<u8>>,
+    volume_percent: Option<Spanned<u8>>,
+    small_calls_percent: Option<Spanned<u8>>,
+    waiting_calls: Option<Spanned<usize>>,
+    waiting_calls_per_user: Option<Spanned<usize>>,
+    #[serde(default)]
+    weights: BTreeMap<String, Spanned<u32>>,
+}
+
+impl FairnessSection {
+    /// The limits, and how many calls may wait.
+    pub(super) fn resolve(&self, origin: &Origin<'_>, waiting: usize) -> Result<(Fairness, usize)> {
+        let default = Fairness::default();
+        let percent = |value: &Option<Spanned<u8>>, key: &str, default: u8, least: u8, most: u8| {
+            origin.bounded(value.as_ref(), key, default, least, most)
+        };
+        let user = percent(&self.user_percent, "fairness.user_percent", default.user_share_percent, 1, 100)?;
+        let volume =
+            percent(&self.volume_percent, "fairness.volume_percent", default.volume_share_percent, 1, 100)?;
+        let small = percent(
+            &self.small_calls_percent,
+            "fairness.small_calls_percent",
+            default.small_calls_percent,
+            0,
+            90,
+        )?;
+        let waiting =
+            origin.bounded(self.waiting_calls.as_ref(), "fairness.waiting_calls", waiting, 10, 1_000_000)?;
+        let waiting_of_user = origin.bounded(
+            self.waiting_calls_per_user.as_ref(),
+            "fairness.waiting_calls_per_user",
+            default.waiting_of_user_max,
+            1,
+            1_000_000,
+        )?;
+        let mut weights = std::collections::HashMap::new();
+        for (name, weight) in &self.weights {
+            let key = format!("fairness.weights.{name}");
+            weights.insert(name.clone(), origin.bounded(Some(weight), &key, 100, 1, 10_000)?);
+        }
+        let fairness = Fairness {
+            user_share_percent: user,
+            volume_share_percent: volume,
+            small_calls_percent: small,
+            waiting_of_user_max: waiting_of_user,
+            weights,
+        };
+        Ok((fairness, waiting))
+    }
+}

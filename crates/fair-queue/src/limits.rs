@@ -1,0 +1,58 @@
+//! How much may wait and how much may be served.
+
+/// Weight of a user about whom nothing is said.
+pub const WEIGHT_ORDINARY: u32 = 100;
+
+/// Largest weight.
+pub const WEIGHT_MAX: u32 = 10_000;
+
+/// Largest cost of one call, so that nobody is charged for what it only announced.
+pub const COST_MAX: u32 = 4096;
+
+/// Small calls have this many parts of the work to each part of bulk calls while both wait.
+pub const SMALL_SHARE: u32 = 8;
+
+/// Limits of a [`Queue`](crate::Queue). Numbers out of range are brought into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Calls that may wait.
+    pub waiting_max: usize,
+    /// Calls of one user that may wait.
+    pub waiting_of_user_max: usize,
+    /// Calls served at a time, without those that wait for their clients.
+    pub workers: usize,
+    /// Of these, how many only serve small calls.
+    pub workers_for_small: usize,
+    /// Calls served at a time together with those that wait for their clients.
+    pub served_max: usize,
+    /// Calls of one user served at a time while others wait.
+    pub user_share: usize,
+    /// Calls for one volume served at a time while others wait.
+    pub volume_share: usize,
+}
+
+impl Limits {
+    /// The same with everything in range: at least one worker for each class, and one call each.
+    pub(crate) fn in_range(self) -> Limits {
+        let workers = self.workers.max(1);
+        Limits {
+            waiting_max: self.waiting_max.max(1),
+            waiting_of_user_max: self.waiting_of_user_max.max(1),
+            workers,
+            workers_for_small: self.workers_for_small.min(workers - 1),
+            served_max: self.served_max.max(workers),
+            user_share: self.user_share.max(1),
+            volume_share: self.volume_share.max(1),
+        }
+    }
+
+    /// Bulk calls served at a time.
+    pub(crate) fn bulk_max(&self) -> usize {
+        self.workers - self.workers_for_small
+    }
+
+    /// What one user may hold though nobody else waits: those who come later must find something.
+    pub(crate) fn user_max(&self) -> usize {
+        self.workers.max(self.served_max / 2)
+    }
+}

@@ -1,0 +1,213 @@
+//! The queue beside a model that looks at everything that waits.
+
+use fair_queue::{Class, Limits, Next, Queue, Refusal, Ticket, Work};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push { user: u64, volume: u32, class: Class, cost: u32, weight: u32 },
+    Next,
+    Finish { which: usize, cost: u32 },
+    Stall { which: usize },
+    Resume { which: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let class = prop_oneof![Just(Class::Small), Just(Class::Bulk)];
+    let push = (0..6u64, 0..4u32, class, 1..40u32, prop_oneof![Just(100u32), 1..1000u32])
+        .prop_map(|(user, volume, class, cost, weight)| Step::Push { user, volume, class, cost, weight });
+    prop_oneof![
+        6 => push,
+        6 => Just(Step::Next),
+        4 => (any::<usize>(), 0..60u32).prop_map(|(which, cost)| Step::Finish { which, cost }),
+        1 => any::<usize>().prop_map(|which| Step::Stall { which }),
+        1 => any::<usize>().prop_map(|which| Step::Resume { which }),
+    ]
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    (1..30usize, 1..20usize, 1..9usize, 0..4usize, 0..20usize, 1..6usize, 1..6usize).prop_map(
+        |(waiting_max, waiting_of_user_max, workers, for_small, served_max, user_share, volume_share)| {
+            Limits {
+                waiting_max,
+                waiting_of_user_max,
+                workers,
+                workers_for_small: for_small.min(workers - 1),
+                served_max: served_max.max(workers),
+                user_share,
+                volume_share,
+            }
+        },
+    )
+}
+
+struct Model {
+    limits: Limits,
+    waiting: Vec<(usize, Work)>,
+    served: Vec<(Work, Ticket, bool)>,
+}
+
+impl Model {
+    fn user_served(&self, user: u64) -> usize {
+        self.served.iter().filter(|(work, ..)| work.user == user).count()
+    }
+
+    fn is_below_share(&self, work: &Work) -> bool {
+        let of_volume = self.served.iter().filter(|(it, ..)| it.volume == work.volume).count();
+        self.user_served(work.user) < self.limits.user_share
+            && (work.volume == 0 || of_volume < self.limits.volume_share)
+    }
+
+    /// Whether a worker is there for calls of the class.
+    fn is_open(&self, class: Class) -> bool {
+        let count = |bulk_only: bool, stalled: bool| {
+            let counts = |(work, _, stalls): &&(Work, Ticket, bool)| {
+                (!bulk_only || work.class == Class::Bulk) && (stalled || !*stalls)
+            };
+            self.served.iter().filter(counts).count()
+        };
+        let limits = &self.limits;
+        let any = count(false, false) < limits.workers && count(false, true) < limits.served_max;
+        let bulk = count(true, false) < limits.workers - limits.workers_for_small
+            && count(true, true) + limits.workers_for_small < limits.served_max;
+        any && (class == Class::Small || bulk)
+    }
+
+    fn could_serve(&self, work: &Work) -> bool {
+        let user_max = self.limits.workers.max(self.limits.served_max / 2);
+        self.is_open(work.class) && (self.is_below_share(work) || self.user_served(work.user) < user_max)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_step_is_one_that_the_model_allows(limits in limits(), steps in prop::collection::vec(step(), 1..400)) {
+        let mut queue: Queue<usize> = Queue::new(limits);
+        let mut model = Model { limits, waiting: Vec::new(), served: Vec::new() };
+        for (name, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Push { user, volume, class, cost, weight } => {
+                    let work = Work { user, weight, volume, class, cost };
+                    let of_user = model.waiting.iter().filter(|(_, it)| it.user == user).count();
+                    let expected = if model.waiting.len() >= limits.waiting_max {
+                        Err(Refusal::Full)
+                    } else if of_user >= limits.waiting_of_user_max {
+                        Err(Refusal::UserFull)
+                    } else {
+                        model.waiting.push((name, work));
+                        Ok(())
+                    };
+                    prop_assert_eq!(queue.push(work, name), expected);
+                }
+                Step::Next => serve(&mut queue, &mut model)?,
+                Step::Finish { which, cost } if !model.served.is_empty() => {
+                    let (_, ticket, _) = model.served.swap_remove(which % model.served.len());
+                    queue.finish(ticket, cost);
+                }
+                Step::Stall { which } if !model.served.is_empty() => {
+                    let (all, which) = (model.served.len(), which % model.served.len());
+                    let (_, ticket, stalls) = &mut model.served[which];
+                    *stalls = queue.stall(ticket);
+                    prop_assert!(*stalls || all >= limits.served_max);
+                }
+                Step::Resume { which } if !model.served.is_empty() => {
+                    let which = which % model.served.len();
+                    let (_, ticket, stalls) = &mut model.served[which];
+                    queue.resume(ticket);
+                    *stalls = false;
+                }
+                Step::Finish { .. } | Step::Stall { .. } | Step::Resume { .. } => {}
+            }
+            prop_assert_eq!(queue.waiting(), model.waiting.len());
+            prop_assert_eq!(queue.served(), model.served.len());
+            prop_assert_eq!(queue.stalled(), model.served.iter().filter(|(.., stalls)| *stalls).count());
+        }
+        // Everything that waits gets its turn.
+        while !model.waiting.is_empty() || !model.served.is_empty() {
+            if let Some((_, ticket, _)) = model.served.pop() {
+                queue.finish(ticket, 1);
+            }
+            serve(&mut queue, &mut model)?;
+        }
+    }
+
+    #[test]
+    fn what_is_drained_is_what_waited(pushes in prop::collection::vec((0..5u64, 0..4u32, any::<bool>()), 0..60), served in 0..10usize) {
+        let limits = Limits { waiting_max: 100, waiting_of_user_max: 100, workers: 5, workers_for_small: 1, served_max: 9, user_share: 2, volume_share: 2 };
+        let mut queue = Queue::new(limits);
+        for (name, (user, volume, bulk)) in pushes.iter().enumerate() {
+            let class = if *bulk { Class::Bulk } else { Class::Small };
+            queue.push(Work { user: *user, weight: 100, volume: *volume, class, cost: 3 }, name).unwrap();
+        }
+        let mut seen = Vec::new();
+        let mut tickets = Vec::new();
+        for _ in 0..served {
+            if let Next::Serve(name, ticket) = queue.take_next() {
+                seen.push(name);
+                tickets.push(ticket);
+            }
+        }
+        seen.extend(queue.drain());
+        seen.sort_unstable();
+        prop_assert_eq!(seen, (0..pushes.len()).collect::<Vec<_>>());
+        prop_assert_eq!(queue.waiting(), 0);
+        for ticket in tickets {
+            queue.finish(ticket, 3);
+        }
+        prop_assert_eq!(queue.served(), 0);
+    }
+}
+
+/// Asks for the next call and judges the answer.
+fn serve(queue: &mut Queue<usize>, model: &mut Model) -> Result<(), TestCaseError> {
+    let answer = std::iter::repeat_with(|| queue.take_next()).find(|next| !matches!(next, Next::Again));
+    let Some(Next::Serve(name, ticket)) = answer else {
+        let could = model.waiting.iter().find(|(_, work)| model.could_serve(work));
+        prop_assert!(could.is_none(), "idle workers, and {could:?} waits");
+        return Ok(());
+    };
+    let place = model.waiting.iter().position(|(it, _)| *it == name);
+    let place = place.ok_or_else(|| TestCaseError::fail("served what does not wait"))?;
+    let (_, work) = model.waiting[place];
+    prop_assert!(model.is_open(work.class), "no worker was free for {work:?}");
+    if !model.is_below_share(&work) {
+        let better = model.waiting.iter().find(|(_, it)| model.is_open(it.class) && model.is_below_share(it));
+        prop_assert!(better.is_none(), "{work:?} is over its share, and {better:?} waits");
+    }
+    let first = model
+        .waiting
+        .iter()
+        .find(|(_, it)| (it.user, it.volume, it.class) == (work.user, work.volume, work.class));
+    prop_assert_eq!(first.map(|(name, _)| *name), Some(name), "out of order");
+    model.waiting.remove(place);
+    model.served.push((work, ticket, false));
+    Ok(())
+}
+
+#[test]
+fn calls_of_one_user_for_several_volumes_take_turns() {
+    let limits = Limits {
+        waiting_max: 100,
+        waiting_of_user_max: 100,
+        workers: 1,
+        workers_for_small: 0,
+        served_max: 1,
+        user_share: 1,
+        volume_share: 1,
+    };
+    let mut queue = Queue::new(limits);
+    let calls = [(1, 'a'), (1, 'b'), (1, 'c'), (2, 'd'), (3, 'e'), (2, 'f')];
+    for (volume, name) in calls {
+        queue.push(Work { user: 9, weight: 100, volume, class: Class::Bulk, cost: 1 }, name).unwrap();
+    }
+    let mut order = BTreeMap::new();
+    for turn in 0..calls.len() {
+        let Next::Serve(name, ticket) = queue.take_next() else { panic!("turn {turn}") };
+        order.insert(turn, name);
+        queue.finish(ticket, 1);
+    }
+    assert_eq!(order.values().collect::<String>(), "adebfc");
+}

@@ -1,0 +1,134 @@
+//! Who shares the workers, and in which proportion.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+use base::{Caller, Identity};
+use fair_queue::{Limits, WEIGHT_MAX, WEIGHT_ORDINARY};
+
+/// How the workers are shared between users and volumes while there are too few of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fairness {
+    /// Part of the workers that one user holds at most while others wait, in percent.
+    pub user_share_percent: u8,
+    /// Part of the workers that calls for one volume hold at most while others wait, in percent.
+    pub volume_share_percent: u8,
+    /// Part of the workers that only serves small calls, in percent.
+    pub small_calls_percent: u8,
+    /// Calls of one user that may wait.
+    pub waiting_of_user_max: usize,
+    /// Shares of users and hosts in percent of an ordinary one, by name (`user`, `user.instance`,
+    /// `user@REALM`) or address. Users without a token are their hosts.
+    pub weights: HashMap<String, u32>,
+}
+
+impl Default for Fairness {
+    fn default() -> Fairness {
+        Fairness {
+            user_share_percent: 25,
+            volume_share_percent: 50,
+            small_calls_percent: 12,
+            waiting_of_user_max: 5_000,
+            weights: HashMap::new(),
+        }
+    }
+}
+
+impl Fairness {
+    /// The limits for so many workers.
+    pub(crate) fn limits(&self, workers: usize, waiting_max: usize) -> Limits {
+        let part = |percent: u8| workers * usize::from(percent) / 100;
+        Limits {
+            waiting_max,
+            waiting_of_user_max: self.waiting_of_user_max.min(waiting_max.div_ceil(2)),
+            workers,
+            workers_for_small: part(self.small_calls_percent),
+            served_max: workers,
+            user_share: part(self.user_share_percent),
+            volume_share: part(self.volume_share_percent),
+        }
+    }
+}
+
+/// Tells callers apart: by name, or by host if they have none.
+pub(crate) struct Users {
+    /// Makes the numbers that stand for users unpredictable.
+    hasher: RandomState,
+    weights: HashMap<String, u32>,
+}
+
+impl Users {
+    pub(crate) fn new(fairness: &Fairness) -> Users {
+        Users { hasher: RandomState::new(), weights: fairness.weights.clone() }
+    }
+
+    /// The caller's number and weight.
+    pub(crate) fn of(&self, caller: &Caller) -> (u64, u32) {
+        let number = match &caller.identity {
+            Identity::Anonymous => self.hasher.hash_one(caller.peer.ip()),
+            Identity::Known(principal) => self.hasher.hash_one(principal),
+        };
+        (number, self.weight(caller))
+    }
+
+    fn weight(&self, caller: &Caller) -> u32 {
+        if self.weights.is_empty() {
+            return WEIGHT_ORDINARY;
+        }
+        let name = match &caller.identity {
+            Identity::Anonymous => caller.peer.ip().to_string(),
+            Identity::Known(principal) => principal.to_string(),
+        };
+        self.weights.get(&name).map_or(WEIGHT_ORDINARY, |weight| (*weight).clamp(1, WEIGHT_MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Principal, SecurityLevel};
+
+    fn caller(name: Option<&str>, peer: &str) -> Caller {
+        let identity = name.map_or(Identity::Anonymous, |name| {
+            Identity::Known(Principal { name: name.into(), instance: String::new(), realm: String::new() })
+        });
+        let peer = peer.parse().unwrap();
+        Caller { identity, level: SecurityLevel::Clear, peer, local: [127, 0, 0, 1].into(), connection: 1 }
+    }
+
+    #[test]
+    fn a_user_is_one_wherever_he_is_and_hosts_are_told_apart_by_address() {
+        let users = Users::new(&Fairness::default());
+        let number = |name, peer| users.of(&caller(name, peer)).0;
+        assert_eq!(number(Some("ann"), "10.0.0.1:7001"), number(Some("ann"), "10.0.0.2:7001"));
+        assert_ne!(number(Some("ann"), "10.0.0.1:7001"), number(Some("bob"), "10.0.0.1:7001"));
+        assert_eq!(number(None, "10.0.0.1:7001"), number(None, "10.0.0.1:40000"));
+        assert_ne!(number(None, "10.0.0.1:7001"), number(None, "10.0.0.2:7001"));
+        assert_ne!(number(None, "10.0.0.1:7001"), number(Some("ann"), "10.0.0.1:7001"));
+    }
+
+    #[test]
+    fn weights_are_found_by_name_and_by_address() {
+        let weights = [("batch", 20), ("10.0.0.9", 400), ("zero", 0)];
+        let weights = weights.into_iter().map(|(name, weight)| (name.to_owned(), weight)).collect();
+        let users = Users::new(&Fairness { weights, ..Fairness::default() });
+        for (name, peer, expected) in [
+            (Some("batch"), "10.0.0.1:7001", 20),
+            (Some("zero"), "10.0.0.1:7001", 1),
+            (Some("ann"), "10.0.0.9:7001", 100),
+            (None, "10.0.0.9:7001", 400),
+            (None, "10.0.0.1:7001", 100),
+        ] {
+            assert_eq!(users.of(&caller(name, peer)).1, expected, "{name:?} {peer}");
+        }
+    }
+
+    #[test]
+    fn one_worker_is_enough_for_everything() {
+        let limits = Fairness::default().limits(1, 4);
+        assert_eq!((limits.workers, limits.workers_for_small, limits.waiting_of_user_max), (1, 0, 2));
+        let limits = Fairness::default().limits(64, 10_000);
+        assert_eq!((limits.workers_for_small, limits.user_share, limits.volume_share), (7, 16, 32));
+    }
+}
