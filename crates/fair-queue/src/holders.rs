@@ -1,8 +1,9 @@
 //! What users and volumes hold of the workers.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Class;
+use crate::numbers::ByUser;
 
 /// What one user has.
 #[derive(Debug, Default)]
@@ -14,7 +15,7 @@ pub(crate) struct User {
 
 /// Users that have anything.
 #[derive(Debug, Default)]
-pub(crate) struct Users(HashMap<u64, User>);
+pub(crate) struct Users(ByUser<User>);
 
 impl Users {
     /// What a user has; nothing if it is not known.
@@ -46,7 +47,7 @@ struct Volume {
 /// Volumes that are being served or have parked lines.
 #[derive(Debug, Default)]
 pub(crate) struct Volumes {
-    known: HashMap<u32, Volume>,
+    known: BTreeMap<u32, Volume>,
     /// Those below their share that have parked lines, by class.
     loose: [BTreeSet<u32>; 2],
     parked: u64,

@@ -20,6 +20,7 @@ mod flow;
 mod holders;
 mod limits;
 mod line;
+mod numbers;
 mod queue;
 
 pub use limits::{COST_MAX, Limits, SMALL_SHARE, WEIGHT_MAX, WEIGHT_ORDINARY};
@@ -32,6 +33,9 @@ pub enum Class {
     Small,
     /// Moves much, and may take as long as its client takes.
     Bulk,
+    /// Its client must first answer a question, which it may not do. Served by threads of their own,
+    /// beside the workers.
+    Stranger,
 }
 
 /// Bytes that are one unit of work to move: as much as a small call costs.
@@ -66,7 +70,7 @@ pub fn cost_of(bytes: u64) -> u32 {
 /// What a call is, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Whose it is.
+    /// Whose it is: a number that nobody who calls can choose, such as a keyed hash.
     pub user: u64,
     /// The user's share in relation to others; [`WEIGHT_ORDINARY`] for most. 1 to [`WEIGHT_MAX`].
     pub weight: u32,

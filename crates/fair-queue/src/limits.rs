@@ -25,6 +25,8 @@ pub struct Limits {
     pub workers_for_small: usize,
     /// Calls served at a time together with those that wait for their clients.
     pub served_max: usize,
+    /// Calls of strangers served at a time, beside all others.
+    pub strangers_max: usize,
     /// Calls of one user served at a time while others wait.
     pub user_share: usize,
     /// Calls for one volume served at a time while others wait.
@@ -41,6 +43,7 @@ impl Limits {
             workers,
             workers_for_small: self.workers_for_small.min(workers - 1),
             served_max: self.served_max.max(workers),
+            strangers_max: self.strangers_max.max(1),
             user_share: self.user_share.max(1),
             volume_share: self.volume_share.max(1),
         }
@@ -53,6 +56,11 @@ impl Limits {
 
     /// What one user may hold though nobody else waits: those who come later must find something.
     pub(crate) fn user_max(&self) -> usize {
-        self.workers.max(self.served_max / 2)
+        self.workers.max(self.served_max / 4)
+    }
+
+    /// Calls that may wait for their clients while others are served in their place.
+    pub(crate) fn stalled_max(&self) -> usize {
+        self.served_max - self.workers
     }
 }

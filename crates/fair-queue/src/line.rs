@@ -1,10 +1,11 @@
 //! The users of one class, in the order in which they are served.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use crate::flow::{Flow, Standing};
 use crate::holders::Place;
 use crate::limits::{COST_MAX, WEIGHT_MAX, WEIGHT_ORDINARY};
+use crate::numbers::ByUser;
 
 /// Users with nothing waiting whose tags are remembered at most; who is forgotten begins at the present.
 const IDLE_MAX: usize = 65_536;
@@ -24,7 +25,7 @@ pub(crate) fn charge(cost: u32, weight: u32) -> u64 {
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Line<T> {
-    flows: HashMap<u64, Flow<T>>,
+    flows: ByUser<Flow<T>>,
     ready: BTreeSet<(u64, u64)>,
     held: BTreeSet<(u64, u64)>,
     idle: BTreeSet<(u64, u64)>,
@@ -41,7 +42,7 @@ pub(crate) struct Line<T> {
 impl<T> Line<T> {
     pub(crate) fn new() -> Line<T> {
         Line {
-            flows: HashMap::new(),
+            flows: ByUser::default(),
             ready: BTreeSet::new(),
             held: BTreeSet::new(),
             idle: BTreeSet::new(),
@@ -160,6 +161,9 @@ impl<T> Line<T> {
             (false, false) => Standing::Held,
         };
         let (was, new) = (std::mem::replace(&mut flow.standing, standing), flow.tag);
+        if (was, old) == (standing, new) && standing != Standing::Idle {
+            return;
+        }
         self.set(was).remove(&(old, user));
         self.set(standing).insert((new, user));
     }

@@ -1,5 +1,7 @@
 //! The queue as a whole.
 
+use std::cmp::Ordering;
+
 use crate::holders::{Users, Volumes};
 use crate::limits::{Limits, SMALL_SHARE, WEIGHT_ORDINARY};
 use crate::line::{Line, charge};
@@ -46,6 +48,7 @@ pub struct Queue<T> {
     limits: Limits,
     small: Line<(Work, T)>,
     bulk: Line<(Work, T)>,
+    strangers: Line<(Work, T)>,
     users: Users,
     volumes: Volumes,
     /// The tag of the class that was served last.
@@ -59,6 +62,7 @@ impl<T> Queue<T> {
             limits: limits.in_range(),
             small: Line::new(),
             bulk: Line::new(),
+            strangers: Line::new(),
             users: Users::default(),
             volumes: Volumes::default(),
             present: 0,
@@ -72,10 +76,10 @@ impl<T> Queue<T> {
 
     /// Calls that wait.
     pub fn waiting(&self) -> usize {
-        self.small.waiting + self.bulk.waiting
+        self.small.waiting + self.bulk.waiting + self.strangers.waiting
     }
 
-    /// Calls being served, also those that wait for their clients.
+    /// Calls being served, also those that wait for their clients, but not those of strangers.
     pub fn served(&self) -> usize {
         self.small.served + self.bulk.served
     }
@@ -83,6 +87,11 @@ impl<T> Queue<T> {
     /// Of these, how many wait for their clients.
     pub fn stalled(&self) -> usize {
         self.small.stalled + self.bulk.stalled
+    }
+
+    /// Whether something waits for which there is a worker.
+    pub fn can_serve(&self) -> bool {
+        self.may_serve(Class::Small) || self.may_serve(Class::Bulk) || self.may_serve(Class::Stranger)
     }
 
     /// Adds a call, unless too many wait.
@@ -95,6 +104,10 @@ impl<T> Queue<T> {
         }
         self.users.change(work.user, |user| user.waiting += 1);
         let (is_free, present) = (self.is_free(work.user), self.present);
+        if work.class == Class::Stranger {
+            self.strangers.push(work.user, 0, (work, call), true);
+            return Ok(());
+        }
         let line = self.line(work.class);
         if line.waiting == 0 {
             line.tag = line.tag.max(present);
@@ -105,6 +118,9 @@ impl<T> Queue<T> {
 
     /// What to serve now.
     pub fn take_next(&mut self) -> Next<T> {
+        if self.may_serve(Class::Stranger) {
+            return self.take_stranger();
+        }
         for _ in 0..LOOKS_MAX {
             let small = self.may_serve(Class::Small);
             let bulk = self.may_serve(Class::Bulk);
@@ -126,25 +142,32 @@ impl<T> Queue<T> {
     pub fn finish(&mut self, mut ticket: Ticket, cost: u32) {
         self.resume(&mut ticket);
         let Work { user, weight, volume, class, cost: expected } = ticket.work;
+        if class == Class::Stranger {
+            return self.strangers.finish();
+        }
+        let was_free = self.is_free(user);
         self.users.change(user, |user| user.served -= 1);
         self.volumes.end(volume, self.limits.volume_share);
         let (was, is) = (charge(expected, weight), charge(cost, weight));
         let is_free = self.is_free(user);
         let line = self.line(class);
-        if is >= was {
-            line.charge(user, is - was, is_free);
-        } else {
-            line.refund(user, was - is, is_free);
+        match is.cmp(&was) {
+            Ordering::Equal => {}
+            Ordering::Greater => line.charge(user, is - was, is_free),
+            Ordering::Less => line.refund(user, was - is, is_free),
         }
         line.finish();
-        self.refresh(user);
+        if was_free != is_free {
+            self.refresh(user);
+        }
         self.release(volume);
     }
 
     /// The worker can do nothing but wait for the client of this call. True if another may be
     /// served instead.
     pub fn stall(&mut self, ticket: &mut Ticket) -> bool {
-        if !ticket.stalled && self.served() < self.limits.served_max {
+        let is_stranger = ticket.work.class == Class::Stranger;
+        if !ticket.stalled && !is_stranger && self.stalled() < self.limits.stalled_max() {
             ticket.stalled = true;
             self.line(ticket.work.class).stalled += 1;
         }
@@ -161,7 +184,7 @@ impl<T> Queue<T> {
     /// Gives up everything that waits.
     pub fn drain(&mut self) -> Vec<T> {
         let mut left = Vec::new();
-        for class in [Class::Small, Class::Bulk] {
+        for class in [Class::Small, Class::Bulk, Class::Stranger] {
             for (work, call) in self.line(class).take_all() {
                 self.users.change(work.user, |user| user.waiting -= 1);
                 left.push(call);
@@ -175,6 +198,7 @@ impl<T> Queue<T> {
         match class {
             Class::Small => &mut self.small,
             Class::Bulk => &mut self.bulk,
+            Class::Stranger => &mut self.strangers,
         }
     }
 
@@ -184,12 +208,15 @@ impl<T> Queue<T> {
 
     /// Whether there is something of the class, and a worker for it.
     fn may_serve(&self, class: Class) -> bool {
+        if class == Class::Stranger {
+            return self.strangers.waiting > 0 && self.strangers.served < self.limits.strangers_max;
+        }
         let working = self.served() - self.stalled();
         if working >= self.limits.workers || self.served() >= self.limits.served_max {
             return false;
         }
         match class {
-            Class::Small => self.small.waiting > 0,
+            Class::Small | Class::Stranger => self.small.waiting > 0,
             Class::Bulk => {
                 let has_worker = self.bulk.served - self.bulk.stalled < self.limits.bulk_max();
                 let has_thread = self.bulk.served + self.limits.workers_for_small < self.limits.served_max;
@@ -233,6 +260,15 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Strangers hold nothing of the workers; they only take turns among themselves.
+    fn take_stranger(&mut self) -> Next<T> {
+        let Some((_, user, _)) = self.strangers.first_ready() else { return Next::Nothing };
+        let Some((_, (work, call), _)) = self.strangers.pop(user) else { return Next::Nothing };
+        self.users.change(user, |user| user.waiting -= 1);
+        self.strangers.charge(user, charge(work.cost, work.weight), true);
+        Next::Serve(call, Ticket { work, stalled: false })
+    }
+
     fn take(&mut self, class: Class, user: u64) -> Next<T> {
         let Some((volume, (work, call), emptied)) = self.line(class).pop(user) else { return Next::Nothing };
         let share = self.limits.volume_share;
@@ -246,7 +282,9 @@ impl<T> Queue<T> {
         });
         let is_free = self.is_free(user);
         self.line(class).charge(user, charge(work.cost, work.weight), is_free);
-        self.refresh(user);
+        if !is_free {
+            self.refresh(user);
+        }
         self.charge_class(class, work.cost);
         Next::Serve(call, Ticket { work, stalled: false })
     }
@@ -255,7 +293,7 @@ impl<T> Queue<T> {
     fn charge_class(&mut self, class: Class, cost: u32) {
         let weight = match class {
             Class::Small => SMALL_SHARE * WEIGHT_ORDINARY,
-            Class::Bulk => WEIGHT_ORDINARY,
+            Class::Bulk | Class::Stranger => WEIGHT_ORDINARY,
         };
         let line = self.line(class);
         let present = line.tag;

@@ -14,6 +14,7 @@ fn limits(workers: usize) -> Limits {
         workers,
         workers_for_small: 0,
         served_max: workers,
+        strangers_max: 1,
         user_share: workers,
         volume_share: workers,
     }
@@ -71,7 +72,7 @@ fn who_always_waits_gets_his_share() {
 #[test]
 fn what_a_call_really_cost_counts() {
     let mut queue = Queue::new(limits(1));
-    let mut got = [0; 2];
+    let mut got = [0_u32; 2];
     for user in 0..2 {
         (0..3).for_each(|_| queue.push(work(user, Class::Bulk, 1, 100), user).unwrap());
     }
@@ -83,6 +84,29 @@ fn what_a_call_really_cost_counts() {
         queue.push(work(user, Class::Bulk, 1, 100), user).unwrap();
     }
     assert!(got[0].abs_diff(got[1]) <= 20, "{got:?}");
+}
+
+/// A user who announces much and moves little gets back what was too much; and who was away has saved
+/// up nothing.
+#[test]
+fn what_was_announced_is_forgiven_and_absence_is_no_credit() {
+    let mut queue = Queue::new(limits(1));
+    let announced = [100, 1];
+    (0..3).for_each(|_| queue.push(work(0, Class::Bulk, announced[0], 100), 0).unwrap());
+    let serve = |queue: &mut Queue<u64>, times: usize| {
+        let mut got = [0_u32; 2];
+        for _ in 0..times {
+            let (user, ticket) = next(queue).unwrap();
+            queue.finish(ticket, 1);
+            got[user as usize] += 1;
+            queue.push(work(user, Class::Bulk, announced[user as usize], 100), user).unwrap();
+        }
+        got
+    };
+    assert_eq!(serve(&mut queue, 1000), [1000, 0]);
+    (0..3).for_each(|_| queue.push(work(1, Class::Bulk, announced[1], 100), 1).unwrap());
+    let got = serve(&mut queue, 1000);
+    assert!(got[0].abs_diff(got[1]) <= 4, "{got:?}");
 }
 
 /// Whoever comes is served before anybody of his class is served twice, however much they have waiting.

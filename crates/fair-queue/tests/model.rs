@@ -14,7 +14,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let class = prop_oneof![Just(Class::Small), Just(Class::Bulk)];
+    let class = prop_oneof![4 => Just(Class::Small), 4 => Just(Class::Bulk), 1 => Just(Class::Stranger)];
     let push = (0..6u64, 0..4u32, class, 1..40u32, prop_oneof![Just(100u32), 1..1000u32])
         .prop_map(|(user, volume, class, cost, weight)| Step::Push { user, volume, class, cost, weight });
     prop_oneof![
@@ -27,7 +27,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn limits() -> impl Strategy<Value = Limits> {
-    (1..30usize, 1..20usize, 1..9usize, 0..4usize, 0..20usize, 1..6usize, 1..6usize).prop_map(
+    (1..30usize, 1..20usize, 1..9usize, 0..4usize, 0..40usize, 1..6usize, 1..6usize).prop_map(
         |(waiting_max, waiting_of_user_max, workers, for_small, served_max, user_share, volume_share)| {
             Limits {
                 waiting_max,
@@ -35,6 +35,7 @@ fn limits() -> impl Strategy<Value = Limits> {
                 workers,
                 workers_for_small: for_small.min(workers - 1),
                 served_max: served_max.max(workers),
+                strangers_max: 2,
                 user_share,
                 volume_share,
             }
@@ -46,6 +47,7 @@ struct Model {
     limits: Limits,
     waiting: Vec<(usize, Work)>,
     served: Vec<(Work, Ticket, bool)>,
+    strangers: Vec<Ticket>,
 }
 
 impl Model {
@@ -75,7 +77,10 @@ impl Model {
     }
 
     fn could_serve(&self, work: &Work) -> bool {
-        let user_max = self.limits.workers.max(self.limits.served_max / 2);
+        if work.class == Class::Stranger {
+            return self.strangers.len() < self.limits.strangers_max;
+        }
+        let user_max = self.limits.workers.max(self.limits.served_max / 4);
         self.is_open(work.class) && (self.is_below_share(work) || self.user_served(work.user) < user_max)
     }
 }
@@ -86,7 +91,7 @@ proptest! {
     #[test]
     fn every_step_is_one_that_the_model_allows(limits in limits(), steps in prop::collection::vec(step(), 1..400)) {
         let mut queue: Queue<usize> = Queue::new(limits);
-        let mut model = Model { limits, waiting: Vec::new(), served: Vec::new() };
+        let mut model = Model { limits, waiting: Vec::new(), served: Vec::new(), strangers: Vec::new() };
         for (name, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Push { user, volume, class, cost, weight } => {
@@ -103,15 +108,20 @@ proptest! {
                     prop_assert_eq!(queue.push(work, name), expected);
                 }
                 Step::Next => serve(&mut queue, &mut model)?,
+                Step::Finish { which, cost } if which % 4 == 0 && !model.strangers.is_empty() => {
+                    queue.finish(model.strangers.remove(0), cost);
+                }
                 Step::Finish { which, cost } if !model.served.is_empty() => {
                     let (_, ticket, _) = model.served.swap_remove(which % model.served.len());
                     queue.finish(ticket, cost);
                 }
                 Step::Stall { which } if !model.served.is_empty() => {
-                    let (all, which) = (model.served.len(), which % model.served.len());
+                    let which = which % model.served.len();
+                    let all = model.served.iter().filter(|(.., stalls)| *stalls).count();
                     let (_, ticket, stalls) = &mut model.served[which];
+                    let expected = *stalls || all < limits.served_max - limits.workers;
                     *stalls = queue.stall(ticket);
-                    prop_assert!(*stalls || all >= limits.served_max);
+                    prop_assert_eq!(*stalls, expected);
                 }
                 Step::Resume { which } if !model.served.is_empty() => {
                     let which = which % model.served.len();
@@ -127,6 +137,9 @@ proptest! {
         }
         // Everything that waits gets its turn.
         while !model.waiting.is_empty() || !model.served.is_empty() {
+            for ticket in model.strangers.drain(..) {
+                queue.finish(ticket, 1);
+            }
             if let Some((_, ticket, _)) = model.served.pop() {
                 queue.finish(ticket, 1);
             }
@@ -136,7 +149,7 @@ proptest! {
 
     #[test]
     fn what_is_drained_is_what_waited(pushes in prop::collection::vec((0..5u64, 0..4u32, any::<bool>()), 0..60), served in 0..10usize) {
-        let limits = Limits { waiting_max: 100, waiting_of_user_max: 100, workers: 5, workers_for_small: 1, served_max: 9, user_share: 2, volume_share: 2 };
+        let limits = Limits { waiting_max: 100, waiting_of_user_max: 100, workers: 5, workers_for_small: 1, served_max: 9, strangers_max: 1, user_share: 2, volume_share: 2 };
         let mut queue = Queue::new(limits);
         for (name, (user, volume, bulk)) in pushes.iter().enumerate() {
             let class = if *bulk { Class::Bulk } else { Class::Small };
@@ -172,9 +185,17 @@ fn serve(queue: &mut Queue<usize>, model: &mut Model) -> Result<(), TestCaseErro
     let place = model.waiting.iter().position(|(it, _)| *it == name);
     let place = place.ok_or_else(|| TestCaseError::fail("served what does not wait"))?;
     let (_, work) = model.waiting[place];
+    if work.class == Class::Stranger {
+        prop_assert!(model.could_serve(&work), "too many strangers");
+        model.waiting.remove(place);
+        model.strangers.push(ticket);
+        return Ok(());
+    }
     prop_assert!(model.is_open(work.class), "no worker was free for {work:?}");
     if !model.is_below_share(&work) {
-        let better = model.waiting.iter().find(|(_, it)| model.is_open(it.class) && model.is_below_share(it));
+        let is_better =
+            |it: &Work| it.class != Class::Stranger && model.is_open(it.class) && model.is_below_share(it);
+        let better = model.waiting.iter().find(|(_, it)| is_better(it));
         prop_assert!(better.is_none(), "{work:?} is over its share, and {better:?} waits");
     }
     let first = model
@@ -195,6 +216,7 @@ fn calls_of_one_user_for_several_volumes_take_turns() {
         workers: 1,
         workers_for_small: 0,
         served_max: 1,
+        strangers_max: 1,
         user_share: 1,
         volume_share: 1,
     };

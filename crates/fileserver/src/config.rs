@@ -43,7 +43,7 @@ impl Default for FileServerConfig {
             callbacks: CallbackConfig::default(),
             locks_max: 200_000,
             break_threads_max: 16,
-            waiting_calls_max: 32,
+            waiting_calls_max: 128,
             identify_patience: Duration::from_secs(12),
             break_patience: Duration::from_secs(4),
             probe_patience: Duration::from_secs(2),

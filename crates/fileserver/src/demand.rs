@@ -5,6 +5,7 @@
 
 use crate::server::FileServer;
 use afs_idl::fs as rxafs;
+use base::Caller;
 use base::limits::BULK_FIDS_MAX;
 use fair_queue::{Class, Demand, UNIT_BYTES, cost_of};
 
@@ -21,21 +22,30 @@ const STORE_POSITION: usize = 1 + 3 + 6;
 const FETCH_POSITION: usize = 1 + 3;
 
 impl FileServer {
-    /// What a request asks for; `request` is the beginning of it.
-    pub fn demand(request: &[u8]) -> Demand {
-        let word = |index: usize| word(request, index);
-        match word(0) {
-            rxafs::FETCH_DATA => fetch(request, word(FETCH_POSITION + 1).into()),
-            rxafs::FETCH_DATA64 => fetch(request, long(request, FETCH_POSITION + 2)),
-            rxafs::STORE_DATA => transfer(request, word(STORE_POSITION + 1).into()),
-            rxafs::STORE_DATA64 => transfer(request, long(request, STORE_POSITION + 2)),
-            rxafs::BULK_STATUS | rxafs::INLINE_BULK_STATUS => {
-                let statuses = word(1).min(BULK_FIDS_MAX as u32);
-                Demand { volume: word(2), cost: 1 + statuses / STATUSES_PER_UNIT, ..Demand::SMALL }
-            }
-            opcode if is_about_volume(opcode) => Demand { volume: word(1), ..Demand::SMALL },
-            _ => Demand::SMALL,
+    /// What a call asks for; `request` is the beginning of it. A client who must first be told or asked
+    /// something, and may not answer, is not to keep others waiting.
+    pub fn demand(&self, caller: &Caller, request: &[u8]) -> Demand {
+        let demand = demand_of(request);
+        if self.hosts().must_be_talked_to(caller) {
+            return Demand { class: Class::Stranger, ..demand };
         }
+        demand
+    }
+}
+
+fn demand_of(request: &[u8]) -> Demand {
+    let word = |index: usize| word(request, index);
+    match word(0) {
+        rxafs::FETCH_DATA => fetch(request, word(FETCH_POSITION + 1).into()),
+        rxafs::FETCH_DATA64 => fetch(request, long(request, FETCH_POSITION + 2)),
+        rxafs::STORE_DATA => transfer(request, word(STORE_POSITION + 1).into()),
+        rxafs::STORE_DATA64 => transfer(request, long(request, STORE_POSITION + 2)),
+        rxafs::BULK_STATUS | rxafs::INLINE_BULK_STATUS => {
+            let statuses = word(1).min(BULK_FIDS_MAX as u32);
+            Demand { volume: word(2), cost: 1 + statuses / STATUSES_PER_UNIT, ..Demand::SMALL }
+        }
+        opcode if is_about_volume(opcode) => Demand { volume: word(1), ..Demand::SMALL },
+        _ => Demand::SMALL,
     }
 }
 
@@ -133,7 +143,7 @@ mod tests {
             ("the time", rxafs::GET_TIME.to_be_bytes().to_vec(), Demand::SMALL),
             ("nothing", Vec::new(), Demand::SMALL),
         ] {
-            assert_eq!(FileServer::demand(&request), expected, "{what}");
+            assert_eq!(demand_of(&request), expected, "{what}");
         }
     }
 
@@ -141,7 +151,7 @@ mod tests {
         #[test]
         fn any_bytes_ask_for_something_in_range(request in prop::collection::vec(any::<u8>(), 0..80), opcode in prop_oneof![130..165u32, 65_536..65_543u32]) {
             let request = [&opcode.to_be_bytes()[..], &request].concat();
-            prop_assert!((1..=fair_queue::COST_MAX).contains(&FileServer::demand(&request).cost));
+            prop_assert!((1..=fair_queue::COST_MAX).contains(&demand_of(&request).cost));
         }
     }
 }

@@ -96,6 +96,12 @@ impl Hosts {
         Some(Entered { host, translates })
     }
 
+    /// Whether a call may have to wait until its host has said who it is, or has taken a message. Does
+    /// not wait itself: if that cannot be seen now, no.
+    pub(crate) fn must_be_talked_to(&self, caller: &Caller) -> bool {
+        self.state.try_lock().is_some_and(|state| !state.is_ready(caller.peer, caller.connection))
+    }
+
     fn wait(&self, mut state: MutexGuard<'_, Callbacks>) -> Result<(), AbortCode> {
         if self.waiting.fetch_add(1, Relaxed) >= self.config.waiting_calls_max {
             self.waiting.fetch_sub(1, Relaxed);

@@ -16,6 +16,12 @@ pub struct Fairness {
     pub volume_share_percent: u8,
     /// Part of the workers that only serves small calls, in percent.
     pub small_calls_percent: u8,
+    /// Calls that may wait for their clients (that take or send no data for now, or are being told of
+    /// a change) while others are served in their place.
+    pub stalled_max: usize,
+    /// Calls served at a time, beside all others, of clients of which nobody knows yet whether they
+    /// answer.
+    pub strangers_max: usize,
     /// Calls of one user that may wait.
     pub waiting_of_user_max: usize,
     /// Shares of users and hosts in percent of an ordinary one, by name (`user`, `user.instance`,
@@ -29,6 +35,8 @@ impl Default for Fairness {
             user_share_percent: 25,
             volume_share_percent: 50,
             small_calls_percent: 12,
+            stalled_max: 192,
+            strangers_max: 128,
             waiting_of_user_max: 5_000,
             weights: HashMap::new(),
         }
@@ -36,6 +44,11 @@ impl Default for Fairness {
 }
 
 impl Fairness {
+    /// Threads that so many workers can come to.
+    pub(crate) fn threads_max(&self, workers: usize) -> usize {
+        workers + self.stalled_max + self.strangers_max
+    }
+
     /// The limits for so many workers.
     pub(crate) fn limits(&self, workers: usize, waiting_max: usize) -> Limits {
         let part = |percent: u8| workers * usize::from(percent) / 100;
@@ -44,7 +57,8 @@ impl Fairness {
             waiting_of_user_max: self.waiting_of_user_max.min(waiting_max.div_ceil(2)),
             workers,
             workers_for_small: part(self.small_calls_percent),
-            served_max: workers,
+            served_max: workers + self.stalled_max,
+            strangers_max: self.strangers_max,
             user_share: part(self.user_share_percent),
             volume_share: part(self.volume_share_percent),
         }

@@ -30,6 +30,7 @@ use crate::gather::Gather;
 use crate::lanes::Lanes;
 use crate::notice::Notice;
 use crate::socket::{LaneSocket, Receiver};
+use crate::stall::{STALL_AFTER, Stall};
 use crate::statistics::{LaneCounters, LaneStatistics};
 use crate::steering::lane_of;
 use crate::sys::{self, Interest};
@@ -317,8 +318,13 @@ impl Lane {
         // Opens the peer's window, or sends what filled ours.
         self.flush();
         let mut state = self.lock();
-        while state.refusing.is_none() && state.waiting_calls.contains_key(&call) {
-            condvar.wait(&mut state);
+        let waits = |state: &LaneState| state.refusing.is_none() && state.waiting_calls.contains_key(&call);
+        while waits(&state) && !condvar.wait_for(&mut state, STALL_AFTER).timed_out() {}
+        if waits(&state) {
+            let _stall = Stall::begin();
+            while waits(&state) {
+                condvar.wait(&mut state);
+            }
         }
         state.waiting_calls.remove(&call);
     }

@@ -27,6 +27,7 @@ mod queue;
 mod server;
 mod server_call;
 mod socket;
+mod stall;
 mod statistics;
 mod steering;
 mod swarm;

@@ -30,7 +30,7 @@ pub(crate) enum Refusal {
 /// What a push found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pushed {
-    /// More items are waiting than workers are idle.
+    /// It could be served, but all threads have something to do.
     pub(crate) workers_wanted: bool,
 }
 
@@ -55,11 +55,14 @@ impl<T> CallQueue<T> {
             return Err(Refusal::Closed);
         }
         inner.queue.push(work, item).map_err(|_| Refusal::Full)?;
-        let workers_wanted = inner.queue.waiting() > inner.idle_workers;
-        inner.waited += u64::from(workers_wanted);
+        let can_serve = inner.queue.can_serve();
+        let has_idle = inner.queue.waiting() <= inner.idle_workers;
+        inner.waited += u64::from(!can_serve || !has_idle);
         drop(inner);
-        self.arrived.notify_one();
-        Ok(Pushed { workers_wanted })
+        if can_serve {
+            self.arrived.notify_one();
+        }
+        Ok(Pushed { workers_wanted: can_serve && !has_idle })
     }
 
     /// Gives back the worker's last item with what it cost, and takes the next; waits for one. `None`
@@ -81,6 +84,23 @@ impl<T> CallQueue<T> {
             }
         }
         None
+    }
+
+    /// A worker waits for its client: another may work in its place. True if one should be started.
+    pub(crate) fn stall(&self, ticket: &mut Ticket) -> bool {
+        let mut inner = self.inner.lock();
+        let may_serve = inner.queue.stall(ticket) && inner.queue.can_serve();
+        let is_idle = inner.idle_workers > 0;
+        drop(inner);
+        if may_serve && is_idle {
+            self.arrived.notify_one();
+        }
+        may_serve && !is_idle
+    }
+
+    /// It goes on.
+    pub(crate) fn resume(&self, ticket: &mut Ticket) {
+        self.inner.lock().queue.resume(ticket);
     }
 
     /// Ends all waiting; gives back what was in the queue.

@@ -27,7 +27,7 @@ pub trait Service: Send + Sync {
 
     /// What a request asks for, by its first packet, for its place among calls that wait. Called under
     /// the lane's lock: it only looks.
-    fn demand(&self, _request: &[u8]) -> Demand {
+    fn demand(&self, _caller: &Caller, _request: &[u8]) -> Demand {
         Demand::SMALL
     }
 }

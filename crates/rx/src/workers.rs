@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 
 use base::AbortCode;
 use bytes::Bytes;
-use fair_queue::{Demand, Work};
+use fair_queue::{Demand, Ticket, Work};
 use parking_lot::Mutex;
 
 use crate::call::CallHandle;
@@ -18,6 +18,7 @@ use crate::lane::{Arrivals, Arrived, Load};
 use crate::lanes::Lanes;
 use crate::queue::{CallQueue, Refusal};
 use crate::server_call::{ServerCall, Service};
+use crate::stall;
 use crate::statistics::{CallCounters, CallStatistics};
 
 /// What a caller is told whose service panicked: an input/output error is what users see of it.
@@ -113,10 +114,23 @@ impl WorkerPool {
         self.busy.load(Ordering::Relaxed)
     }
 
+    /// A worker waits for its client; see [`stall`].
+    pub(crate) fn stall(&self, ticket: &mut Ticket) {
+        if self.queue.stall(ticket) {
+            self.add_thread();
+        }
+    }
+
+    /// It goes on.
+    pub(crate) fn resume(&self, ticket: &mut Ticket) {
+        self.queue.resume(ticket);
+    }
+
     fn add_thread(&self) {
         let mut threads = self.threads.lock();
         let Some(own) = self.own.upgrade() else { return };
-        if threads.len() >= self.limits.threads_max || self.stopping.load(Ordering::SeqCst) {
+        let threads_max = self.limits.fairness.threads_max(self.limits.threads_max);
+        if threads.len() >= threads_max || self.stopping.load(Ordering::SeqCst) {
             return;
         }
         let name = format!("{}-work{}", self.name, threads.len());
@@ -130,9 +144,10 @@ impl WorkerPool {
         let mut done = None;
         while let Some((arrived, ticket)) = self.queue.next(done) {
             self.busy.fetch_add(1, Ordering::Relaxed);
-            let bytes = self.serve(arrived);
+            let own = self.own.upgrade().expect("the thread holds it");
+            let (bytes, ticket) = stall::serving(own, ticket, || self.serve(arrived));
             self.busy.fetch_sub(1, Ordering::Relaxed);
-            done = Some((ticket, fair_queue::cost_of(bytes)));
+            done = ticket.map(|ticket| (ticket, fair_queue::cost_of(bytes)));
         }
     }
 
@@ -154,7 +169,7 @@ impl WorkerPool {
         let (user, weight) = self.users.of(&call.caller);
         let request = call.request.first().map_or(&[][..], |packet| &packet[..]);
         let service = self.services.get(&call.service_id);
-        service.map_or(Demand::SMALL, |service| service.demand(request)).of(user, weight)
+        service.map_or(Demand::SMALL, |service| service.demand(&call.caller, request)).of(user, weight)
     }
 
     fn run_service(&self, call: &mut ServerCall) -> Result<(), AbortCode> {

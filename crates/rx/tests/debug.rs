@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{ECHO, HOLD, SERVICE, Trick, ask, begin, client, entry, server_config};
-use rx::{Server, ServerConfig};
+use rx::{Fairness, Server, ServerConfig};
 
 /// Kinds of questions (RX_DEBUGI_*).
 const BASICS: u32 = 1;
@@ -59,7 +59,8 @@ struct Busy {
 }
 
 fn busy_server(trick: std::sync::Arc<Trick>, workers: usize) -> Busy {
-    let config = ServerConfig { workers_min: workers, workers_max: workers, ..server_config(4) };
+    let fairness = Fairness { stalled_max: 0, ..Fairness::default() };
+    let config = ServerConfig { workers_min: workers, workers_max: workers, fairness, ..server_config(4) };
     let server = Server::start(&config, vec![entry(trick)]).unwrap();
     let address = server.addresses()[0];
     let askers = (0..8).map(|_| Asker::new(address)).collect();

@@ -3,17 +3,8 @@
 use super::SourceFile;
 
 /// The crates without sockets, files, threads, clocks and ambient randomness.
-const PURE: [&str; 9] = [
-    "base",
-    "xdr",
-    "events",
-    "afs-idl",
-    "rx-security",
-    "rx-proto",
-    "afs-format",
-    "callbacks",
-    "fair-queue",
-];
+const PURE: [&str; 9] =
+    ["base", "xdr", "events", "afs-idl", "rx-security", "rx-proto", "afs-format", "callbacks", "fair-queue"];
 
 /// What those crates may not name.
 const BANNED: [&str; 14] = [

@@ -64,7 +64,7 @@ type Dispatch = Box<dyn Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode
 type AtOnce = Box<dyn Fn(&Caller, &[u8]) -> Option<Bytes> + Send + Sync>;
 
 /// What a request asks for; see [`Service::demand`].
-type DemandOf = fn(&[u8]) -> Demand;
+type DemandOf = Box<dyn Fn(&Caller, &[u8]) -> Demand + Send + Sync>;
 
 /// A generated dispatcher as the transport wants it.
 struct Dispatcher {
@@ -83,8 +83,8 @@ impl Service for Dispatcher {
         self.at_once.as_ref()?(caller, request)
     }
 
-    fn demand(&self, request: &[u8]) -> Demand {
-        (self.demand)(request)
+    fn demand(&self, caller: &Caller, request: &[u8]) -> Demand {
+        (self.demand)(caller, request)
     }
 }
 
@@ -273,7 +273,7 @@ impl Services {
         name: &'static str,
         dispatch: impl Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync + 'static,
     ) {
-        let demand: DemandOf = |_| Demand::SMALL;
+        let demand: DemandOf = Box::new(|_, _| Demand::SMALL);
         self.add_dispatcher(
             role,
             id,
@@ -443,10 +443,10 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
 }
 
 fn file_dispatcher(server: Arc<FileServer>) -> Dispatcher {
-    let quick = Arc::clone(&server);
+    let (quick, asked) = (Arc::clone(&server), Arc::clone(&server));
     Dispatcher {
         dispatch: Box::new(move |caller, call| afs_idl::fs::dispatch(&*server, caller, call)),
         at_once: Some(Box::new(move |caller, request| quick.answer_at_once(caller, request))),
-        demand: FileServer::demand,
+        demand: Box::new(move |caller, request| asked.demand(caller, request)),
     }
 }

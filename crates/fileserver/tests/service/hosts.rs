@@ -1,7 +1,7 @@
 //! First contact, identity, restart, silence.
 
 use crate::wire::mode;
-use crate::world::{World, root, text};
+use crate::world::{Client, World, root, text};
 use afs_idl::fs::{self, Server};
 use base::AbortCode;
 
@@ -137,4 +137,23 @@ fn a_dropped_promise_is_not_broken() {
     assert_eq!(world.heard(), Vec::<String>::new());
     let request = fs::GiveUpCallBacksRequest { fids: vec![], call_backs: vec![fs::CallBack::default()] };
     assert_eq!(world.server.give_up_call_backs(&alice.caller, request), Err(AbortCode::UAEINVAL));
+}
+
+#[test]
+fn who_may_not_answer_is_a_stranger_before_the_queue() {
+    let world = World::new();
+    let (bob, carol) = (world.client("bob", 2), world.client("carol", 3));
+    let request =
+        [xdr::to_vec(&fs::FETCH_STATUS), xdr::to_vec(&fs::FetchStatusRequest { fid: root() })].concat();
+    let class = |client: &Client| world.server.demand(&client.caller, &request).class;
+    assert_eq!(class(&carol), fair_queue::Class::Stranger, "nobody has asked her who she is");
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&carol, file).unwrap();
+    assert_eq!(class(&carol), fair_queue::Class::Small);
+    carol.station.set_reachable(false);
+    world.write(&bob, file, b"news").unwrap();
+    assert_eq!(class(&carol), fair_queue::Class::Stranger, "she has not heard of the change");
+    carol.station.set_reachable(true);
+    world.status(&carol, file).unwrap();
+    assert_eq!(class(&carol), fair_queue::Class::Small);
 }

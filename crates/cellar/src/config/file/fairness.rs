@@ -13,6 +13,8 @@ pub(super) struct FairnessSection {
     user_percent: Option<Spanned<u8>>,
     volume_percent: Option<Spanned<u8>>,
     small_calls_percent: Option<Spanned<u8>>,
+    stalled_calls: Option<Spanned<usize>>,
+    new_clients: Option<Spanned<usize>>,
     waiting_calls: Option<Spanned<usize>>,
     waiting_calls_per_user: Option<Spanned<usize>>,
     #[serde(default)]
@@ -50,7 +52,12 @@ impl FairnessSection {
             let key = format!("fairness.weights.{name}");
             weights.insert(name.clone(), origin.bounded(Some(weight), &key, 100, 1, 10_000)?);
         }
+        let count = |value: &Option<Spanned<usize>>, key: &str, default: usize, least: usize| {
+            origin.bounded(value.as_ref(), key, default, least, 10_000)
+        };
         let fairness = Fairness {
+            stalled_max: count(&self.stalled_calls, "fairness.stalled_calls", default.stalled_max, 0)?,
+            strangers_max: count(&self.new_clients, "fairness.new_clients", default.strangers_max, 1)?,
             user_share_percent: user,
             volume_share_percent: volume,
             small_calls_percent: small,
