@@ -12,9 +12,11 @@ mod policy;
 mod server;
 mod service;
 mod snapshots;
+mod transport;
 
 pub use server::{AdminServer, AdminServerParts};
 pub use snapshots::{SnapshotEntry, SnapshotHost};
+pub use transport::TransportSource;
 
 #[cfg(test)]
 mod tests;

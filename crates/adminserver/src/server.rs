@@ -2,9 +2,10 @@
 
 use crate::checks::Checks;
 use crate::snapshots::{Keeper, SnapshotHost};
+use crate::transport::TransportSource;
 use afs_idl::cellar::{GetServerInfoReply, PartitionInfo};
 use base::{AbortCode, Caller, LocalAuthority, PartitionId, UnixTime};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use volume::Volumes;
 
 /// What an [`AdminServer`] is made of.
@@ -27,13 +28,20 @@ pub struct AdminServer {
     pub(crate) checks: Checks,
     started: UnixTime,
     pub(crate) keeper: Keeper,
+    pub(crate) transport: OnceLock<TransportSource>,
 }
 
 impl AdminServer {
     /// A service that started now.
     pub fn new(parts: AdminServerParts) -> AdminServer {
         let started = (parts.clock)();
-        AdminServer { parts, checks: Checks::default(), started, keeper: Keeper::default() }
+        AdminServer {
+            parts,
+            checks: Checks::default(),
+            started,
+            keeper: Keeper::default(),
+            transport: OnceLock::new(),
+        }
     }
 
     /// Lets a superuser do `what`, and notes it for the audit.

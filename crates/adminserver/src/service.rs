@@ -18,6 +18,14 @@ impl cellar::Server for AdminServer {
         Ok(self.server_info())
     }
 
+    fn get_transport(
+        &self,
+        _: &Caller,
+        _: cellar::GetTransportRequest,
+    ) -> Result<cellar::GetTransportReply, AbortCode> {
+        self.transport_call()
+    }
+
     fn get_volume_policy(
         &self,
         _: &Caller,

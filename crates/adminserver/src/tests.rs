@@ -166,6 +166,15 @@ fn anybody_may_ask_what_server_this_is() {
 }
 
 #[test]
+fn anybody_may_ask_how_the_port_does_once_it_is_open() {
+    let server = server();
+    let ask = || server.get_transport(&caller(Identity::Anonymous), cellar::GetTransportRequest);
+    assert_eq!(ask().map(|reply| reply.waiting), Err(AbortCode::VBUSY));
+    server.set_transport(Box::new(|| cellar::GetTransportReply { waiting: 7, ..Default::default() }));
+    assert_eq!(ask().map(|reply| reply.waiting), Ok(7));
+}
+
+#[test]
 fn only_superusers_administer() {
     let server = server();
     assert_eq!(server.administer(&known("admin"), "test"), Ok(()));

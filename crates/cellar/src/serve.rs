@@ -10,6 +10,7 @@ pub mod registration;
 pub mod services;
 pub mod snapshots;
 mod syncing;
+pub mod transport;
 mod upkeep;
 pub mod volume_servers;
 

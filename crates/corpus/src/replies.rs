@@ -235,6 +235,7 @@ pub(crate) const RXSTATS: &[Check] = &[
 /// Replies of `cellar`.
 pub(crate) const CELLAR: &[Check] = &[
     crate::idl::check::<cellar::GetServerInfoReply>,
+    crate::idl::check::<cellar::GetTransportReply>,
     crate::idl::check::<cellar::GetVolumePolicyReply>,
     crate::idl::check::<cellar::SetVolumePolicyReply>,
     crate::idl::check::<cellar::CreateSnapshotReply>,

@@ -15,7 +15,7 @@ pub const SMALL_SHARE: u32 = 8;
 /// Limits of a [`Queue`](crate::Queue). Numbers out of range are brought into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Calls that may wait.
+    /// Calls that may wait; and as many of strangers, who so crowd out nobody.
     pub waiting_max: usize,
     /// Calls of one user that may wait.
     pub waiting_of_user_max: usize,

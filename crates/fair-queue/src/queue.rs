@@ -96,7 +96,10 @@ impl<T> Queue<T> {
 
     /// Adds a call, unless too many wait.
     pub fn push(&mut self, work: Work, call: T) -> Result<(), Refusal> {
-        if self.waiting() >= self.limits.waiting_max {
+        let is_stranger = work.class == Class::Stranger;
+        let strangers = self.strangers.waiting;
+        let others = if is_stranger { strangers } else { self.waiting() - strangers };
+        if others >= self.limits.waiting_max {
             return Err(Refusal::Full);
         }
         if self.users.of(work.user).0 >= self.limits.waiting_of_user_max {
@@ -104,7 +107,7 @@ impl<T> Queue<T> {
         }
         self.users.change(work.user, |user| user.waiting += 1);
         let (is_free, present) = (self.is_free(work.user), self.present);
-        if work.class == Class::Stranger {
+        if is_stranger {
             self.strangers.push(work.user, 0, (work, call), true);
             return Ok(());
         }

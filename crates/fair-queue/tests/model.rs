@@ -97,7 +97,9 @@ proptest! {
                 Step::Push { user, volume, class, cost, weight } => {
                     let work = Work { user, weight, volume, class, cost };
                     let of_user = model.waiting.iter().filter(|(_, it)| it.user == user).count();
-                    let expected = if model.waiting.len() >= limits.waiting_max {
+                    let is_stranger = |class| class == Class::Stranger;
+                    let alike = |(_, it): &&(usize, Work)| is_stranger(it.class) == is_stranger(class);
+                    let expected = if model.waiting.iter().filter(alike).count() >= limits.waiting_max {
                         Err(Refusal::Full)
                     } else if of_user >= limits.waiting_of_user_max {
                         Err(Refusal::UserFull)

@@ -92,7 +92,7 @@ impl Sample {
             client: Usage::of_self(),
             server: server.and_then(Usage::of).unwrap_or_default(),
             machine: cpu::machine_now(),
-            drops: udp_drops(&std::fs::read_to_string("/proc/net/snmp").unwrap_or_default()),
+            drops: udp_drops_of_machine(),
         }
     }
 }
@@ -146,6 +146,12 @@ impl fmt::Display for Limit {
             Limit::Waiting => "nothing was busy: calls waited for each other, for the network or the disk",
         })
     }
+}
+
+/// Datagrams that the kernel dropped for want of buffer, of all sockets of the machine (or of its network
+/// namespace) since that started.
+pub fn udp_drops_of_machine() -> u64 {
+    udp_drops(&std::fs::read_to_string("/proc/net/snmp").unwrap_or_default())
 }
 
 /// RcvbufErrors and SndbufErrors of the two lines `Udp:` of /proc/net/snmp, names first.

@@ -302,6 +302,76 @@ impl Decode for GetServerInfoReply {
     }
 }
 
+/// Opcode of GetTransport.
+pub const GET_TRANSPORT: u32 = 2;
+
+/// What GetTransport is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetTransportRequest;
+
+impl Encode for GetTransportRequest {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for GetTransportRequest {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<GetTransportRequest, XdrError> {
+        Ok(GetTransportRequest)
+    }
+}
+
+/// What GetTransport answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetTransportReply {
+    /// Sockets that share the port.
+    pub sockets: u32,
+    /// The receive buffer of each that was asked for, and what the system gave.
+    pub buffer_wanted_kib: u64,
+    pub buffer_kib: u64,
+    /// Datagrams that the kernel dropped at these sockets since the start, for want of buffer.
+    pub dropped: u64,
+    /// The same for all UDP sockets of the machine (or its network namespace) since that started.
+    pub machine_dropped: u64,
+    /// Calls that wait for a worker now, that ever arrived, and that were refused because too many waited.
+    pub waiting: u32,
+    pub arrived: u64,
+    pub refused: u64,
+    /// Workers that serve a call now, and threads for them.
+    pub busy: u32,
+    pub threads: u32,
+}
+
+impl Encode for GetTransportReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.sockets.encode(out);
+        self.buffer_wanted_kib.encode(out);
+        self.buffer_kib.encode(out);
+        self.dropped.encode(out);
+        self.machine_dropped.encode(out);
+        self.waiting.encode(out);
+        self.arrived.encode(out);
+        self.refused.encode(out);
+        self.busy.encode(out);
+        self.threads.encode(out);
+    }
+}
+
+impl Decode for GetTransportReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetTransportReply, XdrError> {
+        Ok(GetTransportReply {
+            sockets: u32::decode(source)?,
+            buffer_wanted_kib: u64::decode(source)?,
+            buffer_kib: u64::decode(source)?,
+            dropped: u64::decode(source)?,
+            machine_dropped: u64::decode(source)?,
+            waiting: u32::decode(source)?,
+            arrived: u64::decode(source)?,
+            refused: u64::decode(source)?,
+            busy: u32::decode(source)?,
+            threads: u32::decode(source)?,
+        })
+    }
+}
+
 /// Opcode of CreateSnapshot.
 pub const CREATE_SNAPSHOT: u32 = 100;
 
@@ -973,6 +1043,7 @@ impl Decode for StopCheckReply {
 pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     Some(match opcode {
         GET_SERVER_INFO => "GetServerInfo",
+        GET_TRANSPORT => "GetTransport",
         CREATE_SNAPSHOT => "CreateSnapshot",
         LIST_SNAPSHOTS => "ListSnapshots",
         GET_SNAPSHOT_SPACE => "GetSnapshotSpace",
@@ -1001,6 +1072,16 @@ pub trait Server {
         caller: &Caller,
         request: GetServerInfoRequest,
     ) -> Result<GetServerInfoReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// How the port of the file server does: who waits, and what the network has lost. Anybody may ask.
+    /// (GetTransport, opcode 2.)
+    fn get_transport(
+        &self,
+        caller: &Caller,
+        request: GetTransportRequest,
+    ) -> Result<GetTransportReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1162,6 +1243,7 @@ pub fn dispatch<T: Server + ?Sized>(
     let mut source = StreamSource::new(stream);
     match server::take(&mut source)? {
         GET_SERVER_INFO => server::serve(&mut source, |request| server.get_server_info(caller, request)),
+        GET_TRANSPORT => server::serve(&mut source, |request| server.get_transport(caller, request)),
         CREATE_SNAPSHOT => server::serve(&mut source, |request| server.create_snapshot(caller, request)),
         LIST_SNAPSHOTS => server::serve(&mut source, |request| server.list_snapshots(caller, request)),
         GET_SNAPSHOT_SPACE => {
@@ -1197,6 +1279,14 @@ pub fn get_server_info(
     request: &GetServerInfoRequest,
 ) -> Result<GetServerInfoReply, AbortCode> {
     client::call(connection, GET_SERVER_INFO, request)
+}
+
+/// How the port of the file server does: who waits, and what the network has lost. Anybody may ask.
+pub fn get_transport(
+    connection: &dyn ClientConnection,
+    request: &GetTransportRequest,
+) -> Result<GetTransportReply, AbortCode> {
+    client::call(connection, GET_TRANSPORT, request)
 }
 
 /// Makes a snapshot of a read-write volume, and its entry in the location database.
@@ -1336,6 +1426,8 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<CheckDamage>(check);
     crate::tests::check::<GetServerInfoRequest>(check);
     crate::tests::check::<GetServerInfoReply>(check);
+    crate::tests::check::<GetTransportRequest>(check);
+    crate::tests::check::<GetTransportReply>(check);
     crate::tests::check::<CreateSnapshotRequest>(check);
     crate::tests::check::<CreateSnapshotReply>(check);
     crate::tests::check::<ListSnapshotsRequest>(check);

@@ -4,7 +4,11 @@ use super::Context;
 use crate::client::Interface;
 use crate::client::describe::failed;
 use crate::output::{Row, line};
-use afs_idl::cellar::{self, GetServerInfoReply, GetServerInfoRequest};
+use crate::serve::transport::advice;
+use afs_idl::ClientConnection;
+use afs_idl::cellar::{
+    self, GetServerInfoReply, GetServerInfoRequest, GetTransportReply, GetTransportRequest,
+};
 use anyhow::Result;
 use base::PartitionId;
 use clap::{Args, Subcommand};
@@ -16,7 +20,8 @@ use std::time::Duration;
 /// Servers.
 #[derive(Subcommand)]
 pub enum Server {
-    /// Show what a Cellar server is: its version, since when it runs, its partitions.
+    /// Show what a Cellar server is and how it does: its version, since when it runs, calls that wait,
+    /// datagrams that were lost and what helps against that, its partitions.
     Status(On),
 }
 
@@ -35,6 +40,23 @@ struct Status {
     started: u32,
     running_seconds: u32,
     partitions: Vec<Partition>,
+    transport: Option<Transport>,
+}
+
+/// How the file server's port does.
+#[derive(Serialize)]
+struct Transport {
+    sockets: u32,
+    buffer_kib: u64,
+    buffer_wanted_kib: u64,
+    datagrams_dropped: u64,
+    machine_datagrams_dropped: u64,
+    calls_waiting: u32,
+    calls_arrived: u64,
+    calls_refused: u64,
+    workers_busy: u32,
+    worker_threads: u32,
+    advice: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -66,13 +88,66 @@ fn status(context: &Context, on: &On) -> Result<()> {
     let connection = client.connection(server, Interface::Cellar);
     let info = cellar::get_server_info(&*connection, &GetServerInfoRequest)
         .map_err(failed(format!("ask {server} what it is (only Cellar's servers can be asked)")))?;
-    let status = Status::new(server, &info);
+    let status = Status { transport: transport(&*connection), ..Status::new(server, &info) };
     if context.format == crate::output::Format::Json {
         return context.format.done(&status, "");
     }
     let running = HumanDuration(Duration::from_secs(status.running_seconds.into()));
     line(format!("{server}: {}, running for {running}", status.version))?;
+    if let Some(transport) = &status.transport {
+        transport.lines().into_iter().try_for_each(line)?;
+    }
     context.format.rows(&status.partitions)
+}
+
+/// `None` if the server is of a version that does not say.
+fn transport(connection: &dyn ClientConnection) -> Option<Transport> {
+    cellar::get_transport(connection, &GetTransportRequest).ok().map(|reply| Transport::from(&reply))
+}
+
+impl From<&GetTransportReply> for Transport {
+    fn from(reply: &GetTransportReply) -> Transport {
+        Transport {
+            sockets: reply.sockets,
+            buffer_kib: reply.buffer_kib,
+            buffer_wanted_kib: reply.buffer_wanted_kib,
+            datagrams_dropped: reply.dropped,
+            machine_datagrams_dropped: reply.machine_dropped,
+            calls_waiting: reply.waiting,
+            calls_arrived: reply.arrived,
+            calls_refused: reply.refused,
+            workers_busy: reply.busy,
+            worker_threads: reply.threads,
+            advice: advice(reply.buffer_kib, reply.buffer_wanted_kib)
+                .or_else(|| (reply.dropped > 0).then(|| String::from(MORE_BUFFER))),
+        }
+    }
+}
+
+/// What to do about drops when the buffers are as large as was asked for.
+const MORE_BUFFER: &str = "datagrams were dropped although the buffers are as large as asked for: raise \
+    `rx.socket_buffer_mb`, or `rx.lanes` if there are idle processors";
+
+impl Transport {
+    fn lines(&self) -> Vec<String> {
+        let Transport { sockets, buffer_kib, datagrams_dropped, machine_datagrams_dropped, .. } = self;
+        let mut lines = vec![
+            format!(
+                "calls: {} arrived, {} waiting, {} refused as busy; {} of {} threads at work",
+                self.calls_arrived,
+                self.calls_waiting,
+                self.calls_refused,
+                self.workers_busy,
+                self.worker_threads
+            ),
+            format!(
+                "receive buffers: {sockets} of {buffer_kib} KiB; {datagrams_dropped} datagrams dropped, \
+                 {machine_datagrams_dropped} on the whole machine"
+            ),
+        ];
+        lines.extend(self.advice.iter().map(|advice| format!("advice: {advice}")));
+        lines
+    }
 }
 
 impl Status {
@@ -89,6 +164,7 @@ impl Status {
             started: info.started,
             running_seconds: info.now.saturating_sub(info.started),
             partitions: partitions.collect(),
+            transport: None,
         }
     }
 }

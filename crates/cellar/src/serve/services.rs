@@ -7,6 +7,7 @@ use super::membership::RemoteMembership;
 use super::overseer::ProcessOverseer;
 use super::registration::server_uuid;
 use super::snapshots::CellSnapshots;
+use super::transport;
 use super::volume_servers::VolumeServers;
 use crate::client::CellClient;
 use crate::config::{Role, Settings};
@@ -389,6 +390,7 @@ impl Services {
                 let asked = Arc::downgrade(&server);
                 let ask = move || asked.upgrade().map(|server| server.statistics()).unwrap_or_default();
                 let _ = self.statistics.set(Box::new(ask));
+                self.show_transport(&server, settings.tuning.socket_buffer_bytes);
             }
             if role == Role::Vol {
                 self.volume_servers.open(server.connector());
@@ -396,6 +398,16 @@ impl Services {
             servers.push(server);
         }
         Ok(servers)
+    }
+
+    /// Lets `cellar server status` ask the port.
+    fn show_transport(&self, server: &Arc<Server>, wanted_bytes: usize) {
+        let Some(admin_server) = &self.admin_server else { return };
+        let asked = Arc::downgrade(server);
+        admin_server.set_transport(Box::new(move || {
+            let statistics = asked.upgrade().map(|server| server.statistics()).unwrap_or_default();
+            transport::reply(&statistics, wanted_bytes)
+        }));
     }
 
     /// Opens one role's port with all its services.
@@ -413,6 +425,8 @@ impl Services {
         let server = Server::start(&config, entries.collect())
             .with_context(|| format!("cannot serve {} on UDP port {}", role.instance(), config.port))?;
         tracing::info!(role = role.instance(), port = config.port, lanes = config.lanes, "open");
+        let statistics = server.statistics();
+        transport::warn_of_small_buffers(role.instance(), &statistics, config.socket.buffer_bytes);
         Ok(Arc::new(server))
     }
 }
