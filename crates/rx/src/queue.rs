@@ -66,7 +66,7 @@ impl<T> CallQueue<T> {
     }
 
     /// Gives back the worker's last item with what it cost, and takes the next; waits for one. `None`
-    /// once the queue is closed.
+    /// once the queue is closed, or if so many are idle already that this one is not needed.
     pub(crate) fn next(&self, done: Option<(Ticket, u32)>) -> Option<(T, Ticket)> {
         let mut inner = self.inner.lock();
         if let Some((ticket, cost)) = done {
@@ -76,6 +76,7 @@ impl<T> CallQueue<T> {
             match inner.queue.take_next() {
                 Next::Serve(item, ticket) => return Some((item, ticket)),
                 Next::Again => MutexGuard::bump(&mut inner),
+                Next::Nothing if inner.idle_workers >= inner.queue.limits().workers => return None,
                 Next::Nothing => {
                     inner.idle_workers += 1;
                     self.arrived.wait(&mut inner);

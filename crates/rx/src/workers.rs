@@ -34,7 +34,8 @@ pub(crate) struct WorkerLimits {
     pub(crate) fairness: Fairness,
 }
 
-/// The queue and the threads that empty it. Threads are started when they are wanted and stay.
+/// The queue and the threads that empty it. Threads are started when they are wanted; as many as there
+/// are workers stay.
 pub(crate) struct WorkerPool {
     name: String,
     services: HashMap<u16, Arc<dyn Service>>,
@@ -107,7 +108,7 @@ impl WorkerPool {
     }
 
     pub(crate) fn threads(&self) -> usize {
-        self.threads.lock().len()
+        self.threads.lock().iter().filter(|thread| !thread.is_finished()).count()
     }
 
     pub(crate) fn busy(&self) -> usize {
@@ -130,6 +131,8 @@ impl WorkerPool {
         let mut threads = self.threads.lock();
         let Some(own) = self.own.upgrade() else { return };
         let threads_max = self.limits.fairness.threads_max(self.limits.threads_max);
+        // Those that a rush of calls needed have ended after it.
+        threads.retain(|thread| !thread.is_finished());
         if threads.len() >= threads_max || self.stopping.load(Ordering::SeqCst) {
             return;
         }

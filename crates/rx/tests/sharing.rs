@@ -79,4 +79,9 @@ fn a_silent_stranger_keeps_nobody_waiting_but_strangers() {
     assert!(held.recv().unwrap().is_some());
     assert_eq!(held.recv().unwrap(), None, "the second stranger's turn has come");
     drop(second);
+    // The thread that the strangers needed beside the worker's ends.
+    while server.statistics().worker_threads > 1 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(ask(&*known, ECHO, b"hello").unwrap(), &b"hello"[..]);
 }
