@@ -187,6 +187,11 @@ impl Settings {
         addresses.iter().any(|address| !address.is_loopback()).then_some(addresses)
     }
 
+    /// The folder with the journal of jobs: beside the databases.
+    pub fn jobs_path(&self) -> PathBuf {
+        self.database_path.with_file_name("jobs")
+    }
+
     /// The database servers that are not this one, which the protection and location servers of the
     /// cell are if this process is not them.
     pub fn other_database_servers(&self) -> Vec<Ipv4Addr> {

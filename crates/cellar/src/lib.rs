@@ -5,6 +5,7 @@ pub mod commands;
 pub mod config;
 pub mod dump;
 pub mod files;
+pub mod jobs;
 pub mod network;
 pub mod output;
 pub mod quickstart;

@@ -2,6 +2,7 @@
 
 pub mod authority;
 pub mod environment;
+mod jobs;
 pub mod locator;
 pub mod log;
 pub mod membership;
@@ -78,6 +79,7 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
     }
     background.extend(upkeep::start(&ending, &volumes, settings.tuning.upkeep));
     if settings.roles.contains(&Role::Fs) {
+        background.extend(jobs::start(&ending, settings, &cell));
         background.push(registration::register(settings, &cell, uuid, ending.clone()));
     }
     Ok(Running { servers, background, ending, volumes, _partitions: partitions, _databases: databases })

@@ -4,6 +4,7 @@ mod admin;
 mod dumps;
 mod fuse;
 mod import;
+mod jobs;
 mod joining;
 pub(crate) mod kafs;
 mod mixed;
@@ -25,6 +26,7 @@ pub(crate) fn all() -> Vec<Test> {
         import::tests(),
         mixed::tests(),
         joining::tests(),
+        jobs::tests(),
         store::tests(),
         trees::tests(),
         fuse::tests(),

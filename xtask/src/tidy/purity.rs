@@ -3,8 +3,18 @@
 use super::SourceFile;
 
 /// The crates without sockets, files, threads, clocks and ambient randomness.
-const PURE: [&str; 9] =
-    ["base", "xdr", "events", "afs-idl", "rx-security", "rx-proto", "afs-format", "callbacks", "fair-queue"];
+const PURE: [&str; 10] = [
+    "base",
+    "xdr",
+    "events",
+    "afs-idl",
+    "rx-security",
+    "rx-proto",
+    "afs-format",
+    "callbacks",
+    "fair-queue",
+    "jobs",
+];
 
 /// What those crates may not name.
 const BANNED: [&str; 14] = [

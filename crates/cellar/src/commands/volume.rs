@@ -1,5 +1,8 @@
 //! `cellar volume`.
 
+mod files;
+mod following;
+mod operations;
 mod policy;
 
 use super::{Context, snapshot};
@@ -31,6 +34,24 @@ pub enum Volume {
     Set(policy::Set),
     /// Remove a volume: its data and its entry in the location database.
     Remove(Remove),
+    /// Move a read-write volume to another server while it is in use.
+    Move(operations::Move),
+    /// Copy a read-write volume to a new one.
+    Copy(operations::CopyVolume),
+    /// Bring the read-only copies to what the read-write volume is now.
+    Release(operations::Release),
+    /// Make the backup volume, or bring it up to date.
+    Backup(operations::Backup),
+    /// Write a volume into a file.
+    Dump(files::DumpVolume),
+    /// Make a volume of a dump in a file.
+    Restore(files::RestoreVolume),
+    /// What moves, copies, releases and backups you began, and how they went.
+    Jobs {
+        /// What to do.
+        #[command(subcommand)]
+        command: following::Jobs,
+    },
     /// Named snapshots of a volume.
     Snapshot {
         /// What to do.
@@ -189,9 +210,21 @@ impl Row for Shown {
 
 /// Runs the command.
 pub fn run(context: &Context, command: &Volume) -> Result<()> {
-    if let Volume::Snapshot { command } = command {
-        return snapshot::run(context, command);
+    match command {
+        Volume::Snapshot { command } => snapshot::run(context, command),
+        Volume::Move(request) => operations::move_volume(context, request),
+        Volume::Copy(request) => operations::copy_volume(context, request),
+        Volume::Release(request) => operations::release(context, request),
+        Volume::Backup(request) => operations::back_up(context, request),
+        Volume::Dump(request) => files::dump(context, request),
+        Volume::Restore(request) => files::restore(context, request),
+        Volume::Jobs { command } => following::run(context, command),
+        command => run_here(context, command),
     }
+}
+
+/// The commands that ask a few servers once.
+fn run_here(context: &Context, command: &Volume) -> Result<()> {
     let cell = context.client()?;
     match command {
         Volume::Create(create) => {
@@ -208,7 +241,6 @@ pub fn run(context: &Context, command: &Volume) -> Result<()> {
             let (changed, sentence) = policy::set(&cell, set)?;
             context.format.done(&changed, sentence)
         }
-        Volume::Snapshot { .. } => Ok(()),
         Volume::Remove(Remove { volume, snapshots }) => {
             snapshot::clear(&cell, volume, *snapshots)?;
             remove(&cell, volume)?;
@@ -222,6 +254,7 @@ pub fn run(context: &Context, command: &Volume) -> Result<()> {
             unmount(&cell, place)?;
             context.format.done(&true, format!("{place} is removed"))
         }
+        _ => Ok(()),
     }
 }
 

@@ -1,0 +1,162 @@
+//! `cellar volume move`, `copy`, `release`, `backup`: operations that are jobs.
+
+use super::following;
+use crate::client::location::Located;
+use crate::client::{CellClient, Interface};
+use crate::commands::Context;
+use anyhow::{Context as _, Result, bail};
+use base::{PartitionId, VolumeName};
+use clap::Args;
+use jobs::{Job, Operation, Place};
+use serde::Serialize;
+use std::net::Ipv4Addr;
+
+/// A move.
+#[derive(Args)]
+pub struct Move {
+    /// The read-write volume: its name or number.
+    volume: String,
+    /// The server to move it to.
+    #[arg(long)]
+    to: Ipv4Addr,
+    /// The partition there, like `a`; the server's first if left out.
+    #[arg(long)]
+    partition: Option<PartitionId>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// A copy.
+#[derive(Args)]
+pub struct CopyVolume {
+    /// The read-write volume: its name or number.
+    volume: String,
+    /// The name of the new volume.
+    name: VolumeName,
+    /// The server to make it on; the volume's own if left out.
+    #[arg(long)]
+    to: Option<Ipv4Addr>,
+    /// The partition there, like `a`; the volume's own, or another server's first, if left out.
+    #[arg(long)]
+    partition: Option<PartitionId>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// A release.
+#[derive(Args)]
+pub struct Release {
+    /// The volume: its name or number.
+    volume: String,
+    /// Send everything to every site, whether it has it or not.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    how: How,
+}
+
+/// A backup.
+#[derive(Args)]
+pub struct Backup {
+    /// The read-write volume: its name or number.
+    volume: String,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How it is done.
+#[derive(Args)]
+pub(super) struct How {
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Let this machine's Cellar server do it, and return at once.
+    #[arg(long, conflicts_with = "dry_run")]
+    detach: bool,
+}
+
+/// What would be done.
+#[derive(Serialize)]
+struct Plan {
+    operation: Operation,
+    volume: u32,
+    name: String,
+    from: Place,
+    steps: Vec<String>,
+}
+
+/// Moves a volume.
+pub(super) fn move_volume(context: &Context, request: &Move) -> Result<()> {
+    let cell = context.client()?;
+    let partition = match request.partition {
+        Some(partition) => partition,
+        None => first_partition(&cell, request.to)?,
+    };
+    let to = Place { server: request.to, partition: partition.index() as i32 };
+    do_job(context, &cell, &request.volume, Operation::Move { to }, &request.how)
+}
+
+/// Copies a volume.
+pub(super) fn copy_volume(context: &Context, request: &CopyVolume) -> Result<()> {
+    let cell = context.client()?;
+    let from = place_of(&cell.locate(&request.volume)?)?;
+    let server = request.to.unwrap_or(from.server);
+    let partition = match request.partition {
+        Some(partition) => partition.index() as i32,
+        None if server == from.server => from.partition,
+        None => first_partition(&cell, server)?.index() as i32,
+    };
+    let operation = Operation::Copy { name: request.name.to_string(), to: Place { server, partition } };
+    do_job(context, &cell, &request.volume, operation, &request.how)
+}
+
+/// Releases a volume.
+pub(super) fn release(context: &Context, request: &Release) -> Result<()> {
+    let cell = context.client()?;
+    do_job(context, &cell, &request.volume, Operation::Release { all: request.all }, &request.how)
+}
+
+/// Backs a volume up.
+pub(super) fn back_up(context: &Context, request: &Backup) -> Result<()> {
+    do_job(context, &context.client()?, &request.volume, Operation::Backup, &request.how)
+}
+
+fn first_partition(cell: &CellClient, server: Ipv4Addr) -> Result<PartitionId> {
+    super::first_partition(&*cell.connection(server, Interface::Volumes))
+        .with_context(|| format!("on {server}"))
+}
+
+fn place_of(located: &Located) -> Result<Place> {
+    let site = located.read_write_site()?;
+    Ok(Place { server: site.server, partition: site.partition.index() as i32 })
+}
+
+fn do_job(context: &Context, cell: &CellClient, volume: &str, operation: Operation, how: &How) -> Result<()> {
+    let located = cell.locate(volume)?;
+    let from = place_of(&located)?;
+    let (id, name) = (located.read_write().0, located.name.as_str());
+    let make = |number| Job::new(number, operation.clone(), id, name, from);
+    if !how.dry_run {
+        let kept = following::journal(context)?;
+        if how.detach && !kept.is_servers {
+            bail!("no Cellar server of this machine takes jobs; go without --detach");
+        }
+        let (job, claim) = kept.journal.begin(make)?;
+        if how.detach {
+            drop(claim);
+            let sentence = format!("job {}: `cellar volume jobs show {}` tells how it goes", job.id, job.id);
+            return context.format.done(&job.id, sentence);
+        }
+        return following::follow(context, cell, &kept.journal, job);
+    }
+    let job = make(0);
+    if let Operation::Copy { name, .. } = &operation
+        && cell.find_volume(name)?.is_some()
+    {
+        bail!("a volume {name} exists already");
+    }
+    let steps = jobs::steps(&job);
+    let numbered: Vec<String> = (1..).zip(&steps).map(|(number, step)| format!("{number}. {step}")).collect();
+    let plan = Plan { operation, volume: id, name: name.into(), from, steps };
+    context.format.done(&plan, numbered.join("\n"))
+}

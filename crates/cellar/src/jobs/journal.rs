@@ -1,0 +1,231 @@
+//! The journal: a folder with a file for each job (`docs/formats/jobs.md`).
+
+use crate::files;
+use anyhow::{Context, Result, bail};
+use jobs::Job;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The format of the files that are written.
+const VERSION: u32 = 1;
+/// The largest file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// A file that shows who may write to the folder.
+const PROBE: &str = "probe";
+/// Jobs that are over are forgotten, the oldest first, when there are more than these.
+const KEPT_MAX: usize = 200;
+
+/// A folder of jobs.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    folder: PathBuf,
+}
+
+/// What a file holds.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    version: u32,
+    job: Job,
+}
+
+/// The right to run a job: nobody else has it until this is dropped, or the program ends.
+#[derive(Debug)]
+pub struct Claim {
+    _file: File,
+}
+
+impl Journal {
+    /// The journal in a folder, which is made if it is not there.
+    pub fn open(folder: PathBuf) -> Result<Journal> {
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        Ok(Journal { folder })
+    }
+
+    /// The person's own journal of a cell: in `$XDG_STATE_HOME`, or `~/.local/state`.
+    pub fn of_person(cell: &str) -> Result<Journal> {
+        let absolute =
+            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+        let state = state.context("HOME is not set; the journal of jobs needs a folder")?;
+        Journal::open(state.join("cellar/jobs").join(cell))
+    }
+
+    /// The journal of the server of this machine, if there is one that the person may write to. The server
+    /// takes over what nobody runs.
+    pub fn of_server(folder: PathBuf) -> Option<Journal> {
+        let journal = Journal { folder };
+        let probe = journal.folder.join(PROBE);
+        File::create(probe).is_ok().then_some(journal)
+    }
+
+    /// Makes a job, with a number of its own, and claims it. `make` gets the number.
+    pub fn begin(&self, make: impl FnOnce(u32) -> Job) -> Result<(Job, Claim)> {
+        let mut id = self.ids()?.last().map_or(1, |last| last.saturating_add(1));
+        for _ in 0..1000 {
+            let path = self.path(id);
+            match File::create_new(&path) {
+                Ok(_) => {
+                    let claim = self.claim(id)?.context("somebody else runs the new job")?;
+                    let job = make(id);
+                    self.write(&job)?;
+                    self.forget()?;
+                    return Ok((job, claim));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => id = id.saturating_add(1),
+                Err(error) => return Err(error).with_context(|| format!("cannot make {}", path.display())),
+            }
+        }
+        bail!("no number is free for a job in {}", self.folder.display())
+    }
+
+    /// Writes a job, durably.
+    pub fn write(&self, job: &Job) -> Result<()> {
+        let path = self.path(job.id);
+        let text = serde_json::to_vec_pretty(&Record { version: VERSION, job: job.clone() })?;
+        files::replace(&path, &text, 0o600).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// One job.
+    pub fn read(&self, id: u32) -> Result<Job> {
+        let path = self.path(id);
+        match read(&path)? {
+            Some(job) if job.id == id => Ok(job),
+            Some(_) => bail!("{} holds another job", path.display()),
+            None => bail!("there is no job {id} in {}", self.folder.display()),
+        }
+    }
+
+    /// All jobs, the oldest first. What cannot be read is named on standard error and left out.
+    pub fn all(&self) -> Result<Vec<Job>> {
+        let mut jobs = Vec::new();
+        for id in self.ids()? {
+            match read(&self.path(id)) {
+                Ok(job) => jobs.extend(job),
+                Err(error) => eprintln!("cellar: {error:#}"),
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Claims a job; `None` if somebody else runs it.
+    pub fn claim(&self, id: u32) -> Result<Option<Claim>> {
+        let path = self.folder.join(format!("{id}.lock"));
+        let shown = || format!("cannot lock {}", path.display());
+        let file = File::create(&path).with_context(shown)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Claim { _file: file })),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error).with_context(shown),
+        }
+    }
+
+    /// Asks whoever runs a job to undo it.
+    pub fn cancel(&self, id: u32) -> Result<()> {
+        let path = self.cancel_path(id);
+        File::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
+    }
+
+    /// Whether somebody asked for that.
+    pub fn is_cancelled(&self, id: u32) -> bool {
+        self.cancel_path(id).exists()
+    }
+
+    fn cancel_path(&self, id: u32) -> PathBuf {
+        self.folder.join(format!("{id}.cancel"))
+    }
+
+    fn path(&self, id: u32) -> PathBuf {
+        self.folder.join(format!("{id}.json"))
+    }
+
+    fn ids(&self) -> Result<Vec<u32>> {
+        let shown = || format!("cannot list {}", self.folder.display());
+        let mut ids = Vec::new();
+        for entry in std::fs::read_dir(&self.folder).with_context(shown)? {
+            let name = entry.with_context(shown)?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_suffix(".json"));
+            ids.extend(number.and_then(|number| number.parse::<u32>().ok()));
+        }
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// Removes the oldest jobs that are over, if there are too many.
+    fn forget(&self) -> Result<()> {
+        let over: Vec<Job> = self.all()?.into_iter().filter(Job::is_over).collect();
+        for job in over.iter().take(over.len().saturating_sub(KEPT_MAX)) {
+            for ending in ["json", "lock", "cancel"] {
+                let _ = std::fs::remove_file(self.folder.join(format!("{}.{ending}", job.id)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The job in a file; `None` if there is none, or it was never written.
+fn read(path: &Path) -> Result<Option<Job>> {
+    let shown = || format!("cannot read {}", path.display());
+    let length = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.len(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(shown),
+    };
+    if length == 0 {
+        return Ok(None);
+    }
+    if length > FILE_BYTES_MAX {
+        bail!("{} has {length} bytes; a job has at most {FILE_BYTES_MAX}", path.display());
+    }
+    let text = std::fs::read(path).with_context(shown)?;
+    let record: Record = serde_json::from_slice(&text).with_context(shown)?;
+    if record.version != VERSION {
+        bail!("{} has version {}; this program knows {VERSION}", path.display(), record.version);
+    }
+    Ok(Some(record.job))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobs::{Operation, Place};
+    use std::net::Ipv4Addr;
+
+    fn job(id: u32) -> Job {
+        let place = Place { server: Ipv4Addr::LOCALHOST, partition: 0 };
+        Job::new(id, Operation::Move { to: place }, 100, "data", place)
+    }
+
+    #[test]
+    fn jobs_are_kept_with_numbers_of_their_own_and_run_by_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::open(folder.path().join("jobs")).unwrap();
+        let (first, claim) = journal.begin(job).unwrap();
+        let (second, _claim) = journal.begin(job).unwrap();
+        assert_eq!((first.id, second.id), (1, 2));
+        assert_eq!(journal.read(1).unwrap(), first);
+        assert!(journal.claim(1).unwrap().is_none(), "it runs");
+        drop(claim);
+        assert!(journal.claim(1).unwrap().is_some());
+        assert_eq!(journal.all().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_job_is_refused_and_what_was_never_written_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::open(folder.path().to_owned()).unwrap();
+        std::fs::write(folder.path().join("1.json"), "").unwrap();
+        std::fs::write(folder.path().join("2.json"), "{\"version\":1").unwrap();
+        journal.write(&job(3)).unwrap();
+        let path = folder.path().join("4.json");
+        let text = std::fs::read_to_string(folder.path().join("3.json")).unwrap();
+        std::fs::write(&path, text.replace("\"version\": 1", "\"version\": 2")).unwrap();
+        assert!(journal.read(1).is_err());
+        assert!(journal.read(2).is_err());
+        assert!(format!("{:#}", journal.read(4).unwrap_err()).contains("version 2"));
+        assert_eq!(journal.all().unwrap(), [job(3)]);
+    }
+}

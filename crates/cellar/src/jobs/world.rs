@@ -1,0 +1,118 @@
+//! The servers of a cell as jobs see them.
+
+use super::journal::Journal;
+use crate::client::{CellClient, Interface};
+use crate::network::now;
+use afs_idl::{ClientConnection, cellar};
+use base::{AbortCode, UnixTime};
+use jobs::{Job, Wish, World};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+/// How soon a pause notices that the wish has changed.
+const NAP: Duration = Duration::from_millis(100);
+
+/// What is wished of a job, set from anywhere.
+#[derive(Debug, Default)]
+pub struct Wishes(AtomicU8);
+
+impl Wishes {
+    /// Wishes this from now on. What was to stop does not go on.
+    pub fn set(&self, wish: Wish) {
+        let level = match wish {
+            Wish::GoOn => 0,
+            Wish::Cancel => 1,
+            Wish::Stop => 2,
+        };
+        self.0.fetch_max(level, Ordering::Relaxed);
+    }
+
+    /// What is wished now.
+    pub fn get(&self) -> Wish {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Wish::GoOn,
+            1 => Wish::Cancel,
+            _ => Wish::Stop,
+        }
+    }
+}
+
+/// A cell, a journal, and somebody who watches.
+pub struct CellWorld<'a> {
+    cell: &'a CellClient,
+    journal: &'a Journal,
+    job: u32,
+    wishes: Arc<Wishes>,
+    watch: &'a (dyn Fn(&Job) + Sync),
+    /// Which servers are Cellar's, as far as it is known. Nothing is asked under the lock.
+    cellars: Mutex<HashMap<Ipv4Addr, bool>>,
+}
+
+impl<'a> CellWorld<'a> {
+    /// For the job of this number; `watch` is called whenever it has changed.
+    pub fn new(
+        cell: &'a CellClient,
+        journal: &'a Journal,
+        job: u32,
+        wishes: Arc<Wishes>,
+        watch: &'a (dyn Fn(&Job) + Sync),
+    ) -> CellWorld<'a> {
+        CellWorld { cell, journal, job, wishes, watch, cellars: Mutex::default() }
+    }
+}
+
+impl World for CellWorld<'_> {
+    fn volumes(&self, server: Ipv4Addr) -> Arc<dyn ClientConnection> {
+        self.cell.connection(server, Interface::Volumes)
+    }
+
+    fn locations<T>(
+        &self,
+        call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
+    ) -> Result<T, AbortCode> {
+        self.cell.database(Interface::Locations, call)
+    }
+
+    fn restores_at_once(&self, server: Ipv4Addr) -> bool {
+        if let Some(known) = self.cellars.lock().get(&server) {
+            return *known;
+        }
+        let connection = self.cell.connection(server, Interface::Cellar);
+        match cellar::get_server_info(&*connection, &cellar::GetServerInfoRequest) {
+            Err(AbortCode::RX_CALL_DEAD | AbortCode::RX_CALL_TIMEOUT) => false,
+            answer => {
+                self.cellars.lock().insert(server, answer.is_ok());
+                answer.is_ok()
+            }
+        }
+    }
+
+    fn now(&self) -> UnixTime {
+        now()
+    }
+
+    fn pause(&self, seconds: u32) {
+        let (mut left, wish) = (Duration::from_secs(seconds.into()), self.wish());
+        while !left.is_zero() && self.wish() == wish {
+            let nap = left.min(NAP);
+            std::thread::sleep(nap);
+            left -= nap;
+        }
+    }
+
+    fn wish(&self) -> Wish {
+        match self.wishes.get() {
+            Wish::GoOn if self.journal.is_cancelled(self.job) => Wish::Cancel,
+            wish => wish,
+        }
+    }
+
+    fn record(&self, job: &Job) -> Result<(), String> {
+        (self.watch)(job);
+        self.journal.write(job).map_err(|error| format!("{error:#}"))
+    }
+}

@@ -1,0 +1,84 @@
+//! Jobs that nobody runs: begun on this machine by a command that has ended, or by this server before it
+//! was stopped. The server finishes or undoes them.
+
+use crate::client::CellClient;
+use crate::config::Settings;
+use crate::jobs::journal::{Claim, Journal};
+use crate::jobs::world::{CellWorld, Wishes};
+use ::jobs::{Job, Wish};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the journal is looked at.
+const PERIOD: Duration = Duration::from_secs(2);
+/// Most jobs that the server runs at the same time.
+const RUNNING_MAX: usize = 8;
+
+/// What all jobs of the server share.
+struct Keeper {
+    journal: Journal,
+    cell: Arc<CellClient>,
+    wishes: Arc<Wishes>,
+    running: AtomicUsize,
+}
+
+/// Lets the server look after the journal. Jobs in the middle of a call are not waited for when it ends:
+/// the journal knows where they are. Without a journal everything else is served.
+pub fn start(
+    ending: &Arc<AtomicBool>,
+    settings: &Settings,
+    cell: &Arc<CellClient>,
+) -> Option<JoinHandle<()>> {
+    let opened = Journal::open(settings.jobs_path());
+    let journal = opened.inspect_err(|error| tracing::error!("no jobs are taken over: {error:#}")).ok()?;
+    let (wishes, running) = (Arc::default(), AtomicUsize::new(0));
+    let keeper = Arc::new(Keeper { journal, cell: cell.clone(), wishes, running });
+    let ending = ending.clone();
+    Some(std::thread::spawn(move || {
+        while super::wait(&ending, PERIOD) {
+            keeper.look();
+        }
+        keeper.wishes.set(Wish::Stop);
+    }))
+}
+
+impl Keeper {
+    fn look(self: &Arc<Keeper>) {
+        match self.journal.all() {
+            Ok(jobs) => jobs.iter().filter(|job| !job.is_over()).for_each(|job| self.take_over(job.id)),
+            Err(error) => tracing::error!("the journal of jobs: {error:#}"),
+        }
+    }
+
+    fn take_over(self: &Arc<Keeper>, id: u32) {
+        if self.running.load(Ordering::Relaxed) >= RUNNING_MAX {
+            return;
+        }
+        let Ok(Some(claim)) = self.journal.claim(id) else { return };
+        // Whoever ran it may have finished it just now.
+        match self.journal.read(id) {
+            Ok(job) if !job.is_over() => {
+                self.running.fetch_add(1, Ordering::Relaxed);
+                let keeper = self.clone();
+                std::thread::spawn(move || keeper.run(job, claim));
+            }
+            Ok(_) => {}
+            Err(error) => tracing::error!(job = id, "the journal of jobs: {error:#}"),
+        }
+    }
+
+    fn run(&self, mut job: Job, claim: Claim) {
+        tracing::info!(job = job.id, what = job.title(), at = job.latest(), "a job that nobody runs goes on");
+        let watch = |job: &Job| tracing::debug!(job = job.id, at = job.latest(), "a job goes on");
+        let world = CellWorld::new(&self.cell, &self.journal, job.id, self.wishes.clone(), &watch);
+        let end = ::jobs::run(&mut job, &world);
+        if let Err(error) = self.journal.write(&job) {
+            tracing::error!(job = job.id, "the journal of jobs: {error:#}");
+        }
+        tracing::info!(job = job.id, what = job.title(), ?end, stage = ?job.stage, at = job.latest(), "a job ends");
+        drop(claim);
+        self.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}

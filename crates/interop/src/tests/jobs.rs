@@ -1,0 +1,152 @@
+//! Moves and releases whose servers, or whoever runs them, are killed in the middle.
+
+use crate::Test;
+use crate::tests::mixed::{all, copy, fetch_and_compare};
+use crate::tests::own_file;
+use anyhow::{Context, Result, ensure};
+use interop::cell::{Cell, Server, cellar_program};
+use interop::means::Means;
+use std::time::{Duration, Instant};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![Test { name: "jobs-killed", needs: &[Means::Netns], run: killed }]
+}
+
+/// The rounds; each kills something.
+const ROUNDS: u32 = 6;
+/// How long a job that was interrupted may take to be finished or undone.
+const JOB_LIMIT: Duration = Duration::from_secs(180);
+/// A file that takes a while to send.
+const BIG_FILE_MIB: u32 = 24;
+
+/// What is killed in a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Victim {
+    /// The command line that runs the job.
+    Runner,
+    /// One server, with the databases.
+    First,
+    /// The other.
+    Second,
+}
+
+/// Numbers that follow from a seed (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+fn killed() -> Result<()> {
+    let seed = std::env::var("JOBS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
+    println!("interop: seed {seed} (JOBS_SEED)");
+    let mut dice = Dice(seed);
+    let mut first = Cell::start(Server::Cellar, "jobs1", "10.99.0.61")?;
+    let mut second = Cell::start_cellar_joining(&first, "jobs2", "10.99.0.62", "10.99.0.63")?;
+    first.open_volume(Server::Cellar, "tree")?;
+    let tree = own_file("src");
+    copy(&first, &format!("{}/ cell:tree/data/", tree.display()))?;
+    let big = first.scratch()?.join("big");
+    first.shell(&format!("head -c {BIG_FILE_MIB}M /dev/urandom > {}", big.display()))?.ok()?;
+    copy(&first, &format!("{} cell:tree/big", big.display()))?;
+    let sites =
+        [first.address, second.address].map(|server| format!("vos addsite {server} a tree -localauth"));
+    all(&first, &sites)?;
+    for round in 0..ROUNDS {
+        let victim = [Victim::Runner, Victim::First, Victim::Second][dice.throw(3) as usize];
+        let is_release = dice.throw(2) == 1;
+        let pause = Duration::from_millis(dice.throw(1500));
+        let command = if is_release {
+            "release tree --all".into()
+        } else {
+            format!("move tree --to {}", other(&first, &second)?)
+        };
+        println!("interop: round {round}: {command}, {victim:?} killed after {pause:?}");
+        begin(&first, &command)?;
+        std::thread::sleep(pause);
+        kill(&mut first, &mut second, victim)?;
+        finish(&first)?;
+        check(&first, &second).with_context(|| format!("after round {round}"))?;
+    }
+    all(&first, &[format!("{} volume release tree --all", program()?)])?;
+    fetch_and_compare(&first, "data", &tree)?;
+    let copied = first.scratch()?.join("copied");
+    copy(&first, &format!("cell:tree/big {}", copied.display()))?;
+    first.shell(&format!("cmp {} {}", big.display(), copied.display()))?.ok().context("the big file")?;
+    Ok(())
+}
+
+fn program() -> Result<String> {
+    Ok(cellar_program()?.display().to_string())
+}
+
+/// The server that does not have the read-write volume.
+fn other(first: &Cell, second: &Cell) -> Result<&'static str> {
+    let shown = first.run(&format!("{} volume examine tree", cellar_program()?.display()))?.ok()?;
+    Ok(if shown.contains(first.address) { second.address } else { first.address })
+}
+
+fn begin(cell: &Cell, command: &str) -> Result<()> {
+    let folder = cell.scratch()?;
+    let line = format!(
+        "setsid {} volume {command} > {}/runner.log 2>&1 < /dev/null & echo $! > {}/runner.pid",
+        program()?,
+        folder.display(),
+        folder.display()
+    );
+    cell.shell(&line)?.ok().map(drop)
+}
+
+fn kill(first: &mut Cell, second: &mut Cell, victim: Victim) -> Result<()> {
+    match victim {
+        Victim::Runner => {
+            let pid = first.scratch()?.join("runner.pid");
+            // It may be over already.
+            first.shell(&format!("kill -KILL $(cat {})", pid.display()))?;
+        }
+        Victim::First => {
+            first.end_cellar("KILL")?;
+            first.start_cellar()?;
+        }
+        Victim::Second => {
+            second.end_cellar("KILL")?;
+            second.start_cellar()?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the server has finished or undone what was interrupted.
+fn finish(cell: &Cell) -> Result<()> {
+    let (list, deadline) = (format!("{} volume jobs list --json", program()?), Instant::now() + JOB_LIMIT);
+    loop {
+        let jobs = cell.run(&list)?.ok()?;
+        let stages: Vec<&str> = jobs.lines().filter(|line| line.contains("\"stage\"")).collect();
+        if stages.iter().all(|stage| stage.contains("done") || stage.contains("failed")) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{jobs}\n{}", cell.cellar_log());
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// Nothing is locked, nothing is left over, and the volume is there once.
+fn check(first: &Cell, second: &Cell) -> Result<()> {
+    let locked = first.run("vos listvldb -locked -localauth")?.ok()?;
+    ensure!(locked.contains("Total entries: 0"), "{locked}");
+    let mut all = String::new();
+    for cell in [first, second] {
+        let listed = first.run(&format!("vos listvol {} -localauth", cell.address))?.ok()?;
+        ensure!(listed.contains("Total volumes offLine 0 ; Total busy 0"), "{listed}");
+        ensure!(!listed.contains("clone-temp"), "{listed}");
+        all.push_str(&listed);
+    }
+    let copies = all.lines().filter(|line| line.starts_with("tree ")).count();
+    ensure!(copies == 1, "{copies} read-write copies:\n{all}");
+    Ok(())
+}

@@ -1,0 +1,494 @@
+//! The calls that jobs are made of, and what is remembered about them.
+
+use crate::entry;
+use crate::job::{Asked, Lock, Transaction};
+use crate::world::is_silence;
+use crate::{Job, Operation, Place, Stage, Trouble, Wish, World};
+use afs_idl::ClientConnection;
+use afs_idl::vl::{self, NVldbEntry, entry_flags, lock_release};
+use afs_idl::vol::{
+    self, RestoreCookie, TransDebugInfo, VolintInfo, VolserStatus, attach_mode, volume_flags,
+};
+use base::AbortCode;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+/// How often a volume that is busy is tried again, and after how many seconds.
+const BUSY_TRIES: u32 = 30;
+const BUSY_SECONDS: u32 = 2;
+
+/// The port of volume servers.
+const VOLUME_PORT: i32 = 7005;
+/// How a volume server is to prove who it is to another one (rxkad's place among OpenAFS's classes is
+/// chosen by the server itself; the number only says "with authentication").
+const SECURITY_INDEX: i32 = 1;
+
+/// ReleaseLock: all of it.
+pub(crate) const WHOLE_LOCK: i32 = lock_release::TIMESTAMP | lock_release::OPCODE | lock_release::AFSID;
+
+/// errno values that volume servers answer: no such transaction, no such volume in a listing.
+const ENOENT: AbortCode = AbortCode(2);
+const ENODEV: AbortCode = AbortCode(19);
+
+/// Flags of a volume that is being made: out of service, and gone after a restart.
+pub(crate) const DOOMED: i32 = volume_flags::DELETE_ON_SALVAGE | volume_flags::OUT_OF_SERVICE;
+
+/// Dates are taken this many seconds earlier: what changed in the same second may have changed after.
+pub(crate) const CLOCK_SLACK_SECONDS: u32 = 2;
+
+pub(crate) type Step<T = ()> = Result<T, Trouble>;
+
+/// A job at work.
+pub(crate) struct Run<'a, W: World> {
+    pub(crate) job: &'a mut Job,
+    pub(crate) world: &'a W,
+}
+
+pub(crate) fn failed(doing: impl Into<String>) -> impl FnOnce(AbortCode) -> Trouble {
+    move |code| Trouble::Call { doing: doing.into(), code }
+}
+
+/// Keeps the first of two troubles.
+pub(crate) fn keep(first: &mut Step, then: Step) {
+    if first.is_ok() {
+        *first = then;
+    }
+}
+
+impl<W: World> Run<'_, W> {
+    pub(crate) fn save(&self) -> Step {
+        self.world.record(self.job).map_err(Trouble::Stopped)
+    }
+
+    pub(crate) fn note(&mut self, what: impl Into<String>) {
+        self.job.note(self.world.now().0, what.into());
+    }
+
+    /// Goes on to another stage.
+    pub(crate) fn enter(&mut self, stage: Stage) -> Step {
+        self.job.stage = stage;
+        self.save()
+    }
+
+    /// Ends the step if the program ends, or if the person does not want the job any more and it can still
+    /// be undone.
+    pub(crate) fn heed(&self) -> Step {
+        let may_be_undone = matches!(self.job.stage, Stage::Beginning | Stage::Working);
+        match self.world.wish() {
+            Wish::Stop => Err(Trouble::Stopped("the program ends".into())),
+            Wish::Cancel if may_be_undone => Err(Trouble::Cancelled),
+            Wish::Cancel | Wish::GoOn => Ok(()),
+        }
+    }
+
+    fn volumes(&self, server: Ipv4Addr) -> Arc<dyn ClientConnection> {
+        self.world.volumes(server)
+    }
+}
+
+// The location database.
+impl<W: World> Run<'_, W> {
+    pub(crate) fn entry(&self) -> Step<NVldbEntry> {
+        let request = vl::GetEntryByIDNRequest { volume_id: self.job.volume, volume_type: 0 };
+        let reply = self.world.locations(|vl| vl::get_entry_by_idn(vl, &request));
+        reply.map(|reply| reply.entry).map_err(failed(format!("look {} up", self.job.name)))
+    }
+
+    pub(crate) fn replace_entry(&self, new_entry: &NVldbEntry) -> Step {
+        let (volume_id, new_entry) = (self.job.volume, new_entry.clone());
+        let request = vl::ReplaceEntryNRequest { volume_id, volume_type: 0, new_entry, release_type: 0 };
+        let reply = self.world.locations(|vl| vl::replace_entry_n(vl, &request));
+        reply.map(drop).map_err(failed(format!("change the entry of {}", self.job.name)))
+    }
+
+    pub(crate) fn new_ids(&self, bump_count: u32) -> Step<u32> {
+        let request = vl::GetNewVolumeIdRequest { bump_count };
+        let reply = self.world.locations(|vl| vl::get_new_volume_id(vl, &request));
+        reply.map(|reply| reply.new_volume_id).map_err(failed("get a volume number"))
+    }
+
+    /// The lock that the operation needs; 0 if it needs none.
+    fn lock_wanted(&self) -> i32 {
+        match self.job.operation {
+            Operation::Move { .. } => entry_flags::MOVE,
+            Operation::Release { .. } => entry_flags::RELEASE,
+            Operation::Backup => entry_flags::BACKUP,
+            Operation::Copy { .. } => 0,
+        }
+    }
+
+    /// Makes sure that the job has its lock, and gives the entry as it then is.
+    pub(crate) fn locked_entry(&mut self) -> Step<NVldbEntry> {
+        let (wanted, entry) = (self.lock_wanted(), self.entry()?);
+        let locked = entry::operation(&entry);
+        if wanted == 0 {
+            return Ok(entry);
+        }
+        match self.job.lock {
+            Lock::Held | Lock::Asked if locked == wanted => {
+                self.job.lock = Lock::Held;
+                Ok(entry)
+            }
+            _ => {
+                self.lock(wanted, locked)?;
+                self.entry()
+            }
+        }
+    }
+
+    /// The same; `None` if the volume has been removed meanwhile.
+    pub(crate) fn locked_entry_if_any(&mut self) -> Step<Option<NVldbEntry>> {
+        match self.locked_entry() {
+            Err(Trouble::Call { code: AbortCode::VL_NOENT, .. }) => {
+                self.job.lock = Lock::Free;
+                Ok(None)
+            }
+            entry => entry.map(Some),
+        }
+    }
+
+    fn lock(&mut self, operation: i32, locked: i32) -> Step {
+        self.job.lock = if locked == 0 { Lock::Asked } else { Lock::Free };
+        self.save()?;
+        match self.set_lock(operation) {
+            Ok(()) => self.job.lock = Lock::Held,
+            // A release that was given up left its mark, and nobody works on it.
+            Err(AbortCode::VL_RERELEASE) => {
+                self.release_lock()?;
+                self.job.lock = Lock::Asked;
+                self.save()?;
+                self.set_lock(operation).map_err(failed(format!("lock the entry of {}", self.job.name)))?;
+                self.job.lock = Lock::Held;
+            }
+            Err(code) => {
+                if !is_silence(code) {
+                    self.job.lock = Lock::Free;
+                }
+                self.save()?;
+                return Err(failed(format!("lock the entry of {}", self.job.name))(code));
+            }
+        }
+        self.save()
+    }
+
+    fn set_lock(&self, operation: i32) -> Result<(), AbortCode> {
+        let request = vl::SetLockRequest { volume_id: self.job.volume, volume_type: 0, operation };
+        self.world.locations(|vl| vl::set_lock(vl, &request)).map(drop)
+    }
+
+    fn release_lock(&self) -> Step {
+        let request =
+            vl::ReleaseLockRequest { volume_id: self.job.volume, volume_type: 0, release_type: WHOLE_LOCK };
+        match self.world.locations(|vl| vl::release_lock(vl, &request)) {
+            Ok(_) | Err(AbortCode::VL_NOENT) => Ok(()),
+            Err(code) => Err(failed(format!("unlock the entry of {}", self.job.name))(code)),
+        }
+    }
+
+    /// Gives the lock back, if the job has it, or may have it.
+    pub(crate) fn unlock(&mut self) -> Step {
+        if self.job.lock == Lock::Free {
+            return Ok(());
+        }
+        let locked = match self.entry() {
+            Ok(entry) => entry::operation(&entry),
+            Err(Trouble::Call { code: AbortCode::VL_NOENT, .. }) => 0,
+            Err(trouble) => return Err(trouble),
+        };
+        // Somebody else's lock is somebody else's.
+        if locked == self.lock_wanted() {
+            self.release_lock()?;
+        }
+        self.job.lock = Lock::Free;
+        self.save()
+    }
+}
+
+// Transactions.
+impl<W: World> Run<'_, W> {
+    /// Opens a volume. Waits for a while if somebody has it.
+    pub(crate) fn open(&mut self, place: Place, volume: u32, flags: i32) -> Step<Transaction> {
+        let request = vol::TransCreateRequest { volume_id: volume, partition: place.partition, flags };
+        let doing = || format!("open the volume {volume} on {place}");
+        for _ in 0..BUSY_TRIES {
+            self.heed()?;
+            if self.monitor(place.server, &doing())?.iter().all(|other| other.volume_id != volume) {
+                self.ask(place, volume)?;
+                match vol::trans_create(&*self.volumes(place.server), &request) {
+                    Ok(reply) => return self.opened(place.server, volume, reply.transaction),
+                    Err(AbortCode::VOLSERVOLBUSY | AbortCode::VBUSY) => self.not_opened(place.server, volume),
+                    Err(code) => {
+                        if !is_silence(code) {
+                            self.not_opened(place.server, volume);
+                        }
+                        return Err(failed(doing())(code));
+                    }
+                }
+            }
+            self.world.pause(BUSY_SECONDS);
+        }
+        Err(failed(doing())(AbortCode::VOLSERVOLBUSY))
+    }
+
+    /// Remembers, before it is asked for, that there may be a transaction.
+    fn ask(&mut self, place: Place, volume: u32) -> Step {
+        self.job.asked.push(Asked { place, volume });
+        self.save()
+    }
+
+    fn not_opened(&mut self, server: Ipv4Addr, volume: u32) {
+        self.job.asked.retain(|asked| asked.volume != volume || asked.place.server != server);
+    }
+
+    fn opened(&mut self, server: Ipv4Addr, volume: u32, id: i32) -> Step<Transaction> {
+        let transaction = Transaction { server, id, volume };
+        self.not_opened(server, volume);
+        self.job.transactions.push(transaction);
+        self.save()?;
+        Ok(transaction)
+    }
+
+    /// Makes a volume, doomed until [`set_flags`](Run::set_flags) says otherwise, and opens it.
+    pub(crate) fn create(
+        &mut self,
+        place: Place,
+        name: &str,
+        volume: u32,
+        volume_type: i32,
+        parent_id: u32,
+    ) -> Step<Transaction> {
+        self.ask(place, volume)?;
+        let request = vol::CreateVolumeRequest {
+            partition: place.partition,
+            name: name.into(),
+            volume_type,
+            parent_id,
+            volume_id: volume,
+        };
+        match vol::create_volume(&*self.volumes(place.server), &request) {
+            Ok(reply) => {
+                let transaction = self.opened(place.server, volume, reply.transaction)?;
+                self.set_flags(transaction, DOOMED)?;
+                Ok(transaction)
+            }
+            Err(code) => {
+                if !is_silence(code) {
+                    self.not_opened(place.server, volume);
+                }
+                Err(failed(format!("make the volume {volume} on {place}"))(code))
+            }
+        }
+    }
+
+    /// Ends a transaction.
+    pub(crate) fn end(&mut self, transaction: Transaction) -> Step {
+        let request = vol::EndTransRequest { transaction: transaction.id };
+        let code = match vol::end_trans(&*self.volumes(transaction.server), &request) {
+            Ok(reply) if reply.code == 0 => None,
+            Ok(reply) => Some(AbortCode(reply.code)),
+            Err(code) => Some(code),
+        };
+        match code {
+            None => {
+                self.job.transactions.retain(|other| *other != transaction);
+                self.save()
+            }
+            Some(code) => {
+                Err(failed(format!("end the transaction on the volume {}", transaction.volume))(code))
+            }
+        }
+    }
+
+    fn monitor(&self, server: Ipv4Addr, doing: &str) -> Step<Vec<TransDebugInfo>> {
+        let reply = vol::monitor(&*self.volumes(server), &vol::MonitorRequest);
+        reply.map(|reply| reply.transactions).map_err(failed(doing))
+    }
+
+    /// Ends the transactions that an earlier step left open, on all servers that answer.
+    pub(crate) fn end_all(&mut self) -> Step {
+        let mut servers: Vec<Ipv4Addr> = self.job.transactions.iter().map(|open| open.server).collect();
+        servers.extend(self.job.asked.iter().map(|asked| asked.place.server));
+        servers.sort_unstable();
+        servers.dedup();
+        let mut outcome = Ok(());
+        for server in servers {
+            keep(&mut outcome, self.end_all_on(server));
+        }
+        outcome
+    }
+
+    fn end_all_on(&mut self, server: Ipv4Addr) -> Step {
+        let there = self.monitor(server, &format!("list the transactions of {server}"))?;
+        // After a restart the number may be somebody else's; the volume tells.
+        let is_ours = |info: &TransDebugInfo| {
+            let is_known = |open: &Transaction| {
+                open.server == server && open.id == info.transaction && open.volume == info.volume_id
+            };
+            let place = Place { server, partition: info.partition };
+            let was_asked = self.job.asked.contains(&Asked { place, volume: info.volume_id });
+            self.job.transactions.iter().any(is_known) || was_asked
+        };
+        for info in there.iter().filter(|info| is_ours(info)) {
+            let request = vol::EndTransRequest { transaction: info.transaction };
+            match vol::end_trans(&*self.volumes(server), &request) {
+                Ok(_) | Err(ENOENT) => {}
+                Err(code) => {
+                    return Err(failed(format!("end the transaction on the volume {}", info.volume_id))(
+                        code,
+                    ));
+                }
+            }
+        }
+        self.job.transactions.retain(|open| open.server != server);
+        self.job.asked.retain(|asked| asked.place.server != server);
+        self.save()
+    }
+}
+
+// Volumes.
+impl<W: World> Run<'_, W> {
+    pub(crate) fn status(&self, open: Transaction) -> Step<VolserStatus> {
+        let request = vol::GetStatusRequest { transaction: open.id };
+        let reply = vol::get_status(&*self.volumes(open.server), &request);
+        reply.map(|reply| reply.status).map_err(failed(format!("examine the volume {}", open.volume)))
+    }
+
+    pub(crate) fn set_flags(&self, open: Transaction, flags: i32) -> Step {
+        let request = vol::SetFlagsRequest { transaction: open.id, flags };
+        let reply = vol::set_flags(&*self.volumes(open.server), &request);
+        reply.map(drop).map_err(failed(format!("set the flags of the volume {}", open.volume)))
+    }
+
+    pub(crate) fn set_ids(&self, open: Transaction, name: &str, kind: i32, parent_id: u32) -> Step {
+        let request = vol::SetIdsTypesRequest {
+            transaction: open.id,
+            name: name.into(),
+            volume_type: kind,
+            parent_id,
+            clone_id: 0,
+            backup_id: 0,
+        };
+        let reply = vol::set_ids_types(&*self.volumes(open.server), &request);
+        reply.map(drop).map_err(failed(format!("name the volume {}", open.volume)))
+    }
+
+    /// Clones an open volume.
+    pub(crate) fn clone_volume(&self, open: Transaction, name: &str, kind: i32, new: u32) -> Step {
+        let request = vol::CloneVolumeRequest {
+            transaction: open.id,
+            purge_volume_id: 0,
+            new_type: kind,
+            new_name: name.into(),
+            new_volume_id: new,
+        };
+        let reply = vol::clone_volume(&*self.volumes(open.server), &request);
+        reply.map(drop).map_err(failed(format!("clone the volume {}", open.volume)))
+    }
+
+    pub(crate) fn reclone(&self, open: Transaction, clone_id: u32) -> Step {
+        let request = vol::ReCloneRequest { transaction: open.id, clone_id };
+        let reply = vol::re_clone(&*self.volumes(open.server), &request);
+        reply.map(drop).map_err(failed(format!("clone the volume {} again", open.volume)))
+    }
+
+    /// What is sent where, and as what.
+    pub(crate) fn forward(
+        &self,
+        from: Transaction,
+        from_date: u32,
+        to: Transaction,
+        cookie: &RestoreCookie,
+    ) -> Step {
+        let request = vol::ForwardRequest {
+            transaction: from.id,
+            from_date,
+            destination: destination(to.server),
+            destination_transaction: to.id,
+            cookie: cookie.clone(),
+        };
+        let reply = vol::forward(&*self.volumes(from.server), &request);
+        reply.map(drop).map_err(failed(format!("send the volume {} to {}", from.volume, to.server)))
+    }
+
+    /// Sends a volume to several servers from one read; a code for each.
+    pub(crate) fn forward_all(
+        &self,
+        from: Transaction,
+        from_date: u32,
+        to: &[Transaction],
+        cookie: &RestoreCookie,
+    ) -> Step<Vec<i32>> {
+        let replica = |to: &Transaction| vol::Replica { transaction: to.id, server: destination(to.server) };
+        let request = vol::ForwardMultipleRequest {
+            transaction: from.id,
+            from_date,
+            destinations: to.iter().map(replica).collect(),
+            spare: 0,
+            cookie: cookie.clone(),
+        };
+        let reply = vol::forward_multiple(&*self.volumes(from.server), &request);
+        let results = reply.map(|reply| reply.results);
+        results.map_err(failed(format!("send the volume {} to its sites", from.volume)))
+    }
+
+    /// What a server says about a volume without opening it; `None` if it has none of this number there.
+    pub(crate) fn look(&self, place: Place, volume: u32) -> Step<Option<VolintInfo>> {
+        let request = vol::ListOneVolumeRequest { partition: place.partition, volume_id: volume };
+        match vol::list_one_volume(&*self.volumes(place.server), &request) {
+            Ok(reply) => Ok(reply.entries.into_iter().next()),
+            Err(ENODEV | AbortCode::VNOVOL) => Ok(None),
+            Err(code) => Err(failed(format!("look at the volume {volume} on {place}"))(code)),
+        }
+    }
+
+    /// Deletes the volume of an open transaction, and ends it. Clients are told to look it up again if it
+    /// has gone to `moved_to`.
+    pub(crate) fn delete_open(&mut self, open: Transaction, moved_to: Option<Ipv4Addr>) -> Step {
+        let server = self.volumes(open.server);
+        let doing = || format!("delete the volume {}", open.volume);
+        if let Some(address) = moved_to {
+            let new_site = address.into();
+            let request = vol::SetForwardingRequest { transaction: open.id, new_site };
+            vol::set_forwarding(&*server, &request).map_err(failed(doing()))?;
+        }
+        match vol::delete_volume(&*server, &vol::DeleteVolumeRequest { transaction: open.id }) {
+            Ok(_) => self.end(open),
+            Err(code) => Err(failed(doing())(code)),
+        }
+    }
+
+    /// Deletes a volume, if it is there.
+    pub(crate) fn delete(&mut self, place: Place, volume: u32, moved_to: Option<Ipv4Addr>) -> Step {
+        match self.open(place, volume, attach_mode::OFFLINE) {
+            Ok(open) => {
+                self.set_flags(open, DOOMED)?;
+                self.delete_open(open, moved_to)
+            }
+            Err(Trouble::Call { code: AbortCode::VNOVOL, .. }) => Ok(()),
+            // It cannot be attached: it was cut off while it was made.
+            Err(Trouble::Call { code: AbortCode::VSALVAGE | AbortCode::VOFFLINE, .. }) => {
+                self.nuke(place, volume)
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    fn nuke(&self, place: Place, volume_id: u32) -> Step {
+        let request = vol::NukeVolumeRequest { partition: place.partition, volume_id };
+        match vol::nuke_volume(&*self.volumes(place.server), &request) {
+            Ok(_) | Err(ENOENT | ENODEV | AbortCode::VNOVOL) => Ok(()),
+            Err(code) => Err(failed(format!("remove the volume {volume_id} on {place}"))(code)),
+        }
+    }
+
+    /// Puts a volume into service.
+    pub(crate) fn put_online(&mut self, place: Place, volume: u32, mode: i32) -> Step {
+        let open = self.open(place, volume, mode)?;
+        self.set_flags(open, 0)?;
+        self.end(open)
+    }
+}
+
+fn destination(server: Ipv4Addr) -> vol::DestServer {
+    vol::DestServer { host: server.into(), port: VOLUME_PORT, security_index: SECURITY_INDEX }
+}

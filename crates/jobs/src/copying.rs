@@ -1,0 +1,105 @@
+//! Copying a volume to a new one.
+
+use crate::calls::{Run, Step, failed, keep};
+use crate::{Place, Stage, Trouble, World};
+use afs_idl::vl::{self, NVldbEntry, entry_flags, site_flags};
+use afs_idl::vol::{RestoreCookie, attach_mode, volume_type};
+use base::AbortCode;
+
+/// Numbers of a new volume: read-write, read-only, backup.
+const NUMBERS: u32 = 3;
+
+impl<W: World> Run<'_, W> {
+    pub(crate) fn copy_volume(&mut self, name: &str, to: Place) -> Step {
+        if self.is_registered(name)? {
+            return Err(Trouble::Refused(format!("a volume {name} exists already")));
+        }
+        if self.job.new_volume == 0 {
+            self.job.new_volume = self.new_ids(NUMBERS)?;
+            self.save()?;
+        }
+        let new_volume = self.job.new_volume;
+        self.check_is_free(to, new_volume)?;
+        self.note("cloning");
+        self.make_clone("copy-clone-temp")?;
+        let clone = self.open(self.job.from, self.job.clone, attach_mode::OFFLINE)?;
+        self.job.new_begun = true;
+        let new = self.create(to, name, new_volume, volume_type::READ_WRITE, new_volume)?;
+        let cookie = RestoreCookie {
+            name: name.into(),
+            volume_type: volume_type::READ_WRITE,
+            clone_id: 0,
+            parent_id: new_volume,
+        };
+        self.note(format!("sending the volume to {}", to.server));
+        self.forward(clone, 0, new, &cookie)?;
+        self.end(clone)?;
+        self.set_flags(new, 0)?;
+        self.end(new)?;
+        self.enter(Stage::Switching)
+    }
+
+    fn is_registered(&self, name: &str) -> Step<bool> {
+        let request = vl::GetEntryByNameNRequest { volume_name: name.into() };
+        match self.world.locations(|vl| vl::get_entry_by_name_n(vl, &request)) {
+            // A former attempt of this job may have got so far.
+            Ok(reply) => Ok(reply.entry.volume_id[0] != self.job.new_volume || self.job.new_volume == 0),
+            Err(AbortCode::VL_NOENT) => Ok(false),
+            Err(code) => Err(failed(format!("look {name} up"))(code)),
+        }
+    }
+
+    /// Makes the new volume known.
+    pub(crate) fn register_copy(&mut self, name: &str, to: Place) -> Step {
+        self.note("changing the location database");
+        let request = vl::CreateEntryNRequest { new_entry: new_entry(name, self.job.new_volume, to) };
+        match self.world.locations(|vl| vl::create_entry_n(vl, &request)) {
+            Ok(_) => {}
+            Err(_) if self.has_entry(self.job.new_volume)? => {}
+            Err(code) => {
+                let trouble = failed(format!("register the volume {name}"))(code);
+                self.job.switch_asked = trouble.is_silence();
+                self.save()?;
+                return Err(trouble);
+            }
+        }
+        self.job.new_begun = false;
+        self.enter(Stage::Cleaning)
+    }
+
+    fn has_entry(&self, volume_id: u32) -> Step<bool> {
+        let request = vl::GetEntryByIDNRequest { volume_id, volume_type: 0 };
+        match self.world.locations(|vl| vl::get_entry_by_idn(vl, &request)) {
+            Ok(_) => Ok(true),
+            Err(AbortCode::VL_NOENT) => Ok(false),
+            Err(code) => Err(failed(format!("look the volume {volume_id} up"))(code)),
+        }
+    }
+
+    pub(crate) fn put_copy_back(&mut self, to: Place) -> Step {
+        let mut outcome = self.end_all();
+        if self.job.new_begun {
+            if self.has_entry(self.job.new_volume)? {
+                self.job.new_begun = false;
+                return self.enter(Stage::Cleaning);
+            }
+            keep(&mut outcome, self.remove_new(to, self.job.new_volume));
+        }
+        keep(&mut outcome, self.remove_clone());
+        outcome
+    }
+}
+
+fn new_entry(name: &str, id: u32, to: Place) -> NVldbEntry {
+    let mut entry = NVldbEntry {
+        name: name.into(),
+        server_count: 1,
+        volume_id: [id, id + 1, id + 2],
+        flags: entry_flags::READ_WRITE_EXISTS,
+        ..NVldbEntry::default()
+    };
+    entry.server_number[0] = to.server.into();
+    entry.server_partition[0] = to.partition;
+    entry.server_flags[0] = site_flags::READ_WRITE;
+    entry
+}

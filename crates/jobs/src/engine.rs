@@ -1,0 +1,222 @@
+//! Carrying a job on: which step comes next, and what follows when one does not succeed.
+
+use crate::calls::{Run, Step, failed};
+use crate::{Job, Operation, Stage, Trouble, Wish, World, entry};
+use afs_idl::vl::NVldbEntry;
+use base::AbortCode;
+
+/// How often the work is begun anew before the job is undone.
+const ATTEMPTS_MAX: u32 = 3;
+/// How often a stage is tried before its lock is given back for as long as it waits.
+const LOCKED_TRIES: u32 = 3;
+/// How long is waited between tries, in seconds: twice as long each time.
+const PAUSE_SECONDS_MIN: u32 = 2;
+const PAUSE_SECONDS_MAX: u32 = 300;
+
+/// Why [`run`] came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The job is over, see its stage.
+    Over,
+    /// It stays as it is; call [`run`] with it again some time.
+    Stopped,
+}
+
+/// Carries a job on until it is over, or until the world wishes that it stops.
+pub fn run<W: World>(job: &mut Job, world: &W) -> End {
+    let mut run = Run { job, world };
+    let mut tries = 0;
+    while !run.job.is_over() {
+        if world.wish() == Wish::Stop {
+            return End::Stopped;
+        }
+        let before = run.job.stage;
+        match run.step() {
+            Ok(()) => {}
+            Err(Trouble::Stopped(why)) => {
+                run.note(format!("stopped: {why}"));
+                return End::Stopped;
+            }
+            Err(trouble) => run.cope(&trouble, tries),
+        }
+        if run.job.stage == before {
+            run.world.pause((PAUSE_SECONDS_MIN << tries.min(10)).min(PAUSE_SECONDS_MAX));
+            tries += 1;
+        } else {
+            tries = 0;
+        }
+    }
+    End::Over
+}
+
+impl<W: World> Run<'_, W> {
+    fn step(&mut self) -> Step {
+        match self.job.stage {
+            Stage::Beginning => self.begin(),
+            Stage::Working => self.work(),
+            Stage::Switching => self.switch(),
+            Stage::Cleaning => self.clean(),
+            Stage::Undoing => self.undo(),
+            Stage::CatchingUp => self.catch_up(),
+            Stage::Done | Stage::Failed => Ok(()),
+        }
+    }
+
+    /// What follows when a step did not succeed.
+    fn cope(&mut self, trouble: &Trouble, tries: u32) {
+        self.note(trouble.to_string());
+        let is_worth_a_try = trouble.may_pass();
+        let is_hopeless = match self.job.stage {
+            Stage::Beginning => !is_worth_a_try || tries >= ATTEMPTS_MAX,
+            Stage::Working => {
+                !is_worth_a_try || self.job.attempts >= ATTEMPTS_MAX || tries > 2 * ATTEMPTS_MAX
+            }
+            // Nobody has asked the database to change anything yet, or it was refused for certain.
+            Stage::Switching => !is_worth_a_try && !self.job.switch_asked,
+            _ => false,
+        };
+        if is_hopeless {
+            self.give_up(trouble);
+        } else if tries >= LOCKED_TRIES && matches!(self.job.stage, Stage::Cleaning | Stage::Undoing) {
+            let _ = self.unlock();
+        }
+        let _ = self.save();
+    }
+
+    fn give_up(&mut self, trouble: &Trouble) {
+        self.job.trouble = Some(trouble.to_string());
+        if let Trouble::Call { code, .. } = trouble {
+            self.job.code = Some(code.0);
+        }
+        self.job.stage = Stage::Undoing;
+    }
+
+    fn begin(&mut self) -> Step {
+        self.heed()?;
+        let entry = self.entry()?;
+        self.check(&entry)?;
+        // Until it was locked anybody may have changed it.
+        let entry = self.locked_entry()?;
+        self.check(&entry)?;
+        self.note("begun");
+        self.enter(Stage::Working)
+    }
+
+    /// Refuses what cannot be done with the volume as its entry shows it.
+    fn check(&self, entry: &NVldbEntry) -> Step {
+        let job = &*self.job;
+        if entry.volume_id[entry::READ_WRITE] != job.volume {
+            return Err(Trouble::Refused(format!("{} is not the read-write volume", job.volume)));
+        }
+        let place = entry::read_write_place(entry);
+        if place != Some(job.from) {
+            return Err(Trouble::Refused(format!(
+                "the read-write volume {} is not on {}",
+                job.name, job.from
+            )));
+        }
+        match job.operation {
+            Operation::Move { to } if to == job.from => {
+                Err(Trouble::Refused(format!("{} is on {to} already", job.name)))
+            }
+            Operation::Release { .. } => crate::releasing::check(entry),
+            _ => Ok(()),
+        }
+    }
+
+    fn work(&mut self) -> Step {
+        self.put_back()?;
+        if self.job.stage != Stage::Working {
+            return Ok(());
+        }
+        self.heed()?;
+        self.job.attempts += 1;
+        self.save()?;
+        match self.job.operation.clone() {
+            Operation::Move { to } => self.move_volume(to),
+            Operation::Copy { name, to } => self.copy_volume(&name, to),
+            Operation::Release { all } => self.release(all),
+            Operation::Backup => self.back_up(),
+        }
+    }
+
+    fn switch(&mut self) -> Step {
+        match self.job.operation.clone() {
+            Operation::Move { to } => self.switch_to(to),
+            Operation::Copy { name, to } => self.register_copy(&name, to),
+            Operation::Release { .. } | Operation::Backup => self.enter(Stage::Cleaning),
+        }
+    }
+
+    fn clean(&mut self) -> Step {
+        match self.job.operation {
+            Operation::Move { to } => self.clear_old_place(to)?,
+            _ => self.put_back()?,
+        }
+        self.unlock()?;
+        self.note("done");
+        self.enter(Stage::Done)
+    }
+
+    fn undo(&mut self) -> Step {
+        self.put_back()?;
+        if self.job.stage != Stage::Undoing || self.is_half_released()? {
+            return Ok(());
+        }
+        self.unlock()?;
+        self.note("undone");
+        self.enter(Stage::Failed)
+    }
+
+    /// Clears away what an attempt left. Fails if not everything could be; then it is to be called again.
+    fn put_back(&mut self) -> Step {
+        match self.job.operation.clone() {
+            Operation::Move { to } => self.put_move_back(to),
+            Operation::Copy { to, .. } => self.put_copy_back(to),
+            Operation::Release { .. } => self.put_clone_back(),
+            Operation::Backup => self.put_backup_back(),
+        }
+    }
+
+    /// Ends what is open, and removes the temporary clone.
+    pub(crate) fn put_clone_back(&mut self) -> Step {
+        self.end_all()?;
+        self.remove_clone()
+    }
+
+    /// Removes the temporary clone, if there may be one. Its number is nobody else's.
+    pub(crate) fn remove_clone(&mut self) -> Step {
+        if self.job.clone_begun {
+            self.delete(self.job.from, self.job.clone, None)?;
+            self.job.clone_begun = false;
+            // The number of a volume that is being deleted is not used again at once.
+            self.job.clone = 0;
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the temporary clone of the read-write volume, out of service.
+    pub(crate) fn make_clone(&mut self, name: &str) -> Step {
+        use afs_idl::vol::{attach_mode, volume_type};
+        if self.job.clone == 0 {
+            self.job.clone = self.new_ids(1)?;
+        }
+        let source = self.open(self.job.from, self.job.volume, attach_mode::BUSY)?;
+        self.job.clone_begun = true;
+        self.save()?;
+        self.clone_volume(source, name, volume_type::READ_ONLY, self.job.clone)?;
+        self.end(source)
+    }
+
+    /// Refuses if a volume is where the job is to make one.
+    pub(crate) fn check_is_free(&mut self, place: crate::Place, volume: u32) -> Step {
+        match self.look(place, volume)? {
+            None => Ok(()),
+            Some(_) => Err(failed(format!(
+                "use {place}: it has a volume {volume} that the location database does not know of \
+                 (`vos zap` removes it)"
+            ))(AbortCode::VVOLEXISTS)),
+        }
+    }
+}

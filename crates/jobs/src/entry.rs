@@ -1,0 +1,79 @@
+//! Entries of the location database, as far as jobs look into them.
+
+use crate::Place;
+use afs_idl::vl::{NVldbEntry, SITES, entry_flags, site_flags};
+
+/// Places in `volume_id`.
+pub(crate) const READ_WRITE: usize = 0;
+pub(crate) const READ_ONLY: usize = 1;
+pub(crate) const BACKUP: usize = 2;
+
+/// The operations that lock an entry.
+const OPERATIONS: i32 =
+    entry_flags::MOVE | entry_flags::RELEASE | entry_flags::BACKUP | entry_flags::DELETE | entry_flags::DUMP;
+
+/// The operation that an entry is locked for; 0 if it is not locked.
+pub(crate) fn operation(entry: &NVldbEntry) -> i32 {
+    entry.flags & OPERATIONS
+}
+
+/// The operation that an entry is locked for, in a word.
+pub fn describe_lock(entry: &NVldbEntry) -> Option<&'static str> {
+    let names = [
+        (entry_flags::MOVE, "move"),
+        (entry_flags::RELEASE, "release"),
+        (entry_flags::BACKUP, "backup"),
+        (entry_flags::DELETE, "delete"),
+        (entry_flags::DUMP, "dump"),
+    ];
+    names.iter().find(|(bit, _)| entry.flags & bit != 0).map(|(_, name)| *name)
+}
+
+/// The numbers of the sites.
+pub(crate) fn sites(entry: &NVldbEntry) -> std::ops::Range<usize> {
+    0..usize::try_from(entry.server_count).unwrap_or(0).min(SITES)
+}
+
+/// Where a site is.
+pub(crate) fn place(entry: &NVldbEntry, site: usize) -> Place {
+    Place { server: entry.server_number[site].into(), partition: entry.server_partition[site] }
+}
+
+/// The number of the read-write site.
+pub(crate) fn read_write_site(entry: &NVldbEntry) -> Option<usize> {
+    sites(entry).find(|&site| entry.server_flags[site] & site_flags::READ_WRITE != 0)
+}
+
+/// Where the read-write volume is.
+pub(crate) fn read_write_place(entry: &NVldbEntry) -> Option<Place> {
+    read_write_site(entry).map(|site| place(entry, site))
+}
+
+/// The numbers of the read-only sites.
+pub(crate) fn read_only_sites(entry: &NVldbEntry) -> Vec<usize> {
+    sites(entry).filter(|&site| entry.server_flags[site] & site_flags::READ_ONLY != 0).collect()
+}
+
+pub(crate) fn is_new(entry: &NVldbEntry, site: usize) -> bool {
+    let flags = entry.server_flags[site];
+    flags & site_flags::NEW_REPLICA != 0 && flags & site_flags::DO_NOT_USE == 0
+}
+
+/// The site has what is released.
+pub(crate) fn set_new(entry: &mut NVldbEntry, site: usize) {
+    entry.server_flags[site] |= site_flags::NEW_REPLICA;
+    entry.server_flags[site] &= !site_flags::DO_NOT_USE;
+}
+
+/// The site does not have it yet.
+pub(crate) fn set_old(entry: &mut NVldbEntry, site: usize) {
+    entry.server_flags[site] |= site_flags::DO_NOT_USE;
+    entry.server_flags[site] &= !site_flags::NEW_REPLICA;
+}
+
+/// All sites have the same.
+pub(crate) fn set_all_equal(entry: &mut NVldbEntry) {
+    for site in sites(entry) {
+        entry.server_flags[site] &= !(site_flags::NEW_REPLICA | site_flags::DO_NOT_USE);
+    }
+}

@@ -1,0 +1,43 @@
+//! What a job would do, in words.
+
+use crate::{Job, Operation};
+
+/// The steps of a job, in their order.
+pub fn steps(job: &Job) -> Vec<String> {
+    let (name, from) = (&job.name, job.from);
+    match &job.operation {
+        Operation::Move { to } => vec![
+            format!("lock the entry of {name} in the location database"),
+            format!("clone {name} on {from}, which stays in use"),
+            format!("send the clone to a new volume on {to}"),
+            format!("send what changed meanwhile, while clients of {name} wait"),
+            format!("take {name} on {from} out of service, and into service on {to}"),
+            format!("let the entry point to {to}"),
+            format!("remove {name}, its backup and the clone on {from}, and unlock the entry"),
+        ],
+        Operation::Copy { name: new, to } => vec![
+            format!("get numbers for {new}"),
+            format!("clone {name} on {from}, which stays in use"),
+            format!("send the clone to {new} on {to}"),
+            format!("make the entry of {new}"),
+            format!("remove the clone on {from}"),
+        ],
+        Operation::Release { all } => vec![
+            format!("lock the entry of {name} in the location database"),
+            "ask all read-only sites what they have".into(),
+            format!("clone {name} on {from}, which stays in use"),
+            if *all {
+                "send everything to the read-only sites: to one, then to the others at once".into()
+            } else {
+                "send what they lack to the read-only sites: to one, then to the others at once".into()
+            },
+            "mark each site in the entry when it has it".into(),
+            "remove the clone if it is no read-only site's, and unlock the entry".into(),
+        ],
+        Operation::Backup => vec![
+            format!("lock the entry of {name} in the location database"),
+            format!("clone {name} on {from} as {name}.backup, or bring that up to date"),
+            "unlock the entry".into(),
+        ],
+    }
+}

@@ -1,0 +1,346 @@
+//! Releasing a volume to its read-only sites.
+//!
+//! A clone of the read-write volume is what all sites get, so that they show one moment. If a site is
+//! where the read-write volume is, its read-only volume is that clone. Sites that have it are marked in
+//! the entry as soon as they do, and clients then use no others.
+
+use crate::calls::{Run, Step, failed, keep};
+use crate::job::{Lock, Transaction};
+use crate::sites::{Site, State, state};
+use crate::{Operation, Place, Stage, Trouble, Wish, World, entry};
+use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
+use afs_idl::vol::{RestoreCookie, VolserStatus, attach_mode, volume_type};
+use base::AbortCode;
+
+/// What a read-only volume's name ends in.
+const ENDING: &str = ".readonly";
+/// The longest name of a volume on a volume server (VOLSER_OLDMAXVOLNAME, with its end).
+const VOLUME_NAME_BYTES_MAX: usize = 31;
+
+/// Refuses what cannot be released.
+pub(crate) fn check(entry: &NVldbEntry) -> Step {
+    let name = entry.name.to_string();
+    if entry::read_only_sites(entry).is_empty() {
+        return Err(Trouble::Refused(format!("{name} has no read-only sites (`vos addsite` makes them)")));
+    }
+    if name.len() + ENDING.len() > VOLUME_NAME_BYTES_MAX {
+        return Err(Trouble::Refused(format!("the name {name} is too long for a read-only volume")));
+    }
+    Ok(())
+}
+
+/// What one round of sending works with.
+struct Round {
+    entry: NVldbEntry,
+    /// The number of the read-only volumes.
+    volume: u32,
+    cookie: RestoreCookie,
+    source: Transaction,
+}
+
+impl<W: World> Run<'_, W> {
+    pub(crate) fn release(&mut self, all: bool) -> Step {
+        let mut entry = self.locked_entry()?;
+        check(&entry)?;
+        if entry.volume_id[entry::READ_ONLY] == 0 {
+            entry.volume_id[entry::READ_ONLY] = self.new_ids(1)?;
+            self.replace_entry(&entry)?;
+        }
+        let source = self.source_status()?;
+        let sites = self.sites(&entry, &source, all)?;
+        let missing = sites.iter().filter(|site| site.state != State::Current).count();
+        if missing == 0 {
+            self.note(format!("nothing has changed; {} sites have it", sites.len()));
+            return self.all_have_it(entry);
+        }
+        self.note(format!("{missing} of {} sites get the volume", sites.len()));
+        self.send_to(entry, &sites)
+    }
+
+    fn source_status(&mut self) -> Step<VolserStatus> {
+        let open = self.open(self.job.from, self.job.volume, attach_mode::BUSY)?;
+        let status = self.status(open)?;
+        self.end(open)?;
+        Ok(status)
+    }
+
+    /// What each site has.
+    fn sites(&self, entry: &NVldbEntry, source: &VolserStatus, all: bool) -> Step<Vec<Site>> {
+        let numbers = entry::read_only_sites(entry);
+        let was_cut_off = numbers.iter().any(|&site| entry.server_flags[site] & site_flags::NEW_REPLICA != 0);
+        let volume = entry.volume_id[entry::READ_ONLY];
+        let mut sites = Vec::new();
+        for number in numbers {
+            let place = entry::place(entry, number);
+            let is_unused = entry.server_flags[number] & site_flags::DO_NOT_USE != 0;
+            let is_trusted = !all && !is_unused && (!was_cut_off || entry::is_new(entry, number));
+            let state = match self.look(place, volume) {
+                Ok(info) => state(info.as_ref(), source, is_trusted),
+                Err(trouble) if trouble.is_silence() && place != self.job.from => State::Unreachable,
+                Err(trouble) => return Err(trouble),
+            };
+            sites.push(Site { number, place, state });
+        }
+        Ok(sites)
+    }
+
+    fn send_to(&mut self, mut entry: NVldbEntry, sites: &[Site]) -> Step {
+        let volume = entry.volume_id[entry::READ_ONLY];
+        let beside = sites.iter().find(|site| site.place == self.job.from);
+        let clone = match beside {
+            Some(site) if site.state == State::Current => volume,
+            Some(site) => {
+                self.note("cloning beside the read-write volume");
+                self.clone_beside(volume, *site)?;
+                volume
+            }
+            None => {
+                self.note("cloning");
+                self.make_clone("readonly-clone-temp")?;
+                self.job.clone
+            }
+        };
+        for site in sites {
+            let has_it = site.state == State::Current || Some(site) == beside;
+            if has_it {
+                entry::set_new(&mut entry, site.number);
+            } else {
+                entry::set_old(&mut entry, site.number);
+            }
+        }
+        entry.server_flags[entry::read_write_site(&entry).unwrap_or(0)] |= site_flags::NEW_REPLICA;
+        entry.flags |= entry_flags::READ_ONLY_EXISTS;
+        // Only when one site has it clients are told to leave the others alone.
+        if sites.iter().any(|site| entry::is_new(&entry, site.number)) {
+            self.replace_entry(&entry)?;
+        }
+        let left: Vec<Site> =
+            sites.iter().filter(|site| !entry::is_new(&entry, site.number)).copied().collect();
+        let place = self.job.from;
+        self.send_all(entry, (place, clone), &left)
+    }
+
+    /// The read-only volume where the read-write one is.
+    fn clone_beside(&mut self, volume: u32, site: Site) -> Step {
+        let name = format!("{}{ENDING}", self.job.name);
+        let source = self.open(self.job.from, self.job.volume, attach_mode::BUSY)?;
+        if site.state == State::Nothing {
+            self.clone_volume(source, &name, volume_type::READ_ONLY, volume)?;
+        } else {
+            self.reclone(source, volume)?;
+        }
+        self.end(source)?;
+        self.put_online(self.job.from, volume, attach_mode::OFFLINE)
+    }
+
+    /// Sends a volume to these sites: to the first alone, so that clients have one to turn to, then to the
+    /// others at once, those that need everything apart from those that do not.
+    fn send_all(&mut self, entry: NVldbEntry, source: (Place, u32), sites: &[Site]) -> Step {
+        let volume = entry.volume_id[entry::READ_ONLY];
+        let cookie = RestoreCookie {
+            name: format!("{}{ENDING}", self.job.name).as_str().into(),
+            volume_type: volume_type::READ_ONLY,
+            clone_id: 0,
+            parent_id: self.job.volume,
+        };
+        let open = self.open(source.0, source.1, attach_mode::BUSY)?;
+        let mut round = Round { entry, volume, cookie, source: open };
+        let has_one =
+            entry::read_only_sites(&round.entry).iter().any(|&site| entry::is_new(&round.entry, site));
+        let (first, others) = sites.split_at(usize::from(!has_one).min(sites.len()));
+        let is_whole = |site: &&Site| !matches!(site.state, State::Old(date) if date > 0);
+        let whole: Vec<Site> = others.iter().filter(is_whole).copied().collect();
+        let partial: Vec<Site> = others.iter().filter(|site| !is_whole(site)).copied().collect();
+        let mut outcome = Ok(());
+        for batch in [first, &whole, &partial] {
+            keep(&mut outcome, self.send_batch(&mut round, batch));
+            if matches!(outcome, Err(Trouble::Stopped(_) | Trouble::Cancelled)) {
+                return outcome;
+            }
+        }
+        self.end(open)?;
+        let entry = round.entry;
+        if entry::read_only_sites(&entry).iter().all(|&site| entry::is_new(&entry, site)) {
+            return self.all_have_it(entry);
+        }
+        let has_one = entry::read_only_sites(&entry).iter().any(|&site| entry::is_new(&entry, site));
+        match outcome {
+            Err(trouble) if !has_one => Err(trouble),
+            _ => self.wait_for_others(),
+        }
+    }
+
+    /// Sends to some sites at once. What a site answers is noted; it does not keep the others from getting
+    /// the volume.
+    fn send_batch(&mut self, round: &mut Round, sites: &[Site]) -> Step {
+        self.heed()?;
+        let mut outcome = Ok(());
+        let mut opened = Vec::new();
+        for site in sites {
+            match self.open_site(round, site) {
+                Ok(open) => opened.push((*site, open)),
+                Err(trouble) => self.site_failed(&mut outcome, site, trouble)?,
+            }
+        }
+        if opened.is_empty() {
+            return outcome;
+        }
+        let date = |site: &Site| if let State::Old(date) = site.state { date } else { 0 };
+        let from_date = opened.iter().map(|(site, _)| date(site)).min().unwrap_or(0);
+        let to: Vec<Transaction> = opened.iter().map(|(_, open)| *open).collect();
+        let names: Vec<String> = opened.iter().map(|(site, _)| site.place.server.to_string()).collect();
+        let what = if from_date == 0 { "everything" } else { "what changed" };
+        self.note(format!("sending {what} to {}", names.join(", ")));
+        let results = self.forward_to(round, from_date, &to)?;
+        for (place, (site, open)) in opened.iter().enumerate() {
+            let taken = match results.get(place) {
+                Some(0) => self.take_into_use(round, *open),
+                other => Err(failed(format!("send the volume to {}", site.place))(AbortCode(
+                    other.copied().unwrap_or(AbortCode::RXGEN_OPCODE.0),
+                ))),
+            };
+            match taken {
+                Ok(()) => entry::set_new(&mut round.entry, site.number),
+                Err(trouble) => self.site_failed(&mut outcome, site, trouble)?,
+            }
+        }
+        if opened.iter().any(|(site, _)| entry::is_new(&round.entry, site.number)) {
+            self.replace_entry(&round.entry)?;
+        }
+        outcome
+    }
+
+    fn site_failed(&mut self, outcome: &mut Step, site: &Site, trouble: Trouble) -> Step {
+        if matches!(trouble, Trouble::Stopped(_) | Trouble::Cancelled) {
+            return Err(trouble);
+        }
+        self.note(format!("{}: {trouble}", site.place));
+        keep(outcome, Err(trouble));
+        Ok(())
+    }
+
+    fn open_site(&mut self, round: &Round, site: &Site) -> Step<Transaction> {
+        let name = round.cookie.name.to_string();
+        let (place, volume, parent) = (site.place, round.volume, self.job.volume);
+        let mode =
+            if self.world.restores_at_once(place.server) { attach_mode::BUSY } else { attach_mode::OFFLINE };
+        match self.open(place, volume, mode) {
+            Err(Trouble::Call { code: AbortCode::VNOVOL, .. }) => {
+                self.create(place, &name, volume, volume_type::READ_ONLY, parent)
+            }
+            opened => opened,
+        }
+    }
+
+    fn forward_to(&self, round: &Round, from_date: u32, to: &[Transaction]) -> Step<Vec<i32>> {
+        match self.forward_all(round.source, from_date, to, &round.cookie) {
+            // A server from before ForwardMultiple.
+            Err(Trouble::Call { code: AbortCode::RXGEN_OPCODE, .. }) => {
+                let one = |to: &Transaction| match self.forward(round.source, from_date, *to, &round.cookie) {
+                    Err(Trouble::Call { code, .. }) => code.0,
+                    _ => 0,
+                };
+                Ok(to.iter().map(one).collect())
+            }
+            results => results,
+        }
+    }
+
+    fn take_into_use(&mut self, round: &Round, open: Transaction) -> Step {
+        self.set_ids(open, &round.cookie.name.to_string(), volume_type::READ_ONLY, self.job.volume)?;
+        self.set_flags(open, 0)?;
+        self.end(open)
+    }
+
+    /// All sites have it: the entry says so, and what was needed on the way goes.
+    fn all_have_it(&mut self, mut entry: NVldbEntry) -> Step {
+        let before = entry.clone();
+        entry::set_all_equal(&mut entry);
+        entry.clone_id = 0;
+        if entry != before {
+            self.replace_entry(&entry)?;
+        }
+        self.enter(Stage::Cleaning)
+    }
+
+    fn wait_for_others(&mut self) -> Step {
+        self.note("some sites do not have it yet; they get it when they can be reached");
+        self.enter(Stage::CatchingUp)
+    }
+
+    /// Whether some sites have it and some do not: then it cannot be undone, but finished later.
+    pub(crate) fn is_half_released(&mut self) -> Step<bool> {
+        if !matches!(self.job.operation, Operation::Release { .. }) || self.job.lock == Lock::Free {
+            return Ok(false);
+        }
+        let Some(entry) = self.locked_entry_if_any()? else { return Ok(false) };
+        let sites = entry::read_only_sites(&entry);
+        let have = sites.iter().filter(|&&site| entry::is_new(&entry, site)).count();
+        if have == 0 {
+            return Ok(false);
+        }
+        self.job.trouble = None;
+        self.job.code = None;
+        self.enter(Stage::CatchingUp)?;
+        Ok(true)
+    }
+
+    /// Sends to the sites that were left behind, from one that was not, so that all show the same moment.
+    pub(crate) fn catch_up(&mut self) -> Step {
+        let outcome = self.catch_up_locked();
+        if self.job.stage != Stage::CatchingUp || matches!(outcome, Err(Trouble::Stopped(_))) {
+            return outcome;
+        }
+        // Nobody is kept from working while a server is away. What is open there ends by itself.
+        if let Err(trouble) = self.end_all() {
+            self.note(trouble.to_string());
+        }
+        let mut cleared = self.remove_clone();
+        keep(&mut cleared, self.unlock());
+        self.job.waits += 1;
+        self.save()?;
+        if cleared.is_ok() && self.world.wish() == Wish::Cancel {
+            self.job.trouble = Some("cancelled while some sites did not have it".into());
+            return self.enter(Stage::Failed);
+        }
+        cleared.and(outcome)
+    }
+
+    fn catch_up_locked(&mut self) -> Step {
+        if self.world.wish() == Wish::Cancel {
+            return Ok(());
+        }
+        let _ = self.end_all();
+        self.remove_clone()?;
+        let entry = self.locked_entry()?;
+        let sites = entry::read_only_sites(&entry);
+        let (have, lack): (Vec<usize>, Vec<usize>) =
+            sites.into_iter().partition(|&site| entry::is_new(&entry, site));
+        if lack.is_empty() {
+            return self.all_have_it(entry);
+        }
+        if have.is_empty() {
+            // Somebody released it meanwhile.
+            return self.enter(Stage::Cleaning);
+        }
+        let volume = entry.volume_id[entry::READ_ONLY];
+        let mut left = Vec::new();
+        for number in lack {
+            let place = entry::place(&entry, number);
+            match self.look(place, volume) {
+                Ok(_) => left.push(Site { number, place, state: State::Nothing }),
+                Err(trouble) => self.note(format!("{place}: {trouble}")),
+            }
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        let source = have.into_iter().map(|site| entry::place(&entry, site));
+        for place in source {
+            if matches!(self.look(place, volume), Ok(Some(_))) {
+                return self.send_all(entry, (place, volume), &left);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! Which read-only sites have what is to be released.
+
+use crate::Place;
+use crate::calls::CLOCK_SLACK_SECONDS;
+use afs_idl::vol::{VolintInfo, VolserStatus, volume_state};
+
+/// A read-only site of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Site {
+    /// Its number in the entry.
+    pub(crate) number: usize,
+    pub(crate) place: Place,
+    pub(crate) state: State,
+}
+
+/// What is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// What the read-write volume has now.
+    Current,
+    /// What it had at some time; what changed since this date is missing, if that can be told.
+    Old(u32),
+    /// No volume.
+    Nothing,
+    /// The server does not answer.
+    Unreachable,
+}
+
+/// The state of a site: what its server tells (`info`), beside the read-write volume's. `is_trusted` says
+/// that the entry does not call the site new or left behind by a release.
+///
+/// It is current if it was cloned from this very volume (the volume was not made anew since) after the
+/// volume's last change, and shows the same last change. The dates of both are the read-write server's:
+/// a clone carries them along wherever it is sent. Within the slack of a second's resolution a site counts
+/// as old.
+pub(crate) fn state(info: Option<&VolintInfo>, source: &VolserStatus, is_trusted: bool) -> State {
+    let Some(info) = info else { return State::Nothing };
+    let is_later = info.creation_date > source.update_date.saturating_add(CLOCK_SLACK_SECONDS);
+    let is_of_this_volume = source.creation_date <= info.creation_date;
+    // What was cut off before it went into service is nothing to build upon.
+    let is_online = info.status == volume_state::OK && info.in_use != 0;
+    if !is_trusted || !is_online || !is_of_this_volume {
+        State::Old(0)
+    } else if is_later && info.update_date == source.update_date {
+        State::Current
+    } else {
+        State::Old(info.update_date.saturating_sub(CLOCK_SLACK_SECONDS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_is_current_only_if_it_was_cloned_after_the_last_change_of_this_very_volume() {
+        let state_of = |made: u32, site_made: u32, updated: u32, site_updated: u32, is_trusted| {
+            let source =
+                VolserStatus { creation_date: made, update_date: updated, ..VolserStatus::default() };
+            let site = VolintInfo {
+                creation_date: site_made,
+                update_date: site_updated,
+                status: volume_state::OK,
+                in_use: 1,
+                ..VolintInfo::default()
+            };
+            state(Some(&site), &source, is_trusted)
+        };
+        assert_eq!(state_of(10, 1000, 900, 900, true), State::Current);
+        assert_eq!(state_of(10, 902, 900, 900, true), State::Old(898), "changed in the same moment");
+        assert_eq!(state_of(10, 1000, 1100, 900, true), State::Old(898), "changed since");
+        assert_eq!(state_of(10, 1000, 900, 890, true), State::Old(888), "of another time");
+        assert_eq!(state_of(10, 1000, 900, 900, false), State::Old(0), "a release was cut off");
+        assert_eq!(state_of(1001, 1000, 900, 900, true), State::Old(0), "the volume was made anew");
+        let offline = VolintInfo { creation_date: 1000, status: volume_state::OK, ..VolintInfo::default() };
+        assert_eq!(state(Some(&offline), &VolserStatus::default(), true), State::Old(0), "not in service");
+        assert_eq!(state(None, &VolserStatus::default(), true), State::Nothing);
+    }
+}

@@ -1,0 +1,55 @@
+//! Seeded histories: a cell whose calls fail, whose answers get lost, whose servers are killed, and with
+//! them whoever runs the job, between any two steps.
+
+mod history;
+mod locations;
+mod servers;
+mod wire;
+
+use crate::Operation;
+use history::{History, place};
+
+/// Histories of each operation.
+const SEEDS: u64 = 1500;
+
+fn histories(operation: impl Fn(u64) -> Operation) {
+    for seed in 0..SEEDS {
+        History::new(seed, operation(seed)).play();
+    }
+}
+
+#[test]
+fn a_move_is_finished_or_undone_and_no_write_is_lost() {
+    histories(|_| Operation::Move { to: place(2) });
+}
+
+#[test]
+fn a_copy_is_whole_or_not_there() {
+    histories(|_| Operation::Copy { name: "new".into(), to: place(2) });
+}
+
+#[test]
+fn a_release_brings_all_sites_to_one_moment() {
+    histories(|seed| Operation::Release { all: seed % 5 == 0 });
+}
+
+#[test]
+fn a_backup_leaves_nothing_else() {
+    histories(|_| Operation::Backup);
+}
+
+#[test]
+fn a_release_of_what_has_not_changed_sends_nothing() {
+    let mut history = History::quiet(Operation::Release { all: false });
+    history.run_to_the_end();
+    let sent = history.forwards();
+    assert!(sent > 0, "the first release sends");
+    history.again(Operation::Release { all: false });
+    history.run_to_the_end();
+    assert_eq!(history.forwards(), sent, "the second does not");
+    history.write();
+    history.again(Operation::Release { all: false });
+    history.run_to_the_end();
+    assert!(history.forwards() > sent, "after a change it does");
+    history.check_end();
+}

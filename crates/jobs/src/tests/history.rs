@@ -1,0 +1,440 @@
+//! A cell and what happens to it.
+
+use super::locations::Database;
+use super::servers::Server;
+use super::wire::Way;
+use crate::{End, Job, Operation, Place, Stage, Wish, World, entry, run};
+use afs_idl::ClientConnection;
+use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
+use afs_idl::vol::{attach_mode, volume_type};
+use base::{AbortCode, UnixTime};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+/// The volume of all histories; its numbers follow.
+const VOLUME: u32 = 100;
+/// Where the servers' transactions end by themselves.
+const IDLE_SECONDS_MAX: u32 = 600;
+/// After so many faults the cell is well.
+const FAULTS_MAX: u32 = 12;
+/// A job that takes longer never ends.
+const SECONDS_MAX: u32 = 400_000;
+
+pub(super) fn server(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, number)
+}
+
+pub(super) fn place(number: u8) -> Place {
+    Place { server: server(number), partition: 0 }
+}
+
+/// Unwinds from where whoever ran the job was killed.
+pub(super) struct Killed;
+
+/// What happens to a call.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Dice {
+    Well,
+    Lost,
+    AnswerLost,
+    KilledBefore,
+    KilledAfter,
+    CrashBefore,
+    CrashAfter,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Volume {
+    pub(super) partition: i32,
+    pub(super) kind: i32,
+    /// Values of files, and when they were written.
+    pub(super) files: BTreeMap<u8, (u64, u32)>,
+    pub(super) created: u32,
+    pub(super) updated: u32,
+    pub(super) in_service: bool,
+    pub(super) is_doomed: bool,
+}
+
+pub(super) struct Open {
+    pub(super) volume: u32,
+    pub(super) partition: i32,
+    pub(super) attach: i32,
+    pub(super) used: u32,
+    pub(super) has_moved: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Host {
+    pub(super) volumes: BTreeMap<u32, Volume>,
+    pub(super) open: BTreeMap<i32, Open>,
+    pub(super) next: i32,
+    /// Doomed volumes go at a restart, and a restore takes effect at once.
+    is_cellar: bool,
+    down_until: u32,
+}
+
+pub(super) struct State {
+    random: StdRng,
+    pub(super) now: u32,
+    pub(super) hosts: BTreeMap<Ipv4Addr, Host>,
+    pub(super) entries: BTreeMap<u32, NVldbEntry>,
+    pub(super) next_volume: u32,
+    pub(super) forwards: u32,
+    /// What clients were told is written.
+    acknowledged: BTreeMap<u8, u64>,
+    written: u64,
+    faults_left: u32,
+    /// A fault in so many calls.
+    fault_rate: f64,
+    journal: Option<Job>,
+    cancel_at: u32,
+}
+
+pub(super) struct Cell {
+    pub(super) state: Mutex<State>,
+    myself: std::sync::Weak<Cell>,
+}
+
+impl Cell {
+    pub(super) fn server(&self, address: Ipv4Addr) -> Server {
+        Server { cell: self.myself.upgrade().unwrap(), address }
+    }
+
+    pub(super) fn database(&self) -> Database {
+        Database(self.myself.upgrade().unwrap())
+    }
+
+    pub(super) fn is_up(&self, server: Ipv4Addr) -> bool {
+        let state = self.state.lock();
+        state.hosts[&server].down_until <= state.now
+    }
+
+    /// Kills a server; it is back some time later. The location servers are many, and go on.
+    pub(super) fn crash(&self, server: Option<Ipv4Addr>) {
+        let Some(server) = server else { return };
+        let mut state = self.state.lock();
+        let seconds = state.random.random_range(1..2000);
+        let until = state.now + seconds;
+        let host = state.hosts.get_mut(&server).unwrap();
+        host.open.clear();
+        host.down_until = until;
+        if host.is_cellar {
+            host.volumes.retain(|_, volume| !volume.is_doomed);
+        }
+    }
+
+    /// Lets time pass; clients write, idle transactions end.
+    pub(super) fn pass(&self, seconds: u32) {
+        let mut state = self.state.lock();
+        state.now += seconds;
+        assert!(state.now < SECONDS_MAX, "the job does not end");
+        let now = state.now;
+        for host in state.hosts.values_mut() {
+            let idle: Vec<i32> = host
+                .open
+                .iter()
+                .filter(|(_, open)| open.used + IDLE_SECONDS_MAX < now)
+                .map(|(&id, _)| id)
+                .collect();
+            for id in idle {
+                let open = host.open.remove(&id).unwrap();
+                let is_doomed = host.volumes.get(&open.volume).is_some_and(|volume| volume.is_doomed);
+                if host.is_cellar && is_doomed {
+                    host.volumes.remove(&open.volume);
+                }
+            }
+        }
+        if state.random.random_bool(0.3) && state.fault_rate > 0.0 {
+            let place = entry::read_write_place(&state.entries[&VOLUME]).unwrap();
+            state.write(place.server);
+            // A client that has not heard of anything.
+            state.write(server(1));
+        }
+        drop(state);
+        self.check();
+    }
+
+    pub(super) fn throw(&self) -> Dice {
+        let mut state = self.state.lock();
+        let rate = state.fault_rate;
+        if state.faults_left == 0 || !state.random.random_bool(rate) {
+            return Dice::Well;
+        }
+        state.faults_left -= 1;
+        let faults = [
+            Dice::Lost,
+            Dice::AnswerLost,
+            Dice::KilledBefore,
+            Dice::KilledAfter,
+            Dice::CrashBefore,
+            Dice::CrashAfter,
+        ];
+        faults[state.random.random_range(0..faults.len())]
+    }
+
+    /// What must be so at all times: where the database points, if that server is up, is the volume with
+    /// all that clients were told is written.
+    pub(super) fn check(&self) {
+        let state = self.state.lock();
+        let place = entry::read_write_place(&state.entries[&VOLUME]).unwrap();
+        let host = &state.hosts[&place.server];
+        let volume = host.volumes.get(&VOLUME).expect("the entry points to where the volume is");
+        assert!(!volume.is_doomed, "the volume that the entry points to is doomed");
+        state.check_files(volume);
+    }
+}
+
+impl State {
+    fn check_files(&self, volume: &Volume) {
+        for (file, value) in &self.acknowledged {
+            assert_eq!(volume.files.get(file).map(|(value, _)| value), Some(value), "a write is lost");
+        }
+    }
+
+    /// A client writes a file of the volume, if the server lets it.
+    fn write(&mut self, server: Ipv4Addr) {
+        let (now, written) = (self.now, self.written + 1);
+        let file = self.random.random_range(0..20);
+        let Some(host) = self.hosts.get_mut(&server).filter(|host| host.down_until <= now) else { return };
+        let is_taken = |open: &Open| open.volume == VOLUME && open.attach & attach_mode::READ_ONLY == 0;
+        if host.open.values().any(is_taken) {
+            return;
+        }
+        let Some(volume) = host.volumes.get_mut(&VOLUME).filter(|volume| volume.in_service) else { return };
+        self.written = written;
+        volume.files.insert(file, (written, now));
+        volume.updated = now;
+        self.acknowledged.insert(file, written);
+    }
+}
+
+impl World for Arc<Cell> {
+    fn volumes(&self, server: Ipv4Addr) -> Arc<dyn ClientConnection> {
+        Arc::new(Way { cell: self.clone(), server: Some(server) })
+    }
+
+    fn locations<T>(
+        &self,
+        call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
+    ) -> Result<T, AbortCode> {
+        call(&Way { cell: self.clone(), server: None })
+    }
+
+    fn restores_at_once(&self, server: Ipv4Addr) -> bool {
+        self.state.lock().hosts[&server].is_cellar
+    }
+
+    fn now(&self) -> UnixTime {
+        UnixTime(self.state.lock().now)
+    }
+
+    fn pause(&self, seconds: u32) {
+        self.pass(seconds);
+    }
+
+    fn wish(&self) -> Wish {
+        let state = self.state.lock();
+        if state.now >= state.cancel_at { Wish::Cancel } else { Wish::GoOn }
+    }
+
+    fn record(&self, job: &Job) -> Result<(), String> {
+        let dice = self.throw();
+        if dice == Dice::KilledBefore {
+            std::panic::resume_unwind(Box::new(Killed));
+        }
+        self.state.lock().journal = Some(job.clone());
+        if dice == Dice::KilledAfter {
+            std::panic::resume_unwind(Box::new(Killed));
+        }
+        Ok(())
+    }
+}
+
+/// A cell and a job in it.
+pub(super) struct History {
+    seed: u64,
+    cell: Arc<Cell>,
+    job: Job,
+}
+
+impl History {
+    /// A history full of faults.
+    pub(super) fn new(seed: u64, operation: Operation) -> History {
+        let mut random = StdRng::seed_from_u64(seed);
+        let rate = [0.01, 0.03, 0.1][random.random_range(0..3)];
+        let cancel_at = if random.random_bool(0.2) { random.random_range(1000..1300) } else { u32::MAX };
+        History::with(seed, operation, random, (rate, cancel_at))
+    }
+
+    /// One in which nothing goes wrong and nobody writes.
+    pub(super) fn quiet(operation: Operation) -> History {
+        History::with(0, operation, StdRng::seed_from_u64(0), (0.0, u32::MAX))
+    }
+
+    fn with(
+        seed: u64,
+        operation: Operation,
+        mut random: StdRng,
+        (fault_rate, cancel_at): (f64, u32),
+    ) -> History {
+        let mut hosts: BTreeMap<Ipv4Addr, Host> = BTreeMap::new();
+        for number in 1..=4 {
+            hosts.insert(server(number), Host { is_cellar: random.random_bool(0.5), ..Host::default() });
+        }
+        let volume = Volume {
+            kind: volume_type::READ_WRITE,
+            files: BTreeMap::from([(0, (0, 500))]),
+            created: 10,
+            updated: 500,
+            in_service: true,
+            ..Volume::default()
+        };
+        let first = hosts.get_mut(&server(1)).unwrap();
+        first.volumes.insert(VOLUME, volume.clone());
+        let mut entry = NVldbEntry {
+            name: "data".into(),
+            server_count: 1,
+            volume_id: [VOLUME, VOLUME + 1, VOLUME + 2],
+            flags: entry_flags::READ_WRITE_EXISTS,
+            ..NVldbEntry::default()
+        };
+        entry.server_number[0] = server(1).into();
+        entry.server_flags[0] = site_flags::READ_WRITE;
+        if random.random_bool(0.5) {
+            first.volumes.insert(VOLUME + 2, Volume { kind: volume_type::BACKUP, ..volume });
+            entry.flags |= entry_flags::BACKUP_EXISTS;
+        }
+        if matches!(operation, Operation::Release { .. }) {
+            for number in [1, 2, 3, 4].into_iter().filter(|&n| n == 2 || random.random_bool(0.7)) {
+                let site = usize::try_from(entry.server_count).unwrap();
+                entry.server_number[site] = server(number).into();
+                entry.server_flags[site] = site_flags::READ_ONLY;
+                entry.server_count += 1;
+            }
+        }
+        let state = State {
+            random,
+            now: 1000,
+            hosts,
+            entries: BTreeMap::from([(VOLUME, entry)]),
+            next_volume: 1000,
+            forwards: 0,
+            acknowledged: BTreeMap::from([(0, 0)]),
+            written: 0,
+            faults_left: FAULTS_MAX,
+            fault_rate,
+            journal: None,
+            cancel_at,
+        };
+        let cell = Arc::new_cyclic(|myself| Cell { state: Mutex::new(state), myself: myself.clone() });
+        History { seed, cell, job: Job::new(1, operation, VOLUME, "data", place(1)) }
+    }
+
+    /// Runs the job, again and again if whoever runs it is killed.
+    pub(super) fn run_to_the_end(&mut self) {
+        while !self.job.is_over() {
+            let ran = std::panic::catch_unwind(AssertUnwindSafe(|| run(&mut self.job, &self.cell)));
+            match ran {
+                Ok(end) => assert_eq!(end, End::Over),
+                Err(panic) if panic.is::<Killed>() => {
+                    let mut state = self.cell.state.lock();
+                    let pause = state.random.random_range(0..1000);
+                    let recorded = state.journal.clone();
+                    drop(state);
+                    // What was never recorded never began.
+                    let fresh = || Job::new(1, self.job.operation.clone(), VOLUME, "data", place(1));
+                    self.job = recorded.unwrap_or_else(fresh);
+                    self.cell.pass(pause);
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+    }
+
+    /// All of it; a failure names the seed.
+    pub(super) fn play(mut self) {
+        let seed = self.seed;
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            self.run_to_the_end();
+            self.check_end();
+        }));
+        if let Err(panic) = outcome {
+            let job = &self.job;
+            println!("seed {seed}: {job:#?}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    pub(super) fn again(&mut self, operation: Operation) {
+        self.job = Job::new(2, operation, VOLUME, "data", place(1));
+        self.cell.pass(100);
+    }
+
+    pub(super) fn forwards(&self) -> u32 {
+        self.cell.state.lock().forwards
+    }
+
+    pub(super) fn write(&self) {
+        self.cell.state.lock().write(server(1));
+        self.cell.pass(10);
+    }
+
+    /// What must be so in the end.
+    pub(super) fn check_end(&self) {
+        if self.job.waits() > 0 {
+            // What was open on a server that was away has ended by itself.
+            self.cell.pass(IDLE_SECONDS_MAX + 1);
+        }
+        self.cell.check();
+        let state = self.cell.state.lock();
+        let entry = &state.entries[&VOLUME];
+        assert_eq!(entry::operation(entry), 0, "the entry stays locked");
+        let is_done = self.job.stage == Stage::Done;
+        let mut wanted: Vec<(Ipv4Addr, u32)> = Vec::new();
+        let place_now = entry::read_write_place(entry).unwrap().server;
+        wanted.push((place_now, VOLUME));
+        let moved = matches!(self.job.operation, Operation::Move { .. });
+        assert_eq!(place_now, server(if moved && is_done { 2 } else { 1 }));
+        if entry.flags & entry_flags::BACKUP_EXISTS != 0 {
+            wanted.push((server(1), VOLUME + 2));
+        }
+        if let Operation::Copy { .. } = self.job.operation {
+            assert_eq!(state.entries.len(), if is_done { 2 } else { 1 });
+            wanted.extend(state.entries.keys().filter(|&&id| id != VOLUME).map(|&id| (server(2), id)));
+        }
+        let mut there: Vec<(Ipv4Addr, u32)> = Vec::new();
+        for (address, host) in &state.hosts {
+            assert!(host.open.is_empty(), "a transaction is left on {address}");
+            for (&id, volume) in &host.volumes {
+                let is_read_only = id == VOLUME + 1;
+                if !is_read_only {
+                    there.push((*address, id));
+                }
+                let is_failed_site = is_read_only && !is_done;
+                assert!(volume.in_service || is_failed_site, "{id} on {address} is out of service");
+            }
+        }
+        wanted.sort_unstable();
+        there.sort_unstable();
+        assert!(wanted == there, "expected {wanted:?}, found {there:?}");
+        if is_done && matches!(self.job.operation, Operation::Release { .. }) {
+            check_sites(&state, entry);
+        }
+    }
+}
+
+/// All read-only sites have the same.
+fn check_sites(state: &State, entry: &NVldbEntry) {
+    let sites = entry::read_only_sites(entry);
+    let files = |site: &usize| &state.hosts[&entry::place(entry, *site).server].volumes[&(VOLUME + 1)].files;
+    for site in &sites {
+        assert_eq!(files(site), files(&sites[0]), "the sites differ");
+        assert!(!entry::is_new(entry, *site), "the site is marked");
+    }
+    assert!(files(&sites[0]).contains_key(&0));
+}

@@ -1,0 +1,248 @@
+//! The volume servers of a history.
+
+use super::history::{Cell, Open, Volume};
+use afs_idl::vol::{self, VolintInfo, VolserStatus, attach_mode, volume_flags, volume_state, volume_type};
+use base::{AbortCode, Caller};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+const ENOENT: AbortCode = AbortCode(2);
+const ENODEV: AbortCode = AbortCode(19);
+
+pub(super) struct Server {
+    pub(super) cell: Arc<Cell>,
+    pub(super) address: Ipv4Addr,
+}
+
+impl Server {
+    /// Works on an open volume.
+    fn with<T>(
+        &self,
+        transaction: i32,
+        work: impl FnOnce(&mut Volume, &Open, u32) -> T,
+    ) -> Result<T, AbortCode> {
+        let mut state = self.cell.state.lock();
+        let now = state.now;
+        let host = state.hosts.get_mut(&self.address).unwrap();
+        let open = host.open.get_mut(&transaction).ok_or(ENOENT)?;
+        open.used = now;
+        let volume = host.volumes.get_mut(&open.volume).ok_or(ENOENT)?;
+        Ok(work(volume, open, now))
+    }
+
+    fn open(&self, volume: u32, partition: i32, attach: i32) -> Result<i32, AbortCode> {
+        let mut state = self.cell.state.lock();
+        let now = state.now;
+        let host = state.hosts.get_mut(&self.address).unwrap();
+        if host.open.values().any(|open| open.volume == volume) {
+            return Err(AbortCode::VOLSERVOLBUSY);
+        }
+        host.next += 1;
+        let id = host.next;
+        host.open.insert(id, Open { volume, partition, attach, used: now, has_moved: false });
+        Ok(id)
+    }
+
+    fn put(&self, id: u32, volume: Volume) {
+        self.cell.state.lock().hosts.get_mut(&self.address).unwrap().volumes.insert(id, volume);
+    }
+
+    fn has(&self, id: u32) -> bool {
+        self.cell.state.lock().hosts[&self.address].volumes.contains_key(&id)
+    }
+
+    /// What is sent of a volume, restored on another server.
+    fn send(&self, transaction: i32, since: u32, to: &vol::DestServer, id: i32) -> Result<(), AbortCode> {
+        let source = self.with(transaction, |volume, _, _| volume.clone())?;
+        let address = Ipv4Addr::from(to.host);
+        self.cell.state.lock().forwards += 1;
+        if !self.cell.is_up(address) {
+            return Err(AbortCode::RX_CALL_DEAD);
+        }
+        let target = Server { cell: self.cell.clone(), address };
+        target.with(id, |volume, _, _| {
+            for (file, (value, changed)) in &source.files {
+                assert!(
+                    *changed >= since || volume.files.get(file) == Some(&(*value, *changed)),
+                    "a change from before is not there"
+                );
+                volume.files.insert(*file, (*value, *changed));
+            }
+            volume.created = source.created;
+            volume.updated = source.updated;
+            volume.in_service = source.in_service;
+            volume.is_doomed = false;
+        })
+    }
+}
+
+impl vol::Server for Server {
+    fn trans_create(
+        &self,
+        _: &Caller,
+        r: vol::TransCreateRequest,
+    ) -> Result<vol::TransCreateReply, AbortCode> {
+        let partition =
+            self.cell.state.lock().hosts[&self.address].volumes.get(&r.volume_id).map(|v| v.partition);
+        if partition != Some(r.partition) {
+            return Err(AbortCode::VNOVOL);
+        }
+        Ok(vol::TransCreateReply { transaction: self.open(r.volume_id, r.partition, r.flags)? })
+    }
+
+    fn end_trans(&self, _: &Caller, r: vol::EndTransRequest) -> Result<vol::EndTransReply, AbortCode> {
+        let mut state = self.cell.state.lock();
+        let host = state.hosts.get_mut(&self.address).unwrap();
+        host.open.remove(&r.transaction).ok_or(ENOENT)?;
+        Ok(vol::EndTransReply { code: 0 })
+    }
+
+    fn monitor(&self, _: &Caller, _: vol::MonitorRequest) -> Result<vol::MonitorReply, AbortCode> {
+        let state = self.cell.state.lock();
+        let info = |(id, open): (&i32, &Open)| vol::TransDebugInfo {
+            transaction: *id,
+            volume_id: open.volume,
+            partition: open.partition,
+            ..vol::TransDebugInfo::default()
+        };
+        Ok(vol::MonitorReply { transactions: state.hosts[&self.address].open.iter().map(info).collect() })
+    }
+
+    fn create_volume(
+        &self,
+        _: &Caller,
+        r: vol::CreateVolumeRequest,
+    ) -> Result<vol::CreateVolumeReply, AbortCode> {
+        if self.has(r.volume_id) {
+            return Err(AbortCode::VVOLEXISTS);
+        }
+        let transaction = self.open(r.volume_id, r.partition, attach_mode::CREATE)?;
+        let volume =
+            Volume { partition: r.partition, kind: r.volume_type, is_doomed: true, ..Volume::default() };
+        self.put(r.volume_id, volume);
+        Ok(vol::CreateVolumeReply { volume_id: r.volume_id, transaction })
+    }
+
+    fn delete_volume(
+        &self,
+        _: &Caller,
+        r: vol::DeleteVolumeRequest,
+    ) -> Result<vol::DeleteVolumeReply, AbortCode> {
+        let mut state = self.cell.state.lock();
+        let host = state.hosts.get_mut(&self.address).unwrap();
+        let volume = host.open.get(&r.transaction).ok_or(ENOENT)?.volume;
+        host.volumes.remove(&volume).ok_or(ENOENT)?;
+        Ok(vol::DeleteVolumeReply)
+    }
+
+    fn set_flags(&self, _: &Caller, r: vol::SetFlagsRequest) -> Result<vol::SetFlagsReply, AbortCode> {
+        self.with(r.transaction, |volume, _, _| {
+            volume.is_doomed = r.flags & volume_flags::DELETE_ON_SALVAGE != 0;
+            volume.in_service = r.flags & volume_flags::OUT_OF_SERVICE == 0;
+        })?;
+        Ok(vol::SetFlagsReply)
+    }
+
+    fn get_status(&self, _: &Caller, r: vol::GetStatusRequest) -> Result<vol::GetStatusReply, AbortCode> {
+        let status = self.with(r.transaction, |volume, open, _| VolserStatus {
+            volume_id: open.volume,
+            creation_date: volume.created,
+            update_date: volume.updated,
+            ..VolserStatus::default()
+        })?;
+        Ok(vol::GetStatusReply { status })
+    }
+
+    fn list_one_volume(
+        &self,
+        _: &Caller,
+        r: vol::ListOneVolumeRequest,
+    ) -> Result<vol::ListOneVolumeReply, AbortCode> {
+        let state = self.cell.state.lock();
+        let volume = state.hosts[&self.address].volumes.get(&r.volume_id).ok_or(ENODEV)?;
+        if volume.partition != r.partition {
+            return Err(ENODEV);
+        }
+        let info = VolintInfo {
+            volume_id: r.volume_id,
+            creation_date: volume.created,
+            update_date: volume.updated,
+            status: volume_state::OK,
+            in_use: u32::from(volume.in_service),
+            ..VolintInfo::default()
+        };
+        Ok(vol::ListOneVolumeReply { entries: vec![info] })
+    }
+
+    fn clone_volume(
+        &self,
+        _: &Caller,
+        r: vol::CloneVolumeRequest,
+    ) -> Result<vol::CloneVolumeReply, AbortCode> {
+        if self.has(r.new_volume_id) {
+            return Err(AbortCode::VVOLEXISTS);
+        }
+        let clone = self.with(r.transaction, |volume, _, now| Volume {
+            kind: r.new_type,
+            created: now,
+            is_doomed: true,
+            in_service: false,
+            ..volume.clone()
+        })?;
+        self.put(r.new_volume_id, clone);
+        Ok(vol::CloneVolumeReply { new_volume_id: r.new_volume_id })
+    }
+
+    fn re_clone(&self, _: &Caller, r: vol::ReCloneRequest) -> Result<vol::ReCloneReply, AbortCode> {
+        if !self.has(r.clone_id) {
+            return Err(AbortCode::VNOVOL);
+        }
+        let kind = self.cell.state.lock().hosts[&self.address].volumes[&r.clone_id].kind;
+        assert_ne!(kind, volume_type::READ_WRITE);
+        let clone =
+            self.with(r.transaction, |volume, _, now| Volume { kind, created: now, ..volume.clone() })?;
+        self.put(r.clone_id, clone);
+        Ok(vol::ReCloneReply)
+    }
+
+    fn set_ids_types(
+        &self,
+        _: &Caller,
+        r: vol::SetIdsTypesRequest,
+    ) -> Result<vol::SetIdsTypesReply, AbortCode> {
+        self.with(r.transaction, |_, _, _| ())?;
+        Ok(vol::SetIdsTypesReply)
+    }
+
+    fn set_forwarding(
+        &self,
+        _: &Caller,
+        r: vol::SetForwardingRequest,
+    ) -> Result<vol::SetForwardingReply, AbortCode> {
+        let mut state = self.cell.state.lock();
+        let host = state.hosts.get_mut(&self.address).unwrap();
+        host.open.get_mut(&r.transaction).ok_or(ENOENT)?.has_moved = true;
+        Ok(vol::SetForwardingReply)
+    }
+
+    fn nuke_volume(&self, _: &Caller, r: vol::NukeVolumeRequest) -> Result<vol::NukeVolumeReply, AbortCode> {
+        let mut state = self.cell.state.lock();
+        state.hosts.get_mut(&self.address).unwrap().volumes.remove(&r.volume_id).ok_or(ENOENT)?;
+        Ok(vol::NukeVolumeReply)
+    }
+
+    fn forward(&self, _: &Caller, r: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {
+        self.send(r.transaction, r.from_date, &r.destination, r.destination_transaction)?;
+        Ok(vol::ForwardReply)
+    }
+
+    fn forward_multiple(
+        &self,
+        _: &Caller,
+        r: vol::ForwardMultipleRequest,
+    ) -> Result<vol::ForwardMultipleReply, AbortCode> {
+        let send = |to: &vol::Replica| self.send(r.transaction, r.from_date, &to.server, to.transaction);
+        let results = r.destinations.iter().map(|to| send(to).err().map_or(0, |code| code.0)).collect();
+        Ok(vol::ForwardMultipleReply { results })
+    }
+}
