@@ -26,7 +26,7 @@ struct Keeper {
 
 /// Lets the server look after the journal. Jobs in the middle of a call are not waited for when it ends:
 /// the journal knows where they are. Without a journal everything else is served.
-pub fn start(
+pub(super) fn start(
     ending: &Arc<AtomicBool>,
     settings: &Settings,
     cell: &Arc<CellClient>,

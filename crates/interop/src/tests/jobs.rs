@@ -13,7 +13,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// The rounds; each kills something.
-const ROUNDS: u32 = 6;
+const ROUNDS: u32 = 4;
 /// How long a job that was interrupted may take to be finished or undone.
 const JOB_LIMIT: Duration = Duration::from_secs(180);
 /// A file that takes a while to send.
