@@ -214,10 +214,11 @@ pub(super) fn follow(context: &Context, cell: &CellClient, journal: &Journal, mu
         bar.set_style(style);
     }
     bar.enable_steady_tick(Duration::from_millis(200));
+    let waits = job.waits();
     let watch = |job: &Job| {
         bar.set_message(format!("{}: {}", job.title(), job.latest()));
         // Nobody waits before a terminal for servers that are away.
-        if job.stage == Stage::CatchingUp && job.waits() > 0 {
+        if job.stage == Stage::CatchingUp && job.waits() > waits {
             wishes.set(Wish::Stop);
         }
     };
