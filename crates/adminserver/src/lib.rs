@@ -13,10 +13,12 @@ mod server;
 mod service;
 mod snapshots;
 mod transport;
+mod usage;
 
 pub use server::{AdminServer, AdminServerParts};
 pub use snapshots::{SnapshotEntry, SnapshotHost};
 pub use transport::TransportSource;
+pub use usage::{Below, DirectoryUsage};
 
 #[cfg(test)]
 mod tests;

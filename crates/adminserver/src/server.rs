@@ -1,5 +1,6 @@
 //! What the service is made of, and the calls about the server itself.
 
+use crate::DirectoryUsage;
 use crate::checks::Checks;
 use crate::snapshots::{Keeper, SnapshotHost};
 use crate::transport::TransportSource;
@@ -16,6 +17,8 @@ pub struct AdminServerParts {
     pub authority: Arc<dyn LocalAuthority>,
     /// The time of day.
     pub clock: Arc<dyn Fn() -> UnixTime + Send + Sync>,
+    /// Who knows what directories hold.
+    pub usage: Arc<dyn DirectoryUsage>,
     /// What snapshots need.
     pub snapshots: Arc<dyn SnapshotHost>,
     /// What the program calls itself, like `Cellar 0.1.0`.

@@ -3,10 +3,11 @@
 use crate::AdminServer;
 use afs_idl::cellar::{
     self, CreateSnapshotReply, CreateSnapshotRequest, GetCacheStatisticsReply, GetCacheStatisticsRequest,
-    GetCheckDamagesReply, GetCheckDamagesRequest, GetCheckReply, GetCheckRequest, GetServerInfoReply,
-    GetServerInfoRequest, GetSnapshotPolicyReply, GetSnapshotPolicyRequest, GetSnapshotSpaceReply,
-    GetSnapshotSpaceRequest, GetVolumePolicyReply, GetVolumePolicyRequest, ListSnapshotsReply,
-    ListSnapshotsRequest, PurgeVolumeCacheReply, PurgeVolumeCacheRequest, RemoveSnapshotReply,
+    GetCheckDamagesReply, GetCheckDamagesRequest, GetCheckReply, GetCheckRequest, GetDirectoryTotalsReply,
+    GetDirectoryTotalsRequest, GetServerInfoReply, GetServerInfoRequest, GetSnapshotPolicyReply,
+    GetSnapshotPolicyRequest, GetSnapshotSpaceReply, GetSnapshotSpaceRequest, GetVolumePolicyReply,
+    GetVolumePolicyRequest, ListSnapshotsReply, ListSnapshotsRequest, ListSubdirectoriesReply,
+    ListSubdirectoriesRequest, PurgeVolumeCacheReply, PurgeVolumeCacheRequest, RemoveSnapshotReply,
     RemoveSnapshotRequest, RollBackVolumeReply, RollBackVolumeRequest, SetSnapshotPolicyReply,
     SetSnapshotPolicyRequest, SetVolumePolicyReply, SetVolumePolicyRequest, StartCheckReply,
     StartCheckRequest, StopCheckReply, StopCheckRequest,
@@ -103,6 +104,22 @@ impl cellar::Server for AdminServer {
         self.administer(caller, "SetSnapshotPolicy")?;
         self.set_snapshot_policy_call(request.volume, &request.policy)?;
         Ok(SetSnapshotPolicyReply)
+    }
+
+    fn get_directory_totals(
+        &self,
+        caller: &Caller,
+        request: GetDirectoryTotalsRequest,
+    ) -> Result<GetDirectoryTotalsReply, AbortCode> {
+        self.directory_totals(caller, &request)
+    }
+
+    fn list_subdirectories(
+        &self,
+        caller: &Caller,
+        request: ListSubdirectoriesRequest,
+    ) -> Result<ListSubdirectoriesReply, AbortCode> {
+        self.subdirectories(caller, &request)
     }
 
     fn get_cache_statistics(

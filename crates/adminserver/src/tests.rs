@@ -1,21 +1,21 @@
 //! Calls of the service as a client makes them.
 
-use crate::{AdminServer, AdminServerParts, SnapshotEntry, SnapshotHost};
+use crate::{AdminServer, AdminServerParts, Below, DirectoryUsage, SnapshotEntry, SnapshotHost};
 use afs_idl::cellar::{
-    self, GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest, GetServerInfoRequest,
-    GetVolumePolicyRequest, PurgeVolumeCacheRequest, Server as _, SetVolumePolicyRequest, StartCheckRequest,
-    StopCheckRequest,
+    self, GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest, GetDirectoryTotalsRequest,
+    GetServerInfoRequest, GetVolumePolicyRequest, ListSubdirectoriesRequest, PurgeVolumeCacheRequest,
+    Server as _, SetVolumePolicyRequest, StartCheckRequest, StopCheckRequest,
 };
 use base::{
-    AbortCode, Caller, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel, UnixTime, VolumeId,
-    VolumeType,
+    AbortCode, Caller, Fid, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel, UnixTime,
+    VolumeId, VolumeType,
 };
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use store::{MemoryChunks, MemoryMeta};
-use volume::{NewVolume, PartitionHandle, Space, VolumeOptions, Volumes};
+use volume::{NewVolume, PartitionHandle, Space, Totals, VolumeOptions, Volumes};
 
 /// Trusts `admin`.
 struct Authority;
@@ -28,6 +28,45 @@ impl LocalAuthority for Authority {
     fn is_local_realm(&self, _: &Principal) -> bool {
         true
     }
+}
+
+/// Knows three directories, of which nobody may look up the last.
+struct Usage;
+
+impl DirectoryUsage for Usage {
+    fn totals(&self, _: &Caller, directory: Fid) -> Result<Totals, AbortCode> {
+        let kib = u64::from(directory.vnode.0);
+        Ok(Totals { bytes: 1, kib, files: 3, directories: 4 })
+    }
+
+    fn below(
+        &self,
+        caller: &Caller,
+        directory: Fid,
+        after: &[u8],
+        most: usize,
+    ) -> Result<(Vec<Below>, bool), AbortCode> {
+        assert_eq!((after, most), (&b"a"[..], 1000));
+        let told = self.totals(caller, directory);
+        Ok((
+            vec![(b"b".to_vec(), directory, told), (b"c".to_vec(), directory, Err(AbortCode::UAEACCES))],
+            true,
+        ))
+    }
+}
+
+#[test]
+fn directories_are_told_as_the_file_server_knows_them() {
+    let (server, caller) = (server(), known("alice"));
+    let request = GetDirectoryTotalsRequest { volume: 7, vnode: 5, unique: 9 };
+    let totals = server.get_directory_totals(&caller, request).unwrap().totals;
+    assert_eq!((totals.bytes, totals.kib, totals.files, totals.directories), (1, 5, 3, 4));
+    let request = ListSubdirectoriesRequest { volume: 7, vnode: 5, unique: 9, after: b"a".to_vec() };
+    let reply = server.list_subdirectories(&caller, request).unwrap();
+    let [first, second] = &reply.subdirectories[..] else { panic!("{reply:?}") };
+    assert_eq!((&first.name[..], first.vnode, first.unique, first.code), (&b"b"[..], 5, 9, 0));
+    assert_eq!(first.totals, totals);
+    assert_eq!((second.code, second.totals.kib, reply.more), (AbortCode::UAEACCES.0, 0, 1));
 }
 
 /// Notes what it is told.
@@ -150,6 +189,7 @@ fn server_with(clock: Arc<dyn Fn() -> UnixTime + Send + Sync>, host: Arc<FakeHos
     AdminServer::new(AdminServerParts {
         volumes: Arc::new(Volumes::open(vec![partition], VolumeOptions::default()).unwrap()),
         authority: Arc::new(Authority),
+        usage: Arc::new(Usage),
         clock,
         snapshots: host,
         version: "Cellar x".into(),

@@ -1,6 +1,7 @@
 //! A plain AFS client over the wire, for the command line: it works the same against Cellar and
 //! OpenAFS.
 
+pub mod bulk;
 pub mod describe;
 #[cfg(test)]
 pub(crate) mod fakes;

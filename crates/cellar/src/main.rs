@@ -55,6 +55,13 @@ enum Command {
         #[command(flatten)]
         connect: Connect,
     },
+    /// Show how much directories hold.
+    Du {
+        #[command(flatten)]
+        du: commands::du::Du,
+        #[command(flatten)]
+        connect: Connect,
+    },
     /// Servers.
     Server {
         #[command(subcommand)]
@@ -108,6 +115,7 @@ fn main() -> ExitCode {
             commands::protection::run_group(&Context::new(&connect), &command)
         }
         Command::Cp { copy, connect } => commands::cp::run(&Context::new(&connect), &copy),
+        Command::Du { du, connect } => commands::du::run(&Context::new(&connect), &du),
         Command::Server { command, connect } => commands::server::run(&Context::new(&connect), &command),
         Command::Stat { command, connect } => commands::stat::run(&Context::new(&connect), &command),
         Command::Store { command } => commands::store::run(&command),

@@ -236,6 +236,8 @@ pub(crate) const RXSTATS: &[Check] = &[
 pub(crate) const CELLAR: &[Check] = &[
     crate::idl::check::<cellar::GetServerInfoReply>,
     crate::idl::check::<cellar::GetTransportReply>,
+    crate::idl::check::<cellar::GetDirectoryTotalsReply>,
+    crate::idl::check::<cellar::ListSubdirectoriesReply>,
     crate::idl::check::<cellar::GetVolumePolicyReply>,
     crate::idl::check::<cellar::SetVolumePolicyReply>,
     crate::idl::check::<cellar::CreateSnapshotReply>,

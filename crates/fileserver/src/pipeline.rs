@@ -79,7 +79,8 @@ impl FileServer {
         })
     }
 
-    fn session(&self, caller: &Caller) -> Result<Session<'_>, AbortCode> {
+    /// Lets a call in that is not one of the file service's own.
+    pub(crate) fn session(&self, caller: &Caller) -> Result<Session<'_>, AbortCode> {
         let entered = self.hosts().enter(caller, true)?;
         let subject = self.subjects().of(caller, self.clock().monotonic())?;
         Ok(Session::new(self, entered, subject))

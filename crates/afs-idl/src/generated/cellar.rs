@@ -17,6 +17,8 @@ pub const PARTITIONS_MAX: usize = 255;
 pub const SNAPSHOT_NAME_MAX: usize = 65;
 pub const SNAPSHOT_VOLUME_NAME_MAX: usize = 65;
 pub const SNAPSHOTS_MAX: usize = 500;
+pub const DIRECTORY_NAME_MAX: usize = 255;
+pub const SUBDIRECTORIES_MAX: usize = 1000;
 pub const POLICY_MAX: usize = 64;
 pub const CACHES_MAX: usize = 16;
 pub const DAMAGES_MAX: usize = 500;
@@ -122,6 +124,72 @@ impl Decode for SnapshotInfo {
             kept: u32::decode(source)?,
             used_kib: u64::decode(source)?,
             files: u64::decode(source)?,
+        })
+    }
+}
+
+/// Sums over a directory and everything below it, modulo 2^64.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectoryTotals {
+    /// Lengths of files and symbolic links.
+    pub bytes: u64,
+    /// Blocks of 1 KiB as the quota counts them.
+    pub kib: u64,
+    /// Files and symbolic links.
+    pub files: u64,
+    /// Directories, without itself.
+    pub directories: u64,
+}
+
+impl Encode for DirectoryTotals {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.bytes.encode(out);
+        self.kib.encode(out);
+        self.files.encode(out);
+        self.directories.encode(out);
+    }
+}
+
+impl Decode for DirectoryTotals {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<DirectoryTotals, XdrError> {
+        Ok(DirectoryTotals {
+            bytes: u64::decode(source)?,
+            kib: u64::decode(source)?,
+            files: u64::decode(source)?,
+            directories: u64::decode(source)?,
+        })
+    }
+}
+
+/// A directory in another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subdirectory {
+    pub name: Vec<u8>,
+    pub vnode: u32,
+    pub unique: u32,
+    /// 0, or the abort code for who may not look it up.
+    pub code: i32,
+    pub totals: DirectoryTotals,
+}
+
+impl Encode for Subdirectory {
+    fn encode(&self, out: &mut Vec<u8>) {
+        opaque::encode(&self.name, out);
+        self.vnode.encode(out);
+        self.unique.encode(out);
+        self.code.encode(out);
+        self.totals.encode(out);
+    }
+}
+
+impl Decode for Subdirectory {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<Subdirectory, XdrError> {
+        Ok(Subdirectory {
+            name: opaque::decode(source, DIRECTORY_NAME_MAX)?,
+            vnode: u32::decode(source)?,
+            unique: u32::decode(source)?,
+            code: i32::decode(source)?,
+            totals: DirectoryTotals::decode(source)?,
         })
     }
 }
@@ -672,6 +740,109 @@ impl Decode for SetSnapshotPolicyReply {
     }
 }
 
+/// Opcode of GetDirectoryTotals.
+pub const GET_DIRECTORY_TOTALS: u32 = 200;
+
+/// What GetDirectoryTotals is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetDirectoryTotalsRequest {
+    pub volume: u32,
+    pub vnode: u32,
+    pub unique: u32,
+}
+
+impl Encode for GetDirectoryTotalsRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+        self.vnode.encode(out);
+        self.unique.encode(out);
+    }
+}
+
+impl Decode for GetDirectoryTotalsRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetDirectoryTotalsRequest, XdrError> {
+        Ok(GetDirectoryTotalsRequest {
+            volume: u32::decode(source)?,
+            vnode: u32::decode(source)?,
+            unique: u32::decode(source)?,
+        })
+    }
+}
+
+/// What GetDirectoryTotals answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetDirectoryTotalsReply {
+    pub totals: DirectoryTotals,
+}
+
+impl Encode for GetDirectoryTotalsReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.totals.encode(out);
+    }
+}
+
+impl Decode for GetDirectoryTotalsReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetDirectoryTotalsReply, XdrError> {
+        Ok(GetDirectoryTotalsReply { totals: DirectoryTotals::decode(source)? })
+    }
+}
+
+/// Opcode of ListSubdirectories.
+pub const LIST_SUBDIRECTORIES: u32 = 201;
+
+/// What ListSubdirectories is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListSubdirectoriesRequest {
+    pub volume: u32,
+    pub vnode: u32,
+    pub unique: u32,
+    pub after: Vec<u8>,
+}
+
+impl Encode for ListSubdirectoriesRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+        self.vnode.encode(out);
+        self.unique.encode(out);
+        opaque::encode(&self.after, out);
+    }
+}
+
+impl Decode for ListSubdirectoriesRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ListSubdirectoriesRequest, XdrError> {
+        Ok(ListSubdirectoriesRequest {
+            volume: u32::decode(source)?,
+            vnode: u32::decode(source)?,
+            unique: u32::decode(source)?,
+            after: opaque::decode(source, DIRECTORY_NAME_MAX)?,
+        })
+    }
+}
+
+/// What ListSubdirectories answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListSubdirectoriesReply {
+    pub subdirectories: Vec<Subdirectory>,
+    /// Not 0 if there are more.
+    pub more: u32,
+}
+
+impl Encode for ListSubdirectoriesReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.subdirectories, out, Subdirectory::encode);
+        self.more.encode(out);
+    }
+}
+
+impl Decode for ListSubdirectoriesReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ListSubdirectoriesReply, XdrError> {
+        Ok(ListSubdirectoriesReply {
+            subdirectories: list::decode(source, SUBDIRECTORIES_MAX, Subdirectory::decode)?,
+            more: u32::decode(source)?,
+        })
+    }
+}
+
 /// Opcode of GetVolumePolicy.
 pub const GET_VOLUME_POLICY: u32 = 300;
 
@@ -1051,6 +1222,8 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         ROLL_BACK_VOLUME => "RollBackVolume",
         GET_SNAPSHOT_POLICY => "GetSnapshotPolicy",
         SET_SNAPSHOT_POLICY => "SetSnapshotPolicy",
+        GET_DIRECTORY_TOTALS => "GetDirectoryTotals",
+        LIST_SUBDIRECTORIES => "ListSubdirectories",
         GET_VOLUME_POLICY => "GetVolumePolicy",
         SET_VOLUME_POLICY => "SetVolumePolicy",
         GET_CACHE_STATISTICS => "GetCacheStatistics",
@@ -1152,6 +1325,27 @@ pub trait Server {
         caller: &Caller,
         request: SetSnapshotPolicyRequest,
     ) -> Result<SetSnapshotPolicyReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Tells what a directory holds with everything below it. For who has "lookup" on the directory, the owner of
+    /// the volume and superusers. UAEAGAIN if it is not known (yet).
+    /// (GetDirectoryTotals, opcode 200.)
+    fn get_directory_totals(
+        &self,
+        caller: &Caller,
+        request: GetDirectoryTotalsRequest,
+    ) -> Result<GetDirectoryTotalsReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Tells the same of the directories in a directory, in the order of their names, from behind `after` on.
+    /// (ListSubdirectories, opcode 201.)
+    fn list_subdirectories(
+        &self,
+        caller: &Caller,
+        request: ListSubdirectoriesRequest,
+    ) -> Result<ListSubdirectoriesReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1257,6 +1451,12 @@ pub fn dispatch<T: Server + ?Sized>(
         SET_SNAPSHOT_POLICY => {
             server::serve(&mut source, |request| server.set_snapshot_policy(caller, request))
         }
+        GET_DIRECTORY_TOTALS => {
+            server::serve(&mut source, |request| server.get_directory_totals(caller, request))
+        }
+        LIST_SUBDIRECTORIES => {
+            server::serve(&mut source, |request| server.list_subdirectories(caller, request))
+        }
         GET_VOLUME_POLICY => server::serve(&mut source, |request| server.get_volume_policy(caller, request)),
         SET_VOLUME_POLICY => server::serve(&mut source, |request| server.set_volume_policy(caller, request)),
         GET_CACHE_STATISTICS => {
@@ -1345,6 +1545,23 @@ pub fn set_snapshot_policy(
     client::call(connection, SET_SNAPSHOT_POLICY, request)
 }
 
+/// Tells what a directory holds with everything below it. For who has "lookup" on the directory, the owner of
+/// the volume and superusers. UAEAGAIN if it is not known (yet).
+pub fn get_directory_totals(
+    connection: &dyn ClientConnection,
+    request: &GetDirectoryTotalsRequest,
+) -> Result<GetDirectoryTotalsReply, AbortCode> {
+    client::call(connection, GET_DIRECTORY_TOTALS, request)
+}
+
+/// Tells the same of the directories in a directory, in the order of their names, from behind `after` on.
+pub fn list_subdirectories(
+    connection: &dyn ClientConnection,
+    request: &ListSubdirectoriesRequest,
+) -> Result<ListSubdirectoriesReply, AbortCode> {
+    client::call(connection, LIST_SUBDIRECTORIES, request)
+}
+
 /// Tells how new file data of a volume is compressed: `raw`, `lz4`, `zstd:1` to `zstd:19`. Anybody may ask.
 pub fn get_volume_policy(
     connection: &dyn ClientConnection,
@@ -1421,6 +1638,8 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<PartitionInfo>(check);
     crate::tests::check::<SnapshotPolicy>(check);
     crate::tests::check::<SnapshotInfo>(check);
+    crate::tests::check::<DirectoryTotals>(check);
+    crate::tests::check::<Subdirectory>(check);
     crate::tests::check::<CacheFigures>(check);
     crate::tests::check::<CheckCounts>(check);
     crate::tests::check::<CheckDamage>(check);
@@ -1442,6 +1661,10 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<GetSnapshotPolicyReply>(check);
     crate::tests::check::<SetSnapshotPolicyRequest>(check);
     crate::tests::check::<SetSnapshotPolicyReply>(check);
+    crate::tests::check::<GetDirectoryTotalsRequest>(check);
+    crate::tests::check::<GetDirectoryTotalsReply>(check);
+    crate::tests::check::<ListSubdirectoriesRequest>(check);
+    crate::tests::check::<ListSubdirectoriesReply>(check);
     crate::tests::check::<GetVolumePolicyRequest>(check);
     crate::tests::check::<GetVolumePolicyReply>(check);
     crate::tests::check::<SetVolumePolicyRequest>(check);

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use base::{AbortCode, Fid, VnodeId};
 use bytes::Bytes;
 use std::io::{Read, Write};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// "To the end": file servers refuse a length of `i64::MAX` itself, which they would overflow with.
@@ -27,6 +28,7 @@ pub struct Node {
     /// Its status when it was looked up.
     pub status: fs::FetchStatus,
     server: Arc<dyn ClientConnection>,
+    address: Ipv4Addr,
 }
 
 /// One entry of a directory.
@@ -81,8 +83,17 @@ impl Node {
         u64::from(self.status.length_high) << 32 | u64::from(self.status.length)
     }
 
-    fn sibling(&self, fid: Fid, status: fs::FetchStatus) -> Node {
-        Node { fid, status, server: self.server.clone() }
+    /// The file server that has it.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    pub(super) fn server(&self) -> &dyn ClientConnection {
+        &*self.server
+    }
+
+    pub(super) fn sibling(&self, fid: Fid, status: fs::FetchStatus) -> Node {
+        Node { fid, status, server: self.server.clone(), address: self.address }
     }
 }
 
@@ -99,7 +110,7 @@ impl CellClient {
         let fid = Fid::root(volume);
         let status =
             status(&*server, fid).map_err(failed(format!("look at the root of {}", located.name)))?;
-        Ok(Node { fid, status, server })
+        Ok(Node { fid, status, server, address: site.server })
     }
 
     /// What a path leads to, through mount points; `None` if its last component is missing.

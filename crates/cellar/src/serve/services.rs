@@ -12,11 +12,11 @@ use super::volume_servers::VolumeServers;
 use crate::client::CellClient;
 use crate::config::{Role, Settings};
 use crate::network::now;
-use adminserver::{AdminServer, AdminServerParts};
+use adminserver::{AdminServer, AdminServerParts, Below, DirectoryUsage};
 use afs_idl::rxstats_off::RpcStatisticsOff;
 use afs_idl::{CallStream, rxstats};
 use anyhow::{Context, Result};
-use base::{AbortCode, Caller, HostUuid, VolumeId};
+use base::{AbortCode, Caller, Fid, HostUuid, VolumeId};
 use bosserver::BosServer;
 use bytes::Bytes;
 use fileserver::{
@@ -38,7 +38,7 @@ use vldb::Locations;
 use vlserver::VlService;
 use vlserver::ubik::{self, VoteService};
 use volserver::{VolumeServer, VolumeServerParts};
-use volume::Volumes;
+use volume::{Totals, Volumes};
 
 /// How long figures of the transport are used before they are gathered again.
 const FIGURES_LIFETIME: Duration = Duration::from_millis(200);
@@ -171,6 +171,26 @@ impl volserver::FileService for ToFileServer {
         if let Some(file_server) = &self.0 {
             file_server.volume_changed(volume);
         }
+    }
+}
+
+/// What directories hold, with the file server's checks of access.
+pub(crate) struct FromFileServer(pub(crate) Arc<FileServer>);
+
+impl DirectoryUsage for FromFileServer {
+    fn totals(&self, caller: &Caller, directory: Fid) -> Result<Totals, AbortCode> {
+        self.0.directory_totals(caller, directory)
+    }
+
+    fn below(
+        &self,
+        caller: &Caller,
+        directory: Fid,
+        after: &[u8],
+        most: usize,
+    ) -> Result<(Vec<Below>, bool), AbortCode> {
+        let (found, more) = self.0.subdirectories(caller, directory, after, most)?;
+        Ok((found.into_iter().map(|found| (found.name, found.fid, found.totals)).collect(), more))
     }
 }
 
@@ -317,8 +337,9 @@ impl Services {
         self.file_server = Some(server.clone());
         let snapshots = Arc::new(CellSnapshots::new(settings, &stores.cell, &server));
         self.snapshots = Some(snapshots.clone());
+        let usage = Arc::new(FromFileServer(server.clone()));
         self.add_dispatcher(Role::Fs, 1, "AFS", file_dispatcher(server));
-        self.prepare_admin_server(authority, stores, snapshots);
+        self.prepare_admin_server(authority, stores, snapshots, usage);
     }
 
     fn prepare_admin_server(
@@ -326,10 +347,12 @@ impl Services {
         authority: &Arc<Authority>,
         stores: &Stores,
         snapshots: Arc<CellSnapshots>,
+        usage: Arc<FromFileServer>,
     ) {
         let server = Arc::new(AdminServer::new(AdminServerParts {
             volumes: stores.volumes.clone(),
             authority: authority.clone(),
+            usage,
             clock: Arc::new(now),
             snapshots,
             version: version(),

@@ -13,5 +13,6 @@ mod people;
 mod races;
 mod session;
 mod statistics;
+mod usage;
 mod wire;
 mod world;

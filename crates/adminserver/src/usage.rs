@@ -1,0 +1,76 @@
+//! What directories hold.
+
+use crate::AdminServer;
+use afs_idl::cellar::{
+    DirectoryTotals, GetDirectoryTotalsReply, GetDirectoryTotalsRequest, ListSubdirectoriesReply,
+    ListSubdirectoriesRequest, SUBDIRECTORIES_MAX, Subdirectory,
+};
+use base::{AbortCode, Caller, Fid, VnodeId, VolumeId};
+use volume::Totals;
+
+/// A directory in another one: its name, which it is, and what it holds, or why the caller is not
+/// told.
+pub type Below = (Vec<u8>, Fid, Result<Totals, AbortCode>);
+
+/// Who knows what directories hold, and who may ask: the file server.
+pub trait DirectoryUsage: Send + Sync {
+    /// Of a directory with everything below it.
+    ///
+    /// # Errors
+    /// Whatever the caller is to be told.
+    fn totals(&self, caller: &Caller, directory: Fid) -> Result<Totals, AbortCode>;
+
+    /// Of the directories in a directory whose names come behind `after`, at most `most`, and whether
+    /// there are more.
+    ///
+    /// # Errors
+    /// Whatever the caller is to be told.
+    fn below(
+        &self,
+        caller: &Caller,
+        directory: Fid,
+        after: &[u8],
+        most: usize,
+    ) -> Result<(Vec<Below>, bool), AbortCode>;
+}
+
+fn fid(volume: u32, vnode: u32, unique: u32) -> Fid {
+    Fid { volume: VolumeId(volume), vnode: VnodeId(vnode), unique }
+}
+
+fn wire(totals: &Totals) -> DirectoryTotals {
+    let Totals { bytes, kib, files, directories } = *totals;
+    DirectoryTotals { bytes, kib, files, directories }
+}
+
+impl AdminServer {
+    /// GetDirectoryTotals (200).
+    pub(crate) fn directory_totals(
+        &self,
+        caller: &Caller,
+        request: &GetDirectoryTotalsRequest,
+    ) -> Result<GetDirectoryTotalsReply, AbortCode> {
+        let directory = fid(request.volume, request.vnode, request.unique);
+        let totals = self.parts.usage.totals(caller, directory)?;
+        Ok(GetDirectoryTotalsReply { totals: wire(&totals) })
+    }
+
+    /// ListSubdirectories (201).
+    pub(crate) fn subdirectories(
+        &self,
+        caller: &Caller,
+        request: &ListSubdirectoriesRequest,
+    ) -> Result<ListSubdirectoriesReply, AbortCode> {
+        let directory = fid(request.volume, request.vnode, request.unique);
+        let (below, more) = self.parts.usage.below(caller, directory, &request.after, SUBDIRECTORIES_MAX)?;
+        let subdirectory = |(name, fid, totals): Below| Subdirectory {
+            name,
+            vnode: fid.vnode.0,
+            unique: fid.unique,
+            code: totals.as_ref().err().map_or(0, |code| code.0),
+            totals: totals.as_ref().map(wire).unwrap_or_default(),
+        };
+        let subdirectories = below.into_iter().map(subdirectory).collect();
+        Ok(ListSubdirectoriesReply { subdirectories, more: more.into() })
+    }
+}

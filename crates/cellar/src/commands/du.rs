@@ -1,0 +1,172 @@
+//! `cellar du`: what directories hold. A Cellar server knows it without looking at what is in them; with other
+//! servers every directory and file is looked at.
+
+mod asking;
+#[cfg(test)]
+mod tests;
+mod walking;
+
+use super::Context;
+use crate::client::CellClient;
+use crate::client::describe::describe;
+use crate::client::files::Node;
+use crate::client::path::CellPath;
+use crate::output::{Format, Row};
+use afs_idl::cellar::DirectoryTotals;
+use anyhow::{Context as _, Result, bail};
+use base::AbortCode;
+use clap::Args;
+use indicatif::HumanBytes;
+use serde::Serialize;
+
+/// Show how much is in directories and everything below them. A Cellar server knows it, however much it is; of
+/// other servers' every file is looked at. Mount points are not followed below the directories that
+/// are named.
+#[derive(Args)]
+pub struct Du {
+    /// Directories: `VOLUME/PATH` or `cell:VOLUME/PATH`.
+    #[arg(required = true)]
+    paths: Vec<String>,
+    /// Show subdirectories too, down to this depth.
+    #[arg(long, default_value_t = 1, value_name = "LEVELS")]
+    depth: usize,
+    /// Show nothing but the directories that are named; the same as --depth 0.
+    #[arg(short, long, conflicts_with = "depth")]
+    summarize: bool,
+    /// The largest first.
+    #[arg(long)]
+    sort: bool,
+    /// Look at every file, whatever the server knows.
+    #[arg(long)]
+    walk: bool,
+}
+
+/// Who summed up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Source {
+    /// The server, which keeps the sums.
+    Server,
+    /// This program, which looked at every file.
+    Walk,
+}
+
+/// A directory below one that was named.
+#[derive(Clone, Debug)]
+struct Found {
+    /// Names on the way down.
+    way: Vec<String>,
+    /// What it holds, or why that is not known.
+    totals: Result<DirectoryTotals, AbortCode>,
+    /// Not everything in and below it could be looked at.
+    is_partial: bool,
+}
+
+/// A directory that is shown.
+#[derive(Debug, Serialize)]
+struct Shown {
+    path: String,
+    bytes: u64,
+    kib: u64,
+    files: u64,
+    directories: u64,
+    source: Source,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partial: bool,
+    /// Why nothing is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Row for Shown {
+    const COLUMNS: &'static [&'static str] = &["USED", "BYTES", "FILES", "DIRECTORIES", "PATH"];
+
+    fn cells(&self) -> Vec<String> {
+        if let Some(error) = &self.error {
+            return ["?", "?", "?", "?", &format!("{}: {error}", self.path)].map(str::to_owned).to_vec();
+        }
+        let least = if self.partial { " (at least: not everything could be looked at)" } else { "" };
+        vec![
+            HumanBytes(self.kib.saturating_mul(1024)).to_string(),
+            self.bytes.to_string(),
+            self.files.to_string(),
+            self.directories.to_string(),
+            format!("{}{least}", self.path),
+        ]
+    }
+}
+
+impl Shown {
+    fn new(path: &CellPath, found: &Found, source: Source) -> Shown {
+        let path = found.way.iter().fold(path.clone(), |path, name| path.join(name));
+        let totals = found.totals.unwrap_or_default();
+        Shown {
+            path: path.to_string(),
+            bytes: totals.bytes,
+            kib: totals.kib,
+            files: totals.files,
+            directories: totals.directories,
+            source,
+            partial: found.is_partial,
+            error: found.totals.as_ref().err().map(|code| describe(*code)),
+        }
+    }
+}
+
+/// Runs the command. What cannot be told is said in its row, and at the end.
+pub fn run(context: &Context, command: &Du) -> Result<()> {
+    let client = context.client()?;
+    let mut shown = Vec::new();
+    for path in &command.paths {
+        shown.extend(show(&client, command, path)?);
+    }
+    if command.sort {
+        shown.sort_by_key(|shown| std::cmp::Reverse(shown.kib));
+    }
+    context.format.rows(&shown)?;
+    let missing = shown.iter().filter(|shown| shown.error.is_some()).count();
+    let partial = shown.iter().any(|shown| shown.partial);
+    match missing {
+        0 if partial => bail!("not everything could be looked at"),
+        0 => Ok(()),
+        _ if context.format == Format::Json => bail!("{missing} directories could not be looked at"),
+        _ => bail!("{missing} directories could not be looked at (? above)"),
+    }
+}
+
+fn show(client: &CellClient, command: &Du, path: &str) -> Result<Vec<Shown>> {
+    let path = CellPath::parse(path.strip_prefix("cell:").unwrap_or(path))?;
+    let node = client.find(&path)?.with_context(|| format!("there is no {path}"))?;
+    if !node.is_directory() {
+        bail!("{path} is no directory");
+    }
+    let depth = if command.summarize { 0 } else { command.depth };
+    let (mut found, source) = look(client, &node, &path, depth, command.walk)?;
+    found.sort_by(|a, b| below_first(&a.way, &b.way));
+    Ok(found.iter().map(|found| Shown::new(&path, found, source)).collect())
+}
+
+/// Asks the server, or walks where it does not know.
+fn look(
+    client: &CellClient,
+    node: &Node,
+    path: &CellPath,
+    depth: usize,
+    walks: bool,
+) -> Result<(Vec<Found>, Source)> {
+    if !walks {
+        let why = match asking::ask(client, node, depth)? {
+            asking::Answer::Found(found) => return Ok((found, Source::Server)),
+            asking::Answer::NotCounted => "has not counted yet what the directories of this volume hold",
+            asking::Answer::Unknown => "is not Cellar's and keeps no sums",
+        };
+        eprintln!("cellar: {path}: the server {} {why}; looking at every file", node.address());
+    }
+    Ok((walking::walk(client, node, depth)?, Source::Walk))
+}
+
+/// By names; what lies in a directory before the directory, as `du` does.
+fn below_first(a: &[String], b: &[String]) -> std::cmp::Ordering {
+    let differs = a.iter().zip(b).map(|(a, b)| a.cmp(b)).find(|order| order.is_ne());
+    differs.unwrap_or_else(|| b.len().cmp(&a.len()))
+}

@@ -1,0 +1,68 @@
+//! Asking a server that keeps the sums.
+
+use super::Found;
+use crate::client::describe::failed;
+use crate::client::files::Node;
+use crate::client::{CellClient, Interface};
+use afs_idl::ClientConnection;
+use afs_idl::cellar::{self, GetDirectoryTotalsRequest, ListSubdirectoriesRequest, Subdirectory};
+use anyhow::Result;
+use base::{AbortCode, Fid, VnodeId};
+
+/// What a server says of a directory.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// This.
+    Found(Vec<Found>),
+    /// Not yet; and of clones that were made before its volume was counted, never.
+    NotCounted,
+    /// It keeps no sums.
+    Unknown,
+}
+
+/// Asks about a directory and those below it, down to `depth`: one call, and one for each directory whose
+/// subdirectories are shown.
+pub(super) fn ask(client: &CellClient, node: &Node, depth: usize) -> Result<Answer> {
+    let server = client.connection(node.address(), Interface::Cellar);
+    let Fid { volume, vnode, unique } = node.fid;
+    let request = GetDirectoryTotalsRequest { volume: volume.0, vnode: vnode.0, unique };
+    let totals = match cellar::get_directory_totals(&*server, &request) {
+        Ok(reply) => reply.totals,
+        Err(AbortCode::UAEAGAIN) => return Ok(Answer::NotCounted),
+        Err(AbortCode::RX_INVALID_OPERATION | AbortCode::RXGEN_OPCODE) => return Ok(Answer::Unknown),
+        Err(code) => return Err(failed(format!("ask what {} holds", node.fid))(code)),
+    };
+    let mut found = vec![Found { way: vec![], totals: Ok(totals), is_partial: false }];
+    let mut open = vec![(node.fid, vec![])];
+    while let Some((directory, way)) = open.pop().filter(|(_, way)| way.len() < depth) {
+        for below in list(&*server, directory)? {
+            let way: Vec<String> =
+                way.iter().cloned().chain([String::from_utf8_lossy(&below.name).into_owned()]).collect();
+            let totals = if below.code == 0 { Ok(below.totals) } else { Err(AbortCode(below.code)) };
+            if totals.is_ok() && way.len() < depth {
+                let fid = Fid { vnode: VnodeId(below.vnode), unique: below.unique, ..directory };
+                open.push((fid, way.clone()));
+            }
+            found.push(Found { way, totals, is_partial: false });
+        }
+    }
+    Ok(Answer::Found(found))
+}
+
+/// The directories in a directory.
+fn list(server: &dyn ClientConnection, directory: Fid) -> Result<Vec<Subdirectory>> {
+    let mut all = Vec::new();
+    let mut after: Vec<u8> = Vec::new();
+    loop {
+        let Fid { volume, vnode, unique } = directory;
+        let (volume, vnode) = (volume.0, vnode.0);
+        let request = ListSubdirectoriesRequest { volume, vnode, unique, after: after.clone() };
+        let reply = cellar::list_subdirectories(server, &request)
+            .map_err(failed(format!("list the directories in {directory}")))?;
+        all.extend(reply.subdirectories);
+        match all.last() {
+            Some(last) if reply.more != 0 => after.clone_from(&last.name),
+            _ => return Ok(all),
+        }
+    }
+}
