@@ -8,13 +8,16 @@
 
 mod caches;
 mod checks;
+mod figures;
 mod policy;
 mod server;
 mod service;
+mod slow;
 mod snapshots;
 mod transport;
 mod usage;
 
+pub use figures::tables;
 pub use server::{AdminServer, AdminServerParts};
 pub use snapshots::{SnapshotEntry, SnapshotHost};
 pub use transport::TransportSource;

@@ -6,6 +6,7 @@ use crate::snapshots::{Keeper, SnapshotHost};
 use crate::transport::TransportSource;
 use afs_idl::cellar::{GetServerInfoReply, PartitionInfo};
 use base::{AbortCode, Caller, LocalAuthority, PartitionId, UnixTime};
+use observe::Observed;
 use std::sync::{Arc, OnceLock};
 use volume::Volumes;
 
@@ -21,6 +22,8 @@ pub struct AdminServerParts {
     pub usage: Arc<dyn DirectoryUsage>,
     /// What snapshots need.
     pub snapshots: Arc<dyn SnapshotHost>,
+    /// What the server counts.
+    pub observed: Arc<dyn Observed>,
     /// What the program calls itself, like `Cellar 0.1.0`.
     pub version: String,
 }

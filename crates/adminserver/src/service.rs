@@ -4,13 +4,14 @@ use crate::AdminServer;
 use afs_idl::cellar::{
     self, CreateSnapshotReply, CreateSnapshotRequest, GetCacheStatisticsReply, GetCacheStatisticsRequest,
     GetCheckDamagesReply, GetCheckDamagesRequest, GetCheckReply, GetCheckRequest, GetDirectoryTotalsReply,
-    GetDirectoryTotalsRequest, GetServerInfoReply, GetServerInfoRequest, GetSnapshotPolicyReply,
-    GetSnapshotPolicyRequest, GetSnapshotSpaceReply, GetSnapshotSpaceRequest, GetVolumePolicyReply,
-    GetVolumePolicyRequest, ListSnapshotsReply, ListSnapshotsRequest, ListSubdirectoriesReply,
-    ListSubdirectoriesRequest, PurgeVolumeCacheReply, PurgeVolumeCacheRequest, RemoveSnapshotReply,
-    RemoveSnapshotRequest, RollBackVolumeReply, RollBackVolumeRequest, SetSnapshotPolicyReply,
-    SetSnapshotPolicyRequest, SetVolumePolicyReply, SetVolumePolicyRequest, StartCheckReply,
-    StartCheckRequest, StopCheckReply, StopCheckRequest,
+    GetDirectoryTotalsRequest, GetFiguresReply, GetFiguresRequest, GetServerInfoReply, GetServerInfoRequest,
+    GetSlowCallsReply, GetSlowCallsRequest, GetSnapshotPolicyReply, GetSnapshotPolicyRequest,
+    GetSnapshotSpaceReply, GetSnapshotSpaceRequest, GetVolumePolicyReply, GetVolumePolicyRequest,
+    ListSnapshotsReply, ListSnapshotsRequest, ListSubdirectoriesReply, ListSubdirectoriesRequest,
+    PurgeVolumeCacheReply, PurgeVolumeCacheRequest, RemoveSnapshotReply, RemoveSnapshotRequest,
+    RollBackVolumeReply, RollBackVolumeRequest, SetSnapshotPolicyReply, SetSnapshotPolicyRequest,
+    SetVolumePolicyReply, SetVolumePolicyRequest, StartCheckReply, StartCheckRequest, StopCheckReply,
+    StopCheckRequest,
 };
 use base::{AbortCode, Caller};
 
@@ -156,5 +157,17 @@ impl cellar::Server for AdminServer {
 
     fn stop_check(&self, caller: &Caller, request: StopCheckRequest) -> Result<StopCheckReply, AbortCode> {
         AdminServer::stop_check(self, caller, request).map(|()| StopCheckReply)
+    }
+
+    fn get_figures(&self, caller: &Caller, request: GetFiguresRequest) -> Result<GetFiguresReply, AbortCode> {
+        self.figures(caller, request)
+    }
+
+    fn get_slow_calls(
+        &self,
+        caller: &Caller,
+        request: GetSlowCallsRequest,
+    ) -> Result<GetSlowCallsReply, AbortCode> {
+        self.slow_calls(caller, request)
     }
 }

@@ -1,15 +1,18 @@
 //! Calls of the service as a client makes them.
 
-use crate::{AdminServer, AdminServerParts, Below, DirectoryUsage, SnapshotEntry, SnapshotHost};
+use crate::{AdminServer, AdminServerParts, Below, DirectoryUsage, SnapshotEntry, SnapshotHost, tables};
 use afs_idl::cellar::{
     self, GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest, GetDirectoryTotalsRequest,
-    GetServerInfoRequest, GetVolumePolicyRequest, ListSubdirectoriesRequest, PurgeVolumeCacheRequest,
-    Server as _, SetVolumePolicyRequest, StartCheckRequest, StopCheckRequest,
+    GetFiguresRequest, GetServerInfoRequest, GetSlowCallsRequest, GetVolumePolicyRequest,
+    ListSubdirectoriesRequest, PurgeVolumeCacheRequest, Server as _, SetVolumePolicyRequest,
+    StartCheckRequest, StopCheckRequest,
 };
 use base::{
     AbortCode, Caller, Fid, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel, UnixTime,
     VolumeId, VolumeType,
 };
+use events::catalogue::{CacheCounts, DiskFigures, LaneFigures, ProcessFigures, WorkerFigures};
+use observe::{Observed, Recorder, Sheet, SlowCall};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -148,6 +151,40 @@ impl SnapshotHost for FakeHost {
     }
 }
 
+/// Counts calls, and has nothing else to count.
+#[derive(Default)]
+struct Counting(Arc<Recorder>);
+
+impl Observed for Counting {
+    fn snapshot(&self) -> observe::Snapshot {
+        self.0.snapshot()
+    }
+
+    fn slow(&self) -> (u64, Vec<(u64, SlowCall)>) {
+        (5, self.0.slow_calls())
+    }
+
+    fn lanes(&self) -> Sheet<LaneFigures> {
+        Sheet::new(&[])
+    }
+
+    fn workers(&self) -> Sheet<WorkerFigures> {
+        Sheet::new(&[])
+    }
+
+    fn disks(&self) -> Sheet<DiskFigures> {
+        Sheet::new(&[])
+    }
+
+    fn caches(&self) -> Sheet<CacheCounts> {
+        Sheet::new(&[])
+    }
+
+    fn process(&self) -> Sheet<ProcessFigures> {
+        Sheet::new(&[])
+    }
+}
+
 pub(crate) fn anonymous() -> Caller {
     caller(Identity::Anonymous)
 }
@@ -192,6 +229,7 @@ fn server_with(clock: Arc<dyn Fn() -> UnixTime + Send + Sync>, host: Arc<FakeHos
         usage: Arc::new(Usage),
         clock,
         snapshots: host,
+        observed: Arc::new(Counting::default()),
         version: "Cellar x".into(),
     })
 }
@@ -269,6 +307,24 @@ fn caches_are_shown_to_anybody_and_emptied_by_superusers() {
     let purge = PurgeVolumeCacheRequest { volume: 5 };
     assert_eq!(server.purge_volume_cache(&anybody, purge).unwrap_err(), AbortCode::UAEACCES);
     assert_eq!(server.purge_volume_cache(&known("admin"), purge).unwrap_err(), AbortCode::VNOVOL);
+}
+
+#[test]
+fn superusers_see_who_uses_what_and_anybody_the_rest() {
+    let server = server();
+    let ask = |who: &Caller, table| server.get_figures(who, GetFiguresRequest { table, volume: 1 });
+    let (admin, anybody) = (known("admin"), caller(Identity::Anonymous));
+    for table in [tables::CALLS, tables::DISKS, tables::LANES, tables::WORKERS, tables::CACHES] {
+        assert!(!ask(&anybody, table).unwrap().names.is_empty(), "{table}");
+    }
+    for table in [tables::VOLUMES, tables::CLIENTS, tables::CLIENTS_OF_VOLUME] {
+        assert_eq!(ask(&anybody, table).unwrap_err(), AbortCode::UAEACCES, "{table}");
+        assert!(ask(&admin, table).unwrap().rows.is_empty(), "{table}");
+    }
+    assert_eq!(ask(&admin, 99).unwrap_err(), AbortCode::UAEINVAL);
+    let slow = |who| server.get_slow_calls(who, GetSlowCallsRequest { after: 0 });
+    assert_eq!(slow(&anybody).unwrap_err(), AbortCode::UAEACCES);
+    assert_eq!((slow(&admin).unwrap().from_ns, slow(&admin).unwrap().calls.len()), (5, 0));
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl fmt::Display for Principal {
 }
 
 /// What the security layer proved about a caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// Nothing (rxnull).
     Anonymous,

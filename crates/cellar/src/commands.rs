@@ -8,9 +8,11 @@ pub mod dump;
 pub mod import;
 pub mod protection;
 pub mod server;
+pub mod slow;
 pub mod snapshot;
 pub mod stat;
 pub mod store;
+pub mod top;
 pub mod volume;
 
 pub use context::Context;

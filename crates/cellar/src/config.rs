@@ -20,7 +20,7 @@ use encryption::KeySource;
 use memory::CacheSizes;
 use rx::Fairness;
 use rx_security::{KeySet, LocalRealms};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use store::Codec;
 use volume::VolumeOptions;
@@ -136,11 +136,18 @@ impl Default for Tuning {
     }
 }
 
+/// From how many milliseconds calls are remembered as slow, if nothing else is said.
+pub(crate) const SLOW_CALL_MS: u64 = 500;
+
 /// Everything a server needs to start.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where the settings came from, for people.
     pub source: String,
+    /// From how many milliseconds calls are remembered as slow; 0 for none.
+    pub slow_call_ms: u64,
+    /// Where metrics and the state of the process are served over HTTP, if anywhere.
+    pub metrics: Option<SocketAddr>,
     /// The cell.
     pub cell: CellName,
     /// Kerberos realms that count as the cell's own, and who of them does not.

@@ -76,6 +76,20 @@ enum Command {
         #[command(flatten)]
         connect: Connect,
     },
+    /// Show the last calls that took long, and what their time went to.
+    Slow {
+        #[command(flatten)]
+        slow: commands::slow::Telling,
+        #[command(flatten)]
+        connect: Connect,
+    },
+    /// Show what a server does, while it does it.
+    Top {
+        #[command(flatten)]
+        top: commands::top::Showing,
+        #[command(flatten)]
+        connect: Connect,
+    },
     /// Partitions and what is stored in them.
     Store {
         #[command(subcommand)]
@@ -118,6 +132,8 @@ fn main() -> ExitCode {
         Command::Du { du, connect } => commands::du::run(&Context::new(&connect), &du),
         Command::Server { command, connect } => commands::server::run(&Context::new(&connect), &command),
         Command::Stat { command, connect } => commands::stat::run(&Context::new(&connect), &command),
+        Command::Slow { slow, connect } => commands::slow::run(&Context::new(&connect), &slow),
+        Command::Top { top, connect } => commands::top::run(&Context::new(&connect), &top),
         Command::Store { command } => commands::store::run(&command),
         Command::Dump { command } => commands::dump::run(&command),
         Command::Bench { command } => commands::bench::run(&command),

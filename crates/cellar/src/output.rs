@@ -35,6 +35,21 @@ impl Format {
         line(table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n"))
     }
 
+    /// Prints a table whose columns are known only now, or its JSON.
+    pub fn table(
+        self,
+        headings: Vec<String>,
+        rows: Vec<Vec<String>>,
+        json: &serde_json::Value,
+    ) -> Result<()> {
+        if self == Format::Json {
+            return print_json(json);
+        }
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING).set_header(headings).add_rows(rows);
+        line(table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n"))
+    }
+
     /// Prints one result: a sentence, or the value.
     pub fn done<T: Serialize>(self, value: &T, sentence: impl Display) -> Result<()> {
         match self {

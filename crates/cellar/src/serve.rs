@@ -1,11 +1,13 @@
 //! `cellar serve`: opens the stores, starts the services, and ends them in order.
 
 pub mod authority;
+mod dispatcher;
 pub mod environment;
 mod jobs;
 pub mod locator;
 pub mod log;
 pub mod membership;
+pub mod observed;
 pub mod overseer;
 pub mod registration;
 pub mod services;
@@ -14,6 +16,7 @@ mod syncing;
 pub mod transport;
 mod upkeep;
 pub mod volume_servers;
+pub mod web;
 
 use crate::client::CellClient;
 use crate::config::encryption::KeySource;
@@ -22,12 +25,14 @@ use crate::network::{AfsNetwork, local_authentication};
 use anyhow::{Context, Result, anyhow, bail};
 use authority::Authority;
 use base::PartitionId;
+use disk::{Disk, DiskMeter, MeteredDisk, RealDisk};
 use fileserver::FileServer;
+use observed::Observatory;
 use rx::Server;
 use services::Services;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -35,6 +40,7 @@ use std::time::Duration;
 use store::{Database, Partition, PartitionConfig, SegmentConfig};
 use volserver::VolumeServer;
 use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
+use web::Web;
 
 /// Pause between two steps of reclaiming what deleted volumes held, while there is something.
 const PURGE_PAUSE: Duration = Duration::from_millis(5);
@@ -45,6 +51,7 @@ const MAINTENANCE_PERIOD: Duration = Duration::from_secs(30);
 
 /// A running server. Dropping it ends it, but [`Running::stop`] says what went wrong.
 pub struct Running {
+    web: Option<Web>,
     servers: Vec<Arc<Server>>,
     background: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
@@ -59,14 +66,18 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
     if let Some(refusal) = settings.roles_refusal() {
         bail!("{}, `server.roles`: {refusal}", settings.source);
     }
+    let web = settings.metrics.map(Web::open).transpose()?;
     let authority = Arc::new(Authority::new(settings));
     let databases = open_databases(settings)?;
-    let partitions = open_partitions(settings)?;
+    let meters = disk_meters(settings);
+    let partitions = open_partitions(settings, &meters)?;
     let handles = partitions.iter().map(|(id, partition)| handle(*id, partition)).collect();
     let volumes = Volumes::open(handles, volume_options(settings)).context("cannot open the volumes")?;
     let volumes = Arc::new(volumes);
+    let observatory = Arc::new(Observatory::new(meters, &volumes));
+    observatory.recorder().remember_slow(settings.slow_call_ms.saturating_mul(1_000_000));
     let cell = Arc::new(cell_client(settings)?);
-    let services = Services::new(settings, &authority, databases.as_ref(), &volumes, &cell)?;
+    let services = Services::new(settings, &authority, databases.as_ref(), &volumes, &cell, &observatory)?;
     let (file_server, volume_server, uuid) =
         (services.file_server(), services.volume_server(), services.uuid());
     let admin_server = services.admin_server();
@@ -82,7 +93,10 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
         background.extend(jobs::start(&ending, settings, &cell));
         background.push(registration::register(settings, &cell, uuid, ending.clone()));
     }
-    Ok(Running { servers, background, ending, volumes, _partitions: partitions, _databases: databases })
+    if let Some(web) = &web {
+        web.ready(&observatory);
+    }
+    Ok(Running { web, servers, background, ending, volumes, _partitions: partitions, _databases: databases })
 }
 
 fn volume_options(settings: &Settings) -> VolumeOptions {
@@ -118,7 +132,10 @@ fn open_databases(settings: &Settings) -> Result<Option<Database>> {
 
 /// Opens the partitions in parallel. A broken one keeps its own volumes offline; only if none opens
 /// there is nothing to serve.
-fn open_partitions(settings: &Settings) -> Result<Vec<(PartitionId, Arc<Partition>)>> {
+fn open_partitions(
+    settings: &Settings,
+    meters: &[(PartitionId, Arc<DiskMeter>)],
+) -> Result<Vec<(PartitionId, Arc<Partition>)>> {
     let config = PartitionConfig {
         segments: SegmentConfig {
             cache_bytes: settings.tuning.caches.chunks / settings.partitions.len().max(1) as u64,
@@ -127,12 +144,15 @@ fn open_partitions(settings: &Settings) -> Result<Vec<(PartitionId, Arc<Partitio
         chunk_of: Some(volume::chunk_of),
         ..PartitionConfig::default()
     };
-    let open = |partition: &PartitionSettings| open_partition(partition, &config);
+    let open = |partition: &PartitionSettings, meter: &Arc<DiskMeter>| {
+        open_partition(partition, &config, meter.clone())
+    };
     let results: Vec<_> = std::thread::scope(|scope| {
         let opening: Vec<_> = settings
             .partitions
             .iter()
-            .map(|partition| (partition, scope.spawn(move || open(partition))))
+            .zip(meters)
+            .map(|(partition, (_, meter))| (partition, scope.spawn(move || open(partition, meter))))
             .collect();
         opening.into_iter().map(|(partition, thread)| (partition, thread.join())).collect()
     });
@@ -154,9 +174,19 @@ fn open_partitions(settings: &Settings) -> Result<Vec<(PartitionId, Arc<Partitio
     Ok(opened)
 }
 
-fn open_partition(partition: &PartitionSettings, config: &PartitionConfig) -> Result<Partition> {
+/// One for each partition, in order.
+fn disk_meters(settings: &Settings) -> Vec<(PartitionId, Arc<DiskMeter>)> {
+    settings.partitions.iter().map(|partition| (partition.id, Arc::default())).collect()
+}
+
+fn open_partition(
+    partition: &PartitionSettings,
+    config: &PartitionConfig,
+    meter: Arc<DiskMeter>,
+) -> Result<Partition> {
     let key = partition.key.as_ref().map(KeySource::load).transpose()?;
-    let opened = Partition::open_encrypted(&partition.path, config, key.as_ref());
+    let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(Arc::new(RealDisk), meter));
+    let opened = Partition::open_with(&disk, &partition.path, config, key.as_ref());
     // The error says its cause itself.
     opened.map_err(|error| anyhow!("{error}"))
 }
@@ -225,6 +255,11 @@ fn wait(ending: &AtomicBool, span: Duration) -> bool {
 }
 
 impl Running {
+    /// Where metrics are served, if they are.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.web.as_ref().map(Web::address)
+    }
+
     /// Ends all calls and threads and makes everything durable.
     pub fn stop(mut self) -> Result<()> {
         self.end();
@@ -232,6 +267,9 @@ impl Running {
     }
 
     fn end(&mut self) {
+        if let Some(web) = &self.web {
+            web.ending();
+        }
         self.ending.store(true, Ordering::Relaxed);
         for server in self.servers.drain(..) {
             server.stop();

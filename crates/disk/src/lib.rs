@@ -11,12 +11,14 @@
 //!   repair it: the system may have dropped the pages. Treat the file as lost for writing.
 //!
 //! [`RealDisk`] is the operating system. [`FaultyDisk`] keeps everything in memory and uses every
-//! freedom of the list above, chosen by a seed.
+//! freedom of the list above, chosen by a seed. [`MeteredDisk`] measures another disk.
 
 pub mod faulty;
+pub mod metered;
 pub mod real;
 
 pub use faulty::{FaultyDisk, Garbling, Torn};
+pub use metered::{DiskMeter, MeteredDisk};
 pub use real::RealDisk;
 
 use std::io::{self, IoSlice};

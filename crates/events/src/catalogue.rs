@@ -182,3 +182,39 @@ figures! {
         panicked: counter Count,
     }
 }
+
+figures! {
+    /// What a cache holds and did.
+    CacheCounts of "cache", weight hits {
+        /// Entries present.
+        entries: gauge Count,
+        /// Bytes held.
+        held: gauge Bytes,
+        /// The most bytes that were held at a time.
+        held_max: highest Bytes,
+        /// Bytes that may be held.
+        limit: gauge Bytes,
+        /// Questions that the cache could answer.
+        hits: counter Count,
+        /// Questions that it could not answer.
+        misses: counter Count,
+        /// Entries that made room for others.
+        evictions: counter Count,
+        /// Entries thrown out together with all of their volume.
+        purged: counter Count,
+        /// How long the last entry that made room for others had been there.
+        recycle_age: gauge Nanoseconds,
+    }
+}
+
+figures! {
+    /// The process.
+    ProcessFigures of "process", weight resident {
+        /// When the process started, since 1970.
+        started: gauge Nanoseconds,
+        /// Resident memory.
+        resident: gauge Bytes,
+        /// Volumes in memory.
+        volumes_loaded: gauge Count,
+    }
+}

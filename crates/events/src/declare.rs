@@ -59,7 +59,7 @@ impl Declaration {
 }
 
 /// A figure's value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     /// A number.
     Number(u64),
@@ -69,6 +69,47 @@ pub enum Value<'a> {
     Histogram(&'a Histogram),
 }
 
+impl Value<'_> {
+    /// The value as a list of numbers, for a way to another process.
+    pub fn numbers(&self) -> Vec<u64> {
+        match self {
+            Value::Number(number) => vec![*number],
+            Value::List(numbers) => numbers.to_vec(),
+            Value::Histogram(histogram) => {
+                let buckets = histogram.buckets().flat_map(|(index, count)| [index as u64, count]);
+                [histogram.sum(), histogram.max()].into_iter().chain(buckets).collect()
+            }
+        }
+    }
+}
+
+/// What can be made of [`Value::numbers`] that another process told. What is missing is 0.
+pub trait FromNumbers {
+    /// The value of these numbers.
+    fn from_numbers(numbers: &[u64]) -> Self;
+}
+
+impl FromNumbers for u64 {
+    fn from_numbers(numbers: &[u64]) -> u64 {
+        numbers.first().copied().unwrap_or(0)
+    }
+}
+
+impl<const N: usize> FromNumbers for [u64; N] {
+    fn from_numbers(numbers: &[u64]) -> [u64; N] {
+        std::array::from_fn(|index| numbers.get(index).copied().unwrap_or(0))
+    }
+}
+
+impl FromNumbers for Histogram {
+    fn from_numbers(numbers: &[u64]) -> Histogram {
+        let (head, buckets) = numbers.split_at(numbers.len().min(2));
+        let [sum, max] = FromNumbers::from_numbers(head);
+        let buckets = buckets.chunks_exact(2).map(|pair| (pair[0] as usize, pair[1]));
+        Histogram::from_buckets(sum, max, buckets)
+    }
+}
+
 /// Figures that belong together, as [`figures!`](crate::figures) declares them.
 pub trait Declared {
     /// Their declarations, in order.
@@ -76,6 +117,9 @@ pub trait Declared {
 
     /// Their values, in the same order.
     fn values(&self) -> Vec<Value<'_>>;
+
+    /// The figures from what another process told of each by name; 0 for those of which it told nothing.
+    fn told(numbers: impl Fn(&str) -> Vec<u64>) -> Self;
 }
 
 /// Declares figures that belong together. Makes a structure of them that can be added up and compared
@@ -114,6 +158,10 @@ macro_rules! figures {
             fn values(&self) -> Vec<$crate::Value<'_>> {
                 vec![$($crate::figures!(@value $kind, &self.$field),)+]
             }
+
+            fn told(numbers: impl Fn(&str) -> Vec<u64>) -> Self {
+                $name { $($field: $crate::FromNumbers::from_numbers(&numbers(stringify!($field))),)+ }
+            }
         }
 
         impl $crate::Figures for $name {
@@ -122,6 +170,8 @@ macro_rules! figures {
             }
 
             fn since(&self, before: &Self) -> Option<Self> {
+                // Gauges alone have no past.
+                let _ = before;
                 Some($name { $($field: $crate::figures!(@since $kind, self.$field, before.$field),)+ })
             }
 
@@ -210,6 +260,18 @@ mod tests {
             sample(3).values()[..],
             [Value::Number(3), Value::List([3, 6]), Value::Number(3), Value::Number(3), Value::Histogram(_)]
         ));
+    }
+
+    #[test]
+    fn what_one_process_tells_another_understands() {
+        let told = sample(9);
+        let numbers = |name: &str| {
+            let place = Sample::DECLARATIONS.iter().position(|of| of.name == name).unwrap();
+            told.values()[place].numbers()
+        };
+        assert_eq!(Sample::told(numbers), told);
+        assert_eq!(Sample::told(|_| vec![]), Sample::default());
+        assert_eq!(Sample::told(|_| vec![1, 2, 3]).wait.count(), 0, "half a bucket");
     }
 
     #[test]

@@ -11,12 +11,13 @@
 //! The crate knows no clock: durations come in as nanoseconds.
 
 pub mod catalogue;
+pub mod current;
 mod declare;
 mod histogram;
 mod sharded;
 pub mod table;
 
-pub use declare::{Declaration, Declared, Kind, Unit, Value};
+pub use declare::{Declaration, Declared, FromNumbers, Kind, Unit, Value};
 pub use histogram::{BUCKETS, Histogram, upper_bound};
 pub use sharded::{SHARDS, Sharded};
 pub use table::{Figures, Table};

@@ -11,6 +11,7 @@ use crate::server::FileServer;
 use afs_idl::fs as rxafs;
 use base::{Caller, Fid};
 use bytes::Bytes;
+use events::current;
 
 impl FileServer {
     /// The reply to a whole request, if it is one of those calls. `None` has changed nothing that a
@@ -55,6 +56,7 @@ impl FileServer {
 impl Session<'_> {
     fn view_at_hand(&self, fid: Fid) -> Option<View> {
         let volume = self.server.volumes().get_at_hand(fid.volume)?;
+        current::volume(fid.volume.0);
         let (status, acl) = volume.status_and_acl_at_hand(fid)?;
         Some(self.view_of(volume, fid, status, &acl))
     }

@@ -8,6 +8,7 @@ use crate::environment::{CallbackNetwork, Clock};
 use afs_idl::cb;
 use base::{AbortCode, Caller, Fid, HostUuid};
 use callbacks::{Arrival, Callbacks, Delivered, Delivery, HostId, Identification, Message, Refusal, Task};
+use events::current::{self, Part};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -191,6 +192,16 @@ impl Hosts {
 
     /// Sends messages, to several hosts at the same time; returns when each was received or given up.
     pub(crate) fn send_all(&self, deliveries: Vec<Delivery>) {
+        if deliveries.is_empty() {
+            return;
+        }
+        let (span, begun) = (current::enter(Part::Callback), self.clock.monotonic());
+        self.send_to_several(deliveries);
+        let time = self.clock.monotonic().since(begun);
+        span.leave(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    fn send_to_several(&self, deliveries: Vec<Delivery>) {
         let threads = deliveries.len().min(self.config.break_threads_max);
         if threads <= 1 {
             for delivery in deliveries {

@@ -11,6 +11,7 @@ use afs_format::acl::Acl;
 use afs_idl::fs as rxafs;
 use base::{AbortCode, Caller, Fid, Rights, VolumeId};
 use callbacks::HostId;
+use events::current;
 use std::sync::Arc;
 use volume::{Actor, SetStatus, VnodeStatus, Volume};
 
@@ -109,6 +110,7 @@ impl Session<'_> {
     /// The volume, if it may be used.
     pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, AbortCode> {
         let volume = self.server.volumes().get(id)?;
+        current::volume(id.0);
         volume.count_access(self.server.clock().unix());
         Ok(volume)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::AbortCode;
 use bytes::Bytes;
+use events::current::{self, Part};
 use parking_lot::Condvar;
 use rx_proto::{CallId, Read, Write};
 
@@ -70,7 +71,7 @@ impl CallHandle {
                 return Ok(());
             }
             blocked?;
-            lane.wait_for_call(state, self.call, &self.condvar);
+            timed(|| lane.wait_for_call(state, self.call, &self.condvar));
         }
     }
 
@@ -101,7 +102,7 @@ impl CallHandle {
                     drop(state);
                     self.lane.flush();
                 }
-                Write::Blocked => self.lane.wait_for_call(state, self.call, &self.condvar),
+                Write::Blocked => timed(|| self.lane.wait_for_call(state, self.call, &self.condvar)),
                 Write::Failed(code) => return Err(code),
             }
         }
@@ -151,6 +152,14 @@ impl CallHandle {
         self.lane.flush();
         result
     }
+}
+
+/// Waits for the peer; how long is noted for the call that this thread serves.
+fn timed(wait: impl FnOnce()) {
+    let begun = clock::now();
+    wait();
+    let time = clock::now().since(begun);
+    current::spent(Part::Client, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
 }
 
 impl Drop for CallHandle {

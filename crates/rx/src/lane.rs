@@ -100,6 +100,8 @@ pub(crate) struct Arrived {
     pub(crate) request: Vec<Bytes>,
     /// There is no more to read.
     pub(crate) is_whole: bool,
+    /// When it arrived.
+    pub(crate) at: Monotonic,
 }
 
 impl Arrived {
@@ -473,8 +475,9 @@ impl LaneState {
     fn arrive(&mut self, arrivals: &dyn Arrivals, call: CallId, service_id: u16, mut caller: Caller) {
         // Endpoints number their connections each for itself.
         caller.connection |= (self.lane as u64) << LANE_SHIFT;
-        let (request, is_whole) = self.read_first(call);
-        let arrived = Arrived { lane: self.lane, call, service_id, caller, request, is_whole };
+        let at = clock::now();
+        let (request, is_whole) = self.read_first(call, at);
+        let arrived = Arrived { lane: self.lane, call, service_id, caller, request, is_whole, at };
         if arrived.whole_request().is_some() && self.refusing.is_none() && self.short.len() < SHORT_MAX {
             self.short.push(arrived);
         } else {
@@ -483,10 +486,10 @@ impl LaneState {
     }
 
     /// Reads the beginning of a call, as far as needed to see whether its first packet is all.
-    fn read_first(&mut self, call: CallId) -> (Vec<Bytes>, bool) {
+    fn read_first(&mut self, call: CallId, now: Monotonic) -> (Vec<Bytes>, bool) {
         let mut read = Vec::new();
         while read.len() < FIRST_PACKETS {
-            match self.endpoint.read(clock::now(), call) {
+            match self.endpoint.read(now, call) {
                 Read::Data(data) => read.push(data),
                 Read::End => return (read, true),
                 Read::Blocked | Read::Failed(_) => break,

@@ -4,6 +4,7 @@ use afs_idl::CallStream;
 use base::{AbortCode, Caller};
 use bytes::Bytes;
 use fair_queue::Demand;
+use std::time::Duration;
 
 use crate::call::CallHandle;
 use crate::connector::Connector;
@@ -41,6 +42,7 @@ pub struct ServerCall {
     /// A little that was written last: it leaves together with the end of the call.
     last: Bytes,
     bytes_moved: u64,
+    waited: Duration,
 }
 
 /// More than this does not wait for the end of the call.
@@ -53,7 +55,25 @@ impl ServerCall {
         service_id: u16,
         connector: Connector,
     ) -> ServerCall {
-        ServerCall { handle, caller, service_id, connector, last: Bytes::new(), bytes_moved: 0 }
+        ServerCall {
+            handle,
+            caller,
+            service_id,
+            connector,
+            last: Bytes::new(),
+            bytes_moved: 0,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// The same call, which waited so long for a worker.
+    pub(crate) fn that_waited(self, waited: Duration) -> ServerCall {
+        ServerCall { waited, ..self }
+    }
+
+    /// How long the call waited for a worker.
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// Who calls, as the security class proved it.

@@ -12,6 +12,7 @@ use fair_queue::{Demand, Ticket, Work};
 use parking_lot::Mutex;
 
 use crate::call::CallHandle;
+use crate::clock;
 use crate::connector::Connector;
 use crate::fairness::{Fairness, Users};
 use crate::lane::{Arrivals, Arrived, Load};
@@ -160,7 +161,8 @@ impl WorkerPool {
         let lane = Arc::clone(&lanes.all()[arrived.lane]);
         let handle = CallHandle::begun(lane, arrived.call, arrived.request, arrived.is_whole);
         let connector = Connector::new(lanes);
-        let mut call = ServerCall::new(handle, arrived.caller, arrived.service_id, connector);
+        let mut call = ServerCall::new(handle, arrived.caller, arrived.service_id, connector)
+            .that_waited(clock::now().since(arrived.at));
         let result = self.run_service(&mut call);
         let bytes = call.bytes_moved();
         call.conclude(result);

@@ -113,7 +113,8 @@ impl Partition {
         Partition::open_with(disk, path, config, None)
     }
 
-    fn open_with(
+    /// Likewise with a master key.
+    pub fn open_with(
         disk: &Arc<dyn Disk>,
         path: &Path,
         config: &PartitionConfig,

@@ -31,6 +31,17 @@ mod opcode {
     pub(super) const XSDEBUG: u32 = 10007;
 }
 
+/// The procedures by opcode.
+pub const PROCEDURES: &[(u32, &str)] = &[
+    (opcode::DEBUG_OLD, "DebugOld"),
+    (opcode::SDEBUG_OLD, "SDebugOld"),
+    (opcode::GET_SYNC_SITE, "GetSyncSite"),
+    (opcode::DEBUG, "Debug"),
+    (opcode::SDEBUG, "SDebug"),
+    (opcode::XDEBUG, "XDebug"),
+    (opcode::XSDEBUG, "XSDebug"),
+];
+
 /// Places for addresses (UBIK_MAX_INTERFACE_ADDR).
 const ADDRESSES: usize = 256;
 /// Nobody was voted for.

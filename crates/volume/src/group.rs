@@ -4,9 +4,11 @@ use crate::epochs::Epochs;
 use crate::numbers::Numbers;
 use crate::pins::Pins;
 use crate::totals::Step;
-use parking_lot::{Mutex, RwLock};
+use events::current::{self, Part};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
 use store::ChunkStore;
 
 /// What only the writer of a group uses.
@@ -46,6 +48,17 @@ impl Group {
             is_used: AtomicBool::new(true),
             has_jobs: AtomicBool::new(false),
         }
+    }
+
+    /// The writer's lock, for a call: how long it waits for another one is noted.
+    pub(crate) fn lock_writer(&self) -> MutexGuard<'_, Writer> {
+        if let Some(writer) = self.writer.try_lock() {
+            return writer;
+        }
+        let begun = Instant::now();
+        let writer = self.writer.lock();
+        current::spent(Part::Lock, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        writer
     }
 
     pub(crate) fn set_used(&self) {

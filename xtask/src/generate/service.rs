@@ -56,6 +56,18 @@ fn naming(out: &mut String, procedures: &[Procedure]) {
         let _ = writeln!(out, "{} => \"{name}\",", screaming(rust_name));
     }
     out.push_str("_ => return None,\n})\n}\n\n");
+    listing(out, procedures);
+}
+
+fn listing(out: &mut String, procedures: &[Procedure]) {
+    out.push_str("/// All procedures by opcode, with the protocol's names.\n");
+    out.push_str("pub const PROCEDURES: &[(u32, &str)] = &[\n");
+    let mut sorted: Vec<&Procedure> = procedures.iter().collect();
+    sorted.sort_by_key(|procedure| procedure.opcode);
+    for Procedure { name, rust_name, .. } in sorted {
+        let _ = writeln!(out, "({}, \"{name}\"),", screaming(rust_name));
+    }
+    out.push_str("];\n\n");
 }
 
 fn server(out: &mut String, procedures: &[Procedure]) {

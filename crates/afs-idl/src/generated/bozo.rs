@@ -1639,6 +1639,47 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     })
 }
 
+/// All procedures by opcode, with the protocol's names.
+pub const PROCEDURES: &[(u32, &str)] = &[
+    (CREATE_BNODE, "CreateBnode"),
+    (DELETE_BNODE, "DeleteBnode"),
+    (SET_STATUS, "SetStatus"),
+    (GET_STATUS, "GetStatus"),
+    (ENUMERATE_INSTANCE, "EnumerateInstance"),
+    (GET_INSTANCE_INFO, "GetInstanceInfo"),
+    (GET_INSTANCE_PARM, "GetInstanceParm"),
+    (ADD_S_USER, "AddSUser"),
+    (DELETE_S_USER, "DeleteSUser"),
+    (LIST_S_USERS, "ListSUsers"),
+    (LIST_KEYS, "ListKeys"),
+    (ADD_KEY, "AddKey"),
+    (DELETE_KEY, "DeleteKey"),
+    (SET_CELL_NAME, "SetCellName"),
+    (GET_CELL_NAME, "GetCellName"),
+    (GET_CELL_HOST, "GetCellHost"),
+    (ADD_CELL_HOST, "AddCellHost"),
+    (DELETE_CELL_HOST, "DeleteCellHost"),
+    (SET_T_STATUS, "SetTStatus"),
+    (SHUTDOWN_ALL, "ShutdownAll"),
+    (RESTART_ALL, "RestartAll"),
+    (STARTUP_ALL, "StartupAll"),
+    (SET_NO_AUTH_FLAG, "SetNoAuthFlag"),
+    (RE_BOZO, "ReBozo"),
+    (RESTART, "Restart"),
+    (INSTALL, "Install"),
+    (UN_INSTALL, "UnInstall"),
+    (GET_DATES, "GetDates"),
+    (EXEC, "Exec"),
+    (PRUNE, "Prune"),
+    (SET_RESTART_TIME, "SetRestartTime"),
+    (GET_RESTART_TIME, "GetRestartTime"),
+    (GET_LOG, "GetLog"),
+    (WAIT_ALL, "WaitAll"),
+    (GET_INSTANCE_STRINGS, "GetInstanceStrings"),
+    (GET_RESTRICTED_MODE, "GetRestrictedMode"),
+    (SET_RESTRICTED_MODE, "SetRestrictedMode"),
+];
+
 /// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.
 pub trait Server {
     /// Creates and starts an instance.

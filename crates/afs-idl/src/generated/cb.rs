@@ -924,6 +924,28 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     })
 }
 
+/// All procedures by opcode, with the protocol's names.
+pub const PROCEDURES: &[(u32, &str)] = &[
+    (CALL_BACK, "CallBack"),
+    (INIT_CALL_BACK_STATE, "InitCallBackState"),
+    (PROBE, "Probe"),
+    (GET_LOCK, "GetLock"),
+    (GET_CE, "GetCE"),
+    (X_STATS_VERSION, "XStatsVersion"),
+    (GET_X_STATS, "GetXStats"),
+    (INIT_CALL_BACK_STATE2, "InitCallBackState2"),
+    (WHO_ARE_YOU, "WhoAreYou"),
+    (INIT_CALL_BACK_STATE3, "InitCallBackState3"),
+    (PROBE_UUID, "ProbeUuid"),
+    (GET_SERVER_PREFS, "GetServerPrefs"),
+    (GET_CELL_SERV_DB, "GetCellServDB"),
+    (GET_LOCAL_CELL, "GetLocalCell"),
+    (GET_CACHE_CONFIG, "GetCacheConfig"),
+    (GET_CE64, "GetCE64"),
+    (GET_CELL_BY_NUM, "GetCellByNum"),
+    (TELL_ME_ABOUT_YOURSELF, "TellMeAboutYourself"),
+];
+
 /// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.
 pub trait Server {
     /// Breaks callback promises.

@@ -23,6 +23,14 @@ pub const POLICY_MAX: usize = 64;
 pub const CACHES_MAX: usize = 16;
 pub const DAMAGES_MAX: usize = 500;
 pub const TEXT_MAX: usize = 4096;
+pub const FIGURE_ROWS_MAX: usize = 1001;
+pub const FIGURES_MAX: usize = 64;
+pub const FIGURE_NUMBERS_MAX: usize = 1024;
+pub const FIGURE_LABELS_MAX: usize = 4;
+pub const FIGURE_LABEL_MAX: usize = 512;
+pub const SLOW_CALLS_MAX: usize = 256;
+pub const SLOW_TEXT_MAX: usize = 512;
+pub const SLOW_PARTS_MAX: usize = 16;
 /// A partition of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartitionInfo {
@@ -313,6 +321,148 @@ impl Decode for CheckDamage {
             volume: u32::decode(source)?,
             place: opaque::decode(source, TEXT_MAX).map(XdrString)?,
             what: opaque::decode(source, TEXT_MAX).map(XdrString)?,
+        })
+    }
+}
+
+/// A name of a figure, or a label.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FigureText {
+    pub text: XdrString,
+}
+
+impl Encode for FigureText {
+    fn encode(&self, out: &mut Vec<u8>) {
+        opaque::encode(&self.text.0, out);
+    }
+}
+
+impl Decode for FigureText {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<FigureText, XdrError> {
+        Ok(FigureText { text: opaque::decode(source, FIGURE_LABEL_MAX).map(XdrString)? })
+    }
+}
+
+/// The value of a figure: one number, one for each value of its label, or of a distribution the sum, the
+/// greatest value, and for each bucket that is not empty its number and its count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FigureValue {
+    pub numbers: Vec<u64>,
+}
+
+impl Encode for FigureValue {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.numbers, out, u64::encode);
+    }
+}
+
+impl Decode for FigureValue {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<FigureValue, XdrError> {
+        Ok(FigureValue { numbers: list::decode(source, FIGURE_NUMBERS_MAX, u64::decode)? })
+    }
+}
+
+/// What was counted of one thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FigureRow {
+    /// What the thing is; without any, the sum of all that have no row.
+    pub labels: Vec<FigureText>,
+    pub values: Vec<FigureValue>,
+}
+
+impl Encode for FigureRow {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.labels, out, FigureText::encode);
+        list::encode(&self.values, out, FigureValue::encode);
+    }
+}
+
+impl Decode for FigureRow {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<FigureRow, XdrError> {
+        Ok(FigureRow {
+            labels: list::decode(source, FIGURE_LABELS_MAX, FigureText::decode)?,
+            values: list::decode(source, FIGURES_MAX, FigureValue::decode)?,
+        })
+    }
+}
+
+/// A part of a call's time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlowPart {
+    pub name: XdrString,
+    pub ns: u64,
+}
+
+impl Encode for SlowPart {
+    fn encode(&self, out: &mut Vec<u8>) {
+        opaque::encode(&self.name.0, out);
+        self.ns.encode(out);
+    }
+}
+
+impl Decode for SlowPart {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<SlowPart, XdrError> {
+        Ok(SlowPart { name: opaque::decode(source, SLOW_TEXT_MAX).map(XdrString)?, ns: u64::decode(source)? })
+    }
+}
+
+/// A call that took long.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlowCallInfo {
+    /// They are numbered from 1 since the server started.
+    pub number: u64,
+    /// When it ended, in seconds since 1970.
+    pub ended: u32,
+    pub service: XdrString,
+    pub procedure: XdrString,
+    pub host: XdrString,
+    pub user: XdrString,
+    /// The first volume that it used; 0 none.
+    pub volume: u32,
+    /// The abort code that it ended with; 0 if it ended well.
+    pub code: u32,
+    pub received: u64,
+    pub sent: u64,
+    pub total_ns: u64,
+    /// What most of the time went to: the name of a part, or `work`.
+    pub cause: XdrString,
+    pub parts: Vec<SlowPart>,
+}
+
+impl Encode for SlowCallInfo {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.number.encode(out);
+        self.ended.encode(out);
+        opaque::encode(&self.service.0, out);
+        opaque::encode(&self.procedure.0, out);
+        opaque::encode(&self.host.0, out);
+        opaque::encode(&self.user.0, out);
+        self.volume.encode(out);
+        self.code.encode(out);
+        self.received.encode(out);
+        self.sent.encode(out);
+        self.total_ns.encode(out);
+        opaque::encode(&self.cause.0, out);
+        list::encode(&self.parts, out, SlowPart::encode);
+    }
+}
+
+impl Decode for SlowCallInfo {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<SlowCallInfo, XdrError> {
+        Ok(SlowCallInfo {
+            number: u64::decode(source)?,
+            ended: u32::decode(source)?,
+            service: opaque::decode(source, SLOW_TEXT_MAX).map(XdrString)?,
+            procedure: opaque::decode(source, SLOW_TEXT_MAX).map(XdrString)?,
+            host: opaque::decode(source, SLOW_TEXT_MAX).map(XdrString)?,
+            user: opaque::decode(source, SLOW_TEXT_MAX).map(XdrString)?,
+            volume: u32::decode(source)?,
+            code: u32::decode(source)?,
+            received: u64::decode(source)?,
+            sent: u64::decode(source)?,
+            total_ns: u64::decode(source)?,
+            cause: opaque::decode(source, SLOW_TEXT_MAX).map(XdrString)?,
+            parts: list::decode(source, SLOW_PARTS_MAX, SlowPart::decode)?,
         })
     }
 }
@@ -1210,6 +1360,97 @@ impl Decode for StopCheckReply {
     }
 }
 
+/// Opcode of GetFigures.
+pub const GET_FIGURES: u32 = 500;
+
+/// What GetFigures is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetFiguresRequest {
+    pub table: u32,
+    /// For table 4.
+    pub volume: u32,
+}
+
+impl Encode for GetFiguresRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.table.encode(out);
+        self.volume.encode(out);
+    }
+}
+
+impl Decode for GetFiguresRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetFiguresRequest, XdrError> {
+        Ok(GetFiguresRequest { table: u32::decode(source)?, volume: u32::decode(source)? })
+    }
+}
+
+/// What GetFigures answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetFiguresReply {
+    pub names: Vec<FigureText>,
+    pub rows: Vec<FigureRow>,
+}
+
+impl Encode for GetFiguresReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.names, out, FigureText::encode);
+        list::encode(&self.rows, out, FigureRow::encode);
+    }
+}
+
+impl Decode for GetFiguresReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetFiguresReply, XdrError> {
+        Ok(GetFiguresReply {
+            names: list::decode(source, FIGURES_MAX, FigureText::decode)?,
+            rows: list::decode(source, FIGURE_ROWS_MAX, FigureRow::decode)?,
+        })
+    }
+}
+
+/// Opcode of GetSlowCalls.
+pub const GET_SLOW_CALLS: u32 = 501;
+
+/// What GetSlowCalls is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetSlowCallsRequest {
+    pub after: u64,
+}
+
+impl Encode for GetSlowCallsRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.after.encode(out);
+    }
+}
+
+impl Decode for GetSlowCallsRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetSlowCallsRequest, XdrError> {
+        Ok(GetSlowCallsRequest { after: u64::decode(source)? })
+    }
+}
+
+/// What GetSlowCalls answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetSlowCallsReply {
+    pub from_ns: u64,
+    pub calls: Vec<SlowCallInfo>,
+}
+
+impl Encode for GetSlowCallsReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.from_ns.encode(out);
+        list::encode(&self.calls, out, SlowCallInfo::encode);
+    }
+}
+
+impl Decode for GetSlowCallsReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetSlowCallsReply, XdrError> {
+        Ok(GetSlowCallsReply {
+            from_ns: u64::decode(source)?,
+            calls: list::decode(source, SLOW_CALLS_MAX, SlowCallInfo::decode)?,
+        })
+    }
+}
+
 /// The protocol's name of the procedure with this opcode.
 pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     Some(match opcode {
@@ -1232,9 +1473,36 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         GET_CHECK => "GetCheck",
         GET_CHECK_DAMAGES => "GetCheckDamages",
         STOP_CHECK => "StopCheck",
+        GET_FIGURES => "GetFigures",
+        GET_SLOW_CALLS => "GetSlowCalls",
         _ => return None,
     })
 }
+
+/// All procedures by opcode, with the protocol's names.
+pub const PROCEDURES: &[(u32, &str)] = &[
+    (GET_SERVER_INFO, "GetServerInfo"),
+    (GET_TRANSPORT, "GetTransport"),
+    (CREATE_SNAPSHOT, "CreateSnapshot"),
+    (LIST_SNAPSHOTS, "ListSnapshots"),
+    (GET_SNAPSHOT_SPACE, "GetSnapshotSpace"),
+    (REMOVE_SNAPSHOT, "RemoveSnapshot"),
+    (ROLL_BACK_VOLUME, "RollBackVolume"),
+    (GET_SNAPSHOT_POLICY, "GetSnapshotPolicy"),
+    (SET_SNAPSHOT_POLICY, "SetSnapshotPolicy"),
+    (GET_DIRECTORY_TOTALS, "GetDirectoryTotals"),
+    (LIST_SUBDIRECTORIES, "ListSubdirectories"),
+    (GET_VOLUME_POLICY, "GetVolumePolicy"),
+    (SET_VOLUME_POLICY, "SetVolumePolicy"),
+    (GET_CACHE_STATISTICS, "GetCacheStatistics"),
+    (PURGE_VOLUME_CACHE, "PurgeVolumeCache"),
+    (START_CHECK, "StartCheck"),
+    (GET_CHECK, "GetCheck"),
+    (GET_CHECK_DAMAGES, "GetCheckDamages"),
+    (STOP_CHECK, "StopCheck"),
+    (GET_FIGURES, "GetFigures"),
+    (GET_SLOW_CALLS, "GetSlowCalls"),
+];
 
 /// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.
 pub trait Server {
@@ -1423,6 +1691,26 @@ pub trait Server {
     fn stop_check(&self, caller: &Caller, request: StopCheckRequest) -> Result<StopCheckReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+
+    /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
+    /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
+    /// and number, 7 workers by port, 8 caches. Superusers may ask for all, anybody for those that do not tell
+    /// who uses what.
+    /// (GetFigures, opcode 500.)
+    fn get_figures(&self, caller: &Caller, request: GetFiguresRequest) -> Result<GetFiguresReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// The last slow calls with numbers greater than this one, the oldest first, and from how many nanoseconds
+    /// a call is one; 0 if none is. For superusers.
+    /// (GetSlowCalls, opcode 501.)
+    fn get_slow_calls(
+        &self,
+        caller: &Caller,
+        request: GetSlowCallsRequest,
+    ) -> Result<GetSlowCallsReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
 }
 
 /// Serves one call: takes opcode and arguments, has `server` do the work, sends the reply.
@@ -1469,6 +1757,8 @@ pub fn dispatch<T: Server + ?Sized>(
         GET_CHECK => server::serve(&mut source, |request| server.get_check(caller, request)),
         GET_CHECK_DAMAGES => server::serve(&mut source, |request| server.get_check_damages(caller, request)),
         STOP_CHECK => server::serve(&mut source, |request| server.stop_check(caller, request)),
+        GET_FIGURES => server::serve(&mut source, |request| server.get_figures(caller, request)),
+        GET_SLOW_CALLS => server::serve(&mut source, |request| server.get_slow_calls(caller, request)),
         _ => Err(AbortCode::RXGEN_OPCODE),
     }
 }
@@ -1633,6 +1923,26 @@ pub fn stop_check(
     client::call(connection, STOP_CHECK, request)
 }
 
+/// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
+/// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
+/// and number, 7 workers by port, 8 caches. Superusers may ask for all, anybody for those that do not tell
+/// who uses what.
+pub fn get_figures(
+    connection: &dyn ClientConnection,
+    request: &GetFiguresRequest,
+) -> Result<GetFiguresReply, AbortCode> {
+    client::call(connection, GET_FIGURES, request)
+}
+
+/// The last slow calls with numbers greater than this one, the oldest first, and from how many nanoseconds
+/// a call is one; 0 if none is. For superusers.
+pub fn get_slow_calls(
+    connection: &dyn ClientConnection,
+    request: &GetSlowCallsRequest,
+) -> Result<GetSlowCallsReply, AbortCode> {
+    client::call(connection, GET_SLOW_CALLS, request)
+}
+
 #[cfg(test)]
 pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<PartitionInfo>(check);
@@ -1643,6 +1953,11 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<CacheFigures>(check);
     crate::tests::check::<CheckCounts>(check);
     crate::tests::check::<CheckDamage>(check);
+    crate::tests::check::<FigureText>(check);
+    crate::tests::check::<FigureValue>(check);
+    crate::tests::check::<FigureRow>(check);
+    crate::tests::check::<SlowPart>(check);
+    crate::tests::check::<SlowCallInfo>(check);
     crate::tests::check::<GetServerInfoRequest>(check);
     crate::tests::check::<GetServerInfoReply>(check);
     crate::tests::check::<GetTransportRequest>(check);
@@ -1681,4 +1996,8 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<GetCheckDamagesReply>(check);
     crate::tests::check::<StopCheckRequest>(check);
     crate::tests::check::<StopCheckReply>(check);
+    crate::tests::check::<GetFiguresRequest>(check);
+    crate::tests::check::<GetFiguresReply>(check);
+    crate::tests::check::<GetSlowCallsRequest>(check);
+    crate::tests::check::<GetSlowCallsReply>(check);
 }

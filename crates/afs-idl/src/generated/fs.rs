@@ -2635,6 +2635,53 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     })
 }
 
+/// All procedures by opcode, with the protocol's names.
+pub const PROCEDURES: &[(u32, &str)] = &[
+    (FETCH_DATA, "FetchData"),
+    (FETCH_ACL, "FetchACL"),
+    (FETCH_STATUS, "FetchStatus"),
+    (STORE_DATA, "StoreData"),
+    (OLD_STORE_ACL, "OldStoreACL"),
+    (STORE_STATUS, "StoreStatus"),
+    (REMOVE_FILE, "RemoveFile"),
+    (CREATE_FILE, "CreateFile"),
+    (RENAME, "Rename"),
+    (SYMLINK, "Symlink"),
+    (LINK, "Link"),
+    (MAKE_DIR, "MakeDir"),
+    (REMOVE_DIR, "RemoveDir"),
+    (OLD_SET_LOCK, "OldSetLock"),
+    (OLD_EXTEND_LOCK, "OldExtendLock"),
+    (OLD_RELEASE_LOCK, "OldReleaseLock"),
+    (GET_STATISTICS, "GetStatistics"),
+    (GIVE_UP_CALL_BACKS, "GiveUpCallBacks"),
+    (GET_VOLUME_INFO, "GetVolumeInfo"),
+    (GET_VOLUME_STATUS, "GetVolumeStatus"),
+    (SET_VOLUME_STATUS, "SetVolumeStatus"),
+    (GET_ROOT_VOLUME, "GetRootVolume"),
+    (CHECK_TOKEN, "CheckToken"),
+    (GET_TIME, "GetTime"),
+    (N_GET_VOLUME_INFO, "NGetVolumeInfo"),
+    (BULK_STATUS, "BulkStatus"),
+    (SET_LOCK, "SetLock"),
+    (EXTEND_LOCK, "ExtendLock"),
+    (RELEASE_LOCK, "ReleaseLock"),
+    (X_STATS_VERSION, "XStatsVersion"),
+    (GET_X_STATS, "GetXStats"),
+    (LOOKUP, "Lookup"),
+    (FLUSH_CPS, "FlushCPS"),
+    (DFS_SYMLINK, "DFSSymlink"),
+    (STORE_ACL, "StoreACL"),
+    (FS_CMD, "FsCmd"),
+    (INLINE_BULK_STATUS, "InlineBulkStatus"),
+    (FETCH_DATA64, "FetchData64"),
+    (STORE_DATA64, "StoreData64"),
+    (GIVE_UP_ALL_CALL_BACKS, "GiveUpAllCallBacks"),
+    (GET_CAPABILITIES, "GetCapabilities"),
+    (CALL_BACK_RX_CONN_ADDR, "CallBackRxConnAddr"),
+    (GET_STATISTICS64, "GetStatistics64"),
+];
+
 /// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.
 pub trait Server {
     /// Reads a file. The data, behind a word with its length, comes before the reply.

@@ -1200,6 +1200,33 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     })
 }
 
+/// All procedures by opcode, with the protocol's names.
+pub const PROCEDURES: &[(u32, &str)] = &[
+    (I_NEW_ENTRY, "INewEntry"),
+    (WHERE_IS_IT, "WhereIsIt"),
+    (DUMP_ENTRY, "DumpEntry"),
+    (ADD_TO_GROUP, "AddToGroup"),
+    (NAME_TO_ID, "NameToID"),
+    (ID_TO_NAME, "IDToName"),
+    (DELETE, "Delete"),
+    (REMOVE_FROM_GROUP, "RemoveFromGroup"),
+    (GET_CPS, "GetCPS"),
+    (NEW_ENTRY, "NewEntry"),
+    (LIST_MAX, "ListMax"),
+    (SET_MAX, "SetMax"),
+    (LIST_ENTRY, "ListEntry"),
+    (CHANGE_ENTRY, "ChangeEntry"),
+    (LIST_ELEMENTS, "ListElements"),
+    (IS_A_MEMBER_OF, "IsAMemberOf"),
+    (SET_FIELDS_ENTRY, "SetFieldsEntry"),
+    (LIST_OWNED, "ListOwned"),
+    (GET_CPS2, "GetCPS2"),
+    (GET_HOST_CPS, "GetHostCPS"),
+    (UPDATE_ENTRY, "UpdateEntry"),
+    (LIST_ENTRIES, "ListEntries"),
+    (LIST_SUPER_GROUPS, "ListSuperGroups"),
+];
+
 /// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.
 pub trait Server {
     /// Creates a user or group with a given number.

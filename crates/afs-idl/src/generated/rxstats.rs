@@ -440,6 +440,21 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     })
 }
 
+/// All procedures by opcode, with the protocol's names.
+pub const PROCEDURES: &[(u32, &str)] = &[
+    (RETRIEVE_PROCESS_RPC_STATS, "RetrieveProcessRPCStats"),
+    (RETRIEVE_PEER_RPC_STATS, "RetrievePeerRPCStats"),
+    (QUERY_PROCESS_RPC_STATS, "QueryProcessRPCStats"),
+    (QUERY_PEER_RPC_STATS, "QueryPeerRPCStats"),
+    (ENABLE_PROCESS_RPC_STATS, "EnableProcessRPCStats"),
+    (ENABLE_PEER_RPC_STATS, "EnablePeerRPCStats"),
+    (DISABLE_PROCESS_RPC_STATS, "DisableProcessRPCStats"),
+    (DISABLE_PEER_RPC_STATS, "DisablePeerRPCStats"),
+    (QUERY_RPC_STATS_VERSION, "QueryRPCStatsVersion"),
+    (CLEAR_PROCESS_RPC_STATS, "ClearProcessRPCStats"),
+    (CLEAR_PEER_RPC_STATS, "ClearPeerRPCStats"),
+];
+
 /// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.
 pub trait Server {
     /// Gives the counters of each procedure.

@@ -1945,6 +1945,44 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     })
 }
 
+/// All procedures by opcode, with the protocol's names.
+pub const PROCEDURES: &[(u32, &str)] = &[
+    (CREATE_ENTRY, "CreateEntry"),
+    (DELETE_ENTRY, "DeleteEntry"),
+    (GET_ENTRY_BY_ID, "GetEntryByID"),
+    (GET_ENTRY_BY_NAME_O, "GetEntryByNameO"),
+    (GET_NEW_VOLUME_ID, "GetNewVolumeId"),
+    (REPLACE_ENTRY, "ReplaceEntry"),
+    (UPDATE_ENTRY, "UpdateEntry"),
+    (SET_LOCK, "SetLock"),
+    (RELEASE_LOCK, "ReleaseLock"),
+    (LIST_ENTRY, "ListEntry"),
+    (LIST_ATTRIBUTES, "ListAttributes"),
+    (LINKED_LIST, "LinkedList"),
+    (GET_STATS, "GetStats"),
+    (PROBE_SERVER, "ProbeServer"),
+    (GET_ADDRS, "GetAddrs"),
+    (CHANGE_ADDR, "ChangeAddr"),
+    (CREATE_ENTRY_N, "CreateEntryN"),
+    (GET_ENTRY_BY_IDN, "GetEntryByIDN"),
+    (GET_ENTRY_BY_NAME_N, "GetEntryByNameN"),
+    (REPLACE_ENTRY_N, "ReplaceEntryN"),
+    (LIST_ENTRY_N, "ListEntryN"),
+    (LIST_ATTRIBUTES_N, "ListAttributesN"),
+    (LINKED_LIST_N, "LinkedListN"),
+    (UPDATE_ENTRY_BY_NAME, "UpdateEntryByName"),
+    (CREATE_ENTRY_U, "CreateEntryU"),
+    (GET_ENTRY_BY_IDU, "GetEntryByIDU"),
+    (GET_ENTRY_BY_NAME_U, "GetEntryByNameU"),
+    (REPLACE_ENTRY_U, "ReplaceEntryU"),
+    (LIST_ENTRY_U, "ListEntryU"),
+    (LIST_ATTRIBUTES_U, "ListAttributesU"),
+    (LINKED_LIST_U, "LinkedListU"),
+    (REGISTER_ADDRS, "RegisterAddrs"),
+    (GET_ADDRS_U, "GetAddrsU"),
+    (LIST_ATTRIBUTES_N2, "ListAttributesN2"),
+];
+
 /// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.
 pub trait Server {
     /// Makes an entry.

@@ -2025,6 +2025,44 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     })
 }
 
+/// All procedures by opcode, with the protocol's names.
+pub const PROCEDURES: &[(u32, &str)] = &[
+    (CREATE_VOLUME, "CreateVolume"),
+    (DELETE_VOLUME, "DeleteVolume"),
+    (RESTORE, "Restore"),
+    (FORWARD, "Forward"),
+    (END_TRANS, "EndTrans"),
+    (CLONE_VOLUME, "Clone"),
+    (SET_FLAGS, "SetFlags"),
+    (GET_FLAGS, "GetFlags"),
+    (TRANS_CREATE, "TransCreate"),
+    (DUMP, "Dump"),
+    (GET_NTH_VOLUME, "GetNthVolume"),
+    (SET_FORWARDING, "SetForwarding"),
+    (GET_NAME, "GetName"),
+    (GET_STATUS, "GetStatus"),
+    (SIGNAL_RESTORE, "SignalRestore"),
+    (LIST_PARTITIONS, "ListPartitions"),
+    (LIST_VOLUMES, "ListVolumes"),
+    (SET_IDS_TYPES, "SetIdsTypes"),
+    (MONITOR, "Monitor"),
+    (PARTITION_INFO, "PartitionInfo"),
+    (RE_CLONE, "ReClone"),
+    (LIST_ONE_VOLUME, "ListOneVolume"),
+    (NUKE_VOLUME, "NukeVolume"),
+    (SET_DATE, "SetDate"),
+    (X_LIST_VOLUMES, "XListVolumes"),
+    (X_LIST_ONE_VOLUME, "XListOneVolume"),
+    (SET_INFO, "SetInfo"),
+    (X_LIST_PARTITIONS, "XListPartitions"),
+    (FORWARD_MULTIPLE, "ForwardMultiple"),
+    (CONVERT_RO_TO_RW_VOLUME, "ConvertROtoRWvolume"),
+    (GET_SIZE, "GetSize"),
+    (DUMP_V2, "DumpV2"),
+    (PARTITION_INFO64, "PartitionInfo64"),
+    (SPLIT_VOLUME, "SplitVolume"),
+];
+
 /// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.
 pub trait Server {
     /// Creates a volume, open in a new transaction.

@@ -1,5 +1,8 @@
 //! `cellar stat`: figures of a running server.
 
+pub(crate) mod figures;
+pub(crate) mod tables;
+
 use super::Context;
 use crate::client::Interface;
 use crate::client::describe::failed;
@@ -13,6 +16,7 @@ use serde::Serialize;
 use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
+use tables::{Clients, Looking};
 
 /// Figures of a running server.
 #[derive(Subcommand)]
@@ -20,6 +24,19 @@ pub enum Stat {
     /// Show what the server's caches hold and how often they could answer, since its start and, with
     /// --interval, since the last look.
     Caches(Caches),
+    /// Show the calls that were served, by service and procedure: how many, how they ended, bytes of
+    /// requests and replies, how long they waited for a worker and how long they were served.
+    Calls(Looking),
+    /// Show which volumes were used, and how. For superusers.
+    Volumes(Looking),
+    /// Show who used the server from where, and how. For superusers.
+    Clients(Clients),
+    /// Show accesses to the disks that hold file data: how many, how large, how long they took.
+    Disk(Looking),
+    /// Show what each lane (a thread with a socket) received, sent, lost and sent again.
+    Lanes(Looking),
+    /// Show the worker threads of each port and the calls that wait for them.
+    Workers(Looking),
 }
 
 /// Whose caches, and how often.
@@ -113,6 +130,12 @@ fn age(ms: u64) -> String {
 pub fn run(context: &Context, command: &Stat) -> Result<()> {
     match command {
         Stat::Caches(caches) => show_caches(context, caches),
+        Stat::Calls(looking) => tables::calls(context, looking),
+        Stat::Volumes(looking) => tables::volumes(context, looking),
+        Stat::Clients(clients) => tables::clients(context, clients),
+        Stat::Disk(looking) => tables::disk(context, looking),
+        Stat::Lanes(looking) => tables::lanes(context, looking),
+        Stat::Workers(looking) => tables::workers(context, looking),
     }
 }
 

@@ -16,7 +16,7 @@ use base::{CellName, PartitionId};
 use fairness::FairnessSection;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use store::Codec;
 use toml::Spanned;
@@ -37,6 +37,9 @@ struct File {
     rx: RxSection,
     #[serde(default)]
     fairness: FairnessSection,
+    metrics: Option<MetricsSection>,
+    #[serde(default)]
+    observe: ObserveSection,
 }
 
 #[derive(Deserialize)]
@@ -112,6 +115,19 @@ struct RxSection {
     socket_buffer_mb: Option<Spanned<usize>>,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ObserveSection {
+    slow_call_ms: Option<Spanned<u64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricsSection {
+    port: u16,
+    address: Option<IpAddr>,
+}
+
 const DAY_SECONDS: u32 = 24 * 3600;
 
 /// The text of a file and its name, to say where something stands.
@@ -184,6 +200,16 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         keys: keys.set,
         des_keys: keys.des,
         warnings: keys.warnings,
+        slow_call_ms: origin.bounded(
+            file.observe.slow_call_ms.as_ref(),
+            "observe.slow_call_ms",
+            super::SLOW_CALL_MS,
+            0,
+            3_600_000,
+        )?,
+        metrics: file.metrics.map(|metrics| {
+            SocketAddr::new(metrics.address.unwrap_or(Ipv4Addr::LOCALHOST.into()), metrics.port)
+        }),
         tuning: tuning(origin, &file.store, &file.rx, &file.fairness)?,
         partitions: encrypted(
             origin,
@@ -422,6 +448,10 @@ mod tests {
             ),
             ("[server]\nroles = [\"vol\"]\n[partitions]\na = \"p\"", ["line 5", "server.roles", "fs"]),
             ("[server]\nroles = [\"xx\"]", ["line 5", "xx", "`bos`"]),
+            ("[observe]\nslow_call_ms = 9999999", ["line 5", "observe.slow_call_ms", "0 to 3600000"]),
+            ("[metrics]\nport = 70000", ["line 5", "70000", "u16"]),
+            ("[metrics]\naddress = \"::1\"", ["line 4", "missing", "port"]),
+            ("[metrics]\nport = 1\naddress = \"here\"", ["line 6", "address", "IP"]),
             ("[rx]\nlanes = 0", ["line 5", "rx.lanes", "1 to 64"]),
             ("[fairness]\nuser_percent = 0", ["line 5", "fairness.user_percent", "1 to 100"]),
             ("[fairness.weights]\nbatch = 10\nann = 0", ["line 6", "fairness.weights.ann", "1 to 10000"]),

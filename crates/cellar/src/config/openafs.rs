@@ -79,6 +79,8 @@ pub fn load() -> Result<Settings> {
         database_path: Path::new(DATABASE_DIRECTORY).join("cellar"),
         sysid_path: local.join("sysid"),
         log_path: LOG_DIRECTORY.into(),
+        metrics: None,
+        slow_call_ms: super::SLOW_CALL_MS,
         tuning: Tuning::default(),
         cell,
     })

@@ -1,9 +1,11 @@
 //! The services, and the ports they are served on.
 
 use super::authority::Authority;
+use super::dispatcher::{DemandOf, Dispatcher};
 use super::environment::{Callbacks, SystemClock, process_kib, transport_figures};
 use super::locator::{LocalLocator, RemoteLocator};
 use super::membership::RemoteMembership;
+use super::observed::Observatory;
 use super::overseer::ProcessOverseer;
 use super::registration::server_uuid;
 use super::snapshots::CellSnapshots;
@@ -18,17 +20,15 @@ use afs_idl::{CallStream, rxstats};
 use anyhow::{Context, Result};
 use base::{AbortCode, Caller, Fid, HostUuid, VolumeId};
 use bosserver::BosServer;
-use bytes::Bytes;
+use events::catalogue::Class;
 use fileserver::{
     Environment, FileServer, FileServerConfig, LocalMembership, Membership, TransportFigures, VolumeLocator,
 };
+use observe::ServiceMeter;
 use parking_lot::Mutex;
 use ptdb::{Policy, Protection};
 use ptserver::PtService;
-use rx::{
-    Demand, Server, ServerCall, ServerConfig, ServerStatistics, Service, ServiceConfig, ServiceEntry,
-    SocketOptions,
-};
+use rx::{Demand, Server, ServerConfig, ServerStatistics, ServiceConfig, ServiceEntry, SocketOptions};
 use rx_security::{KeyRing, Null, RxkadServer, ServerSecurity};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
@@ -58,36 +58,29 @@ fn version() -> String {
     format!("Cellar {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// What is called when a call of the service arrives.
-type Dispatch = Box<dyn Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync>;
-
-/// What answers some calls without waiting; see [`Service::answer_at_once`].
-type AtOnce = Box<dyn Fn(&Caller, &[u8]) -> Option<Bytes> + Send + Sync>;
-
-/// What a request asks for; see [`Service::demand`].
-type DemandOf = Box<dyn Fn(&Caller, &[u8]) -> Demand + Send + Sync>;
-
-/// A generated dispatcher as the transport wants it.
-struct Dispatcher {
-    dispatch: Dispatch,
-    at_once: Option<AtOnce>,
-    demand: DemandOf,
+/// An interface as calls of it are counted.
+#[derive(Clone, Copy)]
+struct Interface {
+    name: &'static str,
+    procedures: &'static [(u32, &'static str)],
+    class: fn(u32) -> Class,
 }
 
-impl Service for Dispatcher {
-    fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
-        let caller = call.caller().clone();
-        (self.dispatch)(&caller, call)
-    }
-
-    fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
-        self.at_once.as_ref()?(caller, request)
-    }
-
-    fn demand(&self, caller: &Caller, request: &[u8]) -> Demand {
-        (self.demand)(caller, request)
+impl Interface {
+    const fn new(name: &'static str, procedures: &'static [(u32, &'static str)]) -> Interface {
+        Interface { name, procedures, class: |_| Class::Other }
     }
 }
+
+const FILES: Interface =
+    Interface { name: "AFS", procedures: afs_idl::fs::PROCEDURES, class: observe::class_of_file_call };
+const LOCATIONS: Interface = Interface::new("VL", afs_idl::vl::PROCEDURES);
+const PROTECTION: Interface = Interface::new("PR", afs_idl::pr::PROCEDURES);
+const VOLUMES: Interface = Interface::new("AFSVol", afs_idl::vol::PROCEDURES);
+const OVERSEER: Interface = Interface::new("BOZO", afs_idl::bozo::PROCEDURES);
+const VOTES: Interface = Interface::new("VOTE", ubik::PROCEDURES);
+const OWN: Interface = Interface::new("CELLAR", afs_idl::cellar::PROCEDURES);
+const RPC_STATISTICS: Interface = Interface::new("rpcstats", rxstats::PROCEDURES);
 
 /// A service that is ready to be served.
 struct Prepared {
@@ -161,6 +154,7 @@ pub struct Services {
     admin_server: Option<Arc<AdminServer>>,
     snapshots: Option<Arc<CellSnapshots>>,
     uuid: HostUuid,
+    observatory: Arc<Observatory>,
 }
 
 /// Tells the file server of this process, if there is one, what happens to volumes.
@@ -205,6 +199,7 @@ impl Services {
         databases: Option<&Database>,
         volumes: &Arc<Volumes>,
         cell: &Arc<CellClient>,
+        observatory: &Arc<Observatory>,
     ) -> Result<Services> {
         for warning in settings.warnings.iter().chain(&settings.roles_warning()) {
             tracing::warn!("{warning}");
@@ -221,12 +216,13 @@ impl Services {
             admin_server: None,
             snapshots: None,
             uuid: server_uuid(settings)?,
+            observatory: observatory.clone(),
         };
         let stores = Stores::open(&settings.roles, databases, volumes, cell)?;
         // In the order of Role::ALL: the volume server must know the file server.
         for role in Role::ALL.into_iter().filter(|role| settings.roles.contains(role)) {
             services.prepare(role, settings, authority, &stores)?;
-            services.add(role, RPC_STATISTICS_SERVICE, "rpcstats", |caller, call| {
+            services.add(role, RPC_STATISTICS_SERVICE, RPC_STATISTICS, |caller, call| {
                 rxstats::dispatch(&RpcStatisticsOff, caller, call)
             });
         }
@@ -247,13 +243,17 @@ impl Services {
                 let rules = vlserver::Settings::default();
                 let service = VlService::new(locations.clone(), authority.clone(), rules, clock);
                 self.add_votes(role, settings, move || locations.writes());
-                self.add(role, 52, "VL", move |caller, call| afs_idl::vl::dispatch(&service, caller, call));
+                self.add(role, 52, LOCATIONS, move |caller, call| {
+                    afs_idl::vl::dispatch(&service, caller, call)
+                });
             }
             Role::Pt => {
                 let protection = stores.protection()?;
                 let service = PtService::new(protection.clone(), authority.clone(), clock);
                 self.add_votes(role, settings, move || protection.writes());
-                self.add(role, 73, "PR", move |caller, call| afs_idl::pr::dispatch(&service, caller, call));
+                self.add(role, 73, PROTECTION, move |caller, call| {
+                    afs_idl::pr::dispatch(&service, caller, call)
+                });
             }
             Role::Fs => self.prepare_file_server(settings, authority, stores),
             Role::Vol => {
@@ -272,14 +272,14 @@ impl Services {
                 if let Some(snapshots) = &self.snapshots {
                     snapshots.set_volume_server(server.clone());
                 }
-                self.add(role, 4, "AFSVol", move |caller, call| {
+                self.add(role, 4, VOLUMES, move |caller, call| {
                     afs_idl::vol::dispatch(&*server, caller, call)
                 });
             }
             Role::Bos => {
                 let overseer = ProcessOverseer::new(settings.clone(), authority.clone());
                 let service = BosServer::new(Arc::new(overseer));
-                self.add(role, 1, "BOZO", move |caller, call| {
+                self.add(role, 1, OVERSEER, move |caller, call| {
                     afs_idl::bozo::dispatch(&service, caller, call)
                 });
             }
@@ -291,21 +291,22 @@ impl Services {
         &mut self,
         role: Role,
         id: u16,
-        name: &'static str,
+        interface: Interface,
         dispatch: impl Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync + 'static,
     ) {
         let demand: DemandOf = Box::new(|_, _| Demand::SMALL);
-        self.add_dispatcher(
-            role,
-            id,
-            name,
-            Dispatcher { dispatch: Box::new(dispatch), at_once: None, demand },
-        );
+        let meter = self.meter(interface);
+        let dispatcher = Dispatcher { dispatch: Box::new(dispatch), at_once: None, demand, meter };
+        self.add_dispatcher(role, id, interface.name, dispatcher);
     }
 
     fn add_dispatcher(&mut self, role: Role, id: u16, name: &'static str, dispatcher: Dispatcher) {
         let dispatcher = Arc::new(dispatcher);
         self.prepared.push(Prepared { role, id, name, dispatcher });
+    }
+
+    fn meter(&self, interface: Interface) -> ServiceMeter {
+        self.observatory.recorder().service(interface.name, interface.procedures, interface.class)
     }
 
     /// What `udebug` asks of a database's port.
@@ -316,7 +317,7 @@ impl Services {
         writes: impl Fn() -> u32 + Send + Sync + 'static,
     ) {
         let votes = VoteService::new(settings.announce.clone(), Arc::new(writes), Arc::new(now));
-        self.add(role, ubik::SERVICE_ID, "VOTE", move |_, call| votes.dispatch(call));
+        self.add(role, ubik::SERVICE_ID, VOTES, move |_, call| votes.dispatch(call));
     }
 
     fn prepare_file_server(&mut self, settings: &Arc<Settings>, authority: &Arc<Authority>, stores: &Stores) {
@@ -338,7 +339,8 @@ impl Services {
         let snapshots = Arc::new(CellSnapshots::new(settings, &stores.cell, &server));
         self.snapshots = Some(snapshots.clone());
         let usage = Arc::new(FromFileServer(server.clone()));
-        self.add_dispatcher(Role::Fs, 1, "AFS", file_dispatcher(server));
+        let meter = self.meter(FILES);
+        self.add_dispatcher(Role::Fs, 1, FILES.name, file_dispatcher(server, meter));
         self.prepare_admin_server(authority, stores, snapshots, usage);
     }
 
@@ -355,10 +357,11 @@ impl Services {
             usage,
             clock: Arc::new(now),
             snapshots,
+            observed: self.observatory.clone(),
             version: version(),
         }));
         self.admin_server = Some(server.clone());
-        self.add(Role::Fs, ADMIN_SERVICE, "CELLAR", move |caller, call| {
+        self.add(Role::Fs, ADMIN_SERVICE, OWN, move |caller, call| {
             afs_idl::cellar::dispatch(&*server, caller, call)
         });
     }
@@ -408,6 +411,7 @@ impl Services {
         let mut servers = Vec::new();
         for role in roles {
             let server = self.start_one(role, settings)?;
+            self.observatory.add_port(role.instance(), &server);
             if role == Role::Fs {
                 self.callbacks.open(server.connector());
                 let asked = Arc::downgrade(&server);
@@ -479,11 +483,12 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
     config
 }
 
-fn file_dispatcher(server: Arc<FileServer>) -> Dispatcher {
+fn file_dispatcher(server: Arc<FileServer>, meter: ServiceMeter) -> Dispatcher {
     let (quick, asked) = (Arc::clone(&server), Arc::clone(&server));
     Dispatcher {
         dispatch: Box::new(move |caller, call| afs_idl::fs::dispatch(&*server, caller, call)),
         at_once: Some(Box::new(move |caller, request| quick.answer_at_once(caller, request))),
         demand: Box::new(move |caller, request| asked.demand(caller, request)),
+        meter,
     }
 }

@@ -1,11 +1,12 @@
 //! Partitions at the start: one that is broken keeps only its own volumes offline.
 
-use super::{handle, open_partitions};
+use super::{disk_meters, handle, open_partitions};
 use crate::config::{self, Settings};
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 use base::{PartitionId, UnixTime, VolumeId, VolumeType};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use store::{Partition, PartitionConfig};
 use volume::{Actor, NewVolume, SetStatus, VolumeOptions, Volumes};
 
@@ -28,6 +29,10 @@ fn settings(folder: &Path) -> anyhow::Result<Settings> {
     config::file::load(&folder.join("cellar.toml"))
 }
 
+fn open_all(settings: &Settings) -> anyhow::Result<Vec<(PartitionId, Arc<Partition>)>> {
+    open_partitions(settings, &disk_meters(settings))
+}
+
 fn id(letter: usize) -> VolumeId {
     VolumeId(100 + letter as u32)
 }
@@ -38,7 +43,7 @@ fn prepared() -> tempfile::TempDir {
     for letter in LETTERS {
         fs::create_dir(folder.path().join(letter)).unwrap();
     }
-    let partitions = open_partitions(&settings(folder.path()).unwrap()).unwrap();
+    let partitions = open_all(&settings(folder.path()).unwrap()).unwrap();
     let handles = partitions.iter().map(|(id, partition)| handle(*id, partition)).collect();
     let volumes = Volumes::open(handles, VolumeOptions::default()).unwrap();
     for letter in 0..LETTERS.len() {
@@ -110,7 +115,7 @@ fn spoil(folder: &Path, beginning: &str) {
 
 /// The volumes of the first and the last partition serve, reading and writing; the others do not.
 fn check_that_two_serve(folder: &Path) {
-    let partitions = open_partitions(&settings(folder).unwrap()).unwrap();
+    let partitions = open_all(&settings(folder).unwrap()).unwrap();
     let handles = partitions.iter().map(|(id, partition)| handle(*id, partition)).collect();
     let volumes = Volumes::open(handles, VolumeOptions::default()).unwrap();
     assert_eq!(volumes.partitions(), [place(0), place(2)]);
@@ -157,7 +162,7 @@ fn without_any_partition_there_is_nothing_to_serve() {
         fs::remove_file(folder.path().join(letter).join("cellar/meta/CURRENT")).unwrap();
     }
     let settings_found = settings(folder.path()).unwrap();
-    let error = open_partitions(&settings_found).err().unwrap().to_string();
+    let error = open_all(&settings_found).err().unwrap().to_string();
     assert!(error.contains("no partition could be opened"), "{error}");
     for letter in LETTERS {
         fs::remove_dir_all(folder.path().join(letter)).unwrap();

@@ -4,6 +4,7 @@ use super::{Du, Found, Shown, Source, asking, below_first, show, walking};
 use crate::client::{CellClient, Network};
 use crate::network::AfsNetwork;
 use crate::serve::environment::{Callbacks, SystemClock};
+use crate::serve::observed::Observatory;
 use crate::serve::services::FromFileServer;
 use adminserver::{AdminServer, AdminServerParts, Below, DirectoryUsage, SnapshotEntry, SnapshotHost};
 use afs_format::acl::{Acl, AclEntry};
@@ -243,6 +244,7 @@ fn world(kind: Kind) -> World {
         authority: Arc::new(Anybody),
         usage,
         snapshots: Arc::new(Anybody),
+        observed: Arc::new(Observatory::new(Vec::new(), &volumes)),
         clock: Arc::new(|| UnixTime(1)),
         version: "Cellar".into(),
     });

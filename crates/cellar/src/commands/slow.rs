@@ -1,0 +1,155 @@
+//! `cellar slow`: calls that took long, and why.
+
+use super::Context;
+use super::stat::figures::time;
+use crate::client::Interface;
+use crate::client::describe::failed;
+use crate::output::{Format, line};
+use afs_idl::ClientConnection;
+use afs_idl::cellar::{self, GetSlowCallsReply, GetSlowCallsRequest, SlowCallInfo};
+use anyhow::Result;
+use base::AbortCode;
+use clap::Args;
+use serde_json::{Value, json};
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::Duration;
+
+/// How often `--follow` looks.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+
+/// The last calls that took long, and what their time went to. For superusers.
+#[derive(Args)]
+pub struct Telling {
+    /// The file server; the first database server if left out.
+    #[arg(long)]
+    on: Option<Ipv4Addr>,
+    /// Go on with what comes.
+    #[arg(long, conflicts_with = "json")]
+    follow: bool,
+}
+
+/// Runs the command.
+pub fn run(context: &Context, slow: &Telling) -> Result<()> {
+    let client = context.client()?;
+    let server = slow.on.unwrap_or_else(|| client.default_server());
+    let connection = client.connection(server, Interface::Cellar);
+    let mut reply = ask(&*connection, server, 0)?;
+    if context.format == Format::Json {
+        let calls: Vec<Value> = reply.calls.iter().map(json_of).collect();
+        return context.format.done(&calls, "");
+    }
+    line(opening(&reply))?;
+    let mut last = 0;
+    loop {
+        for call in &reply.calls {
+            line(sentence(call))?;
+            last = call.number;
+        }
+        if !slow.follow {
+            return Ok(());
+        }
+        thread::sleep(FOLLOW_EVERY);
+        reply = ask(&*connection, server, last)?;
+    }
+}
+
+fn ask(connection: &dyn ClientConnection, server: Ipv4Addr, after: u64) -> Result<GetSlowCallsReply> {
+    cellar::get_slow_calls(connection, &GetSlowCallsRequest { after }).map_err(failed(format!(
+        "ask {server} about slow calls (only Cellar's servers can be asked, and only by superusers)"
+    )))
+}
+
+fn opening(reply: &GetSlowCallsReply) -> String {
+    match (reply.from_ns, reply.calls.len()) {
+        (0, _) => "No call is remembered (observe.slow_call_ms is 0).".to_owned(),
+        (from, 0) => format!("No call took {} or more.", time(from)),
+        (from, count) => format!("Calls that took {} or more, the last {count}:", time(from)),
+    }
+}
+
+/// When, what, by whom, how long, and why, in one line.
+fn sentence(call: &SlowCallInfo) -> String {
+    let when =
+        jiff::Timestamp::from_second(call.ended.into()).map(|when| when.to_string()).unwrap_or_default();
+    let volume = if call.volume == 0 { String::new() } else { format!(" volume {}", call.volume) };
+    let ended =
+        if call.code == 0 { String::new() } else { format!(", failed: {}", AbortCode(call.code as i32)) };
+    let total = time(call.total_ns);
+    format!(
+        "{when} {} {}{volume} by {} at {}: {total}{ended}; {}",
+        call.service,
+        call.procedure,
+        call.user,
+        call.host,
+        why(call)
+    )
+}
+
+/// The dominant cause in words, and all parts that matter.
+fn why(call: &SlowCallInfo) -> String {
+    let cause = match call.cause.to_string().as_str() {
+        "queue" => "it waited for a worker",
+        "lock" => "it waited for another change of the volume",
+        "disk" => "it waited for the disk",
+        "callback" => "it waited for clients to answer their callbacks",
+        "client" => "it waited for its own client, to send or to take data",
+        _ => "it was at work, or waited for something that is not measured",
+    };
+    let parts = call.parts.iter().filter(|part| part.ns.saturating_mul(100) >= call.total_ns);
+    let parts: Vec<String> = parts.map(|part| format!("{} {}", part.name, time(part.ns))).collect();
+    if parts.is_empty() { cause.to_owned() } else { format!("{cause} ({})", parts.join(", ")) }
+}
+
+fn json_of(call: &SlowCallInfo) -> Value {
+    let parts: serde_json::Map<String, Value> =
+        call.parts.iter().map(|part| (part.name.to_string(), json!(part.ns))).collect();
+    json!({
+        "number": call.number,
+        "ended": call.ended,
+        "service": call.service.to_string(),
+        "procedure": call.procedure.to_string(),
+        "host": call.host.to_string(),
+        "user": call.user.to_string(),
+        "volume": call.volume,
+        "code": call.code as i32,
+        "received_bytes": call.received,
+        "sent_bytes": call.sent,
+        "total_ns": call.total_ns,
+        "cause": call.cause.to_string(),
+        "parts_ns": parts,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afs_idl::cellar::SlowPart;
+
+    #[test]
+    fn a_line_tells_why() {
+        let part = |name: &str, ns| SlowPart { name: name.into(), ns };
+        let call = SlowCallInfo {
+            ended: 1_000_000_000,
+            service: "AFS".into(),
+            procedure: "StoreData64".into(),
+            host: "10.0.0.1".into(),
+            user: "ann".into(),
+            volume: 7,
+            total_ns: 2_000_000_000,
+            cause: "callback".into(),
+            parts: vec![part("disk", 30_000_000), part("callback", 1_900_000_000), part("lock", 5)],
+            ..SlowCallInfo::default()
+        };
+        assert_eq!(
+            sentence(&call),
+            "2001-09-09T01:46:40Z AFS StoreData64 volume 7 by ann at 10.0.0.1: 2.00 s; it waited for clients to \
+             answer their callbacks (disk 30.0 ms, callback 1.90 s)"
+        );
+        assert_eq!(json_of(&call)["parts_ns"]["disk"], 30_000_000);
+        let reply = |from_ns, calls: &[SlowCallInfo]| GetSlowCallsReply { from_ns, calls: calls.to_vec() };
+        assert_eq!(opening(&reply(500_000_000, &[])), "No call took 500 ms or more.");
+        assert!(opening(&reply(0, &[])).contains("slow_call_ms"));
+        assert!(opening(&reply(1_000, &[call])).contains("the last 1"));
+    }
+}

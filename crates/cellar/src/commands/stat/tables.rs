@@ -1,0 +1,136 @@
+//! `cellar stat calls`, `volumes`, `clients`, `disk`, `lanes`, `workers`.
+
+use super::figures::{self, Labels, Shown, Source};
+use crate::client::Interface;
+use crate::commands::Context;
+use crate::output::{Format, line};
+use anyhow::Result;
+use clap::Args;
+use events::catalogue::{CallFigures, DiskFigures, LaneFigures, UsageFigures, WorkerFigures};
+use events::table::{self, Look};
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::Duration;
+
+/// Whom to ask, and how often.
+#[derive(Args, Clone)]
+pub struct Looking {
+    /// The file server; the first database server if left out.
+    #[arg(long)]
+    on: Option<Ipv4Addr>,
+    /// Look again and again, so many seconds apart, and show what came meanwhile.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    interval: Option<u32>,
+    /// End after so many looks.
+    #[arg(long, value_name = "LOOKS", requires = "interval")]
+    count: Option<u32>,
+}
+
+/// Whose clients.
+#[derive(Args)]
+pub struct Clients {
+    #[command(flatten)]
+    looking: Looking,
+    /// Only those of this volume, by number, and only what they did with it.
+    #[arg(long, value_name = "ID")]
+    volume: Option<u32>,
+}
+
+/// Calls by service and procedure.
+pub(super) fn calls(context: &Context, looking: &Looking) -> Result<()> {
+    show::<CallFigures>(context, looking, Source::Calls, &["service", "procedure"])
+}
+
+/// Volumes by use.
+pub(super) fn volumes(context: &Context, looking: &Looking) -> Result<()> {
+    show::<UsageFigures>(context, looking, Source::Volumes, &["volume", "name"])
+}
+
+/// Clients by use.
+pub(super) fn clients(context: &Context, clients: &Clients) -> Result<()> {
+    let source = clients.volume.map_or(Source::Clients, Source::ClientsOf);
+    show::<UsageFigures>(context, &clients.looking, source, &["host", "user"])
+}
+
+/// Disks by kind of access.
+pub(super) fn disk(context: &Context, looking: &Looking) -> Result<()> {
+    show::<DiskFigures>(context, looking, Source::Disks, &["partition", "access"])
+}
+
+/// Lanes of all ports.
+pub(super) fn lanes(context: &Context, looking: &Looking) -> Result<()> {
+    show::<LaneFigures>(context, looking, Source::Lanes, &["port", "lane"])
+}
+
+/// Workers of all ports.
+pub(super) fn workers(context: &Context, looking: &Looking) -> Result<()> {
+    show::<WorkerFigures>(context, looking, Source::Workers, &["port"])
+}
+
+fn show<F: Shown>(context: &Context, looking: &Looking, source: Source, headings: &[&str]) -> Result<()> {
+    let client = context.client()?;
+    let server = looking.on.unwrap_or_else(|| client.default_server());
+    let connection = client.connection(server, Interface::Cellar);
+    let ask = || figures::look::<F>(&*connection, server, source);
+    let mut before = ask()?;
+    let Some(interval) = looking.interval else {
+        return print(context.format, headings, &before);
+    };
+    let mut looks = 0;
+    while looking.count.is_none_or(|count| looks < count) {
+        thread::sleep(Duration::from_secs(interval.into()));
+        let now = ask()?;
+        print(context.format, headings, &table::since(&now, &before))?;
+        if context.format == Format::Text {
+            line("")?;
+        }
+        before = now;
+        looks += 1;
+    }
+    Ok(())
+}
+
+/// Prints a table.
+pub(crate) fn print<F: Shown>(format: Format, headings: &[&str], look: &Look<Labels, F>) -> Result<()> {
+    let rows = rows(headings, look);
+    let json = rows.iter().map(|(labels, figures)| figures::json_of(headings, labels, figures).into());
+    let columns = F::COLUMNS.iter().map(|(heading, ..)| (*heading).to_owned());
+    let headings = headings.iter().map(|heading| heading.to_uppercase()).chain(columns).collect();
+    let cells = |(labels, figures): &(Labels, F)| {
+        labels.iter().cloned().chain(F::COLUMNS.iter().map(|(_, show, of)| show.text(of(figures)))).collect()
+    };
+    format.table(headings, rows.iter().map(cells).collect(), &serde_json::Value::Array(json.collect()))
+}
+
+/// What those who have no row are called.
+pub(crate) const OTHERS: &str = "(others)";
+
+/// The heaviest rows first, and behind them the others, if they have anything.
+pub(crate) fn rows<F: Shown>(headings: &[&str], look: &Look<Labels, F>) -> Vec<(Labels, F)> {
+    let mut rows = look.0.clone();
+    rows.sort_by(|(a_labels, a), (b_labels, b)| {
+        b.weight().cmp(&a.weight()).then_with(|| a_labels.cmp(b_labels))
+    });
+    if look.1.weight() > 0 {
+        let mut labels = vec![OTHERS.to_owned()];
+        labels.resize(headings.len(), String::new());
+        rows.push((labels, look.1.clone()));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_heaviest_come_first_and_the_others_last() {
+        let of = |calls| UsageFigures { calls, ..UsageFigures::default() };
+        let label = |text: &str| vec![text.to_owned(), String::new()];
+        let look = (vec![(label("b"), of(1)), (label("a"), of(5)), (label("c"), of(1))], of(9));
+        let rows = rows(&["volume", "name"], &look);
+        let first: Vec<&str> = rows.iter().map(|(labels, _)| labels[0].as_str()).collect();
+        assert_eq!(first, ["a", "b", "c", "(others)"]);
+        assert_eq!(rows[3].0.len(), 2);
+    }
+}

@@ -1,0 +1,206 @@
+//! `cellar top`: what a server does, while it does it.
+
+mod keys;
+mod screen;
+mod state;
+mod terminal;
+mod view;
+
+use super::Context;
+use super::stat::figures::{Labels, Shown, Source, json_of, look};
+use crate::client::{CellClient, Interface};
+use crate::output::Format;
+use afs_idl::ClientConnection;
+use anyhow::{Result, bail};
+use clap::Args;
+use events::catalogue::{CacheCounts, CallFigures, DiskFigures, LaneFigures, UsageFigures, WorkerFigures};
+use events::table::{self, Look};
+use screen::Grid;
+use serde_json::{Map, Value};
+use state::{Action, Pane, State};
+use std::io::IsTerminal;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use terminal::{Input, Terminal};
+
+/// Show what a server does: calls, volumes, clients, caches, lanes, workers, disks. Keys: 1 to 7 or Tab
+/// choose a table, arrows a row and the column to sort by, r turns the order, / filters, Enter goes from a
+/// volume to its clients, Escape back, a shows all since the start in place of rates, space pauses, q ends.
+#[derive(Args)]
+pub struct Showing {
+    /// The file server; the first database server if left out.
+    #[arg(long)]
+    on: Option<Ipv4Addr>,
+    /// Seconds between two looks.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    interval: u32,
+    /// Print everything since the server's start once, and end. --json does too.
+    #[arg(long)]
+    once: bool,
+}
+
+/// Somebody who asks a server.
+struct Asking {
+    server: Ipv4Addr,
+    connection: Arc<dyn ClientConnection>,
+    // Its port is what the connection goes through.
+    _client: CellClient,
+}
+
+/// Runs the command.
+pub fn run(context: &Context, top: &Showing) -> Result<()> {
+    let client = context.client()?;
+    let server = top.on.unwrap_or_else(|| client.default_server());
+    let asking = Asking { server, connection: client.connection(server, Interface::Cellar), _client: client };
+    if top.once || context.format == Format::Json {
+        return print_all(context.format, &asking);
+    }
+    if !std::io::stdout().is_terminal() {
+        bail!("standard output is no terminal; `--once` prints everything once, `--json` for programs");
+    }
+    watch(&asking, Duration::from_secs(top.interval.into()))
+}
+
+impl Asking {
+    fn look<F: Shown>(&self, source: Source) -> Result<Look<Labels, F>> {
+        look(&*self.connection, self.server, source)
+    }
+}
+
+/// Every table once.
+fn print_all(format: Format, asking: &Asking) -> Result<()> {
+    let mut all = Map::new();
+    for pane in Pane::ALL {
+        let sample = Sample::take(asking, pane.source())?;
+        let grid = sample.grid(pane.headings(), None);
+        if format == Format::Text {
+            crate::output::line(pane.name().to_uppercase())?;
+            format.table(grid.headings(), grid.texts(), &Value::Null)?;
+            crate::output::line("")?;
+        }
+        all.insert(pane.name().to_owned(), sample.json(pane.headings()));
+    }
+    if format == Format::Json { format.done(&all, "") } else { Ok(()) }
+}
+
+/// A look at a table of any kind.
+enum Sample {
+    Calls(Look<Labels, CallFigures>),
+    Usage(Look<Labels, UsageFigures>),
+    Disks(Look<Labels, DiskFigures>),
+    Lanes(Look<Labels, LaneFigures>),
+    Workers(Look<Labels, WorkerFigures>),
+    Caches(Look<Labels, CacheCounts>),
+}
+
+/// Does the same with a sample of any kind.
+macro_rules! with_look {
+    ($sample:expr, $look:ident => $what:expr) => {
+        match $sample {
+            Sample::Calls($look) => $what,
+            Sample::Usage($look) => $what,
+            Sample::Disks($look) => $what,
+            Sample::Lanes($look) => $what,
+            Sample::Workers($look) => $what,
+            Sample::Caches($look) => $what,
+        }
+    };
+}
+
+impl Sample {
+    fn take(asking: &Asking, source: Source) -> Result<Sample> {
+        Ok(match source {
+            Source::Calls => Sample::Calls(asking.look(source)?),
+            Source::Volumes | Source::Clients | Source::ClientsOf(_) => Sample::Usage(asking.look(source)?),
+            Source::Disks => Sample::Disks(asking.look(source)?),
+            Source::Lanes => Sample::Lanes(asking.look(source)?),
+            Source::Workers => Sample::Workers(asking.look(source)?),
+            Source::Caches => Sample::Caches(asking.look(source)?),
+        })
+    }
+
+    /// What came after `before`, a sample of the same table.
+    fn since(&self, before: &Sample) -> Option<Sample> {
+        Some(match (self, before) {
+            (Sample::Calls(now), Sample::Calls(before)) => Sample::Calls(table::since(now, before)),
+            (Sample::Usage(now), Sample::Usage(before)) => Sample::Usage(table::since(now, before)),
+            (Sample::Disks(now), Sample::Disks(before)) => Sample::Disks(table::since(now, before)),
+            (Sample::Lanes(now), Sample::Lanes(before)) => Sample::Lanes(table::since(now, before)),
+            (Sample::Workers(now), Sample::Workers(before)) => Sample::Workers(table::since(now, before)),
+            (Sample::Caches(now), Sample::Caches(before)) => Sample::Caches(table::since(now, before)),
+            _ => return None,
+        })
+    }
+
+    /// The table for people; by second, if it is of so many seconds.
+    fn grid(&self, headings: &[&str], seconds: Option<f64>) -> Grid {
+        with_look!(self, look => Grid::new(headings, look, seconds))
+    }
+
+    fn json(&self, headings: &[&str]) -> Value {
+        with_look!(self, look => {
+            let rows = super::stat::tables::rows(headings, look);
+            rows.iter().map(|(labels, figures)| Value::Object(json_of(headings, labels, figures))).collect()
+        })
+    }
+}
+
+/// Two looks at the table that is shown.
+struct Looks {
+    source: Source,
+    now: Sample,
+    at: Instant,
+    before: Option<(Sample, Instant)>,
+}
+
+impl Looks {
+    fn first(asking: &Asking, source: Source) -> Result<Looks> {
+        Ok(Looks { source, now: Sample::take(asking, source)?, at: Instant::now(), before: None })
+    }
+
+    fn again(&mut self, asking: &Asking) -> Result<()> {
+        let now = Sample::take(asking, self.source)?;
+        self.before = Some((std::mem::replace(&mut self.now, now), self.at));
+        self.at = Instant::now();
+        Ok(())
+    }
+
+    /// Rates between the two looks; everything since the start until there are two.
+    fn grid(&self, headings: &[&str], absolute: bool) -> (Grid, bool) {
+        let news = self.before.as_ref().filter(|_| !absolute);
+        let news = news.and_then(|(before, at)| Some((self.now.since(before)?, self.at - *at)));
+        match news {
+            Some((news, span)) => (news.grid(headings, Some(span.as_secs_f64())), true),
+            None => (self.now.grid(headings, None), false),
+        }
+    }
+}
+
+/// Until the person has seen enough.
+fn watch(asking: &Asking, interval: Duration) -> Result<()> {
+    let mut state = State::default();
+    let mut looks = Looks::first(asking, state.source())?;
+    // Gives the terminal back at the end.
+    let _terminal = Terminal::open()?;
+    let mut input = Input::start();
+    loop {
+        let (grid, is_rate) = looks.grid(state.headings(), state.absolute);
+        let size = Terminal::size();
+        let about = format!("{} every {} s", asking.server, interval.as_secs());
+        Terminal::show(&view::lines(&mut state, &grid, is_rate, &about, size))?;
+        let due = looks.at + interval;
+        let action = match input.next(due.saturating_duration_since(Instant::now())) {
+            Some(key) => state.key(key, &grid),
+            None if input.is_closed() => Action::Quit,
+            None => Action::Look,
+        };
+        match action {
+            Action::Quit => return Ok(()),
+            Action::Show => {}
+            Action::Look if state.paused => looks.at = Instant::now(),
+            Action::Look => looks.again(asking)?,
+            Action::Change => looks = Looks::first(asking, state.source())?,
+        }
+    }
+}

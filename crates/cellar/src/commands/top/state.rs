@@ -1,0 +1,269 @@
+//! What is shown, and what keys change about it: pure, so that it can be tested without a terminal.
+
+use super::keys::Key;
+use super::screen::Grid;
+use crate::commands::stat::figures::Source;
+
+/// A table that can be chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pane {
+    #[default]
+    Calls,
+    Volumes,
+    Clients,
+    Caches,
+    Lanes,
+    Workers,
+    Disks,
+}
+
+impl Pane {
+    /// In the order of their keys.
+    pub(super) const ALL: [Pane; 7] =
+        [Pane::Calls, Pane::Volumes, Pane::Clients, Pane::Caches, Pane::Lanes, Pane::Workers, Pane::Disks];
+
+    /// What it is called.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Pane::Calls => "calls",
+            Pane::Volumes => "volumes",
+            Pane::Clients => "clients",
+            Pane::Caches => "caches",
+            Pane::Lanes => "lanes",
+            Pane::Workers => "workers",
+            Pane::Disks => "disks",
+        }
+    }
+
+    /// What its labels are.
+    pub(super) fn headings(self) -> &'static [&'static str] {
+        match self {
+            Pane::Calls => &["service", "procedure"],
+            Pane::Volumes => &["volume", "name"],
+            Pane::Clients => &["host", "user"],
+            Pane::Caches => &["cache"],
+            Pane::Lanes => &["port", "lane"],
+            Pane::Workers => &["port"],
+            Pane::Disks => &["partition", "access"],
+        }
+    }
+
+    /// Whom to ask for it.
+    pub(super) fn source(self) -> Source {
+        match self {
+            Pane::Calls => Source::Calls,
+            Pane::Volumes => Source::Volumes,
+            Pane::Clients => Source::Clients,
+            Pane::Caches => Source::Caches,
+            Pane::Lanes => Source::Lanes,
+            Pane::Workers => Source::Workers,
+            Pane::Disks => Source::Disks,
+        }
+    }
+}
+
+/// What is to be done after a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// End.
+    Quit,
+    /// Show the same figures again.
+    Show,
+    /// Ask for new figures of the same table.
+    Look,
+    /// Ask for another table.
+    Change,
+}
+
+/// What is shown, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) pane: Pane,
+    /// The volume whose clients are shown in place of the volumes.
+    pub(super) volume: Option<(u32, String)>,
+    /// The column of numbers that rows are sorted by.
+    pub(super) sort: usize,
+    pub(super) ascending: bool,
+    pub(super) filter: String,
+    /// Letters go to the filter.
+    pub(super) filtering: bool,
+    /// The row that is marked, among those that are shown.
+    pub(super) selected: usize,
+    /// Everything since the server's start, and not what comes in a second.
+    pub(super) absolute: bool,
+    pub(super) paused: bool,
+}
+
+/// Rows that a page is.
+const PAGE: usize = 10;
+/// Letters of a filter.
+const FILTER_MAX: usize = 64;
+
+impl State {
+    /// Whom to ask for what is shown.
+    pub(super) fn source(&self) -> Source {
+        self.volume.as_ref().map_or_else(|| self.pane.source(), |(id, _)| Source::ClientsOf(*id))
+    }
+
+    /// What the labels of what is shown are.
+    pub(super) fn headings(&self) -> &'static [&'static str] {
+        if self.volume.is_some() { Pane::Clients.headings() } else { self.pane.headings() }
+    }
+
+    /// A key was pressed while `grid` was shown.
+    pub(super) fn key(&mut self, key: Key, grid: &Grid) -> Action {
+        if self.filtering {
+            return self.filter_key(key);
+        }
+        match key {
+            Key::Char('q') | Key::Interrupt => return Action::Quit,
+            Key::Char(digit @ '1'..='7') => return self.choose(digit as usize - '1' as usize),
+            Key::Tab => return self.choose(self.pane as usize + 1),
+            Key::Enter => return self.enter(grid),
+            Key::Escape => return self.back(),
+            Key::Char('r') => self.ascending = !self.ascending,
+            Key::Char('a') => self.absolute = !self.absolute,
+            Key::Char('/') => self.filtering = true,
+            Key::Char(' ') => self.paused = !self.paused,
+            Key::Up => self.selected = self.selected.saturating_sub(1),
+            Key::Down => self.selected += 1,
+            Key::PageUp => self.selected = self.selected.saturating_sub(PAGE),
+            Key::PageDown => self.selected += PAGE,
+            Key::Left => self.sort = self.sort.saturating_sub(1),
+            Key::Right => self.sort += 1,
+            Key::Char(_) | Key::Backspace => {}
+        }
+        self.sort = self.sort.min(grid.column_count().saturating_sub(1));
+        Action::Show
+    }
+
+    fn filter_key(&mut self, key: Key) -> Action {
+        match key {
+            Key::Interrupt => return Action::Quit,
+            Key::Char(letter) if self.filter.chars().count() < FILTER_MAX => self.filter.push(letter),
+            Key::Backspace => {
+                self.filter.pop();
+            }
+            Key::Enter => self.filtering = false,
+            Key::Escape => {
+                self.filtering = false;
+                self.filter.clear();
+            }
+            _ => {}
+        }
+        self.selected = 0;
+        Action::Show
+    }
+
+    fn choose(&mut self, pane: usize) -> Action {
+        let (absolute, paused) = (self.absolute, self.paused);
+        *self = State { pane: Pane::ALL[pane % Pane::ALL.len()], absolute, paused, ..State::default() };
+        Action::Change
+    }
+
+    /// From a volume to its clients.
+    fn enter(&mut self, grid: &Grid) -> Action {
+        if self.pane != Pane::Volumes || self.volume.is_some() {
+            return Action::Show;
+        }
+        let rows = grid.sorted(self.sort, self.ascending, &self.filter);
+        let Some(row) = rows.get(self.selected.min(rows.len().saturating_sub(1))) else {
+            return Action::Show;
+        };
+        let Some(Ok(id)) = row.labels.first().map(|label| label.parse()) else { return Action::Show };
+        self.volume = Some((id, row.labels.get(1).cloned().unwrap_or_default()));
+        self.filter.clear();
+        self.selected = 0;
+        Action::Change
+    }
+
+    /// Without the filter; without one, from clients to the volumes.
+    fn back(&mut self) -> Action {
+        if !self.filter.is_empty() {
+            self.filter.clear();
+            return Action::Show;
+        }
+        self.selected = 0;
+        if self.volume.take().is_some() { Action::Change } else { Action::Show }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use events::catalogue::UsageFigures;
+
+    /// Volumes 1 to 4 with 10 to 40 calls.
+    fn volumes() -> Grid {
+        let row = |id: u64| {
+            let figures = UsageFigures { calls: id * 10, failed: 5 - id, ..UsageFigures::default() };
+            (vec![id.to_string(), format!("home.{id}")], figures)
+        };
+        Grid::new(&["volume", "name"], &((1..5).map(row).collect(), UsageFigures::default()), None)
+    }
+
+    fn shown(state: &State, grid: &Grid) -> String {
+        let rows = grid.sorted(state.sort, state.ascending, &state.filter);
+        rows.iter().map(|row| row.labels[0].clone()).collect()
+    }
+
+    /// Presses keys; gives what the last one asked for.
+    fn press(state: &mut State, keys: &[Key]) -> Action {
+        let grid = volumes();
+        keys.iter().fold(Action::Show, |_, key| state.key(*key, &grid))
+    }
+
+    #[test]
+    fn digits_and_tab_choose_tables() {
+        let mut state = State::default();
+        assert_eq!(press(&mut state, &[Key::Char('2')]), Action::Change);
+        assert_eq!((state.pane, state.source()), (Pane::Volumes, Source::Volumes));
+        press(&mut state, &[Key::Tab; 5]);
+        assert_eq!(state.pane, Pane::Disks);
+        press(&mut state, &[Key::Tab]);
+        assert_eq!(state.pane, Pane::Calls);
+        assert_eq!(press(&mut state, &[Key::Char('q')]), Action::Quit);
+    }
+
+    #[test]
+    fn rows_are_sorted_by_any_column_in_both_directions() {
+        let (mut state, grid) = (State::default(), volumes());
+        assert_eq!(shown(&state, &grid), "4321");
+        press(&mut state, &[Key::Char('r')]);
+        assert_eq!(shown(&state, &grid), "1234");
+        press(&mut state, &[Key::Char('r')]);
+        press(&mut state, &[Key::Right; 7]);
+        assert_eq!(
+            (grid.headings()[2 + state.sort].as_str(), shown(&state, &grid)),
+            ("FAILED", "1234".into())
+        );
+        press(&mut state, &[Key::Right; 99]);
+        assert_eq!(state.sort, grid.column_count() - 1);
+        press(&mut state, &[Key::Left; 99]);
+        assert_eq!(state.sort, 0);
+    }
+
+    #[test]
+    fn letters_of_a_filter_are_no_commands() {
+        let (mut state, grid) = (State::default(), volumes());
+        press(&mut state, &[Key::Char('/'), Key::Char('E'), Key::Char('.'), Key::Char('q'), Key::Backspace]);
+        press(&mut state, &[Key::Char('3'), Key::Enter]);
+        assert_eq!((state.filter.as_str(), shown(&state, &grid)), ("E.3", "3".into()));
+        assert_eq!(press(&mut state, &[Key::Escape]), Action::Show);
+        assert_eq!(shown(&state, &grid), "4321");
+    }
+
+    #[test]
+    fn one_goes_from_a_volume_to_its_clients_and_back() {
+        let mut state = State::default();
+        press(&mut state, &[Key::Char('2'), Key::Down]);
+        assert_eq!(press(&mut state, &[Key::Enter]), Action::Change);
+        assert_eq!((state.source(), state.headings()), (Source::ClientsOf(3), &["host", "user"][..]));
+        assert_eq!(state.volume, Some((3, "home.3".to_owned())));
+        assert_eq!(press(&mut state, &[Key::Enter]), Action::Show, "and no further");
+        assert_eq!(press(&mut state, &[Key::Escape]), Action::Change);
+        assert_eq!(state.source(), Source::Volumes);
+        let mut calls = State::default();
+        assert_eq!(press(&mut calls, &[Key::Enter]), Action::Show);
+    }
+}

@@ -1,0 +1,91 @@
+//! The person's terminal.
+
+use super::keys::{Key, keys};
+use anyhow::{Context, Result};
+use crossterm::{cursor, execute, terminal};
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Screen if the terminal does not say.
+const USUAL_SIZE: (u16, u16) = (80, 24);
+
+/// A terminal that shows our screen instead of what was there. Dropped, it shows that again.
+pub(super) struct Terminal;
+
+impl Terminal {
+    /// Takes the terminal.
+    pub(super) fn open() -> Result<Terminal> {
+        terminal::enable_raw_mode().context("cannot use the terminal")?;
+        let terminal = Terminal;
+        execute!(std::io::stdout(), terminal::EnterAlternateScreen, cursor::Hide)?;
+        Ok(terminal)
+    }
+
+    /// Columns and lines.
+    pub(super) fn size() -> (u16, u16) {
+        terminal::size().unwrap_or(USUAL_SIZE)
+    }
+
+    /// Shows these lines.
+    pub(super) fn show(lines: &[String]) -> Result<()> {
+        let mut text = String::from("\x1b[H");
+        for (index, line) in lines.iter().enumerate() {
+            text.push_str(if index == 0 { "" } else { "\r\n" });
+            text.push_str(line);
+            text.push_str("\x1b[K");
+        }
+        text.push_str("\x1b[J");
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to the terminal")
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Nothing better can be done if that fails.
+        let _ = execute!(std::io::stdout(), terminal::LeaveAlternateScreen, cursor::Show);
+        let _ = terminal::disable_raw_mode();
+    }
+}
+
+/// Keys as they come.
+pub(super) struct Input {
+    receiver: Receiver<Vec<u8>>,
+    keys: VecDeque<Key>,
+    closed: bool,
+}
+
+impl Input {
+    /// Reads standard input on a thread of its own, which ends with the process.
+    pub(super) fn start() -> Input {
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 256];
+            while let Ok(count @ 1..) = std::io::stdin().read(&mut buffer) {
+                if sender.send(buffer[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Input { receiver, keys: VecDeque::new(), closed: false }
+    }
+
+    /// The next key, if one comes in time.
+    pub(super) fn next(&mut self, limit: Duration) -> Option<Key> {
+        if self.keys.is_empty() {
+            match self.receiver.recv_timeout(limit) {
+                Ok(bytes) => self.keys.extend(keys(&bytes)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => self.closed = true,
+            }
+        }
+        self.keys.pop_front()
+    }
+
+    /// There will be no more keys.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+}

@@ -1,0 +1,137 @@
+//! The way of every call to its service, on which it is counted.
+
+use crate::network::now;
+use afs_idl::CallStream;
+use base::{AbortCode, Caller};
+use bytes::Bytes;
+use events::current::{self, Part};
+use observe::{Ended, ServiceMeter};
+use rx::{Demand, ServerCall, Service};
+use std::time::{Duration, Instant};
+
+/// What is called when a call of the service arrives.
+pub(super) type Dispatch = Box<dyn Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync>;
+
+/// What answers some calls without waiting; see [`Service::answer_at_once`].
+pub(super) type AtOnce = Box<dyn Fn(&Caller, &[u8]) -> Option<Bytes> + Send + Sync>;
+
+/// What a request asks for; see [`Service::demand`].
+pub(super) type DemandOf = Box<dyn Fn(&Caller, &[u8]) -> Demand + Send + Sync>;
+
+/// What a service that panics tells its caller, for the count.
+const PANIC_CODE: AbortCode = AbortCode::UAEIO;
+
+/// A generated dispatcher as the transport wants it.
+pub(super) struct Dispatcher {
+    pub(super) dispatch: Dispatch,
+    pub(super) at_once: Option<AtOnce>,
+    pub(super) demand: DemandOf,
+    pub(super) meter: ServiceMeter,
+}
+
+impl Service for Dispatcher {
+    fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
+        let caller = call.caller().clone();
+        let mut counted = Counted::begin(&self.meter, &caller, call);
+        let result = (self.dispatch)(&caller, &mut counted);
+        counted.result = result;
+        result
+    }
+
+    fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
+        let at_once = self.at_once.as_ref()?;
+        let begun = Instant::now();
+        current::begin();
+        let reply = at_once(caller, request)?;
+        let call = Ended {
+            opcode: opcode(request),
+            result: Ok(()),
+            at_once: true,
+            received: request.len() as u64,
+            sent: reply.len() as u64,
+            wait_ns: 0,
+            run_ns: nanoseconds(begun.elapsed()),
+        };
+        self.meter.ended(caller, &current::noted(), &call, now);
+        Some(reply)
+    }
+
+    fn demand(&self, caller: &Caller, request: &[u8]) -> Demand {
+        (self.demand)(caller, request)
+    }
+}
+
+/// A call whose bytes are counted; counts itself when it ends, even by a panic.
+struct Counted<'a> {
+    meter: &'a ServiceMeter,
+    caller: &'a Caller,
+    call: &'a mut ServerCall,
+    begun: Instant,
+    /// The first bytes of the request.
+    head: [u8; 4],
+    received: u64,
+    sent: u64,
+    result: Result<(), AbortCode>,
+}
+
+impl<'a> Counted<'a> {
+    fn begin(meter: &'a ServiceMeter, caller: &'a Caller, call: &'a mut ServerCall) -> Counted<'a> {
+        current::begin();
+        current::spent(Part::Queue, nanoseconds(call.waited()));
+        let (begun, result) = (Instant::now(), Err(PANIC_CODE));
+        Counted { meter, caller, call, begun, head: [0; 4], received: 0, sent: 0, result }
+    }
+
+    fn note_received(&mut self, bytes: &[u8]) {
+        let known = (self.received as usize).min(self.head.len());
+        for (place, byte) in self.head[known..].iter_mut().zip(bytes) {
+            *place = *byte;
+        }
+        self.received += bytes.len() as u64;
+    }
+}
+
+impl CallStream for Counted<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        let count = self.call.read(buf)?;
+        self.note_received(&buf[..count]);
+        Ok(count)
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        let piece = self.call.read_chunk(max)?;
+        self.note_received(&piece);
+        Ok(piece)
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        let bytes = data.len() as u64;
+        self.call.write(data)?;
+        self.sent += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let call = Ended {
+            opcode: u32::from_be_bytes(self.head),
+            result: self.result,
+            at_once: false,
+            received: self.received,
+            sent: self.sent,
+            wait_ns: nanoseconds(self.call.waited()),
+            run_ns: nanoseconds(self.begun.elapsed()),
+        };
+        self.meter.ended(self.caller, &current::noted(), &call, now);
+    }
+}
+
+/// The opcode of a request; 0, which no service has, if it is too short.
+fn opcode(request: &[u8]) -> u32 {
+    request.first_chunk().map_or(0, |head| u32::from_be_bytes(*head))
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,168 @@
+//! Everything that can be asked about this process while it serves.
+
+use super::environment::process_kib;
+use base::PartitionId;
+use disk::DiskMeter;
+use disk::metered::ACCESSES;
+use events::catalogue::{CacheCounts, DiskFigures, LaneFigures, ProcessFigures, WorkerFigures};
+use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot};
+use parking_lot::Mutex;
+use rx::{LaneStatistics, Server, ServerStatistics};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use volume::{CacheReport, CacheStatistics, Volumes};
+
+/// What counts, and whom to ask for what counts itself.
+pub struct Observatory {
+    started: Duration,
+    volumes: Arc<Volumes>,
+    recorder: Arc<Recorder>,
+    /// Guards the list, which is complete once all ports are open.
+    ports: Mutex<Vec<(&'static str, Weak<Server>)>>,
+    disks: Vec<(PartitionId, Arc<DiskMeter>)>,
+}
+
+impl Observatory {
+    /// Of a process that starts now and has these disks and volumes.
+    pub fn new(disks: Vec<(PartitionId, Arc<DiskMeter>)>, volumes: &Arc<Volumes>) -> Observatory {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let volumes = volumes.clone();
+        Observatory { started, volumes, recorder: Arc::default(), ports: Mutex::default(), disks }
+    }
+
+    /// Who counts calls.
+    pub fn recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
+    }
+
+    /// Adds an open port.
+    pub fn add_port(&self, name: &'static str, server: &Arc<Server>) {
+        self.ports.lock().push((name, Arc::downgrade(server)));
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, ServerStatistics)> {
+        let ports = self.ports.lock().clone();
+        let ask = |(name, server): (&'static str, Weak<Server>)| Some((name, server.upgrade()?.statistics()));
+        ports.into_iter().filter_map(ask).collect()
+    }
+}
+
+impl Observed for Observatory {
+    fn snapshot(&self) -> Snapshot {
+        self.recorder.snapshot()
+    }
+
+    fn slow(&self) -> (u64, Vec<(u64, SlowCall)>) {
+        (self.recorder.slow_from_ns(), self.recorder.slow_calls())
+    }
+
+    fn lanes(&self) -> Sheet<LaneFigures> {
+        let mut sheet = Sheet::new(&["port", "lane"]);
+        for (name, statistics) in self.statistics() {
+            for (number, (lane, endpoint)) in statistics.lanes.iter().zip(&statistics.endpoints).enumerate() {
+                sheet.push([name.to_owned(), number.to_string()], lane_figures(lane, endpoint));
+            }
+        }
+        sheet
+    }
+
+    fn workers(&self) -> Sheet<WorkerFigures> {
+        let mut sheet = Sheet::new(&["port"]);
+        for (name, statistics) in self.statistics() {
+            sheet.push([name], worker_figures(&statistics));
+        }
+        sheet
+    }
+
+    fn disks(&self) -> Sheet<DiskFigures> {
+        let mut sheet = Sheet::new(&["partition", "access"]);
+        for (id, meter) in &self.disks {
+            for (access, figures) in ACCESSES.into_iter().zip(meter.figures()) {
+                sheet.push([id.to_string(), access.to_owned()], figures);
+            }
+        }
+        sheet
+    }
+
+    fn caches(&self) -> Sheet<CacheCounts> {
+        let CacheReport { status, directories, totals, chunks } = self.volumes.caches();
+        let mut sheet = Sheet::new(&["cache"]);
+        for (name, of) in
+            [("status", status), ("directories", directories), ("totals", totals), ("chunks", chunks)]
+        {
+            sheet.push([name], cache_counts(of));
+        }
+        sheet
+    }
+
+    fn process(&self) -> Sheet<ProcessFigures> {
+        let mut sheet = Sheet::new(&[]);
+        let figures = ProcessFigures {
+            started: nanoseconds(self.started),
+            resident: process_kib() << 10,
+            volumes_loaded: self.volumes.loaded_count() as u64,
+        };
+        sheet.push([""; 0], figures);
+        sheet
+    }
+}
+
+fn cache_counts(of: CacheStatistics) -> CacheCounts {
+    CacheCounts {
+        entries: of.entries,
+        held: of.bytes,
+        held_max: of.peak_bytes,
+        limit: of.limit_bytes,
+        hits: of.hits,
+        misses: of.misses,
+        evictions: of.evictions,
+        purged: of.purged,
+        recycle_age: of.recycle_age_ms.saturating_mul(1_000_000),
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn lane_figures(lane: &LaneStatistics, endpoint: &rx_proto::Statistics) -> LaneFigures {
+    LaneFigures {
+        received_datagrams: lane.datagrams_received,
+        received: lane.bytes_received,
+        receive_batches: lane.receive_batches,
+        kernel_drops: lane.kernel_drops,
+        handed_over: lane.handed_over,
+        handover_drops: lane.handover_drops,
+        sent_datagrams: lane.datagrams_sent,
+        sent: lane.bytes_sent,
+        send_batches: lane.send_batches,
+        send_waits: lane.send_waits,
+        send_errors: lane.send_errors,
+        wakeups: lane.wakeups,
+        data_received: endpoint.data_received,
+        data_duplicates: endpoint.data_duplicates,
+        data_sent: endpoint.data_sent,
+        data_resent: endpoint.data_resent,
+        timeouts: endpoint.timeouts,
+        bad_packets: endpoint.malformed + endpoint.spurious + lane.truncated,
+        calls_refused: endpoint.calls_refused,
+        round_trips: endpoint.rtt_samples,
+        round_trip: nanoseconds(endpoint.rtt_total),
+        round_trip_max: nanoseconds(endpoint.rtt_max),
+        connections: endpoint.connections_now,
+        calls_present: endpoint.calls_now,
+        peers: endpoint.peers_now,
+        faults: lane.faults,
+    }
+}
+
+fn worker_figures(statistics: &ServerStatistics) -> WorkerFigures {
+    WorkerFigures {
+        threads: statistics.worker_threads as u64,
+        busy: statistics.busy_workers as u64,
+        waiting: statistics.waiting_calls as u64,
+        arrived: statistics.calls.arrived,
+        refused: statistics.calls.refused_busy,
+        panicked: statistics.calls.panicked,
+    }
+}

@@ -1,0 +1,252 @@
+//! A whole cell under a known load: what `cellar stat` shows adds up exactly.
+
+use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+use afs_idl::{CallStream, ClientConnection, fs as rxafs};
+use anyhow::Result;
+use base::AbortCode;
+use bytes::Bytes;
+use cellar::client::{CellClient, Interface, Network};
+use cellar::commands::volume::{self, Create};
+use cellar::config::{self, Settings};
+use cellar::network::{AfsNetwork, local_authentication};
+use cellar::serve;
+use load::files::{Fid, Files, read_exact, volume_root};
+use load::station::{FILE_SERVICE, Station};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+/// Sizes of the files, and how much one call reads of them.
+const SIZES: [usize; 3] = [10, 5_000, 300_000];
+const CALL_BYTES: u64 = 100_000;
+
+/// A cell on an address of loopback that nobody else is likely to use: the ports are AFS's.
+struct Cell {
+    address: Ipv4Addr,
+    config: PathBuf,
+    settings: Arc<Settings>,
+    // Ends before the folder goes.
+    running: serve::Running,
+    _folder: tempfile::TempDir,
+}
+
+impl Cell {
+    fn start() -> Result<Cell> {
+        let folder = tempfile::tempdir()?;
+        let [_, a, b, c] = rand::random::<[u8; 4]>();
+        let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
+        let config = write_config(folder.path(), address)?;
+        let settings = Arc::new(config::file::load(&config)?);
+        let running = serve::start(&settings)?;
+        Ok(Cell { address, config, settings, running, _folder: folder })
+    }
+
+    fn client(&self) -> Result<CellClient> {
+        let network = AfsNetwork::start(Some(local_authentication(&self.settings.keys)?))?;
+        CellClient::new(Arc::new(network), vec![self.address])
+    }
+
+    /// A document of the port for metrics.
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.running.metrics_address().unwrap()).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    }
+
+    fn stat(&self, arguments: &[&str]) -> Vec<Value> {
+        let json: Value =
+            serde_json::from_str(&self.run(&[&["stat", "--json"][..], arguments].concat())).unwrap();
+        json.as_array().unwrap().clone()
+    }
+
+    /// What the program prints.
+    fn run(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        let output = command.args(arguments).arg("--config").arg(&self.config).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+fn write_config(folder: &Path, address: Ipv4Addr) -> Result<PathBuf> {
+    std::fs::create_dir(folder.join("vicepa"))?;
+    let secret = Secret::new(&[7; 32]);
+    let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
+    std::fs::write(folder.join("KeyFileExt"), &*write_extended(&[key]))?;
+    let text = format!(
+        "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
+         announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n[metrics]\nport = 0\n"
+    );
+    let config = folder.join("cellar.toml");
+    std::fs::write(&config, text)?;
+    Ok(config)
+}
+
+/// What the load must have counted: calls, failed ones, bytes of requests and of replies, by procedure.
+#[derive(Default)]
+struct Expected(std::collections::BTreeMap<&'static str, [u64; 4]>);
+
+impl Expected {
+    fn add(&mut self, procedure: &'static str, numbers: [u64; 4]) {
+        let sums = self.0.entry(procedure).or_default();
+        sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+    }
+
+    fn total(&self) -> [u64; 4] {
+        let mut total = [0; 4];
+        for numbers in self.0.values() {
+            total.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+        }
+        total
+    }
+}
+
+/// Bytes of a message with what it is preceded by.
+fn size(before: usize, message: &impl xdr::Encode) -> u64 {
+    (before + xdr::to_vec(message).len()) as u64
+}
+
+/// Length of the opcode.
+const OPCODE: usize = 4;
+
+fn store(connection: &dyn ClientConnection, fid: Fid, data: &Bytes, expected: &mut Expected) {
+    let length = data.len() as u64;
+    let request = rxafs::StoreData64Request { fid, length, file_length: length, ..Default::default() };
+    rxafs::store_data64(connection, &request, |stream| stream.write(data.clone())).unwrap();
+    let sizes = [size(OPCODE + data.len(), &request), size(0, &rxafs::StoreData64Reply::default())];
+    expected.add("StoreData64", [1, 0, sizes[0], sizes[1]]);
+}
+
+fn fetch(connection: &dyn ClientConnection, fid: Fid, length: usize, expected: &mut Expected) {
+    let mut position = 0;
+    while position < length as u64 {
+        let part = CALL_BYTES.min(length as u64 - position);
+        let request = rxafs::FetchData64Request { fid, position: position as i64, length: part as i64 };
+        rxafs::fetch_data64(connection, &request, |stream| receive(stream, part as usize)).unwrap();
+        let sent = size(8 + part as usize, &rxafs::FetchData64Reply::default());
+        expected.add("FetchData64", [1, 0, size(OPCODE, &request), sent]);
+        position += part;
+    }
+}
+
+fn receive(stream: &mut dyn CallStream, length: usize) -> Result<(), AbortCode> {
+    read_exact(stream, &mut vec![0; 8 + length])
+}
+
+fn look(connection: &dyn ClientConnection, fid: Fid, is_there: bool, expected: &mut Expected) {
+    let request = rxafs::FetchStatusRequest { fid };
+    let result = rxafs::fetch_status(connection, &request);
+    assert_eq!(result.is_ok(), is_there, "{result:?}");
+    let sent = if is_there { size(0, &rxafs::FetchStatusReply::default()) } else { 0 };
+    expected.add("FetchStatus", [1, u64::from(!is_there), size(OPCODE, &request), sent]);
+}
+
+fn number(row: &Value, path: &[&str]) -> u64 {
+    let value = path.iter().fold(row, |value, name| &value[*name]);
+    value.as_u64().unwrap_or_else(|| panic!("{path:?} of {row}"))
+}
+
+fn find<'a>(rows: &'a [Value], of: &[(&str, &str)]) -> Option<&'a Value> {
+    rows.iter().find(|row| of.iter().all(|(key, value)| row[*key] == *value))
+}
+
+/// Calls, failed calls, bytes of requests and replies of a row of users.
+fn usage(row: &Value) -> [u64; 4] {
+    [&["calls"][..], &["failed"], &["received_bytes"], &["sent_bytes"]].map(|path| number(row, path))
+}
+
+#[test]
+fn what_a_known_load_did_adds_up_in_every_table() {
+    let cell = Cell::start().unwrap();
+    let client = cell.client().unwrap();
+    let create = Create::with_acl("load".parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
+    volume::create_volume(&client, &create).unwrap();
+    let root = volume_root(&*client.connection(cell.address, Interface::Locations), "load").unwrap();
+    let volume = root.volume.to_string();
+    let station = Station::start().unwrap();
+    let address = SocketAddr::from((cell.address, 7000));
+    let anonymous = station.connect(address, FILE_SERVICE, None);
+    let admin_network = AfsNetwork::start(Some(local_authentication(&cell.settings.keys).unwrap())).unwrap();
+    let admin = admin_network.connect(address, FILE_SERVICE);
+    let fids: Vec<Fid> =
+        ["a", "b", "c"].map(|name| Files::new(anonymous.clone()).create(root, name).unwrap()).to_vec();
+    let before = [cell.stat(&["calls"]), cell.stat(&["clients", "--volume", &volume])];
+    let disk_before = cell.stat(&["disk"]);
+    // What each of the two did.
+    let mut each = [Expected::default(), Expected::default()];
+    for (fid, bytes) in fids.iter().zip(SIZES) {
+        store(&*anonymous, *fid, &Bytes::from(vec![7; bytes]), &mut each[0]);
+        fetch(&*anonymous, *fid, bytes, &mut each[0]);
+        (0..20).for_each(|_| look(&*anonymous, *fid, true, &mut each[0]));
+        (0..7).for_each(|_| look(&*admin, *fid, true, &mut each[1]));
+    }
+    let nothing = Fid { vnode: 999_999, ..fids[0] };
+    (0..2).for_each(|_| look(&*admin, nothing, false, &mut each[1]));
+
+    let mut all = Expected::default();
+    for (procedure, numbers) in each.iter().flat_map(|of| &of.0) {
+        all.add(procedure, *numbers);
+    }
+    let calls = cell.stat(&["calls"]);
+    for (procedure, expected) in &all.0 {
+        let of = [("service", "AFS"), ("procedure", *procedure)];
+        let numbers = |rows: &[Value]| {
+            let Some(row) = find(rows, &of) else { return [0; 4] };
+            let (calls, good) = (number(row, &["calls"]), number(row, &["outcomes", "good"]));
+            let outcomes: u64 = row["outcomes"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+            assert_eq!((calls, calls), (outcomes, number(row, &["run_ns", "count"])), "{row}");
+            assert_eq!(calls, number(row, &["wait_ns", "count"]) + number(row, &["at_once"]), "{row}");
+            [calls, calls - good, number(row, &["received_bytes"]), number(row, &["sent_bytes"])]
+        };
+        let (now, then) = (numbers(&calls), numbers(&before[0]));
+        let came: Vec<u64> = now.iter().zip(then).map(|(now, then)| now - then).collect();
+        assert_eq!(came, expected, "{procedure}");
+    }
+    assert!(find(&calls, &[("service", "AFSVol"), ("procedure", "CreateVolume")]).is_some(), "{calls:?}");
+
+    let clients = cell.stat(&["clients", "--volume", &volume]);
+    let mut sum = [0; 4];
+    for row in &clients {
+        let then = find(&before[1], &[("user", row["user"].as_str().unwrap())]).map_or([0; 4], usage);
+        let who = &each[usize::from(row["user"] != "anonymous")];
+        let came: Vec<u64> = usage(row).iter().zip(then).map(|(now, then)| now - then).collect();
+        assert_eq!(came, who.total(), "{row}");
+        sum.iter_mut().zip(usage(row)).for_each(|(sum, number)| *sum += number);
+    }
+    assert_eq!(clients.len(), 2, "{clients:?}");
+    let volumes = cell.stat(&["volumes"]);
+    let row = find(&volumes, &[("volume", &volume)]).unwrap();
+    assert_eq!(usage(row), sum);
+    assert_eq!(row["name"], "load");
+    assert_eq!(number(row, &["classes", "store"]), 3);
+    assert_eq!(number(row, &["classes", "fetch"]), 1 + 1 + 3);
+
+    let written = |rows: &[Value]| number(find(rows, &[("access", "write")]).unwrap(), &["moved_bytes"]);
+    assert!(written(&cell.stat(&["disk"])) > written(&disk_before), "the largest file went to the disk");
+    let lanes = cell.stat(&["lanes"]);
+    let received: u64 = lanes.iter().map(|row| number(row, &["received_datagrams"])).sum();
+    assert!(received >= all.total()[0], "{lanes:?}");
+    assert_eq!(cell.stat(&["workers"]).len(), 5);
+
+    let top: Value = serde_json::from_str(&cell.run(&["top", "--once", "--json"])).unwrap();
+    let tables: Vec<&String> = top.as_object().unwrap().keys().collect();
+    assert_eq!(tables, ["caches", "calls", "clients", "disks", "lanes", "volumes", "workers"]);
+    let same = |rows: &Value| find(rows.as_array().unwrap(), &[("procedure", "StoreData64")]).cloned();
+    assert_eq!(same(&top["calls"]), same(&Value::Array(calls.clone())));
+    let text = cell.run(&["top", "--once"]);
+    assert!(text.starts_with("CALLS\n") && text.contains("StoreData64") && text.contains("DISKS"), "{text}");
+
+    assert!(cell.get("/readyz").starts_with("HTTP/1.1 200 OK\r\n"));
+    let metrics = cell.get("/metrics");
+    for procedure in all.0.keys() {
+        let of = [("service", "AFS"), ("procedure", *procedure)];
+        let calls = number(find(&calls, &of).unwrap(), &["calls"]);
+        let line = format!("cellar_call_calls_total{{service=\"AFS\",procedure=\"{procedure}\"}} {calls}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+}

@@ -1,0 +1,111 @@
+//! What the calling thread is doing: the call that it serves notes here what it is about and where its
+//! time goes, and who counts calls takes it from here.
+
+use std::cell::Cell;
+
+/// What the time of a call can go to, besides the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Waiting for a worker.
+    Queue,
+    /// Waiting for somebody else's change of the same volume.
+    Lock,
+    /// Reading or writing a disk, or waiting until it has written.
+    Disk,
+    /// Waiting for clients to answer that they know of a change.
+    Callback,
+    /// Waiting for the calling client: to send more, or to take what was sent.
+    Client,
+}
+
+/// The names of [`Part`], in order.
+pub const PARTS: [&str; 5] = ["queue", "lock", "disk", "callback", "client"];
+
+/// What was noted of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// The first volume that it used; 0 for none.
+    pub volume: u32,
+    /// Nanoseconds of each [`Part`].
+    pub parts: [u64; PARTS.len()],
+}
+
+thread_local! {
+    static VOLUME: Cell<u32> = const { Cell::new(0) };
+    static PARTS_NS: Cell<[u64; PARTS.len()]> = const { Cell::new([0; PARTS.len()]) };
+}
+
+/// Forgets what was noted: a call begins.
+pub fn begin() {
+    VOLUME.set(0);
+    PARTS_NS.set([0; PARTS.len()]);
+}
+
+/// The call uses this volume.
+pub fn volume(id: u32) {
+    if VOLUME.get() == 0 {
+        VOLUME.set(id);
+    }
+}
+
+/// The call waited so long for that.
+pub fn spent(part: Part, ns: u64) {
+    let mut parts = PARTS_NS.get();
+    parts[part as usize] = parts[part as usize].saturating_add(ns);
+    PARTS_NS.set(parts);
+}
+
+/// Something the call waits for, within which whatever else it notes belongs to this: it is told on leaving
+/// how long it took.
+#[derive(Debug)]
+#[must_use]
+pub struct Span {
+    part: Part,
+    before: [u64; PARTS.len()],
+}
+
+/// The call begins to wait for that.
+pub fn enter(part: Part) -> Span {
+    Span { part, before: PARTS_NS.get() }
+}
+
+impl Span {
+    /// It waited so long.
+    pub fn leave(self, ns: u64) {
+        PARTS_NS.set(self.before);
+        spent(self.part, ns);
+    }
+}
+
+/// What was noted since [`begin`].
+pub fn noted() -> Noted {
+    Noted { volume: VOLUME.get(), parts: PARTS_NS.get() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_about_its_first_volume() {
+        begin();
+        spent(Part::Disk, 5);
+        volume(7);
+        volume(8);
+        spent(Part::Disk, 6);
+        assert_eq!(noted(), Noted { volume: 7, parts: [0, 0, 11, 0, 0] });
+        begin();
+        assert_eq!(noted(), Noted::default());
+    }
+
+    #[test]
+    fn what_is_waited_for_within_a_wait_belongs_to_it() {
+        begin();
+        spent(Part::Client, 1);
+        let span = enter(Part::Callback);
+        spent(Part::Client, 100);
+        spent(Part::Callback, 100);
+        span.leave(150);
+        assert_eq!(noted().parts, [0, 0, 0, 150, 1]);
+    }
+}

@@ -1,0 +1,112 @@
+//! Figures as Prometheus reads them: its text format, version 0.0.4.
+
+use crate::{Observed, Sheet, SheetRow};
+use events::catalogue::{CacheCounts, CallFigures, DiskFigures, LaneFigures, ProcessFigures, WorkerFigures};
+use events::{Declaration, Declared, Histogram, Kind, Unit, Value};
+use std::fmt::Write as _;
+
+/// The type of the document, for HTTP.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Bounds of the buckets of histograms, as powers of two of nanoseconds: 1 us to 69 s, each four times the
+/// one before.
+const BOUND_POWERS: [u32; 14] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36];
+
+/// Everything but volumes and clients, who are too many, and who are nobody's business.
+pub fn exposition(observed: &dyn Observed) -> String {
+    let mut text = String::new();
+    add(&mut text, &observed.process());
+    add(&mut text, &observed.snapshot().call_sheet());
+    add(&mut text, &observed.workers());
+    add(&mut text, &observed.lanes());
+    add(&mut text, &observed.caches());
+    add(&mut text, &observed.disks());
+    text
+}
+
+/// The names of all metrics.
+pub fn metric_names() -> Vec<String> {
+    let all = [
+        ProcessFigures::DECLARATIONS,
+        CallFigures::DECLARATIONS,
+        WorkerFigures::DECLARATIONS,
+        LaneFigures::DECLARATIONS,
+        CacheCounts::DECLARATIONS,
+        DiskFigures::DECLARATIONS,
+    ];
+    all.concat().iter().map(Declaration::metric).collect()
+}
+
+fn add<F: Declared>(text: &mut String, sheet: &Sheet<F>) {
+    for (index, declaration) in F::DECLARATIONS.iter().enumerate() {
+        let name = declaration.metric();
+        let kind = match declaration.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge | Kind::Highest => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let _ = writeln!(text, "# HELP {name} {}", declaration.what.trim().replace('\\', "\\\\"));
+        let _ = writeln!(text, "# TYPE {name} {kind}");
+        for row in &sheet.rows {
+            add_value(text, &name, declaration, &labels(sheet, row), row.figures.values()[index]);
+        }
+    }
+}
+
+fn add_value(text: &mut String, name: &str, declaration: &Declaration, labels: &[String], value: Value<'_>) {
+    match value {
+        Value::Number(number) => line(text, name, labels, &number_of(declaration, number)),
+        Value::List(numbers) => {
+            for (value, number) in declaration.values.iter().zip(numbers) {
+                let more = [labels, &[label(declaration.label, value)]].concat();
+                line(text, name, &more, &number_of(declaration, *number));
+            }
+        }
+        Value::Histogram(histogram) => add_histogram(text, name, declaration, labels, histogram),
+    }
+}
+
+fn add_histogram(
+    text: &mut String,
+    name: &str,
+    declaration: &Declaration,
+    labels: &[String],
+    histogram: &Histogram,
+) {
+    let bucket = format!("{name}_bucket");
+    let mut add = |bound: &str, count: u64| {
+        line(text, &bucket, &[labels, &[label("le", bound)]].concat(), &count.to_string());
+    };
+    for power in BOUND_POWERS {
+        let bound = (1 << power) - 1;
+        add(&number_of(declaration, bound), histogram.count_up_to(bound));
+    }
+    add("+Inf", histogram.count());
+    line(text, &format!("{name}_sum"), labels, &number_of(declaration, histogram.sum()));
+    line(text, &format!("{name}_count"), labels, &histogram.count().to_string());
+}
+
+/// The number in the metric's unit, exactly.
+fn number_of(declaration: &Declaration, number: u64) -> String {
+    match declaration.unit {
+        Unit::Nanoseconds => format!("{}.{:09}", number / 1_000_000_000, number % 1_000_000_000),
+        Unit::Count | Unit::Bytes => number.to_string(),
+    }
+}
+
+fn labels<F>(sheet: &Sheet<F>, row: &SheetRow<F>) -> Vec<String> {
+    sheet.labels.iter().zip(&row.labels).map(|(name, value)| label(name, value)).collect()
+}
+
+fn label(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{name}=\"{value}\"")
+}
+
+fn line(text: &mut String, name: &str, labels: &[String], value: &str) {
+    let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+    let _ = writeln!(text, "{name}{labels} {value}");
+}
+
+#[cfg(test)]
+mod tests;

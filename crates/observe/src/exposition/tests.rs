@@ -1,0 +1,164 @@
+//! The text is what Prometheus' linter wants, and what is installed beside it asks for what there is.
+
+use super::*;
+use crate::{Ended, Recorder, SlowCall, Snapshot};
+use base::{AbortCode, Caller, Identity, SecurityLevel, UnixTime};
+use events::catalogue::Class;
+use events::current::Noted;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+/// A server that has served a few calls.
+struct Sample(Arc<Recorder>);
+
+impl Sample {
+    fn new() -> Sample {
+        let recorder = Arc::new(Recorder::default());
+        let meter = recorder.service("AFS", &[(130, "FetchData"), (132, "FetchStatus")], |_| Class::Fetch);
+        let caller = Caller {
+            identity: Identity::Anonymous,
+            level: SecurityLevel::Clear,
+            peer: SocketAddr::from(([10, 0, 0, 1], 7001)),
+            local: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            connection: 1,
+        };
+        for call in 0..100 {
+            let result = if call % 10 == 0 { Err(AbortCode::VBUSY) } else { Ok(()) };
+            let ended = Ended {
+                opcode: 132,
+                result,
+                at_once: false,
+                received: 20,
+                sent: 100,
+                wait_ns: 500,
+                run_ns: 1 << (call % 40),
+            };
+            meter.ended(&caller, &Noted { volume: 7, ..Noted::default() }, &ended, || UnixTime(0));
+        }
+        Sample(recorder)
+    }
+}
+
+fn one<F: Declared + Default>(labels: &'static [&'static str]) -> Sheet<F> {
+    let mut sheet = Sheet::new(labels);
+    sheet.push(labels.iter().map(|label| format!("a \"{label}\" \\ \n")), F::default());
+    sheet
+}
+
+impl Observed for Sample {
+    fn snapshot(&self) -> Snapshot {
+        self.0.snapshot()
+    }
+
+    fn slow(&self) -> (u64, Vec<(u64, SlowCall)>) {
+        (0, Vec::new())
+    }
+
+    fn lanes(&self) -> Sheet<LaneFigures> {
+        one(&["port", "lane"])
+    }
+
+    fn workers(&self) -> Sheet<WorkerFigures> {
+        one(&["port"])
+    }
+
+    fn disks(&self) -> Sheet<DiskFigures> {
+        one(&["partition", "access"])
+    }
+
+    fn caches(&self) -> Sheet<CacheCounts> {
+        one(&["cache"])
+    }
+
+    fn process(&self) -> Sheet<ProcessFigures> {
+        one(&[])
+    }
+}
+
+/// The family that a sample belongs to.
+fn family<'a>(name: &'a str, types: &BTreeMap<String, String>) -> &'a str {
+    let of =
+        |end| name.strip_suffix(end).filter(|stem| types.get(*stem).is_some_and(|kind| kind == "histogram"));
+    ["_bucket", "_sum", "_count"].into_iter().find_map(of).unwrap_or(name)
+}
+
+#[test]
+fn the_text_is_well_formed() {
+    let text = exposition(&Sample::new());
+    let (mut helped, mut types, mut series) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, what) = rest.split_once(' ').unwrap();
+            assert!(what.ends_with('.') && helped.insert(name.to_owned()), "{line}");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(helped.contains(name), "{line}");
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
+            assert!(types.insert(name.to_owned(), kind.to_owned()).is_none(), "{line}");
+        } else {
+            let (key, value) = line.rsplit_once(' ').unwrap();
+            let name = key.split('{').next().unwrap();
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{line}");
+            assert!(types.contains_key(family(name, &types)), "{line}");
+            assert!(value.parse::<f64>().is_ok_and(|value| value >= 0.0), "{line}");
+            assert!(series.insert(key.to_owned()), "{line}");
+        }
+    }
+    let names: BTreeSet<String> = metric_names().into_iter().collect();
+    assert_eq!(names, types.into_keys().collect());
+}
+
+#[test]
+fn buckets_add_up_and_units_are_seconds() {
+    let text = exposition(&Sample::new());
+    let of = |start: &str| -> Vec<f64> {
+        let values = text.lines().filter_map(|line| line.strip_prefix(start));
+        values.filter_map(|rest| rest.rsplit_once(' ')?.1.parse().ok()).collect()
+    };
+    let buckets = of("cellar_call_run_seconds_bucket{");
+    assert!(buckets.is_sorted(), "{buckets:?}");
+    assert_eq!(
+        (buckets.len(), buckets.first(), buckets.last()),
+        (BOUND_POWERS.len() + 1, Some(&30.0), Some(&100.0))
+    );
+    assert_eq!(of("cellar_call_run_seconds_count{"), [100.0]);
+    assert_eq!(of("cellar_call_wait_seconds_sum{"), [0.000_05]);
+    assert!(text.contains(
+        "cellar_call_outcomes_total{service=\"AFS\",procedure=\"FetchStatus\",outcome=\"retry\"} 10\n"
+    ));
+    assert!(text.contains(r#"cellar_workers_busy{port="a \"port\" \\ \n"} 0"#));
+}
+
+/// If there is the linter of Debian's package `prometheus`, it has nothing to say.
+#[test]
+fn promtool_is_content() {
+    let mut tool = Command::new("promtool");
+    tool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut process) = tool.spawn() else { return };
+    process.stdin.take().unwrap().write_all(exposition(&Sample::new()).as_bytes()).unwrap();
+    let output = process.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn dashboard_and_alerts_ask_for_metrics_that_there_are() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/observe");
+    let names: BTreeSet<String> = metric_names().into_iter().collect();
+    let types: BTreeMap<String, String> =
+        names.iter().map(|name| (name.clone(), "histogram".to_owned())).collect();
+    for (file, least) in [("grafana-dashboard.json", 12), ("prometheus-alerts.yml", 8)] {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        let words = text.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+        let used: BTreeSet<&str> =
+            words.filter(|word| word.starts_with("cellar_")).map(|word| family(word, &types)).collect();
+        assert!(used.len() >= least, "{file} uses {used:?}");
+        for name in used {
+            assert!(names.contains(name), "{file} asks for {name}, which is not declared");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Every call, when it has ended.
+
+use crate::slow::{SlowCall, SlowCalls};
+use base::{AbortCode, Caller, Identity, UnixTime};
+use events::catalogue::{CallFigures, Class, Outcome, UsageFigures};
+use events::current::Noted;
+use events::{Figures, Sharded, Table};
+use parking_lot::RwLock;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Volumes, clients, and clients of volumes that have rows of their own, for each thread that serves.
+const ROWS_MAX: usize = 512;
+
+/// Likewise in the sum over all threads.
+const SUM_ROWS_MAX: usize = 4096;
+
+/// A client: a user at a host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientKey {
+    /// The host.
+    pub host: IpAddr,
+    /// The user.
+    pub user: Identity,
+}
+
+/// A client of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PairKey {
+    /// The volume.
+    pub volume: u32,
+    /// Its client.
+    pub client: ClientKey,
+}
+
+/// A procedure whose calls are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Procedure {
+    /// The service's name.
+    pub service: &'static str,
+    /// The procedure's name.
+    pub name: &'static str,
+    /// What its calls are about.
+    pub class: Class,
+}
+
+/// Calls that have a procedure which the service does not know.
+const UNKNOWN: &str = "unknown";
+
+/// A call that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// The procedure's number; the beginning of the request.
+    pub opcode: u32,
+    /// How.
+    pub result: Result<(), AbortCode>,
+    /// The receiving thread answered it.
+    pub at_once: bool,
+    /// Bytes of the request that the service read.
+    pub received: u64,
+    /// Bytes of the reply that it wrote.
+    pub sent: u64,
+    /// How long it waited for a worker.
+    pub wait_ns: u64,
+    /// How long it was served.
+    pub run_ns: u64,
+}
+
+/// Counts calls. Any thread may add; what a thread adds is kept apart from what others add until
+/// somebody asks.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    shards: Sharded<Shard>,
+    /// Guards the list of procedures, which grows only while services are made.
+    procedures: RwLock<Vec<Procedure>>,
+    slow: SlowCalls,
+    /// Calls that take as long are remembered; in nanoseconds, 0 for none.
+    slow_from_ns: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// By the numbers of procedures.
+    calls: Vec<CallFigures>,
+    usage: Option<Usage>,
+}
+
+/// Who used what.
+#[derive(Clone, Debug)]
+struct Usage {
+    volumes: Table<u32, UsageFigures>,
+    clients: Table<ClientKey, UsageFigures>,
+    pairs: Table<PairKey, UsageFigures>,
+}
+
+impl Usage {
+    fn new(rows_max: usize) -> Usage {
+        Usage { volumes: Table::new(rows_max), clients: Table::new(rows_max), pairs: Table::new(rows_max) }
+    }
+
+    fn merge(&mut self, other: &Usage) {
+        self.volumes.merge(&other.volumes);
+        self.clients.merge(&other.clients);
+        self.pairs.merge(&other.pairs);
+    }
+
+    fn record(&mut self, volume: u32, caller: &Caller, call: &Ended, class: Class) {
+        let (host, user) = (caller.peer.ip(), &caller.identity);
+        let is_client = |key: &ClientKey| key.host == host && key.user == *user;
+        let client = || ClientKey { host, user: user.clone() };
+        add(self.volumes.row(&volume), call, class);
+        add(self.clients.row_of(&(host, user), is_client, client), call, class);
+        let is_pair = |key: &PairKey| key.volume == volume && is_client(&key.client);
+        let pair = || PairKey { volume, client: client() };
+        add(self.pairs.row_of(&(volume, (host, user)), is_pair, pair), call, class);
+    }
+}
+
+fn add(row: &mut UsageFigures, call: &Ended, class: Class) {
+    row.calls += 1;
+    row.classes[class as usize] += 1;
+    row.failed += u64::from(call.result.is_err());
+    row.received += call.received;
+    row.sent += call.sent;
+    row.wait += call.wait_ns;
+    row.run += call.run_ns;
+    row.longest = row.longest.max(call.wait_ns.saturating_add(call.run_ns));
+}
+
+impl Shard {
+    fn record(&mut self, number: usize, outcome: Outcome, call: &Ended) {
+        if self.calls.len() <= number {
+            self.calls.resize_with(number + 1, CallFigures::default);
+        }
+        let figures = &mut self.calls[number];
+        figures.calls += 1;
+        figures.outcomes[outcome as usize] += 1;
+        figures.at_once += u64::from(call.at_once);
+        figures.received += call.received;
+        figures.sent += call.sent;
+        if !call.at_once {
+            figures.wait.record(call.wait_ns);
+        }
+        figures.run.record(call.run_ns);
+    }
+}
+
+impl Recorder {
+    /// The way for calls of a service, whose procedures are given by opcode, sorted. A service on several
+    /// ports is one.
+    pub fn service(
+        self: &Arc<Self>,
+        name: &'static str,
+        procedures: &'static [(u32, &'static str)],
+        class: fn(u32) -> Class,
+    ) -> ServiceMeter {
+        let mut all = self.procedures.write();
+        let known = all.iter().position(|procedure| procedure.service == name);
+        let first = known.unwrap_or(all.len());
+        if known.is_none() {
+            let of = |&(opcode, text): &(u32, &'static str)| Procedure {
+                service: name,
+                name: text,
+                class: class(opcode),
+            };
+            all.extend(procedures.iter().map(of));
+            all.push(Procedure { service: name, name: UNKNOWN, class: Class::Other });
+        }
+        ServiceMeter { recorder: Arc::clone(self), procedures, class, first }
+    }
+
+    /// Remembers calls that take at least as many nanoseconds from now on; 0 for none.
+    pub fn remember_slow(&self, from_ns: u64) {
+        self.slow_from_ns.store(from_ns, Relaxed);
+    }
+
+    /// From how many nanoseconds calls are remembered; 0 for none.
+    pub fn slow_from_ns(&self) -> u64 {
+        self.slow_from_ns.load(Relaxed)
+    }
+
+    /// The last calls that were slow, the oldest first, each with its number from 1.
+    pub fn slow_calls(&self) -> Vec<(u64, SlowCall)> {
+        self.slow.all()
+    }
+
+    /// All that was counted until now.
+    pub fn snapshot(&self) -> Snapshot {
+        let procedures = self.procedures.read().clone();
+        let mut calls = vec![CallFigures::default(); procedures.len()];
+        let mut usage = Usage::new(SUM_ROWS_MAX);
+        self.shards.each(|shard| {
+            for (sum, part) in calls.iter_mut().zip(&shard.calls) {
+                sum.add(part);
+            }
+            shard.usage.iter().for_each(|part| usage.merge(part));
+        });
+        let calls = procedures.into_iter().zip(calls).filter(|(_, figures)| figures.calls > 0).collect();
+        Snapshot { calls, volumes: usage.volumes, clients: usage.clients, pairs: usage.pairs }
+    }
+}
+
+/// A service's way to the [`Recorder`].
+#[derive(Clone, Debug)]
+pub struct ServiceMeter {
+    recorder: Arc<Recorder>,
+    procedures: &'static [(u32, &'static str)],
+    class: fn(u32) -> Class,
+    first: usize,
+}
+
+impl ServiceMeter {
+    /// Counts a call that has ended, and of which this was noted; `now` is asked only if it was slow.
+    pub fn ended(&self, caller: &Caller, noted: &Noted, call: &Ended, now: fn() -> UnixTime) {
+        let volume = noted.volume;
+        let found = self.procedures.binary_search_by_key(&call.opcode, |(opcode, _)| *opcode);
+        let number = self.first + found.unwrap_or(self.procedures.len());
+        let class = (self.class)(call.opcode);
+        let outcome = crate::outcome(call.result);
+        let mut shard = self.recorder.shards.mine();
+        shard.record(number, outcome, call);
+        shard.usage.get_or_insert_with(|| Usage::new(ROWS_MAX)).record(volume, caller, call, class);
+        drop(shard);
+        let total_ns = call.wait_ns.saturating_add(call.run_ns);
+        let from_ns = self.recorder.slow_from_ns();
+        if from_ns > 0 && total_ns >= from_ns {
+            self.remember(caller, noted, call, number, now());
+        }
+    }
+
+    fn remember(&self, caller: &Caller, noted: &Noted, call: &Ended, number: usize, ended: UnixTime) {
+        let Some(procedure) = self.recorder.procedures.read().get(number).copied() else { return };
+        self.recorder.slow.push(SlowCall {
+            ended,
+            procedure,
+            client: ClientKey { host: caller.peer.ip(), user: caller.identity.clone() },
+            volume: noted.volume,
+            result: call.result,
+            received: call.received,
+            sent: call.sent,
+            total_ns: call.wait_ns.saturating_add(call.run_ns),
+            parts_ns: noted.parts,
+        });
+    }
+}
+
+/// All calls until some moment. What is in one of the tables is in all.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Procedures that were called.
+    pub calls: Vec<(Procedure, CallFigures)>,
+    /// Volumes; 0 stands for calls that used none.
+    pub volumes: Table<u32, UsageFigures>,
+    /// Users at hosts.
+    pub clients: Table<ClientKey, UsageFigures>,
+    /// Users at hosts by volume.
+    pub pairs: Table<PairKey, UsageFigures>,
+}

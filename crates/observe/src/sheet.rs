@@ -1,0 +1,127 @@
+//! Tables in the form in which they leave the process.
+
+use crate::SlowCall;
+use crate::recorder::{ClientKey, Snapshot};
+use events::catalogue::{
+    CacheCounts, CallFigures, DiskFigures, LaneFigures, ProcessFigures, UsageFigures, WorkerFigures,
+};
+use events::{Declared, Figures, Table};
+
+/// Rows of one sheet, besides that of all others.
+const ROWS_MAX: usize = 1000;
+
+/// A row: what it is about, nothing for the sum of all others, and figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SheetRow<F> {
+    /// What it is about.
+    pub labels: Vec<String>,
+    /// What was counted.
+    pub figures: F,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sheet<F> {
+    /// What the labels are.
+    pub labels: &'static [&'static str],
+    /// Its rows.
+    pub rows: Vec<SheetRow<F>>,
+}
+
+/// Whatever can be asked about a running server.
+pub trait Observed: Send + Sync {
+    /// Calls, volumes and clients.
+    fn snapshot(&self) -> Snapshot;
+
+    /// From how many nanoseconds calls are remembered as slow, and the last of them by number.
+    fn slow(&self) -> (u64, Vec<(u64, SlowCall)>);
+
+    /// Lanes by port and number.
+    fn lanes(&self) -> Sheet<LaneFigures>;
+
+    /// Workers by port.
+    fn workers(&self) -> Sheet<WorkerFigures>;
+
+    /// Disks by partition and kind of access.
+    fn disks(&self) -> Sheet<DiskFigures>;
+
+    /// Caches by name.
+    fn caches(&self) -> Sheet<CacheCounts>;
+
+    /// The process itself: one row without labels.
+    fn process(&self) -> Sheet<ProcessFigures>;
+}
+
+impl<F: Declared> Sheet<F> {
+    /// A sheet without rows.
+    pub fn new(labels: &'static [&'static str]) -> Sheet<F> {
+        Sheet { labels, rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub fn push(&mut self, labels: impl IntoIterator<Item = impl Into<String>>, figures: F) {
+        self.rows.push(SheetRow { labels: labels.into_iter().map(Into::into).collect(), figures });
+    }
+
+    /// The names of the figures, in order.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        F::DECLARATIONS.iter().map(|declaration| declaration.name)
+    }
+}
+
+impl Snapshot {
+    /// Calls by service and procedure.
+    pub fn call_sheet(&self) -> Sheet<CallFigures> {
+        let mut sheet = Sheet::new(&["service", "procedure"]);
+        for (procedure, figures) in &self.calls {
+            sheet.push([procedure.service, procedure.name], figures.clone());
+        }
+        sheet
+    }
+
+    /// Volumes, the most used first, and the others.
+    pub fn volume_sheet(&self) -> Sheet<UsageFigures> {
+        sheet_of(&["volume"], &self.volumes, |volume| vec![volume.to_string()])
+    }
+
+    /// Clients, likewise.
+    pub fn client_sheet(&self) -> Sheet<UsageFigures> {
+        sheet_of(&["host", "user"], &self.clients, |client| client.labels().to_vec())
+    }
+
+    /// The clients of one volume. Those that have no row are among others of all volumes, and missing.
+    pub fn clients_of(&self, volume: u32) -> Sheet<UsageFigures> {
+        let mut pairs: Vec<_> = self.pairs.rows().filter(|(key, _)| key.volume == volume).collect();
+        pairs.sort_by_key(|(_, row)| std::cmp::Reverse(row.weight()));
+        let mut sheet = Sheet::new(&["host", "user"]);
+        for (key, row) in pairs.into_iter().take(ROWS_MAX) {
+            sheet.push(key.client.labels(), row.clone());
+        }
+        sheet
+    }
+}
+
+impl ClientKey {
+    /// Host and user for people.
+    pub fn labels(&self) -> [String; 2] {
+        // What a ticket calls its holder may be anything.
+        let user = self.user.to_string().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        [self.host.to_string(), user]
+    }
+}
+
+fn sheet_of<K: Clone + std::hash::Hash + Eq>(
+    labels: &'static [&'static str],
+    table: &Table<K, UsageFigures>,
+    label: impl Fn(&K) -> Vec<String>,
+) -> Sheet<UsageFigures> {
+    let (rows, others) = table.top(ROWS_MAX);
+    let mut sheet = Sheet::new(labels);
+    for (key, row) in rows {
+        sheet.push(label(&key), row);
+    }
+    if others.calls > 0 {
+        sheet.push([""; 0], others);
+    }
+    sheet
+}

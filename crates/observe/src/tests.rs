@@ -1,0 +1,121 @@
+//! What many calls of many threads add up to.
+
+use crate::{Ended, Recorder, ServiceMeter, Snapshot};
+use base::{AbortCode, Caller, Identity, Principal, SecurityLevel, UnixTime};
+use events::catalogue::{Class, UsageFigures};
+use events::current::Noted;
+use events::{Declared, Figures};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+const PROCEDURES: &[(u32, &str)] = &[(130, "FetchData"), (133, "StoreData")];
+
+fn caller(host: u8, name: &str) -> Caller {
+    let principal = Principal { name: name.into(), instance: String::new(), realm: String::new() };
+    Caller {
+        identity: if name.is_empty() { Identity::Anonymous } else { Identity::Known(principal) },
+        level: SecurityLevel::Clear,
+        peer: SocketAddr::from(([10, 0, 0, host], 7001)),
+        local: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        connection: 1,
+    }
+}
+
+fn ended(opcode: u32) -> Ended {
+    Ended { opcode, result: Ok(()), at_once: false, received: 10, sent: 100, wait_ns: 3, run_ns: 5 }
+}
+
+fn meter(recorder: &Arc<Recorder>) -> ServiceMeter {
+    recorder.service("AFS", PROCEDURES, crate::class_of_file_call)
+}
+
+fn count(meter: &ServiceMeter, who: &Caller, volume: u32, call: &Ended) {
+    meter.ended(who, &Noted { volume, ..Noted::default() }, call, || UnixTime(9));
+}
+
+fn usage_totals(snapshot: &Snapshot) -> [UsageFigures; 3] {
+    [snapshot.volumes.total(), snapshot.clients.total(), snapshot.pairs.total()]
+}
+
+#[test]
+fn calls_of_many_threads_add_up_in_every_table() {
+    let recorder = Arc::new(Recorder::default());
+    let meter = meter(&recorder);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let meter = &meter;
+            scope.spawn(move || {
+                for call in 0..1000_u32 {
+                    let who = caller(thread, ["", "alice", "bob"][call as usize % 3]);
+                    count(meter, &who, call % 7, &ended([130, 133, 999][call as usize % 3]));
+                }
+            });
+        }
+    });
+    let snapshot = recorder.snapshot();
+    let by_name: Vec<(&str, u64)> =
+        snapshot.calls.iter().map(|(procedure, figures)| (procedure.name, figures.calls)).collect();
+    assert_eq!(by_name, [("FetchData", 8 * 334), ("StoreData", 8 * 333), ("unknown", 8 * 333)]);
+    for total in usage_totals(&snapshot) {
+        assert_eq!((total.calls, total.received, total.sent), (8000, 80_000, 800_000));
+        assert_eq!((total.wait, total.run, total.longest), (24_000, 40_000, 8));
+        assert_eq!(total.classes[Class::Fetch as usize], 8 * 334);
+    }
+    assert_eq!(snapshot.clients.rows().count(), 24);
+    let of_volume_3: u64 = snapshot.clients_of(3).rows.iter().map(|row| row.figures.calls).sum();
+    let volume_3 = snapshot.volumes.rows().find(|(volume, _)| **volume == 3).unwrap().1.calls;
+    assert_eq!(of_volume_3, volume_3);
+}
+
+#[test]
+fn invented_hosts_and_volumes_grow_nothing_and_lose_nothing() {
+    let recorder = Arc::new(Recorder::default());
+    let meter = meter(&recorder);
+    for call in 0..20_000_u32 {
+        let mut who = caller(1, "");
+        who.peer.set_ip(IpAddr::V4(Ipv4Addr::from(call)));
+        count(&meter, &who, call, &ended(130));
+    }
+    let snapshot = recorder.snapshot();
+    assert!(usage_totals(&snapshot).iter().all(|total| total.calls == 20_000));
+    assert!(snapshot.clients.rows().count() <= 512);
+    let sheet = snapshot.client_sheet();
+    assert!(sheet.rows.len() <= 1001);
+    assert_eq!(sheet.rows.iter().map(|row| row.figures.calls).sum::<u64>(), 20_000);
+    assert!(sheet.rows.last().unwrap().labels.is_empty());
+}
+
+#[test]
+fn a_service_on_two_ports_is_one() {
+    let recorder = Arc::new(Recorder::default());
+    let failed = Ended { result: Err(AbortCode::VBUSY), at_once: true, ..ended(130) };
+    for meter in [meter(&recorder), meter(&recorder)] {
+        count(&meter, &caller(1, "x"), 5, &failed);
+    }
+    let snapshot = recorder.snapshot();
+    let [(procedure, figures)] = &snapshot.calls[..] else { panic!("{:?}", snapshot.calls) };
+    assert_eq!((procedure.class, figures.calls, figures.at_once), (Class::Fetch, 2, 2));
+    assert_eq!((figures.wait.count(), figures.run.count()), (0, 2));
+    assert_eq!(figures.outcomes.iter().sum::<u64>(), 2);
+    assert_eq!(figures.values().len(), events::catalogue::CallFigures::DECLARATIONS.len());
+    assert_eq!(snapshot.volumes.rows().map(|(_, row)| row.failed).sum::<u64>(), 2);
+    assert_eq!(snapshot.volumes.others().weight(), 0);
+}
+
+#[test]
+fn only_calls_that_take_as_long_are_remembered() {
+    let recorder = Arc::new(Recorder::default());
+    let meter = meter(&recorder);
+    let took = |run_ns| Ended { run_ns, ..ended(133) };
+    count(&meter, &caller(1, "x"), 5, &took(1_000_000));
+    assert!(recorder.slow_calls().is_empty(), "nobody asked for it");
+    recorder.remember_slow(1_000);
+    count(&meter, &caller(1, "x"), 5, &took(996));
+    count(&meter, &caller(1, "x"), 5, &took(997));
+    let slow = recorder.slow_calls();
+    let [(1, call)] = &slow[..] else { panic!("{slow:?}") };
+    assert_eq!(
+        (call.procedure.name, call.volume, call.total_ns, call.ended),
+        ("StoreData", 5, 1000, UnixTime(9))
+    );
+}
