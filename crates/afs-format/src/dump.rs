@@ -12,6 +12,7 @@ mod read;
 mod records;
 mod write;
 
+pub(crate) use read::parse_acl;
 pub use read::{DumpError, Item, Reader};
 pub use records::{DumpHeader, DumpVolume, DumpedVnode, VnodeAttributes};
 pub use write::{put_dump_header, put_end, put_vnode, put_volume};

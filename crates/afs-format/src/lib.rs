@@ -6,6 +6,7 @@ pub mod directory;
 pub mod dump;
 pub mod keyfile;
 pub mod keytab;
+pub mod namei;
 pub mod netinfo;
 pub mod prdb;
 pub mod sysid;

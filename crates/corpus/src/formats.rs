@@ -4,6 +4,7 @@ use afs_format::acl::{Acl, AclError, AclText};
 use afs_format::cellservdb::{parse_cellservdb, parse_krb_conf, parse_thiscell};
 use afs_format::directory::{DirectoryBlob, EntryTarget};
 use afs_format::dump::{self as dumps, DumpHeader, Item};
+use afs_format::namei::{IndexClass, NameiVnode, VolumeInfo, VolumePlaces, check_links};
 use afs_format::netinfo::{announced, parse_netinfo, parse_netrestrict};
 use afs_format::sysid::SysId;
 use afs_format::userlist::UserList;
@@ -150,4 +151,22 @@ pub fn dump(data: &[u8]) {
         written.extend_from_slice(data);
     }
     assert_eq!(parts(&written), Some((header, parts_read)));
+}
+
+/// The files of a namei partition: header files, information, records of both indexes, tables of links.
+pub fn namei(data: &[u8]) {
+    let _ = VolumeInfo::parse(data);
+    let _ = check_links(data);
+    if let Ok(places) = VolumePlaces::parse(data) {
+        assert!(places.info.is_special() && places.info.path(places.parent).is_ascii());
+    }
+    for class in [IndexClass::Large, IndexClass::Small] {
+        let _ = class.check_stamp(data);
+        for (place, record) in data.chunks(class.record_bytes()).enumerate() {
+            let Ok(Some(vnode)) = NameiVnode::parse(class, record) else { continue };
+            assert_eq!(vnode.acl.is_some(), class == IndexClass::Large);
+            assert!(class.vnode(place as u32).is_some() && vnode.inode.path(7).is_ascii());
+            let _ = vnode.inode.links([0xff, 0xff]);
+        }
+    }
 }

@@ -34,6 +34,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("keytab", formats::keytab),
     ("krb_conf", security::krb_conf),
     ("location_records", records::location_records),
+    ("namei", formats::namei),
     ("names", names::names),
     ("netinfo", formats::netinfo),
     ("protection_records", records::protection_records),

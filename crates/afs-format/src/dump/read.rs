@@ -333,7 +333,8 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
 
     fn acl(&mut self) -> Outcome<Acl, E> {
         let bytes: [u8; ACL_BYTES] = self.array("an access list of 192 bytes")?;
-        parse_acl(&bytes).ok_or_else(|| self.before(ACL_BYTES as u64, "a sound access list"))
+        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        parse_acl(word).ok_or_else(|| self.before(ACL_BYTES as u64, "a sound access list"))
     }
 
     /// Passes over the value of a tag that is not known, if that is allowed.
@@ -379,9 +380,9 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
     }
 }
 
-fn parse_acl(bytes: &[u8; ACL_BYTES]) -> Option<Acl> {
-    let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let [version, total, positive, negative] = [4, 8, 12, 16].map(word);
+/// An access list of [`ACL_BYTES`] bytes; `word` gives the number at an offset.
+pub(crate) fn parse_acl(word: impl Fn(usize) -> u32) -> Option<Acl> {
+    let [version, total, positive, negative] = [4, 8, 12, 16].map(&word);
     let sum = positive.checked_add(negative)?;
     if version != ACL_VERSION || sum != total || total as usize > ACL_ENTRIES_MAX {
         return None;

@@ -16,6 +16,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
     seeds.extend(keys());
     seeds.extend(directories());
     seeds.extend(dumps());
+    seeds.extend(namei());
     let id = SysId { uuid: HostUuid([7; 16]), addresses: vec![[10, 0, 0, 1].into(), [10, 0, 0, 2].into()] };
     seeds.push(seed("sysid", "two_addresses", id.to_bytes()));
     seeds
@@ -88,6 +89,20 @@ fn directories() -> Vec<Seed> {
         blob.remove(format!("{number}{}", "x".repeat(number % 60)).as_bytes());
     }
     vec![seed("directory", "empty", empty), seed("directory", "holes", blob.pages().concat())]
+}
+
+/// Files of a partition of OpenAFS, of every kind.
+fn namei() -> impl Iterator<Item = Seed> {
+    let special = |name: &str| format!("AFSIDat/+/++++U/special/{name}");
+    let files = [
+        ("header", "V0536870912.vol".to_owned()),
+        ("info", special("zzzz5+++++0")),
+        ("small", special("zzzz9+++++0")),
+        ("large", special("zzzzD+++++0")),
+        ("links", special("zzzzP+++++0")),
+    ];
+    let read = |path: &str| testdata(&format!("afs-format/testdata/vicepa/{path}"));
+    files.into_iter().map(move |(name, path)| seed("namei", name, read(&path)))
 }
 
 /// What OpenAFS made, and the smallest part of it that is sound.

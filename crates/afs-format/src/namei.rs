@@ -1,0 +1,75 @@
+//! OpenAFS's way to keep volumes in the files of a partition ("namei").
+//!
+//! A volume is a header file `V*.vol`, which names the volume's *special* files below `AFSIDat`: its
+//! information, the indexes of its large vnodes (directories) and small ones, and the table of links
+//! that it shares with its clones. Every vnode's data is a file of its own. Numbers stand in the byte
+//! order of the machine that wrote them; the files of little-endian machines are read.
+//! `docs/formats/namei.md` draws it. Facts from OpenAFS 1.8 `vol/volume.h`, `vol/vnode.h`,
+//! `vol/namei_ops.c` and `util/flipbase64.c`.
+
+mod info;
+mod inode;
+mod vnode;
+
+pub use info::{DESTROY_ME, HEADER_BYTES, INFO_BYTES, NEEDS_SALVAGE, VolumeInfo, VolumePlaces};
+pub use inode::{Inode, LINKS_HEADER_BYTES, check_links, header_name, header_volume};
+pub use vnode::{IndexClass, NameiVnode};
+
+use thiserror::Error;
+
+/// Why a file was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("byte {offset}: expected {expected}")]
+pub struct NameiError {
+    /// Where in what was given.
+    pub offset: usize,
+    /// What should be there.
+    pub expected: &'static str,
+}
+
+/// Bytes of a file, with little-endian numbers.
+#[derive(Clone, Copy)]
+struct Image<'a>(&'a [u8]);
+
+impl Image<'_> {
+    fn array<const N: usize>(self, offset: usize, expected: &'static str) -> Result<[u8; N], NameiError> {
+        let found = self.0.get(offset..).and_then(|rest| rest.first_chunk::<N>());
+        found.copied().ok_or(NameiError { offset: self.0.len(), expected })
+    }
+
+    fn word(self, offset: usize) -> Result<u32, NameiError> {
+        self.array(offset, "four bytes more").map(u32::from_le_bytes)
+    }
+
+    fn byte(self, offset: usize) -> Result<u8, NameiError> {
+        self.array(offset, "a byte more").map(|[byte]: [u8; 1]| byte)
+    }
+
+    /// A number in two words that lie apart.
+    fn long(self, low: usize, high: usize) -> Result<u64, NameiError> {
+        Ok(u64::from(self.word(high)?) << 32 | u64::from(self.word(low)?))
+    }
+
+    /// A C string in a field of N bytes.
+    fn text<const N: usize>(self, offset: usize, expected: &'static str) -> Result<Vec<u8>, NameiError> {
+        let field: [u8; N] = self.array(offset, expected)?;
+        let length = field.iter().position(|&byte| byte == 0).ok_or(NameiError { offset, expected })?;
+        Ok(field[..length].to_vec())
+    }
+
+    /// The mark and the version that every file but those of vnodes' data begins with.
+    fn stamp(self, magic: u32, expected: &'static str) -> Result<(), NameiError> {
+        let found = self.word(0)?;
+        if found == magic.swap_bytes() {
+            let expected = "the byte order of a little-endian machine; these files are of another";
+            return Err(NameiError { offset: 0, expected });
+        }
+        if found != magic {
+            return Err(NameiError { offset: 0, expected });
+        }
+        if self.word(4)? == 1 { Ok(()) } else { Err(NameiError { offset: 4, expected: "version 1" }) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Where files lie.
+
+use super::{Image, NameiError};
+
+const LINKS_MAGIC: u32 = 0x9987_7712;
+
+/// Bytes before the first row of a table of links.
+pub const LINKS_HEADER_BYTES: usize = 8;
+
+/// The folder of all data in a partition.
+const FOLDER: &str = "AFSIDat";
+/// The folder of a group's special files.
+const SPECIAL: &str = "special";
+const VNODE_BITS: u64 = 0x3ff_ffff;
+const TAG_SHIFT: u32 = 26;
+const TAG_BITS: u64 = 7;
+const DIGITS: &[u8; 64] = b"+=0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+/// Header files are called after the volume's number in ten digits.
+const NUMBER_DIGITS: usize = 10;
+
+/// The number of a file: the lowest 26 bits are the vnode's, or all ones; the next three tell versions
+/// of a vnode's data (or special files) apart; the upper 32 are the vnode's uniquifier (or the volume).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Inode(pub u64);
+
+impl Inode {
+    /// Whether it names a file at all.
+    pub fn is_some(self) -> bool {
+        self.0 != 0 && self.0 != u64::MAX
+    }
+
+    /// Whether it is one of a volume's special files.
+    pub fn is_special(self) -> bool {
+        self.is_some() && self.0 & VNODE_BITS == VNODE_BITS
+    }
+
+    /// The vnode whose data it is.
+    pub fn vnode(self) -> u32 {
+        (self.0 & VNODE_BITS) as u32
+    }
+
+    /// Where it lies in its partition, for a group of this read-write volume. No part of the path comes
+    /// from the file system.
+    pub fn path(self, group: u32) -> String {
+        let digits = |number: u64| base64(number);
+        let folder = format!("{FOLDER}/{}/{}", digits(u64::from(group & 0xff)), digits(group.into()));
+        if self.is_special() {
+            return format!("{folder}/{SPECIAL}/{}", digits(self.0));
+        }
+        let vnode = u64::from(self.vnode());
+        format!("{folder}/{}/{}/{}", digits(vnode >> 14 & 0xff), digits(vnode >> 9 & 0x1ff), digits(self.0))
+    }
+
+    /// Offset of the two bytes in the table of links that tell who uses it.
+    pub fn links_offset(self) -> u64 {
+        LINKS_HEADER_BYTES as u64 + 2 * u64::from(self.vnode())
+    }
+
+    /// How many volumes use it, from the two bytes at that offset.
+    pub fn links(self, row: [u8; 2]) -> u8 {
+        let tag = (self.0 >> TAG_SHIFT & TAG_BITS) as u32;
+        (u32::from(u16::from_le_bytes(row)) >> (3 * tag) & 7) as u8
+    }
+}
+
+/// Digits of 6 bits, the lowest first.
+fn base64(mut number: u64) -> String {
+    let mut out = String::new();
+    loop {
+        out.push(char::from(DIGITS[(number & 63) as usize]));
+        number >>= 6;
+        if number == 0 {
+            return out;
+        }
+    }
+}
+
+/// Whether a table of links begins so.
+///
+/// # Errors
+/// Where it does not.
+pub fn check_links(bytes: &[u8]) -> Result<(), NameiError> {
+    Image(bytes).stamp(LINKS_MAGIC, "the mark of a table of links (99877712)")
+}
+
+/// The name of a volume's header file.
+pub fn header_name(volume: u32) -> String {
+    format!("V{volume:010}.vol")
+}
+
+/// Whose header file has this name.
+pub fn header_volume(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix('V')?.strip_suffix(".vol")?;
+    let is_number = digits.len() == NUMBER_DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { digits.parse().ok() } else { None }
+}
