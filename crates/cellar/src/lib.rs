@@ -10,3 +10,4 @@ pub mod network;
 pub mod output;
 pub mod quickstart;
 pub mod serve;
+pub mod vicep;

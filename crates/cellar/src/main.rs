@@ -105,7 +105,7 @@ enum Command {
         #[command(subcommand)]
         command: commands::bench::Bench,
     },
-    /// Take over OpenAFS's databases. The server must not be running.
+    /// Take over OpenAFS's databases and volumes. The server must not be running.
     Import {
         #[command(subcommand)]
         command: commands::import::Import,

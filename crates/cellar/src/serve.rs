@@ -8,6 +8,7 @@ pub mod locator;
 pub mod log;
 pub mod membership;
 pub mod observed;
+pub mod offline;
 pub mod overseer;
 pub mod registration;
 pub mod services;
@@ -136,14 +137,7 @@ fn open_partitions(
     settings: &Settings,
     meters: &[(PartitionId, Arc<DiskMeter>)],
 ) -> Result<Vec<(PartitionId, Arc<Partition>)>> {
-    let config = PartitionConfig {
-        segments: SegmentConfig {
-            cache_bytes: settings.tuning.caches.chunks / settings.partitions.len().max(1) as u64,
-            ..SegmentConfig::default()
-        },
-        chunk_of: Some(volume::chunk_of),
-        ..PartitionConfig::default()
-    };
+    let config = partition_config(settings);
     let open = |partition: &PartitionSettings, meter: &Arc<DiskMeter>| {
         open_partition(partition, &config, meter.clone())
     };
@@ -179,6 +173,17 @@ fn disk_meters(settings: &Settings) -> Vec<(PartitionId, Arc<DiskMeter>)> {
     settings.partitions.iter().map(|partition| (partition.id, Arc::default())).collect()
 }
 
+fn partition_config(settings: &Settings) -> PartitionConfig {
+    PartitionConfig {
+        segments: SegmentConfig {
+            cache_bytes: settings.tuning.caches.chunks / settings.partitions.len().max(1) as u64,
+            ..SegmentConfig::default()
+        },
+        chunk_of: Some(volume::chunk_of),
+        ..PartitionConfig::default()
+    }
+}
+
 fn open_partition(
     partition: &PartitionSettings,
     config: &PartitionConfig,
@@ -191,7 +196,7 @@ fn open_partition(
     opened.map_err(|error| anyhow!("{error}"))
 }
 
-fn handle(id: PartitionId, partition: &Arc<Partition>) -> PartitionHandle {
+pub(crate) fn handle(id: PartitionId, partition: &Arc<Partition>) -> PartitionHandle {
     let measured = partition.clone();
     let space = move || {
         let room = measured.room().unwrap_or_default();

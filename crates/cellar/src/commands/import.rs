@@ -1,5 +1,7 @@
 //! `cellar import`.
 
+mod vicep;
+
 use super::context::load_settings;
 use crate::config::Settings;
 use crate::dump::contents::printable;
@@ -17,13 +19,21 @@ use std::path::{Path, PathBuf};
 use store::Database;
 use vldb::{Location, Locations, Server, ServerNumber, Site, entry_flags};
 
-/// OpenAFS's databases.
+/// OpenAFS's databases and partitions.
 #[derive(Subcommand)]
 pub enum Import {
     /// Take over all users and groups of a prdb.DB0 into a new protection database.
     Prdb(From),
     /// Take over all volumes' places and all servers of a vldb.DB0 into a location database without volumes.
     Vldb(From),
+    /// Bring the volumes of a partition of OpenAFS's file server, like /vicepa, into a partition of the store.
+    ///
+    /// Read-write, read-only and backup volumes keep numbers, names, quotas, dates, access lists and all the
+    /// rest. Every vnode, name, link and length is checked first; a volume that is not sound is not brought in,
+    /// what is wrong is told with its path, and the others go on. A volume is there whole or not at all, and a
+    /// second run goes on with those that are missing. The partition is only read; its server must be stopped.
+    /// Afterwards, `vos syncvldb -server HOST` enters the volumes in the location database.
+    Vicep(vicep::Vicep),
 }
 
 /// From where, and to where.
@@ -47,6 +57,7 @@ pub fn run(command: &Import) -> Result<()> {
     match command {
         Import::Prdb(from) => import_prdb(from),
         Import::Vldb(from) => import_vldb(from),
+        Import::Vicep(wanted) => vicep::run(wanted),
     }
 }
 

@@ -1,0 +1,366 @@
+//! `cellar import vicep`.
+
+use crate::commands::context::load_settings;
+use crate::config::Settings;
+use crate::network::now;
+use crate::output::{Format, Row};
+use crate::serve::offline::OfflineStore;
+use crate::vicep::load::{self, LoadError, Target};
+use crate::vicep::survey::{Survey, survey};
+use crate::vicep::{Problem, Source, Vicep as Partition};
+use afs_format::namei::DESTROY_ME;
+use anyhow::{Context, Result, bail};
+use base::{PartitionId, VolumeId, VolumeType};
+use clap::Args;
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::path::PathBuf;
+use volume::VolumeError;
+
+/// From where, and to where.
+#[derive(Args)]
+pub struct Vicep {
+    /// The partition of OpenAFS, like /vicepa, or a copy of it.
+    partition: PathBuf,
+    /// The partition of the store that gets the volumes; without it, the only one, or that of the same name.
+    #[arg(long, value_name = "PARTITION")]
+    to: Option<PartitionId>,
+    /// Only this volume, by name or number; may be repeated.
+    #[arg(long = "volume", value_name = "VOLUME")]
+    volumes: Vec<String>,
+    /// Bring in volumes, too, that their server did not put away or wants to salvage, if they are sound.
+    #[arg(long)]
+    unclean: bool,
+    /// The server's configuration; without it, OpenAFS's in /etc/openafs/server.
+    #[arg(long, env = "CELLAR_CONFIG")]
+    config: Option<PathBuf>,
+    /// Read and check everything, bring in nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What became of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Outcome {
+    /// It is in the store.
+    Imported,
+    /// It is in the store and shares the contents of its read-write volume.
+    Shared,
+    /// It would be brought in.
+    Sound,
+    /// The store has it already.
+    Present,
+    /// Something is wrong with it.
+    Damaged,
+    /// OpenAFS's server did not put it away, or wants to salvage it.
+    Unclean,
+    /// An operation that made it did not end.
+    Unfinished,
+    /// The store has another volume of its number.
+    NumberTaken,
+}
+
+impl Outcome {
+    fn text(self) -> &'static str {
+        match self {
+            Outcome::Imported => "brought in",
+            Outcome::Shared => "brought in, shares the read-write volume's contents",
+            Outcome::Sound => "would be brought in",
+            Outcome::Present => "in the store already",
+            Outcome::Damaged => "DAMAGED, left out",
+            Outcome::Unclean => "UNCLEAN, left out (salvage it, or --unclean)",
+            Outcome::Unfinished => "an unfinished copy, left out",
+            Outcome::NumberTaken => "NUMBER TAKEN, left out",
+        }
+    }
+
+    /// Whether the volume is missing in the store though it should be there.
+    fn is_failure(self) -> bool {
+        matches!(self, Outcome::Damaged | Outcome::Unclean | Outcome::NumberTaken)
+    }
+}
+
+/// One volume.
+#[derive(Serialize)]
+struct Volume {
+    id: u32,
+    name: String,
+    kind: &'static str,
+    files: u64,
+    directories: u64,
+    links: u64,
+    bytes: u64,
+    outcome: Outcome,
+    problems: Vec<Problem>,
+    /// Problems that are not listed.
+    untold_problems: u64,
+}
+
+impl Row for Volume {
+    const COLUMNS: &'static [&'static str] =
+        &["VOLUME", "NAME", "KIND", "FILES", "DIRECTORIES", "LINKS", "BYTES", ""];
+
+    fn cells(&self) -> Vec<String> {
+        let count = |number: u64| HumanCount(number).to_string();
+        vec![
+            self.id.to_string(),
+            self.name.clone(),
+            self.kind.to_owned(),
+            count(self.files),
+            count(self.directories),
+            count(self.links),
+            HumanBytes(self.bytes).to_string(),
+            self.outcome.text().to_owned(),
+        ]
+    }
+}
+
+impl Volume {
+    fn of(source: &Source<'_>, outcome: Outcome) -> Volume {
+        Volume {
+            id: source.info.id,
+            name: source.name.to_string(),
+            kind: match source.kind {
+                VolumeType::ReadWrite => "RW",
+                VolumeType::ReadOnly => "RO",
+                VolumeType::Backup => "BK",
+            },
+            files: 0,
+            directories: 0,
+            links: 0,
+            bytes: 0,
+            outcome,
+            problems: Vec::new(),
+            untold_problems: 0,
+        }
+    }
+
+    fn unknown(id: u32, problem: Problem) -> Volume {
+        Volume {
+            id,
+            name: String::new(),
+            kind: "",
+            files: 0,
+            directories: 0,
+            links: 0,
+            bytes: 0,
+            outcome: Outcome::Damaged,
+            problems: vec![problem],
+            untold_problems: 0,
+        }
+    }
+
+    fn surveyed(mut self, found: Survey) -> Volume {
+        (self.files, self.directories) = (found.files, found.directories);
+        (self.links, self.bytes) = (found.links, found.bytes);
+        (self.problems, self.untold_problems) = (found.problems, found.untold);
+        if !self.problems.is_empty() {
+            self.outcome = Outcome::Damaged;
+        }
+        self
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(wanted: &Vicep) -> Result<()> {
+    let partition = Partition::open(&wanted.partition)?;
+    let mut sources = Vec::new();
+    let mut done = Vec::new();
+    for id in partition.volumes()? {
+        match partition.source(id) {
+            Ok(source) => sources.extend(Some(source).filter(|source| wanted.names(source))),
+            Err(problem) => done.extend(wanted.knows(id).then(|| Volume::unknown(id, problem))),
+        }
+    }
+    if !wanted.volumes.is_empty() && sources.is_empty() && done.is_empty() {
+        bail!("{} has no volume {}", partition.path().display(), wanted.volumes.join(", "));
+    }
+    // Read-write volumes come first: clones may share their contents.
+    sources.sort_by_key(|source| (source.info.parent, source.kind as u8, source.info.id));
+    let work = Work::begin(wanted, &partition, &sources)?;
+    let mut fresh = None;
+    for source in &sources {
+        let volume = work.volume(source, fresh)?;
+        if volume.outcome == Outcome::Imported && source.kind == VolumeType::ReadWrite {
+            fresh = Some(source);
+        }
+        done.push(volume);
+    }
+    work.bar.finish_and_clear();
+    if let Some(store) = &work.store {
+        store.offline.volumes.sync().context("cannot make the volumes durable")?;
+    }
+    finish(wanted, &done)
+}
+
+fn finish(wanted: &Vicep, done: &[Volume]) -> Result<()> {
+    let format = if wanted.json { Format::Json } else { Format::Text };
+    if format == Format::Text {
+        for volume in done {
+            print_problems(volume);
+        }
+    }
+    format.rows(done)?;
+    match done.iter().filter(|volume| volume.outcome.is_failure()).count() {
+        0 => Ok(()),
+        count => bail!("{count} of {} volumes cannot be brought in", done.len()),
+    }
+}
+
+fn print_problems(volume: &Volume) {
+    let name = if volume.name.is_empty() { String::new() } else { format!(" ({})", volume.name) };
+    for Problem { place, what } in &volume.problems {
+        println!("volume {}{name}, {place}: {what}", volume.id);
+    }
+    if volume.untold_problems > 0 {
+        println!("volume {}{name}: and {} more", volume.id, volume.untold_problems);
+    }
+}
+
+impl Vicep {
+    fn names(&self, source: &Source<'_>) -> bool {
+        let is_meant =
+            |wanted: &String| *wanted == source.info.id.to_string() || *wanted == source.name.as_str();
+        self.volumes.is_empty() || self.volumes.iter().any(is_meant)
+    }
+
+    /// Whether a volume is meant whose name cannot be read.
+    fn knows(&self, id: u32) -> bool {
+        self.volumes.is_empty() || self.volumes.contains(&id.to_string())
+    }
+
+    /// The partition of the store that gets the volumes.
+    fn target(&self, settings: &Settings, from: &Partition) -> Result<PartitionId> {
+        let named = from.path().file_name().and_then(|name| name.to_str());
+        let named = named.filter(|name| name.starts_with("vicep")).and_then(|name| name.parse().ok());
+        let has = |id: PartitionId| settings.partitions.iter().any(|partition| partition.id == id);
+        match (self.to, settings.partitions.as_slice()) {
+            (Some(id), _) if !has(id) => bail!("{}: there is no partition {id}", settings.source),
+            (Some(id), _) => Ok(id),
+            (None, [only]) => Ok(only.id),
+            (None, _) => named
+                .filter(|id| has(*id))
+                .context("--to must name the partition of the store, like `--to a`"),
+        }
+    }
+}
+
+/// The store that gets the volumes.
+struct Store {
+    offline: OfflineStore,
+    partition: PartitionId,
+}
+
+impl Store {
+    fn target(&self) -> Target<'_> {
+        Target { volumes: &self.offline.volumes, partition: self.partition, now: now() }
+    }
+}
+
+struct Work<'a> {
+    wanted: &'a Vicep,
+    /// None in a dry run.
+    store: Option<Store>,
+    bar: ProgressBar,
+}
+
+impl<'a> Work<'a> {
+    fn begin(wanted: &'a Vicep, partition: &Partition, sources: &[Source<'_>]) -> Result<Work<'a>> {
+        let store = if wanted.dry_run {
+            None
+        } else {
+            let settings = load_settings(wanted.config.as_deref())?;
+            let target = wanted.target(&settings, partition)?;
+            Some(Store { offline: OfflineStore::open(&settings)?, partition: target })
+        };
+        let bytes = sources.iter().map(|source| u64::from(source.info.used_kib) << 10).sum();
+        let style =
+            ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {bytes_per_sec} {eta} {msg}");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        Ok(Work { wanted, store, bar: ProgressBar::new(bytes).with_style(style) })
+    }
+
+    /// Checks a volume and brings it in. `fresh` is the read-write volume that was brought in last.
+    fn volume(&self, source: &Source<'_>, fresh: Option<&Source<'_>>) -> Result<Volume> {
+        self.bar.set_message(source.name.to_string());
+        let begun = self.bar.position();
+        let volume = self.try_volume(source, fresh);
+        self.bar.set_position(begun + (u64::from(source.info.used_kib) << 10));
+        volume.with_context(|| format!("volume {} ({})", source.info.id, source.name))
+    }
+
+    fn try_volume(&self, source: &Source<'_>, fresh: Option<&Source<'_>>) -> Result<Volume> {
+        if source.is_unfinished() {
+            return Ok(Volume::of(source, Outcome::Unfinished));
+        }
+        if let Some(volume) = self.in_store(source)? {
+            return Ok(volume);
+        }
+        if let Some(what) = source.unclean().filter(|_| !self.wanted.unclean) {
+            let mut volume = Volume::of(source, Outcome::Unclean);
+            volume.problems.push(Problem::new("the volume", what));
+            return Ok(volume);
+        }
+        let mut volume = Volume::of(source, Outcome::Sound).surveyed(survey(source));
+        if volume.outcome == Outcome::Damaged {
+            return Ok(volume);
+        }
+        match self.bring_in(source, fresh) {
+            Ok(outcome) => volume.outcome = outcome,
+            Err(LoadError::Source(problem)) => {
+                volume.outcome = Outcome::Damaged;
+                volume.problems.push(problem);
+            }
+            // The survey finds what the store would; where it does not, the volume is to blame.
+            Err(LoadError::Store(VolumeError::Invalid(what))) => {
+                volume.outcome = Outcome::Damaged;
+                volume.problems.push(Problem::new("the volume", what));
+            }
+            Err(LoadError::Store(error)) => return Err(error.into()),
+        }
+        Ok(volume)
+    }
+
+    fn bring_in(&self, source: &Source<'_>, fresh: Option<&Source<'_>>) -> Result<Outcome, LoadError> {
+        let progress = |bytes| self.bar.inc(bytes);
+        let Some(store) = &self.store else {
+            load::read(source, &progress)?;
+            return Ok(Outcome::Sound);
+        };
+        if let Some(of) = fresh
+            && source.kind != VolumeType::ReadWrite
+            && load::is_same(of, source)
+        {
+            load::share(source, VolumeId(of.info.id), store.target())?;
+            return Ok(Outcome::Shared);
+        }
+        load::load(source, store.target(), &progress)?;
+        Ok(Outcome::Imported)
+    }
+
+    /// What becomes of a volume whose number the store has. One that an interrupted run left is removed.
+    fn in_store(&self, source: &Source<'_>) -> Result<Option<Volume>> {
+        let Some(store) = &self.store else { return Ok(None) };
+        let volumes = &store.offline.volumes;
+        let found = match volumes.get_any_state(VolumeId(source.info.id)) {
+            Ok(found) => found.header(),
+            Err(VolumeError::NoVolume(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if found.destroy_me == DESTROY_ME {
+            volumes.delete(found.id)?;
+            return Ok(None);
+        }
+        if found.name == source.name && found.kind == source.kind && found.parent.0 == source.info.parent {
+            return Ok(Some(Volume::of(source, Outcome::Present)));
+        }
+        let mut volume = Volume::of(source, Outcome::NumberTaken);
+        let what = format!("the store has the volume {} of this number", found.name);
+        volume.problems.push(Problem::new("the volume", what));
+        Ok(Some(volume))
+    }
+}

@@ -1,0 +1,38 @@
+//! The store, opened by a command while no server runs.
+
+use super::{handle, open_partition, partition_config, volume_options};
+use crate::config::Settings;
+use anyhow::{Context, Result};
+use base::PartitionId;
+use std::sync::Arc;
+use store::Partition;
+use volume::Volumes;
+
+/// All partitions of a server and their volumes. The locks of the partitions keep servers out as long as it
+/// lives.
+pub struct OfflineStore {
+    /// The volumes.
+    pub volumes: Volumes,
+    // Kept as long as anything uses their stores; dropped last.
+    _partitions: Vec<(PartitionId, Arc<Partition>)>,
+}
+
+impl OfflineStore {
+    /// Opens all partitions, creating those that are new.
+    ///
+    /// # Errors
+    /// One of them cannot be opened, for example because a server has it.
+    pub fn open(settings: &Settings) -> Result<OfflineStore> {
+        let config = partition_config(settings);
+        let mut partitions = Vec::with_capacity(settings.partitions.len());
+        for partition in &settings.partitions {
+            let opened = open_partition(partition, &config, Arc::default()).with_context(|| {
+                format!("cannot open {} (is the server running?)", partition.path.display())
+            })?;
+            partitions.push((partition.id, Arc::new(opened)));
+        }
+        let handles = partitions.iter().map(|(id, partition)| handle(*id, partition)).collect();
+        let volumes = Volumes::open(handles, volume_options(settings)).context("cannot open the volumes")?;
+        Ok(OfflineStore { volumes, _partitions: partitions })
+    }
+}

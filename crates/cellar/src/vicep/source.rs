@@ -1,0 +1,309 @@
+//! A partition and its volumes, as they lie there.
+
+use super::in_use;
+use crate::dump::contents::printable;
+use afs_format::directory::{DirectoryBlob, PAGE_BYTES, PAGES_MAX};
+use afs_format::namei::{
+    DESTROY_ME, HEADER_BYTES, INFO_BYTES, IndexClass, Inode, LINKS_HEADER_BYTES, NameiError, NameiVnode,
+    VolumeInfo, VolumePlaces, check_links, header_name, header_volume,
+};
+use anyhow::{Context, Result, bail};
+use base::{VolumeName, VolumeType};
+use rustix::fs::{Mode, OFlags};
+use std::fs::{self, File};
+use std::io::{self, BufReader, ErrorKind, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+/// Bytes of an index that are read at a time.
+const INDEX_BUFFER_BYTES: usize = 256 << 10;
+
+/// Something that is wrong in a volume.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Problem {
+    /// The path in the volume, or the file of the partition.
+    pub place: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Problem {
+    /// In this place.
+    pub fn new(place: impl Into<String>, what: impl Into<String>) -> Problem {
+        Problem { place: place.into(), what: what.into() }
+    }
+}
+
+/// A partition that no server of OpenAFS uses, and that none can take while this lives. Nothing in it is
+/// ever written.
+pub struct Vicep {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Vicep {
+    /// Opens a partition.
+    ///
+    /// # Errors
+    /// It is none, or in use.
+    pub fn open(path: &Path) -> Result<Vicep> {
+        let path = fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))?;
+        let lock = in_use::lock(&path)?;
+        Ok(Vicep { path, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The numbers of its volumes, in order.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or has neither volumes nor the folder of their data.
+    pub fn volumes(&self) -> Result<Vec<u32>> {
+        let mut out = Vec::new();
+        let failed = || format!("cannot list {}", self.path.display());
+        for entry in fs::read_dir(&self.path).with_context(failed)? {
+            let name = entry.with_context(failed)?.file_name();
+            out.extend(name.to_str().and_then(header_volume));
+        }
+        out.sort_unstable();
+        if out.is_empty() && !self.path.join("AFSIDat").is_dir() {
+            bail!("{} has no volumes of OpenAFS (V*.vol, AFSIDat)", self.path.display());
+        }
+        Ok(out)
+    }
+
+    /// One of its volumes.
+    ///
+    /// # Errors
+    /// What is wrong with its header or information.
+    pub fn source(&self, volume: u32) -> Result<Source<'_>, Problem> {
+        let header = header_name(volume);
+        let bytes = self.read_head(&header, HEADER_BYTES).map_err(|error| unreadable(&header, &error))?;
+        let places = VolumePlaces::parse(&bytes).map_err(|error| wrong(&header, error))?;
+        if places.id != volume {
+            return Err(Problem::new(header, format!("it says that it is volume {}", places.id)));
+        }
+        let file = places.info.path(places.parent);
+        let bytes = self.read_head(&file, INFO_BYTES).map_err(|error| unreadable(&file, &error))?;
+        let info = VolumeInfo::parse(&bytes).map_err(|error| wrong(&file, error))?;
+        if (info.id, info.parent) != (volume, places.parent) {
+            let (id, parent) = (info.id, info.parent);
+            return Err(Problem::new(file, format!("it says that it is volume {id} of the group {parent}")));
+        }
+        let name = std::str::from_utf8(&info.name).ok().and_then(|name| name.parse().ok());
+        let name = name
+            .ok_or_else(|| Problem::new(&file, format!("`{}` is no volume name", printable(&info.name))))?;
+        let kind = VolumeType::from_wire(info.kind);
+        let kind = kind.ok_or_else(|| Problem::new(&file, format!("{} is no kind of volume", info.kind)))?;
+        Ok(Source { partition: self, places, info, name, kind })
+    }
+
+    /// The first bytes of a file.
+    fn read_head(&self, file: &str, most: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open_file(file)?.take(most as u64).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A regular file; links are not followed.
+    fn open_file(&self, file: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(self.path.join(file), flags, Mode::empty())?);
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
+    }
+}
+
+/// A file that cannot be read.
+pub(crate) fn unreadable(place: &str, error: &io::Error) -> Problem {
+    match error.kind() {
+        ErrorKind::NotFound => Problem::new(place, "the file is missing"),
+        _ => Problem::new(place, format!("cannot be read: {error}")),
+    }
+}
+
+fn wrong(file: &str, error: NameiError) -> Problem {
+    Problem::new(file, error.to_string())
+}
+
+/// A volume of a partition.
+pub struct Source<'a> {
+    partition: &'a Vicep,
+    places: VolumePlaces,
+    /// What it says about itself.
+    pub info: VolumeInfo,
+    /// Its name.
+    pub name: VolumeName,
+    /// Its kind.
+    pub kind: VolumeType,
+}
+
+impl Source<'_> {
+    /// Whether an operation that made it did not end.
+    pub fn is_unfinished(&self) -> bool {
+        self.info.destroy_me == DESTROY_ME
+    }
+
+    /// Why it should be salvaged first, if so.
+    pub fn unclean(&self) -> Option<&'static str> {
+        if self.info.needs_salvage != 0 {
+            Some("OpenAFS found an error in it and wants to salvage it")
+        } else if self.info.in_use != 0 {
+            Some("its server did not put it away")
+        } else {
+            None
+        }
+    }
+
+    /// Where a file of the volume's group lies in the partition.
+    pub fn place(&self, inode: Inode) -> String {
+        inode.path(self.places.parent)
+    }
+
+    /// A vnode's data.
+    ///
+    /// # Errors
+    /// Those of opening a file.
+    pub fn open(&self, inode: Inode) -> io::Result<File> {
+        self.partition.open_file(&self.place(inode))
+    }
+
+    /// The vnodes of an index.
+    ///
+    /// # Errors
+    /// The index is missing or none.
+    pub fn index(&self, class: IndexClass) -> Result<Index, Problem> {
+        let inode = match class {
+            IndexClass::Large => self.places.large_index,
+            IndexClass::Small => self.places.small_index,
+        };
+        let place = self.place(inode);
+        let file = self.partition.open_file(&place).map_err(|error| unreadable(&place, &error))?;
+        let mut index = Index {
+            file: BufReader::with_capacity(INDEX_BUFFER_BYTES, file),
+            class,
+            file_place: place,
+            next: 0,
+            is_over: false,
+            record: Vec::new(),
+        };
+        let read = index.read_up_to_record()?;
+        class.check_stamp(&index.record).map_err(|error| wrong(&index.file_place, error))?;
+        // An index that never had a vnode is the stamp alone.
+        index.is_over = read < class.record_bytes();
+        Ok(index)
+    }
+
+    /// The table of links.
+    ///
+    /// # Errors
+    /// It is missing or none.
+    pub fn links(&self) -> Result<Links, Problem> {
+        let place = self.place(self.places.link_table);
+        let file = self.partition.open_file(&place).map_err(|error| unreadable(&place, &error))?;
+        let mut stamp = Vec::new();
+        let read = (&file).take(LINKS_HEADER_BYTES as u64).read_to_end(&mut stamp);
+        read.map_err(|error| unreadable(&place, &error))?;
+        check_links(&stamp).map_err(|error| wrong(&place, error))?;
+        Ok(Links { file })
+    }
+
+    /// The entries of a directory of this length.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn directory(&self, inode: Inode, length: u64) -> Result<DirectoryBlob, String> {
+        const BYTES_MAX: u64 = (PAGES_MAX * PAGE_BYTES) as u64;
+        if length > BYTES_MAX {
+            return Err(format!("a directory of {length} bytes; at most {BYTES_MAX} are possible"));
+        }
+        let place = self.place(inode);
+        let mut bytes = vec![0; length as usize];
+        let read = self.open(inode).and_then(|file| file.read_exact_at(&mut bytes, 0));
+        read.map_err(|error| format!("{place} cannot be read: {error}"))?;
+        DirectoryBlob::parse(&bytes.into()).map_err(|error| format!("{place}: {error}"))
+    }
+}
+
+/// Reads an index from its beginning to its end.
+pub struct Index {
+    file: BufReader<File>,
+    class: IndexClass,
+    file_place: String,
+    next: u32,
+    is_over: bool,
+    record: Vec<u8>,
+}
+
+/// What an index says about a vnode.
+pub struct Listed {
+    /// The vnode's number.
+    pub number: u32,
+    /// What it is, or what is wrong with its record.
+    pub vnode: Result<NameiVnode, Problem>,
+}
+
+impl Index {
+    /// The next vnode that is in use.
+    ///
+    /// # Errors
+    /// The file cannot be read or ends within a record.
+    pub fn next_vnode(&mut self) -> Result<Option<Listed>, Problem> {
+        while self.read_record()? {
+            let number = self.class.vnode(self.next);
+            let number = number.ok_or_else(|| Problem::new(&self.file_place, "more records than vnodes"))?;
+            self.next += 1;
+            match NameiVnode::parse(self.class, &self.record) {
+                Ok(None) => {}
+                Ok(Some(vnode)) => return Ok(Some(Listed { number, vnode: Ok(vnode) })),
+                Err(error) => {
+                    let what = format!("the record of vnode {number}: {error}");
+                    return Ok(Some(Listed { number, vnode: Err(Problem::new(&self.file_place, what)) }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads a record; false at the end of the file.
+    fn read_record(&mut self) -> Result<bool, Problem> {
+        if self.is_over {
+            return Ok(false);
+        }
+        match self.read_up_to_record()? {
+            0 => Ok(false),
+            got if got == self.class.record_bytes() => Ok(true),
+            _ => Err(Problem::new(&self.file_place, "the index ends within a record")),
+        }
+    }
+
+    /// Reads a record or what the file has of it; tells how many bytes that is.
+    fn read_up_to_record(&mut self) -> Result<usize, Problem> {
+        self.record.clear();
+        let length = self.class.record_bytes() as u64;
+        let read = (&mut self.file).take(length).read_to_end(&mut self.record);
+        read.map_err(|error| unreadable(&self.file_place, &error))
+    }
+}
+
+/// A group's table of links.
+pub struct Links {
+    file: File,
+}
+
+impl Links {
+    /// How many volumes of the group use a file, as the table says.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn of(&self, inode: Inode) -> io::Result<u8> {
+        let mut row = [0; 2];
+        match self.file.read_exact_at(&mut row, inode.links_offset()) {
+            Ok(()) => Ok(inode.links(row)),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! A partition that OpenAFS 1.8.9 made: the volume `home` with a read-only and a backup clone, restored
+//! from `testdata/dump/full`.
+
+use super::load::{LoadError, Target, is_same, load, read, share};
+use super::survey::{Survey, survey};
+use super::{Source, Vicep};
+use crate::dump::contents::{Contents, Data};
+use crate::serve::handle;
+use afs_format::directory::DirectoryBlob;
+use base::{Fid, PartitionId, UnixTime, VnodeId, VolumeId, VolumeType};
+use proptest::prelude::*;
+use sha2::{Digest as _, Sha256};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::{Partition, PartitionConfig};
+use tempfile::TempDir;
+use volume::{VolumeOptions, Volumes};
+use walkdir::WalkDir;
+
+const VOLUME: u32 = 536_870_912;
+const FOLDER: &str = "AFSIDat/+/++++U";
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../afs-format/testdata").join(name)
+}
+
+/// A copy of the partition.
+fn vicepa() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let from = golden("vicepa");
+    for entry in WalkDir::new(&from).min_depth(1) {
+        let entry = entry.unwrap();
+        let to = folder.path().join(entry.path().strip_prefix(&from).unwrap());
+        if entry.file_type().is_dir() {
+            fs::create_dir(to).unwrap();
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+    folder
+}
+
+/// A new store with the partition /vicepa.
+struct Store {
+    volumes: Volumes,
+    _partition: Arc<Partition>,
+    _folder: TempDir,
+}
+
+impl Store {
+    fn new() -> Store {
+        let folder = tempfile::tempdir().unwrap();
+        let partition = Partition::open(folder.path(), &PartitionConfig::default()).unwrap();
+        let partition = Arc::new(partition);
+        let volumes = Volumes::open(vec![handle(a(), &partition)], VolumeOptions::default()).unwrap();
+        Store { volumes, _partition: partition, _folder: folder }
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target { volumes: &self.volumes, partition: a(), now: UnixTime(1) }
+    }
+}
+
+fn a() -> PartitionId {
+    "a".parse().unwrap()
+}
+
+/// The volume in the store is what OpenAFS dumped.
+fn compare_with_dump(store: &Store, id: u32) {
+    let wanted = Contents::read(&golden("dump/full")).unwrap();
+    let volume = store.volumes.get(VolumeId(id)).unwrap();
+    let mut count = 0;
+    for (&number, node) in &wanted.nodes {
+        let fid = Fid { volume: VolumeId(id), vnode: VnodeId(number), unique: node.unique };
+        let mut reader = volume.reader(fid, 0, u64::MAX).unwrap();
+        let (found, status) = (*reader.status(), node.attributes.as_ref().unwrap());
+        assert_eq!((found.mode, found.owner.0 as u32), (status.mode, status.owner));
+        assert_eq!((found.links, found.data_version), (status.links.into(), status.data_version.into()));
+        assert_eq!(
+            (found.client_modified, found.server_modified),
+            (status.client_modified, status.server_modified)
+        );
+        assert_eq!((found.parent.0, found.length), (status.parent, status.length.unwrap()));
+        let bytes = reader.next(usize::MAX).unwrap().concat();
+        match &node.data {
+            Data::Directory(entries) => {
+                let (_, acl) = volume.status_and_acl(fid).unwrap();
+                assert_eq!(Some(&*acl), status.acl.as_ref());
+                let blob = DirectoryBlob::parse(&bytes.into()).unwrap();
+                assert_eq!(blob.len(), entries.len() + 2);
+                for (name, target) in entries {
+                    assert_eq!(blob.lookup(name).map(|found| found.vnode.0), Some(*target));
+                }
+            }
+            Data::Link(target) => assert_eq!(&bytes, target),
+            Data::File(length, digest) => {
+                assert_eq!(
+                    (bytes.len() as u64, <[u8; 32]>::from(Sha256::digest(&bytes))),
+                    (*length, *digest)
+                );
+            }
+            Data::None => panic!("vnode {number} has no data in the dump"),
+        }
+        count += 1;
+    }
+    let mut seen = 0;
+    volume
+        .vnodes(VnodeId(0), &mut |_| {
+            seen += 1;
+            true
+        })
+        .unwrap();
+    assert_eq!(seen, count);
+}
+
+#[test]
+fn every_kind_of_volume_is_brought_in() {
+    let (folder, store) = (vicepa(), Store::new());
+    let partition = Vicep::open(folder.path()).unwrap();
+    assert_eq!(partition.volumes().unwrap(), [VOLUME, VOLUME + 1, VOLUME + 2]);
+    for id in partition.volumes().unwrap() {
+        let source = partition.source(id).unwrap();
+        let found = survey(&source);
+        assert_eq!(found.problems, []);
+        assert_eq!((found.files, found.directories, found.links), (21, 3, 1));
+        load(&source, store.target(), &|_| {}).unwrap();
+        compare_with_dump(&store, id);
+        let header = store.volumes.get(VolumeId(id)).unwrap().header();
+        assert_eq!((header.kind, &header.name), (source.kind, &source.name));
+        assert_eq!((header.created, header.updated), (source.info.created, source.info.updated));
+        assert_eq!(header.copied, source.info.copied);
+        assert_eq!(u64::from(source.info.used_kib), header.used_kib);
+        assert_eq!(u64::from(source.info.file_count), header.file_count + 1);
+        assert_eq!((header.destroy_me, header.offline_message.as_str()), (0, ""));
+    }
+}
+
+#[test]
+fn clones_with_the_same_contents_share_them() {
+    let (folder, store) = (vicepa(), Store::new());
+    let partition = Vicep::open(folder.path()).unwrap();
+    let original = partition.source(VOLUME).unwrap();
+    load(&original, store.target(), &|_| {}).unwrap();
+    for (id, kind) in [(VOLUME + 1, VolumeType::ReadOnly), (VOLUME + 2, VolumeType::Backup)] {
+        let source = partition.source(id).unwrap();
+        assert!(is_same(&original, &source));
+        share(&source, VolumeId(VOLUME), store.target()).unwrap();
+        compare_with_dump(&store, id);
+        let header = store.volumes.get(VolumeId(id)).unwrap().header();
+        assert_eq!((header.kind, header.parent, &header.name), (kind, VolumeId(VOLUME), &source.name));
+        assert_eq!((header.created, header.copied), (source.info.created, source.info.copied));
+    }
+    // One bit of a vnode of the clone: another data version.
+    change(folder.path(), &format!("{FOLDER}/special/zzzz92++++0"), 64 + 12, 0xff);
+    assert!(!is_same(&original, &partition.source(VOLUME + 1).unwrap()));
+}
+
+fn change(folder: &Path, file: &str, at: u64, byte: u8) {
+    let file = File::options().write(true).open(folder.join(file)).unwrap();
+    file.write_all_at(&[byte], at).unwrap();
+}
+
+fn survey_of(folder: &Path) -> Result<Survey, super::Problem> {
+    let partition = Vicep::open(folder).unwrap();
+    partition.source(VOLUME).map(|source| survey(&source))
+}
+
+/// What is done to the partition, and what is told where.
+type Damage = (fn(&Path), &'static str, &'static str);
+
+const DAMAGES: &[Damage] = &[
+    (|at| cut(at, "+/+/4++++M", 8999), "/dir/nine", "has 8999 bytes"),
+    (|at| cut(at, "+/+/4++++M", 9001), "/dir/nine", "has 9001 bytes"),
+    (|at| fs::remove_file(at.join(FOLDER).join("+/+/0++++6")).unwrap(), "/hello", "missing"),
+    (|at| cut(at, "+/+/1++++A", 1000), "/dir", "cannot be read"),
+    (|at| cut(at, "special/zzzz9+++++0", 100), "AFSIDat", "ends within a record"),
+    (|at| cut(at, "special/zzzzD+++++0", 0), "AFSIDat", "byte 0: expected four bytes"),
+    (|at| cut(at, "special/zzzz5+++++0", 500), "AFSIDat", "552 bytes"),
+    (|at| cut(at, "special/zzzzP+++++0", 20), "/dir/nine", "nobody uses"),
+    (|at| cut(at, "special/zzzzP+++++0", 3), "AFSIDat", "byte 3"),
+    // The count of links, the length, the uniquifier, the directory, the number of the data, the mark.
+    (|at| record(at, 2, 7), "/hello", "count of links is 7; there are 1"),
+    (|at| record(at, 4, 7), "/hello", "its length is 7"),
+    (|at| record(at, 8, 9), "/hello", "not there"),
+    (|at| record(at, 32, 3), "/hello", "lies in directory 3, not 1"),
+    (|at| record(at, 16, 4), "/hello", "another vnode"),
+    (|at| record(at, 36, 0), "AFSIDat", "byte 36: expected the mark of a vnode"),
+    (|at| fs::write(at.join("V0536870912.vol"), "V").unwrap(), "V0536870912.vol", "expected"),
+    (|at| change(at, "V0536870912.vol", 8, 1), "V0536870912.vol", "it is volume 536870913"),
+    (|at| change(at, &format!("{FOLDER}/special/zzzz5+++++0"), 12, 0), "AFSIDat", "no volume name"),
+];
+
+/// Sets the length of a file.
+fn cut(folder: &Path, file: &str, length: u64) {
+    let file = File::options().write(true).open(folder.join(FOLDER).join(file)).unwrap();
+    file.set_len(length).unwrap();
+}
+
+/// Changes a byte in the record of /hello.
+fn record(folder: &Path, at: u64, byte: u8) {
+    change(folder, &format!("{FOLDER}/special/zzzz9+++++0"), 64 + at, byte);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    for (index, (damage, place, what)) in DAMAGES.iter().enumerate() {
+        let folder = vicepa();
+        damage(folder.path());
+        let problems = match survey_of(folder.path()) {
+            Ok(found) => found.problems,
+            Err(problem) => vec![problem],
+        };
+        let is_told = problems.iter().any(|told| told.place.starts_with(place) && told.what.contains(what));
+        assert!(is_told, "damage {index}: wanted {place}: {what}, got {problems:?}");
+    }
+}
+
+/// OpenAFS makes the index of files with its stamp alone, and the first file makes it longer.
+#[test]
+fn an_index_may_be_its_stamp_alone() {
+    let folder = vicepa();
+    cut(folder.path(), "special/zzzz9+++++0", 8);
+    let found = survey_of(folder.path()).unwrap();
+    assert_eq!((found.files, found.links, found.directories), (0, 0, 3));
+    assert!(found.problems.iter().all(|told| told.what.contains("which is not there")), "{found:?}");
+    assert_eq!(found.problems.len(), 22);
+}
+
+#[test]
+fn a_volume_whose_data_cannot_be_read_leaves_nothing_behind() {
+    let (folder, store) = (vicepa(), Store::new());
+    let partition = Vicep::open(folder.path()).unwrap();
+    let source = partition.source(VOLUME).unwrap();
+    // Behind the survey's back.
+    cut(folder.path(), "+/+/4++++M", 5000);
+    let problem = read(&source, &|_| {}).unwrap_err();
+    assert_eq!(problem.place, "/dir/nine");
+    assert!(problem.what.contains("cannot be read at byte"), "{problem:?}");
+    let Err(LoadError::Source(told)) = load(&source, store.target(), &|_| {}) else {
+        panic!("it was loaded")
+    };
+    assert_eq!(told, problem);
+    assert!(store.volumes.get_any_state(VolumeId(VOLUME)).is_err() && store.volumes.marked().is_empty());
+    cut(folder.path(), "+/+/4++++M", 9000);
+    load(&source, store.target(), &|_| {}).unwrap();
+}
+
+#[test]
+fn a_partition_that_is_locked_is_refused() {
+    let folder = vicepa();
+    let _first = Vicep::open(folder.path()).unwrap();
+    let error = Vicep::open(folder.path()).err().unwrap().to_string();
+    assert!(error.contains("is locked"), "{error}");
+    let empty = tempfile::tempdir().unwrap();
+    let error = Vicep::open(empty.path()).unwrap().volumes().unwrap_err().to_string();
+    assert!(error.contains("no volumes of OpenAFS"), "{error}");
+}
+
+#[test]
+fn links_out_of_the_partition_are_not_followed() {
+    let folder = vicepa();
+    let file = folder.path().join(FOLDER).join("+/+/0++++6");
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    fs::write(outside.path(), "secret").unwrap();
+    fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink(outside.path(), file).unwrap();
+    let problems = survey_of(folder.path()).unwrap().problems;
+    assert!(problems.iter().any(|told| told.place == "/hello"), "{problems:?}");
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = WalkDir::new(folder).sort_by_file_name().into_iter().flatten();
+    entries.filter(|entry| entry.file_type().is_file()).map(walkdir::DirEntry::into_path).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever stands in the files: a volume is told to be damaged, or is brought in.
+    #[test]
+    fn any_byte_may_be_wrong(file in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let folder = vicepa();
+        let files = files(folder.path());
+        let file = file.get(&files);
+        let length = fs::metadata(file).unwrap().len() as usize;
+        if length > 0 {
+            let file = File::options().write(true).open(file).unwrap();
+            file.write_all_at(&[byte], at.index(length) as u64).unwrap();
+        }
+        let (partition, store) = (Vicep::open(folder.path()).unwrap(), Store::new());
+        for id in partition.volumes().unwrap() {
+            let Ok(source) = partition.source(id) else { continue };
+            if survey(&source).problems.is_empty() {
+                bring_in(&source, &store)?;
+            }
+        }
+    }
+}
+
+fn bring_in(source: &Source<'_>, store: &Store) -> Result<(), TestCaseError> {
+    let loaded = load(source, store.target(), &|_| {});
+    // What a directory's order of names and data version say of each other, only the store checks.
+    let is_right = matches!(loaded, Ok(()) | Err(LoadError::Store(volume::VolumeError::Invalid(_))));
+    prop_assert!(is_right, "{loaded:?}");
+    Ok(())
+}
