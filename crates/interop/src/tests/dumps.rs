@@ -39,7 +39,8 @@ fn restore(cell: &Cell, volume: &str, dump: &Path, how: &str) -> Result<()> {
     cell.run(&command)?.ok().map(drop).context(command)
 }
 
-fn dumped(cell: &Cell, volume: &str, name: &str) -> Result<PathBuf> {
+/// The dump of a volume in a file of this name.
+pub(crate) fn dumped(cell: &Cell, volume: &str, name: &str) -> Result<PathBuf> {
     dump(cell, volume, name, "")
 }
 

@@ -1,12 +1,21 @@
 //! A cell changes its database servers: what OpenAFS's databases held, Cellar's hold.
 
+mod content;
+
 use crate::Test;
+use crate::tests::dumps::dumped;
 use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![Test { name: "databases-taken-over", needs: &[Means::Netns], run: taken_over }]
+    vec![
+        Test { name: "databases-taken-over", needs: &[Means::Netns], run: taken_over },
+        Test { name: "partition-taken-over", needs: &[Means::Netns], run: partition_taken_over },
+    ]
 }
 
 /// More members than an entry and its first continuation have room for.
@@ -88,4 +97,130 @@ fn fill(cell: &Cell) -> Result<()> {
 fn answers(cell: &Cell) -> Result<Vec<(&'static str, String)>> {
     let ask = |question: &&'static str| Ok((*question, cell.run(question)?.ok().context(*question)?));
     QUESTIONS.iter().map(ask).collect()
+}
+
+/// A volume with all that a volume can hold, its clone of before the last change and that of after it, a
+/// new one, one that is offline, and one that is to be damaged.
+const VOLUMES: [&str; 6] = ["tree", "tree.readonly", "tree.backup", "new", "small.readonly", "victim"];
+
+fn partition_taken_over() -> Result<()> {
+    let openafs = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
+    make_volumes(&openafs)?;
+    let mut before = Vec::new();
+    for volume in VOLUMES {
+        before.push(dumped(&openafs, volume, volume)?);
+    }
+    let partition = openafs.path().join("vicepa");
+    let mut cellar = Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?;
+    cellar.end_cellar("TERM")?;
+    let import = |cell: &Cell, options: &str| {
+        let program = cellar_program()?;
+        cell.run(&format!("{} import vicep {} --to a {options}", program.display(), partition.display()))
+    };
+    let used = import(&openafs, "--dry-run")?;
+    ensure!(used.status != 0 && used.text.contains("in use by dafileserver"), "{}", used.text);
+    openafs.run(&format!("bos shutdown {} -wait -localauth", openafs.address))?.ok()?;
+
+    let data = file_of_length(&partition, content::VICTIM_BYTES)?;
+    let whole = std::fs::read(&data)?;
+    std::fs::File::options().write(true).open(&data)?.set_len(whole.len() as u64 / 2)?;
+    let seen = files(&partition)?;
+    for options in ["--dry-run", "", ""] {
+        let result = import(&cellar, options)?;
+        println!("interop: import vicep {options}\n{}", result.text);
+        let told = result.text.contains("(victim), /dir/victim: its length is");
+        ensure!(result.status == 1 && told, "{}", result.text);
+        ensure!(result.text.contains("1 of 7 volumes cannot be brought in"), "{}", result.text);
+        if options.is_empty() {
+            ensure!(!result.text.contains("would be"), "{}", result.text);
+        }
+    }
+    ensure!(files(&partition)? == seen, "the import changed something in the partition");
+    std::fs::write(&data, whole)?;
+    let json: serde_json::Value = serde_json::from_str(&import(&cellar, "--json")?.ok()?)?;
+    let outcomes = json.as_array().context("no list")?.iter();
+    let mut outcomes: Vec<&str> = outcomes.filter_map(|volume| volume["outcome"].as_str()).collect();
+    outcomes.sort_unstable();
+    ensure!(
+        outcomes == ["imported", "present", "present", "present", "present", "present", "present"],
+        "{outcomes:?}"
+    );
+
+    cellar.start_cellar()?;
+    let sync = format!("vos syncvldb {} -localauth", cellar.address);
+    cellar.run(&sync)?.ok().context(sync)?;
+    for (volume, before) in VOLUMES.iter().zip(before) {
+        compare_dumps(&cellar, volume, &before)?;
+    }
+    Ok(())
+}
+
+/// What Cellar dumps is what OpenAFS dumped, with headers, numbers and times. OpenAFS's count of files has the
+/// root directory in it if the volume was restored, and else not; Cellar's never has. Clones that share contents with
+/// their read-write volume have its next uniquifier, which nobody gives out.
+fn compare_dumps(cellar: &Cell, volume: &str, before: &Path) -> Result<()> {
+    let after = dumped(cellar, volume, volume)?;
+    let program = cellar_program()?;
+    let (before, after) = (before.display(), after.display());
+    let command = format!("{} dump diff --everything --json {before} {after}", program.display());
+    let result = cellar.run(&command)?;
+    // What it says of the number of differences comes behind the list.
+    let mut values = serde_json::Deserializer::from_str(&result.text).into_iter::<serde_json::Value>();
+    let found = values.next().with_context(|| result.text.clone())??;
+    let is_meant = |difference: &serde_json::Value| match difference["what"].as_str() {
+        Some("files") => difference["place"] == "volume header",
+        Some("next uniquifier") => volume.contains('.'),
+        _ => false,
+    };
+    let other = found.as_array().context("no list")?.iter().find(|difference| !is_meant(difference));
+    ensure!(other.is_none(), "{volume} is not what it was:\n{}", result.text);
+    println!("interop: {volume} is what it was");
+    Ok(())
+}
+
+fn make_volumes(cell: &Cell) -> Result<()> {
+    let (address, scratch) = (cell.address, cell.scratch()?);
+    let whole = scratch.join("whole");
+    std::fs::write(&whole, content::dump()?)?;
+    let added = scratch.join("added");
+    std::fs::write(&added, vec![b'+'; 3 << 20])?;
+    let program = cellar_program()?;
+    for command in [
+        format!("vos restore {address} a tree -file {} -localauth", whole.display()),
+        format!("vos restore {address} a victim -file {} -localauth", whole.display()),
+        format!("vos addsite {address} a tree -localauth"),
+        "vos release tree -localauth".to_owned(),
+        format!("{} cp {} cell:tree/added", program.display(), added.display()),
+        "vos setfields tree -maxquota 4000000 -localauth".to_owned(),
+        "vos backup tree -localauth".to_owned(),
+        format!("vos create {address} a new -maxquota 777 -localauth"),
+        format!("vos create {address} a small -localauth"),
+        format!("vos addsite {address} a small -localauth"),
+        "vos release small -localauth".to_owned(),
+    ] {
+        cell.run(&command)?.ok().context(command)?;
+    }
+    Ok(())
+}
+
+/// The one data file of this length, which only the volume `victim` has twice: the last is taken.
+fn file_of_length(partition: &Path, length: u64) -> Result<PathBuf> {
+    let found = files(partition)?.into_iter().filter(|(_, (bytes, _))| *bytes == length);
+    let mut found: Vec<PathBuf> = found.map(|(path, _)| path).collect();
+    // The volume that was made last has the higher number, and so the folder that sorts last.
+    found.sort();
+    found.pop().context("no data file of the victim's length")
+}
+
+/// All files with lengths and times of change.
+fn files(folder: &Path) -> Result<BTreeMap<PathBuf, (u64, SystemTime)>> {
+    let mut out = BTreeMap::new();
+    for entry in walkdir::WalkDir::new(folder) {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        if metadata.is_file() {
+            out.insert(entry.into_path(), (metadata.len(), metadata.modified()?));
+        }
+    }
+    Ok(out)
 }
