@@ -9,6 +9,7 @@
 //! endpoint has to talk.
 
 pub mod ack;
+pub mod answers;
 mod call;
 pub mod config;
 mod congestion;

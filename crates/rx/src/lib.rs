@@ -8,6 +8,7 @@
 //! * [`Client`]: the same without services. Its connections, and those of [`Server::connect`], are
 //!   [`afs_idl::ClientConnection`]s, which the generated stubs take.
 //! * [`Swarm`]: thousands of ports with an endpoint each and one thread, for load generators.
+//! * [`Tap`]: the datagrams that pass an interface, for who watches without taking part.
 //!
 //! Datagrams are received in batches with runs merged by the kernel, and sent as gather lists with
 //! runs cut by it; payload is not copied between the socket and who reads or wrote it. Where kernel
@@ -32,6 +33,7 @@ mod statistics;
 mod steering;
 mod swarm;
 mod sys;
+mod tap;
 mod waker;
 mod workers;
 
@@ -45,3 +47,4 @@ pub use server_call::{ServerCall, Service};
 pub use socket::SocketOptions;
 pub use statistics::{CallStatistics, LaneStatistics, ServerStatistics};
 pub use swarm::{Swarm, SwarmConfig};
+pub use tap::{Passed, TAP_PORTS_MAX, Tap};

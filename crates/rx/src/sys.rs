@@ -1,10 +1,13 @@
 //! The system calls that neither the standard library nor `socket2` offers: batches of datagrams
-//! with control messages, the queue of a socket's errors, `ppoll`, `eventfd`, and three socket options.
+//! with control messages, the queue of a socket's errors, `ppoll`, `eventfd`, three socket options, and
+//! packet sockets ([`packet`]).
 //!
-//! This is the crate's one module with `unsafe` in it. Every block passes the kernel pointers into
+//! This and its part [`packet`] are the crate's one module with `unsafe` in it. Every block passes the kernel pointers into
 //! memory that is borrowed or owned for the whole call; nothing is kept by the kernel afterwards,
 //! and what it wrote is read only as far as it says it wrote.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper; see the module's text")]
+
+pub(crate) mod packet;
 
 use std::fs::File;
 use std::io::{self, IoSlice};
