@@ -39,6 +39,9 @@ pub struct World {
     pub now: Monotonic,
     /// The hosts; host n has address 10.0.0.(n + 1).
     pub hosts: Vec<Host>,
+    /// What every host sent, and when, before the network did anything to it; for who watches. `None`
+    /// keeps nothing.
+    pub tapped: Option<Vec<(Monotonic, Datagram)>>,
     network: Network,
     rounds: u32,
 }
@@ -49,7 +52,7 @@ impl World {
         let mut random = SmallRng::seed_from_u64(seed);
         let now = Monotonic(1);
         let hosts = (0..hosts).map(|place| Host::new(place, config, random.random(), now)).collect();
-        World { now, hosts, network: Network::new(conditions, random.random()), rounds: 0 }
+        World { now, hosts, tapped: None, network: Network::new(conditions, random.random()), rounds: 0 }
     }
 
     /// The time of day.
@@ -94,8 +97,9 @@ impl World {
             if host.application.next_wake().is_some_and(|at| at <= now) {
                 host.application.wake(now, &mut host.endpoint);
             }
-            host.drain(now, &mut self.network);
-            host.check_timeout(now, &mut self.network);
+            let mut wire = Wire { network: &mut self.network, tapped: &mut self.tapped };
+            host.drain(now, &mut wire);
+            host.check_timeout(now, &mut wire);
         }
     }
 
@@ -117,13 +121,28 @@ impl World {
     pub fn start(&mut self) {
         for host in &mut self.hosts {
             host.application.wake(self.now, &mut host.endpoint);
-            host.drain(self.now, &mut self.network);
+            host.drain(self.now, &mut Wire { network: &mut self.network, tapped: &mut self.tapped });
         }
     }
 
     /// Whether every call that was planned has ended.
     pub fn is_idle(&self) -> bool {
         self.hosts.iter().all(|host| host.application.client.is_idle())
+    }
+}
+
+/// Where hosts send to.
+struct Wire<'a> {
+    network: &'a mut Network,
+    tapped: &'a mut Option<Vec<(Monotonic, Datagram)>>,
+}
+
+impl Wire<'_> {
+    fn send(&mut self, now: Monotonic, datagram: Datagram) {
+        if let Some(tapped) = self.tapped {
+            tapped.push((now, datagram.clone()));
+        }
+        self.network.send(now, datagram);
     }
 }
 
@@ -152,16 +171,16 @@ impl Host {
 
     /// A timer may come up in vain (they are moved lazily), but not again and again: a driver would
     /// never sleep.
-    fn check_timeout(&mut self, now: Monotonic, network: &mut Network) {
+    fn check_timeout(&mut self, now: Monotonic, wire: &mut Wire<'_>) {
         if self.run_timers(now) {
-            self.drain(now, network);
+            self.drain(now, wire);
         }
         let next = self.endpoint.poll_timeout();
         assert!(next.is_none_or(|at| at > now), "at {now:?} a timer is due again at {next:?}");
     }
 
     /// Events to the application, packets to the network, until there are no more.
-    fn drain(&mut self, now: Monotonic, network: &mut Network) {
+    fn drain(&mut self, now: Monotonic, wire: &mut Wire<'_>) {
         loop {
             let mut idle = true;
             while let Some(event) = self.endpoint.poll_event() {
@@ -169,7 +188,7 @@ impl Host {
                 idle = false;
             }
             while let Some(transmit) = self.endpoint.poll_transmit(now) {
-                self.send(now, &transmit, network);
+                self.send(now, &transmit, wire);
                 self.endpoint.recycle(transmit);
                 idle = false;
             }
@@ -179,14 +198,14 @@ impl Host {
         }
     }
 
-    fn send(&self, now: Monotonic, transmit: &rx_proto::Transmit, network: &mut Network) {
+    fn send(&self, now: Monotonic, transmit: &rx_proto::Transmit, wire: &mut Wire<'_>) {
         check_segments(transmit);
         for packet in &transmit.packets {
             let bytes: bytes::Bytes = packet.to_vec().into();
             if self.traced {
                 trace(now, self.address, &bytes);
             }
-            network.send(now, Datagram { from: self.address, to: transmit.path.remote, bytes });
+            wire.send(now, Datagram { from: self.address, to: transmit.path.remote, bytes });
         }
     }
 }
