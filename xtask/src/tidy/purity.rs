@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// The crates without sockets, files, threads, clocks and ambient randomness.
-const PURE: [&str; 10] = [
+const PURE: [&str; 11] = [
     "base",
     "xdr",
     "events",
@@ -11,6 +11,7 @@ const PURE: [&str; 10] = [
     "rx-security",
     "rx-proto",
     "afs-format",
+    "sniff",
     "callbacks",
     "fair-queue",
     "jobs",

@@ -1,0 +1,161 @@
+//! What is out of the ordinary, in sentences.
+
+use crate::report::{CallRow, ClientRow, Finding, Report, ServerRow};
+use crate::traffic::{Flow, Traffic};
+
+/// Packets below which a share says nothing.
+const PACKETS_LEAST: u64 = 50;
+
+/// Calls below which a share or a percentile says nothing.
+const CALLS_LEAST: u64 = 20;
+
+/// Shares of packets sent again that are worth a word, in tenths of a percent. The network between
+/// servers and clients should lose less than one in a thousand.
+const RETRANSMITTED_PERMILLE: u64 = 1;
+
+/// Shares of calls that failed which are worth a word.
+const ABORTED_PERMILLE: u64 = 10;
+
+/// A latency that somebody who waits notices: a second.
+const SLOW_US: u64 = 1_000_000;
+
+/// Findings of one sort that are told.
+const EACH_MAX: usize = 10;
+
+/// Judges what was counted. The gravest sorts come first.
+pub(crate) fn find(report: &Report) -> Vec<Finding> {
+    let sorts: [Vec<Finding>; 7] = [
+        capture(report),
+        report.servers.iter().filter_map(unanswered).collect(),
+        report.clients.iter().filter_map(busy).collect(),
+        report.clients.iter().flat_map(losses).collect(),
+        report.servers.iter().filter_map(windows).collect(),
+        aborts(report),
+        report.calls.iter().filter_map(slow).collect(),
+    ];
+    sorts.into_iter().flat_map(|sort| sort.into_iter().take(EACH_MAX)).collect()
+}
+
+fn finding(about: impl Into<String>, text: String) -> Finding {
+    Finding { about: about.into(), text }
+}
+
+/// A share with one decimal of a percent.
+fn share(part: u64, whole: u64) -> String {
+    let permille = part.saturating_mul(1000).checked_div(whole).unwrap_or(0);
+    format!("{}.{} % ({part} of {whole})", permille / 10, permille % 10)
+}
+
+fn is_worth(part: u64, whole: u64, permille: u64) -> bool {
+    part > 0 && part.saturating_mul(1000) >= whole.saturating_mul(permille)
+}
+
+fn capture(report: &Report) -> Vec<Finding> {
+    let captured = &report.captured;
+    let mut found = Vec::new();
+    let mut say = |count: u64, text: &str| {
+        if count > 0 {
+            found.push(finding("the capture", format!("{count} {text}")));
+        }
+    };
+    say(captured.dropped, "frames were dropped by the kernel before they were seen: all figures are too low");
+    say(
+        report.total.calls.missing,
+        "packets of calls were not captured: sizes are too low, and gaps may be the capture's",
+    );
+    say(
+        captured.forgotten,
+        "connections were forgotten to make room: their calls may be counted as unanswered",
+    );
+    say(
+        captured.fragmented,
+        "datagrams came in IP fragments: packets are longer than the path carries whole, and one lost \
+         fragment loses them",
+    );
+    let repeated = report.total.from_client.repeated + report.total.from_server.repeated;
+    say(
+        repeated,
+        "data packets came twice with the same serial number: repeated by the network, or captured twice",
+    );
+    found
+}
+
+fn unanswered(row: &ServerRow) -> Option<Finding> {
+    let Traffic { calls, callbacks_unanswered, .. } = &row.traffic;
+    let server = &row.server;
+    let text = match (calls.unanswered, *callbacks_unanswered) {
+        (0, _) => return None,
+        (_, 0) => format!("{server} left calls unanswered: {}", share(calls.unanswered, calls.calls)),
+        (_, callbacks) => format!(
+            "client {server} does not answer callbacks: {}; what waits for them is slow",
+            share(callbacks, calls.calls)
+        ),
+    };
+    Some(finding(server, text))
+}
+
+fn busy(row: &ClientRow) -> Option<Finding> {
+    let (client, busy) = (&row.client, row.traffic.busy);
+    let text = format!(
+        "client {client} was told {busy} times that the server is busy: it lacks threads or connections"
+    );
+    (busy > 0).then(|| finding(client, text))
+}
+
+/// Packets sent again, either way between a client and its servers.
+fn losses(row: &ClientRow) -> Vec<Finding> {
+    let client = &row.client;
+    let text = |flow: &Flow, who: &str| {
+        let again = flow.retransmitted + flow.late;
+        let is_much = flow.data >= PACKETS_LEAST && is_worth(again, flow.data, RETRANSMITTED_PERMILLE);
+        is_much.then(|| {
+            format!(
+                "{who} {}: {} were sent again, {} came late or in place of lost ones",
+                share(again, flow.data),
+                flow.retransmitted,
+                flow.late
+            )
+        })
+    };
+    let to_server = text(&row.traffic.from_client, &format!("client {client} retransmits"));
+    let to_client = text(&row.traffic.from_server, &format!("servers retransmit to client {client}"));
+    [to_server, to_client].into_iter().flatten().map(|text| finding(client, text)).collect()
+}
+
+/// Packets that a server, or its clients, had no room for.
+fn windows(row: &ServerRow) -> Option<Finding> {
+    let server = &row.server;
+    let refused = |flow: &Flow| flow.acks_exceeds_window + flow.acks_no_space;
+    let by_server = refused(&row.traffic.from_server);
+    let by_clients = refused(&row.traffic.from_client);
+    let text = match (by_server, by_clients) {
+        (0, 0) => return None,
+        (0, count) => format!("clients of {server} had no room for {count} packets: they read slowly"),
+        (count, _) => {
+            format!("{server} had no room for {count} packets: its windows or buffers are too small")
+        }
+    };
+    Some(finding(server, text))
+}
+
+fn aborts(report: &Report) -> Vec<Finding> {
+    let rows = report.aborts.iter().filter_map(|row| {
+        let kind = row.kind.to_string();
+        let all = report.calls.iter().find(|call| call.kind == kind)?.counts.calls;
+        let name = row.name.map_or_else(|| row.code.to_string(), |name| format!("{name} ({})", row.code));
+        let is_much = all >= CALLS_LEAST && is_worth(row.calls, all, ABORTED_PERMILLE);
+        is_much.then(|| finding(&kind, format!("{kind} ended with {name}: {}", share(row.calls, all))))
+    });
+    rows.collect()
+}
+
+fn slow(row: &CallRow) -> Option<Finding> {
+    let (kind, first) = (&row.kind, row.first);
+    let is_slow = row.counts.calls >= CALLS_LEAST && first.p99_us >= SLOW_US;
+    let seconds = |us: u64| format!("{}.{} s", us / 1_000_000, us % 1_000_000 / 100_000);
+    let (median, p99, max) = (seconds(first.p50_us), seconds(first.p99_us), seconds(first.max_us));
+    let text = format!(
+        "{kind} waits long for its first answer: median {median}, one in a hundred {p99}, at most {max}"
+    );
+    is_slow.then(|| finding(kind, text))
+}
