@@ -9,6 +9,7 @@
 //! A new target is a function, a line of [`TARGETS`], a seed in `examples/seed`, and a file in
 //! `fuzz/fuzz_targets`; the test says what is missing. `docs/testing.md` tells how to fuzz.
 
+pub mod captures;
 pub mod formats;
 pub mod frames;
 pub mod idl;
@@ -26,6 +27,7 @@ pub type Target = fn(&[u8]);
 /// All targets by name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("acl", formats::acl),
+    ("capture", captures::capture),
     ("cellservdb", formats::cellservdb),
     ("challenge", security::challenge),
     ("directory", formats::directory),

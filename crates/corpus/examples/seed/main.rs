@@ -1,6 +1,7 @@
 //! Writes the inputs that fuzzing starts from into `corpus/`: what the program's own encoders make,
 //! and what other programs made. Inputs that fuzzers found are left alone.
 
+mod captures;
 mod conversations;
 mod formats;
 mod histories;
@@ -31,6 +32,7 @@ pub(crate) fn testdata(path: &str) -> Vec<u8> {
 
 fn main() -> io::Result<()> {
     let seeds = [
+        captures::seeds(),
         conversations::seeds(),
         formats::seeds(),
         histories::seeds(),

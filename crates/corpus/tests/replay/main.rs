@@ -89,6 +89,7 @@ macro_rules! replays {
 
 replays! {
     acl
+    capture
     cellservdb
     challenge
     directory
