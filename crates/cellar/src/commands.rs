@@ -10,6 +10,7 @@ pub mod protection;
 pub mod server;
 pub mod slow;
 pub mod snapshot;
+pub mod sniff;
 pub mod stat;
 pub mod store;
 pub mod top;

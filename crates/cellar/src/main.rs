@@ -100,6 +100,9 @@ enum Command {
         #[command(subcommand)]
         command: commands::dump::Dump,
     },
+    /// See the calls between clients and any AFS servers from the packets that pass, live or in a
+    /// capture file: their kinds, times, hosts and volumes, and what goes wrong.
+    Sniff(commands::sniff::Sniff),
     /// Measure servers, Cellar's and OpenAFS's.
     Bench {
         #[command(subcommand)]
@@ -136,6 +139,7 @@ fn main() -> ExitCode {
         Command::Top { top, connect } => commands::top::run(&Context::new(&connect), &top),
         Command::Store { command } => commands::store::run(&command),
         Command::Dump { command } => commands::dump::run(&command),
+        Command::Sniff(sniff) => commands::sniff::run(&sniff),
         Command::Bench { command } => commands::bench::run(&command),
         Command::Import { command } => commands::import::run(&command),
         Command::Completions { shell } => {

@@ -1,0 +1,226 @@
+//! A report as tables for people.
+
+use crate::output::{Format, Row, line};
+use anyhow::Result;
+use indicatif::{HumanBytes, HumanCount};
+use serde::Serialize;
+use sniff::{AbortRow, CallRow, Calls, ClientRow, Flow, Report, ServerRow, Traffic, VolumeRow};
+
+/// Kinds of calls that a client's row names.
+const KINDS_SHOWN: usize = 3;
+
+/// Prints a report: what was captured, the tables that are not empty, and the findings.
+pub(super) fn show(report: &Report, top: usize) -> Result<()> {
+    summary(report)?;
+    table("CALLS", &report.calls, top, Call)?;
+    table("SERVERS", &report.servers, top, Server)?;
+    table("CLIENTS", &report.clients, top, Client)?;
+    table("VOLUMES", &report.volumes, top, Volume)?;
+    table("ABORTS", &report.aborts, top, Abort)?;
+    line("\nFINDINGS")?;
+    if report.findings.is_empty() {
+        line("nothing out of the ordinary")?;
+    }
+    report.findings.iter().try_for_each(|finding| line(&finding.text))
+}
+
+fn summary(report: &Report) -> Result<()> {
+    let captured = &report.captured;
+    let packets: Vec<String> =
+        report.packets.iter().map(|(kind, number)| format!("{} {kind}", count(*number))).collect();
+    line(format!(
+        "{:.1} s, {} frames, {}; Rx packets: {}",
+        report.seconds,
+        count(captured.frames),
+        bytes(captured.bytes),
+        if packets.is_empty() { "none".to_owned() } else { packets.join(", ") }
+    ))?;
+    let calls = report.total.calls;
+    line(format!(
+        "{} calls ended, {} aborted, {} unanswered; {} under way",
+        count(calls.calls),
+        count(calls.aborted),
+        count(calls.unanswered),
+        count(report.open)
+    ))
+}
+
+fn table<'a, T, R: Row>(name: &str, rows: &'a [T], top: usize, row: impl Fn(&'a T) -> R) -> Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let left_out = rows.len().saturating_sub(top);
+    let note = if left_out > 0 { format!(" (and {left_out} more)") } else { String::new() };
+    line(format!("\n{name}{note}"))?;
+    Format::Text.rows(&rows.iter().take(top).map(row).collect::<Vec<R>>())
+}
+
+fn count(number: u64) -> String {
+    HumanCount(number).to_string()
+}
+
+fn bytes(number: u64) -> String {
+    HumanBytes(number).to_string()
+}
+
+/// Milliseconds with the digits that matter.
+fn ms(us: u64) -> String {
+    match us {
+        0..10_000 => format!("{}.{:02}", us / 1000, us % 1000 / 10),
+        _ => format!("{}.{}", us / 1000, us % 1000 / 100),
+    }
+}
+
+fn mean_trip(flow: &Flow) -> String {
+    flow.round_trips_us.checked_div(flow.round_trips).map_or_else(|| "-".to_owned(), ms)
+}
+
+/// The columns that calls of every sort have.
+fn call_cells(calls: &Calls) -> Vec<String> {
+    vec![
+        count(calls.calls),
+        count(calls.aborted),
+        count(calls.unanswered),
+        bytes(calls.request_bytes),
+        bytes(calls.reply_bytes),
+    ]
+}
+
+/// The columns of a host's packets.
+fn traffic_cells(traffic: &Traffic) -> Vec<String> {
+    let (client, server) = (&traffic.from_client, &traffic.from_server);
+    let again = |flow: &Flow| format!("{}/{}", count(flow.retransmitted + flow.late), count(flow.data));
+    vec![
+        count(traffic.connections),
+        ms(traffic.calls.latency_us_mean()),
+        ms(traffic.calls.latency_us_max),
+        again(client),
+        again(server),
+        count(client.acks_duplicate + server.acks_duplicate),
+        count(traffic.busy),
+        mean_trip(client),
+    ]
+}
+
+#[derive(Serialize)]
+struct Call<'a>(&'a CallRow);
+
+impl Row for Call<'_> {
+    const COLUMNS: &'static [&'static str] = &[
+        "CALL",
+        "COUNT",
+        "ABORTED",
+        "UNANSWERED",
+        "ASKED",
+        "ANSWERED",
+        "FIRST ms p50",
+        "p90",
+        "p99",
+        "max",
+        "LAST ms p50",
+        "p99",
+        "max",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let (first, last) = (self.0.first, self.0.last);
+        let mut cells = vec![self.0.kind.clone()];
+        cells.extend(call_cells(&self.0.counts));
+        let times =
+            [first.p50_us, first.p90_us, first.p99_us, first.max_us, last.p50_us, last.p99_us, last.max_us];
+        cells.extend(times.map(ms));
+        cells
+    }
+}
+
+#[derive(Serialize)]
+struct Server<'a>(&'a ServerRow);
+
+impl Row for Server<'_> {
+    const COLUMNS: &'static [&'static str] = &[
+        "SERVER",
+        "SERVICE",
+        "CALLS",
+        "ABORTED",
+        "UNANSWERED",
+        "ASKED",
+        "ANSWERED",
+        "CONNECTIONS",
+        "MEAN ms",
+        "MAX ms",
+        "AGAIN TO IT",
+        "AGAIN FROM IT",
+        "DUPLICATE ACKS",
+        "BUSY",
+        "TRIP ms",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let mut cells = vec![self.0.server.clone(), self.0.service.clone()];
+        cells.extend(call_cells(&self.0.traffic.calls));
+        cells.extend(traffic_cells(&self.0.traffic));
+        cells
+    }
+}
+
+#[derive(Serialize)]
+struct Client<'a>(&'a ClientRow);
+
+impl Row for Client<'_> {
+    const COLUMNS: &'static [&'static str] = &[
+        "CLIENT",
+        "CALLS",
+        "ABORTED",
+        "UNANSWERED",
+        "ASKED",
+        "ANSWERED",
+        "CONNECTIONS",
+        "MEAN ms",
+        "MAX ms",
+        "AGAIN FROM IT",
+        "AGAIN TO IT",
+        "DUPLICATE ACKS",
+        "BUSY",
+        "TRIP ms",
+        "MOST OF ALL",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let mut cells = vec![self.0.client.clone()];
+        cells.extend(call_cells(&self.0.traffic.calls));
+        cells.extend(traffic_cells(&self.0.traffic));
+        let mut kinds: Vec<_> = self.0.kinds.iter().collect();
+        kinds.sort_by_key(|(kind, number)| (std::cmp::Reverse(**number), (*kind).clone()));
+        let most = kinds.iter().take(KINDS_SHOWN).map(|(kind, number)| format!("{kind} {number}"));
+        cells.push(most.collect::<Vec<_>>().join(", "));
+        cells
+    }
+}
+
+#[derive(Serialize)]
+struct Volume<'a>(&'a VolumeRow);
+
+impl Row for Volume<'_> {
+    const COLUMNS: &'static [&'static str] =
+        &["VOLUME", "CALLS", "ABORTED", "UNANSWERED", "ASKED", "ANSWERED", "MEAN ms", "MAX ms"];
+
+    fn cells(&self) -> Vec<String> {
+        let counts = &self.0.counts;
+        let mut cells = vec![self.0.volume.clone()];
+        cells.extend(call_cells(counts));
+        cells.extend([ms(counts.latency_us_mean()), ms(counts.latency_us_max)]);
+        cells
+    }
+}
+
+#[derive(Serialize)]
+struct Abort<'a>(&'a AbortRow);
+
+impl Row for Abort<'_> {
+    const COLUMNS: &'static [&'static str] = &["CODE", "NAME", "CALL", "COUNT"];
+
+    fn cells(&self) -> Vec<String> {
+        let AbortRow { code, name, kind, calls } = self.0;
+        vec![code.to_string(), name.unwrap_or("-").to_owned(), kind.to_string(), count(*calls)]
+    }
+}
