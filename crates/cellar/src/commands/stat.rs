@@ -1,7 +1,10 @@
 //! `cellar stat`: figures of a running server.
 
+mod address;
 pub(crate) mod figures;
 pub(crate) mod tables;
+mod transport;
+mod xstat;
 
 use super::Context;
 use crate::client::Interface;
@@ -37,6 +40,11 @@ pub enum Stat {
     Lanes(Looking),
     /// Show the worker threads of each port and the calls that wait for them.
     Workers(Looking),
+    /// Show what any Rx server or client tells of its transport, OpenAFS's too: version, counters,
+    /// connections, peers (rxdebug's questions).
+    Rx(transport::Transport),
+    /// Show the extended statistics of any file server or client, OpenAFS's too (xstat's).
+    Xstat(xstat::Xstat),
 }
 
 /// Whose caches, and how often.
@@ -136,6 +144,8 @@ pub fn run(context: &Context, command: &Stat) -> Result<()> {
         Stat::Disk(looking) => tables::disk(context, looking),
         Stat::Lanes(looking) => tables::lanes(context, looking),
         Stat::Workers(looking) => tables::workers(context, looking),
+        Stat::Rx(transport) => transport::run(context, transport),
+        Stat::Xstat(xstat) => xstat::run(context, xstat),
     }
 }
 
