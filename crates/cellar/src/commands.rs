@@ -6,6 +6,7 @@ pub mod cp;
 pub mod du;
 pub mod dump;
 pub mod import;
+pub mod probe;
 pub mod protection;
 pub mod server;
 pub mod slow;

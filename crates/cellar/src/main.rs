@@ -100,6 +100,13 @@ enum Command {
         #[command(subcommand)]
         command: commands::dump::Dump,
     },
+    /// Watch access latency from outside: write and read a small file on each server at intervals.
+    Probe {
+        #[command(subcommand)]
+        command: commands::probe::Probe,
+        #[command(flatten)]
+        connect: Connect,
+    },
     /// See the calls between clients and any AFS servers from the packets that pass, live or in a
     /// capture file: their kinds, times, hosts and volumes, and what goes wrong.
     Sniff(commands::sniff::Sniff),
@@ -139,6 +146,7 @@ fn main() -> ExitCode {
         Command::Top { top, connect } => commands::top::run(&Context::new(&connect), &top),
         Command::Store { command } => commands::store::run(&command),
         Command::Dump { command } => commands::dump::run(&command),
+        Command::Probe { command, connect } => commands::probe::run(&Context::new(&connect), &command),
         Command::Sniff(sniff) => commands::sniff::run(&sniff),
         Command::Bench { command } => commands::bench::run(&command),
         Command::Import { command } => commands::import::run(&command),
