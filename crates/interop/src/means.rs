@@ -12,6 +12,8 @@ pub enum Means {
     Fuse,
     /// QEMU and what it needs to boot a Debian kernel.
     Emulation,
+    /// Wireshark without windows.
+    Tshark,
 }
 
 impl fmt::Display for Means {
@@ -20,6 +22,7 @@ impl fmt::Display for Means {
             Means::Netns => "netns",
             Means::Fuse => "fuse",
             Means::Emulation => "emulation",
+            Means::Tshark => "tshark",
         })
     }
 }
@@ -35,6 +38,7 @@ impl Means {
     pub fn check(self) -> Result<(), String> {
         let paths: &[&str] = match self {
             Means::Netns => &["/usr/sbin/bosserver", "/usr/bin/vos", "/usr/bin/rxdebug", "/usr/bin/nsenter"],
+            Means::Tshark => &["/usr/bin/tshark"],
             Means::Fuse => &["/dev/fuse", "/usr/sbin/afsd.fuse"],
             Means::Emulation => {
                 &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/bin/gcc", "/usr/sbin/kimpersonate"]

@@ -1,6 +1,7 @@
 //! The tests, a file for each peer.
 
 mod admin;
+mod asking;
 mod dumps;
 mod fuse;
 mod import;
@@ -11,6 +12,7 @@ mod mixed;
 mod moving;
 mod store;
 mod trees;
+mod watching;
 
 use crate::Test;
 use anyhow::{Context, Result, ensure};
@@ -32,6 +34,8 @@ pub(crate) fn all() -> Vec<Test> {
         fuse::tests(),
         kafs::tests(),
         moving::tests(),
+        watching::tests(),
+        asking::tests(),
     ]
     .into_iter()
     .flatten()
