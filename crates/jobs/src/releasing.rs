@@ -123,6 +123,11 @@ impl<W: World> Run<'_, W> {
     /// The read-only volume where the read-write one is.
     fn clone_beside(&mut self, volume: u32, site: Site) -> Step {
         let name = format!("{}{ENDING}", self.job.name);
+        if site.state != State::Nothing {
+            // A server may still be sending it for somebody who has been killed.
+            let open = self.open(site.place, volume, attach_mode::OFFLINE)?;
+            self.end(open)?;
+        }
         let source = self.open(self.job.from, self.job.volume, attach_mode::BUSY)?;
         if site.state == State::Nothing {
             self.clone_volume(source, &name, volume_type::READ_ONLY, volume)?;
