@@ -85,6 +85,7 @@ impl<W: World> Run<'_, W> {
     }
 
     fn send_to(&mut self, mut entry: NVldbEntry, sites: &[Site]) -> Step {
+        self.forget_marks(&mut entry, sites)?;
         let volume = entry.volume_id[entry::READ_ONLY];
         let beside = sites.iter().find(|site| site.place == self.job.from);
         let clone = match beside {
@@ -118,6 +119,15 @@ impl<W: World> Run<'_, W> {
             sites.iter().filter(|site| !entry::is_new(&entry, site.number)).copied().collect();
         let place = self.job.from;
         self.send_all(entry, (place, clone), &left)
+    }
+
+    /// Marks of a former attempt stand for another moment: they go before there is a new clone.
+    fn forget_marks(&mut self, entry: &mut NVldbEntry, sites: &[Site]) -> Step {
+        let before = entry.clone();
+        for site in sites.iter().filter(|site| site.state != State::Current) {
+            entry.server_flags[site.number] &= !site_flags::NEW_REPLICA;
+        }
+        if *entry == before { Ok(()) } else { self.replace_entry(entry) }
     }
 
     /// The read-only volume where the read-write one is.
