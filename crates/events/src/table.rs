@@ -1,7 +1,8 @@
 //! Tables with a row for each of many things, bounded in size, whose sums are exact all the same.
 
+use ahash::RandomState;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
 /// What can stand in a row.
 pub trait Figures: Clone + Default {
