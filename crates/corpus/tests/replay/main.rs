@@ -98,6 +98,7 @@ replays! {
     keytab
     krb_conf
     location_records
+    namei
     names
     netinfo
     protection_records
