@@ -253,4 +253,6 @@ pub(crate) const CELLAR: &[Check] = &[
     crate::idl::check::<cellar::GetCheckReply>,
     crate::idl::check::<cellar::GetCheckDamagesReply>,
     crate::idl::check::<cellar::StopCheckReply>,
+    crate::idl::check::<cellar::GetFiguresReply>,
+    crate::idl::check::<cellar::GetSlowCallsReply>,
 ];

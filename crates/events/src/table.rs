@@ -2,7 +2,7 @@
 
 use ahash::RandomState;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// What can stand in a row.
 pub trait Figures: Clone + Default {
