@@ -19,6 +19,8 @@ static RULES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         ),
         rule(r"\b\d{1,2}/\d{1,2}/\d{2,4} \d\d:\d\d(:\d\d)?", "DATE"),
         rule(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b", "DATE"),
+        // As `vos -format` says it: the seconds since 1970 before the date.
+        rule(r"\b[12]\d{9} DATE\b", "SECONDS DATE"),
         rule(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{2}-?[0-9a-f]{2}-[0-9a-f]{12}", "UUID"),
         rule(r"\b10\.99\.0\.\d{1,3}\b", "ADDRESS"),
         rule(
