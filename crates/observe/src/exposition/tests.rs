@@ -6,10 +6,8 @@ use base::{AbortCode, Caller, Identity, SecurityLevel, UnixTime};
 use events::catalogue::Class;
 use events::current::Noted;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 /// A server that has served a few calls.
@@ -131,18 +129,6 @@ fn buckets_add_up_and_units_are_seconds() {
         "cellar_call_outcomes_total{service=\"AFS\",procedure=\"FetchStatus\",outcome=\"retry\"} 10\n"
     ));
     assert!(text.contains(r#"cellar_workers_busy{port="a \"port\" \\ \n"} 0"#));
-}
-
-/// If there is the linter of Debian's package `prometheus`, it has nothing to say.
-#[test]
-fn promtool_is_content() {
-    let mut tool = Command::new("promtool");
-    tool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let Ok(mut process) = tool.spawn() else { return };
-    process.stdin.take().unwrap().write_all(exposition(&Sample::new()).as_bytes()).unwrap();
-    let output = process.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }
 
 #[test]
