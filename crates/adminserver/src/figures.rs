@@ -25,6 +25,8 @@ pub mod tables {
     pub const WORKERS: u32 = 7;
     /// Caches by name.
     pub const CACHES: u32 = 8;
+    /// Locks by name.
+    pub const LOCKS: u32 = 12;
 }
 
 impl AdminServer {
@@ -49,6 +51,7 @@ impl AdminServer {
             tables::LANES => reply(&observed.lanes()),
             tables::WORKERS => reply(&observed.workers()),
             tables::CACHES => reply(&observed.caches()),
+            tables::LOCKS => reply(&observed.locks()),
             _ => return Err(AbortCode::UAEINVAL),
         })
     }

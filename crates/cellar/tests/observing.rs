@@ -228,6 +228,9 @@ fn what_a_known_load_did_adds_up_in_every_table() {
 
     let written = |rows: &[Value]| number(find(rows, &[("access", "write")]).unwrap(), &["moved_bytes"]);
     assert!(written(&cell.stat(&["disk"])) > written(&disk_before), "the largest file went to the disk");
+    let locks = cell.stat(&["locks"]);
+    let names: Vec<&str> = locks.iter().filter_map(|row| row["lock"].as_str()).collect();
+    assert!(["volume", "publish", "hosts", "lane", "segment"].iter().all(|name| names.contains(name)), "{names:?}");
     let lanes = cell.stat(&["lanes"]);
     let received: u64 = lanes.iter().map(|row| number(row, &["received_datagrams"])).sum();
     assert!(received >= all.total()[0], "{lanes:?}");
@@ -235,7 +238,7 @@ fn what_a_known_load_did_adds_up_in_every_table() {
 
     let top: Value = serde_json::from_str(&cell.run(&["top", "--once", "--json"])).unwrap();
     let tables: Vec<&String> = top.as_object().unwrap().keys().collect();
-    assert_eq!(tables, ["caches", "calls", "clients", "disks", "lanes", "volumes", "workers"]);
+    assert_eq!(tables, ["caches", "calls", "clients", "disks", "lanes", "locks", "volumes", "workers"]);
     let same = |rows: &Value| find(rows.as_array().unwrap(), &[("procedure", "StoreData64")]).cloned();
     assert_eq!(same(&top["calls"]), same(&Value::Array(calls.clone())));
     let text = cell.run(&["top", "--once"]);

@@ -2,7 +2,6 @@
 
 use crate::{Disk, File, Lock, Space};
 use events::catalogue::DiskFigures;
-use events::current::{self, Part};
 use events::{Figures, Sharded};
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -41,12 +40,13 @@ impl DiskMeter {
         let begun = Instant::now();
         let result = action();
         let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        current::spent(Part::Disk, ns);
+        let moved = result.as_ref().map_or(0, bytes);
+        waits::disk(ACCESSES[access as usize], moved, ns, result.is_err());
         let mut shard = self.0.mine();
         let figures = &mut shard[access as usize];
         figures.accesses += 1;
         figures.failed += u64::from(result.is_err());
-        figures.moved += result.as_ref().map_or(0, bytes);
+        figures.moved += moved;
         figures.time.record(ns);
         result
     }

@@ -108,6 +108,16 @@ figures! {
 }
 
 figures! {
+    /// What threads waited for locks of one name.
+    LockFigures of "lock", weight waits {
+        /// Times that a thread had to wait.
+        waits: counter Count,
+        /// How long threads had to wait.
+        wait: histogram Nanoseconds,
+    }
+}
+
+figures! {
     /// What one lane, that is a thread with a socket, moved.
     LaneFigures of "lane", weight received_datagrams {
         /// Datagrams received.

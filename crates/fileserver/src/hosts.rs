@@ -8,12 +8,13 @@ use crate::environment::{CallbackNetwork, Clock};
 use afs_idl::cb;
 use base::{AbortCode, Caller, Fid, HostUuid};
 use callbacks::{Arrival, Callbacks, Delivered, Delivery, HostId, Identification, Message, Refusal, Task};
-use events::current::{self, Part};
+use events::current::Part;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
+use waits::{Lock, LockName};
 
 /// A call waits this long for another call to finish talking to their common host.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -24,7 +25,7 @@ const STEPS_MAX: usize = 1_000;
 
 pub(crate) struct Hosts {
     /// Guards the state; held only for as long as the state machine thinks.
-    state: Mutex<Callbacks>,
+    state: Lock<Callbacks>,
     /// Wakes calls when somebody has reported something to the state machine.
     reported: Condvar,
     waiting: AtomicUsize,
@@ -48,7 +49,7 @@ impl Hosts {
         config: Arc<FileServerConfig>,
     ) -> Hosts {
         Hosts {
-            state: Mutex::new(Callbacks::new(config.callbacks.clone())),
+            state: Lock::new(LockName::Hosts, Callbacks::new(config.callbacks.clone())),
             reported: Condvar::new(),
             waiting: AtomicUsize::new(0),
             network,
@@ -58,6 +59,7 @@ impl Hosts {
     }
 
     /// The state, for questions and single steps that need no sending.
+    #[track_caller]
     pub(crate) fn state(&self) -> MutexGuard<'_, Callbacks> {
         self.state.lock()
     }
@@ -195,10 +197,12 @@ impl Hosts {
         if deliveries.is_empty() {
             return;
         }
-        let (span, begun) = (current::enter(Part::Callback), self.clock.monotonic());
+        let (span, begun, clients) = (waits::enter(Part::Callback), self.clock.monotonic(), deliveries.len());
         self.send_to_several(deliveries);
         let time = self.clock.monotonic().since(begun);
-        span.leave(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        waits::probes::callback_break(clients, ns);
+        span.leave(ns);
     }
 
     fn send_to_several(&self, deliveries: Vec<Delivery>) {

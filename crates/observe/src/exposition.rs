@@ -1,7 +1,9 @@
 //! Figures as Prometheus reads them: its text format, version 0.0.4.
 
 use crate::{Observed, Sheet, SheetRow};
-use events::catalogue::{CacheCounts, CallFigures, DiskFigures, LaneFigures, ProcessFigures, WorkerFigures};
+use events::catalogue::{
+    CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, ProcessFigures, WorkerFigures,
+};
 use events::{Declaration, Declared, Histogram, Kind, Unit, Value};
 use std::fmt::Write as _;
 
@@ -21,6 +23,7 @@ pub fn exposition(observed: &dyn Observed) -> String {
     add(&mut text, &observed.lanes());
     add(&mut text, &observed.caches());
     add(&mut text, &observed.disks());
+    add(&mut text, &observed.locks());
     text
 }
 
@@ -33,6 +36,7 @@ pub fn metric_names() -> Vec<String> {
         LaneFigures::DECLARATIONS,
         CacheCounts::DECLARATIONS,
         DiskFigures::DECLARATIONS,
+        LockFigures::DECLARATIONS,
     ];
     all.concat().iter().map(Declaration::metric).collect()
 }

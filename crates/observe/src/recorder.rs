@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use waits::Called;
 
 /// Volumes, clients, and clients of volumes that have rows of their own, for each thread that serves.
 const ROWS_MAX: usize = 512;
@@ -167,7 +168,7 @@ impl Recorder {
             all.extend(procedures.iter().map(of));
             all.push(Procedure { service: name, name: UNKNOWN, class: Class::Other });
         }
-        ServiceMeter { recorder: Arc::clone(self), procedures, class, first }
+        ServiceMeter { recorder: Arc::clone(self), name, procedures, class, first }
     }
 
     /// Remembers calls that take at least as many nanoseconds from now on; 0 for none.
@@ -205,12 +206,23 @@ impl Recorder {
 #[derive(Clone, Debug)]
 pub struct ServiceMeter {
     recorder: Arc<Recorder>,
+    name: &'static str,
     procedures: &'static [(u32, &'static str)],
     class: fn(u32) -> Class,
     first: usize,
 }
 
 impl ServiceMeter {
+    /// The service's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// A call begins on this thread.
+    pub fn begin(&self) {
+        waits::begin(self.name, self.procedures);
+    }
+
     /// Counts a call that has ended, and of which this was noted; `now` is asked only if it was slow.
     pub fn ended(&self, caller: &Caller, noted: &Noted, call: &Ended, now: fn() -> UnixTime) {
         let volume = noted.volume;
@@ -218,6 +230,7 @@ impl ServiceMeter {
         let number = self.first + found.unwrap_or(self.procedures.len());
         let class = (self.class)(call.opcode);
         let outcome = crate::outcome(call.result);
+        self.tell(found.map_or(UNKNOWN, |index| self.procedures[index].1), noted, call);
         let mut shard = self.recorder.shards.mine();
         shard.record(number, outcome, call);
         shard.usage.get_or_insert_with(|| Usage::new(ROWS_MAX)).record(volume, caller, call, class);
@@ -227,6 +240,15 @@ impl ServiceMeter {
         if from_ns > 0 && total_ns >= from_ns {
             self.remember(caller, noted, call, number, now());
         }
+    }
+
+    /// Tells tracers and who profiles.
+    fn tell(&self, procedure: &'static str, noted: &Noted, call: &Ended) {
+        let code = call.result.map_or_else(|code| code.0, |()| 0);
+        let (times_ns, bytes) = ([call.wait_ns, call.run_ns], [call.received, call.sent]);
+        waits::probes::call_end(procedure, noted.volume, code, times_ns, bytes);
+        let total_ns = call.wait_ns.saturating_add(call.run_ns);
+        waits::called(&Called { service: self.name, procedure, total_ns, parts_ns: noted.parts });
     }
 
     fn remember(&self, caller: &Caller, noted: &Noted, call: &Ended, number: usize, ended: UnixTime) {

@@ -3,7 +3,8 @@
 use crate::SlowCall;
 use crate::recorder::{ClientKey, Snapshot};
 use events::catalogue::{
-    CacheCounts, CallFigures, DiskFigures, LaneFigures, ProcessFigures, UsageFigures, WorkerFigures,
+    CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, ProcessFigures, UsageFigures,
+    WorkerFigures,
 };
 use events::{Declared, Figures, Table};
 
@@ -47,6 +48,15 @@ pub trait Observed: Send + Sync {
 
     /// Caches by name.
     fn caches(&self) -> Sheet<CacheCounts>;
+
+    /// Locks of this process by name.
+    fn locks(&self) -> Sheet<LockFigures> {
+        let mut sheet = Sheet::new(&["lock"]);
+        for (name, figures) in waits::lock_figures() {
+            sheet.push([name], figures);
+        }
+        sheet
+    }
 
     /// The process itself: one row without labels.
     fn process(&self) -> Sheet<ProcessFigures>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::AbortCode;
 use bytes::Bytes;
-use events::current::{self, Part};
+use events::current::Part;
 use parking_lot::Condvar;
 use rx_proto::{CallId, Read, Write};
 
@@ -159,7 +159,7 @@ fn timed(wait: impl FnOnce()) {
     let begun = clock::now();
     wait();
     let time = clock::now().since(begun);
-    current::spent(Part::Client, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    waits::waited(Part::Client, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
 }
 
 impl Drop for CallHandle {

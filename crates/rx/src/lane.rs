@@ -24,6 +24,7 @@ use bytes::Bytes;
 use crossbeam::queue::ArrayQueue;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rx_proto::{CallId, ConnectionId, Endpoint, Event, Path, Read, Transmit};
+use waits::{Lock, LockName};
 
 use crate::clock;
 use crate::gather::Gather;
@@ -136,7 +137,7 @@ pub(crate) struct Lane {
     siblings: OnceLock<Weak<Lanes>>,
     sockets: Vec<LaneSocket>,
     arrivals: Arc<dyn Arrivals>,
-    state: Mutex<LaneState>,
+    state: Lock<LaneState>,
     /// Held by who sends; guards the memory of what it sends.
     sending: Mutex<Vec<Transmit>>,
     /// Somebody wanted to send while `sending` was held.
@@ -190,7 +191,7 @@ impl Lane {
             siblings: OnceLock::new(),
             sockets,
             arrivals,
-            state: Mutex::new(state),
+            state: Lock::new(LockName::Lane, state),
             sending: Mutex::new(Vec::with_capacity(BATCH_TRANSMITS)),
             send_wanted: AtomicBool::new(false),
             sleeping_until: AtomicU64::new(0),
@@ -214,6 +215,7 @@ impl Lane {
     }
 
     /// Locks the endpoint. After anything done to it call [`Lane::flush`], with the lock released.
+    #[track_caller]
     pub(crate) fn lock(&self) -> MutexGuard<'_, LaneState> {
         self.state.lock()
     }

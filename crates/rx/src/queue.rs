@@ -54,6 +54,7 @@ impl<T> CallQueue<T> {
         if inner.closed {
             return Err(Refusal::Closed);
         }
+        waits::probes::queue_enter(inner.queue.waiting());
         inner.queue.push(work, item).map_err(|_| Refusal::Full)?;
         let can_serve = inner.queue.can_serve();
         let has_idle = inner.queue.waiting() <= inner.idle_workers;

@@ -2,7 +2,7 @@
 //! leader among them covers all of them at once.
 
 use crate::StoreError;
-use events::current::{self, Part};
+use events::current::Part;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::time::Instant;
@@ -40,7 +40,7 @@ impl GroupSync {
         if self.durable.load(Acquire) >= number {
             return Ok(());
         }
-        let (span, begun) = (current::enter(Part::Disk), Instant::now());
+        let (span, begun) = (waits::enter(Part::Disk), Instant::now());
         let result = self.lead_or_follow(number, sync);
         span.leave(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         result

@@ -4,12 +4,10 @@ use crate::epochs::Epochs;
 use crate::numbers::Numbers;
 use crate::pins::Pins;
 use crate::totals::Step;
-use events::current::{self, Part};
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
 use store::ChunkStore;
+use waits::{Lock, LockName, SharedLock};
 
 /// What only the writer of a group uses.
 pub(crate) struct Writer {
@@ -25,10 +23,10 @@ pub(crate) struct Group {
     pub(crate) id: u64,
     /// Held while a change is built and committed, never while anything waits for the medium or the
     /// network. Whoever holds it may read the store and fill caches without `publish`.
-    pub(crate) writer: Mutex<Writer>,
+    pub(crate) writer: Lock<Writer>,
     /// Guards the agreement of store, caches and headers in memory: written while a commit takes
     /// effect, read by whoever reads more than one record or fills a cache. Taken after `writer`.
-    pub(crate) publish: RwLock<()>,
+    pub(crate) publish: SharedLock<()>,
     pub(crate) pins: Pins,
     /// Somebody asked for one of its volumes since it was last looked at for unloading.
     is_used: AtomicBool,
@@ -42,23 +40,12 @@ impl Group {
         let writer = Writer { epochs, files, directories, noted: None };
         Group {
             id,
-            writer: Mutex::new(writer),
-            publish: RwLock::new(()),
+            writer: Lock::new(LockName::Volume, writer),
+            publish: SharedLock::new(LockName::Publish, ()),
             pins: Pins::new(chunks),
             is_used: AtomicBool::new(true),
             has_jobs: AtomicBool::new(false),
         }
-    }
-
-    /// The writer's lock, for a call: how long it waits for another one is noted.
-    pub(crate) fn lock_writer(&self) -> MutexGuard<'_, Writer> {
-        if let Some(writer) = self.writer.try_lock() {
-            return writer;
-        }
-        let begun = Instant::now();
-        let writer = self.writer.lock();
-        current::spent(Part::Lock, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        writer
     }
 
     pub(crate) fn set_used(&self) {

@@ -69,7 +69,7 @@ pub(crate) struct Transaction<'v> {
 
 impl<'v> Transaction<'v> {
     pub(crate) fn begin(volume: &'v Volume, actor: &Actor) -> Result<Transaction<'v>, VolumeError> {
-        let writer = volume.group.lock_writer();
+        let writer = volume.group.writer.lock();
         volume.check_writable()?;
         Ok(Transaction {
             volume,

@@ -40,6 +40,8 @@ pub enum Stat {
     Lanes(Looking),
     /// Show the worker threads of each port and the calls that wait for them.
     Workers(Looking),
+    /// Show which locks threads waited for: how often and how long.
+    Locks(Looking),
     /// Show what any Rx server or client tells of its transport, OpenAFS's too: version, counters,
     /// connections, peers (rxdebug's questions).
     Rx(transport::Transport),
@@ -144,6 +146,7 @@ pub fn run(context: &Context, command: &Stat) -> Result<()> {
         Stat::Disk(looking) => tables::disk(context, looking),
         Stat::Lanes(looking) => tables::lanes(context, looking),
         Stat::Workers(looking) => tables::workers(context, looking),
+        Stat::Locks(looking) => tables::locks(context, looking),
         Stat::Rx(transport) => transport::run(context, transport),
         Stat::Xstat(xstat) => xstat::run(context, xstat),
     }

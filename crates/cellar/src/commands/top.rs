@@ -13,7 +13,9 @@ use crate::output::Format;
 use afs_idl::ClientConnection;
 use anyhow::{Result, bail};
 use clap::Args;
-use events::catalogue::{CacheCounts, CallFigures, DiskFigures, LaneFigures, UsageFigures, WorkerFigures};
+use events::catalogue::{
+    CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures, WorkerFigures,
+};
 use events::table::{self, Look};
 use screen::Grid;
 use serde_json::{Map, Value};
@@ -24,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terminal::{Input, Terminal};
 
-/// Show what a server does: calls, volumes, clients, caches, lanes, workers, disks. Keys: 1 to 7 or Tab
+/// Show what a server does: calls, volumes, clients, caches, lanes, workers, disks, locks. Keys: 1 to 8 or Tab
 /// choose a table, arrows a row and the column to sort by, r turns the order, / filters, Enter goes from a
 /// volume to its clients, Escape back, a shows all since the start in place of rates, space pauses, q ends.
 #[derive(Args)]
@@ -92,6 +94,7 @@ enum Sample {
     Lanes(Look<Labels, LaneFigures>),
     Workers(Look<Labels, WorkerFigures>),
     Caches(Look<Labels, CacheCounts>),
+    Locks(Look<Labels, LockFigures>),
 }
 
 /// Does the same with a sample of any kind.
@@ -104,6 +107,7 @@ macro_rules! with_look {
             Sample::Lanes($look) => $what,
             Sample::Workers($look) => $what,
             Sample::Caches($look) => $what,
+            Sample::Locks($look) => $what,
         }
     };
 }
@@ -117,6 +121,7 @@ impl Sample {
             Source::Lanes => Sample::Lanes(asking.look(source)?),
             Source::Workers => Sample::Workers(asking.look(source)?),
             Source::Caches => Sample::Caches(asking.look(source)?),
+            Source::Locks => Sample::Locks(asking.look(source)?),
         })
     }
 
@@ -129,6 +134,7 @@ impl Sample {
             (Sample::Lanes(now), Sample::Lanes(before)) => Sample::Lanes(table::since(now, before)),
             (Sample::Workers(now), Sample::Workers(before)) => Sample::Workers(table::since(now, before)),
             (Sample::Caches(now), Sample::Caches(before)) => Sample::Caches(table::since(now, before)),
+            (Sample::Locks(now), Sample::Locks(before)) => Sample::Locks(table::since(now, before)),
             _ => return None,
         })
     }

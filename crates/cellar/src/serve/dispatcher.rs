@@ -8,6 +8,7 @@ use events::current::{self, Part};
 use observe::{Ended, ServiceMeter};
 use rx::{Demand, ServerCall, Service};
 use std::time::{Duration, Instant};
+use waits::Client;
 
 /// What is called when a call of the service arrives.
 pub(super) type Dispatch = Box<dyn Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync>;
@@ -41,7 +42,7 @@ impl Service for Dispatcher {
     fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
         let at_once = self.at_once.as_ref()?;
         let begun = Instant::now();
-        current::begin();
+        self.meter.begin();
         let reply = at_once(caller, request)?;
         let call = Ended {
             opcode: opcode(request),
@@ -76,8 +77,13 @@ struct Counted<'a> {
 
 impl<'a> Counted<'a> {
     fn begin(meter: &'a ServiceMeter, caller: &'a Caller, call: &'a mut ServerCall) -> Counted<'a> {
-        current::begin();
-        current::spent(Part::Queue, nanoseconds(call.waited()));
+        let waited_ns = nanoseconds(call.waited());
+        meter.begin();
+        current::spent(Part::Queue, waited_ns);
+        waits::probes::queue_leave(waited_ns);
+        if waits::is_watched() {
+            waits::set_client(Client { host: caller.peer.ip(), user: caller.identity.to_string() });
+        }
         let (begun, result) = (Instant::now(), Err(PANIC_CODE));
         Counted { meter, caller, call, begun, head: [0; 4], received: 0, sent: 0, result }
     }
@@ -88,6 +94,17 @@ impl<'a> Counted<'a> {
             *place = *byte;
         }
         self.received += bytes.len() as u64;
+        if known < self.head.len() && self.received >= self.head.len() as u64 {
+            self.begin_procedure();
+        }
+    }
+
+    /// What is called is known now.
+    fn begin_procedure(&self) {
+        let (opcode, waited_ns) = (u32::from_be_bytes(self.head), nanoseconds(self.call.waited()));
+        waits::opcode(opcode);
+        waits::queued(waited_ns);
+        waits::probes::call_start(self.meter.name(), opcode, self.caller.peer.ip(), waited_ns);
     }
 }
 

@@ -164,6 +164,8 @@ impl Endpoint {
         batch.push(&header, pieces, body_bytes);
         self.statistics.sent(PacketType::Data, HEADER_BYTES + body_bytes);
         if again {
+            let bytes = HEADER_BYTES + body_bytes;
+            waits::probes::packet_resend(header.cid, header.call_number, header.sequence, bytes);
             self.statistics.data_resent += 1;
             peer.counters.resent += 1;
         } else {

@@ -27,6 +27,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use waits::{Lock, LockName};
 
 /// A folder of segment files.
 ///
@@ -43,7 +44,7 @@ pub struct SegmentStore {
     pub(super) has_orphans: AtomicBool,
     /// Where the next record goes. Held while room is reserved, and while a segment is begun; taken
     /// before `accounts`.
-    active: Mutex<Option<Active>>,
+    active: Lock<Option<Active>>,
     pub(super) accounts: Mutex<Accounts>,
     /// Files with something to sync. Held only to look or change.
     dirty: Mutex<BTreeMap<u64, Arc<dyn File>>>,
@@ -105,7 +106,7 @@ impl SegmentStore {
             segment_bytes,
             first_id,
             has_orphans: AtomicBool::new(!was_closed && !found.is_empty()),
-            active: Mutex::new(None),
+            active: Lock::new(LockName::Segment, None),
             accounts: Mutex::new(accounts),
             dirty: Mutex::default(),
             maintaining: Mutex::default(),

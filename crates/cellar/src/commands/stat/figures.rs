@@ -6,7 +6,9 @@ use adminserver::tables;
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{self, FigureRow, GetFiguresReply, GetFiguresRequest};
 use anyhow::Result;
-use events::catalogue::{CacheCounts, CallFigures, DiskFigures, LaneFigures, UsageFigures, WorkerFigures};
+use events::catalogue::{
+    CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures, WorkerFigures,
+};
 use events::table::Look;
 use events::{Declaration, Declared, Figures, Value};
 use serde_json::{Map, json};
@@ -26,6 +28,7 @@ pub(crate) enum Source {
     Lanes,
     Workers,
     Caches,
+    Locks,
 }
 
 impl Source {
@@ -39,6 +42,7 @@ impl Source {
             Source::Lanes => (tables::LANES, 0),
             Source::Workers => (tables::WORKERS, 0),
             Source::Caches => (tables::CACHES, 0),
+            Source::Locks => (tables::LOCKS, 0),
         };
         GetFiguresRequest { table, volume }
     }
@@ -53,6 +57,8 @@ pub(crate) enum Show {
     Bytes,
     /// Nanoseconds.
     Time,
+    /// Nanoseconds that add up.
+    Sum,
     /// Things that there are now.
     Now,
     /// Bytes as they are now, or on average.
@@ -65,14 +71,14 @@ impl Show {
         match self {
             Show::Count | Show::Now => indicatif::HumanCount(number).to_string(),
             Show::Bytes | Show::Size => indicatif::HumanBytes(number).to_string(),
-            Show::Time => time(number),
+            Show::Time | Show::Sum => time(number),
         }
     }
 
     /// The number by second, if it is one of those that grow while something happens.
     pub(crate) fn rate(self, number: u64, seconds: f64) -> u64 {
         match self {
-            Show::Count | Show::Bytes => (number as f64 / seconds.max(0.001)).round() as u64,
+            Show::Count | Show::Bytes | Show::Sum => (number as f64 / seconds.max(0.001)).round() as u64,
             Show::Time | Show::Now | Show::Size => number,
         }
     }
@@ -228,6 +234,17 @@ impl Shown for DiskFigures {
         ("P50", Show::Time, |row| row.time.quantile(500)),
         ("P99", Show::Time, |row| row.time.quantile(990)),
         ("MAX", Show::Time, |row| row.time.max()),
+    ];
+}
+
+impl Shown for LockFigures {
+    const COLUMNS: &'static [Column<LockFigures>] = &[
+        ("WAITS", Show::Count, |row| row.waits),
+        ("WAITED", Show::Sum, |row| row.wait.sum()),
+        ("MEAN", Show::Time, |row| row.wait.mean()),
+        ("P50", Show::Time, |row| row.wait.quantile(500)),
+        ("P99", Show::Time, |row| row.wait.quantile(990)),
+        ("MAX", Show::Time, |row| row.wait.max()),
     ];
 }
 

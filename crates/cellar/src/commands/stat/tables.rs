@@ -1,4 +1,4 @@
-//! `cellar stat calls`, `volumes`, `clients`, `disk`, `lanes`, `workers`.
+//! `cellar stat calls`, `volumes`, `clients`, `disk`, `lanes`, `workers`, `locks`.
 
 use super::figures::{self, Labels, Shown, Source};
 use crate::client::Interface;
@@ -6,7 +6,7 @@ use crate::commands::Context;
 use crate::output::{Format, line};
 use anyhow::Result;
 use clap::Args;
-use events::catalogue::{CallFigures, DiskFigures, LaneFigures, UsageFigures, WorkerFigures};
+use events::catalogue::{CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures, WorkerFigures};
 use events::table::{self, Look};
 use std::net::Ipv4Addr;
 use std::thread;
@@ -65,6 +65,11 @@ pub(super) fn lanes(context: &Context, looking: &Looking) -> Result<()> {
 /// Workers of all ports.
 pub(super) fn workers(context: &Context, looking: &Looking) -> Result<()> {
     show::<WorkerFigures>(context, looking, Source::Workers, &["port"])
+}
+
+/// Locks by name.
+pub(super) fn locks(context: &Context, looking: &Looking) -> Result<()> {
+    show::<LockFigures>(context, looking, Source::Locks, &["lock"])
 }
 
 fn show<F: Shown>(context: &Context, looking: &Looking, source: Source, headings: &[&str]) -> Result<()> {

@@ -15,12 +15,21 @@ pub(super) enum Pane {
     Lanes,
     Workers,
     Disks,
+    Locks,
 }
 
 impl Pane {
     /// In the order of their keys.
-    pub(super) const ALL: [Pane; 7] =
-        [Pane::Calls, Pane::Volumes, Pane::Clients, Pane::Caches, Pane::Lanes, Pane::Workers, Pane::Disks];
+    pub(super) const ALL: [Pane; 8] = [
+        Pane::Calls,
+        Pane::Volumes,
+        Pane::Clients,
+        Pane::Caches,
+        Pane::Lanes,
+        Pane::Workers,
+        Pane::Disks,
+        Pane::Locks,
+    ];
 
     /// What it is called.
     pub(super) fn name(self) -> &'static str {
@@ -32,6 +41,7 @@ impl Pane {
             Pane::Lanes => "lanes",
             Pane::Workers => "workers",
             Pane::Disks => "disks",
+            Pane::Locks => "locks",
         }
     }
 
@@ -45,6 +55,7 @@ impl Pane {
             Pane::Lanes => &["port", "lane"],
             Pane::Workers => &["port"],
             Pane::Disks => &["partition", "access"],
+            Pane::Locks => &["lock"],
         }
     }
 
@@ -58,6 +69,7 @@ impl Pane {
             Pane::Lanes => Source::Lanes,
             Pane::Workers => Source::Workers,
             Pane::Disks => Source::Disks,
+            Pane::Locks => Source::Locks,
         }
     }
 }
@@ -117,7 +129,7 @@ impl State {
         }
         match key {
             Key::Char('q') | Key::Interrupt => return Action::Quit,
-            Key::Char(digit @ '1'..='7') => return self.choose(digit as usize - '1' as usize),
+            Key::Char(digit @ '1'..='8') => return self.choose(digit as usize - '1' as usize),
             Key::Tab => return self.choose(self.pane as usize + 1),
             Key::Enter => return self.enter(grid),
             Key::Escape => return self.back(),
@@ -218,8 +230,8 @@ mod tests {
         let mut state = State::default();
         assert_eq!(press(&mut state, &[Key::Char('2')]), Action::Change);
         assert_eq!((state.pane, state.source()), (Pane::Volumes, Source::Volumes));
-        press(&mut state, &[Key::Tab; 5]);
-        assert_eq!(state.pane, Pane::Disks);
+        press(&mut state, &[Key::Tab; 6]);
+        assert_eq!(state.pane, Pane::Locks);
         press(&mut state, &[Key::Tab]);
         assert_eq!(state.pane, Pane::Calls);
         assert_eq!(press(&mut state, &[Key::Char('q')]), Action::Quit);

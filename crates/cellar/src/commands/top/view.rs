@@ -93,7 +93,7 @@ fn help(state: &State) -> String {
     }
     let filter = if state.filter.is_empty() { String::new() } else { format!("filter: {}  ", state.filter) };
     format!(
-        "{filter}q quit  1-7 Tab tables  arrows row, sort  r reverse  / filter  Enter clients  Esc back  a all  space pause"
+        "{filter}q quit  1-8 Tab tables  arrows row, sort  r reverse  / filter  Enter clients  Esc back  a all  space pause"
     )
 }
 

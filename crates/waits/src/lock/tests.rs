@@ -1,0 +1,115 @@
+//! Known waits, and what is told of them. One test at a time watches: there is one watcher in a process.
+
+use super::*;
+use crate::{Called, Current, Wait, Watcher, watch};
+use events::current::Part;
+use parking_lot::Mutex as Plain;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+static ONE_AT_A_TIME: Plain<()> = Plain::new(());
+
+/// Keeps what it is told of the tests' own locks and disks.
+#[derive(Default)]
+struct Notes(Plain<Vec<(Wait, Current)>>);
+
+impl Watcher for Notes {
+    fn waited(&self, wait: &Wait, call: &Current) {
+        self.0.lock().push((*wait, call.clone()));
+    }
+
+    fn called(&self, _: &Called) {}
+}
+
+fn figures() -> LockFigures {
+    let mut sum = LockFigures::default();
+    FIGURES.each(|shard| sum.add(&shard[LockName::Test as usize]));
+    sum
+}
+
+/// Takes the lock as `hold` does, and keeps it until somebody waits for it and some time has passed.
+fn held_for(lock: &Lock<u32>, held: Duration, meanwhile: impl FnOnce()) {
+    let (taken, is_taken) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let guard = lock.lock();
+            taken.send(()).unwrap();
+            std::thread::sleep(held);
+            drop(guard);
+        });
+        is_taken.recv().unwrap();
+        meanwhile();
+    });
+}
+
+#[test]
+fn who_waits_for_a_lock_is_counted_and_told_with_its_holder() {
+    let _one = ONE_AT_A_TIME.lock();
+    let (lock, notes, before) = (Lock::new(LockName::Test, 1), Arc::new(Notes::default()), figures());
+    drop(lock.lock());
+    assert_eq!(figures(), before, "nobody had to wait");
+    let watching = watch(notes.clone()).expect("nobody else watches");
+    assert!(watch(notes.clone()).is_none(), "there is one already");
+    let held = Duration::from_millis(200);
+    held_for(&lock, held, || {
+        crate::begin("TEST", &[(1, "Wait")]);
+        crate::opcode(1);
+        assert!(lock.try_lock().is_none());
+        drop(lock.lock());
+    });
+    drop(watching);
+    held_for(&lock, Duration::from_millis(1), || drop(lock.lock()));
+    let news = figures().since(&before).unwrap();
+    assert!(news.waits == 2 && news.wait.count() == 2, "{news:?}");
+    let told = std::mem::take(&mut *notes.0.lock());
+    let [(wait, call)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((wait.part, call.service, call.procedure), (Some(Part::Lock), "TEST", "Wait"));
+    // The holder may have slept a part of its time before anybody waited.
+    assert!(wait.ns > 0 && wait.ns <= news.wait.max(), "{wait:?}");
+    let contended = wait.lock.unwrap();
+    let holder = contended.holder.unwrap();
+    assert_eq!(contended.lock, "test");
+    assert!(holder.file().ends_with("lock/tests.rs"), "{holder}");
+}
+
+#[test]
+fn readers_wait_for_a_writer_only() {
+    let _one = ONE_AT_A_TIME.lock();
+    let (lock, before) = (SharedLock::new(LockName::Test, ()), figures());
+    let reader = lock.read();
+    drop((lock.try_read().unwrap(), lock.read()));
+    drop(reader);
+    let (taken, is_taken) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = lock.write();
+            taken.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            drop(guard);
+        });
+        is_taken.recv().unwrap();
+        assert!(lock.try_read().is_none());
+        drop(lock.read());
+    });
+    assert_eq!(figures().since(&before).unwrap().waits, 1);
+}
+
+#[test]
+fn what_is_waited_for_within_a_wait_is_no_wait_of_its_own() {
+    let _one = ONE_AT_A_TIME.lock();
+    let notes = Arc::new(Notes::default());
+    crate::begin("TEST", &[]);
+    let watching = watch(notes.clone()).expect("nobody else watches");
+    let span = crate::enter(Part::Disk);
+    crate::disk("sync", 0, 70, false);
+    span.leave(100);
+    crate::waited(Part::Client, 5);
+    drop(watching);
+    crate::waited(Part::Client, 6);
+    let told: Vec<_> = notes.0.lock().iter().map(|(wait, _)| (wait.part, wait.ns, wait.access)).collect();
+    let access = crate::Access { kind: "sync", bytes: 0 };
+    let expected = [(None, 70, Some(access)), (Some(Part::Disk), 100, None), (Some(Part::Client), 5, None)];
+    assert_eq!(told, expected);
+    assert_eq!(events::current::noted().parts, [0, 0, 100, 0, 11]);
+}

@@ -1,0 +1,48 @@
+//! Static probes (USDT) for bpftrace, perf, SystemTap and gdb. docs/tracing.md lists them with their
+//! arguments, and a test compares that list with what `readelf` finds in the program.
+//!
+//! Texts are two arguments: address and length. A probe that nobody traces is one `nop`.
+
+use crate::raw;
+use std::net::IpAddr;
+
+/// `call__start`: the first bytes of a call were read by a worker. The host is an IPv4 address as a number,
+/// 0 for any other.
+#[inline]
+pub fn call_start(service: &str, opcode: u32, host: IpAddr, waited_ns: u64) {
+    let host = match host {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(_) => 0,
+    };
+    raw::call_start(service, opcode, host, waited_ns);
+}
+
+/// `call__end`: a call has ended, whoever served it.
+#[inline]
+pub fn call_end(procedure: &str, volume: u32, code: i32, times_ns: [u64; 2], bytes: [u64; 2]) {
+    raw::call_end(procedure, volume, code, times_ns, bytes);
+}
+
+/// `callback__break`: messages to so many clients were sent and answered, or given up.
+#[inline]
+pub fn callback_break(clients: usize, ns: u64) {
+    raw::callback_break(clients as u64, ns);
+}
+
+/// `packet__resend`: a DATA packet is sent again.
+#[inline]
+pub fn packet_resend(connection: u32, call: u32, sequence: u32, bytes: usize) {
+    raw::packet_resend(connection, call, sequence, bytes as u64);
+}
+
+/// `queue__enter`: a call begins to wait for a worker; so many wait besides.
+#[inline]
+pub fn queue_enter(waiting: usize) {
+    raw::queue_enter(waiting as u64);
+}
+
+/// `queue__leave`: a worker takes a call.
+#[inline]
+pub fn queue_leave(waited_ns: u64) {
+    raw::queue_leave(waited_ns);
+}

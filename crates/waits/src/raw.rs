@@ -1,0 +1,82 @@
+//! The crate's one module with `unsafe` in it: what neither the language nor a library does safely, in a few
+//! lines each.
+#![allow(unsafe_code, reason = "see the module's text and each block's")]
+
+use std::panic::Location;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+/// A place in the source, which threads may set and read at any time.
+#[derive(Debug)]
+pub(crate) struct SiteCell(AtomicPtr<Location<'static>>);
+
+impl SiteCell {
+    /// Of no place.
+    pub(crate) const fn new() -> SiteCell {
+        SiteCell(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// Sets the place. What is there already is not written again: others may be reading it.
+    pub(crate) fn set(&self, site: &'static Location<'static>) {
+        let site = ptr::from_ref(site).cast_mut();
+        if self.0.load(Relaxed) != site {
+            self.0.store(site, Relaxed);
+        }
+    }
+
+    /// The place that was set last.
+    pub(crate) fn get(&self) -> Option<&'static Location<'static>> {
+        // SAFETY: the pointer is null or came from a shared reference to something that lives as long as the
+        // program and never changes, in `set`, the only place that writes it; nothing is written through it.
+        unsafe { self.0.load(Relaxed).as_ref() }
+    }
+}
+
+/// Puts a probe of the provider `cellar` where it is expanded: an instruction that does nothing, and a note
+/// in the program that says where it is and which registers hold the arguments.
+macro_rules! fire {
+    ($name:ident, $($argument:expr),+) => {{
+        // The macro of the crate `probe` contains its own `unsafe` block. SAFETY of that block: the assembly is
+        // one `nop` with inputs only; what it adds besides are notes in sections that are not executed.
+        probe::probe!(cellar, $name, $($argument),+);
+    }};
+}
+
+/// A text's address for a tracer, which copies at most as many bytes as the next argument says.
+fn address(text: &str) -> *const u8 {
+    text.as_ptr()
+}
+
+pub(crate) fn call_start(service: &str, opcode: u32, host: u64, waited_ns: u64) {
+    fire!(call__start, address(service), service.len(), opcode, host, waited_ns);
+}
+
+pub(crate) fn call_end(procedure: &str, volume: u32, code: i32, times_ns: [u64; 2], bytes: [u64; 2]) {
+    let ([wait_ns, run_ns], [received, sent]) = (times_ns, bytes);
+    fire!(call__end, address(procedure), procedure.len(), volume, code, wait_ns, run_ns, received, sent);
+}
+
+pub(crate) fn disk_access(kind: &str, bytes: u64, ns: u64, failed: bool) {
+    fire!(disk__access, address(kind), kind.len(), bytes, ns, u64::from(failed));
+}
+
+pub(crate) fn lock_wait(name: &str, ns: u64, holder: Option<&'static Location<'static>>) {
+    let (file, line) = holder.map_or(("", 0), |site| (site.file(), site.line()));
+    fire!(lock__wait, address(name), name.len(), ns, address(file), file.len(), line);
+}
+
+pub(crate) fn callback_break(clients: u64, ns: u64) {
+    fire!(callback__break, clients, ns);
+}
+
+pub(crate) fn packet_resend(connection: u32, call: u32, sequence: u32, bytes: u64) {
+    fire!(packet__resend, connection, call, sequence, bytes);
+}
+
+pub(crate) fn queue_enter(waiting: u64) {
+    fire!(queue__enter, waiting);
+}
+
+pub(crate) fn queue_leave(waited_ns: u64) {
+    fire!(queue__leave, waited_ns);
+}
