@@ -27,6 +27,12 @@ pub mod tables {
     pub const CACHES: u32 = 8;
     /// Locks by name.
     pub const LOCKS: u32 = 12;
+    /// What clients are told of changes.
+    pub const CALLBACKS: u32 = 20;
+    /// Partitions.
+    pub const PARTITIONS: u32 = 21;
+    /// The process.
+    pub const PROCESS: u32 = 22;
 }
 
 impl AdminServer {
@@ -52,6 +58,9 @@ impl AdminServer {
             tables::WORKERS => reply(&observed.workers()),
             tables::CACHES => reply(&observed.caches()),
             tables::LOCKS => reply(&observed.locks()),
+            tables::CALLBACKS => reply(&observed.callbacks()),
+            tables::PARTITIONS => reply(&observed.partitions()),
+            tables::PROCESS => reply(&observed.process()),
             _ => return Err(AbortCode::UAEINVAL),
         })
     }

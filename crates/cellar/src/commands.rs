@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod context;
 pub mod cp;
+pub mod doctor;
 pub mod du;
 pub mod dump;
 pub mod import;

@@ -83,6 +83,14 @@ enum Command {
         #[command(flatten)]
         connect: Connect,
     },
+    /// Look for known problems of a server, Cellar's or OpenAFS's: names them with the numbers that show them,
+    /// their causes and remedies. Exit status: 0 nothing found, 1 findings, 2 it could not look.
+    Doctor {
+        #[command(flatten)]
+        doctor: commands::doctor::Examining,
+        #[command(flatten)]
+        connect: Connect,
+    },
     /// Show what a server does, while it does it.
     Top {
         #[command(flatten)]
@@ -144,6 +152,9 @@ fn main() -> ExitCode {
         Command::Stat { command, connect } => commands::stat::run(&Context::new(&connect), &command),
         Command::Slow { slow, connect } => commands::slow::run(&Context::new(&connect), &slow),
         Command::Top { top, connect } => commands::top::run(&Context::new(&connect), &top),
+        Command::Doctor { doctor, connect } => {
+            return commands::doctor::run(&Context::new(&connect), &doctor);
+        }
         Command::Store { command } => commands::store::run(&command),
         Command::Dump { command } => commands::dump::run(&command),
         Command::Probe { command, connect } => commands::probe::run(&Context::new(&connect), &command),

@@ -3,6 +3,7 @@
 pub mod authority;
 mod dispatcher;
 pub mod environment;
+mod hindrances;
 mod jobs;
 pub mod locator;
 pub mod log;
@@ -26,8 +27,9 @@ use crate::network::{AfsNetwork, local_authentication};
 use anyhow::{Context, Result, anyhow, bail};
 use authority::Authority;
 use base::PartitionId;
-use disk::{Disk, DiskMeter, MeteredDisk, RealDisk};
+use disk::{Disk, DiskMeter, MeteredDisk};
 use fileserver::FileServer;
+pub use hindrances::Hindrances;
 use observed::Observatory;
 use rx::Server;
 use services::Services;
@@ -64,6 +66,11 @@ pub struct Running {
 
 /// Opens everything and starts serving. On return all services answer.
 pub fn start(settings: &Arc<Settings>) -> Result<Running> {
+    start_hindered(settings, &Hindrances::default())
+}
+
+/// The same, worse.
+pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Result<Running> {
     if let Some(refusal) = settings.roles_refusal() {
         bail!("{}, `server.roles`: {refusal}", settings.source);
     }
@@ -71,8 +78,9 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
     let authority = Arc::new(Authority::new(settings));
     let databases = open_databases(settings)?;
     let meters = disk_meters(settings);
-    let partitions = open_partitions(settings, &meters)?;
-    let handles = partitions.iter().map(|(id, partition)| handle(*id, partition)).collect();
+    let partitions = open_partitions(settings, &meters, &hindrances.disk)?;
+    let handle = |(id, partition): &_| (hindrances.partition)(handle(*id, partition));
+    let handles = partitions.iter().map(handle).collect();
     let volumes = Volumes::open(handles, volume_options(settings)).context("cannot open the volumes")?;
     let volumes = Arc::new(volumes);
     let observatory = Arc::new(Observatory::new(meters, &volumes));
@@ -82,9 +90,10 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
     let (file_server, volume_server, uuid) =
         (services.file_server(), services.volume_server(), services.uuid());
     let admin_server = services.admin_server();
-    let servers = services.start(settings)?;
+    let servers = services.start(settings, hindrances)?;
     let ending = Arc::new(AtomicBool::new(false));
-    let mut background = start_background(&ending, &volumes, file_server, volume_server);
+    let reclaim_pause = hindrances.reclaim_pause;
+    let mut background = start_background(&ending, &volumes, file_server, volume_server, reclaim_pause);
     background.extend(admin_server.map(|server| snapshots::start(&ending, server)));
     if let Some(period) = settings.tuning.durability.period {
         background.extend(syncing::start(&ending, &volumes, period));
@@ -136,10 +145,12 @@ fn open_databases(settings: &Settings) -> Result<Option<Database>> {
 fn open_partitions(
     settings: &Settings,
     meters: &[(PartitionId, Arc<DiskMeter>)],
+    disk: &Arc<dyn Disk>,
 ) -> Result<Vec<(PartitionId, Arc<Partition>)>> {
     let config = partition_config(settings);
     let open = |partition: &PartitionSettings, meter: &Arc<DiskMeter>| {
-        open_partition(partition, &config, meter.clone())
+        let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(disk.clone(), meter.clone()));
+        open_partition(partition, &config, &disk)
     };
     let results: Vec<_> = std::thread::scope(|scope| {
         let opening: Vec<_> = settings
@@ -187,11 +198,10 @@ fn partition_config(settings: &Settings) -> PartitionConfig {
 fn open_partition(
     partition: &PartitionSettings,
     config: &PartitionConfig,
-    meter: Arc<DiskMeter>,
+    disk: &Arc<dyn Disk>,
 ) -> Result<Partition> {
     let key = partition.key.as_ref().map(KeySource::load).transpose()?;
-    let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(Arc::new(RealDisk), meter));
-    let opened = Partition::open_with(&disk, &partition.path, config, key.as_ref());
+    let opened = Partition::open_with(disk, &partition.path, config, key.as_ref());
     // The error says its cause itself.
     opened.map_err(|error| anyhow!("{error}"))
 }
@@ -210,6 +220,7 @@ fn start_background(
     volumes: &Arc<Volumes>,
     file_server: Option<Arc<FileServer>>,
     volume_server: Option<Arc<VolumeServer>>,
+    reclaim_pause: Duration,
 ) -> Vec<JoinHandle<()>> {
     let (purge_ending, purge_volumes) = (ending.clone(), volumes.clone());
     let ending = ending.clone();
@@ -223,12 +234,13 @@ fn start_background(
             }
         }
     };
-    vec![std::thread::spawn(move || purge(&purge_ending, &purge_volumes)), std::thread::spawn(maintain)]
+    let purge = move || purge(&purge_ending, &purge_volumes, reclaim_pause);
+    vec![std::thread::spawn(purge), std::thread::spawn(maintain)]
 }
 
-fn purge(ending: &AtomicBool, volumes: &Volumes) {
+fn purge(ending: &AtomicBool, volumes: &Volumes, pause_min: Duration) {
     let mut pause = IDLE_PAUSE;
-    while wait(ending, pause) {
+    while wait(ending, pause.max(pause_min)) {
         count(volumes);
         pause = match volumes.purge_step() {
             Ok(true) => PURGE_PAUSE,

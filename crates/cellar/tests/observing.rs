@@ -230,7 +230,10 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     assert!(written(&cell.stat(&["disk"])) > written(&disk_before), "the largest file went to the disk");
     let locks = cell.stat(&["locks"]);
     let names: Vec<&str> = locks.iter().filter_map(|row| row["lock"].as_str()).collect();
-    assert!(["volume", "publish", "hosts", "lane", "segment"].iter().all(|name| names.contains(name)), "{names:?}");
+    assert!(
+        ["volume", "publish", "hosts", "lane", "segment"].iter().all(|name| names.contains(name)),
+        "{names:?}"
+    );
     let lanes = cell.stat(&["lanes"]);
     let received: u64 = lanes.iter().map(|row| number(row, &["received_datagrams"])).sum();
     assert!(received >= all.total()[0], "{lanes:?}");

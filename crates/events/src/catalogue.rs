@@ -144,6 +144,8 @@ figures! {
         send_errors: counter Count,
         /// Times that the lane's thread woke up.
         wakeups: counter Count,
+        /// Time that the lane's thread had nothing to do.
+        idle: counter Nanoseconds,
         /// DATA packets received for the first time.
         data_received: counter Count,
         /// DATA packets received again.
@@ -214,6 +216,42 @@ figures! {
         purged: counter Count,
         /// How long the last entry that made room for others had been there.
         recycle_age: gauge Nanoseconds,
+    }
+}
+
+figures! {
+    /// What the file service does so that clients learn of changes.
+    CallbackFigures of "callbacks", weight hosts {
+        /// Client hosts that are known.
+        hosts: gauge Count,
+        /// Of those, hosts that did not answer when they were last told something.
+        hosts_down: gauge Count,
+        /// Promises to tell of changes.
+        promises: gauge Count,
+        /// Promises that there may be.
+        limit: gauge Count,
+        /// Messages about changes that reached their host.
+        delivered: counter Count,
+        /// Messages about changes that their host did not answer.
+        unanswered: counter Count,
+        /// Times that promises were taken back to make room for others.
+        evictions: counter Count,
+    }
+}
+
+figures! {
+    /// One partition.
+    PartitionFigures of "partition", weight size {
+        /// Its size.
+        size: gauge Bytes,
+        /// What may still be used.
+        free: gauge Bytes,
+        /// 1 if it could not be opened, so that its volumes are offline.
+        offline: gauge Count,
+        /// Places that are known to be damaged, at most 10,000.
+        damaged: gauge Count,
+        /// Deleted volumes and huge files whose space is still to be reclaimed, at most 10,000.
+        reclaiming: gauge Count,
     }
 }
 

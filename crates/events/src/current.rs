@@ -16,10 +16,12 @@ pub enum Part {
     Callback,
     /// Waiting for the calling client: to send more, or to take what was sent.
     Client,
+    /// Waiting until the volume, which nobody used lately, has been read into memory.
+    Load,
 }
 
 /// The names of [`Part`], in order.
-pub const PARTS: [&str; 5] = ["queue", "lock", "disk", "callback", "client"];
+pub const PARTS: [&str; 6] = ["queue", "lock", "disk", "callback", "client", "load"];
 
 /// What was noted of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +95,7 @@ mod tests {
         volume(7);
         volume(8);
         spent(Part::Disk, 6);
-        assert_eq!(noted(), Noted { volume: 7, parts: [0, 0, 11, 0, 0] });
+        assert_eq!(noted(), Noted { volume: 7, parts: [0, 0, 11, 0, 0, 0] });
         begin();
         assert_eq!(noted(), Noted::default());
     }
@@ -106,6 +108,6 @@ mod tests {
         spent(Part::Client, 100);
         spent(Part::Callback, 100);
         span.leave(150);
-        assert_eq!(noted().parts, [0, 0, 0, 150, 1]);
+        assert_eq!(noted().parts, [0, 0, 0, 150, 1, 0]);
     }
 }

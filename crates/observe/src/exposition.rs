@@ -2,7 +2,8 @@
 
 use crate::{Observed, Sheet, SheetRow};
 use events::catalogue::{
-    CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, ProcessFigures, WorkerFigures,
+    CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures, PartitionFigures,
+    ProcessFigures, WorkerFigures,
 };
 use events::{Declaration, Declared, Histogram, Kind, Unit, Value};
 use std::fmt::Write as _;
@@ -24,6 +25,8 @@ pub fn exposition(observed: &dyn Observed) -> String {
     add(&mut text, &observed.caches());
     add(&mut text, &observed.disks());
     add(&mut text, &observed.locks());
+    add(&mut text, &observed.partitions());
+    add(&mut text, &observed.callbacks());
     text
 }
 
@@ -37,6 +40,8 @@ pub fn metric_names() -> Vec<String> {
         CacheCounts::DECLARATIONS,
         DiskFigures::DECLARATIONS,
         LockFigures::DECLARATIONS,
+        PartitionFigures::DECLARATIONS,
+        CallbackFigures::DECLARATIONS,
     ];
     all.concat().iter().map(Declaration::metric).collect()
 }

@@ -3,8 +3,8 @@
 use crate::SlowCall;
 use crate::recorder::{ClientKey, Snapshot};
 use events::catalogue::{
-    CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, ProcessFigures, UsageFigures,
-    WorkerFigures,
+    CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures, PartitionFigures,
+    ProcessFigures, UsageFigures, WorkerFigures,
 };
 use events::{Declared, Figures, Table};
 
@@ -60,6 +60,16 @@ pub trait Observed: Send + Sync {
 
     /// The process itself: one row without labels.
     fn process(&self) -> Sheet<ProcessFigures>;
+
+    /// What clients are told of changes, by port.
+    fn callbacks(&self) -> Sheet<CallbackFigures> {
+        Sheet::new(&["port"])
+    }
+
+    /// Partitions by name.
+    fn partitions(&self) -> Sheet<PartitionFigures> {
+        Sheet::new(&["partition"])
+    }
 }
 
 impl<F: Declared> Sheet<F> {

@@ -95,11 +95,11 @@ mod tests {
     #[test]
     fn the_cause_is_what_took_longest() {
         for (total, parts, expected) in [
-            (100, [0, 0, 0, 0, 0], ("work", 100)),
-            (100, [10, 0, 60, 0, 20], ("disk", 60)),
-            (100, [50, 0, 0, 0, 0], ("work", 50)),
-            (100, [0, 90, 0, 0, 80], ("lock", 90)),
-            (100, [u64::MAX, 1, 0, 0, 0], ("queue", u64::MAX)),
+            (100, [0, 0, 0, 0, 0, 0], ("work", 100)),
+            (100, [10, 0, 60, 0, 20, 0], ("disk", 60)),
+            (100, [50, 0, 0, 0, 0, 0], ("work", 50)),
+            (100, [0, 90, 0, 0, 80, 0], ("lock", 90)),
+            (100, [u64::MAX, 1, 0, 0, 0, 0], ("queue", u64::MAX)),
         ] {
             assert_eq!(call(total, parts).cause(), expected);
         }

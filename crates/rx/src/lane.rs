@@ -28,6 +28,7 @@ use waits::{Lock, LockName};
 
 use crate::clock;
 use crate::gather::Gather;
+use crate::idle::IdleTime;
 use crate::lanes::Lanes;
 use crate::notice::Notice;
 use crate::socket::{LaneSocket, Receiver};
@@ -149,6 +150,9 @@ pub(crate) struct Lane {
     notices: ArrayQueue<Notice>,
     stopped: AtomicBool,
     counters: LaneCounters,
+    idle: IdleTime,
+    /// A pause after each batch received; nothing but in tests of slow lanes.
+    pause: Duration,
 }
 
 /// What the lane's lock guards.
@@ -175,6 +179,7 @@ impl Lane {
         sockets: Vec<LaneSocket>,
         endpoint: Endpoint,
         arrivals: Arc<dyn Arrivals>,
+        pause: Duration,
     ) -> io::Result<Lane> {
         let state = LaneState {
             endpoint,
@@ -200,6 +205,8 @@ impl Lane {
             notices: ArrayQueue::new(INBOX_NOTICES),
             stopped: AtomicBool::new(false),
             counters: LaneCounters::default(),
+            idle: IdleTime::default(),
+            pause,
         })
     }
 
@@ -388,7 +395,8 @@ impl Lane {
     /// The numbers now.
     pub(crate) fn statistics(&self) -> LaneStatistics {
         let kernel_drops = self.sockets.iter().map(|socket| u64::from(socket.kernel_drops())).sum();
-        LaneStatistics { kernel_drops, ..self.counters.snapshot() }
+        let idle_ns = self.idle.until(clock::now());
+        LaneStatistics { kernel_drops, idle_ns, ..self.counters.snapshot() }
     }
 
     /// The lane's thread.
@@ -559,6 +567,9 @@ impl Turn {
     fn run(&mut self, lane: &Lane) {
         self.receive(lane);
         let idle = self.datagrams.is_empty();
+        if !idle && !lane.pause.is_zero() {
+            std::thread::sleep(lane.pause);
+        }
         self.handle_some(lane);
         let mut all_sent = lane.flush_some(LANE_BATCHES);
         while !self.datagrams.is_empty() {
@@ -615,10 +626,12 @@ impl Turn {
     fn sleep(&mut self, lane: &Lane) {
         let now = clock::now();
         let until = self.sleep_until(lane, now);
+        lane.idle.begin(now);
         if until > now && sys::wait(&mut self.interests, Some(until.since(now))).is_err() {
             // No memory, at worst; do not spin.
             std::thread::sleep(LINGER_SLEEP);
         }
+        lane.idle.end(clock::now());
         lane.sleeping_until.store(0, Ordering::SeqCst);
         lane.counters.wakeups.increment();
         self.fetch_errors(lane);

@@ -46,7 +46,8 @@ impl Lanes {
         let mut lanes = Vec::with_capacity(count);
         for (index, sockets) in sockets.into_iter().enumerate() {
             let endpoint = new_endpoint(config)?;
-            lanes.push(Arc::new(Lane::new((index, count), sockets, endpoint, Arc::clone(arrivals))?));
+            let (place, pause) = ((index, count), config.socket.receive_pause);
+            lanes.push(Arc::new(Lane::new(place, sockets, endpoint, Arc::clone(arrivals), pause)?));
         }
         let lanes = Arc::new(Lanes { lanes, threads: Mutex::new(Vec::new()) });
         lanes.lanes.iter().for_each(|lane| lane.introduce(&lanes));

@@ -20,6 +20,7 @@ mod clock;
 mod connector;
 mod fairness;
 mod gather;
+mod idle;
 mod lane;
 mod lanes;
 mod notice;

@@ -39,6 +39,10 @@ pub struct SocketOptions {
     /// tests see that refusal handled.
     #[doc(hidden)]
     pub no_checksum: bool,
+    /// How long a lane pauses after each batch that it received, which is how the tests see that a lane
+    /// which cannot keep up is found.
+    #[doc(hidden)]
+    pub receive_pause: Duration,
 }
 
 impl Default for SocketOptions {
@@ -49,6 +53,7 @@ impl Default for SocketOptions {
             receive_merging: true,
             kernel_steering: true,
             no_checksum: false,
+            receive_pause: Duration::ZERO,
         }
     }
 }

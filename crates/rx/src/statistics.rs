@@ -68,6 +68,8 @@ counters! {
         errors_reported,
         /// Times the lane's thread woke up.
         wakeups,
+        /// Nanoseconds that it had nothing to do.
+        idle_ns,
         /// Faults caught in the lane's thread; each is a bug.
         faults,
     }

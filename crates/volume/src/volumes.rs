@@ -16,11 +16,13 @@ use crate::{
     CloneVolume, NewVolume, PartitionHandle, Space, VolumeError, VolumeHeader, VolumeOptions, keys, usage,
 };
 use base::{PartitionId, VolumeId, VolumeName, VolumeType};
+use events::current::Part;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 use store::{Batch, Family};
 
 /// Whether file service may use a volume now. Not stored: after a restart every volume is online
@@ -97,7 +99,10 @@ impl Volumes {
         if let Some(volume) = loaded {
             return Ok(volume);
         }
-        let volume = self.load(id)?;
+        let (span, begun) = (waits::enter(Part::Load), Instant::now());
+        let volume = self.load(id);
+        span.leave(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let volume = volume?;
         self.keep_few_loaded();
         Ok(volume)
     }

@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// The crates without sockets, files, threads, clocks and ambient randomness.
-const PURE: [&str; 11] = [
+const PURE: [&str; 12] = [
     "base",
     "xdr",
     "events",
@@ -14,6 +14,7 @@ const PURE: [&str; 11] = [
     "sniff",
     "callbacks",
     "fair-queue",
+    "doctor",
     "jobs",
 ];
 

@@ -1694,7 +1694,8 @@ pub trait Server {
 
     /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
     /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
-    /// and number, 7 workers by port, 8 caches. Superusers may ask for all, anybody for those that do not tell
+    /// and number, 7 workers by port, 8 caches, 20 what clients are told of changes, 21 partitions, 22 the process
+    /// (one row without labels). Superusers may ask for all, anybody for those that do not tell
     /// who uses what.
     /// (GetFigures, opcode 500.)
     fn get_figures(&self, caller: &Caller, request: GetFiguresRequest) -> Result<GetFiguresReply, AbortCode> {
@@ -1925,7 +1926,8 @@ pub fn stop_check(
 
 /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
 /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
-/// and number, 7 workers by port, 8 caches. Superusers may ask for all, anybody for those that do not tell
+/// and number, 7 workers by port, 8 caches, 20 what clients are told of changes, 21 partitions, 22 the process
+/// (one row without labels). Superusers may ask for all, anybody for those that do not tell
 /// who uses what.
 pub fn get_figures(
     connection: &dyn ClientConnection,

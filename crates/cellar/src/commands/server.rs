@@ -4,7 +4,6 @@ use super::Context;
 use crate::client::Interface;
 use crate::client::describe::failed;
 use crate::output::{Row, line};
-use crate::serve::transport::advice;
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{
     self, GetServerInfoReply, GetServerInfoRequest, GetTransportReply, GetTransportRequest,
@@ -12,6 +11,7 @@ use afs_idl::cellar::{
 use anyhow::Result;
 use base::PartitionId;
 use clap::{Args, Subcommand};
+use doctor::network::{MORE_BUFFER, small_buffers};
 use indicatif::{HumanBytes, HumanDuration};
 use serde::Serialize;
 use std::net::Ipv4Addr;
@@ -118,15 +118,11 @@ impl From<&GetTransportReply> for Transport {
             calls_refused: reply.refused,
             workers_busy: reply.busy,
             worker_threads: reply.threads,
-            advice: advice(reply.buffer_kib, reply.buffer_wanted_kib)
+            advice: small_buffers(reply.buffer_kib, reply.buffer_wanted_kib)
                 .or_else(|| (reply.dropped > 0).then(|| String::from(MORE_BUFFER))),
         }
     }
 }
-
-/// What to do about drops when the buffers are as large as was asked for.
-const MORE_BUFFER: &str = "datagrams were dropped although the buffers are as large as asked for: raise \
-    `rx.socket_buffer_mb`, or `rx.lanes` if there are idle processors";
 
 impl Transport {
     fn lines(&self) -> Vec<String> {

@@ -54,7 +54,11 @@ pub fn run(context: &Context, slow: &Telling) -> Result<()> {
     }
 }
 
-fn ask(connection: &dyn ClientConnection, server: Ipv4Addr, after: u64) -> Result<GetSlowCallsReply> {
+pub(super) fn ask(
+    connection: &dyn ClientConnection,
+    server: Ipv4Addr,
+    after: u64,
+) -> Result<GetSlowCallsReply> {
     cellar::get_slow_calls(connection, &GetSlowCallsRequest { after }).map_err(failed(format!(
         "ask {server} about slow calls (only Cellar's servers can be asked, and only by superusers)"
     )))
@@ -94,6 +98,7 @@ fn why(call: &SlowCallInfo) -> String {
         "disk" => "it waited for the disk",
         "callback" => "it waited for clients to answer their callbacks",
         "client" => "it waited for its own client, to send or to take data",
+        "load" => "it waited for its volume to be read into memory",
         _ => "it was at work, or waited for something that is not measured",
     };
     let parts = call.parts.iter().filter(|part| part.ns.saturating_mul(100) >= call.total_ns);

@@ -1,10 +1,10 @@
 //! `cellar stat`: figures of a running server.
 
-mod address;
+pub(crate) mod address;
 pub(crate) mod figures;
 pub(crate) mod tables;
-mod transport;
-mod xstat;
+pub(crate) mod transport;
+pub(crate) mod xstat;
 
 use super::Context;
 use crate::client::Interface;

@@ -122,6 +122,7 @@ impl Sample {
             Source::Workers => Sample::Workers(asking.look(source)?),
             Source::Caches => Sample::Caches(asking.look(source)?),
             Source::Locks => Sample::Locks(asking.look(source)?),
+            Source::Callbacks | Source::Partitions | Source::Process => bail!("{source:?} has no table here"),
         })
     }
 

@@ -1,16 +1,20 @@
 //! Everything that can be asked about this process while it serves.
 
 use super::environment::process_kib;
+use crate::config::Role;
 use base::PartitionId;
 use disk::DiskMeter;
 use disk::metered::ACCESSES;
-use events::catalogue::{CacheCounts, DiskFigures, LaneFigures, ProcessFigures, WorkerFigures};
+use events::catalogue::{
+    CacheCounts, CallbackFigures, DiskFigures, LaneFigures, PartitionFigures, ProcessFigures, WorkerFigures,
+};
+use fileserver::FileServer;
 use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot};
 use parking_lot::Mutex;
 use rx::{LaneStatistics, Server, ServerStatistics};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use volume::{CacheReport, CacheStatistics, Volumes};
+use volume::{CacheReport, CacheStatistics, Condition, Volumes};
 
 /// What counts, and whom to ask for what counts itself.
 pub struct Observatory {
@@ -19,7 +23,9 @@ pub struct Observatory {
     recorder: Arc<Recorder>,
     /// Guards the list, which is complete once all ports are open.
     ports: Mutex<Vec<(&'static str, Weak<Server>)>>,
+    /// Of all partitions of the configuration.
     disks: Vec<(PartitionId, Arc<DiskMeter>)>,
+    file_server: OnceLock<Weak<FileServer>>,
 }
 
 impl Observatory {
@@ -27,7 +33,30 @@ impl Observatory {
     pub fn new(disks: Vec<(PartitionId, Arc<DiskMeter>)>, volumes: &Arc<Volumes>) -> Observatory {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let volumes = volumes.clone();
-        Observatory { started, volumes, recorder: Arc::default(), ports: Mutex::default(), disks }
+        let (ports, file_server) = Default::default();
+        Observatory { started, volumes, recorder: Arc::default(), ports, disks, file_server }
+    }
+
+    /// Says who talks to clients; to be called once.
+    pub fn set_file_server(&self, server: &Arc<FileServer>) {
+        let _ = self.file_server.set(Arc::downgrade(server));
+    }
+
+    fn partition_figures(&self, id: PartitionId) -> PartitionFigures {
+        let Ok(space) = self.volumes.space(id) else {
+            return PartitionFigures { offline: 1, ..PartitionFigures::default() };
+        };
+        let condition = self.volumes.condition(id).unwrap_or_else(|error| {
+            tracing::error!(partition = %id, %error, "cannot read what is amiss");
+            Condition::default()
+        });
+        PartitionFigures {
+            size: space.total_kib << 10,
+            free: space.free_kib << 10,
+            offline: 0,
+            damaged: condition.damaged,
+            reclaiming: condition.reclaiming,
+        }
     }
 
     /// Who counts calls.
@@ -105,6 +134,35 @@ impl Observed for Observatory {
         sheet.push([""; 0], figures);
         sheet
     }
+
+    fn callbacks(&self) -> Sheet<CallbackFigures> {
+        let mut sheet = Sheet::new(&["port"]);
+        if let Some(server) = self.file_server.get().and_then(Weak::upgrade) {
+            sheet.push([Role::Fs.instance()], callback_figures(&server));
+        }
+        sheet
+    }
+
+    fn partitions(&self) -> Sheet<PartitionFigures> {
+        let mut sheet = Sheet::new(&["partition"]);
+        for (id, _) in &self.disks {
+            sheet.push([id.to_string()], self.partition_figures(*id));
+        }
+        sheet
+    }
+}
+
+fn callback_figures(server: &FileServer) -> CallbackFigures {
+    let counters = server.callback_counters();
+    CallbackFigures {
+        hosts: counters.hosts,
+        hosts_down: counters.hosts_down,
+        promises: counters.promises,
+        limit: counters.promises_max,
+        delivered: counters.breaks_delivered,
+        unanswered: counters.breaks_failed,
+        evictions: counters.cleared_asking_host + counters.cleared_idle_host,
+    }
 }
 
 fn cache_counts(of: CacheStatistics) -> CacheCounts {
@@ -139,6 +197,7 @@ fn lane_figures(lane: &LaneStatistics, endpoint: &rx_proto::Statistics) -> LaneF
         send_waits: lane.send_waits,
         send_errors: lane.send_errors,
         wakeups: lane.wakeups,
+        idle: lane.idle_ns,
         data_received: endpoint.data_received,
         data_duplicates: endpoint.data_duplicates,
         data_sent: endpoint.data_sent,

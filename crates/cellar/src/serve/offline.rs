@@ -4,6 +4,7 @@ use super::{handle, open_partition, partition_config, volume_options};
 use crate::config::Settings;
 use anyhow::{Context, Result};
 use base::PartitionId;
+use disk::{Disk, RealDisk};
 use std::sync::Arc;
 use store::Partition;
 use volume::Volumes;
@@ -24,9 +25,10 @@ impl OfflineStore {
     /// One of them cannot be opened, for example because a server has it.
     pub fn open(settings: &Settings) -> Result<OfflineStore> {
         let config = partition_config(settings);
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let mut partitions = Vec::with_capacity(settings.partitions.len());
         for partition in &settings.partitions {
-            let opened = open_partition(partition, &config, Arc::default()).with_context(|| {
+            let opened = open_partition(partition, &config, &disk).with_context(|| {
                 format!("cannot open {} (is the server running?)", partition.path.display())
             })?;
             partitions.push((partition.id, Arc::new(opened)));

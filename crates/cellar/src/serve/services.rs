@@ -1,5 +1,6 @@
 //! The services, and the ports they are served on.
 
+use super::Hindrances;
 use super::authority::Authority;
 use super::dispatcher::{DemandOf, Dispatcher};
 use super::environment::{Callbacks, SystemClock, process_kib, transport_figures};
@@ -336,6 +337,7 @@ impl Services {
         }
         let server = Arc::new(FileServer::new(config, environment));
         self.file_server = Some(server.clone());
+        self.observatory.set_file_server(&server);
         let snapshots = Arc::new(CellSnapshots::new(settings, &stores.cell, &server));
         self.snapshots = Some(snapshots.clone());
         let usage = Arc::new(FromFileServer(server.clone()));
@@ -404,13 +406,13 @@ impl Services {
     }
 
     /// Opens the ports, the file server's last: clients find everything else up.
-    pub fn start(self, settings: &Settings) -> Result<Vec<Arc<Server>>> {
+    pub fn start(self, settings: &Settings, hindrances: &Hindrances) -> Result<Vec<Arc<Server>>> {
         let mut roles: Vec<Role> = settings.roles.clone();
         roles.sort_by_key(|role| (*role == Role::Fs, *role));
         roles.dedup();
         let mut servers = Vec::new();
         for role in roles {
-            let server = self.start_one(role, settings)?;
+            let server = self.start_one(role, settings, hindrances)?;
             self.observatory.add_port(role.instance(), &server);
             if role == Role::Fs {
                 self.callbacks.open(server.connector());
@@ -438,8 +440,11 @@ impl Services {
     }
 
     /// Opens one role's port with all its services.
-    fn start_one(&self, role: Role, settings: &Settings) -> Result<Arc<Server>> {
-        let config = server_config(role, settings);
+    fn start_one(&self, role: Role, settings: &Settings, hindrances: &Hindrances) -> Result<Arc<Server>> {
+        let mut config = server_config(role, settings);
+        if role == Role::Fs {
+            config.socket.receive_pause = hindrances.receive_pause;
+        }
         let entries =
             self.prepared.iter().filter(|prepared| prepared.role == role).map(|prepared| ServiceEntry {
                 config: ServiceConfig {

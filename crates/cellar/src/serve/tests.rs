@@ -1,6 +1,6 @@
 //! Partitions at the start: one that is broken keeps only its own volumes offline.
 
-use super::{disk_meters, handle, open_partitions};
+use super::{Hindrances, disk_meters, handle, open_partitions};
 use crate::config::{self, Settings};
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 use base::{PartitionId, UnixTime, VolumeId, VolumeType};
@@ -30,7 +30,7 @@ fn settings(folder: &Path) -> anyhow::Result<Settings> {
 }
 
 fn open_all(settings: &Settings) -> anyhow::Result<Vec<(PartitionId, Arc<Partition>)>> {
-    open_partitions(settings, &disk_meters(settings))
+    open_partitions(settings, &disk_meters(settings), &Hindrances::default().disk)
 }
 
 fn id(letter: usize) -> VolumeId {

@@ -1,6 +1,7 @@
-//! What the network loses at the server's own sockets, and what to do about it.
+//! What the network loses at the server's own sockets.
 
 use afs_idl::cellar::GetTransportReply;
+use doctor::network::small_buffers;
 use load::watch;
 use rx::ServerStatistics;
 
@@ -21,21 +22,9 @@ pub fn reply(statistics: &ServerStatistics, wanted_bytes: usize) -> GetTransport
     }
 }
 
-/// What to do about buffers that are too small, if they are.
-pub fn advice(buffer_kib: u64, wanted_kib: u64) -> Option<String> {
-    (buffer_kib < wanted_kib).then(|| {
-        format!(
-            "the system gives a socket {buffer_kib} KiB of receive buffer instead of {wanted_kib}: datagrams \
-             will be lost when many clients call at once; run `sysctl -w net.core.rmem_max={}` and put that \
-             into /etc/sysctl.d, or give the server CAP_NET_ADMIN, and start it again",
-            wanted_kib * 1024
-        )
-    })
-}
-
-/// Says so in the log when a port is opened.
+/// Says in the log when a port is opened that its buffers are too small, if they are.
 pub fn warn_of_small_buffers(role: &str, statistics: &ServerStatistics, wanted_bytes: usize) {
-    if let Some(advice) = advice(kib(statistics.receive_buffer_bytes), kib(wanted_bytes)) {
+    if let Some(advice) = small_buffers(kib(statistics.receive_buffer_bytes), kib(wanted_bytes)) {
         tracing::warn!(role, "{advice}");
     }
 }
@@ -47,14 +36,6 @@ fn kib(bytes: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn advice_names_the_limit_to_raise() {
-        assert_eq!(advice(16_384, 16_384), None);
-        assert_eq!(advice(32_768, 16_384), None);
-        let text = advice(208, 16_384).unwrap();
-        assert!(text.contains("208 KiB") && text.contains("net.core.rmem_max=16777216"), "{text}");
-    }
 
     #[test]
     fn figures_are_sums_over_lanes() {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// `HOST` or `HOST:PORT`; the host is a name or an IPv4 address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ServerAddress(String);
+pub(crate) struct ServerAddress(String);
 
 impl FromStr for ServerAddress {
     type Err = Infallible;
@@ -18,10 +18,15 @@ impl FromStr for ServerAddress {
 }
 
 impl ServerAddress {
+    /// Whether it names a port.
+    pub(crate) fn has_port(&self) -> bool {
+        self.0.contains(':')
+    }
+
     /// Its IPv4 address, at this port if it names none.
-    pub(super) fn resolve(&self, port: u16) -> Result<SocketAddrV4> {
+    pub(crate) fn resolve(&self, port: u16) -> Result<SocketAddrV4> {
         let ServerAddress(text) = self;
-        let named = if text.contains(':') { text.clone() } else { format!("{text}:{port}") };
+        let named = if self.has_port() { text.clone() } else { format!("{text}:{port}") };
         let doing = || format!("{text} is no server (expected HOST or HOST:PORT)");
         let mut addresses = named.to_socket_addrs().with_context(doing)?;
         let found = addresses.find_map(|address| match address {

@@ -6,6 +6,7 @@ use adminserver::tables;
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{self, FigureRow, GetFiguresReply, GetFiguresRequest};
 use anyhow::Result;
+pub(crate) use doctor::text::time;
 use events::catalogue::{
     CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures, WorkerFigures,
 };
@@ -29,6 +30,9 @@ pub(crate) enum Source {
     Workers,
     Caches,
     Locks,
+    Callbacks,
+    Partitions,
+    Process,
 }
 
 impl Source {
@@ -43,6 +47,9 @@ impl Source {
             Source::Workers => (tables::WORKERS, 0),
             Source::Caches => (tables::CACHES, 0),
             Source::Locks => (tables::LOCKS, 0),
+            Source::Callbacks => (tables::CALLBACKS, 0),
+            Source::Partitions => (tables::PARTITIONS, 0),
+            Source::Process => (tables::PROCESS, 0),
         };
         GetFiguresRequest { table, volume }
     }
@@ -94,7 +101,7 @@ pub(crate) trait Shown: Declared + Figures + 'static {
 }
 
 /// Asks a server.
-pub(crate) fn look<F: Shown>(
+pub(crate) fn look<F: Declared + Figures>(
     connection: &dyn ClientConnection,
     server: Ipv4Addr,
     source: Source,
@@ -106,7 +113,7 @@ pub(crate) fn look<F: Shown>(
 }
 
 /// The figures of a reply.
-pub(crate) fn read<F: Shown>(reply: &GetFiguresReply) -> Look<Labels, F> {
+pub(crate) fn read<F: Declared + Figures>(reply: &GetFiguresReply) -> Look<Labels, F> {
     let names: Vec<String> = reply.names.iter().map(|name| name.text.to_string()).collect();
     let mut look = (Vec::new(), F::default());
     for row in &reply.rows {
@@ -170,19 +177,6 @@ fn json_value(declaration: &Declaration, value: Value<'_>) -> serde_json::Value 
             "max": histogram.max(),
         }),
     }
-}
-
-/// A duration with three digits.
-pub(crate) fn time(ns: u64) -> String {
-    let (value, unit) = match ns {
-        0 => return "-".to_owned(),
-        1..1_000 => return format!("{ns} ns"),
-        1_000..1_000_000 => (ns as f64 / 1e3, "us"),
-        1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
-        _ => (ns as f64 / 1e9, "s"),
-    };
-    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
-    format!("{value:.digits$} {unit}")
 }
 
 fn mean(sum: u64, of: u64) -> u64 {
@@ -295,12 +289,6 @@ impl Shown for CacheCounts {
 mod tests {
     use super::*;
     use afs_idl::cellar::{FigureText, FigureValue};
-
-    #[test]
-    fn times_have_three_digits() {
-        let times = [0, 999, 1_000, 12_345, 123_456, 1_234_567, 9_999_999_999].map(time);
-        assert_eq!(times, ["-", "999 ns", "1.00 us", "12.3 us", "123 us", "1.23 ms", "10.00 s"]);
-    }
 
     #[test]
     fn a_reply_is_read_by_names_whatever_else_it_has() {

@@ -160,7 +160,7 @@ impl Transport {
 }
 
 /// Counters that grew. One that fell is of a server that was started again, and counts from zero.
-fn since(
+pub(crate) fn since(
     now: &BTreeMap<&'static str, u64>,
     before: &BTreeMap<&'static str, u64>,
 ) -> BTreeMap<&'static str, u64> {
@@ -204,14 +204,14 @@ fn show(format: Format, told: &Told) -> Result<()> {
 }
 
 /// Asks one server, a question at a time.
-struct Asker {
+pub(crate) struct Asker {
     socket: UdpSocket,
     server: SocketAddrV4,
     number: u32,
 }
 
 impl Asker {
-    fn new(server: SocketAddrV4) -> Result<Asker> {
+    pub(crate) fn new(server: SocketAddrV4) -> Result<Asker> {
         let socket = UdpSocket::bind("0.0.0.0:0").context("cannot open a UDP port")?;
         socket.connect(server).with_context(|| format!("cannot reach {server}"))?;
         Ok(Asker { socket, server, number: 0 })
@@ -273,18 +273,18 @@ impl Asker {
         self.ask(PacketType::Debug, &[kind.to_be_bytes(), index.to_be_bytes()].concat())
     }
 
-    fn version(&mut self) -> Result<String> {
+    pub(crate) fn version(&mut self) -> Result<String> {
         let body = self.ask(PacketType::Version, &[0; VERSION_BYTES])?;
         let text = body.split(|byte| *byte == 0).next().unwrap_or_default();
         Ok(String::from_utf8_lossy(text).trim().to_owned())
     }
 
-    fn basics(&mut self) -> Result<Basics> {
+    pub(crate) fn basics(&mut self) -> Result<Basics> {
         let body = self.question(kind::BASICS, 0)?;
         Basics::parse(&body).with_context(|| self.short(&body))
     }
 
-    fn counters(&mut self) -> Result<BTreeMap<&'static str, u64>> {
+    pub(crate) fn counters(&mut self) -> Result<BTreeMap<&'static str, u64>> {
         let body = self.question(kind::COUNTERS, 0)?;
         let counters = answers::counters(&body);
         ensure!(counters.len() > 1, self.short(&body));

@@ -15,12 +15,12 @@ use serde::Serialize;
 use std::thread;
 use std::time::Duration;
 
-mod layout;
+pub(crate) mod layout;
 
 use layout::{Figure, Layout, Operation};
 
 /// The version of the layouts (AFS_XSTAT_VERSION, AFSCB_XSTAT_VERSION).
-const VERSION: i32 = 2;
+pub(crate) const VERSION: i32 = 2;
 
 /// Whom to ask, and for what.
 #[derive(Args)]

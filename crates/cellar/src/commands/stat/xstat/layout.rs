@@ -141,42 +141,42 @@ const CALLBACKS: [&str; 16] = [
 
 /// A collection.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub(super) figures: Vec<Figure>,
-    pub(super) operations: Vec<Operation>,
+pub(crate) struct Layout {
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) operations: Vec<Operation>,
 }
 
 /// One number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Figure {
-    pub(super) name: String,
-    pub(super) value: i64,
+pub(crate) struct Figure {
+    pub(crate) name: String,
+    pub(crate) value: i64,
 }
 
 /// One kind of call, or of transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Operation {
-    pub(super) name: &'static str,
-    pub(super) calls: i64,
-    pub(super) successes: i64,
-    pub(super) time_us: u64,
+pub(crate) struct Operation {
+    pub(crate) name: &'static str,
+    pub(crate) calls: i64,
+    pub(crate) successes: i64,
+    pub(crate) time_us: u64,
     /// 0 if there was none.
-    pub(super) time_us_min: u64,
-    pub(super) time_us_max: u64,
+    pub(crate) time_us_min: u64,
+    pub(crate) time_us_max: u64,
     /// KiB moved; of transfers only.
-    pub(super) kib: Option<i64>,
+    pub(crate) kib: Option<i64>,
 }
 
 impl Layout {
     /// Words whose meaning is not known here, by their place.
-    pub(super) fn numbered(words: &[i32]) -> Layout {
+    pub(crate) fn numbered(words: &[i32]) -> Layout {
         let name =
             |(place, value): (usize, &i32)| Figure { name: format!("word_{place}"), value: (*value).into() };
         Layout { figures: words.iter().enumerate().map(name).collect(), operations: Vec::new() }
     }
 
     /// A file server's collection. One of another length than is known is only numbered.
-    pub(super) fn of_file_server(collection: i32, words: &[i32]) -> Layout {
+    pub(crate) fn of_file_server(collection: i32, words: &[i32]) -> Layout {
         match (collection, words.len()) {
             (collections::PERFORMANCE, PERFORMANCE_WORDS) => Layout::named(&PERFORMANCE, words),
             (collections::CALLBACKS, length) if length == CALLBACKS.len() => Layout::named(&CALLBACKS, words),

@@ -1,0 +1,237 @@
+//! `cellar doctor`: known problems of a server, named with what shows them.
+
+mod around;
+mod foreign;
+mod own;
+
+use super::Context;
+use super::stat::address::ServerAddress;
+use crate::client::{CellClient, Interface};
+use crate::network::AfsNetwork;
+use crate::output::{Format, line};
+use afs_idl::cellar::{self, GetServerInfoReply, GetServerInfoRequest};
+use anyhow::{Context as _, Result};
+use clap::Args;
+use doctor::{Finding, Snapshot};
+use serde_json::{Value, json};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Nothing was found, something was, it could not be looked.
+const HEALTHY: u8 = 0;
+const ILL: u8 = 1;
+const UNSEEN: u8 = 2;
+
+/// Columns of a line of text.
+const WIDTH: usize = 100;
+
+/// The port of file servers.
+const FILE_PORT: u16 = 7000;
+
+/// Whom to examine, and for how long.
+#[derive(Args)]
+pub struct Examining {
+    /// The server, Cellar's or OpenAFS's, with its port if only that is to be asked; the first database
+    /// server if left out.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    on: Option<ServerAddress>,
+    /// Seconds between the two looks.
+    #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    interval: u32,
+}
+
+/// What was seen, and what could not be.
+struct Examined {
+    server: SocketAddrV4,
+    version: String,
+    snapshot: Snapshot,
+    /// What could not be looked at, and why.
+    unseen: Vec<String>,
+}
+
+/// Who asks.
+struct Asking {
+    client: CellClient,
+    unseen: Vec<String>,
+}
+
+/// Runs the command; the exit status is its answer.
+pub fn run(context: &Context, examining: &Examining) -> ExitCode {
+    let told = examine(context, examining).and_then(|examined| tell(context.format, &examined));
+    match told {
+        Ok(false) => ExitCode::from(HEALTHY),
+        Ok(true) => ExitCode::from(ILL),
+        Err(error) => {
+            eprintln!("cellar: {error:#}");
+            ExitCode::from(UNSEEN)
+        }
+    }
+}
+
+fn examine(context: &Context, examining: &Examining) -> Result<Examined> {
+    let named = examining.on.as_ref().map(|on| on.resolve(FILE_PORT)).transpose()?;
+    let Asking { client, unseen } = asking(context, named)?;
+    let server = named.unwrap_or_else(|| SocketAddrV4::new(client.default_server(), FILE_PORT));
+    let info = if server.port() == FILE_PORT { who(&client, *server.ip()) } else { None };
+    let begun = around::Begun::now(*server.ip());
+    let mut examined = if let Some(info) = info {
+        own::examine(&client, *server.ip(), examining.interval, &info)?
+    } else {
+        let all = examining.on.as_ref().is_none_or(|on| !on.has_port());
+        foreign::examine(server, all, examining.interval)?
+    };
+    examined.unseen.splice(0..0, unseen);
+    begun.finish(context, &client, &mut examined);
+    Ok(examined)
+}
+
+/// With the cell's key if there is one to be had; anybody may ask for most.
+fn asking(context: &Context, named: Option<SocketAddrV4>) -> Result<Asking> {
+    let refused = match (context.client(), named) {
+        (Ok(client), _) => return Ok(Asking { client, unseen: vec![] }),
+        (Err(error), None) => return Err(error),
+        (Err(error), Some(_)) => error,
+    };
+    let network = Arc::new(AfsNetwork::start(None)?);
+    let client = CellClient::new(network, named.map(|named| *named.ip()).into_iter().collect())?;
+    Ok(Asking { client, unseen: vec![format!("asked without authenticating: {refused:#}")] })
+}
+
+/// What a Cellar server says of itself; `None` of another server, or if nobody is there.
+fn who(client: &CellClient, server: Ipv4Addr) -> Option<GetServerInfoReply> {
+    let connection = client.connection(server, Interface::Cellar);
+    cellar::get_server_info(&*connection, &GetServerInfoRequest).ok()
+}
+
+/// Prints the findings; whether there are any.
+fn tell(format: Format, examined: &Examined) -> Result<bool> {
+    let findings = doctor::diagnose(&examined.snapshot);
+    if format == Format::Json {
+        format.done(&json_of(examined, &findings), "")?;
+    } else {
+        lines(examined, &findings).into_iter().try_for_each(line)?;
+    }
+    Ok(!findings.is_empty())
+}
+
+fn lines(examined: &Examined, findings: &[Finding]) -> Vec<String> {
+    let count = match findings.len() {
+        0 => "no known problem".to_owned(),
+        1 => "1 finding".to_owned(),
+        count => format!("{count} findings"),
+    };
+    let seconds = examined.snapshot.seconds;
+    let mut lines =
+        vec![format!("{}: {}, looked at for {seconds:.1} s: {count}", examined.server, examined.version)];
+    for (number, finding) in (1..).zip(findings) {
+        lines.push(String::new());
+        lines.push(format!("{number}. {} ({}, {})", finding.what, finding.severity(), finding.problem));
+        let evidence = finding.evidence.iter().map(|evidence| ("evidence", evidence));
+        for (heading, text) in evidence.chain([("cause", &finding.cause), ("remedy", &finding.remedy)]) {
+            lines.extend(paragraph(heading, text));
+        }
+    }
+    if !examined.unseen.is_empty() {
+        lines.push(String::new());
+        lines.extend(examined.unseen.iter().map(|unseen| format!("not looked at: {unseen}")));
+    }
+    lines
+}
+
+/// A text under a heading, in lines of at most [`WIDTH`] unless a word is longer.
+fn paragraph(heading: &str, text: &str) -> Vec<String> {
+    let mut lines = vec![format!("   {heading:<9}")];
+    for word in text.split_whitespace() {
+        let last = lines.len() - 1;
+        if lines[last].chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(format!("{:<12} {word}", ""));
+        } else {
+            lines[last].push(' ');
+            lines[last].push_str(word);
+        }
+    }
+    lines
+}
+
+fn json_of(examined: &Examined, findings: &[Finding]) -> Value {
+    let finding = |finding: &Finding| {
+        json!({
+            "problem": finding.problem,
+            "severity": finding.severity(),
+            "weight": finding.weight,
+            "what": finding.what,
+            "evidence": finding.evidence,
+            "cause": finding.cause,
+            "remedy": finding.remedy,
+        })
+    };
+    json!({
+        "server": examined.server.to_string(),
+        "version": examined.version,
+        "seconds": examined.snapshot.seconds,
+        "not_looked_at": examined.unseen,
+        "findings": findings.iter().map(finding).collect::<Vec<_>>(),
+    })
+}
+
+impl Examined {
+    fn new(server: SocketAddrV4, version: String) -> Examined {
+        Examined { server, version, snapshot: Snapshot::default(), unseen: vec![] }
+    }
+
+    /// What an answer tells; without one, that it could not be looked at.
+    fn seen<T: Default>(&mut self, what: &str, answer: Result<T>) -> T {
+        answer.with_context(|| what.to_owned()).unwrap_or_else(|error| {
+            let line = format!("{error:#}");
+            if !self.unseen.contains(&line) {
+                self.unseen.push(line);
+            }
+            T::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn examined() -> Examined {
+        let mut examined = Examined::new(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7000), "Cellar 1".into());
+        examined.snapshot.seconds = 5.0;
+        examined
+    }
+
+    #[test]
+    fn a_report_tells_everything_and_its_lines_are_short() {
+        let mut examined = examined();
+        let refused: Result<u64> = Err(anyhow::anyhow!("refused"));
+        assert_eq!(examined.seen("volumes", refused), 0);
+        let finding = Finding {
+            problem: "disk-full",
+            weight: 90,
+            what: "The partition /vicepa is nearly full.".into(),
+            evidence: vec!["1 of 100".into(), "word ".repeat(60)],
+            cause: "Too much.".into(),
+            remedy: "Less.".into(),
+        };
+        let lines = lines(&examined, std::slice::from_ref(&finding));
+        assert_eq!(lines[0], "127.0.0.1:7000: Cellar 1, looked at for 5.0 s: 1 finding");
+        assert_eq!(lines[2], "1. The partition /vicepa is nearly full. (critical, disk-full)");
+        assert_eq!(lines[3], "   evidence  1 of 100");
+        assert!(lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");
+        assert_eq!(lines.iter().map(|line| line.matches("word").count()).sum::<usize>(), 60);
+        assert_eq!(lines.last().unwrap(), "not looked at: volumes: refused");
+        let json = json_of(&examined, &[finding]);
+        assert_eq!(json["findings"][0]["severity"], "critical");
+        assert_eq!(json["not_looked_at"][0], "volumes: refused");
+    }
+
+    #[test]
+    fn who_is_healthy_is_told_so() {
+        assert_eq!(
+            lines(&examined(), &[]),
+            ["127.0.0.1:7000: Cellar 1, looked at for 5.0 s: no known problem"]
+        );
+    }
+}

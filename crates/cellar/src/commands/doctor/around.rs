@@ -1,0 +1,183 @@
+//! What is around the server: its machine, its settings, the clocks of the cell, jobs.
+
+use super::{Examined, FILE_PORT};
+use crate::client::{CellClient, Interface, Network};
+use crate::commands::Context;
+use crate::config::Settings;
+use crate::jobs::journal::Journal;
+use crate::network::{AfsNetwork, now};
+use afs_idl::{ClientConnection, fs, vl};
+use anyhow::{Context as _, Result};
+use base::AbortCode;
+use doctor::{Clock, Job, Machine};
+use load::{cpu, watch};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long servers are given to tell their time; they are asked at the same time.
+const CLOCK_PATIENCE: Duration = Duration::from_secs(8);
+
+/// Servers whose time is asked at most.
+const CLOCKS_MAX: usize = 64;
+
+/// How often each is asked: the shortest question tells most, and the first makes the server ask who we are.
+const CLOCK_QUESTIONS: usize = 3;
+
+/// The service of files.
+const FILE_SERVICE: u16 = 1;
+
+/// The machine at the first look, if the server runs on this one.
+pub(super) struct Begun {
+    server: Ipv4Addr,
+    is_here: bool,
+    at: Instant,
+    busy: Option<cpu::Machine>,
+    drops: u64,
+}
+
+impl Begun {
+    pub(super) fn now(server: Ipv4Addr) -> Begun {
+        // Only an address of this machine can be bound.
+        let is_here = UdpSocket::bind((server, 0)).is_ok();
+        let (busy, drops) = (processors(), watch::udp_drops_of_machine());
+        Begun { server, is_here, at: Instant::now(), busy, drops }
+    }
+
+    /// Adds to what was seen of the server.
+    pub(super) fn finish(self, context: &Context, client: &CellClient, examined: &mut Examined) {
+        if self.is_here {
+            examined.snapshot.machine = Some(self.machine());
+        } else {
+            examined.unseen.push("the server's machine: run the command there".to_owned());
+        }
+        let settings = context.settings().ok();
+        let own = settings.as_ref().filter(|settings| self.is_own(settings));
+        examined.snapshot.settings = own.map(of_settings);
+        if let Some(settings) = &settings {
+            let jobs = jobs(settings);
+            examined.snapshot.jobs = examined.seen("jobs", jobs);
+        }
+        clocks(client, self.server, examined);
+    }
+
+    fn is_own(&self, settings: &Settings) -> bool {
+        let is_named = |addresses: &[Ipv4Addr]| addresses.contains(&self.server);
+        self.is_here && (is_named(&settings.bind) || is_named(&settings.announce) || settings.bind.is_empty())
+    }
+
+    fn machine(&self) -> Machine {
+        let processors_now = thread::available_parallelism().map_or(1, usize::from);
+        let limit = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap_or_default();
+        let spent = |of: fn(&cpu::Machine) -> u64| {
+            let now = processors();
+            now.as_ref().zip(self.busy.as_ref()).map_or(0, |(now, then)| ms(of(now).saturating_sub(of(then))))
+        };
+        let span = u64::try_from(self.at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Machine {
+            processors: processors_now,
+            rmem_max_bytes: limit.trim().parse().unwrap_or(0),
+            ticks: span.saturating_mul(processors_now as u64),
+            busy_ticks: spent(|of| of.busy) + spent(|of| of.stolen),
+            stolen_ticks: spent(|of| of.stolen),
+            udp_drops: watch::udp_drops_of_machine().saturating_sub(self.drops),
+        }
+    }
+}
+
+fn processors() -> Option<cpu::Machine> {
+    cpu::parse_machine(&std::fs::read_to_string("/proc/stat").ok()?)
+}
+
+fn ms(ticks: u64) -> u64 {
+    #[allow(clippy::cast_sign_loss, reason = "ticks are not negative")]
+    let ms = (cpu::seconds(ticks) * 1000.0) as u64;
+    ms
+}
+
+fn of_settings(settings: &Settings) -> doctor::Settings {
+    doctor::Settings {
+        lanes: settings.tuning.lanes,
+        workers: settings.tuning.workers,
+        user_percent: settings.tuning.fairness.user_share_percent,
+    }
+}
+
+/// Jobs that are not over, of this machine's server, or of the person if there is none.
+fn jobs(settings: &Settings) -> Result<Vec<Job>> {
+    let servers = settings.jobs_path();
+    let journal =
+        if servers.is_dir() { Journal::open(servers)? } else { Journal::of_person(settings.cell.as_str())? };
+    let time = now().0;
+    let shown = |job: jobs::Job| {
+        let last = job.events.last().map_or(time, |event| event.at);
+        let latest = job.trouble.clone().unwrap_or_else(|| job.latest().into());
+        Job { id: job.id, title: job.title(), latest, silent_seconds: time.saturating_sub(last).into() }
+    };
+    let jobs = journal.all().context("cannot read the journal of jobs")?;
+    Ok(jobs.into_iter().filter(|job| !job.is_over()).map(shown).collect())
+}
+
+/// The clocks of the server and of the cell's other file servers beside this machine's.
+fn clocks(client: &CellClient, server: Ipv4Addr, examined: &mut Examined) {
+    let others = client.database(Interface::Locations, |connection| {
+        vl::get_addrs(connection, &vl::GetAddrsRequest::default())
+    });
+    let others = others.map(|reply| reply.addresses).unwrap_or_default();
+    // Entries with 255 in front stand for servers with several addresses (VL_GetAddrs).
+    let others = others.into_iter().filter(|word| word >> 24 != 255).map(Ipv4Addr::from);
+    let mut servers = vec![server];
+    servers.extend(others);
+    servers.sort_unstable();
+    servers.dedup();
+    servers.truncate(CLOCKS_MAX);
+    let told = AfsNetwork::start(None).map(|network| times(&network, &servers));
+    let told = examined.seen("clocks", told);
+    for server in servers {
+        if !told.iter().any(|clock| clock.server == server.to_string()) {
+            examined.unseen.push(format!("the clock of {server}, which does not tell it"));
+        }
+    }
+    examined.snapshot.clocks = told;
+}
+
+/// The times that came in time. Who does not answer is asked on until the network ends.
+fn times(network: &AfsNetwork, servers: &[Ipv4Addr]) -> Vec<Clock> {
+    let (told, answers) = mpsc::channel();
+    for server in servers {
+        let connection = network.connect(SocketAddr::from((*server, FILE_PORT)), FILE_SERVICE);
+        let (told, server) = (told.clone(), server.to_string());
+        thread::spawn(move || {
+            if let Ok(clock) = time_of(&*connection, &server) {
+                // Who asked may be gone.
+                let _ = told.send(clock);
+            }
+        });
+    }
+    drop(told);
+    let deadline = Instant::now() + CLOCK_PATIENCE;
+    let next = || answers.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
+    std::iter::from_fn(next).collect()
+}
+
+/// The answer to the quickest of a few questions: half its time is how much it may be wrong.
+fn time_of(connection: &dyn ClientConnection, server: &str) -> Result<Clock, AbortCode> {
+    let mut best: Option<Clock> = None;
+    for _ in 0..CLOCK_QUESTIONS {
+        let (wall, begun) = (wall_ms(), Instant::now());
+        let told = fs::get_time(connection, &fs::GetTimeRequest)?;
+        let trip_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let theirs = i64::from(told.seconds) * 1000 + i64::from(told.microseconds / 1000);
+        let ahead_ms = theirs - wall - (trip_ms / 2) as i64;
+        if best.as_ref().is_none_or(|best| trip_ms / 2 < best.error_ms) {
+            best = Some(Clock { server: server.to_owned(), ahead_ms, error_ms: trip_ms / 2 });
+        }
+    }
+    best.ok_or(AbortCode::RX_CALL_DEAD)
+}
+
+fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

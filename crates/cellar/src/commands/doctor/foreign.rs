@@ -1,0 +1,136 @@
+//! Two looks at a server that is not Cellar's: rxdebug's questions, and the extended statistics.
+
+use super::{Examined, FILE_PORT};
+use crate::client::Network;
+use crate::client::describe::failed;
+use crate::commands::stat::transport::{Asker, since};
+use crate::commands::stat::xstat::VERSION;
+use crate::commands::stat::xstat::layout::Layout;
+use crate::network::AfsNetwork;
+use afs_idl::fs::statistics_collection as collections;
+use afs_idl::{ClientConnection, fs};
+use anyhow::{Context as _, Result};
+use doctor::{Operation, Port};
+use rx_proto::answers::Basics;
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The ports of OpenAFS's servers.
+const PORTS: [(u16, &str); 4] =
+    [(FILE_PORT, "fileserver"), (7002, "ptserver"), (7003, "vlserver"), (7005, "volserver")];
+
+/// The service of files.
+const FILE_SERVICE: u16 = 1;
+
+/// One look at a port.
+struct Look {
+    basics: Basics,
+    counters: BTreeMap<&'static str, u64>,
+}
+
+/// Looks at the server, waits, and looks again: at one port, or at all that servers have.
+pub(super) fn examine(server: SocketAddrV4, all: bool, interval: u32) -> Result<Examined> {
+    let mut first = Asker::new(server)?;
+    let version = first.version().context("it is no Cellar server, and as another one it cannot be asked")?;
+    let mut examined = Examined::new(server, version);
+    let statistics = (server.port() == FILE_PORT).then(|| Statistics::begin(&mut examined)).flatten();
+    let ports: Vec<(SocketAddrV4, &str)> = if all {
+        PORTS.map(|(port, name)| (SocketAddrV4::new(*server.ip(), port), name)).to_vec()
+    } else {
+        vec![(server, "the server")]
+    };
+    let begun = Instant::now();
+    let before = look(&ports);
+    thread::sleep(Duration::from_secs(interval.into()));
+    examined.snapshot.seconds = begun.elapsed().as_secs_f64();
+    let now = look(&ports);
+    for (((address, name), before), now) in ports.iter().zip(before).zip(now) {
+        let name = format!("{name} ({address})");
+        match before.and_then(|before| Ok(port(&name, &before, &now?))) {
+            Ok(port) => examined.snapshot.ports.push(port),
+            Err(error) => examined.unseen.push(format!("{name}: {error:#}")),
+        }
+    }
+    if let Some(statistics) = statistics {
+        statistics.finish(&mut examined);
+    }
+    Ok(examined)
+}
+
+/// Asks all ports at the same time: one that does not answer is waited for.
+fn look(ports: &[(SocketAddrV4, &str)]) -> Vec<Result<Look>> {
+    let ask = |address: SocketAddrV4| {
+        let mut asker = Asker::new(address)?;
+        Ok(Look { basics: asker.basics()?, counters: asker.counters()? })
+    };
+    thread::scope(|scope| {
+        let asking: Vec<_> = ports.iter().map(|(address, _)| scope.spawn(move || ask(*address))).collect();
+        let end = |thread: thread::ScopedJoinHandle<'_, Result<Look>>| {
+            thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("asking panicked")))
+        };
+        asking.into_iter().map(end).collect()
+    })
+}
+
+fn port(name: &str, before: &Look, now: &Look) -> Port {
+    let (old, new) = (before.basics, now.basics);
+    Port {
+        name: name.to_owned(),
+        waiting: old.waiting.min(new.waiting),
+        waited: new.waited.saturating_sub(old.waited),
+        idle_threads: old.idle_threads.max(new.idle_threads),
+        free_packets: old.free_packets.max(new.free_packets),
+        packets: new.packets,
+        is_waiting_for_packets: old.is_waiting_for_packets || new.is_waiting_for_packets,
+        counters: since(&now.counters, &before.counters),
+    }
+}
+
+/// The first look at the extended statistics.
+struct Statistics {
+    // Its port is what the connection goes through.
+    _network: AfsNetwork,
+    connection: std::sync::Arc<dyn ClientConnection>,
+    before: [Layout; 2],
+}
+
+impl Statistics {
+    fn begin(examined: &mut Examined) -> Option<Statistics> {
+        let begin = || -> Result<Statistics> {
+            let network = AfsNetwork::start(None)?;
+            let connection = network.connect(examined.server.into(), FILE_SERVICE);
+            let before = collections(&*connection)?;
+            Ok(Statistics { _network: network, connection, before })
+        };
+        let begun = begin().map(Some);
+        examined.seen("extended statistics", begun)
+    }
+
+    fn finish(self, examined: &mut Examined) {
+        let now = collections(&*self.connection).map(Some);
+        let Some(now) = examined.seen("extended statistics", now) else { return };
+        for (now, before) in now.iter().zip(&self.before) {
+            let figures = now.figures.iter().zip(&before.figures);
+            let news = figures.map(|(now, before)| (now.name.clone(), now.value - before.value));
+            examined.snapshot.extended.extend(news);
+            let operations = now.operations.iter().zip(&before.operations);
+            examined.snapshot.operations.extend(operations.map(|(now, before)| Operation {
+                name: now.name.to_owned(),
+                calls: u64::try_from(now.calls - before.calls).unwrap_or(0),
+                time_us: now.time_us.saturating_sub(before.time_us),
+            }));
+        }
+    }
+}
+
+fn collections(connection: &dyn ClientConnection) -> Result<[Layout; 2]> {
+    let ask = |collection: i32| -> Result<Layout> {
+        let request = fs::GetXStatsRequest { client_version: VERSION, collection };
+        let reply = fs::get_x_stats(connection, &request)
+            .map_err(failed(format!("ask for collection {collection} of the statistics")))?;
+        Ok(Layout::of_file_server(collection, &reply.data))
+    };
+    Ok([ask(collections::FULL_PERFORMANCE)?, ask(collections::CALLBACKS)?])
+}

@@ -1,0 +1,100 @@
+//! Two looks at a Cellar server.
+
+use super::{Examined, FILE_PORT};
+use crate::client::{CellClient, Interface};
+use crate::commands::slow;
+use crate::commands::stat::figures::{Source, look};
+use afs_idl::ClientConnection;
+use afs_idl::cellar::{self, GetServerInfoReply, GetTransportRequest, SlowCallInfo};
+use anyhow::Result;
+use doctor::{Figures, Labels, SlowCall, Transport};
+use events::Declared;
+use events::table::Look;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Slow calls that ended at most so many seconds ago are looked at.
+const SLOW_SECONDS: u32 = 300;
+
+/// Looks at the server, waits, and looks again.
+pub(super) fn examine(
+    client: &CellClient,
+    server: Ipv4Addr,
+    interval: u32,
+    info: &GetServerInfoReply,
+) -> Result<Examined> {
+    let connection = client.connection(server, Interface::Cellar);
+    let mut examined = Examined::new(SocketAddrV4::new(server, FILE_PORT), info.version.to_string());
+    let begun = Instant::now();
+    examined.snapshot.before = figures(&mut examined, &*connection, server)?;
+    thread::sleep(Duration::from_secs(interval.into()));
+    // From the middle of one look to the middle of the other would be more exact; looks take milliseconds.
+    examined.snapshot.seconds = begun.elapsed().as_secs_f64();
+    examined.snapshot.now = figures(&mut examined, &*connection, server)?;
+    let calls = examined.seen("slow calls", slow::ask(&*connection, server, 0)).calls;
+    let oldest = info.now.saturating_sub(SLOW_SECONDS);
+    examined.snapshot.slow = calls.iter().filter(|call| call.ended >= oldest).map(slow_call).collect();
+    Ok(examined)
+}
+
+fn figures(examined: &mut Examined, connection: &dyn ClientConnection, server: Ipv4Addr) -> Result<Figures> {
+    // A server that tells nothing of its calls cannot be examined.
+    let calls = look(connection, server, Source::Calls)?;
+    let mut table = Tables { examined, connection, server };
+    Ok(Figures {
+        calls,
+        volumes: table.look("volumes", Source::Volumes),
+        clients: table.look("clients", Source::Clients),
+        disks: table.look("disks", Source::Disks),
+        lanes: table.look("lanes", Source::Lanes),
+        workers: table.look("workers", Source::Workers),
+        caches: table.look("caches", Source::Caches),
+        locks: table.look("locks", Source::Locks),
+        callbacks: table.look("callbacks", Source::Callbacks),
+        partitions: table.look("partitions", Source::Partitions),
+        // Its one row has no labels.
+        process: table.look("the process", Source::Process).1,
+        transport: table.transport(),
+    })
+}
+
+/// Asks for one table after the other.
+struct Tables<'a> {
+    examined: &'a mut Examined,
+    connection: &'a dyn ClientConnection,
+    server: Ipv4Addr,
+}
+
+impl Tables<'_> {
+    fn look<F: Declared + events::Figures>(&mut self, what: &str, source: Source) -> Look<Labels, F> {
+        let answer = look(self.connection, self.server, source);
+        self.examined.seen(what, answer)
+    }
+
+    fn transport(&mut self) -> Option<Transport> {
+        let told = cellar::get_transport(self.connection, &GetTransportRequest).ok()?;
+        Some(Transport {
+            buffer_wanted_kib: told.buffer_wanted_kib,
+            buffer_kib: told.buffer_kib,
+            dropped: told.dropped,
+            machine_dropped: told.machine_dropped,
+        })
+    }
+}
+
+fn slow_call(call: &SlowCallInfo) -> SlowCall {
+    let cause = call.cause.to_string();
+    let known = call.parts.iter().find(|part| part.name.to_string() == cause).map(|part| part.ns);
+    let waits = call.parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.ns));
+    SlowCall {
+        service: call.service.to_string(),
+        procedure: call.procedure.to_string(),
+        volume: call.volume,
+        user: call.user.to_string(),
+        host: call.host.to_string(),
+        total_ns: call.total_ns,
+        cause_ns: known.unwrap_or_else(|| call.total_ns.saturating_sub(waits)),
+        cause,
+    }
+}

@@ -1,0 +1,26 @@
+//! What is known of socket buffers and lost datagrams: for `cellar server status`, the server's log and the
+//! rules.
+
+/// What to do about receive buffers that are smaller than was asked for, if they are.
+pub fn small_buffers(buffer_kib: u64, wanted_kib: u64) -> Option<String> {
+    (buffer_kib < wanted_kib).then(|| {
+        format!(
+            "the system gives a socket {buffer_kib} KiB of receive buffer instead of {wanted_kib}: datagrams \
+             will be lost when many clients call at once; {}",
+            raise_limit(wanted_kib)
+        )
+    })
+}
+
+/// How the system is made to give such buffers.
+pub(crate) fn raise_limit(wanted_kib: u64) -> String {
+    format!(
+        "run `sysctl -w net.core.rmem_max={}` and put that into /etc/sysctl.d, or give the server \
+         CAP_NET_ADMIN, and start it again",
+        wanted_kib * 1024
+    )
+}
+
+/// What to do about drops when the buffers are as large as was asked for.
+pub const MORE_BUFFER: &str = "datagrams were dropped although the buffers are as large as asked for: raise \
+    `rx.socket_buffer_mb`, or `rx.lanes` if there are idle processors";

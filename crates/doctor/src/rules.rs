@@ -1,0 +1,56 @@
+//! All rules. Each returns nothing if what it looks for is not there.
+
+mod caches;
+mod clients;
+mod elsewhere;
+mod network;
+mod openafs;
+mod store;
+mod volumes;
+mod workers;
+
+use crate::finding::Finding;
+use crate::snapshot::Snapshot;
+
+/// A rule.
+pub(crate) type Rule = fn(&Snapshot) -> Vec<Finding>;
+
+/// In no order that matters.
+pub(crate) const ALL: &[Rule] = &[
+    network::dropped,
+    network::small_buffers,
+    network::dropped_elsewhere,
+    network::saturated_lanes,
+    network::sent_again,
+    workers::exhausted,
+    workers::turned_away,
+    workers::starving_user,
+    workers::hot_volume,
+    workers::bugs,
+    store::slow_disk,
+    store::failing_disk,
+    store::full,
+    store::offline,
+    store::damaged,
+    store::faults,
+    volumes::contended,
+    volumes::waited_for,
+    volumes::slow_loads,
+    volumes::slow_removal,
+    volumes::unreclaimed,
+    clients::unanswered,
+    clients::promises_exhausted,
+    clients::slow_takers,
+    caches::too_small,
+    caches::cold,
+    elsewhere::clocks,
+    elsewhere::jobs,
+    elsewhere::processors,
+    openafs::threads,
+    openafs::packets,
+    openafs::sent_again,
+    openafs::turned_away,
+    openafs::buffers,
+    openafs::callback_space,
+    openafs::slow_operations,
+];

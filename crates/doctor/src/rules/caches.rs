@@ -1,0 +1,106 @@
+//! Caches.
+
+use crate::finding::Finding;
+use crate::slow;
+use crate::snapshot::{Labels, Snapshot};
+use crate::text::{bytes, percent, time};
+use events::catalogue::CacheCounts;
+
+/// Fewer questions tell nothing.
+const QUESTIONS_MIN: u64 = 50;
+
+/// A cache that answers fewer hundredths of the questions does not help enough.
+const HITS_PERCENT: u64 = 80;
+
+/// Entries that stay as long are not thrown out too early.
+const AGE_NS: u64 = 300_000_000_000;
+
+/// A cache that holds more hundredths of its limit is full.
+const FULL_PERCENT: u64 = 80;
+
+/// The setting of a cache's size.
+fn setting(cache: &str) -> &'static str {
+    match cache {
+        "status" => "store.status_cache_mb",
+        "directories" | "totals" => "store.directory_cache_mb",
+        _ => "store.chunk_cache_mb",
+    }
+}
+
+fn misses_much(row: &CacheCounts) -> bool {
+    let all = row.hits + row.misses;
+    all >= QUESTIONS_MIN && row.hits.saturating_mul(100) < all.saturating_mul(HITS_PERCENT)
+}
+
+fn is_full(row: &CacheCounts) -> bool {
+    row.held.saturating_mul(100) >= row.limit.saturating_mul(FULL_PERCENT)
+}
+
+fn evidence(snapshot: &Snapshot, name: &str, row: &CacheCounts) -> Vec<String> {
+    let age = if row.recycle_age == 0 {
+        "nothing was thrown out yet".to_owned()
+    } else {
+        format!("what was thrown out last had been there {}", time(row.recycle_age))
+    };
+    let mut evidence = vec![format!(
+        "{name}: {} of {} questions answered ({}), {} entries thrown out for others; {} of {} in use; {age}",
+        row.hits,
+        row.hits + row.misses,
+        percent(row.hits, row.hits + row.misses),
+        row.evictions,
+        bytes(row.held),
+        bytes(row.limit)
+    )];
+    evidence.extend(slow::evidence(snapshot.slow_for("disk"), "waited for the disk"));
+    evidence
+}
+
+/// Caches that throw out what they need again.
+pub(crate) fn too_small(snapshot: &Snapshot) -> Vec<Finding> {
+    let is_small =
+        |row: &CacheCounts| misses_much(row) && row.evictions > 0 && is_full(row) && row.recycle_age < AGE_NS;
+    let rows = snapshot.caches().0;
+    let says = |(labels, row): &(Labels, CacheCounts)| {
+        let name = labels.join(" ");
+        Finding {
+            problem: "cache-too-small",
+            weight: 46,
+            what: format!("The cache of {name} is too small for what clients use."),
+            evidence: evidence(snapshot, &name, row),
+            cause:
+                "What is asked for was there, and was thrown out to make room for others before it was asked \
+                    for again; so it is read from the disk again and again."
+                    .into(),
+            remedy: format!(
+                "Raise `{}` (it has {}), as far as the machine has memory.",
+                setting(&name),
+                bytes(row.limit)
+            ),
+        }
+    };
+    rows.iter().filter(|(_, row)| is_small(row)).map(says).collect()
+}
+
+/// Caches that are still being filled.
+pub(crate) fn cold(snapshot: &Snapshot) -> Vec<Finding> {
+    let is_cold = |row: &CacheCounts| misses_much(row) && row.evictions == 0 && !is_full(row);
+    let rows = snapshot.caches().0;
+    let says = |(labels, row): &(Labels, CacheCounts)| {
+        let name = labels.join(" ");
+        Finding {
+            problem: "cold-cache",
+            weight: 20,
+            what: format!("The cache of {name} is cold."),
+            evidence: evidence(snapshot, &name, row),
+            cause:
+                "What clients ask for now was not asked for since the server started, or since the cache was \
+                    purged: it comes from the disk the first time."
+                    .into(),
+            remedy:
+                "It fills by itself. If it is always so, clients read each thing once, and no cache helps; \
+                     after a start, reading what is used most once warms it."
+                    .into(),
+        }
+    };
+    rows.iter().filter(|(_, row)| is_cold(row)).map(says).collect()
+}

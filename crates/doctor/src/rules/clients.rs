@@ -1,0 +1,85 @@
+//! Clients that do not answer or do not take.
+
+use crate::finding::Finding;
+use crate::slow;
+use crate::snapshot::Snapshot;
+
+/// So many slow calls of one kind are no accident.
+const SLOW_CALLS_MIN: usize = 3;
+
+/// Clients that do not answer when they are told of changes.
+pub(crate) fn unanswered(snapshot: &Snapshot) -> Vec<Finding> {
+    let news = Snapshot::total(&snapshot.callbacks());
+    let waited = slow::evidence(snapshot.slow_for("callback"), "waited for clients to answer");
+    if news.unanswered == 0 && waited.is_none() {
+        return vec![];
+    }
+    let since = Snapshot::total(&snapshot.now.callbacks);
+    let mut evidence = vec![format!(
+        "{} messages about changes were not answered, {} were; since the start {} and {}; {} of {} hosts are \
+         down",
+        news.unanswered, news.delivered, since.unanswered, since.delivered, news.hosts_down, news.hosts
+    )];
+    evidence.extend(waited);
+    vec![Finding {
+        problem: "callbacks-unanswered",
+        weight: 52,
+        what: "Clients do not answer when they are told of changes, and others' changes wait for that.".into(),
+        evidence,
+        cause: "A client was promised to be told of changes, and is gone: switched off, out of the network, or \
+                behind a firewall or address translator that lets nothing through to its port 7001. Who changes \
+                the file waits until the server gives up on it."
+            .into(),
+        remedy: "The log names the clients (`a client was not reached`). Let UDP from the server's port 7000 to \
+                 port 7001 of clients pass, with a time limit of the translator above 10 minutes. A host that is \
+                 down is not waited for a second time until it calls again."
+            .into(),
+    }]
+}
+
+/// Promises are taken back for want of room.
+pub(crate) fn promises_exhausted(snapshot: &Snapshot) -> Vec<Finding> {
+    let news = Snapshot::total(&snapshot.callbacks());
+    if news.evictions == 0 {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "promises-exhausted",
+        weight: 48,
+        what: "The server takes promises back, to have room for others.".into(),
+        evidence: vec![format!(
+            "{} times all promises of a host were taken back; there are {} of at most {}, of {} hosts",
+            news.evictions, news.promises, news.limit, news.hosts
+        )],
+        cause: "Clients together hold more files than the server may promise to watch. They lose what they \
+                have cached, and ask again."
+            .into(),
+        remedy:
+            "Divide the volumes between more servers, or tell what your clients need: the limit is one of \
+                 the program."
+                .into(),
+    }]
+}
+
+/// Clients that take or send slowly.
+pub(crate) fn slow_takers(snapshot: &Snapshot) -> Vec<Finding> {
+    if snapshot.slow_for("client").count() < SLOW_CALLS_MIN {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "slow-clients",
+        weight: 15,
+        what: "Calls take long because their own clients are slow.".into(),
+        evidence: slow::evidence(snapshot.slow_for("client"), "waited for their own client")
+            .into_iter()
+            .collect(),
+        cause:
+            "The client sends its data, or takes the reply, more slowly than the server could: its network \
+                is slow or loses packets, or it is busy."
+                .into(),
+        remedy:
+            "Others do not wait for it (`fairness.stalled_calls`). `cellar stat rx SERVER --peers` shows its \
+                 round trips and packets sent again, `cellar sniff` its windows."
+                .into(),
+    }]
+}

@@ -1,0 +1,102 @@
+//! Clocks, jobs and the machine.
+
+use crate::finding::Finding;
+use crate::snapshot::{Clock, Job, Snapshot};
+use crate::text::percent;
+
+/// Clocks may differ by as much.
+const SKEW_MS: u64 = 2_000;
+
+/// Tickets of clocks that differ by more are refused (Kerberos allows 5 minutes).
+const SKEW_REFUSED_MS: u64 = 300_000;
+
+/// A job that says nothing for as long is stuck.
+const SILENT_SECONDS: u64 = 900;
+
+/// Processors that are busy for more hundredths of the time are what everything waits for.
+const BUSY_PERCENT: u64 = 95;
+
+/// How far a clock is wrong at least.
+fn skew(clock: &Clock) -> u64 {
+    clock.ahead_ms.unsigned_abs().saturating_sub(clock.error_ms)
+}
+
+/// Clocks that differ.
+pub(crate) fn clocks(snapshot: &Snapshot) -> Vec<Finding> {
+    let most = snapshot.clocks.iter().map(skew).max().unwrap_or(0);
+    if most < SKEW_MS {
+        return vec![];
+    }
+    let wrong = snapshot.clocks.iter().filter(|clock| skew(clock) >= SKEW_MS);
+    let evidence = wrong.map(|clock| {
+        let side = if clock.ahead_ms < 0 { "behind" } else { "ahead of" };
+        let [ahead, error] = [clock.ahead_ms.unsigned_abs(), clock.error_ms];
+        format!("{}: {} ms {side} this machine's clock, give or take {} ms", clock.server, ahead, error)
+    });
+    let evidence: Vec<String> = evidence.collect();
+    let own = evidence.len() == snapshot.clocks.len() && snapshot.clocks.len() > 1;
+    let whose = if own {
+        "All servers differ from this machine: it is this machine's clock that is wrong"
+    } else {
+        "A clock runs freely, or is set to another time source"
+    };
+    vec![Finding {
+        problem: "clock-skew",
+        weight: if most >= SKEW_REFUSED_MS { 92 } else { 44 },
+        what: "Clocks differ.".into(),
+        evidence,
+        cause: format!(
+            "{whose}. Tickets are refused when clocks differ by 5 minutes; with less, dates of files are wrong, \
+             and incremental dumps and releases between servers may leave out changes."
+        ),
+        remedy: "Let every server and client keep its time by NTP (`chronyc tracking`, `timedatectl`)."
+            .into(),
+    }]
+}
+
+/// Jobs that do not get on.
+pub(crate) fn jobs(snapshot: &Snapshot) -> Vec<Finding> {
+    let stuck = |job: &&Job| job.silent_seconds >= SILENT_SECONDS;
+    let says = |job: &Job| {
+        format!("job {} ({}): {}, {} minutes ago", job.id, job.title, job.latest, job.silent_seconds / 60)
+    };
+    let evidence: Vec<String> = snapshot.jobs.iter().filter(stuck).map(says).collect();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "stuck-jobs",
+        weight: 43,
+        what: "Jobs on volumes do not get on.".into(),
+        evidence,
+        cause: "A server that the job needs does not answer, somebody else has the volume or its entry, or \
+                whoever ran the job was ended and nobody goes on with it."
+            .into(),
+        remedy: "`cellar volume jobs show JOB` tells what it waits for; `resume` goes on with it, `cancel` \
+                 undoes it."
+            .into(),
+    }]
+}
+
+/// No processor is free.
+pub(crate) fn processors(snapshot: &Snapshot) -> Vec<Finding> {
+    let Some(machine) = snapshot.machine else { return vec![] };
+    if machine.ticks == 0 || machine.busy_ticks * 100 < machine.ticks * BUSY_PERCENT {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "processors-busy",
+        weight: 36,
+        what: "All processors of the machine are busy.".into(),
+        evidence: vec![format!(
+            "{} processors, busy {} of the time; the hypervisor gave {} to others",
+            machine.processors,
+            percent(machine.busy_ticks, machine.ticks),
+            percent(machine.stolen_ticks, machine.ticks)
+        )],
+        cause: "The server, or something else on the machine, uses all of them.".into(),
+        remedy: "`top -H` tells which program and which of its threads. Compression of a high level \
+                 (`store.compression`, `zstd:19`) costs most."
+            .into(),
+    }]
+}

@@ -1,0 +1,211 @@
+//! What servers that are not Cellar's tell of themselves (rxdebug's and xstat's questions).
+
+use crate::finding::Finding;
+use crate::snapshot::{Operation, Port, Snapshot};
+use crate::text::{percent, time};
+
+/// Of a thousand packets so many may be sent again, and come twice.
+const RESENT_PERMILLE_MAX: u64 = 1;
+const TWICE_PERMILLE_MAX: u64 = 10;
+
+/// Below so many packets nothing can be said.
+const PACKETS_MIN: u64 = 20;
+
+/// A kind of call that takes as long on average is slow.
+const SLOW_US: u64 = 500_000;
+const CALLS_MIN: u64 = 3;
+
+fn count(port: &Port, name: &str) -> u64 {
+    port.counters.get(name).copied().unwrap_or(0)
+}
+
+/// A finding for each port of which `says` has something to say.
+fn each(snapshot: &Snapshot, says: impl Fn(&Port) -> Option<Finding>) -> Vec<Finding> {
+    snapshot.ports.iter().filter_map(says).collect()
+}
+
+/// No thread is idle.
+pub(crate) fn threads(snapshot: &Snapshot) -> Vec<Finding> {
+    each(snapshot, |port| {
+        if port.idle_threads > 0 || (port.waiting == 0 && port.waited == 0) {
+            return None;
+        }
+        Some(Finding {
+            problem: "rx-threads-exhausted",
+            weight: 74,
+            what: format!("All threads of {} are busy, and calls wait for them.", port.name),
+            evidence: vec![format!(
+                "{}: 0 idle threads at both looks, {} calls waiting at both, {} began to wait between them",
+                port.name, port.waiting, port.waited
+            )],
+            cause: "More calls come than there are threads, or threads are kept: by a slow disk, by clients that \
+                    do not answer callbacks, or by one user's many calls, since OpenAFS shares them by order of \
+                    arrival only."
+                .into(),
+            remedy: "`cellar stat rx SERVER --connections` shows whose calls are active (`active` channels by \
+                     peer), `cellar sniff` their times. More threads (`-p`, up to 256) help if they wait; \
+                     nothing helps OpenAFS against one user who takes all. Cellar's fair queue does."
+                .into(),
+        })
+    })
+}
+
+/// Packets run out.
+pub(crate) fn packets(snapshot: &Snapshot) -> Vec<Finding> {
+    let names = [
+        "no_packets_receiving",
+        "no_packets_sending",
+        "no_packets_special",
+        "reads_without_packet",
+        "reads_without_buffers",
+    ];
+    each(snapshot, |port| {
+        let short: u64 = names.iter().map(|name| count(port, name)).sum();
+        if short == 0 && !port.is_waiting_for_packets && (port.packets == 0 || port.free_packets > 0) {
+            return None;
+        }
+        let waiting = if port.is_waiting_for_packets { "; calls wait for packets" } else { "" };
+        Some(Finding {
+            problem: "rx-packets-exhausted",
+            weight: 68,
+            what: format!("{} runs out of packets.", port.name),
+            evidence: vec![format!(
+                "{}: {} of {} packets free at most; {short} times there was none{waiting}",
+                port.name, port.free_packets, port.packets
+            )],
+            cause: "The packet pool of OpenAFS's Rx is too small for what is under way; datagrams that come \
+                    then are thrown away unread."
+                .into(),
+            remedy: "Raise `-rxpck` of the server, and start it again.".into(),
+        })
+    })
+}
+
+/// Packets are sent again, or come twice.
+pub(crate) fn sent_again(snapshot: &Snapshot) -> Vec<Finding> {
+    each(snapshot, |port| {
+        let [sent, resent] = ["data_packets_sent", "data_packets_resent"].map(|name| count(port, name));
+        let [read, twice] = ["data_packets_read", "duplicate_packets_read"].map(|name| count(port, name));
+        let loses = resent >= PACKETS_MIN && resent * 1000 > sent * RESENT_PERMILLE_MAX;
+        let is_late = twice >= PACKETS_MIN && twice * 1000 > read * TWICE_PERMILLE_MAX;
+        if !loses && !is_late {
+            return None;
+        }
+        Some(Finding {
+            problem: "rx-packets-lost",
+            weight: 47,
+            what: format!("{} and its clients send packets again.", port.name),
+            evidence: vec![format!(
+                "{}: {resent} of {sent} data packets sent again ({}); {twice} of {read} came twice ({})",
+                port.name,
+                percent(resent, sent),
+                percent(twice, read)
+            )],
+            cause: "Packets get lost, or the server's one listener thread answers so late that clients take \
+                    them for lost: the saturated listener, or a receive buffer that overflows."
+                .into(),
+            remedy: "On the server, `ss -uampn` shows drops (d) of the socket and `top -H` the listener's \
+                     thread. Raise net.core.rmem_max and `-udpsize` (16 MiB); a listener that needs a whole \
+                     processor can only be relieved by moving volumes. `cellar sniff` tells who loses packets."
+                .into(),
+        })
+    })
+}
+
+/// Calls are turned away.
+pub(crate) fn turned_away(snapshot: &Snapshot) -> Vec<Finding> {
+    let own = snapshot.extended.get("fs_nBusies").copied().unwrap_or(0);
+    let mut findings = each(snapshot, |port| {
+        let [busies, sent] = ["busies", "busy_packets_sent"].map(|name| count(port, name));
+        (busies.max(sent) > 0).then(|| busy(format!("{}: {busies} calls refused, {sent} told", port.name)))
+    });
+    if own > 0 && findings.is_empty() {
+        findings.push(busy(format!("{own} calls answered with VBUSY (fs_nBusies)")));
+    }
+    findings
+}
+
+fn busy(evidence: String) -> Finding {
+    Finding {
+        problem: "rx-calls-turned-away",
+        weight: 84,
+        what: "The server turns calls away as busy.".into(),
+        evidence: vec![evidence],
+        cause: "More calls wait for a thread than `-busyat` allows, or a volume is busy.".into(),
+        remedy:
+            "See to what keeps the threads (`rx-threads-exhausted`); `vos status SERVER` shows volumes that \
+                 a transaction has."
+                .into(),
+    }
+}
+
+/// Datagrams cannot be sent, or buffers not be had.
+pub(crate) fn buffers(snapshot: &Snapshot) -> Vec<Finding> {
+    each(snapshot, |port| {
+        let names = ["send_failures", "receive_buffer_failures", "send_buffer_failures"];
+        let [failed, receive, send] = names.map(|name| count(port, name));
+        (failed + receive + send > 0).then(|| Finding {
+            problem: "rx-buffers",
+            weight: 41,
+            what: format!("{} cannot send what it wants to.", port.name),
+            evidence: vec![format!(
+                "{}: {failed} datagrams could not be sent; {receive} packets got no receive buffer, {send} no \
+                 send buffer",
+                port.name
+            )],
+            cause: "The system has no memory for sockets, or the network refuses datagrams.".into(),
+            remedy: "Raise net.core.wmem_max and `-udpsize`; look at routes and firewall of the server.".into(),
+        })
+    })
+}
+
+/// The table of callbacks is full.
+pub(crate) fn callback_space(snapshot: &Snapshot) -> Vec<Finding> {
+    let count = |name: &str| snapshot.extended.get(name).copied().unwrap_or(0);
+    let taken = count("GotSomeSpaces");
+    if taken <= 0 {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "callback-space",
+        weight: 49,
+        what: "The server takes callbacks back, to have room for others.".into(),
+        evidence: vec![format!(
+            "GotSomeSpaces {taken}, GSS3 {}, GSS4 {}, GSS5 {} since the first look",
+            count("GSS3"),
+            count("GSS4"),
+            count("GSS5")
+        )],
+        cause:
+            "Clients together hold more files than the table has callbacks. They lose what they have cached, \
+                and ask again."
+                .into(),
+        remedy: "Raise `-cb` of the file server (1,500,000 cost some 50 MiB), and start it again.".into(),
+    }]
+}
+
+/// Kinds of calls that take long.
+pub(crate) fn slow_operations(snapshot: &Snapshot) -> Vec<Finding> {
+    let mean = |of: &Operation| of.time_us.checked_div(of.calls).unwrap_or(0);
+    let is_slow = |of: &&Operation| of.calls >= CALLS_MIN && mean(of) >= SLOW_US;
+    let says = |of: &Operation| {
+        format!("{}: {} calls, {} on average", of.name, of.calls, time(mean(of).saturating_mul(1000)))
+    };
+    let evidence: Vec<String> = snapshot.operations.iter().filter(is_slow).map(says).collect();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "slow-calls",
+        weight: 45,
+        what: "Calls take long once a thread has them.".into(),
+        evidence,
+        cause: "A thread that has the call waits: for the disk (fetches and stores of data), for clients that do \
+                not answer callbacks (changes), or for the lock of a volume or of the hosts."
+            .into(),
+        remedy: "`cellar sniff` on the server's machine shows callbacks that are not answered and the times of \
+                 each call by volume and client; `iostat -x 1` the disk; `cellar doctor` says no more of a \
+                 server that does not count where time goes."
+            .into(),
+    }]
+}

@@ -1,0 +1,184 @@
+//! Disks and partitions.
+
+use crate::finding::Finding;
+use crate::slow;
+use crate::snapshot::{Labels, Snapshot};
+use crate::text::{bytes, percent, time};
+use events::catalogue::{DiskFigures, Outcome};
+
+/// A disk of which one access of ten takes as long is slow.
+const SLOW_NS: u64 = 50_000_000;
+
+/// Fewer accesses tell nothing.
+const ACCESSES_MIN: u64 = 5;
+
+/// So many slow calls of one kind are no accident.
+const SLOW_CALLS_MIN: usize = 3;
+
+/// A partition with less than so many hundredths free is nearly full, and with less than those full.
+const FREE_PERCENT: u64 = 5;
+const FREE_PERCENT_LEAST: u64 = 1;
+
+/// Accesses to a disk take long.
+pub(crate) fn slow_disk(snapshot: &Snapshot) -> Vec<Finding> {
+    let is_slow = |row: &DiskFigures| row.accesses >= ACCESSES_MIN && row.time.quantile(900) >= SLOW_NS;
+    let says = |(labels, row): &(Labels, DiskFigures)| {
+        format!(
+            "{}: {} accesses, {} each on average; mean {}, one of ten {} or more, the longest {}",
+            labels.join(" "),
+            row.accesses,
+            bytes(row.moved.checked_div(row.accesses).unwrap_or(0)),
+            time(row.time.mean()),
+            time(row.time.quantile(900)),
+            time(row.time.max())
+        )
+    };
+    let rows = snapshot.disks().0;
+    let mut evidence: Vec<String> = rows.iter().filter(|(_, row)| is_slow(row)).map(says).collect();
+    let waited = snapshot.slow_for("disk").count();
+    if evidence.is_empty() && waited < SLOW_CALLS_MIN {
+        return vec![];
+    }
+    evidence.extend(slow::evidence(snapshot.slow_for("disk"), "waited for the disk"));
+    vec![Finding {
+        problem: "slow-disk",
+        weight: 60,
+        what: "Calls wait for the disk.".into(),
+        evidence,
+        cause:
+            "Reads are of what no cache holds; writes and syncs are what makes changes durable, metadata's \
+                log included. The disk takes long for them: it is overloaded, slow, or failing."
+                .into(),
+        remedy: "`iostat -x 1` and `smartctl -a` tell what the disk does and how it is. For reads a larger \
+                 `store.chunk_cache_mb` helps (see `cache-too-small`), for syncs a disk with a protected \
+                 write cache, or `durability = \"close\"` with what docs/configuration.md says of it; \
+                 `store.scrub_mb_per_s` and `store.compaction_mb_per_s` bound what the server does by itself."
+            .into(),
+    }]
+}
+
+/// Accesses fail.
+pub(crate) fn failing_disk(snapshot: &Snapshot) -> Vec<Finding> {
+    let rows = snapshot.now.disks.0.iter().filter(|(_, row)| row.failed > 0);
+    let evidence: Vec<String> = rows
+        .map(|(labels, row)| {
+            format!(
+                "{}: {} of {} accesses failed since the start",
+                labels.join(" "),
+                row.failed,
+                row.accesses
+            )
+        })
+        .collect();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "failing-disk",
+        weight: 95,
+        what: "The disk reports errors.".into(),
+        evidence,
+        cause: "The system could not read, write or make durable what it was asked to.".into(),
+        remedy:
+            "`dmesg` and `smartctl -a` tell more. Move the volumes away (`cellar volume move`) while they \
+                 can be read, and replace the disk."
+                .into(),
+    }]
+}
+
+/// Partitions without room.
+pub(crate) fn full(snapshot: &Snapshot) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (labels, row) in &snapshot.now.partitions.0 {
+        let has = |percent: u64| row.free.saturating_mul(100) >= row.size.saturating_mul(percent);
+        if row.size == 0 || has(FREE_PERCENT) {
+            continue;
+        }
+        let name = labels.join(" ");
+        findings.push(Finding {
+            problem: "disk-full",
+            weight: if has(FREE_PERCENT_LEAST) { 55 } else { 90 },
+            what: format!("The partition {name} is nearly full."),
+            evidence: vec![format!(
+                "{name}: {} of {} free ({})",
+                bytes(row.free),
+                bytes(row.size),
+                percent(row.free, row.size)
+            )],
+            cause:
+                "When nothing is free, whatever grows is refused (VDISKFULL); compaction, which gives back \
+                    what was deleted, needs room for a segment."
+                    .into(),
+            remedy: "Move volumes to other partitions (`cellar volume move`), or expire snapshots. `vos \
+                     partinfo` and `cellar du` tell where the space is."
+                .into(),
+        });
+    }
+    findings
+}
+
+/// Partitions that could not be opened.
+pub(crate) fn offline(snapshot: &Snapshot) -> Vec<Finding> {
+    let rows = snapshot.now.partitions.0.iter().filter(|(_, row)| row.offline > 0);
+    let says = |(labels, _): &(Labels, _)| Finding {
+        problem: "partition-offline",
+        weight: 100,
+        what: format!("The partition {} is offline, and with it all its volumes.", labels.join(" ")),
+        evidence: vec![format!("{}: configured, and not open", labels.join(" "))],
+        cause: "It could not be opened when the server started: it is not mounted, another program has it, \
+                its key is missing, or its metadata is damaged."
+            .into(),
+        remedy:
+            "The log says why (`bos getlog SERVER CellarLog`, the line `the partition cannot be opened`). \
+                 When it is in order, start the server again; `cellar store check` tells what is damaged."
+                .into(),
+    };
+    rows.map(says).collect()
+}
+
+/// Chunks and records that cannot be read.
+pub(crate) fn damaged(snapshot: &Snapshot) -> Vec<Finding> {
+    let rows = snapshot.now.partitions.0.iter().filter(|(_, row)| row.damaged > 0);
+    let evidence: Vec<String> =
+        rows.map(|(labels, row)| format!("{}: {} damaged places", labels.join(" "), row.damaged)).collect();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "damaged-data",
+        weight: 98,
+        what: "Stored data is not what was written.".into(),
+        evidence,
+        cause: "A checksum does not match: the disk, or something between, changed what it was given. Reads of \
+                these places fail; nothing wrong is ever answered."
+            .into(),
+        remedy: "The log names files and offsets (`a part of a file is damaged`). Restore them from a snapshot, \
+                 a read-only copy or a backup; what is rewritten or deleted leaves the list. Then look at the \
+                 disk (`smartctl -a`) and the memory."
+            .into(),
+    }]
+}
+
+/// Calls that failed for a reason of the server's own.
+pub(crate) fn faults(snapshot: &Snapshot) -> Vec<Finding> {
+    let calls = snapshot.calls().0;
+    let failed = |row: &events::catalogue::CallFigures| row.outcomes[Outcome::Fault as usize];
+    let evidence: Vec<String> = calls
+        .iter()
+        .filter(|(_, row)| failed(row) > 0)
+        .map(|(labels, row)| {
+            format!("{}: {} of {} calls failed with a fault", labels.join(" "), failed(row), row.calls)
+        })
+        .collect();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "faults",
+        weight: 82,
+        what: "Calls fail for a reason of the server's own.".into(),
+        evidence,
+        cause: "Input or output errors, damaged data, or a bug.".into(),
+        remedy: "The log says what failed (`bos getlog SERVER CellarLog`).".into(),
+    }]
+}

@@ -1,0 +1,185 @@
+//! What single volumes wait for: locks, loading, removal.
+
+use crate::finding::Finding;
+use crate::slow::{self, SlowCall};
+use crate::snapshot::{Labels, Snapshot};
+use crate::text::time;
+use events::catalogue::{CallFigures, LockFigures};
+use std::collections::BTreeMap;
+
+/// So many slow calls of one kind are no accident.
+const SLOW_CALLS_MIN: usize = 3;
+
+/// A lock is contended when so many hundredths of a thread wait for it on average.
+const LOCK_BUSY_PERCENT: u64 = 100;
+
+/// Removing a volume takes this long at most, if all is well.
+const REMOVAL_NS: u64 = 500_000_000;
+
+/// So many deleted volumes wait for their space to be given back before that is worth a word.
+const RECLAIMING_MIN: u64 = 3;
+
+/// A volume whose changes wait for each other.
+pub(crate) fn contended(snapshot: &Snapshot) -> Vec<Finding> {
+    let mut volumes: BTreeMap<u32, usize> = BTreeMap::new();
+    snapshot.slow_for("lock").for_each(|call| *volumes.entry(call.volume).or_default() += 1);
+    let Some((volume, count)) = volumes.into_iter().max_by_key(|(_, count)| *count) else { return vec![] };
+    if count < SLOW_CALLS_MIN {
+        return vec![];
+    }
+    let calls = snapshot.slow_for("lock").filter(|call| call.volume == volume);
+    vec![Finding {
+        problem: "contended-lock",
+        weight: 50,
+        what: format!("Changes of volume {volume} wait for each other."),
+        evidence: slow::evidence(calls, "waited for another change of the same volume").into_iter().collect(),
+        cause: "Changes of a volume, and of its clones, are made one after the other. Many come at once, or \
+                one of them takes long."
+            .into(),
+        remedy: format!(
+            "`cellar stat clients --volume {volume}` tells who changes it, `cellar slow` what. Divide it into \
+             several volumes, or let the users write at other times."
+        ),
+    }]
+}
+
+/// Volumes take long to come into memory.
+pub(crate) fn slow_loads(snapshot: &Snapshot) -> Vec<Finding> {
+    if snapshot.slow_for("load").count() < SLOW_CALLS_MIN {
+        return vec![];
+    }
+    let mut volumes: Vec<u32> = snapshot.slow_for("load").map(|call| call.volume).collect();
+    volumes.sort_unstable();
+    volumes.dedup();
+    let loaded = format!(
+        "{} volumes were waited for; {} volumes are in memory",
+        volumes.len(),
+        snapshot.now.process.volumes_loaded
+    );
+    let mut evidence = vec![loaded];
+    evidence.extend(slow::evidence(snapshot.slow_for("load"), "waited for a volume to be read into memory"));
+    vec![Finding {
+        problem: "slow-attach",
+        weight: 58,
+        what: "Volumes are slow to come into service when they are first used.".into(),
+        evidence,
+        cause: "A volume is read into memory when it is first asked for, with two reads of metadata for each of \
+                its clones, one volume at a time. These reads are slow: the disk is, or many volumes are asked for \
+                at once after a start."
+            .into(),
+        remedy: "See to the disk (`slow-disk`, `iostat -x 1`). If the same volumes are loaded again and again, \
+                 let more of them stay in memory: `store.loaded_volumes`."
+            .into(),
+    }]
+}
+
+/// A lock for which, on average, at least one thread waits.
+pub(crate) fn waited_for(snapshot: &Snapshot) -> Vec<Finding> {
+    let rows = snapshot.locks().0;
+    let is_busy = |row: &LockFigures| snapshot.percent_of_span(row.wait.sum()) >= LOCK_BUSY_PERCENT;
+    let says = |(labels, row): &(Labels, LockFigures)| {
+        let name = labels.join(" ");
+        let busy = snapshot.percent_of_span(row.wait.sum());
+        Finding {
+            problem: "contended-lock",
+            weight: 51,
+            what: format!("Threads wait for the lock `{name}`."),
+            evidence: vec![format!(
+                "{name}: {} waits, {}; mean {}, one of a hundred {} or more; {}.{:02} threads wait on average",
+                row.waits,
+                snapshot.rate(row.waits),
+                time(row.wait.mean()),
+                time(row.wait.quantile(990)),
+                busy / 100,
+                busy % 100
+            )],
+            cause: "Many threads need it at the same time, or who has it keeps it long (docs/observe.md says what \
+                    each lock guards)."
+                .into(),
+            remedy: "For `volume`, `cellar stat volumes` tells which one is changed most, and `cellar slow` who waits: \
+                     divide it. For `lane`, raise `rx.lanes`. For others, please report what the server was doing."
+                .into(),
+        }
+    };
+    rows.iter().filter(|(_, row)| is_busy(row)).map(says).collect()
+}
+
+fn is_removal(call: &SlowCall) -> bool {
+    call.service == "AFSVol" && call.procedure == "DeleteVolume"
+}
+
+/// Removing volumes takes long.
+pub(crate) fn slow_removal(snapshot: &Snapshot) -> Vec<Finding> {
+    let is_row = |labels: &Labels| labels[..] == ["AFSVol", "DeleteVolume"];
+    let row = snapshot.now.calls.0.iter().find(|(labels, _)| is_row(labels)).map(|(_, row)| row);
+    let slow: Vec<&SlowCall> = snapshot.slow.iter().filter(|call| is_removal(call)).collect();
+    if !slow.iter().any(|call| call.total_ns >= REMOVAL_NS) {
+        return vec![];
+    }
+    let mut evidence: Vec<String> = row.map(counted).into_iter().collect();
+    evidence.extend(slow::evidence(slow.iter().copied(), "were removals of volumes"));
+    let longest = slow.iter().max_by_key(|call| call.total_ns);
+    vec![Finding {
+        problem: "slow-removal",
+        weight: 45,
+        what: "Removing volumes takes long.".into(),
+        evidence,
+        cause: longest.map_or_else(String::new, |call| reason(&call.cause).to_owned()),
+        remedy: "A removal deletes one header and gives the space back later, however large the volume and \
+                 however many others there are; what it waits for is told above and by `cellar slow`."
+            .into(),
+    }]
+}
+
+fn counted(row: &CallFigures) -> String {
+    format!(
+        "AFSVol DeleteVolume: {} calls since the start, mean {}, the longest {}",
+        row.calls,
+        time(row.run.mean()),
+        time(row.run.max())
+    )
+}
+
+fn reason(cause: &str) -> &'static str {
+    match cause {
+        "disk" => "It waits for the disk to make the removal durable.",
+        "load" => "It waits for the volume to be read into memory, since nobody used it lately.",
+        "callback" => "It waits for clients to answer that they know that the volume is gone.",
+        "queue" => "It waits for a worker of the volume server.",
+        "lock" => "It waits for another change of the volume, or of the set of volumes.",
+        _ => "It is at work, or waits for something that is not measured.",
+    }
+}
+
+/// Space of deleted volumes does not come back.
+pub(crate) fn unreclaimed(snapshot: &Snapshot) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (labels, row) in &snapshot.now.partitions.0 {
+        let before = snapshot.before.partitions.0.iter().find(|(other, _)| other == labels);
+        let before = before.map_or(0, |(_, row)| row.reclaiming);
+        // A list that shrinks is being worked on.
+        if row.reclaiming < RECLAIMING_MIN || before < RECLAIMING_MIN || row.reclaiming < before {
+            continue;
+        }
+        findings.push(Finding {
+            problem: "slow-reclaiming",
+            weight: 38,
+            what: format!("Space of deleted volumes on {} is not given back.", labels.join(" ")),
+            evidence: vec![format!(
+                "{}: {} deleted volumes and huge files to reclaim, {before} {:.1} s before",
+                labels.join(" "),
+                row.reclaiming,
+                snapshot.seconds
+            )],
+            cause:
+                "Volumes are deleted faster than a background thread reclaims what they held, or the thread \
+                    does not get on: a huge volume is at hand, or the disk is slow."
+                    .into(),
+            remedy:
+                "Look again in a minute: if the number does not fall, the log says what is wrong (`cannot \
+                     reclaim space`); otherwise it only takes time."
+                    .into(),
+        });
+    }
+    findings
+}
