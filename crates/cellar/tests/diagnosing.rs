@@ -1,0 +1,566 @@
+//! The five field stories of docs/diagnose.md: each is reproduced in a cell that is made worse on purpose, and
+//! `cellar doctor` and `cellar slow` name its cause.
+
+use ::volume::{NewVolume, PartitionHandle};
+use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+use afs_idl::{ClientConnection, Forgetful, cb, fs as rxafs};
+use anyhow::Result;
+use base::{AbortCode, Caller, HostUuid, UnixTime, VolumeId, VolumeType};
+use bytes::Bytes;
+use cellar::client::{CellClient, Interface};
+use cellar::commands::volume::{self, Create};
+use cellar::config::{self, Settings};
+use cellar::network::{AfsNetwork, local_authentication};
+use cellar::serve::offline::OfflineStore;
+use cellar::serve::{self, Hindrances};
+use disk::{Disk, File, Lock, RealDisk};
+use load::files::{Fid, Files, volume_root};
+use load::station::{FILE_SERVICE, Station};
+use rx::{Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry};
+use rx_security::Null;
+use serde_json::Value;
+use std::io::{self, IoSlice};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+use store::{Batch, CommitNumber, Family, KeyRange, MetaStore, Snapshot, StoreError, Visit};
+use tempfile::TempDir;
+
+/// A folder with the configuration of a cell on an address of loopback that nobody else is likely to use.
+struct Place {
+    address: Ipv4Addr,
+    config: PathBuf,
+    // Ends last.
+    folder: TempDir,
+}
+
+/// The cell while it runs.
+struct Cell<'a> {
+    place: &'a Place,
+    settings: Arc<Settings>,
+    // Held until the cell ends.
+    _running: serve::Running,
+}
+
+impl Place {
+    fn new(more: &str) -> Result<Place> {
+        let folder = tempfile::tempdir()?;
+        let [_, a, b, c] = rand::random::<[u8; 4]>();
+        let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
+        std::fs::create_dir(folder.path().join("vicepa"))?;
+        let secret = Secret::new(&[7; 32]);
+        let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
+        std::fs::write(folder.path().join("KeyFileExt"), &*write_extended(&[key]))?;
+        let text = format!(
+            "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
+             announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n{more}"
+        );
+        let config = folder.path().join("cellar.toml");
+        std::fs::write(&config, text)?;
+        Ok(Place { address, config, folder })
+    }
+
+    fn start(&self, hindrances: &Hindrances) -> Result<Cell<'_>> {
+        let settings = Arc::new(config::file::load(&self.config)?);
+        let running = serve::start_hindered(&settings, hindrances)?;
+        Ok(Cell { place: self, settings, _running: running })
+    }
+
+    /// Roots of volumes that are there when the server starts.
+    fn volumes_made_before(&self, count: u32) -> Result<Vec<Fid>> {
+        let settings = config::file::load(&self.config)?;
+        let store = OfflineStore::open(&settings)?;
+        let make = |number: u32| {
+            let id = VolumeId(536_870_912 + 3 * number);
+            let new = NewVolume {
+                id,
+                name: format!("volume.{number}").parse().unwrap(),
+                kind: VolumeType::ReadWrite,
+                parent: id,
+                quota_max_kib: 0,
+                with_root: true,
+                in_service: true,
+                destroy_me: 0,
+                now: UnixTime(1),
+            };
+            store.volumes.create(settings.partitions[0].id, &new)?;
+            Ok(Fid { volume: id.0, vnode: 1, unique: 1 })
+        };
+        (0..count).map(make).collect()
+    }
+
+    /// What the program prints, which ends with this status.
+    fn run(&self, arguments: &[&str], status: i32) -> Value {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.args(arguments).args(["--json", "--config"]).arg(&self.config);
+        let output = command.env("HOME", self.folder.path()).output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {out}{err}");
+        serde_json::from_str(&out).unwrap()
+    }
+
+    /// What a person sees, for docs/diagnose.md: with CELLAR_SHOW in the environment, and --nocapture.
+    fn show(&self, arguments: &[&str]) {
+        if std::env::var_os("CELLAR_SHOW").is_none() {
+            return;
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.args(arguments).arg("--config").arg(&self.config).env("HOME", self.folder.path());
+        let output = command.output().unwrap();
+        println!("$ cellar {}\n{}", arguments.join(" "), String::from_utf8_lossy(&output.stdout));
+    }
+
+    /// The problems that the doctor finds.
+    fn doctor(&self, interval: &str) -> Vec<Value> {
+        self.show(&["slow"]);
+        self.show(&["doctor", "--interval", interval]);
+        let told = self.run(&["doctor", "--interval", interval], 1);
+        told["findings"].as_array().unwrap().clone()
+    }
+
+    /// Slow calls with this cause.
+    fn slow(&self, cause: &str) -> Vec<Value> {
+        let calls = self.run(&["slow"], 0);
+        calls.as_array().unwrap().iter().filter(|call| call["cause"] == cause).cloned().collect()
+    }
+}
+
+/// The finding of that name: all its texts.
+fn finding(findings: &[Value], problem: &str) -> String {
+    let found = findings.iter().find(|finding| finding["problem"] == problem);
+    found.unwrap_or_else(|| panic!("no {problem} in {findings:#?}")).to_string()
+}
+
+impl Cell<'_> {
+    fn client(&self) -> Result<CellClient> {
+        let network = AfsNetwork::start(Some(local_authentication(&self.settings.keys)?))?;
+        CellClient::new(Arc::new(network), vec![self.place.address])
+    }
+
+    fn files_address(&self) -> SocketAddr {
+        SocketAddr::from((self.place.address, 7000))
+    }
+
+    /// Makes a volume that anybody may write; its root.
+    fn volume(&self, client: &CellClient, name: &str) -> Result<Fid> {
+        volume::create_volume(client, &Create::with_acl(name.parse()?, 0, &["system:anyuser=rlidwk"]))?;
+        volume_root(&*client.connection(self.place.address, Interface::Locations), name)
+    }
+
+    /// Makes files of these contents.
+    fn make_files(&self, root: Fid, count: usize, data: &Bytes) -> Result<Vec<Fid>> {
+        let station = Station::start()?;
+        let files = Files::new(station.connect(self.files_address(), FILE_SERVICE, None));
+        let make = |number: usize| {
+            let fid = files.create(root, &format!("f{number}"))?;
+            files.store(fid, data)?;
+            Ok(fid)
+        };
+        let made = (0..count).map(make).collect();
+        files.give_up_callbacks();
+        made
+    }
+}
+
+/// Threads that go on with something until this is dropped.
+struct Load {
+    ending: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Load {
+    fn new() -> Load {
+        Load { ending: Arc::default(), threads: Vec::new() }
+    }
+
+    fn add(&mut self, mut work: impl FnMut() + Send + 'static) {
+        let ending = self.ending.clone();
+        self.threads.push(thread::spawn(move || {
+            while !ending.load(Relaxed) {
+                work();
+            }
+        }));
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.ending.store(true, Relaxed);
+        self.threads.drain(..).for_each(|thread| _ = thread.join());
+    }
+}
+
+/// A client that takes its time to answer when it is told of a change.
+struct Dawdler(Forgetful);
+
+impl Service for Dawdler {
+    fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
+        let caller = call.caller().clone();
+        cb::dispatch(self, &caller, call)
+    }
+}
+
+impl cb::Server for Dawdler {
+    fn call_back(
+        &self,
+        caller: &Caller,
+        request: cb::CallBackRequest,
+    ) -> Result<cb::CallBackReply, AbortCode> {
+        thread::sleep(Duration::from_millis(1500));
+        self.0.call_back(caller, request)
+    }
+
+    fn init_call_back_state3(
+        &self,
+        caller: &Caller,
+        request: cb::InitCallBackState3Request,
+    ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
+        self.0.init_call_back_state3(caller, request)
+    }
+
+    fn tell_me_about_yourself(
+        &self,
+        caller: &Caller,
+        request: cb::TellMeAboutYourselfRequest,
+    ) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
+        self.0.tell_me_about_yourself(caller, request)
+    }
+
+    fn probe_uuid(
+        &self,
+        caller: &Caller,
+        request: cb::ProbeUuidRequest,
+    ) -> Result<cb::ProbeUuidReply, AbortCode> {
+        self.0.probe_uuid(caller, request)
+    }
+}
+
+fn dawdling_client() -> Result<Server> {
+    let config = ServerConfig { lanes: 1, workers_min: 1, workers_max: 4, ..ServerConfig::default() };
+    let service = Arc::new(Dawdler(Forgetful::new(HostUuid(rand::random()))));
+    let entry = ServiceConfig { id: 1, name: "callbacks".into(), security: vec![Arc::new(Null)] };
+    Ok(Server::start(&config, vec![ServiceEntry { config: entry, service }])?)
+}
+
+fn status(connection: &dyn ClientConnection, fid: Fid) -> Result<(), AbortCode> {
+    rxafs::fetch_status(connection, &rxafs::FetchStatusRequest { fid }).map(drop)
+}
+
+/// Metadata whose reads of volumes' headers take long.
+struct SlowMeta {
+    meta: Arc<dyn MetaStore>,
+    pause: Duration,
+}
+
+impl MetaStore for SlowMeta {
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        if family == Family::Volumes {
+            thread::sleep(self.pause);
+        }
+        self.meta.get(family, key)
+    }
+
+    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
+        self.meta.scan(family, range, visit)
+    }
+
+    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
+        self.meta.snapshot()
+    }
+
+    fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
+        self.meta.commit(batch)
+    }
+
+    fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
+        self.meta.sync(number)
+    }
+}
+
+fn slow_meta(pause: Duration) -> Hindrances {
+    let partition = move |mut handle: PartitionHandle| {
+        handle.meta = Arc::new(SlowMeta { meta: handle.meta, pause });
+        handle
+    };
+    Hindrances { partition: Box::new(partition), ..Hindrances::default() }
+}
+
+/// A disk each of whose reads takes as long as this.
+struct SlowDisk(Duration);
+
+struct SlowFile(Arc<dyn File>, Duration);
+
+impl Disk for SlowDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.create_dir(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        RealDisk.create(path).map(|file| Arc::new(SlowFile(file, self.0)) as Arc<dyn File>)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        RealDisk.open(path).map(|file| Arc::new(SlowFile(file, self.0)) as Arc<dyn File>)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        RealDisk.exists(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        RealDisk.list(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_dir(path)
+    }
+
+    fn space(&self, path: &Path) -> io::Result<disk::Space> {
+        RealDisk.space(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
+        RealDisk.lock(path)
+    }
+}
+
+impl File for SlowFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        thread::sleep(self.1);
+        self.0.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        self.0.write_at(pieces, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.0.set_len(length)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.0.length()
+    }
+}
+
+fn slow_disk(read: Duration) -> Hindrances {
+    Hindrances { disk: Arc::new(SlowDisk(read)), ..Hindrances::default() }
+}
+
+/// Story 1. A removal waits for a client that is slow to hear that the volume is gone, and what removed
+/// volumes held does not come back.
+#[test]
+fn slow_volume_removal() {
+    let place = Place::new("").unwrap();
+    let hindrances = Hindrances { reclaim_pause: Duration::from_secs(3600), ..Hindrances::default() };
+    let cell = place.start(&hindrances).unwrap();
+    let client = cell.client().unwrap();
+    let names = ["one", "two", "three", "four"];
+    let roots: Vec<Fid> = names.iter().map(|name| cell.volume(&client, name).unwrap()).collect();
+    let dawdler = dawdling_client().unwrap();
+    status(&*dawdler.connect(cell.files_address(), FILE_SERVICE, None), roots[0]).unwrap();
+    for name in names {
+        place.run(&["volume", "remove", name], 0);
+    }
+
+    let slow = place.slow("callback");
+    let removed = slow.iter().find(|call| call["procedure"] == "DeleteVolume");
+    assert!(removed.is_some_and(|call| call["service"] == "AFSVol"), "{slow:?}");
+    let findings = place.doctor("1");
+    let removal = finding(&findings, "slow-removal");
+    assert!(
+        removal.contains("AFSVol DeleteVolume: 4 calls") && removal.contains("waits for clients"),
+        "{removal}"
+    );
+    let reclaiming = finding(&findings, "slow-reclaiming");
+    assert!(reclaiming.contains("/vicepa: 4 deleted volumes"), "{reclaiming}");
+    let unanswered = finding(&findings, "callbacks-unanswered");
+    assert!(unanswered.contains("1 slow calls lately waited for clients"), "{unanswered}");
+}
+
+/// Story 2. After a start, volumes are slow to come into service.
+#[test]
+fn slow_attach() {
+    let place = Place::new("").unwrap();
+    let roots = place.volumes_made_before(4).unwrap();
+    let cell = place.start(&slow_meta(Duration::from_millis(400))).unwrap();
+    let station = Station::start().unwrap();
+    let connection = station.connect(cell.files_address(), FILE_SERVICE, None);
+    for root in &roots {
+        status(&*connection, *root).unwrap();
+    }
+
+    let slow = place.slow("load");
+    assert!(slow.len() >= roots.len(), "{slow:?}");
+    let attach = finding(&place.doctor("1"), "slow-attach");
+    assert!(attach.contains("4 volumes were waited for") && attach.contains("first asked for"), "{attach}");
+    // What is in memory is served at once.
+    for root in &roots {
+        status(&*connection, *root).unwrap();
+    }
+    assert_eq!(place.slow("load").len(), slow.len());
+}
+
+/// Story 3. The one thread that receives has no time left, though nothing that it hands on waits.
+#[test]
+fn saturated_listener() {
+    let place = Place::new("[rx]\nlanes = 1\n").unwrap();
+    let hindrances = Hindrances { receive_pause: Duration::from_millis(100), ..Hindrances::default() };
+    let cell = place.start(&hindrances).unwrap();
+    let root = cell.volume(&cell.client().unwrap(), "busy").unwrap();
+    let mut load = Load::new();
+    let station = Arc::new(Station::start().unwrap());
+    for _ in 0..24 {
+        let (station, connection) =
+            (station.clone(), station.connect(cell.files_address(), FILE_SERVICE, None));
+        load.add(move || {
+            let _ = (&station, status(&*connection, root));
+        });
+    }
+
+    place.show(&["stat", "lanes", "--interval", "2", "--count", "1"]);
+    let findings = place.doctor("4");
+    let saturated = finding(&findings, "saturated-lane");
+    assert!(saturated.contains("fileserver lane 0: idle") && saturated.contains("rx.lanes"), "{saturated}");
+    let exhausted = findings.iter().find(|finding| finding["problem"] == "threads-exhausted");
+    assert_eq!(exhausted, None);
+}
+
+/// Story 4. One batch user has all threads, and others wait for them.
+#[test]
+fn thread_starvation() {
+    let more = "[rx]\nworkers = 16\n[store]\nchunk_cache_mb = 1\nscrub_mb_per_s = 0\n[observe]\nslow_call_ms = 50\n\
+                [fairness]\nuser_percent = 100\nvolume_percent = 100\nsmall_calls_percent = 0\nstalled_calls = 0\n";
+    let place = Place::new(more).unwrap();
+    let (large, small) = (Bytes::from(noise(300_000)), Bytes::from_static(b"0123456789"));
+    let cell = place.start(&slow_disk(Duration::from_secs(1))).unwrap();
+    let root = cell.volume(&cell.client().unwrap(), "shared").unwrap();
+    let larges = cell.make_files(root, 24, &large).unwrap();
+    let other = cell.volume(&cell.client().unwrap(), "home").unwrap();
+    let smalls = cell.make_files(other, 6, &small).unwrap();
+    let security = local_authentication(&cell.settings.keys).unwrap();
+    let stations = [Arc::new(Station::start().unwrap()), Arc::new(Station::start().unwrap())];
+    let mut load = Load::new();
+    for (fid, data, batch) in larges
+        .into_iter()
+        .map(|fid| (fid, large.clone(), true))
+        .chain(smalls.into_iter().map(|fid| (fid, small.clone(), false)))
+    {
+        let station = stations[usize::from(batch)].clone();
+        let security = batch.then(|| security.clone() as Arc<dyn rx_security::ClientSecurity>);
+        let files = Files::new(station.connect(cell.files_address(), FILE_SERVICE, security));
+        load.add(move || {
+            let _ = (&station, files.fetch_and_compare(fid, &data, 1 << 20));
+        });
+    }
+    // Until the batch user has them all.
+    while place.slow("disk").len() < 8 {
+        thread::sleep(Duration::from_millis(200));
+    }
+
+    place.show(&["stat", "workers"]);
+    place.show(&["stat", "clients", "--interval", "3", "--count", "1"]);
+    let findings = place.doctor("5");
+    let exhausted = finding(&findings, "threads-exhausted");
+    assert!(exhausted.contains("threads at work") && exhausted.contains("AFS FetchData64"), "{exhausted}");
+    let starving = finding(&findings, "starving-user");
+    assert!(starving.contains("user_percent` (it is 100)"), "{starving}");
+    let what =
+        findings.iter().find(|finding| finding["problem"] == "starving-user").unwrap()["what"].to_string();
+    assert!(!what.contains("anonymous"), "{what}");
+    let slow = place.slow("queue");
+    let waits = |call: &Value| call["procedure"] == "FetchData64" && call["user"] == "anonymous";
+    assert!(slow.iter().any(waits), "{slow:?}");
+}
+
+/// Story 5. The cache is too small for what is used, so everything comes from the disk.
+#[test]
+fn cold_cache() {
+    let more = "[store]\nchunk_cache_mb = 1\nscrub_mb_per_s = 0\n[observe]\nslow_call_ms = 20\n";
+    let place = Place::new(more).unwrap();
+    let cell = place.start(&slow_disk(Duration::from_millis(60))).unwrap();
+    let root = cell.volume(&cell.client().unwrap(), "cold").unwrap();
+    let data = Bytes::from(noise(100_000));
+    let fids = cell.make_files(root, 64, &data).unwrap();
+    let station = Arc::new(Station::start().unwrap());
+    let mut load = Load::new();
+    for part in fids.chunks(8) {
+        let (station, data, part) = (station.clone(), data.clone(), part.to_vec());
+        let files = Files::new(station.connect(cell.files_address(), FILE_SERVICE, None));
+        load.add(move || {
+            for fid in &part {
+                let _ = (&station, files.fetch_and_compare(*fid, &data, 1 << 20));
+            }
+        });
+    }
+    while place.slow("disk").len() < 64 {
+        thread::sleep(Duration::from_millis(200));
+    }
+
+    place.show(&["stat", "caches", "--interval", "3", "--count", "1"]);
+    let findings = place.doctor("5");
+    let cache = finding(&findings, "cache-too-small");
+    assert!(cache.contains("chunks: ") && cache.contains("store.chunk_cache_mb"), "{cache}");
+    let disk = finding(&findings, "slow-disk");
+    assert!(
+        disk.contains("/vicepa read: ") && disk.contains("slow calls lately waited for the disk"),
+        "{disk}"
+    );
+}
+
+/// Bytes that cannot be compressed.
+fn noise(length: usize) -> Vec<u8> {
+    (0..length).map(|_| rand::random()).collect()
+}
+
+/// A healthy cell under a little load has none of these problems, and one that is not there cannot be looked at.
+#[test]
+fn a_healthy_cell() {
+    let place = Place::new("").unwrap();
+    let cell = place.start(&Hindrances::default()).unwrap();
+    let root = cell.volume(&cell.client().unwrap(), "well").unwrap();
+    let fids = cell.make_files(root, 3, &Bytes::from_static(b"data")).unwrap();
+    let station = Station::start().unwrap();
+    let files = Files::new(station.connect(cell.files_address(), FILE_SERVICE, None));
+    for fid in &fids {
+        files.fetch_and_compare(*fid, &Bytes::from_static(b"data"), 100).unwrap();
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+    command.args(["doctor", "--interval", "1", "--json", "--config"]).arg(&place.config);
+    let output = command.env("HOME", place.folder.path()).output().unwrap();
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // What the machine does meanwhile is not the cell's.
+    let of_the_machine =
+        ["small-buffers", "processors-busy", "datagrams-dropped-elsewhere", "slow-disk", "disk-full"];
+    let findings = told["findings"].as_array().unwrap();
+    let own =
+        findings.iter().filter(|finding| !of_the_machine.contains(&finding["problem"].as_str().unwrap()));
+    assert_eq!(own.collect::<Vec<_>>(), Vec::<&Value>::new());
+    assert_eq!(output.status.code(), Some(i32::from(!findings.is_empty())));
+    assert_eq!(told["not_looked_at"], serde_json::json!([]));
+    drop(cell);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+    let status =
+        command.args(["doctor", "--on", "127.0.0.1:1", "--config"]).arg(&place.config).output().unwrap();
+    assert_eq!(status.status.code(), Some(2), "{}", String::from_utf8_lossy(&status.stderr));
+}
