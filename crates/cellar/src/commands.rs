@@ -17,5 +17,6 @@ pub mod stat;
 pub mod store;
 pub mod top;
 pub mod volume;
+pub mod web;
 
 pub use context::Context;

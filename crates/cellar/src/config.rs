@@ -8,6 +8,7 @@ pub mod keys;
 pub mod memory;
 pub mod openafs;
 mod upkeep;
+pub mod web;
 
 pub use upkeep::Upkeep;
 
@@ -24,6 +25,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use store::Codec;
 use volume::VolumeOptions;
+use web::WebSettings;
 
 /// A service of the cell, each on its own port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
@@ -148,6 +150,8 @@ pub struct Settings {
     pub slow_call_ms: u64,
     /// Where metrics and the state of the process are served over HTTP, if anywhere.
     pub metrics: Option<SocketAddr>,
+    /// The web page, if there is to be one.
+    pub web: Option<WebSettings>,
     /// The cell.
     pub cell: CellName,
     /// Kerberos realms that count as the cell's own, and who of them does not.

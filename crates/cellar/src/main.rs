@@ -98,6 +98,13 @@ enum Command {
         #[command(flatten)]
         connect: Connect,
     },
+    /// The web page of the server.
+    Web {
+        #[command(subcommand)]
+        command: commands::web::Web,
+        #[command(flatten)]
+        connect: Connect,
+    },
     /// Partitions and what is stored in them.
     Store {
         #[command(subcommand)]
@@ -155,6 +162,7 @@ fn main() -> ExitCode {
         Command::Doctor { doctor, connect } => {
             return commands::doctor::run(&Context::new(&connect), &doctor);
         }
+        Command::Web { command, connect } => commands::web::run(&Context::new(&connect), &command),
         Command::Store { command } => commands::store::run(&command),
         Command::Dump { command } => commands::dump::run(&command),
         Command::Probe { command, connect } => commands::probe::run(&Context::new(&connect), &command),

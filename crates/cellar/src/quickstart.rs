@@ -56,7 +56,7 @@ fn make(quickstart: &Quickstart, config: &Path) -> Result<()> {
     let text = format!(
         "# A cell on loopback; docs/configuration.md describes every key.\n\n\
          [cell]\nname = \"{}\"\nkeyfile = \"KeyFileExt\"\nadministrators = [\"{}\"]\n\n\
-         [server]\nbind = [\"127.0.0.1\"]\n\n[partitions]\na = \"vicepa\"\n",
+         [server]\nbind = [\"127.0.0.1\"]\n\n[partitions]\na = \"vicepa\"\n\n[web]\n",
         quickstart.cell, quickstart.user
     );
     crate::files::replace(config, text.as_bytes(), 0o644)?;
@@ -107,11 +107,18 @@ fn welcome(settings: &Settings, config: &Path, volumes: &[String]) -> String {
     let config = config.display();
     let home = volumes.last().map_or("root.cell", String::as_str);
     let program = std::env::args().next().unwrap_or_else(|| "cellar".into());
+    let page = settings.web.as_ref().map_or_else(String::new, |web| {
+        format!(
+            "\nOpen {} to see what it does; to see volumes and clients too:\n  \
+             {program} web login --config {config}\n",
+            web.url()
+        )
+    });
     format!(
         "\nThe cell {} serves on {}.\nVolumes: {}\n\nTry, in another terminal:\n  \
          {program} volume list --config {config}\n  \
          {program} cp --config {config} /usr/share/doc/ cell:{home}/doc\n  \
-         rxdebug 127.0.0.1 7000 -version\n\nCtrl-C stops it; everything stays in the folder.\n",
+         rxdebug 127.0.0.1 7000 -version\n{page}\nCtrl-C stops it; everything stays in the folder.\n",
         settings.cell,
         addresses.join(", "),
         volumes.join(", ")

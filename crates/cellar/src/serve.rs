@@ -8,6 +8,7 @@ mod jobs;
 pub mod locator;
 pub mod log;
 pub mod membership;
+pub mod metrics;
 pub mod observed;
 pub mod offline;
 pub mod overseer;
@@ -30,6 +31,7 @@ use base::PartitionId;
 use disk::{Disk, DiskMeter, MeteredDisk};
 use fileserver::FileServer;
 pub use hindrances::Hindrances;
+use metrics::Metrics;
 use observed::Observatory;
 use rx::Server;
 use services::Services;
@@ -43,7 +45,7 @@ use std::time::Duration;
 use store::{Database, Partition, PartitionConfig, SegmentConfig};
 use volserver::VolumeServer;
 use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
-use web::Web;
+use web::Page;
 
 /// Pause between two steps of reclaiming what deleted volumes held, while there is something.
 const PURGE_PAUSE: Duration = Duration::from_millis(5);
@@ -54,7 +56,8 @@ const MAINTENANCE_PERIOD: Duration = Duration::from_secs(30);
 
 /// A running server. Dropping it ends it, but [`Running::stop`] says what went wrong.
 pub struct Running {
-    web: Option<Web>,
+    metrics: Option<Metrics>,
+    page: Option<Page>,
     servers: Vec<Arc<Server>>,
     background: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
@@ -74,7 +77,8 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     if let Some(refusal) = settings.roles_refusal() {
         bail!("{}, `server.roles`: {refusal}", settings.source);
     }
-    let web = settings.metrics.map(Web::open).transpose()?;
+    let metrics = settings.metrics.map(Metrics::open).transpose()?;
+    let page = settings.web.as_ref().map(Page::open).transpose()?;
     let authority = Arc::new(Authority::new(settings));
     let databases = open_databases(settings)?;
     let meters = disk_meters(settings);
@@ -103,10 +107,20 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
         background.extend(jobs::start(&ending, settings, &cell));
         background.push(registration::register(settings, &cell, uuid, ending.clone()));
     }
-    if let Some(web) = &web {
-        web.ready(&observatory);
+    if let Some(metrics) = &metrics {
+        metrics.ready(&observatory);
     }
-    Ok(Running { web, servers, background, ending, volumes, _partitions: partitions, _databases: databases })
+    background.extend(page.as_ref().map(|page| page.begin(&ending, settings, &observatory, &volumes)));
+    Ok(Running {
+        metrics,
+        page,
+        servers,
+        background,
+        ending,
+        volumes,
+        _partitions: partitions,
+        _databases: databases,
+    })
 }
 
 fn volume_options(settings: &Settings) -> VolumeOptions {
@@ -274,7 +288,12 @@ fn wait(ending: &AtomicBool, span: Duration) -> bool {
 impl Running {
     /// Where metrics are served, if they are.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.web.as_ref().map(Web::address)
+        self.metrics.as_ref().map(Metrics::address)
+    }
+
+    /// Where the web page is, if there is one.
+    pub fn page_address(&self) -> Option<SocketAddr> {
+        self.page.as_ref().map(Page::address)
     }
 
     /// Ends all calls and threads and makes everything durable.
@@ -284,8 +303,8 @@ impl Running {
     }
 
     fn end(&mut self) {
-        if let Some(web) = &self.web {
-            web.ending();
+        if let Some(metrics) = &self.metrics {
+            metrics.ending();
         }
         self.ending.store(true, Ordering::Relaxed);
         for server in self.servers.drain(..) {

@@ -19,7 +19,7 @@ const BOUND_POWERS: [u32; 14] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32,
 pub fn exposition(observed: &dyn Observed) -> String {
     let mut text = String::new();
     add(&mut text, &observed.process());
-    add(&mut text, &observed.snapshot().call_sheet());
+    add(&mut text, &observed.calls());
     add(&mut text, &observed.workers());
     add(&mut text, &observed.lanes());
     add(&mut text, &observed.caches());

@@ -1,7 +1,7 @@
 //! Tables in the form in which they leave the process.
 
 use crate::SlowCall;
-use crate::recorder::{ClientKey, Snapshot};
+use crate::recorder::{ClientKey, Procedure, Snapshot};
 use events::catalogue::{
     CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures, PartitionFigures,
     ProcessFigures, UsageFigures, WorkerFigures,
@@ -33,6 +33,11 @@ pub struct Sheet<F> {
 pub trait Observed: Send + Sync {
     /// Calls, volumes and clients.
     fn snapshot(&self) -> Snapshot;
+
+    /// Calls alone, for who looks often: volumes and clients are many.
+    fn calls(&self) -> Sheet<CallFigures> {
+        self.snapshot().call_sheet()
+    }
 
     /// From how many nanoseconds calls are remembered as slow, and the last of them by number.
     fn slow(&self) -> (u64, Vec<(u64, SlowCall)>);
@@ -92,11 +97,7 @@ impl<F: Declared> Sheet<F> {
 impl Snapshot {
     /// Calls by service and procedure.
     pub fn call_sheet(&self) -> Sheet<CallFigures> {
-        let mut sheet = Sheet::new(&["service", "procedure"]);
-        for (procedure, figures) in &self.calls {
-            sheet.push([procedure.service, procedure.name], figures.clone());
-        }
-        sheet
+        call_sheet(&self.calls)
     }
 
     /// Volumes, the most used first, and the others.
@@ -128,6 +129,15 @@ impl ClientKey {
         let user = self.user.to_string().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         [self.host.to_string(), user]
     }
+}
+
+/// Calls by service and procedure.
+pub(crate) fn call_sheet(calls: &[(Procedure, CallFigures)]) -> Sheet<CallFigures> {
+    let mut sheet = Sheet::new(&["service", "procedure"]);
+    for (procedure, figures) in calls {
+        sheet.push([procedure.service, procedure.name], figures.clone());
+    }
+    sheet
 }
 
 fn sheet_of<K: Clone + std::hash::Hash + Eq>(

@@ -13,8 +13,9 @@ use crate::output::{Format, line};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use history::{History, Outcome};
+use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -25,6 +26,10 @@ const FILE: &str = ".cellar-probe";
 
 /// Volumes that are probed at a time: a thread each.
 const VOLUMES_MAX: usize = 256;
+
+/// What [`recent`] tells of: a day, and at most so many outcomes.
+const RECENT_MS: u64 = 24 * 3600 * 1000;
+const RECENT_OUTCOMES_MAX: usize = 3000;
 
 /// How often it is looked whether to end.
 const NAP: Duration = Duration::from_millis(100);
@@ -80,6 +85,16 @@ pub fn run(context: &Context, command: &Probe) -> Result<()> {
             report::show(context.format, &outcomes, since_ms.unwrap_or(0), damaged)
         }
     }
+}
+
+/// The last day of a history for the web page: in short, and its latest outcomes, the oldest first.
+pub(crate) fn recent(history: &Path) -> Result<Value> {
+    let (mut outcomes, damaged) = history::read(history)?;
+    let since_ms = now_ms().saturating_sub(RECENT_MS);
+    let summary = report::summarise(&outcomes, since_ms, damaged);
+    outcomes.retain(|outcome| outcome.time_ms >= since_ms);
+    let latest = &outcomes[outcomes.len().saturating_sub(RECENT_OUTCOMES_MAX)..];
+    Ok(json!({ "summary": summary, "outcomes": latest }))
 }
 
 fn probe(context: &Context, run: &Run) -> Result<()> {

@@ -5,6 +5,7 @@ use super::encryption::KeySource;
 use super::keys::{self, KeyFiles};
 use super::memory::CacheSizes;
 use super::openafs::{addresses, local_realms};
+use super::web::{WebSection, WebSettings};
 mod fairness;
 
 use super::{PartitionSettings, Role, Settings, Tuning, Upkeep};
@@ -38,6 +39,7 @@ struct File {
     #[serde(default)]
     fairness: FairnessSection,
     metrics: Option<MetricsSection>,
+    web: Option<WebSection>,
     #[serde(default)]
     observe: ObserveSection,
 }
@@ -210,6 +212,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         metrics: file.metrics.map(|metrics| {
             SocketAddr::new(metrics.address.unwrap_or(Ipv4Addr::LOCALHOST.into()), metrics.port)
         }),
+        web: file.web.map(|web| WebSettings::new(web, folder, &state)),
         tuning: tuning(origin, &file.store, &file.rx, &file.fairness)?,
         partitions: encrypted(
             origin,
@@ -452,6 +455,8 @@ mod tests {
             ("[metrics]\nport = 70000", ["line 5", "70000", "u16"]),
             ("[metrics]\naddress = \"::1\"", ["line 4", "missing", "port"]),
             ("[metrics]\nport = 1\naddress = \"here\"", ["line 6", "address", "IP"]),
+            ("[web]\naddress = \"here\"", ["line 5", "address", "IP"]),
+            ("[web]\nhost = \"x\"", ["line 5", "host", "`key_file`"]),
             ("[rx]\nlanes = 0", ["line 5", "rx.lanes", "1 to 64"]),
             ("[fairness]\nuser_percent = 0", ["line 5", "fairness.user_percent", "1 to 100"]),
             ("[fairness.weights]\nbatch = 10\nann = 0", ["line 6", "fairness.weights.ann", "1 to 10000"]),

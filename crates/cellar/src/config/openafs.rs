@@ -80,6 +80,7 @@ pub fn load() -> Result<Settings> {
         sysid_path: local.join("sysid"),
         log_path: LOG_DIRECTORY.into(),
         metrics: None,
+        web: None,
         slow_call_ms: super::SLOW_CALL_MS,
         tuning: Tuning::default(),
         cell,

@@ -6,7 +6,8 @@ use base::PartitionId;
 use disk::DiskMeter;
 use disk::metered::ACCESSES;
 use events::catalogue::{
-    CacheCounts, CallbackFigures, DiskFigures, LaneFigures, PartitionFigures, ProcessFigures, WorkerFigures,
+    CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, PartitionFigures, ProcessFigures,
+    WorkerFigures,
 };
 use fileserver::FileServer;
 use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot};
@@ -79,6 +80,10 @@ impl Observatory {
 impl Observed for Observatory {
     fn snapshot(&self) -> Snapshot {
         self.recorder.snapshot()
+    }
+
+    fn calls(&self) -> Sheet<CallFigures> {
+        self.recorder.calls()
     }
 
     fn slow(&self) -> (u64, Vec<(u64, SlowCall)>) {

@@ -55,7 +55,7 @@ const RPC_STATISTICS_SERVICE: u16 = 409;
 const ADMIN_SERVICE: u16 = 20011;
 
 /// What the program calls itself.
-fn version() -> String {
+pub(super) fn version() -> String {
     format!("Cellar {}", env!("CARGO_PKG_VERSION"))
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// Everything.
 #[derive(Debug, Serialize)]
-struct Summary {
+pub(super) struct Summary {
     volumes: Vec<VolumeRow>,
     incidents: Vec<Incident>,
     /// Lines of the history that could not be read.
@@ -73,7 +73,7 @@ pub(super) fn show(format: Format, outcomes: &[Outcome], since_ms: u64, damaged_
     Ok(())
 }
 
-fn summarise(outcomes: &[Outcome], since_ms: u64, damaged_lines: usize) -> Summary {
+pub(super) fn summarise(outcomes: &[Outcome], since_ms: u64, damaged_lines: usize) -> Summary {
     let mut by_volume: BTreeMap<&str, Vec<&Outcome>> = BTreeMap::new();
     for outcome in outcomes.iter().filter(|outcome| outcome.time_ms >= since_ms) {
         by_volume.entry(&outcome.volume).or_default().push(outcome);

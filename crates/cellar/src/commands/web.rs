@@ -1,0 +1,28 @@
+//! `cellar web`: signing in to the server's page.
+
+use super::Context;
+use anyhow::{Context as _, Result};
+use clap::Subcommand;
+use serde_json::json;
+use std::time::{SystemTime, UNIX_EPOCH};
+use web::{CODE_LIFETIME, Key};
+
+/// The web page of the server.
+#[derive(Subcommand)]
+pub enum Web {
+    /// Print an address that signs a browser in, once, within five minutes. Who can read the server's key of
+    /// the page may do that.
+    Login,
+}
+
+/// Runs a command.
+pub fn run(context: &Context, Web::Login: &Web) -> Result<()> {
+    let settings = context.settings()?;
+    let web = settings.web.context("this server shows no page; `[web]` in its configuration turns it on")?;
+    let key = Key::load(&web.key_path).context("the server makes the key when it starts with `[web]`")?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+    let url = format!("{}#/login/{}", web.url(), key.code(now));
+    let minutes = CODE_LIFETIME.as_secs() / 60;
+    let json = json!({ "url": url, "lifetime_s": CODE_LIFETIME.as_secs() });
+    context.format.done(&json, format!("{url}\n\nIt can be opened once, within {minutes} minutes."))
+}

@@ -1,0 +1,33 @@
+// Elements. Text only ever becomes text nodes, whatever it says: names come from users.
+
+export function h(tag, props, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === 'on') for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);
+    else if (name === 'data') Object.assign(element.dataset, value);
+    else if (name === 'vars') for (const [key, text] of Object.entries(value)) element.style.setProperty(key, text);
+    else element.setAttribute(name, value === true ? '' : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+// Changes the text only if it is another one: selections stay.
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+// A colour of the style sheet as the theme has it now.
+const probe = h('span', { hidden: true });
+export function colour(name) {
+  if (!probe.isConnected) document.body.append(probe);
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
+
+export function note(title, ...lines) {
+  return h('div', { class: 'note' }, h('h2', {}, title), ...lines.map((line) => (line instanceof Node ? line : h('p', {}, line))));
+}

@@ -1,0 +1,86 @@
+// What a server counted: columns made of its declarations, what came between two looks, percentiles.
+
+import { words } from './format.js';
+
+const PER_POWER = 8;
+
+// The greatest value of a bucket, as events::upper_bound.
+function upperBound(index) {
+  if (index < PER_POWER) return index;
+  const power = Math.floor(index / PER_POWER) - 1;
+  return (PER_POWER + (index % PER_POWER) + 1) * 2 ** power - 1;
+}
+
+function count(numbers) {
+  let sum = 0;
+  for (let at = 3; at < numbers.length; at += 2) sum += numbers[at];
+  return sum;
+}
+
+// A value that so many of a thousand do not exceed. `numbers` are sum, greatest, and pairs of bucket and count.
+export function quantile(numbers, permille) {
+  const wanted = Math.max(1, Math.ceil((count(numbers) * permille) / 1000));
+  let seen = 0;
+  for (let at = 2; at + 1 < numbers.length; at += 2) {
+    seen += numbers[at + 1];
+    if (seen >= wanted) return Math.min(upperBound(numbers[at]), numbers[1]);
+  }
+  return numbers[1] ?? 0;
+}
+
+function histogramColumns(figure, index) {
+  const column = (title, get) => ({ title, group: words(figure.name), what: figure.what, unit: figure.unit, grows: false, get: (row) => get(row.values[index]) });
+  return [
+    column('mean', (numbers) => (count(numbers) ? Math.floor(numbers[0] / count(numbers)) : 0)),
+    column('p50', (numbers) => quantile(numbers, 500)),
+    column('p90', (numbers) => quantile(numbers, 900)),
+    column('p99', (numbers) => quantile(numbers, 990)),
+    column('max', (numbers) => numbers[1] ?? 0),
+  ];
+}
+
+// The columns of a table: one for a number, one for each value of a label, five for a distribution.
+export function columnsOf(table) {
+  return table.figures.flatMap((figure, index) => {
+    if (figure.kind === 'histogram') return histogramColumns(figure, index);
+    const base = { what: figure.what, unit: figure.unit, grows: figure.kind === 'counter', isDate: figure.name === 'started' };
+    if (figure.values.length === 0) return [{ ...base, title: words(figure.name), group: '', get: (row) => row.values[index][0] }];
+    return figure.values.map((value, place) => ({ ...base, title: value, group: words(figure.name), get: (row) => row.values[index][place] }));
+  }).map((column, number) => ({ ...column, id: number }));
+}
+
+export const rowsOf = (told) => told.rows.map(([labels, values]) => ({ key: labels.join('\u0000'), labels, values }));
+
+function sinceHistogram(now, before) {
+  const old = new Map();
+  for (let at = 2; at < before.length; at += 2) old.set(before[at], before[at + 1]);
+  const news = [];
+  for (let at = 2; at < now.length; at += 2) {
+    const came = now[at + 1] - (old.get(now[at]) ?? 0);
+    if (came > 0) news.push(now[at], came);
+  }
+  const max = news.length ? Math.min(upperBound(news[news.length - 2]), now[1]) : 0;
+  return [now[0] - before[0], max, ...news];
+}
+
+function sinceRow(now, before, figures) {
+  return { ...now, values: figures.map(({ kind }, index) => {
+    const [new_, old] = [now.values[index], before.values[index]];
+    if (kind === 'histogram') return sinceHistogram(new_, old);
+    return kind === 'counter' ? new_.map((value, place) => value - old[place]) : new_;
+  }) };
+}
+
+const isPast = (now, before, figures) => figures.every(({ kind }, index) => kind !== 'counter' || now.values[index].every((value, place) => value >= before.values[index][place]));
+
+// What came between two looks. A row that was among the others before cannot be told from what it was;
+// such a row shows nothing until the next look.
+export function since(now, before, figures) {
+  const old = new Map(before.map((row) => [row.key, row]));
+  const hadOthers = old.has('');
+  return now.flatMap((row) => {
+    const past = old.get(row.key);
+    if (past === undefined) return hadOthers ? [] : [row];
+    return isPast(row, past, figures) ? [sinceRow(row, past, figures)] : [row];
+  });
+}

@@ -1,0 +1,99 @@
+//! A server that has been called a few times.
+
+use crate::{About, Source};
+use events::catalogue::{CacheCounts, CallFigures, DiskFigures, LaneFigures, ProcessFigures, WorkerFigures};
+use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+/// Counts calls of its own; the rest is as empty as can be.
+#[derive(Default)]
+pub(crate) struct FakeServer {
+    calls: Mutex<CallFigures>,
+    recorder: Recorder,
+}
+
+impl FakeServer {
+    /// So many calls of a millisecond come.
+    pub(crate) fn add_calls(&self, count: u64) {
+        let mut calls = self.calls.lock();
+        calls.calls += count;
+        (0..count).for_each(|_| calls.run.record(1_000_000));
+    }
+}
+
+fn one<F: events::Declared + Default>(labels: &'static [&'static str]) -> Sheet<F> {
+    let mut sheet = Sheet::new(labels);
+    sheet.push(labels.iter().map(|_| "<script>"), F::default());
+    sheet
+}
+
+impl Observed for FakeServer {
+    fn snapshot(&self) -> Snapshot {
+        self.recorder.snapshot()
+    }
+
+    fn calls(&self) -> Sheet<CallFigures> {
+        let mut sheet = Sheet::new(&["service", "procedure"]);
+        sheet.push(["AFS", "FetchStatus"], self.calls.lock().clone());
+        sheet
+    }
+
+    fn slow(&self) -> (u64, Vec<(u64, SlowCall)>) {
+        (1, Vec::new())
+    }
+
+    fn lanes(&self) -> Sheet<LaneFigures> {
+        one(&["port", "lane"])
+    }
+
+    fn workers(&self) -> Sheet<WorkerFigures> {
+        one(&["port"])
+    }
+
+    fn disks(&self) -> Sheet<DiskFigures> {
+        one(&["partition", "access"])
+    }
+
+    fn caches(&self) -> Sheet<CacheCounts> {
+        one(&["cache"])
+    }
+
+    fn process(&self) -> Sheet<ProcessFigures> {
+        one(&[])
+    }
+}
+
+impl Source for FakeServer {
+    fn about(&self) -> About {
+        About::default()
+    }
+
+    fn observed(&self) -> &dyn Observed {
+        self
+    }
+
+    fn volume_name(&self, _: u32) -> Option<String> {
+        None
+    }
+
+    fn volume(&self, id: u32) -> Option<Value> {
+        (id == 7).then(|| json!({ "id": 7 }))
+    }
+
+    fn volumes(&self, _: u32) -> Value {
+        json!({})
+    }
+
+    fn jobs(&self) -> Result<Value, String> {
+        Err("no journal".into())
+    }
+
+    fn has_probes(&self) -> bool {
+        false
+    }
+
+    fn probes(&self) -> Result<Value, String> {
+        Err("no history".into())
+    }
+}

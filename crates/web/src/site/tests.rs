@@ -1,0 +1,188 @@
+use super::fake::FakeServer;
+use super::*;
+use crate::tables::TABLES;
+use proptest::prelude::*;
+use serde_json::Value;
+use std::net::Ipv4Addr;
+
+const ADDRESS: &str = "127.0.0.1:9798";
+
+struct Case {
+    site: Site,
+    key: Key,
+    _folder: tempfile::TempDir,
+}
+
+fn case() -> Case {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    let site =
+        Site::new(Key::load_or_make(&path).unwrap(), SiteSettings { names: vec!["fs1.example.org".into()] });
+    site.opened(ADDRESS.parse().unwrap());
+    Case { site, key: Key::load(&path).unwrap(), _folder: folder }
+}
+
+impl Case {
+    fn ask(&self, line: &str, headers: &str, body: &str) -> Reply {
+        let head = format!("{line} HTTP/1.1\r\n{headers}\r\n\r\n");
+        let mut request = Request::parse(head.as_bytes(), Ipv4Addr::LOCALHOST.into()).unwrap();
+        request.body = body.into();
+        self.site.answer(&request)
+    }
+
+    fn get(&self, path: &str, headers: &str) -> Reply {
+        self.ask(&format!("GET {path}"), &format!("Host: {ADDRESS}\r\n{headers}"), "")
+    }
+
+    fn post(&self, path: &str, headers: &str, body: &str) -> Reply {
+        let headers = format!("Host: {ADDRESS}\r\nX-Cellar: 1\r\n{headers}");
+        self.ask(&format!("POST {path}"), headers.trim_end(), body)
+    }
+
+    fn begin(&self) {
+        self.site.begin(Arc::new(FakeServer::default()));
+    }
+
+    /// The header with which a browser that has signed in asks.
+    fn signed_in(&self) -> String {
+        let reply = self.post("/api/login", "", &self.key.code(now()));
+        let cookie = reply.headers.iter().find(|(name, _)| *name == "Set-Cookie").unwrap().1.clone();
+        assert!(
+            cookie.contains("; HttpOnly; SameSite=Strict") && cookie.starts_with("cellar_9798="),
+            "{cookie}"
+        );
+        format!("Cookie: {}", cookie.split(';').next().unwrap())
+    }
+}
+
+fn code(reply: &Reply) -> &'static str {
+    &reply.status[..3]
+}
+
+fn json(reply: &Reply) -> Value {
+    serde_json::from_slice(&reply.body).unwrap()
+}
+
+#[test]
+fn every_answer_says_what_browsers_may_do_with_it() {
+    let case = case();
+    for path in ["/", "/app.js", "/api/about", "/nothing"] {
+        let reply = case.get(path, "");
+        let policy = reply.headers.iter().find(|(name, _)| *name == "Content-Security-Policy").unwrap();
+        assert!(policy.1.contains("default-src 'none'") && !policy.1.contains("unsafe"), "{path}");
+    }
+}
+
+#[test]
+fn the_page_is_there_before_the_server_is_ready() {
+    let case = case();
+    assert_eq!((code(&case.get("/", "")), code(&case.get("/api/about", ""))), ("200", "503"));
+    case.site.sample();
+    case.begin();
+    case.site.sample();
+    assert_eq!((code(&case.get("/api/about", "")), code(&case.get("/api/history", ""))), ("200", "200"));
+    assert_eq!(json(&case.get("/api/about", ""))["signed_in"], false);
+}
+
+#[test]
+fn who_uses_what_is_for_who_has_signed_in() {
+    let case = case();
+    case.begin();
+    let signed_in = case.signed_in();
+    for table in TABLES {
+        let path = format!("/api/tables/{}", table.name);
+        let expected = if matches!(table.name, "volumes" | "clients") { "401" } else { "200" };
+        assert_eq!(code(&case.get(&path, "")), expected, "{path}");
+        assert_eq!(code(&case.get(&path, &signed_in)), "200", "{path}");
+    }
+    for (path, expected) in [
+        ("slow", "200"),
+        ("volumes", "200"),
+        ("volumes/7", "200"),
+        ("volumes/8", "404"),
+        ("jobs", "500"),
+        ("probes", "500"),
+    ] {
+        let path = format!("/api/{path}");
+        assert_eq!(code(&case.get(&path, "")), "401", "{path}");
+        assert_eq!(code(&case.get(&path, "Cookie: cellar_9798=00")), "401", "{path}");
+        assert_eq!(code(&case.get(&path, &signed_in)), expected, "{path}");
+    }
+    assert_eq!(json(&case.get("/api/about", &signed_in))["signed_in"], true);
+    assert_eq!(code(&case.post("/api/logout", &signed_in, "")), "200");
+    assert_eq!(code(&case.get("/api/slow", &signed_in)), "401");
+}
+
+#[test]
+fn a_code_is_good_once_and_guesses_are_counted() {
+    let case = case();
+    let code_text = case.key.code(now());
+    assert_eq!(code(&case.post("/api/login", "", &code_text)), "200");
+    assert_eq!(code(&case.post("/api/login", "", &code_text)), "401");
+    (0..9).for_each(|_| assert_eq!(code(&case.post("/api/login", "", "guess")), "401"));
+    assert_eq!(code(&case.post("/api/login", "", &case.key.code(now()))), "429");
+}
+
+#[test]
+fn programs_may_tell_the_key() {
+    let case = case();
+    case.begin();
+    let text = std::fs::read_to_string(case._folder.path().join("key")).unwrap();
+    assert_eq!(code(&case.get("/api/slow", &format!("Authorization: Bearer {}", text.trim()))), "200");
+    (0..10).for_each(|_| assert_eq!(code(&case.get("/api/slow", "Authorization: Bearer 00")), "401"));
+    assert_eq!(code(&case.get("/api/slow", "Authorization: Bearer 00")), "429");
+}
+
+#[test]
+fn other_pages_cannot_ask() {
+    let case = case();
+    case.begin();
+    for (host, expected) in [
+        ("127.0.0.1:9798", "200"),
+        ("[::1]:9798", "200"),
+        ("localhost", "200"),
+        ("FS1.example.org:9798", "200"),
+        ("evil.example", "421"),
+        ("evil.example:9798", "421"),
+        ("", "421"),
+    ] {
+        assert_eq!(code(&case.ask("GET /api/about", &format!("Host: {host}"), "")), expected, "{host}");
+    }
+    let fresh = || case.key.code(now());
+    let login = |headers: &str| case.ask("POST /api/login", &format!("Host: {ADDRESS}{headers}"), &fresh());
+    assert_eq!(code(&login("")), "403");
+    assert_eq!(code(&login("\r\nX-Cellar: 1\r\nOrigin: http://evil.example")), "403");
+    assert_eq!(code(&login("\r\nX-Cellar: 1\r\nOrigin: http://127.0.0.1:9798")), "200");
+    assert_eq!(code(&case.get("/api/login", "")), "405");
+    assert_eq!(code(&case.post("/api/tables/calls", "", "")), "405");
+    assert_eq!(code(&case.post("/", "", "")), "405");
+}
+
+#[test]
+fn tables_tell_their_declarations_and_rows() {
+    let case = case();
+    case.begin();
+    let about = json(&case.get("/api/about", ""));
+    let calls = &about["tables"][0];
+    assert_eq!((&calls["name"], &calls["labels"][1]), (&Value::from("calls"), &Value::from("procedure")));
+    let named = calls["figures"].as_array().unwrap().iter().find(|figure| figure["name"] == "run").unwrap();
+    assert_eq!((&named["kind"], &named["unit"]), (&Value::from("histogram"), &Value::from("ns")));
+    for table in about["tables"].as_array().unwrap().iter().filter(|table| table["private"] == false) {
+        let rows = json(&case.get(&format!("/api/tables/{}", table["name"].as_str().unwrap()), ""));
+        for row in rows["rows"].as_array().unwrap() {
+            let count = |value: &Value| value.as_array().unwrap().len();
+            assert_eq!(count(&row[0]), count(&table["labels"]), "{table}");
+            assert_eq!(count(&row[1]), count(&table["figures"]), "{table}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_path_is_answered(path in "[!-~]{0,40}", cookie in "[!-~]{0,40}") {
+        let case = case();
+        case.begin();
+        let reply = case.get(&format!("/api/{}", path.replace(' ', "")), &format!("Cookie: cellar_9798={cookie}"));
+        prop_assert!(matches!(code(&reply), "200" | "401" | "404"));
+    }
+}
