@@ -12,13 +12,13 @@ use cellar::client::{CellClient, Interface};
 use cellar::commands::volume::{self, Create};
 use cellar::config::{self, Settings};
 use cellar::network::{AfsNetwork, local_authentication};
-use cellar::serve;
 use load::files::{Fid, Files, volume_root};
 use load::station::{FILE_SERVICE, Station};
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ struct Cell {
     config: PathBuf,
     settings: Arc<Settings>,
     // Ends before the folder goes.
-    running: Option<serve::Running>,
+    running: Running,
     _folder: tempfile::TempDir,
 }
 
@@ -57,12 +57,12 @@ impl Cell {
         let config = folder.path().join("cellar.toml");
         std::fs::write(&config, text)?;
         let settings = Arc::new(config::file::load(&config)?);
-        let running = Some(serve::start(&settings)?);
+        let running = Running::start(&config, &settings);
         Ok(Cell { address, config, settings, running, _folder: folder })
     }
 
     fn url(&self) -> String {
-        format!("http://{}/", self.running.as_ref().unwrap().page_address().unwrap())
+        self.settings.web.as_ref().unwrap().url()
     }
 
     fn client(&self) -> Result<CellClient> {
@@ -102,6 +102,41 @@ impl Cell {
         (0..50).for_each(|_| look(&*anonymous, fid));
         root.volume.to_string()
     }
+}
+
+/// A server in a process of its own.
+struct Running(Child);
+
+impl Running {
+    /// Starts one, and waits until it answers.
+    fn start(config: &Path, settings: &Settings) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        let command =
+            command.args(["serve", "--config"]).arg(config).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut running = Running(command.spawn().unwrap());
+        let address = settings.web.as_ref().unwrap().address;
+        while !answers(address) {
+            assert!(matches!(running.0.try_wait(), Ok(None)), "the server ended");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        running
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether a page tells of its server.
+fn answers(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address) else { return false };
+    let mut reply = String::new();
+    let request = format!("GET /api/about HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let asked = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut reply));
+    asked.is_ok() && reply.starts_with("HTTP/1.1 200 ")
 }
 
 fn now_ms() -> u64 {
@@ -306,14 +341,15 @@ fn every_view_fits_a_phone(browser: &mut Browser) {
     browser.resize(1280, 900);
 }
 
-fn a_server_that_goes_away_is_told_of(browser: &mut Browser, mut cell: Cell) {
+fn a_server_that_goes_away_is_told_of(browser: &mut Browser, cell: Cell) {
     browser.evaluate("location.hash = '#/'");
     browser.wait_for("document.querySelector('.heat canvas')");
-    cell.running.take().unwrap().stop().unwrap();
+    let Cell { config, settings, running, _folder, .. } = cell;
+    drop(running);
     browser.wait_for("!document.querySelector('#down').hidden");
     let told = browser.evaluate("document.querySelector('#down').innerText");
     assert!(told.as_str().unwrap().contains("does not answer"), "{told}");
-    cell.running = Some(serve::start(&cell.settings).unwrap());
+    let _running = Running::start(&config, &settings);
     browser.wait_for("document.querySelector('#down').hidden");
     browser.wait_for("document.querySelector('#state').dataset.state === 'live'");
     // Sessions end with the server.

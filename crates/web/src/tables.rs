@@ -3,7 +3,8 @@
 
 use crate::Source;
 use events::catalogue::{
-    CacheCounts, CallFigures, DiskFigures, LaneFigures, ProcessFigures, UsageFigures, WorkerFigures,
+    CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, ProcessFigures, UsageFigures,
+    WorkerFigures,
 };
 use events::{Declaration, Declared, Kind, Unit};
 use observe::Sheet;
@@ -102,6 +103,9 @@ pub(crate) const TABLES: &[Table] = &[
     ),
     Table::of::<CacheCounts>("caches", "Caches", "what is kept in memory", &["cache"], |source, _| {
         rows(&source.observed().caches())
+    }),
+    Table::of::<LockFigures>("locks", "Locks", "what threads waited for", &["lock"], |source, _| {
+        rows(&source.observed().locks())
     }),
     Table::of::<ProcessFigures>("process", "Process", "the server's process", &[], |source, _| {
         rows(&source.observed().process())

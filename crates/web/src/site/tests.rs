@@ -10,7 +10,7 @@ const ADDRESS: &str = "127.0.0.1:9798";
 struct Case {
     site: Site,
     key: Key,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 fn case() -> Case {
@@ -19,7 +19,7 @@ fn case() -> Case {
     let site =
         Site::new(Key::load_or_make(&path).unwrap(), SiteSettings { names: vec!["fs1.example.org".into()] });
     site.opened(ADDRESS.parse().unwrap());
-    Case { site, key: Key::load(&path).unwrap(), _folder: folder }
+    Case { site, key: Key::load(&path).unwrap(), folder }
 }
 
 impl Case {
@@ -127,7 +127,7 @@ fn a_code_is_good_once_and_guesses_are_counted() {
 fn programs_may_tell_the_key() {
     let case = case();
     case.begin();
-    let text = std::fs::read_to_string(case._folder.path().join("key")).unwrap();
+    let text = std::fs::read_to_string(case.folder.path().join("key")).unwrap();
     assert_eq!(code(&case.get("/api/slow", &format!("Authorization: Bearer {}", text.trim()))), "200");
     (0..10).for_each(|_| assert_eq!(code(&case.get("/api/slow", "Authorization: Bearer 00")), "401"));
     assert_eq!(code(&case.get("/api/slow", "Authorization: Bearer 00")), "429");
