@@ -357,7 +357,7 @@ fn a_server_that_goes_away_is_told_of(browser: &mut Browser, cell: Cell) {
 }
 
 /// How long the server is called before pictures are taken.
-const PICTURE_LOAD: Duration = Duration::from_secs(240);
+const PICTURE_LOAD: Duration = Duration::from_secs(200);
 
 /// Takes the pictures of docs/web.md: `CELLAR_PICTURES` names the folder.
 #[test]
@@ -384,7 +384,7 @@ fn pictures() {
             let cell = &cell;
             scope.spawn(move || use_for_pictures(cell, name, number as u64));
         }
-        std::thread::sleep(PICTURE_LOAD - Duration::from_secs(20));
+        std::thread::sleep(PICTURE_LOAD.saturating_sub(Duration::from_secs(30)));
         for (name, scheme, width, height, view) in [
             ("web-overview-light", "light", 1280, 960, "#/"),
             ("web-overview-dark", "dark", 1280, 960, "#/"),

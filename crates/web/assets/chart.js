@@ -45,17 +45,25 @@ export class Plot {
   }
 }
 
+// What is shown of the time: as much as there is, in spans that divide well.
+const SPANS_MIN = [[2, 4], [3, 3], [5, 5], [10, 5], [15, 5]];
+
+export function spanOf(first, last) {
+  const minutes = (last - first) / 60000;
+  const [span] = SPANS_MIN.find(([most]) => minutes <= most) ?? SPANS_MIN[SPANS_MIN.length - 1];
+  return span * 60000;
+}
+
 // The marks of the time axis.
 export function drawTimes(context, { left, right, bottom, from, to }) {
   context.fillStyle = colour('--muted');
   context.textBaseline = 'top';
-  const span = to - from;
-  const steps = right - left < 380 ? 3 : 5;
+  const steps = SPANS_MIN.find(([most]) => (to - from) / 60000 <= most)[1];
   for (let step = 0; step <= steps; step += 1) {
-    const x = left + ((right - left) * step) / steps;
-    const minutes = Math.round((span * (steps - step)) / steps / 60000);
+    const seconds = ((to - from) * (steps - step)) / steps / 1000;
     context.textAlign = step === 0 ? 'left' : step === steps ? 'right' : 'center';
-    context.fillText(step === steps ? 'now' : `−${minutes} min`, x, bottom + 5);
+    const words = seconds % 60 === 0 ? `−${seconds / 60} min` : `−${seconds} s`;
+    context.fillText(step === steps ? 'now' : words, left + ((right - left) * step) / steps, bottom + 5);
   }
 }
 
@@ -77,7 +85,6 @@ function ceiling(value, unit) {
 }
 
 const COLOURS = ['--line-1', '--line-2'];
-const WINDOW_MS = 15 * 60 * 1000;
 
 export class Chart {
   constructor(chart, first) {
@@ -104,9 +111,9 @@ export class Chart {
     const last = this.series[0][this.series[0].length - 1];
     if (!context) return;
     const to = last?.at ?? Date.now();
-    const from = to - WINDOW_MS;
+    const from = to - spanOf(this.series[0][0]?.at ?? to, to);
     const place = { left: 52, right: this.plot.width - 4, top: 8, bottom: this.plot.height - 20, from, to };
-    Object.assign(this.plot, { left: place.left, right: place.right, step: (place.right - place.left) / 450 });
+    Object.assign(this.plot, { left: place.left, right: place.right, step: ((place.right - place.left) * 2000) / (to - from) });
     const most = Math.max(0, ...this.series.flat().map(({ value }) => value));
     place.most = ceiling(most, this.chart.unit);
     this.axes(context, place);

@@ -3,10 +3,9 @@
 // equal steps look equal.
 
 import { h, say, colour } from './dom.js';
-import { Plot, drawTimes, drawCross, nearest } from './chart.js';
+import { Plot, drawTimes, drawCross, nearest, spanOf } from './chart.js';
 import { text, exact, clock } from './format.js';
 
-const WINDOW_MS = 15 * 60 * 1000;
 const STEPS = 64;
 
 // OKLab to sRGB, after Björn Ottosson.
@@ -75,8 +74,8 @@ export class Heat {
     const context = rows && this.plot.begin();
     if (!context) return;
     const to = this.columns[this.columns.length - 1].at;
-    const place = { left: 52, right: this.plot.width - 4, top: 4, bottom: this.plot.height - 20, from: to - WINDOW_MS, to };
-    Object.assign(this.plot, { left: place.left, right: place.right, step: (place.right - place.left) / 450 });
+    const place = { left: 52, right: this.plot.width - 4, top: 4, bottom: this.plot.height - 20, from: to - spanOf(this.columns[0].at, to), to };
+    Object.assign(this.plot, { left: place.left, right: place.right, step: ((place.right - place.left) * 2000) / (to - place.from) });
     const greatest = Math.max(1, ...this.columns.flatMap(({ pairs }) => pairs.filter((_, at) => at % 2 === 1)));
     const colours = palette(isDark());
     this.cells(context, place, rows, greatest, colours);
@@ -87,14 +86,14 @@ export class Heat {
   }
 
   cells(context, { left, right, top, bottom, from, to }, { least, most }, greatest, colours) {
-    const width = Math.max(1, (right - left) / 450);
+    const width = Math.max(1, ((right - left) * 2000) / (to - from));
     const height = (bottom - top) / (most - least + 1);
     for (const { at, pairs } of this.columns) {
       const x = left + ((right - left) * (at - from)) / (to - from) - width;
       for (let pair = 0; pair < pairs.length; pair += 2) {
         const part = greatest > 1 ? Math.log(pairs[pair + 1]) / Math.log(greatest) : 1;
         context.fillStyle = colours[Math.round(part * (STEPS - 1))];
-        context.fillRect(x, bottom - height * (pairs[pair] - least + 1), width + 0.6, height - 0.5);
+        context.fillRect(Math.max(left, x), bottom - height * (pairs[pair] - least + 1), width + 0.6, height - 0.5);
       }
     }
   }

@@ -43,6 +43,7 @@ const WHY = {
   disk: 'waited for the disk',
   callback: 'waited for clients to answer their callbacks',
   client: 'waited for its own client, to send or to take data',
+  load: 'waited until its volume had been read into memory',
   work: 'was at work, or waited for what is not measured',
 };
 

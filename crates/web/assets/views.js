@@ -59,7 +59,7 @@ export class Overview {
       const last = values[values.length - 1];
       return { values, label: last === undefined ? '–' : text(last, unit, rate) + (rate && unit !== 'bytes' ? '/s' : '') };
     });
-    const served = new Tile('99 % served within', (history) => {
+    const served = new Tile('Served, p99', (history) => {
       const values = history.heat(0).map(({ pairs }) => quantileOf(pairs, bounds, 0.99));
       const last = values.findLast((value) => value > 0);
       return { values, label: last === undefined ? '–' : text(last, 'ns') };
