@@ -117,7 +117,7 @@ export class Chart {
     const most = Math.max(0, ...this.series.flat().map(({ value }) => value));
     place.most = ceiling(most, this.chart.unit);
     this.axes(context, place);
-    this.series.forEach((points, index) => this.line(context, points, index, place));
+    this.series.forEach((points, index) => this.line(context, points.filter(({ at }) => at >= from), index, place));
     this.tell(context, place);
     const now = this.chart.lines.map((line, index) => `${line.title} ${this.values[index].textContent}`).join(', ');
     this.plot.canvas.setAttribute('aria-label', `${this.chart.title}: ${now}; most ${this.label(most, this.chart.lines[0])} in the last 15 minutes`);

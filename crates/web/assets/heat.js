@@ -90,6 +90,7 @@ export class Heat {
     const height = (bottom - top) / (most - least + 1);
     for (const { at, pairs } of this.columns) {
       const x = left + ((right - left) * (at - from)) / (to - from) - width;
+      if (at < from) continue;
       for (let pair = 0; pair < pairs.length; pair += 2) {
         const part = greatest > 1 ? Math.log(pairs[pair + 1]) / Math.log(greatest) : 1;
         context.fillStyle = colours[Math.round(part * (STEPS - 1))];

@@ -3,8 +3,8 @@
 
 use crate::Source;
 use events::catalogue::{
-    CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, ProcessFigures, UsageFigures,
-    WorkerFigures,
+    CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures, PartitionFigures,
+    ProcessFigures, UsageFigures, WorkerFigures,
 };
 use events::{Declaration, Declared, Kind, Unit};
 use observe::Sheet;
@@ -107,6 +107,20 @@ pub(crate) const TABLES: &[Table] = &[
     Table::of::<LockFigures>("locks", "Locks", "what threads waited for", &["lock"], |source, _| {
         rows(&source.observed().locks())
     }),
+    Table::of::<CallbackFigures>(
+        "callbacks",
+        "Callbacks",
+        "what clients are told of changes, by port",
+        &["port"],
+        |source, _| rows(&source.observed().callbacks()),
+    ),
+    Table::of::<PartitionFigures>(
+        "partitions",
+        "Partitions",
+        "room and damage",
+        &["partition"],
+        |source, _| rows(&source.observed().partitions()),
+    ),
     Table::of::<ProcessFigures>("process", "Process", "the server's process", &[], |source, _| {
         rows(&source.observed().process())
     }),
