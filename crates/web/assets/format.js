@@ -29,7 +29,7 @@ export function time(ns) {
 // A number by second: small ones with fractions.
 export function rate(value) {
   if (value === 0) return ['0', ''];
-  if (value < 1000) return [value < 0.01 ? '<0.01' : three(value).replace(/\.?0+$/, ''), ''];
+  if (value < 1000) return [value < 0.01 ? '<0.01' : three(value).replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, ''), ''];
   return scaled(value, ['', 'k', 'M', 'G', 'T'], 1000);
 }
 
