@@ -30,8 +30,6 @@ pub(crate) struct Group {
     pub(crate) pins: Pins,
     /// Somebody asked for one of its volumes since it was last looked at for unloading.
     is_used: AtomicBool,
-    /// A purge job is to ask for it. Set before the job is committed, or when the purger asks.
-    has_jobs: AtomicBool,
 }
 
 impl Group {
@@ -44,7 +42,6 @@ impl Group {
             publish: SharedLock::new(LockName::Publish, ()),
             pins: Pins::new(chunks),
             is_used: AtomicBool::new(true),
-            has_jobs: AtomicBool::new(false),
         }
     }
 
@@ -57,13 +54,5 @@ impl Group {
 
     pub(crate) fn take_used(&self) -> bool {
         self.is_used.swap(false, Relaxed)
-    }
-
-    pub(crate) fn set_jobs(&self, has_jobs: bool) {
-        self.has_jobs.store(has_jobs, Relaxed);
-    }
-
-    pub(crate) fn has_jobs(&self) -> bool {
-        self.has_jobs.load(Relaxed)
     }
 }

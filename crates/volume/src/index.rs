@@ -5,9 +5,13 @@
 //! of its group at once: who writes in a group must know the epochs of all its volumes. It goes with
 //! all of its group too, see `unloading.rs`.
 
+mod members;
+
 use crate::group::Group;
 use crate::volume::Volume;
+use ahash::RandomState;
 use base::{PartitionId, VolumeId};
+use members::Members;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,6 +32,18 @@ impl Place {
     fn group(self) -> u64 {
         u64::from(self.group[0]) << 32 | u64::from(self.group[1])
     }
+
+    fn key(self) -> GroupKey {
+        (self.partition, self.group())
+    }
+}
+
+/// Hashed as fast as is safe: a start fills it with all volumes at once, on one thread.
+type Places = HashMap<VolumeId, Place, RandomState>;
+
+/// Which group a volume is in, for [`Members`].
+fn key_of(places: &Places) -> impl Fn(VolumeId) -> Option<GroupKey> {
+    move |id| places.get(&id).map(|place| place.key())
 }
 
 /// What starting a server learns of a volume.
@@ -51,12 +67,12 @@ pub(crate) type GroupKey = (PartitionId, u64);
 
 #[derive(Default)]
 pub(crate) struct Index {
-    places: HashMap<VolumeId, Place>,
+    places: Places,
+    /// Of each group, one of its volumes.
+    members: Members,
     loaded: HashMap<VolumeId, Arc<Volume>>,
     /// Of each group that is in memory, one of its volumes.
     groups: HashMap<GroupKey, VolumeId>,
-    /// Of groups that left memory and that a purge job will ask for, one of their volumes.
-    awaited: HashMap<GroupKey, VolumeId>,
     /// Groups that were loaded, in the order in which they are looked at for unloading.
     queue: VecDeque<GroupKey>,
     /// Volumes that were marked when the server started.
@@ -66,23 +82,36 @@ pub(crate) struct Index {
 impl Index {
     /// Without volumes, with room for so many.
     pub(crate) fn with_room(volumes: usize) -> Index {
-        Index { places: HashMap::with_capacity(volumes), ..Index::default() }
+        Index {
+            places: Places::with_capacity_and_hasher(volumes, RandomState::default()),
+            ..Index::default()
+        }
     }
 
     /// Takes the volumes of a partition, sorted by their groups. None of them is in memory.
     pub(crate) fn add_found(&mut self, partition: PartitionId, found: &[Found]) {
-        for group in found.chunk_by(|a, b| a.group == b.group) {
+        let groups = || found.chunk_by(|a, b| a.group == b.group);
+        self.members.reserve(groups().count(), key_of(&self.places));
+        for group in groups() {
             let next = group.iter().cycle().skip(1);
             for (found, next) in group.iter().zip(next) {
                 let place = Place { next: next.id, ..Place::alone(found.id, partition, found.group) };
                 if let Some(other) = self.places.insert(found.id, place) {
-                    self.close_gap(found.id, other.next);
+                    self.hide(found.id, other, place);
                     tracing::error!(volume = %found.id, hidden_on = %other.partition, used_on = %partition,
                         "a volume is on two partitions");
                 }
             }
+            self.members.add((partition, group[0].group), group[0].id, key_of(&self.places));
         }
         self.marked.extend(found.iter().filter(|found| found.is_marked).map(|found| found.id));
+    }
+
+    /// A volume leaves the place where it was for another.
+    fn hide(&mut self, id: VolumeId, from: Place, to: Place) {
+        self.places.insert(id, from);
+        self.remove(id);
+        self.places.insert(id, to);
     }
 
     /// The volume before `id` in its ring leads to `next` from now on, which was behind it.
@@ -146,7 +175,6 @@ impl Index {
             self.remove(id);
             self.add(id, partition, group);
         }
-        self.awaited.remove(&(partition, group));
         if let Entry::Vacant(vacant) = self.groups.entry((partition, group)) {
             vacant.insert(id);
             self.queue.push_back((partition, group));
@@ -156,19 +184,26 @@ impl Index {
 
     fn add(&mut self, id: VolumeId, partition: PartitionId, group: u64) {
         let mut place = Place::alone(id, partition, group);
-        let other = self.groups.get(&(partition, group));
-        if let Some(other) = other.and_then(|other| self.places.get_mut(other)) {
+        let other = self.find_member(partition, group);
+        if let Some(other) = other.and_then(|other| self.places.get_mut(&other)) {
             place.next = std::mem::replace(&mut other.next, id);
         }
         self.places.insert(id, place);
+        self.members.put(place.key(), id, key_of(&self.places));
     }
 
     /// Forgets a volume.
     pub(crate) fn remove(&mut self, id: VolumeId) {
         self.loaded.remove(&id);
-        let Some(place) = self.places.remove(&id) else { return };
+        let Some(place) = self.places.get(&id).copied() else { return };
+        let key = place.key();
+        if place.next == id {
+            self.members.remove(key, key_of(&self.places));
+        } else if self.find_member(place.partition, place.group()) == Some(id) {
+            self.members.put(key, place.next, key_of(&self.places));
+        }
+        self.places.remove(&id);
         self.close_gap(id, place.next);
-        let key = (place.partition, place.group());
         if self.groups.get(&key) == Some(&id) {
             if place.next == id {
                 self.groups.remove(&key);
@@ -184,13 +219,9 @@ impl Index {
         self.loaded.get(member).map(|volume| &volume.group)
     }
 
-    /// Any volume of a group. Looks at every volume, but not for jobs of this run.
+    /// Any volume of a group, in memory or not.
     pub(crate) fn find_member(&self, partition: PartitionId, group: u64) -> Option<VolumeId> {
-        if let Some(id) = self.awaited.get(&(partition, group)) {
-            return Some(*id);
-        }
-        let is_member = |place: &Place| place.partition == partition && place.group() == group;
-        self.places.iter().find(|(_, place)| is_member(place)).map(|(id, _)| *id)
+        self.members.find((partition, group), key_of(&self.places))
     }
 
     /// Whether there is such a volume.
@@ -238,9 +269,6 @@ impl Index {
             self.keep(key);
             return 0;
         };
-        if volumes[0].group.has_jobs() {
-            self.awaited.insert(key, volumes[0].id());
-        }
         for volume in &volumes {
             self.loaded.remove(&volume.id());
         }

@@ -88,9 +88,6 @@ impl Purger {
                 step_file(home, FileKey { group, vnode, unique }, epoch, &mut progress)?
             }
         };
-        if is_done && let Some(group) = &progress.group {
-            group.set_jobs(false);
-        }
         if !is_done {
             self.job = Some(Current { partition: home.handle.id, key, progress });
         } else if !matches!(job, Job::Versions { .. }) {

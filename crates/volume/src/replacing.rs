@@ -77,7 +77,6 @@ impl Volumes {
             batch.put(Family::Volumes, keys::header(source.id()), record::put_header(&moved_on));
         }
         let publish = source.group.publish.write();
-        old.group.set_jobs(true);
         let number = source.meta().commit(batch)?;
         old.set_deleted();
         if is_read_write {
@@ -179,7 +178,6 @@ impl Volumes {
             batch.delete(Family::Volumes, keys::policy(old.id()));
         }
         put_volume(&mut batch, &stored, counters);
-        old.group.set_jobs(true);
         let number = old.meta().commit(batch)?;
         old.set_deleted();
         leave(&mut writer.epochs, epoch, old.kind());

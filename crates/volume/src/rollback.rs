@@ -93,7 +93,6 @@ fn roll_back_here(volume: &Volume, snapshot: &Volume, now: UnixTime) -> Result<(
     let epoch = writer.epochs.current;
     let mut batch = Batch::new();
     put_job(&mut batch, &Job::Versions { group: group.id, epoch });
-    group.set_jobs(true);
     put_volume(&mut batch, &stored, &counters);
     let publish = group.publish.write();
     let number = volume.meta().commit(batch)?;

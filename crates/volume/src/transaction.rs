@@ -170,7 +170,6 @@ impl<'v> Transaction<'v> {
 
     /// Work for the purger, found again by what it is.
     fn put_job(&mut self, job: &Job) {
-        self.volume.group.set_jobs(true);
         let value = record::put_job(job);
         self.batch.put(Family::Volumes, keys::job(&value), value);
     }

@@ -344,7 +344,6 @@ impl Volumes {
         batch.delete(Family::Volumes, keys::counters(id));
         forget_snapshots(&mut batch, &volume);
         put_job(&mut batch, &job);
-        group.set_jobs(true);
         let number = volume.meta().commit(batch)?;
         volume.set_deleted();
         leave(&mut writer.epochs, epoch, volume.kind());
@@ -388,22 +387,17 @@ impl Volumes {
         }
     }
 
-    /// A group with volumes. Only after a restart it may have to be looked for among all.
+    /// A group with volumes, read into memory if it is not there.
     fn find_group(&self, partition: PartitionId, group: u64) -> Result<Option<Arc<Group>>, VolumeError> {
         let known = self.index.read().group(partition, group).cloned();
         if known.is_some() {
             return Ok(known);
         }
         let member = self.index.read().find_member(partition, group);
-        let found = member.map(|id| Ok::<_, VolumeError>(Arc::clone(&self.get_any_state(id)?.group)));
-        let found = found.transpose()?;
-        if let Some(group) = &found {
-            group.set_jobs(true);
-        }
-        Ok(found)
+        member.map(|id| Ok(Arc::clone(&self.get_any_state(id)?.group))).transpose()
     }
 
-    /// The volumes of a group. Looks at every volume.
+    /// The volumes of a group.
     pub(crate) fn members(&self, partition: PartitionId, group: u64) -> Vec<VolumeId> {
         let index = self.index.read();
         let member = index.find_member(partition, group);

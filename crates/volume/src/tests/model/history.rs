@@ -505,6 +505,11 @@ impl History {
         let expected: BTreeSet<VolumeId> =
             self.clones.keys().copied().filter(|id| id.0 >= SNAPSHOTS).collect();
         assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), expected, "the list of snapshots");
+        let mut members = self.server.volumes.members(partition(), self.volume.group.id);
+        members.sort_unstable();
+        let mut expected: Vec<VolumeId> = self.clones.keys().copied().chain([RW]).collect();
+        expected.sort_unstable();
+        assert_eq!(members, expected, "who is in the volume's group");
         for fid in &self.stale {
             assert_eq!(self.volume.status(*fid).is_ok(), self.reference.get(*fid).is_ok());
         }

@@ -1,0 +1,183 @@
+//! One volume of each group, found by the group: a table of nothing but volume ids.
+//!
+//! Which group a volume is in its place in the index says, so the table need not. An id stands in the
+//! slot that its group's hash leads to, or in the next free one behind it; so a group costs four bytes and
+//! the room that keeps the ways short, some 5 to 9 bytes in all.
+
+use super::GroupKey;
+use base::VolumeId;
+
+/// No volume has this id.
+const FREE: VolumeId = VolumeId(0);
+/// The table grows by half when this part of it is full: three quarters.
+const FULL: (usize, usize) = (3, 4);
+const SLOTS_MIN: usize = 16;
+
+/// Tells the group of a volume that is in the table.
+pub(super) trait KeyOf: Fn(VolumeId) -> Option<GroupKey> {}
+
+impl<F: Fn(VolumeId) -> Option<GroupKey>> KeyOf for F {}
+
+/// A volume of each group. Volumes must have their places as long as they are here.
+#[derive(Default)]
+pub(super) struct Members {
+    slots: Vec<VolumeId>,
+    len: usize,
+}
+
+impl Members {
+    /// Makes room for so many more groups.
+    pub(super) fn reserve(&mut self, groups: usize, key_of: impl KeyOf) {
+        let needed = (self.len + groups).saturating_mul(FULL.1) / FULL.0 + 1;
+        if needed > self.slots.len() {
+            self.resize(needed.max(SLOTS_MIN), key_of);
+        }
+    }
+
+    /// The volume of a group.
+    pub(super) fn find(&self, key: GroupKey, key_of: impl KeyOf) -> Option<VolumeId> {
+        self.slot(key, key_of).map(|slot| self.slots[slot])
+    }
+
+    /// Lets a volume stand for its group, in the place of the one that did.
+    pub(super) fn put(&mut self, key: GroupKey, id: VolumeId, key_of: impl KeyOf) {
+        if id == FREE {
+            return;
+        }
+        if let Some(slot) = self.slot(key, &key_of) {
+            self.slots[slot] = id;
+            return;
+        }
+        self.add(key, id, key_of);
+    }
+
+    /// Lets a volume stand for its group, of which none is here yet: that is not looked at.
+    pub(super) fn add(&mut self, key: GroupKey, id: VolumeId, key_of: impl KeyOf) {
+        if id == FREE {
+            return;
+        }
+        if (self.len + 1).saturating_mul(FULL.1) > self.slots.len().saturating_mul(FULL.0) {
+            self.resize((self.slots.len() + self.slots.len() / 2).max(SLOTS_MIN), key_of);
+        }
+        self.insert(key, id);
+    }
+
+    /// Takes a group out.
+    pub(super) fn remove(&mut self, key: GroupKey, key_of: impl KeyOf) {
+        let Some(mut free) = self.slot(key, &key_of) else { return };
+        self.slots[free] = FREE;
+        self.len -= 1;
+        // Those behind move up if their way leads over the slot that is free now.
+        let mut at = self.behind(free);
+        while self.slots[at] != FREE {
+            let way = key_of(self.slots[at]).map_or(0, |key| self.distance(self.first(key), at));
+            if way >= self.distance(free, at) {
+                self.slots.swap(free, at);
+                free = at;
+            }
+            at = self.behind(at);
+        }
+    }
+
+    fn slot(&self, key: GroupKey, key_of: impl KeyOf) -> Option<usize> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let mut at = self.first(key);
+        while self.slots[at] != FREE {
+            if key_of(self.slots[at]) == Some(key) {
+                return Some(at);
+            }
+            at = self.behind(at);
+        }
+        None
+    }
+
+    /// Of a group that is not there, where there is room.
+    fn insert(&mut self, key: GroupKey, id: VolumeId) {
+        let mut at = self.first(key);
+        while self.slots[at] != FREE {
+            at = self.behind(at);
+        }
+        self.slots[at] = id;
+        self.len += 1;
+    }
+
+    fn resize(&mut self, slots: usize, key_of: impl KeyOf) {
+        let old = std::mem::replace(&mut self.slots, vec![FREE; slots]);
+        self.len = 0;
+        for id in old.into_iter().filter(|id| *id != FREE) {
+            if let Some(key) = key_of(id) {
+                self.insert(key, id);
+            }
+        }
+    }
+
+    fn first(&self, (partition, group): GroupKey) -> usize {
+        // Groups are numbered one after the other: the product spreads them.
+        let hash = (group ^ u64::from(partition.index()) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((u128::from(hash) * self.slots.len() as u128) >> 64) as usize
+    }
+
+    fn behind(&self, slot: usize) -> usize {
+        if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
+    }
+
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.slots.len() - from }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::PartitionId;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, HashMap};
+
+    fn key(group: u64) -> GroupKey {
+        (PartitionId::from_index((group % 3) as u32).unwrap(), group / 3)
+    }
+
+    proptest! {
+        #[test]
+        fn finds_what_a_plain_map_finds(
+            steps in proptest::collection::vec((0u64..60, any::<u8>()), 0..300),
+            room in 0usize..50,
+        ) {
+            let (mut members, mut plain) = (Members::default(), BTreeMap::new());
+            let mut places: HashMap<VolumeId, GroupKey> = HashMap::new();
+            members.reserve(room, |_| None);
+            for (next, (group, what)) in (1..).zip(steps) {
+                let (key, id) = (key(group), VolumeId(next));
+                if what % 3 == 0 {
+                    members.remove(key, |id| places.get(&id).copied());
+                    plain.remove(&key);
+                } else {
+                    places.insert(id, key);
+                    members.put(key, id, |id| places.get(&id).copied());
+                    plain.insert(key, id);
+                }
+                prop_assert_eq!(members.len, plain.len());
+            }
+            for group in 0..60 {
+                let found = members.find(self::key(group), |id| places.get(&id).copied());
+                prop_assert_eq!(found, plain.get(&self::key(group)).copied());
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_takes_few_bytes() {
+        let key_of = |id: VolumeId| Some(key(id.0.into()));
+        let mut members = Members::default();
+        members.reserve(100_000, key_of);
+        (1..=100_000).for_each(|id| members.put(key(id.into()), VolumeId(id), key_of));
+        assert!(members.slots.len() * size_of::<VolumeId>() < 100_000 * 6);
+        (100_001..=200_000).for_each(|id| members.put(key(id.into()), VolumeId(id), key_of));
+        assert!(members.slots.len() * size_of::<VolumeId>() < 200_000 * 9);
+        members.put(key(7), VolumeId(0), key_of);
+        assert_eq!(members.find(key(7), key_of), Some(VolumeId(7)));
+        assert_eq!(members.find(key(200_001), key_of), None);
+    }
+}
