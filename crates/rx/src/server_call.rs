@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::call::CallHandle;
 use crate::connector::Connector;
+use crate::workers::PANIC_CODE;
 
 /// What a server offers under one service id.
 pub trait Service: Send + Sync {
@@ -42,8 +43,14 @@ pub struct ServerCall {
     /// A little that was written last: it leaves together with the end of the call.
     last: Bytes,
     bytes_moved: u64,
+    /// Of them, those of the reply.
+    written: u64,
     waited: Duration,
+    later: Option<Later>,
 }
+
+/// Who ends a call later; see [`ServerCall::conclude_later`].
+type Later = Box<dyn FnOnce(Conclusion)>;
 
 /// More than this does not wait for the end of the call.
 const LAST_BYTES_MAX: usize = 8192;
@@ -62,7 +69,9 @@ impl ServerCall {
             connector,
             last: Bytes::new(),
             bytes_moved: 0,
+            written: 0,
             waited: Duration::ZERO,
+            later: None,
         }
     }
 
@@ -91,6 +100,17 @@ impl ServerCall {
         &self.connector
     }
 
+    /// Whether the whole reply is still here, so that ending the call waits for nobody.
+    pub fn reply_is_small(&self) -> bool {
+        self.written == self.last.len() as u64
+    }
+
+    /// If the service returns `Ok`, the call does not end then: `later` is given what ends it, to keep it
+    /// until it may be answered. The worker is free meanwhile.
+    pub fn conclude_later(&mut self, later: impl FnOnce(Conclusion) + 'static) {
+        self.later = Some(Box::new(later));
+    }
+
     /// Bytes that were read and written.
     pub(crate) fn bytes_moved(&self) -> u64 {
         self.bytes_moved
@@ -98,10 +118,38 @@ impl ServerCall {
 
     /// Ends the call as the service said. What has been written is delivered in the background.
     pub(crate) fn conclude(mut self, result: Result<(), AbortCode>) {
+        let later = self.later.take();
+        let conclusion = Conclusion { call: Some((self.handle, self.last)) };
+        match later.filter(|_| result.is_ok()) {
+            Some(later) => later(conclusion),
+            None => conclusion.end(result),
+        }
+    }
+}
+
+/// The end of a call that was served. Dropped, it aborts the call as if the service had panicked.
+#[must_use = "the client waits for it"]
+pub struct Conclusion {
+    /// `None` once it has ended.
+    call: Option<(CallHandle, Bytes)>,
+}
+
+impl Conclusion {
+    /// Ends the call. What has been written is delivered in the background.
+    pub fn end(mut self, result: Result<(), AbortCode>) {
+        let Some((mut handle, last)) = self.call.take() else { return };
         match result {
             // Fails only if the server is being stopped, which has aborted the call.
-            Ok(()) => drop(self.handle.finish(self.last)),
-            Err(code) => self.handle.abort(code),
+            Ok(()) => drop(handle.finish(last)),
+            Err(code) => handle.abort(code),
+        }
+    }
+}
+
+impl Drop for Conclusion {
+    fn drop(&mut self) {
+        if let Some((mut handle, _)) = self.call.take() {
+            handle.abort(PANIC_CODE);
         }
     }
 }
@@ -121,6 +169,7 @@ impl CallStream for ServerCall {
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
         self.bytes_moved += data.len() as u64;
+        self.written += data.len() as u64;
         let before = std::mem::take(&mut self.last);
         if !before.is_empty() {
             self.handle.write(before)?;

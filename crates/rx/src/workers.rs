@@ -23,7 +23,7 @@ use crate::stall;
 use crate::statistics::{CallCounters, CallStatistics};
 
 /// What a caller is told whose service panicked: an input/output error is what users see of it.
-const PANIC_CODE: AbortCode = AbortCode::UAEIO;
+pub(crate) const PANIC_CODE: AbortCode = AbortCode::UAEIO;
 
 /// How many threads, and how many calls may wait for them.
 #[derive(Clone, Debug)]

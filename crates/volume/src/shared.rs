@@ -4,6 +4,7 @@ use crate::appending::Appenders;
 use crate::cache::Caches;
 use crate::compaction::Compactor;
 use crate::group::Group;
+use crate::owed::{self, Ends};
 use crate::scrubbing::Scrubber;
 use crate::{PartitionHandle, VolumeError, VolumeOptions, keys};
 use base::VolumeId;
@@ -42,6 +43,8 @@ pub(crate) struct Partition {
     pub(crate) registry: Mutex<()>,
     /// The newest commit that was acknowledged before it was durable, and what waits for durability.
     unsettled: Mutex<(CommitNumber, Vec<Unsettled>)>,
+    /// Calls that end when what they changed is durable.
+    pub(crate) ends: Ends,
     /// Groups that are being built and that no volume has yet: the purger leaves them alone.
     staged: Mutex<HashSet<u64>>,
     /// Held for a step of compaction, so that one runs at a time. Taken before all locks of groups.
@@ -56,6 +59,7 @@ impl Partition {
             handle,
             registry: Mutex::new(()),
             unsettled: Mutex::default(),
+            ends: Ends::default(),
             staged: Mutex::default(),
             compactor: Mutex::default(),
             scrubber: Mutex::default(),
@@ -77,24 +81,35 @@ impl Partition {
     }
 
     /// Waits, if `waits`, until a commit is durable, then lets go of the chunks that it made
-    /// superfluous. Without waiting, [`Partition::sync`] does both later. Call it without any lock.
+    /// superfluous; within [`crate::Owed::collect`] that is left to the end of the call. Without waiting,
+    /// [`Partition::sync`] does both later. Call it without any lock.
     pub(crate) fn settle(
-        &self,
+        self: &Arc<Self>,
         waits: bool,
         group: &Arc<Group>,
         number: CommitNumber,
         doomed: Vec<ChunkAddress>,
     ) -> Result<(), VolumeError> {
         if waits {
-            self.handle.meta.sync(number)?;
-            group.pins.release(doomed);
-            return Ok(());
+            return owed::note(self, group, number, doomed).or_else(|doomed| self.pay(group, number, doomed));
         }
         let mut unsettled = self.unsettled.lock();
         unsettled.0 = unsettled.0.max(number);
         if !doomed.is_empty() {
             unsettled.1.push(Unsettled { number, group: Arc::clone(group), doomed });
         }
+        Ok(())
+    }
+
+    /// Waits until a commit is durable, then lets go of the chunks that it made superfluous.
+    pub(crate) fn pay(
+        &self,
+        group: &Group,
+        number: CommitNumber,
+        doomed: Vec<ChunkAddress>,
+    ) -> Result<(), VolumeError> {
+        self.handle.meta.sync(number)?;
+        group.pins.release(doomed);
         Ok(())
     }
 

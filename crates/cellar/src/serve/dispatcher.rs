@@ -4,10 +4,11 @@ use crate::network::now;
 use afs_idl::CallStream;
 use base::{AbortCode, Caller};
 use bytes::Bytes;
-use events::current::{self, Part};
+use events::current::{self, Noted, Part};
 use observe::{Ended, ServiceMeter};
 use rx::{Demand, ServerCall, Service};
 use std::time::{Duration, Instant};
+use volume::Owed;
 use waits::Client;
 
 /// What is called when a call of the service arrives.
@@ -28,13 +29,43 @@ pub(super) struct Dispatcher {
     pub(super) at_once: Option<AtOnce>,
     pub(super) demand: DemandOf,
     pub(super) meter: ServiceMeter,
+    /// A call that changed volumes is ended by whoever makes that durable, and its worker goes on: for
+    /// services that do nothing after a change that would have to wait for it.
+    pub(super) ends_when_durable: bool,
+}
+
+impl Dispatcher {
+    /// Serves a call; its changes need not be durable before the end of the call.
+    fn serve_owing(&self, caller: &Caller, counted: &mut Counted<'_>) -> Result<(), AbortCode> {
+        let (result, owed) = Owed::collect(|| (self.dispatch)(caller, counted));
+        if owed.is_nothing() {
+            return result;
+        }
+        if result.is_err() || !counted.call.reply_is_small() {
+            owed.wait().map_err(|error| error.abort_code())?;
+            return result;
+        }
+        let count = counted.hand_over();
+        counted.call.conclude_later(move |conclusion| {
+            owed.when_durable(move |durable| {
+                let result = durable.map_err(|error| error.abort_code());
+                count.end(result);
+                conclusion.end(result);
+            });
+        });
+        result
+    }
 }
 
 impl Service for Dispatcher {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
         let mut counted = Counted::begin(&self.meter, &caller, call);
-        let result = (self.dispatch)(&caller, &mut counted);
+        let result = if self.ends_when_durable {
+            self.serve_owing(&caller, &mut counted)
+        } else {
+            (self.dispatch)(&caller, &mut counted)
+        };
         counted.result = result;
         result
     }
@@ -73,6 +104,8 @@ struct Counted<'a> {
     received: u64,
     sent: u64,
     result: Result<(), AbortCode>,
+    /// Another counts it.
+    is_handed_over: bool,
 }
 
 impl<'a> Counted<'a> {
@@ -85,7 +118,42 @@ impl<'a> Counted<'a> {
             waits::set_client(Client { host: caller.peer.ip(), user: caller.identity.to_string() });
         }
         let (begun, result) = (Instant::now(), Err(PANIC_CODE));
-        Counted { meter, caller, call, begun, head: [0; 4], received: 0, sent: 0, result }
+        Counted {
+            meter,
+            caller,
+            call,
+            begun,
+            head: [0; 4],
+            received: 0,
+            sent: 0,
+            result,
+            is_handed_over: false,
+        }
+    }
+
+    /// The call up to now.
+    fn so_far(&self) -> Ended {
+        Ended {
+            opcode: u32::from_be_bytes(self.head),
+            result: self.result,
+            at_once: false,
+            received: self.received,
+            sent: self.sent,
+            wait_ns: nanoseconds(self.call.waited()),
+            run_ns: nanoseconds(self.begun.elapsed()),
+        }
+    }
+
+    /// Leaves the counting to who ends the call.
+    fn hand_over(&mut self) -> Owing {
+        self.is_handed_over = true;
+        Owing {
+            meter: self.meter.clone(),
+            caller: self.caller.clone(),
+            noted: current::noted(),
+            call: self.so_far(),
+            since: Instant::now(),
+        }
     }
 
     fn note_received(&mut self, bytes: &[u8]) {
@@ -131,16 +199,29 @@ impl CallStream for Counted<'_> {
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        let call = Ended {
-            opcode: u32::from_be_bytes(self.head),
-            result: self.result,
-            at_once: false,
-            received: self.received,
-            sent: self.sent,
-            wait_ns: nanoseconds(self.call.waited()),
-            run_ns: nanoseconds(self.begun.elapsed()),
-        };
-        self.meter.ended(self.caller, &current::noted(), &call, now);
+        if !self.is_handed_over {
+            self.meter.ended(self.caller, &current::noted(), &self.so_far(), now);
+        }
+    }
+}
+
+/// A call that was served and waits until its changes are durable; to be counted when it ends.
+struct Owing {
+    meter: ServiceMeter,
+    caller: Caller,
+    noted: Noted,
+    call: Ended,
+    since: Instant,
+}
+
+impl Owing {
+    fn end(mut self, result: Result<(), AbortCode>) {
+        let waited = nanoseconds(self.since.elapsed());
+        let disk = &mut self.noted.parts[Part::Disk as usize];
+        *disk = disk.saturating_add(waited);
+        self.call.run_ns = self.call.run_ns.saturating_add(waited);
+        self.call.result = result;
+        self.meter.ended(&self.caller, &self.noted, &self.call, now);
     }
 }
 

@@ -297,7 +297,13 @@ impl Services {
     ) {
         let demand: DemandOf = Box::new(|_, _| Demand::SMALL);
         let meter = self.meter(interface);
-        let dispatcher = Dispatcher { dispatch: Box::new(dispatch), at_once: None, demand, meter };
+        let dispatcher = Dispatcher {
+            dispatch: Box::new(dispatch),
+            at_once: None,
+            demand,
+            meter,
+            ends_when_durable: false,
+        };
         self.add_dispatcher(role, id, interface.name, dispatcher);
     }
 
@@ -495,5 +501,6 @@ fn file_dispatcher(server: Arc<FileServer>, meter: ServiceMeter) -> Dispatcher {
         at_once: Some(Box::new(move |caller, request| quick.answer_at_once(caller, request))),
         demand: Box::new(move |caller, request| asked.demand(caller, request)),
         meter,
+        ends_when_durable: true,
     }
 }

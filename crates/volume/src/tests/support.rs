@@ -24,6 +24,8 @@ pub(crate) const RW: VolumeId = VolumeId(536_870_915);
 pub(crate) struct Meta {
     pub(crate) inner: MemoryMeta,
     pub(crate) failures: Mutex<u32>,
+    /// While it is held no sync begins; the next ones fail if it says so.
+    pub(crate) syncs_fail: Mutex<bool>,
     reads: AtomicU64,
     /// Records that were got or scanned.
     pub(crate) records_read: AtomicU64,
@@ -82,6 +84,9 @@ impl MetaStore for Meta {
     }
 
     fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
+        if *self.syncs_fail.lock() {
+            return Err(StoreError::Meta("made to fail".into()));
+        }
         self.inner.sync(number)
     }
 }

@@ -4,7 +4,7 @@ use super::reference::{Reference, actor};
 use crate::check::{self as store_check, CheckOptions};
 use crate::tests::support::*;
 use crate::{
-    Actor, CompactionPolicy, FileKind, Policy, ScrubPolicy, SetStatus, SnapshotDue, StoreRequest,
+    Actor, CompactionPolicy, FileKind, Owed, Policy, ScrubPolicy, SetStatus, SnapshotDue, StoreRequest,
     VnodeStatus, Volume, VolumeError, VolumeHeader,
 };
 use afs_format::acl::{Acl, AclEntry};
@@ -77,7 +77,7 @@ impl History {
     pub(super) fn run(mut self, steps: usize) {
         for step in 0..steps {
             self.step = step as u32;
-            self.one_step();
+            self.answered_step();
             check_totals(&self.volume, &self.reference);
             self.remember();
             if step % 10 == 9 || step + 1 == steps {
@@ -93,6 +93,17 @@ impl History {
             self.unsynced.clear();
         }
         self.unsynced.push((unsynced, self.reference.clone(), self.clones.clone()));
+    }
+
+    /// A step, now and then served as file servers do: what it changed is durable before it is answered.
+    fn answered_step(&mut self) {
+        if self.random.random_bool(0.7) {
+            return self.one_step();
+        }
+        let ((), owed) = Owed::collect(|| self.one_step());
+        let (sender, ended) = std::sync::mpsc::channel();
+        owed.when_durable(move |durable| sender.send(durable).unwrap());
+        ended.try_recv().expect("nobody else leads").unwrap();
     }
 
     fn one_step(&mut self) {

@@ -1,0 +1,81 @@
+//! Calls that end after their worker has gone on.
+mod common;
+
+use afs_idl::CallStream;
+use base::AbortCode;
+use bytes::Bytes;
+use common::{ask, client, entry, read_all, server_config};
+use parking_lot::Mutex;
+use rx::{Conclusion, Server, ServerCall, ServerConfig, Service};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+/// Requests that begin with this fail in the service.
+const FAIL: u8 = b'f';
+
+/// Leaves the end of each call to whoever takes it from the channel.
+struct Leaver(Mutex<Sender<Conclusion>>);
+
+impl Service for Leaver {
+    fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
+        let request = read_all(call)?;
+        let (fails, sender) = (request[0] == FAIL, self.0.lock().clone());
+        call.write(request)?;
+        assert!(call.reply_is_small());
+        call.conclude_later(move |conclusion| sender.send(conclusion).unwrap());
+        if fails { Err(AbortCode(7)) } else { Ok(()) }
+    }
+}
+
+fn one_worker() -> ServerConfig {
+    ServerConfig { workers_min: 1, workers_max: 1, ..server_config(1) }
+}
+
+#[test]
+fn one_worker_serves_many_calls_that_end_later() {
+    let (sender, left) = channel();
+    let server = Server::start(&one_worker(), vec![entry(Arc::new(Leaver(Mutex::new(sender))))]).unwrap();
+    let client = client();
+    let address = server.addresses()[0];
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..8)
+            .map(|number| {
+                let client = &client;
+                scope.spawn(move || ask(&*client.connect(address, common::SERVICE, None), b'x', &[number]))
+            })
+            .collect();
+        // All are served before the first ends.
+        let mut conclusions: Vec<Conclusion> =
+            (0..8).map(|_| left.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
+        assert!(asking.iter().all(|asking| !asking.is_finished()));
+        drop(conclusions.pop());
+        conclusions.pop().unwrap().end(Err(AbortCode(9)));
+        for conclusion in conclusions {
+            conclusion.end(Ok(()));
+        }
+        let mut answers = [0; 3];
+        for (number, asking) in asking.into_iter().enumerate() {
+            match asking.join().unwrap() {
+                Ok(reply) => {
+                    assert_eq!(reply, Bytes::from(vec![b'x', number as u8]));
+                    answers[0] += 1;
+                }
+                Err(AbortCode(9)) => answers[1] += 1,
+                Err(AbortCode::UAEIO) => answers[2] += 1,
+                Err(other) => panic!("aborted with {other}"),
+            }
+        }
+        assert_eq!(answers, [6, 1, 1], "answered, ended with an error, dropped");
+    });
+}
+
+#[test]
+fn a_service_that_fails_ends_its_call_itself() {
+    let (sender, left) = channel();
+    let server = Server::start(&one_worker(), vec![entry(Arc::new(Leaver(Mutex::new(sender))))]).unwrap();
+    let client = client();
+    let connection = client.connect(server.addresses()[0], common::SERVICE, None);
+    assert_eq!(ask(&*connection, FAIL, b"").unwrap_err(), AbortCode(7));
+    assert!(left.try_recv().is_err());
+}

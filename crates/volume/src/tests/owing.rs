@@ -1,0 +1,133 @@
+//! Calls that end when what they changed is durable.
+
+use super::support::*;
+use crate::{FileKind, Owed, Volume, VolumeError};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
+
+type Ending = Receiver<Result<(), VolumeError>>;
+
+/// Makes a file as a call that does not wait for the disk.
+fn create(volume: &Volume, name: &str) -> Owed {
+    let (made, owed) =
+        Owed::collect(|| volume.create_file(&actor(1), volume.root(), name.as_bytes(), &nothing()));
+    assert_eq!(made.unwrap().status.kind, FileKind::File);
+    assert!(!owed.is_nothing());
+    owed
+}
+
+fn end_of(owed: Owed) -> Ending {
+    let (sender, ending) = channel();
+    owed.when_durable(move |durable| drop(sender.send(durable)));
+    ending
+}
+
+#[test]
+fn a_change_is_durable_before_its_call_ends_and_not_before() {
+    let (server, volume) = Server::with_volume(options());
+    let owed = create(&volume, "a");
+    assert_eq!(server.meta.inner.unsynced_commits(), 1);
+    end_of(owed).try_recv().unwrap().unwrap();
+    assert_eq!(server.meta.inner.unsynced_commits(), 0);
+    create(&volume, "b").wait().unwrap();
+    assert_eq!(server.meta.inner.unsynced_commits(), 0);
+    let (status, owed) = Owed::collect(|| volume.status(volume.root()));
+    assert!(status.is_ok() && owed.is_nothing(), "a look owes nothing");
+    end_of(owed).try_recv().unwrap().unwrap();
+}
+
+#[test]
+fn only_one_thread_waits_for_the_disk() {
+    let (server, volume) = Server::with_volume(options());
+    let disk = server.meta.syncs_fail.lock();
+    thread::scope(|scope| {
+        let (sender, first) = channel();
+        let owed = create(&volume, "a");
+        scope.spawn(move || owed.when_durable(move |durable| drop(sender.send(durable))));
+        // That thread leads as soon as nothing is left for this one to do. Its own end is not told here.
+        let others: Vec<Ending> = (0..5)
+            .map(|number| {
+                while !volume.home.ends.is_led() {
+                    thread::yield_now();
+                }
+                end_of(create(&volume, &format!("b{number}")))
+            })
+            .collect();
+        assert_eq!(first.try_recv().unwrap_err(), TryRecvError::Empty);
+        assert!(others.iter().all(|ending| matches!(ending.try_recv(), Err(TryRecvError::Empty))));
+        drop(disk);
+        for ending in others.iter().chain([&first]) {
+            ending.recv().unwrap().unwrap();
+        }
+    });
+    assert_eq!(server.meta.inner.unsynced_commits(), 0);
+}
+
+#[test]
+fn a_sync_that_fails_is_told_to_each_call() {
+    let (server, volume) = Server::with_volume(options());
+    *server.meta.syncs_fail.lock() = true;
+    assert!(matches!(end_of(create(&volume, "a")).try_recv().unwrap(), Err(VolumeError::Store(_))));
+    assert!(matches!(create(&volume, "b").wait(), Err(VolumeError::Store(_))));
+    *server.meta.syncs_fail.lock() = false;
+    end_of(create(&volume, "c")).try_recv().unwrap().unwrap();
+}
+
+#[test]
+fn a_service_that_panics_leaves_the_next_call_alone() {
+    let (server, volume) = Server::with_volume(options());
+    let panic = std::panic::catch_unwind(|| Owed::collect(|| panic!("a test wanted this")));
+    assert!(panic.is_err());
+    volume.create_file(&actor(1), volume.root(), b"a", &nothing()).unwrap();
+    assert_eq!(server.meta.inner.unsynced_commits(), 0, "outside of a call a change waits");
+}
+
+#[test]
+fn what_a_call_replaced_is_given_back_at_its_end() {
+    let (server, volume) = Server::with_volume(options());
+    let file = volume.create_file(&actor(1), volume.root(), b"a", &nothing()).unwrap().status;
+    let fid = file.fid(RW);
+    store_at(&volume, fid, 0, &[1; 1000], 1000).unwrap();
+    let before = server.chunks.live_chunks();
+    let (stored, owed) = Owed::collect(|| store_at(&volume, fid, 0, &[2; 1000], 1000));
+    stored.unwrap();
+    assert!(server.chunks.live_chunks() > before, "the old contents are there until the new are durable");
+    end_of(owed).try_recv().unwrap().unwrap();
+    assert_eq!(server.chunks.live_chunks(), before);
+    server.check_chunks();
+}
+
+#[test]
+fn what_was_answered_survives_a_crash_whoever_synced() {
+    let (mut server, volume) = Server::with_volume(options());
+    let answered: Vec<Bytes> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|thread| {
+                let volume = Arc::clone(&volume);
+                scope.spawn(move || {
+                    let name = |number: i32| format!("{thread}-{number}");
+                    let endings = (0..40).map(|number| end_of(create(&volume, &name(number))));
+                    let endings: Vec<Ending> = endings.collect();
+                    let ended = endings.iter().map(|ending| ending.recv().unwrap());
+                    ended
+                        .enumerate()
+                        .map(|(number, ended)| {
+                            ended.unwrap();
+                            Bytes::from(name(number as i32))
+                        })
+                        .collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(answered.len(), 320);
+    drop(volume);
+    server.crash(0);
+    let volume = server.volumes.get(RW).unwrap();
+    for name in answered {
+        volume.lookup(volume.root(), &name).unwrap_or_else(|error| panic!("{name:?}: {error}"));
+    }
+}
