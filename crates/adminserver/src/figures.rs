@@ -33,6 +33,8 @@ pub mod tables {
     pub const PARTITIONS: u32 = 21;
     /// The process.
     pub const PROCESS: u32 = 22;
+    /// Sinks of the audit by name.
+    pub const AUDIT: u32 = 9;
 }
 
 impl AdminServer {
@@ -61,6 +63,7 @@ impl AdminServer {
             tables::CALLBACKS => reply(&observed.callbacks()),
             tables::PARTITIONS => reply(&observed.partitions()),
             tables::PROCESS => reply(&observed.process()),
+            tables::AUDIT => reply(&observed.audit()),
             _ => return Err(AbortCode::UAEINVAL),
         })
     }

@@ -1,6 +1,7 @@
 //! What a server is told: one validated [`Settings`], from `cellar.toml` or from the files that an
 //! OpenAFS server on the same machine would read.
 
+mod audit;
 pub mod durability;
 pub mod encryption;
 pub mod file;
@@ -148,6 +149,8 @@ pub struct Settings {
     pub source: String,
     /// From how many milliseconds calls are remembered as slow; 0 for none.
     pub slow_call_ms: u64,
+    /// Sinks of the audit; none for no audit.
+    pub audit: Vec<::audit::SinkSettings>,
     /// Where metrics and the state of the process are served over HTTP, if anywhere.
     pub metrics: Option<SocketAddr>,
     /// The web page, if there is to be one.

@@ -26,8 +26,9 @@ use crate::config::encryption::KeySource;
 use crate::config::{PartitionSettings, Role, Settings};
 use crate::network::{AfsNetwork, local_authentication};
 use anyhow::{Context, Result, anyhow, bail};
+use audit::Trail;
 use authority::Authority;
-use base::PartitionId;
+use base::{LocalAuthority, PartitionId};
 use disk::{Disk, DiskMeter, MeteredDisk};
 use fileserver::FileServer;
 pub use hindrances::Hindrances;
@@ -35,7 +36,7 @@ use metrics::Metrics;
 use observed::Observatory;
 use rx::Server;
 use services::Services;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -61,6 +62,7 @@ pub struct Running {
     servers: Vec<Arc<Server>>,
     background: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
+    trail: Option<Arc<Trail>>,
     volumes: Arc<Volumes>,
     // Kept as long as anything uses their stores; dropped last.
     _partitions: Vec<(PartitionId, Arc<Partition>)>,
@@ -87,7 +89,8 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     let handles = partitions.iter().map(handle).collect();
     let volumes = Volumes::open(handles, volume_options(settings)).context("cannot open the volumes")?;
     let volumes = Arc::new(volumes);
-    let observatory = Arc::new(Observatory::new(meters, &volumes));
+    let trail = start_audit(settings, &authority)?;
+    let observatory = Arc::new(Observatory::new(meters, &volumes, trail.clone()));
     observatory.recorder().remember_slow(settings.slow_call_ms.saturating_mul(1_000_000));
     let cell = Arc::new(cell_client(settings)?);
     let services = Services::new(settings, &authority, databases.as_ref(), &volumes, &cell, &observatory)?;
@@ -117,10 +120,21 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
         servers,
         background,
         ending,
+        trail,
         volumes,
         _partitions: partitions,
         _databases: databases,
     })
+}
+
+/// The threads of the audit, if the settings want one.
+fn start_audit(settings: &Settings, authority: &Arc<Authority>) -> Result<Option<Arc<Trail>>> {
+    if settings.audit.is_empty() {
+        return Ok(None);
+    }
+    let authority: Arc<dyn LocalAuthority> = authority.clone();
+    let trail = Trail::start(&settings.audit, &authority).context("cannot start the audit")?;
+    Ok(Some(Arc::new(trail)))
 }
 
 fn volume_options(settings: &Settings) -> VolumeOptions {
@@ -296,6 +310,11 @@ impl Running {
         self.page.as_ref().map(Page::address)
     }
 
+    /// Opens the files of the audit anew: somebody has renamed them.
+    pub fn reopen(&self) {
+        self.trail.iter().for_each(|trail| trail.reopen());
+    }
+
     /// Ends all calls and threads and makes everything durable.
     pub fn stop(mut self) -> Result<()> {
         self.end();
@@ -307,6 +326,7 @@ impl Running {
             metrics.ending();
         }
         self.ending.store(true, Ordering::Relaxed);
+        self.trail.iter().for_each(|trail| trail.ending());
         for server in self.servers.drain(..) {
             server.stop();
         }
@@ -315,6 +335,7 @@ impl Running {
                 tracing::error!("a background thread panicked");
             }
         }
+        self.trail.iter().for_each(|trail| trail.stop());
     }
 }
 
@@ -324,7 +345,7 @@ impl Drop for Running {
     }
 }
 
-/// Serves until SIGINT or SIGTERM.
+/// Serves until SIGINT or SIGTERM; on SIGHUP the files of the audit are opened anew.
 pub fn run(settings: Settings) -> Result<()> {
     run_then(settings, |_| Ok(()))
 }
@@ -332,14 +353,20 @@ pub fn run(settings: Settings) -> Result<()> {
 /// Serves until SIGINT or SIGTERM; `then` runs once everything answers.
 pub fn run_then(settings: Settings, then: impl FnOnce(&Settings) -> Result<()>) -> Result<()> {
     log::start(&settings.log_path)?;
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let roles: Vec<&str> = settings.roles.iter().map(|role| role.instance()).collect();
     tracing::info!(cell = %settings.cell, from = settings.source, ?roles, "starting");
     let settings = Arc::new(settings);
     let running = start(&settings)?;
     tracing::info!("serving");
     then(&settings)?;
-    let signal = signals.forever().next();
+    let signal = signals.forever().find(|signal| {
+        let ends = *signal != SIGHUP;
+        if !ends {
+            running.reopen();
+        }
+        ends
+    });
     tracing::info!(?signal, "stopping");
     running.stop()?;
     tracing::info!("stopped");

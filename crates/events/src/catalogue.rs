@@ -256,6 +256,32 @@ figures! {
 }
 
 figures! {
+    /// What was told to one sink of the audit.
+    AuditFigures of "audit", weight records {
+        /// Records written.
+        records: counter Count,
+        /// Bytes of their lines.
+        written: counter Bytes,
+        /// Records lost because the sink did not keep up or could not be written.
+        dropped: counter Count,
+        /// Calls that waited until there was room for their record.
+        waits: counter Count,
+        /// Time that they waited.
+        blocked: counter Nanoseconds,
+        /// Times that the sink could not be opened or written.
+        failures: counter Count,
+        /// Times that the sink was opened.
+        opened: counter Count,
+        /// 1 while the sink cannot be opened or written.
+        failing: gauge Count,
+        /// Records that wait to be written now.
+        queued: gauge Count,
+        /// Records that may wait.
+        queue_limit: gauge Count,
+    }
+}
+
+figures! {
     /// The process.
     ProcessFigures of "process", weight resident {
         /// When the process started, since 1970.

@@ -28,18 +28,22 @@ pub const PARTS: [&str; 6] = ["queue", "lock", "disk", "callback", "client", "lo
 pub struct Noted {
     /// The first volume that it used; 0 for none.
     pub volume: u32,
+    /// The caller's number in the protection database; 0 if nobody asked for it.
+    pub user: i32,
     /// Nanoseconds of each [`Part`].
     pub parts: [u64; PARTS.len()],
 }
 
 thread_local! {
     static VOLUME: Cell<u32> = const { Cell::new(0) };
+    static USER: Cell<i32> = const { Cell::new(0) };
     static PARTS_NS: Cell<[u64; PARTS.len()]> = const { Cell::new([0; PARTS.len()]) };
 }
 
 /// Forgets what was noted: a call begins.
 pub fn begin() {
     VOLUME.set(0);
+    USER.set(0);
     PARTS_NS.set([0; PARTS.len()]);
 }
 
@@ -48,6 +52,11 @@ pub fn volume(id: u32) {
     if VOLUME.get() == 0 {
         VOLUME.set(id);
     }
+}
+
+/// The caller has this number in the protection database.
+pub fn user(id: i32) {
+    USER.set(id);
 }
 
 /// The call waited so long for that.
@@ -81,7 +90,7 @@ impl Span {
 
 /// What was noted since [`begin`].
 pub fn noted() -> Noted {
-    Noted { volume: VOLUME.get(), parts: PARTS_NS.get() }
+    Noted { volume: VOLUME.get(), user: USER.get(), parts: PARTS_NS.get() }
 }
 
 #[cfg(test)]
@@ -94,8 +103,9 @@ mod tests {
         spent(Part::Disk, 5);
         volume(7);
         volume(8);
+        user(42);
         spent(Part::Disk, 6);
-        assert_eq!(noted(), Noted { volume: 7, parts: [0, 0, 11, 0, 0, 0] });
+        assert_eq!(noted(), Noted { volume: 7, user: 42, parts: [0, 0, 11, 0, 0, 0] });
         begin();
         assert_eq!(noted(), Noted::default());
     }

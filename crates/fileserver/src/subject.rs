@@ -1,6 +1,7 @@
 //! Who calls, as access lists see it.
 
 use base::{AbortCode, Caller, LocalAuthority, Monotonic, UserId};
+use events::current;
 use parking_lot::RwLock;
 use ptdb::{Protection, ProtectionError};
 use std::collections::HashMap;
@@ -112,6 +113,12 @@ pub(crate) struct Subjects {
     known: RwLock<HashMap<u64, (Arc<Subject>, Monotonic)>>,
 }
 
+/// Tells the audit who it is.
+fn noted(subject: Arc<Subject>) -> Arc<Subject> {
+    current::user(subject.user.0);
+    subject
+}
+
 impl Subjects {
     pub(crate) fn new(
         membership: Arc<dyn Membership>,
@@ -125,7 +132,7 @@ impl Subjects {
     pub(crate) fn fresh(&self, caller: &Caller, now: Monotonic) -> Option<Arc<Subject>> {
         let known = self.known.read();
         let (subject, until) = known.get(&caller.connection)?;
-        (now < *until).then(|| Arc::clone(subject))
+        (now < *until).then(|| noted(Arc::clone(subject)))
     }
 
     /// Who is calling. As in OpenAFS a connection's caller keeps the groups that it had while nobody
@@ -135,7 +142,7 @@ impl Subjects {
         if let Some((subject, until)) = &known
             && now < *until
         {
-            return Ok(subject.clone());
+            return Ok(noted(subject.clone()));
         }
         let (subject, lifetime) = match (self.membership.subject(caller), known) {
             (Ok(subject), _) if subject.is_partial => (Arc::new(subject), RETRY),
@@ -144,7 +151,7 @@ impl Subjects {
             (Err(code), None) => return Err(code),
         };
         self.remember(caller.connection, subject.clone(), now, lifetime.min(self.lifetime));
-        Ok(subject)
+        Ok(noted(subject))
     }
 
     fn remember(&self, connection: u64, subject: Arc<Subject>, now: Monotonic, lifetime: Duration) {

@@ -2,8 +2,8 @@
 
 use crate::{Observed, Sheet, SheetRow};
 use events::catalogue::{
-    CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures, PartitionFigures,
-    ProcessFigures, WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures,
+    PartitionFigures, ProcessFigures, WorkerFigures,
 };
 use events::{Declaration, Declared, Histogram, Kind, Unit, Value};
 use std::fmt::Write as _;
@@ -27,6 +27,7 @@ pub fn exposition(observed: &dyn Observed) -> String {
     add(&mut text, &observed.locks());
     add(&mut text, &observed.partitions());
     add(&mut text, &observed.callbacks());
+    add(&mut text, &observed.audit());
     text
 }
 
@@ -42,6 +43,7 @@ pub fn metric_names() -> Vec<String> {
         LockFigures::DECLARATIONS,
         PartitionFigures::DECLARATIONS,
         CallbackFigures::DECLARATIONS,
+        AuditFigures::DECLARATIONS,
     ];
     all.concat().iter().map(Declaration::metric).collect()
 }

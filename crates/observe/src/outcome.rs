@@ -17,7 +17,9 @@ pub fn outcome(result: Result<(), AbortCode>) -> Outcome {
 
 fn of_code(code: AbortCode) -> Outcome {
     match code {
-        AbortCode::UAEACCES
+        // What UAEACCES is to clients that do not know it.
+        AbortCode(13)
+        | AbortCode::UAEACCES
         | AbortCode::UAEPERM
         | AbortCode::PRPERM
         | AbortCode::VL_PERM
@@ -71,6 +73,7 @@ mod tests {
         assert_eq!(outcome(Ok(())), Outcome::Good);
         for (code, expected) in [
             (AbortCode::UAEACCES, Outcome::Denied),
+            (AbortCode(13), Outcome::Denied),
             (AbortCode::RXKADEXPIRED, Outcome::Denied),
             (AbortCode::VNOVNODE, Outcome::Missing),
             (AbortCode::VBUSY, Outcome::Retry),

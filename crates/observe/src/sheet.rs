@@ -3,8 +3,8 @@
 use crate::SlowCall;
 use crate::recorder::{ClientKey, Procedure, Snapshot};
 use events::catalogue::{
-    CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures, PartitionFigures,
-    ProcessFigures, UsageFigures, WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures,
+    PartitionFigures, ProcessFigures, UsageFigures, WorkerFigures,
 };
 use events::{Declared, Figures, Table};
 
@@ -61,6 +61,11 @@ pub trait Observed: Send + Sync {
             sheet.push([name], figures);
         }
         sheet
+    }
+
+    /// Sinks of the audit by name.
+    fn audit(&self) -> Sheet<AuditFigures> {
+        Sheet::new(&["sink"])
     }
 
     /// The process itself: one row without labels.

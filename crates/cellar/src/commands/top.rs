@@ -14,7 +14,8 @@ use afs_idl::ClientConnection;
 use anyhow::{Result, bail};
 use clap::Args;
 use events::catalogue::{
-    CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures, WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures,
+    WorkerFigures,
 };
 use events::table::{self, Look};
 use screen::Grid;
@@ -95,6 +96,7 @@ enum Sample {
     Workers(Look<Labels, WorkerFigures>),
     Caches(Look<Labels, CacheCounts>),
     Locks(Look<Labels, LockFigures>),
+    Audit(Look<Labels, AuditFigures>),
 }
 
 /// Does the same with a sample of any kind.
@@ -108,6 +110,7 @@ macro_rules! with_look {
             Sample::Workers($look) => $what,
             Sample::Caches($look) => $what,
             Sample::Locks($look) => $what,
+            Sample::Audit($look) => $what,
         }
     };
 }
@@ -123,6 +126,7 @@ impl Sample {
             Source::Caches => Sample::Caches(asking.look(source)?),
             Source::Locks => Sample::Locks(asking.look(source)?),
             Source::Callbacks | Source::Partitions | Source::Process => bail!("{source:?} has no table here"),
+            Source::Audit => Sample::Audit(asking.look(source)?),
         })
     }
 
@@ -136,6 +140,7 @@ impl Sample {
             (Sample::Workers(now), Sample::Workers(before)) => Sample::Workers(table::since(now, before)),
             (Sample::Caches(now), Sample::Caches(before)) => Sample::Caches(table::since(now, before)),
             (Sample::Locks(now), Sample::Locks(before)) => Sample::Locks(table::since(now, before)),
+            (Sample::Audit(now), Sample::Audit(before)) => Sample::Audit(table::since(now, before)),
             _ => return None,
         })
     }

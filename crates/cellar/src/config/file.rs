@@ -1,5 +1,6 @@
 //! `cellar.toml`: the server's own configuration file. docs/configuration.md describes every key.
 
+use super::audit::AuditSection;
 use super::durability::DurabilityPolicy;
 use super::encryption::KeySource;
 use super::keys::{self, KeyFiles};
@@ -40,6 +41,8 @@ struct File {
     fairness: FairnessSection,
     metrics: Option<MetricsSection>,
     web: Option<WebSection>,
+    #[serde(default)]
+    audit: BTreeMap<Spanned<String>, AuditSection>,
     #[serde(default)]
     observe: ObserveSection,
 }
@@ -133,7 +136,7 @@ struct MetricsSection {
 const DAY_SECONDS: u32 = 24 * 3600;
 
 /// The text of a file and its name, to say where something stands.
-struct Origin<'a> {
+pub(super) struct Origin<'a> {
     path: &'a Path,
     text: &'a str,
 }
@@ -143,11 +146,16 @@ impl Origin<'_> {
         1 + self.text[..value.span().start.min(self.text.len())].matches('\n').count()
     }
 
-    fn bad<T>(&self, value: &Spanned<T>, key: &str, what: impl std::fmt::Display) -> anyhow::Error {
+    pub(super) fn bad<T>(
+        &self,
+        value: &Spanned<T>,
+        key: &str,
+        what: impl std::fmt::Display,
+    ) -> anyhow::Error {
         anyhow::anyhow!("{}, line {}, `{key}`: {what}", self.path.display(), self.line(value))
     }
 
-    fn bounded<T: PartialOrd + Copy + std::fmt::Display>(
+    pub(super) fn bounded<T: PartialOrd + Copy + std::fmt::Display>(
         &self,
         value: Option<&Spanned<T>>,
         key: &str,
@@ -209,6 +217,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
             0,
             3_600_000,
         )?,
+        audit: super::audit::resolve(origin, folder, file.audit)?,
         metrics: file.metrics.map(|metrics| {
             SocketAddr::new(metrics.address.unwrap_or(Ipv4Addr::LOCALHOST.into()), metrics.port)
         }),
@@ -457,6 +466,12 @@ mod tests {
             ("[metrics]\nport = 1\naddress = \"here\"", ["line 6", "address", "IP"]),
             ("[web]\naddress = \"here\"", ["line 5", "address", "IP"]),
             ("[web]\nhost = \"x\"", ["line 5", "host", "`key_file`"]),
+            ("[audit.a]", ["line 4", "audit.a", "`file`, `pipe`, `socket` or `journal`"]),
+            ("[audit.a]\nfile = \"f\"\npipe = \"p\"", ["line 4", "audit.a", "one of them"]),
+            ("[audit.a]\nfile = \"f\"\nevents = [\"x\"]", ["line 6", "audit.a.events", "rights, names"]),
+            ("[audit.a]\nfile = \"f\"\nformat = \"xml\"", ["line 6", "audit.a.format", "openafs"]),
+            ("[audit.a]\nfile = \"f\"\npolicy = \"wait\"", ["line 6", "audit.a.policy", "block"]),
+            ("[audit.a]\njournal = true\nqueue = 1", ["line 6", "audit.a.queue", "16 to 1048576"]),
             ("[rx]\nlanes = 0", ["line 5", "rx.lanes", "1 to 64"]),
             ("[fairness]\nuser_percent = 0", ["line 5", "fairness.user_percent", "1 to 100"]),
             ("[fairness.weights]\nbatch = 10\nann = 0", ["line 6", "fairness.weights.ann", "1 to 10000"]),

@@ -81,6 +81,7 @@ pub fn load() -> Result<Settings> {
         log_path: LOG_DIRECTORY.into(),
         metrics: None,
         web: None,
+        audit: Vec::new(),
         slow_call_ms: super::SLOW_CALL_MS,
         tuning: Tuning::default(),
         cell,

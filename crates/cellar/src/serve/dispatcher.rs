@@ -2,6 +2,7 @@
 
 use crate::network::now;
 use afs_idl::CallStream;
+use audit::{Draft, ServiceTrail};
 use base::{AbortCode, Caller};
 use bytes::Bytes;
 use events::current::{self, Noted, Part};
@@ -32,6 +33,8 @@ pub(super) struct Dispatcher {
     /// A call that changed volumes is ended by whoever makes that durable, and its worker goes on: for
     /// services that do nothing after a change that would have to wait for it.
     pub(super) ends_when_durable: bool,
+    /// The way to the audit, if there is one.
+    pub(super) trail: Option<ServiceTrail>,
 }
 
 impl Dispatcher {
@@ -41,7 +44,7 @@ impl Dispatcher {
         if owed.is_nothing() {
             return result;
         }
-        if result.is_err() || !counted.call.reply_is_small() {
+        if result.is_err() || !counted.call.reply_is_small() || !self.has_room() {
             owed.wait().map_err(|error| error.abort_code())?;
             return result;
         }
@@ -55,12 +58,17 @@ impl Dispatcher {
         });
         result
     }
+
+    /// Whether who must not wait can record a call: he cannot wait for the audit either.
+    fn has_room(&self) -> bool {
+        self.trail.as_ref().is_none_or(ServiceTrail::has_room)
+    }
 }
 
 impl Service for Dispatcher {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
-        let mut counted = Counted::begin(&self.meter, &caller, call);
+        let mut counted = Counted::begin(self, &caller, call);
         let result = if self.ends_when_durable {
             self.serve_owing(&caller, &mut counted)
         } else {
@@ -72,6 +80,9 @@ impl Service for Dispatcher {
 
     fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
         let at_once = self.at_once.as_ref()?;
+        if !self.has_room() {
+            return None;
+        }
         let begun = Instant::now();
         self.meter.begin();
         let reply = at_once(caller, request)?;
@@ -84,7 +95,16 @@ impl Service for Dispatcher {
             wait_ns: 0,
             run_ns: nanoseconds(begun.elapsed()),
         };
-        self.meter.ended(caller, &current::noted(), &call, now);
+        let noted = current::noted();
+        self.meter.ended(caller, &noted, &call, now);
+        if let Some(trail) = &self.trail
+            && let Some(outline) = trail.begin(call.opcode)
+        {
+            let mut draft = Draft::new(outline);
+            draft.received(request);
+            draft.sent(&reply);
+            record(trail, &draft, caller, &noted, &call);
+        }
         Some(reply)
     }
 
@@ -95,7 +115,7 @@ impl Service for Dispatcher {
 
 /// A call whose bytes are counted; counts itself when it ends, even by a panic.
 struct Counted<'a> {
-    meter: &'a ServiceMeter,
+    of: &'a Dispatcher,
     caller: &'a Caller,
     call: &'a mut ServerCall,
     begun: Instant,
@@ -106,12 +126,14 @@ struct Counted<'a> {
     result: Result<(), AbortCode>,
     /// Another counts it.
     is_handed_over: bool,
+    /// What the audit wants of it, once its opcode is known.
+    draft: Option<Draft>,
 }
 
 impl<'a> Counted<'a> {
-    fn begin(meter: &'a ServiceMeter, caller: &'a Caller, call: &'a mut ServerCall) -> Counted<'a> {
+    fn begin(of: &'a Dispatcher, caller: &'a Caller, call: &'a mut ServerCall) -> Counted<'a> {
         let waited_ns = nanoseconds(call.waited());
-        meter.begin();
+        of.meter.begin();
         current::spent(Part::Queue, waited_ns);
         waits::probes::queue_leave(waited_ns);
         if waits::is_watched() {
@@ -119,7 +141,7 @@ impl<'a> Counted<'a> {
         }
         let (begun, result) = (Instant::now(), Err(PANIC_CODE));
         Counted {
-            meter,
+            of,
             caller,
             call,
             begun,
@@ -128,6 +150,7 @@ impl<'a> Counted<'a> {
             sent: 0,
             result,
             is_handed_over: false,
+            draft: None,
         }
     }
 
@@ -148,7 +171,8 @@ impl<'a> Counted<'a> {
     fn hand_over(&mut self) -> Owing {
         self.is_handed_over = true;
         Owing {
-            meter: self.meter.clone(),
+            meter: self.of.meter.clone(),
+            audited: self.of.trail.clone().zip(self.draft.take()),
             caller: self.caller.clone(),
             noted: current::noted(),
             call: self.so_far(),
@@ -161,6 +185,9 @@ impl<'a> Counted<'a> {
         for (place, byte) in self.head[known..].iter_mut().zip(bytes) {
             *place = *byte;
         }
+        if self.of.trail.is_some() {
+            self.draft(known, bytes);
+        }
         self.received += bytes.len() as u64;
         if known < self.head.len() && self.received >= self.head.len() as u64 {
             self.begin_procedure();
@@ -172,7 +199,22 @@ impl<'a> Counted<'a> {
         let (opcode, waited_ns) = (u32::from_be_bytes(self.head), nanoseconds(self.call.waited()));
         waits::opcode(opcode);
         waits::queued(waited_ns);
-        waits::probes::call_start(self.meter.name(), opcode, self.caller.peer.ip(), waited_ns);
+        waits::probes::call_start(self.of.meter.name(), opcode, self.caller.peer.ip(), waited_ns);
+    }
+
+    /// For the audit: these bytes were received after the first `known` of the opcode.
+    fn draft(&mut self, known: usize, bytes: &[u8]) {
+        if let Some(draft) = &mut self.draft {
+            draft.received(bytes);
+        } else if known < self.head.len() && known + bytes.len() >= self.head.len() {
+            let outline = self.of.trail.as_ref().and_then(|trail| trail.begin(u32::from_be_bytes(self.head)));
+            self.draft = outline.map(|outline| {
+                let mut draft = Draft::new(outline);
+                draft.received(&self.head[..known]);
+                draft.received(bytes);
+                draft
+            });
+        }
     }
 }
 
@@ -191,6 +233,9 @@ impl CallStream for Counted<'_> {
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
         let bytes = data.len() as u64;
+        if let Some(draft) = &mut self.draft {
+            draft.sent(&data);
+        }
         self.call.write(data)?;
         self.sent += bytes;
         Ok(())
@@ -200,7 +245,11 @@ impl CallStream for Counted<'_> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         if !self.is_handed_over {
-            self.meter.ended(self.caller, &current::noted(), &self.so_far(), now);
+            let (call, noted) = (self.so_far(), current::noted());
+            self.of.meter.ended(self.caller, &noted, &call, now);
+            if let (Some(trail), Some(draft)) = (&self.of.trail, &self.draft) {
+                record(trail, draft, self.caller, &noted, &call);
+            }
         }
     }
 }
@@ -208,6 +257,7 @@ impl Drop for Counted<'_> {
 /// A call that was served and waits until its changes are durable; to be counted when it ends.
 struct Owing {
     meter: ServiceMeter,
+    audited: Option<(ServiceTrail, Draft)>,
     caller: Caller,
     noted: Noted,
     call: Ended,
@@ -222,7 +272,16 @@ impl Owing {
         self.call.run_ns = self.call.run_ns.saturating_add(waited);
         self.call.result = result;
         self.meter.ended(&self.caller, &self.noted, &self.call, now);
+        if let Some((trail, draft)) = &self.audited {
+            record(trail, draft, &self.caller, &self.noted, &self.call);
+        }
     }
+}
+
+/// Tells the audit of a call that has ended.
+fn record(trail: &ServiceTrail, draft: &Draft, caller: &Caller, noted: &Noted, call: &Ended) {
+    let took_ns = call.wait_ns.saturating_add(call.run_ns);
+    trail.record(draft, caller, call.result, noted.user, took_ns);
 }
 
 /// The opcode of a request; 0, which no service has, if it is too short.

@@ -2,12 +2,13 @@
 
 use super::environment::process_kib;
 use crate::config::Role;
+use audit::Trail;
 use base::PartitionId;
 use disk::DiskMeter;
 use disk::metered::ACCESSES;
 use events::catalogue::{
-    CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, PartitionFigures, ProcessFigures,
-    WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, PartitionFigures,
+    ProcessFigures, WorkerFigures,
 };
 use fileserver::FileServer;
 use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot};
@@ -27,15 +28,20 @@ pub struct Observatory {
     /// Of all partitions of the configuration.
     disks: Vec<(PartitionId, Arc<DiskMeter>)>,
     file_server: OnceLock<Weak<FileServer>>,
+    trail: Option<Arc<Trail>>,
 }
 
 impl Observatory {
-    /// Of a process that starts now and has these disks and volumes.
-    pub fn new(disks: Vec<(PartitionId, Arc<DiskMeter>)>, volumes: &Arc<Volumes>) -> Observatory {
+    /// Of a process that starts now and has these disks and volumes, and perhaps an audit.
+    pub fn new(
+        disks: Vec<(PartitionId, Arc<DiskMeter>)>,
+        volumes: &Arc<Volumes>,
+        trail: Option<Arc<Trail>>,
+    ) -> Observatory {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let volumes = volumes.clone();
         let (ports, file_server) = Default::default();
-        Observatory { started, volumes, recorder: Arc::default(), ports, disks, file_server }
+        Observatory { started, volumes, recorder: Arc::default(), ports, disks, file_server, trail }
     }
 
     /// Says who talks to clients; to be called once.
@@ -63,6 +69,11 @@ impl Observatory {
     /// Who counts calls.
     pub fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
+    }
+
+    /// The audit, if there is one.
+    pub fn trail(&self) -> Option<&Arc<Trail>> {
+        self.trail.as_ref()
     }
 
     /// Adds an open port.
@@ -125,6 +136,14 @@ impl Observed for Observatory {
             [("status", status), ("directories", directories), ("totals", totals), ("chunks", chunks)]
         {
             sheet.push([name], cache_counts(of));
+        }
+        sheet
+    }
+
+    fn audit(&self) -> Sheet<AuditFigures> {
+        let mut sheet = Sheet::new(&["sink"]);
+        for (name, figures) in self.trail.iter().flat_map(|trail| trail.figures()) {
+            sheet.push([name], figures);
         }
         sheet
     }

@@ -19,6 +19,7 @@ use adminserver::{AdminServer, AdminServerParts, Below, DirectoryUsage};
 use afs_idl::rxstats_off::RpcStatisticsOff;
 use afs_idl::{CallStream, rxstats};
 use anyhow::{Context, Result};
+use audit::ServiceTrail;
 use base::{AbortCode, Caller, Fid, HostUuid, VolumeId};
 use bosserver::BosServer;
 use events::catalogue::Class;
@@ -296,13 +297,14 @@ impl Services {
         dispatch: impl Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync + 'static,
     ) {
         let demand: DemandOf = Box::new(|_, _| Demand::SMALL);
-        let meter = self.meter(interface);
+        let (meter, trail) = (self.meter(interface), self.trail(interface));
         let dispatcher = Dispatcher {
             dispatch: Box::new(dispatch),
             at_once: None,
             demand,
             meter,
             ends_when_durable: false,
+            trail,
         };
         self.add_dispatcher(role, id, interface.name, dispatcher);
     }
@@ -314,6 +316,10 @@ impl Services {
 
     fn meter(&self, interface: Interface) -> ServiceMeter {
         self.observatory.recorder().service(interface.name, interface.procedures, interface.class)
+    }
+
+    fn trail(&self, interface: Interface) -> Option<ServiceTrail> {
+        self.observatory.trail().map(|trail| trail.service(interface.name, interface.procedures))
     }
 
     /// What `udebug` asks of a database's port.
@@ -347,8 +353,8 @@ impl Services {
         let snapshots = Arc::new(CellSnapshots::new(settings, &stores.cell, &server));
         self.snapshots = Some(snapshots.clone());
         let usage = Arc::new(FromFileServer(server.clone()));
-        let meter = self.meter(FILES);
-        self.add_dispatcher(Role::Fs, 1, FILES.name, file_dispatcher(server, meter));
+        let dispatcher = file_dispatcher(server, self.meter(FILES), self.trail(FILES));
+        self.add_dispatcher(Role::Fs, 1, FILES.name, dispatcher);
         self.prepare_admin_server(authority, stores, snapshots, usage);
     }
 
@@ -494,7 +500,7 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
     config
 }
 
-fn file_dispatcher(server: Arc<FileServer>, meter: ServiceMeter) -> Dispatcher {
+fn file_dispatcher(server: Arc<FileServer>, meter: ServiceMeter, trail: Option<ServiceTrail>) -> Dispatcher {
     let (quick, asked) = (Arc::clone(&server), Arc::clone(&server));
     Dispatcher {
         dispatch: Box::new(move |caller, call| afs_idl::fs::dispatch(&*server, caller, call)),
@@ -502,5 +508,6 @@ fn file_dispatcher(server: Arc<FileServer>, meter: ServiceMeter) -> Dispatcher {
         demand: Box::new(move |caller, request| asked.demand(caller, request)),
         meter,
         ends_when_durable: true,
+        trail,
     }
 }

@@ -8,7 +8,8 @@ use afs_idl::cellar::{self, FigureRow, GetFiguresReply, GetFiguresRequest};
 use anyhow::Result;
 pub(crate) use doctor::text::time;
 use events::catalogue::{
-    CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures, WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures,
+    WorkerFigures,
 };
 use events::table::Look;
 use events::{Declaration, Declared, Figures, Value};
@@ -33,6 +34,7 @@ pub(crate) enum Source {
     Callbacks,
     Partitions,
     Process,
+    Audit,
 }
 
 impl Source {
@@ -50,6 +52,7 @@ impl Source {
             Source::Callbacks => (tables::CALLBACKS, 0),
             Source::Partitions => (tables::PARTITIONS, 0),
             Source::Process => (tables::PROCESS, 0),
+            Source::Audit => (tables::AUDIT, 0),
         };
         GetFiguresRequest { table, volume }
     }
@@ -282,6 +285,20 @@ impl Shown for CacheCounts {
         ("PEAK", Show::Size, |row| row.held_max),
         ("LIMIT", Show::Size, |row| row.limit),
         ("RECYCLE AGE", Show::Time, |row| row.recycle_age),
+    ];
+}
+
+impl Shown for AuditFigures {
+    const COLUMNS: &'static [Column<AuditFigures>] = &[
+        ("RECORDS", Show::Count, |row| row.records),
+        ("BYTES", Show::Bytes, |row| row.written),
+        ("DROPPED", Show::Count, |row| row.dropped),
+        ("WAITS", Show::Count, |row| row.waits),
+        ("MEAN WAIT", Show::Time, |row| mean(row.blocked, row.waits)),
+        ("FAILURES", Show::Count, |row| row.failures),
+        ("FAILING", Show::Now, |row| row.failing),
+        ("QUEUED", Show::Now, |row| row.queued),
+        ("OF", Show::Now, |row| row.queue_limit),
     ];
 }
 

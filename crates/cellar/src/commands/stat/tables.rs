@@ -1,4 +1,4 @@
-//! `cellar stat calls`, `volumes`, `clients`, `disk`, `lanes`, `workers`, `locks`.
+//! `cellar stat calls`, `volumes`, `clients`, `disk`, `lanes`, `workers`, `locks`, `audit`.
 
 use super::figures::{self, Labels, Shown, Source};
 use crate::client::Interface;
@@ -6,7 +6,9 @@ use crate::commands::Context;
 use crate::output::{Format, line};
 use anyhow::Result;
 use clap::Args;
-use events::catalogue::{CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures, WorkerFigures};
+use events::catalogue::{
+    AuditFigures, CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures, WorkerFigures,
+};
 use events::table::{self, Look};
 use std::net::Ipv4Addr;
 use std::thread;
@@ -70,6 +72,11 @@ pub(super) fn workers(context: &Context, looking: &Looking) -> Result<()> {
 /// Locks by name.
 pub(super) fn locks(context: &Context, looking: &Looking) -> Result<()> {
     show::<LockFigures>(context, looking, Source::Locks, &["lock"])
+}
+
+/// Sinks of the audit.
+pub(super) fn audit(context: &Context, looking: &Looking) -> Result<()> {
+    show::<AuditFigures>(context, looking, Source::Audit, &["sink"])
 }
 
 fn show<F: Shown>(context: &Context, looking: &Looking, source: Source, headings: &[&str]) -> Result<()> {

@@ -1,0 +1,99 @@
+//! What recording a call costs the thread that serves it: `cargo run --release -p audit --example cost none|denied|all
+//! CALLS`; instructions of that thread with `valgrind --tool=callgrind --separate-threads=yes`. With `none` no
+//! audit is configured, with `denied` a sink wants what is the default (and no good FetchStatus), with `all`
+//! every call is written to /dev/null. docs/audit.md has the figures.
+
+use audit::{Draft, Filter, Form, Policy, ServiceTrail, SinkSettings, Target, Trail};
+use base::{Caller, Identity, LocalAuthority, Principal, SecurityLevel};
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Calls, if the command line says nothing else.
+const CALLS: u32 = 1_000_000;
+
+struct Authority;
+
+impl LocalAuthority for Authority {
+    fn is_superuser(&self, _: &Caller) -> bool {
+        false
+    }
+
+    fn is_local_realm(&self, _: &Principal) -> bool {
+        true
+    }
+}
+
+fn caller(name: &str) -> Caller {
+    let principal = Principal { name: name.into(), instance: String::new(), realm: "EXAMPLE.ORG".into() };
+    Caller {
+        identity: Identity::Known(principal),
+        level: SecurityLevel::Encrypted,
+        peer: SocketAddr::from(([10, 0, 0, 1], 7001)),
+        local: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        connection: 1,
+    }
+}
+
+/// The audit, and its sink's thread.
+fn service(filter: Filter, form: Form) -> (Arc<Trail>, ServiceTrail) {
+    let settings = SinkSettings {
+        name: "cost".into(),
+        target: Target::File("/dev/null".into()),
+        form,
+        filter,
+        policy: Policy::Block,
+        queue_records: 16_384,
+    };
+    let authority: Arc<dyn LocalAuthority> = Arc::new(Authority);
+    let trail = Arc::new(Trail::start(&[settings], &authority).expect("a thread can be started"));
+    let service = trail.service("AFS", afs_idl::fs::PROCEDURES);
+    (trail, service)
+}
+
+/// As the dispatcher does it.
+fn record(service: Option<&ServiceTrail>, caller: &Caller, request: &[u8], reply: &[u8]) {
+    let Some(service) = service else { return };
+    if !service.has_room() {
+        // The dispatcher has a worker wait.
+        std::thread::yield_now();
+    }
+    if let Some(outline) = service.begin(afs_idl::fs::FETCH_STATUS) {
+        let mut draft = Draft::new(outline);
+        draft.received(request);
+        draft.sent(reply);
+        service.record(&draft, caller, Ok(()), 42, 10_000);
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mode = arguments.next().unwrap_or_else(|| "all".into());
+    let calls = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(CALLS);
+    let form = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(Form::Json);
+    let made = match &*mode {
+        "none" => None,
+        "denied" => Some(service(Filter::default(), form)),
+        _ => Some(service(Filter::ALL, form)),
+    };
+    let callers: Vec<Caller> = (0..100).map(|number| caller(&format!("user{number}"))).collect();
+    let mut request = afs_idl::fs::FETCH_STATUS.to_be_bytes().to_vec();
+    request.extend(xdr::to_vec(&afs_idl::fs::Fid { volume: 536_870_912, vnode: 1, unique: 1 }));
+    let begun = Instant::now();
+    for number in 0..calls {
+        let caller = &callers[(number % 100) as usize];
+        record(
+            black_box(made.as_ref().map(|made| &made.1)),
+            black_box(caller),
+            black_box(&request),
+            &[0; 148],
+        );
+    }
+    let ns = begun.elapsed().as_nanos() / u128::from(calls.max(1));
+    if let Some((trail, _)) = &made {
+        trail.stop();
+        println!("{:?}", trail.figures());
+    }
+    println!("{calls} calls, {ns} ns each");
+}

@@ -1,0 +1,112 @@
+//! What calls are about, and which of them a sink wants.
+
+use std::fmt;
+
+/// What a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Changes access lists, owners, modes, or what is remembered of users' groups.
+    Rights,
+    /// Makes, removes or renames files, directories and links.
+    Names,
+    /// Changes users, groups and memberships.
+    Users,
+    /// Makes, changes, moves, copies, dumps or removes volumes, or what is said of them in the location
+    /// database.
+    Volumes,
+    /// Changes keys, administrators, hosts and programs of a server, or runs something there.
+    Server,
+    /// Reads or writes what files hold.
+    Data,
+    /// Reads status, access lists and statistics.
+    Status,
+    /// Locks files.
+    Locks,
+    /// Asks databases and volume servers.
+    Lookups,
+    /// Everything else.
+    Other,
+}
+
+/// The names of [`Class`], in order.
+pub const CLASSES: [&str; 10] =
+    ["rights", "names", "users", "volumes", "server", "data", "status", "locks", "lookups", "other"];
+
+/// What a filter calls denied calls of all classes.
+const DENIED: &str = "denied";
+/// What it calls everything.
+const ALL: &str = "all";
+
+/// Which calls a sink wants: those of some classes, and denied ones of any class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filter(u16);
+
+impl Default for Filter {
+    /// What changes something beyond the contents of files, and whatever is denied.
+    fn default() -> Filter {
+        let classes = [Class::Rights, Class::Names, Class::Users, Class::Volumes, Class::Server];
+        Filter(classes.iter().fold(Filter::DENIED, |bits, class| bits | 1 << *class as u16))
+    }
+}
+
+impl Filter {
+    const DENIED: u16 = 1 << CLASSES.len();
+
+    /// Every call.
+    pub const ALL: Filter = Filter(Filter::DENIED | (Filter::DENIED - 1));
+
+    /// The filter of a list of names.
+    ///
+    /// # Errors
+    /// The name that is none, with those that there are.
+    pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Filter, String> {
+        names.into_iter().try_fold(Filter(0), |filter, name| Ok(Filter(filter.0 | bits(name)?)))
+    }
+
+    /// Whether it wants a call.
+    pub fn wants(self, class: Class, is_denied: bool) -> bool {
+        self.0 & (1 << class as u16) != 0 || is_denied && self.0 & Filter::DENIED != 0
+    }
+
+    /// What either of the two wants.
+    pub(crate) fn or(self, other: Filter) -> Filter {
+        Filter(self.0 | other.0)
+    }
+
+    pub(crate) const NOTHING: Filter = Filter(0);
+}
+
+fn bits(name: &str) -> Result<u16, String> {
+    let place = CLASSES.iter().position(|class| *class == name);
+    match (name, place) {
+        (ALL, _) => Ok(Filter::ALL.0),
+        (DENIED, _) => Ok(Filter::DENIED),
+        (_, Some(place)) => Ok(1 << place),
+        _ => Err(format!("no events `{name}`; there are {}, {DENIED} and {ALL}", CLASSES.join(", "))),
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(CLASSES[*self as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_wants_what_it_names() {
+        let filter = Filter::parse(["rights", "denied"]).unwrap();
+        assert!(filter.wants(Class::Rights, false) && filter.wants(Class::Data, true));
+        assert!(!filter.wants(Class::Data, false));
+        assert!(!Filter::parse(["data"]).unwrap().wants(Class::Status, true));
+        assert!(Filter::ALL.wants(Class::Other, false));
+        assert!(!Filter::default().wants(Class::Status, false));
+        assert!(Filter::default().wants(Class::Users, false));
+        let refusal = Filter::parse(["rihgts"]).unwrap_err();
+        assert!(refusal.contains("`rihgts`") && refusal.contains("rights, names"), "{refusal}");
+        assert_eq!(CLASSES[Class::Other as usize], "other");
+    }
+}

@@ -1,0 +1,81 @@
+//! What is recorded of the calls of a procedure.
+
+use crate::argument::Argument;
+use crate::class::Class;
+use xdr::{Decode, SliceSource};
+
+/// The most bytes of a request, its opcode included, or of a reply that are looked at.
+const BYTES_MAX: usize = 4096;
+/// Likewise of a request that is followed by the contents of a file.
+const DATA_BYTES_MAX: usize = 128;
+/// Likewise where names or numbers by the thousand are asked for.
+const LOOKUP_BYTES_MAX: usize = 65_536;
+
+/// Reads what is wanted of a request without its opcode, and of the reply, which is empty if there was none
+/// or nothing is wanted of it. None if the request is none.
+pub(crate) type Reader = fn(&[u8], &[u8]) -> Option<Vec<Argument>>;
+
+/// A procedure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) opcode: u32,
+    /// What OpenAFS calls it; empty if it has no name for it.
+    pub(crate) name: &'static str,
+    pub(crate) class: Class,
+    /// Bytes of the request that are kept.
+    pub(crate) request_max: usize,
+    /// Bytes of the reply that are kept.
+    pub(crate) reply_max: usize,
+    pub(crate) arguments: Reader,
+}
+
+impl Event {
+    /// A call of which only the name is told.
+    pub(crate) const fn unknown(opcode: u32) -> Event {
+        let arguments: Reader = |_, _| Some(Vec::new());
+        Event { opcode, name: "", class: Class::Other, request_max: 4, reply_max: 0, arguments }
+    }
+}
+
+/// How much of the messages of a class is kept.
+pub(crate) const fn bytes_max(class: Class) -> usize {
+    match class {
+        Class::Data => DATA_BYTES_MAX,
+        Class::Lookups => LOOKUP_BYTES_MAX,
+        _ => BYTES_MAX,
+    }
+}
+
+/// The value at the beginning of these bytes.
+pub(crate) fn decode<T: Decode>(bytes: &[u8]) -> Option<T> {
+    T::decode(&mut SliceSource::new(bytes)).ok()
+}
+
+/// Declares what is recorded of the procedures of a service. Each line is opcode, class, OpenAFS's name, the
+/// request and, if something of it is wanted, the reply, and arguments in OpenAFS's order. A reply that is not
+/// there is one of zeros. `keeps` says how many bytes of the request may be looked at.
+macro_rules! procedures {
+    ($($opcode:ident $class:ident $name:literal $(keeps $bytes:literal)?
+        ($request:ident: $request_type:ty $(, $reply:ident: $reply_type:ty)?) [$($argument:expr),* $(,)?];)*) => {
+        /// What is recorded of each procedure.
+        pub(crate) const EVENTS: &[Event] = &[$(Event {
+            opcode: $opcode,
+            name: $name,
+            class: Class::$class,
+            request_max: [$($bytes,)? bytes_max(Class::$class)][0],
+            reply_max: 0 $(+ {
+                let _: fn($reply_type) = |_| {};
+                bytes_max(Class::$class)
+            })?,
+            arguments: |request, reply| {
+                let _ = reply;
+                #[allow(unused_variables, reason = "some have no arguments")]
+                let $request: $request_type = decode(request)?;
+                $(let $reply: $reply_type = decode(reply).unwrap_or_default();)?
+                Some(vec![$($argument),*])
+            },
+        },)*];
+    };
+}
+
+pub(crate) use procedures;

@@ -1,0 +1,80 @@
+//! Records as lines.
+
+use crate::record::Record;
+use crate::{json, text};
+use base::LocalAuthority;
+use std::time::Duration;
+
+/// How records are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// An object on a line of its own.
+    #[default]
+    Json,
+    /// As OpenAFS's servers write them.
+    OpenAfs,
+}
+
+impl std::str::FromStr for Form {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Form, String> {
+        match text {
+            "json" => Ok(Form::Json),
+            "openafs" => Ok(Form::OpenAfs),
+            _ => Err(format!("`{text}` is neither `json` nor `openafs`")),
+        }
+    }
+}
+
+/// What a line is about.
+pub(crate) enum Entry<'a> {
+    /// A call.
+    Call(&'a Record),
+    /// The audit itself.
+    Trail(Notice),
+}
+
+/// What the audit says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// It begins.
+    On,
+    /// It ends.
+    Off,
+    /// So many records were lost since it last said so.
+    Lost(u64),
+}
+
+impl Notice {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Notice::On => "AFS_Aud_On",
+            Notice::Off => "AFS_Aud_Off",
+            Notice::Lost(_) => "CELLAR_Aud_Lost",
+        }
+    }
+
+    pub(crate) fn lost(self) -> Option<u64> {
+        match self {
+            Notice::Lost(count) => Some(count),
+            Notice::On | Notice::Off => None,
+        }
+    }
+}
+
+/// Writes lines, each with its newline.
+pub(crate) struct Writing<'a> {
+    pub(crate) form: Form,
+    pub(crate) authority: &'a dyn LocalAuthority,
+}
+
+impl Writing<'_> {
+    /// Appends the lines of an entry to `out`.
+    pub(crate) fn add(&self, out: &mut Vec<u8>, entry: &Entry<'_>, now: Duration) {
+        match self.form {
+            Form::Json => json::add(out, entry, now, self.authority),
+            Form::OpenAfs => text::add(out, entry, now, self.authority),
+        }
+    }
+}

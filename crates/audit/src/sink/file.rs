@@ -1,0 +1,64 @@
+//! Files and named pipes.
+
+use super::{Batch, Sink};
+use rustix::fs::OFlags;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// A file that lines are added to.
+pub(crate) struct Lines {
+    path: PathBuf,
+    file: File,
+    is_pipe: bool,
+}
+
+impl Lines {
+    /// Opens it; `makes` says whether it is made if there is none. A pipe that nobody reads is an error.
+    pub(crate) fn open(path: &Path, makes: bool) -> io::Result<Lines> {
+        let file = OpenOptions::new()
+            .append(true)
+            .create(makes)
+            .mode(0o600)
+            // Opening a pipe that nobody reads would wait, and so would writing to one that is full.
+            .custom_flags(OFlags::NONBLOCK.bits() as i32)
+            .open(path)
+            .map_err(|error| explained(error, path))?;
+        let is_pipe = file.metadata()?.file_type().is_fifo();
+        if !makes && !is_pipe {
+            return Err(io::Error::other("it is no pipe; `mkfifo` makes one"));
+        }
+        Ok(Lines { path: path.to_owned(), file, is_pipe })
+    }
+}
+
+fn explained(error: io::Error, path: &Path) -> io::Error {
+    let nobody = error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error());
+    if nobody { io::Error::other(format!("nobody reads {}", path.display())) } else { error }
+}
+
+impl Sink for Lines {
+    fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
+        while !batch.is_done() {
+            match self.file.write(batch.rest()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => batch.advance(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if self.is_pipe && error.kind() == io::ErrorKind::BrokenPipe {
+                        batch.start_line_again();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_stale(&self) -> bool {
+        let place = |metadata: &Metadata| (metadata.dev(), metadata.ino());
+        let named = std::fs::metadata(&self.path).as_ref().map(place).ok();
+        named != self.file.metadata().as_ref().map(place).ok()
+    }
+}

@@ -1,0 +1,25 @@
+//! What is recorded of each service's procedures. Names and arguments are those of OpenAFS 1.8
+//! (src/audit/audit.h, and where its servers call `osi_auditU`).
+#![allow(clippy::wildcard_imports, reason = "each table names nearly everything of its service")]
+
+mod bozo;
+mod fs;
+mod own;
+mod pr;
+mod vl;
+mod vol;
+
+use crate::event::Event;
+
+/// The events of a service, by the name that its calls are counted under.
+pub(crate) fn events(service: &str) -> &'static [Event] {
+    match service {
+        "AFS" => fs::EVENTS,
+        "PR" => pr::EVENTS,
+        "VL" => vl::EVENTS,
+        "AFSVol" => vol::EVENTS,
+        "BOZO" => bozo::EVENTS,
+        "CELLAR" => own::EVENTS,
+        _ => &[],
+    }
+}

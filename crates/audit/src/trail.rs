@@ -1,0 +1,217 @@
+//! All sinks together, and a service's way to them.
+
+use crate::class::Filter;
+use crate::draft::{Draft, Outline};
+use crate::event::Event;
+use crate::form::Form;
+use crate::queue::{Policy, Queue};
+use crate::record::{Facts, Record, outcome};
+use crate::sink::Target;
+use crate::tables;
+use crate::writer::{State, Writer};
+use base::{AbortCode, Caller, LocalAuthority};
+use crossbeam::channel::{Receiver, Sender, bounded};
+use events::catalogue::{AuditFigures, Outcome};
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long is waited for the threads of sinks when the server ends. One that hangs in the operating system,
+/// like on a file server that is gone, is left behind.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// What one sink is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SinkSettings {
+    /// Its name, for people.
+    pub name: String,
+    /// Where its lines go.
+    pub target: Target,
+    /// How they look.
+    pub form: Form,
+    /// What it wants.
+    pub filter: Filter,
+    /// What happens when it does not keep up.
+    pub policy: Policy,
+    /// Records that may wait for it.
+    pub queue_records: usize,
+}
+
+/// The audit.
+#[derive(Debug)]
+pub struct Trail {
+    sinks: Vec<Lane>,
+    /// What any sink wants.
+    filter: Filter,
+    /// Guards the way in which threads say that they have ended; used when the server ends.
+    ended: Mutex<Option<Receiver<()>>>,
+}
+
+/// A sink as those see it who serve.
+#[derive(Debug)]
+struct Lane {
+    name: String,
+    filter: Filter,
+    queue: Arc<Queue>,
+    reopen: Arc<AtomicBool>,
+}
+
+impl Trail {
+    /// Starts a thread for each sink. `authority` says whose realm is the cell's own.
+    ///
+    /// # Errors
+    /// No thread can be started. A sink that cannot be opened is none: it is tried again and again.
+    pub fn start(settings: &[SinkSettings], authority: &Arc<dyn LocalAuthority>) -> io::Result<Trail> {
+        let (sender, ended) = bounded(0);
+        let sinks = settings.iter().map(|sink| Lane::start(sink, authority, sender.clone()));
+        let sinks = sinks.collect::<io::Result<Vec<Lane>>>()?;
+        let filter = sinks.iter().fold(Filter::NOTHING, |filter, sink| filter.or(sink.filter));
+        Ok(Trail { sinks, filter, ended: Mutex::new(Some(ended)) })
+    }
+
+    /// The way for calls of a service, by the name that they are counted under; its procedures sorted by opcode.
+    pub fn service(
+        self: &Arc<Self>,
+        name: &'static str,
+        procedures: &'static [(u32, &'static str)],
+    ) -> ServiceTrail {
+        let events = tables::events(name);
+        let event = |opcode| events.iter().find(|event| event.opcode == opcode).copied();
+        let outline = |&(opcode, procedure): &(u32, &'static str)| Outline {
+            event: event(opcode).unwrap_or(Event::unknown(opcode)),
+            procedure,
+        };
+        let outlines = procedures.iter().map(outline).collect();
+        ServiceTrail { trail: Arc::clone(self), name, outlines }
+    }
+
+    /// Whether a call that must not wait can be recorded; if not, somebody has to serve it who may wait.
+    pub fn has_room(&self) -> bool {
+        self.sinks.iter().all(|sink| sink.queue.has_room())
+    }
+
+    /// Opens files anew: somebody has renamed them.
+    pub fn reopen(&self) {
+        for sink in &self.sinks {
+            sink.reopen.store(true, Relaxed);
+            sink.queue.rouse();
+        }
+    }
+
+    /// What was counted, by the names of sinks.
+    pub fn figures(&self) -> Vec<(&str, AuditFigures)> {
+        self.sinks.iter().map(|sink| (&sink.name[..], sink.queue.figures())).collect()
+    }
+
+    /// No call waits for a sink any more; what there is no room for is lost. To be called before
+    /// whoever serves is asked to end.
+    pub fn ending(&self) {
+        self.sinks.iter().for_each(|sink| sink.queue.let_go());
+    }
+
+    /// Writes what is left, and ends. Calls that end later are not recorded.
+    pub fn stop(&self) {
+        self.sinks.iter().for_each(|sink| sink.queue.end());
+        let Some(ended) = self.ended.lock().take() else { return };
+        // Nothing is ever sent: the channel is closed when the last thread has ended.
+        let deadline = Instant::now() + ENDING;
+        if ended
+            .recv_deadline(deadline)
+            .is_err_and(|error| error == crossbeam::channel::RecvTimeoutError::Timeout)
+        {
+            tracing::error!("a sink of the audit hangs; it is left behind");
+        }
+    }
+
+    fn record(&self, record: &Arc<Record>, is_denied: bool) {
+        for sink in self.sinks.iter().filter(|sink| sink.filter.wants(record.class(), is_denied)) {
+            sink.queue.push(Arc::clone(record));
+        }
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Lane {
+    fn start(
+        settings: &SinkSettings,
+        authority: &Arc<dyn LocalAuthority>,
+        ended: Sender<()>,
+    ) -> io::Result<Lane> {
+        let queue = Arc::new(Queue::new(settings.queue_records, settings.policy));
+        let reopen = Arc::new(AtomicBool::new(false));
+        let writer = Writer {
+            name: settings.name.clone(),
+            target: settings.target.clone(),
+            form: settings.form,
+            queue: queue.clone(),
+            authority: authority.clone(),
+            reopen: reopen.clone(),
+            state: State::default(),
+        };
+        let run = move || {
+            // Closed by whatever ends the thread.
+            let _ended = ended;
+            writer.run();
+        };
+        std::thread::Builder::new().name(format!("audit {}", settings.name)).spawn(run)?;
+        Ok(Lane { name: settings.name.clone(), filter: settings.filter, queue, reopen })
+    }
+}
+
+/// A service's way to the audit.
+#[derive(Clone, Debug)]
+pub struct ServiceTrail {
+    trail: Arc<Trail>,
+    name: &'static str,
+    /// Sorted by opcode.
+    outlines: Arc<[Outline]>,
+}
+
+impl ServiceTrail {
+    /// How to record a call with this opcode; `None` if no sink could want it.
+    pub fn begin(&self, opcode: u32) -> Option<Outline> {
+        let outline = self
+            .outlines
+            .binary_search_by_key(&opcode, |outline| outline.event.opcode)
+            .map_or_else(|_| unknown(opcode), |place| self.outlines[place]);
+        self.trail.filter.wants(outline.event.class, true).then_some(outline)
+    }
+
+    /// Whether a call that must not wait can be recorded.
+    pub fn has_room(&self) -> bool {
+        self.trail.has_room()
+    }
+
+    /// Records a call that has ended, if a sink wants it. `user` is its caller's number in the protection
+    /// database, 0 if nobody asked; `took_ns` the nanoseconds from its arrival to its end.
+    pub fn record(
+        &self,
+        draft: &Draft,
+        caller: &Caller,
+        result: Result<(), AbortCode>,
+        user: i32,
+        took_ns: u64,
+    ) {
+        let outline = draft.outline;
+        let is_denied = outcome(self.name, result) == Outcome::Denied;
+        if !self.trail.filter.wants(outline.event.class, is_denied) {
+            return;
+        }
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let facts = Facts { at, result, user, took_ns };
+        let record =
+            Record::new(self.name, outline.procedure, outline.event, caller, facts, draft.messages());
+        self.trail.record(&Arc::new(record), is_denied);
+    }
+}
+
+fn unknown(opcode: u32) -> Outline {
+    Outline { event: Event::unknown(opcode), procedure: "unknown" }
+}

@@ -1,0 +1,209 @@
+//! The thread of a sink, which turns records into lines and writes them.
+
+use crate::form::{Entry, Form, Notice, Writing};
+use crate::queue::Queue;
+use crate::sink::{Batch, Done, Sink, Target};
+use base::LocalAuthority;
+use events::catalogue::Outcome;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Bytes of lines that are written together.
+const BATCH_BYTES: usize = 64 << 10;
+/// How long records are gathered, so that a busy server wakes its writers seldom.
+const GATHER: Duration = Duration::from_millis(10);
+/// The longest sleep: an open file is looked at that often.
+const LOOK: Duration = Duration::from_secs(1);
+/// The pause before a sink that takes nothing more is tried again.
+const FULL_PAUSE: Duration = Duration::from_millis(5);
+/// The pause before a sink that failed is opened again, at first and at most.
+const FAILED_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+/// How long what is left may take to be written when the server ends.
+const ENDING: Duration = Duration::from_secs(3);
+/// A sink that fails is complained of that often.
+const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
+
+/// What one sink needs.
+pub(crate) struct Writer {
+    pub(crate) name: String,
+    pub(crate) target: Target,
+    pub(crate) form: Form,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) authority: Arc<dyn LocalAuthority>,
+    /// Somebody wants files to be opened anew.
+    pub(crate) reopen: Arc<AtomicBool>,
+    pub(crate) state: State,
+}
+
+/// How the writer fares.
+#[derive(Default)]
+pub(crate) struct State {
+    sink: Option<Box<dyn Sink>>,
+    batch: Batch,
+    /// Lost records that the trail tells of.
+    told: u64,
+    looked: Option<Instant>,
+    complained: Option<Instant>,
+    complained_of_loss: Option<Instant>,
+    pause: Duration,
+    /// When to give up, once the server ends.
+    until: Option<Instant>,
+}
+
+impl Writer {
+    /// Writes until the queue ends.
+    pub(crate) fn run(mut self) {
+        self.queue.read_here();
+        self.notice(Notice::On);
+        self.flush();
+        while !self.queue.is_ending() {
+            if self.fill() {
+                self.flush();
+                self.queue.gather(GATHER);
+            } else {
+                self.look_at_file();
+                self.queue.sleep(LOOK);
+            }
+        }
+        while self.fill() {
+            self.flush();
+        }
+        self.notice(Notice::Off);
+        self.flush();
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        self.add(&Entry::Trail(notice), false, false);
+    }
+
+    fn add(&mut self, entry: &Entry<'_>, is_record: bool, is_denied: bool) {
+        let writing = Writing { form: self.form, authority: &*self.authority };
+        writing.add(self.state.batch.bytes(), entry, now());
+        self.state.batch.added(is_record, is_denied);
+    }
+
+    /// Takes records off the queue; whether there were any.
+    fn fill(&mut self) -> bool {
+        let lost = self.queue.counts.dropped.load(Relaxed);
+        if lost > self.state.told {
+            self.notice(Notice::Lost(lost - self.state.told));
+            self.complain_of_loss(lost);
+            self.state.told = lost;
+        }
+        while self.state.batch.len() < BATCH_BYTES {
+            let Some(record) = self.queue.pop() else { break };
+            self.add(&Entry::Call(&record), true, record.outcome() == Outcome::Denied);
+        }
+        self.queue.made_room();
+        !self.state.batch.is_done()
+    }
+
+    /// Writes the batch, however long it takes while the server runs.
+    fn flush(&mut self) {
+        let mut before = Done::default();
+        while !self.state.batch.is_done() {
+            self.look_at_file();
+            let result = self.write();
+            self.count(&mut before);
+            let Err(error) = result else { break };
+            if self.must_give_up() {
+                let left = self.state.batch.records_left();
+                self.queue.counts.dropped.fetch_add(left, Relaxed);
+                tracing::error!(sink = self.name, lost = left, %error, "the audit could not be written to its end");
+                break;
+            }
+            self.suffer(&error);
+        }
+        self.state.batch.clear();
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if self.state.sink.is_none() {
+            self.state.sink = Some(self.target.open()?);
+            self.queue.counts.opened.fetch_add(1, Relaxed);
+        }
+        let Some(sink) = &mut self.state.sink else { return Ok(()) };
+        let result = sink.write(&mut self.state.batch);
+        if result.is_ok() {
+            self.recovered();
+        }
+        result
+    }
+
+    fn count(&self, before: &mut Done) {
+        let done = self.state.batch.progress();
+        let counts = &self.queue.counts;
+        counts.records.fetch_add(done.records - before.records, Relaxed);
+        counts.written.fetch_add(done.bytes.saturating_sub(before.bytes), Relaxed);
+        *before = done;
+    }
+
+    fn must_give_up(&mut self) -> bool {
+        self.queue.is_ending()
+            && Instant::now() >= *self.state.until.get_or_insert_with(|| Instant::now() + ENDING)
+    }
+
+    /// After an error: says so, and waits.
+    fn suffer(&mut self, error: &io::Error) {
+        if error.kind() == io::ErrorKind::WouldBlock {
+            return std::thread::sleep(FULL_PAUSE);
+        }
+        self.state.sink = None;
+        let counts = &self.queue.counts;
+        counts.failures.fetch_add(1, Relaxed);
+        counts.failing.store(true, Relaxed);
+        if is_due(&mut self.state.complained) {
+            let target = self.target.describe();
+            tracing::error!(sink = self.name, place = target, %error, "the audit cannot be written; it is tried again");
+        }
+        self.state.pause = (self.state.pause * 2).clamp(FAILED_PAUSES[0], FAILED_PAUSES[1]);
+        let pause = if self.queue.is_ending() { FAILED_PAUSES[0] } else { self.state.pause };
+        std::thread::park_timeout(pause);
+    }
+
+    fn recovered(&mut self) {
+        self.state.pause = Duration::ZERO;
+        if self.queue.counts.failing.swap(false, Relaxed) {
+            tracing::info!(sink = self.name, "the audit is written again");
+        }
+    }
+
+    fn complain_of_loss(&mut self, lost: u64) {
+        if is_due(&mut self.state.complained_of_loss) {
+            tracing::warn!(
+                sink = self.name,
+                lost,
+                "records of the audit were lost: its sink does not keep up"
+            );
+        }
+    }
+
+    /// Closes a file that was renamed or removed, or that somebody wants to be opened anew.
+    fn look_at_file(&mut self) {
+        let is_asked = self.reopen.swap(false, Relaxed);
+        let is_due = self.state.looked.is_none_or(|looked| looked.elapsed() >= LOOK);
+        if is_due {
+            self.state.looked = Some(Instant::now());
+        }
+        let is_stale = || self.state.sink.as_ref().is_some_and(|sink| sink.is_stale());
+        if is_asked || is_due && is_stale() {
+            self.state.sink = None;
+        }
+    }
+}
+
+/// Whether it is time for another complaint, which is then made.
+fn is_due(last: &mut Option<Instant>) -> bool {
+    let due = last.is_none_or(|last| last.elapsed() >= COMPLAINT_PERIOD);
+    if due {
+        *last = Some(Instant::now());
+    }
+    due
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

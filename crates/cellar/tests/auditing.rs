@@ -1,0 +1,189 @@
+//! A whole cell, known calls of every service, and exactly their lines in both forms.
+
+use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+use afs_idl::{bozo, cellar as own, fs as rxafs, pr, vl, vol};
+use anyhow::Result;
+use base::{AbortCode, VolumeName};
+use cellar::client::{CellClient, Interface, Network};
+use cellar::commands::volume::{self, Create};
+use cellar::config::{self, Settings};
+use cellar::network::{AfsNetwork, local_authentication};
+use cellar::serve;
+use load::files::volume_root;
+use load::station::{FILE_SERVICE, Station};
+use serde_json::{Value, json};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// A cell on an address of loopback that nobody else is likely to use: the ports are AFS's.
+fn settings(folder: &Path, address: Ipv4Addr) -> Result<Settings> {
+    std::fs::create_dir(folder.join("vicepa"))?;
+    let secret = Secret::new(&[7; 32]);
+    let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
+    std::fs::write(folder.join("KeyFileExt"), &*write_extended(&[key]))?;
+    let text = format!(
+        "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
+         announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n\
+         [audit.all]\nfile = \"all.json\"\nevents = [\"all\"]\npolicy = \"block\"\n\
+         [audit.changes]\nfile = \"changes\"\nformat = \"openafs\"\n"
+    );
+    let config = folder.join("cellar.toml");
+    std::fs::write(&config, text)?;
+    config::file::load(&config)
+}
+
+/// What UAEACCES is to a client that has not said that it knows it.
+const EACCES: AbortCode = AbortCode(13);
+
+/// The lines of a sink.
+fn lines(folder: &Path, name: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(folder.join(name)).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn known_calls_leave_exactly_their_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let [_, a, b, c] = rand::random::<[u8; 4]>();
+    let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
+    let settings = Arc::new(settings(folder.path(), address).unwrap());
+    let running = serve::start(&settings).unwrap();
+    let network = Arc::new(AfsNetwork::start(Some(local_authentication(&settings.keys).unwrap())).unwrap());
+    let client = CellClient::new(network.clone(), vec![address]).unwrap();
+    let name: VolumeName = "load".parse().unwrap();
+    volume::create_volume(&client, &Create::with_acl(name, 0, &["system:anyuser=rl"])).unwrap();
+    let root = volume_root(&*client.connection(address, Interface::Locations), "load").unwrap();
+    let port = SocketAddr::from((address, 7000));
+    let admin = network.connect(port, FILE_SERVICE);
+    let station = Station::start().unwrap();
+    let nobody = station.connect(port, FILE_SERVICE, None);
+
+    // From here on: what the two are expected to leave.
+    let mark = "before-the-known-calls";
+    let protection = client.connection(address, Interface::Protection);
+    let made = pr::new_entry(&*protection, &pr::NewEntryRequest { name: mark.into(), flag: 0, owner: 0 });
+    let user = made.unwrap().id;
+    let denied = rxafs::MakeDirRequest { directory: root, name: "mine".into(), ..Default::default() };
+    assert_eq!(rxafs::make_dir(&*nobody, &denied).err(), Some(EACCES));
+    rxafs::fetch_status(&*nobody, &rxafs::FetchStatusRequest { fid: root }).unwrap();
+    let request = rxafs::MakeDirRequest { directory: root, name: "ours".into(), ..Default::default() };
+    let directory = rxafs::make_dir(&*admin, &request).unwrap().fid;
+    let acl = format!("1\n0\n{mark} 7\n").into_bytes();
+    let request = rxafs::StoreACLRequest { fid: directory, access_list: acl };
+    rxafs::store_acl(&*admin, &request).unwrap();
+    pr::delete(&*protection, &pr::DeleteRequest { id: user }).unwrap();
+    let volumes = client.connection(address, Interface::Volumes);
+    assert!(vol::delete_volume(&*volumes, &vol::DeleteVolumeRequest { transaction: 4711 }).is_err());
+    let locations = client.connection(address, Interface::Locations);
+    let request = vl::DeleteEntryRequest { volume_id: 4711, volume_type: -1 };
+    assert!(vl::delete_entry(&*locations, &request).is_err());
+    let overseer = network.connect(SocketAddr::from((address, 7007)), 1);
+    bozo::add_s_user(&*overseer, &bozo::AddSUserRequest { name: "zoe".into() }).unwrap();
+    let ours = client.connection(address, Interface::Cellar);
+    let request = own::SetVolumePolicyRequest { volume: root.volume, compression: "lz4".into() };
+    own::set_volume_policy(&*ours, &request).unwrap();
+
+    let stat = Command::new(env!("CARGO_BIN_EXE_cellar"))
+        .args(["stat", "audit", "--json", "--config"])
+        .arg(folder.path().join("cellar.toml"))
+        .output()
+        .unwrap();
+    let stat: Value = serde_json::from_slice(&stat.stdout).unwrap();
+    running.stop().unwrap();
+    for sink in ["all", "changes"] {
+        let row = stat.as_array().unwrap().iter().find(|row| row["sink"] == sink).unwrap();
+        assert_eq!((&row["dropped"], &row["failures"]), (&json!(0), &json!(0)), "{stat}");
+    }
+
+    let all: Vec<Value> = lines(folder.path(), "all.json")
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .skip_while(|line: &Value| line["arguments"]["name"] != mark)
+        .collect();
+    let fid = |fid: rxafs::Fid| format!("{}.{}.{}", fid.volume, fid.vnode, fid.unique);
+    let (volserver, vlserver) = (code(&all, "AFS_VS_DelVol"), code(&all, "AFS_VL_DelEnt"));
+    let acl = format!("1\n0\n{mark} 7\n");
+    let nothing = "0.0.0";
+    let expected = [
+        ("AFS_PTS_NewEnt", "afs", 0, json!({ "id": user, "name": mark, "owner": 0, "flag": 0 })),
+        ("AFS_SRX_MakeDir", "", EACCES.0, json!({ "directory": fid(root), "name": "mine", "fid": nothing })),
+        ("AFS_SRX_FchStat", "", 0, json!({ "fid": fid(root) })),
+        (
+            "AFS_SRX_MakeDir",
+            "afs",
+            0,
+            json!({ "directory": fid(root), "name": "ours", "fid": fid(directory) }),
+        ),
+        ("AFS_SRX_StACL", "afs", 0, json!({ "fid": fid(directory), "acl": acl })),
+        ("AFS_PTS_Del", "afs", 0, json!({ "id": user })),
+        ("AFS_VS_DelVol", "afs", volserver, json!({ "transaction": 4711 })),
+        ("AFS_VL_DelEnt", "afs", vlserver, json!({ "volume": 4711 })),
+        ("AFS_BOS_AddSUsr", "afs", 0, json!({ "name": "zoe" })),
+        ("CELLAR_SetVolumePolicy", "afs", 0, json!({ "volume": root.volume, "compression": "lz4" })),
+    ];
+    let wanted: Vec<&str> = expected.iter().map(|(event, ..)| *event).collect();
+    let told: Vec<&Value> =
+        all.iter().filter(|line| wanted.iter().any(|event| line["event"] == *event)).collect();
+    let shown = |line: &&Value| {
+        let user = line["user"].as_str().unwrap_or_default().to_owned();
+        assert_eq!((&line["cut_off"], &line["host"]), (&json!(false), &json!("127.0.0.1")), "{line}");
+        (
+            line["event"].as_str().unwrap().to_owned(),
+            user,
+            line["code"].as_i64().unwrap(),
+            line["arguments"].clone(),
+        )
+    };
+    let expect = |(event, user, code, arguments): &(&str, &str, i32, Value)| {
+        ((*event).to_owned(), (*user).to_owned(), i64::from(*code), arguments.clone())
+    };
+    assert_eq!(
+        told.iter().map(shown).collect::<Vec<_>>(),
+        expected.iter().map(expect).collect::<Vec<_>>(),
+        "{all:?}"
+    );
+
+    // The other form: FetchStatus is not among what it wants by default.
+    let colon = |fid: rxafs::Fid| format!("{}:{}:{}", fid.volume, fid.vnode, fid.unique);
+    let (host, id) = ("HOST 127.0.0.1", told[3]["user_id"].as_i64().unwrap_or(0));
+    assert_eq!((&told[1]["outcome"], &told[1]["user_id"]), (&json!("denied"), &json!(32766)));
+    let changes: Vec<String> = lines(folder.path(), "changes")
+        .iter()
+        .map(|line| line[25..].to_owned())
+        .skip_while(|line| !line.contains(mark))
+        .collect();
+    let expected = [
+        format!("EVENT AFS_PTS_NewEnt CODE 0 NAME afs {host} ID {user} STR {mark} ID 0 "),
+        "EVENT AFS_Aud_Unauth CODE -1 STR AFS_SRX_MakeDir ".to_owned(),
+        format!(
+            "EVENT AFS_SRX_MakeDir CODE {} NAME --UnAuth-- {host} ID 32766 FID {} STR mine FID 0:0:0 ",
+            EACCES.0,
+            colon(root)
+        ),
+        format!(
+            "EVENT AFS_SRX_MakeDir CODE 0 NAME afs {host} ID {id} FID {} STR ours FID {} ",
+            colon(root),
+            colon(directory)
+        ),
+        format!(
+            "EVENT AFS_SRX_StACL CODE 0 NAME afs {host} ID {id} FID {} ACL 1\\n0\\n{mark} 7\\n ",
+            colon(directory)
+        ),
+        format!("EVENT AFS_PTS_Del CODE 0 NAME afs {host} ID {user} "),
+        format!("EVENT AFS_VS_DelVol CODE {volserver} NAME afs {host} LONG 4711 "),
+        format!("EVENT AFS_VL_DelEnt CODE {vlserver} NAME afs {host} LONG 4711 "),
+        format!("EVENT AFS_BOS_AddSUsr CODE 0 NAME afs {host} "),
+        format!("EVENT CELLAR_SetVolumePolicy CODE 0 NAME afs {host} LONG {} STR lz4 ", root.volume),
+        "EVENT AFS_Aud_Off CODE 0 ".to_owned(),
+    ];
+    assert_eq!(changes, expected);
+}
+
+/// How the call of an event ended; it did not end well.
+fn code(lines: &[Value], event: &str) -> i32 {
+    let code = lines.iter().find(|line| line["event"] == event).unwrap()["code"].as_i64().unwrap();
+    assert_ne!(code, 0, "{event}");
+    code as i32
+}
