@@ -78,8 +78,12 @@ fn clients(own: UsageFigures, other: UsageFigures) -> Snapshot {
 fn call(name: &'static str, waits: &[u64], runs: &[u64]) -> (&'static str, CallFigures) {
     let mut row = CallFigures { calls: runs.len() as u64, ..CallFigures::default() };
     row.outcomes[0] = row.calls;
-    waits.iter().for_each(|wait| row.wait.record(*wait));
-    runs.iter().for_each(|run| row.run.record(*run));
+    for wait in waits {
+        row.wait.record(*wait);
+    }
+    for run in runs {
+        row.run.record(*run);
+    }
     (name, row)
 }
 
@@ -90,7 +94,9 @@ fn calls(row: (&'static str, CallFigures)) -> Snapshot {
 fn disk(times: &[u64]) -> Snapshot {
     with(|snapshot| {
         let mut row = DiskFigures { accesses: times.len() as u64, moved: 1 << 20, ..DiskFigures::default() };
-        times.iter().for_each(|time| row.time.record(*time));
+        for time in times {
+            row.time.record(*time);
+        }
         snapshot.now.disks = rows([("/vicepa read", row)]);
     })
 }
@@ -166,7 +172,9 @@ fn removal(total_ns: u64) -> Snapshot {
 
 fn lock(waits: &[u64]) -> Snapshot {
     let mut row = LockFigures { waits: waits.len() as u64, ..LockFigures::default() };
-    waits.iter().for_each(|wait| row.wait.record(*wait));
+    for wait in waits {
+        row.wait.record(*wait);
+    }
     with(|snapshot| snapshot.now.locks = rows([("lane", row)]))
 }
 
@@ -441,8 +449,15 @@ fn other_cases() -> Vec<Case> {
         (
             "rx-threads-exhausted",
             port(|port| (port.idle_threads, port.waiting, port.waited) = (0, 3, 40)),
-            "fs: 0 idle threads at both looks, 3 calls waiting at both, 40 began to wait between them",
+            "fs: 3 calls waiting at both looks, 40 began to wait between them; 0 threads idle",
             port(|port| (port.idle_threads, port.waiting, port.waited) = (1, 0, 40)),
+        ),
+        // As a file server of OpenAFS with `-p 6` tells it.
+        (
+            "rx-threads-exhausted",
+            port(|port| (port.idle_threads, port.waiting, port.waited) = (2, 53, 15)),
+            "fs: 53 calls waiting at both looks, 15 began to wait between them; 2 threads idle",
+            port(|port| (port.idle_threads, port.waiting, port.waited) = (0, 0, 0)),
         ),
         (
             "rx-packets-exhausted",

@@ -24,19 +24,20 @@ fn each(snapshot: &Snapshot, says: impl Fn(&Port) -> Option<Finding>) -> Vec<Fin
     snapshot.ports.iter().filter_map(says).collect()
 }
 
-/// No thread is idle.
+/// Calls wait for threads. Those that OpenAFS keeps for its other services are idle meanwhile.
 pub(crate) fn threads(snapshot: &Snapshot) -> Vec<Finding> {
     each(snapshot, |port| {
-        if port.idle_threads > 0 || (port.waiting == 0 && port.waited == 0) {
+        if port.waiting == 0 && (port.waited == 0 || port.idle_threads > 0) {
             return None;
         }
         Some(Finding {
             problem: "rx-threads-exhausted",
             weight: 74,
-            what: format!("All threads of {} are busy, and calls wait for them.", port.name),
+            what: format!("Calls wait for the threads of {}.", port.name),
             evidence: vec![format!(
-                "{}: 0 idle threads at both looks, {} calls waiting at both, {} began to wait between them",
-                port.name, port.waiting, port.waited
+                "{}: {} calls waiting at both looks, {} began to wait between them; {} threads idle, which are \
+                 kept for other services",
+                port.name, port.waiting, port.waited, port.idle_threads
             )],
             cause: "More calls come than there are threads, or threads are kept: by a slow disk, by clients that \
                     do not answer callbacks, or by one user's many calls, since OpenAFS shares them by order of \

@@ -74,9 +74,9 @@ fn exhausted_port(snapshot: &Snapshot, labels: &Labels, row: &WorkerFigures, wai
     Finding {
         problem: "threads-exhausted",
         weight: 70,
-        what: format!("All threads of the {port} are busy, and calls wait for them."),
+        what: format!("Calls wait for the threads of the {port}."),
         evidence,
-        cause: format!("More calls come than {} threads can serve at a time: {holder}.", row.threads),
+        cause: format!("More calls come than its workers can serve at a time: {holder}."),
         remedy: format!(
             "First see to what keeps the threads (`cellar slow`, and the other findings). If they only wait, \
              for disks or for clients, more of them help: raise `rx.workers`{limit}. If they work, and \

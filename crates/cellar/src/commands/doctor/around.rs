@@ -74,12 +74,14 @@ impl Begun {
             let now = processors();
             now.as_ref().zip(self.busy.as_ref()).map_or(0, |(now, then)| ms(of(now).saturating_sub(of(then))))
         };
+        // The clocks of both are read one after the other.
         let span = u64::try_from(self.at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let ticks = span.saturating_mul(processors_now as u64);
         Machine {
             processors: processors_now,
             rmem_max_bytes: limit.trim().parse().unwrap_or(0),
-            ticks: span.saturating_mul(processors_now as u64),
-            busy_ticks: spent(|of| of.busy) + spent(|of| of.stolen),
+            ticks,
+            busy_ticks: (spent(|of| of.busy) + spent(|of| of.stolen)).min(ticks),
             stolen_ticks: spent(|of| of.stolen),
             udp_drops: watch::udp_drops_of_machine().saturating_sub(self.drops),
         }
