@@ -46,6 +46,7 @@ pub(crate) const ALL: &[Rule] = &[
     elsewhere::clocks,
     elsewhere::jobs,
     elsewhere::processors,
+    elsewhere::audit,
     openafs::threads,
     openafs::packets,
     openafs::sent_again,

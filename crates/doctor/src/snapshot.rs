@@ -2,8 +2,8 @@
 
 use crate::slow::SlowCall;
 use events::catalogue::{
-    CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures, PartitionFigures,
-    ProcessFigures, UsageFigures, WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures,
+    PartitionFigures, ProcessFigures, UsageFigures, WorkerFigures,
 };
 use events::table::{self, Look};
 use std::collections::BTreeMap;
@@ -29,6 +29,8 @@ pub struct Figures {
     pub workers: Look<Labels, WorkerFigures>,
     /// By name.
     pub caches: Look<Labels, CacheCounts>,
+    /// By sink.
+    pub audit: Look<Labels, AuditFigures>,
     /// By name.
     pub locks: Look<Labels, LockFigures>,
     /// By port.
@@ -191,6 +193,8 @@ news! {
     workers: WorkerFigures,
     /// Caches.
     caches: CacheCounts,
+    /// Sinks of the audit.
+    audit: AuditFigures,
     /// Locks.
     locks: LockFigures,
     /// Callbacks.

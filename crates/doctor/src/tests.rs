@@ -4,7 +4,7 @@
 use crate::snapshot::*;
 use crate::{Finding, SlowCall, diagnose};
 use events::catalogue::{
-    CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures, Outcome,
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures, Outcome,
     PartitionFigures, UsageFigures, WorkerFigures,
 };
 use events::table::Look;
@@ -149,6 +149,10 @@ fn machine(change: impl FnOnce(&mut Machine)) -> Snapshot {
 fn job(silent_seconds: u64) -> Snapshot {
     let job = Job { id: 4, title: "move of a".into(), latest: "no answer".into(), silent_seconds };
     with(|snapshot| snapshot.jobs = vec![job])
+}
+
+fn audit(row: AuditFigures) -> Snapshot {
+    with(|snapshot| snapshot.now.audit = rows([("file", row)]))
 }
 
 fn volume(row: UsageFigures) -> Snapshot {
@@ -445,6 +449,18 @@ fn other_cases() -> Vec<Case> {
             machine(|machine| (machine.busy_ticks, machine.stolen_ticks) = (3800, 400)),
             "2 processors, busy 95.0 % of the time; the hypervisor gave 10.0 % to others",
             machine(|machine| machine.busy_ticks = 3799),
+        ),
+        (
+            "audit-behind",
+            audit(AuditFigures {
+                records: 9,
+                dropped: 2,
+                queued: 5,
+                queue_limit: 5,
+                ..AuditFigures::default()
+            }),
+            "file: 9 records written, 2 lost, 0 calls waited - for room; 5 of 5 records queued",
+            audit(AuditFigures { records: 9, queued: 5, queue_limit: 5, ..AuditFigures::default() }),
         ),
         (
             "rx-threads-exhausted",

@@ -1,8 +1,9 @@
 //! Clocks, jobs and the machine.
 
 use crate::finding::Finding;
-use crate::snapshot::{Clock, Job, Snapshot};
-use crate::text::percent;
+use crate::snapshot::{Clock, Job, Labels, Snapshot};
+use crate::text::{percent, time};
+use events::catalogue::AuditFigures;
 
 /// Clocks may differ by as much.
 const SKEW_MS: u64 = 2_000;
@@ -74,6 +75,42 @@ pub(crate) fn jobs(snapshot: &Snapshot) -> Vec<Finding> {
             .into(),
         remedy: "`cellar volume jobs show JOB` tells what it waits for; `resume` goes on with it, `cancel` \
                  undoes it."
+            .into(),
+    }]
+}
+
+/// An audit that loses records or makes calls wait.
+pub(crate) fn audit(snapshot: &Snapshot) -> Vec<Finding> {
+    let look = snapshot.audit();
+    let is_behind = |row: &&(Labels, AuditFigures)| row.1.dropped > 0 || row.1.failing > 0 || row.1.waits > 0;
+    let says = |(labels, row): &(Labels, AuditFigures)| {
+        format!(
+            "{}: {} records written, {} lost, {} calls waited {} for room; {} of {} records queued{}",
+            labels.join(" "),
+            row.records,
+            row.dropped,
+            row.waits,
+            time(row.blocked),
+            row.queued,
+            row.queue_limit,
+            if row.failing > 0 { "; it cannot be written now" } else { "" }
+        )
+    };
+    let evidence: Vec<String> = look.0.iter().filter(is_behind).map(says).collect();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    let loses = look.0.iter().any(|(_, row)| row.dropped > 0 || row.failing > 0);
+    vec![Finding {
+        problem: "audit-behind",
+        weight: if loses { 66 } else { 39 },
+        what: "A sink of the audit does not keep up.".into(),
+        evidence,
+        cause: "Whoever reads the pipe or socket is slower than calls come, or is gone; or the disk of the file is \
+                slow or full. By its settings the sink then loses records, or makes calls wait."
+            .into(),
+        remedy: "Let its reader read faster, or write to a file on another disk; a longer queue only helps against \
+                 short bursts. The log says why a sink cannot be written."
             .into(),
     }]
 }

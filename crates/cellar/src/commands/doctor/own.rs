@@ -50,6 +50,7 @@ fn figures(examined: &mut Examined, connection: &dyn ClientConnection, server: I
         lanes: table.look("lanes", Source::Lanes),
         workers: table.look("workers", Source::Workers),
         caches: table.look("caches", Source::Caches),
+        audit: table.look("the audit", Source::Audit),
         locks: table.look("locks", Source::Locks),
         callbacks: table.look("callbacks", Source::Callbacks),
         partitions: table.look("partitions", Source::Partitions),
