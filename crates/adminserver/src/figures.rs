@@ -35,6 +35,8 @@ pub mod tables {
     pub const PROCESS: u32 = 22;
     /// Sinks of the audit by name.
     pub const AUDIT: u32 = 9;
+    /// Peers by port and address.
+    pub const PEERS: u32 = 10;
 }
 
 impl AdminServer {
@@ -44,8 +46,10 @@ impl AdminServer {
         caller: &Caller,
         request: GetFiguresRequest,
     ) -> Result<GetFiguresReply, AbortCode> {
-        let tells_who =
-            matches!(request.table, tables::VOLUMES | tables::CLIENTS | tables::CLIENTS_OF_VOLUME);
+        let tells_who = matches!(
+            request.table,
+            tables::VOLUMES | tables::CLIENTS | tables::CLIENTS_OF_VOLUME | tables::PEERS
+        );
         if tells_who && !self.parts.authority.is_superuser(caller) {
             self.administer(caller, "GetFigures")?;
         }
@@ -64,6 +68,7 @@ impl AdminServer {
             tables::PARTITIONS => reply(&observed.partitions()),
             tables::PROCESS => reply(&observed.process()),
             tables::AUDIT => reply(&observed.audit()),
+            tables::PEERS => reply(&observed.peers()),
             _ => return Err(AbortCode::UAEINVAL),
         })
     }

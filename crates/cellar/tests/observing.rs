@@ -239,9 +239,28 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     assert!(received >= all.total()[0], "{lanes:?}");
     assert_eq!(cell.stat(&["workers"]).len(), 5);
 
+    // Lanes and peers count the same packets; asking sends some, so the sum lies between two looks.
+    let first_sent = |rows: &[Value]| -> u64 {
+        let of_port = rows.iter().filter(|row| row["port"] == "fileserver" || row["port"] == "(others)");
+        of_port
+            .map(|row| {
+                number(row, &["data_sent"]) - row.get("peer").map_or(0, |_| number(row, &["data_resent"]))
+            })
+            .sum()
+    };
+    let peers = cell.stat(&["peers"]);
+    let sums = [first_sent(&lanes), first_sent(&peers), first_sent(&cell.stat(&["lanes"]))];
+    assert!(sums.is_sorted() && sums[0] > 0, "{sums:?} {peers:?}");
+    let of_load = peers.iter().map(|row| number(row, &["received_packets"])).max().unwrap();
+    assert!(of_load >= all.total()[0] / 2, "one of the two did more than half: {peers:?}");
+    assert!(peers.iter().any(|row| number(row, &["connections"]) > 0 && number(row, &["round_trip_ns"]) > 0));
+
     let top: Value = serde_json::from_str(&cell.run(&["top", "--once", "--json"])).unwrap();
     let tables: Vec<&String> = top.as_object().unwrap().keys().collect();
-    assert_eq!(tables, ["caches", "calls", "clients", "disks", "lanes", "locks", "volumes", "workers"]);
+    assert_eq!(
+        tables,
+        ["caches", "calls", "clients", "disks", "lanes", "locks", "peers", "volumes", "workers"]
+    );
     let same = |rows: &Value| find(rows.as_array().unwrap(), &[("procedure", "StoreData64")]).cloned();
     assert_eq!(same(&top["calls"]), same(&Value::Array(calls.clone())));
     let text = cell.run(&["top", "--once"]);

@@ -282,6 +282,38 @@ figures! {
 }
 
 figures! {
+    /// What passed between a port and one peer, that is a host and its port.
+    PeerFigures of "peer", weight received_packets {
+        /// Connections made.
+        opened: counter Count,
+        /// Connections present.
+        connections: gauge Count,
+        /// Packets received on connections.
+        received_packets: counter Count,
+        /// Bytes in them, without headers of UDP and IP.
+        received: counter Bytes,
+        /// DATA packets sent, for the first time or again.
+        data_sent: counter Count,
+        /// DATA packets sent again.
+        data_resent: counter Count,
+        /// Bytes sent on connections, without headers of UDP and IP.
+        sent: counter Bytes,
+        /// The smoothed round-trip time.
+        round_trip: gauge Nanoseconds,
+        /// Its mean deviation.
+        variation: gauge Nanoseconds,
+        /// The time after which what was not acknowledged is sent again.
+        timeout: gauge Nanoseconds,
+        /// Packets that the peer's last call had room for.
+        window: gauge Count,
+        /// Packets that may be under way to it at a time, as its last call learnt.
+        congestion_window: gauge Count,
+        /// The longest packet that is sent to it.
+        packet: gauge Bytes,
+    }
+}
+
+figures! {
     /// The process.
     ProcessFigures of "process", weight resident {
         /// When the process started, since 1970.

@@ -4,7 +4,7 @@ use crate::SlowCall;
 use crate::recorder::{ClientKey, Procedure, Snapshot};
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures,
-    PartitionFigures, ProcessFigures, UsageFigures, WorkerFigures,
+    PartitionFigures, PeerFigures, ProcessFigures, UsageFigures, WorkerFigures,
 };
 use events::{Declared, Figures, Table};
 
@@ -63,6 +63,12 @@ pub trait Observed: Send + Sync {
         sheet
     }
 
+    /// Peers by port and address, those that sent most first, at most so many as a sheet has rows; and the
+    /// others, those that are forgotten among them.
+    fn peers(&self) -> Sheet<PeerFigures> {
+        Sheet::new(&["port", "peer"])
+    }
+
     /// Sinks of the audit by name.
     fn audit(&self) -> Sheet<AuditFigures> {
         Sheet::new(&["sink"])
@@ -79,6 +85,19 @@ pub trait Observed: Send + Sync {
     /// Partitions by name.
     fn partitions(&self) -> Sheet<PartitionFigures> {
         Sheet::new(&["partition"])
+    }
+}
+
+impl<F: Declared + Figures> Sheet<F> {
+    /// Leaves the heaviest rows, at most as many as a sheet has, and adds the rest to `others`, which becomes
+    /// the last row if anything was counted of it.
+    pub fn bound(&mut self, mut others: F) {
+        self.rows.sort_by_key(|row| std::cmp::Reverse(row.figures.weight()));
+        let rest = self.rows.drain(ROWS_MAX.min(self.rows.len())..);
+        rest.for_each(|row| others.add(&row.figures));
+        if others.weight() > 0 {
+            self.push([""; 0], others);
+        }
     }
 }
 

@@ -36,6 +36,7 @@ pub use event::{CallId, ConnectionId, Event, Read, Write};
 pub use header::{Flags, Header, PacketType};
 pub use inquiry::Inquiry;
 pub use path::Path;
+pub use peer::{PeerCounters, PeerReport};
 pub use pieces::Pieces;
 pub use statistics::Statistics;
 pub use transmit::{Outgoing, Transmit};

@@ -48,13 +48,56 @@ pub(crate) struct Peer {
     aborts: AbortBrake,
 }
 
-/// For rxdebug.
-#[derive(Debug, Default)]
-pub(crate) struct PeerCounters {
-    pub(crate) sent: u64,
-    pub(crate) resent: u64,
-    pub(crate) bytes_sent: u64,
-    pub(crate) bytes_received: u64,
+/// What was counted of a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerCounters {
+    /// Connections made, by either side.
+    pub connections: u64,
+    /// Packets received on them.
+    pub received: u64,
+    /// Bytes of those.
+    pub bytes_received: u64,
+    /// DATA packets sent, for the first time or again.
+    pub sent: u64,
+    /// DATA packets of those that were sent again.
+    pub resent: u64,
+    /// Bytes of all packets sent on connections.
+    pub bytes_sent: u64,
+}
+
+impl PeerCounters {
+    /// Adds what another counted.
+    pub fn add(&mut self, other: &PeerCounters) {
+        self.connections += other.connections;
+        self.received += other.received;
+        self.bytes_received += other.bytes_received;
+        self.sent += other.sent;
+        self.resent += other.resent;
+        self.bytes_sent += other.bytes_sent;
+    }
+}
+
+/// A peer as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerReport {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Connections that there are.
+    pub connections: usize,
+    /// What was counted.
+    pub counters: PeerCounters,
+    /// The smoothed round-trip time; zero if none was measured.
+    pub rtt: Duration,
+    /// Its mean deviation.
+    pub rtt_variation: Duration,
+    /// After so long what was not acknowledged is sent again.
+    pub timeout: Duration,
+    /// Packets that its last call had room for.
+    pub window_packets: u32,
+    /// Packets that may be under way at a time to it, as its last call learnt; 0 if none did.
+    pub congestion_window_packets: u32,
+    /// The longest packet that is sent to it.
+    pub packet_bytes: usize,
 }
 
 impl Peer {
@@ -72,6 +115,21 @@ impl Peer {
             window: WINDOW_INITIAL,
             reach: Reach::default(),
             aborts: AbortBrake::default(),
+        }
+    }
+
+    /// What is known of it.
+    pub(crate) fn report(&self) -> PeerReport {
+        PeerReport {
+            address: self.address,
+            connections: self.connections,
+            counters: self.counters,
+            rtt: self.rtt.smoothed().unwrap_or_default(),
+            rtt_variation: self.rtt.variation(),
+            timeout: self.rtt.timeout(0),
+            window_packets: self.window,
+            congestion_window_packets: self.learnt.map_or(0, |learnt| learnt.window),
+            packet_bytes: self.mtu.packet_bytes(),
         }
     }
 

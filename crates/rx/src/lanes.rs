@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base::AbortCode;
 use parking_lot::Mutex;
-use rx_proto::{Endpoint, EndpointConfig, ServiceConfig};
+use rx_proto::{Endpoint, EndpointConfig, PeerCounters, PeerReport, ServiceConfig};
 
 use crate::lane::{Arrivals, Lane};
 use crate::socket::{LaneSocket, SocketOptions, bind_lanes};
@@ -87,6 +87,17 @@ impl Lanes {
     /// What the endpoints counted, one entry per lane.
     pub(crate) fn endpoint_statistics(&self) -> Vec<rx_proto::Statistics> {
         self.lanes.iter().map(|lane| lane.lock().endpoint.statistics().clone()).collect()
+    }
+
+    /// The peers of all lanes that are remembered, and what those did that are forgotten.
+    pub(crate) fn peers(&self) -> (Vec<PeerReport>, PeerCounters) {
+        let (mut all, mut forgotten) = (Vec::new(), PeerCounters::default());
+        for lane in &self.lanes {
+            let (peers, gone) = lane.lock().endpoint.peers();
+            all.extend(peers);
+            forgotten.add(&gone);
+        }
+        (all, forgotten)
     }
 
     /// Aborts all server calls with `code`; all later operations fail with it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use afs_idl::ClientConnection;
 use base::AbortCode;
-use rx_proto::{EndpointConfig, ServiceConfig};
+use rx_proto::{EndpointConfig, PeerCounters, PeerReport, ServiceConfig};
 use rx_security::ClientSecurity;
 
 use crate::connector::Connector;
@@ -134,6 +134,12 @@ impl Server {
             receive_buffer_bytes,
             send_buffer_bytes,
         }
+    }
+
+    /// The peers that are remembered, and what those did together that are forgotten. Each lane is held up
+    /// while its peers are copied.
+    pub fn peers(&self) -> (Vec<PeerReport>, PeerCounters) {
+        self.lanes.peers()
     }
 
     /// Ends all calls, ours to others too, with `RX_RESTARTING`, waits until the services have

@@ -1694,7 +1694,7 @@ pub trait Server {
 
     /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
     /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
-    /// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 20 what clients are told of changes, 21 partitions, 22 the process
+    /// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 20 what clients are told of changes, 21 partitions, 22 the process
     /// (one row without labels). Superusers may ask for all, anybody for those that do not tell
     /// who uses what.
     /// (GetFigures, opcode 500.)
@@ -1926,7 +1926,7 @@ pub fn stop_check(
 
 /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
 /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
-/// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 20 what clients are told of changes, 21 partitions, 22 the process
+/// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 20 what clients are told of changes, 21 partitions, 22 the process
 /// (one row without labels). Superusers may ask for all, anybody for those that do not tell
 /// who uses what.
 pub fn get_figures(

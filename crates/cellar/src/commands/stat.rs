@@ -42,6 +42,9 @@ pub enum Stat {
     Workers(Looking),
     /// Show which locks threads waited for: how often and how long.
     Locks(Looking),
+    /// Show what passed between the server and each peer (a host and its port): packets, what was sent again,
+    /// round-trip times, windows, connections. For superusers.
+    Peers(Looking),
     /// Show what was written to each sink of the audit, what was lost, and what waits.
     Audit(Looking),
     /// Show what any Rx server or client tells of its transport, OpenAFS's too: version, counters,
@@ -149,6 +152,7 @@ pub fn run(context: &Context, command: &Stat) -> Result<()> {
         Stat::Lanes(looking) => tables::lanes(context, looking),
         Stat::Workers(looking) => tables::workers(context, looking),
         Stat::Locks(looking) => tables::locks(context, looking),
+        Stat::Peers(looking) => tables::peers(context, looking),
         Stat::Audit(looking) => tables::audit(context, looking),
         Stat::Rx(transport) => transport::run(context, transport),
         Stat::Xstat(xstat) => xstat::run(context, xstat),

@@ -14,7 +14,7 @@ use afs_idl::ClientConnection;
 use anyhow::{Result, bail};
 use clap::Args;
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures,
+    AuditFigures, CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, PeerFigures, UsageFigures,
     WorkerFigures,
 };
 use events::table::{self, Look};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terminal::{Input, Terminal};
 
-/// Show what a server does: calls, volumes, clients, caches, lanes, workers, disks, locks. Keys: 1 to 8 or Tab
+/// Show what a server does: calls, volumes, clients, caches, lanes, workers, disks, locks, peers. Keys: 1 to 9 or Tab
 /// choose a table, arrows a row and the column to sort by, r turns the order, / filters, Enter goes from a
 /// volume to its clients, Escape back, a shows all since the start in place of rates, space pauses, q ends.
 #[derive(Args)]
@@ -97,6 +97,7 @@ enum Sample {
     Caches(Look<Labels, CacheCounts>),
     Locks(Look<Labels, LockFigures>),
     Audit(Look<Labels, AuditFigures>),
+    Peers(Look<Labels, PeerFigures>),
 }
 
 /// Does the same with a sample of any kind.
@@ -111,6 +112,7 @@ macro_rules! with_look {
             Sample::Caches($look) => $what,
             Sample::Locks($look) => $what,
             Sample::Audit($look) => $what,
+            Sample::Peers($look) => $what,
         }
     };
 }
@@ -127,6 +129,7 @@ impl Sample {
             Source::Locks => Sample::Locks(asking.look(source)?),
             Source::Callbacks | Source::Partitions | Source::Process => bail!("{source:?} has no table here"),
             Source::Audit => Sample::Audit(asking.look(source)?),
+            Source::Peers => Sample::Peers(asking.look(source)?),
         })
     }
 
@@ -141,6 +144,7 @@ impl Sample {
             (Sample::Caches(now), Sample::Caches(before)) => Sample::Caches(table::since(now, before)),
             (Sample::Locks(now), Sample::Locks(before)) => Sample::Locks(table::since(now, before)),
             (Sample::Audit(now), Sample::Audit(before)) => Sample::Audit(table::since(now, before)),
+            (Sample::Peers(now), Sample::Peers(before)) => Sample::Peers(table::since(now, before)),
             _ => return None,
         })
     }

@@ -6,14 +6,15 @@ use audit::Trail;
 use base::PartitionId;
 use disk::DiskMeter;
 use disk::metered::ACCESSES;
+use events::Figures as _;
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, PartitionFigures,
-    ProcessFigures, WorkerFigures,
+    PeerFigures, ProcessFigures, WorkerFigures,
 };
 use fileserver::FileServer;
 use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot};
 use parking_lot::Mutex;
-use rx::{LaneStatistics, Server, ServerStatistics};
+use rx::{LaneStatistics, PeerCounters, PeerReport, Server, ServerStatistics};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use volume::{CacheReport, CacheStatistics, Condition, Volumes};
@@ -140,6 +141,22 @@ impl Observed for Observatory {
         sheet
     }
 
+    fn peers(&self) -> Sheet<PeerFigures> {
+        let mut sheet = Sheet::new(&["port", "peer"]);
+        let mut others = PeerFigures::default();
+        let ports = self.ports.lock().clone();
+        for (name, server) in ports.iter().filter_map(|(name, server)| Some((name, server.upgrade()?))) {
+            let (peers, forgotten) = server.peers();
+            others.add(&peer_counters(&forgotten));
+            for peer in peers {
+                sheet.push([(*name).to_owned(), peer.address.to_string()], peer_figures(&peer));
+            }
+        }
+        // What is so now of all others together says nothing.
+        sheet.bound(others);
+        sheet
+    }
+
     fn audit(&self) -> Sheet<AuditFigures> {
         let mut sheet = Sheet::new(&["sink"]);
         for (name, figures) in self.trail.iter().flat_map(|trail| trail.figures()) {
@@ -236,6 +253,31 @@ fn lane_figures(lane: &LaneStatistics, endpoint: &rx_proto::Statistics) -> LaneF
         calls_present: endpoint.calls_now,
         peers: endpoint.peers_now,
         faults: lane.faults,
+    }
+}
+
+fn peer_counters(counters: &PeerCounters) -> PeerFigures {
+    PeerFigures {
+        opened: counters.connections,
+        received_packets: counters.received,
+        received: counters.bytes_received,
+        data_sent: counters.sent,
+        data_resent: counters.resent,
+        sent: counters.bytes_sent,
+        ..PeerFigures::default()
+    }
+}
+
+fn peer_figures(peer: &PeerReport) -> PeerFigures {
+    PeerFigures {
+        connections: peer.connections as u64,
+        round_trip: nanoseconds(peer.rtt),
+        variation: nanoseconds(peer.rtt_variation),
+        timeout: nanoseconds(peer.timeout),
+        window: peer.window_packets.into(),
+        congestion_window: peer.congestion_window_packets.into(),
+        packet: peer.packet_bytes as u64,
+        ..peer_counters(&peer.counters)
     }
 }
 

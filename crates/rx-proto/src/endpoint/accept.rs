@@ -111,6 +111,7 @@ impl Endpoint {
             .or_insert_with(|| peers.insert_with(|_| crate::peer::Peer::new(remote, config, now)));
         if let Some(peer) = self.peers.get_mut(key) {
             peer.connections += 1;
+            peer.counters.connections += 1;
         }
         self.statistics.peers_now = self.peers.len() as u64;
         key

@@ -59,6 +59,7 @@ impl Endpoint {
         connection.counters.bytes_received = connection.counters.bytes_received.wrapping_add(length);
         let (peer, failed) = (connection.peer, connection.error.is_some());
         if let Some(peer) = self.peers.get_mut(peer) {
+            peer.counters.received += 1;
             peer.counters.bytes_received += u64::from(length);
             peer.heard_at = now;
         }

@@ -23,7 +23,7 @@ use rx_security::ClientSecurity;
 use crate::call::Call;
 use crate::connection::{Connection, ConnectionKey, EPOCH_ANY_ADDRESS};
 use crate::hash::{SeededMap, SeededState};
-use crate::peer::Peer;
+use crate::peer::{Peer, PeerCounters, PeerReport};
 use crate::slab::{Key, Slab};
 use crate::timers::{Timed, Timers};
 use crate::{
@@ -76,6 +76,8 @@ pub struct Endpoint {
     services: SeededMap<u16, ServiceConfig>,
     peers: Slab<Peer>,
     peer_index: SeededMap<SocketAddr, Key>,
+    /// What peers did that are forgotten.
+    forgotten: PeerCounters,
     connections: Slab<Connection>,
     index: SeededMap<ConnectionKey, Key>,
     calls: Slab<Call>,
@@ -116,6 +118,7 @@ impl Endpoint {
             random,
             services: SeededMap::with_hasher(state),
             peers: Slab::new(),
+            forgotten: PeerCounters::default(),
             peer_index: SeededMap::with_hasher(state),
             connections: Slab::new(),
             index: SeededMap::with_hasher(state),
@@ -322,6 +325,13 @@ impl Endpoint {
     /// What has been counted.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
+    }
+
+    /// The peers that are remembered, and what all those did together that are forgotten: nobody is
+    /// lost from the sums.
+    pub fn peers(&self) -> (Vec<PeerReport>, PeerCounters) {
+        let peers = (0..self.peers.places()).filter_map(|place| self.peers.at(place));
+        (peers.map(|(_, peer)| peer.report()).collect(), self.forgotten)
     }
 
     /// The configuration.

@@ -121,6 +121,7 @@ impl Endpoint {
         let end = peer.idle_since + crate::peer::PEER_LIFETIME;
         if end <= now {
             let address = peer.address;
+            self.forgotten.add(&peer.counters);
             self.peers.remove(key);
             self.peer_index.remove(&address);
             self.statistics.peers_now = self.peers.len() as u64;

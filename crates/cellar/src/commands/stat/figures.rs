@@ -8,7 +8,7 @@ use afs_idl::cellar::{self, FigureRow, GetFiguresReply, GetFiguresRequest};
 use anyhow::Result;
 pub(crate) use doctor::text::time;
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures,
+    AuditFigures, CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, PeerFigures, UsageFigures,
     WorkerFigures,
 };
 use events::table::Look;
@@ -35,6 +35,7 @@ pub(crate) enum Source {
     Partitions,
     Process,
     Audit,
+    Peers,
 }
 
 impl Source {
@@ -53,6 +54,7 @@ impl Source {
             Source::Partitions => (tables::PARTITIONS, 0),
             Source::Process => (tables::PROCESS, 0),
             Source::Audit => (tables::AUDIT, 0),
+            Source::Peers => (tables::PEERS, 0),
         };
         GetFiguresRequest { table, volume }
     }
@@ -285,6 +287,24 @@ impl Shown for CacheCounts {
         ("PEAK", Show::Size, |row| row.held_max),
         ("LIMIT", Show::Size, |row| row.limit),
         ("RECYCLE AGE", Show::Time, |row| row.recycle_age),
+    ];
+}
+
+impl Shown for PeerFigures {
+    const COLUMNS: &'static [Column<PeerFigures>] = &[
+        ("PACKETS IN", Show::Count, |row| row.received_packets),
+        ("BYTES IN", Show::Bytes, |row| row.received),
+        ("DATA OUT", Show::Count, |row| row.data_sent),
+        ("RESENT", Show::Count, |row| row.data_resent),
+        ("BYTES OUT", Show::Bytes, |row| row.sent),
+        ("OPENED", Show::Count, |row| row.opened),
+        ("CONNECTIONS", Show::Now, |row| row.connections),
+        ("RTT", Show::Time, |row| row.round_trip),
+        ("+-", Show::Time, |row| row.variation),
+        ("TIMEOUT", Show::Time, |row| row.timeout),
+        ("WINDOW", Show::Now, |row| row.window),
+        ("CWND", Show::Now, |row| row.congestion_window),
+        ("PACKET", Show::Size, |row| row.packet),
     ];
 }
 

@@ -1,4 +1,4 @@
-//! `cellar stat calls`, `volumes`, `clients`, `disk`, `lanes`, `workers`, `locks`, `audit`.
+//! `cellar stat calls`, `volumes`, `clients`, `disk`, `lanes`, `workers`, `locks`, `audit`, `peers`.
 
 use super::figures::{self, Labels, Shown, Source};
 use crate::client::Interface;
@@ -7,7 +7,8 @@ use crate::output::{Format, line};
 use anyhow::Result;
 use clap::Args;
 use events::catalogue::{
-    AuditFigures, CallFigures, DiskFigures, LaneFigures, LockFigures, UsageFigures, WorkerFigures,
+    AuditFigures, CallFigures, DiskFigures, LaneFigures, LockFigures, PeerFigures, UsageFigures,
+    WorkerFigures,
 };
 use events::table::{self, Look};
 use std::net::Ipv4Addr;
@@ -72,6 +73,11 @@ pub(super) fn workers(context: &Context, looking: &Looking) -> Result<()> {
 /// Locks by name.
 pub(super) fn locks(context: &Context, looking: &Looking) -> Result<()> {
     show::<LockFigures>(context, looking, Source::Locks, &["lock"])
+}
+
+/// Peers of all ports.
+pub(super) fn peers(context: &Context, looking: &Looking) -> Result<()> {
+    show::<PeerFigures>(context, looking, Source::Peers, &["port", "peer"])
 }
 
 /// Sinks of the audit.

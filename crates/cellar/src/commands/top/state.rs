@@ -16,11 +16,12 @@ pub(super) enum Pane {
     Workers,
     Disks,
     Locks,
+    Peers,
 }
 
 impl Pane {
     /// In the order of their keys.
-    pub(super) const ALL: [Pane; 8] = [
+    pub(super) const ALL: [Pane; 9] = [
         Pane::Calls,
         Pane::Volumes,
         Pane::Clients,
@@ -29,6 +30,7 @@ impl Pane {
         Pane::Workers,
         Pane::Disks,
         Pane::Locks,
+        Pane::Peers,
     ];
 
     /// What it is called.
@@ -42,6 +44,7 @@ impl Pane {
             Pane::Workers => "workers",
             Pane::Disks => "disks",
             Pane::Locks => "locks",
+            Pane::Peers => "peers",
         }
     }
 
@@ -56,6 +59,7 @@ impl Pane {
             Pane::Workers => &["port"],
             Pane::Disks => &["partition", "access"],
             Pane::Locks => &["lock"],
+            Pane::Peers => &["port", "peer"],
         }
     }
 
@@ -70,6 +74,7 @@ impl Pane {
             Pane::Workers => Source::Workers,
             Pane::Disks => Source::Disks,
             Pane::Locks => Source::Locks,
+            Pane::Peers => Source::Peers,
         }
     }
 }
@@ -129,7 +134,7 @@ impl State {
         }
         match key {
             Key::Char('q') | Key::Interrupt => return Action::Quit,
-            Key::Char(digit @ '1'..='8') => return self.choose(digit as usize - '1' as usize),
+            Key::Char(digit @ '1'..='9') => return self.choose(digit as usize - '1' as usize),
             Key::Tab => return self.choose(self.pane as usize + 1),
             Key::Enter => return self.enter(grid),
             Key::Escape => return self.back(),
@@ -230,8 +235,8 @@ mod tests {
         let mut state = State::default();
         assert_eq!(press(&mut state, &[Key::Char('2')]), Action::Change);
         assert_eq!((state.pane, state.source()), (Pane::Volumes, Source::Volumes));
-        press(&mut state, &[Key::Tab; 6]);
-        assert_eq!(state.pane, Pane::Locks);
+        press(&mut state, &[Key::Tab; 7]);
+        assert_eq!(state.pane, Pane::Peers);
         press(&mut state, &[Key::Tab]);
         assert_eq!(state.pane, Pane::Calls);
         assert_eq!(press(&mut state, &[Key::Char('q')]), Action::Quit);
