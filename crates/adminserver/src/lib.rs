@@ -9,6 +9,7 @@
 mod caches;
 mod checks;
 mod figures;
+mod jobs;
 mod policy;
 mod server;
 mod service;
@@ -18,6 +19,7 @@ mod transport;
 mod usage;
 
 pub use figures::tables;
+pub use jobs::JobKeeper;
 pub use server::{AdminServer, AdminServerParts};
 pub use snapshots::{SnapshotEntry, SnapshotHost};
 pub use transport::TransportSource;

@@ -1,9 +1,9 @@
 //! What the service is made of, and the calls about the server itself.
 
-use crate::DirectoryUsage;
 use crate::checks::Checks;
 use crate::snapshots::{Keeper, SnapshotHost};
 use crate::transport::TransportSource;
+use crate::{DirectoryUsage, JobKeeper};
 use afs_idl::cellar::{GetServerInfoReply, PartitionInfo};
 use base::{AbortCode, Caller, LocalAuthority, PartitionId, UnixTime};
 use observe::Observed;
@@ -35,6 +35,7 @@ pub struct AdminServer {
     started: UnixTime,
     pub(crate) keeper: Keeper,
     pub(crate) transport: OnceLock<TransportSource>,
+    pub(crate) jobs: OnceLock<Box<dyn JobKeeper>>,
 }
 
 impl AdminServer {
@@ -47,6 +48,7 @@ impl AdminServer {
             started,
             keeper: Keeper::default(),
             transport: OnceLock::new(),
+            jobs: OnceLock::new(),
         }
     }
 

@@ -170,4 +170,36 @@ impl cellar::Server for AdminServer {
     ) -> Result<GetSlowCallsReply, AbortCode> {
         self.slow_calls(caller, request)
     }
+
+    fn list_jobs(
+        &self,
+        caller: &Caller,
+        request: cellar::ListJobsRequest,
+    ) -> Result<cellar::ListJobsReply, AbortCode> {
+        self.list_jobs_call(caller, request)
+    }
+
+    fn get_job(
+        &self,
+        caller: &Caller,
+        request: cellar::GetJobRequest,
+    ) -> Result<cellar::GetJobReply, AbortCode> {
+        self.get_job_call(caller, request)
+    }
+
+    fn cancel_job(
+        &self,
+        caller: &Caller,
+        request: cellar::CancelJobRequest,
+    ) -> Result<cellar::CancelJobReply, AbortCode> {
+        self.cancel_job_call(caller, request)
+    }
+
+    fn resume_job(
+        &self,
+        caller: &Caller,
+        request: cellar::ResumeJobRequest,
+    ) -> Result<cellar::ResumeJobReply, AbortCode> {
+        self.resume_job_call(caller, request)
+    }
 }

@@ -10,6 +10,7 @@ pub mod namei;
 pub mod netinfo;
 pub mod prdb;
 pub mod sysid;
+pub mod transfer;
 pub mod ubik;
 pub mod userlist;
 pub mod vldb;

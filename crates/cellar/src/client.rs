@@ -42,6 +42,8 @@ pub enum Interface {
     Volumes,
     /// Cellar's own.
     Cellar,
+    /// Cellar's own, as its volume server serves it.
+    CellarVolumes,
 }
 
 impl Interface {
@@ -52,6 +54,7 @@ impl Interface {
             Interface::Locations => (52, 7003),
             Interface::Volumes => (4, 7005),
             Interface::Cellar => (20011, 7000),
+            Interface::CellarVolumes => (20011, 7005),
         }
     }
 }

@@ -5,6 +5,7 @@ mod dispatcher;
 pub mod environment;
 mod hindrances;
 mod jobs;
+mod jobs_service;
 pub mod locator;
 pub mod log;
 pub mod membership;
@@ -101,13 +102,13 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     let ending = Arc::new(AtomicBool::new(false));
     let reclaim_pause = hindrances.reclaim_pause;
     let mut background = start_background(&ending, &volumes, file_server, volume_server, reclaim_pause);
-    background.extend(admin_server.map(|server| snapshots::start(&ending, server)));
+    background.extend(admin_server.clone().map(|server| snapshots::start(&ending, server)));
     if let Some(period) = settings.tuning.durability.period {
         background.extend(syncing::start(&ending, &volumes, period));
     }
     background.extend(upkeep::start(&ending, &volumes, settings.tuning.upkeep));
     if settings.roles.contains(&Role::Fs) {
-        background.extend(jobs::start(&ending, settings, &cell));
+        background.extend(jobs::start(&ending, settings, &cell, admin_server.as_deref()));
         background.push(registration::register(settings, &cell, uuid, ending.clone()));
     }
     if let Some(metrics) = &metrics {

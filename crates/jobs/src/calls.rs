@@ -393,7 +393,7 @@ impl<W: World> Run<'_, W> {
 
     /// What is sent where, and as what.
     pub(crate) fn forward(
-        &self,
+        &mut self,
         from: Transaction,
         from_date: u32,
         to: Transaction,
@@ -407,12 +407,13 @@ impl<W: World> Run<'_, W> {
             cookie: cookie.clone(),
         };
         let reply = vol::forward(&*self.volumes(from.server), &request);
+        self.count_sent(from)?;
         reply.map(drop).map_err(failed(format!("send the volume {} to {}", from.volume, to.server)))
     }
 
     /// Sends a volume to several servers from one read; a code for each.
     pub(crate) fn forward_all(
-        &self,
+        &mut self,
         from: Transaction,
         from_date: u32,
         to: &[Transaction],
@@ -428,6 +429,7 @@ impl<W: World> Run<'_, W> {
         };
         let reply = vol::forward_multiple(&*self.volumes(from.server), &request);
         let results = reply.map(|reply| reply.results);
+        self.count_sent(from)?;
         results.map_err(failed(format!("send the volume {} to its sites", from.volume)))
     }
 

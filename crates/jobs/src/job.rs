@@ -1,5 +1,6 @@
 //! What is known about a job, and all that is kept of it in the journal.
 
+use crate::traffic::Counted;
 use base::{AbortCode, PartitionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -86,6 +87,29 @@ pub enum Stage {
     Failed,
 }
 
+impl Stage {
+    /// As the journal says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Beginning => "beginning",
+            Stage::Working => "working",
+            Stage::Switching => "switching",
+            Stage::Cleaning => "cleaning",
+            Stage::Undoing => "undoing",
+            Stage::CatchingUp => "catching_up",
+            Stage::Done => "done",
+            Stage::Failed => "failed",
+        }
+    }
+
+    /// The stage of that name.
+    pub fn named(name: &str) -> Option<Stage> {
+        use Stage::{Beginning, CatchingUp, Cleaning, Done, Failed, Switching, Undoing, Working};
+        let all = [Beginning, Working, Switching, Cleaning, Undoing, CatchingUp, Done, Failed];
+        all.into_iter().find(|stage| stage.name() == name)
+    }
+}
+
 /// A transaction on a volume server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Transaction {
@@ -162,6 +186,9 @@ pub struct Job {
     pub(crate) switch_asked: bool,
     /// The old place has been cleared.
     pub(crate) source_gone: bool,
+    /// What was sent.
+    #[serde(default)]
+    pub(crate) sent: Vec<Counted>,
 }
 
 impl Job {
@@ -189,6 +216,7 @@ impl Job {
             source_off: false,
             switch_asked: false,
             source_gone: false,
+            sent: Vec::new(),
         }
     }
 

@@ -29,12 +29,14 @@ mod moving;
 mod plan;
 mod releasing;
 mod sites;
+mod traffic;
 mod world;
 
 pub use engine::{End, run};
 pub use entry::describe_lock;
 pub use job::{Event, Job, Operation, Place, Stage};
 pub use plan::steps;
+pub use traffic::Traffic;
 pub use world::{Trouble, Wish, World};
 
 #[cfg(test)]

@@ -247,7 +247,7 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    fn forward_to(&self, round: &Round, from_date: u32, to: &[Transaction]) -> Step<Vec<i32>> {
+    fn forward_to(&mut self, round: &Round, from_date: u32, to: &[Transaction]) -> Step<Vec<i32>> {
         match self.forward_all(round.source, from_date, to, &round.cookie) {
             // A server from before ForwardMultiple.
             Err(Trouble::Call { code: AbortCode::RXGEN_OPCODE, .. }) => {

@@ -1,6 +1,6 @@
 //! What a job needs of the world around it.
 
-use crate::Job;
+use crate::{Job, Traffic};
 use afs_idl::ClientConnection;
 use base::{AbortCode, UnixTime};
 use std::fmt;
@@ -35,6 +35,12 @@ pub trait World {
     /// Whether a restore on this server takes effect at once when it is whole, so that a read-only volume
     /// can stay online meanwhile. Cellar's servers do that, OpenAFS's do not.
     fn restores_at_once(&self, server: Ipv4Addr) -> bool;
+
+    /// What a volume server has sent so far within one of its transactions, if it tells.
+    fn traffic(&self, server: Ipv4Addr, transaction: i32) -> Option<Traffic> {
+        let _ = (server, transaction);
+        None
+    }
 
     /// The time of day.
     fn now(&self) -> UnixTime;

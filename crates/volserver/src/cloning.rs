@@ -7,7 +7,7 @@ use afs_idl::vol::{CloneVolumeRequest, ConvertRoToRwVolumeRequest};
 use base::{AbortCode, VolumeId, VolumeName, VolumeType};
 use std::sync::Arc;
 use tracing::info;
-use volume::{CloneVolume, Volume, VolumeHeader};
+use volume::{CloneVolume, NewVolume, Volume, VolumeError, VolumeHeader};
 
 /// AFSVolClone: makes a clone that is to be destroyed and out of service until SetFlags says
 /// otherwise.
@@ -80,6 +80,7 @@ fn make(
 ) -> Result<(), AbortCode> {
     let volumes = server.volumes();
     let result = match purged {
+        _ if new.kind == VolumeType::ReadWrite => copy(server, volume, new),
         Some(old) if old.id() == new.id => volumes.reclone(volume.id(), new.id, new.now, |header| {
             header.name = new.name.clone();
             header.created = header.copied;
@@ -92,6 +93,40 @@ fn make(
         Some(old) if old.id() != new.id => volumes.delete(old.id()).map_err(|error| codes::of(&error)),
         _ => Ok(()),
     }
+}
+
+/// A read-write clone. A family has one writer, so it is a copy of all contents; its parent is the
+/// volume's, as in OpenAFS.
+fn copy(server: &VolumeServer, volume: &Volume, new: &CloneVolume) -> Result<Arc<Volume>, VolumeError> {
+    let header = volume.header();
+    let empty = NewVolume {
+        id: new.id,
+        name: new.name.clone(),
+        kind: new.kind,
+        parent: header.parent,
+        quota_max_kib: header.quota_max_kib,
+        with_root: false,
+        in_service: false,
+        destroy_me: DESTROY_ME,
+        now: new.now,
+    };
+    let none = VolumeId(0);
+    server.volumes().copy_volume(volume.id(), &empty, |source| {
+        let mut header = VolumeHeader {
+            id: new.id,
+            name: new.name.clone(),
+            kind: new.kind,
+            clone: none,
+            backup: none,
+            restored_from: none,
+            created: new.now,
+            copied: new.now,
+            snapshot: None,
+            ..source
+        };
+        unfinished(&mut header);
+        header
+    })
 }
 
 /// The header of a clone that its transaction has not yet put into service.

@@ -1,6 +1,8 @@
 //! Dump, DumpV2 and GetSize.
 
 use crate::codes;
+use crate::sending::Sending;
+use crate::transfers::Transfer;
 use afs_format::dump::{
     DumpHeader, DumpVolume, DumpedVnode, VnodeAttributes, put_dump_header, put_end, put_vnode, put_volume,
 };
@@ -25,20 +27,40 @@ pub(crate) struct Extract {
     pub(crate) all_directories: bool,
 }
 
-/// Where a dump goes; without a stream its bytes are only counted.
-struct Output<'a> {
-    stream: Option<&'a mut dyn CallStream>,
-    buffer: Vec<u8>,
-    total: u64,
+/// Where a dump goes.
+enum Sink<'a, 's> {
+    /// Nowhere: its bytes are only counted.
+    Count,
+    /// To whoever reads dumps.
+    Stream(&'a mut dyn CallStream),
+    /// To a Cellar server, which may have some of the chunks.
+    Transfer(&'a mut Sending<'s>),
 }
 
-impl Output<'_> {
+struct Output<'a, 's> {
+    sink: Sink<'a, 's>,
+    buffer: Vec<u8>,
+    total: u64,
+    progress: Option<&'a Transfer>,
+}
+
+impl<'a, 's> Output<'a, 's> {
+    fn new(sink: Sink<'a, 's>, progress: Option<&'a Transfer>) -> Output<'a, 's> {
+        Output { sink, buffer: Vec::new(), total: 0, progress }
+    }
+}
+
+impl Output<'_, '_> {
     fn flush(&mut self) -> Result<(), AbortCode> {
         let bytes = std::mem::take(&mut self.buffer);
         self.total += bytes.len() as u64;
-        match &mut self.stream {
-            Some(stream) if !bytes.is_empty() => stream.write(bytes.into()),
-            _ => Ok(()),
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        match &mut self.sink {
+            Sink::Count => Ok(()),
+            Sink::Stream(stream) => send(&mut **stream, self.progress, bytes.into()),
+            Sink::Transfer(sending) => sending.raw(&bytes),
         }
     }
 
@@ -46,11 +68,22 @@ impl Output<'_> {
         if self.buffer.len() < PIECE_BYTES { Ok(()) } else { self.flush() }
     }
 
-    fn data(&mut self, reader: &mut FileReader) -> Result<(), AbortCode> {
+    /// The data of the first of `upcoming`.
+    fn data(&mut self, reader: &mut FileReader, upcoming: Upcoming<'_>) -> Result<(), AbortCode> {
         let length = reader.remaining();
-        if self.stream.is_none() {
+        if let Some(progress) = self.progress {
+            progress.add_done(length);
+        }
+        if matches!(self.sink, Sink::Count) {
             self.total += length;
             return Ok(());
+        }
+        if Sending::is_compared(reader.status()) {
+            self.flush()?;
+            if let Sink::Transfer(sending) = &mut self.sink {
+                self.total += length;
+                return sending.file(reader, upcoming);
+            }
         }
         let mut sent = 0;
         while sent < length {
@@ -71,11 +104,24 @@ impl Output<'_> {
         }
         self.flush()?;
         self.total += piece.len() as u64;
-        self.stream.as_mut().map_or(Ok(()), |stream| stream.write(piece))
+        match &mut self.sink {
+            Sink::Count => Ok(()),
+            Sink::Stream(stream) => send(&mut **stream, self.progress, piece),
+            Sink::Transfer(sending) => sending.raw(&piece),
+        }
     }
 }
 
-fn failed(error: &VolumeError) -> AbortCode {
+fn send(stream: &mut dyn CallStream, progress: Option<&Transfer>, bytes: Bytes) -> Result<(), AbortCode> {
+    let length = bytes.len() as u64;
+    stream.write(bytes)?;
+    if let Some(progress) = progress {
+        progress.add_sent(length);
+    }
+    Ok(())
+}
+
+pub(crate) fn failed(error: &VolumeError) -> AbortCode {
     tracing::error!(%error, "a dump fails");
     AbortCode::VOLSERREAD_DUMPERROR
 }
@@ -85,17 +131,28 @@ pub(crate) fn dump(
     volume: &Arc<Volume>,
     extract: Extract,
     stream: &mut dyn CallStream,
+    progress: Option<&Transfer>,
 ) -> Result<(), AbortCode> {
-    let output = Output { stream: Some(stream), buffer: Vec::new(), total: 0 };
-    put_all(volume, extract, output).map(drop)
+    put_all(volume, extract, Output::new(Sink::Stream(stream), progress)).map(drop)
+}
+
+/// Sends a volume to a Cellar server.
+pub(crate) fn transfer(
+    volume: &Arc<Volume>,
+    extract: Extract,
+    sending: &mut Sending<'_>,
+    progress: &Transfer,
+) -> Result<(), AbortCode> {
+    put_all(volume, extract, Output::new(Sink::Transfer(sending), Some(progress)))?;
+    sending.end()
 }
 
 /// How long the dump would be, in bytes.
 pub(crate) fn size(volume: &Arc<Volume>, extract: Extract) -> Result<u64, AbortCode> {
-    put_all(volume, extract, Output { stream: None, buffer: Vec::new(), total: 0 })
+    put_all(volume, extract, Output::new(Sink::Count, None))
 }
 
-fn put_all(volume: &Arc<Volume>, extract: Extract, mut output: Output<'_>) -> Result<u64, AbortCode> {
+fn put_all(volume: &Arc<Volume>, extract: Extract, mut output: Output<'_, '_>) -> Result<u64, AbortCode> {
     let header = volume.header();
     let dates = vec![(extract.since, dumped_until(&header))];
     let name = header.name.as_str().as_bytes().to_vec();
@@ -153,7 +210,7 @@ fn put_class(
     volume: &Arc<Volume>,
     extract: Extract,
     directories: bool,
-    output: &mut Output<'_>,
+    output: &mut Output<'_, '_>,
 ) -> Result<(), AbortCode> {
     let mut from = VnodeId(0);
     loop {
@@ -165,8 +222,8 @@ fn put_class(
             found.len() < STEP_VNODES
         });
         listed.map_err(|error| failed(&error))?;
-        for status in &found {
-            put_one(volume, extract, status, output)?;
+        for first in 0..found.len() {
+            put_one(volume, Upcoming { vnodes: &found[first..], extract }, output)?;
         }
         match found.last().and_then(|last| last.vnode.0.checked_add(1)) {
             Some(next) if found.len() == STEP_VNODES => from = VnodeId(next),
@@ -175,15 +232,32 @@ fn put_class(
     }
 }
 
+/// Vnodes from one on, and what of them is sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Upcoming<'a> {
+    pub(crate) vnodes: &'a [VnodeStatus],
+    pub(crate) extract: Extract,
+}
+
+impl Extract {
+    /// Whether a vnode is sent with its contents.
+    pub(crate) fn has(self, vnode: &VnodeStatus) -> bool {
+        vnode.server_modified >= self.since || vnode.is_directory() && self.all_directories
+    }
+}
+
+/// Puts the first of some vnodes.
 fn put_one(
     volume: &Arc<Volume>,
-    extract: Extract,
-    listed: &VnodeStatus,
-    output: &mut Output<'_>,
+    upcoming: Upcoming<'_>,
+    output: &mut Output<'_, '_>,
 ) -> Result<(), AbortCode> {
+    let listed = &upcoming.vnodes[0];
     let fid = listed.fid(volume.id());
-    let is_forced = listed.is_directory() && extract.all_directories;
-    if listed.server_modified < extract.since && !is_forced {
+    if !upcoming.extract.has(listed) {
+        if let Some(progress) = output.progress {
+            progress.add_done(listed.length);
+        }
         let vnode = DumpedVnode { vnode: fid.vnode.0, unique: fid.unique, attributes: None };
         put_vnode(&mut output.buffer, &vnode);
         return output.flush_if_full();
@@ -196,7 +270,7 @@ fn put_one(
     };
     put_vnode(&mut output.buffer, &dumped(volume, fid, &reader)?);
     output.flush_if_full()?;
-    output.data(&mut reader)
+    output.data(&mut reader, upcoming)
 }
 
 fn dumped(volume: &Arc<Volume>, fid: Fid, reader: &FileReader) -> Result<DumpedVnode, AbortCode> {

@@ -1,19 +1,28 @@
-//! Forward and ForwardMultiple: dumps that go straight to other volume servers.
+//! Forward and ForwardMultiple: volumes that go straight to other volume servers, as dumps, or to Cellar's
+//! without what they have.
 
 use crate::codes::{E2BIG, ENOTCONN};
 use crate::dumping::{self, Extract};
+use crate::sending::Sending;
 use crate::server::VolumeServer;
-use afs_idl::ClientConnection;
+use crate::transactions::Use;
+use crate::transfers::Transfer;
 use afs_idl::vol::{self, DestServer, ForwardMultipleRequest, ForwardRequest, Replica, RestoreCookie};
+use afs_idl::{CallStream, ClientConnection, cellar};
 use base::{AbortCode, UnixTime};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 use tracing::info;
 use volume::Volume;
 
 /// Most destinations at a time: a volume has at most 13 sites.
 const DESTINATIONS_MAX: usize = 13;
+
+/// How often a transfer that was cut off goes on, and after which time; each time after twice that.
+const RESUMES_MAX: u32 = 5;
+const RESUME_PAUSE: Duration = Duration::from_secs(2);
 
 /// Connections to other volume servers, on which this one is an administrator.
 pub trait OtherServers: Send + Sync {
@@ -22,11 +31,24 @@ pub trait OtherServers: Send + Sync {
     /// # Errors
     /// When this server cannot say who it is.
     fn connect(&self, server: SocketAddrV4) -> Result<Arc<dyn ClientConnection>, AbortCode>;
+
+    /// A connection to Cellar's own service at this address, if there is such a way. Who does not have
+    /// it gets dumps.
+    fn connect_cellar(&self, server: SocketAddrV4) -> Option<Arc<dyn ClientConnection>>;
+
+    /// Lets some time pass before a transfer that was cut off goes on.
+    fn pause(&self, time: Duration) {
+        thread::sleep(time);
+    }
 }
 
 /// What is sent, and as what it is to be restored.
 #[derive(Clone, Copy)]
 struct Parcel<'a> {
+    server: &'a VolumeServer,
+    others: &'a dyn OtherServers,
+    /// The source's transaction.
+    transaction: i32,
     volume: &'a Arc<Volume>,
     from_date: u32,
     cookie: &'a RestoreCookie,
@@ -35,17 +57,20 @@ struct Parcel<'a> {
 /// AFSVolForward.
 pub(crate) fn forward(
     server: &VolumeServer,
+    used: &Use<'_>,
     volume: &Arc<Volume>,
     request: &ForwardRequest,
 ) -> Result<(), AbortCode> {
-    let parcel = Parcel { volume, from_date: request.from_date, cookie: &request.cookie };
+    let (others, from_date, cookie) = (others(server)?, request.from_date, &request.cookie);
+    let parcel = Parcel { server, others, transaction: used.id(), volume, from_date, cookie };
     let replica = Replica { transaction: request.destination_transaction, server: request.destination };
-    send(others(server)?, parcel, &replica)
+    parcel.send(&replica)
 }
 
 /// AFSVolForwardMultiple: to all destinations at the same time. Returns a code for each.
 pub(crate) fn forward_multiple(
     server: &VolumeServer,
+    used: &Use<'_>,
     volume: &Arc<Volume>,
     request: &ForwardMultipleRequest,
 ) -> Result<Vec<i32>, AbortCode> {
@@ -53,11 +78,11 @@ pub(crate) fn forward_multiple(
     if request.destinations.len() > DESTINATIONS_MAX {
         return Err(E2BIG);
     }
-    let parcel = Parcel { volume, from_date: request.from_date, cookie: &request.cookie };
+    let (from_date, cookie) = (request.from_date, &request.cookie);
+    let parcel = Parcel { server, others, transaction: used.id(), volume, from_date, cookie };
     let outcomes: Vec<Result<(), AbortCode>> = thread::scope(|scope| {
         let destinations = request.destinations.iter();
-        let sending: Vec<_> =
-            destinations.map(|replica| scope.spawn(move || send(others, parcel, replica))).collect();
+        let sending: Vec<_> = destinations.map(|replica| scope.spawn(move || parcel.send(replica))).collect();
         let wait = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
@@ -70,19 +95,92 @@ fn others(server: &VolumeServer) -> Result<&dyn OtherServers, AbortCode> {
     server.other_servers().ok_or(AbortCode::RXGEN_OPCODE)
 }
 
-fn send(others: &dyn OtherServers, parcel: Parcel<'_>, replica: &Replica) -> Result<(), AbortCode> {
-    let Parcel { volume, from_date, cookie } = parcel;
-    let address = address(&replica.server)?;
-    let connection = others.connect(address)?;
-    let request = vol::RestoreRequest {
-        transaction: replica.transaction,
-        flags: i32::from(from_date != 0),
-        cookie: cookie.clone(),
-    };
-    let extract = Extract { since: UnixTime(from_date), all_directories: false };
-    let sent = vol::restore(&*connection, &request, |stream| dumping::dump(volume, extract, stream));
-    info!(volume = %volume.id(), to = %address, from_date, outcome = ?sent, "a volume is sent to another server");
-    sent.map(drop)
+impl Parcel<'_> {
+    fn send(self, replica: &Replica) -> Result<(), AbortCode> {
+        let address = address(&replica.server)?;
+        let header = self.volume.header();
+        let total = header.used_kib << 10;
+        let (volume, now) = (header.id, self.server.now());
+        let progress = self.server.transfers().begin(self.transaction, volume, *address.ip(), total, now);
+        let sent = self.send_to(address, replica.transaction, &progress);
+        progress.end(self.server.now(), sent.err());
+        let (whole, bytes) = (progress.done(), progress.sent());
+        let from_date = self.from_date;
+        info!(%volume, to = %address, from_date, whole, bytes, outcome = ?sent, "a volume is sent to another server");
+        sent
+    }
+
+    fn extract(&self) -> Extract {
+        Extract { since: UnixTime(self.from_date), all_directories: false }
+    }
+
+    fn send_to(&self, address: SocketAddrV4, to: i32, progress: &Transfer) -> Result<(), AbortCode> {
+        if let Some(way) = self.others.connect_cellar(address)
+            && let Ok(offered) = offer(&*way, to)
+        {
+            return self.send_missing(&*way, to, offered, progress);
+        }
+        let connection = self.others.connect(address)?;
+        let request = vol::RestoreRequest {
+            transaction: to,
+            flags: i32::from(self.from_date != 0),
+            cookie: self.cookie.clone(),
+        };
+        let send =
+            |stream: &mut dyn CallStream| dumping::dump(self.volume, self.extract(), stream, Some(progress));
+        vol::restore(&*connection, &request, send).map(drop)
+    }
+
+    /// Sends what a Cellar server lacks. If that is cut off, goes on with what is still missing then.
+    fn send_missing(
+        &self,
+        way: &dyn ClientConnection,
+        to: i32,
+        mut offered: u64,
+        progress: &Transfer,
+    ) -> Result<(), AbortCode> {
+        let request = cellar::TakeVolumeRequest {
+            transaction: to,
+            name: self.cookie.name.clone(),
+            volume_type: self.cookie.volume_type,
+            clone_id: self.cookie.clone_id,
+        };
+        let mut resumes = 0;
+        loop {
+            progress.restart();
+            let send = |stream: &mut dyn CallStream| {
+                let mut sending = Sending::begin(stream, way, to, offered, progress);
+                dumping::transfer(self.volume, self.extract(), &mut sending, progress)
+            };
+            let mut cut_off = match cellar::take_volume(way, &request, send) {
+                Ok(_) => return Ok(()),
+                Err(code) => code,
+            };
+            offered = loop {
+                if !is_silence(cut_off) || resumes == RESUMES_MAX {
+                    return Err(cut_off);
+                }
+                self.others.pause(RESUME_PAUSE * (1 << resumes));
+                resumes += 1;
+                match offer(way, to) {
+                    Ok(offered) => break offered,
+                    Err(code) => cut_off = code,
+                }
+            };
+            let volume = self.volume.id();
+            info!(%volume, to = %way.peer(), resumes, "a transfer that was cut off goes on");
+        }
+    }
+}
+
+/// How many vnodes of the target may save sending some; an error if it is no Cellar server, or not ready.
+fn offer(way: &dyn ClientConnection, transaction: i32) -> Result<u64, AbortCode> {
+    cellar::offer_volume(way, &cellar::OfferVolumeRequest { transaction }).map(|reply| reply.vnodes)
+}
+
+/// Whether a code is the transport's: the other side may be back soon.
+fn is_silence(code: AbortCode) -> bool {
+    (AbortCode::RX_RESTARTING.0..0).contains(&code.0)
 }
 
 fn address(server: &DestServer) -> Result<SocketAddrV4, AbortCode> {

@@ -14,6 +14,10 @@
 //! Not served yet, and answered with RXGEN_OPCODE, by which `vos` knows a server that cannot: SplitVolume,
 //! and without [`OtherServers`] what makes this server call another one (Forward, ForwardMultiple).
 //!
+//! Between two Cellar servers Forward sends no dump, but offers the volume by calls of
+//! [`afs_idl::cellar`], which are served beside AFSVol: chunks that the target has are not sent (`sending`,
+//! `taking`). Whatever else the other side is gets a dump.
+//!
 //! Protocol: OpenAFS 1.8 `volser/volint.xg`; behaviour: `volser/volprocs.c`, `volser/voltrans.c`, and
 //! what `vos(1)` does with the answers in `volser/vsprocs.c`.
 
@@ -26,9 +30,12 @@ mod forwarding;
 mod listing;
 mod partitions;
 mod restoring;
+mod sending;
 mod server;
 mod service;
+mod taking;
 mod transactions;
+mod transfers;
 
 pub use forwarding::OtherServers;
 pub use server::{Administrators, FileService, VolumeServer, VolumeServerParts};

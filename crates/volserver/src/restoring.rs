@@ -37,17 +37,36 @@ pub(crate) fn restore(
     cookie: &RestoreCookie,
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
+    restore_parts(server, used, volume, cookie, stream).map_err(|(code, _)| code)
+}
+
+/// The same; gives what had been built when the stream failed.
+pub(crate) fn restore_parts(
+    server: &VolumeServer,
+    used: &Use<'_>,
+    volume: &Volume,
+    cookie: &RestoreCookie,
+    stream: &mut dyn CallStream,
+) -> Result<(), (AbortCode, Option<Box<Restoration>>)> {
+    let whole = |code| (code, None);
     let wanted = Wanted {
-        name: volume_name(&cookie.name)?,
-        kind: kind(cookie.volume_type)?,
+        name: volume_name(&cookie.name).map_err(whole)?,
+        kind: kind(cookie.volume_type).map_err(whole)?,
         clone: VolumeId(cookie.clone_id),
     };
     let id = volume.id();
-    let mut restoration = server.volumes().restore(id).map_err(|error| refused(&error))?;
-    let dumped = read(&mut restoration, stream).map_err(|failure| failure.report(id))?;
+    let begun = server.volumes().restore(id);
+    let mut restoration = Box::new(begun.map_err(|error| whole(refused(&error)))?);
+    let dumped = match read(&mut restoration, stream) {
+        Ok(dumped) => dumped,
+        Err(failure) => {
+            let was_cut_off = matches!(failure, Failure::Dump(DumpError::Source(_)));
+            return Err((failure.report(id), was_cut_off.then_some(restoration)));
+        }
+    };
     let header = header(dumped, &restoration.target().header(), wanted);
     let restored = restoration.finish(server.volumes(), header);
-    let restored: Arc<Volume> = restored.map_err(|error| Failure::Volume(error, 0).report(id))?;
+    let restored: Arc<Volume> = restored.map_err(|error| whole(Failure::Volume(error, 0).report(id)))?;
     used.attach(&restored);
     info!(volume = %id, "a volume is restored");
     server.file_service().volume_changed(id);

@@ -3,6 +3,7 @@
 use crate::codes;
 use crate::forwarding::OtherServers;
 use crate::transactions::{Expired, Transactions, Use};
+use crate::transfers::Transfers;
 use base::{AbortCode, Caller, PartitionId, UnixTime, VolumeId};
 use std::sync::Arc;
 use tracing::{info, warn};
@@ -42,13 +43,14 @@ pub struct VolumeServer {
     parts: VolumeServerParts,
     transactions: Transactions,
     other_servers: Option<Arc<dyn OtherServers>>,
+    transfers: Transfers,
 }
 
 impl VolumeServer {
     /// A server without transactions.
     pub fn new(parts: VolumeServerParts) -> VolumeServer {
         let transactions = Transactions::new(Arc::clone(&parts.clock), Arc::clone(&parts.file_service));
-        VolumeServer { parts, transactions, other_servers: None }
+        VolumeServer { parts, transactions, other_servers: None, transfers: Transfers::default() }
     }
 
     /// The same server with a way to others, which Forward and ForwardMultiple need.
@@ -59,6 +61,10 @@ impl VolumeServer {
 
     pub(crate) fn other_servers(&self) -> Option<&dyn OtherServers> {
         self.other_servers.as_deref()
+    }
+
+    pub(crate) fn transfers(&self) -> &Transfers {
+        &self.transfers
     }
 
     /// Deletes volumes that were left over when the program ended within the transactions that were
@@ -138,6 +144,19 @@ impl VolumeServer {
         procedure: &'static str,
     ) -> Result<(Use<'_>, Arc<Volume>), AbortCode> {
         self.administer(caller, procedure)?;
+        self.look(transaction, procedure)
+    }
+
+    /// The same as [`change`](VolumeServer::change) for calls that are too many to be written down.
+    pub(crate) fn change_quietly(
+        &self,
+        caller: &Caller,
+        transaction: i32,
+        procedure: &'static str,
+    ) -> Result<(Use<'_>, Arc<Volume>), AbortCode> {
+        if !self.parts.administrators.is_administrator(caller) {
+            return self.change(caller, transaction, procedure);
+        }
         self.look(transaction, procedure)
     }
 

@@ -2,8 +2,8 @@
 
 use crate::dumping::{self, Extract};
 use crate::server::VolumeServer;
-use crate::{changing, cloning, codes, creating, forwarding, listing, partitions, restoring};
-use afs_idl::{CallStream, vol};
+use crate::{changing, cloning, codes, creating, forwarding, listing, partitions, restoring, taking};
+use afs_idl::{CallStream, cellar, vol};
 use base::{AbortCode, Caller, UnixTime, VolumeId};
 
 impl vol::Server for VolumeServer {
@@ -94,7 +94,7 @@ impl vol::Server for VolumeServer {
     ) -> Result<vol::DumpReply, AbortCode> {
         let (_used, volume) = self.change(caller, request.transaction, "Dump")?;
         let extract = Extract { since: UnixTime(request.from_date), all_directories: true };
-        dumping::dump(&volume, extract, stream)?;
+        dumping::dump(&volume, extract, stream, None)?;
         Ok(vol::DumpReply)
     }
 
@@ -107,7 +107,7 @@ impl vol::Server for VolumeServer {
         let (_used, volume) = self.change(caller, request.transaction, "Dump")?;
         let all_directories = request.flags & vol::dump_flags::OMIT_DIRECTORIES == 0;
         let extract = Extract { since: UnixTime(request.from_date), all_directories };
-        dumping::dump(&volume, extract, stream)?;
+        dumping::dump(&volume, extract, stream, None)?;
         Ok(vol::DumpV2Reply)
     }
 
@@ -134,8 +134,8 @@ impl vol::Server for VolumeServer {
     }
 
     fn forward(&self, caller: &Caller, request: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {
-        let (_used, volume) = self.change(caller, request.transaction, "Forward")?;
-        forwarding::forward(self, &volume, &request)?;
+        let (used, volume) = self.change(caller, request.transaction, "Forward")?;
+        forwarding::forward(self, &used, &volume, &request)?;
         Ok(vol::ForwardReply)
     }
 
@@ -144,8 +144,10 @@ impl vol::Server for VolumeServer {
         caller: &Caller,
         request: vol::ForwardMultipleRequest,
     ) -> Result<vol::ForwardMultipleReply, AbortCode> {
-        let (_used, volume) = self.change(caller, request.transaction, "ForwardMulti")?;
-        Ok(vol::ForwardMultipleReply { results: forwarding::forward_multiple(self, &volume, &request)? })
+        let (used, volume) = self.change(caller, request.transaction, "ForwardMulti")?;
+        Ok(vol::ForwardMultipleReply {
+            results: forwarding::forward_multiple(self, &used, &volume, &request)?,
+        })
     }
 
     fn get_flags(&self, _: &Caller, request: vol::GetFlagsRequest) -> Result<vol::GetFlagsReply, AbortCode> {
@@ -300,5 +302,46 @@ impl vol::Server for VolumeServer {
         request: vol::PartitionInfo64Request,
     ) -> Result<vol::PartitionInfo64Reply, AbortCode> {
         Ok(vol::PartitionInfo64Reply { partition: partitions::information(self, &request.name)? })
+    }
+}
+
+/// What Cellar's servers ask each other, and who watches them.
+impl cellar::Server for VolumeServer {
+    fn list_transfers(
+        &self,
+        _: &Caller,
+        _: cellar::ListTransfersRequest,
+    ) -> Result<cellar::ListTransfersReply, AbortCode> {
+        Ok(cellar::ListTransfersReply { transfers: self.transfers().list() })
+    }
+
+    fn offer_volume(
+        &self,
+        caller: &Caller,
+        request: cellar::OfferVolumeRequest,
+    ) -> Result<cellar::OfferVolumeReply, AbortCode> {
+        let (used, volume) = self.change(caller, request.transaction, "Restore")?;
+        Ok(cellar::OfferVolumeReply { vnodes: taking::vnodes(&used, &volume) })
+    }
+
+    fn get_chunk_digests(
+        &self,
+        caller: &Caller,
+        request: cellar::GetChunkDigestsRequest,
+    ) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
+        // Asked for thousands of times within a transfer, which is in the audit.
+        let (used, volume) = self.change_quietly(caller, request.transaction, "Restore")?;
+        Ok(cellar::GetChunkDigestsReply { digests: taking::digests(&used, &volume, &request.ranges)? })
+    }
+
+    fn take_volume(
+        &self,
+        caller: &Caller,
+        request: cellar::TakeVolumeRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<cellar::TakeVolumeReply, AbortCode> {
+        let (used, volume) = self.change(caller, request.transaction, "Restore")?;
+        taking::take(self, &used, &volume, &request, stream)?;
+        Ok(cellar::TakeVolumeReply)
     }
 }

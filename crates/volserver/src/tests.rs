@@ -4,4 +4,6 @@ mod basics;
 mod dumps;
 mod forwards;
 mod history;
+mod network;
 mod support;
+mod transfers;

@@ -5,6 +5,7 @@
 //! table and gives its volume back.
 
 use crate::server::FileService;
+use crate::taking::Parked;
 use afs_idl::vol::{TransDebugInfo, attach_mode, transaction_flags, volume_flags};
 use base::{PartitionId, UnixTime, VolumeId, VolumeType};
 use parking_lot::Mutex;
@@ -51,6 +52,8 @@ struct Transaction {
     last_procedure: &'static str,
     /// None until it is attached.
     volume: Option<Arc<Volume>>,
+    /// What came of a transfer that was cut off.
+    parked: Option<Arc<Parked>>,
 }
 
 /// Why there is no new transaction.
@@ -105,6 +108,7 @@ impl Transactions {
             has_moved: false,
             last_procedure: procedure,
             volume: None,
+            parked: None,
         };
         table.open.insert(id, transaction);
         Ok(Use { transactions: self, id, volume_id })
@@ -159,8 +163,9 @@ impl Transactions {
         // The volume is given back before another transaction can take it.
         let may_have_changed = transaction.give_back();
         let volume_id = transaction.volume_id;
-        table.open.remove(&id);
+        let ended = table.open.remove(&id);
         drop(table);
+        drop(ended);
         if may_have_changed {
             self.file_service.volume_changed(volume_id);
         }
@@ -275,6 +280,16 @@ impl Use<'_> {
     /// The volume has moved.
     pub(crate) fn set_moved(&self) {
         self.with(|transaction| transaction.has_moved = true);
+    }
+
+    /// What came of a transfer that was cut off.
+    pub(crate) fn parked(&self) -> Option<Arc<Parked>> {
+        self.with(|transaction| transaction.parked.clone())
+    }
+
+    /// Keeps that as long as the transaction is open; gives what was kept before.
+    pub(crate) fn park(&self, parked: Option<Arc<Parked>>) -> Option<Arc<Parked>> {
+        self.with(|transaction| std::mem::replace(&mut transaction.parked, parked))
     }
 
     /// Ends the transaction as soon as its last use is over.

@@ -15,7 +15,7 @@ use crate::totals::{OwnSums, Unfolded};
 use crate::volume::Volume;
 use crate::volumes::Volumes;
 use crate::writing::{DataSource, receive_pieces};
-use crate::{FileKind, VnodeStatus, VolumeError, VolumeHeader, epochs, keys};
+use crate::{FileKind, NewVolume, VnodeStatus, VolumeError, VolumeHeader, epochs, keys};
 use afs_format::acl::Acl;
 use afs_format::directory::DirectoryBlob;
 use base::limits::PATH_BYTES_MAX;
@@ -62,6 +62,38 @@ pub struct Restoration {
 }
 
 impl Volumes {
+    /// Makes a volume of its own with the contents of another one on the same partition, which should not
+    /// change meanwhile. `header` says what it is to be; counts in it are found out. All of the
+    /// contents are copied. Until they are there the volume exists as `new` says, empty.
+    ///
+    /// # Errors
+    /// `NoVolume`, `VolumeExists`, `Store`, `PartitionFull`; then there is no new volume.
+    pub fn copy_volume(
+        &self,
+        source: VolumeId,
+        new: &NewVolume,
+        header: impl FnOnce(VolumeHeader) -> VolumeHeader,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let source = self.get_any_state(source)?;
+        self.create(source.partition(), new)?;
+        let copied = self.fill(&source, new.id, header(source.header()));
+        if copied.is_err() {
+            self.delete(new.id)?;
+        }
+        copied
+    }
+
+    fn fill(
+        &self,
+        source: &Arc<Volume>,
+        id: VolumeId,
+        header: VolumeHeader,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let mut copy = self.restore(id)?;
+        copy.take_over_all(source)?;
+        copy.finish(self, header)
+    }
+
     /// Begins to build new contents for a volume; what it holds now is not carried over unless
     /// [`Restoration::keep`] says so.
     ///
@@ -234,7 +266,11 @@ impl Restoration {
     /// # Errors
     /// `NoVnode`, and those of [`Restoration::file`].
     pub fn keep(&mut self, vnode: VnodeId, unique: u32) -> Result<(), VolumeError> {
-        let volume = Arc::clone(&self.target);
+        self.take_over(&Arc::clone(&self.target), vnode, unique)
+    }
+
+    /// Carries over a vnode of a volume.
+    fn take_over(&mut self, volume: &Arc<Volume>, vnode: VnodeId, unique: u32) -> Result<(), VolumeError> {
         let fid = Fid { volume: volume.id(), vnode, unique };
         let mut reader: FileReader = volume.reader(fid, 0, u64::MAX)?;
         let status = *reader.status();
@@ -264,19 +300,53 @@ impl Restoration {
     /// # Errors
     /// Those of [`Restoration::keep`].
     pub fn keep_all(&mut self) -> Result<(), VolumeError> {
+        self.take_over_all(&Arc::clone(&self.target))
+    }
+
+    /// Carries over all vnodes of a volume, which should not change meanwhile.
+    fn take_over_all(&mut self, source: &Arc<Volume>) -> Result<(), VolumeError> {
         let mut from = VnodeId(0);
         loop {
             let mut found = Vec::new();
-            self.target.vnodes(from, &mut |status| {
+            source.vnodes(from, &mut |status| {
                 found.push((status.vnode, status.unique));
                 found.len() < STEP_VNODES
             })?;
             let Some(&(VnodeId(last), _)) = found.last() else { return Ok(()) };
             for (vnode, unique) in found {
-                self.keep(vnode, unique)?;
+                self.take_over(source, vnode, unique)?;
             }
             from = VnodeId(last + 1);
         }
+    }
+
+    /// How many bytes of a file are stored together, as a power of two.
+    pub fn chunk_shift(&self) -> u8 {
+        self.target.shared.options.chunk_shift
+    }
+
+    /// Vnodes that were put.
+    pub fn vnodes(&self) -> u64 {
+        self.vnodes.len() as u64
+    }
+
+    /// A chunk of a file that was put, or of one whose data ended early; none if there is no such chunk or
+    /// it holds nothing but zeros.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub fn stored_chunk(
+        &mut self,
+        vnode: VnodeId,
+        unique: u32,
+        index: u64,
+    ) -> Result<Option<Bytes>, VolumeError> {
+        self.flush()?;
+        let key = keys::FileKey { group: self.group, vnode, unique }.extent(index);
+        let stored = keys::versioned(&key, keys::FIRST_EPOCH);
+        let Some(value) = self.home().handle.meta.get(Family::Extents, &stored)? else { return Ok(None) };
+        let extent = self.home().extent(&key, &value)?;
+        extent.read(&*self.home().handle.chunks, self.group).map(Some)
     }
 
     /// Checks that the contents hang together, and takes them into use with this header, durably.

@@ -23,6 +23,12 @@ pub const POLICY_MAX: usize = 64;
 pub const CACHES_MAX: usize = 16;
 pub const DAMAGES_MAX: usize = 500;
 pub const TEXT_MAX: usize = 4096;
+pub const JOBS_MAX: usize = 1000;
+pub const JOB_EVENTS_MAX: usize = 201;
+pub const TRANSFERS_MAX: usize = 512;
+pub const CHUNK_RANGES_MAX: usize = 256;
+pub const CHUNK_DIGESTS_MAX: usize = 256;
+pub const DIGEST_BYTES: usize = 32;
 pub const FIGURE_ROWS_MAX: usize = 1001;
 pub const FIGURES_MAX: usize = 64;
 pub const FIGURE_NUMBERS_MAX: usize = 1024;
@@ -322,6 +328,197 @@ impl Decode for CheckDamage {
             place: opaque::decode(source, TEXT_MAX).map(XdrString)?,
             what: opaque::decode(source, TEXT_MAX).map(XdrString)?,
         })
+    }
+}
+
+/// A job in the server's journal: a move, copy, release, backup or restore of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobInfo {
+    pub id: u32,
+    /// What is done, like `move of projects to 10.0.0.2 /vicepa`.
+    pub title: XdrString,
+    pub operation: XdrString,
+    pub volume: u32,
+    pub name: XdrString,
+    /// How far it is, as the journal says it.
+    pub stage: XdrString,
+    /// Not 0 if somebody runs it.
+    pub is_running: u32,
+    /// When the first and the latest event were, in seconds since 1970; 0 without any.
+    pub began: u32,
+    pub latest: u32,
+    pub doing: XdrString,
+    /// Why it failed; empty if it did not.
+    pub trouble: XdrString,
+    /// Bytes of the volumes that were or are being sent; how many of them the targets have, and how many
+    /// went over the network.
+    pub total: u64,
+    pub done: u64,
+    pub sent: u64,
+    /// Bytes of `done` in a second, while something is being sent.
+    pub rate: u64,
+}
+
+impl Encode for JobInfo {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.id.encode(out);
+        opaque::encode(&self.title.0, out);
+        opaque::encode(&self.operation.0, out);
+        self.volume.encode(out);
+        opaque::encode(&self.name.0, out);
+        opaque::encode(&self.stage.0, out);
+        self.is_running.encode(out);
+        self.began.encode(out);
+        self.latest.encode(out);
+        opaque::encode(&self.doing.0, out);
+        opaque::encode(&self.trouble.0, out);
+        self.total.encode(out);
+        self.done.encode(out);
+        self.sent.encode(out);
+        self.rate.encode(out);
+    }
+}
+
+impl Decode for JobInfo {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<JobInfo, XdrError> {
+        Ok(JobInfo {
+            id: u32::decode(source)?,
+            title: opaque::decode(source, TEXT_MAX).map(XdrString)?,
+            operation: opaque::decode(source, POLICY_MAX).map(XdrString)?,
+            volume: u32::decode(source)?,
+            name: opaque::decode(source, VERSION_MAX).map(XdrString)?,
+            stage: opaque::decode(source, POLICY_MAX).map(XdrString)?,
+            is_running: u32::decode(source)?,
+            began: u32::decode(source)?,
+            latest: u32::decode(source)?,
+            doing: opaque::decode(source, TEXT_MAX).map(XdrString)?,
+            trouble: opaque::decode(source, TEXT_MAX).map(XdrString)?,
+            total: u64::decode(source)?,
+            done: u64::decode(source)?,
+            sent: u64::decode(source)?,
+            rate: u64::decode(source)?,
+        })
+    }
+}
+
+/// Something that happened to a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobEvent {
+    /// Seconds since 1970.
+    pub at: u32,
+    pub what: XdrString,
+}
+
+impl Encode for JobEvent {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.at.encode(out);
+        opaque::encode(&self.what.0, out);
+    }
+}
+
+impl Decode for JobEvent {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<JobEvent, XdrError> {
+        Ok(JobEvent { at: u32::decode(source)?, what: opaque::decode(source, TEXT_MAX).map(XdrString)? })
+    }
+}
+
+/// A volume on its way, or one that was until lately.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransferInfo {
+    /// The source's transaction, and its volume.
+    pub transaction: i32,
+    pub volume: u32,
+    /// The target's address.
+    pub to: u32,
+    /// Seconds since 1970.
+    pub began: u32,
+    /// Likewise; 0 while it goes on.
+    pub ended: u32,
+    /// Bytes of the volume, how many of them the target has, and how many went over the network.
+    pub total: u64,
+    pub done: u64,
+    pub sent: u64,
+    /// The abort code that it ended with.
+    pub code: i32,
+}
+
+impl Encode for TransferInfo {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.transaction.encode(out);
+        self.volume.encode(out);
+        self.to.encode(out);
+        self.began.encode(out);
+        self.ended.encode(out);
+        self.total.encode(out);
+        self.done.encode(out);
+        self.sent.encode(out);
+        self.code.encode(out);
+    }
+}
+
+impl Decode for TransferInfo {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<TransferInfo, XdrError> {
+        Ok(TransferInfo {
+            transaction: i32::decode(source)?,
+            volume: u32::decode(source)?,
+            to: u32::decode(source)?,
+            began: u32::decode(source)?,
+            ended: u32::decode(source)?,
+            total: u64::decode(source)?,
+            done: u64::decode(source)?,
+            sent: u64::decode(source)?,
+            code: i32::decode(source)?,
+        })
+    }
+}
+
+/// Chunks of 256 KiB of a file, from the one of this number on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkRange {
+    pub vnode: u32,
+    pub unique: u32,
+    pub first: u64,
+    pub count: u32,
+}
+
+impl Encode for ChunkRange {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.vnode.encode(out);
+        self.unique.encode(out);
+        self.first.encode(out);
+        self.count.encode(out);
+    }
+}
+
+impl Decode for ChunkRange {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ChunkRange, XdrError> {
+        Ok(ChunkRange {
+            vnode: u32::decode(source)?,
+            unique: u32::decode(source)?,
+            first: u64::decode(source)?,
+            count: u32::decode(source)?,
+        })
+    }
+}
+
+/// BLAKE3 of a chunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkDigest {
+    /// 0 if the target does not have it.
+    pub is_known: u32,
+    pub digest: [u8; DIGEST_BYTES],
+}
+
+impl Encode for ChunkDigest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.is_known.encode(out);
+        fixed::encode(&self.digest, out);
+    }
+}
+
+impl Decode for ChunkDigest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ChunkDigest, XdrError> {
+        Ok(ChunkDigest { is_known: u32::decode(source)?, digest: fixed::decode(source)? })
     }
 }
 
@@ -1360,6 +1557,327 @@ impl Decode for StopCheckReply {
     }
 }
 
+/// Opcode of ListJobs.
+pub const LIST_JOBS: u32 = 400;
+
+/// What ListJobs is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListJobsRequest {
+    pub after: u32,
+}
+
+impl Encode for ListJobsRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.after.encode(out);
+    }
+}
+
+impl Decode for ListJobsRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ListJobsRequest, XdrError> {
+        Ok(ListJobsRequest { after: u32::decode(source)? })
+    }
+}
+
+/// What ListJobs answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListJobsReply {
+    pub jobs: Vec<JobInfo>,
+}
+
+impl Encode for ListJobsReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.jobs, out, JobInfo::encode);
+    }
+}
+
+impl Decode for ListJobsReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ListJobsReply, XdrError> {
+        Ok(ListJobsReply { jobs: list::decode(source, JOBS_MAX, JobInfo::decode)? })
+    }
+}
+
+/// Opcode of GetJob.
+pub const GET_JOB: u32 = 401;
+
+/// What GetJob is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetJobRequest {
+    pub job: u32,
+}
+
+impl Encode for GetJobRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.job.encode(out);
+    }
+}
+
+impl Decode for GetJobRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetJobRequest, XdrError> {
+        Ok(GetJobRequest { job: u32::decode(source)? })
+    }
+}
+
+/// What GetJob answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetJobReply {
+    pub info: JobInfo,
+    pub events: Vec<JobEvent>,
+}
+
+impl Encode for GetJobReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.info.encode(out);
+        list::encode(&self.events, out, JobEvent::encode);
+    }
+}
+
+impl Decode for GetJobReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetJobReply, XdrError> {
+        Ok(GetJobReply {
+            info: JobInfo::decode(source)?,
+            events: list::decode(source, JOB_EVENTS_MAX, JobEvent::decode)?,
+        })
+    }
+}
+
+/// Opcode of CancelJob.
+pub const CANCEL_JOB: u32 = 402;
+
+/// What CancelJob is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CancelJobRequest {
+    pub job: u32,
+}
+
+impl Encode for CancelJobRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.job.encode(out);
+    }
+}
+
+impl Decode for CancelJobRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<CancelJobRequest, XdrError> {
+        Ok(CancelJobRequest { job: u32::decode(source)? })
+    }
+}
+
+/// What CancelJob answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CancelJobReply;
+
+impl Encode for CancelJobReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for CancelJobReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<CancelJobReply, XdrError> {
+        Ok(CancelJobReply)
+    }
+}
+
+/// Opcode of ResumeJob.
+pub const RESUME_JOB: u32 = 403;
+
+/// What ResumeJob is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResumeJobRequest {
+    pub job: u32,
+}
+
+impl Encode for ResumeJobRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.job.encode(out);
+    }
+}
+
+impl Decode for ResumeJobRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ResumeJobRequest, XdrError> {
+        Ok(ResumeJobRequest { job: u32::decode(source)? })
+    }
+}
+
+/// What ResumeJob answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResumeJobReply {
+    pub resumed: u32,
+}
+
+impl Encode for ResumeJobReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.resumed.encode(out);
+    }
+}
+
+impl Decode for ResumeJobReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ResumeJobReply, XdrError> {
+        Ok(ResumeJobReply { resumed: u32::decode(source)? })
+    }
+}
+
+/// Opcode of ListTransfers.
+pub const LIST_TRANSFERS: u32 = 410;
+
+/// What ListTransfers is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListTransfersRequest;
+
+impl Encode for ListTransfersRequest {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for ListTransfersRequest {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<ListTransfersRequest, XdrError> {
+        Ok(ListTransfersRequest)
+    }
+}
+
+/// What ListTransfers answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListTransfersReply {
+    pub transfers: Vec<TransferInfo>,
+}
+
+impl Encode for ListTransfersReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.transfers, out, TransferInfo::encode);
+    }
+}
+
+impl Decode for ListTransfersReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ListTransfersReply, XdrError> {
+        Ok(ListTransfersReply { transfers: list::decode(source, TRANSFERS_MAX, TransferInfo::decode)? })
+    }
+}
+
+/// Opcode of OfferVolume.
+pub const OFFER_VOLUME: u32 = 411;
+
+/// What OfferVolume is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OfferVolumeRequest {
+    pub transaction: i32,
+}
+
+impl Encode for OfferVolumeRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.transaction.encode(out);
+    }
+}
+
+impl Decode for OfferVolumeRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<OfferVolumeRequest, XdrError> {
+        Ok(OfferVolumeRequest { transaction: i32::decode(source)? })
+    }
+}
+
+/// What OfferVolume answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OfferVolumeReply {
+    pub vnodes: u64,
+}
+
+impl Encode for OfferVolumeReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.vnodes.encode(out);
+    }
+}
+
+impl Decode for OfferVolumeReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<OfferVolumeReply, XdrError> {
+        Ok(OfferVolumeReply { vnodes: u64::decode(source)? })
+    }
+}
+
+/// Opcode of GetChunkDigests.
+pub const GET_CHUNK_DIGESTS: u32 = 412;
+
+/// What GetChunkDigests is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetChunkDigestsRequest {
+    pub transaction: i32,
+    pub ranges: Vec<ChunkRange>,
+}
+
+impl Encode for GetChunkDigestsRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.transaction.encode(out);
+        list::encode(&self.ranges, out, ChunkRange::encode);
+    }
+}
+
+impl Decode for GetChunkDigestsRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetChunkDigestsRequest, XdrError> {
+        Ok(GetChunkDigestsRequest {
+            transaction: i32::decode(source)?,
+            ranges: list::decode(source, CHUNK_RANGES_MAX, ChunkRange::decode)?,
+        })
+    }
+}
+
+/// What GetChunkDigests answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetChunkDigestsReply {
+    pub digests: Vec<ChunkDigest>,
+}
+
+impl Encode for GetChunkDigestsReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.digests, out, ChunkDigest::encode);
+    }
+}
+
+impl Decode for GetChunkDigestsReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetChunkDigestsReply, XdrError> {
+        Ok(GetChunkDigestsReply { digests: list::decode(source, CHUNK_DIGESTS_MAX, ChunkDigest::decode)? })
+    }
+}
+
+/// Opcode of TakeVolume.
+pub const TAKE_VOLUME: u32 = 413;
+
+/// What TakeVolume is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TakeVolumeRequest {
+    pub transaction: i32,
+    pub name: XdrString,
+    pub volume_type: i32,
+    pub clone_id: u32,
+}
+
+impl Encode for TakeVolumeRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.transaction.encode(out);
+        opaque::encode(&self.name.0, out);
+        self.volume_type.encode(out);
+        self.clone_id.encode(out);
+    }
+}
+
+impl Decode for TakeVolumeRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<TakeVolumeRequest, XdrError> {
+        Ok(TakeVolumeRequest {
+            transaction: i32::decode(source)?,
+            name: opaque::decode(source, POLICY_MAX).map(XdrString)?,
+            volume_type: i32::decode(source)?,
+            clone_id: u32::decode(source)?,
+        })
+    }
+}
+
+/// What TakeVolume answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TakeVolumeReply;
+
+impl Encode for TakeVolumeReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for TakeVolumeReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<TakeVolumeReply, XdrError> {
+        Ok(TakeVolumeReply)
+    }
+}
+
 /// Opcode of GetFigures.
 pub const GET_FIGURES: u32 = 500;
 
@@ -1473,6 +1991,14 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         GET_CHECK => "GetCheck",
         GET_CHECK_DAMAGES => "GetCheckDamages",
         STOP_CHECK => "StopCheck",
+        LIST_JOBS => "ListJobs",
+        GET_JOB => "GetJob",
+        CANCEL_JOB => "CancelJob",
+        RESUME_JOB => "ResumeJob",
+        LIST_TRANSFERS => "ListTransfers",
+        OFFER_VOLUME => "OfferVolume",
+        GET_CHUNK_DIGESTS => "GetChunkDigests",
+        TAKE_VOLUME => "TakeVolume",
         GET_FIGURES => "GetFigures",
         GET_SLOW_CALLS => "GetSlowCalls",
         _ => return None,
@@ -1500,6 +2026,14 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (GET_CHECK, "GetCheck"),
     (GET_CHECK_DAMAGES, "GetCheckDamages"),
     (STOP_CHECK, "StopCheck"),
+    (LIST_JOBS, "ListJobs"),
+    (GET_JOB, "GetJob"),
+    (CANCEL_JOB, "CancelJob"),
+    (RESUME_JOB, "ResumeJob"),
+    (LIST_TRANSFERS, "ListTransfers"),
+    (OFFER_VOLUME, "OfferVolume"),
+    (GET_CHUNK_DIGESTS, "GetChunkDigests"),
+    (TAKE_VOLUME, "TakeVolume"),
     (GET_FIGURES, "GetFigures"),
     (GET_SLOW_CALLS, "GetSlowCalls"),
 ];
@@ -1692,6 +2226,73 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
+    /// Lists the jobs with numbers greater than this one, the oldest first.
+    /// (ListJobs, opcode 400.)
+    fn list_jobs(&self, caller: &Caller, request: ListJobsRequest) -> Result<ListJobsReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Tells one job with its history. UAENOENT if there is none of this number.
+    /// (GetJob, opcode 401.)
+    fn get_job(&self, caller: &Caller, request: GetJobRequest) -> Result<GetJobReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Asks whoever runs a job to undo it. UAEINVAL if it is over.
+    /// (CancelJob, opcode 402.)
+    fn cancel_job(&self, caller: &Caller, request: CancelJobRequest) -> Result<CancelJobReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Lets a job that waits, or that nobody runs, go on at once; 0 all of them. Tells how many.
+    /// (ResumeJob, opcode 403.)
+    fn resume_job(&self, caller: &Caller, request: ResumeJobRequest) -> Result<ResumeJobReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Lists what the server sends. Anybody may ask.
+    /// (ListTransfers, opcode 410.)
+    fn list_transfers(
+        &self,
+        caller: &Caller,
+        request: ListTransfersRequest,
+    ) -> Result<ListTransfersReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Offers the transaction's volume new contents. Tells how many vnodes it has that could save sending some of
+    /// them.
+    /// (OfferVolume, opcode 411.)
+    fn offer_volume(
+        &self,
+        caller: &Caller,
+        request: OfferVolumeRequest,
+    ) -> Result<OfferVolumeReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Tells digests of what the transaction's volume holds, one for each chunk of all ranges.
+    /// (GetChunkDigests, opcode 412.)
+    fn get_chunk_digests(
+        &self,
+        caller: &Caller,
+        request: GetChunkDigestsRequest,
+    ) -> Result<GetChunkDigestsReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Restores the stream (docs/formats/transfer.md) into the transaction's volume. If the call is cut off, what
+    /// came until then is kept for the next one as long as the transaction is open.
+    /// (TakeVolume, opcode 413.) The stream gives the data behind the request.
+    fn take_volume(
+        &self,
+        caller: &Caller,
+        request: TakeVolumeRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<TakeVolumeReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
     /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
     /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
     /// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 20 what clients are told of changes, 21 partitions, 22 the process
@@ -1758,6 +2359,16 @@ pub fn dispatch<T: Server + ?Sized>(
         GET_CHECK => server::serve(&mut source, |request| server.get_check(caller, request)),
         GET_CHECK_DAMAGES => server::serve(&mut source, |request| server.get_check_damages(caller, request)),
         STOP_CHECK => server::serve(&mut source, |request| server.stop_check(caller, request)),
+        LIST_JOBS => server::serve(&mut source, |request| server.list_jobs(caller, request)),
+        GET_JOB => server::serve(&mut source, |request| server.get_job(caller, request)),
+        CANCEL_JOB => server::serve(&mut source, |request| server.cancel_job(caller, request)),
+        RESUME_JOB => server::serve(&mut source, |request| server.resume_job(caller, request)),
+        LIST_TRANSFERS => server::serve(&mut source, |request| server.list_transfers(caller, request)),
+        OFFER_VOLUME => server::serve(&mut source, |request| server.offer_volume(caller, request)),
+        GET_CHUNK_DIGESTS => server::serve(&mut source, |request| server.get_chunk_digests(caller, request)),
+        TAKE_VOLUME => {
+            server::serve_split(&mut source, |request, stream| server.take_volume(caller, request, stream))
+        }
         GET_FIGURES => server::serve(&mut source, |request| server.get_figures(caller, request)),
         GET_SLOW_CALLS => server::serve(&mut source, |request| server.get_slow_calls(caller, request)),
         _ => Err(AbortCode::RXGEN_OPCODE),
@@ -1924,6 +2535,70 @@ pub fn stop_check(
     client::call(connection, STOP_CHECK, request)
 }
 
+/// Lists the jobs with numbers greater than this one, the oldest first.
+pub fn list_jobs(
+    connection: &dyn ClientConnection,
+    request: &ListJobsRequest,
+) -> Result<ListJobsReply, AbortCode> {
+    client::call(connection, LIST_JOBS, request)
+}
+
+/// Tells one job with its history. UAENOENT if there is none of this number.
+pub fn get_job(connection: &dyn ClientConnection, request: &GetJobRequest) -> Result<GetJobReply, AbortCode> {
+    client::call(connection, GET_JOB, request)
+}
+
+/// Asks whoever runs a job to undo it. UAEINVAL if it is over.
+pub fn cancel_job(
+    connection: &dyn ClientConnection,
+    request: &CancelJobRequest,
+) -> Result<CancelJobReply, AbortCode> {
+    client::call(connection, CANCEL_JOB, request)
+}
+
+/// Lets a job that waits, or that nobody runs, go on at once; 0 all of them. Tells how many.
+pub fn resume_job(
+    connection: &dyn ClientConnection,
+    request: &ResumeJobRequest,
+) -> Result<ResumeJobReply, AbortCode> {
+    client::call(connection, RESUME_JOB, request)
+}
+
+/// Lists what the server sends. Anybody may ask.
+pub fn list_transfers(
+    connection: &dyn ClientConnection,
+    request: &ListTransfersRequest,
+) -> Result<ListTransfersReply, AbortCode> {
+    client::call(connection, LIST_TRANSFERS, request)
+}
+
+/// Offers the transaction's volume new contents. Tells how many vnodes it has that could save sending some of
+/// them.
+pub fn offer_volume(
+    connection: &dyn ClientConnection,
+    request: &OfferVolumeRequest,
+) -> Result<OfferVolumeReply, AbortCode> {
+    client::call(connection, OFFER_VOLUME, request)
+}
+
+/// Tells digests of what the transaction's volume holds, one for each chunk of all ranges.
+pub fn get_chunk_digests(
+    connection: &dyn ClientConnection,
+    request: &GetChunkDigestsRequest,
+) -> Result<GetChunkDigestsReply, AbortCode> {
+    client::call(connection, GET_CHUNK_DIGESTS, request)
+}
+
+/// Restores the stream (docs/formats/transfer.md) into the transaction's volume. If the call is cut off, what
+/// came until then is kept for the next one as long as the transaction is open.
+pub fn take_volume(
+    connection: &dyn ClientConnection,
+    request: &TakeVolumeRequest,
+    transfer: impl FnOnce(&mut dyn CallStream) -> Result<(), AbortCode>,
+) -> Result<TakeVolumeReply, AbortCode> {
+    client::call_split(connection, TAKE_VOLUME, request, Direction::ToServer, transfer)
+}
+
 /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
 /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
 /// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 20 what clients are told of changes, 21 partitions, 22 the process
@@ -1955,6 +2630,11 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<CacheFigures>(check);
     crate::tests::check::<CheckCounts>(check);
     crate::tests::check::<CheckDamage>(check);
+    crate::tests::check::<JobInfo>(check);
+    crate::tests::check::<JobEvent>(check);
+    crate::tests::check::<TransferInfo>(check);
+    crate::tests::check::<ChunkRange>(check);
+    crate::tests::check::<ChunkDigest>(check);
     crate::tests::check::<FigureText>(check);
     crate::tests::check::<FigureValue>(check);
     crate::tests::check::<FigureRow>(check);
@@ -1998,6 +2678,22 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<GetCheckDamagesReply>(check);
     crate::tests::check::<StopCheckRequest>(check);
     crate::tests::check::<StopCheckReply>(check);
+    crate::tests::check::<ListJobsRequest>(check);
+    crate::tests::check::<ListJobsReply>(check);
+    crate::tests::check::<GetJobRequest>(check);
+    crate::tests::check::<GetJobReply>(check);
+    crate::tests::check::<CancelJobRequest>(check);
+    crate::tests::check::<CancelJobReply>(check);
+    crate::tests::check::<ResumeJobRequest>(check);
+    crate::tests::check::<ResumeJobReply>(check);
+    crate::tests::check::<ListTransfersRequest>(check);
+    crate::tests::check::<ListTransfersReply>(check);
+    crate::tests::check::<OfferVolumeRequest>(check);
+    crate::tests::check::<OfferVolumeReply>(check);
+    crate::tests::check::<GetChunkDigestsRequest>(check);
+    crate::tests::check::<GetChunkDigestsReply>(check);
+    crate::tests::check::<TakeVolumeRequest>(check);
+    crate::tests::check::<TakeVolumeReply>(check);
     crate::tests::check::<GetFiguresRequest>(check);
     crate::tests::check::<GetFiguresReply>(check);
     crate::tests::check::<GetSlowCallsRequest>(check);

@@ -134,6 +134,21 @@ impl Journal {
         self.cancel_path(id).exists()
     }
 
+    /// Asks whoever runs a job not to wait any longer, or to take it on.
+    pub fn hurry(&self, id: u32) -> Result<()> {
+        let path = self.hurry_path(id);
+        File::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
+    }
+
+    /// Whether somebody asked for that since this was last called.
+    pub fn take_hurry(&self, id: u32) -> bool {
+        std::fs::remove_file(self.hurry_path(id)).is_ok()
+    }
+
+    fn hurry_path(&self, id: u32) -> PathBuf {
+        self.folder.join(format!("{id}.resume"))
+    }
+
     fn cancel_path(&self, id: u32) -> PathBuf {
         self.folder.join(format!("{id}.cancel"))
     }
@@ -158,7 +173,7 @@ impl Journal {
     fn forget(&self) -> Result<()> {
         let over: Vec<Job> = self.all()?.into_iter().filter(Job::is_over).collect();
         for job in over.iter().take(over.len().saturating_sub(KEPT_MAX)) {
-            for ending in ["json", "lock", "cancel"] {
+            for ending in ["json", "lock", "cancel", "resume"] {
                 let _ = std::fs::remove_file(self.folder.join(format!("{}.{ending}", job.id)));
             }
         }
@@ -211,6 +226,9 @@ mod tests {
         drop(claim);
         assert!(journal.claim(1).unwrap().is_some());
         assert_eq!(journal.all().unwrap().len(), 2);
+        assert!(!journal.take_hurry(1));
+        journal.hurry(1).unwrap();
+        assert!(journal.take_hurry(1) && !journal.take_hurry(1), "once");
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The servers of a cell as jobs see them.
 
 use super::journal::Journal;
+use super::traffic::traffic;
 use crate::client::{CellClient, Interface};
 use crate::network::now;
 use afs_idl::{ClientConnection, cellar};
 use base::{AbortCode, UnixTime};
-use jobs::{Job, Wish, World};
+use jobs::{Job, Traffic, Wish, World};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -91,13 +92,17 @@ impl World for CellWorld<'_> {
         }
     }
 
+    fn traffic(&self, server: Ipv4Addr, transaction: i32) -> Option<Traffic> {
+        traffic(self.cell, server, transaction).ok().flatten().map(|told| told.traffic)
+    }
+
     fn now(&self) -> UnixTime {
         now()
     }
 
     fn pause(&self, seconds: u32) {
         let (mut left, wish) = (Duration::from_secs(seconds.into()), self.wish());
-        while !left.is_zero() && self.wish() == wish {
+        while !left.is_zero() && self.wish() == wish && !self.journal.take_hurry(self.job) {
             let nap = left.min(NAP);
             std::thread::sleep(nap);
             left -= nap;

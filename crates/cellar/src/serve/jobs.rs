@@ -1,11 +1,13 @@
 //! Jobs that nobody runs: begun on this machine by a command that has ended, or by this server before it
 //! was stopped. The server finishes or undoes them.
 
+use super::jobs_service::Jobs;
 use crate::client::CellClient;
 use crate::config::Settings;
 use crate::jobs::journal::{Claim, Journal};
 use crate::jobs::world::{CellWorld, Wishes};
 use ::jobs::{Job, Wish};
+use adminserver::AdminServer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -30,9 +32,13 @@ pub(super) fn start(
     ending: &Arc<AtomicBool>,
     settings: &Settings,
     cell: &Arc<CellClient>,
+    admin_server: Option<&AdminServer>,
 ) -> Option<JoinHandle<()>> {
     let opened = Journal::open(settings.jobs_path());
     let journal = opened.inspect_err(|error| tracing::error!("no jobs are taken over: {error:#}")).ok()?;
+    if let Some(admin_server) = admin_server {
+        admin_server.set_jobs(Box::new(Jobs { journal: journal.clone(), cell: cell.clone() }));
+    }
     let (wishes, running) = (Arc::default(), AtomicUsize::new(0));
     let keeper = Arc::new(Keeper { journal, cell: cell.clone(), wishes, running });
     let ending = ending.clone();

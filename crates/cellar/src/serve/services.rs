@@ -52,8 +52,8 @@ const REMOTE_MEMBERSHIP_LIFETIME: Duration = Duration::from_secs(600);
 /// The number of the service of statistics by procedure (RX_STATS_SERVICE_ID), on every port.
 const RPC_STATISTICS_SERVICE: u16 = 409;
 
-/// The number of Cellar's own service, on the file server's port.
-const ADMIN_SERVICE: u16 = 20011;
+/// The number of Cellar's own service, on the file server's port and on the volume server's.
+pub(super) const ADMIN_SERVICE: u16 = 20011;
 
 /// What the program calls itself.
 pub(super) fn version() -> String {
@@ -274,6 +274,10 @@ impl Services {
                 if let Some(snapshots) = &self.snapshots {
                     snapshots.set_volume_server(server.clone());
                 }
+                let own = server.clone();
+                self.add(role, ADMIN_SERVICE, OWN, move |caller, call| {
+                    afs_idl::cellar::dispatch(&*own, caller, call)
+                });
                 self.add(role, 4, VOLUMES, move |caller, call| {
                     afs_idl::vol::dispatch(&*server, caller, call)
                 });

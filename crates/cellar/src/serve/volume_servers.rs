@@ -1,5 +1,6 @@
 //! The way from this cell's volume server to others.
 
+use super::services::ADMIN_SERVICE;
 use crate::network::local_authentication_at;
 use afs_idl::ClientConnection;
 use base::{AbortCode, SecurityLevel};
@@ -34,14 +35,24 @@ impl VolumeServers {
     }
 }
 
-impl OtherServers for VolumeServers {
-    fn connect(&self, server: SocketAddrV4) -> Result<Arc<dyn ClientConnection>, AbortCode> {
+impl VolumeServers {
+    fn connect_to(&self, server: SocketAddrV4, service: u16) -> Result<Arc<dyn ClientConnection>, AbortCode> {
         let connector = self.connector.get().ok_or(NO_WAY)?;
         // As OpenAFS's volume servers talk to each other: who asks is proved, the data is not enciphered.
         let security = local_authentication_at(&self.keys, SecurityLevel::Clear).map_err(|error| {
             tracing::error!(%error, "no ticket for another volume server");
             NO_WAY
         })?;
-        Ok(connector.connect(SocketAddr::V4(server), VOLUME_SERVICE, Some(security)))
+        Ok(connector.connect(SocketAddr::V4(server), service, Some(security)))
+    }
+}
+
+impl OtherServers for VolumeServers {
+    fn connect(&self, server: SocketAddrV4) -> Result<Arc<dyn ClientConnection>, AbortCode> {
+        self.connect_to(server, VOLUME_SERVICE)
+    }
+
+    fn connect_cellar(&self, server: SocketAddrV4) -> Option<Arc<dyn ClientConnection>> {
+        self.connect_to(server, ADMIN_SERVICE).ok()
     }
 }

@@ -1,74 +1,13 @@
+use super::network::{Network, Other};
 use super::support::{Cell, LARGE, admin};
-use crate::OtherServers;
+use afs_idl::MemoryStream;
 use afs_idl::vol::{self, Server as _, attach_mode};
-use afs_idl::{CallStream, ClientCall, ClientConnection, MemoryStream};
 use base::{AbortCode, VolumeId};
-use bytes::Bytes;
-use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 /// `vos dump` of a volume by OpenAFS 1.8.9.
 const FULL: &[u8] = include_bytes!("../../../afs-format/testdata/dump/full");
 const ID: u32 = 900;
-
-/// Another server, at whatever port but 1.
-struct Other(Arc<Cell>);
-
-impl OtherServers for Other {
-    fn connect(&self, server: SocketAddrV4) -> Result<Arc<dyn ClientConnection>, AbortCode> {
-        let way: Arc<dyn ClientConnection> = Arc::new(Way(Arc::clone(&self.0), server));
-        if server.port() == 1 { Err(AbortCode::RX_CALL_DEAD) } else { Ok(way) }
-    }
-}
-
-struct Way(Arc<Cell>, SocketAddrV4);
-
-impl ClientConnection for Way {
-    fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
-        let (request, reply) = (Vec::new(), MemoryStream::default());
-        Ok(Box::new(Call { cell: Arc::clone(&self.0), request, reply, outcome: Ok(()) }))
-    }
-
-    fn peer(&self) -> SocketAddr {
-        self.1.into()
-    }
-}
-
-/// A call that the other server answers when it is complete.
-struct Call {
-    cell: Arc<Cell>,
-    request: Vec<u8>,
-    reply: MemoryStream,
-    outcome: Result<(), AbortCode>,
-}
-
-impl CallStream for Call {
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
-        self.outcome.and_then(|()| self.reply.read(buf))
-    }
-
-    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
-        self.outcome.and_then(|()| self.reply.read_chunk(max))
-    }
-
-    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
-        self.request.extend_from_slice(&data);
-        Ok(())
-    }
-}
-
-impl ClientCall for Call {
-    fn end_request(&mut self) -> Result<(), AbortCode> {
-        let mut stream = MemoryStream::new(&self.request, 1444);
-        self.outcome = vol::dispatch(&self.cell.server, &admin(), &mut stream);
-        self.reply = MemoryStream::new(&stream.outgoing, 1444);
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), AbortCode> {
-        self.outcome
-    }
-}
 
 fn restored(cell: &Cell, dump: &[u8]) {
     let transaction = cell.create(LARGE, "home", ID, ID).unwrap();
@@ -82,7 +21,8 @@ fn restored(cell: &Cell, dump: &[u8]) {
 #[test]
 fn a_volume_is_sent_to_one_server_or_to_several() {
     let (mut cell, other) = (Cell::new(), Arc::new(Cell::new()));
-    cell.server = cell.server.with_other_servers(Arc::new(Other(Arc::clone(&other))));
+    cell.server =
+        cell.server.with_other_servers(Arc::new(Other::new(&other, &Arc::new(Network::of_dumps()))));
     restored(&cell, FULL);
     let source = cell.open(ID, LARGE, attach_mode::BUSY).unwrap();
     let cookie = vol::RestoreCookie { name: "there".into(), ..Default::default() };

@@ -1,121 +1,63 @@
 //! Running jobs in this process while a person watches, and `cellar volume jobs`.
 
+mod elsewhere;
+mod progress;
+mod shown;
+
 use crate::client::CellClient;
 use crate::client::describe::describe;
 use crate::commands::Context;
 use crate::jobs::journal::Journal;
+use crate::jobs::traffic::{self, Told};
 use crate::jobs::world::{CellWorld, Wishes};
-use crate::output::Row;
 use anyhow::{Result, bail};
-use clap::Subcommand;
-use indicatif::{ProgressBar, ProgressStyle};
-use jobs::{End, Event, Job, Stage, Wish};
-use serde::Serialize;
+use clap::{Args, Subcommand};
+use indicatif::HumanBytes;
+use jobs::{End, Job, Stage, Traffic, Wish};
+use shown::Shown;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Jobs: moves, copies, releases and backups of volumes.
+/// Jobs: moves, copies, releases, backups and restores of volumes.
 #[derive(Subcommand)]
 pub enum Jobs {
     /// List them, the oldest first.
-    List,
+    List {
+        #[command(flatten)]
+        whose: Whose,
+    },
     /// Show one with its history.
     Show {
         /// Its number.
         job: u32,
+        #[command(flatten)]
+        whose: Whose,
     },
     /// Finish or undo what was interrupted, and nobody runs. A Cellar server does that by itself with those
-    /// that were begun on its machine.
+    /// that were begun on its machine; there, and elsewhere with --on, what waits goes on at once.
     Resume {
         /// The job; all that are not over if left out.
         job: Option<u32>,
+        #[command(flatten)]
+        whose: Whose,
     },
     /// Undo a job that is not over, if it can still be undone.
     Cancel {
         /// Its number.
         job: u32,
+        #[command(flatten)]
+        whose: Whose,
     },
 }
 
-/// A job as it is shown.
-#[derive(Serialize)]
-struct Shown {
-    job: u32,
-    operation: &'static str,
-    volume: u32,
-    name: String,
-    title: String,
-    stage: Stage,
-    is_running: bool,
-    began: Option<u32>,
-    latest: Option<u32>,
-    doing: String,
-    trouble: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    events: Vec<Event>,
-}
-
-impl Shown {
-    fn new(job: &Job, is_running: bool) -> Shown {
-        Shown {
-            job: job.id,
-            operation: job.operation.verb(),
-            volume: job.volume,
-            name: job.name.clone(),
-            title: job.title(),
-            stage: job.stage,
-            is_running,
-            began: job.events.first().map(|event| event.at),
-            latest: job.events.last().map(|event| event.at),
-            doing: job.latest().into(),
-            trouble: job.trouble.clone(),
-            events: Vec::new(),
-        }
-    }
-}
-
-impl Row for Shown {
-    const COLUMNS: &'static [&'static str] = &["JOB", "WHAT", "BEGAN (UTC)", "STATE", "LATEST"];
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.job.to_string(),
-            self.title.clone(),
-            self.began.map_or_else(|| "-".into(), time),
-            state(self.stage, self.is_running).into(),
-            self.trouble.clone().unwrap_or_else(|| self.doing.clone()),
-        ]
-    }
-}
-
-/// Something that happened to a job.
-#[derive(Serialize)]
-struct Happened(Event);
-
-impl Row for Happened {
-    const COLUMNS: &'static [&'static str] = &["WHEN (UTC)", "WHAT"];
-
-    fn cells(&self) -> Vec<String> {
-        vec![time(self.0.at), self.0.what.clone()]
-    }
-}
-
-fn time(seconds: u32) -> String {
-    jiff::Timestamp::from_second(seconds.into())
-        .map_or_else(|_| seconds.to_string(), |at| at.strftime("%F %T").to_string())
-}
-
-fn state(stage: Stage, is_running: bool) -> &'static str {
-    match stage {
-        Stage::Done => "done",
-        Stage::Failed => "failed",
-        _ if !is_running => "interrupted",
-        Stage::Undoing => "being undone",
-        Stage::CatchingUp => "waits for sites",
-        _ => "running",
-    }
+/// Whose jobs are meant.
+#[derive(Args)]
+pub struct Whose {
+    /// The Cellar server whose jobs they are; this machine's if left out.
+    #[arg(long, value_name = "ADDRESS")]
+    on: Option<Ipv4Addr>,
 }
 
 /// A journal, and whether a server takes over what nobody runs.
@@ -136,29 +78,47 @@ pub(super) fn journal(context: &Context) -> Result<Kept> {
 
 /// Runs `cellar volume jobs`.
 pub(super) fn run(context: &Context, command: &Jobs) -> Result<()> {
+    let (Jobs::List { whose }
+    | Jobs::Show { whose, .. }
+    | Jobs::Resume { whose, .. }
+    | Jobs::Cancel { whose, .. }) = command;
+    if let Some(server) = whose.on {
+        return elsewhere::run(context, command, server);
+    }
     let Kept { journal, .. } = journal(context)?;
     match command {
-        Jobs::List => context.format.rows(&list(&journal)?),
-        Jobs::Show { job } => show(context, &journal, *job),
-        Jobs::Resume { job } => resume(context, &journal, *job),
-        Jobs::Cancel { job } => cancel(context, &journal, *job),
+        Jobs::List { .. } => context.format.rows(&list(context, &journal)?),
+        Jobs::Show { job, .. } => show(context, &journal, *job),
+        Jobs::Resume { job, .. } => resume(context, &journal, *job),
+        Jobs::Cancel { job, .. } => cancel(context, &journal, *job),
     }
 }
 
-fn list(journal: &Journal) -> Result<Vec<Shown>> {
-    let shown = |job: Job| Ok(Shown::new(&job, !job.is_over() && journal.claim(job.id)?.is_none()));
-    journal.all()?.into_iter().map(shown).collect()
+fn list(context: &Context, journal: &Journal) -> Result<Vec<Shown>> {
+    let jobs = journal.all()?;
+    // Only for what runs is there anything to ask.
+    let asks = jobs.iter().any(|job| !job.is_over());
+    let cell = asks.then(|| context.client().ok()).flatten();
+    let told = cell.as_ref().map(traffic::of_jobs);
+    let shown = |job: &Job| {
+        let is_running = !job.is_over() && journal.claim(job.id)?.is_none();
+        let told = told.as_ref().filter(|_| is_running).map_or_else(|| so_far(job), |told| told(job));
+        Ok(Shown::new(job, is_running, told))
+    };
+    jobs.iter().map(shown).collect()
+}
+
+/// What was sent for a job that nobody runs.
+fn so_far(job: &Job) -> Told {
+    Told { traffic: job.traffic(), rate: 0 }
 }
 
 fn show(context: &Context, journal: &Journal, id: u32) -> Result<()> {
     let job = journal.read(id)?;
     let is_running = !job.is_over() && journal.claim(id)?.is_none();
-    let shown = Shown { events: job.events.clone(), ..Shown::new(&job, is_running) };
-    if context.format == crate::output::Format::Json {
-        return context.format.done(&shown, "");
-    }
-    context.format.done(&(), format!("{}: {}", shown.title, state(job.stage, is_running)))?;
-    context.format.rows(&job.events.into_iter().map(Happened).collect::<Vec<_>>())
+    let cell = is_running.then(|| context.client().ok()).flatten();
+    let told = cell.map_or_else(|| so_far(&job), |cell| traffic::of_job(&cell, &job));
+    Shown::new(&job, is_running, told).show(context, job.events)
 }
 
 fn cancel(context: &Context, journal: &Journal, id: u32) -> Result<()> {
@@ -185,6 +145,10 @@ fn take(journal: &Journal, id: u32) -> Result<(Job, crate::jobs::journal::Claim)
 fn resume(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()> {
     let cell = context.client()?;
     if let Some(id) = only {
+        if journal.claim(id)?.is_none() && !journal.read(id)?.is_over() {
+            journal.hurry(id)?;
+            return context.format.done(&1, format!("the job {id} is running; it waits no longer"));
+        }
         let (job, _claim) = take(journal, id)?;
         return follow(context, &cell, journal, job);
     }
@@ -209,23 +173,18 @@ fn resume(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()>
 pub(super) fn follow(context: &Context, cell: &CellClient, journal: &Journal, mut job: Job) -> Result<()> {
     let wishes = Arc::new(Wishes::default());
     let signals = listen(&wishes, job.id)?;
-    let bar = ProgressBar::new_spinner().with_message(job.title());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
+    let bar = progress::Bar::new(cell, &job);
     let waits = job.waits();
     let watch = |job: &Job| {
-        bar.set_message(format!("{}: {}", job.title(), job.latest()));
+        bar.show(job);
         // Nobody waits before a terminal for servers that are away.
         if job.stage == Stage::CatchingUp && job.waits() > waits {
             wishes.set(Wish::Stop);
         }
     };
     let world = CellWorld::new(cell, journal, job.id, wishes.clone(), &watch);
-    let end = jobs::run(&mut job, &world);
+    let end = bar.while_shown(|| jobs::run(&mut job, &world));
     signals.close();
-    bar.finish_and_clear();
     journal.write(&job)?;
     report(context, &job, end)
 }
@@ -250,14 +209,23 @@ fn listen(wishes: &Arc<Wishes>, job: u32) -> Result<signal_hook::iterator::Handl
     Ok(handle)
 }
 
+/// How long it took, and how much was sent if anything was.
+fn amount(seconds: u32, traffic: Traffic) -> String {
+    if traffic == Traffic::default() {
+        return format!("{seconds} s");
+    }
+    let (sent, done) = (HumanBytes(traffic.sent), HumanBytes(traffic.done));
+    format!("{seconds} s, sent {sent} for {done}")
+}
+
 fn report(context: &Context, job: &Job, end: End) -> Result<()> {
     let (title, id) = (job.title(), job.id);
     match (end, job.stage) {
         (_, Stage::Done) => {
             let seconds = job.events.last().map_or(0, |last| last.at - job.events[0].at.min(last.at));
             let notable = job.events.iter().rev().find(|event| event.what.starts_with("nothing has changed"));
-            let how = notable.map_or_else(|| format!("{seconds} s"), |event| event.what.clone());
-            context.format.done(&Shown::new(job, false), format!("{title} is done ({how})"))
+            let how = notable.map_or_else(|| amount(seconds, job.traffic()), |event| event.what.clone());
+            context.format.done(&Shown::new(job, false, so_far(job)), format!("{title} is done ({how})"))
         }
         (_, Stage::Failed) => {
             let why = match job.abort_code() {

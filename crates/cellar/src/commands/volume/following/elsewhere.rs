@@ -1,0 +1,75 @@
+//! `cellar volume jobs --on ADDRESS`: the jobs of a server, asked over the network.
+
+use super::Jobs;
+use super::shown::Shown;
+use crate::client::Interface;
+use crate::client::describe::describe;
+use crate::commands::Context;
+use afs_idl::ClientConnection;
+use afs_idl::cellar::{self, CancelJobRequest, GetJobRequest, JobInfo, ListJobsRequest, ResumeJobRequest};
+use anyhow::{Context as _, Result, anyhow};
+use base::AbortCode;
+use jobs::Event;
+use std::net::Ipv4Addr;
+
+pub(super) fn run(context: &Context, command: &Jobs, server: Ipv4Addr) -> Result<()> {
+    let cell = context.client()?;
+    let way = &*cell.connection(server, Interface::Cellar);
+    let on = || format!("on {server}");
+    match command {
+        Jobs::List { .. } => context.format.rows(&list(way).with_context(on)?),
+        Jobs::Show { job, .. } => {
+            let reply = cellar::get_job(way, &GetJobRequest { job: *job });
+            let reply = reply.map_err(|code| explained(*job, code)).with_context(on)?;
+            let event = |event: cellar::JobEvent| Event { at: event.at, what: event.what.to_string() };
+            shown(&reply.info)?.show(context, reply.events.into_iter().map(event).collect())
+        }
+        Jobs::Resume { job, .. } => {
+            let job = job.unwrap_or(0);
+            let reply = cellar::resume_job(way, &ResumeJobRequest { job });
+            let resumed = reply.map_err(|code| explained(job, code)).with_context(on)?.resumed;
+            let sentence = match resumed {
+                0 => format!("no job of {server} is unfinished"),
+                1 => format!("1 job of {server} goes on"),
+                more => format!("{more} jobs of {server} go on"),
+            };
+            context.format.done(&resumed, sentence)
+        }
+        Jobs::Cancel { job, .. } => {
+            let reply = cellar::cancel_job(way, &CancelJobRequest { job: *job });
+            reply.map_err(|code| explained(*job, code)).with_context(on)?;
+            context.format.done(&true, format!("{server} is asked to undo the job {job}"))
+        }
+    }
+}
+
+fn list(way: &dyn ClientConnection) -> Result<Vec<Shown>> {
+    let mut all = Vec::new();
+    let mut after = 0;
+    loop {
+        let reply = cellar::list_jobs(way, &ListJobsRequest { after });
+        let jobs = reply.map_err(|code| explained(0, code))?.jobs;
+        // A server that repeats itself is not asked for ever.
+        let Some(last) = jobs.last().map(|job| job.id).filter(|&last| last > after) else { return Ok(all) };
+        after = last;
+        for info in &jobs {
+            all.push(shown(info)?);
+        }
+    }
+}
+
+fn shown(info: &JobInfo) -> Result<Shown> {
+    let stage = || anyhow!("the job {} is at `{}`, which this program does not know", info.id, info.stage);
+    Shown::told(info).with_context(|| stage().to_string())
+}
+
+fn explained(job: u32, code: AbortCode) -> anyhow::Error {
+    match code {
+        AbortCode::UAENOENT => anyhow!("there is no job {job}"),
+        AbortCode::UAEINVAL => anyhow!("the job {job} is over"),
+        AbortCode::RX_INVALID_OPERATION | AbortCode::RXGEN_OPCODE => {
+            anyhow!("no Cellar server that tells of its jobs: {}", describe(code))
+        }
+        code => anyhow!("{}", describe(code)),
+    }
+}

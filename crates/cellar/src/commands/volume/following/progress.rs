@@ -1,0 +1,89 @@
+//! What a person sees while a job runs: what is being done, and how much of what is sent.
+
+use crate::client::CellClient;
+use crate::jobs::traffic;
+use indicatif::{ProgressBar, ProgressStyle};
+use jobs::Job;
+use parking_lot::{Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// How often the bar turns, and how often the servers are asked.
+const TICK: Duration = Duration::from_millis(200);
+const PERIOD: Duration = Duration::from_millis(500);
+
+const PLAIN: &str = "{spinner} {elapsed_precise} {msg}";
+const WITH_BYTES: &str =
+    "{spinner} {elapsed_precise} {msg} [{bar:20}] {bytes}/{total_bytes} {binary_bytes_per_sec}";
+
+/// A line of the terminal.
+pub(super) struct Bar<'a> {
+    bar: ProgressBar,
+    cell: &'a CellClient,
+    /// The job as it was recorded last; none when it is over.
+    job: Mutex<Option<Job>>,
+    over: Condvar,
+}
+
+impl<'a> Bar<'a> {
+    pub(super) fn new(cell: &'a CellClient, job: &Job) -> Bar<'a> {
+        let bar = ProgressBar::new_spinner().with_message(job.title());
+        set_style(&bar, PLAIN);
+        bar.enable_steady_tick(TICK);
+        Bar { bar, cell, job: Mutex::new(Some(job.clone())), over: Condvar::new() }
+    }
+
+    /// The job is so far now.
+    pub(super) fn show(&self, job: &Job) {
+        self.bar.set_message(format!("{}: {}", job.title(), job.latest()));
+        *self.job.lock() = Some(job.clone());
+    }
+
+    /// Shows how much has been sent while something is done.
+    pub(super) fn while_shown<T>(&self, work: impl FnOnce() -> T) -> T {
+        thread::scope(|scope| {
+            // Who does not see it need not ask.
+            if !self.bar.is_hidden() {
+                scope.spawn(|| self.watch());
+            }
+            let _end = End(self);
+            work()
+        })
+    }
+
+    fn watch(&self) {
+        loop {
+            let Some(job) = self.job.lock().clone() else { return };
+            let told = traffic::of_job(self.cell, &job).traffic;
+            let was = self.bar.length().unwrap_or(0);
+            if told.total > 0 {
+                if was == 0 {
+                    set_style(&self.bar, WITH_BYTES);
+                }
+                self.bar.set_length(told.total);
+                self.bar.set_position(told.done);
+            }
+            let mut job = self.job.lock();
+            if job.is_some() {
+                self.over.wait_for(&mut job, PERIOD);
+            }
+        }
+    }
+}
+
+/// Ends the showing, however the work ends.
+struct End<'b, 'a>(&'b Bar<'a>);
+
+impl Drop for End<'_, '_> {
+    fn drop(&mut self) {
+        *self.0.job.lock() = None;
+        self.0.over.notify_all();
+        self.0.bar.finish_and_clear();
+    }
+}
+
+fn set_style(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+}

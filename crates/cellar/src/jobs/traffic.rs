@@ -1,0 +1,94 @@
+//! How much is sent for jobs, as the servers that send it tell.
+
+use crate::client::{CellClient, Interface};
+use afs_idl::cellar::{self, ListTransfersRequest, TransferInfo};
+use base::AbortCode;
+use jobs::{Job, Traffic};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+
+/// What is sent within a transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// All of it, at once and one after another.
+    pub traffic: Traffic,
+    /// Bytes in a second, of what is on its way now.
+    pub rate: u64,
+}
+
+/// What a server sends within one of its transactions; none if it has not sent anything.
+pub fn traffic(cell: &CellClient, server: Ipv4Addr, transaction: i32) -> Result<Option<Told>, AbortCode> {
+    Ok(told(&transfers(cell, server)?, transaction, crate::network::now().0))
+}
+
+/// What is and was sent for a job, and how fast it goes on. Servers that do not answer, or are not
+/// Cellar's, are left out.
+pub fn of_job(cell: &CellClient, job: &Job) -> Told {
+    of_jobs(cell)(job)
+}
+
+/// The same for several jobs; each server is asked once.
+pub fn of_jobs(cell: &CellClient) -> impl Fn(&Job) -> Told {
+    let asked: RefCell<HashMap<Ipv4Addr, Vec<TransferInfo>>> = RefCell::default();
+    let now = crate::network::now().0;
+    move |job| {
+        let mut rate = 0_u64;
+        let (traffic, _) = {
+            let rate = RefCell::new(&mut rate);
+            job.traffic_now(|server, transaction| {
+                let mut asked = asked.borrow_mut();
+                let transfers =
+                    asked.entry(server).or_insert_with(|| transfers(cell, server).unwrap_or_default());
+                let told = told(transfers, transaction, now)?;
+                **rate.borrow_mut() += told.rate;
+                Some(told.traffic)
+            })
+        };
+        Told { traffic, rate }
+    }
+}
+
+fn transfers(cell: &CellClient, server: Ipv4Addr) -> Result<Vec<TransferInfo>, AbortCode> {
+    let connection = cell.connection(server, Interface::CellarVolumes);
+    cellar::list_transfers(&*connection, &ListTransfersRequest).map(|reply| reply.transfers)
+}
+
+fn told(transfers: &[TransferInfo], transaction: i32, now: u32) -> Option<Told> {
+    let of_it = transfers.iter().filter(|transfer| transfer.transaction == transaction);
+    of_it.map(|transfer| one(transfer, now)).reduce(|sum, one| Told {
+        traffic: sum.traffic + one.traffic,
+        rate: sum.rate.saturating_add(one.rate),
+    })
+}
+
+fn one(transfer: &TransferInfo, now: u32) -> Told {
+    let TransferInfo { total, done, sent, .. } = *transfer;
+    let seconds = now.saturating_sub(transfer.began).max(1);
+    let rate = if transfer.ended == 0 { done / u64::from(seconds) } else { 0 };
+    Told { traffic: Traffic { total, done, sent }, rate }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_to_several_sites_is_added_up() {
+        let transfer = |transaction, ended, done| TransferInfo {
+            transaction,
+            began: 100,
+            ended,
+            total: 1000,
+            done,
+            sent: done / 2,
+            ..TransferInfo::default()
+        };
+        let transfers =
+            [transfer(1, 0, 500), transfer(1, 0, 100), transfer(2, 105, 1000), transfer(1, 103, 1000)];
+        let one = told(&transfers, 1, 110).unwrap();
+        assert_eq!(one, Told { traffic: Traffic { total: 3000, done: 1600, sent: 800 }, rate: 60 });
+        assert_eq!(told(&transfers, 2, 110).unwrap().rate, 0, "it is over");
+        assert_eq!(told(&transfers, 3, 110), None);
+    }
+}

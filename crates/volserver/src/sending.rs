@@ -1,0 +1,177 @@
+//! The source's side of a transfer to a Cellar server: a dump in which chunks that the target has are
+//! references.
+//!
+//! Before a file is sent the target is asked what it has of it and of those that follow, some dozens of
+//! MiB at a time, on a call of its own while the stream waits. So neither side remembers more than that.
+
+use crate::dumping::{self, Upcoming};
+use crate::transfers::Transfer;
+use afs_format::transfer::{CHUNK_BYTES, Digest, Known, Writer, digest};
+use afs_idl::cellar::{self, CHUNK_DIGESTS_MAX, CHUNK_RANGES_MAX, ChunkRange, GetChunkDigestsRequest};
+use afs_idl::{CallStream, ClientConnection};
+use base::AbortCode;
+use std::collections::HashMap;
+use volume::{FileReader, VnodeStatus};
+
+/// Files up to this length are sent without asking.
+const COMPARED_BYTES_MIN: u64 = 2048;
+/// Headers that are gathered before they are written.
+const GATHERED_BYTES: usize = 64 << 10;
+
+/// Chunks of files by vnode, uniquifier and number.
+type Chunk = (u32, u32, u64);
+
+/// A transfer at work.
+pub(crate) struct Sending<'a> {
+    stream: &'a mut dyn CallStream,
+    writer: Option<Writer>,
+    gathered: Vec<u8>,
+    progress: &'a Transfer,
+    target: Target<'a>,
+}
+
+/// What the target has.
+struct Target<'a> {
+    way: &'a dyn ClientConnection,
+    transaction: i32,
+    /// It has something at all, and answered until now.
+    is_worth_asking: bool,
+    /// What was asked last, and what it answered.
+    known: HashMap<Chunk, Option<Digest>>,
+}
+
+impl<'a> Sending<'a> {
+    /// Begins the stream of TakeVolume to a target with `vnodes` to compare with, which answers on `way`.
+    pub(crate) fn begin(
+        stream: &'a mut dyn CallStream,
+        way: &'a dyn ClientConnection,
+        transaction: i32,
+        vnodes: u64,
+        progress: &'a Transfer,
+    ) -> Sending<'a> {
+        let mut gathered = Vec::new();
+        let writer = Some(Writer::begin(&mut gathered));
+        let target = Target { way, transaction, is_worth_asking: vnodes > 0, known: HashMap::new() };
+        Sending { stream, writer, gathered, progress, target }
+    }
+
+    /// Whether the target is asked for a vnode.
+    pub(crate) fn is_compared(status: &VnodeStatus) -> bool {
+        !status.is_directory() && status.length >= COMPARED_BYTES_MIN
+    }
+
+    /// Bytes of the dump as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> Result<(), AbortCode> {
+        if let Some(writer) = &mut self.writer {
+            writer.raw(bytes, &mut self.gathered);
+        }
+        self.write_if_full()
+    }
+
+    /// The data of the first of `upcoming`.
+    pub(crate) fn file(&mut self, reader: &mut FileReader, upcoming: Upcoming<'_>) -> Result<(), AbortCode> {
+        let status = *reader.status();
+        let (vnode, unique) = (status.vnode.0, status.unique);
+        let mut index = 0;
+        while reader.remaining() > 0 {
+            let pieces = reader.next(CHUNK_BYTES).map_err(|error| dumping::failed(&error))?;
+            let length = pieces.iter().map(bytes::Bytes::len).sum::<usize>() as u32;
+            let Some(writer) = &mut self.writer else { return Ok(()) };
+            if pieces.iter().all(|piece| piece.iter().all(|byte| *byte == 0)) {
+                writer.zeros(length, &mut self.gathered);
+            } else {
+                let digest = digest(&pieces);
+                if self.target.digest_of((vnode, unique, index), &status, upcoming) == Some(digest) {
+                    writer.known(&Known { vnode, unique, index, length, digest }, &mut self.gathered);
+                } else {
+                    writer.data(length, &digest, &mut self.gathered);
+                    self.write()?;
+                    pieces.into_iter().try_for_each(|piece| self.put(piece))?;
+                }
+            }
+            self.write_if_full()?;
+            index += 1;
+        }
+        Ok(())
+    }
+
+    /// Ends the stream.
+    pub(crate) fn end(&mut self) -> Result<(), AbortCode> {
+        if let Some(writer) = self.writer.take() {
+            writer.end(&mut self.gathered);
+        }
+        self.write()
+    }
+
+    fn write_if_full(&mut self) -> Result<(), AbortCode> {
+        if self.gathered.len() < GATHERED_BYTES { Ok(()) } else { self.write() }
+    }
+
+    fn write(&mut self) -> Result<(), AbortCode> {
+        let gathered = std::mem::take(&mut self.gathered);
+        if gathered.is_empty() { Ok(()) } else { self.put(gathered.into()) }
+    }
+
+    fn put(&mut self, bytes: bytes::Bytes) -> Result<(), AbortCode> {
+        let length = bytes.len() as u64;
+        self.stream.write(bytes)?;
+        self.progress.add_sent(length);
+        Ok(())
+    }
+}
+
+impl Target<'_> {
+    /// What the target has in place of a chunk of the file `status`, the first of `upcoming`.
+    fn digest_of(&mut self, chunk: Chunk, status: &VnodeStatus, upcoming: Upcoming<'_>) -> Option<Digest> {
+        if !self.is_worth_asking {
+            return None;
+        }
+        if !self.known.contains_key(&chunk) {
+            self.ask(&ranges(chunk, status, upcoming));
+        }
+        self.known.get(&chunk).copied().flatten()
+    }
+
+    fn ask(&mut self, ranges: &[ChunkRange]) {
+        self.known.clear();
+        let request = GetChunkDigestsRequest { transaction: self.transaction, ranges: ranges.to_vec() };
+        match cellar::get_chunk_digests(self.way, &request) {
+            Ok(reply) => {
+                let chunks = ranges.iter().flat_map(|range| {
+                    let numbers = range.first..range.first.saturating_add(range.count.into());
+                    numbers.map(|index| (range.vnode, range.unique, index))
+                });
+                let answers =
+                    reply.digests.iter().map(|answer| (answer.is_known != 0).then_some(answer.digest));
+                self.known.extend(chunks.zip(answers));
+            }
+            // The stream itself tells whether anything is wrong.
+            Err(_) => self.is_worth_asking = false,
+        }
+    }
+}
+
+/// What to ask for beside a chunk: the rest of its file and the next files, as many as one call may.
+fn ranges(chunk: Chunk, status: &VnodeStatus, upcoming: Upcoming<'_>) -> Vec<ChunkRange> {
+    let mut left = CHUNK_DIGESTS_MAX as u64;
+    let mut ranges = Vec::new();
+    let mut add = |vnode, unique, first: u64, length: u64| {
+        let count = length.div_ceil(CHUNK_BYTES as u64).saturating_sub(first).min(left);
+        left -= count;
+        if count > 0 {
+            ranges.push(ChunkRange { vnode, unique, first, count: count as u32 });
+        }
+        left > 0 && ranges.len() < CHUNK_RANGES_MAX
+    };
+    let (vnode, unique, first) = chunk;
+    let mut has_room = add(vnode, unique, first, status.length);
+    for next in upcoming.vnodes.iter().skip(1) {
+        if !has_room {
+            break;
+        }
+        if Sending::is_compared(next) && upcoming.extract.has(next) {
+            has_room = add(next.vnode.0, next.unique, 0, next.length);
+        }
+    }
+    ranges
+}

@@ -1,0 +1,233 @@
+//! The target's side of a transfer from a Cellar server.
+//!
+//! The stream is a dump in which chunks may be references to what the volume here has already, or to what
+//! came of a former transfer that was cut off. They are filled in, each checked against its digest, and the
+//! dump goes the way of every restore: built beside the volume, and taken into use all at once.
+
+use crate::codes::{E2BIG, ENOENT};
+use crate::restoring;
+use crate::server::VolumeServer;
+use crate::transactions::Use;
+use afs_format::transfer::{CHUNK_BYTES, Digest, Frame, Known, Reader, TransferError, digest};
+use afs_idl::CallStream;
+use afs_idl::cellar::{CHUNK_DIGESTS_MAX, ChunkDigest, ChunkRange, TakeVolumeRequest};
+use afs_idl::vol::RestoreCookie;
+use base::{AbortCode, Fid, VnodeId};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tracing::{info, warn};
+use volume::{Restoration, Volume, VolumeError};
+
+/// Two to this are [`CHUNK_BYTES`].
+const CHUNK_SHIFT: u8 = CHUNK_BYTES.trailing_zeros() as u8;
+
+/// What came of a transfer that was cut off.
+pub(crate) struct Parked {
+    /// One call reads it at a time.
+    restoration: Mutex<Box<Restoration>>,
+    /// Bytes of the dump until then.
+    bytes: u64,
+}
+
+impl Parked {
+    fn chunk(&self, vnode: u32, unique: u32, index: u64) -> Option<Bytes> {
+        let mut restoration = self.restoration.lock();
+        if restoration.chunk_shift() != CHUNK_SHIFT {
+            return None;
+        }
+        restoration.stored_chunk(VnodeId(vnode), unique, index).ok().flatten()
+    }
+
+    fn vnodes(&self) -> u64 {
+        // A file that was cut off counts too.
+        self.restoration.lock().vnodes() + 1
+    }
+}
+
+/// Vnodes that could save sending some.
+pub(crate) fn vnodes(used: &Use<'_>, volume: &Volume) -> u64 {
+    let header = volume.header();
+    header.file_count + used.parked().map_or(0, |parked| parked.vnodes())
+}
+
+/// GetChunkDigests (412).
+pub(crate) fn digests(
+    used: &Use<'_>,
+    volume: &Arc<Volume>,
+    ranges: &[ChunkRange],
+) -> Result<Vec<ChunkDigest>, AbortCode> {
+    let count: u64 = ranges.iter().map(|range| u64::from(range.count)).sum();
+    if count > CHUNK_DIGESTS_MAX as u64 {
+        return Err(E2BIG);
+    }
+    let local = Local::new(used, volume);
+    let mut digests = Vec::with_capacity(count as usize);
+    for range in ranges {
+        for index in 0..u64::from(range.count) {
+            let chunk = local.any(range.vnode, range.unique, range.first.saturating_add(index));
+            let digest = chunk.map(|pieces| digest(&pieces));
+            let is_known = u32::from(digest.is_some());
+            digests.push(ChunkDigest { is_known, digest: digest.unwrap_or_default() });
+        }
+    }
+    Ok(digests)
+}
+
+/// TakeVolume (413).
+pub(crate) fn take(
+    server: &VolumeServer,
+    used: &Use<'_>,
+    volume: &Arc<Volume>,
+    request: &TakeVolumeRequest,
+    stream: &mut dyn CallStream,
+) -> Result<(), AbortCode> {
+    let cookie = RestoreCookie {
+        name: request.name.clone(),
+        volume_type: request.volume_type,
+        clone_id: request.clone_id,
+        parent_id: volume.header().parent.0,
+    };
+    let mut expander = Expander::open(Local::new(used, volume), stream)?;
+    let restored = restoring::restore_parts(server, used, volume, &cookie, &mut expander);
+    let Expander { bytes, is_cut_off, .. } = expander;
+    restored.map_err(|(code, left)| {
+        if let Some(left) = left.filter(|_| is_cut_off) {
+            keep(used, volume, left, bytes);
+        }
+        code
+    })?;
+    drop(used.park(None));
+    Ok(())
+}
+
+/// Keeps what came, unless more came before.
+fn keep(used: &Use<'_>, volume: &Volume, restoration: Box<Restoration>, bytes: u64) {
+    if used.parked().is_some_and(|parked| parked.bytes > bytes) {
+        return;
+    }
+    info!(volume = %volume.id(), bytes, "a transfer is cut off; what came is kept while its transaction is open");
+    let restoration = Mutex::new(restoration);
+    drop(used.park(Some(Arc::new(Parked { restoration, bytes }))));
+}
+
+/// Chunks that are here.
+struct Local {
+    volume: Arc<Volume>,
+    parked: Option<Arc<Parked>>,
+}
+
+impl Local {
+    fn new(used: &Use<'_>, volume: &Arc<Volume>) -> Local {
+        Local { volume: Arc::clone(volume), parked: used.parked() }
+    }
+
+    /// Whatever is here in place of a chunk.
+    fn any(&self, vnode: u32, unique: u32, index: u64) -> Option<Vec<Bytes>> {
+        self.parked(vnode, unique, index).or_else(|| self.in_volume(vnode, unique, index).ok().flatten())
+    }
+
+    fn parked(&self, vnode: u32, unique: u32, index: u64) -> Option<Vec<Bytes>> {
+        self.parked.as_ref()?.chunk(vnode, unique, index).map(|chunk| vec![chunk])
+    }
+
+    fn in_volume(&self, vnode: u32, unique: u32, index: u64) -> Result<Option<Vec<Bytes>>, VolumeError> {
+        let fid = Fid { volume: self.volume.id(), vnode: VnodeId(vnode), unique };
+        let Some(offset) = index.checked_mul(CHUNK_BYTES as u64) else { return Ok(None) };
+        let mut reader = self.volume.reader(fid, offset, CHUNK_BYTES as u64)?;
+        if reader.status().is_directory() || reader.remaining() == 0 {
+            return Ok(None);
+        }
+        reader.next(CHUNK_BYTES).map(Some)
+    }
+
+    /// The chunk that a reference means, if it is here as it must be.
+    fn known(&self, known: &Known) -> Option<Vec<Bytes>> {
+        let Known { vnode, unique, index, length, digest: wanted } = *known;
+        let is_wanted = |pieces: &Vec<Bytes>| is_chunk(pieces, length, &wanted);
+        let parked = self.parked(vnode, unique, index).filter(is_wanted);
+        parked.or_else(|| self.in_volume(vnode, unique, index).ok().flatten().filter(is_wanted))
+    }
+}
+
+fn is_chunk(pieces: &[Bytes], length: u32, wanted: &Digest) -> bool {
+    pieces.iter().map(Bytes::len).sum::<usize>() == length as usize && digest(pieces) == *wanted
+}
+
+/// A transfer read as the dump that it stands for.
+struct Expander<F> {
+    local: Local,
+    reader: Reader<F>,
+    pieces: VecDeque<Bytes>,
+    /// Bytes of the dump given out.
+    bytes: u64,
+    is_over: bool,
+    /// The call failed, not what it brought.
+    is_cut_off: bool,
+}
+
+impl<'s> Expander<Box<dyn FnMut(usize) -> Result<Bytes, AbortCode> + 's>> {
+    fn open(local: Local, stream: &'s mut dyn CallStream) -> Result<Self, AbortCode> {
+        let source: Box<dyn FnMut(usize) -> Result<Bytes, AbortCode> + 's> =
+            Box::new(move |most| stream.read_chunk(most));
+        let reader = Reader::open(source).map_err(|error| refused(&local.volume, &error))?;
+        let (bytes, is_over, is_cut_off) = Default::default();
+        Ok(Expander { local, reader, pieces: VecDeque::new(), bytes, is_over, is_cut_off })
+    }
+}
+
+fn refused(volume: &Volume, error: &TransferError<AbortCode>) -> AbortCode {
+    warn!(volume = %volume.id(), %error, "a transfer is refused; the volume stays as it was");
+    match error {
+        TransferError::Source(code) => *code,
+        TransferError::Damaged { .. } => AbortCode::VOLSERREAD_DUMPERROR,
+    }
+}
+
+impl<F: FnMut(usize) -> Result<Bytes, AbortCode>> Expander<F> {
+    fn fill(&mut self) -> Result<(), AbortCode> {
+        match self.reader.next_frame() {
+            Ok(Frame::Bytes(pieces)) => self.pieces.extend(pieces),
+            Ok(Frame::Known(known)) => {
+                let Some(pieces) = self.local.known(&known) else {
+                    let (volume, offset) = (self.local.volume.id(), self.reader.offset());
+                    warn!(%volume, offset, ?known, "a transfer names a chunk that is not here");
+                    return Err(AbortCode::VOLSERREAD_DUMPERROR);
+                };
+                self.pieces.extend(pieces);
+            }
+            Ok(Frame::End) => self.is_over = true,
+            Err(error) => {
+                self.is_cut_off = matches!(error, TransferError::Source(_));
+                return Err(refused(&self.local.volume, &error));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<F: FnMut(usize) -> Result<Bytes, AbortCode>> CallStream for Expander<F> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        let piece = self.read_chunk(buf.len())?;
+        buf[..piece.len()].copy_from_slice(&piece);
+        Ok(piece.len())
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        while self.pieces.is_empty() && !self.is_over {
+            self.fill()?;
+        }
+        let Some(mut piece) = self.pieces.pop_front() else { return Ok(Bytes::new()) };
+        if piece.len() > max {
+            let rest = piece.split_off(max);
+            self.pieces.push_front(rest);
+        }
+        self.bytes += piece.len() as u64;
+        Ok(piece)
+    }
+
+    fn write(&mut self, _: Bytes) -> Result<(), AbortCode> {
+        Err(ENOENT)
+    }
+}

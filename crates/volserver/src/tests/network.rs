@@ -1,0 +1,214 @@
+//! A network between volume servers in memory, on which things go wrong.
+
+use super::support::{Cell, admin};
+use crate::OtherServers;
+use afs_idl::{CallStream, ClientCall, ClientConnection, MemoryStream, cellar, vol};
+use base::AbortCode;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What happens on it.
+#[derive(Default)]
+pub(super) struct Network {
+    /// The other server is Cellar's.
+    is_cellars: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Of each of the next streams so many bytes arrive.
+    cuts: Vec<usize>,
+    /// The byte at this place of the next stream changes on the way.
+    damage: Option<usize>,
+    /// Lengths of the streams that were sent whole.
+    streams: Vec<usize>,
+    /// Calls that asked for digests.
+    asked: usize,
+    pauses: u32,
+}
+
+impl Network {
+    /// The other server takes nothing but dumps.
+    pub(super) fn of_dumps() -> Network {
+        Network::default()
+    }
+
+    pub(super) fn of_cellars() -> Network {
+        Network { is_cellars: true, ..Network::default() }
+    }
+
+    /// Cuts the next streams after so many bytes.
+    pub(super) fn cut(&self, after: &[usize]) {
+        self.state.lock().cuts = after.iter().rev().copied().collect();
+    }
+
+    pub(super) fn damage(&self, at: usize) {
+        self.state.lock().damage = Some(at);
+    }
+
+    /// Lengths of the streams since this was asked last.
+    pub(super) fn streams(&self) -> Vec<usize> {
+        std::mem::take(&mut self.state.lock().streams)
+    }
+
+    pub(super) fn asked(&self) -> usize {
+        std::mem::take(&mut self.state.lock().asked)
+    }
+
+    pub(super) fn pauses(&self) -> u32 {
+        self.state.lock().pauses
+    }
+}
+
+/// Another server, at whatever port but 1.
+pub(super) struct Other {
+    cell: Arc<Cell>,
+    network: Arc<Network>,
+}
+
+impl Other {
+    pub(super) fn new(cell: &Arc<Cell>, network: &Arc<Network>) -> Other {
+        Other { cell: Arc::clone(cell), network: Arc::clone(network) }
+    }
+
+    fn way(&self, server: SocketAddrV4, is_cellars: bool) -> Arc<dyn ClientConnection> {
+        let (cell, network) = (Arc::clone(&self.cell), Arc::clone(&self.network));
+        Arc::new(Way { cell, network, server, is_cellars })
+    }
+}
+
+impl OtherServers for Other {
+    fn connect(&self, server: SocketAddrV4) -> Result<Arc<dyn ClientConnection>, AbortCode> {
+        if server.port() == 1 { Err(AbortCode::RX_CALL_DEAD) } else { Ok(self.way(server, false)) }
+    }
+
+    fn connect_cellar(&self, server: SocketAddrV4) -> Option<Arc<dyn ClientConnection>> {
+        Some(self.way(server, true))
+    }
+
+    fn pause(&self, _: Duration) {
+        self.network.state.lock().pauses += 1;
+    }
+}
+
+struct Way {
+    cell: Arc<Cell>,
+    network: Arc<Network>,
+    server: SocketAddrV4,
+    is_cellars: bool,
+}
+
+impl ClientConnection for Way {
+    fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
+        let (cell, network) = (Arc::clone(&self.cell), Arc::clone(&self.network));
+        let (request, reply, outcome) = (Vec::new(), MemoryStream::default(), Ok(()));
+        Ok(Box::new(Call { cell, network, is_cellars: self.is_cellars, request, reply, outcome }))
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.server.into()
+    }
+}
+
+/// A call that the other server answers when it is complete.
+struct Call {
+    cell: Arc<Cell>,
+    network: Arc<Network>,
+    is_cellars: bool,
+    request: Vec<u8>,
+    reply: MemoryStream,
+    outcome: Result<(), AbortCode>,
+}
+
+impl CallStream for Call {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        self.outcome.and_then(|()| self.reply.read(buf))
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        self.outcome.and_then(|()| self.reply.read_chunk(max))
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        self.request.extend_from_slice(&data);
+        Ok(())
+    }
+}
+
+/// A stream of which so many bytes arrive.
+struct Arriving {
+    stream: MemoryStream,
+    left: usize,
+}
+
+impl CallStream for Arriving {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        let most = buf.len().min(self.left);
+        if most == 0 && !buf.is_empty() {
+            return Err(AbortCode::RX_CALL_DEAD);
+        }
+        let got = self.stream.read(&mut buf[..most])?;
+        self.left -= got;
+        Ok(got)
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        if self.left == 0 {
+            return Err(AbortCode::RX_CALL_DEAD);
+        }
+        let piece = self.stream.read_chunk(max.min(self.left))?;
+        self.left -= piece.len();
+        Ok(piece)
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        self.stream.write(data)
+    }
+}
+
+impl Call {
+    fn opcode(&self) -> u32 {
+        self.request.get(..4).map_or(0, |word| u32::from_be_bytes(word.try_into().unwrap()))
+    }
+
+    fn serve(&mut self) -> Result<(), AbortCode> {
+        let is_transfer = self.is_cellars && self.opcode() == cellar::TAKE_VOLUME;
+        let mut left = usize::MAX;
+        if is_transfer || self.opcode() == vol::RESTORE {
+            let mut state = self.network.state.lock();
+            left = state.cuts.pop().unwrap_or(left);
+            if let Some(at) = state.damage.take() {
+                let length = self.request.len();
+                self.request[at % length] ^= 1;
+            }
+            if left >= self.request.len() {
+                left = usize::MAX;
+                state.streams.push(self.request.len());
+            }
+        }
+        let mut stream = Arriving { stream: MemoryStream::new(&self.request, 1444), left };
+        match self.is_cellars {
+            true if !self.network.is_cellars => return Err(AbortCode::RX_INVALID_OPERATION),
+            true => cellar::dispatch(&self.cell.server, &admin(), &mut stream)?,
+            false => vol::dispatch(&self.cell.server, &admin(), &mut stream)?,
+        }
+        self.network.state.lock().asked += usize::from(self.opcode() == cellar::GET_CHUNK_DIGESTS);
+        self.reply = MemoryStream::new(&stream.stream.outgoing, 1444);
+        Ok(())
+    }
+}
+
+impl ClientCall for Call {
+    fn end_request(&mut self) -> Result<(), AbortCode> {
+        self.outcome = self.serve();
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), AbortCode> {
+        self.outcome
+    }
+}
