@@ -1,10 +1,12 @@
 //! Calls of the service as a client makes them.
 
-use crate::{AdminServer, AdminServerParts, Below, DirectoryUsage, SnapshotEntry, SnapshotHost, tables};
+use crate::{
+    AdminServer, AdminServerParts, Below, DirectoryUsage, JobKeeper, SnapshotEntry, SnapshotHost, tables,
+};
 use afs_idl::cellar::{
     self, GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest, GetDirectoryTotalsRequest,
-    GetFiguresRequest, GetServerInfoRequest, GetSlowCallsRequest, GetVolumePolicyRequest,
-    ListSubdirectoriesRequest, PurgeVolumeCacheRequest, Server as _, SetVolumePolicyRequest,
+    GetFiguresRequest, GetJobReply, GetServerInfoRequest, GetSlowCallsRequest, GetVolumePolicyRequest,
+    JobInfo, ListSubdirectoriesRequest, PurgeVolumeCacheRequest, Server as _, SetVolumePolicyRequest,
     StartCheckRequest, StopCheckRequest,
 };
 use base::{
@@ -70,6 +72,49 @@ fn directories_are_told_as_the_file_server_knows_them() {
     assert_eq!((&first.name[..], first.vnode, first.unique, first.code), (&b"b"[..], 5, 9, 0));
     assert_eq!(first.totals, totals);
     assert_eq!((second.code, second.totals.kib, reply.more), (AbortCode::UAEACCES.0, 0, 1));
+}
+
+/// One job, which waits.
+struct Jobs;
+
+impl JobKeeper for Jobs {
+    fn list(&self, after: u32, most: usize) -> Result<Vec<JobInfo>, AbortCode> {
+        let job = |id| JobInfo { id, ..JobInfo::default() };
+        Ok((after + 1..=3).map(job).take(most).collect())
+    }
+
+    fn get(&self, job: u32) -> Result<GetJobReply, AbortCode> {
+        let info = self.list(job - 1, 1)?.pop().ok_or(AbortCode::UAENOENT)?;
+        Ok(GetJobReply { info, events: Vec::new() })
+    }
+
+    fn cancel(&self, job: u32) -> Result<(), AbortCode> {
+        self.get(job).map(drop)
+    }
+
+    fn resume(&self, job: Option<u32>) -> Result<u32, AbortCode> {
+        job.map_or(Ok(3), |job| self.get(job).map(|_| 1))
+    }
+}
+
+#[test]
+fn jobs_are_shown_to_superusers_once_there_is_a_journal() {
+    let (server, admin) = (server(), known("admin"));
+    let list = |after| cellar::ListJobsRequest { after };
+    assert_eq!(server.list_jobs(&admin, list(0)), Err(AbortCode::VBUSY));
+    server.set_jobs(Box::new(Jobs));
+    let denied = Err(AbortCode::UAEACCES);
+    assert_eq!(server.list_jobs(&known("alice"), list(0)), denied);
+    assert_eq!(
+        server.cancel_job(&known("alice"), cellar::CancelJobRequest { job: 1 }).map(drop),
+        Err(AbortCode::UAEACCES)
+    );
+    let jobs = server.list_jobs(&admin, list(1)).unwrap().jobs;
+    assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(server.get_job(&admin, cellar::GetJobRequest { job: 4 }), Err(AbortCode::UAENOENT));
+    assert_eq!(server.get_job(&admin, cellar::GetJobRequest { job: 3 }).unwrap().info.id, 3);
+    let resume = |job| server.resume_job(&admin, cellar::ResumeJobRequest { job }).map(|reply| reply.resumed);
+    assert_eq!((resume(0), resume(2), resume(9)), (Ok(3), Ok(1), Err(AbortCode::UAENOENT)));
 }
 
 /// Notes what it is told.

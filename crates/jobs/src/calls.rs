@@ -113,7 +113,7 @@ impl<W: World> Run<'_, W> {
             Operation::Move { .. } => entry_flags::MOVE,
             Operation::Release { .. } => entry_flags::RELEASE,
             Operation::Backup => entry_flags::BACKUP,
-            Operation::Copy { .. } => 0,
+            Operation::Copy { .. } | Operation::Restore { .. } => 0,
         }
     }
 

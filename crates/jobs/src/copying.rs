@@ -1,7 +1,7 @@
 //! Copying a volume to a new one.
 
 use crate::calls::{Run, Step, failed, keep};
-use crate::{Place, Stage, Trouble, World};
+use crate::{Place, Stage, World};
 use afs_idl::vl::{self, NVldbEntry, entry_flags, site_flags};
 use afs_idl::vol::{RestoreCookie, attach_mode, volume_type};
 use base::AbortCode;
@@ -11,9 +11,7 @@ const NUMBERS: u32 = 3;
 
 impl<W: World> Run<'_, W> {
     pub(crate) fn copy_volume(&mut self, name: &str, to: Place) -> Step {
-        if self.is_registered(name)? {
-            return Err(Trouble::Refused(format!("a volume {name} exists already")));
-        }
+        self.check_name_is_free(name)?;
         if self.job.new_volume == 0 {
             self.job.new_volume = self.new_ids(NUMBERS)?;
             self.save()?;
@@ -39,7 +37,7 @@ impl<W: World> Run<'_, W> {
         self.enter(Stage::Switching)
     }
 
-    fn is_registered(&self, name: &str) -> Step<bool> {
+    pub(crate) fn is_registered(&self, name: &str) -> Step<bool> {
         let request = vl::GetEntryByNameNRequest { volume_name: name.into() };
         match self.world.locations(|vl| vl::get_entry_by_name_n(vl, &request)) {
             // A former attempt of this job may have got so far.

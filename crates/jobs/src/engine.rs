@@ -93,6 +93,9 @@ impl<W: World> Run<'_, W> {
 
     fn begin(&mut self) -> Step {
         self.heed()?;
+        if let Operation::Restore { name, .. } = self.job.operation.clone() {
+            return self.begin_restore(&name);
+        }
         let entry = self.entry()?;
         self.check(&entry)?;
         // Until it was locked anybody may have changed it.
@@ -137,13 +140,16 @@ impl<W: World> Run<'_, W> {
             Operation::Copy { name, to } => self.copy_volume(&name, to),
             Operation::Release { all } => self.release(all),
             Operation::Backup => self.back_up(),
+            Operation::Restore { file, name, to } => self.restore_file(&file, &name, to),
         }
     }
 
     fn switch(&mut self) -> Step {
         match self.job.operation.clone() {
             Operation::Move { to } => self.switch_to(to),
-            Operation::Copy { name, to } => self.register_copy(&name, to),
+            Operation::Copy { name, to } | Operation::Restore { name, to, .. } => {
+                self.register_copy(&name, to)
+            }
             Operation::Release { .. } | Operation::Backup => self.enter(Stage::Cleaning),
         }
     }
@@ -172,7 +178,7 @@ impl<W: World> Run<'_, W> {
     fn put_back(&mut self) -> Step {
         match self.job.operation.clone() {
             Operation::Move { to } => self.put_move_back(to),
-            Operation::Copy { to, .. } => self.put_copy_back(to),
+            Operation::Copy { to, .. } | Operation::Restore { to, .. } => self.put_copy_back(to),
             Operation::Release { .. } => self.put_clone_back(),
             Operation::Backup => self.put_backup_back(),
         }

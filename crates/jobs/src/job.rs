@@ -51,6 +51,15 @@ pub enum Operation {
     },
     /// The backup volume shows the read-write volume as it is now.
     Backup,
+    /// A new read-write volume with what a dump in a file has.
+    Restore {
+        /// The file, with its whole path, where the job is run.
+        file: String,
+        /// The volume's name.
+        name: String,
+        /// Where it is made.
+        to: Place,
+    },
 }
 
 impl Operation {
@@ -61,6 +70,7 @@ impl Operation {
             Operation::Copy { .. } => "copy",
             Operation::Release { .. } => "release",
             Operation::Backup => "backup",
+            Operation::Restore { .. } => "restore",
         }
     }
 }
@@ -154,7 +164,7 @@ pub struct Job {
     pub id: u32,
     /// What is to be done.
     pub operation: Operation,
-    /// The read-write volume.
+    /// The read-write volume; 0 if it is to be made and has no number yet.
     pub volume: u32,
     /// Its name.
     pub name: String,
@@ -233,6 +243,7 @@ impl Job {
             Operation::Copy { name: new, to } => format!("copy of {name} to {new} on {to}"),
             Operation::Release { .. } => format!("release of {name}"),
             Operation::Backup => format!("backup of {name}"),
+            Operation::Restore { file, name, to } => format!("restore of {file} to {name} on {to}"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Operations on volumes that take several servers: move, copy, release, backup.
+//! Operations on volumes that take several servers: move, copy, release, backup; and restore.
 //!
 //! Each is a [`Job`]: what a person asked for, how far it is, and what it left lying about on servers.
 //! [`run`] carries it on, step by step, through standard calls of volume and location servers, so that
@@ -24,6 +24,7 @@ mod calls;
 mod copying;
 mod engine;
 mod entry;
+mod filling;
 mod job;
 mod moving;
 mod plan;

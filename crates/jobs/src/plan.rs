@@ -34,6 +34,12 @@ pub fn steps(job: &Job) -> Vec<String> {
             "mark each site in the entry when it has it".into(),
             "remove the clone if it is no read-only site's, and unlock the entry".into(),
         ],
+        Operation::Restore { file, name: new, to } => vec![
+            format!("get numbers for {new}"),
+            format!("make {new} on {to}, out of service, and send {file} to it"),
+            format!("take {new} into service"),
+            format!("make the entry of {new}"),
+        ],
         Operation::Backup => vec![
             format!("lock the entry of {name} in the location database"),
             format!("clone {name} on {from} as {name}.backup, or bring that up to date"),

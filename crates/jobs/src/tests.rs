@@ -29,6 +29,11 @@ fn a_copy_is_whole_or_not_there() {
 }
 
 #[test]
+fn a_restore_is_whole_or_not_there() {
+    histories(|_| Operation::Restore { file: "/dump".into(), name: "new".into(), to: place(2) });
+}
+
+#[test]
 fn a_release_brings_all_sites_to_one_moment() {
     histories(|seed| Operation::Release { all: seed % 5 == 0 });
 }

@@ -81,9 +81,14 @@ impl<W: World> Run<'_, W> {
     /// Notes what the last call sent, if the server tells.
     pub(crate) fn count_sent(&mut self, from: Transaction) -> Step {
         let Some(traffic) = self.world.traffic(from.server, from.id) else { return Ok(()) };
-        let new = self.job.count(from, traffic);
-        self.note(format!("sent {} for {}", size(new.sent), size(new.done)));
+        self.count(from, traffic);
         self.save()
+    }
+
+    /// Notes what was sent within a transaction.
+    pub(crate) fn count(&mut self, within: Transaction, traffic: Traffic) {
+        let new = self.job.count(within, traffic);
+        self.note(format!("sent {} for {}", size(new.sent), size(new.done)));
     }
 }
 

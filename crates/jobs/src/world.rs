@@ -2,6 +2,7 @@
 
 use crate::{Job, Traffic};
 use afs_idl::ClientConnection;
+use afs_idl::vol::RestoreRequest;
 use base::{AbortCode, UnixTime};
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -35,6 +36,12 @@ pub trait World {
     /// Whether a restore on this server takes effect at once when it is whole, so that a read-only volume
     /// can stay online meanwhile. Cellar's servers do that, OpenAFS's do not.
     fn restores_at_once(&self, server: Ipv4Addr) -> bool;
+
+    /// Makes the call Restore (AFSVol) to a server with what is in a file. Returns its length in bytes.
+    ///
+    /// # Errors
+    /// How the call ended; that the file cannot be read; `Cancelled` or `Stopped` if that was wished.
+    fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, file: &str) -> Result<u64, Trouble>;
 
     /// What a volume server has sent so far within one of its transactions, if it tells.
     fn traffic(&self, server: Ipv4Addr, transaction: i32) -> Option<Traffic> {

@@ -48,7 +48,7 @@ struct Parcel<'a> {
     server: &'a VolumeServer,
     others: &'a dyn OtherServers,
     /// The source's transaction.
-    transaction: i32,
+    used: &'a Use<'a>,
     volume: &'a Arc<Volume>,
     from_date: u32,
     cookie: &'a RestoreCookie,
@@ -62,7 +62,7 @@ pub(crate) fn forward(
     request: &ForwardRequest,
 ) -> Result<(), AbortCode> {
     let (others, from_date, cookie) = (others(server)?, request.from_date, &request.cookie);
-    let parcel = Parcel { server, others, transaction: used.id(), volume, from_date, cookie };
+    let parcel = Parcel { server, others, used, volume, from_date, cookie };
     let replica = Replica { transaction: request.destination_transaction, server: request.destination };
     parcel.send(&replica)
 }
@@ -79,7 +79,7 @@ pub(crate) fn forward_multiple(
         return Err(E2BIG);
     }
     let (from_date, cookie) = (request.from_date, &request.cookie);
-    let parcel = Parcel { server, others, transaction: used.id(), volume, from_date, cookie };
+    let parcel = Parcel { server, others, used, volume, from_date, cookie };
     let outcomes: Vec<Result<(), AbortCode>> = thread::scope(|scope| {
         let destinations = request.destinations.iter();
         let sending: Vec<_> = destinations.map(|replica| scope.spawn(move || parcel.send(replica))).collect();
@@ -101,7 +101,7 @@ impl Parcel<'_> {
         let header = self.volume.header();
         let total = header.used_kib << 10;
         let (volume, now) = (header.id, self.server.now());
-        let progress = self.server.transfers().begin(self.transaction, volume, *address.ip(), total, now);
+        let progress = self.server.transfers().begin(self.used.id(), volume, *address.ip(), total, now);
         let sent = self.send_to(address, replica.transaction, &progress);
         progress.end(self.server.now(), sent.err());
         let (whole, bytes) = (progress.done(), progress.sent());
@@ -152,12 +152,9 @@ impl Parcel<'_> {
                 let mut sending = Sending::begin(stream, way, to, offered, progress);
                 dumping::transfer(self.volume, self.extract(), &mut sending, progress)
             };
-            let mut cut_off = match cellar::take_volume(way, &request, send) {
-                Ok(_) => return Ok(()),
-                Err(code) => code,
-            };
+            let Err(mut cut_off) = cellar::take_volume(way, &request, send) else { return Ok(()) };
             offered = loop {
-                if !is_silence(cut_off) || resumes == RESUMES_MAX {
+                if !is_silence(cut_off) || resumes == RESUMES_MAX || self.used.is_ended() {
                     return Err(cut_off);
                 }
                 self.others.pause(RESUME_PAUSE * (1 << resumes));

@@ -257,6 +257,11 @@ impl Use<'_> {
         volume.set_state(state_while(attach, volume.kind()));
     }
 
+    /// Whether somebody has ended it meanwhile.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.with(|transaction| transaction.is_ended)
+    }
+
     /// Bits of `attach_mode`.
     pub(crate) fn attach_flags(&self) -> i32 {
         self.with(|transaction| transaction.attach)

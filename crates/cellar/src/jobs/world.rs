@@ -4,11 +4,14 @@ use super::journal::Journal;
 use super::traffic::traffic;
 use crate::client::{CellClient, Interface};
 use crate::network::now;
-use afs_idl::{ClientConnection, cellar};
+use afs_idl::vol::{self, RestoreRequest};
+use afs_idl::{CallStream, ClientConnection, cellar};
 use base::{AbortCode, UnixTime};
-use jobs::{Job, Traffic, Wish, World};
+use jobs::{Job, Traffic, Trouble, Wish, World};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,6 +19,9 @@ use std::time::Duration;
 
 /// How soon a pause notices that the wish has changed.
 const NAP: Duration = Duration::from_millis(100);
+
+/// Bytes of a file that are sent at a time.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// What is wished of a job, set from anywhere.
 #[derive(Debug, Default)]
@@ -49,6 +55,8 @@ pub struct CellWorld<'a> {
     job: u32,
     wishes: Arc<Wishes>,
     watch: &'a (dyn Fn(&Job) + Sync),
+    /// Is told how many bytes of how many of a file were sent.
+    watch_file: Option<&'a (dyn Fn(u64, u64) + Sync)>,
     /// Which servers are Cellar's, as far as it is known. Nothing is asked under the lock.
     cellars: Mutex<HashMap<Ipv4Addr, bool>>,
 }
@@ -62,7 +70,49 @@ impl<'a> CellWorld<'a> {
         wishes: Arc<Wishes>,
         watch: &'a (dyn Fn(&Job) + Sync),
     ) -> CellWorld<'a> {
-        CellWorld { cell, journal, job, wishes, watch, cellars: Mutex::default() }
+        CellWorld { cell, journal, job, wishes, watch, watch_file: None, cellars: Mutex::default() }
+    }
+
+    /// The same; `watch_file` is called with the bytes of a file that were sent, and all that it has.
+    #[must_use]
+    pub fn watching_files(self, watch_file: &'a (dyn Fn(u64, u64) + Sync)) -> CellWorld<'a> {
+        CellWorld { watch_file: Some(watch_file), ..self }
+    }
+
+    /// Sends all of a file, as long as nothing else is wished.
+    fn send_all(&self, file: &mut File, length: u64, stream: &mut dyn CallStream) -> Result<u64, Unsent> {
+        let mut sent = 0;
+        loop {
+            match self.wish() {
+                Wish::GoOn => {}
+                Wish::Cancel => return Err(Trouble::Cancelled.into()),
+                Wish::Stop => return Err(Trouble::Stopped("the program ends".into()).into()),
+            }
+            let mut piece = vec![0; PIECE_BYTES];
+            let read = file.read(&mut piece);
+            let count = read.map_err(|error| Trouble::Refused(format!("cannot read the dump: {error}")))?;
+            if count == 0 {
+                return Ok(sent);
+            }
+            piece.truncate(count);
+            stream.write(piece.into()).map_err(Unsent::Call)?;
+            sent += count as u64;
+            if let Some(watch) = self.watch_file {
+                watch(sent, length.max(sent));
+            }
+        }
+    }
+}
+
+/// Why a file was not sent.
+enum Unsent {
+    Call(AbortCode),
+    Trouble(Trouble),
+}
+
+impl From<Trouble> for Unsent {
+    fn from(trouble: Trouble) -> Unsent {
+        Unsent::Trouble(trouble)
     }
 }
 
@@ -76,6 +126,26 @@ impl World for CellWorld<'_> {
         call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode> {
         self.cell.database(Interface::Locations, call)
+    }
+
+    fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, path: &str) -> Result<u64, Trouble> {
+        let refused = |error| Trouble::Refused(format!("cannot read {path}: {error}"));
+        let mut file = File::open(path).map_err(refused)?;
+        let length = file.metadata().map_err(refused)?.len();
+        let mut sent = Ok(0);
+        let call = vol::restore(&*self.volumes(server), request, |stream| {
+            match self.send_all(&mut file, length, stream) {
+                Ok(bytes) => sent = Ok(bytes),
+                Err(Unsent::Call(code)) => return Err(code),
+                Err(Unsent::Trouble(trouble)) => {
+                    sent = Err(trouble);
+                    return Err(AbortCode::RX_USER_ABORT);
+                }
+            }
+            Ok(())
+        });
+        let bytes = sent?;
+        call.map(|_| bytes).map_err(|code| Trouble::Call { doing: format!("restore {path}"), code })
     }
 
     fn restores_at_once(&self, server: Ipv4Addr) -> bool {

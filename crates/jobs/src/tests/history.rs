@@ -3,11 +3,12 @@
 use super::locations::Database;
 use super::servers::Server;
 use super::wire::Way;
-use crate::{End, Job, Operation, Place, Stage, Wish, World, entry, run};
-use afs_idl::ClientConnection;
+use crate::{End, Job, Operation, Place, Stage, Trouble, Wish, World, entry, run};
 use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
-use afs_idl::vol::{attach_mode, volume_type};
+use afs_idl::vol::{self, RestoreRequest, attach_mode, volume_type};
+use afs_idl::{CallStream, ClientConnection};
 use base::{AbortCode, UnixTime};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -22,6 +23,8 @@ const VOLUME: u32 = 100;
 const IDLE_SECONDS_MAX: u32 = 600;
 /// After so many faults the cell is well.
 const FAULTS_MAX: u32 = 12;
+/// What is restored.
+pub(super) const DUMP: &[u8] = b"a dump";
 /// A job that takes longer never ends.
 const SECONDS_MAX: u32 = 400_000;
 
@@ -225,6 +228,19 @@ impl World for Arc<Cell> {
         call(&Way { cell: self.clone(), server: None })
     }
 
+    fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, file: &str) -> Result<u64, Trouble> {
+        assert_eq!(file, "/dump");
+        match self.wish() {
+            Wish::Stop => return Err(Trouble::Stopped("the program ends".into())),
+            Wish::Cancel => return Err(Trouble::Cancelled),
+            Wish::GoOn => {}
+        }
+        let send = |stream: &mut dyn CallStream| stream.write(Bytes::from_static(DUMP));
+        let sent = vol::restore(&*self.volumes(server), request, send);
+        let doing = || "restore the file".into();
+        sent.map(|_| DUMP.len() as u64).map_err(|code| Trouble::Call { doing: doing(), code })
+    }
+
     fn restores_at_once(&self, server: Ipv4Addr) -> bool {
         self.state.lock().hosts[&server].is_cellar
     }
@@ -252,6 +268,14 @@ impl World for Arc<Cell> {
             std::panic::resume_unwind(Box::new(Killed));
         }
         Ok(())
+    }
+}
+
+/// A job that has not begun.
+fn job_of(operation: &Operation) -> Job {
+    match operation {
+        Operation::Restore { name, to, .. } => Job::new(1, operation.clone(), 0, name, *to),
+        _ => Job::new(1, operation.clone(), VOLUME, "data", place(1)),
     }
 }
 
@@ -332,7 +356,8 @@ impl History {
             cancel_at,
         };
         let cell = Arc::new_cyclic(|myself| Cell { state: Mutex::new(state), myself: myself.clone() });
-        History { seed, cell, job: Job::new(1, operation, VOLUME, "data", place(1)) }
+        let job = job_of(&operation);
+        History { seed, cell, job }
     }
 
     /// Runs the job, again and again if whoever runs it is killed.
@@ -347,7 +372,7 @@ impl History {
                     let recorded = state.journal.clone();
                     drop(state);
                     // What was never recorded never began.
-                    let fresh = || Job::new(1, self.job.operation.clone(), VOLUME, "data", place(1));
+                    let fresh = || job_of(&self.job.operation);
                     self.job = recorded.unwrap_or_else(fresh);
                     self.cell.pass(pause);
                 }
@@ -403,7 +428,7 @@ impl History {
         if entry.flags & entry_flags::BACKUP_EXISTS != 0 {
             wanted.push((server(1), VOLUME + 2));
         }
-        if let Operation::Copy { .. } = self.job.operation {
+        if let Operation::Copy { .. } | Operation::Restore { .. } = self.job.operation {
             assert_eq!(state.entries.len(), if is_done { 2 } else { 1 });
             wanted.extend(state.entries.keys().filter(|&&id| id != VOLUME).map(|&id| (server(2), id)));
         }
@@ -422,10 +447,19 @@ impl History {
         wanted.sort_unstable();
         there.sort_unstable();
         assert!(wanted == there, "expected {wanted:?}, found {there:?}");
+        if is_done && matches!(self.job.operation, Operation::Restore { .. }) {
+            let restored = &state.hosts[&server(2)].volumes[&self.job.volume];
+            assert_eq!(restored.files, restored_files(), "not what was in the file");
+        }
         if is_done && matches!(self.job.operation, Operation::Release { .. }) {
             check_sites(&state, entry);
         }
     }
+}
+
+/// What a volume has after a restore.
+pub(super) fn restored_files() -> BTreeMap<u8, (u64, u32)> {
+    BTreeMap::from([(77, (DUMP.len() as u64, 1))])
 }
 
 /// All read-only sites have the same.

@@ -1,6 +1,7 @@
 //! The volume servers of a history.
 
-use super::history::{Cell, Open, Volume};
+use super::history::{Cell, DUMP, Open, Volume, restored_files};
+use afs_idl::CallStream;
 use afs_idl::vol::{self, VolintInfo, VolserStatus, attach_mode, volume_flags, volume_state, volume_type};
 use base::{AbortCode, Caller};
 use std::net::Ipv4Addr;
@@ -229,6 +230,17 @@ impl vol::Server for Server {
         let mut state = self.cell.state.lock();
         state.hosts.get_mut(&self.address).unwrap().volumes.remove(&r.volume_id).ok_or(ENOENT)?;
         Ok(vol::NukeVolumeReply)
+    }
+
+    fn restore(
+        &self,
+        _: &Caller,
+        r: vol::RestoreRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<vol::RestoreReply, AbortCode> {
+        assert_eq!(stream.read_chunk(1000)?, DUMP);
+        self.with(r.transaction, |volume, _, _| volume.files = restored_files())?;
+        Ok(vol::RestoreReply)
     }
 
     fn forward(&self, _: &Caller, r: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {

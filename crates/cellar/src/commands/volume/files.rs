@@ -1,18 +1,19 @@
 //! `cellar volume dump` and `restore`: volumes in files.
 
-use super::{Transaction, first_partition, nuke, register};
+use super::{Transaction, first_partition, following};
 use crate::client::describe::failed;
 use crate::client::location::{Located, Site};
 use crate::client::{CellClient, Interface};
 use crate::commands::Context;
-use afs_idl::{CallStream, ClientConnection, vl, vol};
+use afs_idl::vol;
 use anyhow::{Context as _, Result, bail};
 use base::{AbortCode, PartitionId, VolumeId, VolumeName};
 use clap::Args;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use jobs::{Job, Operation, Place, Stage};
 use serde::Serialize;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -172,8 +173,10 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     let cell = context.client()?;
     let (name, path) = (request.name.as_str(), &request.file);
     let shown = || format!("cannot read {}", path.display());
-    let mut file = File::open(path).with_context(shown)?;
-    let length = file.metadata().with_context(shown)?.len();
+    let length = File::open(path).and_then(|file| file.metadata()).with_context(shown)?.len();
+    // Whoever goes on with it later does so from another folder.
+    let whole = path.canonicalize().with_context(shown)?;
+    let whole = whole.to_str().with_context(|| format!("{} is no UTF-8", path.display()))?;
     if cell.find_volume(name)?.is_some() {
         bail!("a volume {name} exists already");
     }
@@ -183,92 +186,26 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
         Some(partition) => partition,
         None => first_partition(&*server).with_context(|| format!("on {on}"))?,
     };
-    let (name, file_name) = (name.to_owned(), path.display().to_string());
-    let mut done = Transferred {
-        volume: 0,
-        name,
-        server: on,
-        file: file_name,
-        bytes: length,
-        seconds: 0.0,
-        is_done: false,
-    };
+    let (name, file) = (name.to_owned(), path.display().to_string());
+    let mut done =
+        Transferred { volume: 0, name, server: on, file, bytes: length, seconds: 0.0, is_done: false };
     if request.dry_run {
         let text = format!("would restore {} as {} on {on} {partition}", done.file, done.name);
         return context.format.done(&done, text);
     }
+    let to = Place { server: on, partition: partition.index() as i32 };
+    let operation = Operation::Restore { file: whole.into(), name: done.name.clone(), to };
+    let kept = following::journal(context)?;
+    let (mut job, claim) = kept.journal.begin(|id| Job::new(id, operation, 0, &done.name, to))?;
     let start = Instant::now();
-    let ids = vl::GetNewVolumeIdRequest { bump_count: 3 };
-    let ids = cell.database(Interface::Locations, |vl| vl::get_new_volume_id(vl, &ids));
-    let id = ids.map_err(failed("get a volume number"))?.new_volume_id;
-    let made = fill(&*server, partition, id, &done.name, (&mut file, length));
-    if let Err(error) = made.and_then(|()| register(&cell, on, partition, &done.name, id)) {
-        return Err(match nuke(&*server, partition, id) {
-            Ok(()) | Err(AbortCode(2)) => error,
-            Err(code) => {
-                error.context(format!("the unfinished volume {id} on {on} could not be removed: {code}"))
-            }
-        });
+    let end = following::carry_on(&cell, &kept.journal, &mut job)?;
+    drop(claim);
+    if job.stage != Stage::Done {
+        return following::report(context, &job, end);
     }
-    done.volume = id;
+    done.volume = job.volume;
     done.seconds = start.elapsed().as_secs_f64();
     done.is_done = true;
-    let text = format!("{} is volume {id} on {on} {partition}: {}", done.name, done.rate());
+    let text = format!("{} is volume {} on {on} {partition}: {}", done.name, done.volume, done.rate());
     context.format.done(&done, text)
-}
-
-fn fill(
-    server: &dyn ClientConnection,
-    partition: PartitionId,
-    id: u32,
-    name: &str,
-    (file, length): (&mut File, u64),
-) -> Result<()> {
-    let request = vol::CreateVolumeRequest {
-        partition: partition.index() as i32,
-        name: name.into(),
-        volume_type: vol::volume_type::READ_WRITE,
-        parent_id: id,
-        volume_id: id,
-    };
-    let made = vol::create_volume(server, &request).map_err(failed(format!("make the volume {name}")))?;
-    let open = Transaction { server, id: made.transaction };
-    let cookie = vol::RestoreCookie {
-        name: name.into(),
-        volume_type: vol::volume_type::READ_WRITE,
-        clone_id: 0,
-        parent_id: id,
-    };
-    let request = vol::RestoreRequest { transaction: open.id, flags: 0, cookie };
-    let (bar, mut trouble) = (bar(length), None);
-    let restored = vol::restore(server, &request, |stream| send(file, stream, &bar, &mut trouble));
-    bar.finish_and_clear();
-    if let Some(error) = trouble {
-        return Err(error).context("cannot read the dump");
-    }
-    restored.map_err(failed(format!("restore {name}")))?;
-    let flags = vol::SetFlagsRequest { transaction: open.id, flags: 0 };
-    vol::set_flags(server, &flags).map_err(failed(format!("put {name} into service")))?;
-    open.end().map_err(failed(format!("end the restore of {name}")))
-}
-
-fn send(
-    file: &mut File,
-    stream: &mut dyn CallStream,
-    bar: &ProgressBar,
-    trouble: &mut Option<std::io::Error>,
-) -> Result<(), AbortCode> {
-    loop {
-        let mut piece = vec![0; PIECE_BYTES];
-        let count = file.read(&mut piece).map_err(|error| {
-            *trouble = Some(error);
-            AbortCode::RX_USER_ABORT
-        })?;
-        if count == 0 {
-            return Ok(());
-        }
-        piece.truncate(count);
-        stream.write(piece.into())?;
-        bar.inc(count as u64);
-    }
 }

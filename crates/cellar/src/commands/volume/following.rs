@@ -169,11 +169,17 @@ fn resume(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()>
     }
 }
 
-/// Runs a job until it is over, or interrupted.
+/// Runs a job until it is over, or interrupted, and says how it went.
 pub(super) fn follow(context: &Context, cell: &CellClient, journal: &Journal, mut job: Job) -> Result<()> {
+    let end = carry_on(cell, journal, &mut job)?;
+    report(context, &job, end)
+}
+
+/// Runs a job until it is over, or interrupted.
+pub(super) fn carry_on(cell: &CellClient, journal: &Journal, job: &mut Job) -> Result<End> {
     let wishes = Arc::new(Wishes::default());
     let signals = listen(&wishes, job.id)?;
-    let bar = progress::Bar::new(cell, &job);
+    let bar = progress::Bar::new(cell, job);
     let waits = job.waits();
     let watch = |job: &Job| {
         bar.show(job);
@@ -182,11 +188,12 @@ pub(super) fn follow(context: &Context, cell: &CellClient, journal: &Journal, mu
             wishes.set(Wish::Stop);
         }
     };
-    let world = CellWorld::new(cell, journal, job.id, wishes.clone(), &watch);
-    let end = bar.while_shown(|| jobs::run(&mut job, &world));
+    let watch_file = |sent, length| bar.show_bytes(sent, length);
+    let world = CellWorld::new(cell, journal, job.id, wishes.clone(), &watch).watching_files(&watch_file);
+    let end = bar.while_shown(|| jobs::run(job, &world));
     signals.close();
-    journal.write(&job)?;
-    report(context, &job, end)
+    journal.write(job)?;
+    Ok(end)
 }
 
 /// The first Ctrl-C cancels, the second leaves the job as it is; so does SIGTERM.
@@ -218,7 +225,8 @@ fn amount(seconds: u32, traffic: Traffic) -> String {
     format!("{seconds} s, sent {sent} for {done}")
 }
 
-fn report(context: &Context, job: &Job, end: End) -> Result<()> {
+/// Says how a job went.
+pub(super) fn report(context: &Context, job: &Job, end: End) -> Result<()> {
     let (title, id) = (job.title(), job.id);
     match (end, job.stage) {
         (_, Stage::Done) => {

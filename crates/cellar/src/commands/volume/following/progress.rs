@@ -18,7 +18,7 @@ const WITH_BYTES: &str =
 
 /// A line of the terminal.
 pub(super) struct Bar<'a> {
-    bar: ProgressBar,
+    line: ProgressBar,
     cell: &'a CellClient,
     /// The job as it was recorded last; none when it is over.
     job: Mutex<Option<Job>>,
@@ -30,20 +30,29 @@ impl<'a> Bar<'a> {
         let bar = ProgressBar::new_spinner().with_message(job.title());
         set_style(&bar, PLAIN);
         bar.enable_steady_tick(TICK);
-        Bar { bar, cell, job: Mutex::new(Some(job.clone())), over: Condvar::new() }
+        Bar { line: bar, cell, job: Mutex::new(Some(job.clone())), over: Condvar::new() }
     }
 
     /// The job is so far now.
     pub(super) fn show(&self, job: &Job) {
-        self.bar.set_message(format!("{}: {}", job.title(), job.latest()));
+        self.line.set_message(format!("{}: {}", job.title(), job.latest()));
         *self.job.lock() = Some(job.clone());
+    }
+
+    /// So many bytes of so many are done.
+    pub(super) fn show_bytes(&self, done: u64, total: u64) {
+        if self.line.length() != Some(total) {
+            set_style(&self.line, WITH_BYTES);
+            self.line.set_length(total);
+        }
+        self.line.set_position(done);
     }
 
     /// Shows how much has been sent while something is done.
     pub(super) fn while_shown<T>(&self, work: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
             // Who does not see it need not ask.
-            if !self.bar.is_hidden() {
+            if !self.line.is_hidden() {
                 scope.spawn(|| self.watch());
             }
             let _end = End(self);
@@ -55,13 +64,8 @@ impl<'a> Bar<'a> {
         loop {
             let Some(job) = self.job.lock().clone() else { return };
             let told = traffic::of_job(self.cell, &job).traffic;
-            let was = self.bar.length().unwrap_or(0);
             if told.total > 0 {
-                if was == 0 {
-                    set_style(&self.bar, WITH_BYTES);
-                }
-                self.bar.set_length(told.total);
-                self.bar.set_position(told.done);
+                self.show_bytes(told.done, told.total);
             }
             let mut job = self.job.lock();
             if job.is_some() {
@@ -78,7 +82,7 @@ impl Drop for End<'_, '_> {
     fn drop(&mut self) {
         *self.0.job.lock() = None;
         self.0.over.notify_all();
-        self.0.bar.finish_and_clear();
+        self.0.line.finish_and_clear();
     }
 }
 
