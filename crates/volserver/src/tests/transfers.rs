@@ -70,13 +70,12 @@ impl Pair {
     fn write_at(&self, name: &str, offset: u64, data: &[u8], file_length: u64) {
         let volume = self.volume();
         let found = volume.lookup(volume.root(), name.as_bytes());
-        let fid = match found {
-            Ok(found) => Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique },
-            Err(_) => {
-                let root = volume.root();
-                let made = volume.create_file(&self.actor(), root, name.as_bytes(), &SetStatus::default());
-                made.unwrap().status.fid(volume.id())
-            }
+        let fid = if let Ok(found) = found {
+            Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
+        } else {
+            let root = volume.root();
+            let made = volume.create_file(&self.actor(), root, name.as_bytes(), &SetStatus::default());
+            made.unwrap().status.fid(volume.id())
         };
         let set = SetStatus::default();
         let request = StoreRequest { offset, length: data.len() as u64, file_length, set };
@@ -188,7 +187,7 @@ fn what_came_of_a_transfer_that_was_given_up_goes_with_its_transaction() {
     let to = pair.create();
     assert_eq!(pair.forward(to, 0), Err(AbortCode::RX_CALL_DEAD));
     let offer = cellar::OfferVolumeRequest { transaction: to };
-    assert!(pair.other.server.offer_volume(&admin(), offer.clone()).unwrap().vnodes > 0, "kept");
+    assert!(pair.other.server.offer_volume(&admin(), offer).unwrap().vnodes > 0, "kept");
     pair.other.delete(to).unwrap();
     pair.other.end(to).unwrap();
     assert_eq!(pair.other.server.offer_volume(&admin(), offer), Err(AbortCode(2)));
