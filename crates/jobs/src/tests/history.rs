@@ -272,10 +272,10 @@ impl World for Arc<Cell> {
 }
 
 /// A job that has not begun.
-fn job_of(operation: &Operation) -> Job {
-    match operation {
-        Operation::Restore { name, to, .. } => Job::new(1, operation.clone(), 0, name, *to),
-        _ => Job::new(1, operation.clone(), VOLUME, "data", place(1)),
+fn job_of(operation: Operation) -> Job {
+    match operation.clone() {
+        Operation::Restore { name, to, .. } => Job::new(1, operation, 0, &name, to),
+        _ => Job::new(1, operation, VOLUME, "data", place(1)),
     }
 }
 
@@ -356,7 +356,7 @@ impl History {
             cancel_at,
         };
         let cell = Arc::new_cyclic(|myself| Cell { state: Mutex::new(state), myself: myself.clone() });
-        let job = job_of(&operation);
+        let job = job_of(operation);
         History { seed, cell, job }
     }
 
@@ -372,7 +372,7 @@ impl History {
                     let recorded = state.journal.clone();
                     drop(state);
                     // What was never recorded never began.
-                    let fresh = || job_of(&self.job.operation);
+                    let fresh = || job_of(self.job.operation.clone());
                     self.job = recorded.unwrap_or_else(fresh);
                     self.cell.pass(pause);
                 }
@@ -423,7 +423,11 @@ impl History {
         let mut wanted: Vec<(Ipv4Addr, u32)> = Vec::new();
         let place_now = entry::read_write_place(entry).unwrap().server;
         wanted.push((place_now, VOLUME));
-        let moved = matches!(self.job.operation, Operation::Move { .. });
+        let moved = matches!(self.job.operation, Operation::Move { to } if to.server == server(2));
+        assert!(
+            !is_done || moved || !matches!(self.job.operation, Operation::Move { .. }),
+            "a refused move is done"
+        );
         assert_eq!(place_now, server(if moved && is_done { 2 } else { 1 }));
         if entry.flags & entry_flags::BACKUP_EXISTS != 0 {
             wanted.push((server(1), VOLUME + 2));
