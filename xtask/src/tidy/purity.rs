@@ -16,6 +16,7 @@ const PURE: [&str; 12] = [
     "fair-queue",
     "doctor",
     "jobs",
+    "promote",
 ];
 
 /// What those crates may not name.

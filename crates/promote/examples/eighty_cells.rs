@@ -1,0 +1,270 @@
+//! A simulation of a promotion to many cells: how long it takes, what each link carries and what the
+//! source has to do, in a tree and without one.
+//!
+//! ```text
+//! cargo run --release -p promote --example eighty_cells
+//! ```
+//!
+//! The tree is run by the very code that promotes ([`Promotion`]), with transfers that take their time on a
+//! modelled network: each cell has one link to the others, of the same rate in both directions, and inside a
+//! cell each server has one of its own. Transfers share links fairly (max-min). Verification reads the
+//! received copy, over the links to the machine that runs the promotion, or in the cell at the rate of a disk.
+//! Without the tree the source sends everything to every copy, and nothing is verified.
+
+use jobs::Place;
+use promote::manifest::{Manifest, SigningKey};
+use promote::{Digest, Done, Held, Home, Options, Promotion, Record, Step, Task};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+const CELLS: usize = 80;
+const COPIES: usize = 3;
+const GIB: f64 = 1_073_741_824.0;
+const SIZE_BYTES: f64 = 10.0 * GIB;
+/// Bytes in a second: 1 Gbit/s between cells, 10 Gbit/s inside, a disk.
+const LINK: f64 = 125e6;
+const LOCAL_LINK: f64 = 1250e6;
+const DISK: f64 = 500e6;
+/// What a few calls over a long distance take.
+const CALLS_SECONDS: f64 = 0.5;
+const SOURCE: &str = "source";
+/// The machine that runs the promotion.
+const RUNNER: &str = "runner";
+
+/// Where the received copy is compared with the manifest.
+#[derive(Clone, Copy, PartialEq)]
+enum Verified {
+    /// On the machine that runs the promotion, which reads it over the network.
+    ByRunner,
+    /// In the cell, at the rate of a disk.
+    InCell,
+}
+
+/// A resource that transfers share.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Link {
+    Out(String),
+    In(String),
+    /// A server's own link, or its disk; nobody else is in the way.
+    Own(String, u32),
+}
+
+/// Something that goes on.
+struct Flow {
+    task: Option<Task>,
+    links: Vec<Link>,
+    left: f64,
+    /// Most bytes in a second, whatever the links say.
+    most: f64,
+    rate: f64,
+    /// What the task brings.
+    done: Done,
+}
+
+/// What was seen.
+#[derive(Default)]
+struct Figures {
+    carried: BTreeMap<Link, f64>,
+    sends_of_source: usize,
+    first_done: f64,
+    last_done: f64,
+    all_copies_done: f64,
+}
+
+fn capacity(link: &Link) -> f64 {
+    match link {
+        Link::Out(_) | Link::In(_) => LINK,
+        Link::Own(..) => LOCAL_LINK,
+    }
+}
+
+/// Max-min fair rates: the tightest link gives equal parts to its flows, again and again.
+fn share(flows: &mut [Flow]) {
+    let mut room: BTreeMap<Link, (f64, f64)> = BTreeMap::new();
+    for link in flows.iter().flat_map(|flow| &flow.links) {
+        room.entry(link.clone()).or_insert((capacity(link), 0.0)).1 += 1.0;
+    }
+    let mut open: Vec<usize> = (0..flows.len()).collect();
+    for flow in flows.iter_mut() {
+        flow.rate = 0.0;
+    }
+    while !open.is_empty() {
+        let fair = |flow: &Flow| {
+            let parts = flow.links.iter().map(|link| room[link].0 / room[link].1);
+            parts.fold(flow.most, f64::min)
+        };
+        let least = open.iter().map(|&flow| fair(&flows[flow])).fold(f64::INFINITY, f64::min);
+        let (fixed, rest): (Vec<usize>, Vec<usize>) =
+            open.iter().partition(|&&flow| fair(&flows[flow]) <= least * (1.0 + 1e-9));
+        for &flow in &fixed {
+            flows[flow].rate = least;
+            for link in &flows[flow].links {
+                if let Some((left, count)) = room.get_mut(link) {
+                    *left -= least;
+                    *count -= 1.0;
+                }
+            }
+        }
+        open = rest;
+    }
+}
+
+/// Lets time pass until the next flow ends, which is given back.
+fn advance(flows: &mut Vec<Flow>, now: &mut f64, figures: &mut Figures) -> Flow {
+    share(flows);
+    let seconds = flows.iter().map(|flow| flow.left / flow.rate).fold(f64::INFINITY, f64::min);
+    *now += seconds;
+    for flow in flows.iter_mut() {
+        let moved = flow.rate * seconds;
+        flow.left -= moved;
+        flow.links.iter().for_each(|link| *figures.carried.entry(link.clone()).or_default() += moved);
+    }
+    let least = (0..flows.len()).min_by(|&a, &b| flows[a].left.total_cmp(&flows[b].left));
+    flows.swap_remove(least.unwrap_or(0))
+}
+
+fn cell_name(number: usize) -> String {
+    format!("cell{number:02}")
+}
+
+fn flow_of(task: Task, verified: Verified, sends_of_source: &mut usize) -> Flow {
+    let cell = task.cell.clone();
+    let calls = |done| (vec![], CALLS_SECONDS, 1.0, done);
+    let place = |server: u8| Place { server: Ipv4Addr::new(10, 0, 0, server), partition: 0 };
+    let (links, left, most, done) = match &task.step {
+        Step::Look => {
+            let sites = (1..=COPIES as u8).map(place).collect();
+            calls(Done::Home(Home { volume: 1, read_only: 2, sites }))
+        }
+        Step::Number => calls(Done::Number(100)),
+        Step::Send { source, .. } => {
+            *sends_of_source += usize::from(source == SOURCE);
+            let links = vec![Link::Out(source.clone()), Link::In(cell)];
+            (links, SIZE_BYTES, f64::INFINITY, Done::Sent(SIZE_BYTES as u64))
+        }
+        Step::Digest(_) => {
+            let links = match verified {
+                Verified::ByRunner => vec![Link::Out(cell), Link::In(RUNNER.into())],
+                Verified::InCell => vec![],
+            };
+            (links, SIZE_BYTES, DISK, Done::Digest(contents()))
+        }
+        Step::Copy { to, .. } => {
+            let server = u32::from(to.server);
+            (vec![Link::Own(cell, server)], SIZE_BYTES, f64::INFINITY, Done::Well)
+        }
+        _ => calls(Done::Well),
+    };
+    Flow { task: Some(task), links, left, most, rate: 0.0, done }
+}
+
+fn contents() -> Digest {
+    Digest { hash: [1; 32], vnodes: 100_000, bytes: SIZE_BYTES as u64 }
+}
+
+/// A promotion to cells of which none has anything yet, by the code that does it.
+fn tree(fanout: usize, verified: Verified) -> Figures {
+    let key = SigningKey::from_seed(&[1; 32]);
+    let manifest = Manifest {
+        volume: "software".into(),
+        cell: SOURCE.into(),
+        volume_id: 1,
+        version: 1,
+        promoted_at: 1,
+        cloned_at: 1,
+        contents: contents(),
+        signer: "release".into(),
+    };
+    let names: Vec<String> = (1..=CELLS).map(cell_name).collect();
+    let held = Held { place: Place { server: Ipv4Addr::new(10, 0, 0, 1), partition: 0 }, volume: 9 };
+    let mut record = Record::new("software", SOURCE, 1);
+    record.add_version(key.sign(manifest), held);
+    record.want(1, &names);
+    let keys = BTreeMap::from([("release".to_owned(), key.public())]);
+    let trusted = names.iter().map(|name| (name.clone(), keys.clone())).collect();
+    let mut promotion = Promotion::new(record, Options { fanout, keep: 2, trusted });
+    let (mut figures, mut now, mut flows) = (Figures::default(), 0.0, Vec::new());
+    loop {
+        while let Some(task) = promotion.next_task() {
+            flows.push(flow_of(task, verified, &mut figures.sends_of_source));
+        }
+        if flows.is_empty() {
+            assert!(names.iter().all(|name| promotion.record().cells[name].is_current()));
+            return figures;
+        }
+        let flow = advance(&mut flows, &mut now, &mut figures);
+        if let Some(task) = flow.task {
+            if matches!(task.step, Step::Publish { .. }) {
+                figures.first_done = if figures.first_done == 0.0 { now } else { figures.first_done };
+                figures.last_done = now;
+            }
+            figures.all_copies_done = now;
+            promotion.finish(&task, Ok(flow.done), now as u32);
+        }
+    }
+}
+
+/// The source sends to every copy in every cell, to so many at the same time; nobody verifies anything.
+fn naive(at_once: usize) -> Figures {
+    let (mut figures, mut now, mut flows) = (Figures::default(), 0.0, Vec::new());
+    let mut waiting: Vec<usize> = (0..CELLS * COPIES).rev().collect();
+    let mut have = [0; CELLS];
+    while !(waiting.is_empty() && flows.is_empty()) {
+        while flows.len() < at_once
+            && let Some(copy) = waiting.pop()
+        {
+            let cell = cell_name(copy / COPIES + 1);
+            figures.sends_of_source += 1;
+            let links = vec![Link::Out(SOURCE.into()), Link::In(cell)];
+            let (left, done) = (SIZE_BYTES, Done::Number((copy / COPIES) as u32));
+            flows.push(Flow { task: None, links, left, most: f64::INFINITY, rate: 0.0, done });
+        }
+        let flow = advance(&mut flows, &mut now, &mut figures);
+        if let Done::Number(cell) = flow.done {
+            have[cell as usize] += 1;
+            if have[cell as usize] == 1 {
+                figures.first_done = if figures.first_done == 0.0 { now } else { figures.first_done };
+                figures.last_done = now;
+            }
+        }
+        figures.all_copies_done = now;
+    }
+    figures
+}
+
+fn row(name: &str, figures: &Figures) {
+    let gib = |link: &Link| figures.carried.get(link).copied().unwrap_or(0.0) / GIB;
+    let cells = || (1..=CELLS).map(cell_name);
+    let out = cells().map(|name| gib(&Link::Out(name))).fold(0.0, f64::max);
+    let into = cells().map(|name| gib(&Link::In(name))).fold(0.0, f64::max);
+    let minutes = |seconds: f64| format!("{:.1}", seconds / 60.0);
+    println!(
+        "| {name} | {} | {} | {} | {} | {:.0} | {out:.0} | {into:.0} | {:.0} |",
+        minutes(figures.first_done),
+        minutes(figures.last_done),
+        minutes(figures.all_copies_done),
+        figures.sends_of_source,
+        gib(&Link::Out(SOURCE.into())),
+        gib(&Link::In(RUNNER.into())),
+    );
+}
+
+fn main() {
+    println!(
+        "{CELLS} cells, {COPIES} copies in each, {:.0} GiB; a link of 1 Gbit/s for each cell\n",
+        SIZE_BYTES / GIB
+    );
+    println!(
+        "| plan | first cell, min | last cell, min | last copy, min | transfers of the source | \
+         GiB out of the source | GiB out of the busiest other cell | GiB into each cell | GiB into the runner |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    row("source to every copy, 8 at once", &naive(8));
+    row("source to every copy, all at once", &naive(CELLS * COPIES));
+    row("source to every cell, copies inside, read back", &tree(CELLS, Verified::ByRunner));
+    for (verified, words) in [(Verified::ByRunner, "read back"), (Verified::InCell, "verified in the cell")] {
+        for fanout in [8, 4, 3, 2, 1] {
+            row(&format!("tree, fan-out {fanout}, {words}"), &tree(fanout, verified));
+        }
+    }
+}

@@ -1,0 +1,3 @@
+mod history;
+mod manifests;
+mod plans;
