@@ -8,6 +8,7 @@ pub mod du;
 pub mod dump;
 pub mod import;
 pub mod probe;
+pub mod promote;
 pub mod protection;
 pub mod server;
 pub mod slow;

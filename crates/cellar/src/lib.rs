@@ -8,6 +8,7 @@ pub mod files;
 pub mod jobs;
 pub mod network;
 pub mod output;
+pub mod promotions;
 pub mod quickstart;
 pub mod serve;
 pub mod vicep;

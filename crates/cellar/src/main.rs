@@ -115,6 +115,7 @@ enum Command {
         #[command(subcommand)]
         command: commands::dump::Dump,
     },
+    Promote(commands::promote::Promote),
     /// Watch access latency from outside: write and read a small file on each server at intervals.
     Probe {
         #[command(subcommand)]
@@ -164,6 +165,7 @@ fn main() -> ExitCode {
         }
         Command::Web { command, connect } => commands::web::run(&Context::new(&connect), &command),
         Command::Store { command } => commands::store::run(&command),
+        Command::Promote(promote) => commands::promote::run(&promote),
         Command::Dump { command } => commands::dump::run(&command),
         Command::Probe { command, connect } => commands::probe::run(&Context::new(&connect), &command),
         Command::Sniff(sniff) => commands::sniff::run(&sniff),

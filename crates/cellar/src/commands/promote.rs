@@ -1,0 +1,336 @@
+//! `cellar promote`: a volume of one cell becomes read-only volumes of others.
+
+mod shown;
+
+use crate::output::Format;
+use crate::promotions::cells::Cells;
+use crate::promotions::config::Config;
+use crate::promotions::journal::{Claim, Journal};
+use crate::promotions::{run, source};
+use anyhow::{Context as _, Result, bail};
+use base::VolumeName;
+use clap::{Args, Subcommand};
+use promote::{Promotion, Record, SigningKey, Tree};
+use shown::{CellShown, PlanShown, Progress};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Carry a volume of one cell to read-only volumes of other cells, from cell to cell in a tree, signed and
+/// verified.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Promote {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    new: New,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What all of these commands take.
+#[derive(Args, Clone)]
+struct Common {
+    /// The cells, how to administer them, and whom they trust.
+    #[arg(long, global = true, env = "CELLAR_PROMOTE", default_value = "/etc/cellar/promote.toml")]
+    cells: PathBuf,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+/// A promotion.
+#[derive(Args)]
+struct New {
+    /// The read-write volume in the source cell.
+    #[arg(required = true)]
+    volume: Option<VolumeName>,
+    /// The cells that are to have it.
+    #[arg(long, num_args = 1.., value_name = "CELL")]
+    to: Vec<String>,
+    /// A file with their names, one in a line; `#` begins a remark.
+    #[arg(long, value_name = "FILE")]
+    to_file: Option<PathBuf>,
+    /// Copies in each cell; what promote.toml says if left out. Counts where the volume is new.
+    #[arg(long, value_name = "N")]
+    copies: Option<usize>,
+    /// Most cells that one cell serves; what promote.toml says if left out.
+    #[arg(long, value_name = "N")]
+    fanout: Option<usize>,
+    /// Take over volumes of this name that the cells have already, with what they hold.
+    #[arg(long)]
+    adopt: bool,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show what each cell has.
+    Status(Volume),
+    /// Go on with cells that were left behind or refused, and with what was interrupted.
+    Resume(Volume),
+    /// Go back to the version that was in use before. Nothing is sent between cells for that.
+    Rollback(Rollback),
+    /// Print the signed manifest of a version.
+    Manifest(ManifestOf),
+    /// Keys that sign manifests.
+    Key {
+        #[command(subcommand)]
+        command: Key,
+    },
+}
+
+#[derive(Args)]
+struct Volume {
+    /// The volume.
+    volume: VolumeName,
+}
+
+#[derive(Args)]
+struct Rollback {
+    /// The volume.
+    volume: VolumeName,
+    /// In these cells.
+    #[arg(long = "in", num_args = 1.., value_name = "CELL", required_unless_present = "everywhere")]
+    within: Vec<String>,
+    /// In all cells that have it.
+    #[arg(long, conflicts_with = "within")]
+    everywhere: bool,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Args)]
+struct ManifestOf {
+    /// The volume.
+    volume: VolumeName,
+    /// The version; the latest if left out.
+    #[arg(long)]
+    version: Option<u32>,
+}
+
+#[derive(Subcommand)]
+enum Key {
+    /// Make one, in a new file that only you can read; prints the public key for [trusted].
+    New {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Print the public key of one.
+    Show {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+/// Runs the command.
+pub fn run(promote: &Promote) -> Result<()> {
+    let format = if promote.common.json { Format::Json } else { Format::Text };
+    match &promote.command {
+        Some(Command::Key { command }) => key(format, command),
+        Some(Command::Status(Volume { volume })) => {
+            let open = Opened::new(&promote.common, volume, format)?;
+            format.rows(&CellShown::all(&open.known()?))
+        }
+        Some(Command::Resume(Volume { volume })) => resume(&Opened::new(&promote.common, volume, format)?),
+        Some(Command::Rollback(rollback)) => {
+            roll_back(&Opened::new(&promote.common, &rollback.volume, format)?, rollback)
+        }
+        Some(Command::Manifest(of)) => {
+            manifest(&Opened::new(&promote.common, &of.volume, format)?, of.version)
+        }
+        None => {
+            let volume = promote.new.volume.as_ref().context("which volume?")?;
+            begin(Opened::new(&promote.common, volume, format)?, &promote.new)
+        }
+    }
+}
+
+/// What commands about one volume work with.
+struct Opened {
+    config: Config,
+    journal: Journal,
+    volume: VolumeName,
+    format: Format,
+}
+
+impl Opened {
+    fn new(common: &Common, volume: &VolumeName, format: Format) -> Result<Opened> {
+        let config = Config::load(&common.cells)?;
+        let journal = Journal::of(&config.state, &config.source, volume);
+        Ok(Opened { config, journal, volume: volume.clone(), format })
+    }
+
+    fn known(&self) -> Result<Record> {
+        let (volume, source) = (&self.volume, &self.config.source);
+        self.journal.read()?.with_context(|| format!("the volume {volume} of {source} was never promoted"))
+    }
+
+    fn cells(&self, adopt: bool) -> Result<Cells<'_>> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // The second one ends the program at once; the journal knows where everything is.
+            signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
+            signal_hook::flag::register(signal, stop.clone())?;
+        }
+        Ok(Cells::new(&self.config, self.volume.as_str(), stop, adopt))
+    }
+
+    /// Carries on what the record says, tells what became of it, and fails if not all cells are current.
+    fn carry_on(&self, mut record: Record, cells: &Cells<'_>, _claim: &Claim) -> Result<()> {
+        record.resume();
+        self.journal.write(&record)?;
+        let progress = Progress::new(&record);
+        let promotion = Promotion::new(record, self.config.options.clone());
+        let watch = |record: &Record, task: &promote::Task, trouble: Option<&promote::Trouble>| {
+            progress.update(record, task, trouble);
+        };
+        let mut record = run::run(promotion, cells, &self.journal, self.config.parallel, &watch)?;
+        progress.end();
+        source::tidy(&self.config, cells, &self.journal, &mut record)?;
+        self.format.rows(&CellShown::all(&record))?;
+        let volume = &self.volume;
+        let late: Vec<&str> = record
+            .cells
+            .iter()
+            .filter(|(_, cell)| cell.wanted != 0 && !cell.is_current())
+            .map(|(name, _)| name.as_str())
+            .collect();
+        match late.len() {
+            0 => Ok(()),
+            count => bail!(
+                "{count} of {} cells do not have what they are to have: {}; `cellar promote resume {volume}` goes on",
+                record.cells.len(),
+                late.join(", ")
+            ),
+        }
+    }
+}
+
+fn begin(mut open: Opened, new: &New) -> Result<()> {
+    let targets = targets(&open.config, new)?;
+    if let Some(fanout) = new.fanout {
+        open.config.options.fanout = fanout.max(1);
+    }
+    if let Some(copies) = new.copies {
+        open.config
+            .cells
+            .values_mut()
+            .filter(|cell| cell.sites.is_empty())
+            .for_each(|cell| cell.copies = copies);
+    }
+    let claim = open.journal.claim()?;
+    let cells = open.cells(new.adopt)?;
+    let located = source::locate(&open.config, &cells, open.volume.as_str())?;
+    let known = open.journal.read()?;
+    let mut record = known
+        .unwrap_or_else(|| Record::new(open.volume.as_str(), &open.config.source, located.read_write().0));
+    record.volume_id = located.read_write().0;
+    if new.dry_run {
+        let tree = Tree::new(targets.len(), open.config.options.fanout);
+        return open.format.rows(&PlanShown::all(&open.config, &record, &targets, tree));
+    }
+    source::tidy(&open.config, &cells, &open.journal, &mut record)?;
+    let (version, is_new) = source::freeze(&open.config, &cells, &open.journal, &mut record, &located)?;
+    if open.format == Format::Text {
+        let text = if is_new { "is promoted as" } else { "has not changed since" };
+        eprintln!("{} {text} version {version}", open.volume);
+    }
+    record.want(version, &targets);
+    open.carry_on(record, &cells, &claim)
+}
+
+/// The cells that a person named.
+fn targets(config: &Config, new: &New) -> Result<Vec<String>> {
+    let mut targets = new.to.clone();
+    if let Some(file) = &new.to_file {
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        targets.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
+    }
+    if targets.is_empty() {
+        bail!("no cell is named; --to CELL... or --to-file FILE says which are to have it");
+    }
+    let mut unique: Vec<String> = Vec::new();
+    for target in targets {
+        config.cell(&target)?;
+        if target == config.source {
+            bail!("{target} is the source; there `cellar volume release` makes read-only volumes");
+        }
+        if !unique.contains(&target) {
+            unique.push(target);
+        }
+    }
+    Ok(unique)
+}
+
+fn resume(open: &Opened) -> Result<()> {
+    let claim = open.journal.claim()?;
+    open.carry_on(open.known()?, &open.cells(false)?, &claim)
+}
+
+fn roll_back(open: &Opened, rollback: &Rollback) -> Result<()> {
+    let claim = open.journal.claim()?;
+    let mut record = open.known()?;
+    let everywhere =
+        || record.cells.keys().filter(|name| record.cells[*name].in_use() != 0).cloned().collect();
+    let names: Vec<String> = if rollback.everywhere { everywhere() } else { rollback.within.clone() };
+    for name in &names {
+        let in_use = record.cells.get(name).map_or(0, promote::CellRecord::in_use);
+        let Some(former) = record.roll_back(name) else {
+            bail!("{name} has no version before the one in use; nothing is changed anywhere");
+        };
+        if rollback.dry_run {
+            open.format.done(
+                &serde_json::json!({ "cell": name, "from": in_use, "to": former, "is_done": false }),
+                format!("{name} would go back from version {in_use} to {former}"),
+            )?;
+        }
+    }
+    if rollback.dry_run { Ok(()) } else { open.carry_on(record, &open.cells(false)?, &claim) }
+}
+
+fn manifest(open: &Opened, version: Option<u32>) -> Result<()> {
+    let record = open.known()?;
+    let version = version.unwrap_or(record.latest);
+    let signed = record.versions.get(&version).with_context(|| format!("there is no version {version}"))?;
+    open.format.done(signed, serde_json::to_string_pretty(signed)?)
+}
+
+fn key(format: Format, command: &Key) -> Result<()> {
+    match command {
+        Key::New { file } => {
+            let key = SigningKey::from_seed(&rand::random());
+            write_new(file, &key.to_text())?;
+            let public = key.public().to_string();
+            format.done(&serde_json::json!({ "public": public }), public)
+        }
+        Key::Show { file } => {
+            let shown = || format!("in {}", file.display());
+            let key: SigningKey =
+                std::fs::read_to_string(file).with_context(shown)?.parse().with_context(shown)?;
+            let public = key.public().to_string();
+            format.done(&serde_json::json!({ "public": public }), public)
+        }
+    }
+}
+
+/// A key is never written over another.
+fn write_new(file: &Path, text: &str) -> Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let shown = || format!("cannot make {}", file.display());
+    let mut made = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)
+        .with_context(shown)?;
+    writeln!(made, "{text}").and_then(|()| made.sync_all()).with_context(shown)
+}

@@ -1,0 +1,180 @@
+//! What `cellar promote` prints.
+
+use crate::output::Row;
+use crate::promotions::config::Config;
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use jobs::Place;
+use promote::{CellRecord, Record, Stage, Step, Task, Tree, Trouble};
+use serde::Serialize;
+use std::time::Duration;
+
+/// A cell as it is shown.
+#[derive(Serialize)]
+pub(super) struct CellShown {
+    cell: String,
+    state: &'static str,
+    in_use: u32,
+    since: Option<u32>,
+    wanted: u32,
+    former: Option<u32>,
+    kept: Vec<u32>,
+    from: Option<String>,
+    sent_bytes: u64,
+    volume: Option<u32>,
+    sites: Vec<Place>,
+    lacking: Vec<Place>,
+    trouble: Option<String>,
+}
+
+impl CellShown {
+    /// All cells of a record.
+    pub(super) fn all(record: &Record) -> Vec<CellShown> {
+        record.cells.iter().map(|(name, cell)| CellShown::new(name, cell)).collect()
+    }
+
+    fn new(name: &str, cell: &CellRecord) -> CellShown {
+        CellShown {
+            cell: name.into(),
+            state: state(cell),
+            in_use: cell.in_use(),
+            since: cell.history.last().map(|arrival| arrival.at),
+            wanted: cell.wanted,
+            former: cell.former(),
+            kept: cell.holds.keys().copied().collect(),
+            from: cell.from.clone(),
+            sent_bytes: cell.bytes,
+            volume: cell.home.as_ref().map(|home| home.read_only),
+            sites: cell.home.as_ref().map_or(Vec::new(), |home| home.sites.clone()),
+            lacking: cell.lacking.clone(),
+            trouble: cell.trouble().map(str::to_owned),
+        }
+    }
+}
+
+fn state(cell: &CellRecord) -> &'static str {
+    match cell.stage {
+        _ if cell.is_behind() => "behind",
+        _ if cell.is_refused() => "refused",
+        _ if cell.is_current() => "current",
+        Stage::Beginning | Stage::Making => "waits",
+        Stage::Sending => "is sent to",
+        Stage::Freezing | Stage::Verifying => "is verified",
+        _ => "is published",
+    }
+}
+
+impl Row for CellShown {
+    const COLUMNS: &'static [&'static str] =
+        &["CELL", "STATE", "VERSION", "SINCE (UTC)", "BEFORE", "SITES", "FROM", "SENT", "TROUBLE"];
+
+    fn cells(&self) -> Vec<String> {
+        let version = |version: u32| if version == 0 { "-".into() } else { version.to_string() };
+        let wanted =
+            if self.in_use == self.wanted { String::new() } else { format!(" (to be {})", self.wanted) };
+        let date = |at: u32| {
+            jiff::Timestamp::from_second(at.into())
+                .map_or_else(|_| at.to_string(), |at| at.strftime("%F %T").to_string())
+        };
+        vec![
+            self.cell.clone(),
+            self.state.into(),
+            version(self.in_use) + &wanted,
+            self.since.map_or_else(|| "-".into(), date),
+            self.former.map_or_else(|| "-".into(), version),
+            format!(
+                "{} of {}",
+                self.sites.len() - self.lacking.len().min(self.sites.len()),
+                self.sites.len()
+            ),
+            self.from.clone().unwrap_or_else(|| "-".into()),
+            HumanBytes(self.sent_bytes).to_string(),
+            self.trouble.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+/// A cell in the plan.
+#[derive(Serialize)]
+pub(super) struct PlanShown {
+    cell: String,
+    from: String,
+    depth: usize,
+    is_direct: bool,
+    has: u32,
+    copies: usize,
+}
+
+impl PlanShown {
+    /// The plan for these cells.
+    pub(super) fn all(config: &Config, record: &Record, cells: &[String], tree: Tree) -> Vec<PlanShown> {
+        let common = |cell: &str| config.cells.get(cell).is_some_and(|cell| cell.common_key);
+        let row = |(number, cell): (usize, &String)| {
+            let from = tree.parent(number).map_or(&config.source, |parent| &cells[parent]);
+            let known = record.cells.get(cell);
+            let sites = known.and_then(|known| known.home.as_ref()).map(|home| home.sites.len());
+            PlanShown {
+                cell: cell.clone(),
+                from: from.clone(),
+                depth: tree.depth(number),
+                is_direct: common(cell) && common(from),
+                has: known.map_or(0, CellRecord::in_use),
+                copies: sites.unwrap_or_else(|| config.cells.get(cell).map_or(0, |cell| cell.copies)),
+            }
+        };
+        cells.iter().enumerate().map(row).collect()
+    }
+}
+
+impl Row for PlanShown {
+    const COLUMNS: &'static [&'static str] = &["CELL", "FROM", "TRANSFERS AWAY", "WAY", "HAS", "COPIES"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.cell.clone(),
+            self.from.clone(),
+            self.depth.to_string(),
+            if self.is_direct { "server to server" } else { "through this machine" }.into(),
+            if self.has == 0 { "-".into() } else { format!("version {}", self.has) },
+            self.copies.to_string(),
+        ]
+    }
+}
+
+/// A line on the terminal that tells how far it is.
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    pub(super) fn new(record: &Record) -> Progress {
+        let bar = ProgressBar::new(record.cells.len() as u64);
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len} cells, {elapsed}: {msg}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Progress(bar)
+    }
+
+    /// A task has ended.
+    pub(super) fn update(&self, record: &Record, task: &Task, trouble: Option<&Trouble>) {
+        let current = record.cells.values().filter(|cell| cell.is_current()).count();
+        self.0.set_position(current as u64);
+        let cell = &task.cell;
+        let what = match &task.step {
+            Step::Look | Step::Make(_) | Step::Number => "is prepared".into(),
+            Step::Send { source, .. } => format!("got it from {source}"),
+            Step::Freeze { .. } | Step::Digest(_) => "is verified".into(),
+            Step::Publish { .. } => "uses it".into(),
+            Step::Copy { to, .. } => format!("has it on {to}"),
+            Step::Drop(_) => "is tidied".to_owned(),
+        };
+        match trouble {
+            None => self.0.set_message(format!("{cell} {what}")),
+            Some(Trouble::Passing(why) | Trouble::Lasting(why) | Trouble::Changed(why)) => {
+                self.0.println(format!("{cell}: {why}"));
+            }
+        }
+    }
+
+    pub(super) fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}

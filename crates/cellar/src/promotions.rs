@@ -1,0 +1,9 @@
+//! Promotions in this program: their configuration, their journal, the cells as promotions see them, and
+//! whoever runs them.
+
+pub mod cells;
+pub mod config;
+pub mod journal;
+pub mod run;
+pub mod source;
+mod volumes;

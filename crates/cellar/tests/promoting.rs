@@ -1,0 +1,322 @@
+//! Promotions between cells, with real processes: three cells of which one has two servers, killed servers, a
+//! killed promotion, going back, and a signature that a cell does not trust.
+
+use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// What is waited for comes long before this, on a machine that is not broken.
+const PATIENCE: Duration = Duration::from_secs(120);
+const VOLUME: &str = "software";
+
+fn cellar(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+    command.args(arguments).env("CELLAR_LOG", "warn");
+    command
+}
+
+fn run(arguments: &[&str]) -> String {
+    let output = cellar(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A server process in a folder of its own.
+struct Server {
+    address: Ipv4Addr,
+    config: PathBuf,
+    child: Child,
+}
+
+impl Server {
+    fn start(folder: &Path, cell: &str, key: u8, address: Ipv4Addr, database: Ipv4Addr) -> Server {
+        std::fs::create_dir_all(folder.join("vicepa")).unwrap();
+        let secret = Secret::new(&[key; 32]);
+        let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
+        std::fs::write(folder.join("KeyFileExt"), &*write_extended(&[key])).unwrap();
+        let roles = if address == database { "" } else { "roles = [\"fs\", \"vol\", \"bos\"]\n" };
+        let text = format!(
+            "[cell]\nname = \"{cell}\"\nkeyfile = \"KeyFileExt\"\ndatabase_servers = [\"{database}\"]\n\
+             [server]\nbind = [\"{address}\"]\nannounce = [\"{address}\"]\n{roles}[partitions]\na = \"vicepa\"\n"
+        );
+        let config = folder.join("cellar.toml");
+        std::fs::write(&config, text).unwrap();
+        let child = Server::spawn(&config);
+        let mut server = Server { address, config, child };
+        server.wait();
+        server
+    }
+
+    fn spawn(config: &Path) -> Child {
+        let mut command = cellar(&["serve", "--config", config.to_str().unwrap()]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    fn wait(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let on = self.address.to_string();
+            let arguments = ["volume", "list", "--on", &on, "--config", self.config.to_str().unwrap()];
+            if cellar(&arguments).output().unwrap().status.success() {
+                return;
+            }
+            assert!(Instant::now() < until, "{on} does not serve");
+            assert!(self.child.try_wait().unwrap().is_none(), "{on} has ended");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn restart(&mut self) {
+        self.child = Server::spawn(&self.config);
+        self.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Files by their paths.
+type Tree = BTreeMap<String, Vec<u8>>;
+
+struct World {
+    folder: tempfile::TempDir,
+    source: Server,
+    servers: Vec<Server>,
+    cells: PathBuf,
+}
+
+/// Addresses of loopback that nobody else is likely to use: the ports are AFS's.
+fn addresses() -> [Ipv4Addr; 4] {
+    let [a, b, c, _] = rand::random::<[u8; 4]>();
+    [0, 1, 2, 3].map(|n| Ipv4Addr::new(127, a | 128, b, c.clamp(2, 240) + n))
+}
+
+impl World {
+    fn start() -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b, b2, c] = addresses();
+        let start = |name: &str, cell: &str, key, address, database| {
+            Server::start(&folder.path().join(name), cell, key, address, database)
+        };
+        let source = start("a", "a.example", 1, a, a);
+        // c.example has the key of a.example: their servers talk to each other.
+        let servers = vec![
+            start("b", "b.example", 2, b, b),
+            start("b2", "b.example", 2, b2, b),
+            start("c", "c.example", 1, c, c),
+        ];
+        let key = folder.path().join("release.key");
+        let public = run(&["promote", "key", "new", key.to_str().unwrap()]);
+        let cells = folder.path().join("promote.toml");
+        let text = format!(
+            "source = \"a.example\"\nsigning_key = \"release.key\"\nstate = \"state\"\n\
+             [trusted]\nrelease = \"{}\"\n\
+             [cell.\"a.example\"]\ndatabase_servers = [\"{a}\"]\nkeyfile = \"a/KeyFileExt\"\ncommon_key = true\n\
+             [cell.\"b.example\"]\ndatabase_servers = [\"{b}\"]\nkeyfile = \"b/KeyFileExt\"\n\
+             sites = [\"{b} a\", \"{b2} a\"]\n\
+             [cell.\"c.example\"]\ndatabase_servers = [\"{c}\"]\nkeyfile = \"c/KeyFileExt\"\ncommon_key = true\n",
+            public.trim()
+        );
+        std::fs::write(&cells, text).unwrap();
+        World { folder, source, servers, cells }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Puts files into the volume.
+    fn write(&self, directory: &str, files: &Tree) {
+        let local = self.path("local");
+        let _ = std::fs::remove_dir_all(&local);
+        for (name, data) in files {
+            let path = local.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, data).unwrap();
+        }
+        let from = format!("{}/", local.display());
+        let to = format!("cell:{VOLUME}/{directory}");
+        run(&["cp", "--config", self.source.config.to_str().unwrap(), &from, &to]);
+    }
+
+    /// What a volume holds, by way of a dump.
+    fn read(&self, config: &Path, volume: &str) -> Tree {
+        let (dump, out) = (self.path("read.dump"), self.path("read"));
+        let _ = std::fs::remove_dir_all(&out);
+        run(&["volume", "dump", volume, dump.to_str().unwrap(), "--config", config.to_str().unwrap()]);
+        run(&["dump", "extract", dump.to_str().unwrap(), out.to_str().unwrap()]);
+        let files = walkdir::WalkDir::new(&out).into_iter().map(Result::unwrap);
+        files
+            .filter(|entry| entry.file_type().is_file())
+            .map(|entry| {
+                let name = entry.path().strip_prefix(&out).unwrap().to_string_lossy().into_owned();
+                (name, std::fs::read(entry.path()).unwrap())
+            })
+            .collect()
+    }
+
+    fn read_cell(&self, server: usize) -> Tree {
+        self.read(&self.servers[server].config, &format!("{VOLUME}.readonly"))
+    }
+
+    fn promote_command(&self, arguments: &[&str]) -> Command {
+        let mut command = cellar(&["promote"]);
+        command.args(arguments).args(["--json", "--cells"]).arg(&self.cells);
+        command
+    }
+
+    fn promote(&self, arguments: &[&str]) -> Output {
+        self.promote_command(arguments).output().unwrap()
+    }
+
+    fn promote_well(&self, arguments: &[&str]) -> Value {
+        let output = self.promote(arguments);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{arguments:?}: {err}{out}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn promote_to_both(&self) -> Value {
+        self.promote_well(&[VOLUME, "--to", "b.example", "c.example"])
+    }
+
+    fn status(&self) -> Vec<Value> {
+        self.promote_well(&["status", VOLUME]).as_array().unwrap().clone()
+    }
+
+    fn both_have(&self, version: u64, contents: &Tree) {
+        for (row, server) in self.status().iter().zip([0, 2]) {
+            assert_eq!(
+                (&row["state"], row["in_use"].as_u64()),
+                (&Value::from("current"), Some(version)),
+                "{row}"
+            );
+            assert_eq!(self.read_cell(server), *contents, "{}", row["cell"]);
+        }
+        // The second server of b.example.
+        let on = self.servers[1].address.to_string();
+        let list = run(&[
+            "volume",
+            "list",
+            "--json",
+            "--on",
+            &on,
+            "--config",
+            self.servers[0].config.to_str().unwrap(),
+        ]);
+        let list: Value = serde_json::from_str(&list).unwrap();
+        let there = list.as_array().unwrap().iter().find(|row| row["name"] == format!("{VOLUME}.readonly"));
+        assert_eq!(there.map(|row| row["online"].clone()), Some(Value::from(true)), "{list}");
+    }
+}
+
+fn noise(length: usize, seed: u8) -> Vec<u8> {
+    let mut state = u32::from(seed) + 1;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+fn files(version: u8, length: usize) -> Tree {
+    let names = ["readme", "bin/tool", "lib/deep/data"];
+    names.iter().zip(0..).map(|(name, n)| ((*name).to_owned(), noise(length, version * 8 + n))).collect()
+}
+
+#[test]
+fn a_volume_is_carried_to_other_cells_through_kills_and_back() {
+    let mut world = World::start();
+    let config = world.source.config.to_str().unwrap().to_owned();
+    run(&["volume", "create", VOLUME, "--quota", "0", "--acl", "system:anyuser=rl", "--config", &config]);
+    world.write("v1", &files(1, 300_000));
+    let first = world.promote_to_both();
+    let one = world.read(&world.source.config, VOLUME);
+    assert_eq!(one.len(), 3);
+    world.both_have(1, &one);
+
+    // A change is sent as such.
+    world.write("v2", &files(2, 1_000));
+    let second = world.promote_to_both();
+    let two = world.read(&world.source.config, VOLUME);
+    world.both_have(2, &two);
+    let sent = |rows: &Value| rows[0]["sent_bytes"].as_u64().unwrap();
+    assert!(sent(&first) > 900_000 && sent(&second) < 100_000, "{first} {second}");
+
+    // Nothing changed: no new version, nothing sent.
+    assert_eq!(world.promote_to_both()[0]["in_use"], 2);
+
+    // A server that is away.
+    world.servers[0].kill();
+    world.write("v3", &files(3, 200_000));
+    let output = world.promote(&[VOLUME, "--to", "b.example", "c.example"]);
+    assert!(!output.status.success());
+    let states: Vec<Value> = world.status().iter().map(|row| row["state"].clone()).collect();
+    assert_eq!(states, ["behind", "current"]);
+    world.servers[0].restart();
+    assert_eq!(world.read_cell(0), two, "the former version is in use");
+    world.promote_well(&["resume", VOLUME]);
+    let three = world.read(&world.source.config, VOLUME);
+    world.both_have(3, &three);
+
+    // The promotion itself is killed while it sends.
+    world.write("v4", &files(4, 8_000_000));
+    let mut child = world
+        .promote_command(&[VOLUME, "--to", "b.example", "c.example"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let journal = world.path(&format!("state/a.example/{VOLUME}.json"));
+    let until = Instant::now() + PATIENCE;
+    let is_sending = || std::fs::read_to_string(&journal).unwrap().contains("\"stage\": \"sending\"");
+    while !is_sending() && child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < until, "it never sends");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    world.promote_well(&["resume", VOLUME]);
+    let four = world.read(&world.source.config, VOLUME);
+    world.both_have(4, &four);
+
+    // Back, from what the cells keep; the source is not asked.
+    world.source.kill();
+    world.promote_well(&["rollback", VOLUME, "--everywhere"]);
+    world.both_have(3, &three);
+    world.source.restart();
+
+    // Somebody whom c.example does not trust signs.
+    let text = std::fs::read_to_string(&world.cells).unwrap();
+    std::fs::write(&world.cells, format!("{text}trust = []\n")).unwrap();
+    world.write("v5", &files(5, 1_000));
+    let output = world.promote(&[VOLUME, "--to", "b.example", "c.example"]);
+    assert!(!output.status.success());
+    let rows = world.status();
+    assert_eq!((&rows[0]["state"], &rows[1]["state"]), (&Value::from("current"), &Value::from("refused")));
+    assert!(rows[1]["trouble"].as_str().unwrap().contains("does not trust"), "{rows:?}");
+    assert_eq!(world.read_cell(2), three, "the former version is in use");
+}
+
+#[test]
+fn a_volume_that_was_there_before_is_not_touched() {
+    let world = World::start();
+    for server in [&world.source, &world.servers[2]] {
+        run(&["volume", "create", VOLUME, "--config", server.config.to_str().unwrap()]);
+    }
+    let output = world.promote(&[VOLUME, "--to", "c.example"]);
+    assert!(!output.status.success());
+    assert!(world.status()[0]["trouble"].as_str().unwrap().contains("--adopt"));
+}
