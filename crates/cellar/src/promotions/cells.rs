@@ -183,7 +183,8 @@ impl Site<'_> {
     /// The first address of each file server that is registered.
     fn servers(&self) -> Step<Vec<Ipv4Addr>> {
         let doing = || format!("list the servers of {}", self.name);
-        let known = self.cell.database(Interface::Locations, |vl| vl::get_addrs(vl, &Default::default()));
+        let known =
+            self.cell.database(Interface::Locations, |vl| vl::get_addrs(vl, &vl::GetAddrsRequest::default()));
         let count = known.map_err(failed(doing()))?.addresses.len().min(SERVERS_MAX);
         let mut servers = Vec::new();
         for index in (1..).take(count) {
