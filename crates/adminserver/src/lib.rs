@@ -11,6 +11,7 @@ mod checks;
 mod figures;
 mod jobs;
 mod policy;
+mod profiles;
 mod server;
 mod service;
 mod slow;
@@ -20,6 +21,7 @@ mod usage;
 
 pub use figures::tables;
 pub use jobs::JobKeeper;
+pub use profiles::{profile_kinds, profile_stages};
 pub use server::{AdminServer, AdminServerParts};
 pub use snapshots::{SnapshotEntry, SnapshotHost};
 pub use transport::TransportSource;

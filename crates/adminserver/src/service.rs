@@ -202,4 +202,36 @@ impl cellar::Server for AdminServer {
     ) -> Result<cellar::ResumeJobReply, AbortCode> {
         self.resume_job_call(caller, request)
     }
+
+    fn start_profile(
+        &self,
+        caller: &Caller,
+        request: cellar::StartProfileRequest,
+    ) -> Result<cellar::StartProfileReply, AbortCode> {
+        self.start_profile_call(caller, request)
+    }
+
+    fn get_profile(
+        &self,
+        caller: &Caller,
+        request: cellar::GetProfileRequest,
+    ) -> Result<cellar::GetProfileReply, AbortCode> {
+        self.get_profile_call(caller, request)
+    }
+
+    fn stop_profile(
+        &self,
+        caller: &Caller,
+        request: cellar::StopProfileRequest,
+    ) -> Result<cellar::StopProfileReply, AbortCode> {
+        self.stop_profile_call(caller, request)
+    }
+
+    fn fetch_profile(
+        &self,
+        caller: &Caller,
+        request: cellar::FetchProfileRequest,
+    ) -> Result<cellar::FetchProfileReply, AbortCode> {
+        self.fetch_profile_call(caller, request)
+    }
 }

@@ -250,7 +250,7 @@ pub(crate) fn known(name: &str) -> Caller {
 }
 
 /// A server of one partition, whose clock goes on by a second whenever somebody looks.
-fn server() -> AdminServer {
+pub(crate) fn server() -> AdminServer {
     let time = AtomicU32::new(1000);
     let clock = move || UnixTime(time.fetch_add(1, Relaxed));
     server_with(Arc::new(clock), Arc::new(FakeHost::default()))

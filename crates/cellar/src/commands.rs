@@ -9,6 +9,7 @@ pub mod dump;
 pub mod import;
 pub mod probe;
 pub mod promote;
+pub mod profile;
 pub mod protection;
 pub mod server;
 pub mod slow;

@@ -91,6 +91,13 @@ enum Command {
         #[command(flatten)]
         connect: Connect,
     },
+    /// Flame graphs and tables of what a running server does and waits for.
+    Profile {
+        #[command(subcommand)]
+        command: commands::profile::Profile,
+        #[command(flatten)]
+        connect: Connect,
+    },
     /// Show what a server does, while it does it.
     Top {
         #[command(flatten)]
@@ -159,6 +166,7 @@ fn main() -> ExitCode {
         Command::Server { command, connect } => commands::server::run(&Context::new(&connect), &command),
         Command::Stat { command, connect } => commands::stat::run(&Context::new(&connect), &command),
         Command::Slow { slow, connect } => commands::slow::run(&Context::new(&connect), &slow),
+        Command::Profile { command, connect } => commands::profile::run(&Context::new(&connect), &command),
         Command::Top { top, connect } => commands::top::run(&Context::new(&connect), &top),
         Command::Doctor { doctor, connect } => {
             return commands::doctor::run(&Context::new(&connect), &doctor);

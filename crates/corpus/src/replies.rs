@@ -263,4 +263,8 @@ pub(crate) const CELLAR: &[Check] = &[
     crate::idl::check::<cellar::TakeVolumeReply>,
     crate::idl::check::<cellar::GetFiguresReply>,
     crate::idl::check::<cellar::GetSlowCallsReply>,
+    crate::idl::check::<cellar::StartProfileReply>,
+    crate::idl::check::<cellar::GetProfileReply>,
+    crate::idl::check::<cellar::StopProfileReply>,
+    crate::idl::check::<cellar::FetchProfileReply>,
 ];

@@ -3,7 +3,8 @@
 //! `interop [FILTER...]` runs the tests whose names contain a filter, all without one; `--list` shows
 //! them. The tests need root, network namespaces, Debian's OpenAFS packages, /dev/fuse and QEMU. A
 //! test whose means are missing fails and says what is missing, unless `CELLAR_TEST_SKIP` names that
-//! means (a list out of `netns`, `fuse`, `emulation`, `tshark`): then the summary counts it as skipped.
+//! means (a list out of `netns`, `fuse`, `emulation`, `tshark`,
+//! `bpftrace`): then the summary counts it as skipped.
 
 mod churn;
 mod tests;

@@ -14,6 +14,8 @@ pub enum Means {
     Emulation,
     /// Wireshark without windows.
     Tshark,
+    /// bpftrace, and a kernel that lets it attach.
+    Bpftrace,
 }
 
 impl fmt::Display for Means {
@@ -23,6 +25,7 @@ impl fmt::Display for Means {
             Means::Fuse => "fuse",
             Means::Emulation => "emulation",
             Means::Tshark => "tshark",
+            Means::Bpftrace => "bpftrace",
         })
     }
 }
@@ -39,6 +42,7 @@ impl Means {
         let paths: &[&str] = match self {
             Means::Netns => &["/usr/sbin/bosserver", "/usr/bin/vos", "/usr/bin/rxdebug", "/usr/bin/nsenter"],
             Means::Tshark => &["/usr/bin/tshark"],
+            Means::Bpftrace => &["/usr/bin/bpftrace", "/sys/kernel/btf/vmlinux"],
             Means::Fuse => &["/dev/fuse", "/usr/sbin/afsd.fuse"],
             Means::Emulation => {
                 &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/bin/gcc", "/usr/sbin/kimpersonate"]

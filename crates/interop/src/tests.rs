@@ -11,6 +11,7 @@ pub(crate) mod kafs;
 mod mixed;
 mod moving;
 mod store;
+mod tracing;
 mod trees;
 mod watching;
 
@@ -36,6 +37,7 @@ pub(crate) fn all() -> Vec<Test> {
         moving::tests(),
         watching::tests(),
         asking::tests(),
+        tracing::tests(),
     ]
     .into_iter()
     .flatten()

@@ -37,6 +37,7 @@ pub const FIGURE_LABEL_MAX: usize = 512;
 pub const SLOW_CALLS_MAX: usize = 256;
 pub const SLOW_TEXT_MAX: usize = 512;
 pub const SLOW_PARTS_MAX: usize = 16;
+pub const PROFILE_PIECE_MAX: usize = 65536;
 /// A partition of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartitionInfo {
@@ -1969,6 +1970,196 @@ impl Decode for GetSlowCallsReply {
     }
 }
 
+/// Opcode of StartProfile.
+pub const START_PROFILE: u32 = 520;
+
+/// What StartProfile is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StartProfileRequest {
+    pub kind: u32,
+    pub hz: u32,
+    pub seconds: u32,
+}
+
+impl Encode for StartProfileRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.kind.encode(out);
+        self.hz.encode(out);
+        self.seconds.encode(out);
+    }
+}
+
+impl Decode for StartProfileRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<StartProfileRequest, XdrError> {
+        Ok(StartProfileRequest {
+            kind: u32::decode(source)?,
+            hz: u32::decode(source)?,
+            seconds: u32::decode(source)?,
+        })
+    }
+}
+
+/// What StartProfile answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StartProfileReply {
+    pub profile: u64,
+}
+
+impl Encode for StartProfileReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.profile.encode(out);
+    }
+}
+
+impl Decode for StartProfileReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<StartProfileReply, XdrError> {
+        Ok(StartProfileReply { profile: u64::decode(source)? })
+    }
+}
+
+/// Opcode of GetProfile.
+pub const GET_PROFILE: u32 = 521;
+
+/// What GetProfile is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetProfileRequest {
+    pub profile: u64,
+}
+
+impl Encode for GetProfileRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.profile.encode(out);
+    }
+}
+
+impl Decode for GetProfileRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetProfileRequest, XdrError> {
+        Ok(GetProfileRequest { profile: u64::decode(source)? })
+    }
+}
+
+/// What GetProfile answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetProfileReply {
+    pub stage: u32,
+    pub elapsed_ms: u64,
+    /// Samples taken, or waits noted.
+    pub samples: u64,
+    /// Samples given up because too many came at once.
+    pub lost: u64,
+    /// Why it failed.
+    pub error: XdrString,
+}
+
+impl Encode for GetProfileReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.stage.encode(out);
+        self.elapsed_ms.encode(out);
+        self.samples.encode(out);
+        self.lost.encode(out);
+        opaque::encode(&self.error.0, out);
+    }
+}
+
+impl Decode for GetProfileReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetProfileReply, XdrError> {
+        Ok(GetProfileReply {
+            stage: u32::decode(source)?,
+            elapsed_ms: u64::decode(source)?,
+            samples: u64::decode(source)?,
+            lost: u64::decode(source)?,
+            error: opaque::decode(source, TEXT_MAX).map(XdrString)?,
+        })
+    }
+}
+
+/// Opcode of StopProfile.
+pub const STOP_PROFILE: u32 = 522;
+
+/// What StopProfile is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StopProfileRequest {
+    pub profile: u64,
+}
+
+impl Encode for StopProfileRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.profile.encode(out);
+    }
+}
+
+impl Decode for StopProfileRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<StopProfileRequest, XdrError> {
+        Ok(StopProfileRequest { profile: u64::decode(source)? })
+    }
+}
+
+/// What StopProfile answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StopProfileReply;
+
+impl Encode for StopProfileReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for StopProfileReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<StopProfileReply, XdrError> {
+        Ok(StopProfileReply)
+    }
+}
+
+/// Opcode of FetchProfile.
+pub const FETCH_PROFILE: u32 = 523;
+
+/// What FetchProfile is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FetchProfileRequest {
+    pub profile: u64,
+    pub document: u32,
+    pub offset: u64,
+}
+
+impl Encode for FetchProfileRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.profile.encode(out);
+        self.document.encode(out);
+        self.offset.encode(out);
+    }
+}
+
+impl Decode for FetchProfileRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<FetchProfileRequest, XdrError> {
+        Ok(FetchProfileRequest {
+            profile: u64::decode(source)?,
+            document: u32::decode(source)?,
+            offset: u64::decode(source)?,
+        })
+    }
+}
+
+/// What FetchProfile answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FetchProfileReply {
+    pub length: u64,
+    pub piece: Vec<u8>,
+}
+
+impl Encode for FetchProfileReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.length.encode(out);
+        opaque::encode(&self.piece, out);
+    }
+}
+
+impl Decode for FetchProfileReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<FetchProfileReply, XdrError> {
+        Ok(FetchProfileReply {
+            length: u64::decode(source)?,
+            piece: opaque::decode(source, PROFILE_PIECE_MAX)?,
+        })
+    }
+}
+
 /// The protocol's name of the procedure with this opcode.
 pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     Some(match opcode {
@@ -2001,6 +2192,10 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         TAKE_VOLUME => "TakeVolume",
         GET_FIGURES => "GetFigures",
         GET_SLOW_CALLS => "GetSlowCalls",
+        START_PROFILE => "StartProfile",
+        GET_PROFILE => "GetProfile",
+        STOP_PROFILE => "StopProfile",
+        FETCH_PROFILE => "FetchProfile",
         _ => return None,
     })
 }
@@ -2036,6 +2231,10 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (TAKE_VOLUME, "TakeVolume"),
     (GET_FIGURES, "GetFigures"),
     (GET_SLOW_CALLS, "GetSlowCalls"),
+    (START_PROFILE, "StartProfile"),
+    (GET_PROFILE, "GetProfile"),
+    (STOP_PROFILE, "StopProfile"),
+    (FETCH_PROFILE, "FetchProfile"),
 ];
 
 /// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.
@@ -2313,6 +2512,48 @@ pub trait Server {
     ) -> Result<GetSlowCallsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+
+    /// Begins a profile of the whole process: kinds are 1 what runs on the processors, so many samples a second
+    /// of each thread (1 to 1000), and 2 what calls wait for. It ends after so many seconds (1 to 600), or when
+    /// it is stopped, or when nobody has asked for its state for 20 seconds. UAEBUSY if one runs, UAEINVAL for
+    /// numbers out of bounds.
+    /// (StartProfile, opcode 520.)
+    fn start_profile(
+        &self,
+        caller: &Caller,
+        request: StartProfileRequest,
+    ) -> Result<StartProfileReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// How far a profile is: stages are 1 it runs, 2 its documents can be had, 3 it failed. UAENOENT if there is
+    /// no such profile, or no longer.
+    /// (GetProfile, opcode 521.)
+    fn get_profile(&self, caller: &Caller, request: GetProfileRequest) -> Result<GetProfileReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Ends a profile before its time.
+    /// (StopProfile, opcode 522.)
+    fn stop_profile(
+        &self,
+        caller: &Caller,
+        request: StopProfileRequest,
+    ) -> Result<StopProfileReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// A piece of a document of a profile that has ended, from this byte on; it is at the end where less than
+    /// 65536 come. Documents: 1 folded stacks in microseconds, 2 accesses to disks, 3 waits for locks, 4
+    /// latencies; these are tables of lines with tabulators (docs/profile.md). UAEAGAIN if it has not ended.
+    /// (FetchProfile, opcode 523.)
+    fn fetch_profile(
+        &self,
+        caller: &Caller,
+        request: FetchProfileRequest,
+    ) -> Result<FetchProfileReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
 }
 
 /// Serves one call: takes opcode and arguments, has `server` do the work, sends the reply.
@@ -2371,6 +2612,10 @@ pub fn dispatch<T: Server + ?Sized>(
         }
         GET_FIGURES => server::serve(&mut source, |request| server.get_figures(caller, request)),
         GET_SLOW_CALLS => server::serve(&mut source, |request| server.get_slow_calls(caller, request)),
+        START_PROFILE => server::serve(&mut source, |request| server.start_profile(caller, request)),
+        GET_PROFILE => server::serve(&mut source, |request| server.get_profile(caller, request)),
+        STOP_PROFILE => server::serve(&mut source, |request| server.stop_profile(caller, request)),
+        FETCH_PROFILE => server::serve(&mut source, |request| server.fetch_profile(caller, request)),
         _ => Err(AbortCode::RXGEN_OPCODE),
     }
 }
@@ -2620,6 +2865,44 @@ pub fn get_slow_calls(
     client::call(connection, GET_SLOW_CALLS, request)
 }
 
+/// Begins a profile of the whole process: kinds are 1 what runs on the processors, so many samples a second
+/// of each thread (1 to 1000), and 2 what calls wait for. It ends after so many seconds (1 to 600), or when
+/// it is stopped, or when nobody has asked for its state for 20 seconds. UAEBUSY if one runs, UAEINVAL for
+/// numbers out of bounds.
+pub fn start_profile(
+    connection: &dyn ClientConnection,
+    request: &StartProfileRequest,
+) -> Result<StartProfileReply, AbortCode> {
+    client::call(connection, START_PROFILE, request)
+}
+
+/// How far a profile is: stages are 1 it runs, 2 its documents can be had, 3 it failed. UAENOENT if there is
+/// no such profile, or no longer.
+pub fn get_profile(
+    connection: &dyn ClientConnection,
+    request: &GetProfileRequest,
+) -> Result<GetProfileReply, AbortCode> {
+    client::call(connection, GET_PROFILE, request)
+}
+
+/// Ends a profile before its time.
+pub fn stop_profile(
+    connection: &dyn ClientConnection,
+    request: &StopProfileRequest,
+) -> Result<StopProfileReply, AbortCode> {
+    client::call(connection, STOP_PROFILE, request)
+}
+
+/// A piece of a document of a profile that has ended, from this byte on; it is at the end where less than
+/// 65536 come. Documents: 1 folded stacks in microseconds, 2 accesses to disks, 3 waits for locks, 4
+/// latencies; these are tables of lines with tabulators (docs/profile.md). UAEAGAIN if it has not ended.
+pub fn fetch_profile(
+    connection: &dyn ClientConnection,
+    request: &FetchProfileRequest,
+) -> Result<FetchProfileReply, AbortCode> {
+    client::call(connection, FETCH_PROFILE, request)
+}
+
 #[cfg(test)]
 pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<PartitionInfo>(check);
@@ -2698,4 +2981,12 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<GetFiguresReply>(check);
     crate::tests::check::<GetSlowCallsRequest>(check);
     crate::tests::check::<GetSlowCallsReply>(check);
+    crate::tests::check::<StartProfileRequest>(check);
+    crate::tests::check::<StartProfileReply>(check);
+    crate::tests::check::<GetProfileRequest>(check);
+    crate::tests::check::<GetProfileReply>(check);
+    crate::tests::check::<StopProfileRequest>(check);
+    crate::tests::check::<StopProfileReply>(check);
+    crate::tests::check::<FetchProfileRequest>(check);
+    crate::tests::check::<FetchProfileReply>(check);
 }

@@ -1,0 +1,344 @@
+//! `cellar profile`: flame graphs and tables of what a running server does and waits for.
+
+use super::Context;
+use super::stat::figures::time;
+use crate::client::Interface;
+use crate::client::describe::failed;
+use crate::output::{Format, line};
+use adminserver::{profile_kinds, profile_stages};
+use afs_idl::ClientConnection;
+use afs_idl::cellar::{
+    self, FetchProfileRequest, GetProfileReply, GetProfileRequest, StartProfileRequest, StopProfileRequest,
+};
+use anyhow::{Context as _, Result, bail, ensure};
+use base::AbortCode;
+use clap::{Args, Subcommand};
+use indicatif::{HumanBytes, HumanCount};
+use profile::{Document, Flavour, FunctionTime, IoRow, LatencyRow, LockRow, Table};
+use serde_json::{Value, json};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// How often the server is asked how far it is.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// A document that a server sends at most.
+const DOCUMENT_BYTES_MAX: u64 = 256 << 20;
+
+/// Rows of a table that people see; `--json` has all.
+const ROWS_SHOWN: usize = 40;
+
+/// What a running server does and waits for, looked at for some seconds. For superusers.
+#[derive(Subcommand)]
+pub enum Profile {
+    /// Which functions run on the processors, and from where they are called.
+    Cpu {
+        /// Whom to look at.
+        #[command(flatten)]
+        taking: Taking,
+        /// Samples a second of each thread that runs.
+        #[arg(long, default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        hz: u32,
+        /// What to make of it.
+        #[command(flatten)]
+        drawing: Drawing,
+    },
+    /// What calls wait for (a worker, locks, disks, clients), by procedure, volume and functions.
+    OffCpu {
+        /// Whom to look at.
+        #[command(flatten)]
+        taking: Taking,
+        /// What to make of it.
+        #[command(flatten)]
+        drawing: Drawing,
+    },
+    /// Accesses to disks by functions, volume and client.
+    Io(Taking),
+    /// Waits for locks by lock, who held it, and who waited.
+    Locks(Taking),
+    /// Latencies by procedure and what its calls waited for.
+    Latency(Taking),
+}
+
+/// Whom to look at, and for how long.
+#[derive(Args)]
+pub struct Taking {
+    /// For how many seconds.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// The file server; the first database server if left out.
+    #[arg(long)]
+    on: Option<Ipv4Addr>,
+}
+
+/// What to make of stacks.
+#[derive(Args)]
+pub struct Drawing {
+    /// Write a flame graph, which browsers show.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write folded stacks, which other tools read.
+    #[arg(long, value_name = "FILE")]
+    folded: Option<PathBuf>,
+    /// Print times by function; done too if no file is asked for.
+    #[arg(long)]
+    table: bool,
+}
+
+/// A profile that was taken.
+struct Taken {
+    connection: std::sync::Arc<dyn ClientConnection>,
+    server: Ipv4Addr,
+    profile: u64,
+    state: GetProfileReply,
+    // Its port is what the connection goes through.
+    _client: crate::client::CellClient,
+}
+
+/// Runs a command.
+pub fn run(context: &Context, command: &Profile) -> Result<()> {
+    match command {
+        Profile::Cpu { taking, hz, drawing } => {
+            let taken = take(context, taking, profile_kinds::CPU, *hz)?;
+            let title = format!("On the processors of {}, {} s at {hz} Hz", taken.server, taking.seconds);
+            draw(context, &taken, drawing, &title, Flavour::Running)
+        }
+        Profile::OffCpu { taking, drawing } => {
+            let taken = take(context, taking, profile_kinds::WAITS, 0)?;
+            let title = format!("What calls waited for on {}, {} s", taken.server, taking.seconds);
+            draw(context, &taken, drawing, &title, Flavour::Waiting)
+        }
+        Profile::Io(taking) => show::<IoRow>(context, taking, Document::Io),
+        Profile::Locks(taking) => show::<LockRow>(context, taking, Document::Locks),
+        Profile::Latency(taking) => show::<LatencyRow>(context, taking, Document::Latencies),
+    }
+}
+
+fn take(context: &Context, taking: &Taking, kind: u32, hz: u32) -> Result<Taken> {
+    let client = context.client()?;
+    let server = taking.on.unwrap_or_else(|| client.default_server());
+    let connection = client.connection(server, Interface::Cellar);
+    let request = StartProfileRequest { kind, hz, seconds: taking.seconds };
+    let started = cellar::start_profile(&*connection, &request);
+    if started == Err(AbortCode::UAEBUSY) {
+        bail!(
+            "{server} takes a profile already, and a server takes one at a time: try again when it has ended"
+        );
+    }
+    let profile = started
+        .map_err(failed(format!(
+            "start a profile on {server} (only Cellar's servers can take one, and only for superusers)"
+        )))?
+        .profile;
+    let state = wait(&*connection, server, profile, taking.seconds)?;
+    Ok(Taken { connection, server, profile, state, _client: client })
+}
+
+/// Until it has ended. The server ends it when nobody asks any more.
+fn wait(
+    connection: &dyn ClientConnection,
+    server: Ipv4Addr,
+    profile: u64,
+    seconds: u32,
+) -> Result<GetProfileReply> {
+    loop {
+        let state = cellar::get_profile(connection, &GetProfileRequest { profile })
+            .map_err(failed(format!("ask {server} about its profile")))?;
+        match state.stage {
+            profile_stages::DONE => return Ok(state),
+            profile_stages::FAILED => bail!("{server} could not take the profile: {}", state.error),
+            _ => {}
+        }
+        let left =
+            Duration::from_secs(seconds.into()).saturating_sub(Duration::from_millis(state.elapsed_ms));
+        if left.is_zero() {
+            // It ends by itself; this only says that nobody wants more.
+            let _ = cellar::stop_profile(connection, &StopProfileRequest { profile });
+        }
+        thread::sleep(left.clamp(Duration::from_millis(50), ASK_EVERY));
+    }
+}
+
+impl Taken {
+    /// A whole document, in pieces.
+    fn fetch(&self, document: Document) -> Result<String> {
+        let mut bytes = Vec::new();
+        loop {
+            let offset = bytes.len() as u64;
+            let request = FetchProfileRequest { profile: self.profile, document: document.number(), offset };
+            let reply = cellar::fetch_profile(&*self.connection, &request)
+                .map_err(failed(format!("fetch the profile from {}", self.server)))?;
+            ensure!(
+                reply.length <= DOCUMENT_BYTES_MAX,
+                "{} sends a profile of {} bytes, more than {DOCUMENT_BYTES_MAX}",
+                self.server,
+                reply.length
+            );
+            bytes.extend_from_slice(&reply.piece);
+            if reply.piece.is_empty() || bytes.len() as u64 >= reply.length {
+                break;
+            }
+        }
+        String::from_utf8(bytes).with_context(|| format!("{} sent a profile that is no text", self.server))
+    }
+}
+
+fn draw(context: &Context, taken: &Taken, drawing: &Drawing, title: &str, flavour: Flavour) -> Result<()> {
+    let folded = taken.fetch(Document::Stacks)?;
+    if let Some(path) = &drawing.folded {
+        write(path, &folded)?;
+    }
+    if let Some(path) = &drawing.svg {
+        write(path, &profile::svg(&folded, title, flavour)?)?;
+    }
+    if drawing.table || (drawing.svg.is_none() && drawing.folded.is_none()) {
+        return functions(context.format, taken, &folded);
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Functions by their own time.
+fn functions(format: Format, taken: &Taken, folded: &str) -> Result<()> {
+    let all = profile::functions(folded);
+    let sum: u64 = all.iter().map(|function| function.own_us).sum();
+    let json = all.iter().map(|function| {
+        json!({ "function": function.name, "own_us": function.own_us, "total_us": function.total_us })
+    });
+    let json = Value::Array(json.collect());
+    if format == Format::Text {
+        let (samples, lost) = (HumanCount(taken.state.samples), HumanCount(taken.state.lost));
+        line(format!("{} in {samples} samples, {lost} lost", time(sum.saturating_mul(1000))))?;
+    }
+    let cells = |function: &FunctionTime| {
+        vec![
+            time(function.own_us.saturating_mul(1000)),
+            percent(function.own_us, sum),
+            time(function.total_us.saturating_mul(1000)),
+            percent(function.total_us, sum),
+            function.name.clone(),
+        ]
+    };
+    let headings = ["OWN", "", "TOTAL", "", "FUNCTION"].map(str::to_owned).to_vec();
+    format.table(headings, all.iter().take(ROWS_SHOWN).map(cells).collect(), &json)
+}
+
+fn percent(part: u64, of: u64) -> String {
+    let permille = part.saturating_mul(1000).checked_div(of).unwrap_or(0);
+    format!("{}.{} %", permille / 10, permille % 10)
+}
+
+/// A row of a table as it is shown.
+trait Shown: Table {
+    fn headings() -> &'static [&'static str];
+    fn texts(&self) -> Vec<String>;
+}
+
+fn show<T: Shown>(context: &Context, taking: &Taking, document: Document) -> Result<()> {
+    let taken = take(context, taking, profile_kinds::WAITS, 0)?;
+    let rows =
+        T::read(&taken.fetch(document)?).with_context(|| format!("{} sent no such table", taken.server))?;
+    let headings = T::headings().iter().map(|heading| (*heading).to_owned()).collect();
+    let texts = rows.iter().take(ROWS_SHOWN).map(T::texts).collect();
+    context.format.table(headings, texts, &Value::Array(rows.iter().map(json_of).collect()))
+}
+
+/// The columns by name.
+fn json_of<T: Table>(row: &T) -> Value {
+    let (texts, numbers) = row.cells();
+    let values = texts.into_iter().map(Value::from).chain(numbers.into_iter().map(Value::from));
+    Value::Object(T::COLUMNS.iter().map(|name| (*name).to_owned()).zip(values).collect())
+}
+
+impl Shown for IoRow {
+    fn headings() -> &'static [&'static str] {
+        &["ACCESS", "VOLUME", "CLIENT", "ACCESSES", "BYTES", "TIME", "LONGEST", "STACK"]
+    }
+
+    fn texts(&self) -> Vec<String> {
+        vec![
+            self.access.clone(),
+            if self.volume == 0 { "-".to_owned() } else { self.volume.to_string() },
+            if self.client.is_empty() { "-".to_owned() } else { self.client.clone() },
+            HumanCount(self.accesses).to_string(),
+            HumanBytes(self.bytes).to_string(),
+            time(self.total_ns),
+            time(self.longest_ns),
+            // What is called is below what calls it.
+            self.stack.replace(';', "\n"),
+        ]
+    }
+}
+
+impl Shown for LockRow {
+    fn headings() -> &'static [&'static str] {
+        &["LOCK", "HELD SINCE", "WHO WAITED", "WAITS", "TIME", "LONGEST"]
+    }
+
+    fn texts(&self) -> Vec<String> {
+        let or_dash = |text: &String| if text.is_empty() { "-".to_owned() } else { text.clone() };
+        vec![
+            self.lock.clone(),
+            or_dash(&self.holder),
+            or_dash(&self.waiter),
+            HumanCount(self.waits).to_string(),
+            time(self.total_ns),
+            time(self.longest_ns),
+        ]
+    }
+}
+
+impl Shown for LatencyRow {
+    fn headings() -> &'static [&'static str] {
+        &["PROCEDURE", "WAITED FOR", "CALLS", "MEAN", "P50", "P90", "P99", "MAX"]
+    }
+
+    fn texts(&self) -> Vec<String> {
+        vec![
+            self.procedure.clone(),
+            self.path.clone(),
+            HumanCount(self.calls).to_string(),
+            time(self.total_ns.checked_div(self.calls).unwrap_or(0)),
+            time(self.p50_ns),
+            time(self.p90_ns),
+            time(self.p99_ns),
+            time(self.longest_ns),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_shown_with_units_and_told_with_names() {
+        let row = LockRow {
+            lock: "volume".into(),
+            holder: "a.rs:7".into(),
+            waits: 2,
+            total_ns: 3_000_000,
+            longest_ns: 2_000_000,
+            ..LockRow::default()
+        };
+        assert_eq!(row.texts(), ["volume", "a.rs:7", "-", "2", "3.00 ms", "2.00 ms"]);
+        assert_eq!(json_of(&row)["total_ns"], 3_000_000);
+        assert_eq!(json_of(&row)["holder"], "a.rs:7");
+        let row = LatencyRow {
+            procedure: "AFS FetchData64".into(),
+            calls: 4,
+            total_ns: 8000,
+            ..LatencyRow::default()
+        };
+        assert_eq!(row.texts()[3], "2.00 us");
+        let row = IoRow { stack: "AFS;FetchData;a".into(), bytes: 2048, ..IoRow::default() };
+        assert_eq!((&row.texts()[1][..], &row.texts()[4][..]), ("-", "2.00 KiB"));
+        assert_eq!(row.texts()[7], "AFS\nFetchData\na");
+        assert_eq!((percent(1, 3), percent(1, 0)), ("33.3 %".to_owned(), "0.0 %".to_owned()));
+    }
+}

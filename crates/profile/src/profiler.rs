@@ -1,0 +1,249 @@
+//! The one profile that this process takes at a time.
+
+use crate::report::{Document, Progress, Report};
+use crate::{cpu, waiting};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// The longest profile.
+pub const SECONDS_MAX: u32 = 600;
+
+/// Samples a second of each thread at most.
+pub const HZ_MAX: u32 = 1000;
+
+/// A profile whose owner has not asked for its state for so long is ended and thrown away.
+pub const LEASE: Duration = Duration::from_secs(20);
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What runs on the processors.
+    Cpu,
+    /// What calls wait for.
+    Waits,
+}
+
+/// A profile that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What is looked at.
+    pub kind: Kind,
+    /// For how many seconds, 1 to [`SECONDS_MAX`].
+    pub seconds: u32,
+    /// Samples a second of each thread that runs, 1 to [`HZ_MAX`]; only for [`Kind::Cpu`].
+    pub hz: u32,
+}
+
+/// Why something is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// There is one profile at a time.
+    #[error("a profile runs already, for {left_s} more seconds at most: a process takes one at a time")]
+    Busy {
+        /// Seconds until it ends by itself.
+        left_s: u64,
+    },
+    /// The request makes no sense.
+    #[error("{what} is {got}, but must be between 1 and {max}")]
+    Bounds {
+        /// What.
+        what: &'static str,
+        /// What it is.
+        got: u32,
+        /// The most that it can be.
+        max: u32,
+    },
+    /// There is no such profile, or no longer.
+    #[error("there is no profile {0}: it was given up, or another one came after it")]
+    Unknown(u64),
+    /// It has not ended.
+    #[error("the profile has not ended yet")]
+    NotYet,
+    /// The system could not.
+    #[error("the profile could not be taken: {0}")]
+    Failed(String),
+}
+
+/// How far a profile is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It looks, or makes tables of what it saw.
+    Runs,
+    /// Its documents can be had.
+    Done,
+}
+
+/// How far a profile is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Whether it has ended.
+    pub stage: Stage,
+    /// How long it has run, or ran.
+    pub elapsed: Duration,
+    /// Samples taken, or waits noted.
+    pub samples: u64,
+    /// Samples given up because too many came at once.
+    pub lost: u64,
+}
+
+struct Profile {
+    id: u64,
+    begun: Instant,
+    span: Duration,
+    lease: Duration,
+    progress: Progress,
+    stopping: AtomicBool,
+    /// Guards when its owner asked last, and what came of it; nothing waits under it.
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    asked: Instant,
+    elapsed: Duration,
+    result: Option<Result<Report, String>>,
+}
+
+/// Guards which profile is the last one; nothing waits under it.
+static LAST: Mutex<Option<Arc<Profile>>> = Mutex::new(None);
+
+/// Begins a profile; gives its number, which is not guessable by accident, as it is one of 2^63.
+///
+/// # Errors
+/// [`Refusal::Busy`], [`Refusal::Bounds`], [`Refusal::Failed`].
+pub fn start(request: Request) -> Result<u64, Refusal> {
+    start_with(request, LEASE)
+}
+
+/// The same, with another lease.
+pub(crate) fn start_with(request: Request, lease: Duration) -> Result<u64, Refusal> {
+    bounds("the number of seconds", request.seconds, SECONDS_MAX)?;
+    if request.kind == Kind::Cpu {
+        bounds("the number of samples a second", request.hz, HZ_MAX)?;
+    }
+    let mut last = LAST.lock();
+    if let Some(before) = last.as_ref().filter(|before| before.is_running()) {
+        let left_s = before.span.saturating_sub(before.begun.elapsed()).as_secs();
+        return Err(Refusal::Busy { left_s });
+    }
+    let profile = Arc::new(Profile::new(request, lease));
+    let of_thread = Arc::clone(&profile);
+    std::thread::Builder::new()
+        .name("profiler".to_owned())
+        .spawn(move || of_thread.run(request))
+        .map_err(|error| Refusal::Failed(error.to_string()))?;
+    let id = profile.id;
+    *last = Some(profile);
+    Ok(id)
+}
+
+/// How far a profile is. Asking keeps it alive for [`LEASE`].
+///
+/// # Errors
+/// [`Refusal::Unknown`], and [`Refusal::Failed`] if it has.
+pub fn state(id: u64) -> Result<State, Refusal> {
+    let profile = find(id)?;
+    let mut inner = profile.inner.lock();
+    inner.asked = Instant::now();
+    let (stage, elapsed) = match &inner.result {
+        None => (Stage::Runs, profile.begun.elapsed()),
+        Some(Ok(_)) => (Stage::Done, inner.elapsed),
+        Some(Err(error)) => return Err(Refusal::Failed(error.clone())),
+    };
+    let progress = &profile.progress;
+    Ok(State { stage, elapsed, samples: progress.samples.load(Relaxed), lost: progress.lost.load(Relaxed) })
+}
+
+/// Ends a profile before its time; what it saw until now can be had as soon as its state says so.
+///
+/// # Errors
+/// [`Refusal::Unknown`].
+pub fn stop(id: u64) -> Result<(), Refusal> {
+    find(id)?.stopping.store(true, Relaxed);
+    Ok(())
+}
+
+/// A document of a profile that has ended; empty if that kind of profile has none of this.
+///
+/// # Errors
+/// [`Refusal::Unknown`], [`Refusal::NotYet`], [`Refusal::Failed`].
+pub fn document(id: u64, document: Document) -> Result<Arc<str>, Refusal> {
+    let profile = find(id)?;
+    let inner = profile.inner.lock();
+    match &inner.result {
+        None => Err(Refusal::NotYet),
+        Some(Err(error)) => Err(Refusal::Failed(error.clone())),
+        Some(Ok(report)) => Ok(report.0[document as usize].clone()),
+    }
+}
+
+fn bounds(what: &'static str, got: u32, max: u32) -> Result<(), Refusal> {
+    if (1..=max).contains(&got) { Ok(()) } else { Err(Refusal::Bounds { what, got, max }) }
+}
+
+fn find(id: u64) -> Result<Arc<Profile>, Refusal> {
+    LAST.lock().as_ref().filter(|last| last.id == id).cloned().ok_or(Refusal::Unknown(id))
+}
+
+impl Profile {
+    fn new(request: Request, lease: Duration) -> Profile {
+        let now = Instant::now();
+        // The hasher of the standard library has a random key of its own.
+        let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0_u8);
+        Profile {
+            id: random >> 1 | 1,
+            begun: now,
+            span: Duration::from_secs(request.seconds.into()),
+            lease,
+            progress: Progress::default(),
+            stopping: AtomicBool::new(false),
+            inner: Mutex::new(Inner { asked: now, elapsed: Duration::ZERO, result: None }),
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.inner.lock().result.is_none()
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.inner.lock().asked.elapsed() > self.lease
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopping.load(Relaxed) || self.begun.elapsed() >= self.span || self.is_abandoned()
+    }
+
+    fn run(&self, request: Request) {
+        let took = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.take(request)));
+        let result = took.unwrap_or_else(|_| Err("the profiler panicked".to_owned()));
+        if let Err(error) = &result {
+            tracing::error!(error, "a profile could not be taken");
+        }
+        let is_abandoned = self.is_abandoned();
+        self.inner.lock().result = Some(result);
+        if is_abandoned {
+            tracing::info!("nobody asked for a profile any more; it was ended and thrown away");
+            let mut last = LAST.lock();
+            if last.as_ref().is_some_and(|last| last.id == self.id) {
+                *last = None;
+            }
+        }
+    }
+
+    fn take(&self, request: Request) -> Result<Report, String> {
+        let is_over = || {
+            let is_over = self.is_over();
+            if is_over {
+                self.inner.lock().elapsed = self.begun.elapsed();
+            }
+            is_over
+        };
+        match request.kind {
+            Kind::Cpu => cpu::run(request.hz, &self.progress, is_over).map_err(|error| error.to_string()),
+            Kind::Waits => waiting::run(&self.progress, is_over)
+                .ok_or_else(|| "something else watches waits in this process".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Names of functions.
+
+use crate::modules::Loaded;
+use crate::unwinding::CUT_OFF;
+use addr2line::Loader;
+use object::{Object, ObjectSymbol, ReadCache};
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::fs::File;
+
+/// Names are cut to so many letters: generic ones can be pages long.
+const NAME_CHARS_MAX: usize = 160;
+
+/// Where functions begin and end, and their names.
+type Exported = Vec<(u64, u64, String)>;
+
+/// Finds names; remembers them.
+pub(crate) struct Symbols<'a> {
+    loaded: &'a [Loaded],
+    /// What is known of each of them, as soon as it was asked for.
+    loaders: Vec<OnceCell<Option<Loader>>>,
+    exported: Vec<OnceCell<Option<Exported>>>,
+    known: HashMap<u64, Vec<String>>,
+}
+
+impl<'a> Symbols<'a> {
+    /// For addresses in these.
+    pub(crate) fn new(loaded: &'a [Loaded]) -> Symbols<'a> {
+        Symbols {
+            loaded,
+            loaders: loaded.iter().map(|_| OnceCell::new()).collect(),
+            exported: loaded.iter().map(|_| OnceCell::new()).collect(),
+            known: HashMap::new(),
+        }
+    }
+
+    /// The functions at an address, the innermost first: several if some were inlined.
+    pub(crate) fn names(&mut self, address: u64) -> &[String] {
+        if !self.known.contains_key(&address) {
+            let names = self.find(address);
+            self.known.insert(address, names);
+        }
+        self.known.get(&address).map_or(&[], Vec::as_slice)
+    }
+
+    fn find(&mut self, address: u64) -> Vec<String> {
+        if address == CUT_OFF {
+            return vec!["[cut off]".to_owned()];
+        }
+        let Some(index) = self.loaded.iter().position(|one| one.range.contains(&address)) else {
+            return vec!["[unknown]".to_owned()];
+        };
+        let one = &self.loaded[index];
+        let loader = self.loaders[index].get_or_init(|| Loader::new(one.file.as_ref()?).ok());
+        let names = loader.as_ref().map(|loader| names_in(loader, address.wrapping_sub(one.bias)));
+        let names = names.filter(|names| !names.is_empty()).unwrap_or_else(|| {
+            let exported = self.exported[index].get_or_init(|| exported(one.file.as_ref()?));
+            let address = address.wrapping_sub(one.bias);
+            exported.as_ref().and_then(|all| name_among(all, address)).into_iter().collect()
+        });
+        let names: Vec<String> = names.iter().map(|name| printable(name)).collect();
+        if names.is_empty() { vec![format!("[{}]", one.name)] } else { names }
+    }
+}
+
+/// What a library exports, sorted by address: what is left of names in one that was stripped.
+fn exported(file: &str) -> Option<Exported> {
+    let cache = ReadCache::new(File::open(file).ok()?);
+    let object = object::File::parse(&cache).ok()?;
+    let mut all = Vec::new();
+    for symbol in object.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.size() > 0) {
+        let (Some(end), Ok(name)) = (symbol.address().checked_add(symbol.size()), symbol.name()) else {
+            continue;
+        };
+        all.push((symbol.address(), end, name.to_owned()));
+    }
+    all.sort_unstable();
+    Some(all)
+}
+
+/// The exported function that has this address.
+fn name_among(exported: &[(u64, u64, String)], address: u64) -> Option<String> {
+    let (_, end, name) = exported[..exported.partition_point(|(begin, ..)| *begin <= address)].last()?;
+    (address < *end).then(|| addr2line::demangle_auto(name.as_str().into(), None).into_owned())
+}
+
+/// From what debuggers are told, else from the table of symbols.
+fn names_in(loader: &Loader, address: u64) -> Vec<String> {
+    let mut names = Vec::new();
+    if let Ok(mut frames) = loader.find_frames(address) {
+        while let Ok(Some(frame)) = frames.next() {
+            let name =
+                frame.function.as_ref().and_then(|function| Some(function.demangle().ok()?.into_owned()));
+            names.extend(name);
+        }
+    }
+    if names.is_empty() {
+        let symbol = loader.find_symbol(address);
+        names.extend(symbol.map(|name| addr2line::demangle_auto(name.into(), None).into_owned()));
+    }
+    names
+}
+
+/// Without what has a meaning in folded stacks and tables, and not too long.
+pub(crate) fn printable(name: &str) -> String {
+    plain(name).chars().map(|c| if c == ';' { ',' } else { c }).take(NAME_CHARS_MAX).collect()
+}
+
+/// Without what has a meaning in tables.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}

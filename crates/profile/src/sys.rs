@@ -1,0 +1,316 @@
+//! The crate's one module with `unsafe` in it: a timer for each thread, the handler of its signal, and copies
+//! of memory that may not be there.
+//!
+//! What the handler may do is little, since it interrupts a thread anywhere, also in the middle of an
+//! allocation: it looks at atomics, writes to a slot of memory that was allocated before and that nobody else
+//! uses as long as it is marked so, makes one system call that POSIX-like async-signal-safe code may make
+//! (`process_vm_readv` keeps no state and takes no lock of the process), and keeps `errno`. It takes no lock,
+//! allocates nothing, unwinds nothing and cannot panic.
+#![allow(
+    unsafe_code,
+    reason = "signals and timers have no safe wrapper; see the module's text and each block's"
+)]
+
+use std::cell::UnsafeCell;
+use std::io;
+use std::mem::zeroed;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Bytes of a stack that are copied. What is deeper is cut off, and told so.
+const STACK_BYTES: usize = 32 << 10;
+
+/// Samples that wait to be collected at most.
+const SLOTS: usize = 256;
+
+/// Slots that the handler looks at before it gives the sample up.
+const TRIES: usize = 16;
+
+const PAGE: u64 = 4096;
+
+/// Pieces of memory that one copy is made of: a page each, since a system call copies whole pieces only.
+const PIECES: usize = STACK_BYTES / PAGE as usize + 1;
+
+const FREE: u8 = 0;
+const WRITING: u8 = 1;
+const READY: u8 = 2;
+const READING: u8 = 3;
+
+/// A thread as it was interrupted.
+pub(crate) struct Sample {
+    /// Its number.
+    pub(crate) thread: i32,
+    /// Where it was.
+    pub(crate) ip: u64,
+    /// Its stack pointer.
+    pub(crate) sp: u64,
+    /// Its frame pointer, if it keeps one.
+    pub(crate) bp: u64,
+    length: usize,
+    stack: Box<[u8]>,
+}
+
+impl Sample {
+    /// The word at this address of the stack, if it was copied.
+    pub(crate) fn word(&self, address: u64) -> Option<u64> {
+        let at = usize::try_from(address.checked_sub(self.sp)?).ok()?;
+        let bytes = self.stack[..self.length].get(at..at.checked_add(8)?)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+}
+
+struct Slot {
+    state: AtomicU8,
+    sample: UnsafeCell<Sample>,
+}
+
+// SAFETY: a sample is touched only by who has moved its slot's state from FREE to WRITING (a handler) or from
+// READY to READING (the collector), which only one thread can, and who gives it back with a release store
+// that the next one acquires.
+unsafe impl Sync for Slot {}
+
+struct Slots {
+    all: Box<[Slot]>,
+    next: AtomicUsize,
+    lost: AtomicU64,
+}
+
+/// Made by the first profile and kept: a handler may run late.
+static ALL: OnceLock<Slots> = OnceLock::new();
+
+static IS_ON: AtomicBool = AtomicBool::new(false);
+
+fn all() -> &'static Slots {
+    let slot = || Slot {
+        state: AtomicU8::new(FREE),
+        sample: UnsafeCell::new(Sample {
+            thread: 0,
+            ip: 0,
+            sp: 0,
+            bp: 0,
+            length: 0,
+            stack: vec![0; STACK_BYTES].into_boxed_slice(),
+        }),
+    };
+    ALL.get_or_init(|| Slots {
+        all: (0..SLOTS).map(|_| slot()).collect(),
+        next: AtomicUsize::new(0),
+        lost: AtomicU64::new(0),
+    })
+}
+
+impl Slots {
+    /// A slot for a handler.
+    fn claim(&self) -> Option<&Slot> {
+        for _ in 0..TRIES {
+            let slot = &self.all[self.next.fetch_add(1, Ordering::Relaxed) % SLOTS];
+            let state = &slot.state;
+            if state.compare_exchange(FREE, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return Some(slot);
+            }
+        }
+        self.lost.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+/// Samples are taken as long as it lives. There is one at a time: who makes it sees to that.
+pub(crate) struct Sampling(&'static Slots);
+
+impl Sampling {
+    /// Lets handlers take samples.
+    ///
+    /// # Errors
+    /// This processor is not supported, or the system refuses one of the two calls that are needed.
+    pub(crate) fn start() -> io::Result<Sampling> {
+        if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "only Linux on x86-64 is supported"));
+        }
+        let mut probe = [0; 8];
+        if copy_memory(ptr::from_ref(&SLOTS) as u64, &mut probe) != probe.len() {
+            return Err(io::Error::other(
+                "process_vm_readv is not allowed for this process (a seccomp filter may forbid it)",
+            ));
+        }
+        let all = all();
+        all.lost.store(0, Ordering::Relaxed);
+        install()?;
+        IS_ON.store(true, Ordering::SeqCst);
+        Ok(Sampling(all))
+    }
+
+    /// Shows each sample that was taken since the last time.
+    pub(crate) fn collect(&self, mut show: impl FnMut(&Sample)) {
+        for slot in &self.0.all {
+            let state = &slot.state;
+            if state.compare_exchange(READY, READING, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                // SAFETY: the state is READING by this exchange, so nobody else touches the sample.
+                show(unsafe { &*slot.sample.get() });
+                state.store(FREE, Ordering::Release);
+            }
+        }
+    }
+
+    /// Samples that were given up for want of a slot.
+    pub(crate) fn lost(&self) -> u64 {
+        self.0.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        IS_ON.store(false, Ordering::SeqCst);
+        // What a handler wrote last is not the next profile's.
+        self.collect(|_| ());
+    }
+}
+
+/// Interrupts a thread each time that it has run for so long.
+pub(crate) struct ThreadTimer(libc::timer_t);
+
+impl ThreadTimer {
+    /// A timer for a thread of this process, whose first period is only this part of one in 1024, so that
+    /// threads are not in step.
+    pub(crate) fn start(thread: i32, period: Duration, phase: u32) -> io::Result<ThreadTimer> {
+        // SAFETY: all bytes zero is a value of this plain structure.
+        let mut event: libc::sigevent = unsafe { zeroed() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = libc::SIGPROF;
+        event.sigev_notify_thread_id = thread;
+        event.sigev_value = libc::sigval { sival_ptr: thread as usize as *mut libc::c_void };
+        let mut timer: libc::timer_t = ptr::null_mut();
+        // SAFETY: both pointers are to local variables of the types that the call wants.
+        if unsafe { libc::timer_create(processor_clock(thread), &raw mut event, &raw mut timer) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let timer = ThreadTimer(timer);
+        let first = (period / 1024 * (phase % 1024 + 1)).max(Duration::from_nanos(1));
+        let times = libc::itimerspec { it_interval: time(period), it_value: time(first) };
+        // SAFETY: the timer was just made, the structure is a local variable, and no old value is wanted.
+        if unsafe { libc::timer_settime(timer.0, 0, &raw const times, ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(timer)
+    }
+}
+
+impl Drop for ThreadTimer {
+    fn drop(&mut self) {
+        // SAFETY: the timer was made by `start` and is deleted only here. If its thread has ended the call
+        // fails or not, and nothing depends on it.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+/// The clock that counts the time a thread runs; its number is what the kernel's `posix-timers.h` makes
+/// of a thread's (CPUCLOCK_PERTHREAD and CPUCLOCK_SCHED).
+fn processor_clock(thread: i32) -> libc::clockid_t {
+    (!thread << 3) | 6
+}
+
+fn time(span: Duration) -> libc::timespec {
+    libc::timespec { tv_sec: span.as_secs() as libc::time_t, tv_nsec: span.subsec_nanos().into() }
+}
+
+/// Copies memory of this process from an address; gives how many bytes there were, in whole pages from the
+/// first on. Never faults, whatever the address.
+pub(crate) fn copy_memory(address: u64, buffer: &mut [u8]) -> usize {
+    let mut pieces = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; PIECES];
+    let (mut count, mut from, mut left) = (0, address, buffer.len() as u64);
+    while left > 0 && count < PIECES {
+        let length = left.min(PAGE - from % PAGE);
+        pieces[count] = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: length as usize };
+        let Some(next) = from.checked_add(length) else { break };
+        (count, from, left) = (count + 1, next, left - length);
+    }
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: the kernel writes at most `buffer.len()` bytes to `buffer`, which is borrowed for writing, and
+    // reads the other addresses as it reads those of another process: what is not mapped fails with EFAULT.
+    let got = unsafe {
+        libc::process_vm_readv(
+            libc::getpid(),
+            &raw const local,
+            1,
+            pieces.as_ptr(),
+            count as libc::c_ulong,
+            0,
+        )
+    };
+    usize::try_from(got).unwrap_or(0)
+}
+
+/// Sets the handler. It stays: SIGPROF's default is the end of the process, and one may come late.
+fn install() -> io::Result<()> {
+    // SAFETY: all bytes zero is a value of this plain structure.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    action.sa_sigaction = on_signal as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: the structure is a local variable, the handler is of the type that SA_SIGINFO wants and does
+    // only what handlers may (see the module's text), and no old value is wanted.
+    let done = unsafe { libc::sigaction(libc::SIGPROF, &raw const action, ptr::null_mut()) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// See the module's text for what may happen here.
+extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    if !IS_ON.load(Ordering::Relaxed) || info.is_null() || context.is_null() {
+        return;
+    }
+    let Some(slot) = ALL.get().and_then(Slots::claim) else { return };
+    // SAFETY: errno is a variable of this thread; its address is always valid.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the state is WRITING by this thread's claim, so nobody else touches the sample.
+    let sample = unsafe { &mut *slot.sample.get() };
+    // SAFETY: with SA_SIGINFO the kernel passes valid pointers to a siginfo_t, whose value was set by the
+    // timer, and to a ucontext_t.
+    let (thread, context) =
+        unsafe { ((*info).si_value().sival_ptr as usize as i32, &*context.cast::<libc::ucontext_t>()) };
+    sample.thread = thread;
+    registers(context, sample);
+    sample.length = copy_memory(sample.sp, &mut sample.stack);
+    slot.state.store(READY, Ordering::Release);
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers(context: &libc::ucontext_t, sample: &mut Sample) {
+    let of = |number: libc::c_int| context.uc_mcontext.gregs[number as usize] as u64;
+    (sample.ip, sample.sp, sample.bp) = (of(libc::REG_RIP), of(libc::REG_RSP), of(libc::REG_RBP));
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn registers(_: &libc::ucontext_t, sample: &mut Sample) {
+    (sample.ip, sample.sp, sample.bp) = (0, 0, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_not_there_is_not_copied() {
+        let there: Vec<u8> = (0..=255).cycle().take(3 * PAGE as usize).collect();
+        let mut buffer = vec![0; 2 * PAGE as usize + 17];
+        assert_eq!(copy_memory(there.as_ptr() as u64 + 5, &mut buffer), buffer.len());
+        assert_eq!(buffer[..], there[5..5 + buffer.len()]);
+        for nowhere in [0, 8, u64::MAX - 3, 0xdead_0000_0000_0000] {
+            assert_eq!(copy_memory(nowhere, &mut buffer), 0, "{nowhere:#x}");
+        }
+        let mut more = vec![0; STACK_BYTES];
+        assert_eq!(copy_memory(there.as_ptr() as u64 + 1, &mut more[..0]), 0);
+    }
+
+    #[test]
+    fn only_what_was_copied_is_read_of_a_stack() {
+        let mut stack = vec![7; STACK_BYTES].into_boxed_slice();
+        stack[8..16].copy_from_slice(&99_u64.to_ne_bytes());
+        let sample = Sample { thread: 1, ip: 0, sp: 1000, bp: 0, length: 24, stack };
+        assert_eq!(sample.word(1008), Some(99));
+        for outside in [0, 999, 1017, 1024, u64::MAX] {
+            assert_eq!(sample.word(outside), None, "{outside}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Known loads: what a profile says of them. A process takes one profile at a time, and so do the tests.
+
+use crate::profiler::start_with;
+use crate::{
+    Document, IoRow, Kind, LatencyRow, LockRow, Refusal, Request, Stage, Table, document, functions, start,
+    state, stop,
+};
+use disk::{Disk, File, MeteredDisk, RealDisk};
+use events::current::Part;
+use object::Object as _;
+use parking_lot::{Mutex, MutexGuard};
+use std::hint::black_box;
+use std::io::{self, IoSlice};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+use waits::{Called, Client, Lock, LockName};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock()
+}
+
+const WAITS: Request = Request { kind: Kind::Waits, seconds: 600, hz: 0 };
+const CPU: Request = Request { kind: Kind::Cpu, seconds: 600, hz: 250 };
+
+/// Waits until a profile that was stopped has ended.
+fn ended(id: u64) {
+    stop(id).unwrap();
+    while state(id).unwrap().stage == Stage::Runs {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether names of functions can be looked at. A test program that was stripped has none: then the test
+/// fails, unless `CELLAR_TEST_SKIP` has the word `symbols`.
+fn has_names() -> bool {
+    let program = std::fs::read("/proc/self/exe").unwrap();
+    let is_there = object::File::parse(&program[..]).unwrap().section_by_name(".symtab").is_some();
+    let skipped = std::env::var("CELLAR_TEST_SKIP").unwrap_or_default();
+    let is_skipped = skipped.split([',', ' ']).any(|word| word == "symbols");
+    assert!(is_there || is_skipped, "the test program was stripped (CELLAR_TEST_SKIP=symbols skips names)");
+    is_there
+}
+
+fn text(id: u64, which: Document) -> String {
+    document(id, which).unwrap().to_string()
+}
+
+#[inline(never)]
+fn burn_three_parts(mut value: u64) -> u64 {
+    for _ in 0..3_000 {
+        value = black_box(value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    }
+    value
+}
+
+#[inline(never)]
+fn burn_one_part(mut value: u64) -> u64 {
+    for _ in 0..1_000 {
+        value = black_box(value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    }
+    value
+}
+
+#[inline(never)]
+fn burn_both(is_over: &AtomicBool) {
+    let mut value = 1;
+    while !is_over.load(Relaxed) {
+        value = black_box(burn_three_parts(value)) ^ black_box(burn_one_part(value));
+    }
+    black_box(value);
+}
+
+#[test]
+fn functions_that_burn_the_processor_have_their_shares() {
+    let _one = alone();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let burning = is_over.clone();
+    let thread = thread::Builder::new().name("burner-7".into()).spawn(move || burn_both(&burning)).unwrap();
+    let id = start(CPU).unwrap();
+    while state(id).unwrap().samples < 200 {
+        thread::sleep(Duration::from_millis(20));
+    }
+    ended(id);
+    is_over.store(true, Relaxed);
+    thread.join().unwrap();
+    let folded = text(id, Document::Stacks);
+    let total_us = |name: &str| {
+        let found = functions(&folded).into_iter().find(|function| function.name.ends_with(name));
+        found.map_or(0, |function| function.total_us)
+    };
+    if !has_names() {
+        return;
+    }
+    let (three, one, both) = (total_us("burn_three_parts"), total_us("burn_one_part"), total_us("burn_both"));
+    // Of 200 samples or more: five deviations of the share that is right.
+    let share = three * 100 / (three + one).max(1);
+    assert!((60..=90).contains(&share), "{share} %, not 75\n{folded}");
+    assert!(three + one <= both && (three + one) * 100 >= both * 80, "{three} {one} {both}\n{folded}");
+    // The whole stack is there, from the thread's kind on.
+    let line = folded.lines().find(|line| line.contains("burn_three_parts")).unwrap();
+    assert!(line.starts_with("burner;") && !line.contains("[cut off]"), "{line}");
+    assert!(line.find("burn_both").unwrap() < line.find("burn_three_parts").unwrap(), "{line}");
+    assert_eq!(text(id, Document::Io), "");
+}
+
+#[test]
+fn what_sleeps_is_not_on_the_processor() {
+    let _one = alone();
+    let (id, begun) = (start(CPU).unwrap(), Instant::now());
+    thread::sleep(Duration::from_millis(300));
+    ended(id);
+    let state = state(id).unwrap();
+    assert!(state.elapsed >= Duration::from_millis(300) && state.elapsed <= begun.elapsed());
+    let slept = functions(&text(id, Document::Stacks))
+        .into_iter()
+        .find(|function| function.name.contains("what_sleeps_is_not_on_the_processor"));
+    assert!(slept.is_none_or(|function| function.total_us < 150_000), "it slept");
+}
+
+/// One wait of 200 ms or more for a lock, by a call. How long it really was is told too.
+fn wait_for_a_lock(lock: &Lock<u32>) -> Duration {
+    let (taken, is_taken) = mpsc::channel();
+    let (waiting, is_waiting) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let guard = lock.lock();
+            taken.send(()).unwrap();
+            is_waiting.recv().unwrap();
+            thread::sleep(Duration::from_millis(200));
+            drop(guard);
+        });
+        is_taken.recv().unwrap();
+        waits::begin("TEST", &[(7, "WaitForLock")]);
+        waits::opcode(7);
+        events::current::volume(536_870_912);
+        waiting.send(()).unwrap();
+        let begun = Instant::now();
+        drop(lock.lock());
+        begun.elapsed()
+    })
+}
+
+#[test]
+fn a_held_lock_is_told_with_its_holder_its_waiter_and_its_time() {
+    let _one = alone();
+    let lock = Lock::new(LockName::Test, 0);
+    loop {
+        let id = start(WAITS).unwrap();
+        // The profiler's thread begins to listen soon after.
+        while !waits::is_watched() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let waited = wait_for_a_lock(&lock);
+        ended(id);
+        let rows = LockRow::read(&text(id, Document::Locks)).unwrap();
+        let Some(row) = rows.iter().find(|row| row.lock == "test") else {
+            continue; // The holder let go before anybody waited: a very busy machine.
+        };
+        if row.total_ns < 100_000_000 {
+            continue; // Likewise.
+        }
+        assert_eq!((row.waits, row.longest_ns, row.waiter.as_str()), (1, row.total_ns, "TEST WaitForLock"));
+        assert!(u128::from(row.total_ns) <= waited.as_nanos(), "{row:?} {waited:?}");
+        assert!(row.holder.contains("profile/src/tests.rs:"), "{row:?}");
+        let folded = text(id, Document::Stacks);
+        let line = folded.lines().find(|line| line.starts_with("TEST;WaitForLock;volume 536870912;[lock];"));
+        let line = line.unwrap_or_else(|| panic!("{folded}"));
+        let (stack, us) = line.rsplit_once(' ').unwrap();
+        assert_eq!(us.parse::<u64>().unwrap(), row.total_ns / 1000);
+        assert!(!has_names() || stack.contains("wait_for_a_lock"), "{line}");
+        assert!(!stack.contains("backtrace::") && !stack.contains("waits::lock"), "{line}");
+        return;
+    }
+}
+
+/// A disk whose files take 50 ms to be read.
+struct SlowDisk(RealDisk);
+
+struct SlowFile(Arc<dyn File>);
+
+impl Disk for SlowDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.create_dir(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(SlowFile(self.0.create(path)?)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(SlowFile(self.0.open(path)?)))
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.0.exists(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.remove(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.0.list(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.sync_dir(path)
+    }
+
+    fn space(&self, path: &Path) -> io::Result<disk::Space> {
+        self.0.space(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn disk::Lock>> {
+        self.0.lock(path)
+    }
+}
+
+impl File for SlowFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        thread::sleep(Duration::from_millis(50));
+        self.0.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        self.0.write_at(pieces, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.0.set_len(length)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.0.length()
+    }
+}
+
+#[inline(never)]
+fn read_slowly(file: &dyn File) -> usize {
+    let mut buffer = [0; 3];
+    black_box(file.read_at(&mut buffer, 1).unwrap())
+}
+
+#[test]
+fn a_slow_disk_is_told_with_stack_volume_and_client() {
+    let _one = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let disk = MeteredDisk::new(Arc::new(SlowDisk(RealDisk)), Arc::default());
+    let file = disk.create(&folder.path().join("f")).unwrap();
+    file.write_at(&[IoSlice::new(b"hello")], 0).unwrap();
+    let id = start(WAITS).unwrap();
+    while !waits::is_watched() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    waits::begin("TEST", &[(1, "Fetch")]);
+    waits::opcode(1);
+    waits::set_client(Client { host: Ipv4Addr::new(10, 0, 0, 1).into(), user: "ann".into() });
+    events::current::volume(7);
+    for _ in 0..3 {
+        assert_eq!(read_slowly(&*file), 3);
+    }
+    let parts_ns = events::current::noted().parts;
+    waits::called(&Called { service: "TEST", procedure: "Fetch", total_ns: 160_000_000, parts_ns });
+    ended(id);
+    let rows = IoRow::read(&text(id, Document::Io)).unwrap();
+    let row = rows.iter().find(|row| row.volume == 7).unwrap_or_else(|| panic!("{rows:?}"));
+    assert_eq!((row.access.as_str(), row.client.as_str()), ("read", "ann at 10.0.0.1"));
+    assert_eq!((row.accesses, row.bytes), (3, 9));
+    assert!(row.total_ns >= 150_000_000 && row.longest_ns <= row.total_ns - 100_000_000, "{row:?}");
+    assert!(
+        row.stack.starts_with("TEST;Fetch;") && (!has_names() || row.stack.contains("read_slowly")),
+        "{row:?}"
+    );
+    let latencies = LatencyRow::read(&text(id, Document::Latencies)).unwrap();
+    let row = latencies.iter().find(|row| row.procedure == "TEST Fetch").unwrap();
+    assert_eq!((row.path.as_str(), row.calls, row.total_ns), ("disk", 1, 160_000_000));
+    let folded = text(id, Document::Stacks);
+    assert!(folded.contains("TEST;Fetch;volume 7;[disk];"), "{folded}");
+    let waited: u64 = functions(&folded).into_iter().filter(|f| f.name == "[disk]").map(|f| f.total_us).sum();
+    assert!(waited >= 150_000, "{folded}");
+}
+
+#[test]
+fn short_waits_are_counted_without_their_stacks() {
+    let _one = alone();
+    let id = start(WAITS).unwrap();
+    while !waits::is_watched() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    waits::begin("TEST", &[(1, "Quick")]);
+    waits::opcode(1);
+    (0..1000).for_each(|_| waits::waited(Part::Client, 3_000));
+    ended(id);
+    let folded = text(id, Document::Stacks);
+    assert!(folded.contains("TEST;Quick;no volume;[client];(waits shorter than 10 us) 3000\n"), "{folded}");
+    assert!(state(id).unwrap().samples >= 1000);
+}
+
+#[test]
+fn there_is_one_profile_at_a_time_within_bounds() {
+    let _one = alone();
+    for (request, what) in [
+        (Request { seconds: 0, ..CPU }, "seconds"),
+        (Request { seconds: 601, ..WAITS }, "seconds"),
+        (Request { hz: 0, ..CPU }, "samples a second"),
+        (Request { hz: 1001, ..CPU }, "samples a second"),
+    ] {
+        let refusal = start(request).unwrap_err();
+        assert!(matches!(refusal, Refusal::Bounds { .. }) && refusal.to_string().contains(what), "{refusal}");
+    }
+    let id = start(WAITS).unwrap();
+    let refusal = start(CPU).unwrap_err();
+    assert!(matches!(refusal, Refusal::Busy { left_s: 500.. }), "{refusal}");
+    assert!(refusal.to_string().contains("one at a time"), "{refusal}");
+    assert_eq!(document(id, Document::Stacks), Err(Refusal::NotYet));
+    assert_eq!(stop(id ^ 2), Err(Refusal::Unknown(id ^ 2)));
+    ended(id);
+    document(id, Document::Stacks).unwrap();
+    let next = start(CPU).unwrap();
+    assert_eq!(document(id, Document::Stacks), Err(Refusal::Unknown(id)), "another came after it");
+    ended(next);
+}
+
+#[test]
+fn a_profile_whose_owner_has_vanished_ends_and_makes_room() {
+    let _one = alone();
+    let id = start_with(CPU, Duration::from_millis(300)).unwrap();
+    // Nobody asks.
+    let next = loop {
+        match start(WAITS) {
+            Ok(next) => break next,
+            Err(Refusal::Busy { .. }) => thread::sleep(Duration::from_millis(20)),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(state(id), Err(Refusal::Unknown(id)));
+    ended(next);
+}
