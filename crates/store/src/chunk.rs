@@ -1,5 +1,6 @@
 //! The interface through which file data is stored: immutable, checksummed, compressed chunks.
 
+use crate::digest::{Digest, digest};
 use crate::{CacheStatistics, MetaStore, SegmentAudit, StoreError};
 use bytes::Bytes;
 use std::fmt;
@@ -145,6 +146,20 @@ pub trait ChunkStore: Send + Sync {
     /// The same for a chunk of which nobody knows yet who will name it.
     fn append(&self, pieces: &[Bytes], codec: Codec) -> Result<ChunkAddress, StoreError> {
         self.append_for(ChunkOwner::default(), pieces, codec)
+    }
+
+    /// What tells a chunk with these contents from all others of this store.
+    fn digest(&self, pieces: &[Bytes]) -> Digest {
+        digest(None, pieces)
+    }
+
+    /// Notes durably that metadata is about to have records that programs of before chunks were shared
+    /// cannot read. Call it before the first of them is committed; costs nothing from then on.
+    ///
+    /// # Errors
+    /// `Io`; nothing of that kind must be committed then.
+    fn begin_sharing(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     /// The chunk's bytes, decoded and verified; shared with the cache, so cheap to slice.

@@ -8,8 +8,12 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// The newest format of the folder that this program writes and reads.
-pub(crate) const FORMAT: u32 = 1;
+/// The format of a new folder.
+const FORMAT: u32 = 1;
+
+/// Of a partition in which chunks are shared, or were. A partition gets it before the first record that
+/// programs of before cannot read.
+const FORMAT_SHARED: u32 = 2;
 
 const VERSION: &str = "VERSION";
 const VERSION_NEW: &str = "VERSION.new";
@@ -39,6 +43,7 @@ pub(crate) struct Home {
     pub(crate) uuid: Uuid,
     /// Whether it is being created: what belongs into it must be created too.
     pub(crate) is_new: bool,
+    format: u32,
     _lock: Box<dyn Lock>,
 }
 
@@ -55,6 +60,14 @@ impl Kind {
             Kind::Database => "database",
         }
     }
+
+    /// The newest format that this program reads.
+    fn format_max(self) -> u32 {
+        match self {
+            Kind::Partition => FORMAT_SHARED,
+            Kind::Database => FORMAT,
+        }
+    }
 }
 
 impl Home {
@@ -68,9 +81,14 @@ impl Home {
         let lock = lock(disk, &path.join(LOCK))?;
         let file = path.join(VERSION);
         let is_new = !disk.exists(&file).map_err(|error| failed("look for", &file, error))?;
-        let uuid =
-            if is_new { begin(disk, path, kind, create)? } else { read_version(disk, &file, kind)?.uuid };
-        Ok(Home { path: path.to_owned(), uuid, is_new, _lock: lock })
+        let version = if is_new { begin(disk, path, kind, create) } else { read_version(disk, &file, kind) };
+        let Version { format, uuid } = version?;
+        Ok(Home { path: path.to_owned(), uuid, is_new, format, _lock: lock })
+    }
+
+    /// Programs of before there were shared chunks may open it.
+    pub(crate) fn is_before_sharing(&self) -> bool {
+        self.format < FORMAT_SHARED
     }
 
     /// Call it once everything that belongs into the folder is there, durably.
@@ -82,6 +100,18 @@ impl Home {
         // Also if not new: who created it may have died before this.
         disk.sync_dir(&self.path).map_err(|error| failed("sync", &self.path, error))
     }
+}
+
+/// Gives a partition's folder the format in which chunks may be shared: a crash leaves the old one or the
+/// new one.
+pub(crate) fn begin_sharing(disk: &dyn Disk, path: &Path, uuid: Uuid) -> Result<(), StoreError> {
+    let (new, file) = (path.join(VERSION_NEW), path.join(VERSION));
+    let fail = |error| failed("write", &new, error);
+    let is_there = disk.exists(&new).map_err(fail)?;
+    let version = Version { format: FORMAT_SHARED, uuid };
+    write_version(disk, path, Kind::Partition, version, is_there).map_err(fail)?;
+    disk.rename(&new, &file).map_err(|error| failed("rename", &new, error))?;
+    disk.sync_dir(path).map_err(|error| failed("sync", path, error))
 }
 
 /// Creates a folder and its parents where they are missing, durably.
@@ -127,7 +157,7 @@ fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Lock>, StoreError> {
 
 /// Begins a new folder. Refuses where something lies already: without its VERSION file we must not
 /// take it for empty.
-fn begin(disk: &dyn Disk, path: &Path, kind: Kind, create: bool) -> Result<Uuid, StoreError> {
+fn begin(disk: &dyn Disk, path: &Path, kind: Kind, create: bool) -> Result<Version, StoreError> {
     let names = disk.list(path).map_err(|error| failed("list", path, error))?;
     let begun = names.iter().any(|name| name == VERSION_NEW);
     if let Some(name) = names.iter().find(|name| *name != LOCK)
@@ -143,7 +173,7 @@ fn begin(disk: &dyn Disk, path: &Path, kind: Kind, create: bool) -> Result<Uuid,
     let version = Version { format: FORMAT, uuid: Uuid::new_v4() };
     let written = write_version(disk, path, kind, version, begun);
     written.map_err(|error| failed("create", &path.join(VERSION_NEW), error))?;
-    Ok(version.uuid)
+    Ok(version)
 }
 
 fn write_version(disk: &dyn Disk, path: &Path, kind: Kind, version: Version, begun: bool) -> io::Result<()> {
@@ -165,8 +195,9 @@ fn read_version(disk: &dyn Disk, path: &Path, kind: Kind) -> Result<Version, Sto
     let text = String::from_utf8_lossy(&bytes);
     let damaged = |what: String| StoreError::Damaged { place: path.display().to_string(), what };
     let format = parse_format(&text, kind).map_err(damaged)?;
-    if format > FORMAT {
-        let text = format!("it has format {format}; this program knows formats up to {FORMAT}");
+    let most = kind.format_max();
+    if format > most {
+        let text = format!("it has format {format}; this program knows formats up to {most}");
         return Err(failed("open", path, io::Error::new(ErrorKind::Unsupported, text)));
     }
     let uuid = parse_uuid(&text).ok_or_else(|| damaged("no uuid in the third line".into()))?;

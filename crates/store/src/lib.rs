@@ -7,6 +7,7 @@
 pub mod cache;
 pub mod chunk;
 pub mod database;
+mod digest;
 pub mod encryption;
 pub mod error;
 mod frozen;
@@ -27,6 +28,7 @@ pub use chunk::{
     ChunkAddress, ChunkOwner, ChunkStore, Codec, CodecError, SegmentRecords, SegmentUse, ZSTD_LEVELS,
 };
 pub use database::Database;
+pub use digest::Digest;
 pub use encryption::{KeyError, KeyRing, MasterKey};
 pub use error::StoreError;
 pub use frozen::Frozen;

@@ -2,7 +2,7 @@
 
 use crate::encryption::rewrap;
 use crate::gauge::{Gauge, Room};
-use crate::home::{Home, Kind, ensure_dir, failed};
+use crate::home::{self, Home, Kind, ensure_dir, failed};
 use crate::segment::ChunkOf;
 use crate::{
     ChunkStatistics, ChunkStore, IdAllocator, KeyRing, MasterKey, MetaConfig, MetaStatistics, MetaStore,
@@ -222,7 +222,12 @@ fn open_segments(
         ensure_dir(&**disk, &folder)?;
     }
     let (disk, meta) = (Arc::clone(disk), as_meta(meta));
-    Ok(Arc::new(SegmentStore::open_encrypted(disk, &folder, meta, config.segments, keys)?))
+    let store = SegmentStore::open_encrypted(Arc::clone(&disk), &folder, meta, config.segments, keys)?;
+    if !home.is_before_sharing() {
+        return Ok(Arc::new(store));
+    }
+    let (path, uuid) = (home.path.clone(), home.uuid);
+    Ok(Arc::new(store.before_sharing(Box::new(move || home::begin_sharing(&*disk, &path, uuid)))))
 }
 
 /// The thread that calls [`SegmentStore::maintain`]; dropping it ends the thread.

@@ -3,6 +3,7 @@
 use super::master::MasterKey;
 use super::sealing::{Cipher, KEY_BYTES, SEAL_BYTES};
 use crate::StoreError;
+use crate::digest::digest_key;
 use crate::home::failed;
 use crate::segment::crc32c;
 use bytes::Bytes;
@@ -35,6 +36,7 @@ type DataKey = Zeroizing<[u8; KEY_BYTES]>;
 pub struct KeyRing {
     ciphers: BTreeMap<u32, Cipher>,
     newest: u32,
+    digest_key: Zeroizing<[u8; KEY_BYTES]>,
 }
 
 impl KeyRing {
@@ -84,7 +86,14 @@ impl KeyRing {
 
     fn new(keys: &BTreeMap<u32, DataKey>) -> KeyRing {
         let ciphers = keys.iter().map(|(id, key)| (*id, Cipher::new(key))).collect();
-        KeyRing { ciphers, newest: keys.last_key_value().map_or(0, |(id, _)| *id) }
+        let digest_key = digest_key(keys.first_key_value().map_or(&[0; KEY_BYTES], |(_, key)| key));
+        KeyRing { ciphers, newest: keys.last_key_value().map_or(0, |(id, _)| *id), digest_key }
+    }
+
+    /// What digests of chunks are made with. It comes from the oldest data key, so that another master
+    /// key or a further data key changes nothing.
+    pub(crate) fn digest_key(&self) -> &[u8; KEY_BYTES] {
+        &self.digest_key
     }
 
     /// The key that new data is encrypted with.

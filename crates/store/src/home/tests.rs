@@ -59,8 +59,8 @@ fn what_is_newer_or_something_else_is_refused_in_clear_words() {
     let uuid = "uuid 67e55044-10b1-426f-9247-bb680e5fe0c8\n";
     let cases = [
         (
-            "cellar partition\nformat 2\nwhatever\n".to_owned(),
-            "it has format 2; this program knows formats up to 1",
+            "cellar partition\nformat 3\nwhatever\n".to_owned(),
+            "it has format 3; this program knows formats up to 2",
         ),
         (format!("cellar database\nformat 1\n{uuid}"), "expected \"cellar partition\""),
         (format!("cellar partition\nformat 0\n{uuid}"), "expected a format number"),
@@ -105,5 +105,38 @@ fn a_folder_that_was_found_is_as_durable_as_one_that_was_made() {
         disk.create_dir(root()).unwrap();
         let uuid = open(&disk, true).unwrap().uuid;
         assert_eq!(open(&disk.crash(), false).unwrap().uuid, uuid);
+    }
+}
+
+#[test]
+fn the_format_rises_with_sharing_and_a_power_cut_leaves_the_old_or_the_new_one() {
+    let mut seen = [0, 0];
+    for seed in 0..200 {
+        let disk = FaultyDisk::new(seed, Garbling::default());
+        let uuid = open(&disk, true).unwrap().uuid;
+        disk.cut_power_at(disk.operations() + seed % 12);
+        let is_done = begin_sharing(&disk, root(), uuid).is_ok();
+        let disk = disk.crash();
+        let home = open(&disk, false).unwrap();
+        assert_eq!(home.uuid, uuid, "seed {seed}");
+        assert!(!is_done || !home.is_before_sharing(), "seed {seed}");
+        seen[usize::from(home.is_before_sharing())] += 1;
+        drop(home);
+        // What the crash left of the first attempt is in nobody's way.
+        begin_sharing(&disk, root(), uuid).unwrap();
+        assert!(!open(&disk.crash(), false).unwrap().is_before_sharing());
+    }
+    assert!(seen.iter().all(|&count| count > 10), "{seen:?}");
+}
+
+#[test]
+fn what_is_kept_of_a_partition_in_each_format_is_golden() {
+    let uuid = "67e55044-10b1-426f-9247-bb680e5fe0c8".parse().unwrap();
+    for (format, golden) in [(FORMAT, "format-1"), (FORMAT_SHARED, "format-2")] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(golden);
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(version_text(Kind::Partition, Version { format, uuid }), text);
+        let home = open(&disk_with_version(&text), false).unwrap();
+        assert_eq!((home.uuid, home.is_before_sharing()), (uuid, format == FORMAT));
     }
 }

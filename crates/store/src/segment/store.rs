@@ -12,6 +12,7 @@ use super::record::RECORD_BYTES;
 use super::room::{self, Purpose, Room};
 use super::statistics::{ChunkStatistics, Counters};
 use crate::chunk::CHUNK_BYTES_MAX;
+use crate::digest::{Digest, digest};
 use crate::group_sync::GroupSync;
 use crate::health::Health;
 use crate::home::failed;
@@ -57,7 +58,12 @@ pub struct SegmentStore {
     room: Room,
     pub(super) cache: ChunkCache,
     pub(super) counters: Counters,
+    /// To be called before the first chunk is shared; taken out when it was. Held during the call.
+    begin_sharing: Mutex<Option<BeginSharing>>,
 }
+
+/// Raises the format of the partition.
+pub(crate) type BeginSharing = Box<dyn Fn() -> Result<(), StoreError> + Send + Sync>;
 
 struct Active {
     id: u64,
@@ -116,7 +122,15 @@ impl SegmentStore {
             room: Room::new(config.reserve, segment_bytes),
             cache: ChunkCache::new(config.cache_bytes),
             counters: Counters::default(),
+            begin_sharing: Mutex::default(),
         })
+    }
+
+    /// What is to be done before the first chunk is shared.
+    #[must_use]
+    pub(crate) fn before_sharing(mut self, begin: BeginSharing) -> SegmentStore {
+        *self.begin_sharing.get_mut() = Some(begin);
+        self
     }
 
     /// Writes down what was released since the last call, and deletes the segments that were wholly
@@ -345,6 +359,19 @@ impl ChunkStore for SegmentStore {
         self.counters.raw_bytes_appended.fetch_add(u64::from(encoded.record.raw_bytes), Relaxed);
         self.counters.stored_bytes_appended.fetch_add(u64::from(address.stored_bytes), Relaxed);
         Ok(address)
+    }
+
+    fn digest(&self, pieces: &[Bytes]) -> Digest {
+        digest(self.files.keys.as_ref().map(|keys| keys.digest_key()), pieces)
+    }
+
+    fn begin_sharing(&self) -> Result<(), StoreError> {
+        let mut begin = self.begin_sharing.lock();
+        if let Some(raise) = &*begin {
+            raise()?;
+            *begin = None;
+        }
+        Ok(())
     }
 
     fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {

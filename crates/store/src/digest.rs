@@ -1,0 +1,41 @@
+//! What tells equal chunks from others: a hash of their contents.
+
+use bytes::Bytes;
+use zeroize::Zeroizing;
+
+/// BLAKE3 of a chunk's contents before compression; on an encrypted partition with a key of its own,
+/// so that who has the disk cannot look for contents that he knows.
+pub type Digest = [u8; 32];
+
+/// What the partition's key for digests is derived for.
+const CONTEXT: &str = "cellar 2026-11-22 digests of shared chunks";
+
+/// A key for digests; the same as long as `data_key` is the oldest of a partition's ring.
+pub(crate) fn digest_key(data_key: &[u8; 32]) -> Zeroizing<[u8; 32]> {
+    Zeroizing::new(blake3::derive_key(CONTEXT, data_key))
+}
+
+/// The digest of a chunk that comes in pieces.
+pub(crate) fn digest(key: Option<&[u8; 32]>, pieces: &[Bytes]) -> Digest {
+    let mut hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
+    for piece in pieces {
+        hasher.update(piece);
+    }
+    *hasher.finalize().as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_of_the_contents_and_the_key_alone() {
+        let (ab, c) = (Bytes::from_static(b"ab"), Bytes::from_static(b"c"));
+        let whole = digest(None, &[Bytes::from_static(b"abc")]);
+        assert_eq!(digest(None, &[ab.clone(), c.clone()]), whole);
+        assert_ne!(digest(None, &[c.clone(), ab.clone()]), whole);
+        let (one, other) = (digest_key(&[1; 32]), digest_key(&[2; 32]));
+        assert_ne!(digest(Some(&*one), &[ab.clone(), c.clone()]), whole);
+        assert_ne!(digest(Some(&*one), &[ab.clone()]), digest(Some(&*other), &[ab]));
+    }
+}
