@@ -217,6 +217,7 @@ fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeade
         offline_message: text(dumped.offline_message),
         message_of_the_day: text(dumped.message_of_the_day),
         compression: old.compression,
+        deduplicates: old.deduplicates,
         snapshot: None,
     }
 }

@@ -1,7 +1,7 @@
 //! Proving that a partition is what `docs/formats` says: nothing is changed, and nothing in normal
 //! work needs it.
 //!
-//! Four passes. The registry tells which volumes and groups there are. Every version of every record
+//! Four passes, in which rows of shared chunks are counted against the extents that name them. The registry tells which volumes and groups there are. Every version of every record
 //! is looked at by itself: whether it can be read and whether anybody needs it. Then each volume is
 //! looked at as its readers see it: directories against vnodes, links, counters, extents. Last come
 //! the chunks that records name, against the segments and their accounts.
@@ -10,6 +10,7 @@ mod chunks;
 mod pace;
 mod records;
 mod registry;
+mod rows;
 mod running;
 mod totals;
 mod tree;

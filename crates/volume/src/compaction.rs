@@ -5,8 +5,8 @@
 //! dead, giving back X bytes costs writing 100 - X at most, and every byte dies once. So everything
 //! that is ever written, copies included, is at most 100 / X times what clients wrote.
 //!
-//! Who names a chunk is found by the owner that is noted beside it. Where none is (segments of version
-//! 1, chunks that several records name), or where a part of the segment cannot be read, the segment
+//! Who names a chunk is found by the owner that is noted beside it: an extent, or the row of a chunk that
+//! several files share. Where none is (segments of version 1), or where a part of the segment cannot be read, the segment
 //! waits until a walk through all extents finds the names in all such segments at once.
 
 use crate::VolumeError;
@@ -128,9 +128,7 @@ impl Volumes {
         let names = compactor.take_names();
         let moved = self.move_chunks(home, names)?;
         compactor.count(&moved);
-        for (name, error) in &moved.damaged {
-            quarantine::report_chunk(self, home, name, error, now)?;
-        }
+        quarantine::report_chunks(self, home, &moved.damaged, now)?;
         let is_idle = moved.is_full || compactor.is_resting;
         Ok(CompactionStep { bytes: bytes + moved.copied_bytes, is_idle })
     }

@@ -92,6 +92,10 @@ pub enum VolumeError {
     /// The data of a store did not all come; nothing was changed.
     #[error("the transfer failed: {0}")]
     Transfer(AbortCode),
+    /// Two chunks that were stored at the same moment have different contents and digests with the same
+    /// first half; the client is to try again.
+    #[error("another chunk is shared under the same key")]
+    DigestsCollide,
     /// A stored record cannot be read.
     #[error("damaged record {key}: {what}")]
     Damaged {
@@ -111,7 +115,7 @@ impl VolumeError {
         match self {
             VolumeError::NoVolume(_) => AbortCode::VNOVOL,
             VolumeError::Offline(_) => AbortCode::VOFFLINE,
-            VolumeError::Busy(_) => AbortCode::VBUSY,
+            VolumeError::Busy(_) | VolumeError::DigestsCollide => AbortCode::VBUSY,
             VolumeError::Moved(_) => AbortCode::VMOVED,
             VolumeError::VolumeExists(_) | VolumeError::SnapshotExists(..) => AbortCode::VVOLEXISTS,
             VolumeError::NoPartition(_) => AbortCode::UAENODEV,

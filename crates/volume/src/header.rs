@@ -68,6 +68,8 @@ pub struct VolumeHeader {
     pub message_of_the_day: String,
     /// How file data that is written from now on is compressed; `None` is the server's default.
     pub compression: Option<Codec>,
+    /// File data that is written from now on shares the chunks of equal contents on the partition.
+    pub deduplicates: bool,
     /// What it is a snapshot of, if it is one.
     pub snapshot: Option<SnapshotOf>,
 }

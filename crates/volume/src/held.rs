@@ -2,10 +2,12 @@
 
 use crate::epochs::{damage, unneeded};
 use crate::record;
+use crate::sharing::{RowKey, get_row};
 use crate::sight::Sight;
 use crate::volumes::Volumes;
 use crate::{VolumeError, keys};
 use base::VolumeId;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use store::{ChunkAddress, Family, KeyRange, Snapshot};
 
@@ -26,6 +28,7 @@ struct Version {
     key_bytes: usize,
     value_bytes: usize,
     address: Option<ChunkAddress>,
+    shared: Option<RowKey>,
 }
 
 /// Through all records of a group, one record at a time.
@@ -36,12 +39,14 @@ struct Walk {
     prefix: Vec<u8>,
     births: Vec<(u64, bool)>,
     versions: Vec<Version>,
+    /// How often shared chunks would be given up.
+    shared: BTreeMap<RowKey, u64>,
 }
 
 impl Volumes {
     /// What deleting this volume now, and no other, would give back. Walks all records that it shares with its
-    /// relatives, so it takes as long as these are many; memory for one record at a time. Other
-    /// work goes on meanwhile.
+    /// relatives, so it takes as long as these are many; memory for one record at a time, and 24 bytes for
+    /// each chunk shared by deduplication that it would give up. Other work goes on meanwhile.
     ///
     /// # Errors
     /// `NoVolume`, `Damaged`, `Store`.
@@ -57,11 +62,12 @@ impl Volumes {
         if let Some(at) = others.iter().position(|other| other.epoch == sight.epoch) {
             others.remove(at);
         }
-        let (prefix, births, versions) = (vec![], vec![], vec![]);
-        let mut walk = Walk { everybody, others, held: Held::default(), prefix, births, versions };
+        let (prefix, births, versions, shared) = Default::default();
+        let mut walk = Walk { everybody, others, held: Held::default(), prefix, births, versions, shared };
         for family in [Family::Vnodes, Family::Entries, Family::Extents, Family::Totals] {
             walk.family(&*state, family, group)?;
         }
+        walk.shared(&*state)?;
         Ok(walk.held)
     }
 }
@@ -87,9 +93,12 @@ impl Walk {
             self.end_of_record();
             self.prefix = prefix.to_vec();
         }
-        let address = if family == Family::Extents { record::extent_address(value)? } else { None };
+        let (address, shared) = match family {
+            Family::Extents => (record::extent_address(value)?, record::shared_row(value)),
+            _ => (None, None),
+        };
         self.births.push((born, !value.is_empty()));
-        self.versions.push(Version { key_bytes: key.len(), value_bytes: value.len(), address });
+        self.versions.push(Version { key_bytes: key.len(), value_bytes: value.len(), address, shared });
         Some(())
     }
 
@@ -106,6 +115,25 @@ impl Walk {
                 self.held.chunks += 1;
                 self.held.chunk_bytes += u64::from(address.stored_bytes);
             }
+            if let Some(row) = version.shared {
+                *self.shared.entry(row).or_default() += 1;
+            }
         }
+    }
+
+    /// A shared chunk is given back by who has all of its names.
+    fn shared(&mut self, state: &dyn Snapshot) -> Result<(), VolumeError> {
+        for (key, count) in std::mem::take(&mut self.shared) {
+            let from = keys::row(key);
+            let to = [&from[..], &[0]].concat();
+            state.scan(Family::Extents, KeyRange::ascending(&from, &to), &mut |_, value| {
+                if let Some(row) = get_row(value).filter(|row| row.count <= count) {
+                    self.held.chunks += 1;
+                    self.held.chunk_bytes += u64::from(row.address.stored_bytes);
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok(())
     }
 }

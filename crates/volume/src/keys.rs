@@ -1,5 +1,6 @@
 //! Keys of volume records. `docs/formats/volume.md` draws them; all numbers are big-endian.
 
+use crate::sharing::RowKey;
 use base::{SnapshotName, VnodeId, VolumeId};
 use store::ChunkOwner;
 
@@ -17,6 +18,9 @@ pub(crate) const SCRUB_STATE: &[u8] = b"scrub/state";
 
 /// In the family System: what is damaged; then the name of a family, `/` and the record's key.
 pub(crate) const DAMAGES: &[u8] = b"scrub/damage/";
+
+/// In the family System: sums over the rows of shared chunks.
+pub(crate) const SHARED_SUMS: &[u8] = b"shared/sums";
 
 /// The id 0 is never given to a group: under it lies what is not part of one.
 const REGISTRY: u64 = 0;
@@ -182,6 +186,35 @@ impl FileKey {
     pub(crate) fn extents(self, first: u64, last: u64) -> (Vec<u8>, Vec<u8>) {
         (self.extent(first), versioned(&self.extent(last), 0))
     }
+}
+
+/// The row of a shared chunk, among the extents. It has one version.
+pub(crate) fn row(row: RowKey) -> Vec<u8> {
+    versioned(&row_owner(row).0, FIRST_EPOCH)
+}
+
+/// What is stored beside a shared chunk: the key of its row without the epoch.
+pub(crate) fn row_owner(row: RowKey) -> ChunkOwner {
+    let mut owner = ChunkOwner::default();
+    owner.0[8..].copy_from_slice(&row.0);
+    owner
+}
+
+/// The row of a key made by [`row`].
+pub(crate) fn row_of(key: &[u8]) -> Option<RowKey> {
+    let (prefix, epoch) = split(key)?;
+    let row = prefix.strip_prefix(&REGISTRY.to_be_bytes())?.try_into().ok()?;
+    (epoch == FIRST_EPOCH).then_some(RowKey(row))
+}
+
+/// All rows.
+pub(crate) fn rows() -> (Vec<u8>, Vec<u8>) {
+    group_range(REGISTRY)
+}
+
+/// Whether a key of the family Extents is that of a row, or of nothing that is known.
+pub(crate) fn is_of_rows(key: &[u8]) -> bool {
+    key.starts_with(&REGISTRY.to_be_bytes())
 }
 
 /// The index of a prefix made by [`FileKey::extent`].

@@ -48,6 +48,7 @@ pub(crate) fn new_header(new: &NewVolume) -> VolumeHeader {
         offline_message: String::new(),
         message_of_the_day: String::new(),
         compression: None,
+        deduplicates: false,
         snapshot: None,
     }
 }

@@ -8,12 +8,15 @@
 //! 3. The batch is made durable; only then the old chunk is released, as by an overwrite: when the
 //!    last reader who may know the old place is gone.
 //!
+//! Of a chunk that several extents share, only the row is rewritten: all who show it see no difference.
+//!
 //! Records of a group that no volume has are not touched: it is being built or purged.
 
 use crate::group::Group;
 use crate::named::Name;
 use crate::record::{self, Extent, Job};
 use crate::shared::Partition;
+use crate::sharing::{Done, Doomed};
 use crate::volumes::Volumes;
 use crate::{VolumeError, keys};
 use std::sync::Arc;
@@ -56,7 +59,7 @@ impl Drop for Unnamed<'_> {
 struct Left {
     number: CommitNumber,
     group: Option<Arc<Group>>,
-    addresses: Vec<ChunkAddress>,
+    doomed: Doomed,
 }
 
 impl Volumes {
@@ -77,16 +80,15 @@ impl Volumes {
             let first = unnamed.copies.partition_point(|copy| copy.name.group() < group);
             let first = first.max(unnamed.copies.len().saturating_sub(BATCH_EXTENTS));
             let copies = unnamed.copies.split_off(first);
-            left.extend(self.rename(home, group, Unnamed { home, copies })?);
+            let unnamed = Unnamed { home, copies };
+            let renamed = if group == 0 { rename_shared(unnamed) } else { self.rename(home, group, unnamed) };
+            left.extend(renamed?);
         }
         for left in left {
             home.handle.meta.sync(left.number)?;
-            moved.chunks += left.addresses.len() as u64;
-            match left.group {
-                Some(group) => group.pins.release(left.addresses),
-                // Nobody has read in this group yet.
-                None => left.addresses.into_iter().for_each(|address| home.handle.chunks.release(address)),
-            }
+            moved.chunks += (left.doomed.own.len() + left.doomed.shared.len()) as u64;
+            // Without a group: nobody has read in it yet.
+            home.release(left.group.as_ref().map(|group| &group.pins), left.doomed);
         }
         Ok(moved)
     }
@@ -115,12 +117,22 @@ impl Volumes {
                 return Ok(None);
             }
             let number = home.handle.meta.commit(batch)?;
-            Ok(Some((Left { number, group: loaded.cloned(), addresses }, named)))
+            let doomed = Doomed { own: addresses, shared: vec![] };
+            Ok(Some((Left { number, group: loaded.cloned(), doomed }, named)))
         })?;
         let Some((left, named)) = done else { return Ok(None) };
         unnamed.copies.retain(|copy| !named.contains(&copy.to));
         Ok(Some(left))
     }
+}
+
+/// Makes rows of shared chunks name the copies.
+fn rename_shared(mut unnamed: Unnamed<'_>) -> Result<Option<Left>, VolumeError> {
+    let name = |copy: &Copy| Some((keys::row_of(&copy.name.key)?, copy.name.address, copy.to));
+    let moves: Vec<_> = unnamed.copies.iter().filter_map(name).collect();
+    let Some(Done { number, doomed, used }) = unnamed.home.move_shared(&moves)? else { return Ok(None) };
+    unnamed.copies.retain(|copy| !used.contains(&copy.to));
+    Ok(Some(Left { number, group: None, doomed: Doomed { own: vec![], shared: doomed } }))
 }
 
 /// Copies what can be copied.

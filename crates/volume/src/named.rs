@@ -1,8 +1,10 @@
-//! The extents that name chunks: found by a chunk's owner, or one after the other.
+//! The records that name chunks, extents and rows of shared chunks: found by a chunk's owner, or one after the
+//! other.
 
 use crate::VolumeError;
 use crate::keys;
 use crate::record;
+use crate::sharing::{FoundRow, find_row};
 use std::ops::ControlFlow;
 use store::{ChunkAddress, ChunkOwner, Family, KeyRange, MetaStore};
 
@@ -24,9 +26,13 @@ impl Name {
         ChunkOwner(prefix.unwrap_or_default())
     }
 
-    /// Whether the extent still names the chunk.
+    /// Whether the record still names the chunk, itself or through a row.
     pub(crate) fn is_valid(&self, meta: &dyn MetaStore) -> Result<bool, VolumeError> {
         let value = meta.get(Family::Extents, &self.key)?;
+        if let Some(row) = value.as_ref().and_then(|value| record::shared_row(value)) {
+            let row = find_row(meta, row)?;
+            return Ok(matches!(row, FoundRow::Row(row) if row.address == self.address));
+        }
         Ok(value.and_then(|value| record::extent_address(&value)?) == Some(self.address))
     }
 }

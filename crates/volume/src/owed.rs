@@ -17,10 +17,11 @@
 use crate::VolumeError;
 use crate::group::Group;
 use crate::shared::Partition;
+use crate::sharing::Doomed;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::Arc;
-use store::{ChunkAddress, CommitNumber, StoreError};
+use store::{CommitNumber, StoreError};
 
 /// The end of a call, which is told whether its changes are durable.
 type End = Box<dyn FnOnce(Result<(), VolumeError>) + Send>;
@@ -30,7 +31,7 @@ struct Debt {
     partition: Arc<Partition>,
     number: CommitNumber,
     group: Arc<Group>,
-    doomed: Vec<ChunkAddress>,
+    doomed: Doomed,
 }
 
 thread_local! {
@@ -103,7 +104,7 @@ impl Owed {
 
     fn release(self) {
         for debt in self.0 {
-            debt.group.pins.release(debt.doomed);
+            debt.partition.release(Some(&debt.group.pins), debt.doomed);
         }
     }
 }
@@ -113,8 +114,8 @@ pub(crate) fn note(
     partition: &Arc<Partition>,
     group: &Arc<Group>,
     number: CommitNumber,
-    doomed: Vec<ChunkAddress>,
-) -> Result<(), Vec<ChunkAddress>> {
+    doomed: Doomed,
+) -> Result<(), Doomed> {
     OWED.with_borrow_mut(|owed| {
         let Some(owed) = owed else { return Err(doomed) };
         let (partition, group) = (Arc::clone(partition), Arc::clone(group));

@@ -10,6 +10,7 @@ use crate::group::Group;
 use crate::keys::{self, FileKey};
 use crate::record::{self, Job};
 use crate::shared::Partition;
+use crate::sharing::{Changes, Doomed, Outcome, RowKey};
 use crate::sight::Sight;
 use base::PartitionId;
 use std::ops::ControlFlow;
@@ -58,6 +59,7 @@ struct Version {
     born: u64,
     is_live: bool,
     address: Option<ChunkAddress>,
+    shared: Option<RowKey>,
 }
 
 /// What a step deletes.
@@ -65,6 +67,7 @@ struct Version {
 struct Deletion {
     batch: Batch,
     doomed: Vec<ChunkAddress>,
+    sharing: Changes,
 }
 
 impl Purger {
@@ -123,16 +126,15 @@ fn first_job(home: &Partition) -> Result<Option<(Vec<u8>, Job)>, VolumeError> {
 }
 
 /// Commits a step's deletions; chunks go when that is durable.
-fn delete(home: &Partition, group: Option<&Group>, deletion: Deletion) -> Result<(), VolumeError> {
+fn delete(home: &Partition, group: Option<&Group>, mut deletion: Deletion) -> Result<(), VolumeError> {
     if deletion.batch.is_empty() {
         return Ok(());
     }
-    let number = home.handle.meta.commit(deletion.batch)?;
-    home.handle.meta.sync(number)?;
-    match group {
-        Some(group) => group.pins.release(deletion.doomed),
-        None => deletion.doomed.into_iter().for_each(|address| home.handle.chunks.release(address)),
-    }
+    let Outcome::Done(done) = home.commit(&mut deletion.batch, &deletion.sharing, &[])? else {
+        return Err(VolumeError::DigestsCollide);
+    };
+    home.handle.meta.sync(done.number)?;
+    home.release(group.map(|group| &group.pins), Doomed { own: deletion.doomed, shared: done.doomed });
     Ok(())
 }
 
@@ -184,11 +186,11 @@ fn versions_between(
 fn read_version(family: Family, key: &[u8], value: &[u8]) -> Option<Version> {
     let (prefix, born) = keys::split(key)?;
     let is_live = !value.is_empty();
-    let address = match family {
-        Family::Extents => record::extent_address(value)?,
-        _ => None,
+    let (address, shared) = match family {
+        Family::Extents => (record::extent_address(value)?, record::shared_row(value)),
+        _ => (None, None),
     };
-    Some(Version { key: key.to_vec(), prefix: prefix.to_vec(), born, is_live, address })
+    Some(Version { key: key.to_vec(), prefix: prefix.to_vec(), born, is_live, address, shared })
 }
 
 /// Deletes records of a group that no volume is left of.
@@ -196,8 +198,7 @@ fn step_group(home: &Partition, group: u64, progress: &mut Progress) -> Result<b
     let Some((family, found)) = next_versions(home, group, progress)? else { return Ok(true) };
     let mut deletion = Deletion::default();
     for version in found {
-        deletion.doomed.extend(version.address);
-        deletion.batch.delete(family, version.key);
+        deletion.take(family, &version);
     }
     delete(home, progress.group.as_deref(), deletion)?;
     Ok(false)
@@ -237,6 +238,14 @@ fn step_versions(
 }
 
 impl Deletion {
+    fn take(&mut self, family: Family, version: &Version) {
+        self.doomed.extend(version.address);
+        if let Some(row) = version.shared {
+            self.sharing.take_away(row);
+        }
+        self.batch.delete(family, version.key.as_slice());
+    }
+
     /// Deletes the versions of one record that no reader needs. With `ended`, the record is deleted from that epoch
     /// on first.
     fn thin(&mut self, family: Family, record: &[Version], ended: Option<u64>, readers: &[Sight]) {
@@ -252,8 +261,7 @@ impl Deletion {
         for version in record {
             let is_replaced = Some(version.born) == ended;
             if is_replaced || unneeded.contains(&version.born) {
-                self.doomed.extend(version.address);
-                self.batch.delete(family, version.key.clone());
+                self.take(family, version);
             }
         }
         if let Some(ended) = ended.filter(|ended| !unneeded.contains(ended)) {

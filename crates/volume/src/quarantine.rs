@@ -1,16 +1,18 @@
 //! The list of what is damaged on a partition.
 //!
 //! An entry is kept in the metadata under the key of the record that is damaged, or that names the
-//! damaged chunk. It leaves the list when that record is gone or names another chunk: when the file was
+//! damaged chunk. Of a chunk that several files share there is an entry for each of them. It leaves the list when that record is gone or names another chunk: when the file was
 //! rewritten or deleted. And it leaves it when a whole pass of the scrubber found nothing wrong there.
 
 use crate::named::Name;
 use crate::record::{self, Extent, StoredDamage};
 use crate::shared::Partition;
+use crate::sharing::RowKey;
 use crate::volume::Volume;
 use crate::volumes::Volumes;
 use crate::{VolumeError, epochs, keys};
 use base::{Fid, PartitionId, UnixTime, VnodeId, VolumeType};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, Family, KeyRange, MetaStore, StoreError};
@@ -55,13 +57,23 @@ impl Volumes {
     }
 
     /// A volume that shows what a name says: the read-write one if it does.
-    fn who_shows(&self, home: &Partition, name: &Name) -> Result<Option<Arc<Volume>>, VolumeError> {
+    fn who_shows(
+        &self,
+        home: &Partition,
+        name: &Name,
+        row: Option<RowKey>,
+    ) -> Result<Option<Arc<Volume>>, VolumeError> {
         let prefix = name.owner().0;
         let mut shown = None;
         for id in self.members(home.handle.id, name.group()) {
             let Ok(volume) = self.get_any_state(id) else { continue };
             let value = epochs::get(&*home.handle.meta, Family::Extents, &prefix, &volume.view().sight)?;
-            if value.and_then(|(_, value)| record::extent_address(&value)?) != Some(name.address) {
+            let Some((_, value)) = value else { continue };
+            let is_so = match row {
+                None => record::extent_address(&value).flatten() == Some(name.address),
+                Some(row) => record::shared_row(&value) == Some(row),
+            };
+            if !is_so {
                 continue;
             }
             if volume.kind() == VolumeType::ReadWrite {
@@ -141,11 +153,51 @@ pub(crate) fn prune(home: &Partition, is_over: impl Fn(&StoredDamage) -> bool) -
     Ok(())
 }
 
-/// Puts a chunk on the list that cannot be read; false if nobody names it any more.
-pub(crate) fn report_chunk(
+/// Puts chunks on the list that cannot be read, for each file that shows them; answers how many entries
+/// these are. Finding out who shows shared ones takes a walk through all extents.
+pub(crate) fn report_chunks(
+    volumes: &Volumes,
+    home: &Partition,
+    damaged: &[(Name, StoreError)],
+    now: UnixTime,
+) -> Result<u64, VolumeError> {
+    let (mut shared, mut count) = (BTreeMap::new(), 0);
+    for (name, error) in damaged {
+        match keys::row_of(&name.key) {
+            Some(row) => _ = shared.insert(row, (name.address, error)),
+            None => count += u64::from(report_chunk(volumes, home, name, None, error, now)?),
+        }
+    }
+    for (key, row) in names_of(home, &shared)? {
+        let (address, error) = shared[&row];
+        count += u64::from(report_chunk(volumes, home, &Name { key, address }, Some(row), error, now)?);
+    }
+    Ok(count)
+}
+
+/// The extents that name these rows.
+fn names_of<T>(home: &Partition, rows: &BTreeMap<RowKey, T>) -> Result<Vec<(Vec<u8>, RowKey)>, VolumeError> {
+    let mut found = Vec::new();
+    if rows.is_empty() {
+        return Ok(found);
+    }
+    let state = home.handle.meta.snapshot();
+    state.scan(Family::Extents, KeyRange::ascending(&[], &keys::BEHIND_ALL), &mut |key, value| {
+        if let Some(row) = record::shared_row(value).filter(|row| rows.contains_key(row)) {
+            found.push((key.to_vec(), row));
+        }
+        // More have no room on the list.
+        if found.len() < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(found)
+}
+
+/// Puts a chunk on the list for the file whose extent this is; false if nobody names it any more.
+fn report_chunk(
     volumes: &Volumes,
     home: &Partition,
     name: &Name,
+    row: Option<RowKey>,
     error: &StoreError,
     now: UnixTime,
 ) -> Result<bool, VolumeError> {
@@ -153,7 +205,7 @@ pub(crate) fn report_chunk(
         return Ok(false);
     }
     // Of a group without volumes nothing is read, and soon nothing left.
-    let Some(volume) = volumes.who_shows(home, name)? else { return Ok(false) };
+    let Some(volume) = volumes.who_shows(home, name, row)? else { return Ok(false) };
     let Some((fid, offset)) = place_in_file(&volume, name)? else { return Ok(false) };
     let what = match error {
         StoreError::Damaged { what, .. } => what.clone(),
@@ -163,7 +215,7 @@ pub(crate) fn report_chunk(
         "a part of a file is damaged");
     let value = home.handle.meta.get(Family::Extents, &name.key)?;
     let length = match value.and_then(|value| record::get_extent(&value)) {
-        Some(Extent::Chunk { length, .. }) => length,
+        Some(Extent::Chunk { length, .. } | Extent::Shared { length, .. }) => length,
         _ => 0,
     };
     let (first_seen, last_seen, fid, address) = (now, now, Some(fid), name.address);

@@ -34,6 +34,9 @@ impl Extent {
         match self {
             Extent::Inline(bytes) => Ok(bytes.clone()),
             Extent::Sealed(_) => Err(VolumeError::Invalid("contents that are not decrypted")),
+            Extent::Shared { row, .. } => {
+                Err(epochs::damage(Family::Extents, &keys::row(*row), "the row of a shared chunk"))
+            }
             Extent::Chunk { address, length } => {
                 let bytes = chunks.read_for(group, *address)?;
                 Ok(bytes.slice(..bytes.len().min(*length as usize)))
@@ -62,6 +65,8 @@ struct FileSource {
     vnode: Vnode,
     /// Holds every chunk that `extents` names.
     pin: Pin,
+    /// Likewise, of those that groups share.
+    shared: Option<Pin>,
     extents: VecDeque<(u64, Extent)>,
     /// Behind the last chunk that `extents` tells about.
     known_to: u64,
@@ -151,7 +156,12 @@ impl FileSource {
 
     fn find_extents(&mut self, first: u64, last: u64) -> Result<(), VolumeError> {
         self.known_to = last.saturating_add(1).min(first.saturating_add(WINDOW_CHUNKS));
-        let found = self.volume.extents(&self.vnode, first, self.known_to - 1, WINDOW_CHUNKS as usize)?;
+        let mut found = self.volume.extents(&self.vnode, first, self.known_to - 1, WINDOW_CHUNKS as usize)?;
+        self.shared = self.volume.home.resolve(&mut found)?;
+        if found.iter().any(|(_, extent)| matches!(extent, Extent::Shared { .. })) {
+            // Its records may be purged already.
+            self.volume.check_is_there()?;
+        }
         self.extents = found.into();
         Ok(())
     }
@@ -176,7 +186,8 @@ impl Volume {
         } else {
             let pin = self.group.pins.pin();
             let volume = Arc::clone(self);
-            let mut file = FileSource { volume, vnode, pin, extents: VecDeque::new(), known_to: 0 };
+            let mut file =
+                FileSource { volume, vnode, pin, shared: None, extents: VecDeque::new(), known_to: 0 };
             if at < end {
                 let shift = file.vnode.chunk_shift;
                 file.find_extents(at >> shift, (end - 1) >> shift)?;

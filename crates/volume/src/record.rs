@@ -2,8 +2,10 @@
 //! version; an empty value says that the record was deleted in its epoch.
 
 mod extensions;
+mod sharing;
 mod totals;
 
+use crate::sharing::RowKey;
 use crate::sight::{Sight, Turn};
 use crate::totals::Unfolded;
 use crate::{FileKind, Kept, Period, Policy, SnapshotOf, VnodeStatus, VolumeHeader};
@@ -17,6 +19,7 @@ use store::encryption::SEALED_VALUE_BYTES;
 
 mod scrub;
 
+pub(crate) use sharing::{ROW_BYTES, get_row, get_sums, put_row, put_sums, shared_row};
 pub(crate) use totals::{get_totals, put_totals};
 
 pub(crate) use scrub::{ScrubState, StoredDamage, get_damage, get_scrub_state, put_damage, put_scrub_state};
@@ -242,20 +245,22 @@ pub(crate) enum Extent {
     Inline(Bytes),
     /// Here, encrypted ([`store::ChunkStore::seal`] with the record's key, without its epoch).
     Sealed(Bytes),
+    /// In a chunk that several extents may share; `length` bytes.
+    Shared { row: RowKey, length: u32 },
 }
 
 impl Extent {
     pub(crate) fn address(&self) -> Option<ChunkAddress> {
         match self {
             Extent::Chunk { address, .. } => Some(*address),
-            Extent::Inline(_) | Extent::Sealed(_) => None,
+            Extent::Inline(_) | Extent::Sealed(_) | Extent::Shared { .. } => None,
         }
     }
 
     /// Length of the contents.
     pub(crate) fn length(&self) -> u64 {
         match self {
-            Extent::Chunk { length, .. } => u64::from(*length),
+            Extent::Chunk { length, .. } | Extent::Shared { length, .. } => u64::from(*length),
             Extent::Inline(bytes) => bytes.len() as u64,
             Extent::Sealed(bytes) => bytes.len().saturating_sub(SEALED_VALUE_BYTES) as u64,
         }
@@ -265,6 +270,8 @@ impl Extent {
 const EXTENT_CHUNK: u8 = 0;
 const EXTENT_INLINE: u8 = 1;
 const EXTENT_SEALED: u8 = 2;
+const EXTENT_SHARED: u8 = 3;
+const EXTENT_ROW: u8 = 4;
 
 pub(crate) fn put_extent(extent: &Extent) -> Vec<u8> {
     match extent {
@@ -273,6 +280,7 @@ pub(crate) fn put_extent(extent: &Extent) -> Vec<u8> {
         }
         Extent::Inline(bytes) => Record::new().u8(EXTENT_INLINE).bytes(bytes).0,
         Extent::Sealed(bytes) => Record::new().u8(EXTENT_SEALED).bytes(bytes).0,
+        Extent::Shared { row, length } => Record::new().u8(EXTENT_SHARED).u32(*length).bytes(&row.0).0,
     }
 }
 
@@ -285,12 +293,16 @@ pub(crate) fn get_extent(value: &[u8]) -> Option<Extent> {
         }
         EXTENT_INLINE => Some(Extent::Inline(Bytes::copy_from_slice(f.0))),
         EXTENT_SEALED => Some(Extent::Sealed(Bytes::copy_from_slice(f.0))),
+        EXTENT_SHARED => {
+            let length = f.u32()?;
+            Some(Extent::Shared { length, row: RowKey(f.0.try_into().ok()?) })
+        }
         _ => None,
     }
 }
 
-/// The chunk that a version of an extent names, if any; an empty value names none. The outer `None`
-/// says that the record cannot be read.
+/// The chunk that a record of the family extents names, if any: a row of a shared chunk does, what names a row
+/// does not, and neither does an empty value. The outer `None` says that the record cannot be read.
 #[allow(clippy::option_option, reason = "as of all readers here, the outer one says damaged")]
 pub(crate) fn extent_address(value: &[u8]) -> Option<Option<ChunkAddress>> {
     if value.is_empty() {
@@ -303,6 +315,8 @@ pub(crate) fn extent_address(value: &[u8]) -> Option<Option<ChunkAddress>> {
             ChunkAddress::from_bytes(f.0).map(Some)
         }
         EXTENT_INLINE | EXTENT_SEALED => Some(None),
+        EXTENT_SHARED => shared_row(value).map(|_| None),
+        EXTENT_ROW => get_row(value).map(|row| Some(row.address)),
         _ => None,
     }
 }
@@ -512,6 +526,7 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
         day_use_date: counters.day_use_date,
         week_use: counters.week_use,
         compression: None,
+        deduplicates: false,
         snapshot: None,
     };
     let mut turns = Vec::new();

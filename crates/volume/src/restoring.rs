@@ -10,6 +10,7 @@ use crate::reading::FileReader;
 use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
 use crate::replacing::put_job;
 use crate::shared::Partition;
+use crate::sharing::{Changes, Look, Offers, Outcome};
 use crate::sight::Sight;
 use crate::totals::{OwnSums, Unfolded};
 use crate::volume::Volume;
@@ -53,6 +54,11 @@ pub struct Restoration {
     batch: Batch,
     batch_bytes: usize,
     has_chunks: bool,
+    /// Rows that the batch names.
+    sharing: Changes,
+    offers: Offers,
+    /// Files of which only the beginning was put.
+    unfinished: HashSet<u32>,
     vnodes: HashMap<u32, Known>,
     /// Vnodes whose directory was not yet known.
     unresolved: Vec<VnodeId>,
@@ -122,6 +128,9 @@ impl Restoration {
             batch: Batch::new(),
             batch_bytes: 0,
             has_chunks: false,
+            sharing: Changes::default(),
+            offers: Offers::default(),
+            unfinished: HashSet::new(),
             vnodes: HashMap::new(),
             unresolved: Vec::new(),
             used_kib: 0,
@@ -172,6 +181,11 @@ impl Restoration {
         if is_link && status.length > PATH_BYTES_MAX as u64 {
             return Err(VolumeError::NameTooLong { got: status.length as usize });
         }
+        // Each of its chunks is put once.
+        let VnodeId(number) = status.vnode;
+        if self.vnodes.contains_key(&number) || !self.unfinished.insert(number) {
+            return Err(VolumeError::Invalid("a vnode comes twice"));
+        }
         let shift = self.target.shared.options.chunk_shift;
         let file = keys::FileKey { group: self.group, vnode: status.vnode, unique: status.unique };
         let (mut at, mut index) = (0, 0);
@@ -181,12 +195,17 @@ impl Restoration {
             if let Some(extent) = self.store(file.owner(index), &pieces, is_link)? {
                 let key = file.extent(index);
                 let value = self.home().extent_record(&key, &extent)?;
+                if let Extent::Shared { row, .. } = extent {
+                    self.sharing.add(row);
+                }
                 self.put(Family::Extents, &key, value)?;
             }
             at += length as u64;
             index += 1;
         }
-        self.vnode(status, None)
+        self.vnode(status, None)?;
+        self.unfinished.remove(&number);
+        Ok(())
     }
 
     /// A chunk of zeros is stored as a hole.
@@ -207,10 +226,26 @@ impl Restoration {
         if (self.home().handle.space)().free_kib < (length as u64).div_ceil(1024) {
             return Err(VolumeError::PartitionFull);
         }
-        let chunks = &self.home().handle.chunks;
-        let address = chunks.append_for(owner, pieces, self.target.compression())?;
-        self.has_chunks = true;
-        Ok(Some(Extent::Chunk { address, length: length as u32 }))
+        let (target, codec) = (Arc::clone(&self.target), self.target.compression());
+        let chunks = &target.home.handle.chunks;
+        let look = if target.deduplicates() {
+            self.offers.look(&target.home, self.group, pieces, None)?
+        } else {
+            Look::Apart
+        };
+        let extent = match look {
+            Look::Shared(extent) => extent,
+            Look::Append(row, extent) => {
+                self.offers.appended(row, chunks.append_for(keys::row_owner(row), pieces, codec))?;
+                extent
+            }
+            Look::Apart => {
+                let address = chunks.append_for(owner, pieces, codec)?;
+                self.has_chunks = true;
+                Extent::Chunk { address, length: length as u32 }
+            }
+        };
+        Ok(Some(extent))
     }
 
     fn vnode(&mut self, mut status: VnodeStatus, acl: Option<Arc<Acl>>) -> Result<(), VolumeError> {
@@ -250,15 +285,32 @@ impl Restoration {
 
     fn flush(&mut self) -> Result<(), VolumeError> {
         self.batch_bytes = 0;
-        let batch = std::mem::take(&mut self.batch);
+        let (mut batch, sharing) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.sharing));
         if batch.is_empty() {
             return Ok(());
         }
-        if std::mem::take(&mut self.has_chunks) {
-            self.home().handle.chunks.sync()?;
+        let target = Arc::clone(&self.target);
+        let chunks = &*target.home.handle.chunks;
+        let mut has_chunks = std::mem::take(&mut self.has_chunks);
+        loop {
+            if has_chunks || self.offers.has_own() {
+                chunks.sync()?;
+            }
+            has_chunks = false;
+            match target.home.commit(&mut batch, &sharing, &[&self.offers])? {
+                Outcome::Missing(missing) => self.offers.rescue(chunks, &missing, target.compression())?,
+                Outcome::Done(done) => {
+                    self.offers.settle(&done.used);
+                    self.offers.clear(chunks);
+                    if !done.doomed.is_empty() {
+                        // Damaged ones that were replaced.
+                        target.home.handle.meta.sync(done.number)?;
+                        target.home.sharing.pins.release(done.doomed);
+                    }
+                    return Ok(());
+                }
+            }
         }
-        self.home().handle.meta.commit(batch)?;
-        Ok(())
     }
 
     /// Carries over a vnode as the volume has it now.
@@ -509,6 +561,8 @@ impl Drop for Restoration {
         if let Err(error) = self.flush() {
             tracing::warn!(%error, "what an unfinished restore stored stays until it is found as unnamed");
         }
-        self.target.home.unstage(self.group);
+        let target = Arc::clone(&self.target);
+        self.offers.clear(&*target.home.handle.chunks);
+        target.home.unstage(self.group);
     }
 }

@@ -169,15 +169,15 @@ impl Volumes {
             quarantine::report_record(home, family, key, what.clone(), now)?;
             damages += 1;
         }
+        let mut damaged = Vec::new();
         for name in &part.names {
             match home.handle.chunks.verify(name.address) {
                 Ok(()) => {}
-                Err(error @ StoreError::Damaged { .. }) => {
-                    damages += u64::from(quarantine::report_chunk(self, home, name, &error, now)?);
-                }
+                Err(error @ StoreError::Damaged { .. }) => damaged.push((name.clone(), error)),
                 Err(error) => return Err(error.into()),
             }
         }
+        damages += quarantine::report_chunks(self, home, &damaged, now)?;
         Ok((part.names.len() as u64, damages))
     }
 }
@@ -249,6 +249,7 @@ fn is_readable(family: Family, key: &[u8], value: &[u8]) -> bool {
     match family {
         Family::Vnodes => record::get_vnode(VnodeId(0), value).is_some(),
         Family::Entries => record::get_entry(value).is_some(),
+        Family::Extents if keys::is_of_rows(key) => record::get_row(value).is_some(),
         Family::Extents => record::get_extent(value).is_some(),
         Family::Totals => record::get_totals(value).is_some(),
         _ => keys::registry_of(key).is_none_or(|what| match what {

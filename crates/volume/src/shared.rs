@@ -6,12 +6,13 @@ use crate::compaction::Compactor;
 use crate::group::Group;
 use crate::owed::{self, Ends};
 use crate::scrubbing::Scrubber;
+use crate::sharing::{Doomed, Sharing};
 use crate::{PartitionHandle, VolumeError, VolumeOptions, keys};
 use base::VolumeId;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use store::{Batch, ChunkAddress, CommitNumber, Family};
+use store::{Batch, CommitNumber, Family};
 
 /// What all volumes of a server share.
 pub(crate) struct Shared {
@@ -33,7 +34,7 @@ impl Shared {
 struct Unsettled {
     number: CommitNumber,
     group: Arc<Group>,
-    doomed: Vec<ChunkAddress>,
+    doomed: Doomed,
 }
 
 /// One partition.
@@ -51,10 +52,12 @@ pub(crate) struct Partition {
     pub(crate) compactor: Mutex<Compactor>,
     /// Likewise for scrubbing.
     pub(crate) scrubber: Mutex<Scrubber>,
+    pub(crate) sharing: Sharing,
 }
 
 impl Partition {
     pub(crate) fn new(handle: PartitionHandle) -> Partition {
+        let sharing = Sharing::new(Arc::clone(&handle.chunks));
         Partition {
             handle,
             registry: Mutex::new(()),
@@ -63,6 +66,7 @@ impl Partition {
             staged: Mutex::default(),
             compactor: Mutex::default(),
             scrubber: Mutex::default(),
+            sharing,
         }
     }
 
@@ -88,7 +92,7 @@ impl Partition {
         waits: bool,
         group: &Arc<Group>,
         number: CommitNumber,
-        doomed: Vec<ChunkAddress>,
+        doomed: Doomed,
     ) -> Result<(), VolumeError> {
         if waits {
             return owed::note(self, group, number, doomed).or_else(|doomed| self.pay(group, number, doomed));
@@ -106,10 +110,10 @@ impl Partition {
         &self,
         group: &Group,
         number: CommitNumber,
-        doomed: Vec<ChunkAddress>,
+        doomed: Doomed,
     ) -> Result<(), VolumeError> {
         self.handle.meta.sync(number)?;
-        group.pins.release(doomed);
+        self.release(Some(&group.pins), doomed);
         Ok(())
     }
 
@@ -120,7 +124,7 @@ impl Partition {
         let settled: Vec<Unsettled> =
             self.unsettled.lock().1.extract_if(.., |waiting| waiting.number <= newest).collect();
         for settled in settled {
-            settled.group.pins.release(settled.doomed);
+            self.release(Some(&settled.group.pins), settled.doomed);
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ mod quota;
 mod restoring;
 mod scrubbing;
 mod sealing;
+mod sharing;
 mod snapshots;
 mod support;
 mod totals;

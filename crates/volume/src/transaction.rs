@@ -8,6 +8,7 @@
 use crate::group::Writer;
 use crate::numbers::Place;
 use crate::record::{self, Counters, Entry, Extent, Job, Vnode};
+use crate::sharing::{Changes, Doomed, Offers, Outcome, RowKey};
 use crate::totals::{Step, steps};
 use crate::volume::{View, Volume};
 use crate::{Actor, FileKind, VnodeStatus, VolumeError, keys, quota};
@@ -49,7 +50,9 @@ impl Touched {
 #[must_use]
 pub(crate) struct Committed {
     number: CommitNumber,
-    doomed: Vec<ChunkAddress>,
+    doomed: Doomed,
+    /// Offered chunks that metadata names from here on.
+    pub(crate) used: Vec<ChunkAddress>,
 }
 
 pub(crate) struct Transaction<'v> {
@@ -65,6 +68,7 @@ pub(crate) struct Transaction<'v> {
     touched: BTreeMap<VnodeId, Touched>,
     edited: BTreeMap<VnodeId, Arc<RwLock<DirectoryBlob>>>,
     doomed: Vec<ChunkAddress>,
+    sharing: Changes,
 }
 
 impl<'v> Transaction<'v> {
@@ -83,6 +87,7 @@ impl<'v> Transaction<'v> {
             touched: BTreeMap::new(),
             edited: BTreeMap::new(),
             doomed: Vec::new(),
+            sharing: Changes::default(),
         })
     }
 
@@ -183,10 +188,15 @@ impl<'v> Transaction<'v> {
         old: Option<&Extent>,
     ) -> Result<(), VolumeError> {
         let key = self.volume.file_key(vnode).extent(index);
-        let new = new.map(|extent| self.volume.home.extent_record(&key, extent)).transpose()?;
-        let is_gone = self.write(Family::Extents, &key, new)?;
-        if is_gone {
-            self.doomed.extend(old.and_then(Extent::address));
+        let value = new.map(|extent| self.volume.home.extent_record(&key, extent)).transpose()?;
+        let is_gone = self.write(Family::Extents, &key, value)?;
+        if let Some(Extent::Shared { row, .. }) = new {
+            self.sharing.add(*row);
+        }
+        match old.filter(|_| is_gone) {
+            Some(Extent::Shared { row, .. }) => self.sharing.take_away(*row),
+            Some(old) => self.doomed.extend(old.address()),
+            None => {}
         }
         Ok(())
     }
@@ -315,7 +325,17 @@ impl<'v> Transaction<'v> {
     }
 
     /// Makes the change visible, all at once.
-    pub(crate) fn commit(mut self) -> Result<Committed, VolumeError> {
+    pub(crate) fn commit(self) -> Result<Committed, VolumeError> {
+        // Only who offers chunks can miss any.
+        self.commit_with(&[])?.map_err(|_| VolumeError::DigestsCollide)
+    }
+
+    /// The same of a change that may put extents of chunks that were offered for sharing. The inner error
+    /// says which of these are not there any more; nothing was changed then.
+    pub(crate) fn commit_with(
+        mut self,
+        offers: &[&Offers],
+    ) -> Result<Result<Committed, Vec<RowKey>>, VolumeError> {
         let steps: Vec<Step> = self.touched.values().flat_map(Touched::steps).collect();
         let totals = self.keep_totals(&steps)?;
         let touched = std::mem::take(&mut self.touched);
@@ -331,10 +351,14 @@ impl<'v> Transaction<'v> {
         self.counters.changes += 1;
         self.put_volume();
         self.publish.get_or_insert_with(|| self.volume.group.publish.write());
-        let number = self.volume.meta().commit(std::mem::take(&mut self.batch))?;
+        let done = match self.volume.home.commit(&mut self.batch, &self.sharing, offers)? {
+            Outcome::Done(done) => done,
+            Outcome::Missing(rows) => return Ok(Err(rows)),
+        };
         self.take_effect(touched);
         self.keep_totals_in_memory(totals, steps);
-        Ok(Committed { number, doomed: std::mem::take(&mut self.doomed) })
+        let doomed = Doomed { own: std::mem::take(&mut self.doomed), shared: done.doomed };
+        Ok(Ok(Committed { number: done.number, doomed, used: done.used }))
     }
 
     fn put_volume(&mut self) {
@@ -401,7 +425,7 @@ impl Volume {
 
     /// Waits until a commit is durable.
     pub(crate) fn settle_committed(&self, committed: Committed) -> Result<(), VolumeError> {
-        self.settle(committed.number, committed.doomed)
+        self.settle_all(committed.number, committed.doomed)
     }
 
     /// Likewise for a store of file data.

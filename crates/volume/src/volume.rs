@@ -4,6 +4,7 @@ use crate::epochs::{self, damage};
 use crate::group::Group;
 use crate::record::{self, Counters, StoredHeader, Vnode};
 use crate::shared::{Partition, Shared};
+use crate::sharing::Doomed;
 use crate::sight::Sight;
 use crate::totals::{Totals, Unfolded};
 use crate::{Found, VnodeStatus, VolumeError, VolumeHeader, VolumeState, keys, usage};
@@ -194,6 +195,12 @@ impl Volume {
     /// server's default.
     pub fn compression(&self) -> Codec {
         self.read_live(|live| live.header.compression).unwrap_or(self.shared.options.codec)
+    }
+
+    /// Whether file data that is written from now on shares chunks of equal contents
+    /// ([`VolumeHeader::deduplicates`]).
+    pub fn deduplicates(&self) -> bool {
+        self.read_live(|live| live.header.deduplicates)
     }
 
     /// What `header` is stored as.
@@ -403,7 +410,11 @@ impl Volume {
     }
 
     /// Waits as the options want until a commit is durable. Call it without any lock.
-    pub(crate) fn settle(&self, number: CommitNumber, doomed: Vec<ChunkAddress>) -> Result<(), VolumeError> {
+    pub(crate) fn settle(&self, number: CommitNumber, own: Vec<ChunkAddress>) -> Result<(), VolumeError> {
+        self.settle_all(number, Doomed { own, shared: vec![] })
+    }
+
+    pub(crate) fn settle_all(&self, number: CommitNumber, doomed: Doomed) -> Result<(), VolumeError> {
         let waits = self.shared.options.durability.waits_for_metadata();
         self.home.settle(waits, &self.group, number, doomed)
     }

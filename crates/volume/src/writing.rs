@@ -8,9 +8,10 @@
 //! ends last wins wherever both wrote.
 
 use crate::appending::Appending;
-use crate::keys::FileKey;
+use crate::keys::{self, FileKey};
 use crate::reading::push_zeros;
 use crate::record::{Extent, Vnode};
+use crate::sharing::{Look, Offers, RowKey};
 use crate::transaction::{Growth, Transaction};
 use crate::{Actor, StoreRequest, VnodeStatus, Volume, VolumeError, attributes, quota};
 use base::{AbortCode, Fid};
@@ -34,27 +35,71 @@ struct Staged<'v> {
     volume: &'v Volume,
     file: FileKey,
     extents: BTreeMap<u64, Extent>,
-    /// Chunks on their way into the store, with their indices and lengths.
-    coming: VecDeque<(u64, u32, Appending)>,
+    /// Chunks that others may share.
+    offers: Offers,
+    coming: VecDeque<Coming>,
+}
+
+/// A chunk on its way into the store.
+struct Coming {
+    index: u64,
+    length: u32,
+    /// Of one that is to be shared: its extent is known already.
+    row: Option<RowKey>,
+    appending: Appending,
 }
 
 impl<'v> Staged<'v> {
     fn new(volume: &'v Volume, vnode: &Vnode) -> Staged<'v> {
         let file = volume.file_key(vnode);
-        Staged { volume, file, extents: BTreeMap::new(), coming: VecDeque::new() }
+        Staged { volume, file, extents: BTreeMap::new(), offers: Offers::default(), coming: VecDeque::new() }
     }
 
-    fn put(&mut self, index: u64, pieces: &[Bytes], is_whole: bool) -> Result<(), VolumeError> {
+    /// Puts a chunk; what `beside` offers belongs to the same change.
+    fn put(
+        &mut self,
+        index: u64,
+        pieces: &[Bytes],
+        is_whole: bool,
+        beside: Option<&Offers>,
+    ) -> Result<(), VolumeError> {
         let length: usize = pieces.iter().map(Bytes::len).sum();
         let extent = if length <= self.volume.shared.options.inline_bytes_max && !is_whole {
             Extent::Inline(pieces.concat().into())
         } else {
-            let chunks = &self.volume.home.handle.chunks;
-            let address = chunks.append_for(self.file.owner(index), pieces, self.volume.compression())?;
-            Extent::Chunk { address, length: length as u32 }
+            self.append(index, pieces, length as u32, beside)?
         };
         self.extents.insert(index, extent);
         Ok(())
+    }
+
+    /// Appends a chunk, if there is none to share.
+    fn append(
+        &mut self,
+        index: u64,
+        pieces: &[Bytes],
+        length: u32,
+        beside: Option<&Offers>,
+    ) -> Result<Extent, VolumeError> {
+        let (chunks, codec) = (&self.volume.home.handle.chunks, self.volume.compression());
+        match self.look(pieces, beside)? {
+            Look::Shared(extent) => Ok(extent),
+            Look::Append(row, extent) => {
+                self.offers.appended(row, chunks.append_for(keys::row_owner(row), pieces, codec))?;
+                Ok(extent)
+            }
+            Look::Apart => {
+                let address = chunks.append_for(self.file.owner(index), pieces, codec)?;
+                Ok(Extent::Chunk { address, length })
+            }
+        }
+    }
+
+    fn look(&mut self, pieces: &[Bytes], beside: Option<&Offers>) -> Result<Look, VolumeError> {
+        if !self.volume.deduplicates() {
+            return Ok(Look::Apart);
+        }
+        self.offers.look(&self.volume.home, self.file.group, pieces, beside)
     }
 
     /// Puts a whole chunk while the next ones come in. Call [`Staged::collect`] in the end.
@@ -64,17 +109,31 @@ impl<'v> Staged<'v> {
             self.collect_one()?;
         }
         let length = pieces.iter().map(Bytes::len).sum::<usize>() as u32;
+        let (row, owner) = match self.look(&pieces, None)? {
+            Look::Shared(extent) => {
+                self.extents.insert(index, extent);
+                return Ok(());
+            }
+            Look::Append(row, extent) => {
+                self.extents.insert(index, extent);
+                (Some(row), keys::row_owner(row))
+            }
+            Look::Apart => (None, self.file.owner(index)),
+        };
         let chunks = &self.volume.home.handle.chunks;
-        let appending = appenders.append(chunks, self.file.owner(index), pieces, self.volume.compression());
-        self.coming.push_back((index, length, appending));
+        let appending = appenders.append(chunks, owner, pieces, self.volume.compression());
+        self.coming.push_back(Coming { index, length, row, appending });
         Ok(())
     }
 
     fn collect_one(&mut self) -> Result<(), VolumeError> {
-        if let Some((index, length, appending)) = self.coming.pop_front() {
-            let address = appending.wait()?;
-            self.extents.insert(index, Extent::Chunk { address, length });
+        let Some(Coming { index, length, row, appending }) = self.coming.pop_front() else { return Ok(()) };
+        let appended = appending.wait();
+        if let Some(row) = row {
+            return self.offers.appended(row, appended);
         }
+        let address = appended?;
+        self.extents.insert(index, Extent::Chunk { address, length });
         Ok(())
     }
 
@@ -85,8 +144,14 @@ impl<'v> Staged<'v> {
         Ok(())
     }
 
+    /// Metadata names all extents, and these of the chunks that were offered.
+    fn taken(&mut self, used: &[ChunkAddress]) {
+        self.extents.clear();
+        self.offers.settle(used);
+    }
+
     fn has_chunks(&self) -> bool {
-        self.extents.values().any(|extent| extent.address().is_some())
+        self.offers.has_own() || self.extents.values().any(|extent| extent.address().is_some())
     }
 }
 
@@ -98,6 +163,7 @@ impl Drop for Staged<'_> {
         }
         let release = |address: ChunkAddress| self.volume.home.handle.chunks.release(address);
         self.extents.values().filter_map(Extent::address).for_each(release);
+        self.offers.clear(&*self.volume.home.handle.chunks);
     }
 }
 
@@ -189,7 +255,7 @@ impl Volume {
             if (length as u64) < chunk_bytes {
                 parts.insert(index, Part { begin: begin as usize, pieces, length });
             } else if is_last || !is_slow(self.compression()) {
-                whole.put(index, &pieces, true)?;
+                whole.put(index, &pieces, true, None)?;
             } else {
                 whole.put_meanwhile(index, pieces)?;
             }
@@ -211,14 +277,14 @@ impl Volume {
         let mut merged = Staged::new(self, vnode);
         for (&index, part) in parts {
             let old = self.old_contents(vnode, index, lengths.cut)?;
-            merged.put(index, &merge_part(part, &old), false)?;
+            merged.put(index, &merge_part(part, &old), false, Some(&whole.offers))?;
         }
         let last = lengths.cut >> vnode.chunk_shift;
         let is_cut = lengths.cut < lengths.old && lengths.cut & ((1 << vnode.chunk_shift) - 1) != 0;
         if is_cut && !parts.contains_key(&last) && !whole.extents.contains_key(&last) {
             let old = self.old_contents(vnode, last, lengths.cut)?;
             if !old.is_empty() {
-                merged.put(last, &[old], false)?;
+                merged.put(last, &[old], false, Some(&whole.offers))?;
             }
         }
         Ok(merged)
@@ -228,9 +294,13 @@ impl Volume {
     /// be of a later state; the commit will find that.
     fn old_contents(&self, vnode: &Vnode, index: u64, cut: u64) -> Result<Bytes, VolumeError> {
         let pin = self.group.pins.pin();
-        let Some((_, extent)) = self.extents(vnode, index, index, 1)?.pop() else { return Ok(Bytes::new()) };
+        let publish = self.group.publish.read();
+        let mut found = self.extents(vnode, index, index, 1)?;
+        let shared = self.home.resolve(&mut found)?;
+        drop(publish);
+        let Some((_, extent)) = found.pop() else { return Ok(Bytes::new()) };
         let contents = extent.read(&*self.home.handle.chunks, self.group.id)?;
-        drop(pin);
+        drop((pin, shared));
         let left = cut.saturating_sub(index << vnode.chunk_shift);
         Ok(contents.slice(..contents.len().min(left as usize)))
     }
@@ -260,10 +330,17 @@ impl Volume {
         attributes::drop_set_user_id(status, actor);
         attributes::apply(status, actor, &request.set);
         let status = transaction.put(vnode)?;
-        let committed = transaction.commit()?;
+        let committed = match transaction.commit_with(&[&whole.offers, &merged.offers])? {
+            Ok(committed) => committed,
+            Err(missing) => {
+                // What is merged will be looked up again.
+                whole.offers.rescue(&*self.home.handle.chunks, &missing, self.compression())?;
+                return Ok(None);
+            }
+        };
         // From here on metadata names them.
-        whole.extents.clear();
-        merged.extents.clear();
+        whole.taken(&committed.used);
+        merged.taken(&committed.used);
         self.settle_data(committed)?;
         Ok(Some(status))
     }

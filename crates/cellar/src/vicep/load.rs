@@ -272,6 +272,7 @@ fn header(source: &Source<'_>, now: UnixTime) -> VolumeHeader {
         offline_message: offline_message(info),
         message_of_the_day: String::new(),
         compression: None,
+        deduplicates: false,
         snapshot: None,
     }
 }

@@ -1,6 +1,7 @@
 //! Every version of every record by itself: whether it can be read, and whether anybody needs it.
 
 use super::registry::{Registry, show};
+use super::rows::Rows;
 use super::{CheckReport, Observe, Progress, Stage};
 use crate::record::{self, Extent};
 use crate::{epochs, keys};
@@ -18,17 +19,18 @@ pub(super) struct Named {
     pub(super) length: u32,
 }
 
-/// Looks at all records of groups; answers the chunks that they name.
+/// Looks at all records of groups and at the rows of shared chunks; answers the chunks that they name.
 pub(super) fn check(
     meta: &dyn MetaStore,
     registry: &Registry,
     report: &mut CheckReport,
     observe: Observe<'_>,
 ) -> Vec<Named> {
-    let mut named = Vec::new();
+    let (mut named, mut rows) = (Vec::new(), Rows::default());
     for family in [Family::Vnodes, Family::Entries, Family::Extents, Family::Totals] {
-        let mut pass =
-            Pass { family, registry, prefix: vec![], versions: vec![], unknown_group: 0, named: &mut named };
+        let (prefix, versions, unknown_group) = (vec![], vec![], 0);
+        let (named, rows) = (&mut named, &mut rows);
+        let mut pass = Pass { family, registry, prefix, versions, unknown_group, named, rows };
         let result = meta.scan(family, KeyRange::ascending(&[], &keys::BEHIND_ALL), &mut |key, value| {
             pass.visit(key, value, report);
             if report.records.is_multiple_of(REPORT_RECORDS) {
@@ -39,6 +41,7 @@ pub(super) fn check(
         pass.end_of_record(report);
         report.add_failure(None, &format!("family {}", family.name()), result.map_err(Into::into));
     }
+    rows.check(meta, report);
     named
 }
 
@@ -52,11 +55,16 @@ struct Pass<'a> {
     /// A group that was reported already.
     unknown_group: u64,
     named: &'a mut Vec<Named>,
+    rows: &'a mut Rows,
 }
 
 impl Pass<'_> {
     fn visit(&mut self, key: &[u8], value: &[u8], report: &mut CheckReport) {
         report.records += 1;
+        if self.family == Family::Extents && keys::is_of_rows(key) {
+            self.named.extend(self.rows.take_row(key, value, report));
+            return;
+        }
         let split = keys::split(key).filter(|(prefix, _)| is_prefix(self.family, prefix));
         let Some((prefix, born)) = split else {
             return report.add(None, show(self.family, key), "the key cannot be read");
@@ -80,6 +88,10 @@ impl Pass<'_> {
             _ => match record::get_extent(value) {
                 Some(Extent::Chunk { address, length }) => {
                     self.named.push(Named { address, length });
+                    true
+                }
+                Some(Extent::Shared { row, length }) => {
+                    self.rows.take_name(row, length);
                     true
                 }
                 other => other.is_some(),

@@ -8,13 +8,16 @@ use store::{Codec, ZSTD_LEVELS};
 /// Two bytes: the codec, its level.
 const COMPRESSION: u8 = 1;
 
+/// No bytes: equal chunks are stored once.
+const DEDUPLICATION: u8 = 2;
+
 const RAW: u8 = 0;
 const LZ4: u8 = 1;
 const ZSTD: u8 = 2;
 
 /// Appends what differs from its default.
 pub(super) fn put(record: Record, header: &VolumeHeader) -> Record {
-    match header.compression {
+    let record = match header.compression {
         None => record,
         Some(codec) => {
             let (codec, level) = match codec {
@@ -24,7 +27,8 @@ pub(super) fn put(record: Record, header: &VolumeHeader) -> Record {
             };
             field(record, COMPRESSION, &[codec, level as u8])
         }
-    }
+    };
+    if header.deduplicates { field(record, DEDUPLICATION, &[]) } else { record }
 }
 
 fn field(record: Record, tag: u8, value: &[u8]) -> Record {
@@ -36,8 +40,10 @@ pub(super) fn get(fields: &mut Fields<'_>, header: &mut VolumeHeader) -> Option<
     while !fields.0.is_empty() {
         let (tag, length) = (fields.u8()?, fields.u8()?);
         let value = fields.take(length.into())?;
-        if tag == COMPRESSION {
-            header.compression = codec(value);
+        match tag {
+            COMPRESSION => header.compression = codec(value),
+            DEDUPLICATION => header.deduplicates = value.is_empty(),
+            _ => {}
         }
     }
     Some(())

@@ -1,4 +1,5 @@
 use super::*;
+use crate::sharing::{Row, Sums};
 use crate::totals::Totals;
 use proptest::prelude::*;
 use std::fmt::Write;
@@ -82,9 +83,15 @@ fn header() -> StoredHeader {
             offline_message: "being moved".into(),
             message_of_the_day: String::new(),
             compression: None,
+            deduplicates: false,
             snapshot: None,
         },
     }
+}
+
+fn row() -> Row {
+    let address = ChunkAddress { segment: 1, offset: 2, stored_bytes: 3 };
+    Row { digest: std::array::from_fn(|at| at as u8), address, length: 9, count: 1 << 40 }
 }
 
 #[test]
@@ -104,9 +111,20 @@ fn records_are_read_as_they_were_written() {
     assert_eq!(get_entry(&put_entry(&entry)), Some(entry));
     let address = ChunkAddress { segment: 1, offset: 2, stored_bytes: 3 };
     let data = Bytes::from_static(b"data");
-    for extent in [Extent::Chunk { address, length: 9 }, Extent::Inline(data.clone()), Extent::Sealed(data)] {
+    let shared = Extent::Shared { row: RowKey([7; 16]), length: 9 };
+    let chunk = Extent::Chunk { address, length: 9 };
+    for extent in [chunk, Extent::Inline(data.clone()), Extent::Sealed(data), shared] {
         assert_eq!(get_extent(&put_extent(&extent)), Some(extent));
     }
+    let row = row();
+    assert_eq!(get_row(&put_row(&row)), Some(row));
+    assert_eq!(ROW_BYTES, crate::keys::row(RowKey([7; 16])).len() + put_row(&row).len());
+    let sums = Sums { rows: 1, shared: 2, names: 3, stored_bytes: 4, named_bytes: 1 << 60 };
+    assert_eq!(get_sums(&put_sums(&sums)), Some(sums));
+    let mut stored = header();
+    stored.header.deduplicates = true;
+    stored.header.compression = Some(Codec::Raw);
+    assert_eq!(get_header(&put_header(&stored), &counters()), Some(stored));
     let file = Job::File { group: 8, vnode: VnodeId(2), unique: 3, epoch: 0 };
     let ended = Job::File { group: 8, vnode: VnodeId(2), unique: 3, epoch: 5 };
     for job in [Job::Group { group: 1 << 40 }, Job::Versions { group: 7, epoch: 9 }, file, ended] {
@@ -139,6 +157,15 @@ fn version_1_records_stay_readable() {
     );
     assert_eq!(golden(&put_extent(&Extent::Inline(Bytes::from_static(b"ab")))), "01016162");
     assert_eq!(golden(&put_extent(&Extent::Sealed(Bytes::from_static(b"ab")))), "01026162");
+    let shared = Extent::Shared { row: RowKey::of(&row().digest), length: 9 };
+    let half = "000102030405060708090a0b0c0d0e0f";
+    assert_eq!(golden(&put_extent(&shared)), format!("010300000009{half}"));
+    let digest = format!("{half}101112131415161718191a1b1c1d1e1f");
+    let place = "0000000000000001000000000000000200000003";
+    assert_eq!(golden(&put_row(&row())), format!("010400000009{place}{digest}0000010000000000"));
+    let sums = Sums { rows: 1, shared: 2, names: 3, stored_bytes: 4, named_bytes: 5 };
+    let five = "00000000000000010000000000000002000000000000000300000000000000040000000000000005";
+    assert_eq!(golden(&put_sums(&sums)), format!("01{five}"));
     let totals = Totals { bytes: 1 << 40, kib: 2, files: 3, directories: 4 };
     let four = "0000010000000000000000000000000200000000000000030000000000000004";
     assert_eq!(golden(&put_totals(&totals)), format!("01{four}"));
@@ -170,7 +197,13 @@ fn a_header_may_end_early_or_go_on_with_what_only_later_versions_know() {
     assert_eq!(zstd.header.compression, Some(Codec::Zstd(9)));
     assert_eq!(put_header(&zstd), [&old[..], &[1, 2, 2, 9]].concat());
     assert_eq!(read(&[200, 1, 7, 1, 2, 2, 9]), Some(zstd));
-    for unknown in [&[1, 2, 9, 9][..], &[1, 1, 2], &[1, 2, 2, 20], &[1, 2, 2, 0xff], &[1, 2, 1, 1]] {
+    // Tag 2, no bytes.
+    let deduplicates = read(&[2, 0]).unwrap();
+    assert!(deduplicates.header.deduplicates);
+    assert_eq!(put_header(&deduplicates), [&old[..], &[2, 0]].concat());
+    for unknown in
+        [&[2, 1, 1][..], &[1, 2, 9, 9], &[1, 1, 2], &[1, 2, 2, 20], &[1, 2, 2, 0xff], &[1, 2, 1, 1]]
+    {
         assert_eq!(read(unknown), Some(header()), "{unknown:?}");
     }
     for cut_off in [&[1][..], &[1, 2], &[1, 2, 2], &[200, 3, 1, 2]] {
@@ -192,8 +225,16 @@ proptest! {
         let value = [&[VERSION][..], &bytes].concat();
         let _ = get_vnode(VnodeId(1), &value);
         let _ = get_entry(&value);
-        let address = get_extent(&value).map(|extent| extent.address());
+        let row = get_row(&value);
+        let address = row.map(|row| Some(row.address));
+        let address = address.or_else(|| get_extent(&value).map(|extent| extent.address()));
         prop_assert_eq!(extent_address(&value), address);
+        let shared = match get_extent(&value) {
+            Some(Extent::Shared { row, .. }) => Some(row),
+            _ => None,
+        };
+        prop_assert_eq!(shared_row(&value), shared);
+        let _ = get_sums(&value);
         let _ = get_counters(&value);
         let _ = get_header(&value, &counters());
         let _ = get_job(&value);

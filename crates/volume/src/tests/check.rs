@@ -1,6 +1,8 @@
 //! Each kind of damage is planted in a sound partition, one at a time, and must be found, at its place
 //! and as what it is; nothing else may be found.
 
+mod sharing;
+
 use super::support::{actor, nothing};
 use crate::check::{Check, CheckOptions, CheckReport, Checkpoint, check};
 use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
@@ -193,7 +195,9 @@ impl World {
         let key = self.newest(Family::Extents, &file.extent(index));
         match record::get_extent(&self.get(Family::Extents, &key)).unwrap() {
             Extent::Chunk { address, length } => (key, address, length),
-            Extent::Inline(_) | Extent::Sealed(_) => unreachable!("it is larger than what is stored inline"),
+            Extent::Inline(_) | Extent::Sealed(_) | Extent::Shared { .. } => {
+                unreachable!("it is larger than what is stored inline")
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! A server with one partition in memory.
 
 use crate::keys;
-use crate::record::{self, Counters, Extent};
+use crate::record::{self, Counters};
 use crate::{
     Actor, CloneVolume, CompactionPolicy, Durability, Kept, NewSnapshot, NewVolume, PartitionHandle,
     ScrubPolicy, SetStatus, Space, StoreRequest, VnodeStatus, Volume, VolumeError, VolumeOptions, Volumes,
@@ -253,7 +253,7 @@ impl Server {
         found
     }
 
-    /// Every stored chunk is named by exactly one record.
+    /// Every stored chunk is named by exactly one record, an extent or a row.
     pub(crate) fn check_chunks(&self) {
         let named = self.records(Family::Extents).iter().filter(|(_, value)| is_chunk(value)).count();
         assert_eq!(self.chunks.live_chunks(), named, "chunks in the store and chunks named");
@@ -280,7 +280,7 @@ pub(crate) fn new_volume(id: VolumeId, name: &str) -> NewVolume {
 }
 
 fn is_chunk(value: &[u8]) -> bool {
-    !value.is_empty() && matches!(record::get_extent(value), Some(Extent::Chunk { .. }))
+    record::extent_address(value).is_some_and(|address| address.is_some())
 }
 
 pub(crate) fn actor(now: u32) -> Actor {

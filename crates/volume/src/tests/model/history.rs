@@ -21,6 +21,9 @@ use store::{ChunkStore, Codec, Family, MemoryChunks};
 /// Snapshots have ids from here on.
 const SNAPSHOTS: u32 = 1_000_000;
 
+/// The other volumes, one after the other, have ids from here on.
+const OTHERS: u32 = 2_000_000;
+
 const NAMES: [&[u8]; 12] = [
     b"a",
     b"b",
@@ -42,8 +45,12 @@ pub(super) struct History {
     volume: Arc<Volume>,
     reference: Reference,
     clones: BTreeMap<VolumeId, Reference>,
+    /// Another volume on the partition, with the contents of its files.
+    other: Option<(VolumeId, BTreeMap<u8, Vec<u8>>)>,
+    /// Volumes share equal chunks.
+    deduplicates: bool,
     /// What was true after each commit that a crash may lose: the commits before, and the state.
-    unsynced: Vec<(usize, Reference, BTreeMap<VolumeId, Reference>)>,
+    unsynced: Vec<State>,
     stale: Vec<Fid>,
     /// Uniquifiers that were given out since the last crash.
     uniques: BTreeSet<u32>,
@@ -51,6 +58,9 @@ pub(super) struct History {
     shown: BTreeMap<(VnodeId, u32), u64>,
     step: u32,
 }
+
+/// Commits before, and what there was: the volume, its clones, the other volume.
+type State = (usize, Reference, BTreeMap<VolumeId, Reference>, Option<(VolumeId, BTreeMap<u8, Vec<u8>>)>);
 
 impl History {
     pub(super) fn new(seed: u64) -> History {
@@ -62,14 +72,31 @@ impl History {
         options.unfolded_directories = random.random_range(0..6);
         let is_encrypted = random.random_bool(0.3);
         let chunks = if is_encrypted { MemoryChunks::encrypted() } else { MemoryChunks::new() };
+        let deduplicates = random.random_bool(0.6);
+        let collide = deduplicates && random.random_bool(0.2);
+        let chunks = if collide { chunks.with_colliding_digests() } else { chunks };
         let server = Server::on(chunks, options);
         let volume = server.create(RW, "user.alice");
+        volume.update_header(|header| header.deduplicates = deduplicates).unwrap();
         server.volumes.sync().unwrap();
         let reference = Reference::new(volume.status(volume.root()).unwrap());
         let (clones, unsynced, stale) = (BTreeMap::new(), vec![], vec![]);
         let (uniques, shown) = (BTreeSet::new(), BTreeMap::new());
-        let mut history =
-            History { random, server, volume, reference, clones, unsynced, stale, uniques, shown, step: 0 };
+        let (other, step) = (None, 0);
+        let mut history = History {
+            random,
+            server,
+            volume,
+            reference,
+            clones,
+            other,
+            deduplicates,
+            unsynced,
+            stale,
+            uniques,
+            shown,
+            step,
+        };
         history.remember();
         history
     }
@@ -92,7 +119,7 @@ impl History {
         if unsynced == 0 {
             self.unsynced.clear();
         }
-        self.unsynced.push((unsynced, self.reference.clone(), self.clones.clone()));
+        self.unsynced.push((unsynced, self.reference.clone(), self.clones.clone(), self.other.clone()));
     }
 
     /// A step, now and then served as file servers do: what it changed is durable before it is answered.
@@ -107,7 +134,7 @@ impl History {
     }
 
     fn one_step(&mut self) {
-        match self.random.random_range(0..114) {
+        match self.random.random_range(0..126) {
             0..18 => self.create(FileKind::File),
             18..26 => self.create(FileKind::Directory),
             26..30 => self.create(FileKind::SymbolicLink),
@@ -132,6 +159,8 @@ impl History {
             104..106 => self.follow_policy(),
             106..111 => self.compact(),
             111..113 => self.lose_totals(),
+            113..122 => self.store_elsewhere(),
+            122..125 => self.remove_elsewhere(),
             _ => self.scrub_step(),
         }
     }
@@ -244,7 +273,7 @@ impl History {
         let length = *[0, 1, 10, 255, 256, 257, 600, 2000].choose(&mut self.random).unwrap();
         let offset = *[0u64, 0, 0, 1, 100, 256, 300, 512, 5000].choose(&mut self.random).unwrap();
         let file_length = *[u64::MAX, u64::MAX, 0, 20, 256, 700, 3000].choose(&mut self.random).unwrap();
-        let data: Vec<u8> = (0..length).map(|at| (at as u32 + self.step) as u8).collect();
+        let data = self.data(length);
         let request = StoreRequest { offset, length: length as u64, file_length, set };
         let mut rest = Bytes::copy_from_slice(&data);
         let breaks = self.random.random_bool(0.05) && length > 0;
@@ -262,6 +291,62 @@ impl History {
         }
         if let Some(status) = self.agree(got, expected, next) {
             self.check_status(&status);
+        }
+    }
+
+    /// Where chunks are shared, much of it is equal: chunks have 256 bytes.
+    fn data(&mut self, length: usize) -> Vec<u8> {
+        if self.deduplicates && self.random.random_bool(0.8) {
+            let first = self.random.random_range(0..3);
+            return (0..length).map(|at| (first + at / 512 % 2) as u8).collect();
+        }
+        (0..length).map(|at| (at as u32 + self.step) as u8).collect()
+    }
+
+    /// Stores a whole file in the other volume; made if there is none.
+    fn store_elsewhere(&mut self) {
+        // Only the last commit of what follows may fail.
+        let due = std::mem::take(&mut *self.server.meta.failures.lock());
+        if self.other.is_none() {
+            let id = VolumeId(OTHERS + self.step);
+            let volume = self.server.create(id, &format!("other.{}", self.step));
+            self.other = Some((id, BTreeMap::new()));
+            self.remember();
+            volume.update_header(|header| header.deduplicates = self.deduplicates).unwrap();
+            self.remember();
+        }
+        let Some((id, mut files)) = self.other.clone() else { return };
+        let volume = self.server.volumes.get(id).unwrap();
+        let number: u8 = self.random.random_range(0..3);
+        let name = [b'f', b'0' + number];
+        if !files.contains_key(&number) {
+            volume.create_file(&self.actor(), volume.root(), &name, &nothing()).unwrap();
+            files.insert(number, vec![]);
+        }
+        self.other = Some((id, files.clone()));
+        self.remember();
+        let length = *[0, 100, 256, 512, 700, 2000].choose(&mut self.random).unwrap();
+        let data = self.data(length);
+        let fid = elsewhere(&volume, number);
+        *self.server.meta.failures.lock() = due;
+        if store_at(&volume, fid, 0, &data, 0).is_ok() {
+            files.insert(number, data);
+        }
+        self.other = Some((id, files));
+    }
+
+    /// Removes a file of the other volume, or all of it.
+    fn remove_elsewhere(&mut self) {
+        let Some((id, mut files)) = self.other.clone() else { return };
+        let number = files.keys().copied().collect::<Vec<_>>().choose(&mut self.random).copied();
+        if let Some(number) = number.filter(|_| self.random.random_bool(0.7)) {
+            let volume = self.server.volumes.get(id).unwrap();
+            if volume.remove_file(&self.actor(), volume.root(), &[b'f', b'0' + number]).is_ok() {
+                files.remove(&number);
+            }
+            self.other = Some((id, files));
+        } else if self.server.volumes.delete(id).is_ok() {
+            self.other = None;
         }
     }
 
@@ -350,9 +435,11 @@ impl History {
         let quota_kib = if self.random.random_bool(0.5) { 0 } else { self.random.random_range(5..60) };
         let policies = [None, Some(Codec::Raw), Some(Codec::Lz4), Some(Codec::Zstd(9))];
         let compression = *policies.choose(&mut self.random).unwrap();
+        let deduplicates = self.deduplicates && self.random.random_bool(0.8);
         let change = |header: &mut VolumeHeader| {
             header.quota_max_kib = quota_kib;
             header.compression = compression;
+            header.deduplicates = deduplicates;
         };
         if self.volume.update_header(change).is_ok() {
             self.reference.quota_kib = quota_kib;
@@ -498,7 +585,7 @@ impl History {
         self.server.crash(kept);
         self.volume = self.server.volumes.get(RW).unwrap();
         let state = self.unsynced.iter().rfind(|(before, ..)| *before <= kept).unwrap();
-        (_, self.reference, self.clones) = state.clone();
+        (_, self.reference, self.clones, self.other) = state.clone();
         self.unsynced.clear();
         self.uniques.clear();
         self.shown.clear();
@@ -510,6 +597,12 @@ impl History {
         check(&self.volume, &self.reference);
         for (id, reference) in &self.clones {
             check(&self.server.volumes.get(*id).unwrap(), reference);
+        }
+        if let Some((id, files)) = &self.other {
+            let volume = self.server.volumes.get(*id).unwrap();
+            for (number, data) in files {
+                assert_eq!(read_all(&volume, elsewhere(&volume, *number)), *data, "step {}", self.step);
+            }
         }
         let listed: Vec<VolumeId> =
             self.server.volumes.snapshots(RW).unwrap().iter().map(|one| one.id).collect();
@@ -535,6 +628,9 @@ impl History {
             self.server.volumes.delete(*id).unwrap();
         }
         self.clones.clear();
+        if let Some((id, _)) = self.other.take() {
+            self.server.volumes.delete(id).unwrap();
+        }
         self.reopen();
         self.server.purge();
         while self.server.volumes.count_step().unwrap() {}
@@ -558,12 +654,39 @@ impl History {
             self.server.check_chunks();
             assert_eq!(self.server.chunks.sparse_segments(1), [], "all that is dead can be given back");
         }
+        self.finish_without_volumes();
+    }
+
+    /// Of shared chunks nothing is left with the last volume.
+    fn finish_without_volumes(mut self) {
+        self.server.volumes.delete(RW).unwrap();
+        self.reopen_empty();
+        self.server.purge();
+        assert_eq!(self.server.records(Family::Extents), []);
+        let left = self.server.volumes.deduplication(partition()).unwrap();
+        assert_eq!((left.chunks, left.names, left.stored_bytes, left.saved_bytes), (0, 0, 0, 0));
+        if self.unsynced_never_lost() {
+            assert_eq!(self.server.chunks.live_chunks(), 0);
+        }
+    }
+
+    fn reopen_empty(&mut self) {
+        let (_other, elsewhere) = Server::with_volume(options());
+        self.volume = elsewhere;
+        self.server.volumes.sync().unwrap();
+        self.server.reopen();
     }
 
     /// Chunks that a crash left unnamed are the store's to reclaim.
     fn unsynced_never_lost(&self) -> bool {
         self.server.options.durability == crate::Durability::Always
     }
+}
+
+/// A file of the other volume.
+fn elsewhere(volume: &Volume, number: u8) -> Fid {
+    let found = volume.lookup(volume.root(), &[b'f', b'0' + number]).unwrap();
+    Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
 }
 
 /// Every directory's totals against a recursive sum.

@@ -1,0 +1,183 @@
+//! What deduplication saves on a tree, and what it costs while storing.
+//!
+//!     cargo run --release -p volume --example deduplication -- FOLDER TREE [COMPRESSION]
+//!
+//! FOLDER is for partitions, which stay there. All files of TREE are stored in two volumes, one after the
+//! other, with deduplication and without in turn; nobody waits for the medium.
+
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+use base::{PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+use bytes::Bytes;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use store::{Codec, Partition, PartitionConfig};
+use volume::{
+    Actor, Durability, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, Volume, VolumeOptions,
+    Volumes,
+};
+
+/// What comes from the network at once.
+const PIECE_BYTES: usize = 64 << 10;
+const ROUNDS: usize = 5;
+/// Names in one directory of the volume.
+const NAMES: usize = 5000;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Of one round.
+struct Round {
+    first_mb_per_s: f64,
+    second_mb_per_s: f64,
+    read_mb_per_s: f64,
+    stored_bytes: u64,
+}
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (folder, tree, codec) = match arguments.as_slice() {
+        [folder, tree] => (folder, tree, Codec::Lz4),
+        [folder, tree, codec] => (folder, tree, codec.parse()?),
+        _ => return Err("FOLDER TREE [COMPRESSION]".into()),
+    };
+    let mut files = Vec::new();
+    read_tree(Path::new(tree), &mut files)?;
+    let bytes: u64 = files.iter().map(|file| file.len() as u64).sum();
+    println!("{} files, {} bytes", files.len(), bytes);
+    println!(
+        "{:>7} {:>12} {:>12} {:>12} {:>14}",
+        "dedup", "first MB/s", "second MB/s", "read MB/s", "chunks, bytes"
+    );
+    let mut rounds = [vec![], vec![]];
+    for round in 0..ROUNDS {
+        // In turn, so that what else the machine does hits both.
+        for (deduplicates, rounds) in [false, true].into_iter().zip(&mut rounds) {
+            let path = Path::new(folder).join(format!("{round}-{deduplicates}"));
+            fs::create_dir_all(&path)?;
+            rounds.push(one(&path, codec, deduplicates, &files, bytes)?);
+            fs::remove_dir_all(&path)?;
+        }
+    }
+    for (deduplicates, rounds) in [false, true].into_iter().zip(&rounds) {
+        let median = |of: fn(&Round) -> f64| {
+            let mut values: Vec<f64> = rounds.iter().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            values[ROUNDS / 2]
+        };
+        let (first, second) = (median(|round| round.first_mb_per_s), median(|round| round.second_mb_per_s));
+        let (read, stored) = (median(|round| round.read_mb_per_s), rounds[0].stored_bytes);
+        println!("{deduplicates:>7} {first:>12.1} {second:>12.1} {read:>12.1} {stored:>14}");
+    }
+    Ok(())
+}
+
+/// The contents of all files below a folder.
+fn read_tree(path: &Path, files: &mut Vec<Bytes>) -> Outcome<()> {
+    let mut entries: Vec<_> = fs::read_dir(path)?.collect::<Result<_, _>>()?;
+    entries.sort_by_key(fs::DirEntry::path);
+    for entry in entries {
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            read_tree(&entry.path(), files)?;
+        } else if kind.is_file() {
+            files.push(fs::read(entry.path())?.into());
+        }
+    }
+    Ok(())
+}
+
+fn one(path: &Path, codec: Codec, deduplicates: bool, files: &[Bytes], bytes: u64) -> Outcome<Round> {
+    let partition = Partition::open(path, &PartitionConfig::default())?;
+    let handle = PartitionHandle {
+        id: "a".parse::<PartitionId>()?,
+        meta: partition.meta(),
+        chunks: partition.chunks(),
+        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
+    };
+    let durability = Durability::Interval;
+    let volumes =
+        Volumes::open(vec![handle], VolumeOptions { codec, durability, ..VolumeOptions::default() })?;
+    let rate = |began: Instant| bytes as f64 / began.elapsed().as_secs_f64() / 1e6;
+    let mut rates = Vec::new();
+    for id in [1, 2] {
+        let volume = create(&volumes, VolumeId(id))?;
+        volume.update_header(|header| header.deduplicates = deduplicates)?;
+        let began = Instant::now();
+        store_all(&volume, files)?;
+        rates.push(rate(began));
+    }
+    volumes.sync()?;
+    let began = Instant::now();
+    read_all(&volumes.get(VolumeId(2))?, files)?;
+    let read_mb_per_s = rate(began);
+    let statistics = volumes.deduplication("a".parse()?)?;
+    if deduplicates {
+        println!("{statistics:?}");
+    }
+    let stored_bytes = partition.statistics().chunks.stored_bytes_appended;
+    Ok(Round { first_mb_per_s: rates[0], second_mb_per_s: rates[1], read_mb_per_s, stored_bytes })
+}
+
+fn store_all(volume: &Volume, files: &[Bytes]) -> Outcome<()> {
+    let actor = Actor { user: UserId(1), privileged: true, now: UnixTime(1) };
+    let set = SetStatus { mode: None, owner: None, group: None, client_modified: None };
+    let mut directory = volume.root();
+    for (number, file) in files.iter().enumerate() {
+        if number % NAMES == 0 {
+            let name = format!("d{number}");
+            let made = volume.make_directory(&actor, volume.root(), name.as_bytes(), &set)?;
+            directory = made.status.fid(volume.id());
+        }
+        let made = volume.create_file(&actor, directory, format!("f{number}").as_bytes(), &set)?;
+        let length = file.len() as u64;
+        let request = StoreRequest { offset: 0, length, file_length: length, set };
+        let mut rest = file.clone();
+        volume.store(&actor, made.status.fid(volume.id()), &request, &mut |most| {
+            // As from a socket: bytes that are in no cache shared with another thread yet.
+            let piece = rest.split_to(rest.len().min(most).min(PIECE_BYTES));
+            Ok(Bytes::copy_from_slice(&piece))
+        })?;
+    }
+    Ok(())
+}
+
+/// Compares every file with what was stored.
+fn read_all(volume: &Arc<Volume>, files: &[Bytes]) -> Outcome<()> {
+    for (number, file) in files.iter().enumerate() {
+        let directory = volume.lookup(volume.root(), format!("d{}", number / NAMES * NAMES).as_bytes())?;
+        let fid = |found: volume::Found| base::Fid {
+            volume: volume.id(),
+            vnode: found.vnode,
+            unique: found.unique,
+        };
+        let found = volume.lookup(fid(directory), format!("f{number}").as_bytes())?;
+        let mut reader = volume.reader(fid(found), 0, u64::MAX)?;
+        let mut rest = file.clone();
+        while reader.remaining() > 0 {
+            for piece in reader.next(1 << 20)? {
+                if rest.split_to(piece.len().min(rest.len())) != piece {
+                    return Err(format!("file {number} has other bytes").into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn create(volumes: &Volumes, id: VolumeId) -> Outcome<Arc<Volume>> {
+    let new = NewVolume {
+        id,
+        name: format!("v{}", id.0).parse()?,
+        kind: VolumeType::ReadWrite,
+        parent: VolumeId(0),
+        quota_max_kib: 0,
+        with_root: true,
+        in_service: true,
+        destroy_me: 0,
+        now: UnixTime(1),
+    };
+    Ok(volumes.create("a".parse::<PartitionId>()?, &new)?)
+}

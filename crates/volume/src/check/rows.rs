@@ -1,0 +1,126 @@
+//! Rows of shared chunks against the extents that name them.
+
+use super::CheckReport;
+use super::records::Named;
+use super::registry::show;
+use super::view::extent_name;
+use crate::sharing::{RowKey, Sums, get_row, get_sums};
+use crate::{keys, record};
+use std::collections::{BTreeSet, HashMap};
+use std::ops::ControlFlow;
+use store::{Family, KeyRange, MetaStore};
+
+/// One row, and what was found of it.
+#[derive(Default)]
+struct Counted {
+    /// The count that the row says, and the length of its chunk; `None` without a row.
+    row: Option<(u64, u32)>,
+    /// Versions of extents that name it.
+    names: u64,
+    /// The least and the greatest length that they say.
+    lengths: Option<(u32, u32)>,
+}
+
+/// All rows and names of rows.
+#[derive(Default)]
+pub(super) struct Rows {
+    rows: HashMap<RowKey, Counted>,
+    sums: Sums,
+    /// A row could not be read, so that nothing can be said about sums.
+    is_unreadable: bool,
+}
+
+impl Rows {
+    /// Takes a record that lies where rows do; answers the chunk that it names.
+    pub(super) fn take_row(&mut self, key: &[u8], value: &[u8], report: &mut CheckReport) -> Option<Named> {
+        let Some((key, row)) = keys::row_of(key).zip(get_row(value)) else {
+            self.is_unreadable = true;
+            report.add(None, show(Family::Extents, key), "the row of a shared chunk cannot be read");
+            return None;
+        };
+        if RowKey::of(&row.digest) != key {
+            report.add(None, row_name(key), "it lies under another key than its digest says");
+        }
+        self.sums.add(&row);
+        self.rows.entry(key).or_default().row = Some((row.count, row.length));
+        Some(Named { address: row.address, length: row.length })
+    }
+
+    /// Takes a version of an extent that names a row.
+    pub(super) fn take_name(&mut self, row: RowKey, length: u32) {
+        let counted = self.rows.entry(row).or_default();
+        counted.names += 1;
+        let (least, most) = counted.lengths.unwrap_or((length, length));
+        counted.lengths = Some((least.min(length), most.max(length)));
+    }
+
+    /// Says what is wrong once all records were looked at.
+    pub(super) fn check(self, meta: &dyn MetaStore, report: &mut CheckReport) {
+        let wrong = self.rows.iter().filter_map(|(key, counted)| Some((*key, counted.what_is_wrong()?)));
+        let mut wrong: Vec<_> = wrong.collect();
+        wrong.sort_unstable();
+        for (key, what) in wrong {
+            report.add(None, row_name(key), what);
+        }
+        let missing = self.rows.iter().filter(|(_, counted)| counted.row.is_none());
+        tell_names(meta, &missing.map(|(key, _)| *key).collect(), report);
+        if !self.is_unreadable {
+            check_sums(meta, &self.sums, report);
+        }
+    }
+}
+
+impl Counted {
+    fn what_is_wrong(&self) -> Option<String> {
+        let names = self.names;
+        let Some((count, length)) = self.row else {
+            return Some(format!("its row is missing, and {names} extents name it"));
+        };
+        if count != names {
+            return Some(format!("its row counts {count} extents, but {names} name it"));
+        }
+        match self.lengths {
+            None => Some("no extent names it".into()),
+            Some(lengths) if lengths == (length, length) => None,
+            Some((least, most)) => {
+                Some(format!("its row says {length} bytes, but extents {least} to {most}"))
+            }
+        }
+    }
+}
+
+/// A row, in messages.
+fn row_name(key: RowKey) -> String {
+    let hex = key.0.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    format!("the shared chunk {hex}")
+}
+
+/// Says which files have lost a part.
+fn tell_names(meta: &dyn MetaStore, missing: &BTreeSet<RowKey>, report: &mut CheckReport) {
+    if missing.is_empty() {
+        return;
+    }
+    let result =
+        meta.scan(Family::Extents, KeyRange::ascending(&[], &keys::BEHIND_ALL), &mut |key, value| {
+            if record::shared_row(value).is_some_and(|row| missing.contains(&row)) {
+                report.add(None, extent_name(key), "the row of the shared chunk that it names is missing");
+            }
+            ControlFlow::Continue(())
+        });
+    report.add_failure(None, "family extents", result.map_err(Into::into));
+}
+
+fn check_sums(meta: &dyn MetaStore, counted: &Sums, report: &mut CheckReport) {
+    let place = "the sums of shared chunks";
+    let stored = match meta.get(Family::System, keys::SHARED_SUMS) {
+        Err(error) => return report.add(None, place, error.to_string()),
+        Ok(stored) => stored.map_or(Some(Sums::default()), |value| get_sums(&value)),
+    };
+    match stored {
+        None => report.add(None, place, "cannot be read"),
+        Some(stored) if stored != *counted => {
+            report.add(None, place, format!("counted {counted:?}, stored {stored:?}"));
+        }
+        Some(_) => {}
+    }
+}
