@@ -2,7 +2,9 @@
 
 use crate::AdminServer;
 use afs_idl::cellar::{
-    GetVolumePolicyReply, GetVolumePolicyRequest, SetVolumePolicyReply, SetVolumePolicyRequest,
+    DeduplicationFigures, GetDeduplicationReply, GetVolumeDeduplicationReply, GetVolumeDeduplicationRequest,
+    GetVolumePolicyReply, GetVolumePolicyRequest, SetVolumeDeduplicationReply, SetVolumeDeduplicationRequest,
+    SetVolumePolicyReply, SetVolumePolicyRequest,
 };
 use base::{AbortCode, Caller, VolumeId};
 use std::sync::Arc;
@@ -37,6 +39,50 @@ impl AdminServer {
         };
         let changed = self.volume(request.volume)?.update_header(|header| header.compression = compression);
         changed.map(|_| SetVolumePolicyReply).map_err(|error| error.abort_code())
+    }
+
+    /// GetVolumeDeduplication (302).
+    pub(crate) fn volume_deduplication(
+        &self,
+        request: GetVolumeDeduplicationRequest,
+    ) -> Result<GetVolumeDeduplicationReply, AbortCode> {
+        Ok(GetVolumeDeduplicationReply { enabled: self.volume(request.volume)?.deduplicates().into() })
+    }
+
+    /// SetVolumeDeduplication (303).
+    pub(crate) fn set_volume_deduplication(
+        &self,
+        caller: &Caller,
+        request: SetVolumeDeduplicationRequest,
+    ) -> Result<SetVolumeDeduplicationReply, AbortCode> {
+        let SetVolumeDeduplicationRequest { volume, enabled } = request;
+        self.administer(caller, &format!("SetVolumeDeduplication {volume} {enabled}"))?;
+        let deduplicates = match enabled {
+            0 => false,
+            1 => true,
+            _ => return Err(AbortCode::UAEINVAL),
+        };
+        let changed = self.volume(volume)?.update_header(|header| header.deduplicates = deduplicates);
+        changed.map(|_| SetVolumeDeduplicationReply).map_err(|error| error.abort_code())
+    }
+
+    /// GetDeduplication (304). A partition that cannot tell is left out.
+    pub(crate) fn deduplication(&self) -> GetDeduplicationReply {
+        let volumes = &self.parts.volumes;
+        let figures = volumes.partitions().into_iter().filter_map(|partition| {
+            let of = volumes.deduplication(partition).ok()?;
+            Some(DeduplicationFigures {
+                partition: partition.index(),
+                chunks: of.chunks,
+                shared_chunks: of.shared_chunks,
+                names: of.names,
+                stored_bytes: of.stored_bytes,
+                saved_bytes: of.saved_bytes,
+                row_bytes: of.row_bytes,
+                memory_bytes: of.memory_bytes,
+            })
+        });
+        GetDeduplicationReply { partitions: figures.collect() }
     }
 
     fn volume(&self, id: u32) -> Result<Arc<Volume>, AbortCode> {

@@ -3,15 +3,16 @@
 use crate::AdminServer;
 use afs_idl::cellar::{
     self, CreateSnapshotReply, CreateSnapshotRequest, GetCacheStatisticsReply, GetCacheStatisticsRequest,
-    GetCheckDamagesReply, GetCheckDamagesRequest, GetCheckReply, GetCheckRequest, GetDirectoryTotalsReply,
-    GetDirectoryTotalsRequest, GetFiguresReply, GetFiguresRequest, GetServerInfoReply, GetServerInfoRequest,
-    GetSlowCallsReply, GetSlowCallsRequest, GetSnapshotPolicyReply, GetSnapshotPolicyRequest,
-    GetSnapshotSpaceReply, GetSnapshotSpaceRequest, GetVolumePolicyReply, GetVolumePolicyRequest,
+    GetCheckDamagesReply, GetCheckDamagesRequest, GetCheckReply, GetCheckRequest, GetDeduplicationReply,
+    GetDeduplicationRequest, GetDirectoryTotalsReply, GetDirectoryTotalsRequest, GetFiguresReply,
+    GetFiguresRequest, GetServerInfoReply, GetServerInfoRequest, GetSlowCallsReply, GetSlowCallsRequest,
+    GetSnapshotPolicyReply, GetSnapshotPolicyRequest, GetSnapshotSpaceReply, GetSnapshotSpaceRequest,
+    GetVolumeDeduplicationReply, GetVolumeDeduplicationRequest, GetVolumePolicyReply, GetVolumePolicyRequest,
     ListSnapshotsReply, ListSnapshotsRequest, ListSubdirectoriesReply, ListSubdirectoriesRequest,
     PurgeVolumeCacheReply, PurgeVolumeCacheRequest, RemoveSnapshotReply, RemoveSnapshotRequest,
     RollBackVolumeReply, RollBackVolumeRequest, SetSnapshotPolicyReply, SetSnapshotPolicyRequest,
-    SetVolumePolicyReply, SetVolumePolicyRequest, StartCheckReply, StartCheckRequest, StopCheckReply,
-    StopCheckRequest,
+    SetVolumeDeduplicationReply, SetVolumeDeduplicationRequest, SetVolumePolicyReply, SetVolumePolicyRequest,
+    StartCheckReply, StartCheckRequest, StopCheckReply, StopCheckRequest,
 };
 use base::{AbortCode, Caller};
 
@@ -42,6 +43,30 @@ impl cellar::Server for AdminServer {
         request: SetVolumePolicyRequest,
     ) -> Result<SetVolumePolicyReply, AbortCode> {
         AdminServer::set_volume_policy(self, caller, &request)
+    }
+
+    fn get_volume_deduplication(
+        &self,
+        _: &Caller,
+        request: GetVolumeDeduplicationRequest,
+    ) -> Result<GetVolumeDeduplicationReply, AbortCode> {
+        self.volume_deduplication(request)
+    }
+
+    fn set_volume_deduplication(
+        &self,
+        caller: &Caller,
+        request: SetVolumeDeduplicationRequest,
+    ) -> Result<SetVolumeDeduplicationReply, AbortCode> {
+        AdminServer::set_volume_deduplication(self, caller, request)
+    }
+
+    fn get_deduplication(
+        &self,
+        _: &Caller,
+        _: GetDeduplicationRequest,
+    ) -> Result<GetDeduplicationReply, AbortCode> {
+        Ok(self.deduplication())
     }
 
     fn create_snapshot(

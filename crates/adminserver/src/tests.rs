@@ -4,9 +4,7 @@ use crate::{
     AdminServer, AdminServerParts, Below, DirectoryUsage, JobKeeper, SnapshotEntry, SnapshotHost, tables,
 };
 use afs_idl::cellar::{
-    self, GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest, GetDirectoryTotalsRequest,
-    GetFiguresRequest, GetJobReply, GetServerInfoRequest, GetSlowCallsRequest, GetVolumePolicyRequest,
-    JobInfo, ListSubdirectoriesRequest, PurgeVolumeCacheRequest, Server as _, SetVolumePolicyRequest,
+    GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest, GetDeduplicationRequest, GetDirectoryTotalsRequest, GetFiguresRequest, GetJobReply, GetServerInfoRequest, GetSlowCallsRequest, GetVolumeDeduplicationRequest, GetVolumePolicyRequest, JobInfo, ListSubdirectoriesRequest, PurgeVolumeCacheRequest, Server as _, SetVolumeDeduplicationRequest, SetVolumePolicyRequest, self,
     StartCheckRequest, StopCheckRequest,
 };
 use base::{
@@ -337,6 +335,23 @@ fn superusers_set_the_policy_of_a_volume() {
     assert_eq!(policy().0, "zstd:9");
     assert_eq!(set("admin", ""), Ok(()));
     assert_eq!(policy(), (String::new(), "lz4".into()));
+    let shares = || {
+        let request = GetVolumeDeduplicationRequest { volume: 7 };
+        server.get_volume_deduplication(&caller(Identity::Anonymous), request).unwrap().enabled
+    };
+    let share = |who: &str, volume, enabled| {
+        let request = SetVolumeDeduplicationRequest { volume, enabled };
+        cellar::Server::set_volume_deduplication(&server, &known(who), request).map(drop)
+    };
+    assert_eq!(shares(), 0);
+    assert_eq!(share("alice", 7, 1), Err(AbortCode::UAEACCES));
+    assert_eq!(share("admin", 7, 2), Err(AbortCode::UAEINVAL));
+    assert_eq!(share("admin", 8, 1), Err(AbortCode::VNOVOL));
+    assert_eq!((share("admin", 7, 1), shares()), (Ok(()), 1));
+    let figures = server.get_deduplication(&caller(Identity::Anonymous), GetDeduplicationRequest).unwrap();
+    assert_eq!((figures.partitions.len(), figures.partitions[0].partition), (1, 2));
+    assert_eq!((figures.partitions[0].chunks, figures.partitions[0].saved_bytes), (0, 0));
+    assert_eq!((share("admin", 7, 0), shares()), (Ok(()), 0));
     let request = GetVolumePolicyRequest { volume: 8 };
     assert_eq!(server.get_volume_policy(&known("admin"), request), Err(AbortCode::VNOVOL));
 }

@@ -1,6 +1,7 @@
 //! `cellar stat`: figures of a running server.
 
 pub(crate) mod address;
+mod deduplication;
 pub(crate) mod figures;
 pub(crate) mod tables;
 pub(crate) mod transport;
@@ -27,6 +28,8 @@ pub enum Stat {
     /// Show what the server's caches hold and how often they could answer, since its start and, with
     /// --interval, since the last look.
     Caches(Caches),
+    /// Show what equal chunks that are stored once save on each partition, and what that costs.
+    Deduplication(deduplication::Deduplication),
     /// Show the calls that were served, by service and procedure: how many, how they ended, bytes of
     /// requests and replies, how long they waited for a worker and how long they were served.
     Calls(Looking),
@@ -145,6 +148,7 @@ fn age(ms: u64) -> String {
 pub fn run(context: &Context, command: &Stat) -> Result<()> {
     match command {
         Stat::Caches(caches) => show_caches(context, caches),
+        Stat::Deduplication(asked) => deduplication::run(context, asked),
         Stat::Calls(looking) => tables::calls(context, looking),
         Stat::Volumes(looking) => tables::volumes(context, looking),
         Stat::Clients(clients) => tables::clients(context, clients),

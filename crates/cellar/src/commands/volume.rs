@@ -32,6 +32,8 @@ pub enum Volume {
     Examine(Name),
     /// Change how a volume's data is stored from now on.
     Set(policy::Set),
+    /// Throw what the server holds of a volume in memory out of its caches.
+    Forget(Name),
     /// Remove a volume: its data and its entry in the location database.
     Remove(Remove),
     /// Move a read-write volume to another server while it is in use.
@@ -155,6 +157,8 @@ struct Shown {
     updated: u32,
     /// Asked for only when one volume is examined; OpenAFS's servers have none.
     compression: Option<String>,
+    /// Likewise: chunks of equal contents are stored once from now on.
+    deduplication: Option<bool>,
 }
 
 /// One volume with what its server tells of it alone.
@@ -175,11 +179,13 @@ impl Row for Examined {
         "FILES",
         "UPDATED",
         "COMPRESSION",
+        "DEDUPLICATION",
     ];
 
     fn cells(&self) -> Vec<String> {
         let mut cells = self.0.cells();
         cells.push(self.0.compression.clone().unwrap_or_else(|| "-".into()));
+        cells.push(self.0.deduplication.map_or("-", policy::on_or_off).into());
         cells
     }
 }
@@ -240,6 +246,10 @@ fn run_here(context: &Context, command: &Volume) -> Result<()> {
         Volume::Set(set) => {
             let (changed, sentence) = policy::set(&cell, set)?;
             context.format.done(&changed, sentence)
+        }
+        Volume::Forget(Name { volume }) => {
+            let (forgotten, sentence) = policy::forget(&cell, volume)?;
+            context.format.done(&forgotten, sentence)
         }
         Volume::Remove(Remove { volume, snapshots }) => {
             snapshot::clear(&cell, volume, *snapshots)?;
@@ -416,6 +426,7 @@ fn shown(info: &vol::VolintInfo, server: Ipv4Addr, partition: PartitionId) -> Sh
         files: info.file_count,
         updated: info.update_date,
         compression: None,
+        deduplication: None,
     }
 }
 
@@ -446,7 +457,8 @@ fn examine(cell: &CellClient, volume: &str) -> Result<Shown> {
     match reply.entries.first() {
         Some(info) => {
             let compression = policy::effective(cell, site.server, located.read_write().0);
-            Ok(Shown { compression, ..shown(info, site.server, site.partition) })
+            let deduplication = policy::deduplicates(cell, site.server, located.read_write().0);
+            Ok(Shown { compression, deduplication, ..shown(info, site.server, site.partition) })
         }
         None => bail!("{} says nothing about the volume {volume}", site.server),
     }

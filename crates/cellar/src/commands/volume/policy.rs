@@ -2,9 +2,12 @@
 
 use crate::client::describe::failed;
 use crate::client::{CellClient, Interface};
-use afs_idl::cellar::{self, GetVolumePolicyRequest, SetVolumePolicyRequest};
+use afs_idl::cellar::{
+    self, GetVolumeDeduplicationRequest, GetVolumePolicyRequest, PurgeVolumeCacheRequest,
+    SetVolumeDeduplicationRequest, SetVolumePolicyRequest,
+};
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::net::Ipv4Addr;
 use store::Codec;
@@ -16,8 +19,21 @@ pub struct Set {
     volume: String,
     /// How file data is compressed that is written from now on: raw, lz4, zstd:1 to zstd:19, or `default`
     /// to follow the server's setting.
-    #[arg(long, value_name = "POLICY", value_parser = parse)]
-    compression: Compression,
+    #[arg(long, value_name = "POLICY", value_parser = parse, required_unless_present = "deduplication")]
+    compression: Option<Compression>,
+    /// Whether file data that is written from now on shares chunks of equal contents with other files of
+    /// the partition. What is shared stays so.
+    #[arg(long, value_enum)]
+    deduplication: Option<Switch>,
+}
+
+/// On or off.
+#[derive(Clone, Copy, ValueEnum)]
+enum Switch {
+    /// Chunks of equal contents are stored once.
+    On,
+    /// Each file has chunks of its own.
+    Off,
 }
 
 /// A policy of its own, or the server's.
@@ -38,7 +54,17 @@ fn parse(text: &str) -> Result<Compression, String> {
 #[derive(Serialize)]
 pub(super) struct Changed {
     volume: String,
-    compression: String,
+    compression: Option<String>,
+    deduplication: Option<bool>,
+}
+
+/// Entries that were thrown out of the caches.
+#[derive(Serialize)]
+pub(super) struct Forgotten {
+    volume: String,
+    status: u64,
+    directories: u64,
+    chunks: u64,
 }
 
 /// Sets the policy of a read-write volume.
@@ -46,15 +72,58 @@ pub(super) fn set(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
     let located = cell.locate(&set.volume)?;
     let (site, id) = (located.read_write_site()?, located.read_write().0);
     let server = cell.connection(site.server, Interface::Cellar);
-    let text = set.compression.0.map(|codec| codec.to_string()).unwrap_or_default();
-    let request = SetVolumePolicyRequest { volume: id, compression: text.as_str().into() };
-    cellar::set_volume_policy(&*server, &request).map_err(failed(format!(
-        "set the policy of {} on {} (only Cellar's servers have policies)",
-        set.volume, site.server
-    )))?;
-    let compression = effective(cell, site.server, id).unwrap_or(text);
-    let sentence = format!("{}: what is written from now on is stored with {compression}", located.name);
-    Ok((Changed { volume: located.name, compression }, sentence))
+    let refused = || {
+        let what = format!("set the policy of {} on {}", set.volume, site.server);
+        failed(format!("{what} (only Cellar's servers have policies)"))
+    };
+    if let Some(compression) = set.compression {
+        let text = compression.0.map(|codec| codec.to_string()).unwrap_or_default();
+        let request = SetVolumePolicyRequest { volume: id, compression: text.as_str().into() };
+        cellar::set_volume_policy(&*server, &request).map_err(refused())?;
+    }
+    if let Some(switch) = set.deduplication {
+        let request =
+            SetVolumeDeduplicationRequest { volume: id, enabled: matches!(switch, Switch::On).into() };
+        cellar::set_volume_deduplication(&*server, &request).map_err(refused())?;
+    }
+    let compression = effective(cell, site.server, id);
+    let deduplication = deduplicates(cell, site.server, id);
+    let sentence = format!(
+        "{}: what is written from now on is stored with {}, deduplication {}",
+        located.name,
+        compression.as_deref().unwrap_or("-"),
+        deduplication.map_or("-", on_or_off)
+    );
+    Ok((Changed { volume: located.name, compression, deduplication }, sentence))
+}
+
+/// Empties the caches of a volume.
+pub(super) fn forget(cell: &CellClient, volume: &str) -> Result<(Forgotten, String)> {
+    let located = cell.locate(volume)?;
+    let (site, id) = (located.read_write_site()?, located.read_write().0);
+    let server = cell.connection(site.server, Interface::Cellar);
+    let reply =
+        cellar::purge_volume_cache(&*server, &PurgeVolumeCacheRequest { volume: id }).map_err(failed(
+            format!("empty the caches of {} of {volume} (only Cellar's servers can be told)", site.server),
+        ))?;
+    let sentence = format!(
+        "{}: {} status entries, {} directories and {} chunks left the caches of {}",
+        located.name, reply.status, reply.directories, reply.chunks, site.server
+    );
+    let (status, directories, chunks) = (reply.status, reply.directories, reply.chunks);
+    Ok((Forgotten { volume: located.name, status, directories, chunks }, sentence))
+}
+
+/// Whether a volume shares chunks; `None` if its server does not tell.
+pub(super) fn deduplicates(cell: &CellClient, server: Ipv4Addr, id: u32) -> Option<bool> {
+    let server = cell.connection(server, Interface::Cellar);
+    let request = GetVolumeDeduplicationRequest { volume: id };
+    cellar::get_volume_deduplication(&*server, &request).ok().map(|reply| reply.enabled != 0)
+}
+
+/// In words.
+pub(super) fn on_or_off(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
 }
 
 /// What applies to a volume; `None` if its server does not tell.

@@ -1,0 +1,81 @@
+//! `cellar stat deduplication`: what sharing equal chunks gains, and what it costs.
+
+use crate::client::Interface;
+use crate::client::describe::failed;
+use crate::commands::Context;
+use crate::output::Row;
+use afs_idl::cellar::{self, DeduplicationFigures, GetDeduplicationRequest};
+use anyhow::Result;
+use base::PartitionId;
+use clap::Args;
+use indicatif::{HumanBytes, HumanCount};
+use serde::Serialize;
+use std::net::Ipv4Addr;
+
+/// Whose.
+#[derive(Args)]
+pub struct Deduplication {
+    /// The file server; the first database server if left out.
+    #[arg(long)]
+    on: Option<Ipv4Addr>,
+}
+
+/// One partition.
+#[derive(Debug, PartialEq, Serialize)]
+struct Partition {
+    partition: String,
+    /// Chunks of volumes that deduplicate.
+    chunks: u64,
+    /// Of these, named more than once.
+    shared_chunks: u64,
+    names: u64,
+    stored_bytes: u64,
+    saved_bytes: u64,
+    row_bytes: u64,
+    memory_bytes: u64,
+}
+
+impl Row for Partition {
+    const COLUMNS: &'static [&'static str] =
+        &["PARTITION", "CHUNKS", "SHARED", "NAMES", "STORED", "SAVED", "ROWS", "MEMORY"];
+
+    fn cells(&self) -> Vec<String> {
+        let count = |number: u64| HumanCount(number).to_string();
+        let bytes = |number: u64| HumanBytes(number).to_string();
+        vec![
+            self.partition.clone(),
+            count(self.chunks),
+            count(self.shared_chunks),
+            count(self.names),
+            bytes(self.stored_bytes),
+            bytes(self.saved_bytes),
+            bytes(self.row_bytes),
+            bytes(self.memory_bytes),
+        ]
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(context: &Context, asked: &Deduplication) -> Result<()> {
+    let client = context.client()?;
+    let server = asked.on.unwrap_or_else(|| client.default_server());
+    let connection = client.connection(server, Interface::Cellar);
+    let reply = cellar::get_deduplication(&*connection, &GetDeduplicationRequest).map_err(failed(
+        format!("ask {server} what it saves by deduplication (only Cellar's servers can be asked)"),
+    ))?;
+    context.format.rows(&reply.partitions.iter().map(row).collect::<Vec<_>>())
+}
+
+fn row(of: &DeduplicationFigures) -> Partition {
+    let partition = PartitionId::from_index(of.partition);
+    Partition {
+        partition: partition.map_or_else(|| of.partition.to_string(), |partition| partition.to_string()),
+        chunks: of.chunks,
+        shared_chunks: of.shared_chunks,
+        names: of.names,
+        stored_bytes: of.stored_bytes,
+        saved_bytes: of.saved_bytes,
+        row_bytes: of.row_bytes,
+        memory_bytes: of.memory_bytes,
+    }
+}
