@@ -209,6 +209,52 @@ impl Decode for Subdirectory {
     }
 }
 
+/// What deduplication gains on a partition, and what it costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeduplicationFigures {
+    /// Counted from 0, which is `/vicepa`.
+    pub partition: u32,
+    /// Chunks of volumes that deduplicate; of these, those that are named more than once; how often all are
+    /// named.
+    pub chunks: u64,
+    pub shared_chunks: u64,
+    pub names: u64,
+    /// Bytes of these chunks as stored, and bytes less than with a chunk for each name.
+    pub stored_bytes: u64,
+    pub saved_bytes: u64,
+    /// Bytes of the records that say where the chunks are, and of memory besides the caches.
+    pub row_bytes: u64,
+    pub memory_bytes: u64,
+}
+
+impl Encode for DeduplicationFigures {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.partition.encode(out);
+        self.chunks.encode(out);
+        self.shared_chunks.encode(out);
+        self.names.encode(out);
+        self.stored_bytes.encode(out);
+        self.saved_bytes.encode(out);
+        self.row_bytes.encode(out);
+        self.memory_bytes.encode(out);
+    }
+}
+
+impl Decode for DeduplicationFigures {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<DeduplicationFigures, XdrError> {
+        Ok(DeduplicationFigures {
+            partition: u32::decode(source)?,
+            chunks: u64::decode(source)?,
+            shared_chunks: u64::decode(source)?,
+            names: u64::decode(source)?,
+            stored_bytes: u64::decode(source)?,
+            saved_bytes: u64::decode(source)?,
+            row_bytes: u64::decode(source)?,
+            memory_bytes: u64::decode(source)?,
+        })
+    }
+}
+
 /// What a cache did and holds since the server started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheFigures {
@@ -1277,6 +1323,119 @@ impl Decode for SetVolumePolicyReply {
     }
 }
 
+/// Opcode of GetVolumeDeduplication.
+pub const GET_VOLUME_DEDUPLICATION: u32 = 302;
+
+/// What GetVolumeDeduplication is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetVolumeDeduplicationRequest {
+    pub volume: u32,
+}
+
+impl Encode for GetVolumeDeduplicationRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+    }
+}
+
+impl Decode for GetVolumeDeduplicationRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetVolumeDeduplicationRequest, XdrError> {
+        Ok(GetVolumeDeduplicationRequest { volume: u32::decode(source)? })
+    }
+}
+
+/// What GetVolumeDeduplication answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetVolumeDeduplicationReply {
+    pub enabled: u32,
+}
+
+impl Encode for GetVolumeDeduplicationReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.enabled.encode(out);
+    }
+}
+
+impl Decode for GetVolumeDeduplicationReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetVolumeDeduplicationReply, XdrError> {
+        Ok(GetVolumeDeduplicationReply { enabled: u32::decode(source)? })
+    }
+}
+
+/// Opcode of SetVolumeDeduplication.
+pub const SET_VOLUME_DEDUPLICATION: u32 = 303;
+
+/// What SetVolumeDeduplication is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetVolumeDeduplicationRequest {
+    pub volume: u32,
+    pub enabled: u32,
+}
+
+impl Encode for SetVolumeDeduplicationRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+        self.enabled.encode(out);
+    }
+}
+
+impl Decode for SetVolumeDeduplicationRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<SetVolumeDeduplicationRequest, XdrError> {
+        Ok(SetVolumeDeduplicationRequest { volume: u32::decode(source)?, enabled: u32::decode(source)? })
+    }
+}
+
+/// What SetVolumeDeduplication answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetVolumeDeduplicationReply;
+
+impl Encode for SetVolumeDeduplicationReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for SetVolumeDeduplicationReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<SetVolumeDeduplicationReply, XdrError> {
+        Ok(SetVolumeDeduplicationReply)
+    }
+}
+
+/// Opcode of GetDeduplication.
+pub const GET_DEDUPLICATION: u32 = 304;
+
+/// What GetDeduplication is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetDeduplicationRequest;
+
+impl Encode for GetDeduplicationRequest {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for GetDeduplicationRequest {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<GetDeduplicationRequest, XdrError> {
+        Ok(GetDeduplicationRequest)
+    }
+}
+
+/// What GetDeduplication answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetDeduplicationReply {
+    pub partitions: Vec<DeduplicationFigures>,
+}
+
+impl Encode for GetDeduplicationReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.partitions, out, DeduplicationFigures::encode);
+    }
+}
+
+impl Decode for GetDeduplicationReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetDeduplicationReply, XdrError> {
+        Ok(GetDeduplicationReply {
+            partitions: list::decode(source, PARTITIONS_MAX, DeduplicationFigures::decode)?,
+        })
+    }
+}
+
 /// Opcode of GetCacheStatistics.
 pub const GET_CACHE_STATISTICS: u32 = 320;
 
@@ -2176,6 +2335,9 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         LIST_SUBDIRECTORIES => "ListSubdirectories",
         GET_VOLUME_POLICY => "GetVolumePolicy",
         SET_VOLUME_POLICY => "SetVolumePolicy",
+        GET_VOLUME_DEDUPLICATION => "GetVolumeDeduplication",
+        SET_VOLUME_DEDUPLICATION => "SetVolumeDeduplication",
+        GET_DEDUPLICATION => "GetDeduplication",
         GET_CACHE_STATISTICS => "GetCacheStatistics",
         PURGE_VOLUME_CACHE => "PurgeVolumeCache",
         START_CHECK => "StartCheck",
@@ -2215,6 +2377,9 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (LIST_SUBDIRECTORIES, "ListSubdirectories"),
     (GET_VOLUME_POLICY, "GetVolumePolicy"),
     (SET_VOLUME_POLICY, "SetVolumePolicy"),
+    (GET_VOLUME_DEDUPLICATION, "GetVolumeDeduplication"),
+    (SET_VOLUME_DEDUPLICATION, "SetVolumeDeduplication"),
+    (GET_DEDUPLICATION, "GetDeduplication"),
     (GET_CACHE_STATISTICS, "GetCacheStatistics"),
     (PURGE_VOLUME_CACHE, "PurgeVolumeCache"),
     (START_CHECK, "StartCheck"),
@@ -2368,6 +2533,36 @@ pub trait Server {
         caller: &Caller,
         request: SetVolumePolicyRequest,
     ) -> Result<SetVolumePolicyReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Tells whether new file data of a volume shares chunks of equal contents: 1 or 0. Anybody may ask.
+    /// (GetVolumeDeduplication, opcode 302.)
+    fn get_volume_deduplication(
+        &self,
+        caller: &Caller,
+        request: GetVolumeDeduplicationRequest,
+    ) -> Result<GetVolumeDeduplicationReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Sets whether it does. What is stored stays as it is. For superusers.
+    /// (SetVolumeDeduplication, opcode 303.)
+    fn set_volume_deduplication(
+        &self,
+        caller: &Caller,
+        request: SetVolumeDeduplicationRequest,
+    ) -> Result<SetVolumeDeduplicationReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Of all partitions. Anybody may ask.
+    /// (GetDeduplication, opcode 304.)
+    fn get_deduplication(
+        &self,
+        caller: &Caller,
+        request: GetDeduplicationRequest,
+    ) -> Result<GetDeduplicationReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2590,6 +2785,13 @@ pub fn dispatch<T: Server + ?Sized>(
         }
         GET_VOLUME_POLICY => server::serve(&mut source, |request| server.get_volume_policy(caller, request)),
         SET_VOLUME_POLICY => server::serve(&mut source, |request| server.set_volume_policy(caller, request)),
+        GET_VOLUME_DEDUPLICATION => {
+            server::serve(&mut source, |request| server.get_volume_deduplication(caller, request))
+        }
+        SET_VOLUME_DEDUPLICATION => {
+            server::serve(&mut source, |request| server.set_volume_deduplication(caller, request))
+        }
+        GET_DEDUPLICATION => server::serve(&mut source, |request| server.get_deduplication(caller, request)),
         GET_CACHE_STATISTICS => {
             server::serve(&mut source, |request| server.get_cache_statistics(caller, request))
         }
@@ -2724,6 +2926,30 @@ pub fn set_volume_policy(
     request: &SetVolumePolicyRequest,
 ) -> Result<SetVolumePolicyReply, AbortCode> {
     client::call(connection, SET_VOLUME_POLICY, request)
+}
+
+/// Tells whether new file data of a volume shares chunks of equal contents: 1 or 0. Anybody may ask.
+pub fn get_volume_deduplication(
+    connection: &dyn ClientConnection,
+    request: &GetVolumeDeduplicationRequest,
+) -> Result<GetVolumeDeduplicationReply, AbortCode> {
+    client::call(connection, GET_VOLUME_DEDUPLICATION, request)
+}
+
+/// Sets whether it does. What is stored stays as it is. For superusers.
+pub fn set_volume_deduplication(
+    connection: &dyn ClientConnection,
+    request: &SetVolumeDeduplicationRequest,
+) -> Result<SetVolumeDeduplicationReply, AbortCode> {
+    client::call(connection, SET_VOLUME_DEDUPLICATION, request)
+}
+
+/// Of all partitions. Anybody may ask.
+pub fn get_deduplication(
+    connection: &dyn ClientConnection,
+    request: &GetDeduplicationRequest,
+) -> Result<GetDeduplicationReply, AbortCode> {
+    client::call(connection, GET_DEDUPLICATION, request)
 }
 
 /// Absolute figures of all caches. Anybody may ask.
@@ -2910,6 +3136,7 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<SnapshotInfo>(check);
     crate::tests::check::<DirectoryTotals>(check);
     crate::tests::check::<Subdirectory>(check);
+    crate::tests::check::<DeduplicationFigures>(check);
     crate::tests::check::<CacheFigures>(check);
     crate::tests::check::<CheckCounts>(check);
     crate::tests::check::<CheckDamage>(check);
@@ -2949,6 +3176,12 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<GetVolumePolicyReply>(check);
     crate::tests::check::<SetVolumePolicyRequest>(check);
     crate::tests::check::<SetVolumePolicyReply>(check);
+    crate::tests::check::<GetVolumeDeduplicationRequest>(check);
+    crate::tests::check::<GetVolumeDeduplicationReply>(check);
+    crate::tests::check::<SetVolumeDeduplicationRequest>(check);
+    crate::tests::check::<SetVolumeDeduplicationReply>(check);
+    crate::tests::check::<GetDeduplicationRequest>(check);
+    crate::tests::check::<GetDeduplicationReply>(check);
     crate::tests::check::<GetCacheStatisticsRequest>(check);
     crate::tests::check::<GetCacheStatisticsReply>(check);
     crate::tests::check::<PurgeVolumeCacheRequest>(check);

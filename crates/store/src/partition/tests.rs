@@ -49,10 +49,10 @@ fn a_newer_format_is_refused_untouched() {
     let folder = tempfile::tempdir().unwrap();
     drop(Partition::open(folder.path(), &config()).unwrap());
     let version = folder.path().join("cellar/VERSION");
-    let text = fs::read_to_string(&version).unwrap().replace("format 1", "format 2");
+    let text = fs::read_to_string(&version).unwrap().replace("format 1", "format 3");
     fs::write(&version, text).unwrap();
     let error = Partition::open(folder.path(), &config()).err().unwrap().to_string();
-    assert!(error.contains("it has format 2; this program knows formats up to 1"), "{error}");
+    assert!(error.contains("it has format 3; this program knows formats up to 2"), "{error}");
 }
 
 #[test]
@@ -180,4 +180,42 @@ fn an_encrypted_partition_opens_with_its_key_only_and_old_data_stays_readable() 
     assert!(Inspection::open_encrypted(folder.path(), Some(&master(1))).is_err());
     let inspection = Inspection::open_encrypted(folder.path(), Some(&master(2))).unwrap();
     assert_eq!(inspection.segments().verify(first).unwrap(), 10);
+}
+
+#[test]
+fn the_format_rises_before_the_first_chunk_is_shared_and_not_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let version = || fs::read_to_string(folder.path().join("cellar/VERSION")).unwrap();
+    for _ in 0..2 {
+        let partition = Partition::open(folder.path(), &config()).unwrap();
+        partition.chunks().append(&[Bytes::from_static(b"hello")], Codec::Lz4).unwrap();
+    }
+    assert!(version().contains("\nformat 1\n"));
+    let partition = Partition::open(folder.path(), &config()).unwrap();
+    let uuid = partition.uuid();
+    for _ in 0..3 {
+        partition.chunks().begin_sharing().unwrap();
+        assert_eq!(version(), format!("cellar partition\nformat 2\nuuid {uuid}\n"));
+    }
+    drop(partition);
+    let partition = Partition::open(folder.path(), &config()).unwrap();
+    assert_eq!(partition.uuid(), uuid);
+    partition.chunks().begin_sharing().unwrap();
+    drop(partition);
+    Inspection::open(folder.path()).unwrap();
+}
+
+#[test]
+fn digests_stay_the_same_when_keys_are_rotated() {
+    let folder = tempfile::tempdir().unwrap();
+    let digest = |key: u8| {
+        let partition = Partition::open_encrypted(folder.path(), &config(), Some(&master(key))).unwrap();
+        partition.chunks().digest(&[Bytes::from_static(b"hello")])
+    };
+    let first = digest(1);
+    assert_ne!(first, crate::digest::digest(None, &[Bytes::from_static(b"hello")]));
+    for key in 1..4 {
+        Partition::rekey(folder.path(), &master(key), &master(key + 1), true).unwrap();
+        assert_eq!(digest(key + 1), first);
+    }
 }

@@ -84,7 +84,10 @@ impl Offers {
                 offer.named = Some(row.address);
                 match holds(chunks, group, row.address, pieces) {
                     Ok(true) => Look::Shared(shared),
-                    Ok(false) => Look::Apart,
+                    Ok(false) => {
+                        tracing::error!(?key, "a shared chunk has other contents than its digest says");
+                        Look::Apart
+                    }
                     Err(error) => {
                         tracing::error!(?key, %error, "a shared chunk cannot be read; it is stored anew");
                         offer.is_damaged = true;
