@@ -24,7 +24,7 @@ struct Counted {
 /// All rows and names of rows.
 #[derive(Default)]
 pub(super) struct Rows {
-    rows: HashMap<RowKey, Counted>,
+    found: HashMap<RowKey, Counted>,
     sums: Sums,
     /// A row could not be read, so that nothing can be said about sums.
     is_unreadable: bool,
@@ -42,13 +42,13 @@ impl Rows {
             report.add(None, row_name(key), "it lies under another key than its digest says");
         }
         self.sums.add(&row);
-        self.rows.entry(key).or_default().row = Some((row.count, row.length));
+        self.found.entry(key).or_default().row = Some((row.count, row.length));
         Some(Named { address: row.address, length: row.length })
     }
 
     /// Takes a version of an extent that names a row.
     pub(super) fn take_name(&mut self, row: RowKey, length: u32) {
-        let counted = self.rows.entry(row).or_default();
+        let counted = self.found.entry(row).or_default();
         counted.names += 1;
         let (least, most) = counted.lengths.unwrap_or((length, length));
         counted.lengths = Some((least.min(length), most.max(length)));
@@ -56,13 +56,13 @@ impl Rows {
 
     /// Says what is wrong once all records were looked at.
     pub(super) fn check(self, meta: &dyn MetaStore, report: &mut CheckReport) {
-        let wrong = self.rows.iter().filter_map(|(key, counted)| Some((*key, counted.what_is_wrong()?)));
+        let wrong = self.found.iter().filter_map(|(key, counted)| Some((*key, counted.what_is_wrong()?)));
         let mut wrong: Vec<_> = wrong.collect();
         wrong.sort_unstable();
         for (key, what) in wrong {
             report.add(None, row_name(key), what);
         }
-        let missing = self.rows.iter().filter(|(_, counted)| counted.row.is_none());
+        let missing = self.found.iter().filter(|(_, counted)| counted.row.is_none());
         tell_names(meta, &missing.map(|(key, _)| *key).collect(), report);
         if !self.is_unreadable {
             check_sums(meta, &self.sums, report);
