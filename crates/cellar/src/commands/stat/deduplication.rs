@@ -22,7 +22,7 @@ pub struct Deduplication {
 
 /// One partition.
 #[derive(Debug, PartialEq, Serialize)]
-struct Partition {
+struct Savings {
     partition: String,
     /// Chunks of volumes that deduplicate.
     chunks: u64,
@@ -35,7 +35,7 @@ struct Partition {
     memory_bytes: u64,
 }
 
-impl Row for Partition {
+impl Row for Savings {
     const COLUMNS: &'static [&'static str] =
         &["PARTITION", "CHUNKS", "SHARED", "NAMES", "STORED", "SAVED", "ROWS", "MEMORY"];
 
@@ -66,9 +66,9 @@ pub(super) fn run(context: &Context, asked: &Deduplication) -> Result<()> {
     context.format.rows(&reply.partitions.iter().map(row).collect::<Vec<_>>())
 }
 
-fn row(of: &DeduplicationFigures) -> Partition {
+fn row(of: &DeduplicationFigures) -> Savings {
     let partition = PartitionId::from_index(of.partition);
-    Partition {
+    Savings {
         partition: partition.map_or_else(|| of.partition.to_string(), |partition| partition.to_string()),
         chunks: of.chunks,
         shared_chunks: of.shared_chunks,
