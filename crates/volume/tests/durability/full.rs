@@ -66,7 +66,8 @@ fn full(is_asked: bool) -> Full {
         space: Arc::new(space),
     };
     let volumes = Volumes::open(vec![handle], options()).unwrap();
-    let volume = volume(&volumes, 0).unwrap();
+    // Of this writer equal chunks take room each.
+    let volume = volume(&volumes, 1).unwrap();
     Full { disk, chunks, volumes, volume, made: AtomicU64::new(0) }
 }
 
