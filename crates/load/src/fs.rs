@@ -30,7 +30,7 @@ use base::Monotonic;
 use plan::Plan;
 use rx::Swarm;
 use rx_security::ClientSecurity;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ use std::time::Duration;
 pub struct Options {
     /// The file server.
     pub server: SocketAddr,
+    /// Addresses of this machine that the clients have; none lets the system choose one for all.
+    pub sources: Vec<IpAddr>,
     /// The root directories of the volumes that are worked in; one at least.
     pub volumes: Vec<Fid>,
     /// As whom; `None` is nobody.
@@ -54,6 +56,25 @@ pub struct Options {
     pub threads: usize,
     /// The server's process, if it is on this machine; found by its port if not said.
     pub server_pid: Option<u32>,
+}
+
+impl Options {
+    /// The address of a client, by its number and its group: they take turns, but of several groups the last
+    /// has the last address for itself. So a server that shares its work between users tells it from the rest.
+    fn source(&self, number: usize, group: usize, groups: usize) -> IpAddr {
+        match (&self.sources[..], self.server.ip()) {
+            ([], IpAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
+            ([], IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+            ([rest @ .., last], _) if groups > 1 && !rest.is_empty() => {
+                if group + 1 == groups {
+                    *last
+                } else {
+                    rest[number % rest.len()]
+                }
+            }
+            (all, _) => all[number % all.len()],
+        }
+    }
 }
 
 /// When the clock runs.

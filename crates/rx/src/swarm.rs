@@ -18,10 +18,8 @@ use crate::{clock, sys};
 /// How a swarm is set up.
 #[derive(Clone, Debug)]
 pub struct SwarmConfig {
-    /// How many ports, each with an endpoint of its own.
-    pub ports: usize,
-    /// The address that all are bound to; the ports are free ones.
-    pub address: IpAddr,
+    /// The address that each port is bound to; it is a free one, with an endpoint of its own.
+    pub addresses: Vec<IpAddr>,
     /// Socket buffers and offloads.
     pub socket: SocketOptions,
     /// Protocol behaviour.
@@ -68,9 +66,9 @@ impl Swarm {
     /// What the system said; above all that there may not be so many open files.
     pub fn new(config: &SwarmConfig) -> io::Result<Swarm> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let mut ports = Vec::with_capacity(config.ports);
-        for number in 0..config.ports {
-            let socket = LaneSocket::bind_alone(SocketAddr::new(config.address, 0), &config.socket)?;
+        let mut ports = Vec::with_capacity(config.addresses.len());
+        for (number, address) in config.addresses.iter().enumerate() {
+            let socket = LaneSocket::bind_alone(SocketAddr::new(*address, 0), &config.socket)?;
             let data = epoll::EventData::new_u64(number as u64);
             epoll::add(&epoll, &socket, data, epoll::EventFlags::IN)?;
             let mut endpoint = Endpoint::new(config.endpoint.clone(), sys::random_seed()?, clock::now());
@@ -251,8 +249,7 @@ mod tests {
 
     fn swarm(ports: usize) -> Swarm {
         Swarm::new(&SwarmConfig {
-            ports,
-            address: [127, 0, 0, 1].into(),
+            addresses: vec![[127, 0, 0, 1].into(); ports],
             socket: SocketOptions { buffer_bytes: 1 << 20, ..SocketOptions::default() },
             endpoint: EndpointConfig::default(),
             services: Vec::new(),

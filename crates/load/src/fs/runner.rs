@@ -17,7 +17,7 @@ use rx_proto::Event;
 use rx_security::{Null, ServerSecurity};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ impl<'a> Runner<'a> {
         let everybody = plan.groups.iter().enumerate();
         let everybody = everybody.flat_map(|(group, places)| places.iter().map(move |place| (group, place)));
         let mine = everybody.enumerate().filter(|(number, _)| number % threads == thread);
-        let mut members = Vec::new();
+        let (mut members, mut addresses) = (Vec::new(), Vec::new());
         let mut alarms = BinaryHeap::new();
         let ramp = schedule.from.since(schedule.start);
         for (number, (group, place)) in mine {
@@ -112,10 +112,10 @@ impl<'a> Runner<'a> {
                 .extend((0..streams).map(|stream| Reverse((schedule.start + delay, members.len(), stream))));
             let client = Client::new(place.clone(), uuid, streams);
             members.push(Member { group, client, stopped: 0, leave: Leave::Not });
+            addresses.push(options.source(number, group, mix.groups.len()));
         }
         let _: u64 = random.random();
-        let swarm =
-            Swarm::new(&swarm_config(members.len(), options)).context("cannot open the clients' ports")?;
+        let swarm = Swarm::new(&swarm_config(addresses)).context("cannot open the clients' ports")?;
         let measured = Measured::new(mix.groups.len(), schedule);
         Ok(Runner {
             mix,
@@ -255,15 +255,10 @@ impl<'a> Runner<'a> {
     }
 }
 
-fn swarm_config(ports: usize, options: &Options) -> SwarmConfig {
+fn swarm_config(addresses: Vec<IpAddr>) -> SwarmConfig {
     let security: Vec<Arc<dyn ServerSecurity>> = vec![Arc::new(Null)];
-    let address: IpAddr = match options.server.ip() {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
     SwarmConfig {
-        ports,
-        address,
+        addresses,
         socket: SocketOptions { buffer_bytes: BUFFER_BYTES, ..SocketOptions::default() },
         endpoint: EndpointConfig { version: "cellar bench".into(), ..EndpointConfig::default() },
         services: vec![ServiceConfig { id: FILE_SERVICE, name: "callbacks".into(), security }],

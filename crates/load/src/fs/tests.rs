@@ -133,11 +133,10 @@ fn schedule() -> Schedule {
     Schedule { start: Monotonic(0), from: Monotonic(1_000_000_000), to: Monotonic(4_000_000_000) }
 }
 
-fn report(measured: &Measured) -> Report {
-    let mix =
-        Mix::parse("title = \"a < b\"\n[[group]]\nname = \"g\"\nclients = 3\nwork = { read = 1 }").unwrap();
-    let options = Options {
+fn options(sources: &[&str]) -> Options {
+    Options {
         server: ([127, 0, 0, 1], 7000).into(),
+        sources: sources.iter().map(|source| source.parse().unwrap()).collect(),
         volumes: vec![Fid::default()],
         security: None,
         duration: Duration::from_secs(3),
@@ -145,7 +144,13 @@ fn report(measured: &Measured) -> Report {
         seed: 1,
         threads: 1,
         server_pid: None,
-    };
+    }
+}
+
+fn report(measured: &Measured) -> Report {
+    let mix =
+        Mix::parse("title = \"a < b\"\n[[group]]\nname = \"g\"\nclients = 3\nwork = { read = 1 }").unwrap();
+    let options = options(&[]);
     let used = Used { seconds: 3.0, cores: 2, server_cpu: Some(1.5), ..Used::default() };
     Report::new(&mix, &options, measured, used)
 }
@@ -207,4 +212,18 @@ fn pictures_hold_together() {
     }
     let points = picture.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
     assert_eq!(points.split(' ').count(), 3, "{points}");
+}
+
+#[test]
+fn the_last_group_has_an_address_of_its_own() {
+    let of = |sources: &[&str], clients: &[(usize, usize)], groups| -> Vec<String> {
+        let options = options(sources);
+        clients.iter().map(|(number, group)| options.source(*number, *group, groups).to_string()).collect()
+    };
+    let clients = [(0, 0), (1, 0), (2, 0), (3, 1)];
+    let several = of(&["127.0.0.2", "127.0.0.3", "127.0.0.9"], &clients, 2);
+    assert_eq!(several, ["127.0.0.2", "127.0.0.3", "127.0.0.2", "127.0.0.9"]);
+    assert_eq!(of(&["127.0.0.2", "127.0.0.3"], &clients[..3], 1), ["127.0.0.2", "127.0.0.3", "127.0.0.2"]);
+    assert_eq!(of(&["127.0.0.2"], &clients[2..], 2), ["127.0.0.2"; 2]);
+    assert_eq!(of(&[], &clients[2..], 2), ["0.0.0.0"; 2]);
 }

@@ -33,6 +33,10 @@ pub struct Fs {
     /// The volume-location server's address, if another.
     #[arg(long)]
     location_server: Option<IpAddr>,
+    /// An address of this machine for the clients; may be repeated, then they take turns, and of several groups
+    /// the last has the last one for itself. The system chooses if not said.
+    #[arg(long = "from", value_name = "ADDRESS")]
+    sources: Vec<IpAddr>,
     /// A volume to work in; may be repeated. The clients must have all rights in its root directory.
     #[arg(long = "volume", required_unless_present = "list")]
     volumes: Vec<String>,
@@ -129,9 +133,13 @@ fn chosen_mix(arguments: &Fs) -> Result<Mix> {
 
 fn options(arguments: &Fs) -> Result<Options> {
     let Some(server) = arguments.server else { bail!("--server ADDRESS is missing") };
+    if let Some(source) = arguments.sources.iter().find(|source| source.is_ipv4() != server.is_ipv4()) {
+        bail!("--from {source} and --server {server} are not of the same kind: both IPv4, or both IPv6");
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Ok(Options {
         server: SocketAddr::new(server, arguments.port),
+        sources: arguments.sources.clone(),
         volumes: volumes(arguments, arguments.location_server.unwrap_or(server))?,
         security: arguments.level.map(|level| security(arguments, level)).transpose()?,
         duration: Duration::from_secs_f64(arguments.seconds),
