@@ -4,7 +4,10 @@ use crate::{
     AdminServer, AdminServerParts, Below, DirectoryUsage, JobKeeper, SnapshotEntry, SnapshotHost, tables,
 };
 use afs_idl::cellar::{
-    GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest, GetDeduplicationRequest, GetDirectoryTotalsRequest, GetFiguresRequest, GetJobReply, GetServerInfoRequest, GetSlowCallsRequest, GetVolumeDeduplicationRequest, GetVolumePolicyRequest, JobInfo, ListSubdirectoriesRequest, PurgeVolumeCacheRequest, Server as _, SetVolumeDeduplicationRequest, SetVolumePolicyRequest, self,
+    self, GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest, GetDeduplicationRequest,
+    GetDirectoryTotalsRequest, GetFiguresRequest, GetJobReply, GetServerInfoRequest, GetSlowCallsRequest,
+    GetVolumeDeduplicationRequest, GetVolumePolicyRequest, JobInfo, ListSubdirectoriesRequest,
+    PurgeVolumeCacheRequest, Server as _, SetVolumeDeduplicationRequest, SetVolumePolicyRequest,
     StartCheckRequest, StopCheckRequest,
 };
 use base::{

@@ -228,8 +228,10 @@ fn nobody_forges_a_line() {
     }
 }
 
-/// What is declared of each service's procedures, and the service's list of them.
-fn services() -> [(&'static str, &'static [Event], &'static [(u32, &'static str)]); 6] {
+/// A service's name, what is declared of its procedures, and its list of them.
+type Declared = (&'static str, &'static [Event], &'static [(u32, &'static str)]);
+
+fn services() -> [Declared; 6] {
     [
         ("AFS", fs::PROCEDURES),
         ("PR", pr::PROCEDURES),

@@ -112,6 +112,7 @@ impl Generator {
         self.settle()?;
         let options = load::fs::Options {
             server: SocketAddr::new(self.options.address, 7000),
+            sources: Vec::new(),
             volumes: vec![self.root],
             security: None,
             duration,

@@ -36,6 +36,6 @@ mod tests {
         assert_ne!(digest(None, &[c.clone(), ab.clone()]), whole);
         let (one, other) = (digest_key(&[1; 32]), digest_key(&[2; 32]));
         assert_ne!(digest(Some(&*one), &[ab.clone(), c.clone()]), whole);
-        assert_ne!(digest(Some(&*one), &[ab.clone()]), digest(Some(&*other), &[ab]));
+        assert_ne!(digest(Some(&*one), std::slice::from_ref(&ab)), digest(Some(&*other), &[ab]));
     }
 }

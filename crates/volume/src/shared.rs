@@ -106,12 +106,7 @@ impl Partition {
     }
 
     /// Waits until a commit is durable, then lets go of the chunks that it made superfluous.
-    pub(crate) fn pay(
-        &self,
-        group: &Group,
-        number: CommitNumber,
-        doomed: Doomed,
-    ) -> Result<(), VolumeError> {
+    pub(crate) fn pay(&self, group: &Group, number: CommitNumber, doomed: Doomed) -> Result<(), VolumeError> {
         self.handle.meta.sync(number)?;
         self.release(Some(&group.pins), doomed);
         Ok(())

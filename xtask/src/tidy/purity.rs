@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// The crates without sockets, files, threads, clocks and ambient randomness.
-const PURE: [&str; 12] = [
+const PURE: [&str; 13] = [
     "base",
     "xdr",
     "events",

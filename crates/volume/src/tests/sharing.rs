@@ -125,7 +125,10 @@ fn what_is_given_up_goes_with_its_last_name() {
     server.volumes.delete(RW).unwrap();
     server.purge();
     assert_eq!((rows(&server).len(), server.chunks.live_chunks()), (0, 0));
-    assert_eq!(DeduplicationStatistics { memory_bytes: 0, ..statistics(&server) }, Default::default());
+    assert_eq!(
+        DeduplicationStatistics { memory_bytes: 0, ..statistics(&server) },
+        DeduplicationStatistics::default()
+    );
     is_sound(&server);
 }
 
@@ -411,7 +414,7 @@ fn write_much(seed: usize, volume: &Arc<Volume>) {
     for round in 0..250 {
         let number = seed * 7 + round * 5;
         let fid = fids[number % fids.len()];
-        let bytes: Vec<u8> = (0..1 + number % 5).map(|at| ((number / 3 + at) % 6) as u8).collect();
+        let bytes: Vec<u8> = (0..=number % 5).map(|at| ((number / 3 + at) % 6) as u8).collect();
         store_at(volume, fid, 0, &chunks_of(&bytes), 0).unwrap();
         assert_eq!(read_all(volume, fid), chunks_of(&bytes), "volume {seed}, round {round}");
     }

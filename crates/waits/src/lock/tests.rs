@@ -111,5 +111,5 @@ fn what_is_waited_for_within_a_wait_is_no_wait_of_its_own() {
     let access = crate::Access { kind: "sync", bytes: 0 };
     let expected = [(None, 70, Some(access)), (Some(Part::Disk), 100, None), (Some(Part::Client), 5, None)];
     assert_eq!(told, expected);
-    assert_eq!(events::current::noted().parts, [0, 0, 100, 0, 11]);
+    assert_eq!(events::current::noted().parts, [0, 0, 100, 0, 11, 0]);
 }

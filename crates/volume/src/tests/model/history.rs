@@ -14,6 +14,7 @@ use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{ChunkStore, Codec, Family, MemoryChunks};
@@ -319,9 +320,9 @@ impl History {
         let volume = self.server.volumes.get(id).unwrap();
         let number: u8 = self.random.random_range(0..3);
         let name = [b'f', b'0' + number];
-        if !files.contains_key(&number) {
+        if let Entry::Vacant(vacant) = files.entry(number) {
             volume.create_file(&self.actor(), volume.root(), &name, &nothing()).unwrap();
-            files.insert(number, vec![]);
+            vacant.insert(vec![]);
         }
         self.other = Some((id, files.clone()));
         self.remember();
