@@ -313,6 +313,6 @@ fn profiles_show_what_a_known_load_waits_for() {
     let stores: u64 = stores.map(|row| number(row, &["calls"])).sum();
     assert!(stores > 0, "{latencies:?}");
     let stacks = std::fs::read_to_string(folded).unwrap();
-    assert!(stacks.lines().any(|line| line.starts_with("fs-work;")), "{stacks}");
+    assert!(stacks.lines().any(|line| line.starts_with("fileserver-")), "{stacks}");
     assert!(std::fs::read_to_string(svg).unwrap().contains("<svg"));
 }

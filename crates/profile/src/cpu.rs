@@ -128,7 +128,7 @@ fn fold(stacks: &Table<Key, Sum>, unwinding: &Unwinding) -> String {
     for ((thread, addresses), sum) in rows {
         let mut frames = vec![thread];
         for address in addresses.iter().rev() {
-            frames.extend(symbols.names(*address).iter().rev().cloned());
+            frames.extend(symbols.functions(*address).iter().rev().map(|function| function.name.clone()));
         }
         lines.push(Line { frames, us: sum.ns / 1000 });
     }

@@ -11,6 +11,24 @@ use std::fs::File;
 /// Names are cut to so many letters: generic ones can be pages long.
 const NAME_CHARS_MAX: usize = 160;
 
+/// Files of what takes a stack: no part of what waited.
+const TAKERS: [&str; 3] = ["/backtrace-", "crates/waits/src/", "crates/profile/src/waiting.rs"];
+
+/// A function of a stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    /// It is of those that take stacks of threads that have waited. Told by its file: of an inlined function
+    /// programs with tables of lines alone have the name without its module.
+    pub(crate) takes_stacks: bool,
+}
+
+impl Function {
+    fn named(name: &str) -> Function {
+        Function { name: printable(name), takes_stacks: false }
+    }
+}
+
 /// Where functions begin and end, and their names.
 type Exported = Vec<(u64, u64, String)>;
 
@@ -20,7 +38,7 @@ pub(crate) struct Symbols<'a> {
     /// What is known of each of them, as soon as it was asked for.
     loaders: Vec<OnceCell<Option<Loader>>>,
     exported: Vec<OnceCell<Option<Exported>>>,
-    known: HashMap<u64, Vec<String>>,
+    known: HashMap<u64, Vec<Function>>,
 }
 
 impl<'a> Symbols<'a> {
@@ -35,31 +53,31 @@ impl<'a> Symbols<'a> {
     }
 
     /// The functions at an address, the innermost first: several if some were inlined.
-    pub(crate) fn names(&mut self, address: u64) -> &[String] {
+    pub(crate) fn functions(&mut self, address: u64) -> &[Function] {
         if !self.known.contains_key(&address) {
-            let names = self.find(address);
-            self.known.insert(address, names);
+            let functions = self.find(address);
+            self.known.insert(address, functions);
         }
         self.known.get(&address).map_or(&[], Vec::as_slice)
     }
 
-    fn find(&mut self, address: u64) -> Vec<String> {
+    fn find(&mut self, address: u64) -> Vec<Function> {
         if address == CUT_OFF {
-            return vec!["[cut off]".to_owned()];
+            return vec![Function::named("[cut off]")];
         }
         let Some(index) = self.loaded.iter().position(|one| one.range.contains(&address)) else {
-            return vec!["[unknown]".to_owned()];
+            return vec![Function::named("[unknown]")];
         };
         let one = &self.loaded[index];
         let loader = self.loaders[index].get_or_init(|| Loader::new(one.file.as_ref()?).ok());
-        let names = loader.as_ref().map(|loader| names_in(loader, address.wrapping_sub(one.bias)));
-        let names = names.filter(|names| !names.is_empty()).unwrap_or_else(|| {
+        let address = address.wrapping_sub(one.bias);
+        let found = loader.as_ref().map(|loader| functions_in(loader, address));
+        let found = found.filter(|found| !found.is_empty()).unwrap_or_else(|| {
             let exported = self.exported[index].get_or_init(|| exported(one.file.as_ref()?));
-            let address = address.wrapping_sub(one.bias);
-            exported.as_ref().and_then(|all| name_among(all, address)).into_iter().collect()
+            let name = exported.as_ref().and_then(|all| name_among(all, address));
+            name.map(|name| Function::named(&name)).into_iter().collect()
         });
-        let names: Vec<String> = names.iter().map(|name| printable(name)).collect();
-        if names.is_empty() { vec![format!("[{}]", one.name)] } else { names }
+        if found.is_empty() { vec![Function::named(&format!("[{}]", one.name))] } else { found }
     }
 }
 
@@ -85,20 +103,21 @@ fn name_among(exported: &[(u64, u64, String)], address: u64) -> Option<String> {
 }
 
 /// From what debuggers are told, else from the table of symbols.
-fn names_in(loader: &Loader, address: u64) -> Vec<String> {
-    let mut names = Vec::new();
+fn functions_in(loader: &Loader, address: u64) -> Vec<Function> {
+    let mut functions = Vec::new();
     if let Ok(mut frames) = loader.find_frames(address) {
         while let Ok(Some(frame)) = frames.next() {
-            let name =
-                frame.function.as_ref().and_then(|function| Some(function.demangle().ok()?.into_owned()));
-            names.extend(name);
+            let file = frame.location.as_ref().and_then(|location| location.file);
+            let takes_stacks = file.is_some_and(|file| TAKERS.iter().any(|taker| file.contains(taker)));
+            let name = frame.function.as_ref().and_then(|function| function.demangle().ok());
+            functions.extend(name.map(|name| Function { name: printable(&name), takes_stacks }));
         }
     }
-    if names.is_empty() {
+    if functions.is_empty() {
         let symbol = loader.find_symbol(address);
-        names.extend(symbol.map(|name| addr2line::demangle_auto(name.into(), None).into_owned()));
+        functions.extend(symbol.map(|name| Function::named(&addr2line::demangle_auto(name.into(), None))));
     }
-    names
+    functions
 }
 
 /// Without what has a meaning in folded stacks and tables, and not too long.

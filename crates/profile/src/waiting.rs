@@ -297,19 +297,14 @@ fn functions(stack: &Stack, symbols: &mut Symbols<'_>) -> Vec<String> {
     if stack.is_empty() {
         return vec![SHORT.to_owned()];
     }
-    let mut names: Vec<String> = Vec::new();
+    let mut names = Vec::new();
     for address in stack.iter().rev() {
-        names.extend(symbols.names(*address).iter().rev().cloned());
-    }
-    let is_own = |name: &String| {
-        let name = name.trim_start_matches('<');
-        ["backtrace::", "profile::waiting", "waits::waiting", "waits::watch", "waits::lock"]
-            .iter()
-            .any(|own| name.starts_with(own))
-    };
-    if let Some(taken) = names.iter().rposition(is_own) {
-        let first = names[..=taken].iter().rposition(|name| !is_own(name)).map_or(0, |last| last + 1);
-        names.truncate(first);
+        for function in symbols.functions(*address).iter().rev() {
+            if function.takes_stacks {
+                return names;
+            }
+            names.push(function.name.clone());
+        }
     }
     names
 }

@@ -19,10 +19,11 @@ const LOCAL_DIRECTORY: &str = "/var/lib/openafs/local";
 const DATABASE_DIRECTORY: &str = "/var/lib/openafs/db";
 const LOG_DIRECTORY: &str = "/var/log/openafs";
 
-/// The file's text; `None` if there is no such file.
+/// The file's text; `None` if there is no such file. What is no UTF-8 can only be in remarks (names of people and
+/// places in the CellServDB that everybody has are in Latin-1) and is replaced.
 pub fn read_optional(path: &Path) -> Result<Option<String>> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
