@@ -177,10 +177,7 @@ fn a_held_lock_is_told_with_its_holder_its_waiter_and_its_time() {
         assert!(!has_names() || stack.contains("wait_for_a_lock"), "{line}");
         let innermost = stack.rsplit(';').next().unwrap();
         let takes = |taker: &&str| innermost.contains(taker);
-        assert!(
-            !["trace", "stack", "waited", "tell", "contended", "lock<"].iter().any(|it| takes(&it)),
-            "{line}"
-        );
+        assert!(!["trace", "stack", "waited", "tell", "contended", "lock<"].iter().any(takes), "{line}");
         return;
     }
 }
