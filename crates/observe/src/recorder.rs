@@ -263,9 +263,9 @@ impl ServiceMeter {
     /// Tells tracers and who profiles.
     fn tell(&self, procedure: &'static str, noted: &Noted, call: &Ended) {
         let code = call.result.map_or_else(|code| code.0, |()| 0);
-        let (times_ns, bytes) = ([call.wait_ns, call.run_ns], [call.received, call.sent]);
-        waits::probes::call_end(procedure, noted.volume, code, times_ns, bytes);
         let total_ns = call.wait_ns.saturating_add(call.run_ns);
+        let bytes = call.received.saturating_add(call.sent);
+        waits::probes::call_end(procedure, noted.volume, code, total_ns, bytes);
         waits::called(&Called { service: self.name, procedure, total_ns, parts_ns: noted.parts });
     }
 

@@ -17,10 +17,11 @@ pub fn call_start(service: &str, opcode: u32, host: IpAddr, waited_ns: u64) {
     raw::call_start(service, opcode, host, waited_ns);
 }
 
-/// `call__end`: a call has ended, whoever served it.
+/// `call__end`: a call has ended, whoever served it, so long after its first packet; it received and sent so many
+/// bytes together.
 #[inline]
-pub fn call_end(procedure: &str, volume: u32, code: i32, times_ns: [u64; 2], bytes: [u64; 2]) {
-    raw::call_end(procedure, volume, code, times_ns, bytes);
+pub fn call_end(procedure: &str, volume: u32, code: i32, total_ns: u64, bytes: u64) {
+    raw::call_end(procedure, volume, code, total_ns, bytes);
 }
 
 /// `callback__break`: messages to so many clients were sent and answered, or given up.

@@ -33,7 +33,8 @@ impl SiteCell {
 }
 
 /// Puts a probe of the provider `cellar` where it is expanded: an instruction that does nothing, and a note
-/// in the program that says where it is and which registers hold the arguments.
+/// in the program that says where it is and which registers hold the arguments: at most six, which is what
+/// bpftrace reads on x86_64.
 macro_rules! fire {
     ($name:ident, $($argument:expr),+) => {{
         // The macro of the crate `probe` contains its own `unsafe` block. SAFETY of that block: the assembly is
@@ -51,9 +52,8 @@ pub(crate) fn call_start(service: &str, opcode: u32, host: u64, waited_ns: u64) 
     fire!(call__start, address(service), service.len(), opcode, host, waited_ns);
 }
 
-pub(crate) fn call_end(procedure: &str, volume: u32, code: i32, times_ns: [u64; 2], bytes: [u64; 2]) {
-    let ([wait_ns, run_ns], [received, sent]) = (times_ns, bytes);
-    fire!(call__end, address(procedure), procedure.len(), volume, code, wait_ns, run_ns, received, sent);
+pub(crate) fn call_end(procedure: &str, volume: u32, code: i32, total_ns: u64, bytes: u64) {
+    fire!(call__end, address(procedure), procedure.len(), volume, code, total_ns, bytes);
 }
 
 pub(crate) fn disk_access(kind: &str, bytes: u64, ns: u64, failed: bool) {
