@@ -75,10 +75,10 @@ fn attach(cell: &Cell, cellar: &str, script: &std::path::Path) -> Result<()> {
     let compiled = cell.shell(&format!("CELLAR_BPFTRACE=-d {start} 2>&1"))?.ok()?;
     ensure!(compiled.contains("usdt:") && !compiled.contains("ERROR: No"), "{name}: {compiled}");
     let printed = cell.shell(&format!(
-        "{start} >script.log 2>&1 & tracer=$!
-         until grep -q Attaching script.log; do kill -0 $tracer || {{ cat script.log; exit 1; }}; sleep 0.05; done
+        "log=$(mktemp); {start} >$log 2>&1 & tracer=$!
+         until grep -q Attaching $log; do kill -0 $tracer || {{ cat $log; rm $log; exit 1; }}; sleep 0.05; done
          {cellar} server status >/dev/null
-         sleep 1; kill -INT $tracer; wait $tracer; status=$?; cat script.log; exit $status"
+         sleep 1; kill -INT $tracer; wait $tracer; status=$?; cat $log; rm $log; exit $status"
     ))?;
     let printed = printed.ok().with_context(|| format!("{name}"))?;
     ensure!(!printed.contains("ERROR: Error"), "{name}: {printed}");
@@ -88,10 +88,10 @@ fn attach(cell: &Cell, cellar: &str, script: &std::path::Path) -> Result<()> {
 /// What a tracer prints that says `ready` when it is, while `work` is done.
 fn traced(cell: &Cell, tracer: &str, work: &str) -> Result<String> {
     cell.shell(&format!(
-        "{tracer} >tracer.log 2>&1 & tracer=$!
-         until grep -q ready tracer.log; do kill -0 $tracer || {{ cat tracer.log; exit 1; }}; sleep 0.05; done
+        "log=$(mktemp); {tracer} >$log 2>&1 & tracer=$!
+         until grep -q ready $log; do kill -0 $tracer || {{ cat $log; rm $log; exit 1; }}; sleep 0.05; done
          {work}
-         kill -INT $tracer; wait $tracer; cat tracer.log"
+         kill -INT $tracer; wait $tracer; cat $log; rm $log"
     ))?
     .ok()
 }
