@@ -377,13 +377,21 @@ impl Volumes {
     /// background thread.
     ///
     /// # Errors
-    /// `Store`, `Damaged`. It is not tried again before the volume is next loaded.
+    /// `Store`, `Damaged`. It is not tried again before the volume is next loaded or changed.
     pub fn count_step(&self) -> Result<bool, VolumeError> {
-        let Some(id) = self.shared.uncounted.lock().pop_first() else { return Ok(false) };
         let _counting = self.counting.lock();
-        match self.get_any_state(id).and_then(|volume| volume.count_totals()) {
-            Ok(_) | Err(VolumeError::NoVolume(_)) => Ok(true),
-            Err(error) => Err(error),
+        loop {
+            let Some(id) = self.shared.uncounted.lock().pop_first() else { return Ok(false) };
+            // A change that came just before an earlier count began has put a volume here again.
+            let counts = |volume: Arc<Volume>| match volume.is_counted() {
+                true => Ok(false),
+                false => volume.count_totals().map(|_| true),
+            };
+            match self.get_any_state(id).and_then(counts) {
+                Ok(true) => return Ok(true),
+                Ok(false) | Err(VolumeError::NoVolume(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 
