@@ -383,9 +383,8 @@ impl Volumes {
         loop {
             let Some(id) = self.shared.uncounted.lock().pop_first() else { return Ok(false) };
             // A change that came just before an earlier count began has put a volume here again.
-            let counts = |volume: Arc<Volume>| match volume.is_counted() {
-                true => Ok(false),
-                false => volume.count_totals().map(|_| true),
+            let counts = |volume: Arc<Volume>| {
+                if volume.is_counted() { Ok(false) } else { volume.count_totals().map(|_| true) }
             };
             match self.get_any_state(id).and_then(counts) {
                 Ok(true) => return Ok(true),
