@@ -139,16 +139,18 @@ fn check_accounts(segments: &SegmentAudit, named: &[Named], report: &mut CheckRe
     for (&id, facts) in segments.segments() {
         let live = live.get(&id).copied().unwrap_or(0);
         report.dead_bytes += facts.record_bytes().saturating_sub(live);
-        // Beside a server at work a file may go, and its account, since the records were read.
-        let is_there = segments.was_closed() || segments.is_there(id);
-        if let Some(what) = account_is_wrong(facts, live, segments.was_closed()).filter(|_| is_there) {
+        let account = account_is_wrong(facts, live, segments.was_closed());
+        // Of a file that a crash left shorter than its header nobody can name anything.
+        let header = if live > 0 { segments.check_header(id).err() } else { None };
+        // Beside a server at work a file may go, and its account, since the records were read. It is asked
+        // last: a file that is there now was there for all that was looked at.
+        if account.is_none() && header.is_none() || !segments.was_closed() && !segments.is_there(id) {
+            continue;
+        }
+        if let Some(what) = account {
             report.add(None, format!("the account of {}", segments.place(id)), what);
         }
-        // Of a file that a crash left shorter than its header nobody can name anything.
-        if live > 0
-            && is_there
-            && let Err(error) = segments.check_header(id)
-        {
+        if let Some(error) = header {
             report.add(None, segments.place(id), error.to_string());
         }
     }

@@ -28,19 +28,22 @@ fn figures() -> LockFigures {
     sum
 }
 
-/// Takes the lock as `hold` does, and keeps it until somebody waits for it and some time has passed.
-fn held_for(lock: &Lock<u32>, held: Duration, meanwhile: impl FnOnce()) {
-    let (taken, is_taken) = mpsc::channel();
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let guard = lock.lock();
-            taken.send(()).unwrap();
-            std::thread::sleep(held);
-            drop(guard);
+/// Has `wait` wait for what `take` takes: again, until it did not come too late to have to.
+fn wait_once<G>(take: impl Fn() -> G + Sync, wait: impl Fn()) {
+    let before = figures().waits;
+    while figures().waits == before {
+        let (taken, is_taken) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let guard = take();
+                taken.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                drop(guard);
+            });
+            is_taken.recv().unwrap();
+            wait();
         });
-        is_taken.recv().unwrap();
-        meanwhile();
-    });
+    }
 }
 
 #[test]
@@ -51,15 +54,14 @@ fn who_waits_for_a_lock_is_counted_and_told_with_its_holder() {
     assert_eq!(figures(), before, "nobody had to wait");
     let watching = watch(notes.clone()).expect("nobody else watches");
     assert!(watch(notes.clone()).is_none(), "there is one already");
-    let held = Duration::from_millis(200);
-    held_for(&lock, held, || {
-        crate::begin("TEST", &[(1, "Wait")]);
-        crate::opcode(1);
-        assert!(lock.try_lock().is_none());
-        drop(lock.lock());
-    });
+    crate::begin("TEST", &[(1, "Wait")]);
+    crate::opcode(1);
+    let guard = lock.lock();
+    assert!(lock.try_lock().is_none());
+    drop(guard);
+    wait_once(|| lock.lock(), || drop(lock.lock()));
     drop(watching);
-    held_for(&lock, Duration::from_millis(1), || drop(lock.lock()));
+    wait_once(|| lock.lock(), || drop(lock.lock()));
     let news = figures().since(&before).unwrap();
     assert!(news.waits == 2 && news.wait.count() == 2, "{news:?}");
     let told = std::mem::take(&mut *notes.0.lock());
@@ -80,18 +82,10 @@ fn readers_wait_for_a_writer_only() {
     let reader = lock.read();
     drop((lock.try_read().unwrap(), lock.read()));
     drop(reader);
-    let (taken, is_taken) = mpsc::channel();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let guard = lock.write();
-            taken.send(()).unwrap();
-            std::thread::sleep(Duration::from_millis(50));
-            drop(guard);
-        });
-        is_taken.recv().unwrap();
-        assert!(lock.try_read().is_none());
-        drop(lock.read());
-    });
+    let writer = lock.write();
+    assert!(lock.try_read().is_none());
+    drop(writer);
+    wait_once(|| lock.write(), || drop(lock.read()));
     assert_eq!(figures().since(&before).unwrap().waits, 1);
 }
 
