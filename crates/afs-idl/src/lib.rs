@@ -12,6 +12,7 @@ pub mod client;
 pub mod convert;
 pub mod forgetful;
 mod generated;
+pub mod memory;
 pub mod rxstats_off;
 pub mod server;
 pub mod stream;
@@ -19,7 +20,8 @@ pub mod uuid;
 
 pub use forgetful::Forgetful;
 pub use generated::*;
-pub use stream::{CallStream, ClientCall, ClientConnection, MemoryStream, StreamSource};
+pub use memory::{MemoryConnection, MemoryStream};
+pub use stream::{CallStream, ClientCall, ClientConnection, StreamSource};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,6 @@
 
 use base::AbortCode;
 use bytes::Bytes;
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use xdr::{Source, XdrError};
 
@@ -96,44 +95,5 @@ impl CallStream for StreamSource<'_> {
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
         self.stream.write(data)
-    }
-}
-
-/// A call's two streams in memory, for tests and for calls within the process.
-#[derive(Clone, Debug, Default)]
-pub struct MemoryStream {
-    /// What is still to be read.
-    pub incoming: VecDeque<Bytes>,
-    /// What was written.
-    pub outgoing: Vec<u8>,
-}
-
-impl MemoryStream {
-    /// A stream whose peer has sent these bytes, in pieces of `piece_bytes`.
-    pub fn new(incoming: &[u8], piece_bytes: usize) -> MemoryStream {
-        let incoming = incoming.chunks(piece_bytes.max(1)).map(Bytes::copy_from_slice).collect();
-        MemoryStream { incoming, outgoing: Vec::new() }
-    }
-}
-
-impl CallStream for MemoryStream {
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
-        let piece = self.read_chunk(buf.len())?;
-        buf[..piece.len()].copy_from_slice(&piece);
-        Ok(piece.len())
-    }
-
-    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
-        let Some(front) = self.incoming.front_mut() else { return Ok(Bytes::new()) };
-        let piece = front.split_to(max.min(front.len()));
-        if front.is_empty() {
-            self.incoming.pop_front();
-        }
-        Ok(piece)
-    }
-
-    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
-        self.outgoing.extend_from_slice(&data);
-        Ok(())
     }
 }

@@ -2,8 +2,8 @@
 
 use super::words;
 use crate::{
-    CallStream, ClientCall, ClientConnection, MemoryStream, fs, pr, rxstats, rxstats_off::RpcStatisticsOff,
-    vol,
+    CallStream, ClientConnection, MemoryConnection, MemoryStream, fs, pr, rxstats,
+    rxstats_off::RpcStatisticsOff, vol,
 };
 use base::{AbortCode, Caller, Identity, SecurityLevel};
 use bytes::Bytes;
@@ -151,58 +151,13 @@ fn data_stands_behind_a_request_and_before_a_reply() {
 }
 
 /// A connection to a [`Sample`], within the process.
-struct Direct;
-
-struct DirectCall {
-    request: Vec<u8>,
-    reply: Option<MemoryStream>,
-    outcome: Result<(), AbortCode>,
-}
-
-impl ClientConnection for Direct {
-    fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
-        Ok(Box::new(DirectCall { request: Vec::new(), reply: None, outcome: Ok(()) }))
-    }
-
-    fn peer(&self) -> SocketAddr {
-        caller().peer
-    }
-}
-
-impl CallStream for DirectCall {
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
-        self.outcome?;
-        self.reply.as_mut().expect("the request was ended").read(buf)
-    }
-
-    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
-        self.outcome?;
-        self.reply.as_mut().expect("the request was ended").read_chunk(max)
-    }
-
-    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
-        assert!(self.reply.is_none(), "written to behind its end");
-        self.request.extend_from_slice(&data);
-        Ok(())
-    }
-}
-
-impl ClientCall for DirectCall {
-    fn end_request(&mut self) -> Result<(), AbortCode> {
-        let mut stream = MemoryStream::new(&self.request, 100);
-        self.outcome = fs::dispatch(&Sample, &caller(), &mut stream);
-        self.reply = Some(MemoryStream::new(&stream.outgoing, 10));
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), AbortCode> {
-        self.outcome
-    }
+fn direct() -> MemoryConnection {
+    MemoryConnection::new(caller().peer, 100, |stream| fs::dispatch(&Sample, &caller(), stream))
 }
 
 #[test]
 fn stubs_talk_to_servers() {
-    let connection: Arc<dyn ClientConnection> = Arc::new(Direct);
+    let connection: Arc<dyn ClientConnection> = Arc::new(direct());
     let reply = fs::fetch_status(&*connection, &fs::FetchStatusRequest { fid: fid(9) });
     assert_eq!(reply.map(|reply| reply.status.author), Ok(9));
     let refused = fs::fetch_status(&*connection, &fs::FetchStatusRequest { fid: fid(0) });
@@ -214,11 +169,11 @@ fn stubs_talk_to_servers() {
 #[test]
 fn stubs_carry_data_both_ways() {
     let request = fs::StoreData64Request { fid: fid(1), length: 3, ..Default::default() };
-    let reply = fs::store_data64(&Direct, &request, |call| call.write(Bytes::from_static(&[1, 2, 3])));
+    let reply = fs::store_data64(&direct(), &request, |call| call.write(Bytes::from_static(&[1, 2, 3])));
     assert_eq!(reply.map(|reply| reply.new_status.length), Ok(6));
     let request = fs::FetchData64Request { fid: fid(1), position: 0, length: 30 };
     let mut got = Vec::new();
-    let reply = fs::fetch_data64(&Direct, &request, |call| {
+    let reply = fs::fetch_data64(&direct(), &request, |call| {
         while got.len() < 8 + 30 {
             got.extend_from_slice(&call.read_chunk(38 - got.len())?);
         }

@@ -1,9 +1,8 @@
 //! Database servers without a network, for tests: what each answers, and whether it answers at all.
 
 use super::{CellClient, Network};
-use afs_idl::{CallStream, ClientCall, ClientConnection, MemoryStream};
+use afs_idl::{ClientConnection, MemoryConnection, MemoryStream};
 use base::AbortCode;
-use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -57,63 +56,14 @@ struct FakeNetwork(Arc<Fakes>);
 
 impl Network for FakeNetwork {
     fn connect(&self, address: SocketAddr, service: u16) -> Arc<dyn ClientConnection> {
-        Arc::new(Way { fakes: self.0.clone(), address, service })
-    }
-}
-
-#[derive(Clone)]
-struct Way {
-    fakes: Arc<Fakes>,
-    address: SocketAddr,
-    service: u16,
-}
-
-impl ClientConnection for Way {
-    fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
-        Ok(Box::new(Call { way: self.clone(), request: Vec::new(), reply: MemoryStream::default() }))
-    }
-
-    fn peer(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-struct Call {
-    way: Way,
-    request: Vec<u8>,
-    reply: MemoryStream,
-}
-
-impl CallStream for Call {
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
-        self.reply.read(buf)
-    }
-
-    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
-        self.reply.read_chunk(max)
-    }
-
-    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
-        self.request.extend_from_slice(&data);
-        Ok(())
-    }
-}
-
-impl ClientCall for Call {
-    fn end_request(&mut self) -> Result<(), AbortCode> {
-        let Way { fakes, address, service } = &self.way;
-        let IpAddr::V4(address) = address.ip() else { return Err(AbortCode::RX_CALL_DEAD) };
-        fakes.calls.fetch_add(1, Relaxed);
-        if let Some(code) = fakes.failing.lock().get(&address) {
-            return Err(*code);
-        }
-        let mut stream = MemoryStream::new(&self.request, 1444);
-        (fakes.serve)(address, *service, &mut stream)?;
-        self.reply = MemoryStream::new(&stream.outgoing, 1444);
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), AbortCode> {
-        Ok(())
+        let fakes = self.0.clone();
+        Arc::new(MemoryConnection::new(address, 1444, move |stream| {
+            let IpAddr::V4(address) = address.ip() else { return Err(AbortCode::RX_CALL_DEAD) };
+            fakes.calls.fetch_add(1, Relaxed);
+            if let Some(code) = fakes.failing.lock().get(&address) {
+                return Err(*code);
+            }
+            (fakes.serve)(address, service, stream)
+        }))
     }
 }

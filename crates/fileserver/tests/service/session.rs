@@ -1,70 +1,14 @@
 //! What the Linux client (kafs) says in a short session, through the wire form in both directions.
 
 use crate::world::{Client, World, root};
-use afs_idl::{CallStream, ClientCall, ClientConnection, MemoryStream, fs};
-use base::{AbortCode, Caller};
-use bytes::Bytes;
-use fileserver::FileServer;
+use afs_idl::{CallStream, MemoryConnection, fs};
+use base::AbortCode;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-struct ToServer {
-    server: Arc<FileServer>,
-    caller: Caller,
-}
-
-struct ToServerCall {
-    server: Arc<FileServer>,
-    caller: Caller,
-    request: Vec<u8>,
-    reply: Result<MemoryStream, AbortCode>,
-}
-
-impl ClientConnection for ToServer {
-    fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
-        Ok(Box::new(ToServerCall {
-            server: self.server.clone(),
-            caller: self.caller.clone(),
-            request: Vec::new(),
-            reply: Ok(MemoryStream::default()),
-        }))
-    }
-
-    fn peer(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], 7000))
-    }
-}
-
-impl CallStream for ToServerCall {
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
-        self.reply.as_mut().map_err(|code| *code)?.read(buf)
-    }
-
-    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
-        self.reply.as_mut().map_err(|code| *code)?.read_chunk(max)
-    }
-
-    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
-        self.request.extend_from_slice(&data);
-        Ok(())
-    }
-}
-
-impl ClientCall for ToServerCall {
-    fn end_request(&mut self) -> Result<(), AbortCode> {
-        let mut stream = MemoryStream::new(&self.request, 1_412);
-        let served = fs::dispatch(&*self.server, &self.caller, &mut stream);
-        self.reply = served.map(|()| MemoryStream::new(&stream.outgoing, 1_412));
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), AbortCode> {
-        self.reply.map(drop)
-    }
-}
-
-fn connect(world: &World, client: &Client) -> ToServer {
-    ToServer { server: world.server.clone(), caller: client.caller.clone() }
+fn connect(world: &World, client: &Client) -> MemoryConnection {
+    let (server, caller) = (world.server.clone(), client.caller.clone());
+    let peer = SocketAddr::from(([127, 0, 0, 1], 7000));
+    MemoryConnection::new(peer, 1_412, move |stream| fs::dispatch(&*server, &caller, stream))
 }
 
 fn read_all(stream: &mut dyn CallStream) -> Result<Vec<u8>, AbortCode> {
@@ -81,7 +25,7 @@ fn read_all(stream: &mut dyn CallStream) -> Result<Vec<u8>, AbortCode> {
     Ok(data)
 }
 
-fn fetch(connection: &ToServer, fid: fs::Fid, length: i64) -> (Vec<u8>, fs::FetchData64Reply) {
+fn fetch(connection: &MemoryConnection, fid: fs::Fid, length: i64) -> (Vec<u8>, fs::FetchData64Reply) {
     let mut data = Vec::new();
     let request = fs::FetchData64Request { fid, position: 0, length };
     let reply = fs::fetch_data64(connection, &request, |stream| {

@@ -1,12 +1,11 @@
 //! A server on volumes in memory, and a network of pretended clients that write down what they hear.
 
 use crate::people::People;
-use afs_idl::{CallStream, ClientCall, ClientConnection, MemoryStream, cb, fs};
+use afs_idl::{ClientConnection, MemoryConnection, MemoryStream, cb, fs};
 use base::{
     AbortCode, Caller, Fid, HostUuid, Identity, Monotonic, PartitionId, Principal, SecurityLevel, UnixTime,
     VolumeId, VolumeType,
 };
-use bytes::Bytes;
 use fileserver::{CallbackNetwork, Clock, Environment, FileServer, FileServerConfig};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -133,60 +132,11 @@ pub(crate) struct TestNetwork {
 impl CallbackNetwork for TestNetwork {
     fn connection(&self, peer: SocketAddr, _patience: Duration) -> Arc<dyn ClientConnection> {
         let station = self.stations.lock().get(&peer).cloned();
-        Arc::new(TestConnection { peer, station })
-    }
-}
-
-struct TestConnection {
-    peer: SocketAddr,
-    station: Option<Arc<Workstation>>,
-}
-
-impl ClientConnection for TestConnection {
-    fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
-        let station = self.station.clone();
-        Ok(Box::new(TestCall { station, request: Vec::new(), reply: Ok(MemoryStream::default()) }))
-    }
-
-    fn peer(&self) -> SocketAddr {
-        self.peer
-    }
-}
-
-struct TestCall {
-    station: Option<Arc<Workstation>>,
-    request: Vec<u8>,
-    reply: Result<MemoryStream, AbortCode>,
-}
-
-impl CallStream for TestCall {
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
-        self.reply.as_mut().map_err(|code| *code)?.read(buf)
-    }
-
-    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
-        self.reply.as_mut().map_err(|code| *code)?.read_chunk(max)
-    }
-
-    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
-        self.request.extend_from_slice(&data);
-        Ok(())
-    }
-}
-
-impl ClientCall for TestCall {
-    fn end_request(&mut self) -> Result<(), AbortCode> {
-        let station = self.station.as_ref().filter(|station| station.reachable.load(SeqCst));
-        let station = station.ok_or(AbortCode::RX_CALL_DEAD)?;
-        let mut stream = MemoryStream::new(&self.request, 100);
-        let served =
-            cb::dispatch(&**station, &caller("", SocketAddr::from(([9, 9, 9, 9], 7000)), 0), &mut stream);
-        self.reply = served.map(|()| MemoryStream::new(&stream.outgoing, 100));
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), AbortCode> {
-        self.reply.map(drop)
+        Arc::new(MemoryConnection::new(peer, 100, move |stream| {
+            let station = station.as_ref().filter(|station| station.reachable.load(SeqCst));
+            let station = station.ok_or(AbortCode::RX_CALL_DEAD)?;
+            cb::dispatch(&**station, &caller("", SocketAddr::from(([9, 9, 9, 9], 7000)), 0), stream)
+        }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::locations::Database;
 use super::servers::Server;
-use super::wire::Way;
+use super::wire::way;
 use crate::{End, Job, Operation, Place, Stage, Trouble, Wish, World, entry, run};
 use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
 use afs_idl::vol::{self, RestoreRequest, attach_mode, volume_type};
@@ -218,14 +218,14 @@ impl State {
 
 impl World for Arc<Cell> {
     fn volumes(&self, server: Ipv4Addr) -> Arc<dyn ClientConnection> {
-        Arc::new(Way { cell: self.clone(), server: Some(server) })
+        Arc::new(way(self.clone(), Some(server)))
     }
 
     fn locations<T>(
         &self,
         call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode> {
-        call(&Way { cell: self.clone(), server: None })
+        call(&way(self.clone(), None))
     }
 
     fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, file: &str) -> Result<u64, Trouble> {
