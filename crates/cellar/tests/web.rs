@@ -203,6 +203,8 @@ fn a_browser_shows_what_cellar_stat_shows() {
     keys_lead_everywhere(&mut browser, &volume);
     hostile_names_are_only_names(&mut browser);
     is_quiet(&mut browser);
+    profiles_are_taken_and_shown(&mut browser, &cell);
+    is_quiet(&mut browser);
 
     browser.prefer("dark");
     browser.wait_for(&format!("{background} !== {light}"));
@@ -323,6 +325,81 @@ fn hostile_names_are_only_names(browser: &mut Browser) {
     assert_eq!(browser.evaluate("window.harmed ?? 0"), 0);
 }
 
+/// Of the server's waits, which are there without any luck: it is called while the profile is taken.
+fn profiles_are_taken_and_shown(browser: &mut Browser, cell: &Cell) {
+    browser.evaluate("location.hash = '#/profile'");
+    browser.wait_for("document.querySelector('button[data-kind=waits]')");
+    browser.evaluate("document.querySelector('input.seconds').value = '600'");
+    browser.evaluate("document.querySelector('button[data-kind=waits]').click()");
+    browser.wait_for("!document.querySelector('button[data-act=end]').disabled");
+    assert_eq!(browser.evaluate("document.querySelector('button[data-kind=cpu]').disabled"), true);
+    let client = cell.client().unwrap();
+    let waits = |browser: &mut Browser| {
+        let words = browser.evaluate("document.querySelector('main [role=status]').textContent");
+        let words = words.as_str().unwrap().to_owned();
+        words.split(", ").nth(1).and_then(|words| words.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    for number in 0.. {
+        let create = Create::with_acl(format!("p.{number}").parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
+        volume::create_volume(&client, &create).unwrap();
+        if waits(browser) >= 20 {
+            break;
+        }
+    }
+    // Another view, and back: it goes on.
+    browser.evaluate("location.hash = '#/slow'");
+    browser.wait_for("document.querySelector('main h1')?.textContent === 'Slow calls'");
+    browser.evaluate("location.hash = '#/profile'");
+    browser.wait_for("document.querySelector('button[data-act=end]')");
+    browser.evaluate("document.querySelector('button[data-act=end]').click()");
+    browser.wait_for("document.querySelector('svg.flame .box')");
+    flames_can_be_walked_through(browser);
+
+    // What is below the root is all that waited, and the table of functions says the same.
+    let rows = "document.querySelectorAll('table[data-table=functions] tbody tr').length";
+    assert!(browser.evaluate(rows).as_u64().unwrap() > 5);
+    let calls = "document.querySelector('table[data-table=latencies]').textContent.includes('CreateVolume')";
+    browser.wait_for(calls);
+    let saved = "fetch(document.querySelector('main a[download]').href).then((reply) => reply.text())";
+    let saved = browser.evaluate(saved);
+    let saved = saved.as_str().unwrap();
+    assert!(saved.contains("<svg") && saved.contains("CreateVolume"), "{saved}");
+    for scheme in ["light", "dark"] {
+        browser.prefer(scheme);
+        let colours = browser.evaluate(
+            "['.box rect', '.box text'].map((name) => getComputedStyle(document.querySelector('.flame ' + name)).fill)",
+        );
+        assert_ne!(colours[0], colours[1], "{scheme}");
+    }
+    browser.prefer("light");
+    browser.resize(390, 844);
+    no_wider_than_the_screen(browser, "a flame graph");
+    browser.resize(1280, 900);
+}
+
+fn flames_can_be_walked_through(browser: &mut Browser) {
+    let told = "document.querySelector('.flame-told').textContent";
+    browser.evaluate("document.querySelector('svg.flame').focus()");
+    assert!(browser.evaluate(told).as_str().unwrap().starts_with("all: "));
+    browser.key("ArrowDown");
+    browser.key("ArrowDown");
+    browser.wait_for(&format!("!{told}.startsWith('all: ')"));
+    let second = browser.evaluate(told);
+    assert_eq!(browser.evaluate("document.querySelectorAll('.flame .current').length"), 1);
+    browser.key("Enter");
+    browser.wait_for("document.querySelectorAll('.flame .box text')[0].textContent !== 'all'");
+    assert_eq!(browser.evaluate(told), second, "its time is the same, only the picture is of less");
+    browser.key("Backspace");
+    browser.wait_for("document.querySelectorAll('.flame .box text')[0].textContent === 'all'");
+    browser.key("/");
+    browser.wait_for("document.activeElement.type === 'search'");
+    for letter in "volume".chars() {
+        browser.key(&letter.to_string());
+    }
+    browser.wait_for("document.querySelectorAll('.flame .found').length > 0");
+    browser.key("Escape");
+}
+
 fn every_view_fits_a_phone(browser: &mut Browser) {
     browser.resize(390, 844);
     let views =
@@ -390,11 +467,18 @@ fn pictures() {
             ("web-overview-dark", "dark", 1280, 960, "#/"),
             ("web-phone-dark", "dark", 390, 844, "#/"),
             ("web-volumes-light", "light", 1280, 560, "#/table/volumes"),
+            ("web-profile-light", "light", 1280, 900, "#/profile"),
+            ("web-profile-dark", "dark", 1280, 760, "#/profile"),
         ] {
             browser.resize(width, height);
             browser.prefer(scheme);
             browser.evaluate(&format!("location.hash = '{view}'"));
             std::thread::sleep(Duration::from_secs(5));
+            if view == "#/profile" {
+                let kind = if scheme == "dark" { "waits" } else { "cpu" };
+                browser.evaluate(&format!("document.querySelector('button[data-kind={kind}]').click()"));
+                browser.wait_for("document.querySelector('svg.flame .box')");
+            }
             let bytes = unbase64(&browser.picture());
             std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
         }

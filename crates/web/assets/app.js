@@ -4,6 +4,7 @@ import { h, say, byId, note } from './dom.js';
 import { get, post, History, Refused, Away } from './server.js';
 import { Overview, TableView } from './views.js';
 import { Inventory, Volume, Slow, Jobs, Probes } from './private.js';
+import { Profiles } from './profile.js';
 import { ago } from './format.js';
 
 const PERIOD_MS = 2000;
@@ -24,6 +25,7 @@ function routes() {
   const others = [
     { route: '/volumes', title: 'All volumes', isPrivate: true, make: () => new Inventory() },
     { route: '/slow', title: 'Slow calls', isPrivate: true, make: () => new Slow() },
+    { route: '/profile', title: 'Profile', isPrivate: true, make: () => new Profiles(context) },
     { route: '/jobs', title: 'Jobs', isPrivate: true, make: () => new Jobs() },
     context.about.has_probes && { route: '/probes', title: 'Probes', isPrivate: true, make: () => new Probes() },
   ].filter(Boolean);
@@ -188,6 +190,7 @@ const KEYS = [
   ['p or space', 'pause, go on'],
   ['t', 'light, dark, as the system has it'],
   ['← →', 'along a chart that has the focus'],
+  ['← → ↑ ↓', 'through a flame graph; Enter into it, Backspace out'],
   ['?', 'these keys'],
 ];
 

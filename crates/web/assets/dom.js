@@ -1,7 +1,11 @@
 // Elements. Text only ever becomes text nodes, whatever it says: names come from users.
 
-export function h(tag, props, ...children) {
-  const element = document.createElement(tag);
+export const h = (tag, props, ...children) => filled(document.createElement(tag), props, children);
+
+// The same for pictures.
+export const s = (tag, props, ...children) => filled(document.createElementNS('http://www.w3.org/2000/svg', tag), props, children);
+
+function filled(element, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null || value === false) continue;
     if (name === 'on') for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);

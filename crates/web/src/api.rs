@@ -1,8 +1,9 @@
-//! What the page asks for, as JSON. All of it is reading but signing in and out.
+//! What the page asks for, as JSON. All of it is reading but signing in and out, and profiles.
 
 use crate::guard::Attempt;
 use crate::history::History;
 use crate::http::Reply;
+use crate::profiles;
 use crate::request::{Method, Request};
 use crate::site::{Site, now, too_many};
 use crate::source::Source;
@@ -24,13 +25,19 @@ impl Site {
             ("login", Method::Post) => return self.login(request),
             ("logout", Method::Post) => return self.logout(request),
             ("login" | "logout", _) => return Reply::text("405 Method Not Allowed", "only POST\n"),
-            (_, Method::Post) => return Reply::text("405 Method Not Allowed", "only GET\n"),
+            (_, Method::Post) if !profiles::is_own(path) => {
+                return Reply::text("405 Method Not Allowed", "only GET\n");
+            }
             _ => {}
         }
         let is_trusted = match self.is_trusted(request) {
             Ok(is_trusted) => is_trusted,
             Err(refusal) => return refusal,
         };
+        if profiles::is_own(path) {
+            let answer = is_trusted.then(|| profiles::answer(path, request));
+            return answer.unwrap_or_else(|| Some(unauthorized())).unwrap_or_else(nothing);
+        }
         let Some(source) = self.source() else {
             return Reply::text("503 Service Unavailable", "the server is starting\n");
         };
@@ -107,7 +114,7 @@ fn told(what: Result<Value, String>) -> Reply {
     }
 }
 
-fn json_reply(value: &Value) -> Reply {
+pub(crate) fn json_reply(value: &Value) -> Reply {
     Reply::new("200 OK", "application/json", value.to_string())
 }
 

@@ -32,6 +32,8 @@ const ASSETS: &[Asset] = assets! {
     "/heat.js": SCRIPT "heat.js",
     "/views.js": SCRIPT "views.js",
     "/private.js": SCRIPT "private.js",
+    "/profile.js": SCRIPT "profile.js",
+    "/flame.js": SCRIPT "flame.js",
 };
 
 /// The file at a path.

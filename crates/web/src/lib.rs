@@ -2,7 +2,8 @@
 //!
 //! [`Server`] speaks HTTP for a [`Handler`], everything bounded; metrics use it too. [`Site`] is the handler of
 //! the web page: who asks is checked first ([`Key`], sessions), then the page's files, or what [`Source`] tells
-//! as JSON, are sent. It changes nothing but its own sessions. The page itself stands in `assets/`, plain
+//! as JSON, are sent. It changes nothing but its own
+//! sessions, and begins and ends profiles for who has signed in. The page itself stands in `assets/`, plain
 //! HTML, CSS and JavaScript, and is built into the program. Tables are declared once in
 //! `events::catalogue`; `tables.rs` lists them with their names, and the page draws whatever is listed.
 //!
@@ -15,6 +16,7 @@ mod guard;
 mod history;
 mod http;
 mod key;
+mod profiles;
 mod request;
 mod site;
 mod source;

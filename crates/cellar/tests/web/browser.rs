@@ -177,6 +177,7 @@ impl Browser {
             "Enter" => 13,
             "Escape" => 27,
             "Tab" => 9,
+            "Backspace" => 8,
             "ArrowDown" => 40,
             "ArrowLeft" => 37,
             _ => 0,

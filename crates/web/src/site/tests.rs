@@ -113,6 +113,47 @@ fn who_uses_what_is_for_who_has_signed_in() {
     assert_eq!(code(&case.get("/api/slow", &signed_in)), "401");
 }
 
+/// The only test of this crate that takes profiles: a process takes one at a time.
+#[test]
+fn profiles_are_begun_and_ended_by_who_has_signed_in() {
+    let case = case();
+    case.begin();
+    let signed_in = case.signed_in();
+    for path in ["/api/profile", "/api/profile/1", "/api/profile/1/stop", "/api/profile/1/svg"] {
+        assert_eq!(code(&case.get(path, "")), "401", "{path}");
+        assert_eq!(code(&case.post(path, "", "cpu 1")), "401", "{path}");
+    }
+    for (body, expected) in
+        [("", "400"), ("cpu", "400"), ("all 3", "400"), ("cpu 0", "400"), ("waits 601", "400")]
+    {
+        assert_eq!(code(&case.post("/api/profile", &signed_in, body)), expected, "{body:?}");
+    }
+    for path in ["", "/7/stop"] {
+        assert_eq!(code(&case.get(&format!("/api/profile{path}"), &signed_in)), "405", "{path}");
+    }
+    for path in ["/7", "/7/svg", "/seven", "/7/svg/x"] {
+        assert_eq!(code(&case.get(&format!("/api/profile{path}"), &signed_in)), "404", "{path}");
+    }
+    assert_eq!(code(&case.post("/api/profile/7/stop", &signed_in, "")), "404");
+
+    let begun = json(&case.post("/api/profile", &signed_in, "waits 600"));
+    let path = format!("/api/profile/{}", begun["id"].as_str().unwrap());
+    assert_eq!(json(&case.get(&path, &signed_in))["is_done"], false);
+    assert_eq!(code(&case.get(&format!("{path}/svg"), &signed_in)), "409");
+    assert_eq!(code(&case.post("/api/profile", &signed_in, "cpu 1")), "409", "one at a time");
+    assert_eq!(code(&case.post(&format!("{path}/stop"), &signed_in, "")), "200");
+    let told = loop {
+        let told = json(&case.get(&path, &signed_in));
+        if told["is_done"] == true {
+            break told;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(told["stacks"], "", "nothing waited: {told}");
+    assert!(told["locks"].as_str().unwrap().starts_with("lock\tholder"), "{told}");
+    assert_eq!(code(&case.get(&format!("{path}/svg"), &signed_in)), "404", "there is nothing to draw");
+}
+
 #[test]
 fn a_code_is_good_once_and_guesses_are_counted() {
     let case = case();
