@@ -9,7 +9,7 @@ use events::{Figures, Sharded, Table};
 use parking_lot::RwLock;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use waits::Called;
 
 /// Volumes, clients, and clients of volumes that have rows of their own, for each thread that serves.
@@ -79,6 +79,8 @@ pub struct Recorder {
     slow: SlowCalls,
     /// Calls that take as long are remembered; in nanoseconds, 0 for none.
     slow_from_ns: AtomicU64,
+    /// Nothing is counted: to measure what counting costs.
+    is_off: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -177,6 +179,11 @@ impl Recorder {
         self.slow_from_ns.store(from_ns, Relaxed);
     }
 
+    /// Whether calls are counted; they are unless somebody measures what that costs.
+    pub fn count(&self, is_on: bool) {
+        self.is_off.store(!is_on, Relaxed);
+    }
+
     /// From how many nanoseconds calls are remembered; 0 for none.
     pub fn slow_from_ns(&self) -> u64 {
         self.slow_from_ns.load(Relaxed)
@@ -236,13 +243,23 @@ impl ServiceMeter {
         self.name
     }
 
+    /// Whether calls are counted at all; see [`Recorder::count`].
+    pub fn is_counting(&self) -> bool {
+        !self.recorder.is_off.load(Relaxed)
+    }
+
     /// A call begins on this thread.
     pub fn begin(&self) {
-        waits::begin(self.name, self.procedures);
+        if self.is_counting() {
+            waits::begin(self.name, self.procedures);
+        }
     }
 
     /// Counts a call that has ended, and of which this was noted; `now` is asked only if it was slow.
     pub fn ended(&self, caller: &Caller, noted: &Noted, call: &Ended, now: fn() -> UnixTime) {
+        if !self.is_counting() {
+            return;
+        }
         let volume = noted.volume;
         let found = self.procedures.binary_search_by_key(&call.opcode, |(opcode, _)| *opcode);
         let number = self.first + found.unwrap_or(self.procedures.len());

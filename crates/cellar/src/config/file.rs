@@ -124,6 +124,7 @@ struct RxSection {
 #[serde(deny_unknown_fields)]
 struct ObserveSection {
     slow_call_ms: Option<Spanned<u64>>,
+    count_calls: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -217,6 +218,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
             0,
             3_600_000,
         )?,
+        count_calls: file.observe.count_calls.unwrap_or(true),
         audit: super::audit::resolve(origin, folder, file.audit)?,
         metrics: file.metrics.map(|metrics| {
             SocketAddr::new(metrics.address.unwrap_or(Ipv4Addr::LOCALHOST.into()), metrics.port)

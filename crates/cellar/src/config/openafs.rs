@@ -84,6 +84,7 @@ pub fn load() -> Result<Settings> {
         web: None,
         audit: Vec::new(),
         slow_call_ms: super::SLOW_CALL_MS,
+        count_calls: true,
         tuning: Tuning::default(),
         cell,
     })

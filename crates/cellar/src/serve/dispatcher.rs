@@ -59,6 +59,11 @@ impl Dispatcher {
         result
     }
 
+    /// The time, if calls are counted.
+    fn clock(&self) -> Option<Instant> {
+        self.meter.is_counting().then(Instant::now)
+    }
+
     /// Whether who must not wait can record a call: he cannot wait for the audit either.
     fn has_room(&self) -> bool {
         self.trail.as_ref().is_none_or(ServiceTrail::has_room)
@@ -83,7 +88,7 @@ impl Service for Dispatcher {
         if !self.has_room() {
             return None;
         }
-        let begun = Instant::now();
+        let begun = self.clock();
         self.meter.begin();
         let reply = at_once(caller, request)?;
         let call = Ended {
@@ -93,7 +98,7 @@ impl Service for Dispatcher {
             received: request.len() as u64,
             sent: reply.len() as u64,
             wait_ns: 0,
-            run_ns: nanoseconds(begun.elapsed()),
+            run_ns: elapsed_ns(begun),
         };
         let noted = current::noted();
         self.meter.ended(caller, &noted, &call, now);
@@ -118,7 +123,8 @@ struct Counted<'a> {
     of: &'a Dispatcher,
     caller: &'a Caller,
     call: &'a mut ServerCall,
-    begun: Instant,
+    /// `None` if nothing is counted.
+    begun: Option<Instant>,
     /// The first bytes of the request.
     head: [u8; 4],
     received: u64,
@@ -139,7 +145,7 @@ impl<'a> Counted<'a> {
         if waits::is_watched() {
             waits::set_client(Client { host: caller.peer.ip(), user: caller.identity.to_string() });
         }
-        let (begun, result) = (Instant::now(), Err(PANIC_CODE));
+        let (begun, result) = (of.clock(), Err(PANIC_CODE));
         Counted {
             of,
             caller,
@@ -163,7 +169,7 @@ impl<'a> Counted<'a> {
             received: self.received,
             sent: self.sent,
             wait_ns: nanoseconds(self.call.waited()),
-            run_ns: nanoseconds(self.begun.elapsed()),
+            run_ns: elapsed_ns(self.begun),
         }
     }
 
@@ -176,7 +182,7 @@ impl<'a> Counted<'a> {
             caller: self.caller.clone(),
             noted: current::noted(),
             call: self.so_far(),
-            since: Instant::now(),
+            since: self.of.clock(),
         }
     }
 
@@ -189,7 +195,8 @@ impl<'a> Counted<'a> {
             self.draft(known, bytes);
         }
         self.received += bytes.len() as u64;
-        if known < self.head.len() && self.received >= self.head.len() as u64 {
+        let is_known = known < self.head.len() && self.received >= self.head.len() as u64;
+        if is_known && self.of.meter.is_counting() {
             self.begin_procedure();
         }
     }
@@ -261,12 +268,12 @@ struct Owing {
     caller: Caller,
     noted: Noted,
     call: Ended,
-    since: Instant,
+    since: Option<Instant>,
 }
 
 impl Owing {
     fn end(mut self, result: Result<(), AbortCode>) {
-        let waited = nanoseconds(self.since.elapsed());
+        let waited = elapsed_ns(self.since);
         let disk = &mut self.noted.parts[Part::Disk as usize];
         *disk = disk.saturating_add(waited);
         self.call.run_ns = self.call.run_ns.saturating_add(waited);
@@ -287,6 +294,11 @@ fn record(trail: &ServiceTrail, draft: &Draft, caller: &Caller, noted: &Noted, c
 /// The opcode of a request; 0, which no service has, if it is too short.
 fn opcode(request: &[u8]) -> u32 {
     request.first_chunk().map_or(0, |head| u32::from_be_bytes(*head))
+}
+
+/// How long ago that was, in nanoseconds; 0 if nobody looked at the clock.
+fn elapsed_ns(since: Option<Instant>) -> u64 {
+    since.map_or(0, |since| nanoseconds(since.elapsed()))
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
