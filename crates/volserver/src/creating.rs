@@ -7,6 +7,7 @@ use afs_idl::vol::{
     CreateVolumeReply, CreateVolumeRequest, NukeVolumeRequest, TransCreateRequest, attach_mode,
 };
 use base::{AbortCode, PartitionId, VolumeId, VolumeName, VolumeType};
+use events::current;
 use std::sync::Arc;
 use tracing::info;
 use volume::{NewVolume, Volume};
@@ -118,6 +119,7 @@ pub(crate) fn nuke(server: &VolumeServer, request: NukeVolumeRequest) -> Result<
     let partition = server.partition(request.partition).map_err(|_| AbortCode::VOLSERNOVOL)?;
     let id = VolumeId(request.volume_id);
     find(server, id, partition).map_err(|_| ENOENT)?;
+    current::volume(id.0);
     server.volumes().delete(id).map_err(|error| codes::of(&error))?;
     info!(volume = %id, %partition, "a volume is deleted by force");
     server.file_service().volume_changed(id);

@@ -8,6 +8,7 @@ use crate::server::FileService;
 use crate::taking::Parked;
 use afs_idl::vol::{TransDebugInfo, attach_mode, transaction_flags, volume_flags};
 use base::{PartitionId, UnixTime, VolumeId, VolumeType};
+use events::current;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -111,6 +112,7 @@ impl Transactions {
             parked: None,
         };
         table.open.insert(id, transaction);
+        current::volume(volume_id.0);
         Ok(Use { transactions: self, id, volume_id })
     }
 
@@ -122,6 +124,7 @@ impl Transactions {
         transaction.users += 1;
         transaction.last_used = now;
         transaction.last_procedure = procedure;
+        current::volume(transaction.volume_id.0);
         Some(Use { transactions: self, id, volume_id: transaction.volume_id })
     }
 
