@@ -5,6 +5,7 @@
 
 use audit::{Draft, Filter, Form, Policy, ServiceTrail, SinkSettings, Target, Trail};
 use base::{Caller, Identity, LocalAuthority, Principal, SecurityLevel};
+use events::current::Noted;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ fn service(filter: Filter, form: Form) -> (Arc<Trail>, ServiceTrail) {
         queue_records: 16_384,
     };
     let authority: Arc<dyn LocalAuthority> = Arc::new(Authority);
-    let trail = Arc::new(Trail::start(&[settings], &authority).expect("a thread can be started"));
+    let trail = Arc::new(Trail::start(&[settings], &[], &authority).expect("a thread can be started"));
     let service = trail.service("AFS", afs_idl::fs::PROCEDURES);
     (trail, service)
 }
@@ -60,10 +61,11 @@ fn record(service: Option<&ServiceTrail>, caller: &Caller, request: &[u8], reply
         std::thread::yield_now();
     }
     if let Some(outline) = service.begin(afs_idl::fs::FETCH_STATUS) {
+        let noted = Noted { user: 42, ..Noted::default() };
         let mut draft = Draft::new(outline);
         draft.received(request);
         draft.sent(reply);
-        service.record(&draft, caller, Ok(()), 42, 10_000);
+        service.record(&draft, caller, Ok(()), &noted, 10_000);
     }
 }
 

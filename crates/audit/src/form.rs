@@ -3,6 +3,7 @@
 use crate::record::Record;
 use crate::{json, text};
 use base::LocalAuthority;
+use jiff::Timestamp;
 use std::time::Duration;
 
 /// How records are written.
@@ -40,6 +41,8 @@ pub(crate) enum Entry<'a> {
 pub(crate) enum Notice {
     /// It begins.
     On,
+    /// A program began with it.
+    Started(Program),
     /// It ends.
     Off,
     /// So many records were lost since it last said so.
@@ -50,6 +53,8 @@ impl Notice {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Notice::On => "AFS_Aud_On",
+            Notice::Started(Program::Protection) => "AFS_PTS_Start",
+            Notice::Started(Program::Volumes) => "AFS_VS_Start",
             Notice::Off => "AFS_Aud_Off",
             Notice::Lost(_) => "CELLAR_Aud_Lost",
         }
@@ -58,8 +63,35 @@ impl Notice {
     pub(crate) fn lost(self) -> Option<u64> {
         match self {
             Notice::Lost(count) => Some(count),
-            Notice::On | Notice::Off => None,
+            Notice::On | Notice::Started(_) | Notice::Off => None,
         }
+    }
+}
+
+/// A program of OpenAFS's whose start its audit tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The protection server.
+    Protection,
+    /// The volume server.
+    Volumes,
+}
+
+/// Times as text. Most lines are of the second of the line before.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    second: Option<u64>,
+    text: String,
+}
+
+impl Times {
+    /// What `make` makes of a second since 1970.
+    pub(crate) fn of(&mut self, second: u64, make: impl FnOnce(Timestamp) -> String) -> &str {
+        if self.second != Some(second) {
+            self.text = make(Timestamp::from_second(second as i64).unwrap_or_default());
+            self.second = Some(second);
+        }
+        &self.text
     }
 }
 
@@ -67,14 +99,15 @@ impl Notice {
 pub(crate) struct Writing<'a> {
     pub(crate) form: Form,
     pub(crate) authority: &'a dyn LocalAuthority,
+    pub(crate) times: &'a mut Times,
 }
 
 impl Writing<'_> {
     /// Appends the lines of an entry to `out`.
-    pub(crate) fn add(&self, out: &mut Vec<u8>, entry: &Entry<'_>, now: Duration) {
+    pub(crate) fn add(&mut self, out: &mut Vec<u8>, entry: &Entry<'_>, now: Duration) {
         match self.form {
-            Form::Json => json::add(out, entry, now, self.authority),
-            Form::OpenAfs => text::add(out, entry, now, self.authority),
+            Form::Json => json::add(out, entry, now, self.authority, self.times),
+            Form::OpenAfs => text::add(out, entry, now, self.authority, self.times),
         }
     }
 }

@@ -22,7 +22,7 @@ mod writer;
 
 pub use class::{CLASSES, Class, Filter};
 pub use draft::{Draft, Outline};
-pub use form::Form;
+pub use form::{Form, Program};
 pub use queue::Policy;
 pub use record::Record;
 pub use sink::Target;

@@ -5,6 +5,8 @@ use crate::class::Class;
 use crate::event::Event;
 use base::{AbortCode, Caller, Identity, Principal, SecurityLevel};
 use events::catalogue::Outcome;
+use events::current::Privileges;
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -16,6 +18,8 @@ pub(crate) struct Facts {
     pub(crate) result: Result<(), AbortCode>,
     /// The caller's number in the protection database; 0 if nobody asked.
     pub(crate) user: i32,
+    /// What an administrator's privileges let it do.
+    pub(crate) privileges: Privileges,
     /// Nanoseconds from its arrival to its end.
     pub(crate) took_ns: u64,
 }
@@ -130,11 +134,11 @@ impl Record {
     }
 
     /// OpenAFS's name of the event, or one of our own.
-    pub(crate) fn event_name(&self) -> String {
+    pub(crate) fn event_name(&self) -> Cow<'static, str> {
         match (self.event.name, self.service) {
-            ("", "CELLAR") => format!("CELLAR_{}", self.procedure),
-            ("", service) => format!("CELLAR_{service}_{}", self.procedure),
-            (name, _) => name.to_owned(),
+            ("", "CELLAR") => format!("CELLAR_{}", self.procedure).into(),
+            ("", service) => format!("CELLAR_{service}_{}", self.procedure).into(),
+            (name, _) => name.into(),
         }
     }
 }

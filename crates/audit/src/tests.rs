@@ -2,10 +2,11 @@
 
 use crate::draft::Draft;
 use crate::event::Event;
-use crate::{Filter, Form, Policy, ServiceTrail, SinkSettings, Target, Trail, tables};
+use crate::{Filter, Form, Policy, Program, ServiceTrail, SinkSettings, Target, Trail, tables};
 use afs_idl::{bozo, cellar, fs, pr, vl, vol};
 use base::{AbortCode, Caller, Identity, LocalAuthority, Principal, SecurityLevel};
 use events::catalogue::AuditFigures;
+use events::current::{Noted, Privilege, Privileges};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -51,7 +52,7 @@ fn settings(target: Target, form: Form, policy: Policy) -> SinkSettings {
 
 fn start(settings: &[SinkSettings]) -> Arc<Trail> {
     let authority: Arc<dyn LocalAuthority> = Arc::new(Authority);
-    Arc::new(Trail::start(settings, &authority).unwrap())
+    Arc::new(Trail::start(settings, &[], &authority).unwrap())
 }
 
 fn figures(trail: &Trail) -> AuditFigures {
@@ -82,7 +83,9 @@ fn call(
     // As it comes off the network: in pieces.
     request.chunks(7).for_each(|piece| draft.received(piece));
     let result = result.map(|reply| draft.sent(&reply));
-    service.record(&draft, caller, result, 42, 1_500_000);
+    let used = Privileges::default().and(Privilege::StoreAcl).and(Privilege::SetMode);
+    let privileges = if opcode == fs::STORE_ACL { used } else { Privileges::default() };
+    service.record(&draft, caller, result, &Noted { user: 42, privileges, ..Noted::default() }, 1_500_000);
 }
 
 fn fid(vnode: u32) -> fs::Fid {
@@ -148,6 +151,8 @@ fn lines_are_those_of_openafs() {
     let timeless: Vec<&str> = lines.iter().map(|line| &line[25..]).collect();
     let expected = [
         "EVENT AFS_Aud_On CODE 0 ",
+        "EVENT AFS_Priv CODE 0 ID 42 INT 1 ",
+        "EVENT AFS_PrivSet CODE 0 ID 42 INT 2 ",
         "EVENT AFS_SRX_StACL CODE 0 NAME ann HOST 192.0.2.7 ID 42 FID 536870912:1:1 ACL 1\\n0\\nann 127\\n ",
         "EVENT AFS_Aud_Unauth CODE -1 STR AFS_SRX_FchStat ",
         "EVENT AFS_SRX_FchStat CODE 49733388 NAME --UnAuth-- HOST 192.0.2.7 ID 42 FID 536870912:3:1 ",
@@ -182,12 +187,39 @@ fn lines_are_json() {
         "time": null, "event": "AFS_SRX_StACL", "class": "rights", "service": "AFS", "procedure": "StoreACL",
         "outcome": "good", "code": 0, "user": "ann@CELL", "local_user": true, "user_id": 42,
         "host": "192.0.2.7", "port": 7001, "level": "encrypted", "connection": 5, "took_us": 1500,
-        "cut_off": false, "arguments": { "fid": "536870912.1.1", "acl": "1\n0\nann 127\n" },
+        "privileges": ["store-acl", "set-mode"], "cut_off": false, "arguments": { "fid": "536870912.1.1", "acl": "1\n0\nann 127\n" },
     });
     assert_eq!(first, expected);
     assert_eq!((&lines[2]["user"], &lines[2]["outcome"]), (&serde_json::Value::Null, &"denied".into()));
     assert_eq!(lines[7]["arguments"]["found"][1], serde_json::json!({ "name": "zoe", "id": 32766 }));
     assert_eq!(lines[10]["procedure"], "unknown");
+}
+
+#[test]
+fn the_trail_tells_that_programs_were_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit");
+    let authority: Arc<dyn LocalAuthority> = Arc::new(Authority);
+    let sinks = [settings(Target::File(path.clone()), Form::OpenAfs, Policy::Block)];
+    Trail::start(&sinks, &[Program::Protection, Program::Volumes], &authority).unwrap().stop();
+    let text = std::fs::read_to_string(path).unwrap();
+    let events: Vec<&str> = text.lines().map(|line| line.split(' ').nth(6).unwrap()).collect();
+    assert_eq!(events, ["AFS_Aud_On", "AFS_PTS_Start", "AFS_VS_Start", "AFS_Aud_Off"]);
+}
+
+/// Lines of one second share its text; those of another have their own.
+#[test]
+fn times_are_those_of_the_records() {
+    let mut times = crate::form::Times::default();
+    let text = |time: jiff::Timestamp| time.to_string();
+    for (second, expected) in [
+        (0, "1970-01-01T00:00:00Z"),
+        (0, "1970-01-01T00:00:00Z"),
+        (7, "1970-01-01T00:00:07Z"),
+        (1, "1970-01-01T00:00:01Z"),
+    ] {
+        assert_eq!(times.of(second, text), expected);
+    }
 }
 
 #[test]

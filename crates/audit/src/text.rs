@@ -3,9 +3,10 @@
 //! nobody can forge a line.
 
 use crate::argument::{Argument, Value};
-use crate::form::{Entry, Notice};
+use crate::form::{Entry, Notice, Times};
 use crate::record::Record;
 use base::{AbortCode, LocalAuthority};
+use events::current::Privilege;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::io::Write as _;
@@ -18,25 +19,32 @@ const ANONYMOUS_EVENT: &str = "AFS_Aud_Unauth";
 /// The number of nobody in the protection database.
 const ANONYMOUS_ID: i32 = 32766;
 
-pub(crate) fn add(out: &mut Vec<u8>, entry: &Entry<'_>, now: Duration, authority: &dyn LocalAuthority) {
+pub(crate) fn add(
+    out: &mut Vec<u8>,
+    entry: &Entry<'_>,
+    now: Duration,
+    authority: &dyn LocalAuthority,
+    times: &mut Times,
+) {
     match entry {
-        Entry::Call(record) => add_call(out, record, authority),
-        Entry::Trail(notice) => add_notice(out, *notice, now),
+        Entry::Call(record) => add_call(out, record, authority, times.of(record.facts.at.as_secs(), time)),
+        Entry::Trail(notice) => add_notice(out, *notice, times.of(now.as_secs(), time)),
     }
 }
 
-fn add_notice(out: &mut Vec<u8>, notice: Notice, now: Duration) {
-    begin(out, &time(now), notice.name(), 0);
+fn add_notice(out: &mut Vec<u8>, notice: Notice, time: &str) {
+    begin(out, time, notice.name(), 0);
     if let Some(count) = notice.lost() {
         word(out, format_args!("LONG {count}"));
     }
     out.push(b'\n');
 }
 
-fn add_call(out: &mut Vec<u8>, record: &Record, authority: &dyn LocalAuthority) {
-    let (time, name) = (time(record.facts.at), record.event_name());
+fn add_call(out: &mut Vec<u8>, record: &Record, authority: &dyn LocalAuthority, time: &str) {
+    let name = record.event_name();
     let arguments = record.arguments().unwrap_or_default();
-    add_found(out, &time, &name, &arguments);
+    add_privileges(out, time, record);
+    add_found(out, time, &name, &arguments);
     let who = record.principal().map(|mut who| {
         if authority.is_local_realm(&who) {
             who.realm.clear();
@@ -44,11 +52,11 @@ fn add_call(out: &mut Vec<u8>, record: &Record, authority: &dyn LocalAuthority) 
         who.to_string()
     });
     if who.is_none() {
-        begin(out, &time, ANONYMOUS_EVENT, -1);
+        begin(out, time, ANONYMOUS_EVENT, -1);
         string(out, "STR", name.as_bytes());
         out.push(b'\n');
     }
-    begin(out, &time, &name, record.code());
+    begin(out, time, &name, record.code());
     string(out, "NAME", who.as_deref().unwrap_or(ANONYMOUS).as_bytes());
     word(out, format_args!("HOST {}", record.peer.ip()));
     if record.service == "AFS" {
@@ -56,6 +64,26 @@ fn add_call(out: &mut Vec<u8>, record: &Record, authority: &dyn LocalAuthority) 
     }
     arguments.iter().filter(|argument| !argument.is_own).for_each(|argument| value(out, &argument.value));
     out.push(b'\n');
+}
+
+/// A line for each use of an administrator's privileges; the number says for what (CHK_... of
+/// src/viced/afsfileprocs.c).
+fn add_privileges(out: &mut Vec<u8>, time: &str, record: &Record) {
+    for (privilege, _) in record.facts.privileges.used() {
+        let (event, number) = match privilege {
+            Privilege::StoreData => ("AFS_Priv", 0x00),
+            Privilege::StoreAcl => ("AFS_Priv", 0x01),
+            Privilege::StoreStatus => ("AFS_Priv", 0x02),
+            Privilege::FetchAcl => ("AFS_Priv", 0x11),
+            Privilege::FetchStatus => ("AFS_Priv", 0x12),
+            Privilege::SetModeOfData => ("AFS_PrivSet", 0x00),
+            Privilege::SetMode => ("AFS_PrivSet", 0x02),
+        };
+        begin(out, time, event, 0);
+        word(out, format_args!("ID {}", record.facts.user));
+        word(out, format_args!("INT {number}"));
+        out.push(b'\n');
+    }
 }
 
 /// A line for each name or number that was asked for.
@@ -86,9 +114,8 @@ fn code_of(name: &[u8], number: i32) -> i32 {
 }
 
 /// In the machine's time zone, as OpenAFS has it.
-fn time(since_1970: Duration) -> String {
-    let time = Timestamp::from_second(since_1970.as_secs() as i64).unwrap_or_default();
-    time.to_zoned(TimeZone::system()).strftime("%a %b %d %H:%M:%S %Y").to_string()
+fn time(second: Timestamp) -> String {
+    second.to_zoned(TimeZone::system()).strftime("%a %b %d %H:%M:%S %Y").to_string()
 }
 
 fn begin(out: &mut Vec<u8>, time: &str, event: &str, code: i32) {

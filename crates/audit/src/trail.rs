@@ -3,7 +3,7 @@
 use crate::class::Filter;
 use crate::draft::{Draft, Outline};
 use crate::event::Event;
-use crate::form::Form;
+use crate::form::{Form, Program};
 use crate::queue::{Policy, Queue};
 use crate::record::{Facts, Record, outcome};
 use crate::sink::Target;
@@ -12,6 +12,7 @@ use crate::writer::{State, Writer};
 use base::{AbortCode, Caller, LocalAuthority};
 use crossbeam::channel::{Receiver, Sender, bounded};
 use events::catalogue::{AuditFigures, Outcome};
+use events::current::Noted;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -59,13 +60,18 @@ struct Lane {
 }
 
 impl Trail {
-    /// Starts a thread for each sink. `authority` says whose realm is the cell's own.
+    /// Starts a thread for each sink. `authority` says whose realm is the cell's own; each sink is told that the
+    /// programs have been started.
     ///
     /// # Errors
     /// No thread can be started. A sink that cannot be opened is none: it is tried again and again.
-    pub fn start(settings: &[SinkSettings], authority: &Arc<dyn LocalAuthority>) -> io::Result<Trail> {
+    pub fn start(
+        settings: &[SinkSettings],
+        programs: &[Program],
+        authority: &Arc<dyn LocalAuthority>,
+    ) -> io::Result<Trail> {
         let (sender, ended) = bounded(0);
-        let sinks = settings.iter().map(|sink| Lane::start(sink, authority, sender.clone()));
+        let sinks = settings.iter().map(|sink| Lane::start(sink, programs, authority, sender.clone()));
         let sinks = sinks.collect::<io::Result<Vec<Lane>>>()?;
         let filter = sinks.iter().fold(Filter::NOTHING, |filter, sink| filter.or(sink.filter));
         Ok(Trail { sinks, filter, ended: Mutex::new(Some(ended)) })
@@ -141,6 +147,7 @@ impl Drop for Trail {
 impl Lane {
     fn start(
         settings: &SinkSettings,
+        programs: &[Program],
         authority: &Arc<dyn LocalAuthority>,
         ended: Sender<()>,
     ) -> io::Result<Lane> {
@@ -148,6 +155,7 @@ impl Lane {
         let reopen = Arc::new(AtomicBool::new(false));
         let writer = Writer {
             name: settings.name.clone(),
+            programs: programs.to_vec(),
             target: settings.target.clone(),
             form: settings.form,
             queue: queue.clone(),
@@ -189,14 +197,14 @@ impl ServiceTrail {
         self.trail.has_room()
     }
 
-    /// Records a call that has ended, if a sink wants it. `user` is its caller's number in the protection
-    /// database, 0 if nobody asked; `took_ns` the nanoseconds from its arrival to its end.
+    /// Records a call that has ended, and of which this was noted, if a sink wants it. `took_ns` are the
+    /// nanoseconds from its arrival to its end.
     pub fn record(
         &self,
         draft: &Draft,
         caller: &Caller,
         result: Result<(), AbortCode>,
-        user: i32,
+        noted: &Noted,
         took_ns: u64,
     ) {
         let outline = draft.outline;
@@ -205,7 +213,7 @@ impl ServiceTrail {
             return;
         }
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let facts = Facts { at, result, user, took_ns };
+        let facts = Facts { at, result, user: noted.user, privileges: noted.privileges, took_ns };
         let record =
             Record::new(self.name, outline.procedure, outline.event, caller, facts, draft.messages());
         self.trail.record(&Arc::new(record), is_denied);

@@ -1,6 +1,6 @@
 //! The thread of a sink, which turns records into lines and writes them.
 
-use crate::form::{Entry, Form, Notice, Writing};
+use crate::form::{Entry, Form, Notice, Program, Times, Writing};
 use crate::queue::Queue;
 use crate::sink::{Batch, Done, Sink, Target};
 use base::LocalAuthority;
@@ -29,6 +29,8 @@ const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
 /// What one sink needs.
 pub(crate) struct Writer {
     pub(crate) name: String,
+    /// What was started with it.
+    pub(crate) programs: Vec<Program>,
     pub(crate) target: Target,
     pub(crate) form: Form,
     pub(crate) queue: Arc<Queue>,
@@ -42,6 +44,7 @@ pub(crate) struct Writer {
 #[derive(Default)]
 pub(crate) struct State {
     sink: Option<Box<dyn Sink>>,
+    times: Times,
     batch: Batch,
     /// Lost records that the trail tells of.
     told: u64,
@@ -58,6 +61,9 @@ impl Writer {
     pub(crate) fn run(mut self) {
         self.queue.read_here();
         self.notice(Notice::On);
+        for program in self.programs.clone() {
+            self.notice(Notice::Started(program));
+        }
         self.flush();
         while !self.queue.is_ending() {
             if self.fill() {
@@ -80,7 +86,8 @@ impl Writer {
     }
 
     fn add(&mut self, entry: &Entry<'_>, is_record: bool, is_denied: bool) {
-        let writing = Writing { form: self.form, authority: &*self.authority };
+        let mut writing =
+            Writing { form: self.form, authority: &*self.authority, times: &mut self.state.times };
         writing.add(self.state.batch.bytes(), entry, now());
         self.state.batch.added(is_record, is_denied);
     }

@@ -27,10 +27,11 @@ use crate::config::encryption::KeySource;
 use crate::config::{PartitionSettings, Role, Settings};
 use crate::network::{AfsNetwork, local_authentication};
 use anyhow::{Context, Result, anyhow, bail};
-use audit::Trail;
+use audit::{Program, Trail};
 use authority::Authority;
 use base::{LocalAuthority, PartitionId};
 use disk::{Disk, DiskMeter, MeteredDisk};
+use environment::Callbacks;
 use fileserver::FileServer;
 pub use hindrances::Hindrances;
 use metrics::Metrics;
@@ -47,6 +48,7 @@ use std::time::Duration;
 use store::{Database, Partition, PartitionConfig, SegmentConfig};
 use volserver::VolumeServer;
 use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
+use volume_servers::VolumeServers;
 use web::Page;
 
 /// Pause between two steps of reclaiming what deleted volumes held, while there is something.
@@ -61,6 +63,8 @@ pub struct Running {
     metrics: Option<Metrics>,
     page: Option<Page>,
     servers: Vec<Arc<Server>>,
+    /// From ports back to others; they keep the services of their ports.
+    ways: (Arc<Callbacks>, Arc<VolumeServers>),
     background: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
     trail: Option<Arc<Trail>>,
@@ -99,6 +103,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     let (file_server, volume_server, uuid) =
         (services.file_server(), services.volume_server(), services.uuid());
     let admin_server = services.admin_server();
+    let ways = services.ways();
     let servers = services.start(settings, hindrances)?;
     let ending = Arc::new(AtomicBool::new(false));
     let reclaim_pause = hindrances.reclaim_pause;
@@ -120,6 +125,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
         metrics,
         page,
         servers,
+        ways,
         background,
         ending,
         trail,
@@ -135,7 +141,13 @@ fn start_audit(settings: &Settings, authority: &Arc<Authority>) -> Result<Option
         return Ok(None);
     }
     let authority: Arc<dyn LocalAuthority> = authority.clone();
-    let trail = Trail::start(&settings.audit, &authority).context("cannot start the audit")?;
+    let program = |role| match role {
+        Role::Pt => Some(Program::Protection),
+        Role::Vol => Some(Program::Volumes),
+        _ => None,
+    };
+    let programs: Vec<Program> = settings.roles.iter().copied().filter_map(program).collect();
+    let trail = Trail::start(&settings.audit, &programs, &authority).context("cannot start the audit")?;
     Ok(Some(Arc::new(trail)))
 }
 
@@ -337,6 +349,8 @@ impl Running {
                 tracing::error!("a background thread panicked");
             }
         }
+        self.ways.0.way.close();
+        self.ways.1.way.close();
         self.trail.iter().for_each(|trail| trail.stop());
     }
 }

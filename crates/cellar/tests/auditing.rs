@@ -167,6 +167,8 @@ fn known_calls_leave_exactly_their_lines() {
             colon(root),
             colon(directory)
         ),
+        // Who holds the cell's key is an administrator.
+        format!("EVENT AFS_Priv CODE 0 ID {id} INT 1 "),
         format!(
             "EVENT AFS_SRX_StACL CODE 0 NAME afs {host} ID {id} FID {} ACL 1\\n0\\n{mark} 7\\n ",
             colon(directory)

@@ -23,6 +23,53 @@ pub enum Part {
 /// The names of [`Part`], in order.
 pub const PARTS: [&str; 6] = ["queue", "lock", "disk", "callback", "client", "load"];
 
+/// What an administrator's privileges let a call do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privilege {
+    /// Write data, past mode bits or owners.
+    StoreData,
+    /// Change an access list.
+    StoreAcl,
+    /// Change a status.
+    StoreStatus,
+    /// Read an access list.
+    FetchAcl,
+    /// Read a status.
+    FetchStatus,
+    /// Set mode bits with data.
+    SetModeOfData,
+    /// Set mode bits.
+    SetMode,
+}
+
+/// All [`Privilege`]s, in order, with their names.
+pub const PRIVILEGES: [(Privilege, &str); 7] = [
+    (Privilege::StoreData, "store-data"),
+    (Privilege::StoreAcl, "store-acl"),
+    (Privilege::StoreStatus, "store-status"),
+    (Privilege::FetchAcl, "fetch-acl"),
+    (Privilege::FetchStatus, "fetch-status"),
+    (Privilege::SetModeOfData, "set-mode-of-data"),
+    (Privilege::SetMode, "set-mode"),
+];
+
+/// Which privileges a call used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Privileges(u8);
+
+impl Privileges {
+    /// These and one more.
+    #[must_use]
+    pub fn and(self, privilege: Privilege) -> Privileges {
+        Privileges(self.0 | 1 << privilege as u8)
+    }
+
+    /// Each that was used, with its name.
+    pub fn used(self) -> impl Iterator<Item = (Privilege, &'static str)> {
+        PRIVILEGES.into_iter().filter(move |(privilege, _)| self.0 & 1 << *privilege as u8 != 0)
+    }
+}
+
 /// What was noted of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
@@ -30,6 +77,8 @@ pub struct Noted {
     pub volume: u32,
     /// The caller's number in the protection database; 0 if nobody asked for it.
     pub user: i32,
+    /// What an administrator's privileges let it do.
+    pub privileges: Privileges,
     /// Nanoseconds of each [`Part`].
     pub parts: [u64; PARTS.len()],
 }
@@ -37,6 +86,7 @@ pub struct Noted {
 thread_local! {
     static VOLUME: Cell<u32> = const { Cell::new(0) };
     static USER: Cell<i32> = const { Cell::new(0) };
+    static USED: Cell<Privileges> = const { Cell::new(Privileges(0)) };
     static PARTS_NS: Cell<[u64; PARTS.len()]> = const { Cell::new([0; PARTS.len()]) };
 }
 
@@ -44,6 +94,7 @@ thread_local! {
 pub fn begin() {
     VOLUME.set(0);
     USER.set(0);
+    USED.set(Privileges(0));
     PARTS_NS.set([0; PARTS.len()]);
 }
 
@@ -57,6 +108,11 @@ pub fn volume(id: u32) {
 /// The caller has this number in the protection database.
 pub fn user(id: i32) {
     USER.set(id);
+}
+
+/// The call may do something because the caller is an administrator.
+pub fn privilege(used: Privilege) {
+    USED.set(USED.get().and(used));
 }
 
 /// The call waited so long for that.
@@ -90,7 +146,7 @@ impl Span {
 
 /// What was noted since [`begin`].
 pub fn noted() -> Noted {
-    Noted { volume: VOLUME.get(), user: USER.get(), parts: PARTS_NS.get() }
+    Noted { volume: VOLUME.get(), user: USER.get(), privileges: USED.get(), parts: PARTS_NS.get() }
 }
 
 #[cfg(test)]
@@ -104,8 +160,14 @@ mod tests {
         volume(7);
         volume(8);
         user(42);
+        privilege(Privilege::SetMode);
+        privilege(Privilege::StoreStatus);
         spent(Part::Disk, 6);
-        assert_eq!(noted(), Noted { volume: 7, user: 42, parts: [0, 0, 11, 0, 0, 0] });
+        let parts = [0, 0, 11, 0, 0, 0];
+        let privileges = Privileges::default().and(Privilege::StoreStatus).and(Privilege::SetMode);
+        assert_eq!(noted(), Noted { volume: 7, user: 42, privileges, parts });
+        let names: Vec<&str> = privileges.used().map(|(_, name)| name).collect();
+        assert_eq!(names, ["store-status", "set-mode"]);
         begin();
         assert_eq!(noted(), Noted::default());
     }

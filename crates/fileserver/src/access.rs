@@ -7,6 +7,7 @@ use crate::subject::Subject;
 use afs_format::acl::Acl;
 use base::{AbortCode, Rights, UserId};
 use callbacks::LockKind;
+use events::current::{self, Privilege};
 use volume::{FileKind, SetStatus, VnodeStatus};
 
 const OWNER_READ_OR_EXECUTE: u16 = 0o500;
@@ -65,6 +66,15 @@ pub(crate) enum Writing {
     Status,
 }
 
+/// What the audit calls it when an administrator may write what others may not.
+fn privilege(what: Writing) -> Privilege {
+    match what {
+        Writing::Data => Privilege::StoreData,
+        Writing::Acl => Privilege::StoreAcl,
+        Writing::Status => Privilege::StoreStatus,
+    }
+}
+
 fn allow_if(allowed: bool) -> Result<(), AbortCode> {
     if allowed { Ok(()) } else { Err(AbortCode::UAEACCES) }
 }
@@ -81,6 +91,11 @@ impl Gate<'_> {
     /// May the caller read? Administrators read any status and list; data is for nobody free.
     pub(crate) fn read(&self, what: Reading) -> Result<(), AbortCode> {
         if what != Reading::Data && self.subject.administrator {
+            current::privilege(if what == Reading::Acl {
+                Privilege::FetchAcl
+            } else {
+                Privilege::FetchStatus
+            });
             return Ok(());
         }
         if self.status.kind != FileKind::File {
@@ -96,15 +111,16 @@ impl Gate<'_> {
     pub(crate) fn write(&self, what: Writing, set: &SetStatus) -> Result<(), AbortCode> {
         if self.is_just_creating(what) {
             // The creator of a file may fill it, whatever its mode and with only "insert".
-            return self.keep_owner(set);
+            return self.keep_owner(what, set);
         }
         if what != Writing::Data && self.subject.administrator {
+            current::privilege(privilege(what));
             return Ok(());
         }
         if what == Writing::Acl {
             return allow_if(self.has(Rights::ADMINISTER) || (self.owns_volume)());
         }
-        self.keep_owner(set)?;
+        self.keep_owner(what, set)?;
         let sets_id = set.mode.is_some_and(|mode| mode & SET_ID_BITS != 0);
         allow_if(!sets_id || self.subject.administrator)?;
         if what == Writing::Data { self.write_data() } else { self.write_status() }
@@ -115,19 +131,27 @@ impl Gate<'_> {
     }
 
     /// Only administrators give files away.
-    fn keep_owner(&self, set: &SetStatus) -> Result<(), AbortCode> {
+    fn keep_owner(&self, what: Writing, set: &SetStatus) -> Result<(), AbortCode> {
         let new_owner = set.owner.is_some_and(|owner| owner != self.status.owner);
         let new_group = set.group.is_some_and(|group| group != self.status.group);
-        if (new_owner || new_group) && !self.subject.administrator {
+        if !new_owner && !new_group {
+            return Ok(());
+        }
+        if !self.subject.administrator {
             return Err(AbortCode::UAEPERM);
         }
+        current::privilege(privilege(what));
         Ok(())
     }
 
     fn write_data(&self) -> Result<(), AbortCode> {
         allow_if(self.has(Rights::WRITE))?;
-        let past_mode = self.status.is_directory() || self.subject.administrator;
-        allow_if(past_mode || self.status.mode & OWNER_WRITE != 0)
+        if self.status.is_directory() || self.status.mode & OWNER_WRITE != 0 {
+            return Ok(());
+        }
+        allow_if(self.subject.administrator)?;
+        current::privilege(Privilege::StoreData);
+        Ok(())
     }
 
     fn write_status(&self) -> Result<(), AbortCode> {

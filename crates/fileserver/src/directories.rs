@@ -8,6 +8,7 @@ use crate::server::FileServer;
 use crate::wire;
 use afs_idl::fs as rxafs;
 use base::{AbortCode, Caller, Fid, Rights};
+use events::current::Privilege;
 use volume::{Created, SetStatus, VnodeStatus};
 
 /// Names that no entry may get (`FileNameOK`); the volume checks the rest.
@@ -25,6 +26,7 @@ impl FileServer {
         self.call(caller, Operation::CreateFile, |session| {
             let set = wire::set_status(&request.status);
             let directory = session.directory_for_new(request.directory, request.name.as_bytes(), &set)?;
+            session.note_mode(&set, Privilege::SetMode);
             let created = directory.volume.create_file(
                 &session.actor(),
                 directory.fid,

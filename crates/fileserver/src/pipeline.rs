@@ -11,7 +11,7 @@ use afs_format::acl::Acl;
 use afs_idl::fs as rxafs;
 use base::{AbortCode, Caller, Fid, Rights, VolumeId};
 use callbacks::HostId;
-use events::current;
+use events::current::{self, Privilege};
 use std::sync::Arc;
 use volume::{Actor, SetStatus, VnodeStatus, Volume};
 
@@ -161,7 +161,17 @@ impl Session<'_> {
     }
 
     pub(crate) fn may_write(&self, view: &View, what: Writing, set: &SetStatus) -> Result<(), AbortCode> {
-        self.with_gate(view, |gate| gate.write(what, set))
+        self.with_gate(view, |gate| gate.write(what, set))?;
+        let mode = if what == Writing::Data { Privilege::SetModeOfData } else { Privilege::SetMode };
+        self.note_mode(set, mode);
+        Ok(())
+    }
+
+    /// An administrator sets mode bits, which OpenAFS notes whatever bits they are.
+    pub(crate) fn note_mode(&self, set: &SetStatus, privilege: Privilege) {
+        if self.subject.administrator && set.mode.is_some() {
+            current::privilege(privilege);
+        }
     }
 
     pub(crate) fn may_change_entries(&self, view: &View, needed: Rights) -> Result<(), AbortCode> {

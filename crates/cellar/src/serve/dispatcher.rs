@@ -288,7 +288,7 @@ impl Owing {
 /// Tells the audit of a call that has ended.
 fn record(trail: &ServiceTrail, draft: &Draft, caller: &Caller, noted: &Noted, call: &Ended) {
     let took_ns = call.wait_ns.saturating_add(call.run_ns);
-    trail.record(draft, caller, call.result, noted.user, took_ns);
+    trail.record(draft, caller, call.result, noted, took_ns);
 }
 
 /// The opcode of a request; 0, which no service has, if it is too short.

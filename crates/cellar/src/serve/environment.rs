@@ -1,34 +1,66 @@
 //! What the file service needs from this process.
 
-use afs_idl::ClientConnection;
-use base::Monotonic;
+use afs_idl::{ClientCall, ClientConnection};
+use base::{AbortCode, Monotonic};
 use fileserver::{CallbackNetwork, Clock, TransportFigures};
+use parking_lot::RwLock;
 use rx::{ConnectOptions, Connector, Path, ServerStatistics};
 use rx_proto::PacketType;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The number of the callback service.
 const CALLBACK_SERVICE: u16 = 1;
 
-/// Connections to clients from the file server's own port. The port opens after the service is
-/// made, so the way to it is filled in later; until then nobody can have called.
+/// The way to others from a port of ours. The port opens after its services are made, so the way is filled in
+/// later. Who has the way has the port, which has its services: it must be closed for them to go.
 #[derive(Default)]
-pub struct Callbacks {
-    connector: OnceLock<Connector>,
+pub struct Way {
+    /// Guards the way; nothing waits under it.
+    connector: RwLock<Option<Connector>>,
 }
 
-impl Callbacks {
-    /// Fills in the way, once.
+impl Way {
+    /// Fills it in.
     pub fn open(&self, connector: Connector) {
-        let _ = self.connector.set(connector);
+        *self.connector.write() = Some(connector);
+    }
+
+    /// The port is closed: there is no way any more.
+    pub fn close(&self) {
+        *self.connector.write() = None;
+    }
+
+    /// The way, if there is one now.
+    pub fn get(&self) -> Option<Connector> {
+        self.connector.read().clone()
+    }
+}
+
+/// Connections to clients from the file server's own port.
+#[derive(Default)]
+pub struct Callbacks {
+    /// To be opened with the port; before, nobody can have called.
+    pub way: Way,
+}
+
+/// A connection from a port that is closed.
+struct Closed(SocketAddr);
+
+impl ClientConnection for Closed {
+    fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
+        Err(AbortCode::RX_RESTARTING)
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.0
     }
 }
 
 impl CallbackNetwork for Callbacks {
     fn connection(&self, peer: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection> {
-        let connector = self.connector.get().expect("the port is open before the first call arrives");
+        let Some(connector) = self.way.get() else { return Arc::new(Closed(peer)) };
         let options = ConnectOptions { dead_time: Some(patience), ..ConnectOptions::default() };
         connector.connect_with(Path::to(peer), CALLBACK_SERVICE, None, options)
     }

@@ -416,6 +416,11 @@ impl Services {
         self.admin_server.clone()
     }
 
+    /// The ways to clients and to other servers, which are to be closed with the ports.
+    pub fn ways(&self) -> (Arc<Callbacks>, Arc<VolumeServers>) {
+        (self.callbacks.clone(), self.volume_servers.clone())
+    }
+
     /// The file server's UUID.
     pub fn uuid(&self) -> HostUuid {
         self.uuid
@@ -431,14 +436,14 @@ impl Services {
             let server = self.start_one(role, settings, hindrances)?;
             self.observatory.add_port(role.instance(), &server);
             if role == Role::Fs {
-                self.callbacks.open(server.connector());
+                self.callbacks.way.open(server.connector());
                 let asked = Arc::downgrade(&server);
                 let ask = move || asked.upgrade().map(|server| server.statistics()).unwrap_or_default();
                 let _ = self.statistics.set(Box::new(ask));
                 self.show_transport(&server, settings.tuning.socket_buffer_bytes);
             }
             if role == Role::Vol {
-                self.volume_servers.open(server.connector());
+                self.volume_servers.way.open(server.connector());
             }
             servers.push(server);
         }

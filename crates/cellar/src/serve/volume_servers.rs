@@ -1,13 +1,13 @@
 //! The way from this cell's volume server to others.
 
+use super::environment::Way;
 use super::services::ADMIN_SERVICE;
 use crate::network::local_authentication_at;
 use afs_idl::ClientConnection;
 use base::{AbortCode, SecurityLevel};
-use rx::Connector;
 use rx_security::KeySet;
 use std::net::{SocketAddr, SocketAddrV4};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use volserver::OtherServers;
 
 /// The number of the volume service.
@@ -16,28 +16,23 @@ const VOLUME_SERVICE: u16 = 4;
 /// No way to another server (ENOTCONN).
 const NO_WAY: AbortCode = AbortCode(107);
 
-/// Connections from the volume server's own port, with the cell's key. The port opens after the
-/// service is made, so the way to it is filled in later.
+/// Connections from the volume server's own port, with the cell's key.
 pub struct VolumeServers {
     keys: KeySet,
-    connector: OnceLock<Connector>,
+    /// To be opened with the port.
+    pub way: Way,
 }
 
 impl VolumeServers {
     /// Without a port yet.
     pub fn new(keys: KeySet) -> VolumeServers {
-        VolumeServers { keys, connector: OnceLock::new() }
-    }
-
-    /// Fills in the way, once.
-    pub fn open(&self, connector: Connector) {
-        let _ = self.connector.set(connector);
+        VolumeServers { keys, way: Way::default() }
     }
 }
 
 impl VolumeServers {
     fn connect_to(&self, server: SocketAddrV4, service: u16) -> Result<Arc<dyn ClientConnection>, AbortCode> {
-        let connector = self.connector.get().ok_or(NO_WAY)?;
+        let connector = self.way.get().ok_or(NO_WAY)?;
         // As OpenAFS's volume servers talk to each other: who asks is proved, the data is not enciphered.
         let security = local_authentication_at(&self.keys, SecurityLevel::Clear).map_err(|error| {
             tracing::error!(%error, "no ticket for another volume server");

@@ -261,7 +261,7 @@ fn world(kind: Kind) -> World {
         ..ServerConfig::default()
     };
     let server = Server::start(&config, services).unwrap();
-    callbacks.open(server.connector());
+    callbacks.way.open(server.connector());
     let network = OnePort { network: AfsNetwork::start(None).unwrap(), port: server.addresses()[0].port() };
     let client = CellClient::new(Arc::new(network), vec![Ipv4Addr::LOCALHOST]).unwrap();
     World { client, volume: volumes.get(HOME).unwrap(), _server: server }
