@@ -75,6 +75,22 @@ fn mean_trip(flow: &Flow) -> String {
     flow.round_trips_us.checked_div(flow.round_trips).map_or_else(|| "-".to_owned(), ms)
 }
 
+/// Headings among which are those of [`call_cells`].
+macro_rules! with_calls {
+    ([$($before:literal),*], $count:literal, [$($after:literal),* $(,)?]) => {
+        &[$($before,)* $count, "ABORTED", "UNANSWERED", "ASKED", "ANSWERED", $($after),*]
+    };
+}
+
+/// The same, and those of [`traffic_cells`].
+macro_rules! with_traffic {
+    ([$($before:literal),*], $again:literal, $and_again:literal, [$($after:literal),*]) => {
+        with_calls!([$($before),*], "CALLS", [
+            "CONNECTIONS", "MEAN ms", "MAX ms", $again, $and_again, "DUPLICATE ACKS", "BUSY", "TRIP ms" $(, $after)*
+        ])
+    };
+}
+
 /// The columns that calls of every sort have.
 fn call_cells(calls: &Calls) -> Vec<String> {
     vec![
@@ -106,21 +122,8 @@ fn traffic_cells(traffic: &Traffic) -> Vec<String> {
 struct Call<'a>(&'a CallRow);
 
 impl Row for Call<'_> {
-    const COLUMNS: &'static [&'static str] = &[
-        "CALL",
-        "COUNT",
-        "ABORTED",
-        "UNANSWERED",
-        "ASKED",
-        "ANSWERED",
-        "FIRST ms p50",
-        "p90",
-        "p99",
-        "max",
-        "LAST ms p50",
-        "p99",
-        "max",
-    ];
+    const COLUMNS: &'static [&'static str] =
+        with_calls!(["CALL"], "COUNT", ["FIRST ms p50", "p90", "p99", "max", "LAST ms p50", "p99", "max",]);
 
     fn cells(&self) -> Vec<String> {
         let (first, last) = (self.0.first, self.0.last);
@@ -137,23 +140,8 @@ impl Row for Call<'_> {
 struct Server<'a>(&'a ServerRow);
 
 impl Row for Server<'_> {
-    const COLUMNS: &'static [&'static str] = &[
-        "SERVER",
-        "SERVICE",
-        "CALLS",
-        "ABORTED",
-        "UNANSWERED",
-        "ASKED",
-        "ANSWERED",
-        "CONNECTIONS",
-        "MEAN ms",
-        "MAX ms",
-        "AGAIN TO IT",
-        "AGAIN FROM IT",
-        "DUPLICATE ACKS",
-        "BUSY",
-        "TRIP ms",
-    ];
+    const COLUMNS: &'static [&'static str] =
+        with_traffic!(["SERVER", "SERVICE"], "AGAIN TO IT", "AGAIN FROM IT", []);
 
     fn cells(&self) -> Vec<String> {
         let mut cells = vec![self.0.server.clone(), self.0.service.clone()];
@@ -167,23 +155,8 @@ impl Row for Server<'_> {
 struct Client<'a>(&'a ClientRow);
 
 impl Row for Client<'_> {
-    const COLUMNS: &'static [&'static str] = &[
-        "CLIENT",
-        "CALLS",
-        "ABORTED",
-        "UNANSWERED",
-        "ASKED",
-        "ANSWERED",
-        "CONNECTIONS",
-        "MEAN ms",
-        "MAX ms",
-        "AGAIN FROM IT",
-        "AGAIN TO IT",
-        "DUPLICATE ACKS",
-        "BUSY",
-        "TRIP ms",
-        "MOST OF ALL",
-    ];
+    const COLUMNS: &'static [&'static str] =
+        with_traffic!(["CLIENT"], "AGAIN FROM IT", "AGAIN TO IT", ["MOST OF ALL"]);
 
     fn cells(&self) -> Vec<String> {
         let mut cells = vec![self.0.client.clone()];
@@ -201,8 +174,7 @@ impl Row for Client<'_> {
 struct Volume<'a>(&'a VolumeRow);
 
 impl Row for Volume<'_> {
-    const COLUMNS: &'static [&'static str] =
-        &["VOLUME", "CALLS", "ABORTED", "UNANSWERED", "ASKED", "ANSWERED", "MEAN ms", "MAX ms"];
+    const COLUMNS: &'static [&'static str] = with_calls!(["VOLUME"], "CALLS", ["MEAN ms", "MAX ms"]);
 
     fn cells(&self) -> Vec<String> {
         let counts = &self.0.counts;
