@@ -37,6 +37,10 @@ pub mod tables {
     pub const AUDIT: u32 = 9;
     /// Peers by port and address.
     pub const PEERS: u32 = 10;
+    /// Hosts, with their connections.
+    pub const HOSTS: u32 = 11;
+    /// What the clients of one volume called, by procedure.
+    pub const CALLS_OF_VOLUME: u32 = 13;
 }
 
 impl AdminServer {
@@ -48,7 +52,12 @@ impl AdminServer {
     ) -> Result<GetFiguresReply, AbortCode> {
         let tells_who = matches!(
             request.table,
-            tables::VOLUMES | tables::CLIENTS | tables::CLIENTS_OF_VOLUME | tables::PEERS
+            tables::VOLUMES
+                | tables::CLIENTS
+                | tables::CLIENTS_OF_VOLUME
+                | tables::CALLS_OF_VOLUME
+                | tables::HOSTS
+                | tables::PEERS
         );
         if tells_who && !self.parts.authority.is_superuser(caller) {
             self.administer(caller, "GetFigures")?;
@@ -59,6 +68,8 @@ impl AdminServer {
             tables::VOLUMES => reply(&self.volume_sheet()),
             tables::CLIENTS => reply(&observed.snapshot().client_sheet()),
             tables::CLIENTS_OF_VOLUME => reply(&observed.snapshot().clients_of(request.volume)),
+            tables::CALLS_OF_VOLUME => reply(&observed.snapshot().calls_of(request.volume)),
+            tables::HOSTS => reply(&observed.hosts()),
             tables::DISKS => reply(&observed.disks()),
             tables::LANES => reply(&observed.lanes()),
             tables::WORKERS => reply(&observed.workers()),

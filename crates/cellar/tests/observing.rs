@@ -73,6 +73,14 @@ impl Cell {
     }
 }
 
+/// What a stopped cell had open is closed: its database can be opened again, in the same process.
+#[test]
+fn a_cell_is_started_twice_in_one_process() {
+    let Cell { settings, running, _folder, .. } = Cell::start().unwrap();
+    running.stop().unwrap();
+    serve::start(&settings).unwrap().stop().unwrap();
+}
+
 fn write_config(folder: &Path, address: Ipv4Addr) -> Result<PathBuf> {
     std::fs::create_dir(folder.join("vicepa"))?;
     let secret = Secret::new(&[7; 32]);
@@ -219,12 +227,33 @@ fn what_a_known_load_did_adds_up_in_every_table() {
         sum.iter_mut().zip(usage(row)).for_each(|(sum, number)| *sum += number);
     }
     assert_eq!(clients.len(), 2, "{clients:?}");
+    // From the volume's clients on to what each of them called.
+    let called = cell.stat(&["calls", "--volume", &volume]);
+    for row in &clients {
+        let is_its = |call: &&Value| call["user"] == row["user"] && call["host"] == row["host"];
+        let mut of_calls = [0; 4];
+        for call in called.iter().filter(is_its) {
+            of_calls.iter_mut().zip(usage(call)).for_each(|(sum, number)| *sum += number);
+        }
+        assert_eq!(of_calls, usage(row), "{called:?}");
+    }
+    let looks = find(&called, &[("user", "anonymous"), ("procedure", "FetchStatus")]).unwrap();
+    assert_eq!(number(looks, &["calls"]), 60);
     let volumes = cell.stat(&["volumes"]);
     let row = find(&volumes, &[("volume", &volume)]).unwrap();
     assert_eq!(usage(row), sum);
     assert_eq!(row["name"], "load");
     assert_eq!(number(row, &["classes", "store"]), 3);
     assert_eq!(number(row, &["classes", "fetch"]), 1 + 1 + 3);
+
+    // Both clients, and who asks, are on one host.
+    let hosts = cell.stat(&["hosts"]);
+    let host = find(&hosts, &[("host", clients[0]["host"].as_str().unwrap())]).unwrap();
+    assert_eq!(number(host, &["data_calls"]), 3 + 1 + 1 + 3);
+    assert_eq!(number(host, &["classes", "store"]), 3);
+    assert!(number(host, &["connections"]) > 1 && number(host, &["opened"]) > 1, "{host}");
+    assert!(number(host, &["data_bytes"]) > 2 * 305_010, "{host}");
+    assert!(number(host, &["data_time_ns"]) >= number(host, &["data_longest_ns"]), "{host}");
 
     let written = |rows: &[Value]| number(find(rows, &[("access", "write")]).unwrap(), &["moved_bytes"]);
     assert!(written(&cell.stat(&["disk"])) > written(&disk_before), "the largest file went to the disk");
@@ -259,7 +288,7 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     let tables: Vec<&String> = top.as_object().unwrap().keys().collect();
     assert_eq!(
         tables,
-        ["caches", "calls", "clients", "disks", "lanes", "locks", "peers", "volumes", "workers"]
+        ["caches", "calls", "clients", "disks", "hosts", "lanes", "locks", "peers", "volumes", "workers"]
     );
     let same = |rows: &Value| find(rows.as_array().unwrap(), &[("procedure", "StoreData64")]).cloned();
     assert_eq!(same(&top["calls"]), same(&Value::Array(calls.clone())));

@@ -455,7 +455,7 @@ fn pictures() {
     let mut browser = Browser::start(&chromium);
     browser.resize(1280, 960);
     browser.open(&cell.login_address());
-    browser.wait_for("!document.querySelector('#sign-out').hidden");
+    browser.wait_for("document.querySelector('#sign-out')?.hidden === false");
     std::thread::scope(|scope| {
         for (number, name) in names.into_iter().enumerate() {
             let cell = &cell;

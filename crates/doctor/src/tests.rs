@@ -254,7 +254,15 @@ fn network_cases() -> Vec<Case> {
 }
 
 fn worker_cases() -> Vec<Case> {
-    let full = WorkerFigures { threads: 4, busy: 4, waiting: 3, arrived: 9, ..WorkerFigures::default() };
+    let full = WorkerFigures {
+        threads: 7,
+        limit: 4,
+        busy: 4,
+        full: 1,
+        waiting: 3,
+        arrived: 9,
+        ..WorkerFigures::default()
+    };
     vec![
         (
             "threads-exhausted",
@@ -265,8 +273,8 @@ fn worker_cases() -> Vec<Case> {
         (
             "threads-exhausted",
             workers(full.clone()),
-            "volserver: 4 of 4 threads at work, 3 calls wait now",
-            workers(WorkerFigures { busy: 3, ..full }),
+            "volserver: 4 threads at work, 4 may be at a time besides those that wait for clients; 3 calls wait now",
+            workers(WorkerFigures { full: 0, ..full }),
         ),
         (
             "calls-turned-away",

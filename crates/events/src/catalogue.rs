@@ -90,6 +90,36 @@ figures! {
         run: counter Nanoseconds,
         /// The longest time from the arrival of a call to its end.
         longest: highest Nanoseconds,
+        /// Bytes of requests and replies of those calls that read or write data of files.
+        data: counter Bytes,
+        /// Sum of the times from the arrival of those calls to their ends.
+        data_time: counter Nanoseconds,
+        /// The longest of them.
+        data_longest: highest Nanoseconds,
+    }
+}
+
+figures! {
+    /// What one host did, whoever uses it.
+    HostFigures of "host", weight calls {
+        /// Connections present between it and any port of the server.
+        connections: gauge Count,
+        /// Connections made.
+        opened: counter Count,
+        /// Calls that ended, well or not.
+        calls: counter Count,
+        /// Calls that ended, by what they are about.
+        classes: counters("class", CLASSES) Count,
+        /// Calls that ended with an error.
+        failed: counter Count,
+        /// Calls that read or write data of files.
+        data_calls: counter Count,
+        /// Bytes of their requests and replies.
+        data: counter Bytes,
+        /// Sum of the times from their arrivals to their ends.
+        data_time: counter Nanoseconds,
+        /// The longest of them.
+        data_longest: highest Nanoseconds,
     }
 }
 
@@ -180,10 +210,14 @@ figures! {
 figures! {
     /// The workers of one port.
     WorkerFigures of "workers", weight threads {
-        /// Worker threads.
+        /// Worker threads, those among them that stand in for others that wait for their clients.
         threads: gauge Count,
+        /// Calls that may be served at a time, besides those that wait for their clients.
+        limit: gauge Count,
         /// Workers that serve a call now.
         busy: gauge Count,
+        /// 1 while calls wait and no worker may take one of them.
+        full: gauge Count,
         /// Calls that wait for a worker now.
         waiting: gauge Count,
         /// Calls that arrived.

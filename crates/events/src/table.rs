@@ -21,20 +21,41 @@ pub trait Figures: Clone + Default {
 /// light rows only. The sum of all rows, that one too, is exact.
 #[derive(Clone, Debug)]
 pub struct Table<K, F> {
-    rows: HashMap<u64, (K, F), BuildHasherDefault<Hashed>>,
+    /// In the order in which they came.
+    rows: Vec<Row<K, F>>,
+    /// Where the row of a hash is.
+    index: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
     others: F,
     rows_max: usize,
+    /// How often rows have moved.
+    moves: u64,
     /// Unknown outside, so that nobody can choose keys that collide.
     hashing: RandomState,
+}
+
+#[derive(Clone, Debug)]
+struct Row<K, F> {
+    hash: u64,
+    key: K,
+    figures: F,
+}
+
+/// Where a row was found, which is where it is until rows move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    index: usize,
+    moves: u64,
 }
 
 impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
     /// A table of at most so many rows.
     pub fn new(rows_max: usize) -> Table<K, F> {
         Table {
-            rows: HashMap::default(),
+            rows: Vec::new(),
+            index: HashMap::default(),
             others: F::default(),
             rows_max: rows_max.max(2),
+            moves: 0,
             hashing: RandomState::new(),
         }
     }
@@ -52,23 +73,46 @@ impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
         is_equal: impl Fn(&K) -> bool,
         make: impl FnOnce() -> K,
     ) -> &mut F {
+        let place = self.place_of(borrowed, make);
+        let row = &mut self.rows[place.index];
+        // Two keys of one hash are next to impossible; the sums hold even so.
+        if is_equal(&row.key) { &mut row.figures } else { &mut self.others }
+    }
+
+    /// Where the row of a key is, as [`row_of`](Self::row_of) finds it: who uses it again and again looks there first.
+    pub fn place_of(&mut self, borrowed: &(impl Hash + ?Sized), make: impl FnOnce() -> K) -> Place {
         let hash = self.hashing.hash_one(borrowed);
-        if self.rows.len() >= self.rows_max && !self.rows.contains_key(&hash) {
+        if let Some(index) = self.index.get(&hash) {
+            return Place { index: *index, moves: self.moves };
+        }
+        if self.rows.len() >= self.rows_max {
             self.make_room();
         }
-        let (key, row) = self.rows.entry(hash).or_insert_with(|| (make(), F::default()));
-        // Two keys of one hash are next to impossible; the sums hold even so.
-        if is_equal(key) { row } else { &mut self.others }
+        let index = self.rows.len();
+        self.rows.push(Row { hash, key: make(), figures: F::default() });
+        self.index.insert(hash, index);
+        Place { index, moves: self.moves }
+    }
+
+    /// The key and the row at a place, unless rows have moved since.
+    pub fn at(&mut self, place: Place) -> Option<(&K, &mut F)> {
+        let row = self.rows.get_mut(place.index).filter(|_| place.moves == self.moves)?;
+        Some((&row.key, &mut row.figures))
     }
 
     /// All rows of their own.
     pub fn rows(&self) -> impl Iterator<Item = (&K, &F)> {
-        self.rows.values().map(|(key, row)| (key, row))
+        self.rows.iter().map(|row| (&row.key, &row.figures))
     }
 
     /// What has no row of its own.
     pub fn others(&self) -> &F {
         &self.others
+    }
+
+    /// The same, to add to it what belongs to no row.
+    pub fn others_mut(&mut self) -> &mut F {
+        &mut self.others
     }
 
     /// The sum of everything.
@@ -88,7 +132,7 @@ impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
 
     /// The heaviest rows, at most so many, and the sum of the rest.
     pub fn top(&self, rows_max: usize) -> (Vec<(K, F)>, F) {
-        let mut rows: Vec<(K, F)> = self.rows.values().cloned().collect();
+        let mut rows: Vec<(K, F)> = self.rows().map(|(key, row)| (key.clone(), row.clone())).collect();
         rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.weight()));
         let mut others = self.others.clone();
         rows.drain(rows_max.min(rows.len())..).for_each(|(_, row)| others.add(&row));
@@ -96,14 +140,13 @@ impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
     }
 
     fn make_room(&mut self) {
-        let mut weights: Vec<(u64, u64)> =
-            self.rows.iter().map(|(hash, (_, row))| (row.weight(), *hash)).collect();
-        weights.sort_unstable();
-        for (_, hash) in &weights[..weights.len().div_ceil(2)] {
-            if let Some((_, row)) = self.rows.remove(hash) {
-                self.others.add(&row);
-            }
+        self.rows.sort_unstable_by_key(|row| (row.figures.weight(), row.hash));
+        let light = self.rows.len().div_ceil(2);
+        for row in self.rows.drain(..light) {
+            self.others.add(&row.figures);
         }
+        self.index = self.rows.iter().enumerate().map(|(index, row)| (row.hash, index)).collect();
+        self.moves += 1;
     }
 }
 
@@ -190,6 +233,19 @@ mod tests {
             *table.row_of(text, |own| own == text, || text.to_owned()) += 1;
         }
         assert_eq!(*table.row(&"a".to_owned()), 2);
+    }
+
+    #[test]
+    fn a_place_holds_until_rows_move() {
+        let mut table = Table::new(4);
+        let place = table.place_of(&7_u32, || 7_u32);
+        *table.at(place).unwrap().1 += 5;
+        assert_eq!((table.place_of(&7_u32, || 7), *table.row(&7)), (place, 5));
+        (0..3).for_each(|key| *table.row(&key) += 1);
+        assert_eq!(table.at(place).map(|(key, row)| (*key, *row)), Some((7, 5)));
+        *table.row(&3) += 1;
+        assert_eq!(table.at(place), None, "there was no room");
+        assert_eq!((*table.row(&7), table.total()), (5, 9));
     }
 
     fn history() -> impl Strategy<Value = Vec<(u8, u32)>> {

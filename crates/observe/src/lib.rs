@@ -7,7 +7,9 @@
 
 mod classes;
 mod exposition;
+mod hosts;
 mod outcome;
+mod pair;
 mod recorder;
 mod sheet;
 mod slow;
@@ -15,6 +17,7 @@ mod slow;
 pub use classes::class_of_file_call;
 pub use exposition::{CONTENT_TYPE, exposition, metric_names};
 pub use outcome::outcome;
+pub use pair::PairFigures;
 pub use recorder::{ClientKey, Ended, PairKey, Procedure, Recorder, ServiceMeter, Snapshot};
 pub use sheet::{Observed, Sheet, SheetRow};
 pub use slow::SlowCall;

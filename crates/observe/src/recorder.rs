@@ -1,10 +1,12 @@
 //! Every call, when it has ended.
 
+use crate::pair::PairFigures;
 use crate::sheet::{Sheet, call_sheet};
 use crate::slow::{SlowCall, SlowCalls};
 use base::{AbortCode, Caller, Identity, UnixTime};
 use events::catalogue::{CallFigures, Class, Outcome, UsageFigures};
 use events::current::Noted;
+use events::table::Place;
 use events::{Figures, Sharded, Table};
 use parking_lot::RwLock;
 use std::net::IpAddr;
@@ -95,12 +97,27 @@ struct Shard {
 struct Usage {
     volumes: Table<u32, UsageFigures>,
     clients: Table<ClientKey, UsageFigures>,
-    pairs: Table<PairKey, UsageFigures>,
+    pairs: Table<PairKey, PairFigures>,
+    /// Where the rows of calls lately were, by connection and volume: calls come in runs, and to look for their
+    /// rows costs more than to add to them. Only a hint: it is looked at whose row it is.
+    lately: [Option<Places>; LATELY],
 }
+
+/// Rows of a call.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    volume: Place,
+    client: Place,
+    pair: Place,
+}
+
+/// A power of two.
+const LATELY: usize = 64;
 
 impl Usage {
     fn new(rows_max: usize) -> Usage {
-        Usage { volumes: Table::new(rows_max), clients: Table::new(rows_max), pairs: Table::new(rows_max) }
+        let (volumes, clients, pairs) = (Table::new(rows_max), Table::new(rows_max), Table::new(rows_max));
+        Usage { volumes, clients, pairs, lately: [None; LATELY] }
     }
 
     fn merge(&mut self, other: &Usage) {
@@ -109,15 +126,58 @@ impl Usage {
         self.pairs.merge(&other.pairs);
     }
 
-    fn record(&mut self, volume: u32, caller: &Caller, call: &Ended, class: Class) {
+    fn record(&mut self, volume: u32, caller: &Caller, call: &Ended, class: Class, number: usize) {
+        let slot = (caller.connection ^ u64::from(volume)) as usize % LATELY;
+        if self.lately[slot].is_some_and(|places| self.add_at(places, volume, caller, call, class, number)) {
+            return;
+        }
         let (host, user) = (caller.peer.ip(), &caller.identity);
-        let is_client = |key: &ClientKey| key.host == host && key.user == *user;
         let client = || ClientKey { host, user: user.clone() };
-        add(self.volumes.row(&volume), call, class);
-        add(self.clients.row_of(&(host, user), is_client, client), call, class);
-        let is_pair = |key: &PairKey| key.volume == volume && is_client(&key.client);
-        let pair = || PairKey { volume, client: client() };
-        add(self.pairs.row_of(&(volume, (host, user)), is_pair, pair), call, class);
+        let places = Places {
+            volume: self.volumes.place_of(&volume, || volume),
+            client: self.clients.place_of(&(host, user), client),
+            pair: self.pairs.place_of(&(volume, (host, user)), || PairKey { volume, client: client() }),
+        };
+        self.lately[slot] = Some(places);
+        if !self.add_at(places, volume, caller, call, class, number) {
+            // Two keys of one hash: it is nobody's in particular in all tables.
+            self.lately[slot] = None;
+            for others in [self.volumes.others_mut(), self.clients.others_mut()] {
+                add(others, call, class);
+            }
+            let others = self.pairs.others_mut();
+            add(&mut others.usage, call, class);
+            add(others.of_procedure(number), call, class);
+        }
+    }
+
+    /// Adds to the rows at these places; false, and nothing is added, if they are not those of the call.
+    fn add_at(
+        &mut self,
+        places: Places,
+        volume: u32,
+        caller: &Caller,
+        call: &Ended,
+        class: Class,
+        number: usize,
+    ) -> bool {
+        let is_client = |key: &ClientKey| key.host == caller.peer.ip() && key.user == caller.identity;
+        let Some((own, of_volume)) = self.volumes.at(places.volume) else { return false };
+        let Some((client, of_client)) = self.clients.at(places.client) else { return false };
+        let Some((pair, of_pair)) = self.pairs.at(places.pair) else { return false };
+        // Places are noted together: the client's is that of the pair's, but for two keys of one hash.
+        if *own != volume
+            || pair.volume != volume
+            || client.host != pair.client.host
+            || !is_client(&pair.client)
+        {
+            return false;
+        }
+        add(of_volume, call, class);
+        add(of_client, call, class);
+        add(&mut of_pair.usage, call, class);
+        add(of_pair.of_procedure(number), call, class);
+        true
     }
 }
 
@@ -129,7 +189,13 @@ fn add(row: &mut UsageFigures, call: &Ended, class: Class) {
     row.sent += call.sent;
     row.wait += call.wait_ns;
     row.run += call.run_ns;
-    row.longest = row.longest.max(call.wait_ns.saturating_add(call.run_ns));
+    let total_ns = call.wait_ns.saturating_add(call.run_ns);
+    row.longest = row.longest.max(total_ns);
+    if matches!(class, Class::Fetch | Class::Store) {
+        row.data += call.received.saturating_add(call.sent);
+        row.data_time += total_ns;
+        row.data_longest = row.data_longest.max(total_ns);
+    }
 }
 
 impl Shard {
@@ -205,6 +271,7 @@ impl Recorder {
     /// All that was counted until now.
     pub fn snapshot(&self) -> Snapshot {
         let procedures = self.procedures.read().clone();
+        let names = procedures.clone();
         let mut calls = vec![CallFigures::default(); procedures.len()];
         let mut usage = Usage::new(SUM_ROWS_MAX);
         self.shards.each(|shard| {
@@ -212,7 +279,13 @@ impl Recorder {
             shard.usage.iter().for_each(|part| usage.merge(part));
         });
         let calls = called(procedures, calls);
-        Snapshot { calls, volumes: usage.volumes, clients: usage.clients, pairs: usage.pairs }
+        Snapshot {
+            procedures: names,
+            calls,
+            volumes: usage.volumes,
+            clients: usage.clients,
+            pairs: usage.pairs,
+        }
     }
 }
 
@@ -268,7 +341,7 @@ impl ServiceMeter {
         self.tell(found.map_or(UNKNOWN, |index| self.procedures[index].1), noted, call);
         let mut shard = self.recorder.shards.mine();
         shard.record(number, outcome, call);
-        shard.usage.get_or_insert_with(|| Usage::new(ROWS_MAX)).record(volume, caller, call, class);
+        shard.usage.get_or_insert_with(|| Usage::new(ROWS_MAX)).record(volume, caller, call, class, number);
         drop(shard);
         let total_ns = call.wait_ns.saturating_add(call.run_ns);
         let from_ns = self.recorder.slow_from_ns();
@@ -305,6 +378,8 @@ impl ServiceMeter {
 /// All calls until some moment. What is in one of the tables is in all.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
+    /// All procedures, by the numbers that [`PairFigures`] have.
+    pub procedures: Vec<Procedure>,
     /// Procedures that were called.
     pub calls: Vec<(Procedure, CallFigures)>,
     /// Volumes; 0 stands for calls that used none.
@@ -312,5 +387,5 @@ pub struct Snapshot {
     /// Users at hosts.
     pub clients: Table<ClientKey, UsageFigures>,
     /// Users at hosts by volume.
-    pub pairs: Table<PairKey, UsageFigures>,
+    pub pairs: Table<PairKey, PairFigures>,
 }

@@ -3,8 +3,8 @@
 use crate::SlowCall;
 use crate::recorder::{ClientKey, Procedure, Snapshot};
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures,
-    PartitionFigures, PeerFigures, ProcessFigures, UsageFigures, WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, HostFigures, LaneFigures,
+    LockFigures, PartitionFigures, PeerFigures, ProcessFigures, UsageFigures, WorkerFigures,
 };
 use events::{Declared, Figures, Table};
 
@@ -67,6 +67,11 @@ pub trait Observed: Send + Sync {
     /// others, those that are forgotten among them.
     fn peers(&self) -> Sheet<PeerFigures> {
         Sheet::new(&["port", "peer"])
+    }
+
+    /// Hosts by what their users did, with their connections.
+    fn hosts(&self) -> Sheet<HostFigures> {
+        crate::hosts::sheet(&self.snapshot(), &self.peers())
     }
 
     /// Sinks of the audit by name.
@@ -140,8 +145,22 @@ impl Snapshot {
         pairs.sort_by_key(|(_, row)| std::cmp::Reverse(row.weight()));
         let mut sheet = Sheet::new(&["host", "user"]);
         for (key, row) in pairs.into_iter().take(ROWS_MAX) {
-            sheet.push(key.client.labels(), row.clone());
+            sheet.push(key.client.labels(), row.usage.clone());
         }
+        sheet
+    }
+
+    /// What the clients of one volume called, by procedure.
+    pub fn calls_of(&self, volume: u32) -> Sheet<UsageFigures> {
+        let mut sheet = Sheet::new(&["host", "user", "service", "procedure"]);
+        for (key, row) in self.pairs.rows().filter(|(key, _)| key.volume == volume) {
+            for (number, figures) in row.calls() {
+                let Some(procedure) = self.procedures.get(*number) else { continue };
+                let names = [procedure.service, procedure.name].map(str::to_owned);
+                sheet.push(key.client.labels().into_iter().chain(names), figures.clone());
+            }
+        }
+        sheet.bound(UsageFigures::default());
         sheet
     }
 }

@@ -1,8 +1,10 @@
 //! What many calls of many threads add up to.
 
-use crate::{Ended, Recorder, ServiceMeter, Snapshot};
+use crate::{Ended, Observed, Recorder, ServiceMeter, Sheet, SlowCall, Snapshot};
 use base::{AbortCode, Caller, Identity, Principal, SecurityLevel, UnixTime};
-use events::catalogue::{Class, UsageFigures};
+use events::catalogue::{
+    CacheCounts, Class, DiskFigures, LaneFigures, PeerFigures, ProcessFigures, UsageFigures, WorkerFigures,
+};
 use events::current::Noted;
 use events::{Declared, Figures};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -34,7 +36,7 @@ fn count(meter: &ServiceMeter, who: &Caller, volume: u32, call: &Ended) {
 }
 
 fn usage_totals(snapshot: &Snapshot) -> [UsageFigures; 3] {
-    [snapshot.volumes.total(), snapshot.clients.total(), snapshot.pairs.total()]
+    [snapshot.volumes.total(), snapshot.clients.total(), snapshot.pairs.total().usage]
 }
 
 #[test]
@@ -65,6 +67,80 @@ fn calls_of_many_threads_add_up_in_every_table() {
     let of_volume_3: u64 = snapshot.clients_of(3).rows.iter().map(|row| row.figures.calls).sum();
     let volume_3 = snapshot.volumes.rows().find(|(volume, _)| **volume == 3).unwrap().1.calls;
     assert_eq!(of_volume_3, volume_3);
+    let calls_of_3 = snapshot.calls_of(3);
+    assert_eq!(calls_of_3.rows.iter().map(|row| row.figures.calls).sum::<u64>(), volume_3);
+    let of = |procedure: &str, host: &str, user: &str| {
+        let wanted = [host, user, "AFS", procedure];
+        calls_of_3.rows.iter().find(|row| row.labels == wanted).map_or(0, |row| row.figures.calls)
+    };
+    // Calls 3, 10, 17, ... of 1000: of three users in turn, who each call one procedure only.
+    assert_eq!(of("FetchData", "10.0.0.5", "anonymous"), 48);
+    assert_eq!((of("StoreData", "10.0.0.5", "alice"), of("FetchData", "10.0.0.5", "alice")), (48, 0));
+}
+
+/// What a server tells of whose peers are known.
+struct WithPeers(Arc<Recorder>);
+
+impl Observed for WithPeers {
+    fn snapshot(&self) -> Snapshot {
+        self.0.snapshot()
+    }
+    fn slow(&self) -> (u64, Vec<(u64, SlowCall)>) {
+        (0, Vec::new())
+    }
+    fn lanes(&self) -> Sheet<LaneFigures> {
+        Sheet::new(&["port", "lane"])
+    }
+    fn workers(&self) -> Sheet<WorkerFigures> {
+        Sheet::new(&["port"])
+    }
+    fn disks(&self) -> Sheet<DiskFigures> {
+        Sheet::new(&["partition", "access"])
+    }
+    fn caches(&self) -> Sheet<CacheCounts> {
+        Sheet::new(&["cache"])
+    }
+    fn process(&self) -> Sheet<ProcessFigures> {
+        Sheet::new(&[])
+    }
+    fn peers(&self) -> Sheet<PeerFigures> {
+        let mut sheet = Sheet::new(&["port", "peer"]);
+        let of = |connections, opened| PeerFigures { connections, opened, ..PeerFigures::default() };
+        sheet.push(["fileserver", "10.0.0.1:7001"], of(2, 5));
+        sheet.push(["vlserver", "10.0.0.1:31000"], of(1, 1));
+        sheet.push(["fileserver", "10.0.0.9:7001"], of(4, 4));
+        sheet.push([""; 0], of(7, 70));
+        sheet
+    }
+}
+
+#[test]
+fn hosts_are_the_sum_of_their_users_and_ports() {
+    let recorder = Arc::new(Recorder::default());
+    let meter = meter(&recorder);
+    for (host, user, opcode) in [(1, "alice", 130), (1, "bob", 133), (1, "bob", 999), (2, "bob", 130)] {
+        count(&meter, &caller(host, user), 5, &ended(opcode));
+    }
+    let hosts = WithPeers(recorder).hosts();
+    let row = |host: &str| &hosts.rows.iter().find(|row| row.labels == [host]).unwrap().figures;
+    let first = row("10.0.0.1");
+    assert_eq!((first.connections, first.opened, first.calls, first.data_calls), (3, 6, 3, 2));
+    assert_eq!((first.data, first.data_time, first.data_longest), (220, 16, 8));
+    assert_eq!((row("10.0.0.2").calls, row("10.0.0.2").connections), (1, 0));
+    assert_eq!((row("10.0.0.9").calls, row("10.0.0.9").opened), (0, 4));
+}
+
+#[test]
+fn nothing_is_counted_while_counting_is_off() {
+    let recorder = Arc::new(Recorder::default());
+    let meter = meter(&recorder);
+    recorder.remember_slow(1);
+    recorder.count(false);
+    count(&meter, &caller(1, "x"), 5, &ended(130));
+    assert!(recorder.snapshot().calls.is_empty() && recorder.slow_calls().is_empty());
+    recorder.count(true);
+    count(&meter, &caller(1, "x"), 5, &ended(130));
+    assert_eq!(recorder.snapshot().volumes.total().calls, 1);
 }
 
 #[test]

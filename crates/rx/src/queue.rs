@@ -40,6 +40,10 @@ pub(crate) struct QueueLoad {
     pub(crate) waiting: usize,
     pub(crate) waited: u64,
     pub(crate) idle_workers: usize,
+    /// Calls that may be served at a time, besides those that wait for their clients.
+    pub(crate) limit: usize,
+    /// Calls wait, and no worker may take one of them.
+    pub(crate) is_full: bool,
 }
 
 impl<T> CallQueue<T> {
@@ -117,7 +121,14 @@ impl<T> CallQueue<T> {
     /// The numbers now.
     pub(crate) fn load(&self) -> QueueLoad {
         let inner = self.inner.lock();
-        QueueLoad { waiting: inner.queue.waiting(), waited: inner.waited, idle_workers: inner.idle_workers }
+        let waiting = inner.queue.waiting();
+        QueueLoad {
+            waiting,
+            waited: inner.waited,
+            idle_workers: inner.idle_workers,
+            limit: inner.queue.limits().workers,
+            is_full: waiting > 0 && !inner.queue.can_serve(),
+        }
     }
 }
 
@@ -146,7 +157,30 @@ mod tests {
         assert_eq!(queue.push(of(4), 0), Err(Refusal::Full));
         queue.next(None).unwrap();
         assert!(queue.push(of(4), 0).is_ok());
-        assert_eq!(queue.load(), QueueLoad { waiting: 4, waited: 5, idle_workers: 0 });
+        let load = queue.load();
+        assert_eq!((load.waiting, load.waited, load.idle_workers), (4, 5, 0));
+    }
+
+    /// However many threads there are: one that stands in for another need not be busy when nothing can be served.
+    #[test]
+    fn it_is_full_when_calls_wait_that_no_worker_may_take() {
+        let queue = queue(100);
+        let next = || queue.next(None).unwrap().1;
+        (0..8).for_each(|user| _ = queue.push(of(user), 0).unwrap());
+        let mut served: Vec<Ticket> = (0..8).map(|_| next()).collect();
+        let load = queue.load();
+        assert_eq!((load.limit, load.waiting, load.is_full), (8, 0, false), "nothing waits");
+        queue.push(of(9), 0).unwrap();
+        assert!(queue.load().is_full);
+        assert!(queue.stall(&mut served[0]), "another may serve");
+        assert!(!queue.load().is_full);
+        served.push(next());
+        queue.resume(&mut served[0]);
+        queue.push(of(10), 0).unwrap();
+        assert!(queue.load().is_full, "nine threads, all of them at work");
+        let mut left = served.into_iter();
+        (0..2).for_each(|_| queue.inner.lock().queue.finish(left.next().unwrap(), 1));
+        assert!(!queue.load().is_full);
     }
 
     #[test]

@@ -124,12 +124,15 @@ impl Server {
     /// What has been counted.
     pub fn statistics(&self) -> ServerStatistics {
         let (receive_buffer_bytes, send_buffer_bytes) = self.lanes.all()[0].sockets()[0].buffer_bytes();
+        let load = self.workers.queue_load();
         ServerStatistics {
             lanes: self.lanes.statistics(),
             endpoints: self.lanes.endpoint_statistics(),
             calls: self.workers.statistics(),
-            waiting_calls: self.workers.load().waiting,
+            waiting_calls: load.waiting,
             worker_threads: self.workers.threads(),
+            workers_limit: load.limit,
+            workers_full: load.is_full,
             busy_workers: self.workers.busy(),
             receive_buffer_bytes,
             send_buffer_bytes,

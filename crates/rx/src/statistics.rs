@@ -104,8 +104,12 @@ pub struct ServerStatistics {
     pub calls: CallStatistics,
     /// Calls waiting for a worker now.
     pub waiting_calls: usize,
-    /// Worker threads now.
+    /// Worker threads now, those among them that stand in for others that wait for their clients.
     pub worker_threads: usize,
+    /// Calls that may be served at a time, besides those that wait for their clients.
+    pub workers_limit: usize,
+    /// Calls wait, and no worker may take one of them.
+    pub workers_full: bool,
     /// Workers that are serving a call now.
     pub busy_workers: usize,
     /// Receive buffer that the kernel gave each socket, in bytes of payload asked for.

@@ -17,7 +17,7 @@ use crate::connector::Connector;
 use crate::fairness::{Fairness, Users};
 use crate::lane::{Arrivals, Arrived, Load};
 use crate::lanes::Lanes;
-use crate::queue::{CallQueue, Refusal};
+use crate::queue::{CallQueue, QueueLoad, Refusal};
 use crate::server_call::{ServerCall, Service};
 use crate::stall;
 use crate::statistics::{CallCounters, CallStatistics};
@@ -110,6 +110,11 @@ impl WorkerPool {
 
     pub(crate) fn threads(&self) -> usize {
         self.threads.lock().iter().filter(|thread| !thread.is_finished()).count()
+    }
+
+    /// How full the queue is.
+    pub(crate) fn queue_load(&self) -> QueueLoad {
+        self.queue.load()
     }
 
     pub(crate) fn busy(&self) -> usize {

@@ -3,8 +3,8 @@
 
 use crate::Source;
 use events::catalogue::{
-    CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures, PartitionFigures,
-    ProcessFigures, UsageFigures, WorkerFigures,
+    CacheCounts, CallFigures, CallbackFigures, DiskFigures, HostFigures, LaneFigures, LockFigures,
+    PartitionFigures, ProcessFigures, UsageFigures, WorkerFigures,
 };
 use events::{Declaration, Declared, Kind, Unit};
 use observe::Sheet;
@@ -79,6 +79,14 @@ pub(crate) const TABLES: &[Table] = &[
         let snapshot = source.observed().snapshot();
         rows(&if volume == 0 { snapshot.client_sheet() } else { snapshot.clients_of(volume) })
     })
+    .private(),
+    Table::of::<HostFigures>(
+        "hosts",
+        "Hosts",
+        "connections, calls by kind, and what was read and written",
+        &["host"],
+        |source, _| rows(&source.observed().hosts()),
+    )
     .private(),
     Table::of::<DiskFigures>(
         "disk",

@@ -2045,7 +2045,7 @@ pub const GET_FIGURES: u32 = 500;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GetFiguresRequest {
     pub table: u32,
-    /// For table 4.
+    /// For tables 4 and 13.
     pub volume: u32,
 }
 
@@ -2689,7 +2689,8 @@ pub trait Server {
 
     /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
     /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
-    /// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 20 what clients are told of changes, 21 partitions, 22 the process
+    /// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 11 hosts, 12 locks, 13 what
+    /// the clients of one volume called (host, user, service, procedure), 20 what clients are told of changes, 21 partitions, 22 the process
     /// (one row without labels). Superusers may ask for all, anybody for those that do not tell
     /// who uses what.
     /// (GetFigures, opcode 500.)
@@ -3072,7 +3073,8 @@ pub fn take_volume(
 
 /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
 /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
-/// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 20 what clients are told of changes, 21 partitions, 22 the process
+/// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 11 hosts, 12 locks, 13 what
+/// the clients of one volume called (host, user, service, procedure), 20 what clients are told of changes, 21 partitions, 22 the process
 /// (one row without labels). Superusers may ask for all, anybody for those that do not tell
 /// who uses what.
 pub fn get_figures(

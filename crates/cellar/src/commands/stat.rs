@@ -1,6 +1,7 @@
 //! `cellar stat`: figures of a running server.
 
 pub(crate) mod address;
+mod again;
 mod deduplication;
 pub(crate) mod figures;
 pub(crate) mod tables;
@@ -13,14 +14,13 @@ use crate::client::describe::failed;
 use crate::output::{Row, line};
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{self, CacheFigures, GetCacheStatisticsRequest};
+use again::Again;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use std::net::Ipv4Addr;
-use std::thread;
-use std::time::Duration;
-use tables::{Clients, Looking};
+use tables::{Calls, Clients, Looking};
 
 /// Figures of a running server.
 #[derive(Subcommand)]
@@ -32,11 +32,14 @@ pub enum Stat {
     Deduplication(deduplication::Deduplication),
     /// Show the calls that were served, by service and procedure: how many, how they ended, bytes of
     /// requests and replies, how long they waited for a worker and how long they were served.
-    Calls(Looking),
+    Calls(Calls),
     /// Show which volumes were used, and how. For superusers.
     Volumes(Looking),
     /// Show who used the server from where, and how. For superusers.
     Clients(Clients),
+    /// Show which hosts used the server: connections, connections made, calls by kind, and of calls that
+    /// read or write files their number, bytes, mean size, mean and longest time. For superusers.
+    Hosts(Looking),
     /// Show accesses to the disks that hold file data: how many, how large, how long they took.
     Disk(Looking),
     /// Show what each lane (a thread with a socket) received, sent, lost and sent again.
@@ -63,12 +66,8 @@ pub struct Caches {
     /// The file server; the first database server if left out.
     #[arg(long)]
     on: Option<Ipv4Addr>,
-    /// Look again and again, so many seconds apart.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    interval: Option<u32>,
-    /// End after so many looks.
-    #[arg(long, value_name = "LOOKS", requires = "interval")]
-    count: Option<u32>,
+    #[command(flatten)]
+    again: Again,
 }
 
 /// One cache: absolute figures, and what came since the last look.
@@ -149,7 +148,8 @@ pub fn run(context: &Context, command: &Stat) -> Result<()> {
     match command {
         Stat::Caches(caches) => show_caches(context, caches),
         Stat::Deduplication(asked) => deduplication::run(context, asked),
-        Stat::Calls(looking) => tables::calls(context, looking),
+        Stat::Calls(calls) => tables::calls(context, calls),
+        Stat::Hosts(looking) => tables::hosts(context, looking),
         Stat::Volumes(looking) => tables::volumes(context, looking),
         Stat::Clients(clients) => tables::clients(context, clients),
         Stat::Disk(looking) => tables::disk(context, looking),
@@ -168,21 +168,18 @@ fn show_caches(context: &Context, caches: &Caches) -> Result<()> {
     let server = caches.on.unwrap_or_else(|| client.default_server());
     let connection = client.connection(server, Interface::Cellar);
     let mut before = look(&*connection, server)?;
-    let Some(interval) = caches.interval else {
+    if caches.again.is_once() {
         return context.format.rows(&rows(&before, &before));
-    };
-    let mut looks = 0;
-    while caches.count.is_none_or(|count| looks < count) {
-        thread::sleep(Duration::from_secs(interval.into()));
+    }
+    caches.again.each(|| {
         let now = look(&*connection, server)?;
         context.format.rows(&rows(&now, &before))?;
         if context.format == crate::output::Format::Text {
             line("")?;
         }
         before = now;
-        looks += 1;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn look(connection: &dyn ClientConnection, server: Ipv4Addr) -> Result<Vec<CacheFigures>> {

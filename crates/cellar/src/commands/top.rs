@@ -14,8 +14,8 @@ use afs_idl::ClientConnection;
 use anyhow::{Result, bail};
 use clap::Args;
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, PeerFigures, UsageFigures,
-    WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, DiskFigures, HostFigures, LaneFigures, LockFigures, PeerFigures,
+    UsageFigures, WorkerFigures,
 };
 use events::table::{self, Look};
 use screen::Grid;
@@ -27,9 +27,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terminal::{Input, Terminal};
 
-/// Show what a server does: calls, volumes, clients, caches, lanes, workers, disks, locks, peers. Keys: 1 to 9 or Tab
-/// choose a table, arrows a row and the column to sort by, r turns the order, / filters, Enter goes from a
-/// volume to its clients, Escape back, a shows all since the start in place of rates, space pauses, q ends.
+/// Show what a server does: calls, volumes, clients, caches, lanes, workers, disks, locks, peers, hosts. Keys: 1 to
+/// 9, 0 or Tab choose a table, arrows a row and the column to sort by, r turns the order, / filters, Enter goes from
+/// a volume to its clients and on to what they call, Escape back, a shows all since the start in place of rates, space pauses, q ends.
 #[derive(Args)]
 pub struct Showing {
     /// The file server; the first database server if left out.
@@ -88,9 +88,11 @@ fn print_all(format: Format, asking: &Asking) -> Result<()> {
 }
 
 /// A look at a table of any kind.
+#[derive(Clone)]
 enum Sample {
     Calls(Look<Labels, CallFigures>),
     Usage(Look<Labels, UsageFigures>),
+    Hosts(Look<Labels, HostFigures>),
     Disks(Look<Labels, DiskFigures>),
     Lanes(Look<Labels, LaneFigures>),
     Workers(Look<Labels, WorkerFigures>),
@@ -106,6 +108,7 @@ macro_rules! with_look {
         match $sample {
             Sample::Calls($look) => $what,
             Sample::Usage($look) => $what,
+            Sample::Hosts($look) => $what,
             Sample::Disks($look) => $what,
             Sample::Lanes($look) => $what,
             Sample::Workers($look) => $what,
@@ -121,7 +124,10 @@ impl Sample {
     fn take(asking: &Asking, source: Source) -> Result<Sample> {
         Ok(match source {
             Source::Calls => Sample::Calls(asking.look(source)?),
-            Source::Volumes | Source::Clients | Source::ClientsOf(_) => Sample::Usage(asking.look(source)?),
+            Source::Volumes | Source::Clients | Source::ClientsOf(_) | Source::CallsOf(_) => {
+                Sample::Usage(asking.look(source)?)
+            }
+            Source::Hosts => Sample::Hosts(asking.look(source)?),
             Source::Disks => Sample::Disks(asking.look(source)?),
             Source::Lanes => Sample::Lanes(asking.look(source)?),
             Source::Workers => Sample::Workers(asking.look(source)?),
@@ -138,6 +144,7 @@ impl Sample {
         Some(match (self, before) {
             (Sample::Calls(now), Sample::Calls(before)) => Sample::Calls(table::since(now, before)),
             (Sample::Usage(now), Sample::Usage(before)) => Sample::Usage(table::since(now, before)),
+            (Sample::Hosts(now), Sample::Hosts(before)) => Sample::Hosts(table::since(now, before)),
             (Sample::Disks(now), Sample::Disks(before)) => Sample::Disks(table::since(now, before)),
             (Sample::Lanes(now), Sample::Lanes(before)) => Sample::Lanes(table::since(now, before)),
             (Sample::Workers(now), Sample::Workers(before)) => Sample::Workers(table::since(now, before)),
@@ -147,6 +154,15 @@ impl Sample {
             (Sample::Peers(now), Sample::Peers(before)) => Sample::Peers(table::since(now, before)),
             _ => return None,
         })
+    }
+
+    /// Only what one client called: its rows, without host and user.
+    fn of_client(self, client: &state::Client) -> Sample {
+        let Sample::Usage((rows, _)) = self else { return self };
+        let is_its = |labels: &Labels| labels.starts_with(&[client.host.clone(), client.user.clone()]);
+        let rows = rows.into_iter().filter(|(labels, _)| is_its(labels));
+        let rows = rows.map(|(labels, figures)| (labels[2..].to_vec(), figures)).collect();
+        Sample::Usage((rows, UsageFigures::default()))
     }
 
     /// The table for people; by second, if it is of so many seconds.
@@ -183,13 +199,16 @@ impl Looks {
     }
 
     /// Rates between the two looks; everything since the start until there are two.
-    fn grid(&self, headings: &[&str], absolute: bool) -> (Grid, bool) {
-        let news = self.before.as_ref().filter(|_| !absolute);
+    fn grid(&self, state: &State) -> (Grid, bool) {
+        let news = self.before.as_ref().filter(|_| !state.absolute);
         let news = news.and_then(|(before, at)| Some((self.now.since(before)?, self.at - *at)));
-        match news {
-            Some((news, span)) => (news.grid(headings, Some(span.as_secs_f64())), true),
-            None => (self.now.grid(headings, None), false),
-        }
+        let span = news.as_ref().map(|(_, span)| span.as_secs_f64());
+        let sample = news.map_or_else(|| self.now.clone(), |(news, _)| news);
+        let sample = match &state.client {
+            Some(client) => sample.of_client(client),
+            None => sample,
+        };
+        (sample.grid(state.headings(), span), span.is_some())
     }
 }
 
@@ -201,7 +220,7 @@ fn watch(asking: &Asking, interval: Duration) -> Result<()> {
     let _terminal = Terminal::open()?;
     let mut input = Input::start();
     loop {
-        let (grid, is_rate) = looks.grid(state.headings(), state.absolute);
+        let (grid, is_rate) = looks.grid(&state);
         let size = Terminal::size();
         let about = format!("{} every {} s", asking.server, interval.as_secs());
         Terminal::show(&view::lines(&mut state, &grid, is_rate, &about, size))?;

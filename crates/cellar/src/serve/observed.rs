@@ -284,7 +284,9 @@ fn peer_figures(peer: &PeerReport) -> PeerFigures {
 fn worker_figures(statistics: &ServerStatistics) -> WorkerFigures {
     WorkerFigures {
         threads: statistics.worker_threads as u64,
+        limit: statistics.workers_limit as u64,
         busy: statistics.busy_workers as u64,
+        full: statistics.workers_full.into(),
         waiting: statistics.waiting_calls as u64,
         arrived: statistics.calls.arrived,
         refused: statistics.calls.refused_busy,

@@ -26,7 +26,7 @@ const NOBODY: &str = "anonymous";
 
 /// All workers of a port are busy and calls wait.
 pub(crate) fn exhausted(snapshot: &Snapshot) -> Vec<Finding> {
-    let is_full = |row: &WorkerFigures| row.threads > 0 && row.busy >= row.threads && row.waiting > 0;
+    let is_full = |row: &WorkerFigures| row.full > 0 && row.waiting > 0;
     let was_full = |labels: &Labels| {
         snapshot.before.workers.0.iter().any(|(other, row)| other == labels && is_full(row))
     };
@@ -55,8 +55,8 @@ fn waits(snapshot: &Snapshot) -> Histogram {
 fn exhausted_port(snapshot: &Snapshot, labels: &Labels, row: &WorkerFigures, waits: &Histogram) -> Finding {
     let port = labels.join(" ");
     let mut evidence = vec![format!(
-        "{port}: {} of {} threads at work, {} calls wait now",
-        row.busy, row.threads, row.waiting
+        "{port}: {} threads at work, {} may be at a time besides those that wait for clients; {} calls wait now",
+        row.busy, row.limit, row.waiting
     )];
     if waits.count() > 0 {
         evidence.push(format!(

@@ -8,8 +8,8 @@ use afs_idl::cellar::{self, FigureRow, GetFiguresReply, GetFiguresRequest};
 use anyhow::Result;
 pub(crate) use doctor::text::time;
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, DiskFigures, LaneFigures, LockFigures, PeerFigures, UsageFigures,
-    WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, DiskFigures, HostFigures, LaneFigures, LockFigures, PeerFigures,
+    UsageFigures, WorkerFigures,
 };
 use events::table::Look;
 use events::{Declaration, Declared, Figures, Value};
@@ -26,6 +26,8 @@ pub(crate) enum Source {
     Volumes,
     Clients,
     ClientsOf(u32),
+    CallsOf(u32),
+    Hosts,
     Disks,
     Lanes,
     Workers,
@@ -45,6 +47,8 @@ impl Source {
             Source::Volumes => (tables::VOLUMES, 0),
             Source::Clients => (tables::CLIENTS, 0),
             Source::ClientsOf(volume) => (tables::CLIENTS_OF_VOLUME, volume),
+            Source::CallsOf(volume) => (tables::CALLS_OF_VOLUME, volume),
+            Source::Hosts => (tables::HOSTS, 0),
             Source::Disks => (tables::DISKS, 0),
             Source::Lanes => (tables::LANES, 0),
             Source::Workers => (tables::WORKERS, 0),
@@ -223,6 +227,26 @@ impl Shown for UsageFigures {
     ];
 }
 
+impl Shown for HostFigures {
+    const COLUMNS: &'static [Column<HostFigures>] = &[
+        ("CALLS", Show::Count, |row| row.calls),
+        ("CONNECTIONS", Show::Now, |row| row.connections),
+        ("OPENED", Show::Count, |row| row.opened),
+        ("FETCH", Show::Count, |row| row.classes[0]),
+        ("STORE", Show::Count, |row| row.classes[1]),
+        ("STATUS", Show::Count, |row| row.classes[2]),
+        ("CHANGE", Show::Count, |row| row.classes[3]),
+        ("LOCK", Show::Count, |row| row.classes[4]),
+        ("OTHER", Show::Count, |row| row.classes[5]),
+        ("FAILED", Show::Count, |row| row.failed),
+        ("I/O", Show::Count, |row| row.data_calls),
+        ("I/O BYTES", Show::Bytes, |row| row.data),
+        ("MEAN SIZE", Show::Size, |row| mean(row.data, row.data_calls)),
+        ("MEAN", Show::Time, |row| mean(row.data_time, row.data_calls)),
+        ("LONGEST", Show::Time, |row| row.data_longest),
+    ];
+}
+
 impl Shown for DiskFigures {
     const COLUMNS: &'static [Column<DiskFigures>] = &[
         ("ACCESSES", Show::Count, |row| row.accesses),
@@ -268,7 +292,9 @@ impl Shown for LaneFigures {
 impl Shown for WorkerFigures {
     const COLUMNS: &'static [Column<WorkerFigures>] = &[
         ("THREADS", Show::Now, |row| row.threads),
+        ("LIMIT", Show::Now, |row| row.limit),
         ("BUSY", Show::Now, |row| row.busy),
+        ("FULL", Show::Now, |row| row.full),
         ("WAITING", Show::Now, |row| row.waiting),
         ("ARRIVED", Show::Count, |row| row.arrived),
         ("REFUSED", Show::Count, |row| row.refused),

@@ -1,5 +1,6 @@
-//! `cellar stat calls`, `volumes`, `clients`, `disk`, `lanes`, `workers`, `locks`, `audit`, `peers`.
+//! `cellar stat calls`, `volumes`, `clients`, `hosts`, `disk`, `lanes`, `workers`, `locks`, `audit`, `peers`.
 
+use super::again::Again;
 use super::figures::{self, Labels, Shown, Source};
 use crate::client::Interface;
 use crate::commands::Context;
@@ -7,13 +8,11 @@ use crate::output::{Format, line};
 use anyhow::Result;
 use clap::Args;
 use events::catalogue::{
-    AuditFigures, CallFigures, DiskFigures, LaneFigures, LockFigures, PeerFigures, UsageFigures,
+    AuditFigures, CallFigures, DiskFigures, HostFigures, LaneFigures, LockFigures, PeerFigures, UsageFigures,
     WorkerFigures,
 };
 use events::table::{self, Look};
 use std::net::Ipv4Addr;
-use std::thread;
-use std::time::Duration;
 
 /// Whom to ask, and how often.
 #[derive(Args, Clone)]
@@ -21,12 +20,18 @@ pub struct Looking {
     /// The file server; the first database server if left out.
     #[arg(long)]
     on: Option<Ipv4Addr>,
-    /// Look again and again, so many seconds apart, and show what came meanwhile.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    interval: Option<u32>,
-    /// End after so many looks.
-    #[arg(long, value_name = "LOOKS", requires = "interval")]
-    count: Option<u32>,
+    #[command(flatten)]
+    again: Again,
+}
+
+/// Which calls.
+#[derive(Args)]
+pub struct Calls {
+    #[command(flatten)]
+    looking: Looking,
+    /// Only those of this volume, by number, and by whom they were made. For superusers.
+    #[arg(long, value_name = "ID")]
+    volume: Option<u32>,
 }
 
 /// Whose clients.
@@ -40,8 +45,20 @@ pub struct Clients {
 }
 
 /// Calls by service and procedure.
-pub(super) fn calls(context: &Context, looking: &Looking) -> Result<()> {
-    show::<CallFigures>(context, looking, Source::Calls, &["service", "procedure"])
+pub(super) fn calls(context: &Context, calls: &Calls) -> Result<()> {
+    let looking = &calls.looking;
+    match calls.volume {
+        None => show::<CallFigures>(context, looking, Source::Calls, &["service", "procedure"]),
+        Some(volume) => {
+            let headings = ["host", "user", "service", "procedure"];
+            show::<UsageFigures>(context, looking, Source::CallsOf(volume), &headings)
+        }
+    }
+}
+
+/// Hosts by use.
+pub(super) fn hosts(context: &Context, looking: &Looking) -> Result<()> {
+    show::<HostFigures>(context, looking, Source::Hosts, &["host"])
 }
 
 /// Volumes by use.
@@ -91,21 +108,18 @@ fn show<F: Shown>(context: &Context, looking: &Looking, source: Source, headings
     let connection = client.connection(server, Interface::Cellar);
     let ask = || figures::look::<F>(&*connection, server, source);
     let mut before = ask()?;
-    let Some(interval) = looking.interval else {
+    if looking.again.is_once() {
         return print(context.format, headings, &before);
-    };
-    let mut looks = 0;
-    while looking.count.is_none_or(|count| looks < count) {
-        thread::sleep(Duration::from_secs(interval.into()));
+    }
+    looking.again.each(|| {
         let now = ask()?;
         print(context.format, headings, &table::since(&now, &before))?;
         if context.format == Format::Text {
             line("")?;
         }
         before = now;
-        looks += 1;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Prints a table.

@@ -2,6 +2,7 @@
 //! with rxdebug's protocol.
 
 use super::address::ServerAddress;
+use super::again::Again;
 use crate::commands::Context;
 use crate::output::{Format, Row, line};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -13,7 +14,6 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{SocketAddrV4, UdpSocket};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long an answer is waited for before the question is asked again, and how often it is asked.
@@ -41,12 +41,8 @@ pub struct Transport {
     /// Show every peer too, with round-trip time, window and packets sent again.
     #[arg(long)]
     peers: bool,
-    /// Ask again and again, so many seconds apart, and show what came since.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    interval: Option<u32>,
-    /// End after so many intervals.
-    #[arg(long, value_name = "TIMES", requires = "interval")]
-    count: Option<u32>,
+    #[command(flatten)]
+    again: Again,
 }
 
 /// Everything that was answered.
@@ -129,18 +125,13 @@ pub(super) fn run(context: &Context, transport: &Transport) -> Result<()> {
     let mut asker = Asker::new(transport.at.resolve(7000)?)?;
     let mut told = transport.ask(&mut asker)?;
     show(context.format, &told)?;
-    let mut times = 0;
-    while let Some(interval) = transport.interval
-        && transport.count.is_none_or(|count| times < count)
-    {
-        thread::sleep(Duration::from_secs(interval.into()));
+    transport.again.each(|| {
         let mut now = transport.ask(&mut asker)?;
         now.since = Some(since(&now.counters, &told.counters));
         show(context.format, &now)?;
         told = now;
-        times += 1;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 impl Transport {

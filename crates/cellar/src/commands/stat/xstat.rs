@@ -2,6 +2,7 @@
 //! anybody (GetXStats).
 
 use super::address::ServerAddress;
+use super::again::Again;
 use crate::client::Network;
 use crate::client::describe::failed;
 use crate::commands::Context;
@@ -12,8 +13,6 @@ use afs_idl::{cb, fs};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use std::thread;
-use std::time::Duration;
 
 pub(crate) mod layout;
 
@@ -35,12 +34,8 @@ pub struct Xstat {
     /// Ask a client's cache manager, whose figures have numbers but no names here.
     #[arg(long)]
     client: bool,
-    /// Ask again and again, so many seconds apart, and show what came since.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    interval: Option<u32>,
-    /// End after so many intervals.
-    #[arg(long, value_name = "TIMES", requires = "interval")]
-    count: Option<u32>,
+    #[command(flatten)]
+    again: Again,
 }
 
 /// A collection, decoded.
@@ -93,17 +88,12 @@ pub(super) fn run(context: &Context, xstat: &Xstat) -> Result<()> {
     let connection = network.connect(server.into(), service);
     let mut before = xstat.ask(&*connection, &server.to_string())?;
     show(context.format, &xstat.told(&server.to_string(), &before, None))?;
-    let mut times = 0;
-    while let Some(interval) = xstat.interval
-        && xstat.count.is_none_or(|count| times < count)
-    {
-        thread::sleep(Duration::from_secs(interval.into()));
+    xstat.again.each(|| {
         let now = xstat.ask(&*connection, &server.to_string())?;
         show(context.format, &xstat.told(&server.to_string(), &now, Some(&before)))?;
         before = now;
-        times += 1;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 impl Xstat {

@@ -17,11 +17,12 @@ pub(super) enum Pane {
     Disks,
     Locks,
     Peers,
+    Hosts,
 }
 
 impl Pane {
     /// In the order of their keys.
-    pub(super) const ALL: [Pane; 9] = [
+    pub(super) const ALL: [Pane; 10] = [
         Pane::Calls,
         Pane::Volumes,
         Pane::Clients,
@@ -31,6 +32,7 @@ impl Pane {
         Pane::Disks,
         Pane::Locks,
         Pane::Peers,
+        Pane::Hosts,
     ];
 
     /// What it is called.
@@ -45,6 +47,7 @@ impl Pane {
             Pane::Disks => "disks",
             Pane::Locks => "locks",
             Pane::Peers => "peers",
+            Pane::Hosts => "hosts",
         }
     }
 
@@ -60,6 +63,7 @@ impl Pane {
             Pane::Disks => &["partition", "access"],
             Pane::Locks => &["lock"],
             Pane::Peers => &["port", "peer"],
+            Pane::Hosts => &["host"],
         }
     }
 
@@ -75,6 +79,7 @@ impl Pane {
             Pane::Disks => Source::Disks,
             Pane::Locks => Source::Locks,
             Pane::Peers => Source::Peers,
+            Pane::Hosts => Source::Hosts,
         }
     }
 }
@@ -92,12 +97,21 @@ pub(super) enum Action {
     Change,
 }
 
+/// A client of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Client {
+    pub(super) host: String,
+    pub(super) user: String,
+}
+
 /// What is shown, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) pane: Pane,
     /// The volume whose clients are shown in place of the volumes.
     pub(super) volume: Option<(u32, String)>,
+    /// The client of that volume whose calls are shown in place of the clients.
+    pub(super) client: Option<Client>,
     /// The column of numbers that rows are sorted by.
     pub(super) sort: usize,
     pub(super) ascending: bool,
@@ -119,12 +133,20 @@ const FILTER_MAX: usize = 64;
 impl State {
     /// Whom to ask for what is shown.
     pub(super) fn source(&self) -> Source {
-        self.volume.as_ref().map_or_else(|| self.pane.source(), |(id, _)| Source::ClientsOf(*id))
+        match (&self.volume, &self.client) {
+            (None, _) => self.pane.source(),
+            (Some((id, _)), None) => Source::ClientsOf(*id),
+            (Some((id, _)), Some(_)) => Source::CallsOf(*id),
+        }
     }
 
     /// What the labels of what is shown are.
     pub(super) fn headings(&self) -> &'static [&'static str] {
-        if self.volume.is_some() { Pane::Clients.headings() } else { self.pane.headings() }
+        match (&self.volume, &self.client) {
+            (None, _) => self.pane.headings(),
+            (Some(_), None) => Pane::Clients.headings(),
+            (Some(_), Some(_)) => Pane::Calls.headings(),
+        }
     }
 
     /// A key was pressed while `grid` was shown.
@@ -135,6 +157,7 @@ impl State {
         match key {
             Key::Char('q') | Key::Interrupt => return Action::Quit,
             Key::Char(digit @ '1'..='9') => return self.choose(digit as usize - '1' as usize),
+            Key::Char('0') => return self.choose(9),
             Key::Tab => return self.choose(self.pane as usize + 1),
             Key::Enter => return self.enter(grid),
             Key::Escape => return self.back(),
@@ -178,30 +201,36 @@ impl State {
         Action::Change
     }
 
-    /// From a volume to its clients.
+    /// From a volume to its clients, and from one of them to what it called.
     fn enter(&mut self, grid: &Grid) -> Action {
-        if self.pane != Pane::Volumes || self.volume.is_some() {
+        if self.pane != Pane::Volumes || self.client.is_some() {
             return Action::Show;
         }
         let rows = grid.sorted(self.sort, self.ascending, &self.filter);
         let Some(row) = rows.get(self.selected.min(rows.len().saturating_sub(1))) else {
             return Action::Show;
         };
-        let Some(Ok(id)) = row.labels.first().map(|label| label.parse()) else { return Action::Show };
-        self.volume = Some((id, row.labels.get(1).cloned().unwrap_or_default()));
+        let [first, second] = [0, 1].map(|place| row.labels.get(place).cloned().unwrap_or_default());
+        if self.volume.is_some() {
+            self.client = Some(Client { host: first, user: second });
+        } else {
+            let Ok(id) = first.parse() else { return Action::Show };
+            self.volume = Some((id, second));
+        }
         self.filter.clear();
         self.selected = 0;
         Action::Change
     }
 
-    /// Without the filter; without one, from clients to the volumes.
+    /// Without the filter; without one, from calls to the clients, from clients to the volumes.
     fn back(&mut self) -> Action {
         if !self.filter.is_empty() {
             self.filter.clear();
             return Action::Show;
         }
         self.selected = 0;
-        if self.volume.take().is_some() { Action::Change } else { Action::Show }
+        let is_back = self.client.take().is_some() || self.volume.take().is_some();
+        if is_back { Action::Change } else { Action::Show }
     }
 }
 
@@ -235,8 +264,12 @@ mod tests {
         let mut state = State::default();
         assert_eq!(press(&mut state, &[Key::Char('2')]), Action::Change);
         assert_eq!((state.pane, state.source()), (Pane::Volumes, Source::Volumes));
-        press(&mut state, &[Key::Tab; 7]);
+        press(&mut state, &[Key::Tab; 8]);
+        assert_eq!(state.pane, Pane::Hosts);
+        press(&mut state, &[Key::Char('9')]);
         assert_eq!(state.pane, Pane::Peers);
+        press(&mut state, &[Key::Char('0')]);
+        assert_eq!(state.pane, Pane::Hosts);
         press(&mut state, &[Key::Tab]);
         assert_eq!(state.pane, Pane::Calls);
         assert_eq!(press(&mut state, &[Key::Char('q')]), Action::Quit);
@@ -271,13 +304,20 @@ mod tests {
     }
 
     #[test]
-    fn one_goes_from_a_volume_to_its_clients_and_back() {
+    fn one_goes_from_a_volume_to_its_clients_to_their_calls_and_back() {
         let mut state = State::default();
         press(&mut state, &[Key::Char('2'), Key::Down]);
         assert_eq!(press(&mut state, &[Key::Enter]), Action::Change);
         assert_eq!((state.source(), state.headings()), (Source::ClientsOf(3), &["host", "user"][..]));
         assert_eq!(state.volume, Some((3, "home.3".to_owned())));
+        // The grid of this test has volumes where hosts would be.
+        assert_eq!(press(&mut state, &[Key::Enter]), Action::Change);
+        let client = Client { host: "4".into(), user: "home.4".into() };
+        assert_eq!((state.source(), &state.client), (Source::CallsOf(3), &Some(client)));
+        assert_eq!(state.headings(), ["service", "procedure"]);
         assert_eq!(press(&mut state, &[Key::Enter]), Action::Show, "and no further");
+        assert_eq!(press(&mut state, &[Key::Escape]), Action::Change);
+        assert_eq!(state.source(), Source::ClientsOf(3));
         assert_eq!(press(&mut state, &[Key::Escape]), Action::Change);
         assert_eq!(state.source(), Source::Volumes);
         let mut calls = State::default();

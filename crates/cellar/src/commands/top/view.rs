@@ -39,11 +39,13 @@ pub(super) fn lines(state: &mut State, grid: &Grid, is_rate: bool, about: &str, 
 fn title(state: &State, is_rate: bool, about: &str) -> String {
     let span = if is_rate { "by second" } else { "since the start" };
     let paused = if state.paused { ", paused" } else { "" };
-    let volume = state
-        .volume
-        .as_ref()
-        .map(|(id, name)| format!(", clients of volume {id} {name}"))
-        .unwrap_or_default();
+    let volume = match (&state.volume, &state.client) {
+        (None, _) => String::new(),
+        (Some((id, name)), None) => format!(", clients of volume {id} {name}"),
+        (Some((id, name)), Some(client)) => {
+            format!(", calls of {} at {} in volume {id} {name}", client.user, client.host)
+        }
+    };
     format!("cellar top: {about}, {span}{paused}{volume}")
 }
 
@@ -51,7 +53,7 @@ fn tabs(state: &State, width: usize) -> String {
     let mut room = width;
     let mut line = String::new();
     for (index, pane) in Pane::ALL.into_iter().enumerate() {
-        let text = cut(&format!(" {} {} ", index + 1, pane.name()), room);
+        let text = cut(&format!(" {} {} ", (index + 1) % 10, pane.name()), room);
         room -= text.chars().count();
         if pane == state.pane {
             line.extend([REVERSE, text.as_str(), PLAIN]);

@@ -1,0 +1,57 @@
+//! Looking again and again.
+
+use anyhow::Result;
+use clap::Args;
+use std::thread;
+use std::time::Duration;
+
+/// How often to look.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct Again {
+    /// Look again and again, so many seconds apart, and show what came meanwhile.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    interval: Option<u32>,
+    /// End after so many looks.
+    #[arg(long, value_name = "LOOKS", requires = "interval")]
+    count: Option<u32>,
+}
+
+impl Again {
+    /// Whether the first look is the only one.
+    pub(super) fn is_once(self) -> bool {
+        self.interval.is_none()
+    }
+
+    /// Looks after each interval, as often as is wanted.
+    pub(super) fn each(self, mut look: impl FnMut() -> Result<()>) -> Result<()> {
+        let Some(interval) = self.interval else { return Ok(()) };
+        let mut looks = 0;
+        while self.count.is_none_or(|count| looks < count) {
+            thread::sleep(Duration::from_secs(interval.into()));
+            look()?;
+            looks += 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_looks_as_often_as_is_wanted() {
+        let looks = |interval, count| {
+            let mut looks = 0;
+            let looked = Again { interval, count }.each(|| {
+                looks += 1;
+                anyhow::ensure!(looks < 3, "enough");
+                Ok(())
+            });
+            (looks, looked.is_ok())
+        };
+        assert_eq!((looks(None, None), looks(Some(1), Some(0))), ((0, true), (0, true)));
+        assert_eq!((looks(Some(1), Some(1)), looks(Some(1), None)), ((1, true), (3, false)));
+        assert!(Again { interval: None, count: None }.is_once());
+    }
+}

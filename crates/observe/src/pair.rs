@@ -1,0 +1,83 @@
+//! What a client did with a volume.
+
+use events::Figures;
+use events::catalogue::UsageFigures;
+
+/// What a client did with a volume, altogether and by procedure.
+#[derive(Clone, Debug, Default)]
+pub struct PairFigures {
+    /// Altogether.
+    pub usage: UsageFigures,
+    /// By the numbers of procedures, of which there are as many as services know. A client of a volume uses a
+    /// few, so that a list is searched faster than a table.
+    calls: Vec<(usize, UsageFigures)>,
+}
+
+impl PairFigures {
+    /// The row of a procedure.
+    pub(crate) fn of_procedure(&mut self, number: usize) -> &mut UsageFigures {
+        let place = self.calls.iter().position(|(own, _)| *own == number).unwrap_or_else(|| {
+            self.calls.push((number, UsageFigures::default()));
+            self.calls.len() - 1
+        });
+        &mut self.calls[place].1
+    }
+
+    /// Numbers of procedures, and what was done by each.
+    pub fn calls(&self) -> &[(usize, UsageFigures)] {
+        &self.calls
+    }
+}
+
+impl Figures for PairFigures {
+    fn add(&mut self, other: &PairFigures) {
+        self.usage.add(&other.usage);
+        for (number, figures) in &other.calls {
+            self.of_procedure(*number).add(figures);
+        }
+    }
+
+    fn since(&self, before: &PairFigures) -> Option<PairFigures> {
+        let mut news = PairFigures { usage: self.usage.since(&before.usage)?, calls: Vec::new() };
+        for (number, figures) in &self.calls {
+            let had = before.calls.iter().find(|(own, _)| own == number);
+            let came = had.map_or_else(|| Some(figures.clone()), |(_, had)| figures.since(had))?;
+            news.calls.push((*number, came));
+        }
+        Some(news)
+    }
+
+    fn weight(&self) -> u64 {
+        self.usage.weight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(numbers: &[usize]) -> PairFigures {
+        let mut pair = PairFigures::default();
+        for number in numbers {
+            pair.usage.calls += 1;
+            pair.of_procedure(*number).calls += 1;
+        }
+        pair
+    }
+
+    fn told(pair: &PairFigures) -> Vec<(usize, u64)> {
+        let mut told: Vec<_> = pair.calls().iter().map(|(number, of)| (*number, of.calls)).collect();
+        told.sort_unstable();
+        told
+    }
+
+    #[test]
+    fn procedures_add_up_and_are_told_apart() {
+        let (early, mut sum) = (pair(&[3, 3, 9]), pair(&[9, 1]));
+        sum.add(&early);
+        assert_eq!((sum.weight(), told(&sum)), (5, vec![(1, 1), (3, 2), (9, 2)]));
+        let news = sum.since(&early).unwrap();
+        assert_eq!((news.weight(), told(&news)), (2, vec![(1, 1), (3, 0), (9, 1)]));
+        assert!(early.since(&sum).is_none(), "a server that was started again counts from zero");
+    }
+}
