@@ -461,7 +461,7 @@ fn pictures() {
             let cell = &cell;
             scope.spawn(move || use_for_pictures(cell, name, number as u64));
         }
-        std::thread::sleep(PICTURE_LOAD.saturating_sub(Duration::from_secs(30)));
+        std::thread::sleep(PICTURE_LOAD.saturating_sub(Duration::from_secs(90)));
         for (name, scheme, width, height, view) in [
             ("web-overview-light", "light", 1280, 960, "#/"),
             ("web-overview-dark", "dark", 1280, 960, "#/"),
