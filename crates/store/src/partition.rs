@@ -125,7 +125,7 @@ impl Partition {
             return Err(failed("open", path, io::Error::new(ErrorKind::NotFound, text)));
         }
         let home = Home::open(&**disk, &path.join(FOLDER), Kind::Partition, config.create)?;
-        let meta = Arc::new(RocksMeta::open(&home.path.join("meta"), &config.meta, home.is_new)?);
+        let meta = open_meta(&home, config)?;
         let keys = KeyRing::open(&**disk, &home.path, home.uuid, key)?.map(Arc::new);
         let segments = open_segments(disk, &home, &meta, config, keys)?;
         home.finish(&**disk)?;
@@ -134,7 +134,7 @@ impl Partition {
         let recounter = config.chunk_of.filter(|_| segments.needs_recount());
         let recounter = recounter.map(|chunk_of| Recounter::start(&segments, &meta, chunk_of)).transpose();
         let recounter = recounter.map_err(failed_thread)?;
-        let keeper = config.maintenance.map(|every| Keeper::start(&segments, every)).transpose();
+        let keeper = config.maintenance.map(|every| Keeper::start(&segments, &meta, every)).transpose();
         let keeper = keeper.map_err(failed_thread)?;
         Ok(Partition {
             _recounter: recounter,
@@ -210,6 +210,12 @@ fn as_meta(meta: &Arc<RocksMeta>) -> Arc<dyn MetaStore> {
     Arc::clone(meta) as Arc<dyn MetaStore>
 }
 
+fn open_meta(home: &Home, config: &PartitionConfig) -> Result<Arc<RocksMeta>, StoreError> {
+    // Who keeps the partition lets it merge tables later.
+    let open = if config.maintenance.is_some() { RocksMeta::open_at_rest } else { RocksMeta::open };
+    open(&home.path.join("meta"), &config.meta, home.is_new).map(Arc::new)
+}
+
 fn open_segments(
     disk: &Arc<dyn Disk>,
     home: &Home,
@@ -230,18 +236,23 @@ fn open_segments(
     Ok(Arc::new(store.before_sharing(Box::new(move || home::begin_sharing(&*disk, &path, uuid)))))
 }
 
-/// The thread that calls [`SegmentStore::maintain`]; dropping it ends the thread.
+/// The thread that calls [`SegmentStore::maintain`], and before the first time lets the metadata merge its
+/// tables: the start should be over then. Dropping it ends the thread.
 struct Keeper {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
-    fn start(segments: &Arc<SegmentStore>, every: Duration) -> io::Result<Keeper> {
+    fn start(segments: &Arc<SegmentStore>, meta: &Arc<RocksMeta>, every: Duration) -> io::Result<Keeper> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let (segments, stop_too) = (Arc::clone(segments), Arc::clone(&stop));
+        let (segments, meta, stop_too) = (Arc::clone(segments), Arc::clone(meta), Arc::clone(&stop));
         let run = move || {
+            let mut at_rest = Some(meta);
             while !wait(&stop_too, every) {
+                if let Some(meta) = at_rest.take() {
+                    meta.begin_compaction();
+                }
                 if let Err(error) = segments.maintain() {
                     tracing::warn!(%error, "maintenance of the segments failed");
                 }

@@ -13,7 +13,8 @@ use crate::meta::{Change, Snapshot, Visit};
 use crate::{Batch, CommitNumber, Family, KeyRange, MetaStore, StoreError};
 use bytes::Bytes;
 use rocksdb::{
-    ColumnFamily, DB, DBRawIterator, Error, ErrorKind, ReadOptions, WriteBatch, WriteOptions, properties,
+    ColumnFamily, ColumnFamilyDescriptor, DB, DBRawIterator, Error, ErrorKind, ReadOptions, WriteBatch,
+    WriteOptions, properties,
 };
 use std::ffi::CStr;
 use std::path::Path;
@@ -92,11 +93,39 @@ impl RocksMeta {
     /// Opens the database in the folder `path`; if `create`, folder and database are created where
     /// there is none.
     pub fn open(path: &Path, config: &MetaConfig, create: bool) -> Result<RocksMeta, StoreError> {
+        RocksMeta::open_with(path, config, create, options::families(config))
+    }
+
+    /// Likewise, and merges no tables before [`RocksMeta::begin_compaction`]: after a start others need the
+    /// processors more.
+    pub(crate) fn open_at_rest(
+        path: &Path,
+        config: &MetaConfig,
+        create: bool,
+    ) -> Result<RocksMeta, StoreError> {
+        RocksMeta::open_with(path, config, create, options::families_at_rest(config))
+    }
+
+    fn open_with(
+        path: &Path,
+        config: &MetaConfig,
+        create: bool,
+        families: Vec<ColumnFamilyDescriptor>,
+    ) -> Result<RocksMeta, StoreError> {
         let mut options = options::database(config);
         options.create_if_missing(create);
-        let db = DB::open_cf_descriptors(&options, path, options::families(config))
+        let db = DB::open_cf_descriptors(&options, path, families)
             .map_err(|error| StoreError::Meta(format!("cannot open {}: {error}", path.display())))?;
         Ok(RocksMeta::new(db, false))
+    }
+
+    /// Merges tables from now on, in the background, if it does not already. Writers may wait some milliseconds for this call.
+    pub(crate) fn begin_compaction(&self) {
+        for handle in Family::ALL.iter().filter_map(|family| self.family(*family).ok()) {
+            if let Err(error) = self.db.set_options_cf(handle, &[(options::NO_COMPACTION, "false")]) {
+                tracing::error!(%error, "tables of the metadata will not be merged before the next start");
+            }
+        }
     }
 
     /// Opens the database as it is now and changes nothing in it; every commit fails.

@@ -6,44 +6,39 @@
 //! all of its group too, see `unloading.rs`.
 
 mod members;
+mod places;
 
 use crate::group::Group;
 use crate::volume::Volume;
-use ahash::RandomState;
 use base::{PartitionId, VolumeId};
 use members::Members;
+use places::{Place, Places, each_place};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Where a volume is. The group's id in halves, so that the whole needs no more alignment than them.
-#[derive(Clone, Copy)]
-struct Place {
-    group: [u32; 2],
-    next: VolumeId,
-    partition: PartitionId,
-}
-
-impl Place {
-    fn alone(id: VolumeId, partition: PartitionId, group: u64) -> Place {
-        Place { group: [(group >> 32) as u32, group as u32], next: id, partition }
-    }
-
-    fn group(self) -> u64 {
-        u64::from(self.group[0]) << 32 | u64::from(self.group[1])
-    }
-
-    fn key(self) -> GroupKey {
-        (self.partition, self.group())
-    }
-}
-
-/// Hashed as fast as is safe: a start fills it with all volumes at once, on one thread.
-type Places = HashMap<VolumeId, Place, RandomState>;
-
 /// Which group a volume is in, for [`Members`].
 fn key_of(places: &Places) -> impl Fn(VolumeId) -> Option<GroupKey> {
-    move |id| places.get(&id).map(|place| place.key())
+    move |id| places.get(id).map(|place| place.key())
+}
+
+/// So many volumes were found.
+fn count(found: &[(PartitionId, Vec<Found>)]) -> usize {
+    found.iter().map(|(_, found)| found.len()).sum()
+}
+
+fn members_of(found: &[(PartitionId, Vec<Found>)]) -> Members {
+    let groups = || {
+        let all = found.iter().flat_map(|(partition, found)| {
+            found.chunk_by(|a, b| a.group == b.group).map(|group| (*partition, group[0]))
+        });
+        all
+    };
+    let mut members = Members::with_room(groups().count());
+    for (partition, first) in groups() {
+        members.insert((partition, first.group), first.id);
+    }
+    members
 }
 
 /// What starting a server learns of a volume.
@@ -80,31 +75,39 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Without volumes, with room for so many.
-    pub(crate) fn with_room(volumes: usize) -> Index {
-        Index {
-            places: Places::with_capacity_and_hasher(volumes, RandomState::default()),
-            ..Index::default()
-        }
+    /// The volumes of all partitions, each sorted by its groups. None of them is in memory.
+    pub(crate) fn of_found(found: &[(PartitionId, Vec<Found>)]) -> Index {
+        let marked = found.iter().flat_map(|(_, found)| found).filter(|found| found.is_marked);
+        let index = Index::of_distinct(found).unwrap_or_else(|| Index::one_by_one(found));
+        Index { marked: marked.map(|found| found.id).collect(), ..index }
     }
 
-    /// Takes the volumes of a partition, sorted by their groups. None of them is in memory.
-    pub(crate) fn add_found(&mut self, partition: PartitionId, found: &[Found]) {
-        let groups = || found.chunk_by(|a, b| a.group == b.group);
-        self.members.reserve(groups().count(), key_of(&self.places));
-        for group in groups() {
-            let next = group.iter().cycle().skip(1);
-            for (found, next) in group.iter().zip(next) {
-                let place = Place { next: next.id, ..Place::alone(found.id, partition, found.group) };
-                if let Some(other) = self.places.insert(found.id, place) {
-                    self.hide(found.id, other, place);
-                    tracing::error!(volume = %found.id, hidden_on = %other.partition, used_on = %partition,
+    /// On all processors; `None` if a volume is on two partitions.
+    fn of_distinct(found: &[(PartitionId, Vec<Found>)]) -> Option<Index> {
+        std::thread::scope(|scope| {
+            let members = scope.spawn(|| members_of(found));
+            let places = Places::of_distinct(found);
+            let members = members.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Some(Index { places: places?, members, ..Index::default() })
+        })
+    }
+
+    /// Of a volume on two partitions the later one is used.
+    fn one_by_one(found: &[(PartitionId, Vec<Found>)]) -> Index {
+        let mut index = Index { places: Places::with_room(count(found)), ..Index::default() };
+        for (partition, found) in found {
+            each_place(*partition, found, |id, place| {
+                if let Some(other) = index.places.insert(id, place) {
+                    index.hide(id, other, place);
+                    tracing::error!(volume = %id, hidden_on = %other.partition, used_on = %partition,
                         "a volume is on two partitions");
                 }
+            });
+            for group in found.chunk_by(|a, b| a.group == b.group) {
+                index.members.put((*partition, group[0].group), group[0].id, key_of(&index.places));
             }
-            self.members.add((partition, group[0].group), group[0].id, key_of(&self.places));
         }
-        self.marked.extend(found.iter().filter(|found| found.is_marked).map(|found| found.id));
+        index
     }
 
     /// A volume leaves the place where it was for another.
@@ -118,7 +121,7 @@ impl Index {
     fn close_gap(&mut self, id: VolumeId, next: VolumeId) {
         let mut at = next;
         while at != id {
-            let Some(place) = self.places.get_mut(&at) else { return };
+            let Some(place) = self.places.get_mut(at) else { return };
             if place.next == id {
                 place.next = next;
                 return;
@@ -156,12 +159,12 @@ impl Index {
 
     /// What to load for a volume that is not in memory.
     pub(crate) fn to_load(&self, id: VolumeId) -> Option<ToLoad> {
-        let place = self.places.get(&id)?;
+        let place = self.places.get(id)?;
         let mut members = vec![id];
         let mut at = place.next;
         while at != id {
             members.push(at);
-            at = self.places.get(&at)?.next;
+            at = self.places.get(at)?.next;
         }
         Some(ToLoad { partition: place.partition, group: place.group(), members })
     }
@@ -170,7 +173,7 @@ impl Index {
     pub(crate) fn put(&mut self, volume: Arc<Volume>) {
         let (id, partition, group) = (volume.id(), volume.partition(), volume.group.id);
         let is_known =
-            self.places.get(&id).is_some_and(|place| place.partition == partition && place.group() == group);
+            self.places.get(id).is_some_and(|place| place.partition == partition && place.group() == group);
         if !is_known {
             self.remove(id);
             self.add(id, partition, group);
@@ -185,7 +188,7 @@ impl Index {
     fn add(&mut self, id: VolumeId, partition: PartitionId, group: u64) {
         let mut place = Place::alone(id, partition, group);
         let other = self.find_member(partition, group);
-        if let Some(other) = other.and_then(|other| self.places.get_mut(&other)) {
+        if let Some(other) = other.and_then(|other| self.places.get_mut(other)) {
             place.next = std::mem::replace(&mut other.next, id);
         }
         self.places.insert(id, place);
@@ -195,14 +198,14 @@ impl Index {
     /// Forgets a volume.
     pub(crate) fn remove(&mut self, id: VolumeId) {
         self.loaded.remove(&id);
-        let Some(place) = self.places.get(&id).copied() else { return };
+        let Some(place) = self.places.get(id).copied() else { return };
         let key = place.key();
         if place.next == id {
             self.members.remove(key, key_of(&self.places));
         } else if self.find_member(place.partition, place.group()) == Some(id) {
             self.members.put(key, place.next, key_of(&self.places));
         }
-        self.places.remove(&id);
+        self.places.remove(id);
         self.close_gap(id, place.next);
         if self.groups.get(&key) == Some(&id) {
             if place.next == id {
@@ -226,12 +229,12 @@ impl Index {
 
     /// Whether there is such a volume.
     pub(crate) fn contains(&self, id: VolumeId) -> bool {
-        self.places.contains_key(&id)
+        self.places.contains(id)
     }
 
     /// Whether there is such a volume on this partition.
     pub(crate) fn is_on(&self, id: VolumeId, partition: PartitionId) -> bool {
-        self.places.get(&id).is_some_and(|place| place.partition == partition)
+        self.places.get(id).is_some_and(|place| place.partition == partition)
     }
 
     /// Of the next `looks` groups in the queue, those with their volumes that nobody has in hand or used
@@ -290,3 +293,6 @@ fn is_idle(volumes: &[Arc<Volume>], hands: usize) -> bool {
     volumes.iter().all(is_free)
         && volumes.first().is_some_and(|first| Arc::strong_count(&first.group) == volumes.len())
 }
+
+#[cfg(test)]
+mod tests;

@@ -474,9 +474,7 @@ fn find_all(partitions: Vec<Arc<Partition>>) -> Result<(Vec<Arc<Partition>>, Ind
     if let Some(failure) = failure.filter(|_| usable.is_empty()) {
         return Err(failure);
     }
-    let mut index = Index::with_room(usable.iter().map(|(_, found)| found.len()).sum());
-    for (home, found) in &usable {
-        index.add_found(home.handle.id, found);
-    }
-    Ok((usable.into_iter().map(|(home, _)| home).collect(), index))
+    let (homes, found): (Vec<_>, Vec<_>) =
+        usable.into_iter().map(|(home, found)| (Arc::clone(&home), (home.handle.id, found))).unzip();
+    Ok((homes, Index::of_found(&found)))
 }

@@ -46,10 +46,26 @@ pub(super) fn database(config: &MetaConfig) -> Options {
     options
 }
 
+/// For `set_options`: whether tables are merged by themselves.
+pub(super) const NO_COMPACTION: &str = "disable_auto_compactions";
+
 /// Every family with its options; all share one block cache.
 pub(super) fn families(config: &MetaConfig) -> Vec<ColumnFamilyDescriptor> {
+    families_with(config, false)
+}
+
+/// Likewise, and no tables are merged before that is switched on.
+pub(super) fn families_at_rest(config: &MetaConfig) -> Vec<ColumnFamilyDescriptor> {
+    families_with(config, true)
+}
+
+fn families_with(config: &MetaConfig, is_at_rest: bool) -> Vec<ColumnFamilyDescriptor> {
     let cache = Cache::new_lru_cache(config.block_cache_bytes).ok();
-    let describe = |name: &str| ColumnFamilyDescriptor::new(name, family(config, cache.as_ref()));
+    let describe = |name: &str| {
+        let mut options = family(config, cache.as_ref());
+        options.set_disable_auto_compactions(is_at_rest);
+        ColumnFamilyDescriptor::new(name, options)
+    };
     let ours = Family::ALL.iter().map(|family| describe(family.name()));
     // RocksDB insists on a family of this name; we keep nothing in it.
     ours.chain(std::iter::once(describe("default"))).collect()

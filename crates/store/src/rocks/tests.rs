@@ -257,3 +257,29 @@ fn a_snapshot_stays_what_it_was() {
         assert_eq!(found, [(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]);
     }
 }
+
+#[test]
+fn tables_are_merged_when_the_start_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || RocksMeta::open_at_rest(folder.path(), &small(), true).unwrap();
+    let tables = |meta: &RocksMeta| {
+        let handle = meta.family(Family::Vnodes).unwrap();
+        meta.db.property_int_value_cf(handle, "rocksdb.num-files-at-level0").unwrap().unwrap()
+    };
+    // Each end leaves a table; with four of them, a merge is due.
+    for round in 0..8u8 {
+        let meta = open();
+        assert_eq!(tables(&meta), u64::from(round));
+        put(&meta, Family::Vnodes, &[round], b"x");
+    }
+    let meta = open();
+    thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(tables(&meta), 8, "nothing is merged before it is told to");
+    meta.begin_compaction();
+    let begun = std::time::Instant::now();
+    while tables(&meta) >= 8 {
+        assert!(begun.elapsed().as_secs() < 120, "nothing is merged");
+        thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(keys(&meta, KeyRange::ascending(b"", b"\xff")).len(), 8);
+}

@@ -26,12 +26,10 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Makes room for so many more groups.
-    pub(super) fn reserve(&mut self, groups: usize, key_of: impl KeyOf) {
-        let needed = (self.len + groups).saturating_mul(FULL.1) / FULL.0 + 1;
-        if needed > self.slots.len() {
-            self.resize(needed.max(SLOTS_MIN), key_of);
-        }
+    /// Without groups, with room for so many.
+    pub(super) fn with_room(groups: usize) -> Members {
+        let slots = groups.saturating_mul(FULL.1) / FULL.0 + 1;
+        Members { slots: vec![FREE; slots.max(SLOTS_MIN)], len: 0 }
     }
 
     /// The volume of a group.
@@ -46,14 +44,6 @@ impl Members {
         }
         if let Some(slot) = self.slot(key, &key_of) {
             self.slots[slot] = id;
-            return;
-        }
-        self.add(key, id, key_of);
-    }
-
-    /// Lets a volume stand for its group, of which none is here yet: that is not looked at.
-    pub(super) fn add(&mut self, key: GroupKey, id: VolumeId, key_of: impl KeyOf) {
-        if id == FREE {
             return;
         }
         if (self.len + 1).saturating_mul(FULL.1) > self.slots.len().saturating_mul(FULL.0) {
@@ -93,8 +83,11 @@ impl Members {
         None
     }
 
-    /// Of a group that is not there, where there is room.
-    fn insert(&mut self, key: GroupKey, id: VolumeId) {
+    /// Lets a volume stand for its group, of which none is here yet, where there is room: neither is looked at.
+    pub(super) fn insert(&mut self, key: GroupKey, id: VolumeId) {
+        if id == FREE {
+            return;
+        }
         let mut at = self.first(key);
         while self.slots[at] != FREE {
             at = self.behind(at);
@@ -145,9 +138,8 @@ mod tests {
             steps in proptest::collection::vec((0u64..60, any::<u8>()), 0..300),
             room in 0usize..50,
         ) {
-            let (mut members, mut plain) = (Members::default(), BTreeMap::new());
+            let (mut members, mut plain) = (Members::with_room(room), BTreeMap::new());
             let mut places: HashMap<VolumeId, GroupKey> = HashMap::new();
-            members.reserve(room, |_| None);
             for (next, (group, what)) in (1..).zip(steps) {
                 let (key, id) = (key(group), VolumeId(next));
                 if what % 3 == 0 {
@@ -170,8 +162,7 @@ mod tests {
     #[test]
     fn a_group_takes_few_bytes() {
         let key_of = |id: VolumeId| Some(key(id.0.into()));
-        let mut members = Members::default();
-        members.reserve(100_000, key_of);
+        let mut members = Members::with_room(100_000);
         (1..=100_000).for_each(|id| members.put(key(id.into()), VolumeId(id), key_of));
         assert!(members.slots.len() * size_of::<VolumeId>() < 100_000 * 6);
         (100_001..=200_000).for_each(|id| members.put(key(id.into()), VolumeId(id), key_of));
