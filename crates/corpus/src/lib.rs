@@ -16,10 +16,12 @@ pub mod idl;
 pub mod names;
 pub mod records;
 mod replies;
+pub mod rings;
 pub mod rx;
 pub mod security;
 pub mod segments;
 pub mod services;
+pub mod upkeep;
 
 /// A decoder that is given arbitrary bytes.
 pub type Target = fn(&[u8]);
@@ -32,6 +34,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("challenge", security::challenge),
     ("directory", formats::directory),
     ("dump", formats::dump),
+    ("key_ring", rings::key_ring),
     ("keyfile", formats::keyfile),
     ("keytab", formats::keytab),
     ("krb_conf", security::krb_conf),
@@ -53,6 +56,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("serve_vol", services::serve_vol),
     ("sysid", formats::sysid),
     ("ticket", security::ticket),
+    ("upkeep_records", upkeep::upkeep_records),
     ("userlist", formats::userlist),
     ("volume_records", records::volume_records),
     ("xdr_bozo", idl::bozo),

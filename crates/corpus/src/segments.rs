@@ -55,7 +55,8 @@ fn open(disk: Arc<FaultyDisk>) -> Result<SegmentStore, StoreError> {
     SegmentStore::open(disk, Path::new(FOLDER), Arc::new(MemoryMeta::new()), config)
 }
 
-fn crc(bytes: &[u8]) -> [u8; 4] {
+/// What the formats of partitions end with.
+pub(crate) fn crc(bytes: &[u8]) -> [u8; 4] {
     (checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32).to_be_bytes()
 }
 

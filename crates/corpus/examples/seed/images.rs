@@ -1,7 +1,7 @@
 //! Images of databases and of a partition.
 
 use crate::{Seed, seed};
-use base::{HostUuid, UserId, VolumeId, VolumeType};
+use base::{HostUuid, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
 use corpus::records::{NOW, dump, new_volume, options, partition};
 use corpus::services::protection;
@@ -10,7 +10,10 @@ use std::error::Error;
 use std::sync::Arc;
 use store::{MemoryChunks, MemoryMeta};
 use vldb::{Locations, NewLocation, NewSite};
-use volume::{Actor, CloneVolume, SetStatus, StoreRequest, Volume, Volumes};
+use volume::{
+    Actor, CloneVolume, Kept, NewSnapshot, Period, Policy, ScrubPolicy, SetStatus, StoreRequest, Volume,
+    Volumes,
+};
 
 pub(crate) fn seeds() -> Vec<Seed> {
     vec![
@@ -18,6 +21,8 @@ pub(crate) fn seeds() -> Vec<Seed> {
         seed("protection_records", "nested_groups", people().expect("good entries")),
         seed("volume_records", "tree_and_clone", volumes().expect("good changes")),
         seed("volume_records", "new", new().expect("good changes")),
+        seed("upkeep_records", "snapshots", snapshots().expect("good changes")),
+        seed("upkeep_records", "damaged", damaged().expect("good changes")),
     ]
 }
 
@@ -77,6 +82,49 @@ fn volumes() -> Result<Vec<u8>, Box<dyn Error>> {
     volume.remove_file(&actor, volume.root(), b"link")?;
     volumes.clone_volume(volume.id(), &clone(7, "home.backup", VolumeType::Backup)?)?;
     volumes.delete(VolumeId(7))?;
+    Ok(dump(&*meta))
+}
+
+fn snapshots() -> Result<Vec<u8>, Box<dyn Error>> {
+    let meta = Arc::new(MemoryMeta::new());
+    let partition = partition(meta.clone(), Arc::new(MemoryChunks::new()));
+    let volumes = Volumes::open(vec![partition.clone()], options())?;
+    let volume = volumes.create(partition.id, &new_volume(VolumeId(5), "home".parse()?))?;
+    volumes.set_policy(volume.id(), Some(Policy { hourly: 24, daily: 7, weekly: 4, monthly: 0 }))?;
+    for (number, name, period) in
+        [(0, "by-hand", None), (1, "hour", Some(Period::Hour)), (2, "day", Some(Period::Day))]
+    {
+        let (id, parent) = (VolumeId(10 + number), VolumeId(20 + number));
+        let volume_name = format!("home.snap.{name}").parse()?;
+        let kept = period.map_or_else(Kept::default, |period| Kept::default().with(period));
+        let expires = if period.is_none() { UnixTime(NOW.0 - 1) } else { UnixTime(0) };
+        let name = name.parse()?;
+        let now = UnixTime(NOW.0 - 7200 + number);
+        volumes.snapshot(volume.id(), &NewSnapshot { id, parent, volume_name, name, kept, expires, now })?;
+        fill_again(&volume, number)?;
+    }
+    volumes.roll_back(volume.id(), VolumeId(11), NOW)?;
+    Ok(dump(&*meta))
+}
+
+fn fill_again(volume: &Volume, number: u32) -> Result<(), Box<dyn Error>> {
+    let actor = Actor { user: UserId(100), privileged: true, now: NOW };
+    let name = format!("file{number}");
+    volume.create_file(&actor, volume.root(), name.as_bytes(), &SetStatus::default())?;
+    Ok(())
+}
+
+/// Its chunks are gone, and a pass of the scrubber has seen it.
+fn damaged() -> Result<Vec<u8>, Box<dyn Error>> {
+    let meta = Arc::new(MemoryMeta::new());
+    let whole = partition(meta.clone(), Arc::new(MemoryChunks::new()));
+    let volumes = Volumes::open(vec![whole.clone()], options())?;
+    fill(&*volumes.create(whole.id, &new_volume(VolumeId(5), "home".parse()?))?)?;
+    drop(volumes);
+    let emptied = partition(meta.clone(), Arc::new(MemoryChunks::new()));
+    let volumes = Volumes::open(vec![emptied.clone()], options())?;
+    while !volumes.scrub_step(emptied.id, ScrubPolicy::default(), NOW)?.is_idle {}
+    assert!(!volumes.quarantine(emptied.id)?.is_empty(), "the damage is found");
     Ok(dump(&*meta))
 }
 

@@ -1,4 +1,4 @@
-//! Challenges, responses, tickets and packets of rxkad, and segments of chunks.
+//! Challenges, responses, tickets and packets of rxkad, segments of chunks, and rings of keys.
 
 use crate::{Seed, seed, testdata};
 use base::SecurityLevel;
@@ -97,5 +97,12 @@ fn segments() -> Vec<Seed> {
     raw.extend([0; 20]);
     raw.extend_from_slice(b"CHNK");
     raw.extend([0; 60]);
-    vec![seed("segment", "sealed", sealed), seed("segment", "raw", raw)]
+    let ring = corpus::rings::new_ring().expect("a disk in memory");
+    let without_checksum = &ring[..ring.len() - 4];
+    vec![
+        seed("segment", "sealed", sealed),
+        seed("segment", "raw", raw),
+        seed("key_ring", "whole", [&[0], &ring[..]].concat()),
+        seed("key_ring", "without_checksum", [&[1], without_checksum].concat()),
+    ]
 }

@@ -94,6 +94,7 @@ replays! {
     challenge
     directory
     dump
+    key_ring
     keyfile
     keytab
     krb_conf
@@ -115,6 +116,7 @@ replays! {
     serve_vol
     sysid
     ticket
+    upkeep_records
     userlist
     volume_records
     xdr_bozo

@@ -1,0 +1,57 @@
+//! Rings of data keys of encrypted partitions.
+
+use crate::segments::crc;
+use disk::{Disk, FaultyDisk, Garbling};
+use std::io::{self, IoSlice};
+use std::path::Path;
+use store::{KeyRing, MasterKey, StoreError};
+use uuid::Uuid;
+
+const FOLDER: &str = "/partition";
+const FILE: &str = "/partition/KEYS";
+/// The partition that the rings are of.
+pub const PARTITION: Uuid = Uuid::from_bytes([9; 16]);
+/// The key that they are wrapped with.
+pub const MASTER: [u8; 32] = [7; 32];
+
+/// A ring's file. Behind a first byte of 0 the rest is the file, otherwise all of it but a good checksum.
+pub fn key_ring(data: &[u8]) {
+    let Some((raw, rest)) = data.split_first() else { return };
+    let contents = if *raw == 0 { rest.to_vec() } else { [rest, &crc(rest)].concat() };
+    let disk = FaultyDisk::new(1, Garbling::default());
+    write(&disk, &contents).expect("a disk without faults");
+    let master = MasterKey::parse(&MASTER).expect("32 bytes");
+    match KeyRing::open(&disk, Path::new(FOLDER), PARTITION, Some(&master)) {
+        Ok(ring) => {
+            let ring = ring.expect("there is a file");
+            assert!(!ring.is_empty() && ring.newest() as usize >= ring.len(), "ids begin with 1");
+        }
+        Err(StoreError::Damaged { .. } | StoreError::Key { .. }) => {}
+        Err(other) => panic!("a ring that cannot be used says why: {other}"),
+    }
+    assert!(KeyRing::open(&disk, Path::new(FOLDER), PARTITION, None).is_err(), "encrypted, and no key");
+    assert_eq!(read(&disk).expect("a disk without faults"), contents, "whoever looks changes nothing");
+}
+
+/// A ring that was just made, as the target wants it.
+///
+/// # Errors
+/// None, unless the disk in memory is broken.
+pub fn new_ring() -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let disk = FaultyDisk::new(1, Garbling::default());
+    disk.create_dir(Path::new(FOLDER))?;
+    KeyRing::open(&disk, Path::new(FOLDER), PARTITION, Some(&MasterKey::parse(&MASTER)?))?;
+    Ok(read(&disk)?)
+}
+
+fn write(disk: &FaultyDisk, contents: &[u8]) -> io::Result<()> {
+    disk.create_dir(Path::new(FOLDER))?;
+    disk.create(Path::new(FILE))?.write_all_at(&mut [IoSlice::new(contents)], 0)
+}
+
+fn read(disk: &FaultyDisk) -> io::Result<Vec<u8>> {
+    let file = disk.open(Path::new(FILE))?;
+    let mut contents = vec![0; file.length()? as usize];
+    file.read_exact_at(&mut contents, 0)?;
+    Ok(contents)
+}
