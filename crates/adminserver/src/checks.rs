@@ -187,7 +187,7 @@ fn damage(damage: &Damage) -> CheckDamage {
 }
 
 /// As much of a text as may be sent.
-fn cut(text: &str) -> &str {
+pub(crate) fn cut(text: &str) -> &str {
     let mut end = text.len().min(TEXT_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -8,6 +8,7 @@
 
 mod caches;
 mod checks;
+mod damaged;
 mod figures;
 mod jobs;
 mod policy;

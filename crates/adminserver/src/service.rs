@@ -180,6 +180,14 @@ impl cellar::Server for AdminServer {
         self.check_damages(caller, request)
     }
 
+    fn get_damaged_places(
+        &self,
+        caller: &Caller,
+        request: cellar::GetDamagedPlacesRequest,
+    ) -> Result<cellar::GetDamagedPlacesReply, AbortCode> {
+        self.damaged_places(caller, request)
+    }
+
     fn stop_check(&self, caller: &Caller, request: StopCheckRequest) -> Result<StopCheckReply, AbortCode> {
         AdminServer::stop_check(self, caller, request).map(|()| StopCheckReply)
     }

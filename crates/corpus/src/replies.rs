@@ -256,6 +256,7 @@ pub(crate) const CELLAR: &[Check] = &[
     crate::idl::check::<cellar::GetCheckReply>,
     crate::idl::check::<cellar::GetCheckDamagesReply>,
     crate::idl::check::<cellar::StopCheckReply>,
+    crate::idl::check::<cellar::GetDamagedPlacesReply>,
     crate::idl::check::<cellar::ListJobsReply>,
     crate::idl::check::<cellar::GetJobReply>,
     crate::idl::check::<cellar::CancelJobReply>,

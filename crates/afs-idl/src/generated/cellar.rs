@@ -378,6 +378,54 @@ impl Decode for CheckDamage {
     }
 }
 
+/// Something on a partition that is not what was written, as scrubbing or compaction found it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DamagedPlace {
+    /// The file in a volume that shows it; zeros if the damage is in metadata.
+    pub volume: u32,
+    pub vnode: u32,
+    pub unique: u32,
+    /// Where in the file, in bytes, and how many of them cannot be read; zeros if the damage is in metadata.
+    pub offset: u64,
+    pub length: u32,
+    /// Where it lies on the partition, and which check failed.
+    pub place: XdrString,
+    pub what: XdrString,
+    /// When it was found, and when it was last found again, in seconds since 1970.
+    pub first_seen: u32,
+    pub last_seen: u32,
+}
+
+impl Encode for DamagedPlace {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.volume.encode(out);
+        self.vnode.encode(out);
+        self.unique.encode(out);
+        self.offset.encode(out);
+        self.length.encode(out);
+        opaque::encode(&self.place.0, out);
+        opaque::encode(&self.what.0, out);
+        self.first_seen.encode(out);
+        self.last_seen.encode(out);
+    }
+}
+
+impl Decode for DamagedPlace {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<DamagedPlace, XdrError> {
+        Ok(DamagedPlace {
+            volume: u32::decode(source)?,
+            vnode: u32::decode(source)?,
+            unique: u32::decode(source)?,
+            offset: u64::decode(source)?,
+            length: u32::decode(source)?,
+            place: opaque::decode(source, TEXT_MAX).map(XdrString)?,
+            what: opaque::decode(source, TEXT_MAX).map(XdrString)?,
+            first_seen: u32::decode(source)?,
+            last_seen: u32::decode(source)?,
+        })
+    }
+}
+
 /// A job in the server's journal: a move, copy, release, backup or restore of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobInfo {
@@ -1717,6 +1765,70 @@ impl Decode for StopCheckReply {
     }
 }
 
+/// Opcode of GetDamagedPlaces.
+pub const GET_DAMAGED_PLACES: u32 = 334;
+
+/// What GetDamagedPlaces is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetDamagedPlacesRequest {
+    pub partition: u32,
+    pub from: u32,
+}
+
+impl Encode for GetDamagedPlacesRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.partition.encode(out);
+        self.from.encode(out);
+    }
+}
+
+impl Decode for GetDamagedPlacesRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetDamagedPlacesRequest, XdrError> {
+        Ok(GetDamagedPlacesRequest { partition: u32::decode(source)?, from: u32::decode(source)? })
+    }
+}
+
+/// What GetDamagedPlaces answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetDamagedPlacesReply {
+    pub running: u32,
+    pub started: u32,
+    pub finished: u32,
+    pub passes: u64,
+    pub records: u64,
+    pub chunks: u64,
+    pub bytes: u64,
+    pub places: Vec<DamagedPlace>,
+}
+
+impl Encode for GetDamagedPlacesReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.running.encode(out);
+        self.started.encode(out);
+        self.finished.encode(out);
+        self.passes.encode(out);
+        self.records.encode(out);
+        self.chunks.encode(out);
+        self.bytes.encode(out);
+        list::encode(&self.places, out, DamagedPlace::encode);
+    }
+}
+
+impl Decode for GetDamagedPlacesReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GetDamagedPlacesReply, XdrError> {
+        Ok(GetDamagedPlacesReply {
+            running: u32::decode(source)?,
+            started: u32::decode(source)?,
+            finished: u32::decode(source)?,
+            passes: u64::decode(source)?,
+            records: u64::decode(source)?,
+            chunks: u64::decode(source)?,
+            bytes: u64::decode(source)?,
+            places: list::decode(source, DAMAGES_MAX, DamagedPlace::decode)?,
+        })
+    }
+}
+
 /// Opcode of ListJobs.
 pub const LIST_JOBS: u32 = 400;
 
@@ -2344,6 +2456,7 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         GET_CHECK => "GetCheck",
         GET_CHECK_DAMAGES => "GetCheckDamages",
         STOP_CHECK => "StopCheck",
+        GET_DAMAGED_PLACES => "GetDamagedPlaces",
         LIST_JOBS => "ListJobs",
         GET_JOB => "GetJob",
         CANCEL_JOB => "CancelJob",
@@ -2386,6 +2499,7 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (GET_CHECK, "GetCheck"),
     (GET_CHECK_DAMAGES, "GetCheckDamages"),
     (STOP_CHECK, "StopCheck"),
+    (GET_DAMAGED_PLACES, "GetDamagedPlaces"),
     (LIST_JOBS, "ListJobs"),
     (GET_JOB, "GetJob"),
     (CANCEL_JOB, "CancelJob"),
@@ -2620,6 +2734,19 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
+    /// What the scrubber of a partition has found, from this place on, and how far it is: whether a pass is under
+    /// way, when that or the last one began and the last full one ended (seconds since 1970; 0 never), how many
+    /// there were, and what was read in this pass or the last. What was rewritten or deleted since is left out.
+    /// For superusers.
+    /// (GetDamagedPlaces, opcode 334.)
+    fn get_damaged_places(
+        &self,
+        caller: &Caller,
+        request: GetDamagedPlacesRequest,
+    ) -> Result<GetDamagedPlacesReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
     /// Lists the jobs with numbers greater than this one, the oldest first.
     /// (ListJobs, opcode 400.)
     fn list_jobs(&self, caller: &Caller, request: ListJobsRequest) -> Result<ListJobsReply, AbortCode> {
@@ -2803,6 +2930,9 @@ pub fn dispatch<T: Server + ?Sized>(
         GET_CHECK => server::serve(&mut source, |request| server.get_check(caller, request)),
         GET_CHECK_DAMAGES => server::serve(&mut source, |request| server.get_check_damages(caller, request)),
         STOP_CHECK => server::serve(&mut source, |request| server.stop_check(caller, request)),
+        GET_DAMAGED_PLACES => {
+            server::serve(&mut source, |request| server.get_damaged_places(caller, request))
+        }
         LIST_JOBS => server::serve(&mut source, |request| server.list_jobs(caller, request)),
         GET_JOB => server::serve(&mut source, |request| server.get_job(caller, request)),
         CANCEL_JOB => server::serve(&mut source, |request| server.cancel_job(caller, request)),
@@ -3007,6 +3137,17 @@ pub fn stop_check(
     client::call(connection, STOP_CHECK, request)
 }
 
+/// What the scrubber of a partition has found, from this place on, and how far it is: whether a pass is under
+/// way, when that or the last one began and the last full one ended (seconds since 1970; 0 never), how many
+/// there were, and what was read in this pass or the last. What was rewritten or deleted since is left out.
+/// For superusers.
+pub fn get_damaged_places(
+    connection: &dyn ClientConnection,
+    request: &GetDamagedPlacesRequest,
+) -> Result<GetDamagedPlacesReply, AbortCode> {
+    client::call(connection, GET_DAMAGED_PLACES, request)
+}
+
 /// Lists the jobs with numbers greater than this one, the oldest first.
 pub fn list_jobs(
     connection: &dyn ClientConnection,
@@ -3142,6 +3283,7 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<CacheFigures>(check);
     crate::tests::check::<CheckCounts>(check);
     crate::tests::check::<CheckDamage>(check);
+    crate::tests::check::<DamagedPlace>(check);
     crate::tests::check::<JobInfo>(check);
     crate::tests::check::<JobEvent>(check);
     crate::tests::check::<TransferInfo>(check);
@@ -3196,6 +3338,8 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<GetCheckDamagesReply>(check);
     crate::tests::check::<StopCheckRequest>(check);
     crate::tests::check::<StopCheckReply>(check);
+    crate::tests::check::<GetDamagedPlacesRequest>(check);
+    crate::tests::check::<GetDamagedPlacesReply>(check);
     crate::tests::check::<ListJobsRequest>(check);
     crate::tests::check::<ListJobsReply>(check);
     crate::tests::check::<GetJobRequest>(check);

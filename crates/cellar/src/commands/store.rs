@@ -1,6 +1,7 @@
 //! `cellar store`.
 
 mod analyze;
+mod damaged;
 mod online;
 mod rekey;
 
@@ -30,6 +31,13 @@ pub enum Store {
     /// comparison: what another file system would take that compresses records of 128 KiB with gzip-6.
     /// Metadata is not counted. Links are not followed; what cannot be read is skipped and named.
     Analyze(analyze::Analyze),
+    /// Show what a running server has found damaged on its partitions while it read everything again and again,
+    /// and where other copies of these volumes are; status 1 if there is anything. For superusers.
+    ///
+    /// Read-only copies beside the read-write volume on the same partition, backups and snapshots share its
+    /// data and so the damage; they are not other copies. A place leaves the list when the file is rewritten
+    /// there or deleted.
+    Damaged(damaged::Damaged),
     /// Change the keys of an encrypted partition. Its server must not be running.
     ///
     /// The data keys are wrapped with another master key, or a data key is added for what is written from
@@ -122,6 +130,7 @@ pub fn run(command: &Store) -> Result<()> {
     match command {
         Store::Check(check) => run_check(check),
         Store::Analyze(analyze) => analyze::run(analyze),
+        Store::Damaged(asked) => damaged::run(asked),
         Store::Rekey(rekey) => rekey::run(rekey),
     }
 }

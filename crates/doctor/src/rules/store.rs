@@ -152,8 +152,8 @@ pub(crate) fn damaged(snapshot: &Snapshot) -> Vec<Finding> {
         cause: "A checksum does not match: the disk, or something between, changed what it was given. Reads of \
                 these places fail; nothing wrong is ever answered."
             .into(),
-        remedy: "The log names files and offsets (`a part of a file is damaged`). Restore them from a snapshot, \
-                 a read-only copy or a backup; what is rewritten or deleted leaves the list. Then look at the \
+        remedy: "`cellar store damaged` names files and offsets, and other copies of the volumes. Restore them \
+                 from one of these or from a dump; what is rewritten or deleted leaves the list. Then look at the \
                  disk (`smartctl -a`) and the memory."
             .into(),
     }]

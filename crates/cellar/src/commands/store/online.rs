@@ -85,6 +85,11 @@ fn partitions(check: &Check, client: &CellClient, on: Ipv4Addr) -> Result<Vec<Pa
     if !given.is_empty() {
         return Ok(given);
     }
+    server_partitions(client, on)
+}
+
+/// The partitions of a server.
+pub(super) fn server_partitions(client: &CellClient, on: Ipv4Addr) -> Result<Vec<PartitionId>> {
     let connection = client.connection(on, Interface::Cellar);
     let info = cellar::get_server_info(&*connection, &GetServerInfoRequest)
         .map_err(failed(format!("ask {on} for its partitions (only Cellar's servers can be asked)")))?;
