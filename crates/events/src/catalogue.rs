@@ -286,6 +286,20 @@ figures! {
         damaged: gauge Count,
         /// Deleted volumes and huge files whose space is still to be reclaimed, at most 10,000.
         reclaiming: gauge Count,
+        /// Bytes of metadata and chunks that the scrubber has read since the start.
+        scrubbed: counter Bytes,
+        /// Chunks that volumes with deduplication have stored, each once.
+        deduplicated_chunks: gauge Count,
+        /// How often these are named by files.
+        deduplicated_names: gauge Count,
+        /// Bytes of these chunks as stored.
+        deduplicated: gauge Bytes,
+        /// Bytes that a chunk of its own for each name would take besides.
+        deduplication_saved: gauge Bytes,
+        /// Bytes of the table that says where the chunks are, in the metadata.
+        deduplication_table: gauge Bytes,
+        /// Memory of deduplication besides the caches of the metadata.
+        deduplication_memory: gauge Bytes,
     }
 }
 

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rx::{LaneStatistics, PeerCounters, PeerReport, Server, ServerStatistics};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use volume::{CacheReport, CacheStatistics, Condition, Volumes};
+use volume::{CacheReport, CacheStatistics, Condition, VolumeError, Volumes};
 
 /// What counts, and whom to ask for what counts itself.
 pub struct Observatory {
@@ -58,12 +58,26 @@ impl Observatory {
             tracing::error!(partition = %id, %error, "cannot read what is amiss");
             Condition::default()
         });
+        let unreadable = |error: &VolumeError, what: &str| {
+            tracing::error!(partition = %id, %error, what, "cannot read figures of a partition");
+        };
+        let shared = self.volumes.deduplication(id);
+        let shared = shared.inspect_err(|error| unreadable(error, "deduplication")).unwrap_or_default();
+        let scrubbed = self.volumes.scrub_statistics(id);
+        let scrubbed = scrubbed.inspect_err(|error| unreadable(error, "scrubbing")).unwrap_or_default();
         PartitionFigures {
             size: space.total_kib << 10,
             free: space.free_kib << 10,
             offline: 0,
             damaged: condition.damaged,
             reclaiming: condition.reclaiming,
+            scrubbed: scrubbed.bytes_since_start,
+            deduplicated_chunks: shared.chunks,
+            deduplicated_names: shared.names,
+            deduplicated: shared.stored_bytes,
+            deduplication_saved: shared.saved_bytes,
+            deduplication_table: shared.row_bytes,
+            deduplication_memory: shared.memory_bytes,
         }
     }
 

@@ -1,0 +1,175 @@
+//! A damaged chunk that several files share: the scrubber finds it, `cellar store damaged` names every file and
+//! where another copy is, and the metrics tell what sharing saves.
+
+use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+use afs_idl::vl;
+use anyhow::Result;
+use base::{PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+use bytes::Bytes;
+use cellar::client::{CellClient, Interface};
+use cellar::config;
+use cellar::network::{AfsNetwork, local_authentication};
+use cellar::serve;
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::{Partition, PartitionConfig};
+use volume::{Actor, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, VolumeOptions, Volumes};
+
+const VOLUME: u32 = 536_870_912;
+const LENGTH: u32 = 100_000;
+
+fn write_config(folder: &Path, address: Ipv4Addr) -> Result<PathBuf> {
+    let secret = Secret::new(&[7; 32]);
+    let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
+    fs::write(folder.join("KeyFileExt"), &*write_extended(&[key]))?;
+    let text = format!(
+        "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
+         announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n[metrics]\nport = 0\n"
+    );
+    let config = folder.join("cellar.toml");
+    fs::write(&config, text)?;
+    Ok(config)
+}
+
+/// Two files with the same noise in a volume that shares equal chunks; then a byte of the chunk is another.
+fn fill_and_damage(vicepa: &Path) -> Result<Vec<String>> {
+    fs::create_dir(vicepa)?;
+    let partition = Partition::open(vicepa, &PartitionConfig::default())?;
+    let id = PartitionId::from_index(0).unwrap();
+    let space = Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 });
+    let handle = PartitionHandle { id, meta: partition.meta(), chunks: partition.chunks(), space };
+    let volumes = Volumes::open(vec![handle], VolumeOptions::default())?;
+    let new = NewVolume {
+        id: VolumeId(VOLUME),
+        name: "home".parse().unwrap(),
+        kind: VolumeType::ReadWrite,
+        parent: VolumeId(0),
+        quota_max_kib: 0,
+        with_root: true,
+        in_service: true,
+        destroy_me: 0,
+        now: UnixTime(1),
+    };
+    let volume = volumes.create(id, &new)?;
+    volume.update_header(|header| header.deduplicates = true)?;
+    let (actor, set) = (Actor { user: UserId(1), privileged: true, now: UnixTime(2) }, SetStatus::default());
+    let noise = |n: u32| (n.wrapping_mul(0x9e37_79b9) >> 13 ^ n.wrapping_mul(0x85eb_ca6b) >> 21) as u8;
+    let mut files = Vec::new();
+    for name in ["one", "two"] {
+        let fid = volume.create_file(&actor, volume.root(), name.as_bytes(), &set)?.status.fid(new.id);
+        let mut data = Bytes::from_iter((0..LENGTH).map(noise));
+        let request = StoreRequest { offset: 0, length: LENGTH.into(), file_length: LENGTH.into(), set };
+        volume.store(&actor, fid, &request, &mut |most| Ok(data.split_to(data.len().min(most))))?;
+        files.push(format!("{}.{}", fid.vnode.0, fid.unique));
+    }
+    drop((volume, volumes, partition));
+    let segments = fs::read_dir(vicepa.join("cellar/segments"))?;
+    let segment = segments.map(|entry| entry.unwrap().path()).max().unwrap();
+    let mut bytes = fs::read(&segment)?;
+    bytes[5000] ^= 1;
+    fs::write(&segment, bytes)?;
+    Ok(files)
+}
+
+/// The location database's entry: here, a read-only copy beside it, and one elsewhere.
+fn register(client: &CellClient, here: Ipv4Addr) {
+    let mut entry = vl::NVldbEntry {
+        name: "home".into(),
+        server_count: 3,
+        volume_id: [VOLUME, VOLUME + 1, VOLUME + 2],
+        flags: vl::entry_flags::READ_WRITE_EXISTS | vl::entry_flags::READ_ONLY_EXISTS,
+        ..vl::NVldbEntry::default()
+    };
+    let elsewhere = Ipv4Addr::new(192, 0, 2, 7);
+    let (rw, ro) = (vl::site_flags::READ_WRITE, vl::site_flags::READ_ONLY);
+    for (at, (server, partition, flags)) in
+        [(here, 0, rw), (here, 0, ro), (elsewhere, 1, ro)].into_iter().enumerate()
+    {
+        entry.server_number[at] = server.into();
+        entry.server_partition[at] = partition;
+        entry.server_flags[at] = flags;
+    }
+    let request = vl::CreateEntryNRequest { new_entry: entry };
+    client.database(Interface::Locations, |vl| vl::create_entry_n(vl, &request)).unwrap();
+}
+
+fn damaged(config: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+    command.args(["store", "damaged"]).args(arguments).arg("--config").arg(config).output().unwrap()
+}
+
+fn rows(output: &Output) -> Vec<Value> {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+fn metrics(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+/// A figure of the partition.
+fn figure(metrics: &str, name: &str) -> f64 {
+    let name = format!("cellar_partition_{name}{{");
+    let line = metrics.lines().find(|line| line.starts_with(&name)).unwrap_or_else(|| panic!("no {name}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_is_damaged_is_listed_with_its_other_copies() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let [_, a, b, c] = rand::random::<[u8; 4]>();
+    let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
+    let files = fill_and_damage(&folder.path().join("vicepa"))?;
+    let config = write_config(folder.path(), address)?;
+    let settings = Arc::new(config::file::load(&config)?);
+    let running = serve::start(&settings)?;
+    let network = AfsNetwork::start(Some(local_authentication(&settings.keys)?))?;
+    register(&CellClient::new(Arc::new(network), vec![address])?, address);
+
+    let begun = Instant::now();
+    let found = loop {
+        let output = damaged(&config, &["--json"]);
+        let found = rows(&output);
+        assert_eq!(output.status.code(), Some(i32::from(!found.is_empty())), "{output:?}");
+        if !found.is_empty() {
+            break found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(180), "nothing is found");
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    let told: Vec<&str> = found.iter().map(|row| row["file"].as_str().unwrap()).collect();
+    assert_eq!(told, files, "both files that share the chunk");
+    for row in &found {
+        assert_eq!((&row["offset"], &row["length"]), (&0.into(), &LENGTH.into()));
+        assert_eq!(
+            (&row["partition"], &row["volume"]),
+            (&"/vicepa".into(), &format!("{VOLUME} home").into())
+        );
+        assert_eq!(row["elsewhere"], serde_json::json!(["192.0.2.7 /vicepb (read-only)"]));
+    }
+    let table = damaged(&config, &[]);
+    let (out, error) = (String::from_utf8(table.stdout)?, String::from_utf8(table.stderr)?);
+    assert!(out.contains("0-99999") && out.contains("192.0.2.7 /vicepb (read-only)"), "{out}");
+    assert!(error.contains("/vicepa: ") && error.contains("2 damaged places"), "{error}");
+
+    let metrics = metrics(running.metrics_address().unwrap());
+    assert_eq!(figure(&metrics, "damaged"), 2.0);
+    assert_eq!(figure(&metrics, "deduplicated_chunks"), 1.0);
+    assert_eq!(figure(&metrics, "deduplicated_names"), 2.0);
+    let (stored, saved) =
+        (figure(&metrics, "deduplicated_bytes"), figure(&metrics, "deduplication_saved_bytes"));
+    assert!(stored >= LENGTH.into() && stored == saved, "{stored} stored, {saved} saved");
+    assert_eq!(figure(&metrics, "deduplication_table_bytes"), 98.0);
+    assert!(figure(&metrics, "deduplication_memory_bytes") > 0.0);
+    assert!(figure(&metrics, "scrubbed_bytes_total") > f64::from(LENGTH));
+    Ok(())
+}
