@@ -28,8 +28,10 @@ interop:                        ## the real OpenAFS tools, kafs and afsd.fuse (r
 bench: deps                     ## Cellar beside OpenAFS on this machine
 	cargo build --release -p cellar -p bench
 	cargo build --release -p volume --example big_volume --example many_volumes
+	cargo build --release -p store --example cache_purge
 	target/release/bench
 	scripts/bench-store
+	scripts/bench-removal
 
 soak: deps                      ## the seeded tests with ever new seeds, for SOAK_MINUTES (60); then kills and full disks
 	scripts/soak

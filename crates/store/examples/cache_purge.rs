@@ -55,13 +55,15 @@ fn per_hit(cache: &Vnodes, others: u32) -> Duration {
 fn main() -> Result<(), Box<dyn Error>> {
     let most: u32 = std::env::args().nth(1).map_or(Ok(1_000_000), |text| text.parse())?;
     println!("purge of a volume with {OWN} entries among those of other volumes:");
+    let mut alone = None;
     for others in [0, most / 100, most / 10, most] {
         let cache = Vnodes::new(u64::MAX);
         let start = Instant::now();
         (0..others / OF_ONE).for_each(|owner| insert(&cache, owner.into(), OF_ONE));
         let inserted = start.elapsed();
         let (time, looks) = purge(&cache);
-        println!("{others:>9} others: {time:>8.1?}, {looks} looks");
+        let ratio = time.as_secs_f64() / alone.get_or_insert(time).as_secs_f64();
+        println!("{others:>9} others: {time:>8.1?}, {looks} looks; {ratio:.2} times as long as alone");
         if others == most {
             let statistics = cache.statistics();
             println!("insertion {:.0?}, hit {:.0?}", inserted / others, per_hit(&cache, others));

@@ -1,5 +1,6 @@
 //! What many volumes cost: the time from opening partitions to serving, memory for each volume that
-//! nobody uses, and whether making, cloning and deleting one takes longer among many than among few.
+//! nobody uses, and whether making, cloning, deleting and looking at one takes longer among many than among
+//! few. `make` without an orderly end, `start` and `list` behind the arguments do one of the stages.
 //!
 //!     cargo run --release -p volume --example many_volumes -- DIRECTORY 1500000 3
 //!
@@ -134,11 +135,14 @@ fn measure_start(folder: &Path, partitions: u8) -> Result<()> {
     Ok(())
 }
 
-/// Median times of making, cloning and deleting one volume.
-fn measure_one(folder: &Path, partitions: u8) -> Result<[Duration; 3]> {
+/// What is measured of one volume.
+const ONE: [&str; 4] = ["create", "clone", "delete", "first look at"];
+
+/// Median times of that among so many others.
+fn measure_one(folder: &Path, count: u32, partitions: u8) -> Result<[Duration; ONE.len()]> {
     let server = open(folder, partitions)?;
     let volumes = &server.volumes;
-    let mut times = [const { Vec::new() }; 3];
+    let mut times = [const { Vec::new() }; ONE.len()];
     for round in 0..MEASURED_ROUNDS {
         let (id, copy) = (VolumeId(MEASURED + 2 * round), VolumeId(MEASURED + 2 * round + 1));
         let start = Instant::now();
@@ -148,8 +152,11 @@ fn measure_one(folder: &Path, partitions: u8) -> Result<[Duration; 3]> {
         let cloned = Instant::now();
         volumes.delete(copy)?;
         volumes.delete(id)?;
-        let deleted = cloned.elapsed() / 2;
-        for (all, time) in times.iter_mut().zip([made - start, cloned - made, deleted]) {
+        let deleted = Instant::now();
+        volumes.get(VolumeId(round.wrapping_mul(2_654_435_761) % count + 1))?;
+        let looked = deleted.elapsed();
+        let measured = [made - start, cloned - made, (deleted - cloned) / 2, looked];
+        for (all, time) in times.iter_mut().zip(measured) {
             all.push(time);
         }
     }
@@ -225,8 +232,9 @@ fn measure_all(folder: &Path, count: u32, partitions: u8) -> Result<()> {
     let resident_many = starts(folder, count, partitions)?;
     let grown = resident_many.saturating_sub(resident_few);
     println!("{} bytes for each idle volume", grown / u64::from(count - 100));
-    let (among_few, among_many) = (measure_one(&few, partitions)?, measure_one(folder, partitions)?);
-    for (what, (few, many)) in ["create", "clone", "delete"].iter().zip(among_few.iter().zip(among_many)) {
+    let (among_few, among_many) =
+        (measure_one(&few, 100, partitions)?, measure_one(folder, count, partitions)?);
+    for (what, (few, many)) in ONE.iter().zip(among_few.iter().zip(among_many)) {
         let ratio = many.as_secs_f64() / few.as_secs_f64();
         println!("{what}: {few:.1?} among 100, {many:.1?} among {count}; ratio {ratio:.2}");
     }
