@@ -131,6 +131,7 @@ impl Asking<'_> {
     }
 
     fn shown(&mut self, id: PartitionId, place: &DamagedPlace) -> Result<Place> {
+        let on = self.on;
         let located = self.located(place.volume)?;
         let (volume, file) = match place.volume {
             0 => (String::new(), String::new()),
@@ -141,7 +142,7 @@ impl Asking<'_> {
         };
         Ok(Place {
             partition: id.to_string(),
-            elsewhere: located.map_or_else(Vec::new, |located| elsewhere(located, self.on, id)),
+            elsewhere: located.map_or_else(Vec::new, |located| elsewhere(located, on, id)),
             volume,
             file,
             offset: place.offset,

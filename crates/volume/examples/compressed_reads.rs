@@ -1,0 +1,167 @@
+//! How fast a tree is read with each compression, beside uncompressed: from the medium, from the kernel's page
+//! cache, and from the cache of chunks.
+//!
+//!     cargo run --release -p volume --example compressed_reads -- FOLDER TREE
+//!
+//! FOLDER is for partitions, which stay there. Every file is compared with what was stored, within the time; what
+//! reads are given before is no part of it.
+
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+use base::{Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+use bytes::Bytes;
+use rustix::fs::{Advice, fadvise};
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+use store::{Codec, Partition, PartitionConfig};
+use volume::{
+    Actor, Durability, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, VolumeOptions, Volumes,
+};
+
+const ROUNDS: usize = 5;
+/// Names in one directory of the volume.
+const NAMES: usize = 5000;
+const CODECS: [Codec; 4] = [Codec::Raw, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(3)];
+const FROM: [&str; 3] = ["medium", "page cache", "chunk cache"];
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+struct Opened {
+    partition: Partition,
+    volumes: Volumes,
+}
+
+fn open(path: &Path, codec: Codec) -> Outcome<Opened> {
+    fs::create_dir_all(path)?;
+    let partition = Partition::open(path, &PartitionConfig::default())?;
+    let handle = PartitionHandle {
+        id: "a".parse::<PartitionId>()?,
+        meta: partition.meta(),
+        chunks: partition.chunks(),
+        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
+    };
+    let options = VolumeOptions { codec, durability: Durability::Interval, ..VolumeOptions::default() };
+    Ok(Opened { volumes: Volumes::open(vec![handle], options)?, partition })
+}
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, tree] = arguments.as_slice() else { return Err("FOLDER TREE".into()) };
+    let mut files = Vec::new();
+    read_tree(Path::new(tree), &mut files)?;
+    let bytes: u64 = files.iter().map(|file| file.len() as u64).sum();
+    println!("{} files, {bytes} bytes; MB/s, medians of {ROUNDS}", files.len());
+    let path = |codec: Codec| PathBuf::from(folder).join(codec.to_string().replace(':', ""));
+    let mut stored = Vec::new();
+    for codec in CODECS {
+        stored.push(store(&open(&path(codec), codec)?, &files)?);
+    }
+    let mut rates = [const { [const { vec![] }; FROM.len()] }; CODECS.len()];
+    for _ in 0..ROUNDS {
+        // In turn, so that what else the machine does hits all.
+        for ((codec, (fids, _)), rates) in CODECS.iter().zip(&stored).zip(&mut rates) {
+            forget(&path(*codec))?;
+            let opened = open(&path(*codec), *codec)?;
+            rates[0].push(bytes as f64 / read(&opened, fids, &files)? / 1e6);
+            rates[2].push(bytes as f64 / read(&opened, fids, &files)? / 1e6);
+            drop(opened);
+            rates[1].push(bytes as f64 / read(&open(&path(*codec), *codec)?, fids, &files)? / 1e6);
+        }
+    }
+    println!("{:>8} {:>7} {:>12} {:>12} {:>12}", "policy", "ratio", FROM[0], FROM[1], FROM[2]);
+    for ((codec, (_, ratio)), rates) in CODECS.iter().zip(&stored).zip(&mut rates) {
+        let median = |rates: &mut Vec<f64>| {
+            rates.sort_by(f64::total_cmp);
+            rates[ROUNDS / 2]
+        };
+        let [medium, pages, chunks] = rates.each_mut().map(median);
+        println!("{codec:>8} {ratio:>7.2} {medium:>12.1} {pages:>12.1} {chunks:>12.1}");
+    }
+    Ok(())
+}
+
+/// The contents of all files below a folder that are beyond what lies in the metadata.
+fn read_tree(path: &Path, files: &mut Vec<Bytes>) -> Outcome<()> {
+    let mut entries: Vec<_> = fs::read_dir(path)?.collect::<Result<_, _>>()?;
+    entries.sort_by_key(fs::DirEntry::path);
+    for entry in entries {
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            read_tree(&entry.path(), files)?;
+        } else if kind.is_file() {
+            let contents = fs::read(entry.path())?;
+            files.extend((contents.len() > 4096).then(|| contents.into()));
+        }
+    }
+    Ok(())
+}
+
+/// Where the files are then, and how much smaller their chunks.
+fn store(opened: &Opened, files: &[Bytes]) -> Outcome<(Vec<Fid>, f64)> {
+    let new = NewVolume {
+        id: VolumeId(1),
+        name: "v".parse()?,
+        kind: VolumeType::ReadWrite,
+        parent: VolumeId(0),
+        quota_max_kib: 0,
+        with_root: true,
+        in_service: true,
+        destroy_me: 0,
+        now: UnixTime(1),
+    };
+    let volume = opened.volumes.create("a".parse::<PartitionId>()?, &new)?;
+    let actor = Actor { user: UserId(1), privileged: true, now: UnixTime(1) };
+    let set = SetStatus::default();
+    let (mut fids, mut directory) = (Vec::new(), volume.root());
+    for (number, file) in files.iter().enumerate() {
+        if number % NAMES == 0 {
+            let made = volume.make_directory(&actor, volume.root(), format!("d{number}").as_bytes(), &set)?;
+            directory = made.status.fid(volume.id());
+        }
+        let made = volume.create_file(&actor, directory, format!("f{number}").as_bytes(), &set)?;
+        let fid = made.status.fid(volume.id());
+        let (length, mut rest) = (file.len() as u64, file.clone());
+        let request = StoreRequest { offset: 0, length, file_length: length, set };
+        volume.store(&actor, fid, &request, &mut |most| Ok(rest.split_to(rest.len().min(most))))?;
+        fids.push(fid);
+    }
+    opened.volumes.sync()?;
+    let chunks = opened.partition.statistics().chunks;
+    Ok((fids, chunks.raw_bytes_appended as f64 / chunks.stored_bytes_appended as f64))
+}
+
+/// Seconds that it takes to compare every file with what was stored.
+fn read(opened: &Opened, fids: &[Fid], files: &[Bytes]) -> Outcome<f64> {
+    let volume = opened.volumes.get(VolumeId(1))?;
+    let began = Instant::now();
+    for (fid, file) in fids.iter().zip(files) {
+        let mut reader = volume.reader(*fid, 0, u64::MAX)?;
+        let mut rest = file.clone();
+        while reader.remaining() > 0 {
+            for piece in reader.next(1 << 20)? {
+                if rest.split_to(piece.len().min(rest.len())) != piece {
+                    return Err(format!("the file {fid:?} has other bytes").into());
+                }
+            }
+        }
+    }
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Tells the kernel that what is below a folder will not be read soon.
+fn forget(folder: &Path) -> Outcome<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            forget(&path)?;
+        } else {
+            let file = fs::File::open(path)?;
+            file.sync_all()?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+    }
+    Ok(())
+}
