@@ -8,13 +8,14 @@
 mod members;
 mod places;
 
+use crate::apart::is_apart;
 use crate::group::Group;
 use crate::volume::Volume;
 use base::{PartitionId, VolumeId};
 use members::Members;
 use places::{Place, Places, each_place};
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Which group a volume is in, for [`Members`].
@@ -72,6 +73,8 @@ pub(crate) struct Index {
     queue: VecDeque<GroupKey>,
     /// Volumes that were marked when the server started.
     marked: Vec<VolumeId>,
+    /// Volumes that are held apart, see `apart.rs`.
+    apart: BTreeSet<VolumeId>,
 }
 
 impl Index {
@@ -79,7 +82,8 @@ impl Index {
     pub(crate) fn of_found(found: &[(PartitionId, Vec<Found>)]) -> Index {
         let marked = found.iter().flat_map(|(_, found)| found).filter(|found| found.is_marked);
         let index = Index::of_distinct(found).unwrap_or_else(|| Index::one_by_one(found));
-        Index { marked: marked.map(|found| found.id).collect(), ..index }
+        let apart = found.iter().flat_map(|(_, found)| found).map(|found| found.id).filter(|&id| is_apart(id));
+        Index { marked: marked.map(|found| found.id).collect(), apart: apart.collect(), ..index }
     }
 
     /// On all processors; `None` if a volume is on two partitions.
@@ -193,11 +197,15 @@ impl Index {
         }
         self.places.insert(id, place);
         self.members.put(place.key(), id, key_of(&self.places));
+        if is_apart(id) {
+            self.apart.insert(id);
+        }
     }
 
     /// Forgets a volume.
     pub(crate) fn remove(&mut self, id: VolumeId) {
         self.loaded.remove(&id);
+        self.apart.remove(&id);
         let Some(place) = self.places.get(id).copied() else { return };
         let key = place.key();
         if place.next == id {
@@ -277,6 +285,11 @@ impl Index {
         }
         self.groups.remove(&key);
         volumes.len()
+    }
+
+    /// Volumes that are held apart.
+    pub(crate) fn apart(&self) -> impl Iterator<Item = VolumeId> {
+        self.apart.iter().copied()
     }
 
     /// Volumes that were marked when the server started and are still there.

@@ -16,6 +16,7 @@
 //! memory and is then, byte for byte, what it was before a restart; adding a name writes one small
 //! record however large the directory is.
 
+mod apart;
 mod appending;
 mod attributes;
 mod automatic;
@@ -39,6 +40,7 @@ mod named;
 mod names;
 mod numbers;
 mod options;
+mod overlaying;
 mod owed;
 mod partition;
 mod pins;

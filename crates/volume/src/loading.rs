@@ -1,5 +1,6 @@
 //! Finding the volumes of a partition, and reading them when they are needed.
 
+use crate::apart::is_apart;
 use crate::epochs::{Epochs, damage};
 use crate::group::Group;
 use crate::index::{Found, ToLoad};
@@ -99,7 +100,8 @@ type Page = (Vec<(VolumeId, Option<VolumeHeader>)>, Option<VolumeId>);
 pub(crate) fn find_name(home: &Partition, name: &VolumeName) -> Result<Option<VolumeId>, VolumeError> {
     let mut found = None;
     each_header(home, &mut |id, value| {
-        if record::header_name(value)? == *name {
+        // What is held apart has the name of another one.
+        if record::header_name(value)? == *name && !is_apart(id) {
             found = Some(id);
         }
         Some(())

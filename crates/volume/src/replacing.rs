@@ -149,7 +149,7 @@ impl Volumes {
 
     /// Whether `old` is still in use, and no other volume has the id that it is to get. Hold the lock
     /// of changes.
-    fn check_replaceable(&self, old: &Arc<Volume>, new_id: VolumeId) -> Result<(), VolumeError> {
+    pub(crate) fn check_replaceable(&self, old: &Arc<Volume>, new_id: VolumeId) -> Result<(), VolumeError> {
         if !Arc::ptr_eq(&self.get_any_state(old.id())?, old) {
             return Err(VolumeError::NoVolume(old.id()));
         }
@@ -193,7 +193,7 @@ impl Volumes {
     }
 }
 
-fn delete_volume(batch: &mut Batch, id: VolumeId) {
+pub(crate) fn delete_volume(batch: &mut Batch, id: VolumeId) {
     batch.delete(Family::Volumes, keys::header(id));
     batch.delete(Family::Volumes, keys::counters(id));
 }

@@ -1,10 +1,11 @@
 //! Building new contents for a volume beside the old, and taking them into use all at once.
 //!
-//! The new records lie in a group of their own. That it is to be purged is stored before anything
+//! The new records lie in a group of their own, or over those that there are, see `overlaying.rs`. That it is to be purged is stored before anything
 //! else, and taken back in the batch that makes the volume use it; until then the purger is kept away
 //! only while the [`Restoration`] lives. So whatever ends it early, a crash too, leaves the volume as
 //! it was.
 
+use crate::overlaying::{self, Base};
 use crate::quota;
 use crate::reading::FileReader;
 use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
@@ -50,7 +51,13 @@ struct Known {
 /// New contents of a volume, not yet in use. Dropping it leaves the volume as it is.
 pub struct Restoration {
     target: Arc<Volume>,
-    group: u64,
+    pub(crate) group: u64,
+    /// In which the new records are born.
+    epoch: u64,
+    /// What they are laid over, unless they are built beside.
+    pub(crate) base: Option<Base>,
+    /// The file at work had other chunks, which are deleted.
+    pub(crate) cut_otherwise: bool,
     batch: Batch,
     batch_bytes: usize,
     has_chunks: bool,
@@ -107,13 +114,16 @@ impl Volumes {
     /// `NoVolume`, `Store`.
     pub fn restore(&self, volume: VolumeId) -> Result<Restoration, VolumeError> {
         let target = self.get_any_state(volume)?;
+        if let Some(restoration) = overlaying::begin(&target)? {
+            return Ok(restoration);
+        }
         let home = Arc::clone(&target.home);
         let registry = home.registry.lock();
         let mut batch = Batch::new();
         let group = home.new_ids(&mut batch, 1)?;
         put_job(&mut batch, &Job::Group { group });
         home.stage(group);
-        let restoration = Restoration::new(target, group);
+        let restoration = Restoration::new(target, group, keys::FIRST_EPOCH, None);
         home.handle.meta.commit(batch)?;
         drop(registry);
         Ok(restoration)
@@ -121,10 +131,13 @@ impl Volumes {
 }
 
 impl Restoration {
-    fn new(target: Arc<Volume>, group: u64) -> Restoration {
+    pub(crate) fn new(target: Arc<Volume>, group: u64, epoch: u64, base: Option<Base>) -> Restoration {
         Restoration {
             target,
             group,
+            epoch,
+            base,
+            cut_otherwise: false,
             batch: Batch::new(),
             batch_bytes: 0,
             has_chunks: false,
@@ -144,7 +157,7 @@ impl Restoration {
         &self.target
     }
 
-    fn home(&self) -> &Partition {
+    pub(crate) fn home(&self) -> &Partition {
         &self.target.home
     }
 
@@ -159,10 +172,14 @@ impl Restoration {
         blob: &DirectoryBlob,
     ) -> Result<(), VolumeError> {
         let status = VnodeStatus { kind: FileKind::Directory, length: blob.length_bytes(), ..status };
+        if blob.placed_entries().iter().any(|placed| placed.sequence > status.data_version) {
+            return Err(VolumeError::Invalid("a directory's data version"));
+        }
+        if self.base.is_some() {
+            self.overlay_entries(status.vnode, blob)?;
+            return self.vnode(status, Some(Arc::new(acl)));
+        }
         for placed in blob.placed_entries() {
-            if placed.sequence > status.data_version {
-                return Err(VolumeError::Invalid("a directory's data version"));
-            }
             let entry = Entry { target: placed.target, slot: placed.slot, sequence: placed.sequence };
             let key = keys::entry(self.group, status.vnode, &placed.name);
             self.put(Family::Entries, &key, record::put_entry(&entry))?;
@@ -188,40 +205,47 @@ impl Restoration {
         }
         let shift = self.target.shared.options.chunk_shift;
         let file = keys::FileKey { group: self.group, vnode: status.vnode, unique: status.unique };
+        self.begin_overlaid_file(&status, shift)?;
         let (mut at, mut index) = (0, 0);
         while at < status.length {
             let length = (status.length - at).min(1 << shift) as usize;
             let pieces = receive_pieces(length, source)?;
-            if let Some(extent) = self.store(file.owner(index), &pieces, is_link)? {
-                let key = file.extent(index);
-                let value = self.home().extent_record(&key, &extent)?;
-                if let Extent::Shared { row, .. } = extent {
-                    self.sharing.add(row);
-                }
-                self.put(Family::Extents, &key, value)?;
-            }
+            self.chunk(file, index, &pieces, is_link)?;
             at += length as u64;
             index += 1;
         }
+        self.end_overlaid_file(file, index)?;
         self.vnode(status, None)?;
         self.unfinished.remove(&number);
         Ok(())
     }
 
-    /// A chunk of zeros is stored as a hole.
-    fn store(
+    /// Puts a chunk of a file.
+    fn chunk(
         &mut self,
-        owner: ChunkOwner,
+        file: keys::FileKey,
+        index: u64,
         pieces: &[Bytes],
         is_link: bool,
-    ) -> Result<Option<Extent>, VolumeError> {
-        let length: usize = pieces.iter().map(Bytes::len).sum();
-        if !is_link && pieces.iter().all(|piece| piece.iter().all(|&byte| byte == 0)) {
-            return Ok(None);
+    ) -> Result<(), VolumeError> {
+        let key = file.extent(index);
+        let is_hole = !is_link && pieces.iter().all(|piece| piece.iter().all(|&byte| byte == 0));
+        if self.is_below(&key, (!is_hole).then_some(pieces))? || is_hole {
+            return Ok(());
         }
+        let extent = self.store(file.owner(index), pieces, is_link)?;
+        let value = self.home().extent_record(&key, &extent)?;
+        if let Extent::Shared { row, .. } = extent {
+            self.sharing.add(row);
+        }
+        self.put_as_it_is(Family::Extents, &key, value)
+    }
+
+    fn store(&mut self, owner: ChunkOwner, pieces: &[Bytes], is_link: bool) -> Result<Extent, VolumeError> {
+        let length: usize = pieces.iter().map(Bytes::len).sum();
         let options = &self.target.shared.options;
         if is_link || length <= options.inline_bytes_max && length < 1 << options.chunk_shift {
-            return Ok(Some(Extent::Inline(pieces.concat().into())));
+            return Ok(Extent::Inline(pieces.concat().into()));
         }
         if (self.home().handle.space)().free_kib < (length as u64).div_ceil(1024) {
             return Err(VolumeError::PartitionFull);
@@ -245,13 +269,24 @@ impl Restoration {
                 Extent::Chunk { address, length: length as u32 }
             }
         };
-        Ok(Some(extent))
+        Ok(extent)
     }
 
-    fn vnode(&mut self, mut status: VnodeStatus, acl: Option<Arc<Acl>>) -> Result<(), VolumeError> {
+    fn vnode(&mut self, status: VnodeStatus, acl: Option<Arc<Acl>>) -> Result<(), VolumeError> {
+        let status = self.note(status, acl.is_some())?;
+        let vnode = Vnode { status, chunk_shift: self.target.shared.options.chunk_shift, acl };
+        self.put(Family::Vnodes, &keys::vnode(self.group, status.vnode), record::put_vnode(&vnode))
+    }
+
+    /// Takes notice of a vnode; gives its status with the uniquifier of its directory, if that is known.
+    pub(crate) fn note(
+        &mut self,
+        mut status: VnodeStatus,
+        is_directory: bool,
+    ) -> Result<VnodeStatus, VolumeError> {
         let VnodeId(number) = status.vnode;
         let is_odd = number % 2 == 1;
-        if is_odd != acl.is_some() || number == 0 || number > VNODE_MAX || status.unique == 0 {
+        if is_odd != is_directory || number == 0 || number > VNODE_MAX || status.unique == 0 {
             return Err(VolumeError::Invalid("a vnode's number or kind"));
         }
         status.parent_unique = 0;
@@ -270,16 +305,33 @@ impl Restoration {
         self.used_kib += quota::blocks(status.length);
         self.data_version_max = self.data_version_max.max(status.data_version);
         self.sums.add(&status);
-        self.put_vnode(&Vnode { status, chunk_shift: self.target.shared.options.chunk_shift, acl })
+        Ok(status)
     }
 
-    fn put_vnode(&mut self, vnode: &Vnode) -> Result<(), VolumeError> {
-        self.put(Family::Vnodes, &keys::vnode(self.group, vnode.status.vnode), record::put_vnode(vnode))
+    /// Which file or directory of this number there is.
+    pub(crate) fn unique_of(&self, vnode: VnodeId) -> Option<u32> {
+        self.vnodes.get(&vnode.0).map(|known| known.unique)
     }
 
+    pub(crate) fn put_vnode(&mut self, vnode: &Vnode) -> Result<(), VolumeError> {
+        let prefix = keys::vnode(self.group, vnode.status.vnode);
+        self.put_as_it_is(Family::Vnodes, &prefix, record::put_vnode(vnode))
+    }
+
+    /// Puts a record, unless the volume has the same already. Each is put once.
     fn put(&mut self, family: Family, prefix: &[u8], value: Vec<u8>) -> Result<(), VolumeError> {
+        let is_below = self.below(family, prefix)?.is_some_and(|below| below == value);
+        if is_below { Ok(()) } else { self.put_as_it_is(family, prefix, value) }
+    }
+
+    pub(crate) fn put_as_it_is(
+        &mut self,
+        family: Family,
+        prefix: &[u8],
+        value: Vec<u8>,
+    ) -> Result<(), VolumeError> {
         self.batch_bytes += prefix.len() + value.len();
-        self.batch.put(family, keys::versioned(prefix, keys::FIRST_EPOCH), value);
+        self.batch.put(family, keys::versioned(prefix, self.epoch), value);
         if self.batch_bytes < BATCH_BYTES { Ok(()) } else { self.flush() }
     }
 
@@ -318,11 +370,19 @@ impl Restoration {
     /// # Errors
     /// `NoVnode`, and those of [`Restoration::file`].
     pub fn keep(&mut self, vnode: VnodeId, unique: u32) -> Result<(), VolumeError> {
+        if self.base.is_some() {
+            return self.keep_below(vnode, unique);
+        }
         self.take_over(&Arc::clone(&self.target), vnode, unique)
     }
 
     /// Carries over a vnode of a volume.
-    fn take_over(&mut self, volume: &Arc<Volume>, vnode: VnodeId, unique: u32) -> Result<(), VolumeError> {
+    pub(crate) fn take_over(
+        &mut self,
+        volume: &Arc<Volume>,
+        vnode: VnodeId,
+        unique: u32,
+    ) -> Result<(), VolumeError> {
         let fid = Fid { volume: volume.id(), vnode, unique };
         let mut reader: FileReader = volume.reader(fid, 0, u64::MAX)?;
         let status = *reader.status();
@@ -395,8 +455,10 @@ impl Restoration {
     ) -> Result<Option<Bytes>, VolumeError> {
         self.flush()?;
         let key = keys::FileKey { group: self.group, vnode, unique }.extent(index);
-        let stored = keys::versioned(&key, keys::FIRST_EPOCH);
-        let Some(value) = self.home().handle.meta.get(Family::Extents, &stored)? else { return Ok(None) };
+        let stored = keys::versioned(&key, self.epoch);
+        let value = self.home().handle.meta.get(Family::Extents, &stored)?;
+        // An empty one is a deletion.
+        let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
         let extent = self.home().extent(&key, &value)?;
         extent.read(&*self.home().handle.chunks, self.group).map(Some)
     }
@@ -409,6 +471,7 @@ impl Restoration {
     /// directory than it says, a wrong count of links, a loop), `NoVolume` (deleted or restored meanwhile), `Store`.
     pub fn finish(mut self, volumes: &Volumes, mut header: VolumeHeader) -> Result<Arc<Volume>, VolumeError> {
         self.resolve()?;
+        self.delete_what_is_gone()?;
         self.flush()?;
         self.check_names()?;
         self.put_totals()?;
@@ -436,9 +499,11 @@ impl Restoration {
             version_max: old.version_max.max(self.data_version_max),
             unfolded: Some(Unfolded::default()),
         };
-        let sight = Sight::up_to(keys::FIRST_EPOCH);
-        let stored = StoredHeader { group: self.group, sight, header };
-        volumes.replace(&self.target, stored, &counters)
+        let stored = StoredHeader { group: self.group, sight: Sight::up_to(self.epoch), header };
+        match self.base {
+            Some(_) => volumes.replace_below(&self.target, stored, &counters),
+            None => volumes.replace(&self.target, stored, &counters),
+        }
     }
 
     fn put_totals(&mut self) -> Result<(), VolumeError> {
@@ -457,14 +522,16 @@ impl Restoration {
         }
         for number in unresolved {
             let prefix = keys::vnode(self.group, number);
-            let value =
-                self.home().handle.meta.get(Family::Vnodes, &keys::versioned(&prefix, keys::FIRST_EPOCH))?;
-            let vnode = value.and_then(|value| record::get_vnode(number, &value));
+            let sight = Sight::up_to(self.epoch);
+            let found = epochs::get(&*self.home().handle.meta, Family::Vnodes, &prefix, &sight)?;
+            let vnode = found.and_then(|(_, value)| record::get_vnode(number, &value));
             let mut vnode = vnode.ok_or_else(|| epochs::damage(Family::Vnodes, &prefix, "the vnode"))?;
             let parent = self.vnodes.get(&vnode.status.parent.0).filter(|_| vnode.status.parent.0 % 2 == 1);
             let parent = parent.ok_or(VolumeError::Invalid("a vnode lies in no directory"))?;
-            vnode.status.parent_unique = parent.unique;
-            self.put_vnode(&vnode)?;
+            if vnode.status.parent_unique != parent.unique {
+                vnode.status.parent_unique = parent.unique;
+                self.put_vnode(&vnode)?;
+            }
         }
         Ok(())
     }
@@ -476,7 +543,7 @@ impl Restoration {
         let vnodes = &mut self.vnodes;
         let meta = &*self.target.home.handle.meta;
         let scanned = (&from[..], &to[..]);
-        let sight = Sight::up_to(keys::FIRST_EPOCH);
+        let sight = Sight::up_to(self.epoch);
         epochs::scan(meta, Family::Entries, scanned, &sight, &mut |prefix, value| {
             let found = keys::entry_of(prefix).zip(record::get_entry(value));
             wrong = found.map_or(Some("a directory's entry"), |((directory, name), entry)| {

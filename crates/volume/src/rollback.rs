@@ -114,7 +114,7 @@ fn roll_back_here(volume: &Volume, snapshot: &Volume, now: UnixTime) -> Result<(
 
 impl Writer {
     /// Another state is written to from now on: numbers that were free may be in use there.
-    fn take_over(&mut self, sight: Sight) {
+    pub(crate) fn take_over(&mut self, sight: Sight) {
         self.epochs.take_writer(sight);
         (self.files, self.directories) = (Numbers::files(), Numbers::directories());
         // Who is counting totals has seen the state before.

@@ -8,6 +8,7 @@ mod concurrency;
 mod loading;
 mod model;
 mod online;
+mod overlaying;
 mod owing;
 mod partitions;
 mod purge;

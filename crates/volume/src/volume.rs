@@ -1,5 +1,6 @@
 //! One volume: what it is, and reading from it.
 
+use crate::apart::is_apart;
 use crate::epochs::{self, damage};
 use crate::group::Group;
 use crate::record::{self, Counters, StoredHeader, Vnode};
@@ -236,6 +237,9 @@ impl Volume {
 
     /// Why file service may not use it.
     pub(crate) fn check_state(&self) -> Result<(), VolumeError> {
+        if is_apart(self.id) {
+            return Err(VolumeError::NoVolume(self.id));
+        }
         match self.state() {
             VolumeState::Busy => Err(VolumeError::Busy(self.id)),
             VolumeState::Offline => Err(VolumeError::Offline(self.id)),

@@ -1,5 +1,6 @@
 //! All volumes of all partitions of one server.
 
+use crate::apart::is_apart;
 use crate::epochs::Epochs;
 use crate::group::Group;
 use crate::index::Index;
@@ -221,9 +222,20 @@ impl Volumes {
     /// # Errors
     /// `VolumeExists`, `NoPartition`, `Invalid` (id 0), `Store`.
     pub fn create(&self, partition: PartitionId, new: &NewVolume) -> Result<Arc<Volume>, VolumeError> {
-        let home = self.partition(partition)?;
+        self.partition(partition)?;
         let changes = self.changes.lock();
         self.check_new_id(new.id)?;
+        self.make(changes, partition, new)
+    }
+
+    /// The same for those who hold the lock of changes and know that the id is free.
+    pub(crate) fn make(
+        &self,
+        changes: MutexGuard<'_, ()>,
+        partition: PartitionId,
+        new: &NewVolume,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let home = self.partition(partition)?;
         let mut batch = Batch::new();
         let registry = home.registry.lock();
         let group = home.new_ids(&mut batch, 1)?;
@@ -254,6 +266,9 @@ impl Volumes {
     fn check_new_id(&self, id: VolumeId) -> Result<(), VolumeError> {
         if id == VolumeId(0) {
             return Err(VolumeError::Invalid("0 is no volume id"));
+        }
+        if is_apart(id) {
+            return Err(VolumeError::Invalid("a volume id from 4294901760 on"));
         }
         if self.index.read().contains(id) { Err(VolumeError::VolumeExists(id)) } else { Ok(()) }
     }
@@ -335,6 +350,7 @@ impl Volumes {
     pub fn delete(&self, id: VolumeId) -> Result<(), VolumeError> {
         let changes = self.changes.lock();
         let volume = self.get_any_state(id)?;
+        let may_be_succeeded = self.secure_apart()?;
         let group = Arc::clone(&volume.group);
         let mut writer = group.writer.lock();
         let epoch = volume.view().sight.epoch;
@@ -348,7 +364,12 @@ impl Volumes {
         volume.set_deleted();
         leave(&mut writer.epochs, epoch, volume.kind());
         self.index.write().remove(id);
-        drop((writer, changes));
+        drop(writer);
+        if may_be_succeeded {
+            // Nobody takes the place before.
+            volume.meta().sync(number)?;
+        }
+        drop(changes);
         volume.settle(number, vec![])
     }
 

@@ -1,0 +1,291 @@
+//! New contents that are laid over what a volume has, so that only what differs is written.
+//!
+//! A [`Restoration`] usually builds in a group of its own. Where the volume is the only one of its group and
+//! nobody writes to it, as a read-only site that gets the next release, the new contents are versions of the
+//! same group instead, born in an epoch far behind all others. The volume does not see them until its header
+//! says that it is of that epoch; what the new contents no longer have is deleted in that epoch. What is equal
+//! is not written, whether it was sent or not.
+//!
+//! As long as it is being built, a job says that what nobody sees is to be purged, and the purger is kept away
+//! only while the [`Restoration`] lives. So whatever ends it early, a crash too, leaves the volume as it was. The
+//! epoch is so far off that the volume does not come to it before that was purged, were it cloned all the
+//! while; and a volume for whose group anything is to be purged is not built upon.
+
+use crate::record::{self, Entry, Extent, Job, StoredHeader, Vnode};
+use crate::replacing::{delete_volume, leave, put_job};
+use crate::restoring::Restoration;
+use crate::shared::Partition;
+use crate::sight::Sight;
+use crate::snapshots::forget_snapshot;
+use crate::volume::Volume;
+use crate::volumes::Volumes;
+use crate::{VnodeStatus, VolumeError, epochs, keys};
+use afs_format::directory::DirectoryBlob;
+use base::{Fid, VnodeId, VolumeType};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use store::{Batch, Family, KeyRange};
+
+/// How far the new epoch is behind the volume's.
+const EPOCHS: u64 = 1 << 32;
+
+/// Records that are looked at in one step.
+const STEP_RECORDS: usize = 1000;
+
+/// What new contents are laid over.
+pub(crate) struct Base {
+    sight: Sight,
+}
+
+/// Begins to lay new contents over those of a volume; `None` if they must be built beside it.
+pub(crate) fn begin(target: &Arc<Volume>) -> Result<Option<Restoration>, VolumeError> {
+    let (home, group) = (&target.home, &target.group);
+    let writer = group.writer.lock();
+    target.check_is_there()?;
+    let (header, sight) = (target.header(), target.view().sight);
+    let is_written = header.kind == VolumeType::ReadWrite && header.in_service;
+    let is_alone = writer.epochs.readers() == [sight.clone()];
+    let is_fit = !is_written && is_alone && sight.turns.is_empty() && header.file_count > 0;
+    if !is_fit || home.is_staged(group.id) || has_jobs(home, group.id)? {
+        return Ok(None);
+    }
+    let Some(epoch) = sight.epoch.checked_add(EPOCHS) else { return Ok(None) };
+    home.stage(group.id);
+    let restoration = Restoration::new(Arc::clone(target), group.id, epoch, Some(Base { sight }));
+    let mut batch = Batch::new();
+    put_job(&mut batch, &Job::Versions { group: group.id, epoch });
+    home.handle.meta.commit(batch)?;
+    Ok(Some(restoration))
+}
+
+/// Whether anything of a group is to be purged.
+fn has_jobs(home: &Partition, group: u64) -> Result<bool, VolumeError> {
+    let (from, to) = keys::registry_range(keys::Registry::Job);
+    let mut has_any = false;
+    home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |_, value| {
+        has_any |= record::get_job(value).is_none_or(|job| job.group() == group);
+        if has_any { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(has_any)
+}
+
+impl Restoration {
+    /// The value that the volume has in a record now; `None` if the new contents are built beside it.
+    pub(crate) fn below(&self, family: Family, prefix: &[u8]) -> Result<Option<Bytes>, VolumeError> {
+        let Some(base) = &self.base else { return Ok(None) };
+        let found = epochs::get(&*self.home().handle.meta, family, prefix, &base.sight)?;
+        Ok(found.map(|(_, value)| value))
+    }
+
+    /// The records of a range, some at a time, that the volume has now.
+    fn all_below(
+        &mut self,
+        family: Family,
+        (from, to): (Vec<u8>, Vec<u8>),
+        take: &mut dyn FnMut(&mut Restoration, &[u8], &[u8]) -> Result<(), VolumeError>,
+    ) -> Result<(), VolumeError> {
+        let Some(sight) = self.base.as_ref().map(|base| base.sight.clone()) else { return Ok(()) };
+        let (target, mut from) = (Arc::clone(self.target()), from);
+        loop {
+            let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+            epochs::scan(target.meta(), family, (&from, &to), &sight, &mut |prefix, value| {
+                found.push((prefix.to_vec(), value.to_vec()));
+                if found.len() < STEP_RECORDS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            for (prefix, value) in &found {
+                take(self, prefix, value)?;
+            }
+            match found.pop() {
+                // Behind all versions of the last record.
+                Some((last, _)) if found.len() + 1 == STEP_RECORDS => {
+                    from = [keys::versioned(&last, 0), vec![0]].concat();
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Deletes all records of a range that the volume has now.
+    fn delete_below(&mut self, family: Family, range: (Vec<u8>, Vec<u8>)) -> Result<(), VolumeError> {
+        self.all_below(family, range, &mut |restoration, prefix, _| {
+            restoration.put_as_it_is(family, prefix, vec![])
+        })
+    }
+
+    /// Carries over a vnode, of which nothing is written.
+    pub(crate) fn keep_below(&mut self, vnode: VnodeId, unique: u32) -> Result<(), VolumeError> {
+        let fid = Fid { volume: self.target().id(), vnode, unique };
+        let status = self.target().status(fid)?;
+        let stored = status.parent_unique;
+        let noted = self.note(status, status.is_directory())?;
+        if noted.parent_unique == stored || noted.parent_unique == 0 {
+            // In the latter case it is looked at again in the end.
+            return Ok(());
+        }
+        let below = self.below(Family::Vnodes, &keys::vnode(self.group, vnode))?;
+        let below = below.and_then(|value| record::get_vnode(vnode, &value));
+        let below = below.ok_or(VolumeError::NoVnode(vnode, unique))?;
+        self.put_vnode(&Vnode { status: noted, ..below })
+    }
+
+    /// Puts the entries of a directory, and deletes those that it has no more.
+    pub(crate) fn overlay_entries(
+        &mut self,
+        directory: VnodeId,
+        blob: &DirectoryBlob,
+    ) -> Result<(), VolumeError> {
+        let mut old: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        self.all_below(
+            Family::Entries,
+            keys::entry_range(self.group, directory),
+            &mut |_, prefix, value| {
+                old.insert(prefix.to_vec(), value.to_vec());
+                Ok(())
+            },
+        )?;
+        for placed in blob.placed_entries() {
+            let entry = Entry { target: placed.target, slot: placed.slot, sequence: placed.sequence };
+            let (key, value) = (keys::entry(self.group, directory, &placed.name), record::put_entry(&entry));
+            if old.remove(&key[..]).as_ref() != Some(&value) {
+                self.put_as_it_is(Family::Entries, &key, value)?;
+            }
+        }
+        old.into_keys().try_for_each(|key| self.put_as_it_is(Family::Entries, &key, vec![]))
+    }
+
+    /// Before the data of a file comes: what was cut otherwise goes.
+    pub(crate) fn begin_overlaid_file(&mut self, status: &VnodeStatus, shift: u8) -> Result<(), VolumeError> {
+        let below = self.below(Family::Vnodes, &keys::vnode(self.group, status.vnode))?;
+        let below = below.and_then(|value| record::get_vnode(status.vnode, &value));
+        let is_cut_otherwise = |old: &Vnode| old.status.unique == status.unique && old.chunk_shift != shift;
+        if below.is_some_and(|old| is_cut_otherwise(&old)) {
+            let file = keys::FileKey { group: self.group, vnode: status.vnode, unique: status.unique };
+            self.delete_below(Family::Extents, file.extents(0, u64::MAX))?;
+            self.cut_otherwise = true;
+        }
+        Ok(())
+    }
+
+    /// After the data of a file: what is behind its end goes.
+    pub(crate) fn end_overlaid_file(&mut self, file: keys::FileKey, chunks: u64) -> Result<(), VolumeError> {
+        if std::mem::take(&mut self.cut_otherwise) {
+            return Ok(());
+        }
+        self.delete_below(Family::Extents, file.extents(chunks, u64::MAX))
+    }
+
+    /// Whether the volume has these contents in an extent already; one that it has and the file has no more is
+    /// deleted.
+    pub(crate) fn is_below(&mut self, key: &[u8], pieces: Option<&[Bytes]>) -> Result<bool, VolumeError> {
+        if self.base.is_none() || self.cut_otherwise {
+            return Ok(false);
+        }
+        let below = self.below(Family::Extents, key)?;
+        let Some(pieces) = pieces else {
+            if below.is_some() {
+                self.put_as_it_is(Family::Extents, key, vec![])?;
+            }
+            return Ok(true);
+        };
+        Ok(below.is_some_and(|value| self.holds(key, &value, pieces)))
+    }
+
+    /// What cannot be read is written anew.
+    fn holds(&self, key: &[u8], value: &[u8], pieces: &[Bytes]) -> bool {
+        let length: usize = pieces.iter().map(Bytes::len).sum();
+        let Ok(extent) = self.home().extent(key, value) else { return false };
+        if let Extent::Chunk { length: old, .. } | Extent::Shared { length: old, .. } = extent
+            && old as usize != length
+        {
+            return false;
+        }
+        let Ok(old) = extent.read(&*self.home().handle.chunks, self.group) else { return false };
+        let mut rest = &old[..];
+        rest.len() == length
+            && pieces.iter().all(|piece| {
+                let (begin, end) = rest.split_at(piece.len());
+                rest = end;
+                begin == &piece[..]
+            })
+    }
+
+    /// Deletes what the new contents do not have.
+    pub(crate) fn delete_what_is_gone(&mut self) -> Result<(), VolumeError> {
+        let (group, (_, to)) = (self.group, keys::group_range(self.group));
+        let vnodes = (keys::vnode(group, VnodeId(0)).to_vec(), to);
+        self.all_below(Family::Vnodes, vnodes, &mut |restoration, prefix, value| {
+            let vnode = keys::vnode_of(prefix).and_then(|number| record::get_vnode(number, value));
+            let damaged = || epochs::damage(Family::Vnodes, prefix, "the vnode");
+            restoration.delete_if_gone(&vnode.ok_or_else(damaged)?)
+        })
+    }
+
+    fn delete_if_gone(&mut self, old: &Vnode) -> Result<(), VolumeError> {
+        let VnodeStatus { vnode, unique, .. } = old.status;
+        let now = self.unique_of(vnode);
+        if now == Some(unique) {
+            return Ok(());
+        }
+        let prefix = keys::vnode(self.group, vnode);
+        if now.is_none() {
+            self.put_as_it_is(Family::Vnodes, &prefix, vec![])?;
+        }
+        if !old.status.is_directory() {
+            let file = keys::FileKey { group: self.group, vnode, unique };
+            return self.delete_below(Family::Extents, file.extents(0, u64::MAX));
+        }
+        // Another directory of this number has put its own.
+        if now.is_none() {
+            if self.below(Family::Totals, &prefix)?.is_some() {
+                self.put_as_it_is(Family::Totals, &prefix, vec![])?;
+            }
+            return self.delete_below(Family::Entries, keys::entry_range(self.group, vnode));
+        }
+        Ok(())
+    }
+}
+
+impl Volumes {
+    /// Takes new contents into use that were laid over those of `old`.
+    pub(crate) fn replace_below(
+        &self,
+        old: &Arc<Volume>,
+        stored: StoredHeader,
+        counters: &record::Counters,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let _changes = self.lock_changes();
+        self.check_replaceable(old, stored.header.id)?;
+        let group = Arc::clone(&old.group);
+        let mut writer = group.writer.lock();
+        let (before, epoch) = (old.view().sight.epoch, stored.sight.epoch);
+        let (unseen, left) =
+            (Job::Versions { group: group.id, epoch }, Job::Versions { group: group.id, epoch: before });
+        let mut batch = Batch::new();
+        batch.delete(Family::Volumes, keys::job(&record::put_job(&unseen)));
+        put_job(&mut batch, &left);
+        delete_volume(&mut batch, old.id());
+        forget_snapshot(&mut batch, &old.header());
+        if stored.header.kind != VolumeType::ReadWrite {
+            batch.delete(Family::Volumes, keys::policy(old.id()));
+        }
+        crate::making::put_volume(&mut batch, &stored, counters);
+        let publish = group.publish.write();
+        let number = old.meta().commit(batch)?;
+        old.set_deleted();
+        leave(&mut writer.epochs, before, old.kind());
+        if stored.header.kind == VolumeType::ReadWrite {
+            writer.take_over(stored.sight.clone());
+        } else {
+            writer.epochs.current = epoch;
+            writer.epochs.others.push(stored.sight.clone());
+        }
+        drop((publish, writer));
+        let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, counters));
+        volume.set_state(old.state());
+        self.swap_in_index(old.id(), Arc::clone(&volume));
+        volume.settle(number, vec![])?;
+        Ok(volume)
+    }
+}
