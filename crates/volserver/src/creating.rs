@@ -1,5 +1,6 @@
 //! Opening transactions, making volumes and deleting them.
 
+use crate::apart;
 use crate::codes::{self, E2BIG, EINVAL, ENOENT};
 use crate::server::{DESTROY_ME, VolumeServer};
 use crate::transactions::{Refusal, Use};
@@ -58,8 +59,7 @@ pub(crate) fn find(
     id: VolumeId,
     partition: PartitionId,
 ) -> Result<Arc<Volume>, AbortCode> {
-    let volume = server.volumes().get_any_state(id).map_err(|error| codes::of(&error))?;
-    if volume.partition() == partition { Ok(volume) } else { Err(AbortCode::VNOVOL) }
+    server.volumes().find_on(id, partition).map_err(|error| codes::of(&error))
 }
 
 /// AFSVolCreateVolume: makes a volume that is to be destroyed and out of service until SetFlags says
@@ -89,11 +89,11 @@ pub(crate) fn create(
         now: server.now(),
     };
     let used = begin(server, id, partition, 0, "CreateVolume")?;
-    match server.volumes().create(partition, &new) {
+    match apart::create(server, partition, &new) {
         Ok(volume) => used.attach(&volume),
-        Err(error) => {
+        Err(code) => {
             used.end();
-            return Err(codes::of(&error));
+            return Err(code);
         }
     }
     info!(volume = %id, name = %new.name, %partition, "a volume is created");
@@ -101,9 +101,9 @@ pub(crate) fn create(
 }
 
 /// AFSVolDeleteVolume: deletes the transaction's volume. The transaction stays until it is ended.
-pub(crate) fn delete(server: &VolumeServer, used: &Use<'_>) -> Result<(), AbortCode> {
+pub(crate) fn delete(server: &VolumeServer, used: &Use<'_>, volume: &Volume) -> Result<(), AbortCode> {
     let id = used.volume_id();
-    let outcome = server.volumes().delete(id).map_err(|error| codes::of(&error));
+    let outcome = server.volumes().delete(volume.id()).map_err(|error| codes::of(&error));
     match outcome {
         Ok(()) => info!(volume = %id, "a volume is deleted"),
         Err(AbortCode::VNOVOL) => return Err(ENOENT),
@@ -111,18 +111,30 @@ pub(crate) fn delete(server: &VolumeServer, used: &Use<'_>) -> Result<(), AbortC
     }
     used.set_deleted();
     server.file_service().volume_changed(id);
+    apart::succeed(server, id);
     Ok(())
+}
+
+/// AFSVolEndTrans. What the transaction did is on the medium then, however the server is configured: whoever
+/// moves a volume deletes the other copy next.
+pub(crate) fn end(server: &VolumeServer, transaction: i32) -> Result<(), AbortCode> {
+    let used = server.transactions().enter(transaction, "EndTrans").ok_or(ENOENT)?;
+    let (id, partition) = (used.volume_id(), used.partition());
+    used.end();
+    apart::succeed(server, id);
+    server.volumes().sync_partition(partition).map_err(|error| codes::of(&error))
 }
 
 /// AFSVolNukeVolume: deletes a volume whatever its state, even while a transaction has it.
 pub(crate) fn nuke(server: &VolumeServer, request: NukeVolumeRequest) -> Result<(), AbortCode> {
     let partition = server.partition(request.partition).map_err(|_| AbortCode::VOLSERNOVOL)?;
     let id = VolumeId(request.volume_id);
-    find(server, id, partition).map_err(|_| ENOENT)?;
+    let volume = find(server, id, partition).map_err(|_| ENOENT)?;
     current::volume(id.0);
-    server.volumes().delete(id).map_err(|error| codes::of(&error))?;
+    server.volumes().delete(volume.id()).map_err(|error| codes::of(&error))?;
     info!(volume = %id, %partition, "a volume is deleted by force");
     server.file_service().volume_changed(id);
+    apart::succeed(server, id);
     Ok(())
 }
 

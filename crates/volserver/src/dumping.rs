@@ -156,7 +156,7 @@ fn put_all(volume: &Arc<Volume>, extract: Extract, mut output: Output<'_, '_>) -
     let header = volume.header();
     let dates = vec![(extract.since, dumped_until(&header))];
     let name = header.name.as_str().as_bytes().to_vec();
-    put_dump_header(&mut output.buffer, &DumpHeader { volume: header.id.0, name, dates });
+    put_dump_header(&mut output.buffer, &DumpHeader { volume: header.number().0, name, dates });
     put_volume(&mut output.buffer, &dump_volume(&header));
     put_class(volume, extract, true, &mut output)?;
     put_class(volume, extract, false, &mut output)?;
@@ -177,7 +177,7 @@ fn dumped_until(header: &VolumeHeader) -> UnixTime {
 fn dump_volume(header: &VolumeHeader) -> DumpVolume {
     let narrow = |blocks: u64| u32::try_from(blocks).unwrap_or(u32::MAX);
     DumpVolume {
-        id: header.id.0,
+        id: header.number().0,
         version: 1,
         name: header.name.as_str().as_bytes().to_vec(),
         in_service: header.in_service.into(),

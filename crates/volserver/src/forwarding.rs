@@ -100,7 +100,7 @@ impl Parcel<'_> {
         let address = address(&replica.server)?;
         let header = self.volume.header();
         let total = header.used_kib << 10;
-        let (volume, now) = (header.id, self.server.now());
+        let (volume, now) = (header.number(), self.server.now());
         let progress = self.server.transfers().begin(self.used.id(), volume, *address.ip(), total, now);
         let sent = self.send_to(address, replica.transaction, &progress);
         progress.end(self.server.now(), sent.err());

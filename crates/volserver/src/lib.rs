@@ -21,6 +21,7 @@
 //! Protocol: OpenAFS 1.8 `volser/volint.xg`; behaviour: `volser/volprocs.c`, `volser/voltrans.c`, and
 //! what `vos(1)` does with the answers in `volser/vsprocs.c`.
 
+mod apart;
 mod changing;
 mod cloning;
 mod codes;

@@ -91,11 +91,12 @@ pub(crate) fn all<T: Entry>(server: &VolumeServer, partition: i32, flags: i32) -
     let partition = server.partition(partition)?;
     let (busy, now) = (server.transactions().volumes(), server.now());
     let mut entries = Vec::new();
-    server.volumes().list_headers(partition, &mut |listed| {
-        let id = listed.header.id;
+    server.volumes().list_headers(partition, &mut |mut listed| {
+        let id = listed.header.number();
+        listed.header.id = id;
         entries.extend(match () {
             () if flags == 0 => Some(T::bare(id, XdrString::default(), 0)),
-            () if busy.contains(&id) => Some(busy_entry(id)),
+            () if busy.contains(&(id, partition)) => Some(busy_entry(id)),
             () => entry(&listed, now),
         });
         ControlFlow::Continue(())
@@ -107,15 +108,14 @@ pub(crate) fn all<T: Entry>(server: &VolumeServer, partition: i32, flags: i32) -
 /// OpenAFS would have, and that it cannot be attached.
 pub(crate) fn one<T: Entry>(server: &VolumeServer, partition: i32, id: u32) -> Result<Vec<T>, AbortCode> {
     let partition = server.partition(partition)?;
-    let volume = server.volumes().get_any_state(VolumeId(id)).map_err(|_| ENODEV)?;
-    if volume.partition() != partition {
-        return Err(ENODEV);
-    }
-    if server.transactions().volumes().contains(&volume.id()) {
-        return Ok(vec![busy_entry(volume.id())]);
+    let volume = server.volumes().find_on(VolumeId(id), partition).map_err(|_| ENODEV)?;
+    if server.transactions().volumes().contains(&(VolumeId(id), partition)) {
+        return Ok(vec![busy_entry(VolumeId(id))]);
     }
     let unfinished = || T::bare(VolumeId(id), format!("V{id:010}.vol").into(), 0);
-    let listed = Listed { header: volume.header(), state: volume.state() };
+    let header = volume.header();
+    let header = VolumeHeader { id: header.number(), ..header };
+    let listed = Listed { header, state: volume.state() };
     Ok(vec![entry(&listed, server.now()).unwrap_or_else(unfinished)])
 }
 
@@ -133,7 +133,7 @@ fn entry<T: Entry>(listed: &Listed, now: UnixTime) -> Option<T> {
 /// The state of a transaction's volume (AFSVolGetStatus).
 pub(crate) fn status(header: &VolumeHeader) -> VolserStatus {
     VolserStatus {
-        volume_id: header.id.0,
+        volume_id: header.number().0,
         next_unique: header.next_unique as i32,
         volume_type: header.kind as i32,
         parent_id: header.parent.0,

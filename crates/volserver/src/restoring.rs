@@ -68,8 +68,8 @@ pub(crate) fn restore_parts(
     let restored = restoration.finish(server.volumes(), header);
     let restored: Arc<Volume> = restored.map_err(|error| whole(Failure::Volume(error, 0).report(id)))?;
     used.attach(&restored);
-    info!(volume = %id, "a volume is restored");
-    server.file_service().volume_changed(id);
+    info!(volume = %used.volume_id(), "a volume is restored");
+    server.file_service().volume_changed(used.volume_id());
     Ok(())
 }
 
@@ -185,6 +185,8 @@ fn status(vnode: &DumpedVnode, a: &VnodeAttributes) -> Option<VnodeStatus> {
 /// when it was made, and how it is used.
 fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeader {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    // That stays unfinished until SetFlags says otherwise: it may have the place of another one soon.
+    let is_apart = old.number() != old.id;
     VolumeHeader {
         id: old.id,
         name: wanted.name,
@@ -195,9 +197,9 @@ fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeade
         restored_from: VolumeId(0),
         owner: dumped.owner as i32,
         account: dumped.account,
-        in_service: dumped.in_service != 0,
+        in_service: dumped.in_service != 0 && !is_apart,
         blessed: dumped.blessed != 0,
-        destroy_me: 0,
+        destroy_me: if is_apart { old.destroy_me } else { 0 },
         quota_max_kib: dumped.quota_max_kib.into(),
         quota_min_kib: dumped.quota_min_kib.into(),
         created: dumped.created,

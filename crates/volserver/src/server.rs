@@ -1,5 +1,6 @@
 //! The server: what it works with, who may use it, and what it does from time to time.
 
+use crate::apart;
 use crate::codes;
 use crate::forwarding::OtherServers;
 use crate::transactions::{Expired, Transactions, Use};
@@ -68,12 +69,16 @@ impl VolumeServer {
     }
 
     /// Deletes volumes that were left over when the program ended within the transactions that were
-    /// making them. Returns how many.
+    /// making them; lets those that are whole take the place of one on another partition that was deleted
+    /// just before. Returns how many were deleted.
     pub fn delete_unfinished(&self) -> usize {
         let volumes = self.volumes().marked().into_iter();
         let being_made = self.transactions.volumes();
-        let doomed = volumes.filter(|volume| is_doomed(volume) && !being_made.contains(&volume.id()));
-        doomed.filter(|volume| self.delete(volume.id())).count()
+        let place = |volume: &Volume| (volume.header().number(), volume.partition());
+        let doomed = volumes.filter(|volume| is_doomed(volume) && !being_made.contains(&place(volume)));
+        let deleted = doomed.filter(|volume| self.delete(volume)).count();
+        apart::succeed_all(self);
+        deleted
     }
 
     /// Ends transactions that nobody has used for [`IDLE_SECONDS_MAX`](crate::IDLE_SECONDS_MAX),
@@ -82,16 +87,20 @@ impl VolumeServer {
         let expired = self.transactions.expire();
         for Expired { volume, used } in &expired {
             warn!(transaction = used.id(), volume = %used.volume_id(), "a transaction has timed out");
-            if volume.as_ref().is_some_and(|volume| is_doomed(volume)) && self.delete(used.volume_id()) {
+            if volume.as_ref().is_some_and(|volume| is_doomed(volume) && self.delete(volume)) {
                 used.set_deleted();
             }
         }
-        expired.len()
+        let count = expired.len();
+        drop(expired);
+        apart::succeed_all(self);
+        count
     }
 
-    fn delete(&self, id: VolumeId) -> bool {
-        let outcome = self.volumes().delete(id);
-        info!(volume = %id, ?outcome, "an unfinished volume is deleted");
+    fn delete(&self, volume: &Volume) -> bool {
+        let outcome = self.volumes().delete(volume.id());
+        let id = volume.header().number();
+        info!(volume = %id, partition = %volume.partition(), ?outcome, "an unfinished volume is deleted");
         self.file_service().volume_changed(id);
         outcome.is_ok()
     }

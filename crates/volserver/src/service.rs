@@ -2,7 +2,7 @@
 
 use crate::dumping::{self, Extract};
 use crate::server::VolumeServer;
-use crate::{changing, cloning, codes, creating, forwarding, listing, partitions, restoring, taking};
+use crate::{changing, cloning, creating, forwarding, listing, partitions, restoring, taking};
 use afs_idl::{CallStream, cellar, vol};
 use base::{AbortCode, Caller, UnixTime, VolumeId};
 
@@ -21,8 +21,8 @@ impl vol::Server for VolumeServer {
         caller: &Caller,
         request: vol::DeleteVolumeRequest,
     ) -> Result<vol::DeleteVolumeReply, AbortCode> {
-        let (used, _) = self.change(caller, request.transaction, "DeleteVolume")?;
-        creating::delete(self, &used)?;
+        let (used, volume) = self.change(caller, request.transaction, "DeleteVolume")?;
+        creating::delete(self, &used, &volume)?;
         Ok(vol::DeleteVolumeReply)
     }
 
@@ -51,8 +51,7 @@ impl vol::Server for VolumeServer {
         request: vol::EndTransRequest,
     ) -> Result<vol::EndTransReply, AbortCode> {
         self.administer(caller, "EndTrans")?;
-        let used = self.transactions().enter(request.transaction, "EndTrans");
-        used.ok_or(codes::ENOENT)?.end();
+        creating::end(self, request.transaction)?;
         Ok(vol::EndTransReply { code: 0 })
     }
 

@@ -7,3 +7,4 @@ mod history;
 mod network;
 mod support;
 mod transfers;
+mod within;

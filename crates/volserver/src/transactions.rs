@@ -36,6 +36,7 @@ struct Table {
 }
 
 struct Transaction {
+    /// The number that it was opened with, see [`volume::VolumeHeader::number`].
     volume_id: VolumeId,
     partition: PartitionId,
     created: UnixTime,
@@ -90,7 +91,7 @@ impl Transactions {
     ) -> Result<Use<'_>, Refusal> {
         let now = (self.clock)();
         let mut table = self.table.lock();
-        if table.is_open_on(volume_id) {
+        if table.is_open_on(volume_id, partition) {
             return Err(Refusal::Busy);
         }
         if table.open.len() >= TRANSACTIONS_MAX {
@@ -128,9 +129,10 @@ impl Transactions {
         Some(Use { transactions: self, id, volume_id: transaction.volume_id })
     }
 
-    /// The volumes that have transactions.
-    pub(crate) fn volumes(&self) -> HashSet<VolumeId> {
-        self.table.lock().open.values().map(|transaction| transaction.volume_id).collect()
+    /// The volumes that have transactions, and where they are.
+    pub(crate) fn volumes(&self) -> HashSet<(VolumeId, PartitionId)> {
+        let table = self.table.lock();
+        table.open.values().map(|transaction| (transaction.volume_id, transaction.partition)).collect()
     }
 
     /// Ends the transactions that nobody uses and has used for a while.
@@ -176,8 +178,9 @@ impl Transactions {
 }
 
 impl Table {
-    fn is_open_on(&self, volume: VolumeId) -> bool {
-        self.open.values().any(|transaction| transaction.volume_id == volume)
+    fn is_open_on(&self, volume: VolumeId, partition: PartitionId) -> bool {
+        let is_on = |open: &Transaction| open.volume_id == volume && open.partition == partition;
+        self.open.values().any(is_on)
     }
 
     fn new_id(&mut self) -> i32 {
@@ -241,9 +244,14 @@ impl Use<'_> {
         self.id
     }
 
-    /// The transaction's volume, by number.
+    /// The number of the transaction's volume, which another one on another partition may have too.
     pub(crate) fn volume_id(&self) -> VolumeId {
         self.volume_id
+    }
+
+    /// Where the transaction's volume is.
+    pub(crate) fn partition(&self) -> PartitionId {
+        self.with(|transaction| transaction.partition)
     }
 
     /// The transaction's volume, unless there is none yet or no more.

@@ -49,12 +49,21 @@ impl Administrators for Known {
     }
 }
 
-fn handle(index: u32, meta: Arc<MemoryMeta>, space: Space) -> PartitionHandle {
-    PartitionHandle {
-        id: PartitionId::from_index(index).unwrap(),
-        meta,
-        chunks: Arc::new(MemoryChunks::new()),
-        space: Arc::new(move || space),
+/// What a power cut leaves of a server: both partitions' metadata and chunks.
+#[derive(Default)]
+pub(super) struct Disks {
+    pub(super) metas: [Arc<MemoryMeta>; 2],
+    pub(super) chunks: [Arc<MemoryChunks>; 2],
+}
+
+impl Disks {
+    fn handle(&self, which: usize, index: u32, space: Space) -> PartitionHandle {
+        PartitionHandle {
+            id: PartitionId::from_index(index).unwrap(),
+            meta: self.metas[which].clone(),
+            chunks: self.chunks[which].clone(),
+            space: Arc::new(move || space),
+        }
     }
 }
 
@@ -79,11 +88,15 @@ pub(super) fn admin() -> Caller {
 
 impl Cell {
     pub(super) fn new() -> Cell {
-        let meta = Arc::new(MemoryMeta::new());
+        Cell::on(&Disks::default())
+    }
+
+    /// A server that is started with these disks.
+    pub(super) fn on(disks: &Disks) -> Cell {
+        let meta = disks.metas[1].clone();
         let small = Space { total_kib: 1000, free_kib: 400 };
         let large = Space { total_kib: 1 << 33, free_kib: 1 << 32 };
-        let partitions =
-            vec![handle(0, Arc::default(), small), handle(LARGE as u32, Arc::clone(&meta), large)];
+        let partitions = vec![disks.handle(0, 0, small), disks.handle(1, LARGE as u32, large)];
         let volumes = Arc::new(Volumes::open(partitions, VolumeOptions::default()).unwrap());
         let (heard, now) = (Arc::new(Heard::default()), Arc::new(AtomicU32::new(START)));
         let asked = Arc::clone(&now);
@@ -101,6 +114,10 @@ impl Cell {
         while self.volumes.purge_step().unwrap() {}
         let report = check(&*self.meta, None, CheckOptions::default(), &mut |_| {});
         assert!(report.is_clean(), "{:#?}", report.damages);
+    }
+
+    pub(super) fn now(&self) -> UnixTime {
+        UnixTime(self.now.load(Ordering::Relaxed))
     }
 
     pub(super) fn pass(&self, seconds: u32) {
