@@ -212,14 +212,17 @@ impl<W: World> Run<'_, W> {
         let doing = || format!("open the volume {volume} on {place}");
         for _ in 0..BUSY_TRIES {
             self.heed()?;
-            if self.monitor(place.server, &doing())?.iter().all(|other| other.volume_id != volume) {
+            // A volume that moves within a server is on two partitions for a while.
+            let is_it =
+                |other: &TransDebugInfo| other.volume_id == volume && other.partition == place.partition;
+            if !self.monitor(place.server, &doing())?.iter().any(is_it) {
                 self.ask(place, volume)?;
                 match vol::trans_create(&*self.volumes(place.server), &request) {
-                    Ok(reply) => return self.opened(place.server, volume, reply.transaction),
-                    Err(AbortCode::VOLSERVOLBUSY | AbortCode::VBUSY) => self.not_opened(place.server, volume),
+                    Ok(reply) => return self.opened(place, volume, reply.transaction),
+                    Err(AbortCode::VOLSERVOLBUSY | AbortCode::VBUSY) => self.not_opened(place, volume),
                     Err(code) => {
                         if !is_silence(code) {
-                            self.not_opened(place.server, volume);
+                            self.not_opened(place, volume);
                         }
                         return Err(failed(doing())(code));
                     }
@@ -236,13 +239,13 @@ impl<W: World> Run<'_, W> {
         self.save()
     }
 
-    fn not_opened(&mut self, server: Ipv4Addr, volume: u32) {
-        self.job.asked.retain(|asked| asked.volume != volume || asked.place.server != server);
+    fn not_opened(&mut self, place: Place, volume: u32) {
+        self.job.asked.retain(|asked| *asked != Asked { place, volume });
     }
 
-    fn opened(&mut self, server: Ipv4Addr, volume: u32, id: i32) -> Step<Transaction> {
-        let transaction = Transaction { server, id, volume };
-        self.not_opened(server, volume);
+    fn opened(&mut self, place: Place, volume: u32, id: i32) -> Step<Transaction> {
+        let transaction = Transaction { server: place.server, id, volume, partition: Some(place.partition) };
+        self.not_opened(place, volume);
         self.job.transactions.push(transaction);
         self.save()?;
         Ok(transaction)
@@ -267,13 +270,13 @@ impl<W: World> Run<'_, W> {
         };
         match vol::create_volume(&*self.volumes(place.server), &request) {
             Ok(reply) => {
-                let transaction = self.opened(place.server, volume, reply.transaction)?;
+                let transaction = self.opened(place, volume, reply.transaction)?;
                 self.set_flags(transaction, DOOMED)?;
                 Ok(transaction)
             }
             Err(code) => {
                 if !is_silence(code) {
-                    self.not_opened(place.server, volume);
+                    self.not_opened(place, volume);
                 }
                 Err(failed(format!("make the volume {volume} on {place}"))(code))
             }

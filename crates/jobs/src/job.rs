@@ -126,6 +126,16 @@ pub(crate) struct Transaction {
     pub(crate) server: Ipv4Addr,
     pub(crate) id: i32,
     pub(crate) volume: u32,
+    /// Programs of before did not note it.
+    #[serde(default)]
+    pub(crate) partition: Option<i32>,
+}
+
+impl Transaction {
+    /// Whether it is one on a volume at this place, as far as is known for certain.
+    pub(crate) fn is_on(self, place: Place, volume: u32) -> bool {
+        self.server == place.server && self.partition == Some(place.partition) && self.volume == volume
+    }
 }
 
 /// A transaction that was asked for. There was none on the volume before.

@@ -1,6 +1,7 @@
 //! Moving a read-write volume.
 
 use crate::calls::{CLOCK_SLACK_SECONDS, Run, Step, keep};
+use crate::job::Transaction;
 use crate::{Place, Stage, Trouble, World, entry};
 use afs_idl::vl::{NVldbEntry, entry_flags};
 use afs_idl::vol::{RestoreCookie, attach_mode, volume_flags, volume_type};
@@ -33,7 +34,9 @@ impl<W: World> Run<'_, W> {
         self.job.source_off = true;
         self.save()?;
         self.set_flags(source, volume_flags::OUT_OF_SERVICE)?;
-        self.set_flags(new, 0)?;
+        // Clients of the same server would find the new volume at once, and what they write is lost if the
+        // job is undone. So it goes into service when there is no way back, see `clear_old_place`.
+        self.set_flags(new, if self.is_within(to) { volume_flags::OUT_OF_SERVICE } else { 0 })?;
         self.end(new)?;
         // Until here nobody could have written to the source behind what was sent: its transaction is
         // still the same.
@@ -79,9 +82,17 @@ impl<W: World> Run<'_, W> {
 
     /// Whether the transaction under which the last changes were sent is still open.
     fn source_is_still_ours(&self) -> bool {
-        let (server, volume) = (self.job.from.server, self.job.volume);
-        let open = self.job.transactions.iter().find(|open| open.server == server && open.volume == volume);
-        open.is_some_and(|open| self.status(*open).is_ok())
+        self.open_on_source().is_some_and(|open| self.status(open).is_ok())
+    }
+
+    fn open_on_source(&self) -> Option<Transaction> {
+        let (from, volume) = (self.job.from, self.job.volume);
+        self.job.transactions.iter().copied().find(|open| open.is_on(from, volume))
+    }
+
+    /// Whether the volume stays on its server.
+    fn is_within(&self, to: Place) -> bool {
+        self.job.from.server == to.server
     }
 
     /// Removes the volume, its backup and the clone at the old place.
@@ -94,6 +105,9 @@ impl<W: World> Run<'_, W> {
                     "the entry of {} points to {from} again; nothing is removed there",
                     self.job.name
                 )));
+            }
+            if self.is_within(to) {
+                self.put_online(to, self.job.volume, attach_mode::BUSY)?;
             }
             self.remove_source(to)?;
             let backup = entry.map_or(0, |entry| entry.volume_id[entry::BACKUP]);
@@ -109,9 +123,7 @@ impl<W: World> Run<'_, W> {
     fn remove_source(&mut self, to: Place) -> Step {
         let (from, volume) = (self.job.from, self.job.volume);
         let moved_to = (from.server != to.server).then_some(to.server);
-        let open =
-            self.job.transactions.iter().find(|open| open.server == from.server && open.volume == volume);
-        if let Some(open) = open.copied()
+        if let Some(open) = self.open_on_source()
             && self.status(open).is_ok()
         {
             return self.delete_open(open, moved_to);
@@ -133,10 +145,14 @@ impl<W: World> Run<'_, W> {
             return self.enter(Stage::Cleaning);
         }
         let mut outcome = self.end_all();
+        if self.job.new_begun && self.is_within(to) {
+            // One server, one volume of this number in service.
+            keep(&mut outcome, self.remove_new(to, self.job.volume));
+        }
         if self.job.source_off {
             keep(&mut outcome, self.put_source_back());
         }
-        if self.job.new_begun {
+        if self.job.new_begun && !self.is_within(to) {
             keep(&mut outcome, self.remove_new(to, self.job.volume));
         }
         keep(&mut outcome, self.remove_clone());

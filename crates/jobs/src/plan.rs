@@ -11,8 +11,16 @@ pub fn steps(job: &Job) -> Vec<String> {
             format!("clone {name} on {from}, which stays in use"),
             format!("send the clone to a new volume on {to}"),
             format!("send what changed meanwhile, while clients of {name} wait"),
-            format!("take {name} on {from} out of service, and into service on {to}"),
-            format!("let the entry point to {to}"),
+            if from.server == to.server {
+                format!("take {name} on {from} out of service")
+            } else {
+                format!("take {name} on {from} out of service, and into service on {to}")
+            },
+            if from.server == to.server {
+                format!("let the entry point to {to}, and take {name} into service there")
+            } else {
+                format!("let the entry point to {to}")
+            },
             format!("remove {name}, its backup and the clone on {from}, and unlock the entry"),
         ],
         Operation::Copy { name: new, to } => vec![

@@ -6,7 +6,7 @@ mod locations;
 mod servers;
 mod wire;
 
-use crate::Operation;
+use crate::{Operation, Place};
 use history::{History, place};
 
 /// Histories of each operation.
@@ -24,8 +24,20 @@ fn a_move_is_finished_or_undone_and_no_write_is_lost() {
 }
 
 #[test]
+fn a_move_to_another_partition_of_the_server_is_finished_or_undone() {
+    let to = Place { partition: 1, ..place(1) };
+    histories(|_| Operation::Move { to });
+}
+
+#[test]
 fn a_copy_is_whole_or_not_there() {
     histories(|_| Operation::Copy { name: "new".into(), to: place(2) });
+}
+
+#[test]
+fn a_copy_on_another_partition_of_the_server_is_whole_or_not_there() {
+    let to = Place { partition: 1, ..place(1) };
+    histories(|_| Operation::Copy { name: "new".into(), to });
 }
 
 #[test]

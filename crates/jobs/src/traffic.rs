@@ -113,7 +113,7 @@ mod tests {
     fn what_transactions_sent_is_counted_once() {
         let place = Place { server: Ipv4Addr::LOCALHOST, partition: 0 };
         let mut job = Job::new(1, Operation::Backup, 5, "home", place);
-        let from = |id| Transaction { server: place.server, id, volume: 5 };
+        let from = |id| Transaction { server: place.server, id, volume: 5, partition: None };
         let traffic = |done| Traffic { total: 2 * done, done, sent: done / 2 };
         assert_eq!(job.count(from(1), traffic(10)), traffic(10));
         assert_eq!(job.count(from(1), traffic(30)), traffic(20), "since the last time");

@@ -27,7 +27,7 @@ impl Server {
         let host = state.hosts.get_mut(&self.address).unwrap();
         let open = host.open.get_mut(&transaction).ok_or(ENOENT)?;
         open.used = now;
-        let volume = host.volumes.get_mut(&open.volume).ok_or(ENOENT)?;
+        let volume = host.volumes.get_mut(&(open.volume, open.partition)).ok_or(ENOENT)?;
         Ok(work(volume, open, now))
     }
 
@@ -35,7 +35,7 @@ impl Server {
         let mut state = self.cell.state.lock();
         let now = state.now;
         let host = state.hosts.get_mut(&self.address).unwrap();
-        if host.open.values().any(|open| open.volume == volume) {
+        if host.open.values().any(|open| (open.volume, open.partition) == (volume, partition)) {
             return Err(AbortCode::VOLSERVOLBUSY);
         }
         host.next += 1;
@@ -45,11 +45,27 @@ impl Server {
     }
 
     fn put(&self, id: u32, volume: Volume) {
-        self.cell.state.lock().hosts.get_mut(&self.address).unwrap().volumes.insert(id, volume);
+        let place = (id, volume.partition);
+        self.cell.state.lock().hosts.get_mut(&self.address).unwrap().volumes.insert(place, volume);
     }
 
-    fn has(&self, id: u32) -> bool {
-        self.cell.state.lock().hosts[&self.address].volumes.contains_key(&id)
+    /// The volume of this number on the partition of a transaction.
+    fn beside(&self, transaction: i32, id: u32) -> Result<Option<Volume>, AbortCode> {
+        let partition = self.with(transaction, |volume, _, _| volume.partition)?;
+        Ok(self.cell.state.lock().hosts[&self.address].volumes.get(&(id, partition)).cloned())
+    }
+
+    fn has(&self, id: u32, partition: i32) -> bool {
+        self.cell.state.lock().hosts[&self.address].volumes.contains_key(&(id, partition))
+    }
+
+    /// Whether another partition of a Cellar server has a volume of the number of an open one.
+    fn holds_apart(&self, transaction: i32) -> bool {
+        let state = self.cell.state.lock();
+        let host = &state.hosts[&self.address];
+        let Some(open) = host.open.get(&transaction) else { return false };
+        let is_other = |&(id, partition): &(u32, i32)| id == open.volume && partition != open.partition;
+        host.is_cellar && host.volumes.keys().any(is_other)
     }
 
     /// What is sent of a volume, restored on another server.
@@ -61,6 +77,7 @@ impl Server {
             return Err(AbortCode::RX_CALL_DEAD);
         }
         let target = Server { cell: self.cell.clone(), address };
+        let is_apart = target.holds_apart(id);
         target.with(id, |volume, _, _| {
             for (file, (value, changed)) in &source.files {
                 assert!(
@@ -71,8 +88,11 @@ impl Server {
             }
             volume.created = source.created;
             volume.updated = source.updated;
-            volume.in_service = source.in_service;
-            volume.is_doomed = false;
+            // What Cellar holds apart stays unfinished until it is told otherwise.
+            if !is_apart {
+                volume.in_service = source.in_service;
+                volume.is_doomed = false;
+            }
         })
     }
 }
@@ -83,9 +103,7 @@ impl vol::Server for Server {
         _: &Caller,
         r: vol::TransCreateRequest,
     ) -> Result<vol::TransCreateReply, AbortCode> {
-        let partition =
-            self.cell.state.lock().hosts[&self.address].volumes.get(&r.volume_id).map(|v| v.partition);
-        if partition != Some(r.partition) {
+        if !self.has(r.volume_id, r.partition) {
             return Err(AbortCode::VNOVOL);
         }
         Ok(vol::TransCreateReply { transaction: self.open(r.volume_id, r.partition, r.flags)? })
@@ -114,7 +132,7 @@ impl vol::Server for Server {
         _: &Caller,
         r: vol::CreateVolumeRequest,
     ) -> Result<vol::CreateVolumeReply, AbortCode> {
-        if self.has(r.volume_id) {
+        if self.has(r.volume_id, r.partition) {
             return Err(AbortCode::VVOLEXISTS);
         }
         let transaction = self.open(r.volume_id, r.partition, attach_mode::CREATE)?;
@@ -131,8 +149,8 @@ impl vol::Server for Server {
     ) -> Result<vol::DeleteVolumeReply, AbortCode> {
         let mut state = self.cell.state.lock();
         let host = state.hosts.get_mut(&self.address).unwrap();
-        let volume = host.open.get(&r.transaction).ok_or(ENOENT)?.volume;
-        host.volumes.remove(&volume).ok_or(ENOENT)?;
+        let open = host.open.get(&r.transaction).ok_or(ENOENT)?;
+        host.volumes.remove(&(open.volume, open.partition)).ok_or(ENOENT)?;
         Ok(vol::DeleteVolumeReply)
     }
 
@@ -160,10 +178,7 @@ impl vol::Server for Server {
         r: vol::ListOneVolumeRequest,
     ) -> Result<vol::ListOneVolumeReply, AbortCode> {
         let state = self.cell.state.lock();
-        let volume = state.hosts[&self.address].volumes.get(&r.volume_id).ok_or(ENODEV)?;
-        if volume.partition != r.partition {
-            return Err(ENODEV);
-        }
+        let volume = state.hosts[&self.address].volumes.get(&(r.volume_id, r.partition)).ok_or(ENODEV)?;
         let info = VolintInfo {
             volume_id: r.volume_id,
             creation_date: volume.created,
@@ -180,7 +195,7 @@ impl vol::Server for Server {
         _: &Caller,
         r: vol::CloneVolumeRequest,
     ) -> Result<vol::CloneVolumeReply, AbortCode> {
-        if self.has(r.new_volume_id) {
+        if self.beside(r.transaction, r.new_volume_id)?.is_some() {
             return Err(AbortCode::VVOLEXISTS);
         }
         let clone = self.with(r.transaction, |volume, _, now| Volume {
@@ -195,10 +210,7 @@ impl vol::Server for Server {
     }
 
     fn re_clone(&self, _: &Caller, r: vol::ReCloneRequest) -> Result<vol::ReCloneReply, AbortCode> {
-        if !self.has(r.clone_id) {
-            return Err(AbortCode::VNOVOL);
-        }
-        let kind = self.cell.state.lock().hosts[&self.address].volumes[&r.clone_id].kind;
+        let kind = self.beside(r.transaction, r.clone_id)?.ok_or(AbortCode::VNOVOL)?.kind;
         assert_ne!(kind, volume_type::READ_WRITE);
         let clone =
             self.with(r.transaction, |volume, _, now| Volume { kind, created: now, ..volume.clone() })?;
@@ -228,7 +240,13 @@ impl vol::Server for Server {
 
     fn nuke_volume(&self, _: &Caller, r: vol::NukeVolumeRequest) -> Result<vol::NukeVolumeReply, AbortCode> {
         let mut state = self.cell.state.lock();
-        state.hosts.get_mut(&self.address).unwrap().volumes.remove(&r.volume_id).ok_or(ENOENT)?;
+        state
+            .hosts
+            .get_mut(&self.address)
+            .unwrap()
+            .volumes
+            .remove(&(r.volume_id, r.partition))
+            .ok_or(ENOENT)?;
         Ok(vol::NukeVolumeReply)
     }
 
