@@ -12,6 +12,7 @@ mod mixed;
 mod moving;
 mod store;
 mod tracing;
+mod transfers;
 mod trees;
 mod watching;
 
@@ -30,6 +31,7 @@ pub(crate) fn all() -> Vec<Test> {
         mixed::tests(),
         joining::tests(),
         jobs::tests(),
+        transfers::tests(),
         store::tests(),
         trees::tests(),
         fuse::tests(),

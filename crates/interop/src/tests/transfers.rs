@@ -1,0 +1,183 @@
+//! What goes from one Cellar server to another: only what is missing; what goes from one of its partitions to
+//! another; and `vos` that is killed meanwhile.
+
+use crate::Test;
+use crate::tests::mixed::{all, copy};
+use crate::tests::wait_for;
+use anyhow::{Context, Result, ensure};
+use interop::cell::{Cell, Server, cellar_program};
+use interop::means::Means;
+use std::time::Duration;
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test { name: "transfers", needs: &[Means::Netns], run: transfers },
+        Test { name: "transfers-within", needs: &[Means::Netns], run: within },
+    ]
+}
+
+/// A file that takes a while to send.
+const BIG_FILE_MIB: u64 = 64;
+/// What a release of a few changed chunks may send.
+const SENT_BYTES_MAX: u64 = 4 << 20;
+/// How long a command of `vos` may take to begin to send, and to end what was left over.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn transfers() -> Result<()> {
+    let mut first = Cell::start(Server::Cellar, "send1", "10.99.0.71")?;
+    let mut second = Cell::start_cellar_joining(&first, "send2", "10.99.0.72", "10.99.0.73")?;
+    first.open_volume(Server::Cellar, "tree")?;
+    let big = first.scratch()?.join("big");
+    first.shell(&format!("head -c {BIG_FILE_MIB}M /dev/urandom > {}", big.display()))?.ok()?;
+    copy(&first, &format!("{} cell:tree/big", big.display()))?;
+    let sites =
+        [first.address, second.address].map(|server| format!("vos addsite {server} a tree -localauth"));
+    all(&first, &sites)?;
+    missing_chunks(&first, &second).context("what is missing is sent")?;
+    jobs_elsewhere(&first, &second).context("the jobs of another server")?;
+    restored(&first).context("a restore")?;
+    let commands = [
+        "vos release tree -force -localauth".to_owned(),
+        format!("vos move tree {} a {} a -localauth", first.address, second.address),
+    ];
+    for command in commands {
+        killed(&mut [&mut first, &mut second], &command).with_context(|| command.clone())?;
+        all(&first, &[command])?;
+        compare(&first)?;
+    }
+    Ok(())
+}
+
+fn cellar(cell: &Cell, command: &str) -> Result<String> {
+    cell.run(&format!("{} {command}", cellar_program()?.display()))?.ok()
+}
+
+/// A number of a JSON object that was printed.
+fn number(json: &str, name: &str) -> Result<u64> {
+    let key = format!("\"{name}\": ");
+    let at = json.find(&key).with_context(|| format!("no {name} in {json}"))? + key.len();
+    let digits: String = json[at..].chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().with_context(|| json.to_owned())
+}
+
+fn compare(cell: &Cell) -> Result<()> {
+    let folder = cell.scratch()?;
+    let (big, copied) = (folder.join("big"), folder.join("copied"));
+    copy(cell, &format!("cell:tree/big {}", copied.display()))?;
+    cell.shell(&format!("cmp {} {}", big.display(), copied.display()))?.ok().context("the big file")?;
+    Ok(())
+}
+
+fn missing_chunks(first: &Cell, second: &Cell) -> Result<()> {
+    let whole = number(&cellar(first, "volume release tree --json")?, "sent")?;
+    ensure!(whole >= BIG_FILE_MIB << 20, "the first release sent {whole} bytes");
+    let big = first.scratch()?.join("big");
+    let change = "dd bs=1 count=5 seek=20000000 conv=notrunc if=/dev/urandom";
+    first.shell(&format!("{change} of={}", big.display()))?.ok()?;
+    // The whole file is written, with few changes.
+    copy(first, &format!("{} cell:tree/big", big.display()))?;
+    let little = number(&cellar(first, "volume release tree --json")?, "sent")?;
+    ensure!(little > 0 && little < SENT_BYTES_MAX, "the second release sent {little} bytes");
+    let trusted_by_nobody = number(&cellar(first, "volume release tree --all --json")?, "sent")?;
+    ensure!(trusted_by_nobody < SENT_BYTES_MAX, "a release of all sent {trusted_by_nobody} bytes");
+    let moved = cellar(first, &format!("volume move tree --to {} --json", second.address))?;
+    ensure!(number(&moved, "sent")? >= BIG_FILE_MIB << 20, "{moved}");
+    compare(first)?;
+    cellar(first, &format!("volume move tree --to {}", first.address))?;
+    compare(first)
+}
+
+fn jobs_elsewhere(first: &Cell, second: &Cell) -> Result<()> {
+    let there = cellar(second, &format!("volume jobs list --on {}", first.address))?;
+    ensure!(there.contains("release of tree") && there.contains("move of tree"), "{there}");
+    let one = cellar(second, &format!("volume jobs show 1 --on {}", first.address))?;
+    ensure!(one.contains("sent 64."), "{one}");
+    let over = second.run(&format!(
+        "{} volume jobs cancel 1 --on {}",
+        cellar_program()?.display(),
+        first.address
+    ))?;
+    ensure!(over.ok().is_err(), "a job that is over cannot be cancelled");
+    Ok(())
+}
+
+fn restored(first: &Cell) -> Result<()> {
+    let file = first.scratch()?.join("dump");
+    cellar(first, &format!("volume dump tree {}", file.display()))?;
+    cellar(first, &format!("volume restore {} again", file.display()))?;
+    let listed = cellar(first, "volume jobs list")?;
+    ensure!(listed.contains("restore of"), "{listed}");
+    let examined = first.run("vos examine again -localauth")?.ok()?;
+    ensure!(examined.contains("On-line"), "{examined}");
+    Ok(())
+}
+
+/// Kills `vos` while it lets a volume be sent. What it left open is ended by a restart of both servers (or ten
+/// minutes later); nothing that it began stays, and the same command succeeds then.
+fn killed(cells: &mut [&mut Cell], command: &str) -> Result<()> {
+    let Some((target, _)) = cells.split_last() else { return Ok(()) };
+    let (status, first) = (format!("vos status {} -localauth", target.address), &cells[0]);
+    let pid = first.scratch()?.join("vos.pid");
+    let line = format!("setsid {command} > /dev/null 2>&1 < /dev/null & echo $! > {}", pid.display());
+    first.shell(&line)?.ok()?;
+    wait_for(LIMIT, || Ok(first.run(&status)?.ok()?.contains("Restore")))?;
+    first.shell(&format!("kill -KILL $(cat {})", pid.display()))?.ok()?;
+    for cell in &mut *cells {
+        cell.end_cellar("KILL")?;
+        cell.start_cellar()?;
+    }
+    all(cells[0], &["vos unlock tree -localauth".into()])?;
+    for cell in &*cells {
+        let listed = cells[0].run(&format!("vos listvol {} -localauth", cell.address))?.ok()?;
+        ensure!(!listed.contains("clone-temp"), "{listed}");
+        let status = cells[0].run(&format!("vos status {} -localauth", cell.address))?.ok()?;
+        ensure!(status.contains("No active transactions"), "{status}");
+    }
+    Ok(())
+}
+
+/// Moves and copies between two partitions of one server.
+fn within() -> Result<()> {
+    let mut cell = Cell::start_with(Server::Cellar, "send3", "10.99.0.74", &["-p", "2"])?;
+    let server = cell.address;
+    cell.open_volume(Server::Cellar, "tree")?;
+    let big = cell.scratch()?.join("big");
+    cell.shell(&format!("head -c {BIG_FILE_MIB}M /dev/urandom > {}", big.display()))?.ok()?;
+    copy(&cell, &format!("{} cell:tree/big", big.display()))?;
+    let release = || "vos release tree -localauth".to_owned();
+    all(&cell, &[format!("vos addsite {server} a tree -localauth"), release()])?;
+    let there = format!("vos move tree {server} a {server} b -localauth");
+    killed(&mut [&mut cell], &there)?;
+    is_on(&cell, "a")?;
+    compare(&cell)?;
+    all(&cell, &[there, release()])?;
+    is_on(&cell, "b")?;
+    compare(&cell)?;
+    let second = cell.run(&format!("vos addsite {server} b tree -localauth"))?;
+    ensure!(second.text.contains("Multiple ROs on a single server aren't allowed"), "{}", second.text);
+    all(&cell, &[format!("vos copy tree {server} b tree.copied {server} a -localauth")])?;
+    cellar(&cell, &format!("volume copy tree tree.again --to {server} --partition a"))?;
+    cellar(&cell, &format!("volume move tree --to {server} --partition a"))?;
+    is_on(&cell, "a")?;
+    compare(&cell)?;
+    all(&cell, &[release(), format!("vos syncserv {server} -localauth"), "vos syncvldb -localauth".into()])?;
+    for volume in ["tree.readonly", "tree.copied", "tree.again"] {
+        let copied = cell.scratch()?.join("copied");
+        copy(&cell, &format!("cell:{volume}/big {}", copied.display()))?;
+        cell.shell(&format!("cmp {} {}", big.display(), copied.display()))?.ok().context(volume)?;
+    }
+    Ok(())
+}
+
+/// The volume is on this partition alone, where the location database says that it is.
+fn is_on(cell: &Cell, partition: &str) -> Result<()> {
+    for other in ["a", "b"] {
+        let listed = cell.run(&format!("vos listvol {} {other} -localauth", cell.address))?.ok()?;
+        let has_it = listed.lines().any(|line| line.starts_with("tree ") && line.contains("On-line"));
+        let has_any = listed.lines().any(|line| line.starts_with("tree "));
+        ensure!(has_it == has_any && has_any == (other == partition), "on {other}: {listed}");
+    }
+    let entry = cell.run("vos listvldb tree -localauth")?.ok()?;
+    ensure!(entry.contains(&format!("partition /vicep{partition} RW Site")), "{entry}");
+    Ok(())
+}
