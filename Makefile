@@ -30,6 +30,7 @@ bench: deps                     ## Cellar beside OpenAFS on this machine
 	cargo build --release -p volume --example big_volume --example many_volumes
 	cargo build --release -p store --example cache_purge
 	target/release/bench
+	target/release/bench volumes
 	scripts/bench-store
 	scripts/bench-removal
 

@@ -15,6 +15,7 @@ mod side;
 mod statistics;
 mod store;
 mod tree;
+mod volumes;
 mod workload;
 
 use anyhow::{Context, Result, bail};
@@ -68,6 +69,8 @@ enum Role {
     /// Measures the store: durable small operations with each policy, many files made, listed, cloned
     /// and removed, and what is written for them
     Store(store::StoreOptions),
+    /// Measures operations on whole volumes: dump, restore, release, move
+    Volumes(volumes::VolumesOptions),
 }
 
 fn main() -> ExitCode {
@@ -85,6 +88,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Some(Role::Generate(options)) => return generator::serve(options),
         Some(Role::Tree(options)) => return tree::run(options),
         Some(Role::Store(options)) => return store::run(options),
+        Some(Role::Volumes(options)) => return volumes::run(options),
         None => {}
     }
     if arguments.list {
