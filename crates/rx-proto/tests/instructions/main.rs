@@ -1,0 +1,158 @@
+//! How many instructions a packet and a call take in the protocol core.
+//!
+//! Times differ from run to run and between machines; the number of instructions hardly does. This program
+//! runs itself under valgrind with each workload twice, with few and with many steps, so that what both runs
+//! have in common (the start, making the connection) does not count. The result must be within [`TOLERANCE`]
+//! percent of what `bounds.txt` says: who makes something slower notices, and who makes it faster writes the
+//! new bounds down, so that it stays so.
+
+mod pair;
+
+use pair::Pair;
+use std::fmt::Write as _;
+use std::process::{Command, ExitCode};
+
+/// Percent by which a count may differ from its bound.
+const TOLERANCE: f64 = 5.0;
+
+const BOUNDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/instructions/bounds.txt");
+
+/// What is counted: a name, what does it so many times, and two numbers of times.
+struct Workload {
+    name: &'static str,
+    run: fn(&mut Pair, u32),
+    few: u32,
+    many: u32,
+}
+
+const WORKLOADS: [Workload; 3] = [
+    Workload {
+        name: "call",
+        run: |pair, times| (0..times).for_each(|_| pair.call(52, 148)),
+        few: 50,
+        many: 450,
+    },
+    Workload {
+        name: "packet_to_client",
+        run: |pair, packets| pair.call(52, packets as usize * PACKET_DATA),
+        few: 64,
+        many: 1088,
+    },
+    Workload {
+        name: "packet_to_server",
+        run: |pair, packets| pair.call(packets as usize * PACKET_DATA, 52),
+        few: 64,
+        many: 1088,
+    },
+];
+
+/// Data in a full packet between the two: 1472 bytes less the header, and what is kept free for security classes.
+const PACKET_DATA: usize = 1444;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match &arguments[..] {
+        [verb, name, times] if verb == "run" => run(name, times),
+        _ if arguments.iter().any(|it| it == "--list") => println!("instructions: test"),
+        // A filter of `cargo test` that means other tests.
+        [first, ..] if !first.starts_with('-') && !"instructions".contains(first.as_str()) => {}
+        _ => return guard(),
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(name: &str, times: &str) {
+    let workload = WORKLOADS.iter().find(|it| it.name == name).expect("a workload's name");
+    (workload.run)(&mut Pair::new(), times.parse().expect("a number"));
+}
+
+/// The test itself.
+fn guard() -> ExitCode {
+    let skipped = std::env::var("CELLAR_TEST_SKIP").unwrap_or_default();
+    if skipped.split([',', ' ']).any(|word| word == "valgrind") {
+        println!("instructions ... skipped (valgrind is in CELLAR_TEST_SKIP)");
+        return ExitCode::SUCCESS;
+    }
+    let counts: Result<Vec<f64>, String> = WORKLOADS.iter().map(count).collect();
+    let verdict = counts.and_then(|counts| judge(&counts));
+    match verdict {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("instructions ... FAILED\n{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Instructions of one step.
+fn count(workload: &Workload) -> Result<f64, String> {
+    let few = instructions(workload.name, workload.few)?;
+    let many = instructions(workload.name, workload.many)?;
+    let more = many.checked_sub(few).and_then(|more| u32::try_from(more).ok());
+    let more = more.ok_or_else(|| format!("{}: {few} instructions, then {many}", workload.name))?;
+    Ok(f64::from(more) / f64::from(workload.many - workload.few))
+}
+
+/// Instructions of a whole run.
+fn instructions(name: &str, times: u32) -> Result<u64, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let output = Command::new("valgrind")
+        .args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"])
+        .arg(program)
+        .args(["run", name, &times.to_string()])
+        .output()
+        .map_err(|error| {
+            format!(
+                "cannot run valgrind: {error}; `make deps` installs it (CELLAR_TEST_SKIP=valgrind skips this)"
+            )
+        })?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = said.lines().find_map(|line| line.split_once("I   refs:").or(line.split_once("I refs:")));
+    let digits: String = line.map_or("", |(_, count)| count).chars().filter(char::is_ascii_digit).collect();
+    match digits.parse() {
+        Ok(count) if output.status.success() => Ok(count),
+        _ => Err(format!("{name} under valgrind ended with {} and said:\n{said}", output.status)),
+    }
+}
+
+fn judge(counts: &[f64]) -> Result<(), String> {
+    let named: Vec<(&str, f64)> = WORKLOADS.iter().map(|it| it.name).zip(counts.iter().copied()).collect();
+    if std::env::var("CELLAR_BOUNDS").is_ok_and(|it| it == "write") {
+        return write_bounds(&named);
+    }
+    let text = std::fs::read_to_string(BOUNDS).map_err(|error| format!("{BOUNDS}: {error}"))?;
+    let mut wrong = String::new();
+    for (name, count) in named {
+        let bound = bound_of(&text, name).ok_or_else(|| format!("{BOUNDS} has no line `{name} COUNT`"))?;
+        let percent = 100.0 * (count / bound - 1.0);
+        println!("instructions of one {name}: {count:.0}, {percent:+.1} % of {bound:.0}");
+        if percent.abs() > TOLERANCE {
+            let _ = writeln!(wrong, "one {name} took {count:.0} instructions, {percent:+.1} % of {bound:.0}");
+        }
+    }
+    // Other optimizations make other instructions: the bounds are those of the tests' usual build.
+    if wrong.is_empty() || !cfg!(debug_assertions) {
+        return Ok(());
+    }
+    Err(format!(
+        "{wrong}More than {TOLERANCE} % from what stands in {BOUNDS}. If that is meant (or the compiler is another \
+         one), CELLAR_BOUNDS=write cargo test -p rx-proto --test instructions writes the new bounds."
+    ))
+}
+
+fn bound_of(text: &str, name: &str) -> Option<f64> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(known, _)| *known == name)?.1.trim().parse().ok()
+}
+
+fn write_bounds(counts: &[(&str, f64)]) -> Result<(), String> {
+    let mut text = String::from(
+        "# Instructions of one step, both ends together, as `cargo test` builds them.\n\
+         # CELLAR_BOUNDS=write cargo test -p rx-proto --test instructions writes this file.\n",
+    );
+    for (name, count) in counts {
+        let _ = writeln!(text, "{name} {count:.0}");
+    }
+    print!("{text}");
+    std::fs::write(BOUNDS, text).map_err(|error| format!("{BOUNDS}: {error}"))
+}
