@@ -1,12 +1,37 @@
 //! The queue in front of the workers: [`fair_queue::Queue`] with the waiting that it does not know.
+//!
+//! Waking a thread costs more than many a call, so as few as possible are woken. Who has been called has not
+//! come yet; until then nobody else is called, for workers that become free look into the queue themselves. Who
+//! comes and finds more than one item calls the next. So as long as an item can be served and a worker
+//! idles, one is on the way, and when items come faster than the processors can run threads they are
+//! served by few. The worker that idles shortest is called first: its memory is still in the caches.
 
-use fair_queue::{Limits, Next, Queue, Ticket, Work};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use fair_queue::{Class, Limits, Next, Queue, Ticket, Work};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// How long workers beyond those that stay wait for something to do, before their threads end.
+const SURPLUS_IDLE: Duration = Duration::from_secs(10);
 
 /// Any thread may push, workers ask for the next.
 pub(crate) struct CallQueue<T> {
     inner: Mutex<Inner<T>>,
-    arrived: Condvar,
+}
+
+/// Where one worker waits.
+#[derive(Default)]
+struct Seat {
+    called: Condvar,
+    /// Written with the queue's lock held.
+    is_called: AtomicBool,
+}
+
+thread_local! {
+    static SEAT: RefCell<Arc<Seat>> = RefCell::default();
 }
 
 /// What the queue's lock guards. It is held for no more than a few steps in ordered sets.
@@ -14,7 +39,10 @@ struct Inner<T> {
     queue: Queue<T>,
     /// Items that found no idle worker.
     waited: u64,
-    idle_workers: usize,
+    /// Workers that wait and have not been called; who came last is last.
+    idle: Vec<Arc<Seat>>,
+    /// Workers that have been called and have not come yet.
+    called: usize,
     closed: bool,
 }
 
@@ -46,10 +74,54 @@ pub(crate) struct QueueLoad {
     pub(crate) is_full: bool,
 }
 
+impl<T> Inner<T> {
+    /// The worker to wake, once the lock is released: one that idles, if there is something that it could do
+    /// and nobody is on the way.
+    fn call_one(&mut self) -> Option<Arc<Seat>> {
+        if self.called > 0 { None } else { self.call_another() }
+    }
+
+    /// The same whoever is on the way.
+    fn call_another(&mut self) -> Option<Arc<Seat>> {
+        if !self.queue.can_serve() {
+            return None;
+        }
+        let seat = self.idle.pop()?;
+        seat.is_called.store(true, Relaxed);
+        self.called += 1;
+        Some(seat)
+    }
+
+    /// Waits until this worker is called, the queue closed or, if it is one too many, some time has passed.
+    /// False in the last case.
+    fn wait(inner: &mut MutexGuard<'_, Inner<T>>) -> bool {
+        let seat = SEAT.with_borrow(Arc::clone);
+        seat.is_called.store(false, Relaxed);
+        let is_surplus = inner.idle.len() >= inner.queue.limits().workers;
+        inner.idle.push(Arc::clone(&seat));
+        while !seat.is_called.load(Relaxed) && !inner.closed {
+            if !is_surplus {
+                seat.called.wait(inner);
+            } else if seat.called.wait_for(inner, SURPLUS_IDLE).timed_out() && !seat.is_called.load(Relaxed) {
+                inner.idle.retain(|other| !Arc::ptr_eq(other, &seat));
+                return false;
+            }
+        }
+        inner.called = inner.called.saturating_sub(1);
+        true
+    }
+}
+
+fn wake(seat: Option<Arc<Seat>>) {
+    if let Some(seat) = seat {
+        seat.called.notify_one();
+    }
+}
+
 impl<T> CallQueue<T> {
     pub(crate) fn new(limits: Limits) -> CallQueue<T> {
-        let inner = Inner { queue: Queue::new(limits), waited: 0, idle_workers: 0, closed: false };
-        CallQueue { inner: Mutex::new(inner), arrived: Condvar::new() }
+        let inner = Inner { queue: Queue::new(limits), waited: 0, idle: vec![], called: 0, closed: false };
+        CallQueue { inner: Mutex::new(inner) }
     }
 
     /// Adds an item.
@@ -61,17 +133,18 @@ impl<T> CallQueue<T> {
         waits::probes::queue_enter(inner.queue.waiting());
         inner.queue.push(work, item).map_err(|_| Refusal::Full)?;
         let can_serve = inner.queue.can_serve();
-        let has_idle = inner.queue.waiting() <= inner.idle_workers;
+        let has_idle = inner.queue.waiting() <= inner.idle.len() + inner.called;
         inner.waited += u64::from(!can_serve || !has_idle);
+        // Who serves a stranger does little but wait for him: no reason to be sparing.
+        let is_stranger = work.class == Class::Stranger;
+        let seat = if is_stranger { inner.call_another() } else { inner.call_one() };
         drop(inner);
-        if can_serve {
-            self.arrived.notify_one();
-        }
+        wake(seat);
         Ok(Pushed { workers_wanted: can_serve && !has_idle })
     }
 
     /// Gives back the worker's last item with what it cost, and takes the next; waits for one. `None`
-    /// once the queue is closed, or if so many are idle already that this one is not needed.
+    /// once the queue is closed, or if so many have been idle for a while that this one is not needed.
     pub(crate) fn next(&self, done: Option<(Ticket, u32)>) -> Option<(T, Ticket)> {
         let mut inner = self.inner.lock();
         if let Some((ticket, cost)) = done {
@@ -79,13 +152,17 @@ impl<T> CallQueue<T> {
         }
         while !inner.closed {
             match inner.queue.take_next() {
-                Next::Serve(item, ticket) => return Some((item, ticket)),
+                Next::Serve(item, ticket) => {
+                    let seat = inner.call_one();
+                    drop(inner);
+                    wake(seat);
+                    return Some((item, ticket));
+                }
                 Next::Again => MutexGuard::bump(&mut inner),
-                Next::Nothing if inner.idle_workers >= inner.queue.limits().workers => return None,
                 Next::Nothing => {
-                    inner.idle_workers += 1;
-                    self.arrived.wait(&mut inner);
-                    inner.idle_workers -= 1;
+                    if !Inner::wait(&mut inner) {
+                        return None;
+                    }
                 }
             }
         }
@@ -96,11 +173,10 @@ impl<T> CallQueue<T> {
     pub(crate) fn stall(&self, ticket: &mut Ticket) -> bool {
         let mut inner = self.inner.lock();
         let may_serve = inner.queue.stall(ticket) && inner.queue.can_serve();
-        let is_idle = inner.idle_workers > 0;
+        let is_idle = inner.queue.waiting() <= inner.idle.len() + inner.called;
+        let seat = inner.call_one();
         drop(inner);
-        if may_serve && is_idle {
-            self.arrived.notify_one();
-        }
+        wake(seat);
         may_serve && !is_idle
     }
 
@@ -114,7 +190,7 @@ impl<T> CallQueue<T> {
         let mut inner = self.inner.lock();
         inner.closed = true;
         let left = inner.queue.drain();
-        self.arrived.notify_all();
+        inner.idle.drain(..).for_each(|seat| wake(Some(seat)));
         left
     }
 
@@ -125,7 +201,7 @@ impl<T> CallQueue<T> {
         QueueLoad {
             waiting,
             waited: inner.waited,
-            idle_workers: inner.idle_workers,
+            idle_workers: inner.idle.len(),
             limit: inner.queue.limits().workers,
             is_full: waiting > 0 && !inner.queue.can_serve(),
         }
@@ -206,6 +282,41 @@ mod tests {
             let worker = scope.spawn(|| queue.next(None).map(|(item, _)| item));
             queue.close();
             assert_eq!(worker.join().unwrap(), None);
+        });
+    }
+
+    #[test]
+    fn who_is_called_calls_the_next() {
+        let queue = queue(64);
+        std::thread::scope(|scope| {
+            let next = || queue.next(None).map(|(item, _)| item);
+            let workers: Vec<_> = (0..4).map(|_| scope.spawn(next)).collect();
+            while queue.load().idle_workers < 4 {
+                std::thread::yield_now();
+            }
+            // Nobody takes a second one, so all four workers have to come.
+            (0..4).for_each(|item| _ = queue.push(of(1), item).unwrap());
+            let mut served: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+            served.sort_unstable();
+            assert_eq!(served, [0, 1, 2, 3].map(Some));
+        });
+        assert_eq!(queue.load(), QueueLoad { waiting: 0, waited: 0, idle_workers: 0 });
+    }
+
+    #[test]
+    fn one_worker_is_called_at_a_time() {
+        let queue = queue(64);
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| queue.next(None).map(|(item, _)| item));
+            while queue.load().idle_workers < 1 {
+                std::thread::yield_now();
+            }
+            // Nobody is idle for the second, since the one worker is on the way.
+            assert!(!queue.push(of(1), 1).unwrap().workers_wanted);
+            let second = queue.push(of(1), 2).unwrap();
+            assert_eq!(worker.join().unwrap(), Some(1));
+            assert!(second.workers_wanted);
+            assert_eq!(queue.next(None).map(|(item, _)| item), Some(2));
         });
     }
 }
