@@ -118,7 +118,7 @@ impl Volume {
         transaction.check_growth(Growth { blocks, data_kib: blocks, spare_kib: 0 })?;
         let target = transaction.new_number(new.kind())?;
         let vnode = self.new_vnode(actor, &parent, target, new, set);
-        let status = transaction.put(vnode.clone())?;
+        let status = transaction.put_new(vnode.clone());
         if let New::Link(path) = new
             && !path.is_empty()
         {

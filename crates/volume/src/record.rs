@@ -95,9 +95,18 @@ impl<'a> Fields<'a> {
 /// Appends values.
 struct Record(Vec<u8>);
 
+/// As long as most records are, so that they grow in one piece.
+const RECORD_BYTES: usize = 160;
+
 impl Record {
     fn new() -> Record {
-        Record(vec![VERSION])
+        Record::with_room(RECORD_BYTES)
+    }
+
+    fn with_room(bytes: usize) -> Record {
+        let mut record = Vec::with_capacity(bytes);
+        record.push(VERSION);
+        Record(record)
     }
 
     fn u8(mut self, value: u8) -> Record {
@@ -348,7 +357,8 @@ pub(crate) struct Counters {
 const UNKNOWN_VERSION_MAX: u64 = 1 << 31;
 
 pub(crate) fn put_counters(c: &Counters) -> Vec<u8> {
-    let record = Record::new()
+    let unfolded = c.unfolded.as_ref().map_or(0, |unfolded| totals::PART_BYTES * unfolded.len());
+    let record = Record::with_room(RECORD_BYTES + unfolded)
         .u64(c.used_kib)
         .u64(c.file_count)
         .u64(c.directory_count)

@@ -131,6 +131,14 @@ impl<'v> Transaction<'v> {
         Ok(status)
     }
 
+    /// The same of a vnode whose number was just given out, so that there is none to be looked for.
+    pub(crate) fn put_new(&mut self, mut vnode: Vnode) -> VnodeStatus {
+        vnode.status.server_modified = self.actor.now;
+        let status = vnode.status;
+        self.touched.insert(status.vnode, Touched { before: None, now: Some(vnode) });
+        status
+    }
+
     fn touch(&mut self, number: VnodeId) -> Result<&mut Touched, VolumeError> {
         if !self.touched.contains_key(&number) {
             let before = self.volume.vnode_by_number(number)?;
@@ -160,6 +168,10 @@ impl<'v> Transaction<'v> {
     }
 
     fn remove_data(&mut self, vnode: &Vnode) -> Result<(), VolumeError> {
+        // All extents lie within the length.
+        if vnode.status.length == 0 {
+            return Ok(());
+        }
         let extents = self.volume.extents(vnode, 0, u64::MAX, EXTENTS_AT_ONCE_MAX + 1)?;
         if extents.len() > EXTENTS_AT_ONCE_MAX {
             let VnodeStatus { vnode, unique, .. } = vnode.status;

@@ -303,6 +303,14 @@ impl Volume {
     /// # Errors
     /// `NoVnode`, `Store`.
     pub fn status_and_acl(&self, fid: Fid) -> Result<(VnodeStatus, Arc<Acl>), VolumeError> {
+        self.check_is_there()?;
+        // Of a directory one record tells both: it need not be asked whether others are being written.
+        if let Some(Vnode { status, acl: Some(acl), .. }) =
+            self.shared.caches.try_vnode(self.instance(), fid.vnode)
+            && status.unique == fid.unique
+        {
+            return Ok((status, acl));
+        }
         let _publish = self.group.publish.read();
         let vnode = self.vnode(fid)?;
         let status = vnode.status;

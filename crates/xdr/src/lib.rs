@@ -28,9 +28,12 @@ pub trait Decode: Sized {
     fn decode<S: Source + ?Sized>(source: &mut S) -> Result<Self, XdrError>;
 }
 
+/// As long as most messages are, so that they grow in one piece.
+const MESSAGE_BYTES: usize = 320;
+
 /// The XDR form of `value`.
 pub fn to_vec<T: Encode + ?Sized>(value: &T) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(MESSAGE_BYTES);
     value.encode(&mut out);
     out
 }

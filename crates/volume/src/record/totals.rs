@@ -20,6 +20,9 @@ pub(crate) fn get_totals(value: &[u8]) -> Option<Totals> {
     get(&mut Fields::open(value)?)
 }
 
+/// What a directory that is kept apart takes in the counters.
+pub(super) const PART_BYTES: usize = 36;
+
 /// The end of the counters.
 pub(super) fn put_unfolded(record: Record, unfolded: &Unfolded) -> Record {
     let record = record.u8(unfolded.len() as u8);

@@ -1,7 +1,7 @@
 //! What the caches hold, and what purging a volume costs.
 
 use super::support::*;
-use crate::{PartitionHandle, Purged, Space, Volume, Volumes};
+use crate::{PartitionHandle, Purged, Space, Volume, VolumeError, Volumes};
 use base::{Fid, VolumeId};
 use disk::RealDisk;
 use std::sync::Arc;
@@ -97,4 +97,29 @@ fn file_data_is_purged_with_its_volume() {
     assert_eq!(volumes.purge_cache(VolumeId(1)).unwrap().chunks, 8);
     assert_eq!(volumes.purge_cache(VolumeId(1)).unwrap().chunks, 0);
     assert_eq!(volumes.purge_cache(VolumeId(2)).unwrap().chunks, 8);
+}
+
+#[test]
+fn a_directory_is_looked_at_while_a_change_is_committed() {
+    let (_server, volume) = Server::with_volume(options());
+    let (before, acl) = volume.status_and_acl(volume.root()).unwrap();
+    let publish = volume.group.publish.write();
+    let (now, same_acl) = volume.status_and_acl(volume.root()).unwrap();
+    drop(publish);
+    assert_eq!((now, same_acl), (before, acl));
+    let another = Fid { unique: before.unique + 1, ..volume.root() };
+    assert!(matches!(volume.status_and_acl(another), Err(VolumeError::NoVnode(..))));
+}
+
+#[test]
+fn making_and_removing_an_empty_file_reads_no_records() {
+    let (server, volume) = Server::with_volume(options());
+    let make = || volume.create_file(&actor(1), volume.root(), b"a", &nothing()).unwrap();
+    let remove = || volume.remove_file(&actor(1), volume.root(), b"a").unwrap();
+    make();
+    remove();
+    let before = server.meta.reads();
+    make();
+    remove();
+    assert_eq!(server.meta.reads(), before);
 }
