@@ -11,6 +11,7 @@ use rx_proto::{CallId, Read, Write};
 
 use crate::clock;
 use crate::lane::{Lane, LaneState};
+use crate::server_call::Departure;
 
 /// Packets that are taken from the endpoint under one hold of its lock.
 const READ_PACKETS: usize = 64;
@@ -119,8 +120,8 @@ impl CallHandle {
     }
 
     /// Writes the last bytes, says that nothing more will be written, and releases the call: with one
-    /// hold of the lock, if the send queue has room.
-    pub(crate) fn finish(mut self, mut last: Bytes) -> Result<(), AbortCode> {
+    /// hold of the lock, if the send queue has room. Then they leave when what is returned is dropped.
+    pub(crate) fn finish(mut self, mut last: Bytes) -> Result<Option<Departure>, AbortCode> {
         {
             let mut state = self.lane.lock();
             state.check()?;
@@ -135,11 +136,11 @@ impl CallHandle {
             }
         }
         if self.is_released {
-            self.lane.flush();
-            return Ok(());
+            self.lane.want_flush();
+            return Ok(Some(Departure(Arc::clone(&self.lane))));
         }
         self.write(last)?;
-        self.end()
+        self.end().map(|()| None)
     }
 
     /// Ends the call with an error; nothing happens if it has ended.

@@ -235,10 +235,26 @@ impl Lane {
         }
     }
 
-    /// The same, but gives up after so many batches; false if there was more.
-    fn flush_some(&self, batches: usize) -> bool {
-        let mut left = batches;
+    /// Somebody will call [`Lane::flush_if_wanted`], unless another flushes before.
+    pub(crate) fn want_flush(&self) {
         self.send_wanted.store(true, Ordering::SeqCst);
+    }
+
+    /// [`Lane::flush`] for who called [`Lane::want_flush`], if nobody has done it meanwhile.
+    pub(crate) fn flush_if_wanted(&self) {
+        if !self.flush_wanted(WORKER_BATCHES) {
+            self.waker.wake();
+        }
+    }
+
+    /// As [`Lane::flush`], but gives up after so many batches; false if there was more.
+    fn flush_some(&self, batches: usize) -> bool {
+        self.want_flush();
+        self.flush_wanted(batches)
+    }
+
+    fn flush_wanted(&self, batches: usize) -> bool {
+        let mut left = batches;
         while self.send_wanted.load(Ordering::SeqCst) {
             // Whoever holds the lock looks at `send_wanted` again after releasing it.
             let Some(mut batch) = self.sending.try_lock() else { return true };

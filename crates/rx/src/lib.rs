@@ -44,7 +44,7 @@ pub use fair_queue::{Class, Demand};
 pub use fairness::Fairness;
 pub use rx_proto::{ConnectOptions, EndpointConfig, Path, PeerCounters, PeerReport, ServiceConfig};
 pub use server::{Server, ServerConfig, ServiceEntry};
-pub use server_call::{Conclusion, ServerCall, Service};
+pub use server_call::{Conclusion, Departure, ServerCall, Service};
 pub use socket::SocketOptions;
 pub use statistics::{CallStatistics, LaneStatistics, ServerStatistics};
 pub use swarm::{Swarm, SwarmConfig};

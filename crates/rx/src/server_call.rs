@@ -4,10 +4,12 @@ use afs_idl::CallStream;
 use base::{AbortCode, Caller};
 use bytes::Bytes;
 use fair_queue::Demand;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::call::CallHandle;
 use crate::connector::Connector;
+use crate::lane::Lane;
 use crate::workers::PANIC_CODE;
 
 /// What a server offers under one service id.
@@ -136,13 +138,32 @@ pub struct Conclusion {
 
 impl Conclusion {
     /// Ends the call. What has been written is delivered in the background.
-    pub fn end(mut self, result: Result<(), AbortCode>) {
-        let Some((mut handle, last)) = self.call.take() else { return };
+    pub fn end(self, result: Result<(), AbortCode>) {
+        drop(self.end_with_others(result));
+    }
+
+    /// The same, but the reply leaves when what is returned is dropped, or earlier: with it those of all calls
+    /// that were ended so.
+    pub fn end_with_others(mut self, result: Result<(), AbortCode>) -> Option<Departure> {
+        let (mut handle, last) = self.call.take()?;
         match result {
             // Fails only if the server is being stopped, which has aborted the call.
-            Ok(()) => drop(handle.finish(last)),
-            Err(code) => handle.abort(code),
+            Ok(()) => handle.finish(last).ok().flatten(),
+            Err(code) => {
+                handle.abort(code);
+                None
+            }
         }
+    }
+}
+
+/// A reply that may leave; see [`Conclusion::end_with_others`].
+#[must_use = "the client waits for it"]
+pub struct Departure(pub(crate) Arc<Lane>);
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        self.0.flush_if_wanted();
     }
 }
 

@@ -19,12 +19,14 @@ use crate::group::Group;
 use crate::shared::Partition;
 use crate::sharing::Doomed;
 use parking_lot::Mutex;
+use std::any::Any;
 use std::cell::RefCell;
 use std::sync::Arc;
 use store::{CommitNumber, StoreError};
 
-/// The end of a call, which is told whether its changes are durable.
-type End = Box<dyn FnOnce(Result<(), VolumeError>) + Send>;
+/// The end of a call, which is told whether its changes are durable. What it returns is dropped when all
+/// others that the same sync covers have ended too.
+type End = Box<dyn FnOnce(Result<(), VolumeError>) -> Box<dyn Any> + Send>;
 
 /// A commit that must be durable, and the chunks that it made superfluous.
 struct Debt {
@@ -80,13 +82,17 @@ impl Owed {
     }
 
     /// Calls `end` when all is durable or cannot be made so: here or on another thread, which does not
-    /// wait for anything else meanwhile.
-    pub fn when_durable(mut self, end: impl FnOnce(Result<(), VolumeError>) + Send + 'static) {
+    /// wait for anything else meanwhile. Several calls may end together: what `end` returns is dropped when
+    /// `end` of all of them has been called, so that something may be done once for all.
+    pub fn when_durable<T: 'static>(
+        mut self,
+        end: impl FnOnce(Result<(), VolumeError>) -> T + Send + 'static,
+    ) {
         // What was committed last covers all before it. Of two partitions, the others are waited for.
-        let Some(last) = self.0.pop() else { return end(Ok(())) };
+        let Some(last) = self.0.pop() else { return drop(end(Ok(()))) };
         let elsewhere = self.0.extract_if(.., |debt| !Arc::ptr_eq(&debt.partition, &last.partition));
         if let Err(error) = Owed(elsewhere.collect()).wait() {
-            return end(Err(error));
+            return drop(end(Err(error)));
         }
         let number = self.0.iter().fold(last.number, |most, debt| most.max(debt.number));
         let partition = Arc::clone(&last.partition);
@@ -97,7 +103,7 @@ impl Owed {
                 if durable.is_ok() {
                     self.release();
                 }
-                end(durable);
+                Box::new(end(durable))
             }),
         );
     }
@@ -158,6 +164,11 @@ impl Ends {
         self.0.lock().is_led
     }
 
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.0.lock().ends.len()
+    }
+
     /// Leads again, unless there is nothing to do or another leads.
     fn lead_again(&self) -> bool {
         let mut waiting = self.0.lock();
@@ -186,14 +197,16 @@ impl Partition {
         }
         let _lead = Lead(&self.ends);
         loop {
+            // Who is about to change something goes first, and is covered too: one sync costs as much as
+            // several calls.
+            std::thread::yield_now();
             let ends = self.ends.take();
             let newest = ends.iter().map(|(number, _)| *number).max();
             let durable = newest.map_or(Ok(()), |newest| self.handle.meta.sync(newest));
             // Whoever comes while the calls are ended need not wait for that.
             self.ends.leave();
-            for (_, end) in ends {
-                end(durable.as_ref().copied().map_err(same));
-            }
+            let end_one = |(_, end): (CommitNumber, End)| end(durable.as_ref().copied().map_err(same));
+            drop(ends.into_iter().map(end_one).collect::<Vec<_>>());
             if !self.ends.lead_again() {
                 return;
             }

@@ -53,7 +53,7 @@ impl Dispatcher {
             owed.when_durable(move |durable| {
                 let result = durable.map_err(|error| error.abort_code());
                 count.end(result);
-                conclusion.end(result);
+                conclusion.end_with_others(result)
             });
         });
         result

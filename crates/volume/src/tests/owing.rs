@@ -66,6 +66,37 @@ fn only_one_thread_waits_for_the_disk() {
 }
 
 #[test]
+fn what_ends_return_is_dropped_when_all_have_ended() {
+    /// Tells when it is dropped.
+    struct Last(std::sync::mpsc::Sender<&'static str>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let _ = self.0.send("dropped");
+        }
+    }
+    let (server, volume) = Server::with_volume(options());
+    let disk = server.meta.syncs_fail.lock();
+    let (sender, order) = channel();
+    thread::scope(|scope| {
+        scope.spawn(|| end_of(create(&volume, "a")).recv().unwrap().unwrap());
+        while !volume.home.ends.is_led() || volume.home.ends.waiting() > 0 {
+            thread::yield_now();
+        }
+        // The first is being synced, and the next sync covers both of these.
+        for name in ["b", "c"] {
+            let sender = sender.clone();
+            create(&volume, name).when_durable(move |durable| {
+                durable.unwrap();
+                sender.send("ended").unwrap();
+                Last(sender)
+            });
+        }
+        drop(disk);
+    });
+    assert_eq!(order.try_iter().collect::<Vec<_>>(), ["ended", "ended", "dropped", "dropped"]);
+}
+
+#[test]
 fn a_sync_that_fails_is_told_to_each_call() {
     let (server, volume) = Server::with_volume(options());
     *server.meta.syncs_fail.lock() = true;
