@@ -30,10 +30,9 @@ fn count(found: &[(PartitionId, Vec<Found>)]) -> usize {
 
 fn members_of(found: &[(PartitionId, Vec<Found>)]) -> Members {
     let groups = || {
-        let all = found.iter().flat_map(|(partition, found)| {
+        found.iter().flat_map(|(partition, found)| {
             found.chunk_by(|a, b| a.group == b.group).map(|group| (*partition, group[0]))
-        });
-        all
+        })
     };
     let mut members = Members::with_room(groups().count());
     for (partition, first) in groups() {
@@ -82,7 +81,8 @@ impl Index {
     pub(crate) fn of_found(found: &[(PartitionId, Vec<Found>)]) -> Index {
         let marked = found.iter().flat_map(|(_, found)| found).filter(|found| found.is_marked);
         let index = Index::of_distinct(found).unwrap_or_else(|| Index::one_by_one(found));
-        let apart = found.iter().flat_map(|(_, found)| found).map(|found| found.id).filter(|&id| is_apart(id));
+        let apart =
+            found.iter().flat_map(|(_, found)| found).map(|found| found.id).filter(|&id| is_apart(id));
         Index { marked: marked.map(|found| found.id).collect(), apart: apart.collect(), ..index }
     }
 

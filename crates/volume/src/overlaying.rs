@@ -71,6 +71,9 @@ fn has_jobs(home: &Partition, group: u64) -> Result<bool, VolumeError> {
     Ok(has_any)
 }
 
+/// Takes the prefix and the value of a record.
+type Take<'a> = dyn FnMut(&mut Restoration, &[u8], &[u8]) -> Result<(), VolumeError> + 'a;
+
 impl Restoration {
     /// The value that the volume has in a record now; `None` if the new contents are built beside it.
     pub(crate) fn below(&self, family: Family, prefix: &[u8]) -> Result<Option<Bytes>, VolumeError> {
@@ -84,7 +87,7 @@ impl Restoration {
         &mut self,
         family: Family,
         (from, to): (Vec<u8>, Vec<u8>),
-        take: &mut dyn FnMut(&mut Restoration, &[u8], &[u8]) -> Result<(), VolumeError>,
+        take: &mut Take<'_>,
     ) -> Result<(), VolumeError> {
         let Some(sight) = self.base.as_ref().map(|base| base.sight.clone()) else { return Ok(()) };
         let (target, mut from) = (Arc::clone(self.target()), from);
@@ -214,7 +217,7 @@ impl Restoration {
     /// Deletes what the new contents do not have.
     pub(crate) fn delete_what_is_gone(&mut self) -> Result<(), VolumeError> {
         let (group, (_, to)) = (self.group, keys::group_range(self.group));
-        let vnodes = (keys::vnode(group, VnodeId(0)).to_vec(), to);
+        let vnodes = (keys::vnode(group, VnodeId(0)), to);
         self.all_below(Family::Vnodes, vnodes, &mut |restoration, prefix, value| {
             let vnode = keys::vnode_of(prefix).and_then(|number| record::get_vnode(number, value));
             let damaged = || epochs::damage(Family::Vnodes, prefix, "the vnode");

@@ -58,13 +58,12 @@ impl World {
         let volume = self.served();
         self.cell.pass(10);
         let actor = Actor { user: UserId(7), privileged: true, now: self.cell.now() };
-        let fid = match volume.lookup(volume.root(), name.as_bytes()) {
-            Ok(found) => Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique },
-            Err(_) => {
-                let root = volume.root();
-                let made = volume.create_file(&actor, root, name.as_bytes(), &SetStatus::default());
-                made.unwrap().status.fid(volume.id())
-            }
+        let root = volume.root();
+        let fid = if let Ok(found) = volume.lookup(root, name.as_bytes()) {
+            Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
+        } else {
+            let made = volume.create_file(&actor, root, name.as_bytes(), &SetStatus::default());
+            made.unwrap().status.fid(volume.id())
         };
         let length = data.len() as u64;
         let request = StoreRequest { offset: 0, length, file_length: length, set: SetStatus::default() };

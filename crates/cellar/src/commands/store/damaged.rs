@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 /// Whose.
 #[derive(Args)]
-pub(super) struct Damaged {
+pub struct Damaged {
     /// The file server; the first database server if left out.
     #[arg(long, value_name = "ADDRESS")]
     on: Option<Ipv4Addr>,
@@ -33,6 +33,10 @@ pub(super) struct Damaged {
 
 /// One place.
 #[derive(Serialize)]
+#[allow(
+    clippy::struct_field_names,
+    reason = "the field is what the server calls it: the file's name on its disk"
+)]
 struct Place {
     partition: String,
     volume: String,
