@@ -15,7 +15,7 @@ use fair_queue::{Class, Limits, Next, Queue, Ticket, Work};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// How long workers beyond those that stay wait for something to do, before their threads end.
-const SURPLUS_IDLE: Duration = Duration::from_secs(10);
+const SURPLUS_IDLE: Duration = Duration::from_secs(2);
 
 /// Any thread may push, workers ask for the next.
 pub(crate) struct CallQueue<T> {

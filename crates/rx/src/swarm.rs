@@ -297,7 +297,9 @@ mod tests {
                     }
                 }
             }
-            swarm.wait(limit).unwrap();
+            if !open.is_empty() {
+                swarm.wait(limit).unwrap();
+            }
         }
         assert!(open.is_empty(), "all were answered");
         assert_eq!(swarm.endpoint_statistics().calls_opened, 20);
