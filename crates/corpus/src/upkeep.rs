@@ -72,7 +72,7 @@ fn snapshots(volumes: &Volumes, volume: VolumeId) -> Result<(), VolumeError> {
         parent: VolumeId(80),
         volume_name: "snap.79".parse().expect("a name"),
         name,
-        kept: Kept::default(),
+        kept: volume::Kept::default(),
         expires: UnixTime(0),
         now: NOW,
     };
