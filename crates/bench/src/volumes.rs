@@ -128,6 +128,8 @@ impl Pair {
                 (first, second)
             }
         };
+        // For dumps.
+        first.scratch()?;
         Ok(Pair { first, second, kind })
     }
 
