@@ -300,7 +300,8 @@ mod tests {
             served.sort_unstable();
             assert_eq!(served, [0, 1, 2, 3].map(Some));
         });
-        assert_eq!(queue.load(), QueueLoad { waiting: 0, waited: 0, idle_workers: 0 });
+        let load = queue.load();
+        assert_eq!((load.waiting, load.waited, load.idle_workers), (0, 0, 0));
     }
 
     #[test]
