@@ -1,5 +1,5 @@
-//! What counting a call costs: `cargo run --release -p observe --example cost`; instructions with
-//! `valgrind --tool=callgrind`. Docs/observe.md has the figures.
+//! What counting a call costs: `cargo run --release -p observe --example cost CALLS USERS`; instructions with
+//! `valgrind --tool=callgrind`. Each user has a connection, and they take turns. Docs/observe.md has the figures.
 
 use base::{Caller, Identity, Principal, SecurityLevel, UnixTime};
 use events::current;
@@ -11,29 +11,32 @@ use std::time::Instant;
 
 /// Calls, if the command line says nothing else.
 const CALLS: u32 = 1_000_000;
+/// Users, likewise.
+const USERS: u32 = 100;
 
-fn caller(name: &str) -> Caller {
-    let principal = Principal { name: name.into(), instance: String::new(), realm: "EXAMPLE.ORG".into() };
+fn caller(number: u32) -> Caller {
+    let principal = Principal { name: format!("user{number}"), instance: String::new(), realm: "EXAMPLE.ORG".into() };
     Caller {
         identity: Identity::Known(principal),
         level: SecurityLevel::Encrypted,
         peer: SocketAddr::from(([10, 0, 0, 1], 7001)),
         local: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        connection: 1,
+        connection: number.into(),
     }
 }
 
 fn main() {
-    let calls = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(CALLS);
+    let argument = |place| std::env::args().nth(place).and_then(|text| text.parse().ok());
+    let (calls, users) = (argument(1).unwrap_or(CALLS), argument(2).unwrap_or(USERS).max(1));
     let recorder = Arc::new(Recorder::default());
     recorder.remember_slow(500_000_000);
     let meter = recorder.service("AFS", afs_idl::fs::PROCEDURES, observe::class_of_file_call);
-    let callers: Vec<Caller> = (0..100).map(|number| caller(&format!("user{number}"))).collect();
+    let callers: Vec<Caller> = (0..users).map(caller).collect();
     let begun = Instant::now();
     for number in 0..calls {
         let call_begun = Instant::now();
         current::begin();
-        current::volume(536_870_912 + number % 16);
+        current::volume(536_870_912 + number % users % 16);
         let call = Ended {
             opcode: afs_idl::fs::FETCH_STATUS,
             result: Ok(()),
@@ -43,7 +46,7 @@ fn main() {
             wait_ns: 0,
             run_ns: call_begun.elapsed().as_nanos() as u64,
         };
-        let caller = &callers[(number % 100) as usize];
+        let caller = &callers[(number % users) as usize];
         meter.ended(black_box(caller), &current::noted(), black_box(&call), || UnixTime(0));
     }
     let ns = begun.elapsed().as_nanos() / u128::from(calls.max(1));

@@ -25,7 +25,9 @@ pub(crate) fn sheet(snapshot: &Snapshot, peers: &Sheet<PeerFigures>) -> Sheet<Ho
         row.opened += peer.figures.opened;
     }
     let mut sheet = Sheet::new(&["host"]);
-    hosts.into_iter().for_each(|(host, row)| sheet.push([host.to_string()], row));
+    for (host, row) in hosts {
+        sheet.push([host.to_string()], row);
+    }
     sheet.bound(others);
     sheet
 }
