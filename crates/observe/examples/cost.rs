@@ -15,7 +15,8 @@ const CALLS: u32 = 1_000_000;
 const USERS: u32 = 100;
 
 fn caller(number: u32) -> Caller {
-    let principal = Principal { name: format!("user{number}"), instance: String::new(), realm: "EXAMPLE.ORG".into() };
+    let principal =
+        Principal { name: format!("user{number}"), instance: String::new(), realm: "EXAMPLE.ORG".into() };
     Caller {
         identity: Identity::Known(principal),
         level: SecurityLevel::Encrypted,

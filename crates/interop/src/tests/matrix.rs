@@ -63,7 +63,7 @@ fn matrix() -> Result<()> {
             scope.spawn(move || way.all())
         });
         let running: Vec<_> = running.collect();
-        running.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
+        running.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
     });
     for ((title, ..), outcome) in directions.iter().zip(outcomes) {
         let rows = outcome.map_err(|_| anyhow::anyhow!("{title}: panicked"))?;

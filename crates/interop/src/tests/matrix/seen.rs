@@ -112,7 +112,7 @@ fn is_digest(line: &str) -> bool {
 }
 
 fn hex(data: &[u8]) -> String {
-    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x}", Sha256::digest(data))
 }
 
 /// Most lines that a failure shows.
