@@ -149,7 +149,7 @@ pub struct Settings {
     pub source: String,
     /// From how many milliseconds calls are remembered as slow; 0 for none.
     pub slow_call_ms: u64,
-    /// Whether calls and accesses to disks are counted; off only to measure what that costs.
+    /// Whether calls are counted; off only to measure what that costs.
     pub count_calls: bool,
     /// Sinks of the audit; none for no audit.
     pub audit: Vec<::audit::SinkSettings>,
