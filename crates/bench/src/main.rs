@@ -9,6 +9,7 @@
 mod cpu;
 mod generator;
 mod machine;
+mod observing;
 mod order;
 mod report;
 mod side;
@@ -71,6 +72,8 @@ enum Role {
     Store(store::StoreOptions),
     /// Measures operations on whole volumes: dump, restore, release, move
     Volumes(volumes::VolumesOptions),
+    /// Measures what counting, the audit and a profile cost a server under full load
+    Observing(observing::ObservingOptions),
 }
 
 fn main() -> ExitCode {
@@ -89,6 +92,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Some(Role::Tree(options)) => return tree::run(options),
         Some(Role::Store(options)) => return store::run(options),
         Some(Role::Volumes(options)) => return volumes::run(options),
+        Some(Role::Observing(options)) => return observing::run(options),
         None => {}
     }
     if arguments.list {
