@@ -164,7 +164,8 @@ impl Restoration {
     /// Puts a directory. Length and the parent's uniquifier of `status` are found out.
     ///
     /// # Errors
-    /// `Invalid` (a number that cannot be a directory's or came before), `Store`.
+    /// `Invalid` (a number that cannot be a directory's or came before, no entry for itself or its parent),
+    /// `Store`.
     pub fn directory(
         &mut self,
         status: VnodeStatus,
@@ -174,6 +175,9 @@ impl Restoration {
         let status = VnodeStatus { kind: FileKind::Directory, length: blob.length_bytes(), ..status };
         if blob.placed_entries().iter().any(|placed| placed.sequence > status.data_version) {
             return Err(VolumeError::Invalid("a directory's data version"));
+        }
+        if [b".", &b".."[..]].iter().any(|name| blob.lookup(name).is_none()) {
+            return Err(VolumeError::Invalid("a directory without an entry for itself or its parent"));
         }
         if self.base.is_some() {
             self.overlay_entries(status.vnode, blob)?;

@@ -100,7 +100,8 @@ impl Tree {
         let place = name_of(number, node.unique);
         let pages = usize::try_from(node.length).unwrap_or(usize::MAX) / PAGE_BYTES;
         let mut found = Vec::new();
-        if entries.len() < 2 || entries[0].name != b"." || !entries.iter().any(|entry| entry.name == b"..") {
+        let has = |name: &[u8]| entries.iter().any(|entry| entry.name == name);
+        if !has(b".") || !has(b"..") {
             found.push((place.clone(), "`.` or `..` is missing".to_owned()));
         }
         for entry in &entries {

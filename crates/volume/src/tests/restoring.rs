@@ -3,6 +3,8 @@
 use super::support::{RW, Server, actor, interval, nothing, options, read_all, store_at};
 use crate::check::{CheckOptions, check};
 use crate::{Volume, VolumeError};
+use afs_format::acl::Acl;
+use afs_format::directory::DirectoryBlob;
 use base::{Fid, UnixTime, VolumeId};
 use std::sync::Arc;
 use store::Family;
@@ -60,6 +62,32 @@ fn what_is_kept_is_all_there_and_what_was_is_purged() {
     server.check_chunks();
     server.reopen();
     assert!(server.volumes.get(VolumeId(77)).unwrap().lookup(Fid::root(RW), b"late").is_ok());
+}
+
+#[test]
+fn a_directory_without_itself_or_its_parent_is_refused() {
+    let (server, volume) = Server::with_volume(options());
+    fill(&volume);
+    let (root, acl) = volume.status_and_acl(volume.root()).unwrap();
+    let whole = DirectoryBlob::parse(&read_all(&volume, volume.root()).into()).unwrap();
+    for missing in [&b"."[..], b".."] {
+        let mut restoration = server.volumes.restore(RW).unwrap();
+        let mut blob = whole.clone();
+        blob.remove(missing).unwrap();
+        let refused = restoration.directory(root, Acl::clone(&acl), &blob);
+        assert!(matches!(refused, Err(VolumeError::Invalid(_))), "{refused:?}");
+    }
+    is_sound(&server);
+    assert_eq!(long(&volume), Some(3000), "the volume stays as it was");
+}
+
+#[test]
+fn names_that_sort_before_a_directorys_own_entry_are_sound() {
+    let (server, volume) = Server::with_volume(options());
+    for name in [&b"#draft#"[..], b" ", b"!", b"-x", b"+", b"\x01"] {
+        volume.create_file(&actor(1), volume.root(), name, &nothing()).unwrap();
+    }
+    is_sound(&server);
 }
 
 #[test]
