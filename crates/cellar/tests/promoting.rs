@@ -1,4 +1,5 @@
-//! Promotions between cells, with real processes: three cells of which one has two servers.
+//! Promotions between cells, with real processes: three cells of which one has two servers, killed servers, a
+//! killed promotion, going back, and a signature that a cell does not trust.
 
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 use serde_json::Value;
@@ -67,6 +68,16 @@ impl Server {
             assert!(self.child.try_wait().unwrap().is_none(), "{on} has ended");
             std::thread::sleep(Duration::from_millis(200));
         }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn restart(&mut self) {
+        self.child = Server::spawn(&self.config);
+        self.wait();
     }
 }
 
@@ -182,6 +193,20 @@ impl World {
         self.promote_well(&[VOLUME, "--to", "b.example", "c.example"])
     }
 
+    /// Begins a promotion to both and returns when it sends data.
+    fn begin_to_both(&self) -> Child {
+        let mut command = self.promote_command(&[VOLUME, "--to", "b.example", "c.example"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let journal = self.path(&format!("state/a.example/{VOLUME}.json"));
+        let until = Instant::now() + PATIENCE;
+        let is_sending = || std::fs::read_to_string(&journal).unwrap().contains("\"stage\": \"sending\"");
+        while !is_sending() && child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < until, "it never sends");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child
+    }
+
     fn status(&self) -> Vec<Value> {
         self.promote_well(&["status", VOLUME]).as_array().unwrap().clone()
     }
@@ -242,6 +267,58 @@ fn a_volume_and_its_changes_are_carried_to_other_cells() {
     let two = world.read(&world.source.config, VOLUME);
     assert_eq!(two.len(), 6);
     world.both_have(2, &two);
+}
+
+#[test]
+fn killed_servers_catch_up_and_cells_go_back_without_the_source() {
+    let mut world = World::start();
+    let config = world.source.config.to_str().unwrap().to_owned();
+    run(&["volume", "create", VOLUME, "--quota", "0", "--acl", "system:anyuser=rl", "--config", &config]);
+    world.write("v1", &files(1, 100_000));
+    world.promote_to_both();
+    let one = world.read(&world.source.config, VOLUME);
+    world.both_have(1, &one);
+
+    // Nothing changed: no new version.
+    assert_eq!(world.promote_to_both()[0]["in_use"], 1);
+
+    // A server of the tree is killed while it gets its data, and comes back.
+    world.write("v2", &files(2, 4_000_000));
+    let mut child = world.begin_to_both();
+    world.servers[0].kill();
+    world.servers[0].restart();
+    assert_eq!(world.read_cell(0), one, "the former version is in use");
+    if !child.wait().unwrap().success() {
+        world.promote_well(&["resume", VOLUME]);
+    }
+    let two = world.read(&world.source.config, VOLUME);
+    world.both_have(2, &two);
+
+    // The promotion itself is killed while it sends.
+    world.write("v3", &files(3, 4_000_000));
+    let mut child = world.begin_to_both();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    world.promote_well(&["resume", VOLUME]);
+    let three = world.read(&world.source.config, VOLUME);
+    world.both_have(3, &three);
+
+    // Back, from what the cells keep; the source is not asked.
+    world.source.kill();
+    world.promote_well(&["rollback", VOLUME, "--everywhere"]);
+    world.both_have(2, &two);
+    world.source.restart();
+
+    // Somebody whom c.example does not trust signs.
+    let text = std::fs::read_to_string(&world.cells).unwrap();
+    std::fs::write(&world.cells, format!("{text}trust = []\n")).unwrap();
+    world.write("v4", &files(4, 1_000));
+    let output = world.promote(&[VOLUME, "--to", "b.example", "c.example"]);
+    assert!(!output.status.success());
+    let rows = world.status();
+    assert_eq!((&rows[0]["state"], &rows[1]["state"]), (&Value::from("current"), &Value::from("refused")));
+    assert!(rows[1]["trouble"].as_str().unwrap().contains("does not trust"), "{rows:?}");
+    assert_eq!(world.read_cell(2), two, "the former version is in use");
 }
 
 #[test]
