@@ -8,8 +8,10 @@ mod import;
 mod jobs;
 mod joining;
 pub(crate) mod kafs;
+mod matrix;
 mod mixed;
 mod moving;
+mod promoting;
 mod store;
 mod tracing;
 mod trees;
@@ -30,11 +32,13 @@ pub(crate) fn all() -> Vec<Test> {
         mixed::tests(),
         joining::tests(),
         jobs::tests(),
+        matrix::tests(),
         store::tests(),
         trees::tests(),
         fuse::tests(),
         kafs::tests(),
         moving::tests(),
+        promoting::tests(),
         watching::tests(),
         asking::tests(),
         tracing::tests(),

@@ -1,6 +1,6 @@
 //! A cell changes its database servers: what OpenAFS's databases held, Cellar's hold.
 
-mod content;
+pub(crate) mod content;
 
 use crate::Test;
 use crate::tests::dumps::dumped;
@@ -103,6 +103,8 @@ fn answers(cell: &Cell) -> Result<Vec<(&'static str, String)>> {
 /// new one, one that is offline, and one that is to be damaged.
 const VOLUMES: [&str; 6] = ["tree", "tree.readonly", "tree.backup", "new", "small.readonly", "victim"];
 
+const SIZE: content::Size = content::Size { many: 3000, sparse_bytes: 20 << 20 };
+
 fn partition_taken_over() -> Result<()> {
     let openafs = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
     make_volumes(&openafs)?;
@@ -181,7 +183,7 @@ fn compare_dumps(cellar: &Cell, volume: &str, before: &Path) -> Result<()> {
 fn make_volumes(cell: &Cell) -> Result<()> {
     let (address, scratch) = (cell.address, cell.scratch()?);
     let whole = scratch.join("whole");
-    std::fs::write(&whole, content::dump()?)?;
+    std::fs::write(&whole, content::dump(SIZE)?)?;
     let added = scratch.join("added");
     std::fs::write(&added, vec![b'+'; 3 << 20])?;
     let program = cellar_program()?;

@@ -11,17 +11,24 @@ use base::{Rights, UnixTime, UserId, VnodeId};
 /// Length of /dir/victim, which no other file has.
 pub(crate) const VICTIM_BYTES: u64 = 54_321;
 
-/// Names in the large directory.
-const MANY: u32 = 3000;
-/// A file with data at both ends only.
-const SPARSE_BYTES: usize = 20 << 20;
 const TIME: u32 = 1_600_000_000;
 
+/// How much of it there is.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    /// Names in the large directory.
+    pub(crate) many: u32,
+    /// Length of a file with data at both ends only.
+    pub(crate) sparse_bytes: usize,
+}
+
 /// Vnodes by number: directories are odd, everything else even.
-struct Node {
-    vnode: u32,
-    attributes: VnodeAttributes,
-    data: Vec<u8>,
+pub(crate) struct Node {
+    pub(crate) vnode: u32,
+    pub(crate) attributes: VnodeAttributes,
+    pub(crate) data: Vec<u8>,
+    /// What a directory holds.
+    pub(crate) names: Vec<(String, u32)>,
 }
 
 fn target(vnode: u32) -> EntryTarget {
@@ -51,18 +58,18 @@ fn directory(
         acl: Some(acl),
         ..status(vnode, parent, 0o755)
     };
-    Ok(Node { vnode, attributes, data: blob.pages().concat() })
+    Ok(Node { vnode, attributes, data: blob.pages().concat(), names: names.to_vec() })
 }
 
 fn file(vnode: u32, parent: u32, mode: u16, data: Vec<u8>) -> Node {
     let attributes =
         VnodeAttributes { kind: 1, links: 1, data_version: vnode, ..status(vnode, parent, mode) };
-    Node { vnode, attributes, data }
+    Node { vnode, attributes, data, names: Vec::new() }
 }
 
 fn link(vnode: u32, parent: u32, mode: u16, to: &str) -> Node {
     let attributes = VnodeAttributes { kind: 3, links: 1, ..status(vnode, parent, mode) };
-    Node { vnode, attributes, data: to.into() }
+    Node { vnode, attributes, data: to.into(), names: Vec::new() }
 }
 
 fn status(vnode: u32, parent: u32, mode: u16) -> VnodeAttributes {
@@ -78,7 +85,8 @@ fn status(vnode: u32, parent: u32, mode: u16) -> VnodeAttributes {
     }
 }
 
-fn nodes() -> Result<Vec<Node>> {
+/// What the volume holds, from the root directory on.
+pub(crate) fn nodes(size: Size) -> Result<Vec<Node>> {
     let name = |name: &str, vnode| (name.to_owned(), vnode);
     let entry = |id, bits| AclEntry { id: UserId(id), rights: Rights::from_bits(bits) };
     let lists = Acl::new(
@@ -90,15 +98,15 @@ fn nodes() -> Result<Vec<Node>> {
     let inner =
         [name("victim", 8), name("one", 10), name("two", 10), name("empty", 12), name("\u{e9}\u{e8}", 14)];
     let many: Vec<(String, u32)> =
-        (0..MANY).map(|n| (format!("a name of some length {n}"), 100 + 2 * n)).collect();
+        (0..size.many).map(|n| (format!("a name of some length {n}"), 100 + 2 * n)).collect();
     let mut out = vec![
         directory(1, 0, 2, &root, open)?,
         directory(3, 1, 0, &inner, lists.clone())?,
         directory(5, 1, 0, &many, lists)?,
     ];
-    let mut sparse = vec![0; SPARSE_BYTES];
+    let mut sparse = vec![0; size.sparse_bytes];
     sparse[0] = b'a';
-    sparse[SPARSE_BYTES - 1] = b'z';
+    sparse[size.sparse_bytes - 1] = b'z';
     let victim = (0..VICTIM_BYTES).map(|at| ((at * at) >> 7) as u8).collect();
     let mut twice = file(10, 3, 0o4711, b"under two names".to_vec());
     twice.attributes.links = 2;
@@ -111,18 +119,18 @@ fn nodes() -> Result<Vec<Node>> {
         file(12, 3, 0o000, Vec::new()),
         file(14, 3, 0o644, b"\0\xff".to_vec()),
     ]);
-    out.extend((0..MANY).map(|n| file(100 + 2 * n, 5, 0o644, format!("{n}").into_bytes())));
+    out.extend((0..size.many).map(|n| file(100 + 2 * n, 5, 0o644, format!("{n}").into_bytes())));
     Ok(out)
 }
 
 /// The dump.
-pub(crate) fn dump() -> Result<Vec<u8>> {
+pub(crate) fn dump(size: Size) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     put_dump_header(
         &mut out,
         &DumpHeader { volume: 7, name: b"whole".to_vec(), dates: vec![(UnixTime(0), UnixTime(TIME))] },
     );
-    let nodes = nodes()?;
+    let nodes = nodes(size)?;
     // OpenAFS takes the sum over from the dump.
     let used = nodes.iter().map(|node| (node.data.len() as u32).div_ceil(1024).max(1)).sum();
     let volume = DumpVolume {
@@ -142,7 +150,7 @@ pub(crate) fn dump() -> Result<Vec<u8>> {
         ..DumpVolume::default()
     };
     put_volume(&mut out, &volume);
-    for Node { vnode, mut attributes, data } in nodes {
+    for Node { vnode, mut attributes, data, .. } in nodes {
         attributes.length = Some(data.len() as u64);
         put_vnode(&mut out, &DumpedVnode { vnode, unique: unique(vnode), attributes: Some(attributes) });
         out.extend(data);
