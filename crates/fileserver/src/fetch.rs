@@ -98,6 +98,8 @@ impl FileServer {
                         sync.get_or_insert_with(|| view.sync());
                         (session.wire_status(view.fid, &view.status, view.access), call_back)
                     }
+                    // Who is told so for each file looks nothing up.
+                    Err(AbortCode::VMOVED) => return Err(AbortCode::VMOVED),
                     Err(code) => (wire::failed_status(session.for_client(code)), rxafs::CallBack::default()),
                 };
                 reply.statuses.push(status);

@@ -22,6 +22,7 @@ mod errors;
 mod fetch;
 mod hosts;
 mod locking;
+mod moved;
 mod obsolete;
 mod pipeline;
 mod promises;

@@ -95,6 +95,9 @@ impl Session<'_> {
 
     /// The form of an error that this client understands.
     pub(crate) fn for_client(&self, code: AbortCode) -> AbortCode {
+        if code == AbortCode::VMOVED {
+            return self.server.moved().next(self.host, self.server.clock().monotonic());
+        }
         if self.translates { code } else { untranslated(code) }
     }
 

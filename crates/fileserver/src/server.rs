@@ -4,6 +4,7 @@ use crate::config::FileServerConfig;
 use crate::counters::{Counters, Operation, OperationCount, TransferCount};
 use crate::environment::{Clock, Environment, TransportFigures, VolumeLocator};
 use crate::hosts::Hosts;
+use crate::moved::MovedAnswers;
 use crate::subject::Subjects;
 use base::{Fid, UnixTime, VolumeId};
 use callbacks::{HostInfo, Locks};
@@ -22,6 +23,7 @@ pub struct FileServer {
     /// Guards the locks of files; nothing waits under it.
     locks: Mutex<Locks>,
     counters: Counters,
+    moved: MovedAnswers,
     started: UnixTime,
 }
 
@@ -35,6 +37,7 @@ impl FileServer {
             subjects: Subjects::new(membership, config.membership_lifetime, config.memberships_max),
             locks: Mutex::new(Locks::new(config.locks_max)),
             counters: Counters::default(),
+            moved: MovedAnswers::default(),
             started: environment.clock.unix(),
             config,
             environment,
@@ -97,6 +100,10 @@ impl FileServer {
 
     pub(crate) fn lock_count(&self, fid: Fid) -> i32 {
         self.locks.lock().count(self.clock().monotonic(), fid)
+    }
+
+    pub(crate) fn moved(&self) -> &MovedAnswers {
+        &self.moved
     }
 
     pub(crate) fn counters(&self) -> &Counters {

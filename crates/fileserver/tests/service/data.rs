@@ -130,14 +130,32 @@ fn wrong_fids_are_told_apart() {
     assert_eq!(status(fid(home, 99, 1)), Err(AbortCode::VNOVNODE));
     assert_eq!(status(fid(home, 1, 2)), Err(AbortCode::VNOVNODE));
     let volume = world.volumes.get(crate::world::HOME).unwrap();
-    for (state, code) in [
-        (volume::VolumeState::Busy, AbortCode::VBUSY),
-        (volume::VolumeState::Offline, AbortCode::VOFFLINE),
-        (volume::VolumeState::Moved, AbortCode::VMOVED),
-    ] {
+    for (state, code) in
+        [(volume::VolumeState::Busy, AbortCode::VBUSY), (volume::VolumeState::Offline, AbortCode::VOFFLINE)]
+    {
         volume.set_state(state);
         assert_eq!(status(root()), Err(code));
     }
+}
+
+/// Never VMOVED, at which Linux's kafs waits for ever; and both codes that it needs, one after the other.
+#[test]
+fn who_asks_for_a_moved_volume_looks_it_up_elsewhere() {
+    let world = World::new();
+    let bob = world.client("bob", 2);
+    world.volumes.get(crate::world::HOME).unwrap().set_state(volume::VolumeState::Moved);
+    let told = || world.status(&bob, root()).map(drop);
+    for _ in 0..2 {
+        assert_eq!(
+            [told(), told(), told()],
+            [AbortCode::VNOVOL, AbortCode::VOFFLINE, AbortCode::VOFFLINE].map(Err)
+        );
+        world.clock.advance(2);
+    }
+    let alice = world.client("alice", 3);
+    assert_eq!(world.status(&alice, root()).map(drop), Err(AbortCode::VNOVOL));
+    let request = fs::InlineBulkStatusRequest { fids: vec![root(), root()] };
+    assert_eq!(world.server.inline_bulk_status(&bob.caller, request), Err(AbortCode::VNOVOL));
 }
 
 #[test]

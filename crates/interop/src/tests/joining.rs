@@ -19,7 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// An address of nobody, which Cellar's CellServDB names as the first database server.
-const NOBODY: &str = "10.99.0.43";
+pub(crate) const NOBODY: &str = "10.99.0.43";
 
 /// OpenAFS's cell and Cellar's file server in it.
 pub(crate) struct Pair {

@@ -1,25 +1,70 @@
 //! Clients in a cell that Cellar's file server has joined: people of OpenAFS's protection server, and a
 //! volume that moves while it is written.
 //!
-//! The client under moves is OpenAFS's: the kernel's kafs (Linux 6.1) waits for ever after VMOVED; see
-//! `docs/testing.md`.
+//! When the volume leaves OpenAFS's server the client is OpenAFS's: the kernel's kafs waits for ever after VMOVED;
+//! see `docs/testing.md`. When it leaves Cellar's it is kafs, too.
 
 use crate::Test;
 use crate::tests::fuse::in_mounted_cell;
-use crate::tests::joining::Pair;
+use crate::tests::joining::{NOBODY, Pair};
 use crate::tests::kafs::{NEEDS, acknowledged, check_records, users_of};
 use crate::tests::{script, wait_for};
 use anyhow::{Context, Result, bail, ensure};
-use interop::cell::{Server, cellar_program};
+use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
+use interop::vm::Guest;
 use std::path::Path;
 use std::time::Duration;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test { name: "fuse-volume-moves", needs: &[Means::Netns, Means::Fuse], run: volume_moves },
+        Test { name: "kafs-volume-moves", needs: NEEDS, run: moves_under_kafs },
         Test { name: "kafs-joined-users", needs: NEEDS, run: joined_users },
     ]
+}
+
+/// A second file server of Cellar in the cell.
+const SECOND: (&str, &str) = ("cellar5", "10.99.0.44");
+
+/// The kernel's client writes and renames while its volume moves between Cellar's servers and from there to
+/// OpenAFS's. It must go on (an operation or two fail when the volume has gone, and it tries again), and nothing
+/// that was acknowledged may be missing.
+fn moves_under_kafs() -> Result<()> {
+    let pair = Pair::start()?;
+    let second = Cell::start_cellar_joining(&pair.openafs, SECOND.0, SECOND.1, NOBODY)?;
+    let create = format!("{} volume create data --on CELLAR --quota 0", cellar_program()?.display());
+    pair.all(&[&format!("{create} --acl system:anyuser=rlidwka")])?;
+    let out = pair.openafs.path().join("out");
+    std::fs::create_dir(&out)?;
+    let mut guest = Guest::new(&pair.openafs, "moves", 400)
+        .with(&["--hostroot", "--share", out.to_str().context("path")?])
+        .mount("data", "/mnt")
+        .start(&script(&pair.openafs, "moves", "", &["writer.sh"])?)?;
+    let mut some_more = || {
+        let before = acknowledged(&guest.printed()).len();
+        wait_for(Duration::from_secs(120), || {
+            Ok(acknowledged(&guest.printed()).len() >= before + RECORDS || !guest.is_running()?)
+        })?;
+        ensure!(guest.is_running()?, "the guest ended");
+        Ok(())
+    };
+    let hops = [("CELLAR", SECOND.1), (SECOND.1, "CELLAR"), ("CELLAR", SECOND.1), (SECOND.1, "OPENAFS")];
+    let moved = hops.iter().try_for_each(|(from, to)| {
+        some_more()?;
+        pair.all(&[&format!("vos move data {from} a {to} a")])
+    });
+    let moved = moved.and_then(|()| some_more());
+    std::fs::write(out.join("stop"), "")?;
+    let output = guest.finish()?;
+    let log =
+        || format!("{}\n--\n{}\nthe guest:\n{}", pair.cellar.cellar_log(), second.cellar_log(), output.text);
+    moved.with_context(log)?;
+    ensure!(output.status == 0, "the client did not finish; Cellar's logs end:\n{}", log());
+    let written = acknowledged(&output.text);
+    check_records(&pair.openafs, "data", &written)?;
+    println!("interop: kafs wrote {} records that are all there after {} moves", written.len(), hops.len());
+    Ok(())
 }
 
 /// Users, groups and owners of OpenAFS's protection server on Cellar's file server.
