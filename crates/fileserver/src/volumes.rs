@@ -74,7 +74,7 @@ impl FileServer {
                 return Err(AbortCode::UAEACCES);
             }
             let name = new_name(&request.name)?;
-            view.volume.update_header(|header| {
+            view.volume.update_header_in_service(|header| {
                 let status = &request.status;
                 let quota = |kib: i32| u64::try_from(kib).unwrap_or(0);
                 if status.mask & rxafs::volume_status_mask::MIN_QUOTA != 0 {

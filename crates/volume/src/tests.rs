@@ -19,4 +19,5 @@ mod sealing;
 mod sharing;
 mod snapshots;
 mod support;
+mod taken;
 mod totals;

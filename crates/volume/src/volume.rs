@@ -173,8 +173,27 @@ impl Volume {
     /// # Errors
     /// `Store`.
     pub fn update_header(&self, change: impl FnOnce(&mut VolumeHeader)) -> Result<VolumeHeader, VolumeError> {
+        self.update_header_if(|| self.check_is_there(), change)
+    }
+
+    /// The same for file service: refused while the volume is not in its hands.
+    ///
+    /// # Errors
+    /// `Offline`, `Busy`, `Moved`, `NoVolume`, `Store`.
+    pub fn update_header_in_service(
+        &self,
+        change: impl FnOnce(&mut VolumeHeader),
+    ) -> Result<VolumeHeader, VolumeError> {
+        self.update_header_if(|| self.check_is_there().and_then(|()| self.check_state()), change)
+    }
+
+    fn update_header_if(
+        &self,
+        check: impl FnOnce() -> Result<(), VolumeError>,
+        change: impl FnOnce(&mut VolumeHeader),
+    ) -> Result<VolumeHeader, VolumeError> {
         let writer = self.group.writer.lock();
-        self.check_is_there()?;
+        check()?;
         let old = self.header();
         let mut new = old.clone();
         change(&mut new);
@@ -214,8 +233,11 @@ impl Volume {
         *self.state.lock()
     }
 
-    /// Sets what file service is told from now on.
+    /// Sets what file service is told from now on. If that is a refusal, every change by file service has
+    /// been committed or will be refused when this returns, also those of calls that have looked the volume up
+    /// before: what is copied afterwards is complete.
     pub fn set_state(&self, state: VolumeState) {
+        let _writer = (state != VolumeState::Online).then(|| self.group.writer.lock());
         *self.state.lock() = state;
     }
 
@@ -235,7 +257,7 @@ impl Volume {
         if self.kind == VolumeType::ReadWrite { Ok(()) } else { Err(VolumeError::ReadOnly) }
     }
 
-    /// Why file service may not use it.
+    /// Why file service may not use it. Those who change something ask again when they hold the writer lock.
     pub(crate) fn check_state(&self) -> Result<(), VolumeError> {
         if is_apart(self.id) {
             return Err(VolumeError::NoVolume(self.id));
