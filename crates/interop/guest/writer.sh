@@ -1,14 +1,16 @@
 # Writes numbered records until it is stopped, each synced before it is announced: what was announced
-# must be there whatever happens to the server.
+# must be there whatever happens to the server. One descriptor writes and syncs: the kernel tells an error once,
+# and a shell that closes what it has redirected does not listen.
 cd "$D" || exit 1
 echo "writer ready"
 i=0
 while [ ! -e /out/stop ]; do
     i=$((i + 1))
-    if printf 'record %06d\n' $i >"record.$i.tmp" 2>/dev/null && sync "record.$i.tmp" 2>/dev/null \
-        && mv "record.$i.tmp" "record.$i" 2>/dev/null; then
+    if error=$( (printf 'record %06d\n' $i | dd of="record.$i.tmp" conv=fsync status=none) 2>&1) \
+        && error=$(mv "record.$i.tmp" "record.$i" 2>&1); then
         echo "acknowledged $i"
     else
+        echo "refused $i: $error"
         sleep 0.2
     fi
 done

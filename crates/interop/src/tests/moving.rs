@@ -62,8 +62,11 @@ fn moves_under_kafs() -> Result<()> {
     moved.with_context(log)?;
     ensure!(output.status == 0, "the client did not finish; Cellar's logs end:\n{}", log());
     let written = acknowledged(&output.text);
-    check_records(&pair.openafs, "data", &written)?;
+    check_records(&pair.openafs, "data", &written).with_context(log)?;
+    let refused: Vec<_> =
+        output.text.lines().filter(|line| line.trim_start().starts_with("refused ")).collect();
     println!("interop: kafs wrote {} records that are all there after {} moves", written.len(), hops.len());
+    println!("interop: what the kernel told the writer meanwhile: {refused:?}");
     Ok(())
 }
 
