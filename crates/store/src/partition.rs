@@ -1,5 +1,7 @@
 //! One partition: a folder with metadata and file data.
 
+mod keeper;
+
 use crate::encryption::rewrap;
 use crate::gauge::{Gauge, Room};
 use crate::home::{self, Home, Kind, ensure_dir, failed};
@@ -9,7 +11,7 @@ use crate::{
     RocksMeta, SegmentConfig, SegmentStore, StoreError,
 };
 use disk::{Disk, RealDisk, Space};
-use parking_lot::{Condvar, Mutex};
+use keeper::Keeper;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
@@ -134,7 +136,7 @@ impl Partition {
         let recounter = config.chunk_of.filter(|_| segments.needs_recount());
         let recounter = recounter.map(|chunk_of| Recounter::start(&segments, &meta, chunk_of)).transpose();
         let recounter = recounter.map_err(failed_thread)?;
-        let keeper = config.maintenance.map(|every| Keeper::start(&segments, &meta, every)).transpose();
+        let keeper = config.maintenance.map(|every| keep(&segments, &meta, every)).transpose();
         let keeper = keeper.map_err(failed_thread)?;
         Ok(Partition {
             _recounter: recounter,
@@ -236,31 +238,15 @@ fn open_segments(
     Ok(Arc::new(store.before_sharing(Box::new(move || home::begin_sharing(&*disk, &path, uuid)))))
 }
 
-/// The thread that calls [`SegmentStore::maintain`], and before the first time lets the metadata merge its
-/// tables: the start should be over then. Dropping it ends the thread.
-struct Keeper {
-    stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Keeper {
-    fn start(segments: &Arc<SegmentStore>, meta: &Arc<RocksMeta>, every: Duration) -> io::Result<Keeper> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let (segments, meta, stop_too) = (Arc::clone(segments), Arc::clone(meta), Arc::clone(&stop));
-        let run = move || {
-            let mut at_rest = Some(meta);
-            while !wait(&stop_too, every) {
-                if let Some(meta) = at_rest.take() {
-                    meta.begin_compaction();
-                }
-                if let Err(error) = segments.maintain() {
-                    tracing::warn!(%error, "maintenance of the segments failed");
-                }
-            }
-        };
-        let thread = thread::Builder::new().name("store-keeper".into()).spawn(run)?;
-        Ok(Keeper { stop, thread: Some(thread) })
-    }
+/// The metadata merges its tables from the first round on: the start should be over then.
+fn keep(segments: &Arc<SegmentStore>, meta: &Arc<RocksMeta>, every: Duration) -> io::Result<Keeper> {
+    let (segments, meta) = (Arc::clone(segments), Arc::clone(meta));
+    let maintain = move || {
+        if let Err(error) = segments.maintain() {
+            tracing::warn!(%error, "maintenance of the segments failed");
+        }
+    };
+    Keeper::start(every, move || meta.begin_compaction(), maintain)
 }
 
 /// The thread that looks for orphans; dropping it ends the thread, and the next run begins anew.
@@ -320,25 +306,6 @@ fn recount(
 impl Drop for Recounter {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        if let Some(thread) = self.thread.take() {
-            _ = thread.join();
-        }
-    }
-}
-
-/// Waits; answers whether to stop.
-fn wait(stop: &(Mutex<bool>, Condvar), every: Duration) -> bool {
-    let mut stopped = stop.0.lock();
-    if !*stopped {
-        stop.1.wait_for(&mut stopped, every);
-    }
-    *stopped
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        *self.stop.0.lock() = true;
-        self.stop.1.notify_all();
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }

@@ -119,13 +119,21 @@ impl RocksMeta {
         Ok(RocksMeta::new(db, false))
     }
 
-    /// Merges tables from now on, in the background, if it does not already. Writers may wait some milliseconds for this call.
-    pub(crate) fn begin_compaction(&self) {
-        for handle in Family::ALL.iter().filter_map(|family| self.family(*family).ok()) {
-            if let Err(error) = self.db.set_options_cf(handle, &[(options::NO_COMPACTION, "false")]) {
-                tracing::error!(%error, "tables of the metadata will not be merged before the next start");
-            }
-        }
+    /// Merges tables from now on, in the background, if it does not already. Writers may wait some milliseconds for this
+    /// call. What fails for one family is tried for the others all the same, and may be tried again.
+    pub(crate) fn begin_compaction(&self) -> Result<(), StoreError> {
+        self.set_of_all(options::NO_COMPACTION, "false")
+    }
+
+    /// Changes an option of every family that it can be changed of.
+    fn set_of_all(&self, option: &str, value: &str) -> Result<(), StoreError> {
+        let set = |family: &Family| {
+            let set = self.db.set_options_cf(self.family(*family)?, &[(option, value)]);
+            set.map_err(|error| {
+                StoreError::Meta(format!("cannot set {option} of {}: {error}", family.name()))
+            })
+        };
+        Family::ALL.iter().map(set).fold(Ok(()), Result::and)
     }
 
     /// Opens the database as it is now and changes nothing in it; every commit fails.

@@ -275,11 +275,20 @@ fn tables_are_merged_when_the_start_is_over() {
     let meta = open();
     thread::sleep(std::time::Duration::from_millis(200));
     assert_eq!(tables(&meta), 8, "nothing is merged before it is told to");
-    meta.begin_compaction();
+    meta.begin_compaction().unwrap();
     let begun = std::time::Instant::now();
     while tables(&meta) >= 8 {
         assert!(begun.elapsed().as_secs() < 120, "nothing is merged");
         thread::sleep(std::time::Duration::from_millis(10));
     }
     assert_eq!(keys(&meta, KeyRange::ascending(b"", b"\xff")).len(), 8);
+}
+
+#[test]
+fn an_option_that_cannot_be_set_is_an_error_that_says_which() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = RocksMeta::open(folder.path(), &small(), true).unwrap();
+    let error = meta.set_of_all("disable_auto_compactions", "perhaps").unwrap_err().to_string();
+    assert!(error.contains("disable_auto_compactions of"), "{error}");
+    meta.begin_compaction().unwrap();
 }

@@ -1,0 +1,139 @@
+//! The thread that does a partition's small recurring work.
+
+use crate::StoreError;
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Rounds that pass at most before what failed is tried again; with one in 5 s, every five minutes.
+const PAUSE_ROUNDS_MAX: u32 = 64;
+
+/// Dropping it ends the thread.
+pub(super) struct Keeper {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Calls `maintain` in each round, and before it `begin` in the first, and again after ever longer pauses until
+    /// it has succeeded once.
+    pub(super) fn start(
+        every: Duration,
+        mut begin: impl FnMut() -> Result<(), StoreError> + Send + 'static,
+        mut maintain: impl FnMut() + Send + 'static,
+    ) -> io::Result<Keeper> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stop_too = Arc::clone(&stop);
+        let run = move || {
+            let mut beginning = Beginning::default();
+            while !wait(&stop_too, every) {
+                if beginning.is_due()
+                    && let Some(error) = beginning.tried(begin().err())
+                {
+                    tracing::error!(%error, again_after = ?every * beginning.pause_rounds,
+                        "tables of the metadata are not merged yet");
+                }
+                maintain();
+            }
+        };
+        let thread = thread::Builder::new().name("store-keeper".into()).spawn(run)?;
+        Ok(Keeper { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        *self.stop.0.lock() = true;
+        self.stop.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+/// Waits; answers whether to stop.
+fn wait(stop: &(Mutex<bool>, Condvar), every: Duration) -> bool {
+    let mut stopped = stop.0.lock();
+    if !*stopped {
+        stop.1.wait_for(&mut stopped, every);
+    }
+    *stopped
+}
+
+/// When to try what has to succeed once. Ask [`Beginning::is_due`] in each round; if it is, try and report with
+/// [`Beginning::tried`].
+#[derive(Debug, Default)]
+struct Beginning {
+    is_done: bool,
+    /// Between the last failure and the next try; 0 before the first.
+    pause_rounds: u32,
+    /// Still to pass.
+    left_rounds: u32,
+}
+
+impl Beginning {
+    fn is_due(&mut self) -> bool {
+        self.left_rounds = self.left_rounds.saturating_sub(1);
+        !self.is_done && self.left_rounds == 0
+    }
+
+    /// Gives the failure back.
+    fn tried<E>(&mut self, failure: Option<E>) -> Option<E> {
+        self.is_done = failure.is_none();
+        self.pause_rounds = (2 * self.pause_rounds).clamp(1, PAUSE_ROUNDS_MAX);
+        self.left_rounds = self.pause_rounds;
+        failure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::sync::mpsc;
+
+    /// The rounds in which is tried what fails so often.
+    fn tries(failures: usize, rounds: u32) -> Vec<u32> {
+        let (mut beginning, mut tries) = (Beginning::default(), vec![]);
+        for round in 1..=rounds {
+            if beginning.is_due() {
+                tries.push(round);
+                beginning.tried((tries.len() <= failures).then_some(()));
+            }
+        }
+        tries
+    }
+
+    #[test]
+    fn what_fails_is_tried_again_after_ever_longer_pauses_until_it_succeeds() {
+        assert_eq!(tries(0, 1000), [1]);
+        assert_eq!(tries(1, 1000), [1, 2]);
+        assert_eq!(tries(4, 1000), [1, 2, 4, 8, 16]);
+        assert_eq!(tries(100, 400), [1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 320, 384]);
+    }
+
+    #[test]
+    fn the_thread_goes_on_with_its_rounds_and_begins_when_it_can() {
+        let begins = Arc::new(AtomicU32::new(0));
+        let (told, rounds) = mpsc::channel();
+        let counted = Arc::clone(&begins);
+        let begin = move || match counted.fetch_add(1, SeqCst) {
+            0..3 => Err(StoreError::Meta("no space".into())),
+            _ => Ok(()),
+        };
+        let maintain = move || _ = told.send(());
+        let keeper = Keeper::start(Duration::from_micros(10), begin, maintain).unwrap();
+        let after = |count: usize| {
+            assert_eq!(rounds.iter().take(count).count(), count);
+            begins.load(SeqCst)
+        };
+        assert!(after(1) >= 1);
+        assert_eq!(after(100), 4, "in rounds 1, 2, 4 and 8");
+        assert_eq!(after(100), 4);
+        drop(keeper);
+        let end = rounds.iter().count();
+        assert!(rounds.recv().is_err(), "{end} rounds more, and then no thread");
+    }
+}
