@@ -249,7 +249,7 @@ impl Callbacks {
     fn make_host_room(&mut self) -> Option<Arrival> {
         let idle = self.hosts.iter().filter(|(_, host)| !host.busy).min_by_key(|(_, host)| host.last_call);
         let Some((&id, host)) = idle else { return Some(Arrival::Refuse(Refusal::Busy)) };
-        if !host.up || self.promises.of_host(id).next().is_none() && !self.owing_reset.contains(&id) {
+        if !host.up || !self.promises.has_any(id) && !self.owing_reset.contains(&id) {
             self.drop_host(id);
             return None;
         }
@@ -413,7 +413,7 @@ impl Callbacks {
             return Promised::default();
         }
         let fid = if kind == CallbackKind::Volume { whole(fid.volume) } else { fid };
-        let users = self.promises.holders(fid).len();
+        let users = self.promises.users(fid);
         let lasts_s = match kind {
             CallbackKind::File => config::promise_s(users),
             CallbackKind::Bulk => config::promise_s(users + config::BULK_USERS),
@@ -431,8 +431,8 @@ impl Callbacks {
         let mut broken: BTreeMap<HostId, Vec<Fid>> = BTreeMap::new();
         for &fid in fids {
             for holder in self.promises.holders(fid) {
-                if Some(holder.host) != except {
-                    broken.entry(holder.host).or_default().push(fid);
+                if Some(holder) != except {
+                    broken.entry(holder).or_default().push(fid);
                 }
             }
         }
@@ -629,8 +629,7 @@ impl Callbacks {
 
     /// The host to clear: the one longest without activity, the asking one only if there is no other.
     fn least_active(&mut self, asking: HostId) -> Option<HostId> {
-        let holds =
-            |id: HostId, host: &Host| !host.delayed.is_empty() || self.promises.of_host(id).next().is_some();
+        let holds = |id: HostId, host: &Host| !host.delayed.is_empty() || self.promises.has_any(id);
         let others = self.hosts.iter().filter(|(id, host)| **id != asking && holds(**id, host));
         if let Some((&id, _)) = others.min_by_key(|(_, host)| host.last_active) {
             self.counters.cleared_idle_host += 1;
@@ -674,7 +673,7 @@ impl Callbacks {
         let idle_max = self.config.host_idle_max;
         let gone = |id: HostId, host: &Host| {
             let silent = now.since(host.last_call);
-            let holds_nothing = host.delayed.is_empty() && self.promises.of_host(id).next().is_none();
+            let holds_nothing = host.delayed.is_empty() && !self.promises.has_any(id);
             let down_for_good = !host.up && silent > Duration::from_secs(PROMISE_S_MAX);
             !host.busy && (silent > idle_max && holds_nothing || down_for_good)
         };
@@ -723,7 +722,7 @@ impl Callbacks {
 
     /// Whether `host` holds a promise on `fid` (a whole volume's with vnode 0).
     pub fn holds(&self, host: HostId, fid: Fid) -> bool {
-        self.promises.holders(fid).iter().any(|promise| promise.host == host)
+        self.promises.holders(fid).any(|holder| holder == host)
     }
 
     /// Every host, for tables.
@@ -734,7 +733,7 @@ impl Callbacks {
             primary: host.primary,
             addresses: host.addresses.clone(),
             up: host.up,
-            promises: self.promises.of_host(id).count(),
+            promises: self.promises.count_of(id),
             delayed: host.delayed.len(),
             last_call: host.last_call,
         })
