@@ -199,7 +199,7 @@ impl FileServer {
             session.may_read(&directory, Reading::Data)?;
             let found = directory.volume.lookup(directory.fid, request.name.as_bytes())?;
             let fid = Fid { volume: directory.fid.volume, vnode: found.vnode, unique: found.unique };
-            let call_back = session.promise(&directory, fid, false);
+            let call_back = session.promise(&directory, fid);
             let directory = session.again(&directory)?;
             let file = session.view_in(directory.volume.clone(), fid)?;
             Ok(rxafs::LookupReply {
@@ -282,7 +282,7 @@ impl Session<'_> {
     /// directory and `more`.
     fn born(&self, directory: &View, created: &Created, more: Rights) -> Born {
         let fid = created.status.fid(directory.volume.id());
-        let call_back = self.promise(directory, fid, false);
+        let call_back = self.promise(directory, fid);
         self.announce(&Change::of(directory.fid));
         let status = directory.volume.status(fid).unwrap_or(created.status);
         let access = Access { caller: directory.access.caller | more, ..directory.access };

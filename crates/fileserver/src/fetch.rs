@@ -1,10 +1,9 @@
-//! Reading: FetchData, FetchStatus, BulkStatus, InlineBulkStatus, FetchACL.
+//! Reading: FetchData, FetchStatus, FetchACL.
 
 use crate::access::Reading;
 use crate::counters::Operation;
 use crate::pipeline::{Need, Session, View};
 use crate::server::FileServer;
-use crate::wire;
 use afs_format::acl::{AclLine, AclText};
 use afs_idl::{CallStream, fs as rxafs};
 use base::limits::ACL_TEXT_BYTES_MAX;
@@ -41,7 +40,7 @@ impl FileServer {
             let (position, length) = range(request.position, request.length)?;
             let view = session.view(request.fid, Need::Anything)?;
             session.may_read(&view, Reading::Data)?;
-            let call_back = session.promise(&view, view.fid, false);
+            let call_back = session.promise(&view, view.fid);
             let volume = self.volumes().get(view.fid.volume)?;
             let mut reader = volume.reader(view.fid, position, length)?;
             session.transfer(&mut reader, words, stream)?;
@@ -57,56 +56,9 @@ impl FileServer {
         request: rxafs::FetchStatusRequest,
     ) -> Result<rxafs::FetchStatusReply, AbortCode> {
         self.call(caller, Operation::FetchStatus, |session| {
-            let (view, call_back) = session.status_and_promise(request.fid, false)?;
+            let (view, call_back) = session.status_and_promise(request.fid)?;
             let status = session.wire_status(view.fid, &view.status, view.access);
             Ok(rxafs::FetchStatusReply { status, call_back, sync: view.sync() })
-        })
-    }
-
-    /// BulkStatus (155): all or nothing.
-    pub(crate) fn serve_bulk_status(
-        &self,
-        caller: &Caller,
-        request: &rxafs::BulkStatusRequest,
-    ) -> Result<rxafs::BulkStatusReply, AbortCode> {
-        self.call(caller, Operation::BulkStatus, |session| {
-            let mut reply = rxafs::BulkStatusReply::default();
-            for fid in some(&request.fids)? {
-                let (view, call_back) = session.status_and_promise(*fid, true)?;
-                if reply.statuses.is_empty() {
-                    reply.sync = view.sync();
-                }
-                reply.statuses.push(session.wire_status(view.fid, &view.status, view.access));
-                reply.call_backs.push(call_back);
-            }
-            Ok(reply)
-        })
-    }
-
-    /// InlineBulkStatus (65536): errors stand in place of statuses.
-    pub(crate) fn serve_inline_bulk_status(
-        &self,
-        caller: &Caller,
-        request: &rxafs::InlineBulkStatusRequest,
-    ) -> Result<rxafs::InlineBulkStatusReply, AbortCode> {
-        self.call(caller, Operation::BulkStatus, |session| {
-            let mut reply = rxafs::InlineBulkStatusReply::default();
-            let mut sync = None;
-            for fid in some(&request.fids)? {
-                let (status, call_back) = match session.status_and_promise(*fid, true) {
-                    Ok((view, call_back)) => {
-                        sync.get_or_insert_with(|| view.sync());
-                        (session.wire_status(view.fid, &view.status, view.access), call_back)
-                    }
-                    // Who is told so for each file looks nothing up.
-                    Err(AbortCode::VMOVED) => return Err(AbortCode::VMOVED),
-                    Err(code) => (wire::failed_status(session.for_client(code)), rxafs::CallBack::default()),
-                };
-                reply.statuses.push(status);
-                reply.call_backs.push(call_back);
-            }
-            reply.sync = sync.unwrap_or_default();
-            Ok(reply)
         })
     }
 
@@ -126,19 +78,13 @@ impl FileServer {
     }
 }
 
-/// Bulk calls must be about something; that they are not about more than 50 FIDs is seen to when they
-/// are decoded.
-fn some(fids: &[rxafs::Fid]) -> Result<&[rxafs::Fid], AbortCode> {
-    if fids.is_empty() { Err(AbortCode::UAEINVAL) } else { Ok(fids) }
-}
-
 impl Session<'_> {
-    fn status_and_promise(&self, fid: rxafs::Fid, bulk: bool) -> Result<(View, rxafs::CallBack), AbortCode> {
+    fn status_and_promise(&self, fid: rxafs::Fid) -> Result<(View, rxafs::CallBack), AbortCode> {
         let view = self.view(fid, Need::Anything)?;
         if !view.status.is_directory() {
             self.may_read(&view, Reading::Status)?;
         }
-        let call_back = self.promise(&view, view.fid, bulk);
+        let call_back = self.promise(&view, view.fid);
         Ok((self.again(&view)?, call_back))
     }
 

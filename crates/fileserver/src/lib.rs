@@ -12,6 +12,7 @@
 
 mod access;
 mod at_once;
+mod bulk;
 mod capabilities;
 mod config;
 mod counters;

@@ -144,9 +144,12 @@ impl Session<'_> {
     }
 
     pub(crate) fn view_of(&self, volume: Arc<Volume>, fid: Fid, status: VnodeStatus, acl: &Acl) -> View {
-        let implicit = self.server.config().implicit_admin_rights;
-        let access = Access::new(acl, &status, &self.subject, implicit);
+        let access = self.access(&status, acl);
         View { volume, fid, status, access }
+    }
+
+    pub(crate) fn access(&self, status: &VnodeStatus, acl: &Acl) -> Access {
+        Access::new(acl, status, &self.subject, self.server.config().implicit_admin_rights)
     }
 
     /// The same vnode as it is now, in the volume as it is now: both may have been replaced.

@@ -37,12 +37,28 @@ impl Change {
 impl Session<'_> {
     /// Promises the caller to tell it before `fid` changes. To be called before the status that the
     /// caller gets is read: what happens in between then breaks the promise instead of escaping it.
-    pub(crate) fn promise(&self, view: &View, fid: Fid, bulk: bool) -> rxafs::CallBack {
-        let kind = kind(view, bulk);
+    pub(crate) fn promise(&self, view: &View, fid: Fid) -> rxafs::CallBack {
+        let kind = kind(view, false);
         let now = self.server.clock().monotonic();
         let promised = self.server.hosts().state().promise(now, self.host, fid, kind);
         self.server.hosts().send_all(promised.deliveries);
         wire::call_back(promised.seconds)
+    }
+
+    /// The same for several vnodes of one volume, one of which is `view`, as calls about many do it.
+    pub(crate) fn promise_all(&self, view: &View, fids: &[Fid]) -> Vec<rxafs::CallBack> {
+        let kind = kind(view, true);
+        let (now, mut deliveries) = (self.server.clock().monotonic(), Vec::new());
+        let mut state = self.server.hosts().state();
+        let promise = |fid: &Fid| {
+            let promised = state.promise(now, self.host, *fid, kind);
+            deliveries.extend(promised.deliveries);
+            wire::call_back(promised.seconds)
+        };
+        let call_backs = fids.iter().map(promise).collect();
+        drop(state);
+        self.server.hosts().send_all(deliveries);
+        call_backs
     }
 
     /// The same if no other host has to give up promises for it, and so nothing to be sent.

@@ -102,6 +102,13 @@ impl FileServer {
         self.locks.lock().count(self.clock().monotonic(), fid)
     }
 
+    /// One for each.
+    pub(crate) fn lock_counts(&self, fids: &[Fid]) -> Vec<i32> {
+        let now = self.clock().monotonic();
+        let locks = self.locks();
+        fids.iter().map(|fid| locks.count(now, *fid)).collect()
+    }
+
     pub(crate) fn moved(&self) -> &MovedAnswers {
         &self.moved
     }

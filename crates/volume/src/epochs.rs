@@ -62,13 +62,29 @@ pub(crate) fn scan(
 pub(crate) fn scan_born(
     meta: &dyn MetaStore,
     family: Family,
-    (from, to): (&[u8], &[u8]),
+    range: (&[u8], &[u8]),
     sight: &Sight,
     visit: &mut VisitBorn<'_>,
 ) -> Result<(), VolumeError> {
+    scan_some(meta, family, range, sight, u64::MAX, visit)
+}
+
+/// The same, looking at so many versions at most, seen or not.
+pub(crate) fn scan_some(
+    meta: &dyn MetaStore,
+    family: Family,
+    (from, to): (&[u8], &[u8]),
+    sight: &Sight,
+    versions_max: u64,
+    visit: &mut VisitBorn<'_>,
+) -> Result<(), VolumeError> {
     let mut seen: Vec<u8> = Vec::new();
-    let mut damaged = None;
+    let (mut damaged, mut left) = (None, versions_max);
     meta.scan(family, KeyRange::ascending(from, to), &mut |key, value| {
+        left = match left.checked_sub(1) {
+            Some(left) => left,
+            None => return ControlFlow::Break(()),
+        };
         let Some((prefix, born)) = keys::split(key) else {
             damaged = Some(key.to_vec());
             return ControlFlow::Break(());

@@ -127,6 +127,11 @@ pub(crate) fn vnode(group: u64, vnode: VnodeId) -> Prefix {
     concat(&[&group.to_be_bytes(), &vnode.0.to_be_bytes()])
 }
 
+/// The end of a range that begins in the same group and has this vnode as its last.
+pub(crate) fn behind_vnode(group: u64, last: VnodeId) -> Vec<u8> {
+    last.0.checked_add(1).map_or_else(|| group_range(group).1, |next| vnode(group, VnodeId(next)).to_vec())
+}
+
 /// The vnode of a prefix made by [`vnode`].
 pub(crate) fn vnode_of(prefix: &[u8]) -> Option<VnodeId> {
     Some(VnodeId(u32::from_be_bytes(prefix.get(8..)?.try_into().ok()?)))

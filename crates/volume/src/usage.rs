@@ -6,8 +6,8 @@ use base::UnixTime;
 
 const DAY_SECONDS: u32 = 86_400;
 
-/// Counts one access at `now`, after moving the counts on by the days that have passed.
-pub(crate) fn count_access(header: &mut VolumeHeader, now: UnixTime) {
+/// Counts so many accesses at `now`, after moving the counts on by the days that have passed.
+pub(crate) fn count_accesses(header: &mut VolumeHeader, now: UnixTime, count: u32) {
     let days = now.0.saturating_sub(header.day_use_date.0) / DAY_SECONDS;
     if days > 0 {
         if header.day_use_date != UnixTime(0) {
@@ -21,7 +21,7 @@ pub(crate) fn count_access(header: &mut VolumeHeader, now: UnixTime) {
         header.day_use_date = UnixTime(now.0 - now.0 % DAY_SECONDS);
         header.accessed = now;
     }
-    header.day_use = header.day_use.saturating_add(1);
+    header.day_use = header.day_use.saturating_add(count);
 }
 
 /// Takes over dates and use counts.

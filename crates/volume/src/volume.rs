@@ -277,8 +277,13 @@ impl Volume {
     /// Counts an access for the day's use; stored with the next change, or when the volume leaves
     /// memory.
     pub fn count_access(&self, now: UnixTime) {
+        self.count_accesses(now, 1);
+    }
+
+    /// Likewise so many at once.
+    pub fn count_accesses(&self, now: UnixTime, count: u32) {
         let mut live = self.live.write();
-        usage::count_access(&mut live.header, now);
+        usage::count_accesses(&mut live.header, now, count);
         live.has_unstored_usage = true;
     }
 
@@ -426,7 +431,7 @@ impl Volume {
         self.live.read().view.clone()
     }
 
-    fn instance(&self) -> u64 {
+    pub(crate) fn instance(&self) -> u64 {
         self.live.read().view.instance
     }
 
@@ -530,7 +535,7 @@ impl Drop for Volume {
     }
 }
 
-fn is_it(vnode: Vnode, fid: Fid) -> Result<Vnode, VolumeError> {
+pub(crate) fn is_it(vnode: Vnode, fid: Fid) -> Result<Vnode, VolumeError> {
     if vnode.status.unique == fid.unique {
         Ok(vnode)
     } else {

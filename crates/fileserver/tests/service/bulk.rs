@@ -56,3 +56,48 @@ fn bulk_calls_are_about_one_to_fifty_files() {
     let too_many = world.wire_call(&bob, fs::INLINE_BULK_STATUS, &request(51), &[]);
     assert_eq!(too_many, Err(AbortCode::RXGEN_SS_UNMARSHAL));
 }
+
+#[test]
+fn each_fid_of_a_bulk_call_is_told_as_alone() {
+    let world = World::new();
+    let bob = world.client("bob", 2);
+    let (mut fids, mut files) = (vec![root(), missing()], 0);
+    for number in 0..6 {
+        let directory = world.make_dir(&bob, root(), &format!("d{number}")).unwrap();
+        fids.push(directory);
+        for _ in 0..3 {
+            fids.push(world.create(&bob, directory, &format!("f{files}")).unwrap());
+            files += 1;
+        }
+        if number % 3 == 0 {
+            world.set_acl(&bob, directory, "1\n0\nsystem:anyuser\t8\n").unwrap();
+        }
+    }
+    fids.push(fs::Fid { unique: 9_999, ..fids[3] });
+    fids.push(fs::Fid { vnode: 0, ..root() });
+    fids.push(fs::Fid { volume: 0, ..root() });
+    fids.push(fs::Fid { volume: 4_711, ..root() });
+    fids.push(fids[3]);
+    for client in [&bob, &world.client("carol", 3)] {
+        for some in [&fids[..], &fids[5..9], &fids[27..]] {
+            let request = fs::InlineBulkStatusRequest { fids: some.to_vec() };
+            let reply = world.server.inline_bulk_status(&client.caller, request).unwrap();
+            assert_eq!((reply.statuses.len(), reply.call_backs.len()), (some.len(), some.len()));
+            for (fid, (told, call_back)) in some.iter().zip(reply.statuses.iter().zip(&reply.call_backs)) {
+                match world.status(client, *fid) {
+                    Ok(alone) => {
+                        assert_eq!(*told, alone.status, "{fid:?}");
+                        assert!(call_back.expiration_time > 0);
+                    }
+                    Err(code) => {
+                        assert_eq!(
+                            (told.error_code as i32, call_back.expiration_time),
+                            (code.0, 0),
+                            "{fid:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

@@ -701,8 +701,29 @@ fn check_totals(volume: &Volume, reference: &Reference) {
     }
 }
 
+/// The statuses of many at once, from memory and from the store, against those of each.
+fn check_together(volume: &Volume, reference: &Reference) {
+    let mut fids: Vec<Fid> = reference.nodes.values().map(|node| node.status.fid(volume.id())).collect();
+    fids.rotate_left(reference.nodes.len() / 3);
+    fids.extend(fids.first().map(|fid| Fid { unique: fid.unique + 1, ..*fid }));
+    fids.push(Fid { vnode: VnodeId(1 << 20), ..volume.root() });
+    let told = |volume: &Volume| {
+        let told = fids.chunks(50).flat_map(|some| volume.statuses_and_acls(some));
+        told.map(|told| told.ok()).collect::<Vec<_>>()
+    };
+    let from_memory = told(volume);
+    // Not always: what stays in memory for long is to be compared too.
+    if volume.header().update_counter % 3 == 0 {
+        volume.shared.caches.purge(volume.view().instance);
+        assert!(told(volume) == from_memory, "from the store");
+    }
+    let one_by_one: Vec<_> = fids.iter().map(|fid| volume.status_and_acl(*fid).ok()).collect();
+    assert!(from_memory == one_by_one, "one by one");
+}
+
 fn check(volume: &Arc<Volume>, reference: &Reference) {
     check_totals(volume, reference);
+    check_together(volume, reference);
     let header = volume.header();
     assert_eq!(header.used_kib, reference.used_kib(), "used blocks");
     assert_eq!(header.file_count, reference.nodes.len() as u64 - 1, "vnodes");

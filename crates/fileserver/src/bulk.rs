@@ -1,0 +1,143 @@
+//! Statuses of many vnodes in one call: BulkStatus, InlineBulkStatus.
+//!
+//! Listings of large trees consist of these, so that what has to be asked once for all of a call's FIDs is not asked for
+//! each: the volume, the lock of the promises, whether somebody is writing.
+
+use crate::access::Reading;
+use crate::counters::Operation;
+use crate::pipeline::{Session, View};
+use crate::server::FileServer;
+use crate::wire;
+use afs_idl::fs as rxafs;
+use base::{AbortCode, Caller, Fid, VolumeId};
+use events::current;
+use std::sync::Arc;
+use volume::{Governed, Volume, VolumeError};
+
+type Found = Result<Governed, VolumeError>;
+
+/// What is told of one vnode.
+struct Told {
+    status: rxafs::FetchStatus,
+    call_back: rxafs::CallBack,
+    sync: rxafs::VolSync,
+}
+
+impl FileServer {
+    /// BulkStatus (155): all or nothing.
+    pub(crate) fn serve_bulk_status(
+        &self,
+        caller: &Caller,
+        request: &rxafs::BulkStatusRequest,
+    ) -> Result<rxafs::BulkStatusReply, AbortCode> {
+        self.call(caller, Operation::BulkStatus, |session| {
+            let mut reply = rxafs::BulkStatusReply::default();
+            let told: Vec<Told> =
+                session.tell_all(some(&request.fids)?).into_iter().collect::<Result<_, _>>()?;
+            reply.sync = told.first().map(|first| first.sync).unwrap_or_default();
+            for Told { status, call_back, .. } in told {
+                reply.statuses.push(status);
+                reply.call_backs.push(call_back);
+            }
+            Ok(reply)
+        })
+    }
+
+    /// InlineBulkStatus (65536): errors stand in place of statuses.
+    pub(crate) fn serve_inline_bulk_status(
+        &self,
+        caller: &Caller,
+        request: &rxafs::InlineBulkStatusRequest,
+    ) -> Result<rxafs::InlineBulkStatusReply, AbortCode> {
+        self.call(caller, Operation::BulkStatus, |session| {
+            let mut reply = rxafs::InlineBulkStatusReply::default();
+            let told = session.tell_all(some(&request.fids)?);
+            let first = told.iter().find_map(|told| told.as_ref().ok());
+            reply.sync = first.map(|first| first.sync).unwrap_or_default();
+            for told in told {
+                let (status, call_back) = match told {
+                    Ok(Told { status, call_back, .. }) => (status, call_back),
+                    // Who is told so for each file looks nothing up.
+                    Err(AbortCode::VMOVED) => return Err(AbortCode::VMOVED),
+                    Err(code) => (wire::failed_status(session.for_client(code)), rxafs::CallBack::default()),
+                };
+                reply.statuses.push(status);
+                reply.call_backs.push(call_back);
+            }
+            Ok(reply)
+        })
+    }
+}
+
+/// Bulk calls must be about something; that they are not about more than 50 FIDs is seen to when they
+/// are decoded.
+fn some(fids: &[rxafs::Fid]) -> Result<&[rxafs::Fid], AbortCode> {
+    if fids.is_empty() { Err(AbortCode::UAEINVAL) } else { Ok(fids) }
+}
+
+impl Session<'_> {
+    /// What each FID is to this caller, with a promise.
+    fn tell_all(&self, fids: &[rxafs::Fid]) -> Vec<Result<Told, AbortCode>> {
+        let runs = fids.chunk_by(|one, next| one.volume == next.volume);
+        runs.flat_map(|run| self.tell_of_volume(run[0].volume, run)).collect()
+    }
+
+    fn tell_of_volume(&self, id: u32, fids: &[rxafs::Fid]) -> Vec<Result<Told, AbortCode>> {
+        let fids: Vec<Fid> = fids.iter().map(|fid| Fid::from(*fid)).collect();
+        let views = match self.volume_for(VolumeId(id), fids.len()) {
+            Ok(volume) => self.views_in(&volume, &fids),
+            Err(code) => return fids.iter().map(|_| Err(code)).collect(),
+        };
+        let seen: Vec<Fid> = views.iter().flatten().map(|view| view.fid).collect();
+        let mut told = match views.iter().flatten().next() {
+            Some(view) => self.promise_and_tell(view, &seen).into_iter(),
+            None => Vec::new().into_iter(),
+        };
+        let answer =
+            |view: Result<View, AbortCode>| view.and_then(|_| told.next().unwrap_or(Err(AbortCode::VBUSY)));
+        views.into_iter().map(answer).collect()
+    }
+
+    fn volume_for(&self, id: VolumeId, fids: usize) -> Result<Arc<Volume>, AbortCode> {
+        if id.0 == 0 {
+            return Err(AbortCode::UAEINVAL);
+        }
+        let volume = self.server.volumes().get(id)?;
+        current::volume(id.0);
+        volume.count_accesses(self.server.clock().unix(), fids as u32);
+        Ok(volume)
+    }
+
+    /// Those that this caller may see, and why not the others.
+    fn views_in(&self, volume: &Arc<Volume>, fids: &[Fid]) -> Vec<Result<View, AbortCode>> {
+        let view = |(fid, found): (&Fid, Found)| {
+            if fid.vnode.0 == 0 {
+                return Err(AbortCode::UAEINVAL);
+            }
+            let (status, acl) = found?;
+            let view = self.view_of(Arc::clone(volume), *fid, status, &acl);
+            if !view.status.is_directory() {
+                self.may_read(&view, Reading::Status)?;
+            }
+            Ok(view)
+        };
+        fids.iter().zip(volume.statuses_and_acls(fids)).map(view).collect()
+    }
+
+    /// Promises, and then looks again at the volume as it is by then, one of whose vnodes is `one`.
+    fn promise_and_tell(&self, one: &View, fids: &[Fid]) -> Vec<Result<Told, AbortCode>> {
+        let call_backs = self.promise_all(one, fids);
+        let volume = match self.server.volumes().get(one.fid.volume).map_err(AbortCode::from) {
+            Ok(volume) => volume,
+            Err(code) => return fids.iter().map(|_| Err(code)).collect(),
+        };
+        let sync = wire::vol_sync(volume.dates().0);
+        let found = volume.statuses_and_acls(fids).into_iter().zip(self.server.lock_counts(fids));
+        let tell = |((found, locks), call_back): ((Found, i32), rxafs::CallBack)| {
+            let (status, acl) = found?;
+            let access = self.access(&status, &acl);
+            Ok(Told { status: wire::fetch_status(&status, access, locks), call_back, sync })
+        };
+        found.zip(call_backs).map(tell).collect()
+    }
+}

@@ -1,0 +1,141 @@
+//! The statuses of several vnodes at once, as listings ask for them.
+
+use crate::record::Vnode;
+use crate::volume::is_it;
+use crate::{VnodeStatus, Volume, VolumeError, epochs, keys, record};
+use afs_format::acl::Acl;
+use base::{Fid, VnodeId};
+use parking_lot::RwLockReadGuard;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use store::Family;
+
+/// What is not in memory is read together where no more numbers than this lie between two: what was made together
+/// lies together.
+const GAP_MAX: u32 = 32;
+/// Numbers that are read together at most, with everything that lies between them, before writers get their turn.
+const SPAN_MAX: u32 = 512;
+/// Versions that are looked at for that at most: where many snapshots lie between, each vnode is looked up.
+const VERSIONS_MAX: u64 = 1024;
+
+/// A vnode's status with the access list that governs it.
+pub type Governed = (VnodeStatus, Arc<Acl>);
+
+impl Volume {
+    /// [`Volume::status_and_acl`] of each of several vnodes, in their order, and all as they are at one moment.
+    pub fn statuses_and_acls(&self, fids: &[Fid]) -> Vec<Result<Governed, VolumeError>> {
+        let mut publish = self.group.publish.read();
+        let found = self.vnodes_at_hand(fids).unwrap_or_else(|| {
+            self.read_together(fids, &mut publish);
+            fids.iter().map(|fid| self.vnode(*fid)).collect()
+        });
+        let mut governor = None;
+        found.into_iter().map(|vnode| self.with_governor(vnode?, &mut governor)).collect()
+    }
+
+    /// All of them, if they are in memory.
+    fn vnodes_at_hand(&self, fids: &[Fid]) -> Option<Vec<Result<Vnode, VolumeError>>> {
+        let instance = self.instance();
+        let at_hand = |fid: &Fid| {
+            let vnode = self.shared.caches.try_vnode(instance, fid.vnode)?;
+            Some(self.check_is_there().and_then(|()| is_it(vnode, *fid)))
+        };
+        fids.iter().map(at_hand).collect()
+    }
+
+    /// `last` is the governor of the one before: mostly it is the same.
+    fn with_governor(
+        &self,
+        vnode: Vnode,
+        last: &mut Option<(Fid, Arc<Acl>)>,
+    ) -> Result<Governed, VolumeError> {
+        let status = vnode.status;
+        if let Some(acl) = vnode.acl {
+            return Ok((status, acl));
+        }
+        let governor = Fid { volume: self.id(), vnode: status.parent, unique: status.parent_unique };
+        if let Some((fid, acl)) = last
+            && *fid == governor
+        {
+            return Ok((status, Arc::clone(acl)));
+        }
+        let acl = self.vnode(governor)?.acl.ok_or(VolumeError::NotDirectory)?;
+        *last = Some((governor, Arc::clone(&acl)));
+        Ok((status, acl))
+    }
+
+    /// Reads into memory those that are not there, and what lies between them. What cannot be read is left out: who
+    /// asks for it is told. Writers get their turn in between.
+    fn read_together(&self, fids: &[Fid], publish: &mut RwLockReadGuard<'_, ()>) {
+        let instance = self.instance();
+        let is_missing = |number: &VnodeId| self.shared.caches.vnode(instance, *number).is_none();
+        let mut missing: Vec<VnodeId> = fids.iter().map(|fid| fid.vnode).filter(is_missing).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        for (first, last) in ranges(&missing) {
+            if first != last {
+                self.read_range(first, last);
+                RwLockReadGuard::bump(publish);
+            }
+        }
+        for number in missing {
+            if self.shared.caches.try_vnode(self.instance(), number).is_none() {
+                _ = self.vnode_by_number(number);
+                RwLockReadGuard::bump(publish);
+            }
+        }
+    }
+
+    fn read_range(&self, first: VnodeId, last: VnodeId) {
+        let view = self.view();
+        let (from, to) = (keys::vnode(self.group.id, first), keys::behind_vnode(self.group.id, last));
+        let mut keep = |prefix: &[u8], born: u64, value: &[u8]| {
+            let read = keys::vnode_of(prefix).and_then(|number| record::get_vnode(number, value));
+            if let Some(mut vnode) = read
+                && self.shared.caches.try_vnode(view.instance, vnode.status.vnode).is_none()
+            {
+                view.sight.lift(&mut vnode.status, born);
+                self.shared.caches.put_vnode(view.instance, vnode);
+            }
+            ControlFlow::Continue(())
+        };
+        let range = (&from[..], &to[..]);
+        let (meta, sight) = (self.meta(), &view.sight);
+        if let Err(error) = epochs::scan_some(meta, Family::Vnodes, range, sight, VERSIONS_MAX, &mut keep) {
+            tracing::debug!(volume = %self.id(), %error, "cannot read several vnodes at once");
+        }
+    }
+}
+
+/// The first and the last of those that are read together, of numbers in order.
+fn ranges(numbers: &[VnodeId]) -> Vec<(VnodeId, VnodeId)> {
+    let mut ranges: Vec<(VnodeId, VnodeId)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some((first, last)) if number.0 - last.0 <= GAP_MAX && number.0 - first.0 < SPAN_MAX => {
+                *last = number
+            }
+            _ => ranges.push((number, number)),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_lie_close_are_read_together() {
+        let ranges_of = |numbers: &[u32]| -> Vec<(u32, u32)> {
+            let numbers: Vec<VnodeId> = numbers.iter().map(|number| VnodeId(*number)).collect();
+            ranges(&numbers).into_iter().map(|(first, last)| (first.0, last.0)).collect()
+        };
+        assert_eq!(ranges_of(&[]), []);
+        assert_eq!(ranges_of(&[7]), [(7, 7)]);
+        assert_eq!(ranges_of(&[2, 4, 36, 69, 70]), [(2, 36), (69, 70)]);
+        let many: Vec<u32> = (0..600).map(|number| 2 * number).collect();
+        assert_eq!(ranges_of(&many), [(0, 510), (512, 1022), (1024, 1198)]);
+        assert_eq!(ranges_of(&[0, u32::MAX - 1, u32::MAX]), [(0, 0), (u32::MAX - 1, u32::MAX)]);
+    }
+}
