@@ -13,6 +13,10 @@ use std::iter::successors;
 /// Promises expire in steps of this many seconds, so that renewing one rarely moves it.
 const EXPIRY_STEP_S: u64 = 128;
 
+fn step_of(until_s: u64) -> u64 {
+    until_s.div_ceil(EXPIRY_STEP_S)
+}
+
 /// No slot.
 const NONE: u32 = u32::MAX;
 
@@ -93,7 +97,13 @@ impl Holders {
     }
 }
 
-type Files = BTreeMap<(VnodeId, u32), Holders>;
+/// By [`file_key`].
+type Files = BTreeMap<u64, Holders>;
+
+/// Vnode and uniquifier, as what is compared fastest.
+fn file_key(fid: Fid) -> u64 {
+    u64::from(fid.vnode.0) << 32 | u64::from(fid.unique)
+}
 
 /// See the module's description. A fid with vnode 0 stands for the whole volume.
 #[derive(Debug, Default)]
@@ -119,20 +129,25 @@ impl Promises {
         self.files
     }
 
-    /// Makes a promise, or renews it; a renewed one never ends earlier than before.
-    pub(crate) fn put(&mut self, fid: Fid, host: HostId, sequence: u64, until_s: u64) {
-        let step = until_s.div_ceil(EXPIRY_STEP_S);
+    /// Makes a promise, or renews it; a renewed one never ends earlier than before. `lasts` is told how many promises
+    /// there were on the file, and answers the second in which this one ends.
+    pub(crate) fn put(&mut self, fid: Fid, host: HostId, sequence: u64, lasts: impl FnOnce(usize) -> u64) {
         let slot = self.free.last().copied().unwrap_or(self.slots.len() as u32);
-        match self.volumes.entry(fid.volume).or_default().entry((fid.vnode, fid.unique)) {
+        let step = match self.volumes.entry(fid.volume).or_default().entry(file_key(fid)) {
             Entry::Vacant(file) => {
                 file.insert(Holders::One((host, slot)));
                 self.files += 1;
+                step_of(lasts(0))
             }
-            Entry::Occupied(mut holders) => match holders.get().find(host) {
-                Some(known) => return self.renew(known, sequence, step),
-                None => holders.get_mut().add(host, slot),
-            },
-        }
+            Entry::Occupied(mut holders) => {
+                let step = step_of(lasts(holders.get().all().len()));
+                match holders.get().find(host) {
+                    Some(known) => return self.renew(known, sequence, step),
+                    None => holders.get_mut().add(host, slot),
+                }
+                step
+            }
+        };
         let promise = Promise { fid, host, sequence, step, links: [UNLINKED; 2] };
         match self.free.pop() {
             Some(slot) => self.slots[slot as usize] = promise,
@@ -181,11 +196,6 @@ impl Promises {
         }
     }
 
-    /// How many hold a promise on exactly this fid.
-    pub(crate) fn users(&self, fid: Fid) -> usize {
-        self.holders_of(fid).map_or(0, |holders| holders.all().len())
-    }
-
     /// Who holds a promise on exactly this fid.
     pub(crate) fn holders(&self, fid: Fid) -> impl Iterator<Item = HostId> + '_ {
         let holders = self.holders_of(fid).map_or(&[][..], Holders::all);
@@ -193,7 +203,7 @@ impl Promises {
     }
 
     fn holders_of(&self, fid: Fid) -> Option<&Holders> {
-        self.volumes.get(&fid.volume)?.get(&(fid.vnode, fid.unique))
+        self.volumes.get(&fid.volume)?.get(&file_key(fid))
     }
 
     /// Every host with any promise in `volume`.
@@ -222,7 +232,7 @@ impl Promises {
             (self.slots, self.free) = (Vec::new(), Vec::new());
         }
         let Some(files) = self.volumes.get_mut(&fid.volume) else { return };
-        if let Entry::Occupied(mut holders) = files.entry((fid.vnode, fid.unique))
+        if let Entry::Occupied(mut holders) = files.entry(file_key(fid))
             && holders.get_mut().remove(host)
         {
             holders.remove();
@@ -247,7 +257,9 @@ impl Promises {
         let chain = self.hosts.get(&(host, volume)).copied().unwrap_or(EMPTY);
         let made_before = |slot: &u32| self.slots[*slot as usize].sequence <= sequence;
         let slots: Vec<u32> = self.chained(chain, By::Host).filter(made_before).collect();
-        slots.iter().for_each(|&slot| self.end(slot));
+        for &slot in &slots {
+            self.end(slot);
+        }
         slots.len()
     }
 
@@ -287,8 +299,10 @@ impl Promises {
                 break;
             }
             let slots: Vec<u32> = self.chained(chain, By::Time).collect();
-            slots.iter().for_each(|&slot| self.end(slot));
             count += slots.len();
+            for slot in slots {
+                self.end(slot);
+            }
         }
         count
     }
@@ -333,7 +347,7 @@ mod tests {
         let mut promises = Promises::default();
         for host in 1..4 {
             for vnode in 1..5 {
-                promises.put(fid(host as u32 % 2, vnode), HostId(host), host, 1_000);
+                promises.put(fid(host as u32 % 2, vnode), HostId(host), host, |_| 1_000);
             }
         }
         assert_eq!((promises.len(), promises.files()), (12, 8));
@@ -353,10 +367,10 @@ mod tests {
     #[test]
     fn a_renewed_promise_lasts_to_the_later_end() {
         let mut promises = Promises::default();
-        promises.put(fid(1, 2), HostId(1), 1, 1_000);
-        promises.put(fid(1, 2), HostId(1), 2, 500);
+        promises.put(fid(1, 2), HostId(1), 1, |_| 1_000);
+        promises.put(fid(1, 2), HostId(1), 2, |_| 500);
         assert_eq!(promises.expire(600), 0);
-        promises.put(fid(1, 2), HostId(1), 3, 2_000);
+        promises.put(fid(1, 2), HostId(1), 3, |_| 2_000);
         assert_eq!(promises.expire(1_100), 0);
         assert_eq!(promises.expire(2_048), 1);
     }
@@ -367,7 +381,7 @@ mod tests {
 
     impl Plain {
         fn put(&mut self, fid: Fid, host: HostId, sequence: u64, until_s: u64) {
-            let step = until_s.div_ceil(EXPIRY_STEP_S);
+            let step = step_of(until_s);
             match self.0.iter_mut().find(|known| (known.0, known.1) == (fid, host)) {
                 Some(known) => (known.2, known.3) = (sequence, step.max(known.3)),
                 None => self.0.push((fid, host, sequence, step)),
@@ -390,7 +404,6 @@ mod tests {
         assert_eq!((promises.len(), promises.files()), (plain.0.len(), files.len()));
         for fid in files {
             assert_eq!(promises.holders(fid).collect::<BTreeSet<_>>(), plain.hosts(fid));
-            assert_eq!(promises.users(fid), plain.hosts(fid).len());
         }
         for number in 0..6 {
             let of_host = plain.0.iter().filter(|known| known.1 == HostId(number)).count();
@@ -427,7 +440,11 @@ mod tests {
                     ),
                     _ => {
                         let until_s = now_s + rng.random_range(1..2000);
-                        promises.put(fid, host, sequence, until_s);
+                        let users = plain.hosts(fid).len();
+                        promises.put(fid, host, sequence, |told| {
+                            assert_eq!(told, users);
+                            until_s
+                        });
                         plain.put(fid, host, sequence, until_s);
                         (0, 0)
                     }

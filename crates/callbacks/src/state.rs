@@ -413,15 +413,17 @@ impl Callbacks {
             return Promised::default();
         }
         let fid = if kind == CallbackKind::Volume { whole(fid.volume) } else { fid };
-        let users = self.promises.users(fid);
-        let lasts_s = match kind {
-            CallbackKind::File => config::promise_s(users),
-            CallbackKind::Bulk => config::promise_s(users + config::BULK_USERS),
-            CallbackKind::Volume => config::VOLUME_PROMISE_S,
-        };
         self.sequence += 1;
         self.counters.promises_made += 1;
-        self.promises.put(fid, host, self.sequence, seconds(now) + lasts_s + SERVER_BIAS_S);
+        let mut lasts_s = 0;
+        self.promises.put(fid, host, self.sequence, |users| {
+            lasts_s = match kind {
+                CallbackKind::File => config::promise_s(users),
+                CallbackKind::Bulk => config::promise_s(users + config::BULK_USERS),
+                CallbackKind::Volume => config::VOLUME_PROMISE_S,
+            };
+            seconds(now) + lasts_s + SERVER_BIAS_S
+        });
         Promised { seconds: lasts_s as u32, deliveries: self.make_room(now, host) }
     }
 

@@ -129,7 +129,7 @@ pub(crate) fn vnode(group: u64, vnode: VnodeId) -> Prefix {
 
 /// The end of a range that begins in the same group and has this vnode as its last.
 pub(crate) fn behind_vnode(group: u64, last: VnodeId) -> Vec<u8> {
-    last.0.checked_add(1).map_or_else(|| group_range(group).1, |next| vnode(group, VnodeId(next)).to_vec())
+    last.0.checked_add(1).map_or_else(|| group_range(group).1, |next| vnode(group, VnodeId(next)))
 }
 
 /// The vnode of a prefix made by [`vnode`].

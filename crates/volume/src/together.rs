@@ -113,7 +113,7 @@ fn ranges(numbers: &[VnodeId]) -> Vec<(VnodeId, VnodeId)> {
     for &number in numbers {
         match ranges.last_mut() {
             Some((first, last)) if number.0 - last.0 <= GAP_MAX && number.0 - first.0 < SPAN_MAX => {
-                *last = number
+                *last = number;
             }
             _ => ranges.push((number, number)),
         }

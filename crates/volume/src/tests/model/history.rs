@@ -709,11 +709,11 @@ fn check_together(volume: &Volume, reference: &Reference) {
     fids.push(Fid { vnode: VnodeId(1 << 20), ..volume.root() });
     let told = |volume: &Volume| {
         let told = fids.chunks(50).flat_map(|some| volume.statuses_and_acls(some));
-        told.map(|told| told.ok()).collect::<Vec<_>>()
+        told.map(Result::ok).collect::<Vec<_>>()
     };
     let from_memory = told(volume);
     // Not always: what stays in memory for long is to be compared too.
-    if volume.header().update_counter % 3 == 0 {
+    if volume.header().update_counter.is_multiple_of(3) {
         volume.shared.caches.purge(volume.view().instance);
         assert!(told(volume) == from_memory, "from the store");
     }
