@@ -5,60 +5,28 @@
 //!
 //! The folder is on the disk to measure and must not exist.
 
-use base::{Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
-use std::error::Error;
+mod support;
+
+use base::{Fid, UnixTime, VolumeId, VolumeType};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Partition, PartitionConfig};
-use volume::{
-    Actor, CloneVolume, Durability, NewVolume, PartitionHandle, SetStatus, Space, Volume, VolumeOptions,
-    Volumes,
-};
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use support::{NOTHING, Outcome, actor, create, median, open_partition, relaxed, volumes};
+use volume::{CloneVolume, Volume, Volumes};
 
 const DIRECTORY_FILES: u32 = 1000;
 const ROUNDS: u32 = 20;
-const NOTHING: SetStatus = SetStatus { mode: None, owner: None, group: None, client_modified: None };
 
-fn open(folder: &Path) -> Result<(Arc<Partition>, Volumes)> {
-    std::fs::create_dir(folder)?;
-    let config = PartitionConfig { chunk_of: Some(volume::chunk_of), ..PartitionConfig::default() };
-    let partition = Arc::new(Partition::open(folder, &config)?);
-    let handle = PartitionHandle {
-        id: partition_id()?,
-        meta: partition.meta(),
-        chunks: partition.chunks(),
-        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
-    };
-    let options = VolumeOptions { durability: Durability::Interval, ..VolumeOptions::default() };
-    Ok((partition, Volumes::open(vec![handle], options)?))
-}
-
-fn partition_id() -> Result<PartitionId> {
-    PartitionId::from_index(0).ok_or_else(|| "no partition".into())
-}
-
-fn make(volumes: &Volumes, id: u32, files: u32) -> Result<Arc<Volume>> {
-    let new = NewVolume {
-        id: VolumeId(id),
-        name: format!("volume.{id}").parse().map_err(|_| "name")?,
-        kind: VolumeType::ReadWrite,
-        parent: VolumeId(id),
-        quota_max_kib: 0,
-        with_root: true,
-        in_service: true,
-        destroy_me: 0,
-        now: UnixTime(1),
-    };
-    let volume = volumes.create(partition_id()?, &new)?;
+fn make(volumes: &Volumes, id: u32, files: u32) -> Outcome<Arc<Volume>> {
+    let volume = create(volumes, id)?;
     let mut directory = volume.root();
     for file in 0..files {
         if file % DIRECTORY_FILES == 0 {
             let name = format!("directory-{file}");
-            directory =
-                volume.make_directory(&actor(), volume.root(), name.as_bytes(), &NOTHING)?.status.fid(new.id);
+            directory = volume
+                .make_directory(&actor(), volume.root(), name.as_bytes(), &NOTHING)?
+                .status
+                .fid(volume.id());
             volumes.sync()?;
         }
         volume.create_file(&actor(), directory, format!("file-{file}").as_bytes(), &NOTHING)?;
@@ -67,12 +35,8 @@ fn make(volumes: &Volumes, id: u32, files: u32) -> Result<Arc<Volume>> {
     Ok(volume)
 }
 
-fn actor() -> Actor {
-    Actor { user: UserId(1), privileged: true, now: UnixTime(1) }
-}
-
 /// Median times of making and of deleting a clone, durably.
-fn clone(volumes: &Volumes, volume: &Volume, first: u32) -> Result<[Duration; 2]> {
+fn clone(volumes: &Volumes, volume: &Volume, first: u32) -> Outcome<[Duration; 2]> {
     let mut times = [const { Vec::new() }; 2];
     for round in 0..ROUNDS {
         let id = VolumeId(first + round);
@@ -89,14 +53,11 @@ fn clone(volumes: &Volumes, volume: &Volume, first: u32) -> Result<[Duration; 2]
         volumes.sync()?;
         times[1].push(begin.elapsed());
     }
-    Ok(times.map(|mut all| {
-        all.sort_unstable();
-        all[all.len() / 2]
-    }))
+    Ok(times.map(median))
 }
 
 /// Every status, in the order of the directories.
-fn list(volume: &Volume) -> Result<u32> {
+fn list(volume: &Volume) -> Outcome<u32> {
     let (mut found, mut directories) = (0, Vec::new());
     let fid = |found: volume::Found| Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique };
     volume.entries(volume.root(), &mut |name, found| {
@@ -119,10 +80,11 @@ fn list(volume: &Volume) -> Result<u32> {
     Ok(found)
 }
 
-fn main() -> Result<()> {
+fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [folder, files] = &arguments[..] else { return Err("usage: big_volume FOLDER FILES".into()) };
-    let (partition, volumes) = open(Path::new(folder))?;
+    let partition = open_partition(Path::new(folder))?;
+    let volumes = volumes(&partition, relaxed())?;
     let small = make(&volumes, 1, 10)?;
     let files = files.parse()?;
     let begin = Instant::now();

@@ -8,22 +8,19 @@
 
 #![allow(clippy::cast_precision_loss, reason = "figures are printed with few digits")]
 
-use base::{Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+mod support;
+
+use base::{Fid, UnixTime};
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
-use std::error::Error;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use store::{Family, KeyRange, Partition, PartitionConfig, SegmentConfig};
-use volume::{
-    Actor, CompactionPolicy, Durability, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, Volume,
-    VolumeOptions, Volumes,
-};
-
-type Outcome<T> = Result<T, Box<dyn Error>>;
+use support::{NOTHING, Outcome, actor, create, handle, relaxed};
+use volume::{CompactionPolicy, PartitionHandle, Space, StoreRequest, Volume, VolumeOptions, Volumes};
 
 const CHUNK_SHIFT: u8 = 16;
 const SEGMENT_BYTES: u64 = 8 << 20;
@@ -66,38 +63,14 @@ fn open(path: &Path, capacity: u64, chunk_shift: u8) -> Outcome<(Arc<Partition>,
         let used = asked.statistics().chunks.segment_bytes;
         Space { total_kib: capacity >> 10, free_kib: capacity.saturating_sub(used) >> 10 }
     };
-    let id = PartitionId::from_index(0).ok_or("no partition a")?;
-    let (meta, chunks) = (partition.meta(), partition.chunks());
-    let handle = PartitionHandle { id, meta, chunks, space: Arc::new(space) };
-    let options = VolumeOptions {
-        durability: Durability::Interval,
-        chunk_shift,
-        inline_bytes_max: 0,
-        ..VolumeOptions::default()
-    };
+    let handle = PartitionHandle { space: Arc::new(space), ..handle(0, &partition) };
+    let options = VolumeOptions { chunk_shift, inline_bytes_max: 0, ..relaxed() };
     let volumes = Volumes::open(vec![handle], options)?;
-    let new = NewVolume {
-        id: VolumeId(1),
-        name: "churn".parse()?,
-        kind: VolumeType::ReadWrite,
-        parent: VolumeId(1),
-        quota_max_kib: 0,
-        with_root: true,
-        in_service: true,
-        destroy_me: 0,
-        now: UnixTime(1),
-    };
-    let volume = volumes.create(id, &new)?;
+    let volume = create(&volumes, 1)?;
     Ok((partition, volumes, volume))
 }
 
-const NOTHING: SetStatus = SetStatus { mode: None, owner: None, group: None, client_modified: None };
-
-fn actor() -> Actor {
-    Actor { user: UserId(1), privileged: true, now: UnixTime(1) }
-}
-
-fn create(volume: &Volume, name: &str) -> Outcome<Fid> {
+fn create_file(volume: &Volume, name: &str) -> Outcome<Fid> {
     Ok(volume.create_file(&actor(), volume.root(), name.as_bytes(), &NOTHING)?.status.fid(volume.id()))
 }
 
@@ -116,7 +89,7 @@ fn churn(path: &Path, live_bytes: u64, percent: u64) -> Outcome<()> {
     let capacity = live_bytes / percent * 100;
     let (partition, volumes, volume) = open(path, capacity, CHUNK_SHIFT)?;
     let mut rng = SmallRng::seed_from_u64(percent);
-    let fid = create(&volume, "file")?;
+    let fid = create_file(&volume, "file")?;
     for offset in (0..live_bytes).step_by(16 << 20) {
         store(&volume, fid, offset, (16 << 20).min(live_bytes - offset), &mut rng)?;
     }
@@ -167,7 +140,7 @@ fn measure_owners(path: &Path) -> Outcome<()> {
     let (partition, volumes, volume) = open(path, 1 << 40, 12)?;
     let mut rng = SmallRng::seed_from_u64(1);
     for number in 0..32 {
-        let fid = create(&volume, &format!("f{number}"))?;
+        let fid = create_file(&volume, &format!("f{number}"))?;
         store(&volume, fid, 0, 64 << 20, &mut rng)?;
     }
     volumes.sync()?;

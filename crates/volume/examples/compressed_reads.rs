@@ -1,5 +1,6 @@
 //! How fast a tree is read with each compression, beside uncompressed: from the medium, from the kernel's page
-//! cache, and from the cache of chunks.
+//! cache, and from the cache of chunks; and how much a second of a processor reads from the page cache, which what else
+//! the machine does hardly changes.
 //!
 //!     cargo run --release -p volume --example compressed_reads -- FOLDER TREE
 //!
@@ -8,26 +9,25 @@
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
-use base::{Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+mod support;
+
+use base::{Fid, VolumeId};
 use bytes::Bytes;
 use rustix::fs::{Advice, fadvise};
-use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
-use store::{Codec, Partition, PartitionConfig};
-use volume::{
-    Actor, Durability, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, VolumeOptions, Volumes,
+use store::{Codec, Partition};
+use support::{
+    NOTHING, Outcome, actor, create, median, open_partition, processor_seconds, read_tree, relaxed,
 };
+use volume::{StoreRequest, VolumeOptions, Volumes};
 
 const ROUNDS: usize = 5;
 /// Names in one directory of the volume.
 const NAMES: usize = 5000;
 const CODECS: [Codec; 4] = [Codec::Raw, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(3)];
-const FROM: [&str; 3] = ["medium", "page cache", "chunk cache"];
-
-type Outcome<T> = Result<T, Box<dyn Error>>;
+const FROM: [&str; 4] = ["medium", "page cache", "chunk cache", "per CPU s"];
 
 struct Opened {
     partition: Partition,
@@ -35,23 +35,16 @@ struct Opened {
 }
 
 fn open(path: &Path, codec: Codec) -> Outcome<Opened> {
-    fs::create_dir_all(path)?;
-    let partition = Partition::open(path, &PartitionConfig::default())?;
-    let handle = PartitionHandle {
-        id: "a".parse::<PartitionId>()?,
-        meta: partition.meta(),
-        chunks: partition.chunks(),
-        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
-    };
-    let options = VolumeOptions { codec, durability: Durability::Interval, ..VolumeOptions::default() };
-    Ok(Opened { volumes: Volumes::open(vec![handle], options)?, partition })
+    let partition = open_partition(path)?;
+    Ok(Opened { volumes: support::volumes(&partition, VolumeOptions { codec, ..relaxed() })?, partition })
 }
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [folder, tree] = arguments.as_slice() else { return Err("FOLDER TREE".into()) };
     let mut files = Vec::new();
-    read_tree(Path::new(tree), &mut files)?;
+    // What lies in the metadata is not compressed here.
+    read_tree(Path::new(tree), 4096, &mut files)?;
     let bytes: u64 = files.iter().map(|file| file.len() as u64).sum();
     println!("{} files, {bytes} bytes; MB/s, medians of {ROUNDS}", files.len());
     let path = |codec: Codec| PathBuf::from(folder).join(codec.to_string().replace(':', ""));
@@ -68,63 +61,35 @@ fn main() -> Outcome<()> {
             rates[0].push(bytes as f64 / read(&opened, fids, &files)? / 1e6);
             rates[2].push(bytes as f64 / read(&opened, fids, &files)? / 1e6);
             drop(opened);
-            rates[1].push(bytes as f64 / read(&open(&path(*codec), *codec)?, fids, &files)? / 1e6);
+            let opened = open(&path(*codec), *codec)?;
+            let before = processor_seconds()?;
+            rates[1].push(bytes as f64 / read(&opened, fids, &files)? / 1e6);
+            rates[3].push(bytes as f64 / (processor_seconds()? - before) / 1e6);
         }
     }
-    println!("{:>8} {:>7} {:>12} {:>12} {:>12}", "policy", "ratio", FROM[0], FROM[1], FROM[2]);
-    for ((codec, (_, ratio)), rates) in CODECS.iter().zip(&stored).zip(&mut rates) {
-        let median = |rates: &mut Vec<f64>| {
-            rates.sort_by(f64::total_cmp);
-            rates[ROUNDS / 2]
-        };
-        let [medium, pages, chunks] = rates.each_mut().map(median);
-        println!("{codec:>8} {ratio:>7.2} {medium:>12.1} {pages:>12.1} {chunks:>12.1}");
-    }
-    Ok(())
-}
-
-/// The contents of all files below a folder that are beyond what lies in the metadata.
-fn read_tree(path: &Path, files: &mut Vec<Bytes>) -> Outcome<()> {
-    let mut entries: Vec<_> = fs::read_dir(path)?.collect::<Result<_, _>>()?;
-    entries.sort_by_key(fs::DirEntry::path);
-    for entry in entries {
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            read_tree(&entry.path(), files)?;
-        } else if kind.is_file() {
-            let contents = fs::read(entry.path())?;
-            files.extend((contents.len() > 4096).then(|| contents.into()));
-        }
+    println!("{:>8} {:>7} {}", "policy", "ratio", FROM.map(|from| format!("{from:>12}")).join(""));
+    for ((codec, (_, ratio)), rates) in CODECS.iter().zip(&stored).zip(rates) {
+        let rates = rates.map(|rates| format!("{:>12.1}", median(rates)));
+        println!("{codec:>8} {ratio:>7.2} {}", rates.join(""));
     }
     Ok(())
 }
 
 /// Where the files are then, and how much smaller their chunks.
 fn store(opened: &Opened, files: &[Bytes]) -> Outcome<(Vec<Fid>, f64)> {
-    let new = NewVolume {
-        id: VolumeId(1),
-        name: "v".parse()?,
-        kind: VolumeType::ReadWrite,
-        parent: VolumeId(0),
-        quota_max_kib: 0,
-        with_root: true,
-        in_service: true,
-        destroy_me: 0,
-        now: UnixTime(1),
-    };
-    let volume = opened.volumes.create("a".parse::<PartitionId>()?, &new)?;
-    let actor = Actor { user: UserId(1), privileged: true, now: UnixTime(1) };
-    let set = SetStatus::default();
+    let volume = create(&opened.volumes, 1)?;
+    let actor = actor();
     let (mut fids, mut directory) = (Vec::new(), volume.root());
     for (number, file) in files.iter().enumerate() {
         if number % NAMES == 0 {
-            let made = volume.make_directory(&actor, volume.root(), format!("d{number}").as_bytes(), &set)?;
+            let made =
+                volume.make_directory(&actor, volume.root(), format!("d{number}").as_bytes(), &NOTHING)?;
             directory = made.status.fid(volume.id());
         }
-        let made = volume.create_file(&actor, directory, format!("f{number}").as_bytes(), &set)?;
+        let made = volume.create_file(&actor, directory, format!("f{number}").as_bytes(), &NOTHING)?;
         let fid = made.status.fid(volume.id());
         let (length, mut rest) = (file.len() as u64, file.clone());
-        let request = StoreRequest { offset: 0, length, file_length: length, set };
+        let request = StoreRequest { offset: 0, length, file_length: length, set: NOTHING };
         volume.store(&actor, fid, &request, &mut |most| Ok(rest.split_to(rest.len().min(most))))?;
         fids.push(fid);
     }

@@ -7,22 +7,19 @@
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
-use base::{PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+mod support;
+
+use base::VolumeId;
 use bytes::Bytes;
-use std::error::Error;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
-use store::{Codec, Partition, PartitionConfig};
-use volume::{
-    Actor, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, Volume, VolumeOptions, Volumes,
-};
+use store::{Codec, Partition};
+use support::{NOTHING, Outcome, actor, create, open_partition};
+use volume::{StoreRequest, VolumeOptions};
 
 /// What comes from the network at once.
 const PIECE_BYTES: usize = 64 << 10;
 const ROUNDS: usize = 9;
-
-type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -37,7 +34,7 @@ fn main() -> Outcome<()> {
     }
     let bytes = mib.unwrap_or(256) << 20;
     let pieces: Vec<Bytes> = data.chunks(PIECE_BYTES).map(Bytes::copy_from_slice).collect();
-    let partition = Partition::open(Path::new(folder), &PartitionConfig::default())?;
+    let partition = open_partition(Path::new(folder))?;
     println!("{:>8} {:>8} {:>10} {:>10} {:>7}", "policy", "threads", "MB/s", "best", "ratio");
     let mut next_id = 1;
     for codec in [Codec::Raw, Codec::Lz4, Codec::Zstd(3), Codec::Zstd(9)] {
@@ -72,22 +69,14 @@ fn one(
     pieces: &[Bytes],
     length: u64,
 ) -> Outcome<f64> {
-    let handle = PartitionHandle {
-        id: "a".parse::<PartitionId>()?,
-        meta: partition.meta(),
-        chunks: partition.chunks(),
-        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
-    };
-    let volumes = Volumes::open(vec![handle], options)?;
-    let volume = create(&volumes, VolumeId(id))?;
-    let actor = Actor { user: UserId(1), privileged: true, now: UnixTime(1) };
-    let set = SetStatus { mode: None, owner: None, group: None, client_modified: None };
-    let fid = volume.create_file(&actor, volume.root(), b"file", &set)?.status.fid(volume.id());
-    let request = StoreRequest { offset: 0, length, file_length: length, set };
+    let volumes = support::volumes(partition, options)?;
+    let volume = create(&volumes, id)?;
+    let fid = volume.create_file(&actor(), volume.root(), b"file", &NOTHING)?.status.fid(volume.id());
+    let request = StoreRequest { offset: 0, length, file_length: length, set: NOTHING };
     let mut coming = pieces.iter().cycle();
     let mut piece = Bytes::new();
     let began = Instant::now();
-    volume.store(&actor, fid, &request, &mut |most| {
+    volume.store(&actor(), fid, &request, &mut |most| {
         if piece.is_empty() {
             // As from a socket: bytes that are in no cache shared with another thread yet.
             piece = Bytes::copy_from_slice(coming.next().map_or(&[][..], |piece| piece));
@@ -99,19 +88,4 @@ fn one(
     while volumes.purge_step()? {}
     partition.maintain()?;
     Ok(rate)
-}
-
-fn create(volumes: &Volumes, id: VolumeId) -> Outcome<Arc<Volume>> {
-    let new = NewVolume {
-        id,
-        name: format!("v{}", id.0).parse()?,
-        kind: VolumeType::ReadWrite,
-        parent: VolumeId(0),
-        quota_max_kib: 0,
-        with_root: true,
-        in_service: true,
-        destroy_me: 0,
-        now: UnixTime(1),
-    };
-    Ok(volumes.create("a".parse::<PartitionId>()?, &new)?)
 }

@@ -7,18 +7,19 @@
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
-use base::{PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+mod support;
+
+use base::VolumeId;
 use bytes::Bytes;
-use std::error::Error;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use store::{Codec, Partition, PartitionConfig};
-use volume::{
-    Actor, Durability, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, Volume, VolumeOptions,
-    Volumes,
+use store::Codec;
+use support::{
+    NOTHING, Outcome, actor, create, median, open_partition, processor_seconds, read_tree, relaxed,
 };
+use volume::{StoreRequest, Volume, VolumeOptions};
 
 /// What comes from the network at once.
 const PIECE_BYTES: usize = 64 << 10;
@@ -26,13 +27,13 @@ const ROUNDS: usize = 5;
 /// Names in one directory of the volume.
 const NAMES: usize = 5000;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
-
 /// Of one round.
 struct Round {
     first_mb_per_s: f64,
     second_mb_per_s: f64,
     read_mb_per_s: f64,
+    /// Processor time of storing the first volume, of storing the second, and of reading one.
+    processor_s: [f64; 3],
     stored_bytes: u64,
 }
 
@@ -44,7 +45,7 @@ fn main() -> Outcome<()> {
         _ => return Err("FOLDER TREE [COMPRESSION]".into()),
     };
     let mut files = Vec::new();
-    read_tree(Path::new(tree), &mut files)?;
+    read_tree(Path::new(tree), 0, &mut files)?;
     let bytes: u64 = files.iter().map(|file| file.len() as u64).sum();
     println!("{} files, {} bytes", files.len(), bytes);
     println!(
@@ -62,78 +63,61 @@ fn main() -> Outcome<()> {
         }
     }
     for (deduplicates, rounds) in [false, true].into_iter().zip(&rounds) {
-        let median = |of: fn(&Round) -> f64| {
-            let mut values: Vec<f64> = rounds.iter().map(of).collect();
-            values.sort_by(f64::total_cmp);
-            values[ROUNDS / 2]
-        };
-        let (first, second) = (median(|round| round.first_mb_per_s), median(|round| round.second_mb_per_s));
-        let (read, stored) = (median(|round| round.read_mb_per_s), rounds[0].stored_bytes);
+        let middle = |of: fn(&Round) -> f64| median(rounds.iter().map(of).collect());
+        let (first, second) = (middle(|round| round.first_mb_per_s), middle(|round| round.second_mb_per_s));
+        let (read, stored) = (middle(|round| round.read_mb_per_s), rounds[0].stored_bytes);
         println!("{deduplicates:>7} {first:>12.1} {second:>12.1} {read:>12.1} {stored:>14}");
-    }
-    Ok(())
-}
-
-/// The contents of all files below a folder.
-fn read_tree(path: &Path, files: &mut Vec<Bytes>) -> Outcome<()> {
-    let mut entries: Vec<_> = fs::read_dir(path)?.collect::<Result<_, _>>()?;
-    entries.sort_by_key(fs::DirEntry::path);
-    for entry in entries {
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            read_tree(&entry.path(), files)?;
-        } else if kind.is_file() {
-            files.push(fs::read(entry.path())?.into());
-        }
+        let of_processor: [fn(&Round) -> f64; 3] =
+            [|round| round.processor_s[0], |round| round.processor_s[1], |round| round.processor_s[2]];
+        println!("        processor time, s: {:.2?}", of_processor.map(middle));
     }
     Ok(())
 }
 
 fn one(path: &Path, codec: Codec, deduplicates: bool, files: &[Bytes], bytes: u64) -> Outcome<Round> {
-    let partition = Partition::open(path, &PartitionConfig::default())?;
-    let handle = PartitionHandle {
-        id: "a".parse::<PartitionId>()?,
-        meta: partition.meta(),
-        chunks: partition.chunks(),
-        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
-    };
-    let durability = Durability::Interval;
-    let volumes =
-        Volumes::open(vec![handle], VolumeOptions { codec, durability, ..VolumeOptions::default() })?;
+    let partition = open_partition(path)?;
+    let volumes = support::volumes(&partition, VolumeOptions { codec, ..relaxed() })?;
     let rate = |began: Instant| bytes as f64 / began.elapsed().as_secs_f64() / 1e6;
-    let mut rates = Vec::new();
+    let (mut rates, mut processor_s) = (Vec::new(), Vec::new());
     for id in [1, 2] {
-        let volume = create(&volumes, VolumeId(id))?;
+        let volume = create(&volumes, id)?;
         volume.update_header(|header| header.deduplicates = deduplicates)?;
-        let began = Instant::now();
+        let (began, before) = (Instant::now(), processor_seconds()?);
         store_all(&volume, files)?;
         rates.push(rate(began));
+        processor_s.push(processor_seconds()? - before);
     }
     volumes.sync()?;
-    let began = Instant::now();
+    let (began, before) = (Instant::now(), processor_seconds()?);
     read_all(&volumes.get(VolumeId(2))?, files)?;
     let read_mb_per_s = rate(began);
+    let processor_s = [processor_s[0], processor_s[1], processor_seconds()? - before];
     let statistics = volumes.deduplication("a".parse()?)?;
     if deduplicates {
         println!("{statistics:?}");
     }
     let stored_bytes = partition.statistics().chunks.stored_bytes_appended;
-    Ok(Round { first_mb_per_s: rates[0], second_mb_per_s: rates[1], read_mb_per_s, stored_bytes })
+    Ok(Round {
+        first_mb_per_s: rates[0],
+        second_mb_per_s: rates[1],
+        read_mb_per_s,
+        processor_s,
+        stored_bytes,
+    })
 }
 
 fn store_all(volume: &Volume, files: &[Bytes]) -> Outcome<()> {
-    let actor = Actor { user: UserId(1), privileged: true, now: UnixTime(1) };
-    let set = SetStatus { mode: None, owner: None, group: None, client_modified: None };
+    let actor = actor();
     let mut directory = volume.root();
     for (number, file) in files.iter().enumerate() {
         if number % NAMES == 0 {
             let name = format!("d{number}");
-            let made = volume.make_directory(&actor, volume.root(), name.as_bytes(), &set)?;
+            let made = volume.make_directory(&actor, volume.root(), name.as_bytes(), &NOTHING)?;
             directory = made.status.fid(volume.id());
         }
-        let made = volume.create_file(&actor, directory, format!("f{number}").as_bytes(), &set)?;
+        let made = volume.create_file(&actor, directory, format!("f{number}").as_bytes(), &NOTHING)?;
         let length = file.len() as u64;
-        let request = StoreRequest { offset: 0, length, file_length: length, set };
+        let request = StoreRequest { offset: 0, length, file_length: length, set: NOTHING };
         let mut rest = file.clone();
         volume.store(&actor, made.status.fid(volume.id()), &request, &mut |most| {
             // As from a socket: bytes that are in no cache shared with another thread yet.
@@ -165,19 +149,4 @@ fn read_all(volume: &Arc<Volume>, files: &[Bytes]) -> Outcome<()> {
         }
     }
     Ok(())
-}
-
-fn create(volumes: &Volumes, id: VolumeId) -> Outcome<Arc<Volume>> {
-    let new = NewVolume {
-        id,
-        name: format!("v{}", id.0).parse()?,
-        kind: VolumeType::ReadWrite,
-        parent: VolumeId(0),
-        quota_max_kib: 0,
-        with_root: true,
-        in_service: true,
-        destroy_me: 0,
-        now: UnixTime(1),
-    };
-    Ok(volumes.create("a".parse::<PartitionId>()?, &new)?)
 }

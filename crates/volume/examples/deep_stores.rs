@@ -6,57 +6,19 @@
 //! `apart` (the default) keeps up to 16 directories apart, as the server does; `through` writes the
 //! totals of all directories above with every store. Prints stores per second for each round.
 
-use base::{Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+mod support;
+
+use base::{Fid, UnixTime, VolumeId, VolumeType};
 use bytes::Bytes;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Partition, PartitionConfig};
-use volume::{
-    Actor, CloneVolume, Durability, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, Volume,
-    VolumeOptions, Volumes,
-};
+use support::{NOTHING, Outcome, actor, create, open_partition, relaxed};
+use volume::{CloneVolume, StoreRequest, Volume, Volumes};
 
 const DEPTHS: [usize; 4] = [1, 10, 50, 10_000];
 const WIDTH: usize = 64;
 const ROUND: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 5;
-const NOTHING: SetStatus = SetStatus { mode: None, owner: None, group: None, client_modified: None };
-
-fn actor() -> Actor {
-    Actor { user: UserId(1), privileged: true, now: UnixTime(1) }
-}
-
-fn open(folder: &Path, through: bool) -> (Arc<Partition>, Volumes) {
-    let partition = Arc::new(Partition::open(folder, &PartitionConfig::default()).unwrap());
-    let handle = PartitionHandle {
-        id: PartitionId::from_index(0).unwrap(),
-        meta: partition.meta(),
-        chunks: partition.chunks(),
-        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
-    };
-    let mut options = VolumeOptions { durability: Durability::Interval, ..VolumeOptions::default() };
-    if through {
-        options.unfolded_directories = 0;
-    }
-    let volumes = Volumes::open(vec![handle], options).unwrap();
-    (partition, volumes)
-}
-
-fn volume(volumes: &Volumes, id: u32) -> Arc<Volume> {
-    let new = NewVolume {
-        id: VolumeId(id),
-        name: format!("v{id}").parse().unwrap(),
-        kind: VolumeType::ReadWrite,
-        parent: VolumeId(id),
-        quota_max_kib: 0,
-        with_root: true,
-        in_service: true,
-        destroy_me: 0,
-        now: UnixTime(1),
-    };
-    volumes.create(volumes.partitions()[0], &new).unwrap()
-}
 
 fn directory(volume: &Volume, above: Fid, name: &str) -> Fid {
     let made = volume.make_directory(&actor(), above, name.as_bytes(), &NOTHING).unwrap();
@@ -103,24 +65,29 @@ fn measure(volumes: &Volumes, volume: &Volume, what: &str, depth: usize) {
     }
 }
 
-fn main() {
+fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let folder = Path::new(arguments.first().expect("a folder"));
     let through = arguments.get(1).is_some_and(|mode| mode == "through");
-    std::fs::create_dir_all(folder).unwrap();
-    let (_partition, volumes) = open(folder, through);
+    let partition = open_partition(folder)?;
+    let mut options = relaxed();
+    if through {
+        options.unfolded_directories = 0;
+    }
+    let volumes = support::volumes(&partition, options)?;
     // Making ten thousand directories in each other would take hours.
     let depths = DEPTHS.into_iter().filter(|depth| !through || *depth < 1000);
     for (number, depth) in (1..).zip(depths) {
-        measure(&volumes, &volume(&volumes, number), "alone ", depth);
-        let cloned = volume(&volumes, 100 + number);
+        measure(&volumes, &*create(&volumes, number)?, "alone ", depth);
+        let cloned = create(&volumes, 100 + number)?;
         let new = CloneVolume {
             id: VolumeId(200 + number),
-            name: format!("c{number}").parse().unwrap(),
+            name: format!("c{number}").parse()?,
             kind: VolumeType::ReadOnly,
             now: UnixTime(1),
         };
-        volumes.clone_volume(cloned.id(), &new).unwrap();
+        volumes.clone_volume(cloned.id(), &new)?;
         measure(&volumes, &cloned, "cloned", depth);
     }
+    Ok(())
 }

@@ -7,19 +7,17 @@
 //! The folder keeps the partitions `a`, `b`, ... with so many volumes in all; they are made if they
 //! are not there. Every third volume is the clone of the one before it.
 
-use base::{PartitionId, UnixTime, VolumeId, VolumeType};
-use std::error::Error;
+mod support;
+
+use base::{UnixTime, VolumeId, VolumeType};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Partition, PartitionConfig};
-use volume::{
-    CloneVolume, Durability, NewVolume, PartitionHandle, Space, VolumeError, VolumeOptions, Volumes,
-};
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use store::Partition;
+use support::{Outcome, create_on, handle, median, open_partition, partition_id, relaxed};
+use volume::{CloneVolume, VolumeError, Volumes};
 
 /// Ids of the volumes that are made, cloned and deleted while measuring.
 const MEASURED: u32 = 4_000_000_000;
@@ -30,14 +28,10 @@ struct Server {
     _partitions: Vec<Arc<Partition>>,
 }
 
-fn open_partitions(folder: &Path, partitions: u8) -> Result<Vec<Arc<Partition>>> {
-    let config = PartitionConfig { chunk_of: Some(volume::chunk_of), ..PartitionConfig::default() };
+fn open_partitions(folder: &Path, partitions: u8) -> Outcome<Vec<Arc<Partition>>> {
     let paths: Vec<PathBuf> =
         (0..partitions).map(|index| folder.join(char::from(b'a' + index).to_string())).collect();
-    for path in &paths {
-        std::fs::create_dir_all(path)?;
-    }
-    let open = |path: &PathBuf| Partition::open(path, &config).map(Arc::new);
+    let open = |path: &PathBuf| open_partition(path).map(Arc::new).map_err(|error| error.to_string());
     let opened: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = paths.iter().map(|path| scope.spawn(move || open(path))).collect();
         threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
@@ -45,57 +39,31 @@ fn open_partitions(folder: &Path, partitions: u8) -> Result<Vec<Arc<Partition>>>
     opened.into_iter().map(|opened| Ok(opened.map_err(|_| "a thread panicked")??)).collect()
 }
 
-fn open(folder: &Path, partitions: u8) -> Result<Server> {
+fn open(folder: &Path, partitions: u8) -> Outcome<Server> {
     find_volumes(open_partitions(folder, partitions)?)
 }
 
-fn find_volumes(opened: Vec<Arc<Partition>>) -> Result<Server> {
-    let handle = |(index, partition): (u8, &Arc<Partition>)| PartitionHandle {
-        id: partition_id(index),
-        meta: partition.meta(),
-        chunks: partition.chunks(),
-        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
-    };
-    let handles = (0..).zip(&opened).map(handle).collect();
-    let options = VolumeOptions { durability: Durability::Interval, ..VolumeOptions::default() };
-    Ok(Server { volumes: Volumes::open(handles, options)?, _partitions: opened })
+fn find_volumes(opened: Vec<Arc<Partition>>) -> Outcome<Server> {
+    let handles = (0..).zip(&opened).map(|(index, partition)| handle(index, partition)).collect();
+    Ok(Server { volumes: Volumes::open(handles, relaxed())?, _partitions: opened })
 }
 
-fn partition_id(index: u8) -> PartitionId {
-    PartitionId::from_index(index.into()).unwrap_or_else(|| unreachable!("there are few partitions"))
-}
-
-fn make(volumes: &Volumes, number: u32, partitions: u8) -> std::result::Result<(), VolumeError> {
+fn make(volumes: &Volumes, number: u32, partitions: u8) -> Result<(), VolumeError> {
     let id = VolumeId(number + 1);
     if number % 3 == 2 {
         return clone(volumes, VolumeId(number), id);
     }
-    create(volumes, id, partition_id((number / 3 % u32::from(partitions)) as u8))
+    create_on(volumes, partition_id((number / 3 % u32::from(partitions)) as u8), id).map(drop)
 }
 
-fn create(volumes: &Volumes, id: VolumeId, partition: PartitionId) -> std::result::Result<(), VolumeError> {
-    let new = NewVolume {
-        id,
-        name: format!("volume.{id}").parse().map_err(|_| VolumeError::Invalid("name"))?,
-        kind: VolumeType::ReadWrite,
-        parent: VolumeId(0),
-        quota_max_kib: 5000,
-        with_root: true,
-        in_service: true,
-        destroy_me: 0,
-        now: UnixTime(1),
-    };
-    volumes.create(partition, &new).map(|_| ())
-}
-
-fn clone(volumes: &Volumes, of: VolumeId, id: VolumeId) -> std::result::Result<(), VolumeError> {
+fn clone(volumes: &Volumes, of: VolumeId, id: VolumeId) -> Result<(), VolumeError> {
     let name = format!("volume.{of}.ro").parse().map_err(|_| VolumeError::Invalid("name"))?;
     let new = CloneVolume { id, name, kind: VolumeType::ReadOnly, now: UnixTime(2) };
     volumes.clone_volume(of, &new).map(|_| ())
 }
 
 /// Ends the process without an orderly end of the server.
-fn make_missing(folder: &Path, count: u32, partitions: u8) -> Result<()> {
+fn make_missing(folder: &Path, count: u32, partitions: u8) -> Outcome<()> {
     let server = open(folder, partitions)?;
     let start = Instant::now();
     for number in 0..count {
@@ -113,14 +81,14 @@ fn make_missing(folder: &Path, count: u32, partitions: u8) -> Result<()> {
 }
 
 /// Resident memory in bytes.
-fn resident() -> Result<u64> {
+fn resident() -> Outcome<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? << 10)
 }
 
 /// The time until everything serves, and memory then.
-fn measure_start(folder: &Path, partitions: u8) -> Result<()> {
+fn measure_start(folder: &Path, partitions: u8) -> Outcome<()> {
     let start = Instant::now();
     let opened = open_partitions(folder, partitions)?;
     let partitions_open = start.elapsed();
@@ -139,14 +107,14 @@ fn measure_start(folder: &Path, partitions: u8) -> Result<()> {
 const ONE: [&str; 4] = ["create", "clone", "delete", "first look at"];
 
 /// Median times of that among so many others.
-fn measure_one(folder: &Path, count: u32, partitions: u8) -> Result<[Duration; ONE.len()]> {
+fn measure_one(folder: &Path, count: u32, partitions: u8) -> Outcome<[Duration; ONE.len()]> {
     let server = open(folder, partitions)?;
     let volumes = &server.volumes;
     let mut times = [const { Vec::new() }; ONE.len()];
     for round in 0..MEASURED_ROUNDS {
         let (id, copy) = (VolumeId(MEASURED + 2 * round), VolumeId(MEASURED + 2 * round + 1));
         let start = Instant::now();
-        create(volumes, id, partition_id(0))?;
+        create_on(volumes, partition_id(0), id)?;
         let made = Instant::now();
         clone(volumes, id, copy)?;
         let cloned = Instant::now();
@@ -161,14 +129,11 @@ fn measure_one(folder: &Path, count: u32, partitions: u8) -> Result<[Duration; O
         }
     }
     while volumes.purge_step()? {}
-    Ok(times.map(|mut all| {
-        all.sort_unstable();
-        all[all.len() / 2]
-    }))
+    Ok(times.map(median))
 }
 
 /// Lists a partition and uses every volume once; what is in memory after each.
-fn measure_listing(folder: &Path, partitions: u8) -> Result<()> {
+fn measure_listing(folder: &Path, partitions: u8) -> Outcome<()> {
     let server = open(folder, partitions)?;
     let volumes = &server.volumes;
     let before = resident()?;
@@ -191,7 +156,7 @@ fn measure_listing(folder: &Path, partitions: u8) -> Result<()> {
     Ok(())
 }
 
-fn main() -> Result<()> {
+fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [folder, count, partitions, stage @ ..] = &arguments[..] else {
         return Err("usage: many_volumes FOLDER VOLUMES PARTITIONS".into());
@@ -206,7 +171,7 @@ fn main() -> Result<()> {
 }
 
 /// Runs a stage in a process of its own, so that memory is of this only; answers what it printed.
-fn run(stage: &str, folder: &Path, count: u32, partitions: u8) -> Result<String> {
+fn run(stage: &str, folder: &Path, count: u32, partitions: u8) -> Outcome<String> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(folder).args([count.to_string(), partitions.to_string(), stage.to_owned()]);
     let output = command.stderr(Stdio::inherit()).output()?;
@@ -217,7 +182,7 @@ fn run(stage: &str, folder: &Path, count: u32, partitions: u8) -> Result<String>
 }
 
 /// Starts twice; answers how much is resident after the second time.
-fn starts(folder: &Path, count: u32, partitions: u8) -> Result<u64> {
+fn starts(folder: &Path, count: u32, partitions: u8) -> Outcome<u64> {
     print!("{}", run("make", folder, count, partitions)?);
     print!("after a kill: {}", run("start", folder, count, partitions)?);
     let text = run("start", folder, count, partitions)?;
@@ -226,7 +191,7 @@ fn starts(folder: &Path, count: u32, partitions: u8) -> Result<u64> {
     Ok(resident.ok_or("nothing about memory")?.parse()?)
 }
 
-fn measure_all(folder: &Path, count: u32, partitions: u8) -> Result<()> {
+fn measure_all(folder: &Path, count: u32, partitions: u8) -> Outcome<()> {
     let few = folder.join("few");
     let resident_few = starts(&few, 100, partitions)?;
     let resident_many = starts(folder, count, partitions)?;

@@ -3,18 +3,14 @@
 //!
 //!     cargo run --release -p volume --example snapshots -- EMPTY_DIRECTORY 100000
 
-use base::{Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
-use std::error::Error;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use store::{Partition, PartitionConfig};
-use volume::{
-    Actor, Durability, Kept, NewSnapshot, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, Volume,
-    VolumeOptions, Volumes,
-};
+mod support;
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use base::{Fid, UnixTime, VolumeId};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use store::Partition;
+use support::{Outcome, actor, create, median, open_partition, relaxed, volumes};
+use volume::{Kept, NewSnapshot, SetStatus, StoreRequest, Volume, Volumes};
 
 const HOME: VolumeId = VolumeId(1);
 const SNAPSHOTS: u32 = 100;
@@ -22,29 +18,14 @@ const SNAPSHOTS: u32 = 100;
 const SAMPLE: usize = 1000;
 const ROUNDS: usize = 9;
 
-fn open(partition: &Partition) -> Result<Volumes> {
-    let handle = PartitionHandle {
-        id: PartitionId::from_index(0).ok_or("no partition")?,
-        meta: partition.meta(),
-        chunks: partition.chunks(),
-        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
-    };
-    let options = VolumeOptions { durability: Durability::Interval, ..VolumeOptions::default() };
-    Ok(Volumes::open(vec![handle], options)?)
-}
-
-fn actor() -> Actor {
-    Actor { user: UserId(1), privileged: true, now: UnixTime(2) }
-}
-
-fn write(volume: &Volume, fid: Fid, byte: u8) -> Result<()> {
+fn write(volume: &Volume, fid: Fid, byte: u8) -> Outcome<()> {
     let request = StoreRequest { offset: 0, length: 100, file_length: 0, set: SetStatus::default() };
     let mut rest = bytes::Bytes::from(vec![byte; 100]);
     volume.store(&actor(), fid, &request, &mut |most| Ok(rest.split_to(rest.len().min(most))))?;
     Ok(())
 }
 
-fn snapshot(volumes: &Volumes, id: u32) -> Result<Duration> {
+fn snapshot(volumes: &Volumes, id: u32) -> Outcome<Duration> {
     let new = NewSnapshot {
         id: VolumeId(id),
         parent: VolumeId(id - 1),
@@ -59,7 +40,7 @@ fn snapshot(volumes: &Volumes, id: u32) -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
-fn fill(volume: &Volume, from: usize, to: usize) -> Result<Vec<Fid>> {
+fn fill(volume: &Volume, from: usize, to: usize) -> Outcome<Vec<Fid>> {
     let mut made = Vec::new();
     for number in from..to {
         let directory = volume.root();
@@ -71,8 +52,8 @@ fn fill(volume: &Volume, from: usize, to: usize) -> Result<Vec<Fid>> {
 }
 
 /// Status and data of the files, nothing of which is in the caches of volumes.
-fn read(partition: &Partition, id: VolumeId, files: &[Fid]) -> Result<Duration> {
-    let volume = open(partition)?.get(id)?;
+fn read(partition: &Partition, id: VolumeId, files: &[Fid]) -> Outcome<Duration> {
+    let volume = volumes(partition, relaxed())?.get(id)?;
     let begin = Instant::now();
     for &fid in files {
         volume.read(fid, 0, u64::MAX)?;
@@ -80,33 +61,16 @@ fn read(partition: &Partition, id: VolumeId, files: &[Fid]) -> Result<Duration> 
     Ok(begin.elapsed())
 }
 
-fn median(mut all: Vec<Duration>) -> Duration {
-    all.sort_unstable();
-    all[all.len() / 2]
-}
-
-fn main() -> Result<()> {
+fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [folder, files] = &arguments[..] else { return Err("usage: snapshots EMPTY_DIRECTORY FILES".into()) };
-    let config = PartitionConfig { chunk_of: Some(volume::chunk_of), ..PartitionConfig::default() };
-    let partition = Partition::open(Path::new(folder), &config)?;
-    let volumes = open(&partition)?;
-    let new = NewVolume {
-        id: HOME,
-        name: "home".parse()?,
-        kind: VolumeType::ReadWrite,
-        parent: VolumeId(0),
-        quota_max_kib: 0,
-        with_root: true,
-        in_service: true,
-        destroy_me: 0,
-        now: UnixTime(1),
-    };
-    let volume = volumes.create(PartitionId::from_index(0).ok_or("no partition")?, &new)?;
+    let partition = open_partition(Path::new(folder))?;
+    let volumes = volumes(&partition, relaxed())?;
+    let volume = create(&volumes, HOME.0)?;
     let mut sample = fill(&volume, 0, 10)?;
-    let few = median((0..50).map(|at| snapshot(&volumes, 10_000 + 2 * at)).collect::<Result<_>>()?);
+    let few = median((0..50).map(|at| snapshot(&volumes, 10_000 + 2 * at)).collect::<Outcome<_>>()?);
     sample.extend(fill(&volume, 10, files.parse::<usize>()?.min(60_000))?);
-    let many = median((0..50).map(|at| snapshot(&volumes, 20_000 + 2 * at)).collect::<Result<_>>()?);
+    let many = median((0..50).map(|at| snapshot(&volumes, 20_000 + 2 * at)).collect::<Outcome<_>>()?);
     println!("making a snapshot: {few:?} with 10 files, {many:?} with {} files", sample.len());
     sample.truncate(SAMPLE);
     for at in 0..SNAPSHOTS {

@@ -1,0 +1,115 @@
+//! What several examples need: a partition with volumes, files of a tree, times.
+
+#![allow(dead_code, reason = "each example uses a part of it")]
+
+use base::{PartitionId, UnixTime, UserId, VolumeId, VolumeType};
+use bytes::Bytes;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use store::{Partition, PartitionConfig};
+use volume::{
+    Actor, Durability, NewVolume, PartitionHandle, SetStatus, Space, Volume, VolumeError, VolumeOptions,
+    Volumes,
+};
+
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
+
+pub(crate) const NOTHING: SetStatus =
+    SetStatus { mode: None, owner: None, group: None, client_modified: None };
+
+pub(crate) fn actor() -> Actor {
+    Actor { user: UserId(1), privileged: true, now: UnixTime(1) }
+}
+
+/// Partitions are a, b, c, ...
+pub(crate) fn partition_id(index: u8) -> PartitionId {
+    PartitionId::from_index(index.into()).unwrap_or_else(|| unreachable!("there are few partitions"))
+}
+
+/// As a server opens it.
+pub(crate) fn open_partition(folder: &Path) -> Outcome<Partition> {
+    fs::create_dir_all(folder)?;
+    let config = PartitionConfig { chunk_of: Some(volume::chunk_of), ..PartitionConfig::default() };
+    Ok(Partition::open(folder, &config)?)
+}
+
+/// Nobody waits for the medium, so that the processor decides.
+pub(crate) fn relaxed() -> VolumeOptions {
+    VolumeOptions { durability: Durability::Interval, ..VolumeOptions::default() }
+}
+
+/// With all the room there can be.
+pub(crate) fn handle(index: u8, partition: &Partition) -> PartitionHandle {
+    PartitionHandle {
+        id: partition_id(index),
+        meta: partition.meta(),
+        chunks: partition.chunks(),
+        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
+    }
+}
+
+/// The volumes of one partition.
+pub(crate) fn volumes(partition: &Partition, options: VolumeOptions) -> Outcome<Volumes> {
+    Ok(Volumes::open(vec![handle(0, partition)], options)?)
+}
+
+/// A read-write volume with a root directory.
+pub(crate) fn create_on(
+    volumes: &Volumes,
+    partition: PartitionId,
+    id: VolumeId,
+) -> Result<Arc<Volume>, VolumeError> {
+    let new = NewVolume {
+        id,
+        name: format!("volume.{id}").parse().map_err(|_| VolumeError::Invalid("name"))?,
+        kind: VolumeType::ReadWrite,
+        parent: VolumeId(0),
+        quota_max_kib: 0,
+        with_root: true,
+        in_service: true,
+        destroy_me: 0,
+        now: UnixTime(1),
+    };
+    volumes.create(partition, &new)
+}
+
+/// Likewise on the first partition.
+pub(crate) fn create(volumes: &Volumes, id: u32) -> Result<Arc<Volume>, VolumeError> {
+    create_on(volumes, partition_id(0), VolumeId(id))
+}
+
+/// The contents of all files below a folder that are longer than so many bytes, in the order of their paths.
+pub(crate) fn read_tree(path: &Path, longer_than: usize, files: &mut Vec<Bytes>) -> Outcome<()> {
+    let mut entries: Vec<_> = fs::read_dir(path)?.collect::<Result<_, _>>()?;
+    entries.sort_by_key(fs::DirEntry::path);
+    for entry in entries {
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            read_tree(&entry.path(), longer_than, files)?;
+        } else if kind.is_file() {
+            let contents = fs::read(entry.path())?;
+            files.extend((contents.len() > longer_than).then(|| contents.into()));
+        }
+    }
+    Ok(())
+}
+
+/// Of an odd number of values.
+pub(crate) fn median<T: PartialOrd + Copy>(mut values: Vec<T>) -> T {
+    values.sort_by(|one, other| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));
+    values[values.len() / 2]
+}
+
+/// Processor time of this process so far, in seconds: what else the machine does hardly changes it. Linux
+/// counts in hundredths.
+pub(crate) fn processor_seconds() -> Outcome<f64> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    // The second field is a name in parentheses.
+    let (_, fields) = stat.rsplit_once(") ").ok_or("no name in /proc/self/stat")?;
+    let fields: Vec<&str> = fields.split(' ').collect();
+    let ticks =
+        |at: usize| fields.get(at).ok_or("too few fields")?.parse::<f64>().map_err(Box::<dyn Error>::from);
+    Ok((ticks(11)? + ticks(12)?) / 100.0)
+}
