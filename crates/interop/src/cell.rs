@@ -255,7 +255,9 @@ impl Cell {
     /// Sends `signal` (`TERM`, `KILL` ...) to Cellar and waits for its end.
     pub fn end_cellar(&mut self, signal: &str) -> Result<()> {
         let mut child = self.daemon.take().context("Cellar does not run")?;
-        self.shell(&format!("pkill -{signal} -x cellar"))?.ok()?;
+        let pid = daemon(child.id())?.context("Cellar has ended already")?;
+        let kill = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status()?;
+        ensure!(kill.success(), "kill -{signal} {pid}: {kill}");
         let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {
             if child.try_wait()?.is_some() {
@@ -303,6 +305,57 @@ impl Drop for Cell {
         let mut arguments: Vec<&str> = self.options.iter().map(String::as_str).collect();
         arguments.push("stop");
         let _ = self.tool(&arguments);
+    }
+}
+
+/// The server among the descendants of the process that started it in its namespaces. Others of Cellar's
+/// programs may run there too.
+fn daemon(ancestor: u32) -> Result<Option<u32>> {
+    let children = Command::new("pgrep").args(["-P", &ancestor.to_string()]).output()?;
+    for child in String::from_utf8_lossy(&children.stdout).split_whitespace() {
+        let name = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+        let child = child.parse()?;
+        if name.trim() == "cellar" {
+            return Ok(Some(child));
+        }
+        if let Some(found) = daemon(child)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// A program of Cellar's that runs beside the servers, until [`Beside::end`].
+pub struct Beside {
+    child: Child,
+    log: tempfile::NamedTempFile,
+}
+
+impl Cell {
+    /// Starts Cellar's program in the cell with these arguments, not as its server.
+    pub fn start_beside(&self, arguments: &[&str]) -> Result<Beside> {
+        let log = tempfile::NamedTempFile::new()?;
+        let mut command = Command::new(tools().join("openafs-cell"));
+        command.arg("-d").arg(self.path()).arg("run").arg(cellar_program()?).args(arguments);
+        let child = command.stdin(Stdio::null()).stdout(log.reopen()?).stderr(append(log.path())?).spawn()?;
+        Ok(Beside { child, log })
+    }
+}
+
+impl Beside {
+    /// Asks it to end (SIGTERM), waits until it has, and says what it printed.
+    pub fn end(&mut self) -> Result<String> {
+        if let Some(pid) = daemon(self.child.id())? {
+            Command::new("kill").arg(pid.to_string()).status()?;
+        }
+        self.child.wait()?;
+        Ok(String::from_utf8_lossy(&std::fs::read(self.log.path())?).into_owned())
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.end();
     }
 }
 

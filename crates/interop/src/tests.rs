@@ -2,6 +2,7 @@
 
 mod admin;
 mod asking;
+mod auditing;
 mod dumps;
 mod fuse;
 mod import;
@@ -11,6 +12,7 @@ pub(crate) mod kafs;
 mod matrix;
 mod mixed;
 mod moving;
+mod probing;
 mod promoting;
 mod store;
 mod tracing;
@@ -44,6 +46,8 @@ pub(crate) fn all() -> Vec<Test> {
         watching::tests(),
         asking::tests(),
         tracing::tests(),
+        auditing::tests(),
+        probing::tests(),
     ]
     .into_iter()
     .flatten()
