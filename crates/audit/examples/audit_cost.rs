@@ -60,7 +60,7 @@ fn record(service: Option<&ServiceTrail>, caller: &Caller, request: &[u8], reply
         // The dispatcher has a worker wait.
         std::thread::yield_now();
     }
-    if let Some(outline) = service.begin(afs_idl::fs::FETCH_STATUS) {
+    if let Some(outline) = service.begin_good(afs_idl::fs::FETCH_STATUS) {
         let noted = Noted { user: 42, ..Noted::default() };
         let mut draft = Draft::new(outline);
         draft.received(request);

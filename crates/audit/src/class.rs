@@ -86,9 +86,15 @@ fn bits(name: &str) -> Result<u16, String> {
     }
 }
 
+impl Class {
+    pub(crate) fn name(self) -> &'static str {
+        CLASSES[self as usize]
+    }
+}
+
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(CLASSES[*self as usize])
+        f.write_str(self.name())
     }
 }
 

@@ -15,7 +15,7 @@ thread_local! {
 /// How a procedure's calls are recorded, by a service whose calls of it are wanted by some sink.
 #[derive(Clone, Copy, Debug)]
 pub struct Outline {
-    pub(crate) event: Event,
+    pub(crate) event: &'static Event,
     pub(crate) procedure: &'static str,
 }
 

@@ -29,13 +29,15 @@ pub(crate) struct Event {
     pub(crate) arguments: Reader,
 }
 
-impl Event {
-    /// A call of which only the name is told.
-    pub(crate) const fn unknown(opcode: u32) -> Event {
-        let arguments: Reader = |_, _| Some(Vec::new());
-        Event { opcode, name: "", class: Class::Other, request_max: 4, reply_max: 0, arguments }
-    }
-}
+/// A procedure of which only the name is told.
+pub(crate) static UNKNOWN: Event = Event {
+    opcode: 0,
+    name: "",
+    class: Class::Other,
+    request_max: 4,
+    reply_max: 0,
+    arguments: |_, _| Some(Vec::new()),
+};
 
 /// How much of the messages of a class is kept.
 pub(crate) const fn bytes_max(class: Class) -> usize {

@@ -1,6 +1,7 @@
 //! Records as lines.
 
-use crate::record::Record;
+use crate::record::{Record, Who};
+use crate::sink::Batch;
 use crate::{json, text};
 use base::LocalAuthority;
 use jiff::Timestamp;
@@ -95,19 +96,21 @@ impl Times {
     }
 }
 
-/// Writes lines, each with its newline.
+/// Writes lines.
 pub(crate) struct Writing<'a> {
     pub(crate) form: Form,
     pub(crate) authority: &'a dyn LocalAuthority,
     pub(crate) times: &'a mut Times,
+    /// Memory for the name of a caller.
+    pub(crate) who: &'a mut Who,
 }
 
 impl Writing<'_> {
-    /// Appends the lines of an entry to `out`.
-    pub(crate) fn add(&mut self, out: &mut Vec<u8>, entry: &Entry<'_>, now: Duration) {
+    /// Appends the lines of an entry to a batch.
+    pub(crate) fn add(&mut self, batch: &mut Batch, entry: &Entry<'_>, now: Duration) {
         match self.form {
-            Form::Json => json::add(out, entry, now, self.authority, self.times),
-            Form::OpenAfs => text::add(out, entry, now, self.authority, self.times),
+            Form::Json => json::add(batch, entry, now, self),
+            Form::OpenAfs => text::add(batch, entry, now, self),
         }
     }
 }

@@ -1,125 +1,100 @@
-//! Records as JSON, one object a line.
+//! Records as JSON, one object a line. A busy server writes very many of them, so they are put together here,
+//! piece by piece, at the end of what is written next.
 
 use crate::argument::{Argument, Value};
-use crate::form::{Entry, Notice, Times};
+use crate::form::{Entry, Notice, Writing};
+use crate::put;
 use crate::record::Record;
+use crate::sink::Batch;
 use afs_idl::common::Fid;
-use base::{LocalAuthority, Principal, SecurityLevel};
+use base::{Principal, SecurityLevel};
 use events::catalogue::OUTCOMES;
 use events::current::Privileges;
 use jiff::Timestamp;
-use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
-use std::fmt;
 use std::time::Duration;
 
-/// Appends a line. Nothing of it is put together in memory first: a busy server writes very many.
-pub(crate) fn add(
-    out: &mut Vec<u8>,
-    entry: &Entry<'_>,
-    now: Duration,
-    authority: &dyn LocalAuthority,
-    times: &mut Times,
-) {
-    let at = match entry {
-        Entry::Call(record) => record.facts.at,
-        Entry::Trail(_) => now,
-    };
-    let time = Time { second: times.of(at.as_secs(), second), microseconds: at.subsec_micros() };
-    // A vector takes everything.
-    let _ = match entry {
-        Entry::Call(record) => serde_json::to_writer(&mut *out, &Call { record, time, authority }),
-        Entry::Trail(notice) => serde_json::to_writer(&mut *out, &Said { notice: *notice, time }),
-    };
-    out.push(b'\n');
+/// Appends a line.
+pub(crate) fn add(batch: &mut Batch, entry: &Entry<'_>, now: Duration, by: &mut Writing<'_>) {
+    let out = batch.bytes();
+    match entry {
+        Entry::Call(record) => call(out, record, by),
+        Entry::Trail(notice) => said(out, *notice, now, by),
+    }
+    batch.end_line();
+}
+
+/// To the microsecond, in UTC, as the first key of an object.
+fn begin(out: &mut Vec<u8>, at: Duration, by: &mut Writing<'_>) {
+    plain(out, "{\"time\":\"");
+    plain(out, by.times.of(at.as_secs(), second));
+    out.push(b'.');
+    put::microseconds(out, at.subsec_micros());
+    plain(out, "Z\"");
 }
 
 fn second(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
-/// To the microsecond, in UTC.
-struct Time<'a> {
-    second: &'a str,
-    microseconds: u32,
-}
-
-impl fmt::Display for Time<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:06}Z", self.second, self.microseconds)
-    }
-}
-
-/// What is written as its text is.
-struct Text<T>(T);
-
-impl<T: fmt::Display> Serialize for Text<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
 /// What the trail says of itself.
-struct Said<'a> {
-    notice: Notice,
-    time: Time<'a>,
-}
-
-impl Serialize for Said<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("time", &Text(&self.time))?;
-        map.serialize_entry("event", self.notice.name())?;
-        if let Some(count) = self.notice.lost() {
-            map.serialize_entry("lost", &count)?;
-        }
-        map.end()
+fn said(out: &mut Vec<u8>, notice: Notice, now: Duration, by: &mut Writing<'_>) {
+    begin(out, now, by);
+    word(out, ",\"event\":", notice.name());
+    if let Some(count) = notice.lost() {
+        number(out, ",\"lost\":", count);
     }
+    out.push(b'}');
 }
 
-/// A call.
-struct Call<'a> {
-    record: &'a Record,
-    time: Time<'a>,
-    authority: &'a dyn LocalAuthority,
-}
-
-impl Serialize for Call<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let record = self.record;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("time", &Text(&self.time))?;
-        map.serialize_entry("event", &*record.event_name())?;
-        map.serialize_entry("class", &Text(record.class()))?;
-        map.serialize_entry("service", record.service)?;
-        map.serialize_entry("procedure", record.procedure)?;
-        map.serialize_entry("outcome", OUTCOMES[record.outcome() as usize])?;
-        map.serialize_entry("code", &record.code())?;
-        self.add_caller(&mut map)?;
-        map.serialize_entry("took_us", &(record.facts.took_ns / 1000))?;
-        let arguments = record.arguments();
-        map.serialize_entry("cut_off", &arguments.is_none())?;
-        map.serialize_entry("arguments", &Arguments(arguments.unwrap_or_default()))?;
-        if record.facts.user != 0 {
-            map.serialize_entry("user_id", &record.facts.user)?;
-        }
-        if record.facts.privileges != Privileges::default() {
-            map.serialize_entry("privileges", &Used(record.facts.privileges))?;
-        }
-        map.end()
+fn call(out: &mut Vec<u8>, record: &Record, by: &mut Writing<'_>) {
+    begin(out, record.facts.at, by);
+    word(out, ",\"event\":", &record.event_name());
+    word(out, ",\"class\":", record.class().name());
+    word(out, ",\"service\":", record.service);
+    word(out, ",\"procedure\":", record.procedure);
+    word(out, ",\"outcome\":", OUTCOMES[record.outcome() as usize]);
+    number(out, ",\"code\":", record.code());
+    caller(out, record, by);
+    number(out, ",\"took_us\":", record.facts.took_ns / 1000);
+    let found = record.arguments();
+    truth(out, ",\"cut_off\":", found.is_none());
+    plain(out, ",\"arguments\":");
+    arguments(out, &found.unwrap_or_default());
+    if record.facts.user != 0 {
+        number(out, ",\"user_id\":", record.facts.user);
     }
+    if record.facts.privileges != Privileges::default() {
+        plain(out, ",\"privileges\":");
+        list(out, record.facts.privileges.used(), |out, (_, name)| word(out, "", name));
+    }
+    out.push(b'}');
 }
 
-impl Call<'_> {
-    fn add_caller<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
-        let (record, principal) = (self.record, self.record.principal());
-        let is_local = |who: &Principal| self.authority.is_local_realm(who);
-        map.serialize_entry("user", &principal.as_ref().map(Text))?;
-        map.serialize_entry("local_user", &principal.as_ref().is_some_and(is_local))?;
-        map.serialize_entry("host", &Text(record.peer.ip()))?;
-        map.serialize_entry("port", &record.peer.port())?;
-        map.serialize_entry("level", level(record.level))?;
-        map.serialize_entry("connection", &record.connection)
+fn caller(out: &mut Vec<u8>, record: &Record, by: &mut Writing<'_>) {
+    plain(out, ",\"user\":");
+    let who = record.principal(by.who);
+    match &who {
+        Some(who) => principal(out, who),
+        None => plain(out, "null"),
     }
+    truth(out, ",\"local_user\":", who.is_some_and(|who| by.authority.is_local_realm(who)));
+    plain(out, ",\"host\":\"");
+    put::address(out, record.peer.ip());
+    number(out, "\",\"port\":", record.peer.port());
+    word(out, ",\"level\":", level(record.level));
+    number(out, ",\"connection\":", record.connection);
+}
+
+/// As the principal's own text is.
+fn principal(out: &mut Vec<u8>, who: &Principal) {
+    out.push(b'"');
+    for (before, part) in [("", &who.name), (".", &who.instance), ("@", &who.realm)] {
+        if before.is_empty() || !part.is_empty() {
+            plain(out, before);
+            escaped(out, part);
+        }
+    }
+    out.push(b'"');
 }
 
 fn level(level: SecurityLevel) -> &'static str {
@@ -130,67 +105,143 @@ fn level(level: SecurityLevel) -> &'static str {
     }
 }
 
-/// Names of privileges.
-struct Used(Privileges);
-
-impl Serialize for Used {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.used().map(|(_, name)| name))
-    }
-}
-
 /// An object of them.
-struct Arguments(Vec<Argument>);
-
-impl Serialize for Arguments {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|argument| (argument.name, OfArgument(&argument.value))))
+fn arguments(out: &mut Vec<u8>, arguments: &[Argument]) {
+    for (place, argument) in arguments.iter().enumerate() {
+        out.push(if place == 0 { b'{' } else { b',' });
+        word(out, "", argument.name);
+        out.push(b':');
+        value(out, &argument.value);
     }
+    plain(out, if arguments.is_empty() { "{}" } else { "}" });
 }
 
-struct OfArgument<'a>(&'a Value);
-
-impl Serialize for OfArgument<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Value::Text(text) | Value::Acl(text) => serializer.serialize_str(&String::from_utf8_lossy(text)),
-            Value::Long(number) | Value::Int(number) | Value::Id(number) => serializer.serialize_i32(*number),
-            Value::Number(number) => serializer.serialize_i64(*number),
-            Value::Host(address) => serializer.collect_str(address),
-            Value::Fid(fid) => OfFid(*fid).serialize(serializer),
-            Value::Fids(fids) => serializer.collect_seq(fids.iter().copied().map(OfFid)),
-            Value::Found { pairs, .. } => {
-                let mut list = serializer.serialize_seq(Some(pairs.len()))?;
-                for (name, id) in pairs {
-                    list.serialize_element(&Found { name, id: *id })?;
-                }
-                list.end()
-            }
+fn value(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Text(text) | Value::Acl(text) => string(out, text),
+        Value::Long(number) | Value::Int(number) | Value::Id(number) => put::number(out, *number),
+        Value::Number(number) => put::number(out, *number),
+        Value::Host(address) => {
+            out.push(b'"');
+            put::ipv4(out, *address);
+            out.push(b'"');
         }
+        Value::Fid(of) => fid(out, *of),
+        Value::Fids(fids) => list(out, fids, |out, of| fid(out, *of)),
+        Value::Found { pairs, .. } => list(out, pairs, |out, (name, id)| {
+            plain(out, "{\"name\":");
+            string(out, name);
+            number(out, ",\"id\":", *id);
+            out.push(b'}');
+        }),
     }
 }
 
 /// As people write it.
-struct OfFid(Fid);
+fn fid(out: &mut Vec<u8>, fid: Fid) {
+    out.push(b'"');
+    put::numbers(out, [fid.volume, fid.vnode, fid.unique], b'.');
+    out.push(b'"');
+}
 
-impl Serialize for OfFid {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Fid { volume, vnode, unique } = self.0;
-        serializer.collect_str(&format_args!("{volume}.{vnode}.{unique}"))
+fn list<T>(out: &mut Vec<u8>, items: impl IntoIterator<Item = T>, mut put: impl FnMut(&mut Vec<u8>, T)) {
+    out.push(b'[');
+    for (place, item) in items.into_iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        put(out, item);
+    }
+    out.push(b']');
+}
+
+fn plain(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn number(out: &mut Vec<u8>, before: &str, number: impl itoa::Integer) {
+    plain(out, before);
+    put::number(out, number);
+}
+
+fn truth(out: &mut Vec<u8>, before: &str, is_so: bool) {
+    plain(out, before);
+    plain(out, if is_so { "true" } else { "false" });
+}
+
+/// A word of our own, in which nothing has to be escaped.
+fn word(out: &mut Vec<u8>, before: &str, word: &str) {
+    plain(out, before);
+    out.push(b'"');
+    plain(out, word);
+    out.push(b'"');
+}
+
+/// A text of somebody else's, with replacement characters where it is not UTF-8.
+fn string(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.push(b'"');
+    for chunk in bytes.utf8_chunks() {
+        escaped(out, chunk.valid());
+        if !chunk.invalid().is_empty() {
+            out.extend_from_slice("\u{fffd}".as_bytes());
+        }
+    }
+    out.push(b'"');
+}
+
+/// Most texts have nothing in them that would have to be escaped.
+fn escaped(out: &mut Vec<u8>, text: &str) {
+    let is_plain = |byte: &u8| !matches!(byte, 0..0x20 | b'"' | b'\\');
+    let mut rest = text.as_bytes();
+    while let Some(place) = rest.iter().position(|byte| !is_plain(byte)) {
+        out.extend_from_slice(&rest[..place]);
+        escape(out, rest[place]);
+        rest = &rest[place + 1..];
+    }
+    out.extend_from_slice(rest);
+}
+
+fn escape(out: &mut Vec<u8>, byte: u8) {
+    let hexadecimal = |digit: u8| b"0123456789abcdef"[usize::from(digit)];
+    match byte {
+        b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+        b'\n' => plain(out, "\\n"),
+        b'\t' => plain(out, "\\t"),
+        b'\r' => plain(out, "\\r"),
+        0x08 => plain(out, "\\b"),
+        0x0c => plain(out, "\\f"),
+        _ => {
+            plain(out, "\\u00");
+            out.extend_from_slice(&[hexadecimal(byte >> 4), hexadecimal(byte & 15)]);
+        }
     }
 }
 
-/// A name with its number.
-struct Found<'a> {
-    name: &'a [u8],
-    id: i32,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
 
-impl Serialize for Found<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(2))?;
-        map.serialize_entry("name", &*String::from_utf8_lossy(self.name))?;
-        map.serialize_entry("id", &self.id)?;
-        map.end()
+    fn written(bytes: &[u8]) -> String {
+        let mut out = Vec::new();
+        string(&mut out, bytes);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn every_character_that_must_is_escaped() {
+        let all: String = (0..=0x7f_u8).map(char::from).collect();
+        assert_eq!(written(all.as_bytes()), serde_json::to_string(&all).unwrap());
+    }
+
+    proptest! {
+        /// Whatever its bytes are, a text is what the usual crate for JSON makes of it.
+        #[test]
+        fn a_text_is_a_string(bytes in prop::collection::vec(any::<u8>(), 0..80), text: String) {
+            for bytes in [&bytes[..], text.as_bytes()] {
+                let expected = serde_json::to_string(&String::from_utf8_lossy(bytes)).unwrap();
+                prop_assert_eq!(written(bytes), expected);
+            }
+        }
     }
 }

@@ -24,13 +24,23 @@ pub(crate) struct Facts {
     pub(crate) took_ns: u64,
 }
 
+/// Memory for the name of a caller.
+pub(crate) struct Who(Principal);
+
+impl Default for Who {
+    fn default() -> Who {
+        let (name, instance, realm) = Default::default();
+        Who(Principal { name, instance, realm })
+    }
+}
+
 /// A call that has ended: who called what, how it ended, and the bytes that say the rest.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub(crate) facts: Facts,
     pub(crate) service: &'static str,
     pub(crate) procedure: &'static str,
-    pub(crate) event: Event,
+    pub(crate) event: &'static Event,
     pub(crate) peer: SocketAddr,
     pub(crate) level: SecurityLevel,
     pub(crate) connection: u64,
@@ -61,7 +71,7 @@ impl Record {
     pub(crate) fn new(
         service: &'static str,
         procedure: &'static str,
-        event: Event,
+        event: &'static Event,
         caller: &Caller,
         facts: Facts,
         messages: Messages<'_>,
@@ -104,14 +114,13 @@ impl Record {
         &self.bytes[start..end]
     }
 
-    fn text(&self, number: usize) -> String {
-        String::from_utf8_lossy(self.part(number)).into_owned()
-    }
-
-    /// Who called, if the caller proved it.
-    pub(crate) fn principal(&self) -> Option<Principal> {
-        let principal = || Principal { name: self.text(0), instance: self.text(1), realm: self.text(2) };
-        self.is_known.then(principal)
+    /// Who called, if the caller proved it; put into `who`, whose memory is used again.
+    pub(crate) fn principal<'a>(&self, Who(who): &'a mut Who) -> Option<&'a Principal> {
+        for (number, text) in [&mut who.name, &mut who.instance, &mut who.realm].into_iter().enumerate() {
+            text.clear();
+            text.push_str(&String::from_utf8_lossy(self.part(number)));
+        }
+        self.is_known.then_some(who)
     }
 
     /// What the call was about; `None` if its request was cut off, or none.

@@ -66,6 +66,8 @@ pub(crate) struct Batch {
     done: usize,
     /// Bytes that are written, of lines that are done or not.
     at: usize,
+    /// Lines up to the last [`Batch::added`].
+    added: usize,
 }
 
 /// A line of a batch.
@@ -86,19 +88,26 @@ pub(crate) struct Done {
 }
 
 impl Batch {
-    /// Where to add lines; [`Batch::added`] afterwards.
+    /// Where to add a line without its newline; [`Batch::end_line`] afterwards.
     pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Lines were added, of a record or not.
+    /// A line is complete but for its newline.
+    pub(crate) fn end_line(&mut self) {
+        self.bytes.push(b'\n');
+        self.lines.push(Line { end: self.bytes.len(), is_record: false, is_denied: false });
+    }
+
+    /// The lines since it was called last are all of a record, or of what is none.
     pub(crate) fn added(&mut self, is_record: bool, is_denied: bool) {
-        let from = self.lines.last().map_or(0, |line| line.end);
-        let ends = self.bytes[from..].iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-        self.lines.extend(ends.map(|(at, _)| Line { end: from + at + 1, is_record: false, is_denied }));
-        if let Some(last) = self.lines.last_mut() {
+        for line in &mut self.lines[self.added..] {
+            line.is_denied = is_denied;
+        }
+        if let Some(last) = self.lines[self.added..].last_mut() {
             last.is_record = is_record;
         }
+        self.added = self.lines.len();
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -146,8 +155,10 @@ impl Batch {
 
     /// Nothing is left of it.
     pub(crate) fn clear(&mut self) {
-        *self = Batch { bytes: std::mem::take(&mut self.bytes), ..Batch::default() };
-        self.bytes.clear();
+        let (mut bytes, mut lines) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.lines));
+        bytes.clear();
+        lines.clear();
+        *self = Batch { bytes, lines, ..Batch::default() };
     }
 }
 
@@ -158,10 +169,16 @@ mod tests {
     #[test]
     fn a_batch_knows_what_is_done() {
         let mut batch = Batch::default();
-        batch.bytes().extend_from_slice(b"before\ncall\n");
-        batch.added(true, false);
-        batch.bytes().extend_from_slice(b"more\n");
-        batch.added(true, true);
+        for (line, is_last, is_denied) in
+            [("before", false, false), ("call", true, false), ("more", true, true)]
+        {
+            batch.bytes().extend_from_slice(line.as_bytes());
+            batch.end_line();
+            if is_last {
+                batch.added(true, is_denied);
+            }
+        }
+        assert_eq!(batch.lines.iter().map(|line| line.is_denied).collect::<Vec<_>>(), [false, false, true]);
         batch.advance(9);
         assert_eq!(batch.progress(), Done { records: 0, bytes: 9 });
         assert_eq!(batch.line().unwrap().0, b"ll\n");

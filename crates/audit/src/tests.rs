@@ -314,7 +314,7 @@ proptest! {
     /// However messages are cut into pieces, as much of them is kept as the outline wants.
     #[test]
     fn drafts_keep_the_beginning(request in 0_usize..9000, piece in 1_usize..5000) {
-        let event = tables::events("AFS").iter().find(|event| event.opcode == fs::FETCH_ACL).copied().unwrap();
+        let event = tables::events("AFS").iter().find(|event| event.opcode == fs::FETCH_ACL).unwrap();
         let mut draft = Draft::new(crate::Outline { event, procedure: "" });
         let bytes: Vec<u8> = (0..request).map(|at| at as u8).collect();
         bytes.chunks(piece).for_each(|piece| draft.received(piece));

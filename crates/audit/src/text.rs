@@ -3,13 +3,15 @@
 //! nobody can forge a line.
 
 use crate::argument::{Argument, Value};
-use crate::form::{Entry, Notice, Times};
-use crate::record::Record;
-use base::{AbortCode, LocalAuthority};
+use crate::form::{Entry, Notice, Writing};
+use crate::put;
+use crate::record::{Record, Who};
+use crate::sink::Batch;
+use afs_idl::common::Fid;
+use base::{AbortCode, LocalAuthority, Principal};
 use events::current::Privilege;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use std::io::Write as _;
 use std::time::Duration;
 
 /// What OpenAFS calls somebody without a token.
@@ -19,58 +21,68 @@ const ANONYMOUS_EVENT: &str = "AFS_Aud_Unauth";
 /// The number of nobody in the protection database.
 const ANONYMOUS_ID: i32 = 32766;
 
-pub(crate) fn add(
-    out: &mut Vec<u8>,
-    entry: &Entry<'_>,
-    now: Duration,
-    authority: &dyn LocalAuthority,
-    times: &mut Times,
-) {
+pub(crate) fn add(batch: &mut Batch, entry: &Entry<'_>, now: Duration, by: &mut Writing<'_>) {
+    let Writing { authority, times, who, .. } = by;
     match entry {
-        Entry::Call(record) => add_call(out, record, authority, times.of(record.facts.at.as_secs(), time)),
-        Entry::Trail(notice) => add_notice(out, *notice, times.of(now.as_secs(), time)),
+        Entry::Call(record) => {
+            let time = times.of(record.facts.at.as_secs(), time);
+            add_call(batch, record, *authority, time, who);
+        }
+        Entry::Trail(notice) => add_notice(batch, *notice, times.of(now.as_secs(), time)),
     }
 }
 
-fn add_notice(out: &mut Vec<u8>, notice: Notice, time: &str) {
-    begin(out, time, notice.name(), 0);
+fn add_notice(batch: &mut Batch, notice: Notice, time: &str) {
+    let out = begin(batch, time, notice.name(), 0);
     if let Some(count) = notice.lost() {
-        word(out, format_args!("LONG {count}"));
+        number(out, "LONG ", count);
     }
-    out.push(b'\n');
+    batch.end_line();
 }
 
-fn add_call(out: &mut Vec<u8>, record: &Record, authority: &dyn LocalAuthority, time: &str) {
+fn add_call(batch: &mut Batch, record: &Record, authority: &dyn LocalAuthority, time: &str, who: &mut Who) {
     let name = record.event_name();
     let arguments = record.arguments().unwrap_or_default();
-    add_privileges(out, time, record);
-    add_found(out, time, &name, &arguments);
-    let who = record.principal().map(|mut who| {
-        if authority.is_local_realm(&who) {
-            who.realm.clear();
-        }
-        who.to_string()
-    });
+    add_privileges(batch, time, record);
+    add_found(batch, time, &name, &arguments);
+    let who = record.principal(who);
     if who.is_none() {
-        begin(out, time, ANONYMOUS_EVENT, -1);
-        string(out, "STR", name.as_bytes());
-        out.push(b'\n');
+        string(begin(batch, time, ANONYMOUS_EVENT, -1), "STR ", name.as_bytes());
+        batch.end_line();
     }
-    begin(out, time, &name, record.code());
-    string(out, "NAME", who.as_deref().unwrap_or(ANONYMOUS).as_bytes());
-    word(out, format_args!("HOST {}", record.peer.ip()));
+    let out = begin(batch, time, &name, record.code());
+    match who {
+        Some(who) => principal(out, who, authority.is_local_realm(who)),
+        None => string(out, "NAME ", ANONYMOUS.as_bytes()),
+    }
+    plain(out, "HOST ");
+    put::address(out, record.peer.ip());
+    out.push(b' ');
     if record.service == "AFS" {
-        word(out, format_args!("ID {}", record.facts.user));
+        number(out, "ID ", record.facts.user);
     }
     arguments.iter().filter(|argument| !argument.is_own).for_each(|argument| value(out, &argument.value));
-    out.push(b'\n');
+    batch.end_line();
+}
+
+/// As the principal's own text is, without the realm of the cell.
+fn principal(out: &mut Vec<u8>, who: &Principal, is_local: bool) {
+    plain(out, "NAME ");
+    let realm = if is_local { "" } else { &who.realm[..] };
+    for (before, part) in [("", &who.name[..]), (".", &who.instance), ("@", realm)] {
+        if before.is_empty() || !part.is_empty() {
+            plain(out, before);
+            escaped(out, part.as_bytes());
+        }
+    }
+    out.push(b' ');
 }
 
 /// A line for each use of an administrator's privileges; the number says for what (CHK_... of
 /// src/viced/afsfileprocs.c).
-fn add_privileges(out: &mut Vec<u8>, time: &str, record: &Record) {
+fn add_privileges(batch: &mut Batch, time: &str, record: &Record) {
     for (privilege, _) in record.facts.privileges.used() {
-        let (event, number) = match privilege {
+        let (event, purpose) = match privilege {
             Privilege::StoreData => ("AFS_Priv", 0x00),
             Privilege::StoreAcl => ("AFS_Priv", 0x01),
             Privilege::StoreStatus => ("AFS_Priv", 0x02),
@@ -79,31 +91,30 @@ fn add_privileges(out: &mut Vec<u8>, time: &str, record: &Record) {
             Privilege::SetModeOfData => ("AFS_PrivSet", 0x00),
             Privilege::SetMode => ("AFS_PrivSet", 0x02),
         };
-        begin(out, time, event, 0);
-        word(out, format_args!("ID {}", record.facts.user));
-        word(out, format_args!("INT {number}"));
-        out.push(b'\n');
+        let out = begin(batch, time, event, 0);
+        number(out, "ID ", record.facts.user);
+        number(out, "INT ", purpose);
+        batch.end_line();
     }
 }
 
 /// A line for each name or number that was asked for.
-fn add_found(out: &mut Vec<u8>, time: &str, event: &str, arguments: &[Argument]) {
+fn add_found(batch: &mut Batch, time: &str, event: &str, arguments: &[Argument]) {
     let found = arguments.iter().find_map(|argument| match &argument.value {
         Value::Found { pairs, number_first } => Some((pairs, *number_first)),
         _ => None,
     });
     let Some((pairs, number_first)) = found else { return };
-    for (name, number) in pairs {
-        begin(out, time, event, code_of(name, *number));
-        let text = |out: &mut Vec<u8>| string(out, "STR", name);
-        if !number_first {
-            text(out);
-        }
-        word(out, format_args!("ID {number}"));
+    for (name, id) in pairs {
+        let out = begin(batch, time, event, code_of(name, *id));
         if number_first {
-            text(out);
+            number(out, "ID ", *id);
         }
-        out.push(b'\n');
+        string(out, "STR ", name);
+        if !number_first {
+            number(out, "ID ", *id);
+        }
+        batch.end_line();
     }
 }
 
@@ -118,43 +129,66 @@ fn time(second: Timestamp) -> String {
     second.to_zoned(TimeZone::system()).strftime("%a %b %d %H:%M:%S %Y").to_string()
 }
 
-fn begin(out: &mut Vec<u8>, time: &str, event: &str, code: i32) {
-    out.extend_from_slice(time.as_bytes());
-    word(out, format_args!(" EVENT {event} CODE {code}"));
+/// The beginning of a line.
+fn begin<'a>(batch: &'a mut Batch, time: &str, event: &str, code: i32) -> &'a mut Vec<u8> {
+    let out = batch.bytes();
+    plain(out, time);
+    plain(out, " EVENT ");
+    plain(out, event);
+    number(out, " CODE ", code);
+    out
 }
 
 fn value(out: &mut Vec<u8>, value: &Value) {
     match value {
-        Value::Text(text) => string(out, "STR", text),
-        Value::Acl(text) => string(out, "ACL", text),
-        Value::Long(number) => word(out, format_args!("LONG {number}")),
-        Value::Int(number) => word(out, format_args!("INT {number}")),
-        Value::Id(number) => word(out, format_args!("ID {number}")),
-        Value::Host(address) => word(out, format_args!("HOST {address}")),
-        Value::Fid(fid) => word(out, format_args!("FID {}:{}:{}", fid.volume, fid.vnode, fid.unique)),
+        Value::Text(text) => string(out, "STR ", text),
+        Value::Acl(text) => string(out, "ACL ", text),
+        Value::Long(long) => number(out, "LONG ", *long),
+        Value::Int(int) => number(out, "INT ", *int),
+        Value::Id(id) => number(out, "ID ", *id),
+        Value::Host(address) => {
+            plain(out, "HOST ");
+            put::ipv4(out, *address);
+            out.push(b' ');
+        }
+        Value::Fid(of) => fid(out, *of),
         Value::Fids(fids) => {
-            word(out, format_args!("FIDS {}", fids.len()));
-            for fid in fids {
-                word(out, format_args!("FID {}:{}:{}", fid.volume, fid.vnode, fid.unique));
+            number(out, "FIDS ", fids.len());
+            for of in fids {
+                fid(out, *of);
             }
         }
         Value::Number(_) | Value::Found { .. } => {}
     }
 }
 
-fn word(out: &mut Vec<u8>, word: std::fmt::Arguments<'_>) {
-    // A vector takes everything.
-    let _ = write!(out, "{word} ");
+fn fid(out: &mut Vec<u8>, fid: Fid) {
+    plain(out, "FID ");
+    put::numbers(out, [fid.volume, fid.vnode, fid.unique], b':');
+    out.push(b' ');
+}
+
+fn plain(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn number(out: &mut Vec<u8>, before: &str, number: impl itoa::Integer) {
+    plain(out, before);
+    put::number(out, number);
+    out.push(b' ');
 }
 
 fn string(out: &mut Vec<u8>, kind: &str, text: &[u8]) {
-    out.extend_from_slice(kind.as_bytes());
+    plain(out, kind);
+    escaped(out, text);
     out.push(b' ');
+}
+
+fn escaped(out: &mut Vec<u8>, text: &[u8]) {
     for byte in text {
         match byte {
             0..0x20 | 0x7f | b'\\' => out.extend(byte.escape_ascii()),
             _ => out.push(*byte),
         }
     }
-    out.push(b' ');
 }

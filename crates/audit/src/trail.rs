@@ -2,7 +2,7 @@
 
 use crate::class::Filter;
 use crate::draft::{Draft, Outline};
-use crate::event::Event;
+use crate::event::UNKNOWN;
 use crate::form::{Form, Program};
 use crate::queue::{Policy, Queue};
 use crate::record::{Facts, Record, outcome};
@@ -22,6 +22,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// How long is waited for the threads of sinks when the server ends. One that hangs in the operating system,
 /// like on a file server that is gone, is left behind.
 const ENDING: Duration = Duration::from_secs(5);
+
+/// Of an opcode that the service does not have.
+const UNKNOWN_PROCEDURE: Outline = Outline { event: &UNKNOWN, procedure: "unknown" };
 
 /// What one sink is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,10 +87,9 @@ impl Trail {
         procedures: &'static [(u32, &'static str)],
     ) -> ServiceTrail {
         let events = tables::events(name);
-        let event = |opcode| events.iter().find(|event| event.opcode == opcode).copied();
-        let outline = |&(opcode, procedure): &(u32, &'static str)| Outline {
-            event: event(opcode).unwrap_or(Event::unknown(opcode)),
-            procedure,
+        let event = |opcode| events.iter().find(|event| event.opcode == opcode).unwrap_or(&UNKNOWN);
+        let outline = |&(opcode, procedure): &(u32, &'static str)| {
+            (opcode, Outline { event: event(opcode), procedure })
         };
         let outlines = procedures.iter().map(outline).collect();
         ServiceTrail { trail: Arc::clone(self), name, outlines }
@@ -178,18 +180,25 @@ impl Lane {
 pub struct ServiceTrail {
     trail: Arc<Trail>,
     name: &'static str,
-    /// Sorted by opcode.
-    outlines: Arc<[Outline]>,
+    /// With opcodes, by which they are sorted.
+    outlines: Arc<[(u32, Outline)]>,
 }
 
 impl ServiceTrail {
     /// How to record a call with this opcode; `None` if no sink could want it.
     pub fn begin(&self, opcode: u32) -> Option<Outline> {
-        let outline = self
-            .outlines
-            .binary_search_by_key(&opcode, |outline| outline.event.opcode)
-            .map_or_else(|_| unknown(opcode), |place| self.outlines[place]);
-        self.trail.filter.wants(outline.event.class, true).then_some(outline)
+        self.outline(opcode, true)
+    }
+
+    /// The same of a call that has ended well: no sink wants it for having been denied.
+    pub fn begin_good(&self, opcode: u32) -> Option<Outline> {
+        self.outline(opcode, false)
+    }
+
+    fn outline(&self, opcode: u32, is_denied: bool) -> Option<Outline> {
+        let place = self.outlines.binary_search_by_key(&opcode, |(opcode, _)| *opcode);
+        let outline = place.map_or(UNKNOWN_PROCEDURE, |place| self.outlines[place].1);
+        self.trail.filter.wants(outline.event.class, is_denied).then_some(outline)
     }
 
     /// Whether a call that must not wait can be recorded.
@@ -218,8 +227,4 @@ impl ServiceTrail {
             Record::new(self.name, outline.procedure, outline.event, caller, facts, draft.messages());
         self.trail.record(&Arc::new(record), is_denied);
     }
-}
-
-fn unknown(opcode: u32) -> Outline {
-    Outline { event: Event::unknown(opcode), procedure: "unknown" }
 }

@@ -2,6 +2,7 @@
 
 use crate::form::{Entry, Form, Notice, Program, Times, Writing};
 use crate::queue::Queue;
+use crate::record::Who;
 use crate::sink::{Batch, Done, Sink, Target};
 use base::LocalAuthority;
 use events::catalogue::Outcome;
@@ -45,6 +46,7 @@ pub(crate) struct Writer {
 pub(crate) struct State {
     sink: Option<Box<dyn Sink>>,
     times: Times,
+    who: Who,
     batch: Batch,
     /// Lost records that the trail tells of.
     told: u64,
@@ -86,10 +88,11 @@ impl Writer {
     }
 
     fn add(&mut self, entry: &Entry<'_>, is_record: bool, is_denied: bool) {
-        let mut writing =
-            Writing { form: self.form, authority: &*self.authority, times: &mut self.state.times };
-        writing.add(self.state.batch.bytes(), entry, now());
-        self.state.batch.added(is_record, is_denied);
+        let State { times, who, batch, .. } = &mut self.state;
+        let mut writing = Writing { form: self.form, authority: &*self.authority, times, who };
+        let at = if is_record { Duration::ZERO } else { now() };
+        writing.add(batch, entry, at);
+        batch.added(is_record, is_denied);
     }
 
     /// Takes records off the queue; whether there were any.

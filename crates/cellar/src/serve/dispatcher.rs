@@ -103,7 +103,7 @@ impl Service for Dispatcher {
         let noted = current::noted();
         self.meter.ended(caller, &noted, &call, now);
         if let Some(trail) = &self.trail
-            && let Some(outline) = trail.begin(call.opcode)
+            && let Some(outline) = trail.begin_good(call.opcode)
         {
             let mut draft = Draft::new(outline);
             draft.received(request);
