@@ -77,7 +77,14 @@ enum Role {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::parse();
+    // Inside a cell there are none to end.
+    let is_inside = matches!(arguments.role, Some(Role::Generate(_) | Role::Tree(_)));
+    if !is_inside && let Err(error) = interop::ending::on_signal() {
+        eprintln!("bench: {error:#}");
+        return ExitCode::FAILURE;
+    }
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error:#}");

@@ -168,6 +168,7 @@ impl Cell {
         let directory = tempfile::Builder::new().prefix("cellar-interop-").tempdir()?;
         let options = options.iter().map(|&option| option.into()).collect();
         let cell = Cell { name, address, directory, daemon: None, options };
+        crate::ending::begun(cell.path());
         let mut arguments = vec!["-n", name, "-a", address, "-t", kind];
         arguments.extend(cell.options.iter().map(String::as_str));
         arguments.push("start");
@@ -305,6 +306,7 @@ impl Drop for Cell {
         let mut arguments: Vec<&str> = self.options.iter().map(String::as_str).collect();
         arguments.push("stop");
         let _ = self.tool(&arguments);
+        crate::ending::ended(self.path());
     }
 }
 

@@ -39,6 +39,10 @@ fn main() -> ExitCode {
             }
         };
     }
+    if let Err(error) = interop::ending::on_signal() {
+        println!("interop: {error:#}");
+        return ExitCode::FAILURE;
+    }
     let all = tests::all();
     if arguments.iter().any(|argument| argument == "--list") {
         for test in &all {
