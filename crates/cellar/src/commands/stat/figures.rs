@@ -209,42 +209,51 @@ impl Shown for CallFigures {
     ];
 }
 
+/// Columns, with those of calls by class between the first and the last.
+macro_rules! with_classes {
+    ([$($first:expr),* $(,)?], [$($last:expr),* $(,)?]) => {
+        &[
+            $($first,)*
+            ("FETCH", Show::Count, |row| row.classes[0]),
+            ("STORE", Show::Count, |row| row.classes[1]),
+            ("STATUS", Show::Count, |row| row.classes[2]),
+            ("CHANGE", Show::Count, |row| row.classes[3]),
+            ("LOCK", Show::Count, |row| row.classes[4]),
+            ("OTHER", Show::Count, |row| row.classes[5]),
+            ("FAILED", Show::Count, |row| row.failed),
+            $($last,)*
+        ]
+    };
+}
+
 impl Shown for UsageFigures {
-    const COLUMNS: &'static [Column<UsageFigures>] = &[
-        ("CALLS", Show::Count, |row| row.calls),
-        ("FETCH", Show::Count, |row| row.classes[0]),
-        ("STORE", Show::Count, |row| row.classes[1]),
-        ("STATUS", Show::Count, |row| row.classes[2]),
-        ("CHANGE", Show::Count, |row| row.classes[3]),
-        ("LOCK", Show::Count, |row| row.classes[4]),
-        ("OTHER", Show::Count, |row| row.classes[5]),
-        ("FAILED", Show::Count, |row| row.failed),
-        ("IN", Show::Bytes, |row| row.received),
-        ("OUT", Show::Bytes, |row| row.sent),
-        ("MEAN SIZE", Show::Size, |row| mean(row.received.saturating_add(row.sent), row.calls)),
-        ("MEAN", Show::Time, |row| mean(row.wait.saturating_add(row.run), row.calls)),
-        ("LONGEST", Show::Time, |row| row.longest),
-    ];
+    const COLUMNS: &'static [Column<UsageFigures>] = with_classes!(
+        [("CALLS", Show::Count, |row| row.calls)],
+        [
+            ("IN", Show::Bytes, |row| row.received),
+            ("OUT", Show::Bytes, |row| row.sent),
+            ("MEAN SIZE", Show::Size, |row| mean(row.received.saturating_add(row.sent), row.calls)),
+            ("MEAN", Show::Time, |row| mean(row.wait.saturating_add(row.run), row.calls)),
+            ("LONGEST", Show::Time, |row| row.longest),
+        ]
+    );
 }
 
 impl Shown for HostFigures {
-    const COLUMNS: &'static [Column<HostFigures>] = &[
-        ("CALLS", Show::Count, |row| row.calls),
-        ("CONNECTIONS", Show::Now, |row| row.connections),
-        ("OPENED", Show::Count, |row| row.opened),
-        ("FETCH", Show::Count, |row| row.classes[0]),
-        ("STORE", Show::Count, |row| row.classes[1]),
-        ("STATUS", Show::Count, |row| row.classes[2]),
-        ("CHANGE", Show::Count, |row| row.classes[3]),
-        ("LOCK", Show::Count, |row| row.classes[4]),
-        ("OTHER", Show::Count, |row| row.classes[5]),
-        ("FAILED", Show::Count, |row| row.failed),
-        ("I/O", Show::Count, |row| row.data_calls),
-        ("I/O BYTES", Show::Bytes, |row| row.data),
-        ("MEAN SIZE", Show::Size, |row| mean(row.data, row.data_calls)),
-        ("MEAN", Show::Time, |row| mean(row.data_time, row.data_calls)),
-        ("LONGEST", Show::Time, |row| row.data_longest),
-    ];
+    const COLUMNS: &'static [Column<HostFigures>] = with_classes!(
+        [
+            ("CALLS", Show::Count, |row| row.calls),
+            ("CONNECTIONS", Show::Now, |row| row.connections),
+            ("OPENED", Show::Count, |row| row.opened),
+        ],
+        [
+            ("I/O", Show::Count, |row| row.data_calls),
+            ("I/O BYTES", Show::Bytes, |row| row.data),
+            ("MEAN SIZE", Show::Size, |row| mean(row.data, row.data_calls)),
+            ("MEAN", Show::Time, |row| mean(row.data_time, row.data_calls)),
+            ("LONGEST", Show::Time, |row| row.data_longest),
+        ]
+    );
 }
 
 impl Shown for DiskFigures {
