@@ -20,7 +20,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 /// A name that would be a script, if it were taken for markup.
 const HOSTILE: &str = "<script>window.harmed=1</script><img src=x onerror=window.harmed=1>";
@@ -72,7 +73,7 @@ impl Cell {
 
     /// What the program prints.
     fn run(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        let mut command = Command::new(program());
         let output = command.args(arguments).arg("--config").arg(&self.config).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
@@ -110,7 +111,7 @@ struct Running(Child);
 impl Running {
     /// Starts one, and waits until it answers.
     fn start(config: &Path, settings: &Settings) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        let mut command = Command::new(program());
         let command =
             command.args(["serve", "--config"]).arg(config).stdout(Stdio::null()).stderr(Stdio::null());
         let mut running = Running(command.spawn().unwrap());
@@ -433,8 +434,14 @@ fn a_server_that_goes_away_is_told_of(browser: &mut Browser, cell: Cell) {
     browser.wait_for("document.querySelector('#sign-out').hidden");
 }
 
+/// The program under test. Pictures of profiles are of one as it is installed: `CELLAR_PROGRAM` names it, and it
+/// has names for its functions.
+fn program() -> PathBuf {
+    std::env::var_os("CELLAR_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_cellar").into(), PathBuf::from)
+}
+
 /// How long the server is called before pictures are taken.
-const PICTURE_LOAD: Duration = Duration::from_secs(200);
+const PICTURE_LOAD: Duration = Duration::from_secs(110);
 
 /// Takes the pictures of docs/web.md: `CELLAR_PICTURES` names the folder.
 #[test]
@@ -456,12 +463,15 @@ fn pictures() {
     browser.resize(1280, 960);
     browser.open(&cell.login_address());
     browser.wait_for("document.querySelector('#sign-out')?.hidden === false");
+    let (is_busy, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for (number, name) in names.into_iter().enumerate() {
-            let cell = &cell;
-            scope.spawn(move || use_for_pictures(cell, name, number as u64));
+            let (cell, is_busy, is_over) = (&cell, &is_busy, &is_over);
+            scope.spawn(move || use_for_pictures(cell, name, number as u64, is_busy, is_over));
         }
-        std::thread::sleep(PICTURE_LOAD.saturating_sub(Duration::from_secs(90)));
+        // Whatever fails, the others end.
+        let _over = Over(&is_over);
+        std::thread::sleep(PICTURE_LOAD);
         for (name, scheme, width, height, view) in [
             ("web-overview-light", "light", 1280, 960, "#/"),
             ("web-overview-dark", "dark", 1280, 960, "#/"),
@@ -475,18 +485,32 @@ fn pictures() {
             browser.evaluate(&format!("location.hash = '{view}'"));
             std::thread::sleep(Duration::from_secs(5));
             if view == "#/profile" {
+                is_busy.store(true, Relaxed);
                 let kind = if scheme == "dark" { "waits" } else { "cpu" };
                 browser.evaluate(&format!("document.querySelector('button[data-kind={kind}]').click()"));
-                browser.wait_for("document.querySelector('svg.flame .box')");
+                browser.wait_for("!document.querySelector('svg.flame .box')");
+                browser.wait_for("document.querySelectorAll('svg.flame .box').length > 9");
+                let frames = browser.evaluate("document.querySelector('svg.flame').textContent");
+                assert!(frames.as_str().unwrap().contains("::"), "functions have no names: {frames}");
             }
             let bytes = unbase64(&browser.picture());
             std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
+            is_busy.store(false, Relaxed);
         }
     });
 }
 
-/// Somebody who reads and writes in bursts.
-fn use_for_pictures(cell: &Cell, name: &str, number: u64) {
+/// Says at its end that it is all over.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Somebody who reads and writes in bursts, or without a pause.
+fn use_for_pictures(cell: &Cell, name: &str, number: u64, is_busy: &AtomicBool, is_over: &AtomicBool) {
     let client = cell.client().unwrap();
     let root = volume_root(&*client.connection(cell.address, Interface::Locations), name).unwrap();
     let station = Station::start().unwrap();
@@ -496,9 +520,8 @@ fn use_for_pictures(cell: &Cell, name: &str, number: u64) {
     let files = Files::new(connection.clone());
     let fid = files.create(root, "a").unwrap();
     let data = Bytes::from(vec![7; 40_000 * (1 + number as usize)]);
-    let started = Instant::now();
     let mut round = number * 7;
-    while started.elapsed() < PICTURE_LOAD {
+    while !is_over.load(Relaxed) {
         round += 1;
         let lively = 2 + round % 23 + 20 * u64::from(round / 40 % 3 == number % 3);
         (0..lively).for_each(|_| look(&*connection, fid));
@@ -506,7 +529,9 @@ fn use_for_pictures(cell: &Cell, name: &str, number: u64) {
             files.store(fid, &data).unwrap();
             files.fetch_and_compare(fid, &data, 100_000).unwrap();
         }
-        std::thread::sleep(Duration::from_millis(150 + 40 * (round % 5)));
+        if !is_busy.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(150 + 40 * (round % 5)));
+        }
     }
 }
 
