@@ -1,16 +1,20 @@
 //! `cellar top`: what a server does, while it does it.
 
+mod foreign;
 mod keys;
 mod screen;
 mod state;
 mod terminal;
+mod told;
 mod view;
 
 use super::Context;
+use super::stat::address::ServerAddress;
 use super::stat::figures::{Labels, Shown, Source, json_of, look};
 use crate::client::{CellClient, Interface};
 use crate::output::Format;
-use afs_idl::ClientConnection;
+use afs_idl::cellar::{GetServerInfoRequest, get_server_info};
+use afs_idl::{ClientConnection, fs};
 use anyhow::{Result, bail};
 use clap::Args;
 use events::catalogue::{
@@ -18,23 +22,26 @@ use events::catalogue::{
     UsageFigures, WorkerFigures,
 };
 use events::table::{self, Look};
+use foreign::Foreign;
 use screen::Grid;
 use serde_json::{Map, Value};
 use state::{Action, Pane, State};
 use std::io::IsTerminal;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terminal::{Input, Terminal};
+use told::Told;
 
 /// Show what a server does: calls, volumes, clients, caches, lanes, workers, disks, locks, peers, hosts. Keys: 1 to
 /// 9, 0 or Tab choose a table, arrows a row and the column to sort by, r turns the order, / filters, Enter goes from
 /// a volume to its clients and on to what they call, Escape back, a shows all since the start in place of rates, space pauses, q ends.
 #[derive(Args)]
 pub struct Showing {
-    /// The file server; the first database server if left out.
-    #[arg(long)]
-    on: Option<Ipv4Addr>,
+    /// The server, Cellar's or, as far as they tell, OpenAFS's, of which a port may be named; the first database
+    /// server if left out.
+    #[arg(long, visible_alias = "server", value_name = "HOST[:PORT]")]
+    on: Option<ServerAddress>,
     /// Seconds between two looks.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     interval: u32,
@@ -43,7 +50,7 @@ pub struct Showing {
     once: bool,
 }
 
-/// Somebody who asks a server.
+/// Somebody who asks a server of Cellar's.
 struct Asking {
     server: Ipv4Addr,
     connection: Arc<dyn ClientConnection>,
@@ -51,11 +58,15 @@ struct Asking {
     _client: CellClient,
 }
 
+/// Somebody who asks any server.
+enum Asker {
+    Own(Asking),
+    Foreign(Foreign),
+}
+
 /// Runs the command.
 pub fn run(context: &Context, top: &Showing) -> Result<()> {
-    let client = context.client()?;
-    let server = top.on.unwrap_or_else(|| client.default_server());
-    let asking = Asking { server, connection: client.connection(server, Interface::Cellar), _client: client };
+    let asking = Asker::find(context, top.on.as_ref())?;
     if top.once || context.format == Format::Json {
         return print_all(context.format, &asking);
     }
@@ -65,6 +76,50 @@ pub fn run(context: &Context, top: &Showing) -> Result<()> {
     watch(&asking, Duration::from_secs(top.interval.into()))
 }
 
+impl Asker {
+    /// Whoever that is: a server that does not know Cellar's service is another's.
+    fn find(context: &Context, named: Option<&ServerAddress>) -> Result<Asker> {
+        let address = named.map(|named| named.resolve(fs::PORT)).transpose()?;
+        let client = match (context.client(), address) {
+            (Ok(client), _) => client,
+            (Err(error), None) => return Err(error),
+            // Whom others tell of themselves, they tell anybody.
+            (Err(error), Some(address)) => {
+                return Foreign::find(address, true).map(Asker::Foreign).map_err(|_| error);
+            }
+        };
+        let server = address.unwrap_or_else(|| SocketAddrV4::new(client.default_server(), fs::PORT));
+        let connection = client.connection(*server.ip(), Interface::Cellar);
+        if server.port() == fs::PORT && get_server_info(&*connection, &GetServerInfoRequest).is_ok() {
+            return Ok(Asker::Own(Asking { server: *server.ip(), connection, _client: client }));
+        }
+        let all = named.is_none_or(|named| !named.has_port());
+        Foreign::find(server, all).map(Asker::Foreign)
+    }
+
+    fn is_foreign(&self) -> bool {
+        matches!(self, Asker::Foreign(_))
+    }
+
+    /// Whom it asks.
+    fn about(&self) -> String {
+        match self {
+            Asker::Own(asking) => asking.server.to_string(),
+            Asker::Foreign(foreign) => format!("{} ({})", foreign.server, foreign.version),
+        }
+    }
+
+    fn look(&self, pane: Pane, source: Source) -> Result<Sample> {
+        match self {
+            Asker::Own(asking) => Sample::take(asking, source),
+            Asker::Foreign(foreign) => Ok(match foreign.look(pane)? {
+                Some(told) => Sample::Told(told),
+                None => Sample::Untold(foreign.untold(pane).unwrap_or_default()),
+            }),
+        }
+    }
+}
+
 impl Asking {
     fn look<F: Shown>(&self, source: Source) -> Result<Look<Labels, F>> {
         look(&*self.connection, self.server, source)
@@ -72,12 +127,21 @@ impl Asking {
 }
 
 /// Every table once.
-fn print_all(format: Format, asking: &Asking) -> Result<()> {
+fn print_all(format: Format, asking: &Asker) -> Result<()> {
     let mut all = Map::new();
-    for pane in Pane::ALL {
-        let sample = Sample::take(asking, pane.source())?;
-        let grid = sample.grid(pane.headings(), None);
+    let state = State { is_foreign: asking.is_foreign(), ..State::default() };
+    if let Asker::Foreign(foreign) = asking {
+        all.insert("server".to_owned(), foreign.server.to_string().into());
+        all.insert("version".to_owned(), foreign.version.clone().into());
         if format == Format::Text {
+            crate::output::line(asking.about())?;
+            crate::output::line("")?;
+        }
+    }
+    for &pane in state.panes() {
+        let sample = asking.look(pane, pane.source())?;
+        if format == Format::Text {
+            let grid = sample.grid(pane.headings(), None);
             crate::output::line(pane.name().to_uppercase())?;
             format.table(grid.headings(), grid.texts(), &Value::Null)?;
             crate::output::line("")?;
@@ -100,12 +164,17 @@ enum Sample {
     Locks(Look<Labels, LockFigures>),
     Audit(Look<Labels, AuditFigures>),
     Peers(Look<Labels, PeerFigures>),
+    /// Of a server that is not Cellar's.
+    Told(Told),
+    /// Such a server does not tell it, because of this.
+    Untold(&'static str),
 }
 
-/// Does the same with a sample of any kind.
+/// Does the same with a sample of any kind of Cellar's.
 macro_rules! with_look {
-    ($sample:expr, $look:ident => $what:expr) => {
+    ($sample:expr, $look:ident => $what:expr, $($other:tt)*) => {
         match $sample {
+            $($other)*
             Sample::Calls($look) => $what,
             Sample::Usage($look) => $what,
             Sample::Hosts($look) => $what,
@@ -152,6 +221,7 @@ impl Sample {
             (Sample::Locks(now), Sample::Locks(before)) => Sample::Locks(table::since(now, before)),
             (Sample::Audit(now), Sample::Audit(before)) => Sample::Audit(table::since(now, before)),
             (Sample::Peers(now), Sample::Peers(before)) => Sample::Peers(table::since(now, before)),
+            (Sample::Told(now), Sample::Told(before)) => Sample::Told(now.since(before)),
             _ => return None,
         })
     }
@@ -167,19 +237,26 @@ impl Sample {
 
     /// The table for people; by second, if it is of so many seconds.
     fn grid(&self, headings: &[&str], seconds: Option<f64>) -> Grid {
-        with_look!(self, look => Grid::new(headings, look, seconds))
+        with_look!(self, look => Grid::new(headings, look, seconds),
+            Sample::Told(told) => Grid::of_told(told, seconds),
+            Sample::Untold(why) => Grid::of_sentence(why),
+        )
     }
 
     fn json(&self, headings: &[&str]) -> Value {
         with_look!(self, look => {
             let rows = super::stat::tables::rows(headings, look);
             rows.iter().map(|(labels, figures)| Value::Object(json_of(headings, labels, figures))).collect()
-        })
+        },
+            Sample::Told(told) => told.json(),
+            Sample::Untold(why) => serde_json::json!({ "not_told": why }),
+        )
     }
 }
 
 /// Two looks at the table that is shown.
 struct Looks {
+    pane: Pane,
     source: Source,
     now: Sample,
     at: Instant,
@@ -187,12 +264,13 @@ struct Looks {
 }
 
 impl Looks {
-    fn first(asking: &Asking, source: Source) -> Result<Looks> {
-        Ok(Looks { source, now: Sample::take(asking, source)?, at: Instant::now(), before: None })
+    fn first(asking: &Asker, state: &State) -> Result<Looks> {
+        let (pane, source) = (state.pane, state.source());
+        Ok(Looks { pane, source, now: asking.look(pane, source)?, at: Instant::now(), before: None })
     }
 
-    fn again(&mut self, asking: &Asking) -> Result<()> {
-        let now = Sample::take(asking, self.source)?;
+    fn again(&mut self, asking: &Asker) -> Result<()> {
+        let now = asking.look(self.pane, self.source)?;
         self.before = Some((std::mem::replace(&mut self.now, now), self.at));
         self.at = Instant::now();
         Ok(())
@@ -213,16 +291,16 @@ impl Looks {
 }
 
 /// Until the person has seen enough.
-fn watch(asking: &Asking, interval: Duration) -> Result<()> {
-    let mut state = State::default();
-    let mut looks = Looks::first(asking, state.source())?;
+fn watch(asking: &Asker, interval: Duration) -> Result<()> {
+    let mut state = State { is_foreign: asking.is_foreign(), ..State::default() };
+    let mut looks = Looks::first(asking, &state)?;
     // Gives the terminal back at the end.
     let _terminal = Terminal::open()?;
     let mut input = Input::start();
     loop {
         let (grid, is_rate) = looks.grid(&state);
         let size = Terminal::size();
-        let about = format!("{} every {} s", asking.server, interval.as_secs());
+        let about = format!("{} every {} s", asking.about(), interval.as_secs());
         Terminal::show(&view::lines(&mut state, &grid, is_rate, &about, size))?;
         let due = looks.at + interval;
         let action = match input.next(due.saturating_duration_since(Instant::now())) {
@@ -235,7 +313,7 @@ fn watch(asking: &Asking, interval: Duration) -> Result<()> {
             Action::Show => {}
             Action::Look if state.paused => looks.at = Instant::now(),
             Action::Look => looks.again(asking)?,
-            Action::Change => looks = Looks::first(asking, state.source())?,
+            Action::Change => looks = Looks::first(asking, &state)?,
         }
     }
 }

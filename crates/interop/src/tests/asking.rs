@@ -1,10 +1,11 @@
 //! `cellar stat rx` and `cellar stat xstat` beside `rxdebug` and `xstat_fs_test`: of both servers, they
-//! tell the same figures.
+//! tell the same figures. `cellar top` tells those of OpenAFS's in its tables.
 //!
 //! Asking changes some figures, so Cellar's tool asks before and after the other one, whose figures
 //! have to lie between.
 
 use crate::Test;
+use crate::tests::own_file;
 use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
@@ -18,6 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test { name: "stat-openafs", needs: &[Means::Netns], run: openafs },
         Test { name: "stat-cellar", needs: &[Means::Netns], run: cellar },
+        Test { name: "top-openafs", needs: &[Means::Netns], run: top },
     ]
 }
 
@@ -59,6 +61,71 @@ fn ask(server: Server, name: &'static str, address: &'static str) -> Result<()> 
     }
     println!("interop: {name}: {counters} figures as rxdebug prints them, {figures} as xstat_fs_test does");
     Ok(())
+}
+
+/// `cellar top` of OpenAFS's file server after calls of some kinds, beside what OpenAFS's own programs print.
+fn top() -> Result<()> {
+    let cell = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
+    cell.open_volume(Server::OpenAfs, "work.1")?;
+    let program = cellar_program()?;
+    let program = program.to_str().context("path")?;
+    let run = |command: &str| cell.shell(command)?.ok().with_context(|| command.to_owned());
+    let (suites, scratch) = (own_file("suites"), cell.scratch()?);
+    run(&format!("{program} cp {}/ cell:work.1/suites/", suites.display()))?;
+    run(&format!("{program} cp cell:work.1/suites/ {}/back/", scratch.display()))?;
+    let address = cell.address;
+    let look = || -> Result<Value> {
+        Ok(serde_json::from_str(&run(&format!("{program} top --server {address} --json"))?)?)
+    };
+    let before = look()?;
+    let transport = run(&format!("rxdebug {address} 7000 -rxstats -noconns"))?;
+    let extended = run(&format!("xstat_fs_test {address} -once -collID 2"))?;
+    let version = run(&format!("rxdebug {address} 7000 -version"))?;
+    let after = look()?;
+    let mut theirs = of_rxdebug(&transport)?;
+    theirs.extend(of_xstat_fs_test(&extended)?);
+    let figures = compare(&theirs, &of_top(&before, &theirs), &of_top(&after, &theirs))?;
+    for operation in ["storedata", "createfile", "fetchdata", "makedir"] {
+        ensure!(theirs[&format!("{operation} calls")] > 0, "no {operation} was called");
+    }
+    let told = before["version"].as_str().context("version")?;
+    ensure!(!told.is_empty() && version.contains(told), "version: {told:?} and {version}");
+    for untold in ["volumes", "clients", "disks", "locks"] {
+        ensure!(before[untold]["not_told"].is_string(), "{untold}: {}", before[untold]);
+    }
+    let rows = |table: &str| before[table].as_array().cloned().unwrap_or_default();
+    let ports: Vec<Value> = rows("workers").iter().map(|row| row["port"].clone()).collect();
+    ensure!(ports == ["bosserver", "fileserver", "ptserver", "vlserver", "volserver"], "{ports:?}");
+    let of_host = |row: &Value| row["host"] == address && row["calls"].as_u64() > Some(16);
+    ensure!(rows("hosts").iter().any(of_host), "{}", before["hosts"]);
+    let of_peer = |row: &Value| row["port"] == "fileserver" && row["received_bytes"].as_u64() > Some(14_000);
+    ensure!(rows("peers").iter().any(of_peer), "{}", before["peers"]);
+    let misses = |row: &Value| row["asked"].as_u64() >= row["misses"].as_u64();
+    ensure!(rows("caches").len() == 3 && rows("caches").iter().all(misses), "{}", before["caches"]);
+    println!("interop: top-openafs: {figures} figures as rxdebug and xstat_fs_test print them");
+    Ok(())
+}
+
+/// What the tables of `cellar top` tell, under the names of `theirs`. What they leave out is 0.
+fn of_top(told: &Value, theirs: &Figures) -> Figures {
+    let mut figures: Figures = theirs.keys().map(|name| (name.clone(), 0)).collect();
+    let rows = |table: &str| told[table].as_array().cloned().unwrap_or_default();
+    let number = |value: &Value| value.as_i64().unwrap_or(-1);
+    for row in rows("figures").iter().filter(|row| row["source"] != "callbacks") {
+        let own = ["fileserver", "statistics"].iter().any(|source| row["source"] == *source);
+        if own && let Some(name) = row["figure"].as_str() {
+            figures.insert(name.to_owned(), i64::from(number(&row["value"]) as i32));
+        }
+    }
+    for row in rows("calls") {
+        let name = row["procedure"].as_str().unwrap_or("?").to_lowercase();
+        figures.insert(format!("{name} calls"), number(&row["calls"]));
+        figures.insert(format!("{name} successes"), number(&row["succeeded"]));
+    }
+    for row in rows("workers").iter().filter(|row| row["port"] == "fileserver") {
+        figures.insert("basic_calls".to_owned(), number(&row["arrived"]));
+    }
+    figures
 }
 
 /// Each figure of theirs lies between ours. Tells how many there were.

@@ -2,13 +2,11 @@
 
 use super::{Examined, FILE_PORT};
 use crate::client::Network;
-use crate::client::describe::failed;
 use crate::commands::stat::transport::{Asker, since};
-use crate::commands::stat::xstat::VERSION;
+use crate::commands::stat::xstat::collections;
 use crate::commands::stat::xstat::layout::Layout;
 use crate::network::AfsNetwork;
-use afs_idl::fs::statistics_collection as collections;
-use afs_idl::{ClientConnection, fs};
+use afs_idl::ClientConnection;
 use anyhow::{Context as _, Result};
 use doctor::{Operation, Port};
 use rx_proto::answers::Basics;
@@ -123,14 +121,4 @@ impl Statistics {
             }));
         }
     }
-}
-
-fn collections(connection: &dyn ClientConnection) -> Result<[Layout; 2]> {
-    let ask = |collection: i32| -> Result<Layout> {
-        let request = fs::GetXStatsRequest { client_version: VERSION, collection };
-        let reply = fs::get_x_stats(connection, &request)
-            .map_err(failed(format!("ask for collection {collection} of the statistics")))?;
-        Ok(Layout::of_file_server(collection, &reply.data))
-    };
-    Ok([ask(collections::FULL_PERFORMANCE)?, ask(collections::CALLBACKS)?])
 }

@@ -282,11 +282,11 @@ impl Asker {
         Ok(counters.into_iter().collect())
     }
 
-    fn connections(&mut self) -> Result<Vec<Connection>> {
+    pub(crate) fn connections(&mut self) -> Result<Vec<Connection>> {
         self.entries(kind::CONNECTION, Connection::parse)
     }
 
-    fn peers(&mut self) -> Result<Vec<Peer>> {
+    pub(crate) fn peers(&mut self) -> Result<Vec<Peer>> {
         self.entries(kind::PEER, Peer::parse)
     }
 

@@ -9,6 +9,7 @@ use crate::commands::Context;
 use crate::network::AfsNetwork;
 use crate::output::{Format, Row, line};
 use afs_idl::ClientConnection;
+use afs_idl::fs::statistics_collection as collection;
 use afs_idl::{cb, fs};
 use anyhow::Result;
 use clap::Args;
@@ -19,7 +20,7 @@ pub(crate) mod layout;
 use layout::{Figure, Layout, Operation};
 
 /// The version of the layouts (AFS_XSTAT_VERSION, AFSCB_XSTAT_VERSION).
-pub(crate) const VERSION: i32 = 2;
+const VERSION: i32 = 2;
 
 /// Whom to ask, and for what.
 #[derive(Args)]
@@ -156,6 +157,17 @@ impl OperationRow {
             time_us_since: old.map(|old| operation.time_us.saturating_sub(old.time_us)),
         }
     }
+}
+
+/// Performance with each kind of call, and callbacks, of a file server.
+pub(crate) fn collections(connection: &dyn ClientConnection) -> Result<[Layout; 2]> {
+    let ask = |collection: i32| -> Result<Layout> {
+        let request = fs::GetXStatsRequest { client_version: VERSION, collection };
+        let reply = fs::get_x_stats(connection, &request)
+            .map_err(failed(format!("ask for collection {collection} of the statistics")))?;
+        Ok(Layout::of_file_server(collection, &reply.data))
+    };
+    Ok([ask(collection::FULL_PERFORMANCE)?, ask(collection::CALLBACKS)?])
 }
 
 fn show(format: Format, told: &Told) -> Result<()> {

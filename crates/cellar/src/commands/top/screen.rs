@@ -1,5 +1,6 @@
 //! A table as it is shown, whatever it is about.
 
+use super::told::Told;
 use crate::commands::stat::figures::{Labels, Show, Shown};
 use crate::commands::stat::tables;
 use events::table::Look;
@@ -32,13 +33,34 @@ impl Grid {
         };
         let rows = tables::rows(headings, look);
         Grid {
-            labels: headings.iter().map(|heading| heading.to_uppercase()).collect(),
+            labels: upper(headings),
             columns: F::COLUMNS.iter().map(|(heading, show, _)| (*heading, *show)).collect(),
             rows: rows
                 .iter()
                 .map(|(labels, figures)| GridRow { labels: labels.clone(), numbers: number(figures) })
                 .collect(),
         }
+    }
+
+    /// What a server of others tells; by second likewise.
+    pub(super) fn of_told(told: &Told, seconds: Option<f64>) -> Grid {
+        let columns: Vec<(&'static str, Show)> =
+            told.layout.columns.iter().map(|(heading, show, _)| (*heading, *show)).collect();
+        let rate = |(number, (_, show)): (u64, &(&str, Show))| {
+            seconds.map_or(number, |seconds| show.rate(number, seconds))
+        };
+        let row = |(labels, numbers): (Labels, Vec<u64>)| GridRow {
+            labels,
+            numbers: numbers.into_iter().zip(&columns).map(rate).collect(),
+        };
+        let rows = told.numbers().into_iter().map(row).collect();
+        Grid { labels: upper(told.layout.headings), columns, rows }
+    }
+
+    /// A sentence where there is no table.
+    pub(super) fn of_sentence(sentence: &str) -> Grid {
+        let row = GridRow { labels: vec![sentence.to_owned()], numbers: vec![] };
+        Grid { labels: vec!["NOT TOLD".to_owned()], columns: vec![], rows: vec![row] }
     }
 
     /// All headings, labels first.
@@ -81,4 +103,8 @@ impl Grid {
         });
         rows
     }
+}
+
+fn upper(headings: &[&str]) -> Vec<String> {
+    headings.iter().map(|heading| heading.to_uppercase()).collect()
 }

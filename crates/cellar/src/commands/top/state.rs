@@ -18,6 +18,8 @@ pub(super) enum Pane {
     Locks,
     Peers,
     Hosts,
+    /// Everything else that a server of others tells.
+    Figures,
 }
 
 impl Pane {
@@ -35,6 +37,17 @@ impl Pane {
         Pane::Hosts,
     ];
 
+    /// Those of a server that is not Cellar's.
+    pub(super) const FOREIGN: [Pane; 11] = {
+        let mut panes = [Pane::Figures; 11];
+        let mut place = 0;
+        while place < Pane::ALL.len() {
+            panes[place] = Pane::ALL[place];
+            place += 1;
+        }
+        panes
+    };
+
     /// What it is called.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -48,6 +61,7 @@ impl Pane {
             Pane::Locks => "locks",
             Pane::Peers => "peers",
             Pane::Hosts => "hosts",
+            Pane::Figures => "figures",
         }
     }
 
@@ -64,10 +78,11 @@ impl Pane {
             Pane::Locks => &["lock"],
             Pane::Peers => &["port", "peer"],
             Pane::Hosts => &["host"],
+            Pane::Figures => &["source", "figure"],
         }
     }
 
-    /// Whom to ask for it.
+    /// Whom to ask for it, of Cellar's servers.
     pub(super) fn source(self) -> Source {
         match self {
             Pane::Calls => Source::Calls,
@@ -79,7 +94,8 @@ impl Pane {
             Pane::Disks => Source::Disks,
             Pane::Locks => Source::Locks,
             Pane::Peers => Source::Peers,
-            Pane::Hosts => Source::Hosts,
+            // No server of Cellar's has a table of other figures.
+            Pane::Hosts | Pane::Figures => Source::Hosts,
         }
     }
 }
@@ -107,6 +123,8 @@ pub(super) struct Client {
 /// What is shown, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
+    /// The server is not Cellar's.
+    pub(super) is_foreign: bool,
     pub(super) pane: Pane,
     /// The volume whose clients are shown in place of the volumes.
     pub(super) volume: Option<(u32, String)>,
@@ -131,6 +149,11 @@ const PAGE: usize = 10;
 const FILTER_MAX: usize = 64;
 
 impl State {
+    /// The tables that there are.
+    pub(super) fn panes(&self) -> &'static [Pane] {
+        if self.is_foreign { &Pane::FOREIGN } else { &Pane::ALL }
+    }
+
     /// Whom to ask for what is shown.
     pub(super) fn source(&self) -> Source {
         match (&self.volume, &self.client) {
@@ -196,8 +219,9 @@ impl State {
     }
 
     fn choose(&mut self, pane: usize) -> Action {
-        let (absolute, paused) = (self.absolute, self.paused);
-        *self = State { pane: Pane::ALL[pane % Pane::ALL.len()], absolute, paused, ..State::default() };
+        let State { is_foreign, absolute, paused, .. } = *self;
+        let panes = self.panes();
+        *self = State { is_foreign, pane: panes[pane % panes.len()], absolute, paused, ..State::default() };
         Action::Change
     }
 
@@ -270,6 +294,11 @@ mod tests {
         assert_eq!(state.pane, Pane::Peers);
         press(&mut state, &[Key::Char('0')]);
         assert_eq!(state.pane, Pane::Hosts);
+        press(&mut state, &[Key::Tab]);
+        assert_eq!(state.pane, Pane::Calls);
+        state.is_foreign = true;
+        press(&mut state, &[Key::Char('0'), Key::Tab]);
+        assert_eq!(state.pane, Pane::Figures);
         press(&mut state, &[Key::Tab]);
         assert_eq!(state.pane, Pane::Calls);
         assert_eq!(press(&mut state, &[Key::Char('q')]), Action::Quit);

@@ -52,8 +52,9 @@ fn title(state: &State, is_rate: bool, about: &str) -> String {
 fn tabs(state: &State, width: usize) -> String {
     let mut room = width;
     let mut line = String::new();
-    for (index, pane) in Pane::ALL.into_iter().enumerate() {
-        let text = cut(&format!(" {} {} ", (index + 1) % 10, pane.name()), room);
+    for (index, &pane) in state.panes().iter().enumerate() {
+        let key = if pane == Pane::Figures { "Tab".to_owned() } else { ((index + 1) % 10).to_string() };
+        let text = cut(&format!(" {key} {} ", pane.name()), room);
         room -= text.chars().count();
         if pane == state.pane {
             line.extend([REVERSE, text.as_str(), PLAIN]);
@@ -95,7 +96,7 @@ fn help(state: &State) -> String {
     }
     let filter = if state.filter.is_empty() { String::new() } else { format!("filter: {}  ", state.filter) };
     format!(
-        "{filter}q quit  1-8 Tab tables  arrows row, sort  r reverse  / filter  Enter clients  Esc back  a all  space pause"
+        "{filter}q quit  0-9 Tab tables  arrows row, sort  r reverse  / filter  Enter clients  Esc back  a all  space pause"
     )
 }
 

@@ -1,0 +1,327 @@
+//! A server that is not Cellar's, asked for the tables of `cellar top`: with rxdebug's questions, which every
+//! port answers, and for the file server's extended statistics.
+
+use super::state::Pane;
+use super::told::{self, Told};
+use crate::client::Network;
+use crate::commands::stat::transport::Asker;
+use crate::commands::stat::xstat::{self, layout::Layout};
+use crate::network::AfsNetwork;
+use afs_idl::{ClientConnection, fs};
+use anyhow::{Context as _, Result, anyhow};
+use rx_proto::answers::Connection;
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::thread;
+
+/// The ports of OpenAFS's servers.
+pub(crate) const PORTS: [(u16, &str); 5] = [
+    (fs::PORT, "fileserver"),
+    (7002, "ptserver"),
+    (7003, "vlserver"),
+    (7005, "volserver"),
+    (7007, "bosserver"),
+];
+
+/// The state of a channel on which a call is going on (RX_STATE_ACTIVE).
+const ACTIVE: u8 = 2;
+
+/// Nanoseconds of a microsecond.
+const US: u64 = 1000;
+
+/// Whom to ask.
+pub(super) struct Foreign {
+    pub(super) server: SocketAddrV4,
+    pub(super) version: String,
+    /// Those that answer, by the names of their servers.
+    ports: Vec<(&'static str, SocketAddrV4)>,
+    /// Of a file server.
+    statistics: Option<Statistics>,
+}
+
+struct Statistics {
+    connection: Arc<dyn ClientConnection>,
+    // Its port is what the connection goes through.
+    _network: AfsNetwork,
+}
+
+impl Foreign {
+    /// Finds out what answers at a host, or at one port of it if `all` is not set.
+    pub(super) fn find(server: SocketAddrV4, all: bool) -> Result<Foreign> {
+        let version = Asker::new(server)?
+            .version()
+            .context("it is no Cellar server, and as another one it cannot be asked")?;
+        let others = PORTS.into_iter().filter(|(port, _)| all && *port != server.port());
+        let own =
+            PORTS.into_iter().find(|(port, _)| *port == server.port()).map_or("server", |(_, name)| name);
+        let mut ports = vec![(own, server)];
+        ports.extend(answering(others.map(|(port, name)| (name, SocketAddrV4::new(*server.ip(), port)))));
+        let statistics = if server.port() == fs::PORT { Some(Statistics::begin(server)?) } else { None };
+        Ok(Foreign { server, version, ports, statistics })
+    }
+
+    /// A look at a table; `None` if such a server does not tell it.
+    pub(super) fn look(&self, pane: Pane) -> Result<Option<Told>> {
+        if self.untold(pane).is_some() {
+            return Ok(None);
+        }
+        Ok(Some(match pane {
+            Pane::Lanes => self.lanes()?,
+            Pane::Workers => self.workers()?,
+            Pane::Peers => self.peers()?,
+            Pane::Hosts => self.hosts()?,
+            Pane::Figures => self.figures()?,
+            Pane::Caches => caches(&self.extended()?[0]),
+            Pane::Calls => calls(&self.extended()?[0]),
+            Pane::Volumes | Pane::Clients | Pane::Disks | Pane::Locks => return Ok(None),
+        }))
+    }
+
+    /// Why a table is not told.
+    pub(super) fn untold(&self, pane: Pane) -> Option<&'static str> {
+        match pane {
+            Pane::Volumes => Some(
+                "OpenAFS's servers do not tell what is asked of which volume; `cellar sniff` there, or where their packets can be seen, does",
+            ),
+            Pane::Clients => Some(
+                "OpenAFS's servers do not tell who their users are; table 0 has their hosts, `cellar sniff` what each host calls",
+            ),
+            Pane::Disks => Some("OpenAFS's servers do not tell of their disks; `iostat -x` there does"),
+            Pane::Locks => Some("OpenAFS's servers do not tell what their threads wait for"),
+            Pane::Calls | Pane::Caches if self.statistics.is_none() => {
+                Some("only file servers tell it, at port 7000")
+            }
+            _ => None,
+        }
+    }
+
+    fn extended(&self) -> Result<[Layout; 2]> {
+        let statistics = self.statistics.as_ref().context("only file servers have extended statistics")?;
+        xstat::collections(&*statistics.connection)
+    }
+
+    fn each(&self, mut ask: impl FnMut(&str, &mut Asker) -> Result<()>) -> Result<()> {
+        self.ports.iter().try_for_each(|(name, address)| ask(name, &mut Asker::new(*address)?))
+    }
+
+    fn lanes(&self) -> Result<Told> {
+        let mut told = Told::new(&told::LANES);
+        self.each(|name, asker| {
+            let counters = asker.counters()?;
+            let of = |name: &str| counters.get(name).copied().unwrap_or(0);
+            let all = |prefix: &str| {
+                counters.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, n)| n).sum()
+            };
+            let no_packets = ["no_packets_receiving", "reads_without_packet", "reads_without_buffers"]
+                .map(of)
+                .iter()
+                .sum();
+            told.add(
+                &[name],
+                [
+                    all("read_"),
+                    all("sent_"),
+                    of("duplicate_packets_read"),
+                    of("data_packets_sent"),
+                    of("data_packets_resent"),
+                    no_packets,
+                    of("send_failures"),
+                    of("round_trip_total_us").saturating_mul(US),
+                    of("round_trips"),
+                    of("server_connections") + of("client_connections"),
+                    of("calls"),
+                    of("peers"),
+                ],
+            );
+            Ok(())
+        })?;
+        Ok(told)
+    }
+
+    fn workers(&self) -> Result<Told> {
+        let mut told = Told::new(&told::WORKERS);
+        self.each(|name, asker| {
+            let basics = asker.basics()?;
+            let refused = asker.counters()?.get("busies").copied().unwrap_or(0);
+            let [idle, waiting, arrived, waited] =
+                [basics.idle_threads, basics.waiting, basics.calls, basics.waited].map(u64::from);
+            told.add(&[name], [idle, waiting, arrived, waited, refused]);
+            Ok(())
+        })?;
+        Ok(told)
+    }
+
+    fn peers(&self) -> Result<Told> {
+        let mut told = Told::new(&told::PEERS);
+        self.each(|name, asker| {
+            for peer in asker.peers()? {
+                told.add(
+                    &[name, &peer.address.to_string()],
+                    [
+                        peer.bytes_received,
+                        peer.sent.into(),
+                        peer.resent.into(),
+                        peer.bytes_sent,
+                        peer.connections.into(),
+                        u64::from(peer.round_trip_us) * US,
+                        u64::from(peer.round_trip_deviation_us) * US,
+                        peer.timeout_us.saturating_mul(US),
+                        peer.window_packets.into(),
+                        peer.packet_bytes.into(),
+                    ],
+                );
+            }
+            Ok(())
+        })?;
+        Ok(told)
+    }
+
+    fn hosts(&self) -> Result<Told> {
+        let mut told = Told::new(&told::HOSTS);
+        self.each(|name, asker| {
+            for connection in asker.connections()?.iter().filter(|connection| connection.is_server) {
+                let id = format!("{name} {:08x}/{:08x}", connection.epoch, connection.id);
+                let (calls, active) = calls_of(connection);
+                told.add(&[&connection.peer.ip().to_string(), &id], [calls, active, 1, 0, 0]);
+            }
+            for peer in asker.peers()? {
+                let id = format!("{name} {}", peer.address.port());
+                let bytes = [peer.bytes_received, peer.bytes_sent];
+                told.add(&[&peer.address.ip().to_string(), &id], [0, 0, 0, bytes[0], bytes[1]]);
+            }
+            Ok(())
+        })?;
+        Ok(told)
+    }
+
+    /// Whatever is not zero.
+    fn figures(&self) -> Result<Told> {
+        let mut told = Told::new(&told::FIGURES);
+        let mut add = |source: &str, name: &str, value: u64| {
+            if value > 0 {
+                told.add(&[source, name], [value; 2]);
+            }
+        };
+        self.each(|name, asker| {
+            asker.counters()?.iter().for_each(|(figure, value)| add(name, figure, *value));
+            Ok(())
+        })?;
+        if self.statistics.is_some() {
+            for (layout, source) in self.extended()?.iter().zip(["statistics", "callbacks"]) {
+                layout.figures.iter().for_each(|figure| add(source, &figure.name, word(figure.value)));
+            }
+        }
+        Ok(told)
+    }
+}
+
+/// Those ports that answer; all are asked at the same time, because one that does not is waited for.
+fn answering(ports: impl Iterator<Item = (&'static str, SocketAddrV4)>) -> Vec<(&'static str, SocketAddrV4)> {
+    let ports: Vec<_> = ports.collect();
+    thread::scope(|scope| {
+        let asking: Vec<_> = ports
+            .iter()
+            .map(|(_, address)| scope.spawn(|| Asker::new(*address).and_then(|mut asker| asker.version())))
+            .collect();
+        let answers = |asked: thread::ScopedJoinHandle<'_, Result<String>>| {
+            asked.join().unwrap_or_else(|_| Err(anyhow!("asking panicked"))).is_ok()
+        };
+        let answers: Vec<bool> = asking.into_iter().map(answers).collect();
+        ports.iter().zip(answers).filter(|(_, answers)| *answers).map(|(port, _)| *port).collect()
+    })
+}
+
+impl Statistics {
+    fn begin(server: SocketAddrV4) -> Result<Statistics> {
+        let network = AfsNetwork::start(None)?;
+        Ok(Statistics { connection: network.connect(server.into(), fs::SERVICE_ID), _network: network })
+    }
+}
+
+/// Calls that were made on a connection, which numbers them by channel from 1 on, and those that are going on.
+fn calls_of(connection: &Connection) -> (u64, u64) {
+    let calls = connection.channels.iter().map(|channel| u64::from(channel.call_number)).sum();
+    (calls, connection.channels.iter().filter(|channel| channel.state == ACTIVE).count() as u64)
+}
+
+/// A word of the statistics, which has no sign but is told as one that has.
+fn word(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or_else(|_| u64::from(value as u32))
+}
+
+fn calls(layout: &Layout) -> Told {
+    let mut told = Told::new(&told::CALLS);
+    let kib = |name: &str| {
+        layout.operations.iter().find(|of| of.name == name).and_then(|of| of.kib).map_or(0, word)
+    };
+    for operation in
+        layout.operations.iter().filter(|operation| operation.kib.is_none() && operation.calls != 0)
+    {
+        let (received, sent) = match operation.name {
+            "StoreData" => (kib("StoreData (data)"), 0),
+            "FetchData" => (0, kib("FetchData (data)")),
+            _ => (0, 0),
+        };
+        told.add(
+            &["AFS", operation.name],
+            [
+                word(operation.calls),
+                word(operation.successes),
+                received << 10,
+                sent << 10,
+                operation.time_us.saturating_mul(US),
+                operation.time_us_max.saturating_mul(US),
+            ],
+        );
+    }
+    told
+}
+
+fn caches(layout: &Layout) -> Told {
+    let mut told = Told::new(&told::CACHES);
+    let of = |name: &str| {
+        layout.figures.iter().find(|figure| figure.name == name).map_or(0, |figure| word(figure.value))
+    };
+    for (cache, figures) in [
+        ("vnodes of directories", ["vcache_L_Gets", "vcache_L_Reads", "vcache_L_Writes", "vcache_L_Entries"]),
+        ("vnodes of files", ["vcache_S_Gets", "vcache_S_Reads", "vcache_S_Writes", "vcache_S_Entries"]),
+        ("pages of directories", ["dir_Calls", "dir_IOs", "", "dir_Buffers"]),
+    ] {
+        told.add(&[cache], figures.map(of));
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::stat::xstat::layout::{Figure, Operation};
+
+    fn operation(name: &'static str, calls: i64, kib: Option<i64>) -> Operation {
+        Operation { name, calls, successes: calls - 1, time_us: 10, time_us_min: 1, time_us_max: 9, kib }
+    }
+
+    #[test]
+    fn calls_have_the_bytes_of_their_transfers() {
+        let operations = vec![
+            operation("FetchData", 4, None),
+            operation("StoreData", 2, None),
+            operation("MakeDir", 0, None),
+            operation("FetchData (data)", 4, Some(7)),
+            operation("StoreData (data)", 1, Some(3)),
+        ];
+        let rows = calls(&Layout { figures: vec![], operations }).numbers();
+        let name = |place: usize| rows[place].0[1].as_str();
+        assert_eq!((rows.len(), name(0), name(1)), (2, "FetchData", "StoreData"));
+        assert_eq!(rows[0].1, [4, 1, 0, 7 << 10, 3333, 9000]);
+        assert_eq!(rows[1].1[2], 3 << 10);
+    }
+
+    #[test]
+    fn a_counter_above_two_thousand_millions_is_no_debt() {
+        let figure = |name: &str, value| Figure { name: name.to_owned(), value };
+        let figures = vec![figure("dir_Calls", -1), figure("dir_IOs", 5)];
+        let rows = caches(&Layout { figures, operations: vec![] }).numbers();
+        assert_eq!(rows[0].1[..2], [u64::from(u32::MAX) - 5, 5]);
+    }
+}

@@ -1,0 +1,275 @@
+//! Tables of what a server of others tells: its own figures, and columns that are made of them.
+
+use crate::commands::stat::figures::{Labels, Show};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// What a figure does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It grows while something happens. One that fell is of a server that was started again.
+    Sum,
+    /// It grows and falls: what it has grown by.
+    Rise,
+    /// It is what there is now, or the greatest since the start.
+    Now,
+}
+
+/// The number of a column, of the figures of a row.
+type Number = fn(&[u64]) -> u64;
+
+/// What a table has.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// What its labels are. Rows that are told of with more labels are added up.
+    pub(super) headings: &'static [&'static str],
+    /// What is told of each row, units last.
+    pub(super) figures: &'static [(&'static str, Kind)],
+    /// What is shown of that.
+    pub(super) columns: &'static [(&'static str, Show, Number)],
+}
+
+/// A look at a table.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) layout: &'static Layout,
+    rows: BTreeMap<Labels, Vec<u64>>,
+}
+
+impl Told {
+    pub(super) fn new(layout: &'static Layout) -> Told {
+        Told { layout, rows: BTreeMap::new() }
+    }
+
+    /// Adds a row, or to one.
+    pub(super) fn add<const N: usize>(&mut self, labels: &[&str], figures: [u64; N]) {
+        let labels = labels.iter().map(|&label| label.to_owned()).collect();
+        add(&mut self.rows, labels, &figures);
+    }
+
+    /// What came after `before`.
+    pub(super) fn since(&self, before: &Told) -> Told {
+        let news = |(labels, now): (&Labels, &Vec<u64>)| {
+            let old = before.rows.get(labels);
+            let figures = self.layout.figures.iter().zip(now).enumerate().map(|(place, ((_, kind), now))| {
+                let old = old.and_then(|old| old.get(place)).copied().unwrap_or(0);
+                match kind {
+                    Kind::Sum => now.checked_sub(old).unwrap_or(*now),
+                    Kind::Rise => now.saturating_sub(old),
+                    Kind::Now => *now,
+                }
+            });
+            (labels.clone(), figures.collect())
+        };
+        Told { layout: self.layout, rows: self.rows.iter().map(news).collect() }
+    }
+
+    /// The rows that are shown: what has the same labels is added up.
+    fn shown(&self) -> BTreeMap<Labels, Vec<u64>> {
+        let mut shown = BTreeMap::new();
+        for (labels, figures) in &self.rows {
+            let labels = labels.iter().take(self.layout.headings.len()).cloned().collect();
+            add(&mut shown, labels, figures);
+        }
+        shown
+    }
+
+    /// Labels and numbers of the columns.
+    pub(super) fn numbers(&self) -> Vec<(Labels, Vec<u64>)> {
+        let numbers = |figures: &[u64]| self.layout.columns.iter().map(|(_, _, of)| of(figures)).collect();
+        self.shown().into_iter().map(|(labels, figures)| (labels, numbers(&figures))).collect()
+    }
+
+    /// Each row with what was told of it.
+    pub(super) fn json(&self) -> Value {
+        let object = |(labels, figures): (Labels, Vec<u64>)| {
+            let labels = self.layout.headings.iter().zip(labels).map(|(name, label)| (*name, json!(label)));
+            let figures =
+                self.layout.figures.iter().zip(figures).map(|((name, _), figure)| (*name, json!(figure)));
+            let cells = labels.chain(figures).map(|(name, value)| (name.to_owned(), value));
+            Value::Object(cells.collect::<Map<_, _>>())
+        };
+        self.shown().into_iter().map(object).collect()
+    }
+}
+
+fn add(rows: &mut BTreeMap<Labels, Vec<u64>>, labels: Labels, figures: &[u64]) {
+    let row = rows.entry(labels).or_insert_with(|| vec![0; figures.len()]);
+    row.iter_mut().zip(figures).for_each(|(sum, figure)| *sum = sum.saturating_add(*figure));
+}
+
+fn mean(sum: u64, of: u64) -> u64 {
+    sum.checked_div(of).unwrap_or(0)
+}
+
+/// The file server's calls, as its extended statistics count and time them.
+pub(super) static CALLS: Layout = Layout {
+    headings: &["service", "procedure"],
+    figures: &[
+        ("calls", Kind::Sum),
+        ("succeeded", Kind::Sum),
+        ("received_bytes", Kind::Sum),
+        ("sent_bytes", Kind::Sum),
+        ("run_ns", Kind::Sum),
+        ("run_ns_max", Kind::Now),
+    ],
+    columns: &[
+        ("CALLS", Show::Count, |row| row[0]),
+        ("FAILED", Show::Count, |row| row[0].saturating_sub(row[1])),
+        ("IN", Show::Bytes, |row| row[2]),
+        ("OUT", Show::Bytes, |row| row[3]),
+        // Only calls that succeeded are timed.
+        ("RUN MEAN", Show::Time, |row| mean(row[4], row[1])),
+        ("MAX", Show::Time, |row| row[5]),
+    ],
+};
+
+/// Caches of vnodes and of directories.
+pub(super) static CACHES: Layout = Layout {
+    headings: &["cache"],
+    figures: &[("asked", Kind::Sum), ("misses", Kind::Sum), ("writes", Kind::Sum), ("entries", Kind::Now)],
+    columns: &[
+        ("HITS", Show::Count, |row| row[0].saturating_sub(row[1])),
+        ("MISSES", Show::Count, |row| row[1]),
+        ("WRITES", Show::Count, |row| row[2]),
+        ("ENTRIES", Show::Now, |row| row[3]),
+    ],
+};
+
+/// What each port received and sent.
+pub(super) static LANES: Layout = Layout {
+    headings: &["port"],
+    figures: &[
+        ("received_packets", Kind::Sum),
+        ("sent_packets", Kind::Sum),
+        ("data_duplicates", Kind::Sum),
+        ("data_sent", Kind::Sum),
+        ("data_resent", Kind::Sum),
+        ("no_packets", Kind::Sum),
+        ("send_failures", Kind::Sum),
+        ("round_trip_ns", Kind::Sum),
+        ("round_trips", Kind::Sum),
+        ("connections", Kind::Now),
+        ("calls_present", Kind::Now),
+        ("peers", Kind::Now),
+    ],
+    columns: &[
+        ("PACKETS IN", Show::Count, |row| row[0]),
+        ("PACKETS OUT", Show::Count, |row| row[1]),
+        ("TWICE", Show::Count, |row| row[2]),
+        ("DATA OUT", Show::Count, |row| row[3]),
+        ("RESENT", Show::Count, |row| row[4]),
+        ("NO PACKET", Show::Count, |row| row[5]),
+        ("SEND FAILED", Show::Count, |row| row[6]),
+        ("MEAN RTT", Show::Time, |row| mean(row[7], row[8])),
+        ("CONNECTIONS", Show::Now, |row| row[9]),
+        ("CALLS", Show::Now, |row| row[10]),
+        ("PEERS", Show::Now, |row| row[11]),
+    ],
+};
+
+/// Threads of each port, and calls that wait for them.
+pub(super) static WORKERS: Layout = Layout {
+    headings: &["port"],
+    figures: &[
+        ("idle", Kind::Now),
+        ("waiting", Kind::Now),
+        ("arrived", Kind::Sum),
+        ("waited", Kind::Sum),
+        ("refused", Kind::Sum),
+    ],
+    columns: &[
+        ("IDLE", Show::Now, |row| row[0]),
+        ("WAITING", Show::Now, |row| row[1]),
+        ("ARRIVED", Show::Count, |row| row[2]),
+        ("WAITED", Show::Count, |row| row[3]),
+        ("REFUSED", Show::Count, |row| row[4]),
+    ],
+};
+
+/// What passed between each port and its peers.
+pub(super) static PEERS: Layout = Layout {
+    headings: &["port", "peer"],
+    figures: &[
+        ("received_bytes", Kind::Sum),
+        ("data_sent", Kind::Sum),
+        ("data_resent", Kind::Sum),
+        ("sent_bytes", Kind::Sum),
+        ("connections", Kind::Now),
+        ("round_trip_ns", Kind::Now),
+        ("variation_ns", Kind::Now),
+        ("timeout_ns", Kind::Now),
+        ("congestion_window", Kind::Now),
+        ("packet_bytes", Kind::Now),
+    ],
+    columns: &[
+        ("BYTES IN", Show::Bytes, |row| row[0]),
+        ("DATA OUT", Show::Count, |row| row[1]),
+        ("RESENT", Show::Count, |row| row[2]),
+        ("BYTES OUT", Show::Bytes, |row| row[3]),
+        ("CONNECTIONS", Show::Now, |row| row[4]),
+        ("RTT", Show::Time, |row| row[5]),
+        ("+-", Show::Time, |row| row[6]),
+        ("TIMEOUT", Show::Time, |row| row[7]),
+        ("CWND", Show::Now, |row| row[8]),
+        ("PACKET", Show::Size, |row| row[9]),
+    ],
+};
+
+/// Hosts, told of by connection and peer: calls are those of connections that are there.
+pub(super) static HOSTS: Layout = Layout {
+    headings: &["host"],
+    figures: &[
+        ("calls", Kind::Sum),
+        ("active", Kind::Now),
+        ("connections", Kind::Now),
+        ("received_bytes", Kind::Sum),
+        ("sent_bytes", Kind::Sum),
+    ],
+    columns: &[
+        ("CALLS", Show::Count, |row| row[0]),
+        ("ACTIVE", Show::Now, |row| row[1]),
+        ("CONNECTIONS", Show::Now, |row| row[2]),
+        ("IN", Show::Bytes, |row| row[3]),
+        ("OUT", Show::Bytes, |row| row[4]),
+    ],
+};
+
+/// Everything that is told, under the names that it has there.
+pub(super) static FIGURES: Layout = Layout {
+    headings: &["source", "figure"],
+    figures: &[("value", Kind::Now), ("risen", Kind::Rise)],
+    columns: &[("RISEN", Show::Count, |row| row[1]), ("VALUE", Show::Now, |row| row[0])],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_told_apart_by_all_labels_and_shown_by_some() {
+        let mut before = Told::new(&HOSTS);
+        before.add(&["10.0.0.1", "connection 1"], [7, 0, 1, 0, 0]);
+        before.add(&["10.0.0.1", "connection 2"], [100, 0, 1, 0, 0]);
+        let mut now = Told::new(&HOSTS);
+        now.add(&["10.0.0.1", "connection 1"], [9, 1, 1, 0, 0]);
+        now.add(&["10.0.0.1", "connection 3"], [4, 0, 1, 0, 0]);
+        now.add(&["10.0.0.1", "peer 7001"], [0, 0, 0, 10, 20]);
+        // The second connection, which is gone, takes nothing from the others.
+        assert_eq!(now.since(&before).numbers(), [(vec!["10.0.0.1".to_owned()], vec![6, 1, 2, 10, 20])]);
+        assert_eq!(now.json()[0]["calls"], 13);
+    }
+
+    #[test]
+    fn a_server_that_was_started_again_counts_from_zero() {
+        let (mut before, mut now) = (Told::new(&CALLS), Told::new(&CALLS));
+        before.add(&["AFS", "FetchStatus"], [10, 8, 0, 0, 800, 200]);
+        now.add(&["AFS", "FetchStatus"], [12, 9, 0, 0, 950, 200]);
+        assert_eq!(now.since(&before).numbers()[0].1, [2, 1, 0, 0, 150, 200]);
+        assert_eq!(before.since(&now).numbers()[0].1[0], 10);
+        let (mut before, mut now) = (Told::new(&FIGURES), Told::new(&FIGURES));
+        before.add(&["fileserver", "peers"], [5, 5]);
+        now.add(&["fileserver", "peers"], [3, 3]);
+        assert_eq!(now.since(&before).numbers()[0].1, [0, 3]);
+    }
+}
