@@ -55,6 +55,11 @@ impl Context {
         load_settings(self.connect.config.as_deref())
     }
 
+    /// The first database server named on the command line.
+    pub(super) fn named_server(&self) -> Option<Ipv4Addr> {
+        self.connect.servers.first().copied()
+    }
+
     /// A client of the cell, authenticated unless the person said otherwise.
     pub fn client(&self) -> Result<CellClient> {
         let anonymous = self.connect.noauth;

@@ -40,7 +40,7 @@ use told::Told;
 pub struct Showing {
     /// The server, Cellar's or, as far as they tell, OpenAFS's, of which a port may be named; the first database
     /// server if left out.
-    #[arg(long, visible_alias = "server", value_name = "HOST[:PORT]")]
+    #[arg(long, value_name = "HOST[:PORT]")]
     on: Option<ServerAddress>,
     /// Seconds between two looks.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
@@ -79,13 +79,17 @@ pub fn run(context: &Context, top: &Showing) -> Result<()> {
 impl Asker {
     /// Whoever that is: a server that does not know Cellar's service is another's.
     fn find(context: &Context, named: Option<&ServerAddress>) -> Result<Asker> {
-        let address = named.map(|named| named.resolve(fs::PORT)).transpose()?;
+        let address = match named {
+            Some(named) => Some(named.resolve(fs::PORT)?),
+            None => context.named_server().map(|server| SocketAddrV4::new(server, fs::PORT)),
+        };
+        let all = named.is_none_or(|named| !named.has_port());
         let client = match (context.client(), address) {
             (Ok(client), _) => client,
             (Err(error), None) => return Err(error),
             // Whom others tell of themselves, they tell anybody.
             (Err(error), Some(address)) => {
-                return Foreign::find(address, true).map(Asker::Foreign).map_err(|_| error);
+                return Foreign::find(address, all).map(Asker::Foreign).map_err(|_| error);
             }
         };
         let server = address.unwrap_or_else(|| SocketAddrV4::new(client.default_server(), fs::PORT));
@@ -93,7 +97,6 @@ impl Asker {
         if server.port() == fs::PORT && get_server_info(&*connection, &GetServerInfoRequest).is_ok() {
             return Ok(Asker::Own(Asking { server: *server.ip(), connection, _client: client }));
         }
-        let all = named.is_none_or(|named| !named.has_port());
         Foreign::find(server, all).map(Asker::Foreign)
     }
 
