@@ -148,8 +148,8 @@ impl<W: World> Run<'_, W> {
         self.put_online(self.job.from, volume, attach_mode::OFFLINE)
     }
 
-    /// Sends a volume to these sites: to the first alone, so that clients have one to turn to, then to the
-    /// others at once, those that need everything apart from those that do not.
+    /// Sends a volume to these sites: to the first alone, so that clients have one to turn to while others are
+    /// offline, then to the others at once, those that need everything apart from those that do not.
     fn send_all(&mut self, entry: NVldbEntry, source: (Place, u32), sites: &[Site]) -> Step {
         let volume = entry.volume_id[entry::READ_ONLY];
         let cookie = RestoreCookie {
@@ -162,7 +162,9 @@ impl<W: World> Run<'_, W> {
         let mut round = Round { entry, volume, cookie, source: open };
         let has_one =
             entry::read_only_sites(&round.entry).iter().any(|&site| entry::is_new(&round.entry, site));
-        let (first, others) = sites.split_at(usize::from(!has_one).min(sites.len()));
+        let stays_online = |site: &Site| self.world.restores_at_once(site.place.server);
+        let keeps_others = sites.iter().all(|site| site.state == State::Unreachable || stays_online(site));
+        let (first, others) = sites.split_at(usize::from(!has_one && !keeps_others).min(sites.len()));
         let is_whole = |site: &&Site| !matches!(site.state, State::Old(date) if date > 0);
         let whole: Vec<Site> = others.iter().filter(is_whole).copied().collect();
         let partial: Vec<Site> = others.iter().filter(|site| !is_whole(site)).copied().collect();

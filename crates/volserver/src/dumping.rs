@@ -1,6 +1,7 @@
 //! Dump, DumpV2 and GetSize.
 
 use crate::codes;
+use crate::reading::{Opened, Piece, STEP_VNODES, Source};
 use crate::sending::Sending;
 use crate::transfers::Transfer;
 use afs_format::dump::{
@@ -12,11 +13,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use volume::{FileReader, VnodeStatus, Volume, VolumeError, VolumeHeader};
 
-/// Bytes of headers that are sent at a time, and of file data asked for at a time.
+/// Bytes of headers that are sent at a time.
 const PIECE_BYTES: usize = 256 << 10;
-
-/// Vnodes looked up at a time.
-const STEP_VNODES: usize = 1000;
 
 /// What of a volume is dumped.
 #[derive(Clone, Copy)]
@@ -68,9 +66,14 @@ impl Output<'_, '_> {
         if self.buffer.len() < PIECE_BYTES { Ok(()) } else { self.flush() }
     }
 
-    /// The data of the first of `upcoming`.
-    fn data(&mut self, reader: &mut FileReader, upcoming: Upcoming<'_>) -> Result<(), AbortCode> {
-        let length = reader.remaining();
+    /// The data of a vnode, the first of `upcoming`.
+    fn data(
+        &mut self,
+        source: &mut Source,
+        opened: &Opened,
+        upcoming: Upcoming<'_>,
+    ) -> Result<(), AbortCode> {
+        let length = opened.length;
         if let Some(progress) = self.progress {
             progress.add_done(length);
         }
@@ -78,20 +81,19 @@ impl Output<'_, '_> {
             self.total += length;
             return Ok(());
         }
-        if Sending::is_compared(reader.status()) {
+        if Sending::is_compared(&opened.status) {
             self.flush()?;
             if let Sink::Transfer(sending) = &mut self.sink {
                 self.total += length;
-                return sending.file(reader, upcoming);
+                return sending.file(source, opened, upcoming);
             }
         }
         let mut sent = 0;
         while sent < length {
-            let pieces = reader.next(PIECE_BYTES).map_err(|error| failed(&error))?;
-            for piece in pieces {
-                sent += piece.len() as u64;
-                self.piece(piece)?;
-            }
+            let read = source.data(opened, sent)?;
+            let Piece::Data(data) = &*read else { return Err(out_of_step()) };
+            sent += data.length as u64;
+            data.pieces.iter().try_for_each(|piece| self.piece(piece.clone()))?;
         }
         Ok(())
     }
@@ -126,40 +128,53 @@ pub(crate) fn failed(error: &VolumeError) -> AbortCode {
     AbortCode::VOLSERREAD_DUMPERROR
 }
 
+/// A step brought what belongs to another one.
+pub(crate) fn out_of_step() -> AbortCode {
+    tracing::error!("the steps of a dump are not the same for all targets");
+    AbortCode::VOLSERREAD_DUMPERROR
+}
+
 /// Sends a volume.
 pub(crate) fn dump(
     volume: &Arc<Volume>,
     extract: Extract,
+    source: Source,
     stream: &mut dyn CallStream,
     progress: Option<&Transfer>,
 ) -> Result<(), AbortCode> {
-    put_all(volume, extract, Output::new(Sink::Stream(stream), progress)).map(drop)
+    put_all(volume, extract, source, Output::new(Sink::Stream(stream), progress)).map(drop)
 }
 
 /// Sends a volume to a Cellar server.
 pub(crate) fn transfer(
     volume: &Arc<Volume>,
     extract: Extract,
+    source: Source,
     sending: &mut Sending<'_>,
     progress: &Transfer,
 ) -> Result<(), AbortCode> {
-    put_all(volume, extract, Output::new(Sink::Transfer(sending), Some(progress)))?;
+    put_all(volume, extract, source, Output::new(Sink::Transfer(sending), Some(progress)))?;
     sending.end()
 }
 
 /// How long the dump would be, in bytes.
 pub(crate) fn size(volume: &Arc<Volume>, extract: Extract) -> Result<u64, AbortCode> {
-    put_all(volume, extract, Output::new(Sink::Count, None))
+    put_all(volume, extract, Source::alone(volume), Output::new(Sink::Count, None))
 }
 
-fn put_all(volume: &Arc<Volume>, extract: Extract, mut output: Output<'_, '_>) -> Result<u64, AbortCode> {
+fn put_all(
+    volume: &Arc<Volume>,
+    extract: Extract,
+    mut source: Source,
+    mut output: Output<'_, '_>,
+) -> Result<u64, AbortCode> {
     let header = volume.header();
     let dates = vec![(extract.since, dumped_until(&header))];
     let name = header.name.as_str().as_bytes().to_vec();
     put_dump_header(&mut output.buffer, &DumpHeader { volume: header.number().0, name, dates });
     put_volume(&mut output.buffer, &dump_volume(&header));
-    put_class(volume, extract, true, &mut output)?;
-    put_class(volume, extract, false, &mut output)?;
+    put_class(&mut source, extract, true, &mut output)?;
+    put_class(&mut source, extract, false, &mut output)?;
     put_end(&mut output.buffer);
     output.flush()?;
     Ok(output.total)
@@ -207,23 +222,17 @@ fn dump_volume(header: &VolumeHeader) -> DumpVolume {
 
 /// The directories, or everything else, in the order of their numbers.
 fn put_class(
-    volume: &Arc<Volume>,
+    source: &mut Source,
     extract: Extract,
     directories: bool,
     output: &mut Output<'_, '_>,
 ) -> Result<(), AbortCode> {
     let mut from = VnodeId(0);
     loop {
-        let mut found: Vec<VnodeStatus> = Vec::new();
-        let listed = volume.vnodes(from, &mut |status| {
-            if status.is_directory() == directories {
-                found.push(*status);
-            }
-            found.len() < STEP_VNODES
-        });
-        listed.map_err(|error| failed(&error))?;
+        let read = source.vnodes(from, directories)?;
+        let Piece::Vnodes(found) = &*read else { return Err(out_of_step()) };
         for first in 0..found.len() {
-            put_one(volume, Upcoming { vnodes: &found[first..], extract }, output)?;
+            put_one(source, Upcoming { vnodes: &found[first..], extract }, output)?;
         }
         match found.last().and_then(|last| last.vnode.0.checked_add(1)) {
             Some(next) if found.len() == STEP_VNODES => from = VnodeId(next),
@@ -248,32 +257,29 @@ impl Extract {
 
 /// Puts the first of some vnodes.
 fn put_one(
-    volume: &Arc<Volume>,
+    source: &mut Source,
     upcoming: Upcoming<'_>,
     output: &mut Output<'_, '_>,
 ) -> Result<(), AbortCode> {
     let listed = &upcoming.vnodes[0];
-    let fid = listed.fid(volume.id());
     if !upcoming.extract.has(listed) {
         if let Some(progress) = output.progress {
             progress.add_done(listed.length);
         }
-        let vnode = DumpedVnode { vnode: fid.vnode.0, unique: fid.unique, attributes: None };
+        let vnode = DumpedVnode { vnode: listed.vnode.0, unique: listed.unique, attributes: None };
         put_vnode(&mut output.buffer, &vnode);
         return output.flush_if_full();
     }
-    let mut reader = match volume.reader(fid, 0, u64::MAX) {
-        Ok(reader) => reader,
-        // It was removed meanwhile.
-        Err(VolumeError::NoVnode(..)) => return Ok(()),
-        Err(error) => return Err(failed(&error)),
-    };
-    put_vnode(&mut output.buffer, &dumped(volume, fid, &reader)?);
+    let read = source.vnode(listed)?;
+    let Piece::Vnode(found) = &*read else { return Err(out_of_step()) };
+    let Some(opened) = found else { return Ok(()) };
+    put_vnode(&mut output.buffer, &opened.vnode);
     output.flush_if_full()?;
-    output.data(&mut reader, upcoming)
+    output.data(source, opened, upcoming)
 }
 
-fn dumped(volume: &Arc<Volume>, fid: Fid, reader: &FileReader) -> Result<DumpedVnode, AbortCode> {
+/// What a dump says of a vnode.
+pub(crate) fn dumped(volume: &Arc<Volume>, fid: Fid, reader: &FileReader) -> Result<DumpedVnode, AbortCode> {
     let status = reader.status();
     let acl = if status.is_directory() {
         let (_, acl) = volume.status_and_acl(fid).map_err(|error| failed(&error))?;

@@ -3,6 +3,7 @@
 
 use crate::codes::{E2BIG, ENOTCONN};
 use crate::dumping::{self, Extract};
+use crate::reading::Source;
 use crate::sending::Sending;
 use crate::server::VolumeServer;
 use crate::transactions::Use;
@@ -64,10 +65,10 @@ pub(crate) fn forward(
     let (others, from_date, cookie) = (others(server)?, request.from_date, &request.cookie);
     let parcel = Parcel { server, others, used, volume, from_date, cookie };
     let replica = Replica { transaction: request.destination_transaction, server: request.destination };
-    parcel.send(&replica)
+    parcel.send(&replica, Source::alone(volume))
 }
 
-/// AFSVolForwardMultiple: to all destinations at the same time. Returns a code for each.
+/// AFSVolForwardMultiple: to all destinations at the same time, from one read. Returns a code for each.
 pub(crate) fn forward_multiple(
     server: &VolumeServer,
     used: &Use<'_>,
@@ -81,8 +82,10 @@ pub(crate) fn forward_multiple(
     let (from_date, cookie) = (request.from_date, &request.cookie);
     let parcel = Parcel { server, others, used, volume, from_date, cookie };
     let outcomes: Vec<Result<(), AbortCode>> = thread::scope(|scope| {
-        let destinations = request.destinations.iter();
-        let sending: Vec<_> = destinations.map(|replica| scope.spawn(move || parcel.send(replica))).collect();
+        let sources = Source::together(volume, request.destinations.len());
+        let destinations = request.destinations.iter().zip(sources);
+        let send = |(replica, source)| scope.spawn(move || parcel.send(replica, source));
+        let sending: Vec<_> = destinations.map(send).collect();
         let wait = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
@@ -96,13 +99,13 @@ fn others(server: &VolumeServer) -> Result<&dyn OtherServers, AbortCode> {
 }
 
 impl Parcel<'_> {
-    fn send(self, replica: &Replica) -> Result<(), AbortCode> {
+    fn send(self, replica: &Replica, source: Source) -> Result<(), AbortCode> {
         let address = address(&replica.server)?;
         let header = self.volume.header();
         let total = header.used_kib << 10;
         let (volume, now) = (header.number(), self.server.now());
         let progress = self.server.transfers().begin(self.used.id(), volume, *address.ip(), total, now);
-        let sent = self.send_to(address, replica.transaction, &progress);
+        let sent = self.send_to(address, replica.transaction, source, &progress);
         progress.end(self.server.now(), sent.err());
         let (whole, bytes) = (progress.done(), progress.sent());
         let from_date = self.from_date;
@@ -114,11 +117,17 @@ impl Parcel<'_> {
         Extract { since: UnixTime(self.from_date), all_directories: false }
     }
 
-    fn send_to(&self, address: SocketAddrV4, to: i32, progress: &Transfer) -> Result<(), AbortCode> {
+    fn send_to(
+        &self,
+        address: SocketAddrV4,
+        to: i32,
+        source: Source,
+        progress: &Transfer,
+    ) -> Result<(), AbortCode> {
         if let Some(way) = self.others.connect_cellar(address)
             && let Ok(offered) = offer(&*way, to)
         {
-            return self.send_missing(&*way, to, offered, progress);
+            return self.send_missing(&*way, to, offered, source, progress);
         }
         let connection = self.others.connect(address)?;
         let request = vol::RestoreRequest {
@@ -126,8 +135,9 @@ impl Parcel<'_> {
             flags: i32::from(self.from_date != 0),
             cookie: self.cookie.clone(),
         };
-        let send =
-            |stream: &mut dyn CallStream| dumping::dump(self.volume, self.extract(), stream, Some(progress));
+        let send = |stream: &mut dyn CallStream| {
+            dumping::dump(self.volume, self.extract(), source, stream, Some(progress))
+        };
         vol::restore(&*connection, &request, send).map(drop)
     }
 
@@ -137,6 +147,7 @@ impl Parcel<'_> {
         way: &dyn ClientConnection,
         to: i32,
         mut offered: u64,
+        source: Source,
         progress: &Transfer,
     ) -> Result<(), AbortCode> {
         let request = cellar::TakeVolumeRequest {
@@ -145,12 +156,14 @@ impl Parcel<'_> {
             volume_type: self.cookie.volume_type,
             clone_id: self.cookie.clone_id,
         };
-        let mut resumes = 0;
+        let (mut resumes, mut source) = (0, Some(source));
         loop {
             progress.restart();
+            // Who begins again has left the others.
+            let source = source.take().unwrap_or_else(|| Source::alone(self.volume));
             let send = |stream: &mut dyn CallStream| {
                 let mut sending = Sending::begin(stream, way, to, offered, progress);
-                dumping::transfer(self.volume, self.extract(), &mut sending, progress)
+                dumping::transfer(self.volume, self.extract(), source, &mut sending, progress)
             };
             let Err(mut cut_off) = cellar::take_volume(way, &request, send) else { return Ok(()) };
             offered = loop {

@@ -30,11 +30,13 @@ mod dumping;
 mod forwarding;
 mod listing;
 mod partitions;
+mod reading;
 mod restoring;
 mod sending;
 mod server;
 mod service;
 mod taking;
+mod together;
 mod transactions;
 mod transfers;
 

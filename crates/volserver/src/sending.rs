@@ -5,13 +5,14 @@
 //! MiB at a time, on a call of its own while the stream waits. So neither side remembers more than that.
 
 use crate::dumping::{self, Upcoming};
+use crate::reading::{Data, Opened, Piece, Source};
 use crate::transfers::Transfer;
-use afs_format::transfer::{CHUNK_BYTES, Digest, Known, Writer, digest};
+use afs_format::transfer::{CHUNK_BYTES, Digest, Known, Writer};
 use afs_idl::cellar::{self, CHUNK_DIGESTS_MAX, CHUNK_RANGES_MAX, ChunkRange, GetChunkDigestsRequest};
 use afs_idl::{CallStream, ClientConnection};
 use base::AbortCode;
 use std::collections::HashMap;
-use volume::{FileReader, VnodeStatus};
+use volume::VnodeStatus;
 
 /// Files up to this length are sent without asking.
 const COMPARED_BYTES_MIN: u64 = 2048;
@@ -68,31 +69,46 @@ impl<'a> Sending<'a> {
         self.write_if_full()
     }
 
-    /// The data of the first of `upcoming`.
-    pub(crate) fn file(&mut self, reader: &mut FileReader, upcoming: Upcoming<'_>) -> Result<(), AbortCode> {
-        let status = *reader.status();
-        let (vnode, unique) = (status.vnode.0, status.unique);
-        let mut index = 0;
-        while reader.remaining() > 0 {
-            let pieces = reader.next(CHUNK_BYTES).map_err(|error| dumping::failed(&error))?;
-            let length = pieces.iter().map(bytes::Bytes::len).sum::<usize>() as u32;
-            let Some(writer) = &mut self.writer else { return Ok(()) };
-            if pieces.iter().all(|piece| piece.iter().all(|byte| *byte == 0)) {
-                writer.zeros(length, &mut self.gathered);
-            } else {
-                let digest = digest(&pieces);
-                if self.target.digest_of((vnode, unique, index), &status, upcoming) == Some(digest) {
-                    writer.known(&Known { vnode, unique, index, length, digest }, &mut self.gathered);
-                } else {
-                    writer.data(length, &digest, &mut self.gathered);
-                    self.write()?;
-                    pieces.into_iter().try_for_each(|piece| self.put(piece))?;
-                }
-            }
-            self.write_if_full()?;
+    /// The data of a file, the first of `upcoming`.
+    pub(crate) fn file(
+        &mut self,
+        source: &mut Source,
+        opened: &Opened,
+        upcoming: Upcoming<'_>,
+    ) -> Result<(), AbortCode> {
+        let (mut at, mut index) = (0, 0);
+        while at < opened.length {
+            let read = source.data(opened, at)?;
+            let Piece::Data(data) = &*read else { return Err(dumping::out_of_step()) };
+            self.chunk(data, &opened.status, index, upcoming)?;
+            at += data.length as u64;
             index += 1;
         }
         Ok(())
+    }
+
+    fn chunk(
+        &mut self,
+        data: &Data,
+        status: &VnodeStatus,
+        index: u64,
+        upcoming: Upcoming<'_>,
+    ) -> Result<(), AbortCode> {
+        let (vnode, unique, length) = (status.vnode.0, status.unique, data.length as u32);
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        if data.pieces.iter().all(|piece| piece.iter().all(|byte| *byte == 0)) {
+            writer.zeros(length, &mut self.gathered);
+            return self.write_if_full();
+        }
+        let digest = data.digest();
+        if self.target.digest_of((vnode, unique, index), status, upcoming) == Some(digest) {
+            writer.known(&Known { vnode, unique, index, length, digest }, &mut self.gathered);
+        } else {
+            writer.data(length, &digest, &mut self.gathered);
+            self.write()?;
+            data.pieces.iter().try_for_each(|piece| self.put(piece.clone()))?;
+        }
+        self.write_if_full()
     }
 
     /// Ends the stream.

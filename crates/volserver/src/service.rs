@@ -1,6 +1,7 @@
 //! The procedures: who may call them, and where their work is done.
 
 use crate::dumping::{self, Extract};
+use crate::reading::Source;
 use crate::server::VolumeServer;
 use crate::{changing, cloning, creating, forwarding, listing, partitions, restoring, taking};
 use afs_idl::{CallStream, cellar, vol};
@@ -93,7 +94,7 @@ impl vol::Server for VolumeServer {
     ) -> Result<vol::DumpReply, AbortCode> {
         let (_used, volume) = self.change(caller, request.transaction, "Dump")?;
         let extract = Extract { since: UnixTime(request.from_date), all_directories: true };
-        dumping::dump(&volume, extract, stream, None)?;
+        dumping::dump(&volume, extract, Source::alone(&volume), stream, None)?;
         Ok(vol::DumpReply)
     }
 
@@ -106,7 +107,7 @@ impl vol::Server for VolumeServer {
         let (_used, volume) = self.change(caller, request.transaction, "Dump")?;
         let all_directories = request.flags & vol::dump_flags::OMIT_DIRECTORIES == 0;
         let extract = Extract { since: UnixTime(request.from_date), all_directories };
-        dumping::dump(&volume, extract, stream, None)?;
+        dumping::dump(&volume, extract, Source::alone(&volume), stream, None)?;
         Ok(vol::DumpV2Reply)
     }
 

@@ -1,6 +1,7 @@
 //! The service over volumes in memory.
 
 mod basics;
+mod counting;
 mod dumps;
 mod forwards;
 mod history;

@@ -1,9 +1,13 @@
-use super::network::{Network, Other};
-use super::support::{Cell, LARGE, admin};
+use super::network::{DYING, Network, Other, SLOW};
+use super::support::{Cell, Disks, LARGE, admin};
+use afs_format::transfer::CHUNK_BYTES;
 use afs_idl::MemoryStream;
 use afs_idl::vol::{self, Server as _, attach_mode};
-use base::{AbortCode, VolumeId};
+use base::{AbortCode, UserId, VolumeId};
+use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use volume::{Actor, SetStatus, StoreRequest};
 
 /// `vos dump` of a volume by OpenAFS 1.8.9.
 const FULL: &[u8] = include_bytes!("../../../afs-format/testdata/dump/full");
@@ -52,4 +56,76 @@ fn a_volume_is_sent_to_one_server_or_to_several() {
         assert_eq!(volume.header().name.as_str(), "there");
     }
     other.check();
+}
+
+const FILES: usize = 5;
+const FILE_CHUNKS: usize = 3;
+
+/// A server with a volume of some files, and a counter of the chunks that it reads.
+fn with_files() -> (Cell, Disks) {
+    let disks = Disks::default();
+    let cell = Cell::on(&disks);
+    cell.vos_create(LARGE, "home", ID);
+    let volume = cell.volumes.get_any_state(VolumeId(ID)).unwrap();
+    let actor = Actor { user: UserId(7), privileged: true, now: cell.now() };
+    for file in 0..FILES {
+        let name = format!("file{file}");
+        let made = volume.create_file(&actor, volume.root(), name.as_bytes(), &SetStatus::default());
+        let fid = made.unwrap().status.fid(volume.id());
+        let length = (FILE_CHUNKS * CHUNK_BYTES) as u64;
+        let request = StoreRequest { offset: 0, length, file_length: length, set: SetStatus::default() };
+        let text = (0..).flat_map(|n: u32| (n * 7 + file as u32).to_be_bytes());
+        let mut left: Bytes = text.take(length as usize).collect::<Vec<u8>>().into();
+        volume.store(&actor, fid, &request, &mut |most| Ok(left.split_to(most.min(left.len())))).unwrap();
+    }
+    disks.reads.store(0, Ordering::Relaxed);
+    (cell, disks)
+}
+
+/// Sends the volume to servers at these ports, each into a volume of its own from 1 on.
+fn send_to(cell: &Cell, other: &Cell, ports: &[i32]) -> Vec<i32> {
+    let source = cell.open(ID, LARGE, attach_mode::BUSY).unwrap();
+    let replica = |(at, &port): (usize, &i32)| {
+        let id = at as u32 + 1;
+        let transaction = other.create(LARGE, "there", id, id).unwrap();
+        let server = vol::DestServer { host: 0x0a00_0001, port, security_index: 2 };
+        vol::Replica { transaction, server }
+    };
+    let destinations = ports.iter().enumerate().map(replica).collect();
+    let cookie = vol::RestoreCookie { name: "there".into(), ..Default::default() };
+    let request =
+        vol::ForwardMultipleRequest { transaction: source, from_date: 0, destinations, spare: 0, cookie };
+    let results = cell.server.forward_multiple(&admin(), request).unwrap().results;
+    cell.end(source).unwrap();
+    results
+}
+
+fn has_all(other: &Cell, id: u32) -> bool {
+    let volume = other.volumes.get_any_state(VolumeId(id)).unwrap();
+    (0..FILES).all(|file| volume.lookup(volume.root(), format!("file{file}").as_bytes()).is_ok())
+}
+
+#[test]
+fn however_many_targets_there_are_each_chunk_is_read_once() {
+    for network in [Network::of_dumps(), Network::of_cellars()] {
+        let ((mut cell, disks), other) = (with_files(), Arc::new(Cell::new()));
+        cell.server = cell.server.with_other_servers(Arc::new(Other::new(&other, &Arc::new(network))));
+        assert_eq!(send_to(&cell, &other, &[7005; 13]), [0; 13]);
+        assert_eq!(disks.reads.load(Ordering::Relaxed), FILES * FILE_CHUNKS);
+        assert!((1..=13).all(|id| has_all(&other, id)));
+        other.check();
+    }
+}
+
+#[test]
+fn a_target_that_dies_or_is_slow_keeps_the_others_from_nothing() {
+    let ((mut cell, disks), other) = (with_files(), Arc::new(Cell::new()));
+    let network = Arc::new(Network::of_dumps());
+    cell.server = cell.server.with_other_servers(Arc::new(Other::new(&other, &network)));
+    // The slow one takes nothing before the two that are neither have all.
+    let results = send_to(&cell, &other, &[7005, DYING, SLOW, 7005]);
+    assert_eq!(results, [0, AbortCode::RX_CALL_DEAD.0, 0, 0]);
+    assert!([1, 3, 4].into_iter().all(|id| has_all(&other, id)));
+    assert_eq!(disks.reads.load(Ordering::Relaxed), FILES * FILE_CHUNKS);
+    assert_eq!(network.streams().len(), 3);
 }

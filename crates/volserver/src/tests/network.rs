@@ -5,10 +5,18 @@ use crate::OtherServers;
 use afs_idl::{CallStream, ClientCall, ClientConnection, MemoryStream, cellar, vol};
 use base::AbortCode;
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The port of a server that dies after so many bytes of a stream.
+pub(super) const DYING: i32 = 2;
+const DYING_BYTES: usize = 1 << 20;
+
+/// The port of a server that takes nothing before so many other streams have arrived.
+pub(super) const SLOW: i32 = 3;
+const BEFORE_SLOW: usize = 2;
 
 /// What happens on it.
 #[derive(Default)]
@@ -16,6 +24,7 @@ pub(super) struct Network {
     /// The other server is Cellar's.
     is_cellars: bool,
     state: Mutex<State>,
+    arrived: Condvar,
 }
 
 #[derive(Default)]
@@ -106,7 +115,8 @@ impl ClientConnection for Way {
     fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
         let (cell, network) = (Arc::clone(&self.cell), Arc::clone(&self.network));
         let (request, reply, outcome) = (Vec::new(), MemoryStream::default(), Ok(()));
-        Ok(Box::new(Call { cell, network, is_cellars: self.is_cellars, request, reply, outcome }))
+        let port = i32::from(self.server.port());
+        Ok(Box::new(Call { cell, network, port, is_cellars: self.is_cellars, request, reply, outcome }))
     }
 
     fn peer(&self) -> SocketAddr {
@@ -118,6 +128,7 @@ impl ClientConnection for Way {
 struct Call {
     cell: Arc<Cell>,
     network: Arc<Network>,
+    port: i32,
     is_cellars: bool,
     request: Vec<u8>,
     reply: MemoryStream,
@@ -134,7 +145,15 @@ impl CallStream for Call {
     }
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        let is_stream = !self.request.is_empty();
         self.request.extend_from_slice(&data);
+        if self.port == DYING && self.request.len() > DYING_BYTES {
+            return Err(AbortCode::RX_CALL_DEAD);
+        }
+        if self.port == SLOW && is_stream {
+            let mut state = self.network.state.lock();
+            self.network.arrived.wait_while(&mut state, |state| state.streams.len() < BEFORE_SLOW);
+        }
         Ok(())
     }
 }
@@ -188,6 +207,7 @@ impl Call {
             if left >= self.request.len() {
                 left = usize::MAX;
                 state.streams.push(self.request.len());
+                self.network.arrived.notify_all();
             }
         }
         let mut stream = Arriving { stream: MemoryStream::new(&self.request, 1444), left };

@@ -1,12 +1,13 @@
 //! A volume server of two partitions in memory, with a clock and ears of its own.
 
+use super::counting::Counting;
 use crate::{Administrators, FileService, VolumeServer, VolumeServerParts};
 use afs_idl::vol::{self, Server as _};
 use base::{AbortCode, Caller, Identity, PartitionId, Principal, SecurityLevel, UnixTime, VolumeId};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use store::{MemoryChunks, MemoryMeta};
 use volume::check::{CheckOptions, check};
 use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
@@ -54,6 +55,8 @@ impl Administrators for Known {
 pub(super) struct Disks {
     pub(super) metas: [Arc<MemoryMeta>; 2],
     pub(super) chunks: [Arc<MemoryChunks>; 2],
+    /// Chunks read on either.
+    pub(super) reads: Arc<AtomicUsize>,
 }
 
 impl Disks {
@@ -61,7 +64,7 @@ impl Disks {
         PartitionHandle {
             id: PartitionId::from_index(index).unwrap(),
             meta: self.metas[which].clone(),
-            chunks: self.chunks[which].clone(),
+            chunks: Arc::new(Counting { chunks: self.chunks[which].clone(), reads: self.reads.clone() }),
             space: Arc::new(move || space),
         }
     }

@@ -158,7 +158,7 @@ impl World {
             Arc::new(meta.crash(random.random_range(0..=meta.unsynced_commits())))
         };
         let metas = [survived(&self.disks.metas[0], random), survived(&self.disks.metas[1], random)];
-        self.disks = Disks { metas, chunks: self.disks.chunks.clone() };
+        self.disks = Disks { metas, chunks: self.disks.chunks.clone(), ..Disks::default() };
         let now = self.cell.now();
         self.cell = Cell::on(&self.disks);
         self.cell.pass(now.0 - START);

@@ -1,0 +1,166 @@
+//! What is read of a volume that is sent, step by step: for one target, or for several together.
+
+use crate::dumping::{dumped, failed};
+use crate::together::{Member, Together, Weighed};
+use afs_format::dump::DumpedVnode;
+use afs_format::transfer::{CHUNK_BYTES, Digest, digest};
+use base::{AbortCode, Fid, VnodeId};
+use bytes::Bytes;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use volume::{FileReader, VnodeStatus, Volume, VolumeError};
+
+/// Vnodes looked up in one step.
+pub(crate) const STEP_VNODES: usize = 1000;
+
+/// What targets that read together are apart at most, in bytes; one piece more may be at hand.
+const WINDOW_BYTES: usize = 32 << 20;
+
+/// How long the others wait in all for one target that is slower.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What one step reads.
+pub(crate) enum Piece {
+    /// Vnodes from one on, of one class.
+    Vnodes(Vec<VnodeStatus>),
+    /// A vnode, unless it is gone.
+    Vnode(Option<Box<Opened>>),
+    /// Data of a file, link or directory.
+    Data(Data),
+}
+
+/// A vnode whose data is sent next.
+pub(crate) struct Opened {
+    /// What a dump says of it.
+    pub(crate) vnode: DumpedVnode,
+    pub(crate) status: VnodeStatus,
+    /// Of its data, in bytes.
+    pub(crate) length: u64,
+}
+
+/// A chunk of data; all but the last have [`CHUNK_BYTES`].
+pub(crate) struct Data {
+    pub(crate) pieces: Vec<Bytes>,
+    pub(crate) length: usize,
+    digest: OnceLock<Digest>,
+}
+
+impl Data {
+    fn new(pieces: Vec<Bytes>) -> Data {
+        let length = pieces.iter().map(Bytes::len).sum();
+        Data { pieces, length, digest: OnceLock::new() }
+    }
+
+    /// What tells it from others; found out once.
+    pub(crate) fn digest(&self) -> Digest {
+        *self.digest.get_or_init(|| digest(&self.pieces))
+    }
+}
+
+impl Weighed for Piece {
+    fn weight(&self) -> usize {
+        let data = match self {
+            Piece::Vnodes(vnodes) => vnodes.len() * size_of::<VnodeStatus>(),
+            Piece::Vnode(_) => size_of::<Opened>(),
+            Piece::Data(data) => data.length,
+        };
+        data + size_of::<Piece>()
+    }
+}
+
+/// A volume that is read for one target, in the same order as for all others.
+pub(crate) struct Source {
+    reading: Reading,
+    member: Option<Member<Piece>>,
+}
+
+struct Reading {
+    volume: Arc<Volume>,
+    /// The file at hand, and up to where it was read.
+    file: Option<(Fid, u64, FileReader)>,
+}
+
+impl Source {
+    /// For one target.
+    pub(crate) fn alone(volume: &Arc<Volume>) -> Source {
+        Source { reading: Reading { volume: Arc::clone(volume), file: None }, member: None }
+    }
+
+    /// For so many targets, from one read.
+    pub(crate) fn together(volume: &Arc<Volume>, targets: usize) -> Vec<Source> {
+        let members = Together::begin(targets, WINDOW_BYTES, PATIENCE);
+        members.into_iter().map(|member| Source { member: Some(member), ..Source::alone(volume) }).collect()
+    }
+
+    fn next(
+        &mut self,
+        read: impl FnOnce(&mut Reading) -> Result<Piece, AbortCode>,
+    ) -> Result<Arc<Piece>, AbortCode> {
+        let reading = &mut self.reading;
+        match &mut self.member {
+            Some(member) => member.next(|| read(reading)),
+            None => read(reading).map(Arc::new),
+        }
+    }
+
+    /// Directories, or everything else, from a number on.
+    pub(crate) fn vnodes(&mut self, from: VnodeId, directories: bool) -> Result<Arc<Piece>, AbortCode> {
+        self.next(|reading| reading.vnodes(from, directories))
+    }
+
+    /// A vnode of the list.
+    pub(crate) fn vnode(&mut self, listed: &VnodeStatus) -> Result<Arc<Piece>, AbortCode> {
+        self.next(|reading| reading.vnode(listed))
+    }
+
+    /// The data of an opened vnode from `at` on, of which `length` bytes must be there.
+    pub(crate) fn data(&mut self, opened: &Opened, at: u64) -> Result<Arc<Piece>, AbortCode> {
+        self.next(|reading| reading.data(opened, at))
+    }
+}
+
+impl Reading {
+    fn vnodes(&self, from: VnodeId, directories: bool) -> Result<Piece, AbortCode> {
+        let mut found: Vec<VnodeStatus> = Vec::new();
+        let listed = self.volume.vnodes(from, &mut |status| {
+            if status.is_directory() == directories {
+                found.push(*status);
+            }
+            found.len() < STEP_VNODES
+        });
+        listed.map_err(|error| failed(&error))?;
+        Ok(Piece::Vnodes(found))
+    }
+
+    fn vnode(&mut self, listed: &VnodeStatus) -> Result<Piece, AbortCode> {
+        let fid = listed.fid(self.volume.id());
+        let reader = match self.volume.reader(fid, 0, u64::MAX) {
+            Ok(reader) => reader,
+            // It was removed meanwhile.
+            Err(VolumeError::NoVnode(..)) => return Ok(Piece::Vnode(None)),
+            Err(error) => return Err(failed(&error)),
+        };
+        let (status, length) = (*reader.status(), reader.remaining());
+        let vnode = dumped(&self.volume, fid, &reader)?;
+        self.file = Some((fid, 0, reader));
+        Ok(Piece::Vnode(Some(Box::new(Opened { vnode, status, length }))))
+    }
+
+    fn data(&mut self, opened: &Opened, at: u64) -> Result<Piece, AbortCode> {
+        let fid = opened.status.fid(self.volume.id());
+        let mut reader = match self.file.take() {
+            Some((of, reached, reader)) if of == fid && reached == at => reader,
+            _ => self.volume.reader(fid, at, u64::MAX).map_err(|error| failed(&error))?,
+        };
+        if reader.status().data_version != opened.status.data_version {
+            return Err(failed(&VolumeError::Busy(self.volume.id())));
+        }
+        let pieces = reader.next(CHUNK_BYTES).map_err(|error| failed(&error))?;
+        let data = Data::new(pieces);
+        if data.length as u64 != (opened.length - at).min(CHUNK_BYTES as u64) {
+            return Err(failed(&VolumeError::Busy(self.volume.id())));
+        }
+        self.file = Some((fid, at + data.length as u64, reader));
+        Ok(Piece::Data(data))
+    }
+}

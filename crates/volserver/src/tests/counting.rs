@@ -1,0 +1,58 @@
+//! Chunks in memory that count how often they are read.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use store::{
+    ChunkAddress, ChunkOwner, ChunkStore, Codec, MemoryChunks, SegmentRecords, SegmentUse, StoreError,
+};
+
+/// Passes everything on.
+pub(super) struct Counting {
+    pub(super) chunks: Arc<MemoryChunks>,
+    pub(super) reads: Arc<AtomicUsize>,
+}
+
+impl ChunkStore for Counting {
+    fn append_for(
+        &self,
+        owner: ChunkOwner,
+        pieces: &[Bytes],
+        codec: Codec,
+    ) -> Result<ChunkAddress, StoreError> {
+        self.chunks.append_for(owner, pieces, codec)
+    }
+
+    fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.chunks.read(address)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.chunks.sync()
+    }
+
+    fn verify(&self, address: ChunkAddress) -> Result<(), StoreError> {
+        self.chunks.verify(address)
+    }
+
+    fn copy(&self, address: ChunkAddress, owner: ChunkOwner) -> Result<ChunkAddress, StoreError> {
+        self.chunks.copy(address, owner)
+    }
+
+    fn sparse_segments(&self, dead_percent: u8) -> Vec<SegmentUse> {
+        self.chunks.sparse_segments(dead_percent)
+    }
+
+    fn doomed_bytes(&self) -> u64 {
+        self.chunks.doomed_bytes()
+    }
+
+    fn records(&self, segment: u64, from: u64, most: usize) -> Result<SegmentRecords, StoreError> {
+        self.chunks.records(segment, from, most)
+    }
+
+    fn release(&self, address: ChunkAddress) {
+        self.chunks.release(address);
+    }
+}

@@ -1,0 +1,304 @@
+//! One read of a volume for several targets.
+//!
+//! All targets of a ForwardMultiple go through the same steps: the lists of vnodes, each vnode, each chunk of
+//! data. Whoever comes to a step first reads, and the others take what it read from a window of bounded size
+//! that holds the steps between the last target and the first.
+//!
+//! When the window is full the first ones wait for the last one, but for each target only so long in all:
+//! then it goes on by itself, with reads of its own. So does a target whose transfer begins anew after it was
+//! cut off. One that fails is not waited for at all.
+
+use base::AbortCode;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How much a piece counts in the window, in bytes.
+pub(crate) trait Weighed {
+    /// That many.
+    fn weight(&self) -> usize;
+}
+
+/// Targets that read together. One lock guards it; nothing is read or sent under it.
+pub(crate) struct Together<P> {
+    state: Mutex<State<P>>,
+    changed: Condvar,
+    window_bytes: usize,
+    patience: Duration,
+}
+
+struct State<P> {
+    /// The step of the first piece.
+    first: u64,
+    pieces: VecDeque<Arc<P>>,
+    bytes: usize,
+    /// Somebody reads the step behind the last piece.
+    is_reading: bool,
+    /// By number; `None` for those who have left.
+    members: Vec<Option<Standing>>,
+}
+
+/// Where a target is.
+struct Standing {
+    step: u64,
+    /// Since when others wait for it now, and how long they did before.
+    awaited_since: Option<Instant>,
+    awaited: Duration,
+}
+
+/// One of the targets. It leaves when this is dropped.
+pub(crate) struct Member<P: Weighed> {
+    together: Arc<Together<P>>,
+    number: usize,
+    step: u64,
+}
+
+/// What to do for a step.
+enum Turn<P> {
+    /// It was read.
+    Take(Arc<P>),
+    /// Read it for all.
+    Read,
+    /// Read it for yourself.
+    Alone,
+}
+
+impl<P: Weighed> Together<P> {
+    /// So many targets at the beginning. The window holds about `window_bytes`, and one target is waited for
+    /// for `patience` in all.
+    pub(crate) fn begin(count: usize, window_bytes: usize, patience: Duration) -> Vec<Member<P>> {
+        let standing = || Some(Standing { step: 0, awaited_since: None, awaited: Duration::ZERO });
+        let members = std::iter::repeat_with(standing).take(count).collect();
+        let state = State { first: 0, pieces: VecDeque::new(), bytes: 0, is_reading: false, members };
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let together = Arc::new(Together { state, changed, window_bytes, patience });
+        (0..count).map(|number| Member { together: Arc::clone(&together), number, step: 0 }).collect()
+    }
+
+    fn turn(&self, number: usize, step: u64) -> Turn<P> {
+        let mut state = self.state.lock();
+        loop {
+            if state.members[number].is_none() {
+                return Turn::Alone;
+            }
+            let place = step.checked_sub(state.first).and_then(|place| usize::try_from(place).ok());
+            if let Some(piece) = place.and_then(|place| state.pieces.get(place)).cloned() {
+                self.advance(&mut state, number);
+                return Turn::Take(piece);
+            }
+            if state.is_reading {
+                self.changed.wait(&mut state);
+            } else if state.bytes < self.window_bytes {
+                state.is_reading = true;
+                return Turn::Read;
+            } else {
+                self.wait_for_last(&mut state);
+            }
+        }
+    }
+
+    /// The window is full. Those at its beginning are waited for, or not any more.
+    fn wait_for_last(&self, state: &mut MutexGuard<'_, State<P>>) {
+        let now = Instant::now();
+        let first = state.first;
+        let mut longest = self.patience;
+        for member in &mut state.members {
+            let Some(last) = member.as_mut().filter(|standing| standing.step == first) else { continue };
+            let since = *last.awaited_since.get_or_insert(now);
+            let left = self.patience.saturating_sub(last.awaited + now.duration_since(since));
+            longest = longest.min(left);
+            if left.is_zero() {
+                *member = None;
+            }
+        }
+        if longest.is_zero() {
+            state.forget_what_all_have();
+            self.changed.notify_all();
+        } else {
+            self.changed.wait_for(state, longest);
+        }
+    }
+
+    fn advance(&self, state: &mut State<P>, number: usize) {
+        if let Some(standing) = &mut state.members[number] {
+            standing.step += 1;
+            standing.awaited += standing.awaited_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        }
+        if state.forget_what_all_have() {
+            self.changed.notify_all();
+        }
+    }
+
+    fn publish(&self, number: usize, piece: Arc<P>) {
+        let mut state = self.state.lock();
+        state.is_reading = false;
+        state.bytes += piece.weight();
+        state.pieces.push_back(piece);
+        self.advance(&mut state, number);
+        self.changed.notify_all();
+    }
+
+    fn leave(&self, number: usize) {
+        let mut state = self.state.lock();
+        state.members[number] = None;
+        state.forget_what_all_have();
+        self.changed.notify_all();
+    }
+}
+
+impl<P: Weighed> State<P> {
+    fn forget_what_all_have(&mut self) -> bool {
+        let before = self.first;
+        let last = self.members.iter().flatten().map(|standing| standing.step).min();
+        while last.is_none_or(|last| self.first < last) {
+            let Some(piece) = self.pieces.pop_front() else { break };
+            self.bytes -= piece.weight();
+            self.first += 1;
+        }
+        self.first != before
+    }
+}
+
+/// Somebody reads for all; it fails unless it says otherwise.
+struct Reading<'a, P: Weighed>(&'a Together<P>);
+
+impl<P: Weighed> Drop for Reading<'_, P> {
+    fn drop(&mut self) {
+        self.0.state.lock().is_reading = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl<P: Weighed> Member<P> {
+    /// The next step, which `read` reads if nobody else did.
+    pub(crate) fn next(&mut self, read: impl FnOnce() -> Result<P, AbortCode>) -> Result<Arc<P>, AbortCode> {
+        let step = self.step;
+        self.step += 1;
+        match self.together.turn(self.number, step) {
+            Turn::Take(piece) => Ok(piece),
+            Turn::Alone => read().map(Arc::new),
+            Turn::Read => {
+                let reading = Reading(&self.together);
+                let piece = Arc::new(read()?);
+                std::mem::forget(reading);
+                self.together.publish(self.number, Arc::clone(&piece));
+                Ok(piece)
+            }
+        }
+    }
+}
+
+impl<P: Weighed> Drop for Member<P> {
+    fn drop(&mut self) {
+        self.together.leave(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::sync::mpsc;
+    use std::thread;
+
+    struct Number(u64);
+
+    impl Weighed for Number {
+        fn weight(&self) -> usize {
+            1
+        }
+    }
+
+    const STEPS: u64 = 1000;
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// Goes through the steps from `from` on.
+    fn walk(member: &mut Member<Number>, steps: std::ops::Range<u64>, reads: &AtomicUsize) {
+        for step in steps {
+            let read = || {
+                reads.fetch_add(1, Relaxed);
+                Ok(Number(step))
+            };
+            assert_eq!(member.next(read).unwrap().0, step);
+        }
+    }
+
+    #[test]
+    fn each_step_is_read_once_for_all() {
+        for window in [1, 10, 5000] {
+            let reads = AtomicUsize::new(0);
+            thread::scope(|scope| {
+                for mut member in Together::begin(13, window, LONG) {
+                    let reads = &reads;
+                    scope.spawn(move || walk(&mut member, 0..STEPS, reads));
+                }
+            });
+            assert_eq!(reads.into_inner() as u64, STEPS, "window {window}");
+        }
+    }
+
+    #[test]
+    fn the_window_is_bounded() {
+        let mut members = Together::begin(2, 10, Duration::ZERO);
+        let mut slow = members.pop().unwrap();
+        let reads = AtomicUsize::new(0);
+        walk(&mut members[0], 0..10, &reads);
+        assert_eq!(members[0].together.state.lock().bytes, 10);
+        walk(&mut slow, 0..5, &reads);
+        assert_eq!((members[0].together.state.lock().bytes, reads.load(Relaxed)), (5, 10));
+        walk(&mut members[0], 10..STEPS, &reads);
+        assert!(members[0].together.state.lock().bytes <= 10);
+    }
+
+    #[test]
+    fn a_target_that_does_not_go_on_is_left_behind_and_goes_on_by_itself() {
+        let reads = AtomicUsize::new(0);
+        let mut members = Together::begin(4, 10, Duration::from_millis(50));
+        let mut slow = members.pop().unwrap();
+        walk(&mut slow, 0..3, &reads);
+        thread::scope(|scope| {
+            for mut member in members {
+                let reads = &reads;
+                scope.spawn(move || walk(&mut member, 0..STEPS, reads));
+            }
+        });
+        assert_eq!(reads.load(Relaxed) as u64, STEPS, "the others read once");
+        walk(&mut slow, 3..STEPS, &reads);
+        assert_eq!(reads.load(Relaxed) as u64, STEPS + STEPS - 3);
+    }
+
+    #[test]
+    fn a_target_that_fails_holds_nobody_up() {
+        let reads = AtomicUsize::new(0);
+        let mut members = Together::begin(3, 10, LONG);
+        let mut dead = members.pop().unwrap();
+        walk(&mut dead, 0..5, &reads);
+        let (begun, wait) = mpsc::channel();
+        thread::scope(|scope| {
+            for mut member in members {
+                let (reads, begun) = (&reads, begun.clone());
+                scope.spawn(move || {
+                    walk(&mut member, 0..9, reads);
+                    begun.send(()).unwrap();
+                    walk(&mut member, 9..STEPS, reads);
+                });
+            }
+            wait.recv().unwrap();
+            drop(dead);
+        });
+        assert_eq!(reads.into_inner() as u64, STEPS);
+    }
+
+    #[test]
+    fn a_read_that_fails_is_the_readers_own_trouble() {
+        let reads = AtomicUsize::new(0);
+        let mut members = Together::begin(2, 10, LONG);
+        walk(&mut members[0], 0..1, &reads);
+        assert!(members[0].next(|| Err(AbortCode::RX_CALL_DEAD)).is_err());
+        let mut other = members.pop().unwrap();
+        drop(members);
+        walk(&mut other, 0..STEPS, &reads);
+        assert_eq!(reads.into_inner() as u64, STEPS);
+    }
+}
