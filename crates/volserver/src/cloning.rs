@@ -1,5 +1,6 @@
 //! Clones, and read-only volumes that become read-write ones.
 
+use crate::apart;
 use crate::codes::{self, E2BIG, EINVAL, ENODEV, EXDEV};
 use crate::creating::{begin, find, kind, volume_name};
 use crate::server::{DESTROY_ME, VolumeServer, is_doomed};
@@ -58,7 +59,7 @@ fn purged(server: &VolumeServer, volume: &Volume, id: VolumeId) -> Result<Option
     if id == VolumeId(0) {
         return Ok(None);
     }
-    let purged = server.volumes().get_any_state(id).map_err(|error| codes::of(&error))?;
+    let purged = find(server, id, volume.partition())?;
     if purged.kind() != VolumeType::ReadOnly {
         return Err(EINVAL);
     }
@@ -81,16 +82,20 @@ fn make(
     let volumes = server.volumes();
     let result = match purged {
         _ if new.kind == VolumeType::ReadWrite => copy(server, volume, new),
-        Some(old) if old.id() == new.id => volumes.reclone(volume.id(), new.id, new.now, |header| {
-            header.name = new.name.clone();
-            header.created = header.copied;
-            unfinished(header);
-        }),
-        _ => volumes.clone_volume_with(volume.id(), new, unfinished),
+        Some(old) if old.header().number() == new.id => {
+            volumes.reclone(volume.id(), old.id(), new.now, |header| {
+                header.name = new.name.clone();
+                header.created = header.copied;
+                unfinished(header);
+            })
+        }
+        _ => apart::clone(server, volume.id(), new, unfinished),
     };
     result.map_err(|error| codes::of(&error))?;
     match purged {
-        Some(old) if old.id() != new.id => volumes.delete(old.id()).map_err(|error| codes::of(&error)),
+        Some(old) if old.header().number() != new.id => {
+            volumes.delete(old.id()).map_err(|error| codes::of(&error))
+        }
         _ => Ok(()),
     }
 }
@@ -122,6 +127,7 @@ fn copy(server: &VolumeServer, volume: &Volume, new: &CloneVolume) -> Result<Arc
             created: new.now,
             copied: new.now,
             snapshot: None,
+            stands_for: None,
             ..source
         };
         unfinished(&mut header);
@@ -136,7 +142,7 @@ fn unfinished(header: &mut VolumeHeader) {
     match header.kind {
         VolumeType::Backup => header.backed_up = header.copied,
         // A read-only volume is said to be its own latest clone.
-        VolumeType::ReadOnly => header.clone = header.id,
+        VolumeType::ReadOnly => header.clone = header.number(),
         VolumeType::ReadWrite => {}
     }
     header.day_use = 0;
@@ -162,11 +168,11 @@ fn remember(volume: &Volume, new: &CloneVolume) -> Result<(), AbortCode> {
 pub(crate) fn reclone(server: &VolumeServer, volume: &Volume, id: VolumeId) -> Result<(), AbortCode> {
     with_transaction(server, volume, id, "ReClone", || {
         check_source(volume)?;
-        let clone = server.volumes().get_any_state(id).map_err(|error| codes::of(&error))?;
+        let clone = find(server, id, volume.partition())?;
         check_relation(volume, &clone)?;
         let (old, now, kind) = (clone.header(), server.now(), clone.kind());
         let name = name_of_clone(&volume.header().name, kind).unwrap_or_else(|| old.name.clone());
-        let recloned = server.volumes().reclone(volume.id(), id, now, |header| {
+        let recloned = server.volumes().reclone(volume.id(), clone.id(), now, |header| {
             header.name = name.clone();
             header.in_service = true;
             header.day_use = old.day_use;
@@ -203,11 +209,13 @@ pub(crate) fn convert(server: &VolumeServer, request: ConvertRoToRwVolumeRequest
     let id = VolumeId(request.volume_id);
     find(server, id, partition).map_err(|_| ENODEV)?;
     let used = begin(server, id, partition, 0, "ConvertROtoRW")?;
-    let converted = server.volumes().convert_to_read_write(id);
+    let converted = find(server, id, partition)
+        .and_then(|found| server.volumes().convert_to_read_write(found.id()).map_err(|e| codes::of(&e)));
     used.end();
-    let volume = converted.map_err(|error| codes::of(&error))?;
+    let volume = converted?;
     info!(volume = %volume.id(), read_only = %id, "a read-only volume becomes the read-write one");
     server.file_service().volume_changed(id);
     server.file_service().volume_changed(volume.id());
+    apart::succeed(server, id);
     Ok(())
 }

@@ -221,5 +221,6 @@ fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeade
         compression: old.compression,
         deduplicates: old.deduplicates,
         snapshot: None,
+        stands_for: old.stands_for,
     }
 }

@@ -6,6 +6,7 @@ mod dumps;
 mod forwards;
 mod history;
 mod network;
+mod released;
 mod support;
 mod transfers;
 mod within;

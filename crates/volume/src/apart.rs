@@ -1,18 +1,21 @@
 //! Volumes that are held apart: of the same number as one on another partition, whose place they may take.
 //!
 //! A number names one volume to whoever uses the server, but a volume that moves from one partition to
-//! another is on both for a while. The newer of the two has a number of its own until then, from a range
-//! that nobody else may use and that file service does not know; its parent is the number that it is known
-//! by to administration. When the older one is deleted, [`Volumes::take_place`] gives it that number.
+//! another is on both for a while, and so is a read-only volume while it is released to another partition
+//! than that of the read-write volume. One of the two has a number of its own until then, from a range
+//! that nobody else may use and that file service does not know; its header tells the number that it is
+//! known by to administration. When the other one is deleted, [`Volumes::take_place`] gives it that number.
+//! Of two read-only volumes the one may also step aside for the other, [`Volumes::displace`].
 //!
 //! The two partitions have no commit in common, so the order makes it safe: what is held apart is on the
-//! medium before the older volume goes, and that is on the medium before the newer one takes its place. So
-//! a crash leaves both, or the newer one alone, under either number; and one number never leads to two.
+//! medium before the other volume goes, and that is on the medium before the first takes its place. So
+//! a crash leaves both, or the one that is held apart alone, under either number; and one number never leads
+//! to two.
 
 use crate::making::put_volume;
 use crate::record::StoredHeader;
 use crate::replacing::delete_volume;
-use crate::{NewVolume, Volume, VolumeError, VolumeHeader, Volumes};
+use crate::{CloneVolume, NewVolume, Volume, VolumeError, VolumeHeader, Volumes};
 use base::{PartitionId, VolumeId, VolumeType};
 use std::sync::Arc;
 use store::Batch;
@@ -33,11 +36,16 @@ fn numbers(partition: PartitionId) -> impl Iterator<Item = VolumeId> {
     (first..=first + (NUMBERS_PER_PARTITION - 1)).map(VolumeId)
 }
 
+/// What a header tells of the number that a volume is known by.
+fn stands_for(kind: VolumeType, number: VolumeId) -> Option<VolumeId> {
+    (kind != VolumeType::ReadWrite).then_some(number)
+}
+
 impl VolumeHeader {
     /// The number that administration knows the volume by: its own, or, if it is held apart, that of the
     /// volume whose place it may take.
     pub fn number(&self) -> VolumeId {
-        if is_apart(self.id) { self.parent } else { self.id }
+        if is_apart(self.id) { self.stands_for.unwrap_or(self.parent) } else { self.id }
     }
 }
 
@@ -60,7 +68,7 @@ impl Volumes {
     /// # Errors
     /// `Damaged`, `Store`.
     pub fn apart_from(&self, id: VolumeId) -> Result<Vec<Arc<Volume>>, VolumeError> {
-        Ok(self.all_apart()?.into_iter().filter(|volume| volume.header().parent == id).collect())
+        Ok(self.all_apart()?.into_iter().filter(|volume| volume.header().number() == id).collect())
     }
 
     /// All volumes that are held apart.
@@ -80,28 +88,70 @@ impl Volumes {
         Ok(found)
     }
 
-    /// Makes a read-write volume of the number of one that is on another partition, and holds it apart. Its
-    /// file data is stored as that of the other one.
+    /// Makes a volume of the number of one that is on another partition, and holds it apart. Its file data is
+    /// stored as that of the other one.
     ///
     /// # Errors
-    /// `VolumeExists` (on this partition, or what is wanted is no read-write volume), `NoVolume` (there is no
-    /// other one), `NoPartition`, `Invalid` (too many on the partition), `Store`.
+    /// `VolumeExists` (on this partition, or of another kind or family, or a backup is wanted), `NoVolume` (there
+    /// is no other one), `NoPartition`, `Invalid` (too many on the partition), `Store`.
     pub fn create_apart(&self, partition: PartitionId, new: &NewVolume) -> Result<Arc<Volume>, VolumeError> {
         let changes = self.lock_changes();
-        let other = self.get_any_state(new.id)?;
         let parent = if new.parent == VolumeId(0) { new.id } else { new.parent };
-        if parent != new.id || new.kind != VolumeType::ReadWrite || self.find_on(new.id, partition).is_ok() {
-            return Err(VolumeError::VolumeExists(new.id));
-        }
-        let id = numbers(partition).find(|id| !self.index.read().contains(*id));
-        let id = id.ok_or(VolumeError::Invalid("too many volumes are held apart on the partition"))?;
-        let volume = self.make(changes, partition, &NewVolume { id, parent, ..new.clone() })?;
+        let other = self.check_apart(partition, new.id, new.kind, parent)?;
+        let id = self.free_number(partition)?;
+        let stands_for = stands_for(new.kind, new.id);
+        let volume = self.make(changes, partition, &NewVolume { id, parent, ..new.clone() }, stands_for)?;
         let header = other.header();
         volume.update_header(|new| {
             new.compression = header.compression;
             new.deduplicates = header.deduplicates;
         })?;
         Ok(volume)
+    }
+
+    /// Makes a read-only clone of the number of one that is on another partition, and holds it apart.
+    /// `change` has the last word about its header.
+    ///
+    /// # Errors
+    /// Those of [`Volumes::clone_volume`] and [`Volumes::create_apart`].
+    pub fn clone_apart(
+        &self,
+        source: VolumeId,
+        new: &CloneVolume,
+        change: impl FnOnce(&mut VolumeHeader),
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let changes = self.lock_changes();
+        let source = self.get_any_state(source)?;
+        let partition = source.partition();
+        self.check_apart(partition, new.id, new.kind, source.header().parent)?;
+        let id = self.free_number(partition)?;
+        self.make_clone(changes, &source, &CloneVolume { id, ..new.clone() }, Batch::new(), |header| {
+            header.stands_for = stands_for(new.kind, new.id);
+            change(header);
+        })
+    }
+
+    /// The volume of this number, from which another one of this kind and family may be held apart.
+    fn check_apart(
+        &self,
+        partition: PartitionId,
+        id: VolumeId,
+        kind: VolumeType,
+        parent: VolumeId,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let other = self.get_any_state(id)?;
+        let may_be_apart = match kind {
+            VolumeType::ReadWrite => parent == id,
+            VolumeType::ReadOnly => other.kind() == kind && other.header().parent == parent,
+            VolumeType::Backup => false,
+        };
+        let is_possible = may_be_apart && self.find_on(id, partition).is_err();
+        if is_possible { Ok(other) } else { Err(VolumeError::VolumeExists(id)) }
+    }
+
+    fn free_number(&self, partition: PartitionId) -> Result<VolumeId, VolumeError> {
+        let id = numbers(partition).find(|id| !self.index.read().contains(*id));
+        id.ok_or(VolumeError::Invalid("too many volumes are held apart on the partition"))
     }
 
     /// Gives a volume that is held apart the number that it is to have, durably, if no other volume has it
@@ -114,25 +164,56 @@ impl Volumes {
             return Err(VolumeError::Invalid("the volume is not held apart"));
         }
         let _changes = self.lock_changes();
-        let id = apart.header().parent;
+        let id = apart.header().number();
         if self.index.read().contains(id) {
             return Ok(None);
         }
-        let group = Arc::clone(&apart.group);
-        let writer = group.writer.lock();
+        self.renumber(apart, id, None).map(Some)
+    }
+
+    /// The same while another volume has the number: from now on that is held apart. Both are read-only volumes
+    /// on different partitions. After a crash in between both are held apart.
+    ///
+    /// # Errors
+    /// `NoVolume` (one of them is gone), `Invalid` (they are no such two), `Store`; then either has the number, or
+    /// none of them, and [`Volumes::take_place`] mends it.
+    pub fn displace(&self, apart: &Arc<Volume>, holder: &Arc<Volume>) -> Result<Arc<Volume>, VolumeError> {
+        let _changes = self.lock_changes();
+        let id = apart.header().number();
+        let are_read_only = [apart, holder].iter().all(|volume| volume.kind() == VolumeType::ReadOnly);
+        if !is_apart(apart.id()) || holder.id() != id || !are_read_only {
+            return Err(VolumeError::Invalid("no read-only volume that is held apart from the other"));
+        }
+        let aside = self.free_number(holder.partition())?;
+        self.sync_partition(apart.partition())?;
         apart.check_is_there()?;
-        let counters = apart.counters();
-        let stored: StoredHeader = apart.stored(VolumeHeader { id, ..apart.header() });
+        self.renumber(holder, aside, stands_for(VolumeType::ReadOnly, id))?;
+        self.renumber(apart, id, None)
+    }
+
+    /// Gives a volume another number, durably, which must be free. Hold the lock of changes.
+    fn renumber(
+        &self,
+        old: &Arc<Volume>,
+        id: VolumeId,
+        stands_for: Option<VolumeId>,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let group = Arc::clone(&old.group);
+        let writer = group.writer.lock();
+        old.check_is_there()?;
+        let counters = old.counters();
+        let stored: StoredHeader = old.stored(VolumeHeader { id, stands_for, ..old.header() });
         let mut batch = Batch::new();
-        delete_volume(&mut batch, apart.id());
+        delete_volume(&mut batch, old.id());
         put_volume(&mut batch, &stored, &counters);
-        let number = apart.meta().commit(batch)?;
-        apart.set_deleted();
+        let number = old.meta().commit(batch)?;
+        old.set_deleted();
         drop(writer);
-        let volume = Arc::new(Volume::new(&apart.shared, &apart.home, group, stored, &counters));
-        self.swap_in_index(apart.id(), Arc::clone(&volume));
+        let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));
+        self.swap_in_index(old.id(), Arc::clone(&volume));
         volume.settle(number, vec![])?;
-        Ok(Some(volume))
+        volume.meta().sync(number)?;
+        Ok(volume)
     }
 
     /// Before a volume is deleted: what may take its place is on the medium. Whether there may be any.

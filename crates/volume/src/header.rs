@@ -72,6 +72,9 @@ pub struct VolumeHeader {
     pub deduplicates: bool,
     /// What it is a snapshot of, if it is one.
     pub snapshot: Option<SnapshotOf>,
+    /// The number that it is known by if that of a volume on another partition keeps it from having it, and
+    /// it is no read-write volume; of those the parent tells.
+    pub stands_for: Option<VolumeId>,
 }
 
 /// Which snapshot a volume is.

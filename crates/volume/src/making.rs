@@ -50,6 +50,7 @@ pub(crate) fn new_header(new: &NewVolume) -> VolumeHeader {
         compression: None,
         deduplicates: false,
         snapshot: None,
+        stands_for: None,
     }
 }
 
@@ -89,6 +90,7 @@ pub(crate) fn clone_header(source: VolumeHeader, new: &CloneVolume) -> VolumeHea
         created: new.now,
         copied: new.now,
         snapshot: None,
+        stands_for: None,
         ..source
     }
 }

@@ -458,6 +458,7 @@ pub(crate) fn put_header(stored: &StoredHeader) -> Vec<u8> {
 /// Sections behind a header's texts: number, length, contents.
 const SECTION_TURNS: u8 = 1;
 const SECTION_SNAPSHOT: u8 = 2;
+const SECTION_STANDS_FOR: u8 = 3;
 
 fn put_sections(stored: &StoredHeader) -> Vec<u8> {
     let mut sections = Record(vec![]);
@@ -472,12 +473,15 @@ fn put_sections(stored: &StoredHeader) -> Vec<u8> {
         let contents = Record(vec![]).u32(snapshot.volume.0).text(snapshot.name.as_str());
         sections = sections.section(SECTION_SNAPSHOT, &contents.0);
     }
+    if let Some(VolumeId(number)) = stored.header.stands_for {
+        sections = sections.section(SECTION_STANDS_FOR, &number.to_be_bytes());
+    }
     sections.0
 }
 
 /// What the sections tell; a section of an unknown number may change what all the rest means.
-fn get_sections(mut f: Fields<'_>) -> Option<(Vec<Turn>, Option<SnapshotOf>)> {
-    let (mut turns, mut snapshot) = (Vec::new(), None);
+fn get_sections(mut f: Fields<'_>, header: &mut VolumeHeader) -> Option<Vec<Turn>> {
+    let mut turns = Vec::new();
     while !f.0.is_empty() {
         let (number, length) = (f.u8()?, f.u16()?);
         let mut section = Fields(f.take(length.into())?);
@@ -490,12 +494,13 @@ fn get_sections(mut f: Fields<'_>) -> Option<(Vec<Turn>, Option<SnapshotOf>)> {
             }
             SECTION_SNAPSHOT => {
                 let volume = section.volume()?;
-                snapshot = Some(SnapshotOf { volume, name: section.text()?.parse().ok()? });
+                header.snapshot = Some(SnapshotOf { volume, name: section.text()?.parse().ok()? });
             }
+            SECTION_STANDS_FOR => header.stands_for = Some(section.volume()?),
             _ => return None,
         }
     }
-    Some((turns, snapshot))
+    Some(turns)
 }
 
 /// The header of a stored pair.
@@ -538,11 +543,12 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
         compression: None,
         deduplicates: false,
         snapshot: None,
+        stands_for: None,
     };
     let mut turns = Vec::new();
     if has_sections {
         let length = f.u16()?.into();
-        (turns, header.snapshot) = get_sections(Fields(f.take(length)?))?;
+        turns = get_sections(Fields(f.take(length)?), &mut header)?;
     }
     extensions::get(&mut f, &mut header)?;
     Some(StoredHeader { group, sight: Sight::new(epoch, turns)?, header })

@@ -226,10 +226,11 @@ fn recloned(
         created: now,
         destroy_me: 0,
         snapshot: None,
+        stands_for: old.stands_for,
         ..source
     };
     change(&mut header);
-    VolumeHeader { id: old.id, kind: old.kind, parent: old.parent, ..header }
+    VolumeHeader { id: old.id, kind: old.kind, parent: old.parent, stands_for: old.stands_for, ..header }
 }
 
 /// What the header of a read-only volume becomes (convertVolumeInfo of OpenAFS).
@@ -248,8 +249,9 @@ fn converted(old: VolumeHeader) -> Result<VolumeHeader, VolumeError> {
     Ok(VolumeHeader {
         id: old.parent,
         kind: VolumeType::ReadWrite,
-        clone: old.id,
-        restored_from: old.id,
+        clone: old.number(),
+        restored_from: old.number(),
+        stands_for: None,
         created,
         copied: created,
         // The old read-write volume may have given out some that clients still remember.

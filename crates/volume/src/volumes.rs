@@ -225,21 +225,22 @@ impl Volumes {
         self.partition(partition)?;
         let changes = self.changes.lock();
         self.check_new_id(new.id)?;
-        self.make(changes, partition, new)
+        self.make(changes, partition, new, None)
     }
 
-    /// The same for those who hold the lock of changes and know that the id is free.
+    /// The same for those who hold the lock of changes and know that the id is free, which may stand for another.
     pub(crate) fn make(
         &self,
         changes: MutexGuard<'_, ()>,
         partition: PartitionId,
         new: &NewVolume,
+        stands_for: Option<VolumeId>,
     ) -> Result<Arc<Volume>, VolumeError> {
         let home = self.partition(partition)?;
         let mut batch = Batch::new();
         let registry = home.registry.lock();
         let group = home.new_ids(&mut batch, 1)?;
-        let header = new_header(new);
+        let header = VolumeHeader { stands_for, ..new_header(new) };
         let counters = new_counters(new);
         let stored = StoredHeader { group, sight: Sight::up_to(keys::FIRST_EPOCH), header };
         put_volume(&mut batch, &stored, &counters);
@@ -307,10 +308,22 @@ impl Volumes {
         changes: MutexGuard<'_, ()>,
         source: &Arc<Volume>,
         new: &CloneVolume,
-        mut batch: Batch,
+        batch: Batch,
         change: impl FnOnce(&mut VolumeHeader),
     ) -> Result<Arc<Volume>, VolumeError> {
         self.check_new_id(new.id)?;
+        self.make_clone(changes, source, new, batch, change)
+    }
+
+    /// The same for those who know that the id is free.
+    pub(crate) fn make_clone(
+        &self,
+        changes: MutexGuard<'_, ()>,
+        source: &Arc<Volume>,
+        new: &CloneVolume,
+        mut batch: Batch,
+        change: impl FnOnce(&mut VolumeHeader),
+    ) -> Result<Arc<Volume>, VolumeError> {
         let group = Arc::clone(&source.group);
         let mut writer = group.writer.lock();
         let (view, mut counters) = (source.view(), source.counters());

@@ -77,7 +77,7 @@ export class Inventory extends Document {
 
   parts({ volumes, more }) {
     if (volumes.length === 0) return [h('div', { class: 'panel' }, note('No volume', 'There is none on this server yet.'))];
-    const rows = volumes.map((volume) => [h('a', { href: `#/volume/${volume.id}` }, volume.name), String(volume.id), volume.partition, volume.kind, volume.in_service ? 'online' : `offline ${volume.offline_message}`, kib(volume.used_kib), volume.quota_kib ? kib(volume.quota_kib) : ['none', ''], exact(volume.files), day(volume.updated)]);
+    const rows = volumes.map((volume) => [h('a', { href: `#/volume/${volume.id}` }, volume.name), String(volume.id), volume.partition, volume.is_apart ? `${volume.kind}, held apart` : volume.kind, volume.in_service ? 'online' : `offline ${volume.offline_message}`, kib(volume.used_kib), volume.quota_kib ? kib(volume.quota_kib) : ['none', ''], exact(volume.files), day(volume.updated)]);
     return [h('div', { class: 'panel' }, plainTable('inventory', 'All volumes', ['Name', 'Number', 'Partition', 'Kind', 'State', 'Used', 'Quota', 'Files', 'Changed'], rows), more && h('p', { class: 'faint foot' }, 'There are more; cellar volume list shows all.'))];
   }
 }

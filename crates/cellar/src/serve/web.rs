@@ -186,7 +186,9 @@ fn header(header: &VolumeHeader) -> Value {
         VolumeType::Backup => "backup",
     };
     json!({
-        "id": header.id.0,
+        // What is held apart is known by the number of the other one, and by its partition.
+        "id": header.number().0,
+        "is_apart": header.number() != header.id,
         "name": header.name.to_string(),
         "kind": kind,
         "parent": header.parent.0,

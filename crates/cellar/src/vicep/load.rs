@@ -274,6 +274,7 @@ fn header(source: &Source<'_>, now: UnixTime) -> VolumeHeader {
         compression: None,
         deduplicates: false,
         snapshot: None,
+        stands_for: None,
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test { name: "transfers", needs: &[Means::Netns], run: transfers },
         Test { name: "transfers-within", needs: &[Means::Netns], run: within },
+        Test { name: "releases-within", needs: &[Means::Netns], run: releases_within },
     ]
 }
 
@@ -181,5 +182,73 @@ fn is_on(cell: &Cell, partition: &str) -> Result<()> {
     }
     let entry = cell.run("vos listvldb tree -localauth")?.ok()?;
     ensure!(entry.contains(&format!("partition /vicep{partition} RW Site")), "{entry}");
+    Ok(())
+}
+
+/// Releases of a volume to another partition of its own server.
+fn releases_within() -> Result<()> {
+    let mut cell = Cell::start_with(Server::Cellar, "send4", "10.99.0.75", &["-p", "2"])?;
+    let server = cell.address;
+    cell.open_volume(Server::Cellar, "tree")?;
+    write(&cell, "first")?;
+    all(&cell, &[format!("vos addsite {server} b tree -localauth")])?;
+    for again in ["", "-force ", "-f -verbose "] {
+        all(&cell, &[format!("vos release tree {again}-localauth")])?;
+        shows(&cell, "first", "b").with_context(|| format!("released with {again:?}"))?;
+    }
+    let refused = [
+        (format!("vos addsite {server} a tree -localauth"), "Multiple ROs on a single server aren't allowed"),
+        ("vos release tree -stayonline -localauth".into(), "-stayonline not supported"),
+    ];
+    for (command, why) in refused {
+        let refused = cell.run(&command)?;
+        ensure!(refused.text.contains(why), "{command}: {}", refused.text);
+    }
+    for (text, command) in [("second", "vos release tree -localauth"), ("third", "")] {
+        write(&cell, text)?;
+        match command {
+            "" => drop(cellar(&cell, "volume release tree")?),
+            vos => all(&cell, &[vos.into()])?,
+        }
+        shows(&cell, text, "b")?;
+    }
+    cell.end_cellar("KILL")?;
+    cell.start_cellar()?;
+    shows(&cell, "third", "b").context("after a restart")?;
+    // The volume moves to the partition of its site, and the site to the other one.
+    write(&cell, "fourth")?;
+    let moved = [
+        format!("vos move tree {server} a {server} b -localauth"),
+        "vos release tree -localauth".into(),
+        format!("vos remsite {server} b tree -localauth"),
+        format!("vos addsite {server} a tree -localauth"),
+    ];
+    all(&cell, &moved)?;
+    shows(&cell, "fourth", "b")?;
+    write(&cell, "fifth")?;
+    all(&cell, &["vos release tree -localauth".into()])?;
+    shows(&cell, "fifth", "a")?;
+    let synchronised = ["syncserv", "syncvldb"].map(|how| format!("vos {how} {server} -localauth"));
+    all(&cell, &synchronised)?;
+    shows(&cell, "fifth", "a").context("after syncvldb")
+}
+
+fn write(cell: &Cell, text: &str) -> Result<()> {
+    let file = cell.scratch()?.join("text");
+    cell.shell(&format!("seq 1 20000 > {0} && echo {text} >> {0}", file.display()))?.ok()?;
+    copy(cell, &format!("{} cell:tree/text", file.display()))
+}
+
+/// A client reads this in the read-only volume, which is on this partition and nothing of which is elsewhere.
+fn shows(cell: &Cell, text: &str, partition: &str) -> Result<()> {
+    let copied = cell.scratch()?.join("copied");
+    copy(cell, &format!("cell:tree.readonly/text {}", copied.display()))?;
+    let read = cell.shell(&format!("tail -n 1 {}", copied.display()))?.ok()?;
+    ensure!(read.trim() == text, "{read:?} in place of {text}");
+    let listed = cell.run(&format!("vos listvol {} {partition} -localauth", cell.address))?.ok()?;
+    let has_it = listed.lines().any(|line| line.starts_with("tree.readonly ") && line.contains("On-line"));
+    ensure!(has_it, "on {partition}: {listed}");
+    let everywhere = cell.run(&format!("vos listvol {} -localauth", cell.address))?.ok()?;
+    ensure!(!everywhere.contains("clone-temp"), "{everywhere}");
     Ok(())
 }

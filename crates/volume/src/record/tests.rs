@@ -85,6 +85,7 @@ fn header() -> StoredHeader {
             compression: None,
             deduplicates: false,
             snapshot: None,
+            stands_for: None,
         },
     }
 }
@@ -101,6 +102,9 @@ fn records_are_read_as_they_were_written() {
     }
     assert_eq!(get_counters(&put_counters(&counters())), Some(counters()));
     assert_eq!(get_header(&put_header(&header()), &counters()), Some(header()));
+    let mut apart = header();
+    apart.header.stands_for = Some(VolumeId(7));
+    assert_eq!(get_header(&put_header(&apart), &counters()), Some(apart));
     for codec in [Codec::Raw, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(19)] {
         let mut stored = header();
         stored.header.compression = Some(codec);

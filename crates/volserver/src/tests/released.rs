@@ -1,0 +1,341 @@
+//! Releases to another partition than that of the read-write volume, as `vos release` makes them
+//! (UV_ReleaseVolume), cut off after every step.
+
+use super::support::{Cell, Disks, LARGE, START, admin};
+use afs_idl::MemoryStream;
+use afs_idl::vol::{self, Server as _, attach_mode, volume_flags, volume_type};
+use base::{AbortCode, Fid, UserId, VolumeId};
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use volume::check::{CheckOptions, check};
+use volume::{Actor, SetStatus, StoreRequest, Volume};
+
+const ID: u32 = 900;
+const READ_ONLY: u32 = 902;
+const SMALL: i32 = 0;
+const DOOMED: i32 = volume_flags::DELETE_ON_SALVAGE | volume_flags::OUT_OF_SERVICE;
+const STEPS: u32 = 8;
+const SEEDS: u64 = 300;
+
+/// A server with a read-write volume on the large partition, and a `vos release` at work.
+struct World {
+    disks: Disks,
+    cell: Cell,
+    /// What the read-write volume's file holds, and what read-only volumes may show.
+    written: u32,
+    shown: Vec<u32>,
+    source: i32,
+    clone: i32,
+    site: i32,
+    since: u32,
+    /// The location database does not say that the site was added and never released to.
+    is_marked: bool,
+}
+
+impl World {
+    fn new() -> World {
+        let disks = Disks::default();
+        let cell = Cell::on(&disks);
+        cell.vos_create(LARGE, "home", ID);
+        let (written, shown, source, clone, site, since, is_marked) = Default::default();
+        let mut world = World { disks, cell, written, shown, source, clone, site, since, is_marked };
+        world.write();
+        world
+    }
+
+    fn write(&mut self) {
+        self.written += 1;
+        self.cell.pass(10);
+        let volume = self.cell.volumes.get(VolumeId(ID)).unwrap();
+        let actor = Actor { user: UserId(7), privileged: true, now: self.cell.now() };
+        let (root, name) = (volume.root(), b"file");
+        let fid = if let Ok(found) = volume.lookup(root, name) {
+            Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
+        } else {
+            let made = volume.create_file(&actor, root, name, &SetStatus::default());
+            made.unwrap().status.fid(volume.id())
+        };
+        let data = Bytes::from(self.written.to_string().repeat(5000));
+        let length = data.len() as u64;
+        let request = StoreRequest { offset: 0, length, file_length: length, set: SetStatus::default() };
+        let mut left = data;
+        volume.store(&actor, fid, &request, &mut |most| Ok(left.split_to(most.min(left.len())))).unwrap();
+        self.cell.pass(10);
+    }
+
+    fn close(&self, transaction: i32) {
+        self.cell.end(transaction).unwrap();
+    }
+
+    /// DoVolDelete.
+    fn delete(&self, id: u32, partition: i32) {
+        match self.cell.open(id, partition, attach_mode::OFFLINE) {
+            Ok(transaction) => {
+                self.cell.set_flags(transaction, DOOMED).unwrap();
+                self.cell.delete(transaction).unwrap();
+                self.close(transaction);
+            }
+            Err(code) => assert_eq!(code, AbortCode::VNOVOL),
+        }
+    }
+
+    /// DoVolClone: of the number of the read-only volumes, beside the read-write volume.
+    fn make_clone(&mut self) {
+        assert_eq!(self.cell.open(READ_ONLY, LARGE, attach_mode::OFFLINE), Err(AbortCode::VNOVOL));
+        self.source = self.cell.open(ID, LARGE, attach_mode::BUSY).unwrap();
+        let request = vol::CloneVolumeRequest {
+            transaction: self.source,
+            purge_volume_id: 0,
+            new_name: "readonly-clone-temp".into(),
+            new_type: volume_type::READ_ONLY,
+            new_volume_id: READ_ONLY,
+        };
+        self.cell.server.clone_volume(&admin(), request).unwrap();
+        self.close(self.source);
+    }
+
+    /// GetTrans.
+    fn open_site(&mut self) {
+        self.since = 0;
+        if !self.is_marked {
+            self.delete(READ_ONLY, SMALL);
+        }
+        match self.cell.open(READ_ONLY, SMALL, attach_mode::OFFLINE) {
+            Ok(open) => {
+                self.site = open;
+                let request = vol::GetStatusRequest { transaction: open };
+                let status = self.cell.server.get_status(&admin(), request).unwrap().status;
+                self.since = status.update_date;
+            }
+            Err(code) => {
+                assert_eq!(code, AbortCode::VNOVOL);
+                let request = vol::CreateVolumeRequest {
+                    partition: SMALL,
+                    name: "home.readonly".into(),
+                    volume_type: volume_type::READ_ONLY,
+                    parent_id: ID,
+                    volume_id: READ_ONLY,
+                };
+                self.site = self.cell.server.create_volume(&admin(), request).unwrap().transaction;
+                self.cell.set_flags(self.site, DOOMED).unwrap();
+            }
+        }
+    }
+
+    fn send(&self) {
+        let mut dump = MemoryStream::default();
+        let request = vol::DumpRequest { transaction: self.clone, from_date: self.since };
+        self.cell.server.dump(&admin(), request, &mut dump).unwrap();
+        let cookie = vol::RestoreCookie {
+            name: "home.readonly".into(),
+            volume_type: volume_type::READ_ONLY,
+            parent_id: ID,
+            ..Default::default()
+        };
+        let request = vol::RestoreRequest { transaction: self.site, flags: 1, cookie };
+        let mut dump = MemoryStream::new(&dump.outgoing, 1000);
+        self.cell.server.restore(&admin(), request, &mut dump).unwrap();
+        let request = vol::SetIdsTypesRequest {
+            transaction: self.site,
+            name: "home.readonly".into(),
+            volume_type: volume_type::READ_ONLY,
+            parent_id: ID,
+            clone_id: 0,
+            backup_id: 0,
+        };
+        self.cell.server.set_ids_types(&admin(), request).unwrap();
+        self.cell.set_flags(self.site, 0).unwrap();
+    }
+
+    fn step(&mut self, step: u32) {
+        match step {
+            1 => {
+                self.shown.push(self.written);
+                self.make_clone();
+            }
+            2 => self.clone = self.cell.open(READ_ONLY, LARGE, attach_mode::BUSY).unwrap(),
+            3 => self.open_site(),
+            4 => self.send(),
+            5 => {
+                self.close(self.site);
+                self.is_marked = true;
+            }
+            6 => self.close(self.clone),
+            _ => self.delete(READ_ONLY, LARGE),
+        }
+    }
+
+    fn release(&mut self) {
+        (0..STEPS).for_each(|step| self.step(step));
+        self.shown = vec![self.written];
+    }
+
+    fn crash(&mut self, random: &mut StdRng) {
+        let mut survived = |which: usize| {
+            let meta = &self.disks.metas[which];
+            Arc::new(meta.crash(random.random_range(0..=meta.unsynced_commits())))
+        };
+        let metas = [survived(0), survived(1)];
+        self.disks = Disks { metas, chunks: self.disks.chunks.clone(), ..Disks::default() };
+        let now = self.cell.now();
+        self.cell = Cell::on(&self.disks);
+        self.cell.pass(now.0 - START);
+        self.cell.server.delete_unfinished();
+    }
+
+    /// What file service shows under the read-only volumes' number.
+    fn served(&self) -> Option<(Arc<Volume>, u32)> {
+        let volume = self.cell.volumes.get(VolumeId(READ_ONLY)).ok().filter(|one| one.header().in_service)?;
+        let found = volume.lookup(volume.root(), b"file").unwrap();
+        let fid = Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique };
+        let read = volume.reader(fid, 0, u64::MAX).unwrap().next(usize::MAX).unwrap().concat();
+        let digits = read.len() / 5000;
+        let value: u32 = std::str::from_utf8(&read[..digits]).unwrap().parse().unwrap();
+        assert_eq!(read, value.to_string().repeat(5000).as_bytes());
+        Some((volume, value))
+    }
+
+    /// Nothing is left over, and clients see what was released last.
+    fn check_end(&self) {
+        let (volume, value) = self.served().expect("a read-only volume");
+        assert_eq!((volume.partition().index() as i32, value), (SMALL, self.shown[0]));
+        let header = volume.header();
+        assert_eq!((header.parent, header.name.as_str()), (VolumeId(ID), "home.readonly"));
+        let listed = |partition| self.cell.list(partition).iter().map(|entry| entry.volume_id).collect();
+        let (small, large): (Vec<u32>, Vec<u32>) = (listed(SMALL), listed(LARGE));
+        assert_eq!((small, large), (vec![READ_ONLY], vec![ID]));
+        assert!(self.cell.volumes.all_apart().unwrap().is_empty());
+        while self.cell.volumes.purge_step().unwrap() {}
+        for meta in &self.disks.metas {
+            let report = check(&**meta, None, CheckOptions::default(), &mut |_| {});
+            assert!(report.is_clean(), "{:#?}", report.damages);
+        }
+    }
+}
+
+#[test]
+fn a_volume_is_released_to_another_partition_of_its_server_again_and_again() {
+    let mut world = World::new();
+    for _ in 0..3 {
+        world.release();
+        world.check_end();
+        world.write();
+        assert_eq!(world.served().unwrap().1, world.shown[0], "what is written later is not released");
+    }
+}
+
+#[test]
+fn a_site_shows_its_volume_while_the_next_release_is_made() {
+    let mut world = World::new();
+    world.release();
+    world.write();
+    for step in 0..STEPS {
+        world.step(step);
+        match world.served() {
+            Some((volume, value)) => {
+                assert_eq!(volume.partition().index() as i32, SMALL, "step {step}");
+                assert!(world.shown.contains(&value));
+                assert_eq!(step >= 5, value == world.written, "step {step}");
+            }
+            None => assert!([3, 4].contains(&step), "nothing is served after step {step}"),
+        }
+    }
+}
+
+#[test]
+fn a_site_that_has_it_is_served_although_the_release_failed_for_others() {
+    let mut world = World::new();
+    // `vos` leaves the clone then.
+    (0..STEPS - 1).for_each(|step| world.step(step));
+    let (volume, value) = world.served().expect("the site's volume");
+    assert_eq!((volume.partition().index() as i32, value), (SMALL, world.written));
+    assert_eq!(world.cell.list(LARGE).len(), 1, "a clone that is not whole is not told of");
+    world.write();
+    world.release();
+    world.check_end();
+}
+
+#[test]
+fn what_an_older_site_left_behind_does_not_hide_a_newer_one() {
+    let mut world = World::new();
+    world.release();
+    world.write();
+    // The volume's site is now where the volume is (`vos remsite`, `vos addsite`): it is released there by a clone.
+    world.make_clone();
+    let clone = world.cell.open(READ_ONLY, LARGE, attach_mode::OFFLINE).unwrap();
+    world.cell.set_flags(clone, 0).unwrap();
+    world.close(clone);
+    let (volume, value) = world.served().unwrap();
+    assert_eq!((volume.partition().index() as i32, value), (LARGE, world.written));
+    assert_eq!(world.cell.list_one(SMALL, READ_ONLY).unwrap().volume_id, READ_ONLY);
+    // Whatever a crash does to it, and whichever is removed, the other is there.
+    world.crash(&mut StdRng::seed_from_u64(1));
+    assert_eq!(world.served().unwrap().1, world.written);
+    world.delete(READ_ONLY, LARGE);
+    assert_eq!(world.served().unwrap().0.partition().index() as i32, SMALL);
+    world.cell.check();
+}
+
+#[test]
+fn only_one_of_several_read_only_volumes_becomes_the_read_write_one() {
+    let mut world = World::new();
+    world.release();
+    world.make_clone();
+    let clone = world.cell.open(READ_ONLY, LARGE, attach_mode::OFFLINE).unwrap();
+    world.cell.set_flags(clone, 0).unwrap();
+    world.close(clone);
+    world.delete(ID, LARGE);
+    let request = vol::ConvertRoToRwVolumeRequest { partition: SMALL, volume_id: READ_ONLY };
+    world.cell.server.convert_ro_to_rw_volume(&admin(), request).unwrap();
+    let header = world.cell.volumes.get(VolumeId(ID)).unwrap().header();
+    assert_eq!((header.clone, header.stands_for), (VolumeId(READ_ONLY), None));
+    assert_eq!(world.served().unwrap().0.partition().index() as i32, LARGE);
+    world.cell.check();
+}
+
+#[test]
+fn a_release_that_is_cut_off_is_made_good_by_the_next_one() {
+    for seed in 0..SEEDS {
+        let outcome = std::panic::catch_unwind(|| cut_off(seed));
+        if let Err(panic) = outcome {
+            println!("seed {seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn cut_off(seed: u64) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut world = World::new();
+    let is_there = random.random();
+    if is_there {
+        world.release();
+        world.write();
+    }
+    let steps = random.random_range(1..=STEPS);
+    (0..steps).for_each(|step| world.step(step));
+    match random.random_range(0..3) {
+        0 => world.crash(&mut random),
+        1 => {
+            world.cell.pass(700);
+            world.cell.server.expire_transactions();
+        }
+        _ => [world.clone, world.site, world.source].iter().for_each(|&open| _ = world.cell.end(open)),
+    }
+    match world.served() {
+        Some((volume, value)) => {
+            assert_eq!(volume.partition().index() as i32, SMALL);
+            assert!(world.shown.contains(&value), "{value} of {:?}", world.shown);
+        }
+        None => assert!(!is_there, "what was released before is gone"),
+    }
+    if random.random() {
+        world.write();
+    }
+    world.release();
+    world.check_end();
+    world.crash(&mut random);
+    world.check_end();
+}
