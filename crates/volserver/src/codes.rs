@@ -3,6 +3,8 @@
 use base::AbortCode;
 use volume::VolumeError;
 
+/// Not an administrator, as SplitVolume alone says it.
+pub(crate) const EPERM: AbortCode = AbortCode(1);
 /// No such transaction, or its volume was deleted.
 pub(crate) const ENOENT: AbortCode = AbortCode(2);
 /// The store failed.

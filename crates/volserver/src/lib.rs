@@ -11,8 +11,8 @@
 //! to read; where this one does something else a comment says so. Plain errno values (ENOENT, ENODEV,
 //! ...) travel as they are on this service, since `vos` compares with them.
 //!
-//! Not served yet, and answered with RXGEN_OPCODE, by which `vos` knows a server that cannot: SplitVolume,
-//! and without [`OtherServers`] what makes this server call another one (Forward, ForwardMultiple).
+//! Without [`OtherServers`] what makes this server call another one (Forward, ForwardMultiple) is answered
+//! with RXGEN_OPCODE, by which `vos` knows a server that cannot.
 //!
 //! Between two Cellar servers Forward sends no dump, but offers the volume by calls of
 //! [`afs_idl::cellar`], which are served beside AFSVol: chunks that the target has are not sent (`sending`,
@@ -35,6 +35,7 @@ mod restoring;
 mod sending;
 mod server;
 mod service;
+mod splitting;
 mod taking;
 mod together;
 mod transactions;

@@ -3,7 +3,7 @@
 use crate::dumping::{self, Extract};
 use crate::reading::Source;
 use crate::server::VolumeServer;
-use crate::{changing, cloning, creating, forwarding, listing, partitions, restoring, taking};
+use crate::{changing, cloning, creating, forwarding, listing, partitions, restoring, splitting, taking};
 use afs_idl::{CallStream, cellar, vol};
 use base::{AbortCode, Caller, UnixTime, VolumeId};
 
@@ -294,6 +294,16 @@ impl vol::Server for VolumeServer {
         request: vol::PartitionInfoRequest,
     ) -> Result<vol::PartitionInfoReply, AbortCode> {
         Ok(vol::PartitionInfoReply { partition: partitions::narrow_information(self, &request.name)? })
+    }
+
+    fn split_volume(
+        &self,
+        caller: &Caller,
+        request: vol::SplitVolumeRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<vol::SplitVolumeReply, AbortCode> {
+        splitting::split(self, caller, request, stream)?;
+        Ok(vol::SplitVolumeReply)
     }
 
     fn partition_info64(

@@ -7,6 +7,7 @@ mod forwards;
 mod history;
 mod network;
 mod released;
+mod splitting;
 mod support;
 mod transfers;
 mod within;

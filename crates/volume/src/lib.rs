@@ -60,6 +60,7 @@ mod shared;
 mod sharing;
 mod sight;
 mod snapshots;
+mod splitting;
 mod status;
 mod together;
 mod totals;

@@ -11,14 +11,14 @@ use base::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use bytes::Bytes;
 
 /// What is created.
-enum New<'a> {
+pub(crate) enum New<'a> {
     File,
     Directory,
     Link(&'a [u8]),
 }
 
 impl New<'_> {
-    fn kind(&self) -> FileKind {
+    pub(crate) fn kind(&self) -> FileKind {
         match self {
             New::File => FileKind::File,
             New::Directory => FileKind::Directory,
@@ -119,11 +119,8 @@ impl Volume {
         let target = transaction.new_number(new.kind())?;
         let vnode = self.new_vnode(actor, &parent, target, new, set);
         let status = transaction.put_new(vnode.clone());
-        if let New::Link(path) = new
-            && !path.is_empty()
-        {
-            let extent = Extent::Inline(Bytes::copy_from_slice(path));
-            transaction.put_extent(&vnode, 0, Some(&extent), None)?;
+        if let New::Link(path) = new {
+            transaction.put_link(&vnode, path)?;
         }
         transaction.change_directory(&parent)?;
         if status.is_directory() {
@@ -137,7 +134,7 @@ impl Volume {
         Ok(created)
     }
 
-    fn new_vnode(
+    pub(crate) fn new_vnode(
         &self,
         actor: &Actor,
         parent: &Vnode,
@@ -265,6 +262,15 @@ impl Volume {
 }
 
 impl Transaction<'_> {
+    /// The text of a new symbolic link.
+    pub(crate) fn put_link(&mut self, vnode: &Vnode, path: &[u8]) -> Result<(), VolumeError> {
+        if path.is_empty() {
+            return Ok(());
+        }
+        let extent = Extent::Inline(Bytes::copy_from_slice(path));
+        self.put_extent(vnode, 0, Some(&extent), None)
+    }
+
     /// Takes one name from a vnode, and with the last one (a directory has only one) the vnode
     /// itself. The status that is left has `links` 0 then.
     pub(crate) fn drop_name(&mut self, mut vnode: Vnode) -> Result<VnodeStatus, VolumeError> {

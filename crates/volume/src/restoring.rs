@@ -388,15 +388,27 @@ impl Restoration {
         unique: u32,
     ) -> Result<(), VolumeError> {
         let fid = Fid { volume: volume.id(), vnode, unique };
-        let mut reader: FileReader = volume.reader(fid, 0, u64::MAX)?;
-        let status = *reader.status();
-        if status.is_directory() {
-            let (_, acl) = volume.status_and_acl(fid)?;
+        if vnode.0 % 2 == 1 {
+            let mut reader: FileReader = volume.reader(fid, 0, u64::MAX)?;
+            let (status, acl) = volume.status_and_acl(fid)?;
             let pages = reader.next(usize::MAX)?.concat().into();
             let damaged = |_| epochs::damage(Family::Entries, &[], "a directory to be kept");
             let blob = DirectoryBlob::parse(&pages).map_err(damaged)?;
             return self.directory(status, Acl::clone(&acl), &blob);
         }
+        self.take_over_file(volume, fid, &|_| {})
+    }
+
+    /// Carries over a file or symbolic link of a volume, whose status is changed.
+    pub(crate) fn take_over_file(
+        &mut self,
+        volume: &Arc<Volume>,
+        fid: Fid,
+        change: &dyn Fn(&mut VnodeStatus),
+    ) -> Result<(), VolumeError> {
+        let mut reader: FileReader = volume.reader(fid, 0, u64::MAX)?;
+        let mut status = *reader.status();
+        change(&mut status);
         let mut pieces = Vec::new().into_iter();
         self.file(status, &mut |most| {
             loop {
