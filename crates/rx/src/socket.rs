@@ -197,9 +197,7 @@ impl LaneSocket {
     ) -> bool {
         receiver.received.clear();
         let mut tries = 0;
-        while let Err(error) =
-            sys::receive(self.socket.as_fd(), &mut receiver.buffers, &mut receiver.received)
-        {
+        while let Err(error) = receiver.fill(self.socket.as_fd()) {
             tries += 1;
             if error.kind() == io::ErrorKind::WouldBlock || tries == TRIES_MAX {
                 return false;
@@ -379,13 +377,25 @@ pub(crate) struct Receiver {
     pool: BufferPool,
     buffers: Vec<Box<[u8]>>,
     received: Vec<Received>,
+    /// How many of the buffers the next batch is given: preparing those that stay empty costs time.
+    offered: usize,
 }
+
+/// Buffers offered to a batch, at least.
+const OFFERED_MIN: usize = 4;
 
 impl Receiver {
     pub(crate) fn new() -> Receiver {
         let pool = BufferPool::new();
         let buffers = (0..BATCH_MESSAGES).map(|_| pool.take()).collect();
-        Receiver { pool, buffers, received: Vec::with_capacity(BATCH_MESSAGES) }
+        Receiver { pool, buffers, received: Vec::with_capacity(BATCH_MESSAGES), offered: OFFERED_MIN }
+    }
+
+    /// Receives one batch. The next may be twice as large.
+    fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        sys::receive(socket, &mut self.buffers[..self.offered], &mut self.received)?;
+        self.offered = (2 * self.received.len()).clamp(OFFERED_MIN, BATCH_MESSAGES);
+        Ok(())
     }
 }
 

@@ -11,12 +11,10 @@ pub(crate) mod packet;
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::mem::{size_of, zeroed};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::mem::{MaybeUninit, size_of, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
-
-use socket2::{SockAddr, SockAddrStorage};
 
 /// Datagrams (or merged runs of them) moved by one system call, at most.
 pub(crate) const BATCH_MESSAGES: usize = 32;
@@ -64,8 +62,23 @@ impl Control {
     const EMPTY: Control = Control([0; CONTROL_BYTES]);
 }
 
-/// Receives up to [`BATCH_MESSAGES`] messages into `buffers`, one each, without waiting, and
-/// appends what the kernel said to `received`, in the order of `buffers`.
+/// Room for the address of an IP socket: IPv6's is the longest (`recvmmsg` tells when one did not fit).
+type Name = libc::sockaddr_in6;
+
+/// Slots of one batch that nobody has touched yet. Only those that a batch uses are ever filled: clearing
+/// them all costs more than a small call does otherwise.
+fn slots<T>() -> [MaybeUninit<T>; BATCH_MESSAGES] {
+    [const { MaybeUninit::uninit() }; BATCH_MESSAGES]
+}
+
+/// An empty message header.
+fn no_header() -> libc::mmsghdr {
+    // SAFETY: plain data (pointers and numbers) for which zero bytes are a value.
+    unsafe { zeroed() }
+}
+
+/// Receives as many messages as there are `buffers` ([`BATCH_MESSAGES`] at most) into these, one each, without
+/// waiting, and appends what the kernel said to `received`, in the order of `buffers`.
 ///
 /// Fails with `WouldBlock` if there is nothing.
 pub(crate) fn receive(
@@ -73,42 +86,42 @@ pub(crate) fn receive(
     buffers: &mut [Box<[u8]>],
     received: &mut Vec<Received>,
 ) -> io::Result<()> {
-    let count = buffers.len().min(BATCH_MESSAGES);
-    // SAFETY: all three are plain data for which zero bytes are a value.
-    let mut names: [libc::sockaddr_storage; BATCH_MESSAGES] = unsafe { zeroed() };
-    let mut vectors: [libc::iovec; BATCH_MESSAGES] = unsafe { zeroed() };
-    let mut headers: [libc::mmsghdr; BATCH_MESSAGES] = unsafe { zeroed() };
-    let mut controls = [Control::EMPTY; BATCH_MESSAGES];
-    for slot in 0..count {
-        vectors[slot].iov_base = buffers[slot].as_mut_ptr().cast();
-        vectors[slot].iov_len = buffers[slot].len();
-        let header = &mut headers[slot].msg_hdr;
-        header.msg_name = (&raw mut names[slot]).cast();
-        header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-        header.msg_iov = &raw mut vectors[slot];
+    let (mut names, mut controls) = (slots::<Name>(), slots::<Control>());
+    let (mut vectors, mut headers) = (slots::<libc::iovec>(), slots::<libc::mmsghdr>());
+    let room = names.iter_mut().zip(&mut controls).zip(&mut vectors).zip(&mut headers);
+    let mut count = 0;
+    for (buffer, (((name, control), vector), header)) in buffers.iter_mut().zip(room) {
+        vector.write(libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() });
+        let header = &mut header.write(no_header()).msg_hdr;
+        header.msg_name = name.as_mut_ptr().cast();
+        header.msg_namelen = size_of::<Name>() as libc::socklen_t;
+        header.msg_iov = vector.as_mut_ptr();
         header.msg_iovlen = 1;
-        header.msg_control = controls[slot].0.as_mut_ptr().cast();
+        header.msg_control = control.as_mut_ptr().cast();
         header.msg_controllen = CONTROL_BYTES;
+        count += 1;
     }
-    // SAFETY: the headers point to arrays on this stack frame and to `buffers`, all of which live
-    // until after the call, and `count` does not exceed any of them.
+    // SAFETY: the first `count` headers are filled. They point to slots on this stack frame, which the kernel
+    // only writes to, and to `buffers`, with the sizes of both; all of them live until after the call.
     let got = unsafe {
         libc::recvmmsg(
             socket.as_raw_fd(),
-            headers.as_mut_ptr(),
-            count as libc::c_uint,
+            headers.as_mut_ptr().cast(),
+            count,
             libc::MSG_DONTWAIT,
             std::ptr::null_mut(),
         )
     };
-    for slot in 0..usize::try_from(got).map_err(|_| io::Error::last_os_error())? {
-        received.push(describe(&headers[slot], &names[slot]));
+    let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
+    for (header, name) in headers[..got].iter().zip(&names) {
+        // SAFETY: `got` is `count` at most, and those headers were filled above.
+        received.push(describe(unsafe { header.assume_init_ref() }, name));
     }
     Ok(())
 }
 
-/// Reads one filled message header.
-fn describe(header: &libc::mmsghdr, name: &libc::sockaddr_storage) -> Received {
+/// Reads one message header that the kernel has filled, and the name it points to.
+fn describe(header: &libc::mmsghdr, name: &MaybeUninit<Name>) -> Received {
     let (to, segment_bytes) = control_facts(&header.msg_hdr);
     Received {
         length: header.msg_len as usize,
@@ -119,14 +132,56 @@ fn describe(header: &libc::mmsghdr, name: &libc::sockaddr_storage) -> Received {
     }
 }
 
-/// The kernel's socket address as the standard library's; unspecified if it is of no IP family.
-fn socket_address(name: &libc::sockaddr_storage, length: libc::socklen_t) -> SocketAddr {
-    let mut storage = SockAddrStorage::zeroed();
-    // SAFETY: `SockAddrStorage` may be viewed as `sockaddr_storage`, its own layout.
-    unsafe { *storage.view_as::<libc::sockaddr_storage>() = *name };
-    // SAFETY: the storage holds what the kernel wrote, and `length` is what it said it wrote.
-    let address = unsafe { SockAddr::new(storage, length) };
-    address.as_socket().unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0))
+/// The kernel's socket address, of which it wrote `length` bytes, as the standard library's; unspecified if it
+/// is of no IP family.
+fn socket_address(name: &MaybeUninit<Name>, length: libc::socklen_t) -> SocketAddr {
+    let name = name.as_ptr();
+    let holds = |bytes: usize| length as usize >= bytes && bytes <= size_of::<Name>();
+    // SAFETY: `length` is what the kernel said it wrote; each value lies within a `Name` and is read only if that
+    // much was written.
+    unsafe {
+        let family = holds(size_of::<libc::sa_family_t>()).then(|| name.cast::<libc::sa_family_t>().read());
+        match family.map(i32::from) {
+            Some(libc::AF_INET) if holds(size_of::<libc::sockaddr_in>()) => {
+                let name = name.cast::<libc::sockaddr_in>().read();
+                let address = Ipv4Addr::from(name.sin_addr.s_addr.to_ne_bytes());
+                SocketAddrV4::new(address, u16::from_be(name.sin_port)).into()
+            }
+            Some(libc::AF_INET6) if holds(size_of::<libc::sockaddr_in6>()) => {
+                let name = name.read();
+                let (address, port) = (Ipv6Addr::from(name.sin6_addr.s6_addr), u16::from_be(name.sin6_port));
+                SocketAddrV6::new(address, port, name.sin6_flowinfo, name.sin6_scope_id).into()
+            }
+            _ => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        }
+    }
+}
+
+/// Writes an address as the kernel wants it; answers how many bytes of `name` that took.
+fn write_name(name: &mut MaybeUninit<Name>, address: SocketAddr) -> libc::socklen_t {
+    match address {
+        SocketAddr::V4(address) => {
+            let of_ipv4 = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: address.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: a `Name` is longer, and aligned no less, than the address of an IPv4 socket.
+            unsafe { name.as_mut_ptr().cast::<libc::sockaddr_in>().write(of_ipv4) };
+            size_of::<libc::sockaddr_in>() as libc::socklen_t
+        }
+        SocketAddr::V6(address) => {
+            name.write(libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: address.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+                sin6_scope_id: address.scope_id(),
+            });
+            size_of::<libc::sockaddr_in6>() as libc::socklen_t
+        }
+    }
 }
 
 /// The local address and the segment size among a message's control messages.
@@ -184,13 +239,12 @@ pub(crate) struct SocketError {
 ///
 /// Fails with `WouldBlock` if there is nothing.
 pub(crate) fn receive_error(socket: BorrowedFd<'_>, quote: &mut [u8]) -> io::Result<Option<SocketError>> {
-    // SAFETY: both are plain data for which zero bytes are a value.
-    let mut name: libc::sockaddr_storage = unsafe { zeroed() };
-    let mut header: libc::msghdr = unsafe { zeroed() };
+    let mut name = MaybeUninit::<Name>::uninit();
+    let mut header = no_header().msg_hdr;
     let mut control = Control::EMPTY;
     let mut vector = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
-    header.msg_name = (&raw mut name).cast();
-    header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    header.msg_name = name.as_mut_ptr().cast();
+    header.msg_namelen = size_of::<Name>() as libc::socklen_t;
     header.msg_iov = &raw mut vector;
     header.msg_iovlen = 1;
     header.msg_control = control.0.as_mut_ptr().cast();
@@ -232,27 +286,27 @@ fn extended_error(header: &libc::msghdr) -> Option<libc::sock_extended_err> {
 /// Sends up to [`BATCH_MESSAGES`] messages without waiting; answers how many were taken (at least
 /// one). An error is that of the first message.
 pub(crate) fn send(socket: BorrowedFd<'_>, messages: &[Message<'_>]) -> io::Result<usize> {
-    let count = messages.len().min(BATCH_MESSAGES);
-    let mut names: [Option<SockAddr>; BATCH_MESSAGES] = [const { None }; BATCH_MESSAGES];
-    let mut controls = [Control::EMPTY; BATCH_MESSAGES];
-    // SAFETY: plain data for which zero bytes are a value.
-    let mut headers: [libc::mmsghdr; BATCH_MESSAGES] = unsafe { zeroed() };
-    for (slot, message) in messages[..count].iter().enumerate() {
-        let name = names[slot].insert(SockAddr::from(message.to));
-        let header = &mut headers[slot].msg_hdr;
-        header.msg_name = name.as_ptr().cast_mut().cast();
-        header.msg_namelen = name.len();
+    let (mut names, mut controls, mut headers) =
+        (slots::<Name>(), slots::<Control>(), slots::<libc::mmsghdr>());
+    let room = names.iter_mut().zip(&mut controls).zip(&mut headers);
+    let mut count = 0;
+    for (message, ((name, control), header)) in messages.iter().zip(room) {
+        let header = &mut header.write(no_header()).msg_hdr;
+        header.msg_namelen = write_name(name, message.to);
+        header.msg_name = name.as_mut_ptr().cast();
         // `IoSlice` is guaranteed to have the layout of `iovec`; the kernel only reads it.
         header.msg_iov = message.pieces.as_ptr().cast_mut().cast();
         header.msg_iovlen = message.pieces.len();
-        write_control(header, &mut controls[slot], message);
+        write_control(header, control, message);
+        count += 1;
     }
-    // SAFETY: names, controls and pieces live until after the call and `count` bounds the headers.
+    // SAFETY: the first `count` headers are filled, and point to names and control messages that were written
+    // as far as their lengths say. These and the pieces live until after the call.
     let sent = unsafe {
         libc::sendmmsg(
             socket.as_raw_fd(),
-            headers.as_mut_ptr(),
-            count as libc::c_uint,
+            headers.as_mut_ptr().cast(),
+            count,
             libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
         )
     };
@@ -260,7 +314,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, messages: &[Message<'_>]) -> io::Resu
 }
 
 /// Lays out the control messages of `message` in `control` and names them in `header`.
-fn write_control(header: &mut libc::msghdr, control: &mut Control, message: &Message<'_>) {
+fn write_control(header: &mut libc::msghdr, control: &mut MaybeUninit<Control>, message: &Message<'_>) {
     let mut used = 0;
     match message.from {
         Some(IpAddr::V4(from)) => {
@@ -282,24 +336,33 @@ fn write_control(header: &mut libc::msghdr, control: &mut Control, message: &Mes
         used += push_control(control, used, libc::SOL_UDP, libc::UDP_SEGMENT, bytes);
     }
     if used > 0 {
-        header.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_control = control.as_mut_ptr().cast();
         header.msg_controllen = used;
     }
 }
 
-/// Writes one control message at `offset`; answers the room it took.
+/// Writes one control message at `offset`, its padding included: the kernel is given no byte that was not
+/// written. Answers the room it took.
 #[allow(
     clippy::cast_ptr_alignment,
     reason = "`Control` is aligned, CMSG_SPACE keeps it so, and writes are unaligned"
 )]
-fn push_control<T: Copy>(control: &mut Control, offset: usize, level: i32, kind: i32, value: T) -> usize {
+fn push_control<T: Copy>(
+    control: &mut MaybeUninit<Control>,
+    offset: usize,
+    level: i32,
+    kind: i32,
+    value: T,
+) -> usize {
     let bytes = size_of::<T>() as libc::c_uint;
     // SAFETY: only arithmetic.
     let (space, length) = unsafe { (libc::CMSG_SPACE(bytes) as usize, libc::CMSG_LEN(bytes) as usize) };
     assert!(offset + space <= CONTROL_BYTES, "control messages outgrew their room");
     // SAFETY: the assertion keeps header and value inside the buffer; both are written unaligned.
     unsafe {
-        let at = control.0.as_mut_ptr().add(offset).cast::<libc::cmsghdr>();
+        let at = control.as_mut_ptr().cast::<u8>().add(offset);
+        at.write_bytes(0, space);
+        let at = at.cast::<libc::cmsghdr>();
         at.write_unaligned(libc::cmsghdr { cmsg_len: length, cmsg_level: level, cmsg_type: kind });
         libc::CMSG_DATA(at).cast::<T>().write_unaligned(value);
     }
