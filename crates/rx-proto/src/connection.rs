@@ -58,6 +58,8 @@ pub(crate) struct Connection {
     pub(crate) wants_channel: bool,
     pub(crate) limits: TimeLimits,
     pub(crate) armed: Armed,
+    /// The deadlines of the calls on the channels.
+    pub(crate) channels_armed: [Armed; CHANNELS],
     pub(crate) counters: ConnectionCounters,
     serial: u32,
     /// Not before then is another abort of the connection sent.
@@ -224,6 +226,7 @@ impl Connection {
             wants_channel: false,
             limits,
             armed: Armed::default(),
+            channels_armed: Default::default(),
             counters: ConnectionCounters::default(),
             serial,
             abort_after: Monotonic(0),

@@ -3,6 +3,9 @@
 //! Every call, connection and peer has at most one entry: its earliest deadline. A deadline that
 //! moves into the future leaves its entry where it is; when that comes up nothing is due and the
 //! entry is made anew. So the steady state of a transfer costs nothing here.
+//!
+//! Nor does the steady state of many short calls: the entry of a call on its channel is the channel's, and the
+//! next call there finds it.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +16,10 @@ use crate::slab::Key;
 /// Whose deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timed {
+    /// A call that has left its channel.
     Call(Key),
+    /// The call on this channel of a connection, whichever it is then.
+    Channel(Key, u8),
     Connection(Key),
     Peer(Key),
 }

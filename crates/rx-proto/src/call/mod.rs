@@ -50,6 +50,9 @@ pub(crate) struct Call {
     pub(crate) writer_waits: bool,
     /// It is in the endpoint's queue of calls with something to send.
     pub(crate) ready: bool,
+    /// It is in the endpoint's list of calls whose deadline has to be looked at.
+    pub(crate) unarmed: bool,
+    /// Its own deadline, once it has left its channel.
     pub(crate) armed: Armed,
     pub(crate) clocks: Clocks,
     pub(crate) limits: TimeLimits,
@@ -119,6 +122,13 @@ impl TimeLimits {
     }
 }
 
+/// The memory of a call's queues, for the next call. Most calls are small ones.
+#[derive(Debug, Default)]
+pub(crate) struct SpareQueues {
+    pub(crate) send: send::SpareQueues,
+    pub(crate) receive: receive::SpareQueue,
+}
+
 /// What a new call is made of.
 pub(crate) struct NewCall {
     pub(crate) connection: Key,
@@ -130,6 +140,7 @@ pub(crate) struct NewCall {
     pub(crate) receive_window: u32,
     pub(crate) congestion: Congestion,
     pub(crate) limits: TimeLimits,
+    pub(crate) spare: SpareQueues,
 }
 
 /// What has become too late.
@@ -149,12 +160,13 @@ impl Call {
             channel: parts.channel,
             number: parts.number,
             phase: parts.phase,
-            send: SendQueue::new(parts.send_window, parts.congestion),
-            receive: ReceiveQueue::new(parts.receive_window),
+            send: SendQueue::new(parts.send_window, parts.congestion, parts.spare.send),
+            receive: ReceiveQueue::new(parts.receive_window, parts.spare.receive),
             released: false,
             reader_waits: false,
             writer_waits: false,
             ready: false,
+            unarmed: false,
             armed: Armed::default(),
             clocks: Clocks { started: now, received: now, sent: now, progress: now },
             limits: parts.limits,
@@ -166,6 +178,11 @@ impl Call {
             owed: None,
             doubt: None,
         }
+    }
+
+    /// The memory of a call that is over, if it is so little that it may be kept.
+    pub(crate) fn into_spare(self) -> Option<SpareQueues> {
+        Some(SpareQueues { send: self.send.into_spare()?, receive: self.receive.into_spare()? })
     }
 
     /// Whether packets still go back and forth.

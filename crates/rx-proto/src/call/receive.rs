@@ -32,6 +32,13 @@ pub(crate) struct ReceiveQueue {
     pub(crate) acks: AckPlan,
 }
 
+/// An empty queue that has memory.
+#[derive(Debug, Default)]
+pub(crate) struct SpareQueue(VecDeque<Option<Slot>>);
+
+/// More room than this is given back.
+const SPARE_PACKETS_MAX: usize = 16;
+
 /// A received packet.
 #[derive(Debug)]
 struct Slot {
@@ -67,11 +74,11 @@ pub(crate) struct AckPlan {
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(window: u32) -> ReceiveQueue {
+    pub(crate) fn new(window: u32, spare: SpareQueue) -> ReceiveQueue {
         ReceiveQueue {
             next: 1,
             missing: 1,
-            slots: VecDeque::new(),
+            slots: spare.0,
             highest: 0,
             last: None,
             window,
@@ -79,6 +86,13 @@ impl ReceiveQueue {
             discarding: false,
             acks: AckPlan::default(),
         }
+    }
+
+    /// Its memory, if that is little.
+    pub(crate) fn into_spare(self) -> Option<SpareQueue> {
+        let mut slots = self.slots;
+        slots.clear();
+        (slots.capacity() <= SPARE_PACKETS_MAX).then_some(SpareQueue(slots))
     }
 
     /// What storing this packet would give.

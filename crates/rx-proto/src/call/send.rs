@@ -57,6 +57,16 @@ pub(crate) struct SendQueue {
     probes: [Option<Probe>; PROBES],
 }
 
+/// Empty queues that have memory.
+#[derive(Debug, Default)]
+pub(crate) struct SpareQueues {
+    pending: VecDeque<Bytes>,
+    packets: VecDeque<SentPacket>,
+}
+
+/// More room than this is given back.
+const SPARE_PACKETS_MAX: usize = 16;
+
 /// A cut packet.
 #[derive(Debug)]
 pub(crate) struct SentPacket {
@@ -109,16 +119,16 @@ pub(crate) enum Timeout {
 }
 
 impl SendQueue {
-    pub(crate) fn new(window: u32, congestion: Congestion) -> SendQueue {
+    pub(crate) fn new(window: u32, congestion: Congestion, spare: SpareQueues) -> SendQueue {
         SendQueue {
-            pending: VecDeque::new(),
+            pending: spare.pending,
             pending_bytes: 0,
             flush_bytes: 0,
             ended: false,
             muted: false,
             last_cut: false,
             first: 1,
-            packets: VecDeque::new(),
+            packets: spare.packets,
             in_flight: 0,
             lost: 0,
             received: 0,
@@ -132,6 +142,15 @@ impl SendQueue {
             ack_serial: None,
             probes: [None; PROBES],
         }
+    }
+
+    /// Its memory, if that is little.
+    pub(crate) fn into_spare(self) -> Option<SpareQueues> {
+        let SendQueue { mut pending, mut packets, .. } = self;
+        pending.clear();
+        packets.clear();
+        let room = pending.capacity().max(packets.capacity());
+        (room <= SPARE_PACKETS_MAX).then_some(SpareQueues { pending, packets })
     }
 
     /// Takes bytes off the front of `data` while fewer than `limit` wait.
@@ -190,6 +209,16 @@ impl SendQueue {
     /// turn out to be the last is kept until that is known, so that no empty one has to follow.
     pub(crate) fn has_new(&self, payload_max: usize) -> bool {
         !self.last_cut && (self.ended || self.pending_bytes > payload_max || self.flush_bytes > 0)
+    }
+
+    /// Whether there may be anything to send at all, whatever the windows say.
+    pub(crate) fn has_any(&self) -> bool {
+        self.lost > 0 || !self.last_cut && (self.ended || self.pending_bytes > 0)
+    }
+
+    /// Whether the peer's window may be what keeps data from being sent: if there are new ones.
+    pub(crate) fn may_be_blocked(&self) -> bool {
+        !self.last_cut && !self.window_is_open()
     }
 
     fn window_is_open(&self) -> bool {
@@ -449,10 +478,10 @@ impl SendQueue {
         self.last_cut
     }
 
-    /// When to look at lost packets or at a silent peer. Also decides from when to count.
-    pub(crate) fn deadline(&mut self, now: Monotonic, rtt: &Rtt, payload_max: usize) -> Option<Monotonic> {
-        let blocked = self.has_new(payload_max) && !self.window_is_open();
-        if !self.is_waiting() && !blocked {
+    /// When to look at lost packets or at a silent peer. Also decides from when to count. `is_blocked`: the
+    /// peer's window keeps new packets from being sent.
+    pub(crate) fn deadline(&mut self, now: Monotonic, rtt: &Rtt, is_blocked: bool) -> Option<Monotonic> {
+        if !self.is_waiting() && !is_blocked {
             self.timeout_at = None;
             return None;
         }

@@ -219,6 +219,7 @@ impl Endpoint {
             receive_window: if unverified { window.min(UNVERIFIED_WINDOW) } else { window },
             congestion: Congestion::new(peer.and_then(|peer| peer.learnt), now),
             limits: connection.limits,
+            spare: self.spare_queues.pop().unwrap_or_default(),
         };
         let call = self.calls.insert_with(|_| Call::new(parts, now));
         connection.channels[channel] =

@@ -43,27 +43,49 @@ impl Endpoint {
             self.remove_call(now, key);
             return;
         }
-        let payload_max = self.payload_max(call.connection);
-        let Some(call) = self.calls.get_mut(key) else { return };
-        let speaks = call.is_running() && call.may_send();
-        let data = speaks && call.reach_at.is_none() && call.send.wants_to_send(payload_max);
         let acks = call.failure().is_none() && (call.receive.acks.is_due() || call.ping.is_some());
-        if (data || acks) && !call.ready {
+        let speaks = call.is_running() && call.may_send() && call.reach_at.is_none();
+        let ready = acks
+            || speaks && call.send.has_any() && call.send.wants_to_send(self.payload_max(call.connection));
+        let Some(call) = self.calls.get_mut(key) else { return };
+        if ready && !call.ready {
             call.ready = true;
             self.ready.push_back(key);
         }
-        self.rearm(now, key, payload_max);
+        if !call.unarmed {
+            call.unarmed = true;
+            self.unarmed.push(key);
+        }
     }
 
-    fn rearm(&mut self, now: Monotonic, key: Key, payload_max: usize) {
+    /// Brings the deadlines of all calls up to date that were settled: once for each, however often it was.
+    pub(super) fn rearm_settled(&mut self, now: Monotonic) {
+        let mut unarmed = std::mem::take(&mut self.unarmed);
+        unarmed.drain(..).for_each(|key| self.rearm(now, key));
+        self.unarmed = unarmed;
+    }
+
+    fn rearm(&mut self, now: Monotonic, key: Key) {
+        let Some(call) = self.calls.get(key) else { return };
+        let is_blocked = call.send.may_be_blocked() && call.send.has_new(self.payload_max(call.connection));
         let Some(call) = self.calls.get_mut(key) else { return };
+        call.unarmed = false;
         let mut deadline = call.deadline(now);
+        let (connection_key, channel) = (call.connection, call.channel);
+        let connection = self.connections.get_mut(connection_key);
         if call.is_running() && call.may_send() && call.reach_at.is_none() {
-            let peer = self.connections.get(call.connection).and_then(|it| self.peers.get(it.peer));
-            let resend = peer.and_then(|peer| call.send.deadline(now, &peer.rtt, payload_max));
+            let peer = connection.as_ref().and_then(|it| self.peers.get(it.peer));
+            let resend = peer.and_then(|peer| call.send.deadline(now, &peer.rtt, is_blocked));
             deadline = crate::timers::earlier(deadline, resend);
         }
-        self.timers.arm(Timed::Call(key), &mut call.armed, deadline);
+        let place = usize::from(channel);
+        match connection.filter(|it| it.channels[place].call == Some(key)) {
+            Some(connection) => {
+                let armed = &mut connection.channels_armed[place];
+                self.timers.arm(Timed::Channel(connection_key, channel), armed, deadline);
+            }
+            None => self.timers.arm(Timed::Call(key), &mut call.armed, deadline),
+        }
     }
 
     /// Both directions are through.
@@ -179,6 +201,9 @@ impl Endpoint {
         self.timers.disarm(Timed::Call(key), &mut call.armed);
         self.statistics.packets_now -= call.receive.held() as u64;
         self.statistics.calls_now = self.calls.len() as u64;
+        if self.spare_queues.len() < super::SPARE_MAX {
+            self.spare_queues.extend(call.into_spare());
+        }
     }
 
     /// Makes a connection unusable; its calls fail.
@@ -205,6 +230,9 @@ impl Endpoint {
     pub(super) fn remove_connection(&mut self, now: Monotonic, key: Key) {
         let Some(mut connection) = self.connections.remove(key) else { return };
         self.timers.disarm(Timed::Connection(key), &mut connection.armed);
+        for (channel, armed) in (0..).zip(&mut connection.channels_armed) {
+            self.timers.disarm(Timed::Channel(key, channel), armed);
+        }
         self.index.remove(&connection.key);
         self.statistics.connections_now = self.connections.len() as u64;
         if let Some(peer) = self.peers.get_mut(connection.peer) {

@@ -20,7 +20,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use rx_security::ClientSecurity;
 
-use crate::call::Call;
+use crate::call::{Call, SpareQueues};
 use crate::connection::{Connection, ConnectionKey, EPOCH_ANY_ADDRESS};
 use crate::hash::{SeededMap, SeededState};
 use crate::peer::{Peer, PeerCounters, PeerReport};
@@ -31,8 +31,8 @@ use crate::{
     ServiceConfig, Statistics, Transmit, Write,
 };
 
-/// Lists of packets kept for the next transmits.
-const SPARE_MAX: usize = 64;
+/// Lists of packets kept for the next transmits, and queues for the next calls.
+pub(super) const SPARE_MAX: usize = 64;
 
 /// One UDP port's worth of Rx: server and client at once.
 ///
@@ -86,12 +86,15 @@ pub struct Endpoint {
     due: Vec<Timed>,
     /// Calls that have something to send, in turn.
     ready: VecDeque<Key>,
+    /// Calls whose deadlines may have changed.
+    unarmed: Vec<Key>,
     /// Packets outside of calls, and aborts.
     control: VecDeque<(Path, Outgoing)>,
     events: VecDeque<Event>,
     /// Bodies of ACK packets are cut from it.
     arena: BytesMut,
     spare: Vec<Vec<Outgoing>>,
+    spare_queues: Vec<SpareQueues>,
     cursors: inspect::Cursors,
     waiting_calls: usize,
     waited_calls: u64,
@@ -126,10 +129,12 @@ impl Endpoint {
             timers: Timers::default(),
             due: Vec::new(),
             ready: VecDeque::new(),
+            unarmed: Vec::new(),
             control: VecDeque::new(),
             events: VecDeque::new(),
             arena: BytesMut::with_capacity(1 << 16),
             spare: Vec::new(),
+            spare_queues: Vec::new(),
             cursors: inspect::Cursors::default(),
             waiting_calls: 0,
             waited_calls: 0,

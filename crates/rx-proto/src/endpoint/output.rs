@@ -63,6 +63,7 @@ impl Batch {
 impl Endpoint {
     /// The next datagrams to send.
     pub(super) fn next_transmit(&mut self, now: Monotonic) -> Option<Transmit> {
+        self.rearm_settled(now);
         if let Some((path, outgoing)) = self.control.pop_front() {
             let mut packets = self.spare.pop().unwrap_or_default();
             packets.push(outgoing);
@@ -78,6 +79,7 @@ impl Endpoint {
                 return transmit;
             }
         }
+        self.rearm_settled(now);
         None
     }
 

@@ -20,7 +20,8 @@ impl Endpoint {
         due.extend(std::iter::from_fn(|| self.timers.pop_due(now)));
         for what in due.drain(..) {
             match what {
-                Timed::Call(key) => self.call_time(now, key),
+                Timed::Call(key) => self.detached_call_time(now, key),
+                Timed::Channel(key, channel) => self.channel_time(now, key, channel),
                 Timed::Connection(key) => self.connection_time(now, key),
                 Timed::Peer(key) => self.peer_time(now, key),
             }
@@ -28,9 +29,22 @@ impl Endpoint {
         self.due = due;
     }
 
-    fn call_time(&mut self, now: Monotonic, key: Key) {
+    fn detached_call_time(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
         call.armed.fired();
+        self.call_time(now, key);
+    }
+
+    fn channel_time(&mut self, now: Monotonic, key: Key, channel: u8) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.channels_armed[usize::from(channel)].fired();
+        if let Some(call) = connection.channels[usize::from(channel)].call {
+            self.call_time(now, call);
+        }
+    }
+
+    fn call_time(&mut self, now: Monotonic, key: Key) {
+        let Some(call) = self.calls.get_mut(key) else { return };
         match call.phase {
             Phase::Failed(code) => {
                 if call.abort_at.is_some_and(|at| at <= now) {
