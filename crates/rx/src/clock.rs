@@ -1,16 +1,19 @@
 //! The shell asks the clocks, the endpoint is told.
 
 use std::sync::LazyLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use base::{Monotonic, UnixTime};
 
-/// The start of this process's monotonic time.
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+use crate::sys;
+
+/// The start of this process's monotonic time, as the system counts it.
+static START_NS: LazyLock<u64> = LazyLock::new(sys::monotonic_ns);
 
 /// Now, since the process first asked.
 pub(crate) fn now() -> Monotonic {
-    Monotonic(u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    let start_ns = *START_NS;
+    Monotonic(sys::monotonic_ns().saturating_sub(start_ns))
 }
 
 /// Now by the calendar.

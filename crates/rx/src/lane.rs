@@ -66,6 +66,9 @@ const INBOX_NOTICES: usize = 64;
 const LINGER: Duration = Duration::from_millis(100);
 const LINGER_SLEEP: Duration = Duration::from_millis(10);
 
+/// A sleep that ended sooner was none: something had come before it began.
+const SLEEP_MIN: Duration = Duration::from_micros(3);
+
 /// Longest sleep, so that a lost wake-up is a delay and not the end.
 const SLEEP_MAX: Duration = Duration::from_secs(10);
 
@@ -564,6 +567,9 @@ struct Turn {
     questions: Vec<(Path, Bytes)>,
     interests: Vec<Interest>,
     last_active: Monotonic,
+    /// The socket was empty when it was looked at again after the last batch. What will be next is likely to be as it
+    /// was last: then the look is spared.
+    found_empty: bool,
 }
 
 impl Turn {
@@ -576,10 +582,11 @@ impl Turn {
             questions: Vec::new(),
             interests,
             last_active: clock::now(),
+            found_empty: false,
         }
     }
 
-    /// Receives and handles one batch; sleeps if there is none.
+    /// Receives and handles one batch; sleeps if there is none, or if there will be none.
     fn run(&mut self, lane: &Lane) {
         self.receive(lane);
         let idle = self.datagrams.is_empty();
@@ -593,9 +600,13 @@ impl Turn {
             all_sent = lane.flush_some(LANE_BATCHES);
         }
         if idle && all_sent {
+            self.found_empty = true;
             self.sleep(lane);
-        } else {
-            self.last_active = clock::now();
+            return;
+        }
+        self.last_active = clock::now();
+        if all_sent && self.found_empty && !self.receiver.may_have_left_some() {
+            self.found_empty = self.sleep(lane) >= SLEEP_MIN;
         }
     }
 
@@ -638,8 +649,8 @@ impl Turn {
         }
     }
 
-    /// Sleeps until something comes, a deadline is reached or somebody wakes the lane.
-    fn sleep(&mut self, lane: &Lane) {
+    /// Sleeps until something comes, a deadline is reached or somebody wakes the lane. Tells how long it was.
+    fn sleep(&mut self, lane: &Lane) -> Duration {
         let now = clock::now();
         let until = self.sleep_until(lane, now);
         lane.idle.begin(now);
@@ -647,11 +658,13 @@ impl Turn {
             // No memory, at worst; do not spin.
             std::thread::sleep(LINGER_SLEEP);
         }
-        lane.idle.end(clock::now());
+        let woken = clock::now();
+        lane.idle.end(woken);
         lane.sleeping_until.store(0, Ordering::SeqCst);
         lane.counters.wakeups.increment();
         self.fetch_errors(lane);
         lane.waker.rest();
+        woken.since(now)
     }
 
     /// Sockets with errors would wake the lane again and again.

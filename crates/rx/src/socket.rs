@@ -379,6 +379,7 @@ pub(crate) struct Receiver {
     received: Vec<Received>,
     /// How many of the buffers the next batch is given: preparing those that stay empty costs time.
     offered: usize,
+    is_full: bool,
 }
 
 /// Buffers offered to a batch, at least.
@@ -388,12 +389,25 @@ impl Receiver {
     pub(crate) fn new() -> Receiver {
         let pool = BufferPool::new();
         let buffers = (0..BATCH_MESSAGES).map(|_| pool.take()).collect();
-        Receiver { pool, buffers, received: Vec::with_capacity(BATCH_MESSAGES), offered: OFFERED_MIN }
+        Receiver {
+            pool,
+            buffers,
+            received: Vec::with_capacity(BATCH_MESSAGES),
+            offered: OFFERED_MIN,
+            is_full: false,
+        }
+    }
+
+    /// The last batch was as large as it could be.
+    pub(crate) fn may_have_left_some(&self) -> bool {
+        self.is_full
     }
 
     /// Receives one batch. The next may be twice as large.
     fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.is_full = false;
         sys::receive(socket, &mut self.buffers[..self.offered], &mut self.received)?;
+        self.is_full = self.received.len() == self.offered;
         self.offered = (2 * self.received.len()).clamp(OFFERED_MIN, BATCH_MESSAGES);
         Ok(())
     }
