@@ -82,6 +82,26 @@ impl Host {
         }
     }
 
+    /// Nobody talks to it, and there is nothing to say to it before a call of it is answered.
+    pub(crate) fn is_owed_nothing(&self) -> bool {
+        !self.busy && self.needs_reset.is_none() && self.delayed.is_empty()
+    }
+
+    /// It calls from `peer`.
+    pub(crate) fn on_call(&mut self, now: Monotonic, peer: SocketAddr, active: bool, sequence: u64) {
+        self.last_call = now;
+        if active {
+            self.last_active = now;
+        }
+        if self.busy {
+            return;
+        }
+        if !self.up {
+            self.set_primary(peer, sequence);
+        }
+        self.unconfirmed &= self.primary != peer;
+    }
+
     /// Takes over what a client said of itself.
     pub(crate) fn learn(&mut self, config: &CallbackConfig, said: &Identification) {
         self.capabilities = said.capabilities;

@@ -189,7 +189,22 @@ impl Callbacks {
     /// Whether [`Callbacks::arrive`] would let this call in at once.
     pub fn is_ready(&self, peer: SocketAddr, connection: u64) -> bool {
         let host = self.known(peer, connection).and_then(|id| self.hosts.get(&id));
-        host.is_some_and(|host| !host.busy && host.needs_reset.is_none() && host.delayed.is_empty())
+        host.is_some_and(Host::is_owed_nothing)
+    }
+
+    /// [`Callbacks::arrive`] of a call that uses files, if that lets it in at once: who calls, and what it can
+    /// (as [`Callbacks::capabilities`] says). `None` has changed nothing.
+    pub fn arrive_at_once(
+        &mut self,
+        now: Monotonic,
+        peer: SocketAddr,
+        connection: u64,
+    ) -> Option<(HostId, u32)> {
+        let id = self.known(peer, connection)?;
+        // A host that is back may be owed something that is found out only then.
+        let host = self.hosts.get_mut(&id).filter(|host| host.up && host.is_owed_nothing())?;
+        host.on_call(now, peer, true, self.sequence);
+        Some((id, host.capabilities))
     }
 
     /// Whether so many promises more can be made without taking any from others.
@@ -204,17 +219,10 @@ impl Callbacks {
 
     fn admit(&mut self, now: Monotonic, id: HostId, peer: SocketAddr, active: bool) -> Arrival {
         let host = self.hosts.get_mut(&id).expect("an address leads to a host that exists");
-        host.last_call = now;
-        if active {
-            host.last_active = now;
-        }
+        host.on_call(now, peer, active, self.sequence);
         if host.busy {
             return Arrival::Wait;
         }
-        if !host.up {
-            host.set_primary(peer, self.sequence);
-        }
-        host.unconfirmed &= host.primary != peer;
         let message = if host.needs_reset.is_some() {
             Message::Reset
         } else if host.delayed.is_empty() {
@@ -432,10 +440,8 @@ impl Callbacks {
     pub fn break_files(&mut self, fids: &[Fid], except: Option<HostId>) -> Vec<Delivery> {
         let mut broken: BTreeMap<HostId, Vec<Fid>> = BTreeMap::new();
         for &fid in fids {
-            for holder in self.promises.holders(fid) {
-                if Some(holder) != except {
-                    broken.entry(holder).or_default().push(fid);
-                }
+            for holder in self.promises.holders(fid).filter(|holder| Some(*holder) != except) {
+                broken.entry(holder).or_default().push(fid);
             }
         }
         self.break_promises(broken, except)
@@ -724,7 +730,7 @@ impl Callbacks {
 
     /// Whether `host` holds a promise on `fid` (a whole volume's with vnode 0).
     pub fn holds(&self, host: HostId, fid: Fid) -> bool {
-        self.promises.holders(fid).any(|holder| holder == host)
+        self.promises.holds(fid, host)
     }
 
     /// Every host, for tables.

@@ -9,7 +9,7 @@ use crate::counters::Operation;
 use crate::pipeline::{Session, View};
 use crate::server::FileServer;
 use afs_idl::fs as rxafs;
-use base::{Caller, Fid};
+use base::{Caller, Fid, Monotonic};
 use bytes::Bytes;
 use events::current;
 
@@ -30,12 +30,12 @@ impl FileServer {
     ) -> Option<rxafs::FetchStatusReply> {
         let begun = self.clock().monotonic();
         let fid = Fid::from(request.fid);
-        let session = self.session_at_once(caller)?;
+        let session = self.session_at_once(caller, begun)?;
         let view = session.view_at_hand(fid)?;
         if !view.status.is_directory() {
             session.may_read(&view, Reading::Status).ok()?;
         }
-        let call_back = session.promise_at_once(&view)?;
+        let call_back = session.promise_at_once(&view, begun)?;
         // What happens before the promise does not break it: the status is read after it.
         let view = session.view_at_hand(fid)?;
         view.volume.count_access(self.clock().unix());
@@ -46,9 +46,9 @@ impl FileServer {
         Some(rxafs::FetchStatusReply { status, call_back, sync: view.sync() })
     }
 
-    fn session_at_once(&self, caller: &Caller) -> Option<Session<'_>> {
-        let subject = self.subjects().fresh(caller, self.clock().monotonic())?;
-        let entered = self.hosts().enter_at_once(caller)?;
+    fn session_at_once(&self, caller: &Caller, now: Monotonic) -> Option<Session<'_>> {
+        let subject = self.subjects().fresh(caller, now)?;
+        let entered = self.hosts().enter_at_once(caller, now)?;
         Some(Session::new(self, entered, subject))
     }
 }

@@ -6,7 +6,7 @@
 use crate::config::FileServerConfig;
 use crate::environment::{CallbackNetwork, Clock};
 use afs_idl::cb;
-use base::{AbortCode, Caller, Fid, HostUuid};
+use base::{AbortCode, Caller, Fid, HostUuid, Monotonic};
 use callbacks::{Arrival, Callbacks, Delivered, Delivery, HostId, Identification, Message, Refusal, Task};
 use events::current::Part;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -86,16 +86,10 @@ impl Hosts {
     }
 
     /// The same if nothing has to be waited for; `None` changes nothing.
-    pub(crate) fn enter_at_once(&self, caller: &Caller) -> Option<Entered> {
+    pub(crate) fn enter_at_once(&self, caller: &Caller, now: Monotonic) -> Option<Entered> {
         let mut state = self.state.try_lock()?;
-        if !state.is_ready(caller.peer, caller.connection) {
-            return None;
-        }
-        let now = self.clock.monotonic();
-        let Arrival::Ready(host) = state.arrive(now, caller.peer, caller.connection, true) else {
-            return None;
-        };
-        let translates = state.capabilities(host) & cb::client_capability::ERROR_TRANSLATION != 0;
+        let (host, capabilities) = state.arrive_at_once(now, caller.peer, caller.connection)?;
+        let translates = capabilities & cb::client_capability::ERROR_TRANSLATION != 0;
         Some(Entered { host, translates })
     }
 

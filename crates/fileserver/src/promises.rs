@@ -3,7 +3,7 @@
 use crate::pipeline::{Session, View};
 use crate::{volumes, wire};
 use afs_idl::fs as rxafs;
-use base::Fid;
+use base::{Fid, Monotonic};
 use callbacks::CallbackKind;
 
 /// What a call changed.
@@ -62,8 +62,7 @@ impl Session<'_> {
     }
 
     /// The same if no other host has to give up promises for it, and so nothing to be sent.
-    pub(crate) fn promise_at_once(&self, view: &View) -> Option<rxafs::CallBack> {
-        let now = self.server.clock().monotonic();
+    pub(crate) fn promise_at_once(&self, view: &View, now: Monotonic) -> Option<rxafs::CallBack> {
         let mut state = self.server.hosts().state();
         if !state.has_room(1) {
             return None;
