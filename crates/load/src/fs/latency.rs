@@ -27,7 +27,10 @@ pub struct Measured {
 pub(super) struct GroupMeasured {
     /// By [`KINDS`]' order.
     pub(super) kinds: [KindMeasured; KINDS.len()],
-    /// All calls of each interval.
+    /// Of each client the first call, whenever it was, in nanoseconds: before the server answers that one it asks
+    /// the client who it is.
+    pub(super) first: Option<Histogram<u64>>,
+    /// All other calls of each interval.
     pub(super) timeline: Vec<Option<Histogram<u64>>>,
     /// Calls that failed, by abort code.
     pub(super) failures: BTreeMap<i32, u64>,
@@ -64,7 +67,13 @@ impl Measured {
         }
     }
 
-    /// Takes note of a call that ended now. Wrong data count at any time, the rest while the clock runs.
+    /// Takes note of the time of a client's first call.
+    pub(super) fn record_first(&mut self, group: usize, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        add(&mut self.groups[group].first, nanoseconds, DIGITS);
+    }
+
+    /// Takes note of any other call that ended now. Wrong data count at any time, the rest while the clock runs.
     pub(super) fn record(&mut self, group: usize, done: &Done, now: Monotonic) {
         let group = &mut self.groups[group];
         if let End::Wrong(what) = done.end {
@@ -122,6 +131,7 @@ impl GroupMeasured {
             kind.busy += others.busy;
             kind.failed += others.failed;
         }
+        join(&mut self.first, other.first.as_ref());
         let intervals = self.timeline.len().max(other.timeline.len());
         self.timeline.resize(intervals, None);
         for (interval, others) in self.timeline.iter_mut().zip(&other.timeline) {

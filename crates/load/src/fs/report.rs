@@ -61,6 +61,8 @@ pub struct GroupReport {
     pub bytes: u64,
     /// Times of all of them.
     pub latency: Distribution,
+    /// Times of the clients' first calls, whenever they were; they are in no other figure.
+    pub first_calls: Distribution,
     /// By kind of call.
     pub kinds: Vec<KindReport>,
     /// Calls that failed, by abort code.
@@ -113,6 +115,7 @@ impl Report {
                     calls: found.calls(),
                     bytes: found.payload(),
                     latency: found.latency(),
+                    first_calls: found.first.as_ref().map(Distribution::of).unwrap_or_default(),
                     kinds: kinds(found).map(kind).collect(),
                     failures: found.failures.clone(),
                     wrong: found.wrong.clone(),
@@ -151,6 +154,15 @@ impl Report {
         }
         let _ = write!(text, "\n{}\n", self.table());
         for group in &self.groups {
+            let first = &group.first_calls;
+            let _ = writeln!(
+                text,
+                "{}: first calls of {} clients, who are asked who they are: half within {:.1} ms, all within {:.1} ms",
+                group.name,
+                first.calls,
+                first.p50_us / 1e3,
+                first.max_us / 1e3
+            );
             for (code, count) in &group.failures {
                 let _ = writeln!(text, "{}: {count} calls failed with {:?}", group.name, AbortCode(*code));
             }

@@ -73,6 +73,8 @@ struct Runner<'a> {
 struct Member {
     group: usize,
     client: Client,
+    /// A call of it has ended well.
+    is_known: bool,
     /// Streams that have stopped for good.
     stopped: usize,
     leave: Leave,
@@ -111,7 +113,7 @@ impl<'a> Runner<'a> {
             alarms
                 .extend((0..streams).map(|stream| Reverse((schedule.start + delay, members.len(), stream))));
             let client = Client::new(place.clone(), uuid, streams);
-            members.push(Member { group, client, stopped: 0, leave: Leave::Not });
+            members.push(Member { group, client, is_known: false, stopped: 0, leave: Leave::Not });
             addresses.push(options.source(number, group, mix.groups.len()));
         }
         let _: u64 = random.random();
@@ -226,7 +228,12 @@ impl<'a> Runner<'a> {
             self.gone += 1;
             return false;
         }
-        self.measured.record(member.group, done, now);
+        if !member.is_known && matches!(done.end, End::Right { .. }) {
+            member.is_known = true;
+            self.measured.record_first(member.group, now.since(done.begun));
+        } else {
+            self.measured.record(member.group, done, now);
+        }
         match done.end {
             End::Right { payload } => self.tally.call(payload),
             End::Failed(_) | End::Wrong(_) => self.tally.failure(),

@@ -174,6 +174,7 @@ fn what_ends_while_the_clock_runs_counts() {
     }
     let mut other = Measured::new(1, schedule());
     other.record(0, &done(right, 3_000_000_000), Monotonic(3_500_000_000));
+    other.record_first(0, Duration::from_millis(984));
     measured.merge(&other);
     let report = report(&measured);
     assert_eq!((report.calls, report.bytes, report.wrong()), (3, 3_000_000, 1));
@@ -184,6 +185,8 @@ fn what_ends_while_the_clock_runs_counts() {
     let group = &report.groups[0];
     assert_eq!((group.kinds.len(), group.kinds[0].busy, group.kinds[0].failed), (1, 1, 1));
     assert_eq!(group.timeline.iter().map(|it| it.latency.calls).collect::<Vec<_>>(), [1, 1, 1]);
+    let first = group.first_calls;
+    assert!(first.calls == 1 && (first.max_us - 984_000.0).abs() < 1000.0, "in no other figure: {first:?}");
     let latency = group.kinds[0].latency;
     assert!((latency.p50_us - 500_000.0).abs() < 1000.0 && latency.max_us > 999_000.0, "{latency:?}");
     let text = report.text();
