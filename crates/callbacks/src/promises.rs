@@ -8,7 +8,7 @@
 mod holders;
 
 use crate::host::HostId;
-use base::{Fid, VnodeId, VolumeId};
+use base::{Fid, VolumeId};
 use holders::Holders;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -306,6 +306,7 @@ fn unlink(slots: &mut [Promise], chain: &mut Chain, by: By, slot: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::VnodeId;
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
