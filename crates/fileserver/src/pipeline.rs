@@ -13,7 +13,7 @@ use base::{AbortCode, Caller, Fid, Rights, VolumeId};
 use callbacks::HostId;
 use events::current::{self, Privilege};
 use std::sync::Arc;
-use volume::{Actor, SetStatus, VnodeStatus, Volume};
+use volume::{Actor, SetStatus, VnodeStatus, Volume, VolumeError};
 
 /// One call that has been let in.
 pub(crate) struct Session<'a> {
@@ -106,13 +106,17 @@ impl Session<'_> {
         Actor {
             user: self.subject.user,
             privileged: self.subject.administrator,
+            in_transaction: false,
             now: self.server.clock().unix(),
         }
     }
 
     /// The volume, if it may be used.
     pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, AbortCode> {
-        let volume = self.server.volumes().get(id)?;
+        let volume = self.server.volumes().get(id).map_err(|error| match error {
+            VolumeError::NoVolume(id) => self.server.moved().absent(id, self.server.clock().monotonic()),
+            other => other.into(),
+        })?;
         current::volume(id.0);
         volume.count_access(self.server.clock().unix());
         Ok(volume)

@@ -162,7 +162,7 @@ pub(crate) fn plan(
 }
 
 fn actor(server: &VolumeServer, owner: UserId) -> Actor {
-    Actor { user: owner, privileged: true, now: server.now() }
+    Actor { user: owner, privileged: true, in_transaction: true, now: server.now() }
 }
 
 /// The first step.

@@ -83,6 +83,8 @@ pub struct Actor {
     pub user: UserId,
     /// A member of system:administrators: may keep set-user-id bits.
     pub privileged: bool,
+    /// The volume server in a transaction of its own: may change what is taken from file service.
+    pub in_transaction: bool,
     /// The server's time now.
     pub now: UnixTime,
 }

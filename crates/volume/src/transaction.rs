@@ -72,12 +72,15 @@ pub(crate) struct Transaction<'v> {
 }
 
 impl<'v> Transaction<'v> {
-    /// Begins a change by file service. The volume may have been taken from it since the call has looked it up,
-    /// and be copied at this moment: then the change is refused, for the copy would lack it.
+    /// Begins a change. The volume may have been taken from file service since its call has looked it up, and be
+    /// copied at this moment: then the change is refused, for the copy would lack it.
     pub(crate) fn begin(volume: &'v Volume, actor: &Actor) -> Result<Transaction<'v>, VolumeError> {
         let writer = volume.group.writer.lock();
+        // Why it went says more than that it is gone.
+        if !actor.in_transaction {
+            volume.check_state()?;
+        }
         volume.check_writable()?;
-        volume.check_state()?;
         Ok(Transaction {
             volume,
             publish: None,

@@ -52,8 +52,12 @@ impl World {
 
     fn change(&self, name: &str) {
         let volume = self.server.parts.volumes.get(HOME).unwrap();
-        let actor =
-            Actor { user: base::UserId(1), privileged: true, now: UnixTime(self.clock.load(Relaxed)) };
+        let actor = Actor {
+            user: base::UserId(1),
+            privileged: true,
+            in_transaction: false,
+            now: UnixTime(self.clock.load(Relaxed)),
+        };
         volume.create_file(&actor, volume.root(), name.as_bytes(), &SetStatus::default()).unwrap();
     }
 

@@ -20,7 +20,7 @@ const FULL: &[u8] = include_bytes!("../../../afs-format/testdata/dump/full");
 const INCREMENTAL: &[u8] = include_bytes!("../../../afs-format/testdata/dump/incremental");
 
 fn actor(now: u32) -> Actor {
-    Actor { user: UserId(7), privileged: true, now: UnixTime(now) }
+    Actor { user: UserId(7), privileged: true, in_transaction: false, now: UnixTime(now) }
 }
 
 fn write(volume: &Volume, name: &str, data: &[u8], now: u32) -> Fid {

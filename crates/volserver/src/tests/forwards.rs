@@ -67,7 +67,7 @@ fn with_files() -> (Cell, Disks) {
     let cell = Cell::on(&disks);
     cell.vos_create(LARGE, "home", ID);
     let volume = cell.volumes.get_any_state(VolumeId(ID)).unwrap();
-    let actor = Actor { user: UserId(7), privileged: true, now: cell.now() };
+    let actor = Actor { user: UserId(7), privileged: true, in_transaction: false, now: cell.now() };
     for file in 0..FILES {
         let name = format!("file{file}");
         let made = volume.create_file(&actor, volume.root(), name.as_bytes(), &SetStatus::default());

@@ -49,7 +49,7 @@ impl World {
         self.written += 1;
         self.cell.pass(10);
         let volume = self.cell.volumes.get(VolumeId(ID)).unwrap();
-        let actor = Actor { user: UserId(7), privileged: true, now: self.cell.now() };
+        let actor = Actor { user: UserId(7), privileged: true, in_transaction: false, now: self.cell.now() };
         let (root, name) = (volume.root(), b"file");
         let fid = if let Ok(found) = volume.lookup(root, name) {
             Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }

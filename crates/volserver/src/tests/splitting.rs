@@ -54,7 +54,7 @@ impl World {
     }
 
     fn actor(&self) -> Actor {
-        Actor { user: UserId(7), privileged: true, now: self.cell.now() }
+        Actor { user: UserId(7), privileged: true, in_transaction: false, now: self.cell.now() }
     }
 
     fn directory(&self, parent: Fid, name: &str) -> Fid {

@@ -60,7 +60,7 @@ impl Pair {
     }
 
     fn actor(&self) -> Actor {
-        Actor { user: UserId(7), privileged: true, now: UnixTime(self.now) }
+        Actor { user: UserId(7), privileged: true, in_transaction: false, now: UnixTime(self.now) }
     }
 
     fn write(&self, name: &str, data: &[u8]) {

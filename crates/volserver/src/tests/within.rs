@@ -57,7 +57,7 @@ impl World {
     fn write(&mut self, name: &str, data: &[u8]) {
         let volume = self.served();
         self.cell.pass(10);
-        let actor = Actor { user: UserId(7), privileged: true, now: self.cell.now() };
+        let actor = Actor { user: UserId(7), privileged: true, in_transaction: false, now: self.cell.now() };
         let root = volume.root();
         let fid = if let Ok(found) = volume.lookup(root, name.as_bytes()) {
             Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }

@@ -20,7 +20,7 @@ pub(crate) const NOTHING: SetStatus =
     SetStatus { mode: None, owner: None, group: None, client_modified: None };
 
 pub(crate) fn actor() -> Actor {
-    Actor { user: UserId(1), privileged: true, now: UnixTime(1) }
+    Actor { user: UserId(1), privileged: true, in_transaction: false, now: UnixTime(1) }
 }
 
 /// Partitions are a, b, c, ...

@@ -2,7 +2,7 @@
 //! the last difference: a change that is acknowledged must be in every copy made from then on.
 
 use super::support::*;
-use crate::{StoreRequest, Volume, VolumeError, VolumeState};
+use crate::{Actor, StoreRequest, Volume, VolumeError, VolumeState};
 use afs_format::acl::Acl;
 use base::{AbortCode, Fid};
 use bytes::Bytes;
@@ -51,6 +51,8 @@ fn no_change_is_taken_that_a_copy_would_lack() {
         }
         assert_eq!(before, (read_all(&volume, volume.root()), volume.status(file).unwrap(), volume.header()));
     }
+    let server = Actor { in_transaction: true, ..actor(9) };
+    volume.create_file(&server, volume.root(), b"new", &nothing()).unwrap();
     volume.set_state(VolumeState::Online);
     volume.remove_file(&actor(1), volume.root(), b"file").unwrap();
 }

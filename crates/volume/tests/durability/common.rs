@@ -37,7 +37,7 @@ pub(crate) fn volume_id(writer: u32) -> VolumeId {
 }
 
 pub(crate) fn actor() -> Actor {
-    Actor { user: UserId(1), privileged: true, now: UnixTime(1) }
+    Actor { user: UserId(1), privileged: true, in_transaction: false, now: UnixTime(1) }
 }
 
 /// The writer's volume; made if it is not there.

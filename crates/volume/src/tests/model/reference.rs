@@ -359,5 +359,10 @@ fn set_status(status: &mut VnodeStatus, actor: &Actor, set: &SetStatus) {
 
 /// Whoever asks.
 pub(super) fn actor(number: u32) -> Actor {
-    Actor { user: UserId(number as i32 % 3), privileged: false, now: base::UnixTime(10_000 + number) }
+    Actor {
+        user: UserId(number as i32 % 3),
+        privileged: false,
+        in_transaction: false,
+        now: base::UnixTime(10_000 + number),
+    }
 }
