@@ -57,6 +57,11 @@ impl FileServer {
         self.hosts.send_all(deliveries);
     }
 
+    /// `volume` leaves for another server: clients are to look it up, also when it is here no more.
+    pub fn volume_moved(&self, volume: VolumeId) {
+        self.moved.leaves(volume, self.clock().monotonic());
+    }
+
     /// Forgets who is in which group, so that changes count at once.
     pub fn membership_changed(&self) {
         self.subjects.forget_all();

@@ -23,6 +23,9 @@ pub trait Administrators: Send + Sync {
 pub trait FileService: Send + Sync {
     /// The volume was deleted, or was offline and may have changed: promises about it are void.
     fn volume_changed(&self, volume: VolumeId);
+
+    /// `volume` goes to another server: clients are to look it up from now on, also when it is here no more.
+    fn volume_moved(&self, volume: VolumeId);
 }
 
 /// What a [`VolumeServer`] is made of.

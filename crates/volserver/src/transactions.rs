@@ -296,6 +296,7 @@ impl Use<'_> {
     /// The volume has moved.
     pub(crate) fn set_moved(&self) {
         self.with(|transaction| transaction.has_moved = true);
+        self.transactions.file_service.volume_moved(self.volume_id);
     }
 
     /// What came of a transfer that was cut off.

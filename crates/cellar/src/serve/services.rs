@@ -168,6 +168,12 @@ impl volserver::FileService for ToFileServer {
             file_server.volume_changed(volume);
         }
     }
+
+    fn volume_moved(&self, volume: VolumeId) {
+        if let Some(file_server) = &self.0 {
+            file_server.volume_moved(volume);
+        }
+    }
 }
 
 /// What directories hold, with the file server's checks of access.

@@ -26,6 +26,8 @@ struct Deaf;
 
 impl FileService for Deaf {
     fn volume_changed(&self, _: VolumeId) {}
+
+    fn volume_moved(&self, _: VolumeId) {}
 }
 
 fn volumes(meta: Arc<MemoryMeta>) -> Arc<Volumes> {

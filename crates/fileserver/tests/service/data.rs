@@ -158,6 +158,22 @@ fn who_asks_for_a_moved_volume_looks_it_up_elsewhere() {
     assert_eq!(world.server.inline_bulk_status(&bob.caller, request), Err(AbortCode::VNOVOL));
 }
 
+/// The volume itself is deleted right after it was said to have moved.
+#[test]
+fn a_volume_that_has_left_is_remembered() {
+    let world = World::new();
+    let bob = world.client("bob", 2);
+    let told = || world.status(&bob, root()).map(drop);
+    world.server.volume_moved(crate::world::HOME);
+    assert_eq!(told(), Ok(()), "it is still here");
+    world.volumes.delete(crate::world::HOME).unwrap();
+    assert_eq!([told(), told()], [AbortCode::VNOVOL, AbortCode::VOFFLINE].map(Err));
+    let never_here = fs::Fid { volume: 4711, vnode: 1, unique: 1 };
+    assert_eq!(world.status(&bob, never_here).map(drop), Err(AbortCode::VNOVOL));
+    world.clock.advance(2 * 3600);
+    assert_eq!([told(), told()], [AbortCode::VNOVOL, AbortCode::VNOVOL].map(Err));
+}
+
 #[test]
 fn a_client_may_ask_for_the_medium_whatever_the_server_is_told() {
     for (durability, unsynced) in [(Durability::Always, 0), (Durability::Close, 1), (Durability::Interval, 2)]

@@ -217,6 +217,7 @@ fn a_volume_that_moves_away_stays_moved() {
     let transaction = cell.open(5, 0, attach_mode::OFFLINE).unwrap();
     let request = vol::SetForwardingRequest { transaction, new_site: 0x0a00_0001 };
     cell.server.set_forwarding(&admin(), request).unwrap();
+    assert_eq!(cell.heard.take_moved(), [5], "before it can be deleted");
     cell.end(transaction).unwrap();
     assert_eq!(cell.volumes.get_any_state(VolumeId(5)).unwrap().state(), VolumeState::Moved);
     assert_eq!(cell.file_service(5), Some(AbortCode::VMOVED));

@@ -28,17 +28,28 @@ pub(super) struct Cell {
 
 /// Remembers what file service was told.
 #[derive(Default)]
-pub(super) struct Heard(Mutex<Vec<u32>>);
+pub(super) struct Heard {
+    changed: Mutex<Vec<u32>>,
+    moved: Mutex<Vec<u32>>,
+}
 
 impl FileService for Heard {
     fn volume_changed(&self, volume: VolumeId) {
-        self.0.lock().push(volume.0);
+        self.changed.lock().push(volume.0);
+    }
+
+    fn volume_moved(&self, volume: VolumeId) {
+        self.moved.lock().push(volume.0);
     }
 }
 
 impl Heard {
     pub(super) fn take(&self) -> Vec<u32> {
-        std::mem::take(&mut self.0.lock())
+        std::mem::take(&mut self.changed.lock())
+    }
+
+    pub(super) fn take_moved(&self) -> Vec<u32> {
+        std::mem::take(&mut self.moved.lock())
     }
 }
 
