@@ -31,6 +31,27 @@ fn promise(callbacks: &mut Callbacks, host: HostId, vnode: u32) -> Vec<Delivery>
 }
 
 #[test]
+fn at_once_only_who_is_known_up_and_owed_nothing() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let at_once = |callbacks: &mut Callbacks| callbacks.arrive_at_once(Monotonic(50), address(1), 1);
+    assert_eq!(at_once(&mut callbacks), None, "a stranger");
+    let host = enter(&mut callbacks, 1);
+    assert_eq!(at_once(&mut callbacks), Some((host, 0)));
+    assert_eq!(callbacks.hosts().next().unwrap().last_call, Monotonic(50));
+    // Somebody asked on another connection who is there, and nobody answered.
+    assert!(matches!(callbacks.arrive(Monotonic(60), address(1), 2, true), Arrival::First(_)));
+    assert_eq!(callbacks.identified(Monotonic(60), address(1), 2, None), Err(Refusal::Unreachable));
+    assert_eq!(at_once(&mut callbacks), None, "a host that is down");
+    assert!(!callbacks.hosts().next().unwrap().up, "nothing has changed");
+    assert_eq!(callbacks.arrive(Monotonic(100_000_000_000), address(1), 1, true), Arrival::Ready(host));
+    assert_eq!(at_once(&mut callbacks), Some((host, 0)));
+    promise(&mut callbacks, host, 2);
+    let lost = callbacks.break_files(&[fid(2)], None).remove(0);
+    assert_eq!(callbacks.delivered(&lost, false), Delivered::Delayed);
+    assert_eq!(at_once(&mut callbacks), None, "it has not heard of the change");
+}
+
+#[test]
 fn a_second_change_waits_for_a_break_of_its_own() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
     let host = enter(&mut callbacks, 1);
