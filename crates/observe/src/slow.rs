@@ -6,7 +6,8 @@ use events::current::PARTS;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
-/// Calls that are remembered; the oldest makes room for the next.
+/// Calls that are remembered. The oldest of the procedure that has most of them makes room for the next, so that
+/// one slow FetchStatus can still be seen behind thousands of slow stores.
 const CALLS_MAX: usize = 256;
 
 /// What [`SlowCall::cause`] says of time that went to none of the parts.
@@ -50,26 +51,40 @@ impl SlowCall {
 #[derive(Debug, Default)]
 pub(crate) struct SlowCalls {
     /// Guards the calls and how many there ever were; nothing waits under it.
-    calls: Mutex<(VecDeque<SlowCall>, u64)>,
+    calls: Mutex<(VecDeque<(u64, SlowCall)>, u64)>,
 }
 
 impl SlowCalls {
     /// Adds a call.
     pub(crate) fn push(&self, call: SlowCall) {
         let mut calls = self.calls.lock();
-        if calls.0.len() >= CALLS_MAX {
-            calls.0.pop_front();
+        if calls.0.len() >= CALLS_MAX
+            && let Some(place) = most_common(&calls.0)
+        {
+            calls.0.remove(place);
         }
-        calls.0.push_back(call);
         calls.1 += 1;
+        let number = calls.1;
+        calls.0.push_back((number, call));
     }
 
     /// The calls that are remembered, the oldest first, each with its number from 1.
     pub(crate) fn all(&self) -> Vec<(u64, SlowCall)> {
-        let calls = self.calls.lock();
-        let first = calls.1 - calls.0.len() as u64 + 1;
-        (first..).zip(calls.0.iter().cloned()).collect()
+        self.calls.lock().0.iter().cloned().collect()
     }
+}
+
+/// The place of the oldest call of the procedure that was called most often.
+fn most_common(calls: &VecDeque<(u64, SlowCall)>) -> Option<usize> {
+    // First place and number of calls of each procedure; there are few.
+    let mut found: Vec<(&Procedure, usize, usize)> = Vec::new();
+    for (place, (_, call)) in calls.iter().enumerate() {
+        match found.iter_mut().find(|(procedure, ..)| **procedure == call.procedure) {
+            Some((_, _, count)) => *count += 1,
+            None => found.push((&call.procedure, place, 1)),
+        }
+    }
+    found.into_iter().max_by_key(|(_, _, count)| *count).map(|(_, place, _)| place)
 }
 
 #[cfg(test)]
@@ -114,5 +129,17 @@ mod tests {
         assert_eq!(all.len(), CALLS_MAX);
         assert_eq!((all[0].0, all[0].1.total_ns), (45, 44));
         assert_eq!((all[255].0, all[255].1.total_ns), (300, 299));
+    }
+
+    #[test]
+    fn many_of_one_kind_do_not_push_another_out() {
+        let calls = SlowCalls::default();
+        let procedure = Procedure { service: "AFS", name: "FetchStatus", class: Class::Status };
+        calls.push(SlowCall { procedure, ..call(984, [0; PARTS.len()]) });
+        (0..1000).for_each(|total| calls.push(call(total, [0; PARTS.len()])));
+        let all = calls.all();
+        assert_eq!(all.len(), CALLS_MAX);
+        assert_eq!((all[0].0, all[0].1.total_ns), (1, 984));
+        assert_eq!((all[1].0, all[255].0), (747, 1001));
     }
 }
