@@ -39,7 +39,7 @@ fn second(time: Timestamp) -> String {
 /// What the trail says of itself.
 fn said(out: &mut Vec<u8>, notice: Notice, now: Duration, by: &mut Writing<'_>) {
     begin(out, now, by);
-    word(out, ",\"event\":", notice.name());
+    pieces(out, [",\"event\":\"", notice.name(), "\""]);
     if let Some(count) = notice.lost() {
         number(out, ",\"lost\":", count);
     }
@@ -48,24 +48,36 @@ fn said(out: &mut Vec<u8>, notice: Notice, now: Duration, by: &mut Writing<'_>) 
 
 fn call(out: &mut Vec<u8>, record: &Record, by: &mut Writing<'_>) {
     begin(out, record.facts.at, by);
-    word(out, ",\"event\":", &record.event_name());
-    word(out, ",\"class\":", record.class().name());
-    word(out, ",\"service\":", record.service);
-    word(out, ",\"procedure\":", record.procedure);
-    word(out, ",\"outcome\":", OUTCOMES[record.outcome() as usize]);
-    number(out, ",\"code\":", record.code());
+    let outcome = OUTCOMES[record.outcome() as usize];
+    // Words of our own, in which nothing has to be escaped.
+    pieces(
+        out,
+        [
+            ",\"event\":\"",
+            &record.event_name(),
+            "\",\"class\":\"",
+            record.class().name(),
+            "\",\"service\":\"",
+            record.service,
+            "\",\"procedure\":\"",
+            record.procedure,
+            "\",\"outcome\":\"",
+            outcome,
+            "\",\"code\":",
+        ],
+    );
+    put::number(out, record.code());
     caller(out, record, by);
     number(out, ",\"took_us\":", record.facts.took_ns / 1000);
     let found = record.arguments();
-    truth(out, ",\"cut_off\":", found.is_none());
-    plain(out, ",\"arguments\":");
+    pieces(out, [",\"cut_off\":", truth(found.is_none()), ",\"arguments\":"]);
     arguments(out, &found.unwrap_or_default());
     if record.facts.user != 0 {
         number(out, ",\"user_id\":", record.facts.user);
     }
     if record.facts.privileges != Privileges::default() {
         plain(out, ",\"privileges\":");
-        list(out, record.facts.privileges.used(), |out, (_, name)| word(out, "", name));
+        list(out, record.facts.privileges.used(), |out, (_, name)| pieces(out, ["\"", name, "\""]));
     }
     out.push(b'}');
 }
@@ -77,12 +89,12 @@ fn caller(out: &mut Vec<u8>, record: &Record, by: &mut Writing<'_>) {
         Some(who) => principal(out, who),
         None => plain(out, "null"),
     }
-    truth(out, ",\"local_user\":", who.is_some_and(|who| by.authority.is_local_realm(who)));
-    plain(out, ",\"host\":\"");
+    let is_local = who.is_some_and(|who| by.authority.is_local_realm(who));
+    pieces(out, [",\"local_user\":", truth(is_local), ",\"host\":\""]);
     put::address(out, record.peer.ip());
     number(out, "\",\"port\":", record.peer.port());
-    word(out, ",\"level\":", level(record.level));
-    number(out, ",\"connection\":", record.connection);
+    pieces(out, [",\"level\":\"", level(record.level), "\",\"connection\":"]);
+    put::number(out, record.connection);
 }
 
 /// As the principal's own text is.
@@ -108,9 +120,7 @@ fn level(level: SecurityLevel) -> &'static str {
 /// An object of them.
 fn arguments(out: &mut Vec<u8>, arguments: &[Argument]) {
     for (place, argument) in arguments.iter().enumerate() {
-        out.push(if place == 0 { b'{' } else { b',' });
-        word(out, "", argument.name);
-        out.push(b':');
+        pieces(out, [if place == 0 { "{\"" } else { ",\"" }, argument.name, "\":"]);
         value(out, &argument.value);
     }
     plain(out, if arguments.is_empty() { "{}" } else { "}" });
@@ -155,6 +165,14 @@ fn list<T>(out: &mut Vec<u8>, items: impl IntoIterator<Item = T>, mut put: impl 
     out.push(b']');
 }
 
+/// One behind the other, as they are.
+fn pieces<const N: usize>(out: &mut Vec<u8>, pieces: [&str; N]) {
+    out.reserve(pieces.iter().map(|piece| piece.len()).sum());
+    for piece in pieces {
+        plain(out, piece);
+    }
+}
+
 fn plain(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
@@ -164,17 +182,8 @@ fn number(out: &mut Vec<u8>, before: &str, number: impl itoa::Integer) {
     put::number(out, number);
 }
 
-fn truth(out: &mut Vec<u8>, before: &str, is_so: bool) {
-    plain(out, before);
-    plain(out, if is_so { "true" } else { "false" });
-}
-
-/// A word of our own, in which nothing has to be escaped.
-fn word(out: &mut Vec<u8>, before: &str, word: &str) {
-    plain(out, before);
-    out.push(b'"');
-    plain(out, word);
-    out.push(b'"');
+fn truth(is_so: bool) -> &'static str {
+    if is_so { "true" } else { "false" }
 }
 
 /// A text of somebody else's, with replacement characters where it is not UTF-8.
