@@ -269,8 +269,19 @@ impl CellClient {
 
     /// Sets the ACL of a directory.
     pub fn set_acl(&self, directory: &Node, text: &[u8]) -> Result<(), AbortCode> {
-        let request = fs::StoreACLRequest { fid: directory.fid.into(), access_list: text.to_vec() };
-        fs::store_acl(&*directory.server, &request).map(drop)
+        store_acl(&*directory.server, directory.fid, text)
+    }
+}
+
+/// StoreACL, by its old number where the server does not know the new one: OpenAFS up to 1.8 at least.
+fn store_acl(server: &dyn ClientConnection, fid: Fid, text: &[u8]) -> Result<(), AbortCode> {
+    let request = fs::StoreACLRequest { fid: fid.into(), access_list: text.to_vec() };
+    match fs::store_acl(server, &request) {
+        Err(AbortCode::RXGEN_OPCODE) => {
+            let request = fs::OldStoreACLRequest { fid: fid.into(), access_list: text.to_vec() };
+            fs::old_store_acl(server, &request).map(drop)
+        }
+        other => other.map(drop),
     }
 }
 

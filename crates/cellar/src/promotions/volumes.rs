@@ -14,6 +14,8 @@ use std::time::Duration;
 /// How often a volume that is busy is tried again, and after how long.
 const BUSY_TRIES: u32 = 30;
 const BUSY_PAUSE: Duration = Duration::from_secs(2);
+/// After so many tries a transaction that reads is in the way too, see [`is_stale`].
+const READER_TRIES: u32 = 5;
 const PIECE_BYTES: usize = 256 << 10;
 /// errno values that volume servers answer: no such transaction or volume.
 const ENOENT: AbortCode = AbortCode(2);
@@ -52,6 +54,15 @@ pub(super) struct Open {
     pub(super) id: i32,
     pub(super) volume: u32,
     is_ended: bool,
+}
+
+/// Whether to end a transaction that is in the way. One that reads is left alone at first: it may be somebody's dump.
+/// But it may just as well have been left by a promotion that was killed while it sent, and then nobody ends it for ten
+/// minutes. A dump that is under way goes on to its end although its transaction is ended.
+fn is_stale(info: &TransDebugInfo, volume: u32, tried: u32) -> bool {
+    let procedure = info.last_procedure.to_string();
+    let reads = ["Dump", "Forward", "GetSize"].iter().any(|name| procedure.contains(name));
+    info.volume_id == volume && (!reads || tried >= READER_TRIES)
 }
 
 /// A volume server and whether the person wants to stop.
@@ -178,7 +189,7 @@ impl Volumes<'_> {
             match vol::trans_create(&*server, &request) {
                 Ok(reply) => return Ok(Open { server, id: reply.transaction, volume, is_ended: false }),
                 Err(AbortCode::VOLSERVOLBUSY | AbortCode::VBUSY) if is_ours && tried > 0 => {
-                    self.end_stale(place, volume);
+                    self.end_stale(place, volume, tried);
                 }
                 Err(AbortCode::VOLSERVOLBUSY | AbortCode::VBUSY) => {}
                 Err(code) => return Err(failed(format!("open the volume {volume} on {place}"))(code)),
@@ -189,16 +200,11 @@ impl Volumes<'_> {
     }
 
     /// Nobody but promotions changes these volumes, and one works on each: what is open there was left by an
-    /// earlier run, unless somebody makes a dump.
-    fn end_stale(&self, place: Place, volume: u32) {
+    /// earlier run, or somebody makes a dump.
+    fn end_stale(&self, place: Place, volume: u32, tried: u32) {
         let server = self.server(place);
         let Ok(reply) = vol::monitor(&*server, &vol::MonitorRequest) else { return };
-        let is_stale = |info: &&TransDebugInfo| {
-            let procedure = info.last_procedure.to_string();
-            let reads = ["Dump", "Forward", "GetSize"].iter().any(|name| procedure.contains(name));
-            info.volume_id == volume && !reads
-        };
-        for info in reply.transactions.iter().filter(is_stale) {
+        for info in reply.transactions.iter().filter(|info| is_stale(info, volume, tried)) {
             let _ = vol::end_trans(&*server, &vol::EndTransRequest { transaction: info.transaction });
         }
     }
@@ -288,5 +294,31 @@ impl Volumes<'_> {
         }
         restored.map_err(failed(format!("restore the volume {}", to.volume)))?;
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_promotion_left_open_is_ended_and_a_dump_is_waited_for() {
+        let left = |volume_id, procedure: &str| TransDebugInfo {
+            volume_id,
+            last_procedure: procedure.into(),
+            ..TransDebugInfo::default()
+        };
+        let table = [
+            (left(7, "TransCreate"), 1, true),
+            (left(7, "SetFlags"), 1, true),
+            (left(7, "Dump"), 1, false),
+            (left(7, "Forward"), READER_TRIES - 1, false),
+            (left(7, "GetSize"), READER_TRIES, true),
+            (left(7, "Dump"), READER_TRIES, true),
+            (left(8, "TransCreate"), READER_TRIES, false),
+        ];
+        for (info, tried, expected) in table {
+            assert_eq!(is_stale(&info, 7, tried), expected, "{info:?} after {tried} tries");
+        }
     }
 }
