@@ -238,7 +238,9 @@ impl Cell {
                 bail!("cellar serve ended with {status}:\n{}", self.cellar_log());
             }
             let registered = self.run("vos listaddrs -localauth")?;
-            if registered.status == 0 && !registered.text.trim().is_empty() {
+            let is_registered = registered.status == 0 && !registered.text.trim().is_empty();
+            // Another server may have answered for this one, which was registered before.
+            if is_registered && self.run(&format!("vos listpart {} -localauth", self.address))?.status == 0 {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(100));

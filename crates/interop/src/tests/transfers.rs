@@ -3,7 +3,6 @@
 
 use crate::Test;
 use crate::tests::mixed::{all, copy};
-use crate::tests::wait_for;
 use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
@@ -21,8 +20,10 @@ pub(crate) fn tests() -> Vec<Test> {
 const BIG_FILE_MIB: u64 = 64;
 /// What a release of a few changed chunks may send.
 const SENT_BYTES_MAX: u64 = 4 << 20;
-/// How long a command of `vos` may take to begin to send, and to end what was left over.
+/// How long a command of `vos` may take to begin to send.
 const LIMIT: Duration = Duration::from_secs(120);
+/// How often one may be over before it is seen to send.
+const ATTEMPTS_MAX: u32 = 10;
 
 fn transfers() -> Result<()> {
     let mut first = Cell::start(Server::Cellar, "send1", "10.99.0.71")?;
@@ -37,12 +38,13 @@ fn transfers() -> Result<()> {
     missing_chunks(&first, &second).context("what is missing is sent")?;
     jobs_elsewhere(&first, &second).context("the jobs of another server")?;
     restored(&first).context("a restore")?;
+    let between = |from, to| format!("vos move tree {from} a {to} a -localauth");
     let commands = [
-        "vos release tree -force -localauth".to_owned(),
-        format!("vos move tree {} a {} a -localauth", first.address, second.address),
+        ("vos release tree -force -localauth".to_owned(), None),
+        (between(first.address, second.address), Some(between(second.address, first.address))),
     ];
-    for command in commands {
-        killed(&mut [&mut first, &mut second], &command).with_context(|| command.clone())?;
+    for (command, back) in commands {
+        killed(&mut [&mut first, &mut second], &command, back.as_deref()).with_context(|| command.clone())?;
         all(&first, &[command])?;
         compare(&first)?;
     }
@@ -114,15 +116,16 @@ fn restored(first: &Cell) -> Result<()> {
 }
 
 /// Kills `vos` while it lets a volume be sent. What it left open is ended by a restart of both servers (or ten
-/// minutes later); nothing that it began stays, and the same command succeeds then.
-fn killed(cells: &mut [&mut Cell], command: &str) -> Result<()> {
+/// minutes later); nothing that it began stays, and the same command succeeds then. A command that is over before
+/// it is seen to send is undone with `back`, and given again.
+fn killed(cells: &mut [&mut Cell], command: &str, back: Option<&str>) -> Result<()> {
     let Some((target, _)) = cells.split_last() else { return Ok(()) };
-    let (status, first) = (format!("vos status {} -localauth", target.address), &cells[0]);
-    let pid = first.scratch()?.join("vos.pid");
-    let line = format!("setsid {command} > /dev/null 2>&1 < /dev/null & echo $! > {}", pid.display());
-    first.shell(&line)?.ok()?;
-    wait_for(LIMIT, || Ok(first.run(&status)?.ok()?.contains("Restore")))?;
-    first.shell(&format!("kill -KILL $(cat {})", pid.display()))?.ok()?;
+    let (first, mut attempts) = (&cells[0], 0);
+    while !cut_off(first, target, command)? {
+        attempts += 1;
+        ensure!(attempts < ATTEMPTS_MAX, "{attempts} times over before it was seen to send");
+        all(first, &back.map(str::to_owned).into_iter().collect::<Vec<_>>())?;
+    }
     for cell in &mut *cells {
         cell.end_cellar("KILL")?;
         cell.start_cellar()?;
@@ -137,6 +140,21 @@ fn killed(cells: &mut [&mut Cell], command: &str) -> Result<()> {
     Ok(())
 }
 
+/// Whether `vos` was killed while it sent; if not, it had done its work.
+fn cut_off(first: &Cell, target: &Cell, command: &str) -> Result<bool> {
+    let sends = format!("vos status {} -localauth 2> /dev/null | grep -q Restore", target.address);
+    let seconds = LIMIT.as_secs();
+    let ended = first.shell(&format!(
+        "{command} > /dev/null 2>&1 < /dev/null & vos=$!; end=$((SECONDS + {seconds})); \
+         while kill -0 $vos 2> /dev/null; do \
+             if {sends}; then kill -KILL $vos && echo killed && exit; fi; \
+             [ $SECONDS -lt $end ] || exit 1; \
+         done; wait $vos && echo over"
+    ))?;
+    let printed = ended.ok()?;
+    Ok(printed.contains("killed"))
+}
+
 /// Moves and copies between two partitions of one server.
 fn within() -> Result<()> {
     let mut cell = Cell::start_with(Server::Cellar, "send3", "10.99.0.74", &["-p", "2"])?;
@@ -147,8 +165,9 @@ fn within() -> Result<()> {
     copy(&cell, &format!("{} cell:tree/big", big.display()))?;
     let release = || "vos release tree -localauth".to_owned();
     all(&cell, &[format!("vos addsite {server} a tree -localauth"), release()])?;
-    let there = format!("vos move tree {server} a {server} b -localauth");
-    killed(&mut [&mut cell], &there)?;
+    let between = |from, to| format!("vos move tree {server} {from} {server} {to} -localauth");
+    let there = between("a", "b");
+    killed(&mut [&mut cell], &there, Some(&between("b", "a")))?;
     is_on(&cell, "a")?;
     compare(&cell)?;
     all(&cell, &[there])?;
