@@ -355,6 +355,38 @@ fn send(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_idl::MemoryConnection;
+    use base::{Caller, Identity, SecurityLevel, VolumeId};
+    use parking_lot::Mutex;
+    use std::net::SocketAddr;
+
+    /// A file server that knows one number of StoreACL.
+    #[derive(Default)]
+    struct Older(Mutex<Vec<Vec<u8>>>);
+
+    impl fs::Server for Older {
+        fn old_store_acl(
+            &self,
+            _: &Caller,
+            request: fs::OldStoreACLRequest,
+        ) -> Result<fs::OldStoreACLReply, AbortCode> {
+            self.0.lock().push(request.access_list);
+            Ok(fs::OldStoreACLReply::default())
+        }
+    }
+
+    #[test]
+    fn an_access_list_reaches_servers_that_know_the_old_number_only() {
+        let older = Arc::new(Older::default());
+        let peer: SocketAddr = "10.0.0.1:7000".parse().unwrap();
+        let (identity, level) = (Identity::Anonymous, SecurityLevel::Clear);
+        let caller = Caller { identity, level, peer, local: peer.ip(), connection: 1 };
+        let server = older.clone();
+        let connection =
+            MemoryConnection::new(peer, 1444, move |stream| fs::dispatch(&*server, &caller, stream));
+        assert_eq!(store_acl(&connection, Fid::root(VolumeId(5)), b"1\n0\n"), Ok(()));
+        assert_eq!(*older.0.lock(), [b"1\n0\n"]);
+    }
 
     #[test]
     fn mount_points_name_their_volume() {
