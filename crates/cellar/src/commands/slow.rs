@@ -68,7 +68,7 @@ fn opening(reply: &GetSlowCallsReply) -> String {
     match (reply.from_ns, reply.calls.len()) {
         (0, _) => "No call is remembered (observe.slow_call_ms is 0).".to_owned(),
         (from, 0) => format!("No call took {} or more.", time(from)),
-        (from, count) => format!("Calls that took {} or more, the last {count}:", time(from)),
+        (from, count) => format!("Calls that took {} or more, {count} of the last:", time(from)),
     }
 }
 
@@ -155,6 +155,6 @@ mod tests {
         let reply = |from_ns, calls: &[SlowCallInfo]| GetSlowCallsReply { from_ns, calls: calls.to_vec() };
         assert_eq!(opening(&reply(500_000_000, &[])), "No call took 500 ms or more.");
         assert!(opening(&reply(0, &[])).contains("slow_call_ms"));
-        assert!(opening(&reply(1_000, &[call])).contains("the last 1"));
+        assert!(opening(&reply(1_000, &[call])).contains("1 of the last"));
     }
 }
