@@ -273,12 +273,14 @@ impl CellClient {
     }
 }
 
-/// StoreACL, by its old number where the server does not know the new one: OpenAFS up to 1.8 at least.
+/// StoreACL, by its old number where the server does not know the new one: OpenAFS up to 1.8 at least. The text ends
+/// with a zero byte, without which OpenAFS refuses it.
 fn store_acl(server: &dyn ClientConnection, fid: Fid, text: &[u8]) -> Result<(), AbortCode> {
-    let request = fs::StoreACLRequest { fid: fid.into(), access_list: text.to_vec() };
+    let access_list = [text, b"\0"].concat();
+    let request = fs::StoreACLRequest { fid: fid.into(), access_list: access_list.clone() };
     match fs::store_acl(server, &request) {
         Err(AbortCode::RXGEN_OPCODE) => {
-            let request = fs::OldStoreACLRequest { fid: fid.into(), access_list: text.to_vec() };
+            let request = fs::OldStoreACLRequest { fid: fid.into(), access_list };
             fs::old_store_acl(server, &request).map(drop)
         }
         other => other.map(drop),
@@ -385,7 +387,7 @@ mod tests {
         let connection =
             MemoryConnection::new(peer, 1444, move |stream| fs::dispatch(&*server, &caller, stream));
         assert_eq!(store_acl(&connection, Fid::root(VolumeId(5)), b"1\n0\n"), Ok(()));
-        assert_eq!(*older.0.lock(), [b"1\n0\n"]);
+        assert_eq!(*older.0.lock(), [b"1\n0\n\0"]);
     }
 
     #[test]
