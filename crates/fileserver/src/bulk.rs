@@ -102,7 +102,7 @@ impl Session<'_> {
         if id.0 == 0 {
             return Err(AbortCode::UAEINVAL);
         }
-        let volume = self.server.volumes().get(id)?;
+        let volume = self.online(id)?;
         current::volume(id.0);
         volume.count_accesses(self.server.clock().unix(), fids as u32);
         Ok(volume)
@@ -127,7 +127,7 @@ impl Session<'_> {
     /// Promises, and then looks again at the volume as it is by then, one of whose vnodes is `one`.
     fn promise_and_tell(&self, one: &View, fids: &[Fid]) -> Vec<Result<Told, AbortCode>> {
         let call_backs = self.promise_all(one, fids);
-        let volume = match self.server.volumes().get(one.fid.volume).map_err(AbortCode::from) {
+        let volume = match self.online(one.fid.volume) {
             Ok(volume) => volume,
             Err(code) => return fids.iter().map(|_| Err(code)).collect(),
         };

@@ -41,7 +41,7 @@ impl FileServer {
             let view = session.view(request.fid, Need::Anything)?;
             session.may_read(&view, Reading::Data)?;
             let call_back = session.promise(&view, view.fid);
-            let volume = self.volumes().get(view.fid.volume)?;
+            let volume = session.online(view.fid.volume)?;
             let mut reader = volume.reader(view.fid, position, length)?;
             session.transfer(&mut reader, words, stream)?;
             let status = session.wire_status(view.fid, reader.status(), view.access);

@@ -17,21 +17,22 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// How long a host that was told VNOVOL hears VOFFLINE: it looks the volume up meanwhile.
-const LOOK_UP: Duration = Duration::from_secs(2);
-/// Hosts that are remembered; who is forgotten hears VNOVOL once more.
-const HOSTS_MAX: usize = 10_000;
+/// How long a host that was told VNOVOL of a volume hears VOFFLINE: it looks the volume up meanwhile, and asks servers that
+/// it has not met who they are, which may take seconds.
+const LOOK_UP: Duration = Duration::from_secs(20);
+/// Hosts and volumes that are remembered; who is forgotten hears VNOVOL once more.
+const TOLD_MAX: usize = 10_000;
 
 /// How long a volume that has left is remembered: kafs looks volumes up again after an hour, others sooner.
 const REMEMBERED: Duration = Duration::from_secs(2 * 3600);
 /// Volumes that are remembered at most; some are forgotten too early if more leave.
 const VOLUMES_MAX: usize = 100_000;
 
-/// Which volumes have left, and whom VNOVOL was said to, and when.
+/// Which volumes have left, and whom VNOVOL was said to of which, and when.
 #[derive(Debug, Default)]
 pub(crate) struct MovedAnswers {
     /// Nothing waits under it.
-    told: Mutex<HashMap<HostId, Monotonic>>,
+    told: Mutex<HashMap<(HostId, VolumeId), Monotonic>>,
     /// Nothing waits under it.
     left: Mutex<HashMap<VolumeId, Monotonic>>,
 }
@@ -57,15 +58,15 @@ impl MovedAnswers {
     }
 
     /// The code for `host` in place of VMOVED.
-    pub(crate) fn next(&self, host: HostId, now: Monotonic) -> AbortCode {
+    pub(crate) fn next(&self, host: HostId, volume: VolumeId, now: Monotonic) -> AbortCode {
         let mut told = self.told.lock();
-        if told.get(&host).is_some_and(|&then| now.since(then) < LOOK_UP) {
+        if told.get(&(host, volume)).is_some_and(|&then| now.since(then) < LOOK_UP) {
             return AbortCode::VOFFLINE;
         }
-        if told.len() >= HOSTS_MAX {
+        if told.len() >= TOLD_MAX {
             told.clear();
         }
-        told.insert(host, now);
+        told.insert((host, volume), now);
         AbortCode::VNOVOL
     }
 }

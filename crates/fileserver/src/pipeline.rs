@@ -13,6 +13,7 @@ use base::{AbortCode, Caller, Fid, Rights, VolumeId};
 use callbacks::HostId;
 use events::current::{self, Privilege};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use volume::{Actor, SetStatus, VnodeStatus, Volume, VolumeError};
 
 /// One call that has been let in.
@@ -21,6 +22,8 @@ pub(crate) struct Session<'a> {
     pub(crate) host: HostId,
     pub(crate) subject: Arc<Subject>,
     translates: bool,
+    /// The volume that was looked up last.
+    volume: AtomicU32,
 }
 
 /// What kind of vnode a call is about.
@@ -90,13 +93,15 @@ impl FileServer {
 
 impl Session<'_> {
     pub(crate) fn new(server: &FileServer, entered: Entered, subject: Arc<Subject>) -> Session<'_> {
-        Session { server, host: entered.host, subject, translates: entered.translates }
+        let volume = AtomicU32::new(0);
+        Session { server, host: entered.host, subject, translates: entered.translates, volume }
     }
 
     /// The form of an error that this client understands.
     pub(crate) fn for_client(&self, code: AbortCode) -> AbortCode {
         if code == AbortCode::VMOVED {
-            return self.server.moved().next(self.host, self.server.clock().monotonic());
+            let volume = VolumeId(self.volume.load(Ordering::Relaxed));
+            return self.server.moved().next(self.host, volume, self.server.clock().monotonic());
         }
         if self.translates { code } else { untranslated(code) }
     }
@@ -111,12 +116,18 @@ impl Session<'_> {
         }
     }
 
-    /// The volume, if it may be used.
-    pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, AbortCode> {
-        let volume = self.server.volumes().get(id).map_err(|error| match error {
+    /// The volume, if it is in file service.
+    pub(crate) fn online(&self, id: VolumeId) -> Result<Arc<Volume>, AbortCode> {
+        self.volume.store(id.0, Ordering::Relaxed);
+        self.server.volumes().get(id).map_err(|error| match error {
             VolumeError::NoVolume(id) => self.server.moved().absent(id, self.server.clock().monotonic()),
             other => other.into(),
-        })?;
+        })
+    }
+
+    /// The same, and that it is used is counted.
+    pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, AbortCode> {
+        let volume = self.online(id)?;
         current::volume(id.0);
         volume.count_access(self.server.clock().unix());
         Ok(volume)
@@ -158,7 +169,7 @@ impl Session<'_> {
 
     /// The same vnode as it is now, in the volume as it is now: both may have been replaced.
     pub(crate) fn again(&self, view: &View) -> Result<View, AbortCode> {
-        self.view_in(self.server.volumes().get(view.fid.volume)?, view.fid)
+        self.view_in(self.online(view.fid.volume)?, view.fid)
     }
 
     /// The wire status of a vnode that this caller sees with `access`.

@@ -150,7 +150,7 @@ fn who_asks_for_a_moved_volume_looks_it_up_elsewhere() {
             [told(), told(), told()],
             [AbortCode::VNOVOL, AbortCode::VOFFLINE, AbortCode::VOFFLINE].map(Err)
         );
-        world.clock.advance(2);
+        world.clock.advance(20);
     }
     let alice = world.client("alice", 3);
     assert_eq!(world.status(&alice, root()).map(drop), Err(AbortCode::VNOVOL));
