@@ -25,14 +25,11 @@ interop:                        ## the real OpenAFS tools, kafs and afsd.fuse (r
 	cargo build --release -p cellar -p interop
 	target/release/interop
 
-bench: deps                     ## Cellar beside OpenAFS on this machine
+bench: deps                     ## Cellar beside OpenAFS on this machine; the figures go into docs/benchmarks.md
 	cargo build --release -p cellar -p bench
 	cargo build --release -p volume --example big_volume --example many_volumes
 	cargo build --release -p store --example cache_purge
-	target/release/bench
-	target/release/bench volumes
-	scripts/bench-store
-	scripts/bench-removal
+	scripts/bench
 
 soak: deps                      ## the seeded tests with ever new seeds, for SOAK_MINUTES (60); then kills and full disks
 	scripts/soak

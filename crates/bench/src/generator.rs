@@ -23,9 +23,9 @@ pub(crate) struct GeneratorOptions {
     /// The server's address
     #[arg(long)]
     address: IpAddr,
-    /// A volume that anyone may write to
-    #[arg(long)]
-    volume: String,
+    /// Volumes that anyone may write to; all but the mixes use the first
+    #[arg(long, required = true)]
+    volume: Vec<String>,
     /// The cell's keys
     #[arg(long)]
     key_file: PathBuf,
@@ -55,7 +55,8 @@ fn answer(answer: &Answer) -> Result<()> {
 struct Generator {
     options: GeneratorOptions,
     stations: Vec<Station>,
-    root: Fid,
+    /// Root directories of the volumes.
+    roots: Vec<Fid>,
     data: Bytes,
     runs: u32,
 }
@@ -84,8 +85,9 @@ impl Generator {
         let clients = own.map(|workload| workload.clients).max().unwrap_or(1);
         let stations = (0..clients).map(|_| Station::start()).collect::<Result<Vec<_>>>()?;
         let locations = stations[0].connect(SocketAddr::new(options.address, 7003), 52, None);
-        let root = volume_root(&*locations, &options.volume)?;
-        Ok(Generator { options: options.clone(), stations, root, data: Bytes::new(), runs: 0 })
+        let roots =
+            options.volume.iter().map(|volume| volume_root(&*locations, volume)).collect::<Result<_>>()?;
+        Ok(Generator { options: options.clone(), stations, roots, data: Bytes::new(), runs: 0 })
     }
 
     fn obey(&mut self, order: &Order) -> Result<Outcome> {
@@ -113,7 +115,7 @@ impl Generator {
         let options = load::fs::Options {
             server: SocketAddr::new(self.options.address, 7000),
             sources: Vec::new(),
-            volumes: vec![self.root],
+            volumes: self.roots.clone(),
             security: None,
             duration,
             warm_up: None,
@@ -132,7 +134,7 @@ impl Generator {
             let files = self.connect(station, workload.is_encrypted)?;
             for _ in 0..workload.threads {
                 let number = tasks.len();
-                let directory = files.make_directory(self.root, &format!("{}-{number}", self.runs))?;
+                let directory = files.make_directory(self.roots[0], &format!("{}-{number}", self.runs))?;
                 let file = files.create(directory, FILE_NAME)?;
                 let from = if workload.unit() == Unit::Bytes { share * number } else { 0 };
                 let data = self.data.slice(from..from + share);

@@ -3,7 +3,7 @@
 use crate::machine::Machine;
 use crate::order::{Latency, Outcome};
 use crate::statistics::{Spread, ratio, short};
-use crate::workload::{Unit, Workload};
+use crate::workload::{Kind, Unit, Workload};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
@@ -37,13 +37,34 @@ pub(crate) struct Row {
     pub(crate) openafs: Vec<Outcome>,
     /// Cellar's.
     pub(crate) cellar: Vec<Outcome>,
+    /// Whether it is a mix of many clients.
+    #[serde(skip)]
+    pub(crate) is_mix: bool,
+    /// Whose runs failed, for each of them.
+    pub(crate) failed: Vec<&'static str>,
 }
 
 impl Row {
     /// Without runs yet.
     pub(crate) fn new(workload: &Workload) -> Row {
-        let (openafs, cellar) = (Vec::new(), Vec::new());
-        Row { workload: workload.name, text: workload.text, unit: workload.unit(), openafs, cellar }
+        Row {
+            workload: workload.name,
+            text: workload.text,
+            unit: workload.unit(),
+            openafs: Vec::new(),
+            cellar: Vec::new(),
+            is_mix: matches!(workload.kind, Kind::Mix { .. }),
+            failed: Vec::new(),
+        }
+    }
+
+    /// What it does, and how often it could not.
+    fn what(&self) -> String {
+        let failures = |server: &str| match self.failed.iter().filter(|failed| **failed == server).count() {
+            0 => String::new(),
+            count => format!("; {server} failed, {count} times"),
+        };
+        format!("{}{}{}", self.text, failures("OpenAFS"), failures("Cellar"))
     }
 
     fn has_times(&self) -> bool {
@@ -98,7 +119,7 @@ impl Report {
         for row in &self.rows {
             table.add_row([
                 row.workload.to_owned(),
-                row.text.to_owned(),
+                row.what(),
                 row.unit.rate_name().to_owned(),
                 spread(row.rates(&row.openafs)),
                 spread(row.rates(&row.cellar)),
@@ -221,6 +242,15 @@ mod tests {
         let cpu = line(&text, 1, "fetch-1");
         assert_eq!(cpu[1..], ["0.50", "0.00", "0.00", "0.00", "0.00", "0.00", "MB", "150", "-"]);
         assert!(!text.contains("99 %"), "bulk runs have no percentiles");
+    }
+
+    #[test]
+    fn failed_runs_are_told_with_whose_they_were() {
+        let mut row = Row::new(workload::by_name("mix-250-readers").unwrap());
+        assert!(row.is_mix && !Row::new(workload::by_name("fetch-1").unwrap()).is_mix);
+        assert_eq!(row.what(), row.text);
+        row.failed = vec!["OpenAFS", "OpenAFS"];
+        assert_eq!(row.what(), format!("{}; OpenAFS failed, 2 times", row.text));
     }
 
     #[test]

@@ -15,8 +15,11 @@ pub(crate) struct Side {
     cell: Cell,
 }
 
-/// The volume that the load goes to.
-const VOLUME: &str = "bench";
+/// The volumes that the load goes to: as many as a mix wants.
+const VOLUMES: [&str; 12] = [
+    "bench", "bench.2", "bench.3", "bench.4", "bench.5", "bench.6", "bench.7", "bench.8", "bench.9",
+    "bench.10", "bench.11", "bench.12",
+];
 
 impl Side {
     /// Starts a cell of its own for `server`; `arguments` are those of OpenAFS's file server.
@@ -30,7 +33,7 @@ impl Side {
 
     /// In a cell that runs already.
     pub(crate) fn in_cell(server: Server, cell: Cell) -> Result<Side> {
-        cell.open_volume(server, VOLUME)?;
+        VOLUMES.iter().try_for_each(|volume| cell.open_volume(server, volume))?;
         let mut generator = generator(&cell)?;
         let orders = generator.stdin.take();
         let answers = BufReader::new(generator.stdout.take().context("no pipe")?);
@@ -78,7 +81,8 @@ impl Drop for Side {
 fn generator(cell: &Cell) -> Result<Child> {
     let mut command = Command::new(tools().join("openafs-cell"));
     command.arg("-d").arg(cell.path()).arg("run").arg(std::env::current_exe()?);
-    command.args(["generate", "--address", cell.address, "--volume", VOLUME]);
+    command.args(["generate", "--address", cell.address]);
+    command.args(VOLUMES.iter().flat_map(|volume| ["--volume", volume]));
     command.args(["--key-file", "/etc/openafs/server/KeyFileExt", "--partition", "/vicepa"]);
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     child.context("cannot start the load generator")

@@ -137,6 +137,8 @@ pub(crate) const ALL: &[Workload] = &[
     plain("files-16", Kind::Files, 4, 4, "the same, 16 threads of 4 clients, a directory each"),
     mix("mix-status-10", "status", 10, Unit::Calls, "FetchStatus, 10 clients without pause"),
     mix("mix-status-1000", "status", 1000, Unit::Calls, "the same, 1000 clients"),
+    mix("mix-status-10000", "status", 10_000, Unit::Calls, "the same, 10,000 clients"),
+    mix("mix-write-16", "bulk-write", 16, Unit::Bytes, "16 store large files, durably"),
     mix("mix-create-16", "create-remove", 16, Unit::Calls, "create and remove, 16 clients, a directory each"),
     mix(
         "mix-250-readers",
@@ -145,12 +147,14 @@ pub(crate) const ALL: &[Workload] = &[
         Unit::Bytes,
         "250 read the same 20 MB; time: of one more who works",
     ),
+    mix("mix-6x30-writers", "cern-6x30-writers", 180, Unit::Bytes, "180 write to 6 volumes; time: likewise"),
+    mix("mix-9-volumes", "cern-9-volumes", 250, Unit::Bytes, "250 read and write 9 volumes; time: likewise"),
     mix(
         "mix-700-clients",
         "cern-12-volumes",
         700,
         Unit::Calls,
-        "700 read and write; time: of one more who works",
+        "700 read and write 12 volumes; time: likewise",
     ),
 ];
 

@@ -1,0 +1,96 @@
+//! Tables in a document, replaced by those of a new run.
+//!
+//! A block stands between two lines, `<!-- bench NAME -->` and `<!-- /bench NAME -->`; what else the document says is
+//! left as it is.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+
+/// What is replaced where.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct RecordOptions {
+    /// The block's name
+    block: String,
+    /// The document
+    #[arg(long, default_value = "docs/benchmarks.md")]
+    file: PathBuf,
+}
+
+/// Shows its input as it comes, and puts it in the block's place when it has ended.
+pub(crate) fn run(options: &RecordOptions) -> Result<()> {
+    let document = read(&options.file)?;
+    // Before hours of measurements, not after them.
+    replaced(&document, &options.block, "").with_context(|| options.file.display().to_string())?;
+    let text = echo(&mut std::io::stdin().lock(), &mut std::io::stdout().lock())?;
+    ensure!(!text.trim().is_empty(), "no figures came: {} stays as it is", options.file.display());
+    let document = replaced(&read(&options.file)?, &options.block, &text)?;
+    write(&options.file, &document)
+}
+
+fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// Whole or not at all.
+fn write(file: &Path, document: &str) -> Result<()> {
+    let new = file.with_extension("new");
+    let written = fs::write(&new, document).and_then(|()| fs::rename(&new, file));
+    written.with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn echo(from: &mut impl BufRead, to: &mut impl Write) -> Result<String> {
+    let (mut all, mut line) = (String::new(), String::new());
+    while from.read_line(&mut line)? > 0 {
+        to.write_all(line.as_bytes())?;
+        to.flush()?;
+        all.push_str(&line);
+        line.clear();
+    }
+    Ok(all)
+}
+
+/// The document with this text in a block.
+fn replaced(document: &str, block: &str, text: &str) -> Result<String> {
+    let (begin, end) = (format!("<!-- bench {block} -->\n"), format!("<!-- /bench {block} -->\n"));
+    let Some((before, rest)) = document.split_once(&begin) else {
+        bail!("no line {:?} to put the figures behind", begin.trim());
+    };
+    let Some((_, behind)) = rest.split_once(&end) else {
+        bail!("no line {:?} behind {:?}", end.trim(), begin.trim());
+    };
+    Ok(format!("{before}{begin}\n{}\n\n{end}{behind}", text.trim_matches('\n')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = "# A\n\n<!-- bench one -->\n\nold\n\n<!-- /bench one -->\n\ntext\n\n<!-- bench two -->\n<!-- /bench two -->\nend\n";
+
+    #[test]
+    fn a_block_is_replaced_and_nothing_else() {
+        let once = replaced(DOCUMENT, "one", "\n| new |\n|---|\n\n").unwrap();
+        assert_eq!(once, DOCUMENT.replace("old", "| new |\n|---|"));
+        assert_eq!(replaced(&once, "one", "old").unwrap(), DOCUMENT);
+        let second = replaced(DOCUMENT, "two", "figures").unwrap();
+        assert!(second.ends_with("<!-- bench two -->\n\nfigures\n\n<!-- /bench two -->\nend\n"), "{second}");
+    }
+
+    #[test]
+    fn a_missing_line_is_named() {
+        let error = replaced(DOCUMENT, "three", "x").unwrap_err().to_string();
+        assert!(error.contains("<!-- bench three -->"), "{error}");
+        let open = DOCUMENT.replace("<!-- /bench two -->\n", "");
+        let error = replaced(&open, "two", "x").unwrap_err().to_string();
+        assert!(error.contains("<!-- /bench two -->"), "{error}");
+    }
+
+    #[test]
+    fn what_comes_is_shown_whole() {
+        let mut shown = Vec::new();
+        let text = echo(&mut &b"one\n\ntwo"[..], &mut shown).unwrap();
+        assert_eq!((text.as_str(), shown.as_slice()), ("one\n\ntwo", &b"one\n\ntwo"[..]));
+    }
+}
