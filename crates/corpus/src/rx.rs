@@ -221,7 +221,7 @@ impl Machine {
     fn send(&mut self, transmit: Transmit, out: &mut Vec<Vec<u8>>) {
         self.sent += transmit.packets.len();
         assert!(self.sent < SENT_MAX, "the endpoint sends without end");
-        out.extend(transmit.packets.iter().map(rx_proto::Outgoing::to_vec));
+        out.extend(transmit.datagrams());
         if let Some(last) = out.last() {
             self.last.clone_from(last);
         }

@@ -165,13 +165,16 @@ impl Security {
         self.protection.as_ref().map_or(Overhead::NONE, |it| it.overhead())
     }
 
-    /// Protects a payload; `None` is "as it is".
-    pub(crate) fn protect(
-        &mut self,
-        facts: PacketFacts,
-        payload: &[Bytes],
-    ) -> Option<Result<Protected, SecurityError>> {
-        self.protection.as_mut().map(|it| it.protect(facts, payload))
+    /// Whether payloads are passed on as they are.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.overhead() == Overhead::NONE
+    }
+
+    /// The checksums of consecutive packets whose payloads are passed on as they are.
+    pub(crate) fn checksums(&mut self, first: PacketFacts, checksums: &mut [u16]) {
+        if let Some(protection) = &mut self.protection {
+            protection.checksums(first, checksums);
+        }
     }
 
     /// Protects several payloads; leaves them alone if there is no protection.
@@ -248,12 +251,23 @@ impl Connection {
 
     /// The header of a packet about the connection, with the next serial number.
     pub(crate) fn header(&mut self, kind: PacketType) -> Header {
+        let serial = self.next_serial();
+        Header { serial, ..self.template(kind) }
+    }
+
+    /// What headers of packets of a call have in common.
+    pub(crate) fn call_template(&self, kind: PacketType, channel: u8, number: u32) -> Header {
+        let header = self.template(kind);
+        Header { cid: header.cid | u32::from(channel), call_number: number, ..header }
+    }
+
+    fn template(&self, kind: PacketType) -> Header {
         Header {
             epoch: self.facts.epoch,
             cid: self.facts.connection_id,
             call_number: 0,
             sequence: 0,
-            serial: self.next_serial(),
+            serial: 0,
             kind,
             flags: Flags::default().with_if(self.side == Side::Client, Flags::CLIENT_INITIATED),
             user_status: 0,

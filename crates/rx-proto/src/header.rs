@@ -17,6 +17,16 @@ use crate::limits::CHANNEL_MASK;
 /// Length of a header.
 pub const HEADER_BYTES: usize = 28;
 
+/// Where fields stand that differ between the packets of a batch.
+pub(crate) mod place {
+    use std::ops::Range;
+
+    pub(crate) const SEQUENCE: Range<usize> = 12..16;
+    pub(crate) const SERIAL: Range<usize> = 16..20;
+    pub(crate) const FLAGS: usize = 21;
+    pub(crate) const CHECKSUM: Range<usize> = 24..26;
+}
+
 /// What a packet is for (rx_packet.h, RX_PACKET_TYPE_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PacketType {

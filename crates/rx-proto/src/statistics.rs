@@ -143,6 +143,14 @@ impl Statistics {
         self.bytes_sent += bytes as u64;
     }
 
+    /// Counts DATA packets sent, of which some were sent before; bytes in all.
+    pub(crate) fn sent_data(&mut self, packets: u64, resent: u64, bytes: u64) {
+        self.packets_sent[PacketType::Data.index()] += packets;
+        self.bytes_sent += bytes;
+        self.data_sent += packets - resent;
+        self.data_resent += resent;
+    }
+
     /// Counts a measured round trip.
     pub(crate) fn rtt(&mut self, sample: Duration) {
         self.rtt_samples += 1;

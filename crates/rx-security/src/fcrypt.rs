@@ -43,6 +43,19 @@ impl Fcrypt {
         self.encrypt_lanes([block])[0]
     }
 
+    /// Encrypts blocks that do not depend on each other.
+    pub(crate) fn encrypt_blocks(&self, blocks: &mut [u64]) {
+        let mut groups = blocks.chunks_exact_mut(LANES);
+        for group in &mut groups {
+            if let Ok(group) = <&mut [u64; LANES]>::try_from(group) {
+                *group = self.encrypt_lanes(*group);
+            }
+        }
+        for block in groups.into_remainder() {
+            *block = self.encrypt_block(*block);
+        }
+    }
+
     #[inline]
     fn encrypt_lanes<const N: usize>(&self, blocks: [u64; N]) -> [u64; N] {
         let mut left = blocks.map(|block| (block >> 32) as u32);
@@ -247,6 +260,18 @@ mod tests {
             assert_eq!(data, plain);
             let block = blocks as u64 * 0x0123_4567_89ab;
             assert_eq!(cipher.decrypt_block(cipher.encrypt_block(block)), block);
+        }
+    }
+
+    #[test]
+    fn several_blocks_are_encrypted_as_each_alone() {
+        let cipher = Fcrypt::new(*b"\x12\x34\x56\x78\x9a\xbc\xde\xf0");
+        for count in 0..10 {
+            let plain: Vec<u64> = (0..count).map(|n| n * 0x0123_4567_89ab).collect();
+            let mut together = plain.clone();
+            cipher.encrypt_blocks(&mut together);
+            let alone: Vec<u64> = plain.into_iter().map(|block| cipher.encrypt_block(block)).collect();
+            assert_eq!(together, alone);
         }
     }
 }

@@ -78,17 +78,10 @@ impl CallHandle {
 
     /// Takes what the endpoint has, within reason; fails if the call has.
     fn take_packets(&mut self, state: &mut LaneState) -> Result<(), AbortCode> {
-        let now = clock::now();
-        for _ in 0..READ_PACKETS {
-            match state.endpoint.read(now, self.call) {
-                Read::Data(data) => self.incoming.push_back(data),
-                Read::Blocked => break,
-                Read::End => {
-                    self.at_end = true;
-                    break;
-                }
-                Read::Failed(code) => return Err(code),
-            }
+        match state.endpoint.read_some(clock::now(), self.call, READ_PACKETS, &mut self.incoming) {
+            Some(Read::Failed(code)) => return Err(code),
+            Some(Read::End) => self.at_end = true,
+            Some(Read::Data(_) | Read::Blocked) | None => {}
         }
         Ok(())
     }

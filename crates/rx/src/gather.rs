@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use rx_proto::limits::{TRANSMIT_BYTES_MAX, TRANSMIT_PACKETS_MAX};
-use rx_proto::{Outgoing, Path};
+use rx_proto::{Path, Transmit};
 
 use crate::sys::{MESSAGE_PIECES_MAX, Message};
 
@@ -50,15 +50,31 @@ impl Run {
 }
 
 impl<'a> Gather<'a> {
-    /// Adds datagrams for `path`. Those that do not fit into one run (a contract of the endpoint,
+    /// An empty list with room for transmits.
+    pub(crate) fn for_all(transmits: &[Transmit]) -> Gather<'a> {
+        let packets = transmits.iter().map(|transmit| transmit.packets.len()).sum();
+        let bodies: usize = transmits.iter().map(|transmit| transmit.bodies.len()).sum();
+        Gather {
+            // A header and a body each, and what lies across the ends of two pieces twice.
+            pieces: Vec::with_capacity(2 * packets + bodies),
+            packets: Vec::with_capacity(packets),
+            runs: Vec::with_capacity(transmits.len()),
+        }
+    }
+
+    /// Adds the datagrams of a transmit. Those that do not fit into one run (a contract of the endpoint,
     /// but the kernel would send garbage sizes if it were broken) begin another.
-    pub(crate) fn push(&mut self, path: Path, packets: &'a [Outgoing]) {
-        let mut run = self.new_run(path);
-        for packet in packets {
-            let packet = self.push_packet(packet);
+    pub(crate) fn push(&mut self, transmit: &'a Transmit) {
+        let mut run = self.new_run(transmit.path);
+        let mut bodies = transmit.bodies();
+        for packet in &transmit.packets {
+            let piece_begin = self.pieces.len();
+            self.pieces.push(IoSlice::new(&packet.header));
+            bodies.next(packet.body_bytes as usize, |piece| self.pieces.push(IoSlice::new(piece)));
+            let packet = Packet { piece_begin, piece_end: self.pieces.len(), bytes: packet.len_bytes() };
             if !self.fits(&run, packet) {
                 self.runs.push(run);
-                run = self.new_run(path);
+                run = self.new_run(transmit.path);
             }
             self.packets.push(packet);
             run.packet_end = self.packets.len();
@@ -98,13 +114,6 @@ impl<'a> Gather<'a> {
         Run { path, packet_begin: self.packets.len(), packet_end: self.packets.len(), bytes: 0 }
     }
 
-    fn push_packet(&mut self, packet: &'a Outgoing) -> Packet {
-        let piece_begin = self.pieces.len();
-        self.pieces.push(IoSlice::new(&packet.header));
-        self.pieces.extend(packet.pieces.as_slice().iter().map(|piece| IoSlice::new(piece)));
-        Packet { piece_begin, piece_end: self.pieces.len(), bytes: packet.len_bytes() }
-    }
-
     /// Whether `packet` can be the run's next.
     fn fits(&self, run: &Run, packet: Packet) -> bool {
         let Some(first) = self.packets[run.packet_begin..run.packet_end].first() else { return true };
@@ -122,12 +131,16 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use proptest::prelude::*;
+    use rx_proto::Outgoing;
     use std::net::SocketAddr;
 
-    fn outgoing(bytes: usize) -> Outgoing {
-        let body = Bytes::from((0..bytes).map(|n| n as u8).collect::<Vec<u8>>());
-        let (one, two) = (body.slice(..bytes / 3), body.slice(bytes / 3..));
-        Outgoing { header: [7; 28], pieces: [one, two].into_iter().collect() }
+    /// Datagrams with bodies of these sizes, in pieces that do not end where they do.
+    fn transmit(sizes: &[usize]) -> Transmit {
+        let all: Bytes = (0..sizes.iter().sum::<usize>()).map(|n| (n % 251) as u8).collect();
+        let bodies = all.chunks(1000).map(|piece| all.slice_ref(piece)).collect();
+        let packets = sizes.iter().map(|bytes| Outgoing { header: [7; 28], body_bytes: *bytes as u32 });
+        let path = Path::to(SocketAddr::from(([127, 0, 0, 1], 7000)));
+        Transmit { path, packets: packets.collect(), bodies }
     }
 
     fn flat(message: &Message<'_>) -> Vec<u8> {
@@ -139,10 +152,9 @@ mod tests {
         fn runs_carry_the_packets_in_order_and_can_be_cut(sizes in prop::collection::vec(
             prop_oneof![Just(1444usize), 0..2000usize], 0..200))
         {
-            let packets: Vec<Outgoing> = sizes.iter().map(|bytes| outgoing(*bytes)).collect();
-            let path = Path::to(SocketAddr::from(([127, 0, 0, 1], 7000)));
-            let mut gather = Gather::default();
-            gather.push(path, &packets);
+            let transmit = transmit(&sizes);
+            let mut gather = Gather::for_all(std::slice::from_ref(&transmit));
+            gather.push(&transmit);
             let mut cut = Vec::new();
             for run in gather.runs() {
                 let message = gather.whole(run);
@@ -154,7 +166,7 @@ mod tests {
                 let singles: Vec<Vec<u8>> = gather.singles(run).map(|single| flat(&single)).collect();
                 prop_assert_eq!(&cut[cut.len() - singles.len()..], &singles[..]);
             }
-            let sent: Vec<Vec<u8>> = packets.iter().map(Outgoing::to_vec).collect();
+            let sent: Vec<Vec<u8>> = transmit.datagrams().collect();
             prop_assert_eq!(cut, sent);
         }
     }

@@ -31,7 +31,7 @@ use crate::gather::Gather;
 use crate::idle::IdleTime;
 use crate::lanes::Lanes;
 use crate::notice::Notice;
-use crate::socket::{LaneSocket, Receiver};
+use crate::socket::{Datagrams, LaneSocket, Receiver};
 use crate::stall::{STALL_AFTER, Stall};
 use crate::statistics::{LaneCounters, LaneStatistics};
 use crate::steering::lane_of;
@@ -48,8 +48,8 @@ const BATCH_TRANSMITS: usize = 16;
 const LANE_BATCHES: usize = 4;
 const WORKER_BATCHES: usize = 64;
 
-/// Datagrams from other lanes that may wait.
-const INBOX_DATAGRAMS: usize = 1024;
+/// Receives of other lanes that may wait.
+const INBOX_RECEIVES: usize = 1024;
 
 /// Packets of a call that are read before anybody serves it: one, and another to see that it is no
 /// short one.
@@ -149,7 +149,7 @@ pub(crate) struct Lane {
     /// The thread sleeps until this time at the latest, in nanoseconds; 0 while it does not.
     sleeping_until: AtomicU64,
     waker: Waker,
-    inbox: ArrayQueue<(Path, Bytes)>,
+    inbox: ArrayQueue<Datagrams>,
     notices: ArrayQueue<Notice>,
     stopped: AtomicBool,
     counters: LaneCounters,
@@ -204,7 +204,7 @@ impl Lane {
             send_wanted: AtomicBool::new(false),
             sleeping_until: AtomicU64::new(0),
             waker: Waker::new()?,
-            inbox: ArrayQueue::new(INBOX_DATAGRAMS),
+            inbox: ArrayQueue::new(INBOX_RECEIVES),
             notices: ArrayQueue::new(INBOX_NOTICES),
             stopped: AtomicBool::new(false),
             counters: LaneCounters::default(),
@@ -320,10 +320,10 @@ impl Lane {
 
     fn send(&self, batch: &[Transmit]) {
         for (index, socket) in self.sockets.iter().enumerate() {
-            let mut gather = Gather::default();
-            for transmit in batch.iter().filter(|transmit| self.socket_of(&transmit.path) == index) {
-                gather.push(transmit.path, &transmit.packets);
-            }
+            let mut gather = Gather::for_all(batch);
+            let own =
+                |transmit: &&Transmit| self.sockets.len() == 1 || self.socket_of(&transmit.path) == index;
+            batch.iter().filter(own).for_each(|transmit| gather.push(transmit));
             if !gather.runs().is_empty() {
                 socket.send(&gather, &self.counters);
             }
@@ -432,9 +432,9 @@ impl Lane {
         }
     }
 
-    /// Takes a datagram from the sibling that received it.
-    fn hand_over(&self, path: Path, datagram: Bytes) -> bool {
-        let taken = self.inbox.push((path, datagram)).is_ok();
+    /// Takes datagrams from the sibling that received them.
+    fn hand_over(&self, datagrams: Datagrams) -> bool {
+        let taken = self.inbox.push(datagrams).is_ok();
         self.waker.wake();
         taken
     }
@@ -562,7 +562,7 @@ const LANE_SHIFT: u32 = 56;
 /// What the lane's thread keeps between its turns.
 struct Turn {
     receiver: Receiver,
-    datagrams: Vec<(Path, Bytes)>,
+    datagrams: Vec<Datagrams>,
     /// Those of them that ask about the whole server.
     questions: Vec<(Path, Bytes)>,
     interests: Vec<Interest>,
@@ -614,29 +614,39 @@ impl Turn {
     fn receive(&mut self, lane: &Lane) {
         for socket in &lane.sockets {
             let datagrams = &mut self.datagrams;
-            socket.receive(&mut self.receiver, &lane.counters, &mut |path, datagram| {
-                if let Some(own) = lane.keep_or_hand_over(path, datagram) {
-                    datagrams.push((path, own));
-                }
+            socket.receive(&mut self.receiver, &lane.counters, &mut |received| {
+                datagrams.extend(lane.keep_or_hand_over(received));
             });
         }
-        while self.datagrams.len() < INBOX_DATAGRAMS
-            && let Some(datagram) = lane.inbox.pop()
+        while self.datagrams.len() < INBOX_RECEIVES
+            && let Some(datagrams) = lane.inbox.pop()
         {
-            self.datagrams.push(datagram);
+            self.datagrams.push(datagrams);
         }
+    }
+
+    /// How many receives hold the next [`HANDLE_DATAGRAMS`].
+    fn some(&self) -> usize {
+        let mut left = HANDLE_DATAGRAMS;
+        let has_room = |datagrams: &&Datagrams| {
+            let had_room = left > 0;
+            left = left.saturating_sub(datagrams.count());
+            had_room
+        };
+        self.datagrams.iter().take_while(has_room).count()
     }
 
     /// Feeds the endpoint the time and a few datagrams.
     fn handle_some(&mut self, lane: &Lane) {
-        let some = self.datagrams.len().min(HANDLE_DATAGRAMS);
+        let some = self.some();
         let mut state = lane.lock();
         let (now, wall) = (clock::now(), clock::wall());
-        for (path, datagram) in self.datagrams.drain(..some) {
-            if rx_proto::debug::is_question(&datagram) {
-                self.questions.push((path, datagram));
+        for datagrams in self.datagrams.drain(..some) {
+            if rx_proto::debug::is_question(&datagrams.data) {
+                self.questions.extend(datagrams.split());
             } else {
-                state.endpoint.handle_datagram(now, wall, path, datagram);
+                let Datagrams { path, data, segment_bytes } = datagrams;
+                state.endpoint.handle_run(now, wall, path, data, segment_bytes);
             }
         }
         state.handle_timers(now, &*lane.arrivals);
@@ -718,15 +728,17 @@ impl Lane {
         self.lock().endpoint.answer(&inquiry);
     }
 
-    /// Gives the datagram back if its sender is this lane's, and to the right lane if not.
-    fn keep_or_hand_over(&self, path: Path, datagram: Bytes) -> Option<Bytes> {
-        if lane_of(path.remote, self.lanes) == self.index {
-            return Some(datagram);
+    /// Gives datagrams back if their sender is this lane's, and to the right lane if not.
+    fn keep_or_hand_over(&self, datagrams: Datagrams) -> Option<Datagrams> {
+        let remote = datagrams.path.remote;
+        if lane_of(remote, self.lanes) == self.index {
+            return Some(datagrams);
         }
-        self.counters.handed_over.increment();
+        let count = datagrams.count();
+        self.counters.handed_over.add(count);
         let siblings = self.siblings.get().and_then(Weak::upgrade);
-        if !siblings.is_some_and(|lanes| lanes.of_peer(path.remote).hand_over(path, datagram)) {
-            self.counters.handover_drops.increment();
+        if !siblings.is_some_and(|lanes| lanes.of_peer(remote).hand_over(datagrams)) {
+            self.counters.handover_drops.add(count);
         }
         None
     }

@@ -187,13 +187,13 @@ impl LaneSocket {
         (receive, send)
     }
 
-    /// Receives what is there, at most one batch, and gives each datagram to `sink`. Answers
+    /// Receives what is there, at most one batch, and gives the datagrams to `sink`. Answers
     /// whether there was anything. What the kernel reports about earlier sends becomes notices.
     pub(crate) fn receive(
         &self,
         receiver: &mut Receiver,
         counters: &LaneCounters,
-        sink: &mut impl FnMut(Path, Bytes),
+        sink: &mut impl FnMut(Datagrams),
     ) -> bool {
         receiver.received.clear();
         let mut tries = 0;
@@ -211,7 +211,7 @@ impl LaneSocket {
                 continue;
             }
             let data = receiver.pool.pass_on(buffer, received.length);
-            split(received, data, counters, sink);
+            sink(Datagrams::new(received, data, counters));
         }
         !receiver.received.is_empty()
     }
@@ -330,21 +330,43 @@ fn count_datagrams(message: &Message<'_>, counters: &LaneCounters) {
     counters.bytes_sent.add(message.pieces.iter().map(|piece| piece.len()).sum());
 }
 
-/// Gives the datagrams of one receive to `sink`.
-fn split(received: &Received, data: Bytes, counters: &LaneCounters, sink: &mut impl FnMut(Path, Bytes)) {
-    let path = Path { remote: received.from, local: received.to };
-    counters.bytes_received.add(data.len());
-    let segment = received.segment_bytes.unwrap_or(usize::MAX);
-    if segment < data.len() {
-        counters.merged_receives.increment();
+/// One or more datagrams of one path, as one receive brought them.
+#[derive(Debug)]
+pub(crate) struct Datagrams {
+    pub(crate) path: Path,
+    /// One after the other.
+    pub(crate) data: Bytes,
+    /// The length of each but the last, which may be shorter.
+    pub(crate) segment_bytes: usize,
+}
+
+impl Datagrams {
+    fn new(received: &Received, data: Bytes, counters: &LaneCounters) -> Datagrams {
+        let path = Path { remote: received.from, local: received.to };
+        let segment_bytes = received.segment_bytes.unwrap_or(usize::MAX).min(data.len()).max(1);
+        let datagrams = Datagrams { path, data, segment_bytes };
+        counters.bytes_received.add(datagrams.data.len());
+        counters.datagrams_received.add(datagrams.count());
+        if datagrams.count() > 1 {
+            counters.merged_receives.increment();
+        }
+        datagrams
     }
-    let mut rest = data;
-    while rest.len() > segment {
-        counters.datagrams_received.increment();
-        sink(path, rest.split_to(segment));
+
+    /// How many they are.
+    pub(crate) fn count(&self) -> usize {
+        self.data.len().div_ceil(self.segment_bytes).max(1)
     }
-    counters.datagrams_received.increment();
-    sink(path, rest);
+
+    /// Each for itself.
+    pub(crate) fn split(self) -> impl Iterator<Item = (Path, Bytes)> {
+        let Datagrams { path, data, segment_bytes } = self;
+        let count = data.len().div_ceil(segment_bytes).max(1);
+        (0..count).map(move |number| {
+            let begin = number * segment_bytes;
+            (path, data.slice(begin..data.len().min(begin + segment_bytes)))
+        })
+    }
 }
 
 /// Asks the kernel to say to which of our addresses a datagram came, and not to forbid

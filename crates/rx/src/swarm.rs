@@ -6,12 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use base::Monotonic;
-use bytes::Bytes;
 use rustix::event::{Timespec, epoll};
-use rx_proto::{Endpoint, EndpointConfig, Event, Path, ServiceConfig, Statistics, Transmit};
+use rx_proto::{Endpoint, EndpointConfig, Event, ServiceConfig, Statistics, Transmit};
 
 use crate::gather::Gather;
-use crate::socket::{LaneSocket, Receiver, SocketOptions};
+use crate::socket::{Datagrams, LaneSocket, Receiver, SocketOptions};
 use crate::statistics::{LaneCounters, LaneStatistics};
 use crate::{clock, sys};
 
@@ -40,7 +39,7 @@ pub struct Swarm {
     epoll: OwnedFd,
     ready: Vec<epoll::Event>,
     receiver: Receiver,
-    datagrams: Vec<(Path, Bytes)>,
+    datagrams: Vec<Datagrams>,
     batch: Vec<Transmit>,
     counters: LaneCounters,
     /// Ports that may have events or something to send.
@@ -170,8 +169,8 @@ impl Swarm {
         if self.batch.is_empty() {
             return false;
         }
-        let mut gather = Gather::default();
-        self.batch.iter().for_each(|transmit| gather.push(transmit.path, &transmit.packets));
+        let mut gather = Gather::for_all(&self.batch);
+        self.batch.iter().for_each(|transmit| gather.push(transmit));
         socket.send(&gather, &self.counters);
         drop(gather);
         self.batch.drain(..).for_each(|sent| endpoint.recycle(sent));
@@ -196,13 +195,12 @@ impl Swarm {
     fn receive(&mut self, port: usize) {
         let datagrams = &mut self.datagrams;
         let Port { socket, endpoint, .. } = &mut self.ports[port];
-        if !socket.receive(&mut self.receiver, &self.counters, &mut |path, data| datagrams.push((path, data)))
-        {
+        if !socket.receive(&mut self.receiver, &self.counters, &mut |received| datagrams.push(received)) {
             socket.fetch_errors(&self.counters);
         }
         let (now, wall) = (clock::now(), clock::wall());
-        for (path, datagram) in datagrams.drain(..) {
-            endpoint.handle_datagram(now, wall, path, datagram);
+        for Datagrams { path, data, segment_bytes } in datagrams.drain(..) {
+            endpoint.handle_run(now, wall, path, data, segment_bytes);
         }
         self.touch(port);
     }
@@ -226,7 +224,8 @@ mod tests {
     use crate::{Server, ServerCall, ServerConfig, Service, ServiceEntry};
     use afs_idl::CallStream;
     use base::AbortCode;
-    use rx_proto::{CallId, ConnectOptions, Read};
+    use bytes::Bytes;
+    use rx_proto::{CallId, ConnectOptions, Path, Read};
     use rx_security::{Null, ServerSecurity};
     use std::collections::HashMap;
     use std::sync::Arc;

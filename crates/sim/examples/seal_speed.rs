@@ -49,15 +49,15 @@ impl Transfer {
         let now = self.now;
         let to = |end: u8, from: u8| Path { remote: address(from), local: Some(address(end).ip()) };
         while let Some(transmit) = self.client.poll_transmit(now) {
-            for packet in &transmit.packets {
-                self.server.handle_datagram(now, wall, to(1, 2), packet.to_vec().into());
+            for datagram in transmit.datagrams() {
+                self.server.handle_datagram(now, wall, to(1, 2), datagram.into());
             }
         }
         let begin = Instant::now();
         let made: Vec<_> = std::iter::from_fn(|| self.server.poll_transmit(now)).collect();
         self.spent += begin.elapsed();
-        for packet in made.iter().flat_map(|transmit| &transmit.packets) {
-            self.client.handle_datagram(now, wall, to(2, 1), packet.to_vec().into());
+        for datagram in made.iter().flat_map(rx_proto::Transmit::datagrams) {
+            self.client.handle_datagram(now, wall, to(2, 1), datagram.into());
         }
         self.client.handle_timeout(now);
         self.server.handle_timeout(now);

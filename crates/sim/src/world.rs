@@ -82,16 +82,24 @@ impl World {
 
     fn step(&mut self) {
         let (now, wall) = (self.now, self.wall());
+        let mut run: Vec<Datagram> = Vec::new();
         while let Some(parcel) = self.network.arrived(now) {
             match parcel {
-                Parcel::Datagram(datagram) => self.deliver(now, wall, datagram),
+                Parcel::Datagram(datagram) => {
+                    if !follows(&run, &datagram) {
+                        self.deliver(now, wall, std::mem::take(&mut run));
+                    }
+                    run.push(datagram);
+                }
                 Parcel::Notice(Notice { to, about, quote }) => {
+                    self.deliver(now, wall, std::mem::take(&mut run));
                     if let Some(host) = self.hosts.iter_mut().find(|host| host.address == to) {
                         host.endpoint.handle_unreachable(now, about, &quote);
                     }
                 }
             }
         }
+        self.deliver(now, wall, run);
         for host in &mut self.hosts {
             host.run_timers(now);
             if host.application.next_wake().is_some_and(|at| at <= now) {
@@ -103,13 +111,24 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, now: Monotonic, wall: UnixTime, datagram: Datagram) {
-        let Some(host) = self.hosts.iter_mut().find(|host| host.address == datagram.to) else {
-            self.network.refuse(now, &datagram);
+    /// Delivers datagrams that came one after the other from one host to another. Every other host has a kernel
+    /// that merges them.
+    fn deliver(&mut self, now: Monotonic, wall: UnixTime, run: Vec<Datagram>) {
+        let Some(first) = run.first() else { return };
+        let host = self.hosts.iter_mut().enumerate().find(|(_, host)| host.address == first.to);
+        let Some((place, host)) = host else {
+            run.iter().for_each(|datagram| self.network.refuse(now, datagram));
             return;
         };
-        let path = Path { remote: datagram.from, local: Some(host.address.ip()) };
-        host.endpoint.handle_datagram(now, wall, path, datagram.bytes);
+        let path = Path { remote: first.from, local: Some(host.address.ip()) };
+        if place % 2 == 1 && run.len() > 1 {
+            let all: Vec<u8> = run.iter().flat_map(|datagram| &datagram.bytes[..]).copied().collect();
+            host.endpoint.handle_run(now, wall, path, all.into(), first.bytes.len());
+            return;
+        }
+        for datagram in run {
+            host.endpoint.handle_datagram(now, wall, path, datagram.bytes);
+        }
     }
 
     /// Where host n is. Nobody listens at the addresses of hosts that there are not.
@@ -129,6 +148,15 @@ impl World {
     pub fn is_idle(&self) -> bool {
         self.hosts.iter().all(|host| host.application.client.is_idle())
     }
+}
+
+/// Whether a kernel may merge a datagram with those before it.
+fn follows(run: &[Datagram], datagram: &Datagram) -> bool {
+    let (Some(first), Some(last)) = (run.first(), run.last()) else { return true };
+    let (bytes, most) = (datagram.bytes.len(), first.bytes.len());
+    (first.from, first.to) == (datagram.from, datagram.to)
+        && last.bytes.len() == most
+        && (1..=most).contains(&bytes)
 }
 
 /// Where hosts send to.
@@ -200,8 +228,8 @@ impl Host {
 
     fn send(&self, now: Monotonic, transmit: &rx_proto::Transmit, wire: &mut Wire<'_>) {
         check_segments(transmit);
-        for packet in &transmit.packets {
-            let bytes: bytes::Bytes = packet.to_vec().into();
+        for datagram in transmit.datagrams() {
+            let bytes: bytes::Bytes = datagram.into();
             if self.traced {
                 trace(now, self.address, &bytes);
             }

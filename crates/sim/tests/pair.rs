@@ -50,7 +50,7 @@ impl Pair {
     fn drain(&mut self) {
         for end in [CLIENT, SERVER] {
             while let Some(transmit) = self.ends[end].poll_transmit(self.now) {
-                let packets = transmit.packets.iter().map(|packet| Bytes::from(packet.to_vec()));
+                let packets = transmit.datagrams().map(Bytes::from);
                 self.wire.extend(packets.map(|packet| (self.now + DELAY, 1 - end, packet)));
             }
             self.events[end].extend(std::iter::from_fn(|| self.ends[end].poll_event()));

@@ -1,6 +1,7 @@
 //! One call: its two halves, its place on a connection, its clocks.
 
 pub(crate) mod receive;
+pub(crate) mod rope;
 pub(crate) mod send;
 
 use std::time::Duration;

@@ -37,7 +37,7 @@ pub(crate) struct ReceiveQueue {
 pub(crate) struct SpareQueue(VecDeque<Option<Slot>>);
 
 /// More room than this is given back.
-const SPARE_PACKETS_MAX: usize = 16;
+const SPARE_PACKETS_MAX: usize = 256;
 
 /// A received packet.
 #[derive(Debug)]
@@ -119,10 +119,15 @@ impl ReceiveQueue {
     /// Stores a packet that [`ReceiveQueue::classify`] found to be new.
     pub(crate) fn insert(&mut self, sequence: u32, flags: Flags, body: Bytes, checksum: u16, sealed: bool) {
         let place = (sequence - self.next) as usize;
-        if self.slots.len() <= place {
-            self.slots.resize_with(place + 1, || None);
+        let slot = Some(Slot { body, checksum, sealed });
+        if self.slots.len() == place {
+            self.slots.push_back(slot);
+        } else {
+            if self.slots.len() < place {
+                self.slots.resize_with(place + 1, || None);
+            }
+            self.slots[place] = slot;
         }
-        self.slots[place] = Some(Slot { body, checksum, sealed });
         self.held += 1;
         self.highest = self.highest.max(sequence);
         if flags.contains(Flags::LAST_PACKET) {

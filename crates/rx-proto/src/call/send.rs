@@ -1,7 +1,8 @@
 //! The sending half of a call: what is written, cut into packets, sent, acknowledged, sent again.
 //!
-//! Bytes stay a rope until the window lets a packet go; then one is cut off the front and sealed by
-//! the security class, and from then on only its serial number and flags change.
+//! Bytes stay a [`Rope`] until the window lets packets go; then some are cut off the front, as many as one
+//! batch holds, and sealed by the security class if it wants that. From then on only their serial numbers
+//! and flags change.
 //!
 //! Every transmission, first or repeated, has an *order*: its number among the call's
 //! transmissions. A packet is lost if one sent three transmissions later has arrived, or one sent
@@ -15,8 +16,8 @@ use base::Monotonic;
 use bytes::Bytes;
 
 use crate::ack::Ack;
+use crate::call::rope::{Gathered, Place, Rope};
 use crate::congestion::Congestion;
-use crate::pieces::Pieces;
 use crate::rtt::Rtt;
 
 /// Transmissions that must have overtaken a packet for it to be lost.
@@ -28,10 +29,9 @@ const PROBES: usize = 4;
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    /// Written and not cut yet.
-    pending: VecDeque<Bytes>,
-    pending_bytes: usize,
-    /// Bytes of `pending` that may leave in a packet that is not full.
+    /// What has been written, from the first packet in `packets` on.
+    rope: Rope,
+    /// Bytes not cut yet that may leave in a packet that is not full.
     flush_bytes: usize,
     ended: bool,
     /// The peer does not want to hear more: what is written is dropped.
@@ -60,24 +60,44 @@ pub(crate) struct SendQueue {
 /// Empty queues that have memory.
 #[derive(Debug, Default)]
 pub(crate) struct SpareQueues {
-    pending: VecDeque<Bytes>,
+    chunks: VecDeque<Bytes>,
     packets: VecDeque<SentPacket>,
 }
 
 /// More room than this is given back.
-const SPARE_PACKETS_MAX: usize = 16;
+const SPARE_PACKETS_MAX: usize = 256;
 
-/// A cut packet.
+/// A cut packet. Windows hold many: it is kept small.
 #[derive(Debug)]
-pub(crate) struct SentPacket {
-    pub(crate) body: Pieces,
-    pub(crate) body_bytes: usize,
-    pub(crate) checksum: u16,
-    pub(crate) last: bool,
-    state: SentState,
+struct SentPacket {
+    /// Where it begins in the rope.
+    start: Place,
+    /// Its body, if that is not what stands in the rope.
+    sealed: Option<Box<[Bytes]>>,
     order: u64,
     sent_at: Monotonic,
     transmissions: u32,
+    body_bytes: u32,
+    checksum: u16,
+    last: bool,
+    state: SentState,
+}
+
+impl SentPacket {
+    /// Whether its arrival tells that its latest transmission arrived: after a retransmission it may be an
+    /// earlier one.
+    fn tells_order(&self, now: Monotonic, least: Duration) -> bool {
+        self.transmissions == 1 || self.transmissions > 1 && now.since(self.sent_at) >= least
+    }
+}
+
+/// What a header says of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentFacts {
+    pub(crate) sequence: u32,
+    pub(crate) checksum: u16,
+    pub(crate) last: bool,
+    pub(crate) body_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +141,7 @@ pub(crate) enum Timeout {
 impl SendQueue {
     pub(crate) fn new(window: u32, congestion: Congestion, spare: SpareQueues) -> SendQueue {
         SendQueue {
-            pending: spare.pending,
-            pending_bytes: 0,
+            rope: Rope::reusing(spare.chunks),
             flush_bytes: 0,
             ended: false,
             muted: false,
@@ -146,11 +165,11 @@ impl SendQueue {
 
     /// Its memory, if that is little.
     pub(crate) fn into_spare(self) -> Option<SpareQueues> {
-        let SendQueue { mut pending, mut packets, .. } = self;
-        pending.clear();
+        let SendQueue { rope, mut packets, .. } = self;
+        let chunks = rope.into_memory();
         packets.clear();
-        let room = pending.capacity().max(packets.capacity());
-        (room <= SPARE_PACKETS_MAX).then_some(SpareQueues { pending, packets })
+        let room = chunks.capacity().max(packets.capacity());
+        (room <= SPARE_PACKETS_MAX).then_some(SpareQueues { chunks, packets })
     }
 
     /// Takes bytes off the front of `data` while fewer than `limit` wait.
@@ -158,10 +177,9 @@ impl SendQueue {
         if self.muted {
             return data.split_to(data.len()).len();
         }
-        let room = limit.saturating_sub(self.pending_bytes).min(data.len());
+        let room = limit.saturating_sub(self.pending_bytes()).min(data.len());
         if room > 0 {
-            self.pending.push_back(data.split_to(room));
-            self.pending_bytes += room;
+            self.rope.push(data.split_to(room));
         }
         room
     }
@@ -171,15 +189,16 @@ impl SendQueue {
     }
 
     pub(crate) fn flush(&mut self) {
-        self.flush_bytes = self.pending_bytes;
+        self.flush_bytes = self.pending_bytes();
     }
 
     pub(crate) fn is_ended(&self) -> bool {
         self.ended
     }
 
+    /// Bytes written and not cut yet.
     pub(crate) fn pending_bytes(&self) -> usize {
-        self.pending_bytes
+        self.rope.uncut_bytes()
     }
 
     /// Everything has been sent and has arrived.
@@ -208,12 +227,12 @@ impl SendQueue {
     /// Whether a new packet of up to `payload_max` bytes is there to be cut. A full packet that may
     /// turn out to be the last is kept until that is known, so that no empty one has to follow.
     pub(crate) fn has_new(&self, payload_max: usize) -> bool {
-        !self.last_cut && (self.ended || self.pending_bytes > payload_max || self.flush_bytes > 0)
+        !self.last_cut && (self.ended || self.pending_bytes() > payload_max || self.flush_bytes > 0)
     }
 
     /// Whether there may be anything to send at all, whatever the windows say.
     pub(crate) fn has_any(&self) -> bool {
-        self.lost > 0 || !self.last_cut && (self.ended || self.pending_bytes > 0)
+        self.lost > 0 || !self.last_cut && (self.ended || self.pending_bytes() > 0)
     }
 
     /// Whether the peer's window may be what keeps data from being sent: if there are new ones.
@@ -230,96 +249,135 @@ impl SendQueue {
         self.has_room() && (self.lost > 0 || (self.has_new(payload_max) && self.window_is_open()))
     }
 
-    /// Payload bytes of the next new packet, if one may be sent now.
-    pub(crate) fn next_new(&self, payload_max: usize) -> Option<usize> {
-        (self.has_room() && self.has_new(payload_max) && self.window_is_open())
-            .then(|| self.pending_bytes.min(payload_max))
-    }
-
     /// How many new packets the windows let through now, if there is that much to send.
-    pub(crate) fn new_packets_max(&self) -> usize {
+    fn new_packets_max(&self) -> usize {
         let unacknowledged = self.window.saturating_sub(self.packets.len() as u32);
         unacknowledged.min(self.congestion.window().saturating_sub(self.in_flight)) as usize
     }
 
-    /// Place of the first packet to send again, if one may be sent now.
-    pub(crate) fn next_lost(&self) -> Option<usize> {
+    /// Place of the first packet from `from` on that is to be sent, if one may be sent now.
+    pub(crate) fn next_unsent(&self, from: usize) -> Option<usize> {
         if self.lost == 0 || !self.has_room() {
             return None;
         }
-        self.packets.iter().position(|packet| packet.state == SentState::Lost)
+        let place = self.packets.range(from..).position(|packet| packet.state == SentState::Lost)?;
+        Some(from + place)
     }
 
-    /// Cuts the next packet's payload. The first one's number is [`SendQueue::next_to_cut`].
-    pub(crate) fn cut(&mut self, payload_max: usize) -> (Pieces, bool) {
-        let mut want = self.pending_bytes.min(payload_max);
-        self.pending_bytes -= want;
-        self.flush_bytes = self.flush_bytes.saturating_sub(want);
-        let mut payload = Pieces::new();
-        while let Some(front) = self.pending.front_mut().filter(|_| want > 0) {
-            let piece = front.split_to(front.len().min(want));
-            want -= piece.len();
-            if front.is_empty() {
-                self.pending.pop_front();
-            }
-            payload.push(piece);
+    /// Cuts up to `packets_max` packets, as the windows allow. Until they are sent they count as lost.
+    /// Tells how many there are, behind those that were there before.
+    pub(crate) fn cut(&mut self, payload_max: usize, packets_max: usize) -> usize {
+        let before = self.packets.len();
+        let mut left = packets_max.min(self.new_packets_max());
+        while left > 0 && self.has_new(payload_max) {
+            self.cut_one(payload_max);
+            left -= 1;
         }
-        self.last_cut = self.ended && self.pending_bytes == 0;
-        (payload, self.last_cut)
+        self.packets.len() - before
     }
 
-    /// Sequence number of the packet stored next.
-    pub(crate) fn next_to_cut(&self) -> u32 {
-        self.next_sequence()
-    }
-
-    /// Stores a packet just cut and sealed. Until it is sent it counts as lost.
-    pub(crate) fn push_sealed(&mut self, body: Pieces, checksum: u16, last: bool, now: Monotonic) -> usize {
+    fn cut_one(&mut self, payload_max: usize) {
+        let bytes = self.pending_bytes().min(payload_max);
+        self.flush_bytes = self.flush_bytes.saturating_sub(bytes);
+        let start = self.rope.cut(bytes);
+        self.last_cut = self.ended && self.pending_bytes() == 0;
         self.packets.push_back(SentPacket {
-            body_bytes: body.len_bytes(),
-            body,
-            checksum,
-            last,
-            state: SentState::Lost,
+            start,
+            sealed: None,
             order: 0,
-            sent_at: now,
+            sent_at: Monotonic(0),
             transmissions: 0,
+            body_bytes: bytes as u32,
+            checksum: 0,
+            last: self.last_cut,
+            state: SentState::Lost,
         });
         self.lost += 1;
-        self.packets.len() - 1
     }
 
-    /// A packet in this place.
-    pub(crate) fn packet(&self, place: usize) -> (&SentPacket, u32) {
-        (&self.packets[place], self.first.wrapping_add(place as u32))
+    /// The payload of a packet that was just cut.
+    pub(crate) fn payload(&self, place: usize) -> Vec<Bytes> {
+        let packet = &self.packets[place];
+        self.rope.slices(packet.start, packet.body_bytes as usize)
+    }
+
+    /// The security class wants nothing of packets just cut, from this place on, but these checksums.
+    pub(crate) fn set_checksums(&mut self, place: usize, checksums: &[u16]) {
+        for (packet, checksum) in self.packets.range_mut(place..).zip(checksums) {
+            packet.checksum = *checksum;
+        }
+    }
+
+    /// The security class has made this of packets just cut, from this place on.
+    pub(crate) fn set_sealed(&mut self, place: usize, sealed: Vec<rx_security::Protected>) {
+        for (packet, sealed) in self.packets.range_mut(place..).zip(sealed) {
+            packet.body_bytes = sealed.len() as u32;
+            packet.checksum = sealed.checksum;
+            packet.sealed = Some(sealed.pieces.into());
+        }
+        self.forget_sent();
+    }
+
+    /// Lets go of what is in no packet that may have to be sent again.
+    fn forget_sent(&mut self) {
+        let first = self.packets.front().filter(|packet| packet.sealed.is_none());
+        self.rope.forget_before(first.map(|packet| packet.start));
+    }
+
+    /// The packet in this place.
+    pub(crate) fn packet(&self, place: usize) -> SentFacts {
+        let packet = &self.packets[place];
+        SentFacts {
+            sequence: self.first.wrapping_add(place as u32),
+            checksum: packet.checksum,
+            last: packet.last,
+            body_bytes: packet.body_bytes as usize,
+        }
+    }
+
+    /// Adds the body of the packet in this place to others of this queue.
+    pub(crate) fn gather(&self, place: usize, bodies: &mut Gathered) {
+        let packet = &self.packets[place];
+        match &packet.sealed {
+            Some(slices) => bodies.add_slices(&self.rope, slices),
+            None => bodies.add(&self.rope, packet.start, packet.body_bytes as usize),
+        }
+    }
+
+    /// Nothing more is added.
+    pub(crate) fn close_gathered(&self, bodies: &mut Gathered) {
+        bodies.close(&self.rope);
     }
 
     /// The packet in this place is sent now. Tells whether it was sent before.
     pub(crate) fn on_sent(&mut self, place: usize, now: Monotonic) -> bool {
-        let order = self.next_order;
-        self.next_order += 1;
         let packet = &mut self.packets[place];
-        packet.order = order;
+        packet.order = self.next_order;
         packet.sent_at = now;
         packet.transmissions += 1;
-        let again = packet.transmissions > 1;
-        self.set_state(place, SentState::InFlight);
-        again
+        packet.state = SentState::InFlight;
+        self.next_order += 1;
+        self.lost -= 1;
+        self.in_flight += 1;
+        packet.transmissions > 1
     }
 
-    /// Whether the peer should be asked to acknowledge the packet in this place at once: when it is
-    /// sent again, when a measurement is wanted, and when there will be silence after it. A short
-    /// transfer's last packet is answered anyway (by the reply, or by the next call).
-    pub(crate) fn should_request_ack(&self, place: usize, payload_max: usize) -> bool {
-        let packet = &self.packets[place];
-        let (_, sequence) = self.packet(place);
-        if packet.transmissions > 1 {
-            return true;
-        }
-        if packet.last {
-            return sequence > 3;
-        }
-        self.probes.iter().all(Option::is_none) || !self.wants_to_send(payload_max)
+    /// Whether the peer should be asked to acknowledge a packet that was just sent at once: when it is
+    /// sent again, and when a measurement is wanted (and when there will be silence after it, which is known
+    /// only later: [`SendQueue::should_ask_before_silence`]). A short transfer's last packet is answered
+    /// anyway (by the reply, or by the next call).
+    pub(crate) fn should_request_ack(&self, packet: SentFacts, again: bool) -> bool {
+        again || if packet.last { packet.sequence > 3 } else { !self.is_measuring() }
+    }
+
+    /// Whether the peer should be asked to acknowledge a packet, not asked to yet, since nothing can follow it now.
+    pub(crate) fn should_ask_before_silence(&self, packet: SentFacts, payload_max: usize) -> bool {
+        !packet.last && !self.wants_to_send(payload_max)
+    }
+
+    /// New round trips are measured from the first place on.
+    fn is_measuring(&self) -> bool {
+        self.probes.iter().any(Option::is_some)
     }
 
     /// An answer to the packet with this serial will tell the round trip time.
@@ -334,20 +392,6 @@ impl SendQueue {
         // Older ones may have been lost; an answer to them would tell nothing new.
         self.probes[place..].fill(None);
         Some(now.since(probe.sent_at))
-    }
-
-    fn set_state(&mut self, place: usize, state: SentState) {
-        let old = std::mem::replace(&mut self.packets[place].state, state);
-        *self.count_of(old) -= 1;
-        *self.count_of(state) += 1;
-    }
-
-    fn count_of(&mut self, state: SentState) -> &mut u32 {
-        match state {
-            SentState::InFlight => &mut self.in_flight,
-            SentState::Lost => &mut self.lost,
-            SentState::Received => &mut self.received,
-        }
     }
 
     /// Takes in an ACK. `header_serial` is the ACK packet's own: it tells whether the ACK is older
@@ -366,13 +410,13 @@ impl SendQueue {
             return result;
         }
         let limited = self.in_flight + self.lost >= self.congestion.window() || !self.window_is_open();
-        result.newly = self.drop_read(done, now, rtt);
+        result.newly = self.drop_read(done as usize, now, rtt.least());
         if self.is_news(header_serial) {
             self.ack_serial = Some(header_serial);
             if let Some(window) = ack.trailer.window {
                 self.window = window.clamp(1, crate::limits::ACKS_MAX as u32);
             }
-            result.newly += self.mark_received(ack.received, now, rtt);
+            result.newly += self.mark_received(ack.received, now, rtt.least());
         } else {
             result.stale = done == 0;
         }
@@ -390,42 +434,51 @@ impl SendQueue {
     }
 
     /// Drops packets that the peer's application has read.
-    fn drop_read(&mut self, count: u32, now: Monotonic, rtt: &Rtt) -> u32 {
+    fn drop_read(&mut self, count: usize, now: Monotonic, least: Duration) -> u32 {
         let mut newly = 0;
-        for _ in 0..count {
-            newly += self.note_arrival(0, now, rtt);
-            if let Some(packet) = self.packets.pop_front() {
-                *self.count_of(packet.state) -= 1;
+        for packet in self.packets.drain(..count) {
+            match packet.state {
+                SentState::Received => {
+                    self.received -= 1;
+                    continue;
+                }
+                SentState::InFlight => self.in_flight -= 1,
+                SentState::Lost => self.lost -= 1,
             }
-            self.first = self.first.wrapping_add(1);
+            newly += 1;
+            if packet.tells_order(now, least) {
+                self.arrived = self.arrived.max(packet.order + 1);
+            }
+        }
+        self.first = self.first.wrapping_add(count as u32);
+        if count > 0 {
+            self.forget_sent();
         }
         newly
     }
 
-    fn mark_received(&mut self, bits: &[u8], now: Monotonic, rtt: &Rtt) -> u32 {
+    fn mark_received(&mut self, bits: &[u8], now: Monotonic, least: Duration) -> u32 {
         let mut newly = 0;
-        for (place, bit) in bits.iter().enumerate().take(self.packets.len()) {
-            if bit & 1 != 0 {
-                newly += self.note_arrival(place, now, rtt);
-            } else if self.packets[place].state == SentState::Received {
-                self.set_state(place, SentState::Lost); // dropped again, as it may
+        for (packet, bit) in self.packets.iter_mut().zip(bits) {
+            let is_received = packet.state == SentState::Received;
+            if (bit & 1 != 0) == is_received {
+                continue;
+            }
+            if is_received {
+                packet.state = SentState::Lost; // dropped again, as it may
+                self.received -= 1;
+                self.lost += 1;
+                continue;
+            }
+            *(if packet.state == SentState::Lost { &mut self.lost } else { &mut self.in_flight }) -= 1;
+            packet.state = SentState::Received;
+            self.received += 1;
+            newly += 1;
+            if packet.tells_order(now, least) {
+                self.arrived = self.arrived.max(packet.order + 1);
             }
         }
         newly
-    }
-
-    /// The packet in this place has arrived; tells 1 if that is new.
-    fn note_arrival(&mut self, place: usize, now: Monotonic, rtt: &Rtt) -> u32 {
-        let packet = &self.packets[place];
-        if packet.state == SentState::Received {
-            return 0;
-        }
-        // After a retransmission it may be the earlier one that arrived.
-        if packet.transmissions == 1 || now.since(packet.sent_at) >= rtt.least() {
-            self.arrived = self.arrived.max(packet.order + 1);
-        }
-        self.set_state(place, SentState::Received);
-        1
     }
 
     fn detect_losses(&mut self, now: Monotonic, rtt: &Rtt) -> u32 {
@@ -435,19 +488,23 @@ impl SendQueue {
         }
         let patience = rtt.loss_delay();
         let mut lost = 0;
-        for place in 0..self.packets.len() {
-            let SentPacket { state, order, sent_at, .. } = self.packets[place];
-            if state != SentState::InFlight || order >= self.arrived {
+        for packet in &mut self.packets {
+            if packet.transmissions == 0 || packet.transmissions == 1 && packet.order >= self.arrived {
+                break; // what follows was sent later still
+            }
+            if packet.state != SentState::InFlight || packet.order >= self.arrived {
                 continue;
             }
-            if order + REORDER_PACKETS < self.arrived || now.since(sent_at) >= patience {
-                self.set_state(place, SentState::Lost);
-                self.congestion.on_lost(order, self.next_order);
+            if packet.order + REORDER_PACKETS < self.arrived || now.since(packet.sent_at) >= patience {
+                packet.state = SentState::Lost;
+                self.congestion.on_lost(packet.order, self.next_order);
                 lost += 1;
             } else {
-                self.loss_at = crate::timers::earlier(self.loss_at, Some(sent_at + patience));
+                self.loss_at = crate::timers::earlier(self.loss_at, Some(packet.sent_at + patience));
             }
         }
+        self.in_flight -= lost;
+        self.lost += lost;
         lost
     }
 
@@ -455,6 +512,7 @@ impl SendQueue {
     pub(crate) fn on_all_received(&mut self) {
         self.first = self.next_sequence();
         self.packets.clear();
+        self.rope.forget_before(None);
         (self.in_flight, self.lost, self.received) = (0, 0, 0);
         (self.timeout_at, self.loss_at) = (None, None);
         self.backoff = 0;
@@ -463,8 +521,8 @@ impl SendQueue {
     /// The peer has ended what we are saying by beginning its reply.
     pub(crate) fn cut_short(&mut self) {
         self.on_all_received();
-        self.pending.clear();
-        (self.pending_bytes, self.flush_bytes) = (0, 0);
+        self.rope.clear();
+        self.flush_bytes = 0;
         (self.ended, self.last_cut, self.muted) = (true, true, true);
     }
 
@@ -514,17 +572,21 @@ impl SendQueue {
         }
         self.congestion.on_timeout(self.in_flight + self.lost, self.next_order);
         self.probes.fill(None);
-        for place in 0..self.packets.len() {
-            if self.packets[place].state == SentState::InFlight {
-                self.set_state(place, SentState::Lost);
-            }
+        for packet in self.packets.iter_mut().filter(|packet| packet.state == SentState::InFlight) {
+            packet.state = SentState::Lost;
         }
+        self.lost += std::mem::take(&mut self.in_flight);
         Timeout::Resend
     }
 
     /// Timeouts in a row.
     pub(crate) fn backoff(&self) -> u32 {
         self.backoff
+    }
+
+    /// Sequence number of the packet in this place.
+    pub(crate) fn sequence(&self, place: usize) -> u32 {
+        self.first.wrapping_add(place as u32)
     }
 
     /// Packets held for possible retransmission.

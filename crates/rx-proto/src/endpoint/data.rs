@@ -11,7 +11,7 @@ use crate::ack::{self, Ack, Reason};
 use crate::call::receive::{Arrival, ack_delay};
 use crate::call::{Phase, Side};
 use crate::event::{CallId, Event};
-use crate::header::Flags;
+use crate::header::{Flags, Header};
 use crate::limits::{BAD_PACKETS_MAX, JUMBO_BODY_BYTES, JUMBO_HEADER_BYTES, JUMBO_PACKETS_MAX};
 use crate::slab::Key;
 
@@ -47,6 +47,14 @@ impl Endpoint {
             }
         }
         self.announce(now, key);
+    }
+
+    /// A data packet that is no jumbogram, of which there are more: who calls this calls
+    /// [`Endpoint::announce`] and [`Endpoint::settle`] after the last.
+    pub(super) fn on_plain_data(&mut self, now: Monotonic, key: Key, packet: Packet) {
+        let Packet { header, body, .. } = packet;
+        let Header { sequence, serial, flags, checksum, .. } = header;
+        self.on_data_packet(now, key, Data { sequence, serial, flags, checksum, body });
     }
 
     fn on_data_packet(&mut self, now: Monotonic, key: Key, data: Data) {

@@ -11,10 +11,8 @@ use crate::connection::{Channel, Outcome};
 use crate::event::{CallId, ConnectionId, Event};
 use crate::header::{Header, PacketType};
 use crate::path::Path;
-use crate::pieces::Pieces;
 use crate::slab::Key;
 use crate::timers::Timed;
-use crate::transmit::Outgoing;
 
 /// A late packet of a call that is gone is answered this often.
 const LATE_ANSWER_INTERVAL: Duration = Duration::from_millis(200);
@@ -291,7 +289,7 @@ impl Endpoint {
     pub(super) fn send_control(&mut self, path: Path, header: &Header, body: Bytes) {
         if self.control.len() < crate::limits::CONTROL_PACKETS_MAX {
             self.statistics.sent(header.kind, crate::header::HEADER_BYTES + body.len());
-            self.control.push_back((path, Outgoing { header: header.encode(), pieces: Pieces::from(body) }));
+            self.control.push_back((path, header.encode(), body));
         }
     }
 }

@@ -20,9 +20,15 @@ pub(super) struct Packet {
 }
 
 impl Endpoint {
-    /// Sorts a datagram by what it is about.
+    /// Takes in a datagram.
     pub(super) fn input(&mut self, now: Monotonic, wall: UnixTime, path: Path, datagram: Bytes) {
-        let Some(packet) = self.take_in(path, datagram) else { return };
+        if let Some(packet) = self.take_in(path, datagram) {
+            self.sort(now, wall, packet);
+        }
+    }
+
+    /// Sorts a packet by what it is about.
+    pub(super) fn sort(&mut self, now: Monotonic, wall: UnixTime, packet: Packet) {
         match packet.header.kind {
             PacketType::Version => self.answer_version(&packet),
             PacketType::Debug => self.answer_debug(now, &packet),

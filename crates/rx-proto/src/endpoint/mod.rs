@@ -6,6 +6,7 @@ mod finish;
 mod input;
 mod inspect;
 mod output;
+mod run;
 mod time;
 mod unreachable;
 mod user;
@@ -23,6 +24,7 @@ use rx_security::ClientSecurity;
 use crate::call::{Call, SpareQueues};
 use crate::connection::{Connection, ConnectionKey, EPOCH_ANY_ADDRESS};
 use crate::hash::{SeededMap, SeededState};
+use crate::header::HEADER_BYTES;
 use crate::peer::{Peer, PeerCounters, PeerReport};
 use crate::slab::{Key, Slab};
 use crate::timers::{Timed, Timers};
@@ -89,16 +91,23 @@ pub struct Endpoint {
     /// Calls whose deadlines may have changed.
     unarmed: Vec<Key>,
     /// Packets outside of calls, and aborts.
-    control: VecDeque<(Path, Outgoing)>,
+    control: VecDeque<(Path, [u8; HEADER_BYTES], Bytes)>,
     events: VecDeque<Event>,
     /// Bodies of ACK packets are cut from it.
     arena: BytesMut,
-    spare: Vec<Vec<Outgoing>>,
+    spare: Vec<SpareTransmit>,
     spare_queues: Vec<SpareQueues>,
     cursors: inspect::Cursors,
     waiting_calls: usize,
     waited_calls: u64,
     idle_workers: usize,
+}
+
+/// The memory of a transmit that was sent.
+#[derive(Default)]
+struct SpareTransmit {
+    packets: Vec<Outgoing>,
+    bodies: Vec<Bytes>,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -153,6 +162,20 @@ impl Endpoint {
         self.input(now, wall, path, datagram);
     }
 
+    /// Takes in datagrams of one path that stand one after the other: all of `segment_bytes`, but the last,
+    /// which may be shorter. As [`Endpoint::handle_datagram`] of each, but what concerns a call whose data
+    /// they carry is done once for all.
+    pub fn handle_run(
+        &mut self,
+        now: Monotonic,
+        wall: UnixTime,
+        path: Path,
+        datagrams: Bytes,
+        segment_bytes: usize,
+    ) {
+        self.input_run(now, wall, path, datagrams, segment_bytes);
+    }
+
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Monotonic) {
         self.run_timers(now);
@@ -173,7 +196,8 @@ impl Endpoint {
     pub fn recycle(&mut self, mut transmit: Transmit) {
         if self.spare.len() < SPARE_MAX {
             transmit.packets.clear();
-            self.spare.push(transmit.packets);
+            transmit.bodies.clear();
+            self.spare.push(SpareTransmit { packets: transmit.packets, bodies: transmit.bodies });
         }
     }
 
@@ -185,6 +209,18 @@ impl Endpoint {
     /// The next piece of the peer's data.
     pub fn read(&mut self, now: Monotonic, call: CallId) -> Read {
         self.read_call(now, call.0)
+    }
+
+    /// Reads up to `packets_max` pieces of the peer's data, and appends them to `data`. Tells what came after
+    /// them, which is never [`Read::Data`]; `None` if so many have been read.
+    pub fn read_some(
+        &mut self,
+        now: Monotonic,
+        call: CallId,
+        packets_max: usize,
+        data: &mut impl Extend<Bytes>,
+    ) -> Option<Read> {
+        self.read_packets(now, call.0, packets_max, |body| data.extend([body]))
     }
 
     /// Takes bytes off the front of `data` to send them, as many as the send queue has room for. They

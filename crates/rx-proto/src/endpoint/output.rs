@@ -4,20 +4,19 @@ use base::Monotonic;
 use bytes::{BufMut, Bytes, BytesMut};
 use rx_security::{Overhead, PacketFacts};
 
-use super::Endpoint;
 use super::finish::Tell;
+use super::{Endpoint, SpareTransmit};
+use crate::Path;
 use crate::ack::{Ack, Reason, Trailer};
+use crate::call::rope::Gathered;
+use crate::call::send::SentFacts;
 use crate::call::{Call, Ping, Side};
 use crate::connection::Connection;
-use crate::header::{Flags, HEADER_BYTES, Header, PacketType};
+use crate::header::{Flags, HEADER_BYTES, PacketType, place};
 use crate::limits::{ACKS_MAX, REACH_INTERVAL, TRANSMIT_BYTES_MAX, TRANSMIT_PACKETS_MAX};
 use crate::peer::Peer;
-use crate::pieces::Pieces;
 use crate::slab::Key;
 use crate::transmit::{Outgoing, Transmit};
-
-/// Place of the flags in an encoded header.
-const FLAGS_BYTE: usize = 21;
 
 /// Only calls that send more than this look for longer packets.
 const PROBE_AFTER_PACKETS: u32 = 8;
@@ -28,34 +27,69 @@ const SEALED_MAX: usize = 16;
 /// The packets of one [`Transmit`] in the making.
 struct Batch {
     packets: Vec<Outgoing>,
+    bodies: Gathered,
+    packets_max: usize,
     /// Body length of the first one.
     body_bytes: usize,
     total_bytes: usize,
     closed: bool,
+    resent: u64,
+    /// The last packet that was added, and its serial, if it does not ask for an ACK.
+    unasked: Option<(SentFacts, u32)>,
 }
 
 impl Batch {
-    /// Whether a body of this length may be added.
-    fn takes(&self, body_bytes: usize, packets_max: usize) -> bool {
-        let first = self.packets.is_empty();
-        let fits = self.total_bytes + HEADER_BYTES + body_bytes <= TRANSMIT_BYTES_MAX;
-        first || (!self.closed && body_bytes <= self.body_bytes && fits && self.packets.len() < packets_max)
+    fn new(spare: SpareTransmit, packets_max: usize) -> Batch {
+        Batch {
+            packets: spare.packets,
+            bodies: Gathered::reusing(spare.bodies),
+            packets_max,
+            body_bytes: 0,
+            total_bytes: 0,
+            closed: false,
+            resent: 0,
+            unasked: None,
+        }
     }
 
-    fn push(&mut self, header: &Header, pieces: Pieces, body_bytes: usize) {
+    /// How many bodies of this length may be added.
+    fn room(&self, body_bytes: usize) -> usize {
         if self.packets.is_empty() {
-            self.body_bytes = body_bytes;
+            return self.packets_max.min(TRANSMIT_BYTES_MAX / (HEADER_BYTES + body_bytes)).max(1);
         }
-        self.closed = body_bytes < self.body_bytes;
-        self.total_bytes += HEADER_BYTES + body_bytes;
-        self.packets.push(Outgoing { header: header.encode(), pieces });
+        if self.closed || body_bytes > self.body_bytes {
+            return 0;
+        }
+        let bytes = TRANSMIT_BYTES_MAX - self.total_bytes;
+        (self.packets_max - self.packets.len()).min(bytes / (HEADER_BYTES + body_bytes))
+    }
+
+    fn push(&mut self, mut header: [u8; HEADER_BYTES], packet: SentFacts, serial: u32, flags: Flags) {
+        if self.packets.is_empty() {
+            self.body_bytes = packet.body_bytes;
+        }
+        self.closed = packet.body_bytes < self.body_bytes;
+        self.total_bytes += HEADER_BYTES + packet.body_bytes;
+        header[place::SEQUENCE].copy_from_slice(&packet.sequence.to_be_bytes());
+        header[place::SERIAL].copy_from_slice(&serial.to_be_bytes());
+        header[place::FLAGS] |= flags.0;
+        header[place::CHECKSUM].copy_from_slice(&packet.checksum.to_be_bytes());
+        self.packets.push(Outgoing { header, body_bytes: packet.body_bytes as u32 });
+        self.unasked = (!flags.contains(Flags::REQUEST_ACK)).then_some((packet, serial));
     }
 
     /// Marks all packets but the last, and the last as well if others follow at once.
     fn mark_more(&mut self, follows: bool) {
         let count = self.packets.len() - usize::from(!follows);
         for packet in &mut self.packets[..count] {
-            packet.header[FLAGS_BYTE] |= Flags::MORE_PACKETS.0;
+            packet.header[place::FLAGS] |= Flags::MORE_PACKETS.0;
+        }
+    }
+
+    /// The last packet asks for an ACK after all.
+    fn ask_for_ack(&mut self) {
+        if let Some(last) = self.packets.last_mut() {
+            last.header[place::FLAGS] |= Flags::REQUEST_ACK.0;
         }
     }
 }
@@ -64,10 +98,8 @@ impl Endpoint {
     /// The next datagrams to send.
     pub(super) fn next_transmit(&mut self, now: Monotonic) -> Option<Transmit> {
         self.rearm_settled(now);
-        if let Some((path, outgoing)) = self.control.pop_front() {
-            let mut packets = self.spare.pop().unwrap_or_default();
-            packets.push(outgoing);
-            return Some(Transmit { path, packets });
+        if let Some((path, header, body)) = self.control.pop_front() {
+            return Some(self.single(path, header, body));
         }
         while let Some(key) = self.ready.pop_front() {
             if let Some(call) = self.calls.get_mut(key) {
@@ -100,82 +132,39 @@ impl Endpoint {
         self.transmit_ack(now, key, reason, serial, Ping::Plain)
     }
 
+    /// A transmit of one packet.
+    fn single(&mut self, path: Path, header: [u8; HEADER_BYTES], body: Bytes) -> Transmit {
+        let SpareTransmit { mut packets, mut bodies } = self.spare.pop().unwrap_or_default();
+        packets.push(Outgoing { header, body_bytes: body.len() as u32 });
+        bodies.push(body);
+        Transmit { path, packets, bodies }
+    }
+
     /// Sends as much data as one transmit holds and the windows allow.
     fn transmit_data(&mut self, now: Monotonic, key: Key) -> Option<Transmit> {
         let payload_max = self.payload_max(self.calls.get(key)?.connection);
+        let call = self.calls.get_mut(key)?;
+        let connection = self.connections.get_mut(call.connection)?;
+        let peer = self.peers.get_mut(connection.peer)?;
         let packets_max = self.config.transmit_packets.clamp(1, TRANSMIT_PACKETS_MAX);
-        let packets = self.spare.pop().unwrap_or_default();
-        let mut batch = Batch { packets, body_bytes: 0, total_bytes: 0, closed: false };
-        while self.data_packet(now, key, payload_max, packets_max, &mut batch) {}
-        if batch.packets.is_empty() {
-            self.spare.push(batch.packets);
+        let mut batch = Batch::new(self.spare.pop().unwrap_or_default(), packets_max);
+        let filled = fill(now, call, connection, peer, payload_max, &mut batch);
+        call.send.close_gathered(&mut batch.bodies);
+        if !batch.packets.is_empty() {
+            after_filling(now, call, connection, peer, payload_max, &mut batch);
+            self.statistics.sent_data(batch.packets.len() as u64, batch.resent, batch.total_bytes as u64);
+        }
+        let path = connection.path;
+        if let Err(code) = filled {
+            self.fail(now, key, code, Tell::Peer);
+        }
+        let (packets, bodies) = (batch.packets, batch.bodies.slices);
+        if packets.is_empty() {
+            self.spare.push(SpareTransmit { packets, bodies });
             return None;
         }
-        let call = self.calls.get_mut(key)?;
-        batch.mark_more(call.send.wants_to_send(payload_max) && call.reach_at.is_none());
-        call.clocks.sent = now;
-        call.owed = None; // a new call says that the last one is through
-        if call.side == Side::Server {
-            call.receive.acks.cancel(); // a reply says that the request has arrived
-        }
-        let connection = self.connections.get_mut(call.connection)?;
-        connection.used_at = now;
-        let path = connection.path;
-        if call.ping.is_none() && call.send.sequences() > PROBE_AFTER_PACKETS {
-            let probe = self.peers.get_mut(connection.peer).and_then(|peer| peer.mtu.probe(now));
-            call.ping = probe.map(Ping::Probe);
-        }
         self.wake_writer(key);
-        Some(Transmit { path, packets: batch.packets })
-    }
-
-    /// Adds one data packet to the batch; tells whether there may be another.
-    fn data_packet(
-        &mut self,
-        now: Monotonic,
-        key: Key,
-        payload_max: usize,
-        packets_max: usize,
-        batch: &mut Batch,
-    ) -> bool {
-        let Some(call) = self.calls.get_mut(key) else { return false };
-        let Some(connection) = self.connections.get_mut(call.connection) else { return false };
-        let Some(peer) = self.peers.get_mut(connection.peer) else { return false };
-        if !may_reach(now, call, connection, peer) {
-            return false;
-        }
-        let Some(place) = (match next_place(now, call, connection, payload_max, packets_max, batch) {
-            Ok(place) => place,
-            Err(code) => {
-                self.fail(now, key, code, Tell::Peer);
-                return false;
-            }
-        }) else {
-            return false;
-        };
-        let again = call.send.on_sent(place, now);
-        let unproven = connection.needs_reach() && !peer.is_reached(now);
-        let request_ack = unproven || call.send.should_request_ack(place, payload_max);
-        if unproven {
-            peer.on_unproven_sent();
-        }
-        let (header, pieces, body_bytes) = data_header(call, connection, place, request_ack);
-        if request_ack {
-            call.send.add_probe(header.serial, now);
-        }
-        batch.push(&header, pieces, body_bytes);
-        self.statistics.sent(PacketType::Data, HEADER_BYTES + body_bytes);
-        if again {
-            let bytes = HEADER_BYTES + body_bytes;
-            waits::probes::packet_resend(header.cid, header.call_number, header.sequence, bytes);
-            self.statistics.data_resent += 1;
-            peer.counters.resent += 1;
-        } else {
-            self.statistics.data_sent += 1;
-        }
-        peer.counters.sent += 1;
-        count_bytes(connection, peer, HEADER_BYTES + body_bytes);
-        true
+        Some(Transmit { path, packets, bodies })
     }
 
     /// Sends an ACK, padded if it is a ping that probes the path.
@@ -205,11 +194,10 @@ impl Endpoint {
         }
         call.clocks.sent = now;
         let bytes = HEADER_BYTES + body.len();
-        count_bytes(connection, peer, bytes);
+        count_bytes(connection, peer, 1, bytes);
         self.statistics.sent(PacketType::Ack, bytes);
-        let mut packets = self.spare.pop().unwrap_or_default();
-        packets.push(Outgoing { header: header.encode(), pieces: Pieces::from(body) });
-        Some(Transmit { path: connection.path, packets })
+        let path = connection.path;
+        Some(self.single(path, header.encode(), body))
     }
 
     /// What ACKs say about what we can take.
@@ -249,84 +237,124 @@ fn may_reach(now: Monotonic, call: &mut Call, connection: &Connection, peer: &mu
     true
 }
 
-/// The place of the packet to send next: a lost one, or a new one, cut and sealed.
-fn next_place(
+/// Adds packets to a batch, those to be sent again first, as many as it holds and the windows allow.
+fn fill(
     now: Monotonic,
+    call: &mut Call,
+    connection: &mut Connection,
+    peer: &mut Peer,
+    payload_max: usize,
+    batch: &mut Batch,
+) -> Result<(), base::AbortCode> {
+    let proven = !connection.needs_reach() || peer.is_reached(now);
+    let header = connection.call_template(PacketType::Data, call.channel, call.number).encode();
+    let mut from = 0;
+    while proven || may_reach(now, call, connection, peer) {
+        let mut next = call.send.next_unsent(from);
+        if next.is_none() {
+            cut_some(call, connection, payload_max, if proven { usize::MAX } else { 1 }, batch)?;
+            next = call.send.next_unsent(from);
+        }
+        let Some(place) = next else { break };
+        let packet = call.send.packet(place);
+        if batch.room(packet.body_bytes) == 0 {
+            break;
+        }
+        let serial = connection.next_serial();
+        let again = call.send.on_sent(place, now);
+        let request_ack = !proven || call.send.should_request_ack(packet, again);
+        if request_ack {
+            call.send.add_probe(serial, now);
+        }
+        if !proven {
+            peer.on_unproven_sent();
+        }
+        if again {
+            batch.resent += 1;
+            let bytes = HEADER_BYTES + packet.body_bytes;
+            let cid = connection.facts.connection_id | u32::from(call.channel);
+            waits::probes::packet_resend(cid, call.number, packet.sequence, bytes);
+        }
+        let flags = Flags::default()
+            .with_if(packet.last, Flags::LAST_PACKET)
+            .with_if(request_ack, Flags::REQUEST_ACK);
+        batch.push(header, packet, serial, flags);
+        call.send.gather(place, &mut batch.bodies);
+        from = place + 1;
+    }
+    Ok(())
+}
+
+/// Cuts new packets for a batch, and has them sealed: several at a time, which takes a third of the time of one
+/// after the other.
+fn cut_some(
     call: &mut Call,
     connection: &mut Connection,
     payload_max: usize,
     packets_max: usize,
     batch: &Batch,
-) -> Result<Option<usize>, base::AbortCode> {
-    if let Some(place) = call.send.next_lost() {
-        let length = call.send.packet(place).0.body_bytes;
-        return Ok(batch.takes(length, packets_max).then_some(place));
-    }
-    let Some(payload) = call.send.next_new(payload_max) else { return Ok(None) };
-    let overhead = connection.security.overhead();
-    let length = (overhead.header_bytes + payload).next_multiple_of(overhead.block_bytes);
-    if !batch.takes(length, packets_max) {
-        return Ok(None);
-    }
-    if overhead.block_bytes > 1 {
-        return seal_some(now, call, connection, payload_max, packets_max - batch.packets.len());
-    }
-    let sequence = call.send.next_to_cut();
-    let (payload, last) = call.send.cut(payload_max);
-    let facts = PacketFacts { call_number: call.number, channel: call.channel, sequence };
-    let (body, checksum) = match connection.security.protect(facts, payload.as_slice()) {
-        None => (payload, 0),
-        Some(Ok(protected)) => (protected.pieces.into_iter().collect(), protected.checksum),
-        Some(Err(error)) => return Err(error.abort_code()),
+) -> Result<(), base::AbortCode> {
+    let place = call.send.packets();
+    let facts = |place: usize, call: &Call| PacketFacts {
+        call_number: call.number,
+        channel: call.channel,
+        sequence: call.send.sequence(place),
     };
-    Ok(Some(call.send.push_sealed(body, checksum, last, now)))
+    if connection.security.is_plain() {
+        let shortest = payload_max.min(call.send.pending_bytes());
+        let count = call.send.cut(payload_max, packets_max.min(batch.room(shortest)));
+        let mut checksums = [0; TRANSMIT_PACKETS_MAX];
+        let checksums = &mut checksums[..count];
+        connection.security.checksums(facts(place, call), checksums);
+        call.send.set_checksums(place, checksums);
+        return Ok(());
+    }
+    let overhead = connection.security.overhead();
+    let payload = payload_max.min(call.send.pending_bytes());
+    let shortest = (overhead.header_bytes + payload).next_multiple_of(overhead.block_bytes);
+    let count = call.send.cut(payload_max, packets_max.min(SEALED_MAX).min(batch.room(shortest)));
+    let payloads: Vec<Vec<Bytes>> = (place..place + count).map(|place| call.send.payload(place)).collect();
+    let packets: Vec<(PacketFacts, &[Bytes])> =
+        (place..).zip(&payloads).map(|(place, payload)| (facts(place, call), &payload[..])).collect();
+    let sealed = connection.security.protect_all(&packets).map_err(|error| error.abort_code())?;
+    call.send.set_sealed(place, sealed);
+    Ok(())
 }
 
-/// Cuts and enciphers several packets, which takes a third of the time of one after the other. Gives
-/// the place of the first; the others follow it as if they had been lost.
-fn seal_some(
+/// What the packets of a batch change, once for all of them.
+fn after_filling(
     now: Monotonic,
     call: &mut Call,
     connection: &mut Connection,
+    peer: &mut Peer,
     payload_max: usize,
-    packets_max: usize,
-) -> Result<Option<usize>, base::AbortCode> {
-    let count = packets_max.min(SEALED_MAX).min(call.send.new_packets_max());
-    let (place, first) = (call.send.packets(), call.send.next_to_cut());
-    let mut cut = Vec::with_capacity(count);
-    while cut.len() < count && call.send.has_new(payload_max) {
-        cut.push(call.send.cut(payload_max));
+    batch: &mut Batch,
+) {
+    if let Some((_, serial)) =
+        batch.unasked.filter(|(packet, _)| call.send.should_ask_before_silence(*packet, payload_max))
+    {
+        batch.ask_for_ack();
+        call.send.add_probe(serial, now);
     }
-    let facts =
-        (first..).map(|sequence| PacketFacts { call_number: call.number, channel: call.channel, sequence });
-    let packets: Vec<(PacketFacts, &[Bytes])> =
-        facts.zip(cut.iter().map(|(payload, _)| payload.as_slice())).collect();
-    let sealed = connection.security.protect_all(&packets).map_err(|error| error.abort_code())?;
-    for (protected, (_, last)) in sealed.into_iter().zip(&cut) {
-        let body = protected.pieces.into_iter().collect();
-        call.send.push_sealed(body, protected.checksum, *last, now);
+    batch.mark_more(call.send.wants_to_send(payload_max) && call.reach_at.is_none());
+    call.clocks.sent = now;
+    call.owed = None; // a new call says that the last one is through
+    if call.side == Side::Server {
+        call.receive.acks.cancel(); // a reply says that the request has arrived
     }
-    Ok((call.send.packets() > place).then_some(place))
+    connection.used_at = now;
+    peer.counters.sent += batch.packets.len() as u64;
+    peer.counters.resent += batch.resent;
+    count_bytes(connection, peer, batch.packets.len(), batch.total_bytes);
+    if call.ping.is_none() && call.send.sequences() > PROBE_AFTER_PACKETS {
+        call.ping = peer.mtu.probe(now).map(Ping::Probe);
+    }
 }
 
-fn data_header(
-    call: &mut Call,
-    connection: &mut Connection,
-    place: usize,
-    request_ack: bool,
-) -> (Header, Pieces, usize) {
-    let (packet, sequence) = call.send.packet(place);
-    let header = connection.call_header(PacketType::Data, call.channel, call.number);
-    let flags =
-        header.flags.with_if(packet.last, Flags::LAST_PACKET).with_if(request_ack, Flags::REQUEST_ACK);
-    let header = Header { sequence, flags, checksum: packet.checksum, ..header };
-    (header, packet.body.clone(), packet.body_bytes)
-}
-
-fn count_bytes(connection: &mut Connection, peer: &mut Peer, bytes: usize) {
+fn count_bytes(connection: &mut Connection, peer: &mut Peer, packets: usize, bytes: usize) {
     peer.counters.bytes_sent += bytes as u64;
     let counters = &mut connection.counters;
-    counters.packets_sent = counters.packets_sent.wrapping_add(1);
+    counters.packets_sent = counters.packets_sent.wrapping_add(packets as u32);
     counters.bytes_sent = counters.bytes_sent.wrapping_add(bytes as u32);
 }
 

@@ -20,30 +20,45 @@ use crate::slab::Key;
 
 impl Endpoint {
     pub(super) fn read_call(&mut self, now: Monotonic, key: Key) -> Read {
-        let Some(call) = self.calls.get_mut(key) else { return Read::Failed(AbortCode::RX_CALL_DEAD) };
-        if let Some(code) = call.failure() {
-            return Read::Failed(code);
-        }
         let mut found = None;
-        while let Some(body) = call.receive.pop() {
-            self.statistics.packets_now -= 1;
+        let after = self.read_packets(now, key, 1, |body| found = Some(body));
+        found.map_or(after.unwrap_or(Read::Blocked), Read::Data)
+    }
+
+    pub(super) fn read_packets(
+        &mut self,
+        now: Monotonic,
+        key: Key,
+        packets_max: usize,
+        mut data: impl FnMut(Bytes),
+    ) -> Option<Read> {
+        let Some(call) = self.calls.get_mut(key) else { return Some(Read::Failed(AbortCode::RX_CALL_DEAD)) };
+        if let Some(code) = call.failure() {
+            return Some(Read::Failed(code));
+        }
+        let (held, mut left) = (call.receive.held(), packets_max);
+        while left > 0
+            && let Some(body) = call.receive.pop()
+        {
             if !body.is_empty() {
-                found = Some(body);
-                break;
+                left -= 1;
+                data(body);
             }
         }
-        let read = match found {
-            Some(body) => Read::Data(body),
-            None if call.receive.is_read() => Read::End,
-            None => {
+        let taken = held - call.receive.held();
+        self.statistics.packets_now -= taken as u64;
+        let after = match left {
+            0 => None,
+            _ if call.receive.is_read() => Some(Read::End),
+            _ => {
                 call.reader_waits = true;
-                Read::Blocked
+                Some(Read::Blocked)
             }
         };
-        if read != Read::Blocked {
+        if taken > 0 || after == Some(Read::End) {
             self.after_read(now, key);
         }
-        read
+        after
     }
 
     fn after_read(&mut self, now: Monotonic, key: Key) {

@@ -3,7 +3,8 @@
 use base::{Monotonic, UnixTime};
 use bytes::Bytes;
 use rx_proto::{
-    CallId, ConnectOptions, ConnectionId, Endpoint, EndpointConfig, Event, Path, Read, ServiceConfig, Write,
+    CallId, ConnectOptions, ConnectionId, Endpoint, EndpointConfig, Event, Outgoing, Path, Read,
+    ServiceConfig, Transmit, Write,
 };
 use rx_security::Null;
 use std::net::SocketAddr;
@@ -27,6 +28,8 @@ struct End {
     has_ended: bool,
     received: usize,
     is_complete: bool,
+    /// Kept for its memory.
+    data: Vec<Bytes>,
 }
 
 impl End {
@@ -41,6 +44,7 @@ impl End {
             has_ended: false,
             received: 0,
             is_complete: false,
+            data: Vec::new(),
         }
     }
 
@@ -64,14 +68,14 @@ impl End {
     }
 
     fn read(&mut self, now: Monotonic, call: CallId) {
-        loop {
-            match self.endpoint.read(now, call) {
-                Read::Data(data) => self.received += data.len(),
-                Read::End => return self.is_complete = true,
-                Read::Blocked => return,
-                Read::Failed(code) => panic!("the call failed: {code:?}"),
-            }
+        let mut data: Vec<Bytes> = std::mem::take(&mut self.data);
+        match self.endpoint.read_some(now, call, usize::MAX, &mut data) {
+            Some(Read::End) => self.is_complete = true,
+            Some(Read::Blocked) => {}
+            other => panic!("the call failed: {other:?}"),
         }
+        self.received += data.drain(..).map(|data| data.len()).sum::<usize>();
+        self.data = data;
     }
 
     fn write(&mut self, now: Monotonic, call: CallId) {
@@ -90,10 +94,9 @@ impl End {
     fn send(&mut self, now: Monotonic, to: &mut End) -> bool {
         let mut has_sent = false;
         while let Some(transmit) = self.endpoint.poll_transmit(now) {
-            for packet in &transmit.packets {
-                let datagram = Bytes::from(packet.to_vec());
-                to.endpoint.handle_datagram(now, WALL, Path::to(self.address), datagram);
-            }
+            let segment_bytes = transmit.packets[0].len_bytes();
+            let all = Bytes::from(as_one(&transmit));
+            to.endpoint.handle_run(now, WALL, Path::to(self.address), all, segment_bytes);
             self.endpoint.recycle(transmit);
             has_sent = true;
         }
@@ -105,6 +108,17 @@ impl End {
             self.endpoint.handle_timeout(now);
         }
     }
+}
+
+/// The datagrams of a transmit one after the other, as a kernel that cuts and merges them hands them on.
+fn as_one(transmit: &Transmit) -> Vec<u8> {
+    let bytes = transmit.packets.iter().map(Outgoing::len_bytes).sum();
+    let (mut all, mut bodies) = (Vec::with_capacity(bytes), transmit.bodies());
+    for packet in &transmit.packets {
+        all.extend_from_slice(&packet.header);
+        bodies.next(packet.body_bytes as usize, |piece| all.extend_from_slice(piece));
+    }
+    all
 }
 
 /// See the module's text.

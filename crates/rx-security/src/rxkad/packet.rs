@@ -18,6 +18,8 @@ use crate::{ConnectionFacts, Overhead, PacketFacts, PacketProtection, Protected,
 const WORD_BYTES: usize = 4;
 /// Bytes before the payload at level "crypt": the sealed word and zeros.
 const CRYPT_HEADER_BYTES: usize = 8;
+/// Headers whose checksums are made at a time.
+const BLOCKS: usize = 16;
 /// The longest payload that a sealed length can express.
 const PAYLOAD_BYTES_MAX: usize = 0xffff;
 
@@ -47,12 +49,15 @@ impl RxkadProtection {
         RxkadProtection { cipher, iv, header_iv, level }
     }
 
-    /// The checksum of a packet's header; never 0, which used to mean "no checksum".
+    /// The checksum of a packet's header.
     fn checksum(&self, packet: PacketFacts) -> u16 {
+        checksum_of(self.cipher.encrypt_block(self.header_block(packet)))
+    }
+
+    /// What a packet's checksum is taken from, enciphered.
+    fn header_block(&self, packet: PacketFacts) -> u64 {
         let place = u32::from(packet.channel & 3) << 30 | packet.sequence & 0x3fff_ffff;
-        let block = u64::from(packet.call_number) << 32 | u64::from(place);
-        let sealed = self.cipher.encrypt_block(block ^ self.header_iv);
-        ((sealed >> 16) as u16).max(1)
+        (u64::from(packet.call_number) << 32 | u64::from(place)) ^ self.header_iv
     }
 
     fn protect_auth(&self, word: u32, payload: &[Bytes]) -> Vec<Bytes> {
@@ -158,6 +163,22 @@ impl PacketProtection for RxkadProtection {
         packets.iter().map(|(packet, payload)| self.protect(*packet, payload)).collect()
     }
 
+    fn checksums(&mut self, first: PacketFacts, checksums: &mut [u16]) {
+        let mut blocks = [0; BLOCKS];
+        let mut sequence = first.sequence;
+        for checksums in checksums.chunks_mut(BLOCKS) {
+            let blocks = &mut blocks[..checksums.len()];
+            for block in &mut *blocks {
+                *block = self.header_block(PacketFacts { sequence, ..first });
+                sequence = sequence.wrapping_add(1);
+            }
+            self.cipher.encrypt_blocks(blocks);
+            for (checksum, block) in checksums.iter_mut().zip(blocks) {
+                *checksum = checksum_of(*block);
+            }
+        }
+    }
+
     fn unprotect(
         &mut self,
         packet: PacketFacts,
@@ -184,6 +205,11 @@ impl PacketProtection for RxkadProtection {
         body.truncate(claimed);
         Ok(body)
     }
+}
+
+/// The checksum in an enciphered block; never 0, which used to mean "no checksum".
+fn checksum_of(sealed: u64) -> u16 {
+    ((sealed >> 16) as u16).max(1)
 }
 
 fn payload_bytes(payload: &[Bytes]) -> usize {

@@ -1,5 +1,5 @@
 use super::*;
-use rx_proto::{Outgoing, Pieces};
+use rx_proto::{Outgoing, Transmit};
 use std::net::{Ipv4Addr, UdpSocket};
 
 /// Polls until `wanted` datagrams have come, or none comes for two seconds.
@@ -9,7 +9,7 @@ fn collect(socket: &LaneSocket, counters: &LaneCounters, wanted: usize) -> Vec<(
     while all.len() < wanted {
         let mut interest = [Interest::readable(socket.descriptor())];
         sys::wait(&mut interest, Some(Duration::from_secs(2))).unwrap();
-        if !socket.receive(&mut receiver, counters, &mut |path, data| all.push((path, data))) {
+        if !socket.receive(&mut receiver, counters, &mut |some| all.extend(some.split())) {
             break;
         }
     }
@@ -24,31 +24,46 @@ fn small() -> SocketOptions {
     SocketOptions { buffer_bytes: 4 << 20, ..SocketOptions::default() }
 }
 
-/// Datagrams that differ, with bodies in two pieces.
-fn datagrams(count: usize, bytes: usize) -> Vec<Outgoing> {
+/// A datagram: its header and its body in two pieces.
+type Datagram = ([u8; 28], [Bytes; 2]);
+
+/// Datagrams that differ.
+fn datagrams(count: usize, bytes: usize) -> Vec<Datagram> {
     (0..count)
         .map(|n| {
             let body = Bytes::from((0..bytes).map(|at| (at * 7 + n) as u8).collect::<Vec<u8>>());
-            let pieces: Pieces = [body.slice(..10), body.slice(10..)].into_iter().collect();
-            Outgoing { header: [n as u8; 28], pieces }
+            ([n as u8; 28], [body.slice(..10), body.slice(10..)])
         })
         .collect()
+}
+
+fn transmit(to: SocketAddr, datagrams: &[Datagram]) -> Transmit {
+    let outgoing = |(header, [one, two]): &Datagram| Outgoing {
+        header: *header,
+        body_bytes: (one.len() + two.len()) as u32,
+    };
+    Transmit {
+        path: Path::to(to),
+        packets: datagrams.iter().map(outgoing).collect(),
+        bodies: datagrams.iter().flat_map(|(_, bodies)| bodies.clone()).collect(),
+    }
 }
 
 /// Sends `packets` from one socket to another and checks that they arrive as they were.
 fn exchange(
     sender: &SocketOptions,
     receiver: &SocketOptions,
-    packets: &[Outgoing],
+    packets: &[Datagram],
 ) -> (LaneCounters, LaneCounters) {
     let from = bind_one([127, 0, 0, 1], sender);
     let to = bind_one([127, 0, 0, 1], receiver);
     let (sent, got) = (LaneCounters::default(), LaneCounters::default());
+    let transmit = transmit(to.local(), packets);
     let mut gather = Gather::default();
-    gather.push(Path::to(to.local()), packets);
+    gather.push(&transmit);
     from.send(&gather, &sent);
     let arrived = collect(&to, &got, packets.len());
-    let expected: Vec<Vec<u8>> = packets.iter().map(Outgoing::to_vec).collect();
+    let expected: Vec<Vec<u8>> = transmit.datagrams().collect();
     let bodies: Vec<Vec<u8>> = arrived.iter().map(|(_, data)| data.to_vec()).collect();
     assert_eq!(bodies, expected);
     assert!(arrived.iter().all(|(path, _)| path.remote == from.local()));
@@ -88,11 +103,11 @@ fn a_refusal_to_cut_is_worked_around_and_remembered() {
 
     let from = bind_one([127, 0, 0, 1], &refusing);
     let to = bind_one([127, 0, 0, 1], &small());
-    let packets = datagrams(20, 1416);
+    let packets = transmit(to.local(), &datagrams(20, 1416));
     let (sent, got) = (LaneCounters::default(), LaneCounters::default());
     for _ in 0..3 {
         let mut gather = Gather::default();
-        gather.push(Path::to(to.local()), &packets);
+        gather.push(&packets);
         from.send(&gather, &sent);
     }
     assert_eq!(collect(&to, &got, 60).len(), 60);
@@ -107,8 +122,10 @@ fn what_nobody_can_receive_is_counted_and_does_not_stop_the_rest() {
     let counters = LaneCounters::default();
     let mut gather = Gather::default();
     // A loopback source cannot reach a broadcast address without permission.
-    gather.push(Path::to(SocketAddr::from(([255, 255, 255, 255], 7))), &packets[..1]);
-    gather.push(Path::to(to.local()), &packets[1..]);
+    let unreachable = transmit(SocketAddr::from(([255, 255, 255, 255], 7)), &packets[..1]);
+    let reachable = transmit(to.local(), &packets[1..]);
+    gather.push(&unreachable);
+    gather.push(&reachable);
     from.send(&gather, &counters);
     assert_eq!(collect(&to, &LaneCounters::default(), 1).len(), 1);
     assert_eq!(counters.send_errors.get(), 1);
@@ -125,9 +142,9 @@ fn a_wildcard_socket_knows_where_it_was_asked_and_answers_from_there() {
     let arrived = collect(&server, &counters, 1);
     let path = arrived[0].0;
     assert_eq!(path.local, Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))));
-    let answer = datagrams(1, 100);
+    let answer = Transmit { path, ..transmit(path.remote, &datagrams(1, 100)) };
     let mut gather = Gather::default();
-    gather.push(path, &answer);
+    gather.push(&answer);
     server.send(&gather, &counters);
     let mut buffer = [0; 200];
     assert_eq!(client.recv_from(&mut buffer).unwrap(), (128, asked));
@@ -192,17 +209,20 @@ fn errors_about_one_peer_cost_no_other_peers_datagrams() {
         let (_closed, nowhere) = closed_port();
         let (good, bad) = (datagrams(300, 1000), datagrams(3, 100));
         let (sent, got) = (LaneCounters::default(), LaneCounters::default());
+        let bad = transmit(nowhere, &bad);
         for some in good.chunks(10) {
+            let good: Vec<Transmit> =
+                some.iter().map(|one| transmit(to.local(), std::slice::from_ref(one))).collect();
             let mut gather = Gather::default();
-            for one in some {
+            for one in &good {
                 // So that the first datagram of the next gather stumbles over the last one's error.
-                gather.push(Path::to(to.local()), std::slice::from_ref(one));
-                gather.push(Path::to(nowhere), &bad);
+                gather.push(one);
+                gather.push(&bad);
             }
             from.send(&gather, &sent);
         }
         let arrived = collect(&to, &got, good.len());
-        let expected: Vec<Vec<u8>> = good.iter().map(Outgoing::to_vec).collect();
+        let expected: Vec<Vec<u8>> = transmit(to.local(), &good).datagrams().collect();
         let bodies: Vec<Vec<u8>> = arrived.iter().map(|(_, data)| data.to_vec()).collect();
         assert_eq!(bodies, expected);
         assert_eq!((sent.send_errors.get(), sent.segmentation_fallbacks.get()), (0, 0));
@@ -216,10 +236,10 @@ fn errors_about_one_peer_cost_no_other_peers_datagrams() {
 fn an_error_does_not_hide_what_has_come() {
     let socket = bind_one([127, 0, 0, 1], &small());
     let (_closed, nowhere) = closed_port();
-    let packets = datagrams(1, 100);
+    let packets = transmit(nowhere, &datagrams(1, 100));
     let counters = LaneCounters::default();
     let mut gather = Gather::default();
-    gather.push(Path::to(nowhere), &packets);
+    gather.push(&packets);
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
     for _ in 0..5 {
         socket.send(&gather, &counters);
@@ -238,10 +258,10 @@ fn errors_of_ipv6_peers_are_seen() {
     let closed = UdpSocket::bind("[::1]:0").unwrap();
     let nowhere = closed.local_addr().unwrap();
     closed.connect(nowhere).unwrap();
-    let packets = datagrams(1, 100);
+    let packets = transmit(nowhere, &datagrams(1, 100));
     let counters = LaneCounters::default();
     let mut gather = Gather::default();
-    gather.push(Path::to(nowhere), &packets);
+    gather.push(&packets);
     socket.send(&gather, &counters);
     let mut interest = [Interest::readable(socket.descriptor())];
     sys::wait(&mut interest, Some(Duration::from_secs(2))).unwrap();
