@@ -27,7 +27,9 @@
 mod config;
 mod counters;
 mod host;
+mod hosts;
 mod locks;
+mod numbers;
 mod promises;
 mod state;
 

@@ -3,10 +3,13 @@
 use crate::config::{self, CallbackConfig, PROMISE_S_MAX, SERVER_BIAS_S};
 use crate::counters::Counters;
 use crate::host::{Host, HostId, HostInfo, Identification};
+use crate::hosts::Hosts;
+use crate::numbers::ByNumber;
 use crate::promises::Promises;
 use base::limits::BULK_FIDS_MAX;
 use base::{AbortCode, Fid, HostUuid, Monotonic, VnodeId, VolumeId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -128,12 +131,12 @@ pub struct Promised {
 #[derive(Debug)]
 pub struct Callbacks {
     config: CallbackConfig,
-    hosts: BTreeMap<HostId, Host>,
+    hosts: Hosts,
     by_address: BTreeMap<SocketAddr, HostId>,
     by_uuid: BTreeMap<HostUuid, HostId>,
     /// Whose connections are whose, and in which order they were learnt.
-    connections: BTreeMap<(u64, SocketAddr), HostId>,
-    connection_order: VecDeque<(u64, SocketAddr)>,
+    connections: ByNumber<Connection, HostId>,
+    connection_order: VecDeque<Connection>,
     identifying: BTreeSet<SocketAddr>,
     /// Addresses where nobody said who it is, and until when they are refused.
     silent: BTreeMap<SocketAddr, Monotonic>,
@@ -142,8 +145,21 @@ pub struct Callbacks {
     /// Hosts that are up, hold nothing in our memory, and have not been told so yet.
     owing_reset: BTreeSet<HostId>,
     sequence: u64,
-    next_host: u64,
     counters: Counters,
+}
+
+/// A client's connection, by the number that the server gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Connection {
+    number: u64,
+    peer: SocketAddr,
+}
+
+impl Hash for Connection {
+    /// The number tells nearly all.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.number);
+    }
 }
 
 fn seconds(now: Monotonic) -> u64 {
@@ -161,10 +177,10 @@ impl Callbacks {
     pub fn new(config: CallbackConfig) -> Callbacks {
         Callbacks {
             config,
-            hosts: BTreeMap::new(),
+            hosts: Hosts::default(),
             by_address: BTreeMap::new(),
             by_uuid: BTreeMap::new(),
-            connections: BTreeMap::new(),
+            connections: ByNumber::default(),
             connection_order: VecDeque::new(),
             identifying: BTreeSet::new(),
             silent: BTreeMap::new(),
@@ -172,7 +188,6 @@ impl Callbacks {
             delayed: 0,
             owing_reset: BTreeSet::new(),
             sequence: 0,
-            next_host: 1,
             counters: Counters::default(),
         }
     }
@@ -188,7 +203,7 @@ impl Callbacks {
 
     /// Whether [`Callbacks::arrive`] would let this call in at once.
     pub fn is_ready(&self, peer: SocketAddr, connection: u64) -> bool {
-        let host = self.known(peer, connection).and_then(|id| self.hosts.get(&id));
+        let host = self.known(peer, connection).and_then(|id| self.hosts.get(id));
         host.is_some_and(Host::is_owed_nothing)
     }
 
@@ -202,7 +217,7 @@ impl Callbacks {
     ) -> Option<(HostId, u32)> {
         let id = self.known(peer, connection)?;
         // A host that is back may be owed something that is found out only then.
-        let host = self.hosts.get_mut(&id).filter(|host| host.up && host.is_owed_nothing())?;
+        let host = self.hosts.get_mut(id).filter(|host| host.up && host.is_owed_nothing())?;
         host.on_call(now, peer, true, self.sequence);
         Some((id, host.capabilities))
     }
@@ -213,12 +228,13 @@ impl Callbacks {
     }
 
     fn known(&self, peer: SocketAddr, connection: u64) -> Option<HostId> {
-        let host = *self.connections.get(&(connection, peer))?;
-        (self.by_address.get(&peer) == Some(&host)).then_some(host)
+        let id = *self.connections.get(&Connection { number: connection, peer })?;
+        // As `by_address` has it: all addresses of a host lead to it.
+        self.hosts.get(id)?.addresses.contains(&peer).then_some(id)
     }
 
     fn admit(&mut self, now: Monotonic, id: HostId, peer: SocketAddr, active: bool) -> Arrival {
-        let host = self.hosts.get_mut(&id).expect("an address leads to a host that exists");
+        let host = self.hosts.get_mut(id).expect("an address leads to a host that exists");
         host.on_call(now, peer, active, self.sequence);
         if host.busy {
             return Arrival::Wait;
@@ -256,13 +272,13 @@ impl Callbacks {
     /// Drops the host that has been silent longest; one that holds promises must first be told.
     fn make_host_room(&mut self) -> Option<Arrival> {
         let idle = self.hosts.iter().filter(|(_, host)| !host.busy).min_by_key(|(_, host)| host.last_call);
-        let Some((&id, host)) = idle else { return Some(Arrival::Refuse(Refusal::Busy)) };
+        let Some((id, host)) = idle else { return Some(Arrival::Refuse(Refusal::Busy)) };
         if !host.up || !self.promises.has_any(id) && !self.owing_reset.contains(&id) {
             self.drop_host(id);
             return None;
         }
         self.clear_host(id);
-        self.hosts.get_mut(&id)?.busy = true;
+        self.hosts.get_mut(id)?.busy = true;
         let delivery = Delivery { exclusive: true, ..self.delivery(id, Message::Reset) };
         Some(Arrival::First(Task::Evict(delivery)))
     }
@@ -285,7 +301,7 @@ impl Callbacks {
             Some(uuid) => self.host_with_uuid(now, address, uuid),
             None => self.host_without_uuid(now, address),
         };
-        let host = self.hosts.get_mut(&id).expect("just found or made");
+        let host = self.hosts.get_mut(id).expect("just found or made");
         host.learn(&self.config, &said);
         host.last_call = now;
         self.remember_connection(connection, address, id);
@@ -304,7 +320,7 @@ impl Callbacks {
     /// does not have it any more.
     fn no_identity(&mut self, address: SocketAddr) -> Refusal {
         let Some(&id) = self.by_address.get(&address) else { return Refusal::Unreachable };
-        if self.hosts[&id].primary != address {
+        if self.hosts[id].primary != address {
             self.remove_address(id, address);
             return Refusal::Busy;
         }
@@ -314,8 +330,8 @@ impl Callbacks {
 
     fn host_with_uuid(&mut self, now: Monotonic, address: SocketAddr, uuid: HostUuid) -> HostId {
         if let Some(&there) = self.by_address.get(&address) {
-            if self.hosts[&there].uuid == Some(uuid) {
-                let host = self.hosts.get_mut(&there).expect("address leads to it");
+            if self.hosts[there].uuid == Some(uuid) {
+                let host = self.hosts.get_mut(there).expect("address leads to it");
                 host.set_primary(address, self.sequence);
                 return there;
             }
@@ -333,7 +349,7 @@ impl Callbacks {
     /// A host without UUID is its address; whoever else had that address is gone from there.
     fn host_without_uuid(&mut self, now: Monotonic, address: SocketAddr) -> HostId {
         if let Some(&there) = self.by_address.get(&address) {
-            if self.hosts[&there].uuid.is_none() {
+            if self.hosts[there].uuid.is_none() {
                 return there;
             }
             self.remove_address(there, address);
@@ -344,7 +360,7 @@ impl Callbacks {
     /// A known host called from a new address. Another port of the same address is an address
     /// translator's doing: the old one leads nowhere now.
     fn move_host(&mut self, id: HostId, address: SocketAddr) {
-        let host = self.hosts.get_mut(&id).expect("a UUID leads to a host that exists");
+        let host = self.hosts.get_mut(id).expect("a UUID leads to a host that exists");
         host.set_primary(address, self.sequence);
         let mut gone = Vec::new();
         host.addresses.retain(|old| {
@@ -365,9 +381,7 @@ impl Callbacks {
     }
 
     fn add_host(&mut self, now: Monotonic, address: SocketAddr, uuid: Option<HostUuid>) -> HostId {
-        let id = HostId(self.next_host);
-        self.next_host += 1;
-        self.hosts.insert(id, Host::new(now, address, uuid, self.sequence));
+        let id = self.hosts.add(Host::new(now, address, uuid, self.sequence));
         self.by_address.insert(address, id);
         if let Some(uuid) = uuid {
             self.by_uuid.insert(uuid, id);
@@ -377,7 +391,7 @@ impl Callbacks {
 
     fn remove_address(&mut self, id: HostId, address: SocketAddr) {
         self.by_address.remove(&address);
-        let Some(host) = self.hosts.get_mut(&id) else { return };
+        let Some(host) = self.hosts.get_mut(id) else { return };
         host.addresses.retain(|other| *other != address);
         match host.addresses.last() {
             None => self.drop_host(id),
@@ -390,7 +404,7 @@ impl Callbacks {
     fn drop_host(&mut self, id: HostId) {
         self.promises.remove_host(id, u64::MAX);
         self.owing_reset.remove(&id);
-        let Some(host) = self.hosts.remove(&id) else { return };
+        let Some(host) = self.hosts.remove(id) else { return };
         self.delayed -= host.delayed.len();
         for address in &host.addresses {
             self.by_address.remove(address);
@@ -401,8 +415,9 @@ impl Callbacks {
     }
 
     fn remember_connection(&mut self, connection: u64, address: SocketAddr, id: HostId) {
-        if self.connections.insert((connection, address), id).is_none() {
-            self.connection_order.push_back((connection, address));
+        let connection = Connection { number: connection, peer: address };
+        if self.connections.insert(connection, id).is_none() {
+            self.connection_order.push_back(connection);
         }
         if self.connection_order.len() > self.config.connections_max
             && let Some(oldest) = self.connection_order.pop_front()
@@ -417,7 +432,7 @@ impl Callbacks {
     /// Promises `host` to tell it before `fid` changes. Call it before reading what the host is to
     /// cache: a change in between then breaks the promise, instead of escaping it.
     pub fn promise(&mut self, now: Monotonic, host: HostId, fid: Fid, kind: CallbackKind) -> Promised {
-        if !self.hosts.contains_key(&host) {
+        if !self.hosts.contains(host) {
             return Promised::default();
         }
         let fid = if kind == CallbackKind::Volume { whole(fid.volume) } else { fid };
@@ -462,7 +477,7 @@ impl Callbacks {
         self.sequence += 1;
         let mut deliveries = self.resets_owed(except);
         for (id, fids) in broken {
-            if self.hosts[&id].up {
+            if self.hosts[id].up {
                 for part in fids.chunks(BULK_FIDS_MAX) {
                     deliveries.push(self.delivery(id, Message::Break(part.to_vec())));
                 }
@@ -480,7 +495,7 @@ impl Callbacks {
 
     fn delivery(&mut self, id: HostId, message: Message) -> Delivery {
         self.counters.deliveries_under_way += 1;
-        let host = &self.hosts[&id];
+        let host = &self.hosts[id];
         Delivery {
             host: id,
             address: host.primary,
@@ -496,13 +511,13 @@ impl Callbacks {
     /// Reports whether a delivery reached its host.
     pub fn delivered(&mut self, delivery: &Delivery, reached: bool) -> Delivered {
         if !reached
-            && self.hosts.contains_key(&delivery.host)
+            && self.hosts.contains(delivery.host)
             && let Some(retry) = next_address(delivery)
         {
             return Delivered::Retry(Box::new(retry));
         }
         self.counters.deliveries_under_way = self.counters.deliveries_under_way.saturating_sub(1);
-        let Some(host) = self.hosts.get_mut(&delivery.host) else { return Delivered::Done };
+        let Some(host) = self.hosts.get_mut(delivery.host) else { return Delivered::Done };
         if delivery.exclusive {
             host.busy = false;
             host.up = reached;
@@ -545,7 +560,7 @@ impl Callbacks {
     }
 
     fn forget_delayed(&mut self, id: HostId, fid: Fid, sequence: u64) {
-        let Some(host) = self.hosts.get_mut(&id) else { return };
+        let Some(host) = self.hosts.get_mut(id) else { return };
         if host.delayed.get(&fid).is_some_and(|since| *since <= sequence) {
             host.delayed.remove(&fid);
             self.delayed -= 1;
@@ -553,7 +568,7 @@ impl Callbacks {
     }
 
     fn forget_reset(&mut self, id: HostId, sequence: u64) {
-        let Some(host) = self.hosts.get_mut(&id) else { return };
+        let Some(host) = self.hosts.get_mut(id) else { return };
         let before = host.delayed.len();
         host.delayed.retain(|_, since| *since > sequence);
         self.delayed -= before - host.delayed.len();
@@ -573,7 +588,7 @@ impl Callbacks {
     }
 
     fn mark_down(&mut self, id: HostId) {
-        if let Some(host) = self.hosts.get_mut(&id) {
+        if let Some(host) = self.hosts.get_mut(id) {
             host.up = false;
         }
         self.owing_reset.remove(&id);
@@ -583,7 +598,7 @@ impl Callbacks {
     fn delay(&mut self, id: HostId, fids: &[Fid], sequence: u64) {
         for &fid in fids {
             self.end_promise(id, fid, sequence);
-            let Some(host) = self.hosts.get_mut(&id) else { return };
+            let Some(host) = self.hosts.get_mut(id) else { return };
             if host.delayed.len() >= self.config.delayed_max {
                 self.clear_host(id);
                 return;
@@ -600,7 +615,7 @@ impl Callbacks {
         self.counters.hosts_cleared += 1;
         self.sequence += 1;
         self.promises.remove_host(id, u64::MAX);
-        let Some(host) = self.hosts.get_mut(&id) else { return };
+        let Some(host) = self.hosts.get_mut(id) else { return };
         self.delayed -= host.delayed.len();
         host.delayed.clear();
         host.needs_reset = Some(self.sequence);
@@ -624,7 +639,7 @@ impl Callbacks {
         while self.used() > enough {
             let Some(id) = self.least_active(asking) else { break };
             self.clear_host(id);
-            if self.hosts[&id].up {
+            if self.hosts[id].up {
                 deliveries.push(self.delivery(id, Message::Reset));
             }
         }
@@ -638,12 +653,12 @@ impl Callbacks {
     /// The host to clear: the one longest without activity, the asking one only if there is no other.
     fn least_active(&mut self, asking: HostId) -> Option<HostId> {
         let holds = |id: HostId, host: &Host| !host.delayed.is_empty() || self.promises.has_any(id);
-        let others = self.hosts.iter().filter(|(id, host)| **id != asking && holds(**id, host));
-        if let Some((&id, _)) = others.min_by_key(|(_, host)| host.last_active) {
+        let others = self.hosts.iter().filter(|(id, host)| *id != asking && holds(*id, host));
+        if let Some((id, _)) = others.min_by_key(|(_, host)| host.last_active) {
             self.counters.cleared_idle_host += 1;
             return Some(id);
         }
-        let own = self.hosts.get(&asking).is_some_and(|host| holds(asking, host));
+        let own = self.hosts.get(asking).is_some_and(|host| holds(asking, host));
         self.counters.cleared_asking_host += u64::from(own);
         own.then_some(asking)
     }
@@ -685,8 +700,7 @@ impl Callbacks {
             let down_for_good = !host.up && silent > Duration::from_secs(PROMISE_S_MAX);
             !host.busy && (silent > idle_max && holds_nothing || down_for_good)
         };
-        let gone: Vec<HostId> =
-            self.hosts.iter().filter(|(id, h)| gone(**id, h)).map(|(id, _)| *id).collect();
+        let gone: Vec<HostId> = self.hosts.iter().filter(|(id, h)| gone(*id, h)).map(|(id, _)| id).collect();
         for id in gone {
             self.drop_host(id);
         }
@@ -713,19 +727,19 @@ impl Callbacks {
             promises: self.used() as u64,
             promises_max: self.config.promises_max as u64,
             hosts: self.hosts.len() as u64,
-            hosts_down: self.hosts.values().filter(|host| !host.up).count() as u64,
+            hosts_down: self.hosts.iter().filter(|(_, host)| !host.up).count() as u64,
             ..self.counters
         }
     }
 
     /// Hosts that have used files since `since`.
     pub fn active_hosts(&self, since: Monotonic) -> usize {
-        self.hosts.values().filter(|host| host.last_active >= since).count()
+        self.hosts.iter().filter(|(_, host)| host.last_active >= since).count()
     }
 
     /// What a host said it can (CLIENT_CAPABILITY_*); 0 for an unknown host.
     pub fn capabilities(&self, host: HostId) -> u32 {
-        self.hosts.get(&host).map_or(0, |host| host.capabilities)
+        self.hosts.get(host).map_or(0, |host| host.capabilities)
     }
 
     /// Whether `host` holds a promise on `fid` (a whole volume's with vnode 0).
@@ -735,7 +749,7 @@ impl Callbacks {
 
     /// Every host, for tables.
     pub fn hosts(&self) -> impl Iterator<Item = HostInfo> + '_ {
-        self.hosts.iter().map(|(&id, host)| HostInfo {
+        self.hosts.iter().map(|(id, host)| HostInfo {
             id,
             uuid: host.uuid,
             primary: host.primary,

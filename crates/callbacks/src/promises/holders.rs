@@ -1,9 +1,9 @@
 //! Who holds promises on one file, and in which slots of the table.
 
 use crate::host::HostId;
-use std::collections::BTreeMap;
+use crate::numbers::ByNumber;
 
-/// More holders than this are kept in order.
+/// More holders than this are kept in a table.
 const FEW: usize = 16;
 
 /// One slot of each host that holds a promise; somebody does. Most files have a holder or two, and a few have
@@ -15,7 +15,7 @@ pub(super) enum Holders {
     /// In no order.
     Few(Vec<(HostId, u32)>),
     /// By host.
-    Many(BTreeMap<HostId, u32>),
+    Many(ByNumber<HostId, u32>),
 }
 
 impl Holders {
