@@ -78,7 +78,9 @@ fn take(
 ) {
     sampling.collect(|sample| {
         let name = threads.get(&sample.thread).map(|thread| thread.name.clone()).unwrap_or_default();
-        stacks.row(&(name, unwinding.frames(sample))).record(period.as_nanos() as u64, 0);
+        stacks
+            .row(&(name, unwinding.frames(sample)))
+            .record(period.as_nanos() as u64 * u64::from(sample.periods), 0);
         progress.samples.fetch_add(1, Relaxed);
     });
 }

@@ -85,7 +85,7 @@ pub struct State {
     pub elapsed: Duration,
     /// Samples taken, or waits noted.
     pub samples: u64,
-    /// Samples given up because too many came at once.
+    /// Periods whose samples were given up because too many came at once.
     pub lost: u64,
 }
 

@@ -42,6 +42,8 @@ const READING: u8 = 3;
 pub(crate) struct Sample {
     /// Its number.
     pub(crate) thread: i32,
+    /// How many periods it had run since it was interrupted last: more than one if the system came late.
+    pub(crate) periods: u32,
     /// Where it was.
     pub(crate) ip: u64,
     /// Its stack pointer.
@@ -87,6 +89,7 @@ fn all() -> &'static Slots {
         state: AtomicU8::new(FREE),
         sample: UnsafeCell::new(Sample {
             thread: 0,
+            periods: 1,
             ip: 0,
             sp: 0,
             bp: 0,
@@ -102,8 +105,8 @@ fn all() -> &'static Slots {
 }
 
 impl Slots {
-    /// A slot for a handler.
-    fn claim(&self) -> Option<&Slot> {
+    /// A slot for a handler that would write a sample for so many periods.
+    fn claim(&self, periods: u32) -> Option<&Slot> {
         for _ in 0..TRIES {
             let slot = &self.all[self.next.fetch_add(1, Ordering::Relaxed) % SLOTS];
             let state = &slot.state;
@@ -111,7 +114,7 @@ impl Slots {
                 return Some(slot);
             }
         }
-        self.lost.fetch_add(1, Ordering::Relaxed);
+        self.lost.fetch_add(periods.into(), Ordering::Relaxed);
         None
     }
 }
@@ -153,7 +156,7 @@ impl Sampling {
         }
     }
 
-    /// Samples that were given up for want of a slot.
+    /// Periods whose samples were given up for want of a slot.
     pub(crate) fn lost(&self) -> u64 {
         self.0.lost.load(Ordering::Relaxed)
     }
@@ -253,12 +256,30 @@ fn install() -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// What the kernel says with a timer's signal (siginfo_t with `_timer` of asm-generic/siginfo.h), as far as libc's type
+/// does not show it.
+#[repr(C)]
+struct TimerInfo {
+    /// Number, error, code, and what aligns the rest.
+    _common: [libc::c_int; 4],
+    _timer: libc::c_int,
+    /// Periods that ended while the signal was on its way, or between two looks at the clock.
+    overrun: libc::c_int,
+}
+
 /// See the module's text for what may happen here.
 extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     if !IS_ON.load(Ordering::Relaxed) || info.is_null() || context.is_null() {
         return;
     }
-    let Some(slot) = ALL.get().and_then(Slots::claim) else { return };
+    // SAFETY: with SA_SIGINFO the kernel passes a valid pointer. Who sends the signal by hand wants no sample.
+    if unsafe { (*info).si_code } != libc::SI_TIMER {
+        return;
+    }
+    // SAFETY: the signal is a timer's, for which the kernel lays the structure out like this.
+    let overrun = unsafe { (*info.cast::<TimerInfo>()).overrun };
+    let periods = u32::try_from(overrun).unwrap_or(0).saturating_add(1);
+    let Some(slot) = ALL.get().and_then(|slots| slots.claim(periods)) else { return };
     // SAFETY: errno is a variable of this thread; its address is always valid.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the state is WRITING by this thread's claim, so nobody else touches the sample.
@@ -268,6 +289,7 @@ extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mu
     let (thread, context) =
         unsafe { ((*info).si_value().sival_ptr as usize as i32, &*context.cast::<libc::ucontext_t>()) };
     sample.thread = thread;
+    sample.periods = periods;
     registers(context, sample);
     sample.length = copy_memory(sample.sp, &mut sample.stack);
     slot.state.store(READY, Ordering::Release);
@@ -289,6 +311,64 @@ fn registers(_: &libc::ucontext_t, sample: &mut Sample) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::hint::black_box;
+
+    /// How long this thread has run.
+    fn ran() -> Duration {
+        let mut time: libc::timespec = unsafe { zeroed() };
+        // SAFETY: the structure is a local variable.
+        let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+        assert_eq!(done, 0);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+
+    /// Blocks SIGPROF for this thread, or no longer.
+    fn hold_back(how: libc::c_int) {
+        // SAFETY: the set is a local variable, and no old one is wanted.
+        let done = unsafe {
+            let mut set: libc::sigset_t = zeroed();
+            libc::sigaddset(&raw mut set, libc::SIGPROF);
+            libc::pthread_sigmask(how, &raw const set, ptr::null_mut())
+        };
+        assert_eq!(done, 0);
+    }
+
+    /// As on a machine whose system comes too late to interrupt a thread.
+    #[test]
+    fn periods_that_ended_while_the_signal_was_held_back_are_counted() {
+        let _one = crate::tests::alone();
+        let period = Duration::from_millis(10);
+        let sampling = Sampling::start().unwrap();
+        // SAFETY: a call without arguments that cannot fail.
+        let thread = unsafe { libc::gettid() };
+        let begun = ran();
+        let timer = ThreadTimer::start(thread, period, 1023).unwrap();
+        hold_back(libc::SIG_BLOCK);
+        while black_box(ran().saturating_sub(begun)) < 20 * period + period / 2 {}
+        hold_back(libc::SIG_UNBLOCK);
+        drop(timer);
+        let most = (ran().saturating_sub(begun).as_nanos() / period.as_nanos()) as u32;
+        let (mut samples, mut periods) = (0, 0);
+        sampling.collect(|sample| {
+            samples += u32::from(sample.thread == thread);
+            periods += if sample.thread == thread { sample.periods } else { 0 };
+        });
+        assert!((20..=most).contains(&periods), "{periods} periods, at most {most} ended, {samples} samples");
+        // Those that ended before SIGPROF was held back, and the one that was.
+        assert!(samples <= 1 + most - 20 + 1, "{samples} samples of {periods} periods");
+    }
+
+    #[test]
+    fn what_finds_no_slot_is_lost_with_all_its_periods() {
+        let _one = crate::tests::alone();
+        let slots = all();
+        slots.lost.store(0, Ordering::Relaxed);
+        let claimed = std::iter::from_fn(|| slots.claim(3)).count();
+        assert!(claimed <= SLOTS && slots.claim(5).is_none(), "{claimed}");
+        let lost = slots.lost.load(Ordering::Relaxed);
+        slots.all.iter().for_each(|slot| slot.state.store(FREE, Ordering::Relaxed));
+        assert_eq!(lost, 3 + 5);
+    }
 
     #[test]
     fn memory_that_is_not_there_is_not_copied() {
@@ -307,7 +387,7 @@ mod tests {
     fn only_what_was_copied_is_read_of_a_stack() {
         let mut stack = vec![7; STACK_BYTES].into_boxed_slice();
         stack[8..16].copy_from_slice(&99_u64.to_ne_bytes());
-        let sample = Sample { thread: 1, ip: 0, sp: 1000, bp: 0, length: 24, stack };
+        let sample = Sample { thread: 1, periods: 1, ip: 0, sp: 1000, bp: 0, length: 24, stack };
         assert_eq!(sample.word(1008), Some(99));
         for outside in [0, 999, 1017, 1024, u64::MAX] {
             assert_eq!(sample.word(outside), None, "{outside}");

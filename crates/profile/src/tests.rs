@@ -22,7 +22,7 @@ use waits::{Called, Client, Lock, LockName};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock()
 }
 
@@ -108,6 +108,36 @@ fn functions_that_burn_the_processor_have_their_shares() {
     assert!(line.starts_with("burner;") && !line.contains("[cut off]"), "{line}");
     assert!(line.find("burn_both").unwrap() < line.find("burn_three_parts").unwrap(), "{line}");
     assert_eq!(text(id, Document::Io), "");
+}
+
+/// How long this thread has run, by the system's own account.
+fn ran() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+}
+
+/// The system looks at its timers a few hundred times a second only, so that at this rate most periods end between two
+/// looks.
+#[test]
+fn a_thread_that_runs_has_its_whole_time_at_any_rate() {
+    let _one = alone();
+    let request = Request { hz: 1000, ..CPU };
+    let id = start(request).unwrap();
+    let burner = thread::Builder::new().name("allday".into()).spawn(|| {
+        while ran() < Duration::from_secs(2) {
+            black_box(burn_three_parts(black_box(1)));
+        }
+        ran()
+    });
+    let ran_us = burner.unwrap().join().unwrap().as_micros() as u64;
+    ended(id);
+    let folded = text(id, Document::Stacks);
+    let of_burner = folded.lines().filter(|line| line.starts_with("allday;"));
+    let told_us: u64 = of_burner.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+    // Its timer is set within a fifth of a second; what found no room is lost.
+    let lost_us = state(id).unwrap().lost * 1000;
+    assert!(told_us <= ran_us + 1000, "{told_us} us of {ran_us}\n{folded}");
+    assert!((told_us + lost_us) * 10 >= ran_us * 7, "{told_us} us of {ran_us}, {lost_us} lost\n{folded}");
 }
 
 #[test]
