@@ -26,14 +26,15 @@ impl LocalAuthority for Authority {
     }
 }
 
-fn caller(name: &str) -> Caller {
-    let principal = Principal { name: name.into(), instance: String::new(), realm: "EXAMPLE.ORG".into() };
+fn caller(number: u64) -> Caller {
+    let principal =
+        Principal { name: format!("user{number}"), instance: String::new(), realm: "EXAMPLE.ORG".into() };
     Caller {
         identity: Identity::Known(principal),
         level: SecurityLevel::Encrypted,
         peer: SocketAddr::from(([10, 0, 0, 1], 7001)),
         local: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        connection: 1,
+        connection: number << 2,
     }
 }
 
@@ -56,11 +57,11 @@ fn service(filter: Filter, form: Form) -> (Arc<Trail>, ServiceTrail) {
 /// As the dispatcher does it.
 fn record(service: Option<&ServiceTrail>, caller: &Caller, request: &[u8], reply: &[u8]) {
     let Some(service) = service else { return };
-    if !service.has_room() {
-        // The dispatcher has a worker wait.
-        std::thread::yield_now();
-    }
-    if let Some(outline) = service.begin_good(afs_idl::fs::FETCH_STATUS) {
+    if let Some(outline) = service.begin_good(black_box(afs_idl::fs::FETCH_STATUS)) {
+        if !service.has_room() {
+            // The dispatcher has a worker wait.
+            std::thread::yield_now();
+        }
         let noted = Noted { user: 42, ..Noted::default() };
         let mut draft = Draft::new(outline);
         draft.received(request);
@@ -79,7 +80,7 @@ fn main() {
         "denied" => Some(service(Filter::default(), form)),
         _ => Some(service(Filter::ALL, form)),
     };
-    let callers: Vec<Caller> = (0..100).map(|number| caller(&format!("user{number}"))).collect();
+    let callers: Vec<Caller> = (0..100).map(caller).collect();
     let mut request = afs_idl::fs::FETCH_STATUS.to_be_bytes().to_vec();
     request.extend(xdr::to_vec(&afs_idl::fs::Fid { volume: 536_870_912, vnode: 1, unique: 1 }));
     let begun = Instant::now();

@@ -47,8 +47,10 @@ pub(crate) fn text(name: &'static str, text: &XdrString) -> Argument {
     argument(name, Value::Text(text.0.clone()))
 }
 
+/// Without the zero byte that lists end with on the network.
 pub(crate) fn acl(name: &'static str, text: &[u8]) -> Argument {
-    argument(name, Value::Acl(text.to_vec()))
+    let length = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    argument(name, Value::Acl(text[..length].to_vec()))
 }
 
 pub(crate) fn long(name: &'static str, number: impl Bits) -> Argument {

@@ -11,9 +11,9 @@ const DATA_BYTES_MAX: usize = 128;
 /// Likewise where names or numbers by the thousand are asked for.
 const LOOKUP_BYTES_MAX: usize = 65_536;
 
-/// Reads what is wanted of a request without its opcode, and of the reply, which is empty if there was none
+/// Adds what is wanted of a request without its opcode, and of the reply, which is empty if there was none
 /// or nothing is wanted of it. None if the request is none.
-pub(crate) type Reader = fn(&[u8], &[u8]) -> Option<Vec<Argument>>;
+pub(crate) type Reader = fn(&[u8], &[u8], &mut Vec<Argument>) -> Option<()>;
 
 /// A procedure.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub(crate) static UNKNOWN: Event = Event {
     class: Class::Other,
     request_max: 4,
     reply_max: 0,
-    arguments: |_, _| Some(Vec::new()),
+    arguments: |_, _, _| Some(()),
 };
 
 /// How much of the messages of a class is kept.
@@ -69,12 +69,13 @@ macro_rules! procedures {
                 let _: fn($reply_type) = |_| {};
                 bytes_max(Class::$class)
             })?,
-            arguments: |request, reply| {
-                let _ = reply;
+            arguments: |request, reply, found| {
+                let _ = (reply, &found);
                 #[allow(unused_variables, reason = "some have no arguments")]
                 let $request: $request_type = decode(request)?;
                 $(let $reply: $reply_type = decode(reply).unwrap_or_default();)?
-                Some(vec![$($argument),*])
+                $(found.push($argument);)*
+                Some(())
             },
         },)*];
     };

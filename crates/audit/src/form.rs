@@ -1,6 +1,8 @@
 //! Records as lines.
 
-use crate::record::{Record, Who};
+use crate::argument::Argument;
+use crate::kept::Kept;
+use crate::record::{CallerKey, Record, Who};
 use crate::sink::Batch;
 use crate::{json, text};
 use base::LocalAuthority;
@@ -101,8 +103,35 @@ pub(crate) struct Writing<'a> {
     pub(crate) form: Form,
     pub(crate) authority: &'a dyn LocalAuthority,
     pub(crate) times: &'a mut Times,
-    /// Memory for the name of a caller.
-    pub(crate) who: &'a mut Who,
+    pub(crate) memory: &'a mut Memory,
+}
+
+/// What a writer keeps from line to line.
+#[derive(Default)]
+pub(crate) struct Memory {
+    /// For the name of a caller.
+    pub(crate) who: Who,
+    /// For what a call was about.
+    pub(crate) arguments: Vec<Argument>,
+    /// What is said of callers.
+    pub(crate) callers: Kept<CallerKey>,
+    /// What is said of procedures.
+    pub(crate) procedures: Kept<ProcedureKey>,
+}
+
+/// A procedure of a service, by the words that it is declared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcedureKey([(usize, usize); 2]);
+
+impl ProcedureKey {
+    pub(crate) fn of(record: &Record) -> ProcedureKey {
+        // Each is a constant of the program's, and found at one place as long as it runs.
+        ProcedureKey([record.service, record.procedure].map(|word| (word.as_ptr().addr(), word.len())))
+    }
+
+    pub(crate) fn hint(&self) -> u64 {
+        (self.0[0].0 ^ self.0[1].0) as u64
+    }
 }
 
 impl Writing<'_> {

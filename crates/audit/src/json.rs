@@ -1,13 +1,13 @@
 //! Records as JSON, one object a line. A busy server writes very many of them, so they are put together here,
-//! piece by piece, at the end of what is written next.
+//! piece by piece, at the end of what is written next; what is said of a caller or a procedure is kept as one piece.
 
 use crate::argument::{Argument, Value};
-use crate::form::{Entry, Notice, Writing};
+use crate::form::{Entry, Memory, Notice, ProcedureKey, Times, Writing};
 use crate::put;
-use crate::record::Record;
+use crate::record::{Record, Who};
 use crate::sink::Batch;
 use afs_idl::common::Fid;
-use base::{Principal, SecurityLevel};
+use base::{LocalAuthority, Principal, SecurityLevel};
 use events::catalogue::OUTCOMES;
 use events::current::Privileges;
 use jiff::Timestamp;
@@ -23,23 +23,20 @@ pub(crate) fn add(batch: &mut Batch, entry: &Entry<'_>, now: Duration, by: &mut 
     batch.end_line();
 }
 
-/// To the microsecond, in UTC, as the first key of an object.
-fn begin(out: &mut Vec<u8>, at: Duration, by: &mut Writing<'_>) {
-    plain(out, "{\"time\":\"");
-    plain(out, by.times.of(at.as_secs(), second));
-    out.push(b'.');
+/// To the microsecond, in UTC, as the first key of an object; what comes next closes it.
+fn begin(out: &mut Vec<u8>, at: Duration, times: &mut Times) {
+    plain(out, times.of(at.as_secs(), second));
     put::microseconds(out, at.subsec_micros());
-    plain(out, "Z\"");
 }
 
 fn second(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%S").to_string()
+    time.strftime("{\"time\":\"%Y-%m-%dT%H:%M:%S.").to_string()
 }
 
 /// What the trail says of itself.
 fn said(out: &mut Vec<u8>, notice: Notice, now: Duration, by: &mut Writing<'_>) {
-    begin(out, now, by);
-    pieces(out, [",\"event\":\"", notice.name(), "\""]);
+    begin(out, now, by.times);
+    pieces(out, ["Z\",\"event\":\"", notice.name(), "\""]);
     if let Some(count) = notice.lost() {
         number(out, ",\"lost\":", count);
     }
@@ -47,31 +44,33 @@ fn said(out: &mut Vec<u8>, notice: Notice, now: Duration, by: &mut Writing<'_>) 
 }
 
 fn call(out: &mut Vec<u8>, record: &Record, by: &mut Writing<'_>) {
-    begin(out, record.facts.at, by);
-    let outcome = OUTCOMES[record.outcome() as usize];
-    // Words of our own, in which nothing has to be escaped.
-    pieces(
+    let Memory { who, arguments: found, callers, procedures } = &mut *by.memory;
+    begin(out, record.facts.at, by.times);
+    let key = ProcedureKey::of(record);
+    out.extend_from_slice(procedures.of(
+        key.hint(),
+        |known| *known == key,
+        |piece| {
+            procedure(piece, record);
+            key
+        },
+    ));
+    outcome(out, record);
+    out.extend_from_slice(callers.of(
+        record.connection,
+        |known| record.is_of(known),
+        |piece| {
+            caller(piece, record, by.authority, who);
+            record.caller()
+        },
+    ));
+    put::number(out, record.facts.took_ns / 1000);
+    let is_cut_off = record.arguments(found).is_none();
+    plain(
         out,
-        [
-            ",\"event\":\"",
-            &record.event_name(),
-            "\",\"class\":\"",
-            record.class().name(),
-            "\",\"service\":\"",
-            record.service,
-            "\",\"procedure\":\"",
-            record.procedure,
-            "\",\"outcome\":\"",
-            outcome,
-            "\",\"code\":",
-        ],
+        if is_cut_off { ",\"cut_off\":true,\"arguments\":" } else { ",\"cut_off\":false,\"arguments\":" },
     );
-    put::number(out, record.code());
-    caller(out, record, by);
-    number(out, ",\"took_us\":", record.facts.took_ns / 1000);
-    let found = record.arguments();
-    pieces(out, [",\"cut_off\":", truth(found.is_none()), ",\"arguments\":"]);
-    arguments(out, &found.unwrap_or_default());
+    arguments(out, found);
     if record.facts.user != 0 {
         number(out, ",\"user_id\":", record.facts.user);
     }
@@ -82,19 +81,43 @@ fn call(out: &mut Vec<u8>, record: &Record, by: &mut Writing<'_>) {
     out.push(b'}');
 }
 
-fn caller(out: &mut Vec<u8>, record: &Record, by: &mut Writing<'_>) {
+/// What a line says between its time and its outcome: words of our own, in which nothing has to be escaped.
+fn procedure(out: &mut Vec<u8>, record: &Record) {
+    pieces(
+        out,
+        [
+            "Z\",\"event\":\"",
+            &record.event_name(),
+            "\",\"class\":\"",
+            record.class().name(),
+            "\",\"service\":\"",
+            record.service,
+            "\",\"procedure\":\"",
+            record.procedure,
+            "\",\"outcome\":\"",
+        ],
+    );
+}
+
+fn outcome(out: &mut Vec<u8>, record: &Record) {
+    pieces(out, [OUTCOMES[record.outcome() as usize], "\",\"code\":"]);
+    put::number(out, record.code());
+}
+
+fn caller(out: &mut Vec<u8>, record: &Record, authority: &dyn LocalAuthority, who: &mut Who) {
     plain(out, ",\"user\":");
-    let who = record.principal(by.who);
+    let who = record.principal(who);
     match &who {
         Some(who) => principal(out, who),
         None => plain(out, "null"),
     }
-    let is_local = who.is_some_and(|who| by.authority.is_local_realm(who));
+    let is_local = who.is_some_and(|who| authority.is_local_realm(who));
     pieces(out, [",\"local_user\":", truth(is_local), ",\"host\":\""]);
     put::address(out, record.peer.ip());
     number(out, "\",\"port\":", record.peer.port());
     pieces(out, [",\"level\":\"", level(record.level), "\",\"connection\":"]);
     put::number(out, record.connection);
+    plain(out, ",\"took_us\":");
 }
 
 /// As the principal's own text is.

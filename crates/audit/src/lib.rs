@@ -12,6 +12,7 @@ mod draft;
 mod event;
 mod form;
 mod json;
+mod kept;
 mod put;
 mod queue;
 mod record;

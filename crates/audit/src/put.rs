@@ -33,8 +33,10 @@ pub(crate) fn numbers<T: itoa::Integer, const N: usize>(out: &mut Vec<u8>, numbe
 
 /// Six digits.
 pub(crate) fn microseconds(out: &mut Vec<u8>, microseconds: u32) {
-    let digit = |place: u32| b'0' + (microseconds / 10_u32.pow(place) % 10) as u8;
-    out.extend_from_slice(&[5, 4, 3, 2, 1, 0].map(digit));
+    let mut digits = itoa::Buffer::new();
+    // A one before them, so that zeros stay.
+    let with_one = digits.format(microseconds % 1_000_000 + 1_000_000);
+    out.extend_from_slice(&with_one.as_bytes()[1..]);
 }
 
 #[cfg(test)]

@@ -46,9 +46,74 @@ pub struct Record {
     pub(crate) connection: u64,
     is_known: bool,
     /// Name, instance, realm, request without opcode, reply, one behind the other.
-    bytes: Box<[u8]>,
+    bytes: Bytes,
     /// Where each of them ends.
     ends: [u32; 4],
+}
+
+/// What the same is said of in lines: a caller on a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct CallerKey {
+    /// Name, instance and realm.
+    name: Box<[u8]>,
+    facts: CallerFacts,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CallerFacts {
+    /// Where name, instance and realm end.
+    ends: [u32; 3],
+    is_known: bool,
+    peer: SocketAddr,
+    level: SecurityLevel,
+    connection: u64,
+}
+
+/// Bytes that a record has room for: more of them take memory of their own.
+const NEAR_BYTES: usize = 120;
+
+/// What is remembered of a call's messages.
+#[derive(Clone, Debug)]
+enum Bytes {
+    /// The first so many of these.
+    Near([u8; NEAR_BYTES], u8),
+    Far(Box<[u8]>),
+}
+
+impl Bytes {
+    /// Pieces, one behind the other, and where each ends.
+    fn of<const N: usize>(pieces: [&[u8]; N]) -> (Bytes, [u32; N]) {
+        let mut ends = [0; N];
+        let mut length = 0;
+        for (end, piece) in ends.iter_mut().zip(pieces) {
+            length += piece.len();
+            *end = length as u32;
+        }
+        let mut near = [0; NEAR_BYTES];
+        let Some(mut room) = near.get_mut(..length) else {
+            return (Bytes::Far(pieces.concat().into_boxed_slice()), ends);
+        };
+        for piece in pieces {
+            let (here, rest) = room.split_at_mut(piece.len());
+            here.copy_from_slice(piece);
+            room = rest;
+        }
+        (Bytes::Near(near, length as u8), ends)
+    }
+
+    fn all(&self) -> &[u8] {
+        match self {
+            Bytes::Near(bytes, length) => &bytes[..usize::from(*length)],
+            Bytes::Far(bytes) => bytes,
+        }
+    }
+
+    fn far_bytes(&self) -> usize {
+        match self {
+            Bytes::Near(..) => 0,
+            Bytes::Far(bytes) => bytes.len(),
+        }
+    }
 }
 
 /// EPERM, which only the file service says of what is not allowed; elsewhere 1 is the end of a list.
@@ -82,13 +147,7 @@ impl Record {
         };
         let request = messages.request.get(4..).unwrap_or_default();
         let parts = [name.as_bytes(), instance.as_bytes(), realm.as_bytes(), request, messages.reply];
-        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
-        let mut ends = [0; 5];
-        for (end, part) in ends.iter_mut().zip(parts) {
-            bytes.extend_from_slice(part);
-            *end = bytes.len() as u32;
-        }
-        let [a, b, c, d, _] = ends;
+        let (bytes, [a, b, c, d, _]) = Bytes::of(parts);
         Record {
             facts,
             service,
@@ -98,20 +157,21 @@ impl Record {
             level: caller.level,
             connection: caller.connection,
             is_known: caller.identity != Identity::Anonymous,
-            bytes: bytes.into_boxed_slice(),
+            bytes,
             ends: [a, b, c, d],
         }
     }
 
     /// What it holds of memory.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Record>() + self.bytes.len()
+        size_of::<Record>() + self.bytes.far_bytes()
     }
 
     fn part(&self, number: usize) -> &[u8] {
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
-        let end = self.ends.get(number).map_or(self.bytes.len(), |end| *end as usize);
-        &self.bytes[start..end]
+        let bytes = self.bytes.all();
+        let end = self.ends.get(number).map_or(bytes.len(), |end| *end as usize);
+        &bytes[start..end]
     }
 
     /// Who called, if the caller proved it; put into `who`, whose memory is used again.
@@ -123,9 +183,37 @@ impl Record {
         self.is_known.then_some(who)
     }
 
-    /// What the call was about; `None` if its request was cut off, or none.
-    pub(crate) fn arguments(&self) -> Option<Vec<Argument>> {
-        (self.event.arguments)(self.part(3), self.part(4))
+    /// Puts what the call was about into `found`; `None`, and nothing, if its request was cut off, or none.
+    pub(crate) fn arguments(&self, found: &mut Vec<Argument>) -> Option<()> {
+        found.clear();
+        (self.event.arguments)(self.part(3), self.part(4), found)
+    }
+
+    /// Whether the caller proved who it is.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// What tells its caller from others.
+    pub(crate) fn caller(&self) -> CallerKey {
+        let name = self.bytes.all()[..self.ends[2] as usize].into();
+        CallerKey { name, facts: self.caller_facts() }
+    }
+
+    /// Whether that is its caller.
+    pub(crate) fn is_of(&self, key: &CallerKey) -> bool {
+        key.facts == self.caller_facts() && *key.name == self.bytes.all()[..self.ends[2] as usize]
+    }
+
+    fn caller_facts(&self) -> CallerFacts {
+        let [name, instance, realm, _] = self.ends;
+        CallerFacts {
+            ends: [name, instance, realm],
+            is_known: self.is_known,
+            peer: self.peer,
+            level: self.level,
+            connection: self.connection,
+        }
     }
 
     /// How the call ended, as it is counted.

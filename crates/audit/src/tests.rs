@@ -99,7 +99,7 @@ fn calls(trail: &Arc<Trail>) {
     let foreign = caller(known("bob", "", "ELSEWHERE"));
     let nobody = caller(Identity::Anonymous);
     let files = trail.service("AFS", fs::PROCEDURES);
-    let acl = b"1\n0\nann 127\n".to_vec();
+    let acl = b"1\n0\nann 127\n\0".to_vec();
     let request = fs::StoreACLRequest { fid: fid(1), access_list: acl };
     call(&files, &ann, fs::STORE_ACL, &request, Ok(vec![]));
     let request = fs::FetchStatusRequest { fid: fid(3) };
@@ -306,7 +306,7 @@ proptest! {
                                        reply in prop::collection::vec(any::<u8>(), 0..600)) {
         for (_, events, _) in services() {
             for event in events {
-                let _ = (event.arguments)(&request, &reply);
+                let _ = (event.arguments)(&request, &reply, &mut Vec::new());
             }
         }
     }

@@ -3,7 +3,7 @@
 //! nobody can forge a line.
 
 use crate::argument::{Argument, Value};
-use crate::form::{Entry, Notice, Writing};
+use crate::form::{Entry, Memory, Notice, ProcedureKey, Writing};
 use crate::put;
 use crate::record::{Record, Who};
 use crate::sink::Batch;
@@ -22,13 +22,12 @@ const ANONYMOUS_EVENT: &str = "AFS_Aud_Unauth";
 const ANONYMOUS_ID: i32 = 32766;
 
 pub(crate) fn add(batch: &mut Batch, entry: &Entry<'_>, now: Duration, by: &mut Writing<'_>) {
-    let Writing { authority, times, who, .. } = by;
     match entry {
         Entry::Call(record) => {
-            let time = times.of(record.facts.at.as_secs(), time);
-            add_call(batch, record, *authority, time, who);
+            let time = by.times.of(record.facts.at.as_secs(), time);
+            add_call(batch, record, by.authority, time, by.memory);
         }
-        Entry::Trail(notice) => add_notice(batch, *notice, times.of(now.as_secs(), time)),
+        Entry::Trail(notice) => add_notice(batch, *notice, by.times.of(now.as_secs(), time)),
     }
 }
 
@@ -40,29 +39,61 @@ fn add_notice(batch: &mut Batch, notice: Notice, time: &str) {
     batch.end_line();
 }
 
-fn add_call(batch: &mut Batch, record: &Record, authority: &dyn LocalAuthority, time: &str, who: &mut Who) {
-    let name = record.event_name();
-    let arguments = record.arguments().unwrap_or_default();
+fn add_call(
+    batch: &mut Batch,
+    record: &Record,
+    authority: &dyn LocalAuthority,
+    time: &str,
+    memory: &mut Memory,
+) {
+    let Memory { who, arguments, callers, procedures } = memory;
+    let is_request = record.arguments(arguments).is_some();
+    let arguments = if is_request { &arguments[..] } else { &[] };
     add_privileges(batch, time, record);
-    add_found(batch, time, &name, &arguments);
-    let who = record.principal(who);
-    if who.is_none() {
-        string(begin(batch, time, ANONYMOUS_EVENT, -1), "STR ", name.as_bytes());
+    add_found(batch, time, record, arguments);
+    if !record.is_known() {
+        string(begin(batch, time, ANONYMOUS_EVENT, -1), "STR ", record.event_name().as_bytes());
         batch.end_line();
     }
-    let out = begin(batch, time, &name, record.code());
-    match who {
+    let out = batch.bytes();
+    plain(out, time);
+    let key = ProcedureKey::of(record);
+    out.extend_from_slice(procedures.of(
+        key.hint(),
+        |known| *known == key,
+        |piece| {
+            for word in [" EVENT ", &record.event_name(), " CODE "] {
+                plain(piece, word);
+            }
+            key
+        },
+    ));
+    put::number(out, record.code());
+    out.extend_from_slice(callers.of(
+        record.connection,
+        |known| record.is_of(known),
+        |piece| {
+            caller(piece, record, authority, who);
+            record.caller()
+        },
+    ));
+    if record.service == "AFS" {
+        number(out, "ID ", record.facts.user);
+    }
+    arguments.iter().filter(|argument| !argument.is_own).for_each(|argument| value(out, &argument.value));
+    batch.end_line();
+}
+
+/// Who called from where.
+fn caller(out: &mut Vec<u8>, record: &Record, authority: &dyn LocalAuthority, who: &mut Who) {
+    out.push(b' ');
+    match record.principal(who) {
         Some(who) => principal(out, who, authority.is_local_realm(who)),
         None => string(out, "NAME ", ANONYMOUS.as_bytes()),
     }
     plain(out, "HOST ");
     put::address(out, record.peer.ip());
     out.push(b' ');
-    if record.service == "AFS" {
-        number(out, "ID ", record.facts.user);
-    }
-    arguments.iter().filter(|argument| !argument.is_own).for_each(|argument| value(out, &argument.value));
-    batch.end_line();
 }
 
 /// As the principal's own text is, without the realm of the cell.
@@ -99,14 +130,14 @@ fn add_privileges(batch: &mut Batch, time: &str, record: &Record) {
 }
 
 /// A line for each name or number that was asked for.
-fn add_found(batch: &mut Batch, time: &str, event: &str, arguments: &[Argument]) {
+fn add_found(batch: &mut Batch, time: &str, record: &Record, arguments: &[Argument]) {
     let found = arguments.iter().find_map(|argument| match &argument.value {
         Value::Found { pairs, number_first } => Some((pairs, *number_first)),
         _ => None,
     });
     let Some((pairs, number_first)) = found else { return };
     for (name, id) in pairs {
-        let out = begin(batch, time, event, code_of(name, *id));
+        let out = begin(batch, time, &record.event_name(), code_of(name, *id));
         if number_first {
             number(out, "ID ", *id);
         }

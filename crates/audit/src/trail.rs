@@ -91,8 +91,11 @@ impl Trail {
         let outline = |&(opcode, procedure): &(u32, &'static str)| {
             (opcode, Outline { event: event(opcode), procedure })
         };
-        let outlines = procedures.iter().map(outline).collect();
-        ServiceTrail { trail: Arc::clone(self), name, outlines }
+        let outlines: Arc<[(u32, Outline)]> = procedures.iter().map(outline).collect();
+        let first = procedures.first().map_or(0, |(opcode, _)| *opcode);
+        let place = |opcode| outlines.binary_search_by_key(&opcode, |(opcode, _)| *opcode).ok();
+        let near = std::array::from_fn(|above| place(first.wrapping_add(above as u32)).map(|at| at as u16));
+        ServiceTrail { trail: Arc::clone(self), name, outlines, first, near }
     }
 
     /// Whether a call that must not wait can be recorded; if not, somebody has to serve it who may wait.
@@ -182,7 +185,13 @@ pub struct ServiceTrail {
     name: &'static str,
     /// With opcodes, by which they are sorted.
     outlines: Arc<[(u32, Outline)]>,
+    /// The lowest opcode, and where the outlines of those are that follow on it: most are among them.
+    first: u32,
+    near: [Option<u16>; NEAR_OPCODES],
 }
+
+/// How many opcodes from the lowest on are found without a search.
+const NEAR_OPCODES: usize = 64;
 
 impl ServiceTrail {
     /// How to record a call with this opcode; `None` if no sink could want it.
@@ -196,9 +205,15 @@ impl ServiceTrail {
     }
 
     fn outline(&self, opcode: u32, is_denied: bool) -> Option<Outline> {
-        let place = self.outlines.binary_search_by_key(&opcode, |(opcode, _)| *opcode);
-        let outline = place.map_or(UNKNOWN_PROCEDURE, |place| self.outlines[place].1);
+        let outline = self.place(opcode).map_or(UNKNOWN_PROCEDURE, |place| self.outlines[place].1);
         self.trail.filter.wants(outline.event.class, is_denied).then_some(outline)
+    }
+
+    fn place(&self, opcode: u32) -> Option<usize> {
+        match self.near.get(opcode.wrapping_sub(self.first) as usize) {
+            Some(place) => place.map(usize::from),
+            None => self.outlines.binary_search_by_key(&opcode, |(opcode, _)| *opcode).ok(),
+        }
     }
 
     /// Whether a call that must not wait can be recorded.

@@ -1,8 +1,7 @@
 //! The thread of a sink, which turns records into lines and writes them.
 
-use crate::form::{Entry, Form, Notice, Program, Times, Writing};
+use crate::form::{Entry, Form, Memory, Notice, Program, Times, Writing};
 use crate::queue::Queue;
-use crate::record::Who;
 use crate::sink::{Batch, Done, Sink, Target};
 use base::LocalAuthority;
 use events::catalogue::Outcome;
@@ -46,7 +45,7 @@ pub(crate) struct Writer {
 pub(crate) struct State {
     sink: Option<Box<dyn Sink>>,
     times: Times,
-    who: Who,
+    memory: Memory,
     batch: Batch,
     /// Lost records that the trail tells of.
     told: u64,
@@ -88,8 +87,8 @@ impl Writer {
     }
 
     fn add(&mut self, entry: &Entry<'_>, is_record: bool, is_denied: bool) {
-        let State { times, who, batch, .. } = &mut self.state;
-        let mut writing = Writing { form: self.form, authority: &*self.authority, times, who };
+        let State { times, memory, batch, .. } = &mut self.state;
+        let mut writing = Writing { form: self.form, authority: &*self.authority, times, memory };
         let at = if is_record { Duration::ZERO } else { now() };
         writing.add(batch, entry, at);
         batch.added(is_record, is_denied);

@@ -85,14 +85,17 @@ impl Service for Dispatcher {
 
     fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
         let at_once = self.at_once.as_ref()?;
-        if !self.has_room() {
+        let opcode = opcode(request);
+        // What is answered here ends well: whoever ends badly goes to a worker.
+        let audited = self.trail.as_ref().and_then(|trail| Some((trail, trail.begin_good(opcode)?)));
+        if audited.is_some_and(|(trail, _)| !trail.has_room()) {
             return None;
         }
         let begun = self.clock();
         self.meter.begin();
         let reply = at_once(caller, request)?;
         let call = Ended {
-            opcode: opcode(request),
+            opcode,
             result: Ok(()),
             at_once: true,
             received: request.len() as u64,
@@ -102,9 +105,7 @@ impl Service for Dispatcher {
         };
         let noted = current::noted();
         self.meter.ended(caller, &noted, &call, now);
-        if let Some(trail) = &self.trail
-            && let Some(outline) = trail.begin_good(call.opcode)
-        {
+        if let Some((trail, outline)) = audited {
             let mut draft = Draft::new(outline);
             draft.received(request);
             draft.sent(&reply);
