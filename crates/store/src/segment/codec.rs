@@ -52,7 +52,7 @@ pub(super) fn encode(pieces: &[Bytes], codec: Codec) -> Option<Encoded> {
 fn compressed(pieces: &[Bytes], codec: Codec, raw_bytes: u32) -> Option<Encoded> {
     let (encoding, stored) = match codec {
         Codec::Raw => return None,
-        Codec::Lz4 => (Encoding::Lz4, compression::lz4(&joined(pieces))),
+        Codec::Lz4 => (Encoding::Lz4, compression::lz4(&joined(pieces))?),
         Codec::Zstd(level) => (Encoding::Zstd, compression::zstd(&joined(pieces), level)?),
     };
     let stored_bytes = stored.len() as u32;
@@ -98,22 +98,30 @@ pub(super) fn check(record: &Record, stored: &[u8]) -> Result<(), String> {
 }
 
 /// The chunk in `stored`, which must be as long as `record` says; else what is wrong with it.
-pub(super) fn decode(record: &Record, stored: Bytes, keys: Option<&KeyRing>) -> Result<Bytes, String> {
-    check(record, &stored)?;
-    let stored = match (record.key, keys) {
-        (0, _) => stored,
-        (key, Some(keys)) => keys.unseal(key, &context(record), &stored)?,
-        (key, None) => return Err(format!("encrypted with key {key}, and no key is given")),
-    };
-    if record.encoding == Encoding::Raw {
-        return right_length(record, stored);
+pub(super) fn decode(record: &Record, stored: &[u8], keys: Option<&KeyRing>) -> Result<Bytes, String> {
+    check(record, stored)?;
+    match (record.key, keys) {
+        (0, _) if record.encoding == Encoding::Raw => right_length(record, Bytes::copy_from_slice(stored)),
+        (0, _) => unpack(record, stored),
+        (key, Some(keys)) => {
+            let unsealed = keys.unseal(key, &context(record), stored)?;
+            if record.encoding == Encoding::Raw {
+                right_length(record, unsealed)
+            } else {
+                unpack(record, &unsealed)
+            }
+        }
+        (key, None) => Err(format!("encrypted with key {key}, and no key is given")),
     }
-    let mut raw = vec![0; record.raw_bytes as usize];
-    let length = match record.encoding {
-        Encoding::Zstd => compression::unzstd(&stored, &mut raw)?,
-        _ => compression::unlz4(&stored, &mut raw)?,
+}
+
+/// Decompresses.
+fn unpack(record: &Record, packed: &[u8]) -> Result<Bytes, String> {
+    let most = record.raw_bytes as usize;
+    let raw = match record.encoding {
+        Encoding::Zstd => compression::unzstd(packed, most)?,
+        _ => compression::unlz4(packed, most)?,
     };
-    raw.truncate(length);
     right_length(record, raw.into())
 }
 
@@ -162,10 +170,10 @@ mod tests {
         #[test]
         fn what_was_encoded_is_decoded(pieces in pieces(), codec in codec()) {
             let encoded = encode(&pieces, codec).unwrap();
-            let stored = Bytes::from(encoded.stored.concat());
+            let stored = encoded.stored.concat();
             prop_assert_eq!(stored.len(), encoded.record.stored_bytes as usize);
             prop_assert!(encoded.record.stored_bytes <= encoded.record.raw_bytes);
-            prop_assert_eq!(decode(&encoded.record, stored, None).unwrap(), pieces.concat());
+            prop_assert_eq!(decode(&encoded.record, &stored, None).unwrap(), pieces.concat());
         }
 
         /// The decoders of the libraries get these bytes only if a checksum happens to be right.
@@ -175,7 +183,7 @@ mod tests {
             let stored_crc = crc32c(&stored);
             let stored_bytes = stored.len() as u32;
             let record = Record { encoding, raw_bytes, stored_bytes, stored_crc, ..Record::default() };
-            _ = decode(&record, stored.into(), None);
+            _ = decode(&record, &stored, None);
         }
 
         #[test]
@@ -185,10 +193,10 @@ mod tests {
             prop_assume!(!stored.is_empty());
             let place = place.index(stored.len());
             stored[place] ^= 1 << bit;
-            prop_assert!(decode(&encoded.record, stored.clone().into(), None).is_err());
+            prop_assert!(decode(&encoded.record, &stored, None).is_err());
             // Behind a checksum that was made for the damage, still no panic and the right length.
             let record = Record { stored_crc: crc32c(&stored), ..encoded.record };
-            if let Ok(raw) = decode(&record, stored.into(), None) {
+            if let Ok(raw) = decode(&record, &stored, None) {
                 prop_assert_eq!(raw.len(), record.raw_bytes as usize);
             }
         }
@@ -200,19 +208,18 @@ mod tests {
             let keys = KeyRing::random();
             let encoded = seal(&encode(&pieces, codec).unwrap(), &keys).unwrap();
             let mut stored = encoded.stored.concat();
-            let bytes = |stored: &[u8]| Bytes::copy_from_slice(stored);
-            prop_assert_eq!(decode(&encoded.record, bytes(&stored), Some(&keys)).unwrap(), pieces.concat());
-            prop_assert!(decode(&encoded.record, bytes(&stored), Some(&KeyRing::random())).is_err());
-            prop_assert!(decode(&encoded.record, bytes(&stored), None).unwrap_err().contains("no key is given"));
+            prop_assert_eq!(decode(&encoded.record, &stored, Some(&keys)).unwrap(), pieces.concat());
+            prop_assert!(decode(&encoded.record, &stored, Some(&KeyRing::random())).is_err());
+            prop_assert!(decode(&encoded.record, &stored, None).unwrap_err().contains("no key is given"));
             // Not even behind a checksum that was made for the damage.
             let place = place.index(stored.len());
             stored[place] ^= 1 << bit;
-            prop_assert!(decode(&encoded.record, bytes(&stored), Some(&keys)).is_err());
+            prop_assert!(decode(&encoded.record, &stored, Some(&keys)).is_err());
             let record = Record { stored_crc: crc32c(&stored), ..encoded.record };
-            prop_assert!(decode(&record, bytes(&stored), Some(&keys)).is_err());
+            prop_assert!(decode(&record, &stored, Some(&keys)).is_err());
             let record = Record { raw_bytes: encoded.record.raw_bytes ^ 1, ..encoded.record };
             stored[place] ^= 1 << bit;
-            prop_assert!(decode(&record, bytes(&stored), Some(&keys)).is_err());
+            prop_assert!(decode(&record, &stored, Some(&keys)).is_err());
         }
     }
 }

@@ -7,7 +7,7 @@ use super::SegmentStore;
 use super::codec::Encoded;
 use super::header::HEADER_BYTES;
 use super::reading;
-use super::record::{RECORD_BYTES, RECORD_BYTES_MIN, Record, crc32c};
+use super::record::{RECORD_BYTES, RECORD_BYTES_MIN, Record};
 use super::room::Purpose;
 use crate::{ChunkAddress, ChunkOwner, SegmentRecords, SegmentUse, StoreError};
 use disk::File;
@@ -29,11 +29,6 @@ impl SegmentStore {
     ) -> Result<ChunkAddress, StoreError> {
         self.health.check()?;
         let (mut record, stored) = reading::read_stored(&self.files, address)?;
-        let crc = crc32c(&stored);
-        if crc != record.stored_crc {
-            let what = format!("data checksum: expected {:08x}, got {crc:08x}", record.stored_crc);
-            return Err(reading::damaged(&self.files, address, what));
-        }
         if !record.owner.is_known() {
             record.owner = owner;
         }

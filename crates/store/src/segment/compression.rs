@@ -5,7 +5,7 @@
 //! of noise cost level 9 a millisecond, level 1 30 us. So for them level 1 goes first where a sample's
 //! bytes are spread so evenly that the data may be noise, and has the word.
 
-use parking_lot::Mutex;
+use super::pool::Pool;
 use zstd::bulk::{Compressor, Decompressor};
 
 /// Levels above this are kept from noise.
@@ -19,28 +19,26 @@ const SAMPLE_PLACE_BYTES: usize = 256;
 /// their order is.
 const BITS_OF_NOISE: f64 = 7.0;
 
-/// Contexts that wait for their next use; more are thrown away. One of a high level has megabytes.
-const CONTEXTS_MAX: usize = 8;
-
 /// Making a context costs a third of compressing a chunk, so they are used again.
-static COMPRESSORS: Mutex<Vec<Compressor<'static>>> = Mutex::new(Vec::new());
-static DECOMPRESSORS: Mutex<Vec<Decompressor<'static>>> = Mutex::new(Vec::new());
+static COMPRESSORS: Pool<Compressor<'static>> = Pool::new();
+static DECOMPRESSORS: Pool<Decompressor<'static>> = Pool::new();
 
-/// An LZ4 block.
-pub(super) fn lz4(raw: &[u8]) -> Vec<u8> {
-    lz4_flex::block::compress(raw)
+/// An LZ4 block; `None` if the library cannot make one.
+pub(super) fn lz4(raw: &[u8]) -> Option<Vec<u8>> {
+    lz4::block::compress(raw, None, false).ok()
 }
 
-/// Fills `raw`; answers how far.
-pub(super) fn unlz4(stored: &[u8], raw: &mut [u8]) -> Result<usize, String> {
-    lz4_flex::block::decompress_into(stored, raw).map_err(|error| error.to_string())
+/// What an LZ4 block was made of; an error if that is more than so many bytes.
+pub(super) fn unlz4(stored: &[u8], most: usize) -> Result<Vec<u8>, String> {
+    let most = i32::try_from(most).map_err(|error| error.to_string())?;
+    lz4::block::decompress(stored, Some(most)).map_err(|error| error.to_string())
 }
 
 /// A Zstandard frame; `None` if it is not worth while.
 pub(super) fn zstd(raw: &[u8], level: i8) -> Option<Vec<u8>> {
-    let mut compressor = take(&COMPRESSORS).or_else(|| Compressor::new(0).ok())?;
+    let mut compressor = COMPRESSORS.take().or_else(|| Compressor::new(0).ok())?;
     let stored = zstd_with(&mut compressor, raw, level);
-    give_back(&COMPRESSORS, compressor);
+    COMPRESSORS.give_back(compressor);
     stored
 }
 
@@ -57,24 +55,13 @@ fn zstd_with(compressor: &mut Compressor<'_>, raw: &[u8], level: i8) -> Option<V
     compressor.compress(raw).ok()
 }
 
-/// Fills `raw`; answers how far.
-pub(super) fn unzstd(stored: &[u8], raw: &mut [u8]) -> Result<usize, String> {
+/// What a Zstandard frame was made of; an error if that is more than so many bytes.
+pub(super) fn unzstd(stored: &[u8], most: usize) -> Result<Vec<u8>, String> {
     let fresh = || Decompressor::new().map_err(|error| error.to_string());
-    let mut decompressor = take(&DECOMPRESSORS).map_or_else(fresh, Ok)?;
-    let length = decompressor.decompress_to_buffer(stored, raw).map_err(|error| error.to_string());
-    give_back(&DECOMPRESSORS, decompressor);
-    length
-}
-
-fn take<T>(waiting: &Mutex<Vec<T>>) -> Option<T> {
-    waiting.lock().pop()
-}
-
-fn give_back<T>(waiting: &Mutex<Vec<T>>, context: T) {
-    let mut waiting = waiting.lock();
-    if waiting.len() < CONTEXTS_MAX {
-        waiting.push(context);
-    }
+    let mut decompressor = DECOMPRESSORS.take().map_or_else(fresh, Ok)?;
+    let raw = decompressor.decompress(stored, most).map_err(|error| error.to_string());
+    DECOMPRESSORS.give_back(decompressor);
+    raw
 }
 
 /// How many bits a byte of the sample carries, by how often each value comes.
@@ -122,9 +109,7 @@ mod tests {
         chunk.extend_from_within(..);
         let stored = zstd(&chunk, 9).unwrap();
         assert!(stored.len() < chunk.len() * 6 / 10);
-        let mut raw = vec![0; chunk.len()];
-        assert_eq!(unzstd(&stored, &mut raw), Ok(chunk.len()));
-        assert_eq!(raw, chunk);
+        assert_eq!(unzstd(&stored, chunk.len()), Ok(chunk));
     }
 
     #[test]
@@ -133,8 +118,17 @@ mod tests {
         let first = zstd(&text, 1).unwrap();
         assert!(zstd(&text, 19).unwrap().len() <= first.len());
         assert_eq!(zstd(&text, 1).unwrap(), first);
-        assert!(unzstd(b"no frame", &mut [0; 9]).is_err());
-        let mut raw = vec![0; text.len()];
-        assert_eq!(unzstd(&first, &mut raw), Ok(text.len()));
+        assert!(unzstd(b"no frame", 9).is_err());
+        assert_eq!(unzstd(&first, text.len()).as_deref(), Ok(&text[..]));
+        assert!(unzstd(&first, text.len() - 1).is_err());
+    }
+
+    #[test]
+    fn a_block_is_no_longer_than_it_may_be() {
+        let text = b"block after block after block, ".repeat(2000);
+        let stored = lz4(&text).unwrap();
+        assert_eq!(unlz4(&stored, text.len()).as_deref(), Ok(&text[..]));
+        assert!(unlz4(&stored, text.len() - 1).is_err());
+        assert!(unlz4(b"", 9).is_err());
     }
 }

@@ -3,55 +3,83 @@
 use super::codec;
 use super::files::Files;
 use super::header::HEADER_BYTES;
+use super::pool::Pool;
 use super::record::{RECORD_AND_STORED_BYTES_MAX, RECORD_BYTES_MIN, Record};
 use crate::home::failed;
 use crate::{ChunkAddress, StoreError};
 use bytes::Bytes;
 use std::io::ErrorKind;
 
+/// Records as they lie in their file. A fresh buffer would be filled with zeros first, and the kernel would give
+/// its pages one by one: together that costs as much as reading into it.
+static BUFFERS: Pool<Vec<u8>> = Pool::new();
+
 /// The chunk's bytes, decoded and verified.
 pub(super) fn read(files: &Files, address: ChunkAddress) -> Result<Bytes, StoreError> {
-    let (record, stored) = read_stored(files, address)?;
-    codec::decode(&record, stored, files.keys.as_deref()).map_err(|what| damaged(files, address, what))
+    with_stored(files, address, |record, stored| codec::decode(record, stored, files.keys.as_deref()))
 }
 
 /// Verifies a chunk, if it is encrypted and there is no key then only by its checksum; answers its
 /// length before encoding.
 pub(super) fn verify(files: &Files, address: ChunkAddress) -> Result<u32, StoreError> {
-    let (record, stored) = read_stored(files, address)?;
-    let verified = if record.key != 0 && files.keys.is_none() {
-        codec::check(&record, &stored)
-    } else {
-        codec::decode(&record, stored, files.keys.as_deref()).map(|_| ())
-    };
-    verified.map(|()| record.raw_bytes).map_err(|what| damaged(files, address, what))
+    with_stored(files, address, |record, stored| {
+        if record.key != 0 && files.keys.is_none() {
+            codec::check(record, stored)?;
+        } else {
+            codec::decode(record, stored, files.keys.as_deref())?;
+        }
+        Ok(record.raw_bytes)
+    })
 }
 
-/// The chunk's header and the bytes behind it; only the header is verified.
+/// The chunk's header and the bytes behind it, verified by their checksums.
 pub(super) fn read_stored(files: &Files, address: ChunkAddress) -> Result<(Record, Bytes), StoreError> {
+    with_stored(files, address, |record, stored| {
+        codec::check(record, stored)?;
+        Ok((*record, Bytes::copy_from_slice(stored)))
+    })
+}
+
+/// Calls `work` with the chunk's header, which is verified, and the bytes behind it, which are not. It answers what
+/// is wrong with them.
+fn with_stored<T>(
+    files: &Files,
+    address: ChunkAddress,
+    work: impl FnOnce(&Record, &[u8]) -> Result<T, String>,
+) -> Result<T, StoreError> {
     let length = address.stored_bytes as usize;
     if address.offset < HEADER_BYTES || !(RECORD_BYTES_MIN..=RECORD_AND_STORED_BYTES_MAX).contains(&length) {
         return Err(damaged(files, address, format!("no record can have {length} bytes here")));
     }
-    let mut bytes = vec![0; length];
+    let mut buffer = BUFFERS.take().unwrap_or_default();
+    if buffer.len() < length {
+        buffer.resize(length, 0);
+    }
+    let done = fill(files, address, &mut buffer[..length]).and_then(|()| {
+        let done = split(&buffer[..length], address).and_then(|(record, stored)| work(&record, stored));
+        done.map_err(|what| damaged(files, address, what))
+    });
+    BUFFERS.give_back(buffer);
+    done
+}
+
+fn fill(files: &Files, address: ChunkAddress, buffer: &mut [u8]) -> Result<(), StoreError> {
     let file = files.get(address.segment)?;
-    file.read_exact_at(&mut bytes, address.offset).map_err(|error| match error.kind() {
+    file.read_exact_at(buffer, address.offset).map_err(|error| match error.kind() {
         ErrorKind::UnexpectedEof => {
-            damaged(files, address, format!("the file ends before its {length} bytes"))
+            damaged(files, address, format!("the file ends before its {} bytes", buffer.len()))
         }
         _ => failed("read", &files.path(address.segment), error),
-    })?;
-    split(bytes, address).map_err(|what| damaged(files, address, what))
+    })
 }
 
 pub(super) fn damaged(files: &Files, address: ChunkAddress, what: String) -> StoreError {
     StoreError::Damaged { place: files.place(address.segment, address.offset), what }
 }
 
-fn split(bytes: Vec<u8>, address: ChunkAddress) -> Result<(Record, Bytes), String> {
-    let mut stored = Bytes::from(bytes);
-    let record = Record::parse(&stored, address.segment, address.offset)?;
-    let stored = stored.split_off(record.layout.bytes());
+fn split(bytes: &[u8], address: ChunkAddress) -> Result<(Record, &[u8]), String> {
+    let record = Record::parse(bytes, address.segment, address.offset)?;
+    let stored = bytes.get(record.layout.bytes()..).unwrap_or_default();
     if record.stored_bytes as usize != stored.len() {
         return Err(format!("expected {} stored bytes, got {}", stored.len(), record.stored_bytes));
     }

@@ -24,11 +24,10 @@ impl EncodedChunk {
     /// # Errors
     /// What is wrong with it; impossible unless memory or a compressor fails.
     pub fn decode(&self) -> Result<Bytes, String> {
-        let stored = match self.0.stored.as_slice() {
-            [one] => one.clone(),
-            many => many.concat().into(),
-        };
-        codec::decode(&self.0.record, stored, None)
+        match self.0.stored.as_slice() {
+            [one] => codec::decode(&self.0.record, one, None),
+            many => codec::decode(&self.0.record, &many.concat(), None),
+        }
     }
 }
 
