@@ -170,6 +170,11 @@ pub trait ChunkStore: Send + Sync {
         self.read(address)
     }
 
+    /// Whether reading this chunk costs neither a read of the medium nor decoding.
+    fn is_at_hand(&self, _address: ChunkAddress) -> bool {
+        true
+    }
+
     /// Throws chunks out of memory that were read for this owner, and tells how many. Costs no more
     /// than these.
     fn forget_owner(&self, _owner: u64) -> usize {

@@ -3,20 +3,16 @@
 //! Compressing takes most of the time of a long store: without these threads, data waits in the network
 //! while one processor compresses. Nothing depends on them: where all are busy, the caller does it itself.
 
+use crate::crew::Crew;
 use bytes::Bytes;
-use crossbeam::channel::{Receiver, Sender, bounded};
-use std::sync::{Arc, OnceLock};
-use std::thread;
+use crossbeam::channel::{Receiver, bounded};
+use std::sync::Arc;
 use store::{ChunkAddress, ChunkOwner, ChunkStore, Codec, StoreError};
 
-type Job = Box<dyn FnOnce() + Send>;
 type Answer = Result<ChunkAddress, StoreError>;
 
-/// The threads; started when first needed, ended when this is dropped.
-pub(crate) struct Appenders {
-    threads: usize,
-    queue: OnceLock<Option<Sender<Job>>>,
-}
+/// The threads.
+pub(crate) struct Appenders(Crew);
 
 /// A chunk on its way into the store.
 pub(crate) enum Appending {
@@ -26,12 +22,12 @@ pub(crate) enum Appending {
 
 impl Appenders {
     pub(crate) fn new(threads: usize) -> Appenders {
-        Appenders { threads, queue: OnceLock::new() }
+        Appenders(Crew::new("append", threads, threads))
     }
 
     /// How many chunks one caller should have on their way at once.
     pub(crate) fn chunks_at_once(&self) -> usize {
-        self.threads + 1
+        self.0.threads() + 1
     }
 
     /// [`ChunkStore::append_for`] on another thread, if one is free.
@@ -42,9 +38,9 @@ impl Appenders {
         pieces: Vec<Bytes>,
         codec: Codec,
     ) -> Appending {
-        let Some(queue) = self.queue.get_or_init(|| self.start()) else {
+        if self.0.threads() == 0 {
             return Appending::Done(chunks.append_for(owner, &pieces, codec));
-        };
+        }
         let (answer, coming) = bounded(1);
         let chunks = Arc::clone(chunks);
         let job = move || {
@@ -53,22 +49,10 @@ impl Appenders {
             drop((chunks, pieces));
             _ = answer.send(appended);
         };
-        if let Err(refused) = queue.try_send(Box::new(job)) {
-            refused.into_inner()();
+        if let Err(refused) = self.0.offer(Box::new(job)) {
+            refused();
         }
         Appending::Coming(coming)
-    }
-
-    fn start(&self) -> Option<Sender<Job>> {
-        let (queue, jobs) = bounded::<Job>(self.threads);
-        let mut started = 0;
-        for _ in 0..self.threads {
-            let jobs = jobs.clone();
-            let run = move || jobs.iter().for_each(|job| job());
-            let thread = thread::Builder::new().name("append".into()).spawn(run);
-            started += usize::from(thread.is_ok());
-        }
-        (started > 0).then_some(queue)
     }
 }
 

@@ -4,8 +4,8 @@ use crate::totals::UNFOLDED_MAX;
 use std::thread;
 use store::Codec;
 
-/// Most threads that encode chunks unless more are asked for.
-const APPEND_THREADS_MAX: usize = 16;
+/// Most threads that encode or decode chunks unless more are asked for.
+const THREADS_MAX: usize = 16;
 
 /// When a change is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +47,9 @@ pub struct VolumeOptions {
     pub codec: Codec,
     /// Threads that encode and write chunks while the next ones come in; 0 leaves all to the caller.
     pub append_threads: usize,
+    /// Threads that read and decode the next chunks of a file while those before them go out; 0 leaves all to
+    /// the reader.
+    pub read_threads: usize,
     /// New files are cut into chunks of 2 to this power bytes; 12 to 20.
     pub chunk_shift: u8,
     /// Contents of a chunk up to this many bytes lie in the metadata.
@@ -63,11 +66,13 @@ pub struct VolumeOptions {
 
 impl Default for VolumeOptions {
     fn default() -> VolumeOptions {
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         VolumeOptions {
             durability: Durability::Always,
             spare_kib: 1024,
             codec: Codec::Lz4,
-            append_threads: thread::available_parallelism().map_or(1, usize::from).min(APPEND_THREADS_MAX),
+            append_threads: threads,
+            read_threads: threads,
             chunk_shift: 18,
             inline_bytes_max: 4096,
             loaded_volumes_max: 20_000,

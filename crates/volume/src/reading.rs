@@ -1,6 +1,6 @@
 //! Reading data.
 
-use crate::pins::Pin;
+use crate::reading_ahead::{Ahead, BEYOND_CHUNKS, Held};
 use crate::record::{Extent, Vnode};
 use crate::{VnodeStatus, Volume, VolumeError, epochs, keys};
 use base::Fid;
@@ -37,10 +37,15 @@ impl Extent {
             Extent::Shared { row, .. } => {
                 Err(epochs::damage(Family::Extents, &keys::row(*row), "the row of a shared chunk"))
             }
-            Extent::Chunk { address, length } => {
-                let bytes = chunks.read_for(group, *address)?;
-                Ok(bytes.slice(..bytes.len().min(*length as usize)))
-            }
+            Extent::Chunk { address, .. } => Ok(self.cut(chunks.read_for(group, *address)?)),
+        }
+    }
+
+    /// Of what its chunk holds, as much as it is long.
+    fn cut(&self, bytes: Bytes) -> Bytes {
+        match self {
+            Extent::Chunk { length, .. } => bytes.slice(..bytes.len().min(*length as usize)),
+            _ => bytes,
         }
     }
 }
@@ -64,12 +69,12 @@ struct FileSource {
     volume: Arc<Volume>,
     vnode: Vnode,
     /// Holds every chunk that `extents` names.
-    pin: Pin,
-    /// Likewise, of those that groups share.
-    shared: Option<Pin>,
+    held: Held,
     extents: VecDeque<(u64, Extent)>,
     /// Behind the last chunk that `extents` tells about.
     known_to: u64,
+    /// Chunks that threads read meanwhile.
+    ahead: Ahead,
 }
 
 impl FileReader {
@@ -126,12 +131,7 @@ impl FileSource {
         }
         let begin = (at - (index << shift)) as usize;
         let length = (stop - at).min((1 << shift) - begin as u64) as usize;
-        let contents = match self.extents.front() {
-            Some((first, extent)) if *first == index => {
-                extent.read(&*self.volume.home.handle.chunks, self.volume.group.id)?
-            }
-            _ => Bytes::new(),
-        };
+        let contents = self.contents(index)?;
         let stored = contents.slice(begin.min(contents.len())..(begin + length).min(contents.len()));
         let zeros = length - stored.len();
         if !stored.is_empty() {
@@ -139,6 +139,19 @@ impl FileSource {
         }
         push_zeros(out, zeros);
         Ok(length as u64)
+    }
+
+    /// What a chunk holds; those behind it are read meanwhile.
+    fn contents(&mut self, index: u64) -> Result<Bytes, VolumeError> {
+        let Some((_, extent)) = self.extents.front().filter(|(first, _)| *first == index) else {
+            return Ok(Bytes::new());
+        };
+        let (chunks, group) = (&self.volume.home.handle.chunks, self.volume.group.id);
+        self.ahead.begin(&self.volume.shared.read_ahead, chunks, &self.held, self.extents.iter().skip(1));
+        match self.ahead.take(index) {
+            Some(read) => Ok(extent.cut(read?)),
+            None => extent.read(&**chunks, group),
+        }
     }
 
     /// Looks up where the chunks from `first` on are, if the file is still the same.
@@ -150,14 +163,29 @@ impl FileSource {
         if now.status.data_version != status.data_version {
             return Err(VolumeError::Busy(self.volume.id()));
         }
-        self.pin = self.volume.group.pins.pin();
+        self.held.pins.0 = self.volume.group.pins.pin();
         self.find_extents(first, last)
+    }
+
+    /// Where the chunks from `first` to `last` are, and some behind them if the one before was read lately.
+    fn find_around(&mut self, first: u64, last: u64) -> Result<(), VolumeError> {
+        let around = self.find_extents(first.saturating_sub(1), last.saturating_add(BEYOND_CHUNKS));
+        // What is wrong beside what was asked for is not this reader's business.
+        around.or_else(|_| self.find_extents(first, last))?;
+        let chunks = &self.volume.home.handle.chunks;
+        let is_before = |(index, extent): &(u64, Extent)| {
+            *index < first && extent.address().is_some_and(|address| chunks.is_at_hand(address))
+        };
+        if !self.extents.front().is_some_and(is_before) {
+            self.extents.retain(|(index, _)| *index <= last);
+        }
+        Ok(())
     }
 
     fn find_extents(&mut self, first: u64, last: u64) -> Result<(), VolumeError> {
         self.known_to = last.saturating_add(1).min(first.saturating_add(WINDOW_CHUNKS));
         let mut found = self.volume.extents(&self.vnode, first, self.known_to - 1, WINDOW_CHUNKS as usize)?;
-        self.shared = self.volume.home.resolve(&mut found)?;
+        self.held.pins.1 = self.volume.home.resolve(&mut found)?;
         if found.iter().any(|(_, extent)| matches!(extent, Extent::Shared { .. })) {
             // Its records may be purged already.
             self.volume.check_is_there()?;
@@ -184,13 +212,12 @@ impl Volume {
             let pages = blob.read().slice(at, end - at);
             Source::Pages(pages.into())
         } else {
-            let pin = self.group.pins.pin();
-            let volume = Arc::clone(self);
-            let mut file =
-                FileSource { volume, vnode, pin, shared: None, extents: VecDeque::new(), known_to: 0 };
+            let held = Held { group: Arc::clone(&self.group), pins: (self.group.pins.pin(), None) };
+            let (volume, ahead, extents) = (Arc::clone(self), Ahead::default(), VecDeque::new());
+            let mut file = FileSource { volume, vnode, held, extents, known_to: 0, ahead };
             if at < end {
                 let shift = file.vnode.chunk_shift;
-                file.find_extents(at >> shift, (end - 1) >> shift)?;
+                file.find_around(at >> shift, (end - 1) >> shift)?;
             }
             Source::File(file)
         };

@@ -5,6 +5,7 @@ use crate::cache::Caches;
 use crate::compaction::Compactor;
 use crate::group::Group;
 use crate::owed::{self, Ends};
+use crate::reading_ahead::ReadAhead;
 use crate::scrubbing::Scrubber;
 use crate::sharing::{Doomed, Sharing};
 use crate::{PartitionHandle, VolumeError, VolumeOptions, keys};
@@ -19,6 +20,7 @@ pub(crate) struct Shared {
     pub(crate) options: VolumeOptions,
     pub(crate) caches: Caches,
     pub(crate) appenders: Appenders,
+    pub(crate) read_ahead: ReadAhead,
     /// Volumes in memory whose directories' totals are to be counted.
     pub(crate) uncounted: Mutex<BTreeSet<VolumeId>>,
 }
@@ -26,7 +28,8 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(options: VolumeOptions) -> Shared {
         let (caches, appenders) = (Caches::new(&options), Appenders::new(options.append_threads));
-        Shared { options, caches, appenders, uncounted: Mutex::default() }
+        let read_ahead = ReadAhead::new(options.read_threads);
+        Shared { options, caches, appenders, read_ahead, uncounted: Mutex::default() }
     }
 }
 

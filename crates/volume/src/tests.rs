@@ -13,6 +13,7 @@ mod owing;
 mod partitions;
 mod purge;
 mod quota;
+mod reading_ahead;
 mod restoring;
 mod scrubbing;
 mod sealing;

@@ -20,6 +20,11 @@ impl ChunkCache {
         self.0.get_or_load(owner, address, |chunk| chunk.len() as u64, load)
     }
 
+    /// Whether a chunk is here; that is no use of it.
+    pub(super) fn contains(&self, address: ChunkAddress) -> bool {
+        self.0.peek(&address).is_some()
+    }
+
     /// What is known of one chunk is true of its copy too.
     pub(super) fn copy(&self, from: ChunkAddress, to: ChunkAddress) {
         if let Some((owner, chunk)) = self.0.peek(&from) {

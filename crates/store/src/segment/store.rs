@@ -382,6 +382,10 @@ impl ChunkStore for SegmentStore {
         self.cache.get_or_load(owner, address, || self.load(address))
     }
 
+    fn is_at_hand(&self, address: ChunkAddress) -> bool {
+        self.cache.contains(address)
+    }
+
     fn forget_owner(&self, owner: u64) -> usize {
         self.cache.purge(owner)
     }

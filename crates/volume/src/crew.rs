@@ -1,0 +1,97 @@
+//! Threads that do what a caller would do itself if none of them were free.
+
+use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
+use std::sync::OnceLock;
+use std::thread::{self, JoinHandle};
+
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads; started when first needed. Dropping this waits until they have ended, with what they were given: a
+/// job must not hold what drops it.
+pub(crate) struct Crew {
+    name: &'static str,
+    threads: usize,
+    /// Jobs that may wait until a thread is free.
+    waiting: usize,
+    started: OnceLock<Started>,
+}
+
+#[derive(Default)]
+struct Started {
+    /// None if no thread could be started.
+    queue: Option<Sender<Job>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Crew {
+    pub(crate) fn new(name: &'static str, threads: usize, waiting: usize) -> Crew {
+        Crew { name, threads, waiting, started: OnceLock::new() }
+    }
+
+    /// How many there are at most.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Gives a job to the threads, or back if none is free and no more may wait.
+    pub(crate) fn offer(&self, job: Job) -> Result<(), Job> {
+        match &self.started.get_or_init(|| self.start()).queue {
+            Some(queue) => queue.try_send(job).map_err(TrySendError::into_inner),
+            None => Err(job),
+        }
+    }
+
+    fn start(&self) -> Started {
+        let (queue, jobs) = bounded(self.waiting);
+        let start = |_| {
+            let jobs: Receiver<Job> = jobs.clone();
+            let run = move || jobs.iter().for_each(|job| job());
+            thread::Builder::new().name(self.name.into()).spawn(run).ok()
+        };
+        let threads: Vec<_> = (0..self.threads).filter_map(start).collect();
+        Started { queue: (!threads.is_empty()).then_some(queue), threads }
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        let Started { queue, threads } = self.started.take().unwrap_or_default();
+        drop(queue);
+        for thread in threads {
+            // One that panicked has said so.
+            _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    #[test]
+    fn what_no_thread_can_take_comes_back_and_what_was_taken_is_done() {
+        assert!(Crew::new("none", 0, 5).offer(Box::new(|| ())).is_err());
+        let crew = Crew::new("one", 1, 1);
+        let (release, held) = bounded::<()>(0);
+        let done = Arc::new(AtomicU32::new(0));
+        let job = || -> Job {
+            let (held, done) = (held.clone(), Arc::clone(&done));
+            Box::new(move || {
+                _ = held.recv();
+                done.fetch_add(1, SeqCst);
+            })
+        };
+        let mut taken = 0;
+        while taken < 2 {
+            // The thread may not have taken the first one out of the queue yet.
+            taken += u32::from(crew.offer(job()).is_ok());
+            thread::yield_now();
+        }
+        assert!(crew.offer(job()).is_err());
+        drop(release);
+        drop(crew);
+        assert_eq!(done.load(SeqCst), taken);
+    }
+}
