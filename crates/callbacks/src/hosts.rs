@@ -19,7 +19,7 @@ struct Slot {
 
 /// A number is never given again: it holds the place, counted from 1, and above that how many hosts have been there.
 fn id_of(place: u32, generation: u32) -> HostId {
-    HostId(u64::from(generation) << 32 | u64::from(place) + 1)
+    HostId((u64::from(generation) << 32) | (u64::from(place) + 1))
 }
 
 fn place_of(id: HostId) -> (usize, u32) {
