@@ -8,6 +8,13 @@ pub const CHANNELS: usize = 4;
 /// The low bits of a connection id that name the channel (RX_CHANNELMASK).
 pub const CHANNEL_MASK: u32 = 3;
 
+/// Packets received after which a call counts as one that receives much.
+pub const BULK_PACKETS: u32 = 16;
+
+/// The smallest window that a call is offered because of others that receive: as much as OpenAFS offers any
+/// (rx_maxReceiveWindow).
+pub const SHARED_WINDOW_MIN: usize = 32;
+
 /// Packets that one ACK can speak of (RX_MAXACKS), and so the largest window.
 pub const ACKS_MAX: usize = 255;
 

@@ -113,6 +113,34 @@ impl Pair {
         arrived.expect("a call")
     }
 
+    /// A call that has sent so much, and has more to send.
+    fn sending(&mut self, bytes: usize) -> CallId {
+        let connection = self.connect();
+        let call = self.ends[CLIENT].open_call(self.now, connection).expect("a free channel");
+        self.ends[CLIENT].write(self.now, call, &mut Bytes::from(vec![1; bytes]));
+        self.ends[CLIENT].flush(self.now, call);
+        self.pass(300 * DELAY);
+        call
+    }
+
+    /// The window that the server's next acknowledgement of this call offers.
+    fn window_offered(&mut self, call: CallId) -> Option<u32> {
+        self.ends[CLIENT].write(self.now, call, &mut Bytes::from(vec![1; 3000]));
+        self.ends[CLIENT].flush(self.now, call);
+        for _ in 0..500 {
+            self.pass(DELAY / 2);
+            let offered = self.wire.iter().filter(|(_, to, _)| *to == CLIENT).find_map(|(_, _, packet)| {
+                let (header, body) = rx_proto::header::parse(packet).ok()?;
+                let ack = rx_proto::ack::parse(body).ok().filter(|_| header.kind == PacketType::Ack)?;
+                ack.trailer.window
+            });
+            if offered.is_some() {
+                return offered;
+            }
+        }
+        None
+    }
+
     fn acks_sent(&self) -> u64 {
         self.ends[CLIENT].statistics().packets_sent[PacketType::Ack as usize - 1]
     }
@@ -369,4 +397,25 @@ fn a_notice_about_a_call_that_is_over_changes_nothing() {
     pair.ends[CLIENT].handle_unreachable(pair.now, address(SERVER), &quote);
     pair.pass(Duration::from_secs(5));
     assert_eq!(pair.ends[CLIENT].read(pair.now, next), Read::Blocked);
+}
+
+/// What is under way to a server waits in its socket's buffer: many who send much share it.
+#[test]
+fn windows_get_smaller_while_many_send_much() {
+    let mut pair = Pair::new();
+    let first = pair.sending(40_000);
+    assert_eq!(pair.window_offered(first), Some(255));
+    let others: Vec<CallId> = (0..99).map(|_| pair.sending(40_000)).collect();
+    assert_eq!(pair.window_offered(first), Some(4096 / 100));
+    for call in others {
+        pair.ends[CLIENT].abort(pair.now, call, AbortCode(7));
+    }
+    pair.pass(20 * DELAY);
+    for served in pair.events[SERVER].drain(..).collect::<Vec<_>>() {
+        if let Event::Failed(call, _) = served {
+            pair.ends[SERVER].release(pair.now, call);
+        }
+    }
+    pair.pass(20 * DELAY);
+    assert_eq!(pair.window_offered(first), Some(255));
 }

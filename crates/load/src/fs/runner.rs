@@ -117,7 +117,8 @@ impl<'a> Runner<'a> {
             addresses.push(options.source(number, group, mix.groups.len()));
         }
         let _: u64 = random.random();
-        let swarm = Swarm::new(&swarm_config(addresses)).context("cannot open the clients' ports")?;
+        let swarm = Swarm::new(&swarm_config(addresses, options.receive_merging))
+            .context("cannot open the clients' ports")?;
         let measured = Measured::new(mix.groups.len(), schedule);
         Ok(Runner {
             mix,
@@ -262,12 +263,19 @@ impl<'a> Runner<'a> {
     }
 }
 
-fn swarm_config(addresses: Vec<IpAddr>) -> SwarmConfig {
+/// What one of many clients has room for in its socket's buffer.
+const WINDOW_PACKETS: u16 = 128;
+
+fn swarm_config(addresses: Vec<IpAddr>, receive_merging: bool) -> SwarmConfig {
     let security: Vec<Arc<dyn ServerSecurity>> = vec![Arc::new(Null)];
     SwarmConfig {
         addresses,
-        socket: SocketOptions { buffer_bytes: BUFFER_BYTES, ..SocketOptions::default() },
-        endpoint: EndpointConfig { version: "cellar bench".into(), ..EndpointConfig::default() },
+        socket: SocketOptions { buffer_bytes: BUFFER_BYTES, receive_merging, ..SocketOptions::default() },
+        endpoint: EndpointConfig {
+            version: "cellar bench".into(),
+            receive_window_packets: WINDOW_PACKETS,
+            ..EndpointConfig::default()
+        },
         services: vec![ServiceConfig { id: FILE_SERVICE, name: "callbacks".into(), security }],
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use base::{AbortCode, Monotonic};
 
 use crate::congestion::Congestion;
-use crate::limits::PACKET_BYTES_MIN;
+use crate::limits::{BULK_PACKETS, PACKET_BYTES_MIN};
 use crate::slab::Key;
 use crate::timers::{Armed, earlier};
 use receive::ReceiveQueue;
@@ -66,6 +66,8 @@ pub(crate) struct Call {
     /// When to ping again a peer whose address is unproven.
     pub(crate) reach_at: Option<Monotonic>,
     pub(crate) damaged: u32,
+    /// It is counted among those that receive much.
+    pub(crate) is_bulk: bool,
     /// Client: the acknowledgement that the channel's last call still owes, until this call's first
     /// packet makes it superfluous.
     pub(crate) owed: Option<OwedAck>,
@@ -176,6 +178,7 @@ impl Call {
             length_probe: None,
             reach_at: None,
             damaged: 0,
+            is_bulk: false,
             owed: None,
             doubt: None,
         }
@@ -211,6 +214,11 @@ impl Call {
             Side::Client => self.receive.is_complete(),
             Side::Server => self.send.is_finished() && self.receive.is_complete(),
         }
+    }
+
+    /// Whether it receives much, and more is to come.
+    pub(crate) fn receives_much(&self) -> bool {
+        self.receive.highest() > BULK_PACKETS && !self.receive.is_complete()
     }
 
     /// Whether nothing is left to do for the protocol.

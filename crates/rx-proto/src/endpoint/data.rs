@@ -129,6 +129,11 @@ impl Endpoint {
 
     fn on_stored(&mut self, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
+        let receives_much = call.receives_much();
+        if call.is_bulk != receives_much {
+            call.is_bulk = receives_much;
+            self.bulk_calls = if receives_much { self.bulk_calls + 1 } else { self.bulk_calls - 1 };
+        }
         self.statistics.packets_now -= call.receive.drop_unread() as u64;
         if call.reader_waits && (call.receive.is_readable() || call.receive.is_read()) {
             call.reader_waits = false;

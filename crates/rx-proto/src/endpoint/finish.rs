@@ -198,6 +198,7 @@ impl Endpoint {
         let Some(mut call) = self.calls.remove(key) else { return };
         self.timers.disarm(Timed::Call(key), &mut call.armed);
         self.statistics.packets_now -= call.receive.held() as u64;
+        self.bulk_calls -= usize::from(call.is_bulk);
         self.statistics.calls_now = self.calls.len() as u64;
         if self.spare_queues.len() < super::SPARE_MAX {
             self.spare_queues.extend(call.into_spare());

@@ -98,6 +98,8 @@ pub struct Endpoint {
     spare: Vec<SpareTransmit>,
     spare_queues: Vec<SpareQueues>,
     cursors: inspect::Cursors,
+    /// Calls that receive much.
+    bulk_calls: usize,
     waiting_calls: usize,
     waited_calls: u64,
     idle_workers: usize,
@@ -145,6 +147,7 @@ impl Endpoint {
             spare: Vec::new(),
             spare_queues: Vec::new(),
             cursors: inspect::Cursors::default(),
+            bulk_calls: 0,
             waiting_calls: 0,
             waited_calls: 0,
             idle_workers: 0,

@@ -13,7 +13,7 @@ use crate::call::send::SentFacts;
 use crate::call::{Call, Ping, Side};
 use crate::connection::Connection;
 use crate::header::{Flags, HEADER_BYTES, PacketType, place};
-use crate::limits::{ACKS_MAX, REACH_INTERVAL, TRANSMIT_BYTES_MAX, TRANSMIT_PACKETS_MAX};
+use crate::limits::{ACKS_MAX, REACH_INTERVAL, SHARED_WINDOW_MIN, TRANSMIT_BYTES_MAX, TRANSMIT_PACKETS_MAX};
 use crate::peer::Peer;
 use crate::slab::Key;
 use crate::transmit::{Outgoing, Transmit};
@@ -183,6 +183,8 @@ impl Endpoint {
         let mut header = connection.call_header(PacketType::Ack, call.channel, call.number);
         header.flags = header.flags.with(Flags::SLOW_START_OK);
         header.flags = header.flags.with_if(reason == Reason::Ping, Flags::REQUEST_ACK);
+        let window = trailer.window.map(|window| window.min(call.receive.window()));
+        let trailer = Trailer { window, ..trailer };
         let mut body = ack_body(&mut self.arena, call, reason, serial, trailer);
         if reason == Reason::Ping {
             call.send.add_probe(header.serial, now);
@@ -200,13 +202,23 @@ impl Endpoint {
         Some(self.single(path, header.encode(), body))
     }
 
+    /// What a call may be offered as its window beside the others that receive.
+    fn window_share(&self) -> u32 {
+        let share = self.config.receive_budget_packets / self.bulk_calls.max(1);
+        share.clamp(SHARED_WINDOW_MIN, ACKS_MAX) as u32
+    }
+
     /// What ACKs say about what we can take.
     pub(super) fn trailer(&self) -> Trailer {
         let length = self.config.packet_bytes_max.max(self.config.packet_bytes) as u32;
         Trailer {
             packet_bytes_max: Some(length),
             interface_bytes: Some(length),
-            window: Some(u32::from(self.config.receive_window_packets).clamp(1, ACKS_MAX as u32)),
+            window: Some(
+                u32::from(self.config.receive_window_packets)
+                    .clamp(1, ACKS_MAX as u32)
+                    .min(self.window_share()),
+            ),
             jumbo_packets: Some(1),
         }
     }
@@ -371,7 +383,7 @@ fn ack_body(arena: &mut BytesMut, call: &Call, reason: Reason, serial: u32, trai
         serial,
         reason,
         received: &bits[..count],
-        trailer: Trailer { window: Some(call.receive.window()), ..trailer },
+        trailer,
     };
     ack.encode(arena);
     arena.split().freeze()
