@@ -122,6 +122,7 @@ impl Generator {
             seed: 1,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             server_pid: None,
+            receive_merging: true,
         };
         outcome_of_mix(workload, &load::fs::run(&mix, &options)?)
     }

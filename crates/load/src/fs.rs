@@ -56,6 +56,8 @@ pub struct Options {
     pub threads: usize,
     /// The server's process, if it is on this machine; found by its port if not said.
     pub server_pid: Option<u32>,
+    /// Let the kernel hand on runs of received datagrams as one (`UDP_GRO`).
+    pub receive_merging: bool,
 }
 
 impl Options {

@@ -37,6 +37,9 @@ pub struct Tuning {
     pub window_packets: Option<u16>,
     /// The largest IP packet in bytes.
     pub mtu_bytes: Option<usize>,
+    /// The kernel hands on datagrams one by one as they were sent, not runs of them as one (`UDP_GRO`): it cuts
+    /// what the other end sends as a run.
+    pub no_merging: bool,
 }
 
 /// IP and UDP headers.
@@ -59,7 +62,8 @@ impl Tuning {
 
     fn socket(self) -> rx::SocketOptions {
         let default = rx::SocketOptions::default();
-        rx::SocketOptions { buffer_bytes: self.buffer_bytes.unwrap_or(default.buffer_bytes), ..default }
+        let buffer_bytes = self.buffer_bytes.unwrap_or(default.buffer_bytes);
+        rx::SocketOptions { buffer_bytes, receive_merging: !self.no_merging, ..default }
     }
 }
 

@@ -144,6 +144,7 @@ fn options(sources: &[&str]) -> Options {
         seed: 1,
         threads: 1,
         server_pid: None,
+        receive_merging: true,
     }
 }
 

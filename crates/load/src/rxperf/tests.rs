@@ -102,7 +102,12 @@ fn options(server: std::net::SocketAddr, work: Work) -> ClientOptions {
         threads: 6,
         times: 5,
         server_pid: None,
-        tuning: Tuning { buffer_bytes: Some(1 << 20), window_packets: Some(64), mtu_bytes: Some(1000) },
+        tuning: Tuning {
+            buffer_bytes: Some(1 << 20),
+            window_packets: Some(64),
+            mtu_bytes: Some(1000),
+            no_merging: true,
+        },
     }
 }
 

@@ -63,6 +63,10 @@ pub struct Fs {
     /// The configuration with the cell's key; OpenAFS's in /etc/openafs/server if not said.
     #[arg(long, env = "CELLAR_CONFIG")]
     config: Option<PathBuf>,
+    /// Receive datagrams one by one, as most networks bring them: the kernel is not to hand on runs of them as one
+    /// (UDP_GRO).
+    #[arg(long)]
+    no_gro: bool,
     /// The server's process, if it is on this machine; found by the port if not said.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
@@ -147,6 +151,7 @@ fn options(arguments: &Fs) -> Result<Options> {
         seed: arguments.seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
         threads: arguments.threads.map_or(cores, usize::from),
         server_pid: arguments.server_pid,
+        receive_merging: !arguments.no_gro,
     })
 }
 

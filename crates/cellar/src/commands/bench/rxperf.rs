@@ -30,6 +30,10 @@ struct TuningArguments {
     /// The largest IP packet in bytes.
     #[arg(short = 'm', long = "mtu", value_name = "BYTES", value_parser = value_parser!(u32).range(576..=1500))]
     mtu: Option<u32>,
+    /// Receive datagrams one by one, as most networks bring them: the kernel is not to hand on runs of them as one
+    /// (UDP_GRO).
+    #[arg(long)]
+    no_gro: bool,
     /// Options of OpenAFS's that change nothing here: jumbograms are never sent, there is no hot
     /// thread, statistics cost nothing.
     #[command(flatten)]
@@ -148,6 +152,7 @@ impl TuningArguments {
             buffer_bytes: self.udp_buffer.map(|kib| kib as usize * 1024),
             window_packets: self.window,
             mtu_bytes: self.mtu.map(|bytes| bytes as usize),
+            no_merging: self.no_gro,
         }
     }
 }
@@ -241,7 +246,12 @@ mod tests {
         let arguments =
             client("-c RECV -b 1000 -T 7 -t 4 -p 7010 -s localhost -u 1024 -W 64 -j -N -D").unwrap();
         assert_eq!(work(&arguments).unwrap(), Work::Receive(1000));
-        let tuning = Tuning { buffer_bytes: Some(1 << 20), window_packets: Some(64), mtu_bytes: None };
+        let tuning = Tuning {
+            buffer_bytes: Some(1 << 20),
+            window_packets: Some(64),
+            mtu_bytes: None,
+            no_merging: false,
+        };
         assert_eq!(arguments.tuning.tuning(), tuning);
         assert_eq!(work(&client("-c rpc").unwrap()).unwrap(), Work::Rpc(3, 30));
         assert_eq!(work(&client("-c send").unwrap()).unwrap(), Work::Send(1 << 20));
