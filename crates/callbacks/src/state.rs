@@ -56,6 +56,9 @@ pub enum Task {
         address: SocketAddr,
         /// The connection of the call that waits.
         connection: u64,
+        /// Nobody is known at the address. Who is there most likely has to forget everything before it is
+        /// answered (InitCallBackState3), and may be told so while it is asked.
+        may_reset: bool,
     },
     /// Send this to the caller, and report with [`Callbacks::delivered`]. If that says
     /// [`Delivered::Delayed`], refuse the call as [`Refusal::Unreachable`].
@@ -263,7 +266,8 @@ impl Callbacks {
             return arrival;
         }
         if self.identifying.insert(peer) {
-            Arrival::First(Task::Identify { address: peer, connection })
+            let may_reset = !self.by_address.contains_key(&peer);
+            Arrival::First(Task::Identify { address: peer, connection, may_reset })
         } else {
             Arrival::Wait
         }
@@ -283,13 +287,15 @@ impl Callbacks {
         Some(Arrival::First(Task::Evict(delivery)))
     }
 
-    /// The answer to [`Task::Identify`]; `None` if there was none.
+    /// The answer to [`Task::Identify`]; `None` if there was none. `was_reset`: before it said who it is, or while
+    /// it did, the client has forgotten everything.
     pub fn identified(
         &mut self,
         now: Monotonic,
         address: SocketAddr,
         connection: u64,
         said: Option<Identification>,
+        was_reset: bool,
     ) -> Result<(), Refusal> {
         self.identifying.remove(&address);
         let Some(said) = said else {
@@ -297,11 +303,16 @@ impl Callbacks {
             return Err(self.no_identity(address));
         };
         self.silent.remove(&address);
+        let is_known = said.uuid.is_none_or(|uuid| self.by_uuid.contains_key(&uuid));
         let id = match said.uuid {
             Some(uuid) => self.host_with_uuid(now, address, uuid),
             None => self.host_without_uuid(now, address),
         };
         let host = self.hosts.get_mut(id).expect("just found or made");
+        if was_reset && !is_known {
+            // It has been answered nothing since then: whoever else is at this address waits, too.
+            host.needs_reset = None;
+        }
         host.learn(&self.config, &said);
         host.last_call = now;
         self.remember_connection(connection, address, id);

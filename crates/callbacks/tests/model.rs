@@ -138,13 +138,18 @@ impl World {
         }
     }
 
-    fn identify(&mut self, address: SocketAddr, connection: u64) -> bool {
+    fn identify(&mut self, address: SocketAddr, connection: u64, may_reset: bool) -> bool {
+        let there = self.at(address);
+        let resets = may_reset && self.random.random_bool(0.7);
+        if let Some(at) = there.filter(|_| resets) {
+            self.clients[at].receive(&Message::Reset);
+        }
         let said = self.at(address).map(|at| Identification {
             uuid: self.clients[at].uuid,
             addresses: vec![SocketAddr::from(([192, 168, 0, at as u8], address.port()))],
             capabilities: 1,
         });
-        self.callbacks.identified(self.now, address, connection, said).is_ok()
+        self.callbacks.identified(self.now, address, connection, said, resets && there.is_some()).is_ok()
     }
 
     /// Brings a call of `client` to the point where it is executed.
@@ -158,7 +163,9 @@ impl World {
                     self.answered += 1;
                     return Some(host);
                 }
-                Arrival::First(Task::Identify { address, connection }) => self.identify(address, connection),
+                Arrival::First(Task::Identify { address, connection, may_reset }) => {
+                    self.identify(address, connection, may_reset)
+                }
                 Arrival::First(Task::Deliver(delivery)) => self.send(delivery),
                 Arrival::First(Task::Evict(delivery)) => {
                     self.send(delivery);

@@ -5,6 +5,7 @@
 
 use crate::config::FileServerConfig;
 use crate::environment::{CallbackNetwork, Clock};
+use crate::stranger::{self, Said};
 use afs_idl::cb;
 use base::{AbortCode, Caller, Fid, HostUuid, Monotonic};
 use callbacks::{Arrival, Callbacks, Delivered, Delivery, HostId, Identification, Message, Refusal, Task};
@@ -111,10 +112,10 @@ impl Hosts {
 
     fn perform(&self, task: Task) -> Result<(), Refusal> {
         match task {
-            Task::Identify { address, connection } => {
-                let said = self.ask_who(address);
-                let identified =
-                    self.state.lock().identified(self.clock.monotonic(), address, connection, said);
+            Task::Identify { address, connection, may_reset } => {
+                let (said, was_reset) = self.ask_who(address, may_reset);
+                let now = self.clock.monotonic();
+                let identified = self.state.lock().identified(now, address, connection, said, was_reset);
                 self.reported.notify_all();
                 identified
             }
@@ -126,25 +127,32 @@ impl Hosts {
         }
     }
 
-    fn ask_who(&self, address: SocketAddr) -> Option<Identification> {
+    /// Asks who is there, and whether it has also forgotten everything, as it may be told meanwhile.
+    fn ask_who(&self, address: SocketAddr, may_reset: bool) -> (Option<Identification>, bool) {
         let connection = self.network.connection(address, self.config.identify_patience);
-        let told = cb::tell_me_about_yourself(&*connection, &cb::TellMeAboutYourselfRequest);
-        let addresses = match told {
+        let said = if may_reset {
+            stranger::ask_and_reset(&*connection, self.config.uuid)
+        } else {
+            let who = cb::tell_me_about_yourself(&*connection, &cb::TellMeAboutYourselfRequest);
+            Said { who, was_reset: false }
+        };
+        let addresses = match said.who {
             Ok(reply) => {
                 let capabilities = reply.capabilities.first().copied().unwrap_or(0);
-                return Some(identification(address, &reply.addresses, capabilities));
+                return (Some(identification(address, &reply.addresses, capabilities)), said.was_reset);
             }
             Err(AbortCode::RXGEN_OPCODE) => cb::who_are_you(&*connection, &cb::WhoAreYouRequest),
             Err(code) => Err(code),
         };
-        match addresses {
+        let identification = match addresses {
             Ok(reply) => Some(identification(address, &reply.addresses, 0)),
             Err(AbortCode::RXGEN_OPCODE) => Some(Identification::default()),
             Err(code) => {
                 tracing::warn!(%address, %code, "a client does not say who it is");
                 None
             }
-        }
+        };
+        (identification, false)
     }
 
     /// Sends one message, to other addresses of the host too if need be. True if the host got it.

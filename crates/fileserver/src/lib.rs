@@ -31,6 +31,7 @@ mod server;
 mod service;
 mod statistics;
 mod store;
+mod stranger;
 mod subject;
 mod usage;
 mod volumes;

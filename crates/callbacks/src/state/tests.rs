@@ -15,7 +15,7 @@ fn enter(callbacks: &mut Callbacks, host: u8) -> HostId {
     let at = Monotonic(u64::from(host));
     assert!(matches!(callbacks.arrive(at, address(host), 1, true), Arrival::First(Task::Identify { .. })));
     let said = Identification { uuid: Some(HostUuid([host; 16])), ..Identification::default() };
-    callbacks.identified(at, address(host), 1, Some(said)).unwrap();
+    callbacks.identified(at, address(host), 1, Some(said), false).unwrap();
     let Arrival::First(Task::Deliver(reset)) = callbacks.arrive(at, address(host), 1, true) else { panic!() };
     assert_eq!((&reset.message, reset.address), (&Message::Reset, address(host)));
     assert_eq!(callbacks.arrive(at, address(host), 1, true), Arrival::Wait);
@@ -40,7 +40,7 @@ fn at_once_only_who_is_known_up_and_owed_nothing() {
     assert_eq!(callbacks.hosts().next().unwrap().last_call, Monotonic(50));
     // Somebody asked on another connection who is there, and nobody answered.
     assert!(matches!(callbacks.arrive(Monotonic(60), address(1), 2, true), Arrival::First(_)));
-    assert_eq!(callbacks.identified(Monotonic(60), address(1), 2, None), Err(Refusal::Unreachable));
+    assert_eq!(callbacks.identified(Monotonic(60), address(1), 2, None, false), Err(Refusal::Unreachable));
     assert_eq!(at_once(&mut callbacks), None, "a host that is down");
     assert!(!callbacks.hosts().next().unwrap().up, "nothing has changed");
     assert_eq!(callbacks.arrive(Monotonic(100_000_000_000), address(1), 1, true), Arrival::Ready(host));
@@ -122,7 +122,7 @@ fn another_address_is_tried_before_a_host_is_down() {
         capabilities: 0,
     };
     callbacks.arrive(Monotonic(9), address(1), 2, true);
-    callbacks.identified(Monotonic(9), address(1), 2, Some(said)).unwrap();
+    callbacks.identified(Monotonic(9), address(1), 2, Some(said), false).unwrap();
     promise(&mut callbacks, host, 2);
     let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
     let Delivered::Retry(retry) = callbacks.delivered(&breaking, false) else { panic!("no retry") };
@@ -130,4 +130,29 @@ fn another_address_is_tried_before_a_host_is_down() {
     assert_eq!(callbacks.delivered(&retry, true), Delivered::Done);
     let primary = callbacks.hosts().next().unwrap().primary;
     assert_eq!(primary, address(77));
+}
+
+/// A new host may be told to forget everything while it is asked who it is; a known one stays what it was.
+#[test]
+fn who_forgot_everything_while_it_was_asked_is_let_in_at_once() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let ask = |callbacks: &mut Callbacks, port: u16, expected: bool| {
+        let peer = SocketAddr::from(([10, 0, 0, 9], port));
+        match callbacks.arrive(Monotonic(1), peer, u64::from(port), true) {
+            Arrival::First(Task::Identify { may_reset, .. }) => assert_eq!(may_reset, expected),
+            other => panic!("{other:?}"),
+        }
+        let said = Identification { uuid: Some(HostUuid([9; 16])), ..Identification::default() };
+        callbacks.identified(Monotonic(1), peer, u64::from(port), Some(said), expected).unwrap();
+        match callbacks.arrive(Monotonic(1), peer, u64::from(port), true) {
+            Arrival::Ready(host) => host,
+            other => panic!("{other:?}"),
+        }
+    };
+    let host = ask(&mut callbacks, 7001, true);
+    let fid = Fid { volume: VolumeId(1), vnode: VnodeId(2), unique: 3 };
+    callbacks.promise(Monotonic(1), host, fid, CallbackKind::File);
+    // The same host at another address, where nobody was known: it is told for nothing, and loses nothing here.
+    assert_eq!(ask(&mut callbacks, 7002, true), host);
+    assert!(callbacks.holds(host, fid));
 }
