@@ -20,7 +20,7 @@ static RULES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         rule(r"\b\d{1,2}/\d{1,2}/\d{2,4} \d\d:\d\d(:\d\d)?", "DATE"),
         rule(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b", "DATE"),
         // As `vos -format` says it: the seconds since 1970 before the date.
-        rule(r"\b[12]\d{9} DATE\b", "SECONDS DATE"),
+        rule(r"\b[12]\d{9}[ \t]+DATE\b", "SECONDS DATE"),
         rule(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{2}-?[0-9a-f]{2}-[0-9a-f]{12}", "UUID"),
         rule(r"\b10\.99\.0\.\d{1,3}\b", "ADDRESS"),
         rule(
@@ -50,5 +50,27 @@ impl Normaliser {
     fn name(&mut self, id: &str) -> String {
         let next = self.ids.len() + 1;
         self.ids.entry(id.to_owned()).or_insert_with(|| format!("VOLUME{next}")).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_left_out_whatever_blanks_follow_them() {
+        let mut normaliser = Normaliser::default();
+        for blank in [" ", "\t", "  \t"] {
+            let line = format!("creationDate\t1795349244{blank}Sun Nov 22 12:07:24 2026\n");
+            assert_eq!(normaliser.apply(&line, "fs"), "creationDate SECONDS DATE");
+        }
+        assert_eq!(normaliser.apply("maxquota\t1795349244", "fs"), "maxquota 1795349244");
+    }
+
+    #[test]
+    fn volumes_are_numbered_as_they_appear() {
+        let mut normaliser = Normaliser::default();
+        assert_eq!(normaliser.apply("536870915 536870912 536870915", "fs"), "VOLUME1 VOLUME2 VOLUME1");
+        assert_eq!(normaliser.apply("536870912 on fs.test.example", "fs"), "VOLUME2 on HOST");
     }
 }
