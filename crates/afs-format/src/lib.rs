@@ -2,6 +2,7 @@
 
 pub mod acl;
 pub mod cellservdb;
+pub mod contents;
 pub mod directory;
 pub mod dump;
 pub mod keyfile;

@@ -1,0 +1,157 @@
+//! What a volume holds, in 32 bytes.
+//!
+//! The digest goes over each vnode's number, uniquifier, kind, owner, group, mode, links, data version,
+//! author, time of change, place, access list and data, in the order of the vnodes' numbers. Of a directory
+//! its entries count and not their places in its pages. Left out is what differs between a volume and its
+//! copy: the volume's header, with its numbers and dates, and the server's own times of change. So equal
+//! digests mean: clients see the same. It can be taken from a full dump, of whatever server, and from a
+//! volume where it lies (`docs/formats/promotions.md`).
+
+use crate::acl::{Acl, AclEntry};
+use crate::directory::{DirectoryBlob, PAGE_BYTES, PAGES_MAX};
+use crate::dump::{DumpedVnode, VnodeAttributes};
+use blake3::Hasher;
+use bytes::Bytes;
+
+/// Begins everything that is hashed, so that no other hash can be taken for one of these.
+const CONTEXT: &str = "Cellar promotion: contents of a volume, version 1";
+const VNODE_CONTEXT: &str = "Cellar promotion: a vnode, version 1";
+const DIRECTORY: u8 = 2;
+
+/// Most bytes that a directory has.
+pub const DIRECTORY_BYTES_MAX: u64 = (PAGE_BYTES * PAGES_MAX) as u64;
+
+/// What a volume holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum {
+    /// The hash (BLAKE3).
+    pub hash: [u8; 32],
+    /// How many vnodes.
+    pub vnodes: u64,
+    /// Bytes of data in files, directories and links.
+    pub bytes: u64,
+}
+
+/// Sums vnodes up. Call [`add`](Contents::add) for each, in the order of their numbers.
+#[derive(Clone)]
+pub struct Contents {
+    hasher: Hasher,
+    vnodes: u64,
+    bytes: u64,
+}
+
+impl Default for Contents {
+    fn default() -> Contents {
+        Contents { hasher: Hasher::new_derive_key(CONTEXT), vnodes: 0, bytes: 0 }
+    }
+}
+
+impl Contents {
+    /// The next vnode: its hash, and the bytes of its data.
+    pub fn add(&mut self, hash: &[u8; 32], bytes: u64) {
+        self.hasher.update(hash);
+        self.vnodes += 1;
+        self.bytes += bytes;
+    }
+
+    /// The sum of those that were added.
+    pub fn sum(&self) -> Sum {
+        Sum { hash: self.hasher.finalize().into(), vnodes: self.vnodes, bytes: self.bytes }
+    }
+}
+
+/// One vnode. If it [`is_directory`](VnodeContents::is_directory) call [`directory`](VnodeContents::directory)
+/// once, else [`data`](VnodeContents::data) with all its data, piece by piece; then
+/// [`hash`](VnodeContents::hash).
+pub struct VnodeContents {
+    hasher: Hasher,
+    length: u64,
+    is_directory: bool,
+}
+
+impl VnodeContents {
+    /// A vnode as a dump describes it; `None` if that says nothing but its numbers.
+    pub fn begin(vnode: &DumpedVnode) -> Option<VnodeContents> {
+        let attributes = vnode.attributes.as_ref()?;
+        let mut hasher = Hasher::new_derive_key(VNODE_CONTEXT);
+        put_attributes(&mut hasher, vnode, attributes);
+        let length = attributes.length.unwrap_or(0);
+        let is_directory = attributes.kind == DIRECTORY && length > 0;
+        if !is_directory {
+            hasher.update(&length.to_be_bytes());
+        }
+        Some(VnodeContents { hasher, length, is_directory })
+    }
+
+    /// Bytes of data that follow.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether they are a directory's pages.
+    pub fn is_directory(&self) -> bool {
+        self.is_directory
+    }
+
+    /// Some data of a file or a link.
+    pub fn data(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+    }
+
+    /// The pages of a directory; `None` if they are not sound.
+    pub fn directory(&mut self, pages: &Bytes) -> Option<()> {
+        let blob = DirectoryBlob::parse(pages).ok()?;
+        let mut entries: Vec<_> = blob.entries().collect();
+        entries.sort_unstable_by_key(|(name, _)| *name);
+        put(&mut self.hasher, entries.len() as u32);
+        for (name, target) in entries {
+            put(&mut self.hasher, name.len() as u32);
+            self.hasher.update(name);
+            put(&mut self.hasher, target.vnode.0);
+            put(&mut self.hasher, target.unique);
+        }
+        Some(())
+    }
+
+    /// All of it.
+    pub fn hash(&self) -> [u8; 32] {
+        self.hasher.finalize().into()
+    }
+}
+
+fn put_attributes(hasher: &mut Hasher, vnode: &DumpedVnode, attributes: &VnodeAttributes) {
+    let numbers = [
+        vnode.vnode,
+        vnode.unique,
+        attributes.kind.into(),
+        attributes.links.into(),
+        attributes.data_version,
+        attributes.client_modified.0,
+        attributes.author,
+        attributes.owner,
+        attributes.group,
+        attributes.mode.into(),
+        attributes.parent,
+    ];
+    for number in numbers {
+        put(hasher, number);
+    }
+    put_acl(hasher, attributes.acl.as_ref());
+}
+
+fn put(hasher: &mut Hasher, number: u32) {
+    hasher.update(&number.to_be_bytes());
+}
+
+fn put_acl(hasher: &mut Hasher, acl: Option<&Acl>) {
+    let lists = acl.map_or([&[][..], &[][..]], |acl| [acl.positive(), acl.negative()]);
+    for entries in lists {
+        let mut entries: Vec<AclEntry> = entries.to_vec();
+        entries.sort_unstable_by_key(|entry| entry.id.0);
+        put(hasher, entries.len() as u32);
+        for entry in entries {
+            put(hasher, entry.id.0.cast_unsigned());
+            put(hasher, entry.rights.bits());
+        }
+    }
+}
