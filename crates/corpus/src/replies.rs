@@ -265,6 +265,7 @@ pub(crate) const CELLAR: &[Check] = &[
     crate::idl::check::<cellar::OfferVolumeReply>,
     crate::idl::check::<cellar::GetChunkDigestsReply>,
     crate::idl::check::<cellar::TakeVolumeReply>,
+    crate::idl::check::<cellar::DigestContentsReply>,
     crate::idl::check::<cellar::GetFiguresReply>,
     crate::idl::check::<cellar::GetSlowCallsReply>,
     crate::idl::check::<cellar::StartProfileReply>,

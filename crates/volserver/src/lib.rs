@@ -26,6 +26,7 @@ mod changing;
 mod cloning;
 mod codes;
 mod creating;
+mod digesting;
 mod dumping;
 mod forwarding;
 mod listing;

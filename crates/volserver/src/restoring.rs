@@ -37,14 +37,15 @@ pub(crate) fn restore(
     cookie: &RestoreCookie,
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
-    restore_parts(server, used, volume, cookie, stream).map_err(|(code, _)| code)
+    let restoration = server.volumes().restore(volume.id()).map_err(|error| refused(&error))?;
+    restore_parts(server, used, restoration, cookie, stream).map_err(|(code, _)| code)
 }
 
 /// The same; gives what had been built when the stream failed.
 pub(crate) fn restore_parts(
     server: &VolumeServer,
     used: &Use<'_>,
-    volume: &Volume,
+    restoration: Restoration,
     cookie: &RestoreCookie,
     stream: &mut dyn CallStream,
 ) -> Result<(), (AbortCode, Option<Box<Restoration>>)> {
@@ -54,9 +55,8 @@ pub(crate) fn restore_parts(
         kind: kind(cookie.volume_type).map_err(whole)?,
         clone: VolumeId(cookie.clone_id),
     };
-    let id = volume.id();
-    let begun = server.volumes().restore(id);
-    let mut restoration = Box::new(begun.map_err(|error| whole(refused(&error)))?);
+    let id = restoration.target().id();
+    let mut restoration = Box::new(restoration);
     let dumped = match read(&mut restoration, stream) {
         Ok(dumped) => dumped,
         Err(failure) => {

@@ -3,6 +3,7 @@
 use crate::apart;
 use crate::codes;
 use crate::forwarding::OtherServers;
+use crate::splitting;
 use crate::transactions::{Expired, Transactions, Use};
 use crate::transfers::Transfers;
 use base::{AbortCode, Caller, PartitionId, UnixTime, VolumeId};
@@ -81,6 +82,7 @@ impl VolumeServer {
         let doomed = volumes.filter(|volume| is_doomed(volume) && !being_made.contains(&place(volume)));
         let deleted = doomed.filter(|volume| self.delete(volume)).count();
         apart::succeed_all(self);
+        splitting::go_on(self, 0);
         deleted
     }
 
@@ -97,6 +99,10 @@ impl VolumeServer {
         let count = expired.len();
         drop(expired);
         apart::succeed_all(self);
+        splitting::go_on(self, splitting::STEP_NAMES);
+        if let Err(error) = self.volumes().expire_received(self.now()) {
+            warn!(%error, "what came of former transfers is kept for longer than it should be");
+        }
         count
     }
 
@@ -135,6 +141,10 @@ impl VolumeServer {
 
     pub(crate) fn transactions(&self) -> &Transactions {
         &self.transactions
+    }
+
+    pub(crate) fn clock(&self) -> &volume::Clock {
+        &self.parts.clock
     }
 
     pub(crate) fn now(&self) -> UnixTime {

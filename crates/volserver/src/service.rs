@@ -3,7 +3,9 @@
 use crate::dumping::{self, Extract};
 use crate::reading::Source;
 use crate::server::VolumeServer;
-use crate::{changing, cloning, creating, forwarding, listing, partitions, restoring, splitting, taking};
+use crate::{
+    changing, cloning, creating, digesting, forwarding, listing, partitions, restoring, splitting, taking,
+};
 use afs_idl::{CallStream, cellar, vol};
 use base::{AbortCode, Caller, UnixTime, VolumeId};
 
@@ -331,7 +333,7 @@ impl cellar::Server for VolumeServer {
         request: cellar::OfferVolumeRequest,
     ) -> Result<cellar::OfferVolumeReply, AbortCode> {
         let (used, volume) = self.change(caller, request.transaction, "Restore")?;
-        Ok(cellar::OfferVolumeReply { vnodes: taking::vnodes(&used, &volume) })
+        Ok(cellar::OfferVolumeReply { vnodes: taking::vnodes(self, &used, &volume)? })
     }
 
     fn get_chunk_digests(
@@ -341,7 +343,7 @@ impl cellar::Server for VolumeServer {
     ) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
         // Asked for thousands of times within a transfer, which is in the audit.
         let (used, volume) = self.change_quietly(caller, request.transaction, "Restore")?;
-        Ok(cellar::GetChunkDigestsReply { digests: taking::digests(&used, &volume, &request.ranges)? })
+        Ok(cellar::GetChunkDigestsReply { digests: taking::digests(self, &used, &volume, &request.ranges)? })
     }
 
     fn take_volume(
@@ -353,5 +355,15 @@ impl cellar::Server for VolumeServer {
         let (used, volume) = self.change(caller, request.transaction, "Restore")?;
         taking::take(self, &used, &volume, &request, stream)?;
         Ok(cellar::TakeVolumeReply)
+    }
+
+    fn digest_contents(
+        &self,
+        caller: &Caller,
+        request: cellar::DigestContentsRequest,
+    ) -> Result<cellar::DigestContentsReply, AbortCode> {
+        // Asked for again and again until it is done.
+        let (used, volume) = self.change_quietly(caller, request.transaction, "Dump")?;
+        digesting::digest(&used, &volume)
     }
 }

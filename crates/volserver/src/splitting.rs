@@ -1,12 +1,13 @@
 //! SplitVolume: a directory becomes the root of another volume, and a mount point takes its place.
 //!
-//! 1. Everything below the directory is copied into the new volume, which takes it all into use at once.
-//!    If that is cut off the new volume is empty as before, or has what the old one still shows too.
-//! 2. In one change of the old volume the mount point gets the directory's name, and the directory another
+//! 1. It is noted on the medium what is to become of what.
+//! 2. Everything below the directory is copied into the new volume, which takes it all into use at once.
+//! 3. In one change of the old volume the mount point gets the directory's name, and the directory another
 //!    one beside it.
-//! 3. The directory is removed, some names at a time. If that is cut off the rest stays under its new name,
-//!    and anybody may remove it.
+//! 4. The directory is removed, some names at a time; then the note is.
 //!
+//! Whoever finds the note, at the next start or half a minute later, sees from the old volume whether the third
+//! step was done: then he does the fourth, so many names at a time, else the new volume becomes empty again.
 //! So at every moment all files are to be found under their names. What the caller reads meanwhile is text
 //! for people, and ends with zeros (`split_volume` of OpenAFS's `volser/vol_split.c`).
 
@@ -16,18 +17,21 @@ use crate::server::VolumeServer;
 use crate::transactions::Use;
 use afs_idl::CallStream;
 use afs_idl::vol::{SplitVolumeRequest, attach_mode};
-use base::{AbortCode, Caller, Fid, UserId, VnodeId, VolumeId, VolumeType};
+use base::{AbortCode, Caller, Fid, PartitionId, UserId, VnodeId, VolumeId, VolumeType};
 use bytes::Bytes;
 use std::sync::Arc;
-use tracing::info;
-use volume::{Actor, FileKind, VnodeStatus, Volume, VolumeHeader};
+use tracing::{info, warn};
+use volume::{Actor, FileKind, Split, Splitting, VnodeStatus, Volume, VolumeError, VolumeHeader};
 
 /// The next uniquifier of a volume in which nothing was ever made.
 const FIRST_UNIQUE: u32 = 2;
 
+/// Names that are removed at a time of what was left of a directory.
+pub(crate) const STEP_NAMES: usize = 20_000;
+
 /// What is split off, and from where.
 #[derive(Clone)]
-pub(crate) struct Split {
+pub(crate) struct Plan {
     pub(crate) volume: Arc<Volume>,
     pub(crate) new: Arc<Volume>,
     /// The directory, and what it is called where.
@@ -118,13 +122,31 @@ fn split_open(
     let Some(plan) = plan(volume, &new, vnode)? else {
         return Err(report.refuse(&format!("There is no directory {} below another one", vnode.0), ENOENT));
     };
+    let noted = note(server, &plan)?;
+    let done = split_noted(server, &plan, used, &noted, report);
+    if done.is_err() {
+        // What is left to do is done like after a restart.
+        settle(server, &noted, volume.partition(), usize::MAX);
+    }
+    done
+}
+
+fn split_noted(
+    server: &VolumeServer,
+    plan: &Plan,
+    used: &Use<'_>,
+    noted: &Splitting,
+    report: &mut Report<'_>,
+) -> Result<(), AbortCode> {
+    let (volume, new) = (&plan.volume, &plan.new);
     let name = String::from_utf8_lossy(&plan.name).into_owned();
     report.step(&format!("copying \"{name}\" and what lies below it"))?;
-    used.attach(&copy(server, &plan)?);
+    used.attach(&copy(server, plan)?);
     report.step(&format!("putting a mount point in the place of \"{name}\""))?;
-    let aside = replace(server, &plan)?;
+    replace(server, plan, noted)?;
     report.step("removing what was copied")?;
-    clear(server, &plan, &aside)?;
+    clear(server, volume, noted, usize::MAX)?;
+    server.volumes().forget_splitting(noted, volume.partition()).map_err(|error| codes::of(&error))?;
     info!(volume = %volume.id(), new = %new.id(), name, "a directory becomes a volume of its own");
     report.say("Finished!")?;
     report.stream.write(Bytes::from_static(&[0; 4]))
@@ -135,7 +157,7 @@ pub(crate) fn plan(
     volume: &Arc<Volume>,
     new: &Arc<Volume>,
     vnode: VnodeId,
-) -> Result<Option<Split>, AbortCode> {
+) -> Result<Option<Plan>, AbortCode> {
     let code = |error| codes::of(&error);
     let mut found = None;
     volume
@@ -158,7 +180,7 @@ pub(crate) fn plan(
         })
         .map_err(code)?;
     let (volume, new) = (Arc::clone(volume), Arc::clone(new));
-    Ok(name.map(|name| Split { volume, new, directory, parent, name }))
+    Ok(name.map(|name| Plan { volume, new, directory, parent, name }))
 }
 
 fn actor(server: &VolumeServer, owner: UserId) -> Actor {
@@ -166,7 +188,16 @@ fn actor(server: &VolumeServer, owner: UserId) -> Actor {
 }
 
 /// The first step.
-pub(crate) fn copy(server: &VolumeServer, plan: &Split) -> Result<Arc<Volume>, AbortCode> {
+pub(crate) fn note(server: &VolumeServer, plan: &Plan) -> Result<Splitting, AbortCode> {
+    let directory = plan.directory.fid(plan.volume.id());
+    let owner = plan.directory.owner;
+    let noted = Splitting::new(&plan.new, directory, plan.parent, plan.name.clone(), owner);
+    server.volumes().note_splitting(&noted).map_err(|error| codes::of(&error))?;
+    Ok(noted)
+}
+
+/// The second one.
+pub(crate) fn copy(server: &VolumeServer, plan: &Plan) -> Result<Arc<Volume>, AbortCode> {
     let code = |error| codes::of(&error);
     let volumes = server.volumes();
     let mut copy = volumes.restore(plan.new.id()).map_err(code)?;
@@ -181,19 +212,83 @@ pub(crate) fn copy(server: &VolumeServer, plan: &Split) -> Result<Arc<Volume>, A
     copy.finish(volumes, header).map_err(code)
 }
 
-/// The second one. Gives the directory's new name.
-pub(crate) fn replace(server: &VolumeServer, plan: &Split) -> Result<Vec<u8>, AbortCode> {
-    // No name of a vnode that is gone, as numbers are given out again.
-    let aside = format!(".split.{}.{}", plan.directory.vnode.0, plan.directory.unique).into_bytes();
+/// The third one.
+pub(crate) fn replace(server: &VolumeServer, plan: &Plan, noted: &Splitting) -> Result<(), AbortCode> {
     let text = format!("#{}.", plan.new.header().name);
-    let actor = actor(server, plan.directory.owner);
+    let (actor, aside) = (actor(server, noted.owner), noted.aside());
     let mounted = plan.volume.mount_over(&actor, plan.parent, &plan.name, &aside, text.as_bytes());
-    mounted.map_err(|error| codes::of(&error))?;
-    Ok(aside)
+    mounted.map(drop).map_err(|error| codes::of(&error))
 }
 
-/// The last one.
-pub(crate) fn clear(server: &VolumeServer, plan: &Split, aside: &[u8]) -> Result<(), AbortCode> {
-    let actor = actor(server, plan.directory.owner);
-    plan.volume.remove_tree(&actor, plan.parent, aside).map_err(|error| codes::of(&error))
+/// The last one, or a part of it: whether nothing is left. That it is replaced is on the medium before anything is removed.
+pub(crate) fn clear(
+    server: &VolumeServer,
+    volume: &Volume,
+    noted: &Splitting,
+    most: usize,
+) -> Result<bool, AbortCode> {
+    let (actor, aside) = (actor(server, noted.owner), noted.aside());
+    server.volumes().note_replaced(noted).map_err(|error| codes::of(&error))?;
+    volume.remove_tree(&actor, noted.parent, &aside, most).map_err(|error| codes::of(&error))
+}
+
+/// Finishes or undoes what is noted and nobody works on. Of directories that are to go so many names are removed.
+pub(crate) fn go_on(server: &VolumeServer, most: usize) {
+    for partition in server.volumes().partitions() {
+        match server.volumes().splittings(partition) {
+            Ok(noted) => noted.iter().for_each(|noted| go_on_with(server, noted, partition, most)),
+            Err(error) => warn!(%partition, %error, "directories that become volumes cannot be read"),
+        }
+    }
+}
+
+fn go_on_with(server: &VolumeServer, noted: &Splitting, partition: PartitionId, most: usize) {
+    // Whoever splits it has a transaction on the volume.
+    let Ok(used) = begin(server, noted.volume, partition, 0, "SplitVolume") else { return };
+    settle(server, noted, partition, most);
+    used.end();
+}
+
+fn settle(server: &VolumeServer, noted: &Splitting, partition: PartitionId, most: usize) {
+    match finish_or_undo(server, noted, partition, most) {
+        Ok(true) => {
+            info!(volume = %noted.volume, new = %noted.new, "a directory that was to become a volume is settled");
+            server.file_service().volume_changed(noted.volume);
+        }
+        Ok(false) => {}
+        Err(code) => {
+            warn!(volume = %noted.volume, %code, "a directory that was to become a volume is left for later");
+        }
+    }
+}
+
+/// Whether nothing is left to do.
+fn finish_or_undo(
+    server: &VolumeServer,
+    noted: &Splitting,
+    partition: PartitionId,
+    most: usize,
+) -> Result<bool, AbortCode> {
+    let code = |error| codes::of(&error);
+    let volumes = server.volumes();
+    match volumes.get_any_state(noted.volume) {
+        // It has gone, or lives elsewhere now.
+        Err(VolumeError::NoVolume(_)) => {}
+        Ok(volume) if volume.partition() != partition => {}
+        Err(error) => return Err(code(error)),
+        Ok(volume) => match noted.state(&volume).map_err(code)? {
+            Split::Replaced => {
+                if !clear(server, &volume, noted, most)? {
+                    return Ok(false);
+                }
+            }
+            Split::InPlace => {
+                volumes.undo_copy(noted).map_err(code)?;
+                server.file_service().volume_changed(noted.new);
+            }
+            Split::Gone => {}
+        },
+    }
+    volumes.forget_splitting(noted, partition).map_err(code)?;
+    Ok(true)
 }

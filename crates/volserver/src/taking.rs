@@ -4,7 +4,8 @@
 //! came of a former transfer that was cut off. They are filled in, each checked against its digest, and the
 //! dump goes the way of every restore: built beside the volume, and taken into use all at once.
 
-use crate::codes::{E2BIG, ENOENT};
+use crate::codes::{self, E2BIG, ENOENT};
+use crate::dumping;
 use crate::restoring;
 use crate::server::VolumeServer;
 use crate::transactions::Use;
@@ -14,46 +15,23 @@ use afs_idl::cellar::{CHUNK_DIGESTS_MAX, ChunkDigest, ChunkRange, TakeVolumeRequ
 use afs_idl::vol::RestoreCookie;
 use base::{AbortCode, Fid, VnodeId};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tracing::{info, warn};
-use volume::{Restoration, Volume, VolumeError};
+use volume::{Received, Restoration, Volume, VolumeError};
 
 /// Two to this are [`CHUNK_BYTES`].
 const CHUNK_SHIFT: u8 = CHUNK_BYTES.trailing_zeros() as u8;
 
-/// What came of a transfer that was cut off.
-pub(crate) struct Parked {
-    /// One call reads it at a time.
-    restoration: Mutex<Box<Restoration>>,
-    /// Bytes of the dump until then.
-    bytes: u64,
-}
-
-impl Parked {
-    fn chunk(&self, vnode: u32, unique: u32, index: u64) -> Option<Bytes> {
-        let mut restoration = self.restoration.lock();
-        if restoration.chunk_shift() != CHUNK_SHIFT {
-            return None;
-        }
-        restoration.stored_chunk(VnodeId(vnode), unique, index).ok().flatten()
-    }
-
-    fn vnodes(&self) -> u64 {
-        // A file that was cut off counts too.
-        self.restoration.lock().vnodes() + 1
-    }
-}
-
 /// Vnodes that could save sending some.
-pub(crate) fn vnodes(used: &Use<'_>, volume: &Volume) -> u64 {
-    let header = volume.header();
-    header.file_count + used.parked().map_or(0, |parked| parked.vnodes())
+pub(crate) fn vnodes(server: &VolumeServer, used: &Use<'_>, volume: &Arc<Volume>) -> Result<u64, AbortCode> {
+    let local = Local::new(server, used, volume)?;
+    Ok(volume.header().file_count + local.received.map_or(0, |received| received.vnodes()))
 }
 
 /// GetChunkDigests (412).
 pub(crate) fn digests(
+    server: &VolumeServer,
     used: &Use<'_>,
     volume: &Arc<Volume>,
     ranges: &[ChunkRange],
@@ -62,7 +40,7 @@ pub(crate) fn digests(
     if count > CHUNK_DIGESTS_MAX as u64 {
         return Err(E2BIG);
     }
-    let local = Local::new(used, volume);
+    let local = Local::new(server, used, volume)?;
     let mut digests = Vec::with_capacity(count as usize);
     for range in ranges {
         for index in 0..u64::from(range.count) {
@@ -89,47 +67,56 @@ pub(crate) fn take(
         clone_id: request.clone_id,
         parent_id: volume.header().parent.0,
     };
-    let mut expander = Expander::open(Local::new(used, volume), stream)?;
-    let restored = restoring::restore_parts(server, used, volume, &cookie, &mut expander);
-    let Expander { bytes, is_cut_off, .. } = expander;
+    let mut expander = Expander::open(Local::new(server, used, volume)?, stream)?;
+    let begun = server.volumes().receive(volume.id(), used.volume_id(), server.clock());
+    let restored = begun
+        .map_err(|error| (dumping::refused(&error), None))
+        .and_then(|restoration| restoring::restore_parts(server, used, restoration, &cookie, &mut expander));
+    let is_cut_off = expander.is_cut_off;
+    // Nobody holds what came before any more.
+    drop(expander);
     restored.map_err(|(code, left)| {
         if let Some(left) = left.filter(|_| is_cut_off) {
-            keep(used, volume, left, bytes);
+            keep(volume, *left);
         }
         code
     })?;
-    drop(used.park(None));
+    if let Err(error) = server.volumes().forget_received(used.volume_id(), used.partition()) {
+        warn!(volume = %volume.id(), %error, "what came of former transfers is kept for a while without need");
+    }
     Ok(())
 }
 
-/// Keeps what came, unless more came before.
-fn keep(used: &Use<'_>, volume: &Volume, restoration: Box<Restoration>, bytes: u64) {
-    if used.parked().is_some_and(|parked| parked.bytes > bytes) {
-        return;
-    }
-    info!(volume = %volume.id(), bytes, "a transfer is cut off; what came is kept while its transaction is open");
-    let restoration = Mutex::new(restoration);
-    drop(used.park(Some(Arc::new(Parked { restoration, bytes }))));
+/// Keeps what came for the next transfer.
+fn keep(volume: &Volume, restoration: Restoration) {
+    let vnodes = restoration.vnodes();
+    let kept = restoration.keep_for_later();
+    info!(volume = %volume.id(), vnodes, ?kept, "a transfer is cut off; what came is kept for the next");
 }
 
 /// Chunks that are here.
 struct Local {
     volume: Arc<Volume>,
-    parked: Option<Arc<Parked>>,
+    received: Option<Received>,
 }
 
 impl Local {
-    fn new(used: &Use<'_>, volume: &Arc<Volume>) -> Local {
-        Local { volume: Arc::clone(volume), parked: used.parked() }
+    fn new(server: &VolumeServer, used: &Use<'_>, volume: &Arc<Volume>) -> Result<Local, AbortCode> {
+        let received = server.volumes().received(used.volume_id(), used.partition());
+        let received = received.map_err(|error| codes::of(&error))?;
+        Ok(Local { volume: Arc::clone(volume), received })
     }
 
     /// Whatever is here in place of a chunk.
     fn any(&self, vnode: u32, unique: u32, index: u64) -> Option<Vec<Bytes>> {
-        self.parked(vnode, unique, index).or_else(|| self.in_volume(vnode, unique, index).ok().flatten())
+        self.in_received(vnode, unique, index).or_else(|| self.in_volume(vnode, unique, index).ok().flatten())
     }
 
-    fn parked(&self, vnode: u32, unique: u32, index: u64) -> Option<Vec<Bytes>> {
-        self.parked.as_ref()?.chunk(vnode, unique, index).map(|chunk| vec![chunk])
+    /// What came before the transfer was cut off.
+    fn in_received(&self, vnode: u32, unique: u32, index: u64) -> Option<Vec<Bytes>> {
+        let received = self.received.as_ref().filter(|received| received.chunk_shift() == CHUNK_SHIFT)?;
+        let chunk = received.chunk(VnodeId(vnode), unique, index).ok().flatten();
+        chunk.map(|chunk| vec![chunk])
     }
 
     fn in_volume(&self, vnode: u32, unique: u32, index: u64) -> Result<Option<Vec<Bytes>>, VolumeError> {
@@ -146,8 +133,8 @@ impl Local {
     fn known(&self, known: &Known) -> Option<Vec<Bytes>> {
         let Known { vnode, unique, index, length, digest: wanted } = *known;
         let is_wanted = |pieces: &Vec<Bytes>| is_chunk(pieces, length, &wanted);
-        let parked = self.parked(vnode, unique, index).filter(is_wanted);
-        parked.or_else(|| self.in_volume(vnode, unique, index).ok().flatten().filter(is_wanted))
+        let received = self.in_received(vnode, unique, index).filter(is_wanted);
+        received.or_else(|| self.in_volume(vnode, unique, index).ok().flatten().filter(is_wanted))
     }
 }
 
@@ -160,8 +147,6 @@ struct Expander<F> {
     local: Local,
     reader: Reader<F>,
     pieces: VecDeque<Bytes>,
-    /// Bytes of the dump given out.
-    bytes: u64,
     is_over: bool,
     /// The call failed, not what it brought.
     is_cut_off: bool,
@@ -172,8 +157,8 @@ impl<'s> Expander<Box<dyn FnMut(usize) -> Result<Bytes, AbortCode> + 's>> {
         let source: Box<dyn FnMut(usize) -> Result<Bytes, AbortCode> + 's> =
             Box::new(move |most| stream.read_chunk(most));
         let reader = Reader::open(source).map_err(|error| refused(&local.volume, &error))?;
-        let (bytes, is_over, is_cut_off) = Default::default();
-        Ok(Expander { local, reader, pieces: VecDeque::new(), bytes, is_over, is_cut_off })
+        let (is_over, is_cut_off) = Default::default();
+        Ok(Expander { local, reader, pieces: VecDeque::new(), is_over, is_cut_off })
     }
 }
 
@@ -223,7 +208,6 @@ impl<F: FnMut(usize) -> Result<Bytes, AbortCode>> CallStream for Expander<F> {
             let rest = piece.split_off(max);
             self.pieces.push_front(rest);
         }
-        self.bytes += piece.len() as u64;
         Ok(piece)
     }
 

@@ -2,11 +2,13 @@
 
 mod basics;
 mod counting;
+mod digests;
 mod dumps;
 mod forwards;
 mod history;
 mod network;
 mod released;
+mod resumed;
 mod splitting;
 mod support;
 mod transfers;

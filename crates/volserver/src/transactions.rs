@@ -4,8 +4,8 @@
 //! holds a [`Use`] of it. When a transaction has been ended and its last use is over, it leaves the
 //! table and gives its volume back.
 
+use crate::digesting::Digesting;
 use crate::server::FileService;
-use crate::taking::Parked;
 use afs_idl::vol::{TransDebugInfo, attach_mode, transaction_flags, volume_flags};
 use base::{PartitionId, UnixTime, VolumeId, VolumeType};
 use events::current;
@@ -54,8 +54,8 @@ struct Transaction {
     last_procedure: &'static str,
     /// None until it is attached.
     volume: Option<Arc<Volume>>,
-    /// What came of a transfer that was cut off.
-    parked: Option<Arc<Parked>>,
+    /// How far the digest of its volume is.
+    digesting: Option<Arc<Digesting>>,
 }
 
 /// Why there is no new transaction.
@@ -110,7 +110,7 @@ impl Transactions {
             has_moved: false,
             last_procedure: procedure,
             volume: None,
-            parked: None,
+            digesting: None,
         };
         table.open.insert(id, transaction);
         current::volume(volume_id.0);
@@ -299,14 +299,9 @@ impl Use<'_> {
         self.transactions.file_service.volume_moved(self.volume_id);
     }
 
-    /// What came of a transfer that was cut off.
-    pub(crate) fn parked(&self) -> Option<Arc<Parked>> {
-        self.with(|transaction| transaction.parked.clone())
-    }
-
-    /// Keeps that as long as the transaction is open; gives what was kept before.
-    pub(crate) fn park(&self, parked: Option<Arc<Parked>>) -> Option<Arc<Parked>> {
-        self.with(|transaction| std::mem::replace(&mut transaction.parked, parked))
+    /// The digest that is computed within the transaction; `begin` begins the first.
+    pub(crate) fn digesting(&self, begin: impl FnOnce() -> Digesting) -> Arc<Digesting> {
+        self.with(|transaction| Arc::clone(transaction.digesting.get_or_insert_with(|| Arc::new(begin()))))
     }
 
     /// Ends the transaction as soon as its last use is over.

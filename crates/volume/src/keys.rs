@@ -39,6 +39,10 @@ pub(crate) enum Registry {
     Snapshot = 4,
     /// How a read-write volume's snapshots are made and kept.
     Policy = 5,
+    /// What came of a transfer that did not end, by the volume's number and the group.
+    Received = 6,
+    /// A directory that becomes a volume, by the volume that it lies in.
+    Splitting = 7,
 }
 
 /// What a key of the family Volumes says.
@@ -94,6 +98,26 @@ pub(crate) fn snapshot_of(key: &[u8]) -> Option<(VolumeId, &[u8])> {
 
 pub(crate) fn policy(id: VolumeId) -> Vec<u8> {
     registry(Registry::Policy, &id.0.to_be_bytes())
+}
+
+pub(crate) fn received(volume: VolumeId, group: u64) -> Vec<u8> {
+    registry(Registry::Received, &concat(&[&volume.0.to_be_bytes(), &group.to_be_bytes()]))
+}
+
+/// Volume and group of a key made by [`received`].
+pub(crate) fn received_of(key: &[u8]) -> Option<(VolumeId, u64)> {
+    let (volume, group) = key.get(9..)?.split_at_checked(4)?;
+    let volume = u32::from_be_bytes(volume.try_into().ok()?);
+    Some((VolumeId(volume), u64::from_be_bytes(group.try_into().ok()?)))
+}
+
+pub(crate) fn splitting(id: VolumeId) -> Vec<u8> {
+    registry(Registry::Splitting, &id.0.to_be_bytes())
+}
+
+/// The volume of a key made by [`splitting`].
+pub(crate) fn splitting_of(key: &[u8]) -> Option<VolumeId> {
+    Some(VolumeId(u32::from_be_bytes(key.get(9..)?.try_into().ok()?)))
 }
 
 /// In the family System: the next id that was never used.

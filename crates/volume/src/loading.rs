@@ -53,6 +53,7 @@ fn load_header(home: &Partition, id: VolumeId) -> Result<(StoredHeader, Counters
 
 /// Where all volumes of a partition are, sorted by their groups.
 pub(crate) fn find(home: &Partition) -> Result<Vec<Found>, VolumeError> {
+    home.load_receipts()?;
     let mut found = Vec::new();
     each_header(home, &mut |id, value| {
         let (group, is_marked) = record::header_place(value)?;

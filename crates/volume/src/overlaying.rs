@@ -11,6 +11,7 @@
 //! epoch is so far off that the volume does not come to it before that was purged, were it cloned all the
 //! while; and a volume for whose group anything is to be purged is not built upon.
 
+use crate::received::Noted;
 use crate::record::{self, Entry, Extent, Job, StoredHeader, Vnode};
 use crate::replacing::{delete_volume, leave, put_job};
 use crate::restoring::Restoration;
@@ -39,8 +40,11 @@ pub(crate) struct Base {
     sight: Sight,
 }
 
-/// Begins to lay new contents over those of a volume; `None` if they must be built beside it.
-pub(crate) fn begin(target: &Arc<Volume>) -> Result<Option<Restoration>, VolumeError> {
+/// Begins to lay new contents over those of a volume; gives `noted` back if they must be built beside it.
+pub(crate) fn begin(
+    target: &Arc<Volume>,
+    noted: Option<Noted>,
+) -> Result<ControlFlow<Restoration, Option<Noted>>, VolumeError> {
     let (home, group) = (&target.home, &target.group);
     let writer = group.writer.lock();
     target.check_is_there()?;
@@ -49,15 +53,16 @@ pub(crate) fn begin(target: &Arc<Volume>) -> Result<Option<Restoration>, VolumeE
     let is_alone = writer.epochs.readers() == [sight.clone()];
     let is_fit = !is_written && is_alone && sight.turns.is_empty() && header.file_count > 0;
     if !is_fit || home.is_staged(group.id) || has_jobs(home, group.id)? {
-        return Ok(None);
+        return Ok(ControlFlow::Continue(noted));
     }
-    let Some(epoch) = sight.epoch.checked_add(EPOCHS) else { return Ok(None) };
+    let Some(epoch) = sight.epoch.checked_add(EPOCHS) else { return Ok(ControlFlow::Continue(noted)) };
     home.stage(group.id);
-    let restoration = Restoration::new(Arc::clone(target), group.id, epoch, Some(Base { sight }));
+    let mut restoration = Restoration::new(Arc::clone(target), group.id, epoch, Some(Base { sight }));
     let mut batch = Batch::new();
+    restoration.noted = noted.map(|noted| noted.begin(&mut batch, group.id, epoch));
     put_job(&mut batch, &Job::Versions { group: group.id, epoch });
     home.handle.meta.commit(batch)?;
-    Ok(Some(restoration))
+    Ok(ControlFlow::Break(restoration))
 }
 
 /// Whether anything of a group is to be purged.
@@ -204,6 +209,9 @@ impl Restoration {
         {
             return false;
         }
+        let mut found = [(0, extent)];
+        let Ok(_pin) = self.home().resolve(&mut found) else { return false };
+        let [(_, extent)] = found;
         let Ok(old) = extent.read(&*self.home().handle.chunks, self.group) else { return false };
         let mut rest = &old[..];
         rest.len() == length
@@ -251,12 +259,13 @@ impl Restoration {
 }
 
 impl Volumes {
-    /// Takes new contents into use that were laid over those of `old`.
+    /// Takes new contents into use that were laid over those of `old`, with what else is to change then.
     pub(crate) fn replace_below(
         &self,
         old: &Arc<Volume>,
         stored: StoredHeader,
         counters: &record::Counters,
+        mut batch: Batch,
     ) -> Result<Arc<Volume>, VolumeError> {
         let _changes = self.lock_changes();
         self.check_replaceable(old, stored.header.id)?;
@@ -265,7 +274,6 @@ impl Volumes {
         let (before, epoch) = (old.view().sight.epoch, stored.sight.epoch);
         let (unseen, left) =
             (Job::Versions { group: group.id, epoch }, Job::Versions { group: group.id, epoch: before });
-        let mut batch = Batch::new();
         batch.delete(Family::Volumes, keys::job(&record::put_job(&unseen)));
         put_job(&mut batch, &left);
         delete_volume(&mut batch, old.id());

@@ -2,6 +2,7 @@
 //! version; an empty value says that the record was deleted in its epoch.
 
 mod extensions;
+mod received;
 mod sharing;
 mod totals;
 
@@ -19,6 +20,7 @@ use store::encryption::SEALED_VALUE_BYTES;
 
 mod scrub;
 
+pub(crate) use received::{get_receipt, get_splitting, put_receipt, put_splitting};
 pub(crate) use sharing::{ROW_BYTES, get_row, get_sums, put_row, put_sums, shared_row};
 pub(crate) use totals::{get_totals, put_totals};
 

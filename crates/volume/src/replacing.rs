@@ -157,18 +157,18 @@ impl Volumes {
         if is_taken { Err(VolumeError::VolumeExists(new_id)) } else { Ok(()) }
     }
 
-    /// Takes a volume in a new group into use.
+    /// Takes a volume in a new group into use, with what else is to change then.
     pub(crate) fn replace(
         &self,
         old: &Arc<Volume>,
         stored: StoredHeader,
         counters: &Counters,
+        mut batch: Batch,
     ) -> Result<Arc<Volume>, VolumeError> {
         let _changes = self.lock_changes();
         self.check_replaceable(old, stored.header.id)?;
         let mut writer = old.group.writer.lock();
         let epoch = old.view().sight.epoch;
-        let mut batch = Batch::new();
         put_job(&mut batch, &leaving_job(&writer.epochs, old.group.id, epoch, old.kind()));
         let staged = record::put_job(&Job::Group { group: stored.group });
         batch.delete(Family::Volumes, keys::job(&staged));

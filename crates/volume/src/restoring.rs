@@ -8,6 +8,7 @@
 use crate::overlaying::{self, Base};
 use crate::quota;
 use crate::reading::FileReader;
+use crate::received::Noted;
 use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
 use crate::replacing::put_job;
 use crate::shared::Partition;
@@ -50,7 +51,7 @@ struct Known {
 
 /// New contents of a volume, not yet in use. Dropping it leaves the volume as it is.
 pub struct Restoration {
-    target: Arc<Volume>,
+    pub(crate) target: Arc<Volume>,
     pub(crate) group: u64,
     /// In which the new records are born.
     epoch: u64,
@@ -72,6 +73,8 @@ pub struct Restoration {
     used_kib: u64,
     data_version_max: u64,
     sums: OwnSums,
+    /// What came is kept if it does not get to its end.
+    pub(crate) noted: Option<Noted>,
 }
 
 impl Volumes {
@@ -113,17 +116,28 @@ impl Volumes {
     /// # Errors
     /// `NoVolume`, `Store`.
     pub fn restore(&self, volume: VolumeId) -> Result<Restoration, VolumeError> {
+        self.begin_restoration(volume, None)
+    }
+
+    pub(crate) fn begin_restoration(
+        &self,
+        volume: VolumeId,
+        noted: Option<Noted>,
+    ) -> Result<Restoration, VolumeError> {
         let target = self.get_any_state(volume)?;
-        if let Some(restoration) = overlaying::begin(&target)? {
-            return Ok(restoration);
-        }
+        let noted = match overlaying::begin(&target, noted)? {
+            ControlFlow::Break(restoration) => return Ok(restoration),
+            ControlFlow::Continue(noted) => noted,
+        };
         let home = Arc::clone(&target.home);
         let registry = home.registry.lock();
         let mut batch = Batch::new();
         let group = home.new_ids(&mut batch, 1)?;
         put_job(&mut batch, &Job::Group { group });
         home.stage(group);
-        let restoration = Restoration::new(target, group, keys::FIRST_EPOCH, None);
+        let epoch = keys::FIRST_EPOCH;
+        let mut restoration = Restoration::new(target, group, epoch, None);
+        restoration.noted = noted.map(|noted| noted.begin(&mut batch, group, epoch));
         home.handle.meta.commit(batch)?;
         drop(registry);
         Ok(restoration)
@@ -149,6 +163,7 @@ impl Restoration {
             used_kib: 0,
             data_version_max: 0,
             sums: OwnSums::default(),
+            noted: None,
         }
     }
 
@@ -215,6 +230,10 @@ impl Restoration {
             let length = (status.length - at).min(1 << shift) as usize;
             let pieces = receive_pieces(length, source)?;
             self.chunk(file, index, &pieces, is_link)?;
+            let fresh = self.noted.as_mut().map_or(0, |noted| noted.count(length as u64));
+            if fresh >= self.target.shared.options.received_step_bytes {
+                self.checkpoint()?;
+            }
             at += length as u64;
             index += 1;
         }
@@ -339,7 +358,15 @@ impl Restoration {
         if self.batch_bytes < BATCH_BYTES { Ok(()) } else { self.flush() }
     }
 
-    fn flush(&mut self) -> Result<(), VolumeError> {
+    pub(crate) fn flush(&mut self) -> Result<(), VolumeError> {
+        let flushed = self.flush_batch();
+        if let (Some(noted), Err(_)) = (&mut self.noted, &flushed) {
+            noted.set_lost();
+        }
+        flushed
+    }
+
+    fn flush_batch(&mut self) -> Result<(), VolumeError> {
         self.batch_bytes = 0;
         let (mut batch, sharing) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.sharing));
         if batch.is_empty() {
@@ -448,35 +475,9 @@ impl Restoration {
         }
     }
 
-    /// How many bytes of a file are stored together, as a power of two.
-    pub fn chunk_shift(&self) -> u8 {
-        self.target.shared.options.chunk_shift
-    }
-
     /// Vnodes that were put.
     pub fn vnodes(&self) -> u64 {
         self.vnodes.len() as u64
-    }
-
-    /// A chunk of a file that was put, or of one whose data ended early; none if there is no such chunk or
-    /// it holds nothing but zeros.
-    ///
-    /// # Errors
-    /// `Store`.
-    pub fn stored_chunk(
-        &mut self,
-        vnode: VnodeId,
-        unique: u32,
-        index: u64,
-    ) -> Result<Option<Bytes>, VolumeError> {
-        self.flush()?;
-        let key = keys::FileKey { group: self.group, vnode, unique }.extent(index);
-        let stored = keys::versioned(&key, self.epoch);
-        let value = self.home().handle.meta.get(Family::Extents, &stored)?;
-        // An empty one is a deletion.
-        let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
-        let extent = self.home().extent(&key, &value)?;
-        extent.read(&*self.home().handle.chunks, self.group).map(Some)
     }
 
     /// Checks that the contents hang together, and takes them into use with this header, durably.
@@ -517,8 +518,8 @@ impl Restoration {
         };
         let stored = StoredHeader { group: self.group, sight: Sight::up_to(self.epoch), header };
         match self.base {
-            Some(_) => volumes.replace_below(&self.target, stored, &counters),
-            None => volumes.replace(&self.target, stored, &counters),
+            Some(_) => volumes.replace_below(&self.target, stored, &counters, self.forgetting()),
+            None => volumes.replace(&self.target, stored, &counters, self.forgetting()),
         }
     }
 
@@ -646,6 +647,14 @@ impl Drop for Restoration {
         }
         let target = Arc::clone(&self.target);
         self.offers.clear(&*target.home.handle.chunks);
+        if self.noted.as_ref().is_some_and(Noted::is_kept) {
+            return;
+        }
+        if let Some(noted) = &self.noted
+            && let Err(error) = noted.forget(&target.home)
+        {
+            tracing::warn!(%error, "what came of a transfer may be kept for a while without need");
+        }
         target.home.unstage(self.group);
     }
 }

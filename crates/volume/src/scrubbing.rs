@@ -256,7 +256,10 @@ fn is_readable(family: Family, key: &[u8], value: &[u8]) -> bool {
             keys::Registry::Header => record::header_place(value).and(record::header_name(value)).is_some(),
             keys::Registry::Counters => record::get_counters(value).is_some(),
             keys::Registry::Job => record::get_job(value).is_some(),
-            keys::Registry::Snapshot | keys::Registry::Policy => true,
+            keys::Registry::Snapshot
+            | keys::Registry::Policy
+            | keys::Registry::Received
+            | keys::Registry::Splitting => true,
         }),
     }
 }

@@ -6,6 +6,7 @@ use crate::compaction::Compactor;
 use crate::group::Group;
 use crate::owed::{self, Ends};
 use crate::reading_ahead::ReadAhead;
+use crate::received::Receipts;
 use crate::scrubbing::Scrubber;
 use crate::sharing::{Doomed, Sharing};
 use crate::{PartitionHandle, VolumeError, VolumeOptions, keys};
@@ -51,6 +52,8 @@ pub(crate) struct Partition {
     pub(crate) ends: Ends,
     /// Groups that are being built and that no volume has yet: the purger leaves them alone.
     staged: Mutex<HashSet<u64>>,
+    /// What came of transfers that did not end. Taken before `staged`.
+    pub(crate) receipts: Receipts,
     /// Held for a step of compaction, so that one runs at a time. Taken before all locks of groups.
     pub(crate) compactor: Mutex<Compactor>,
     /// Likewise for scrubbing.
@@ -67,6 +70,7 @@ impl Partition {
             unsettled: Mutex::default(),
             ends: Ends::default(),
             staged: Mutex::default(),
+            receipts: Receipts::default(),
             compactor: Mutex::default(),
             scrubber: Mutex::default(),
             sharing,

@@ -2150,6 +2150,58 @@ impl Decode for TakeVolumeReply {
     }
 }
 
+/// Opcode of DigestContents.
+pub const DIGEST_CONTENTS: u32 = 414;
+
+/// What DigestContents is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DigestContentsRequest {
+    pub transaction: i32,
+}
+
+impl Encode for DigestContentsRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.transaction.encode(out);
+    }
+}
+
+impl Decode for DigestContentsRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<DigestContentsRequest, XdrError> {
+        Ok(DigestContentsRequest { transaction: i32::decode(source)? })
+    }
+}
+
+/// What DigestContents answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DigestContentsReply {
+    /// Not 0 if the digest is that of all.
+    pub done: u32,
+    /// How many vnodes and bytes of their data are in it until now.
+    pub vnodes: u64,
+    pub bytes: u64,
+    pub digest: [u8; DIGEST_BYTES],
+}
+
+impl Encode for DigestContentsReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.done.encode(out);
+        self.vnodes.encode(out);
+        self.bytes.encode(out);
+        fixed::encode(&self.digest, out);
+    }
+}
+
+impl Decode for DigestContentsReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<DigestContentsReply, XdrError> {
+        Ok(DigestContentsReply {
+            done: u32::decode(source)?,
+            vnodes: u64::decode(source)?,
+            bytes: u64::decode(source)?,
+            digest: fixed::decode(source)?,
+        })
+    }
+}
+
 /// Opcode of GetFigures.
 pub const GET_FIGURES: u32 = 500;
 
@@ -2465,6 +2517,7 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         OFFER_VOLUME => "OfferVolume",
         GET_CHUNK_DIGESTS => "GetChunkDigests",
         TAKE_VOLUME => "TakeVolume",
+        DIGEST_CONTENTS => "DigestContents",
         GET_FIGURES => "GetFigures",
         GET_SLOW_CALLS => "GetSlowCalls",
         START_PROFILE => "StartProfile",
@@ -2508,6 +2561,7 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (OFFER_VOLUME, "OfferVolume"),
     (GET_CHUNK_DIGESTS, "GetChunkDigests"),
     (TAKE_VOLUME, "TakeVolume"),
+    (DIGEST_CONTENTS, "DigestContents"),
     (GET_FIGURES, "GetFigures"),
     (GET_SLOW_CALLS, "GetSlowCalls"),
     (START_PROFILE, "StartProfile"),
@@ -2802,8 +2856,9 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Restores the stream (docs/formats/transfer.md) into the transaction's volume. If the call is cut off, what
-    /// came until then is kept for the next one as long as the transaction is open.
+    /// Restores the stream (docs/formats/transfer.md) into the transaction's volume. If the call is cut off, or the
+    /// server is, what came until then is kept for a while, for the next call that sends to a volume of this number on the
+    /// partition.
     /// (TakeVolume, opcode 413.) The stream gives the data behind the request.
     fn take_volume(
         &self,
@@ -2811,6 +2866,17 @@ pub trait Server {
         request: TakeVolumeRequest,
         stream: &mut dyn CallStream,
     ) -> Result<TakeVolumeReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Goes on computing what the transaction's volume holds (docs/formats/promotions.md), for a bounded time: call it
+    /// until it is done. How far it is is forgotten with the transaction.
+    /// (DigestContents, opcode 414.)
+    fn digest_contents(
+        &self,
+        caller: &Caller,
+        request: DigestContentsRequest,
+    ) -> Result<DigestContentsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2943,6 +3009,7 @@ pub fn dispatch<T: Server + ?Sized>(
         TAKE_VOLUME => {
             server::serve_split(&mut source, |request, stream| server.take_volume(caller, request, stream))
         }
+        DIGEST_CONTENTS => server::serve(&mut source, |request| server.digest_contents(caller, request)),
         GET_FIGURES => server::serve(&mut source, |request| server.get_figures(caller, request)),
         GET_SLOW_CALLS => server::serve(&mut source, |request| server.get_slow_calls(caller, request)),
         START_PROFILE => server::serve(&mut source, |request| server.start_profile(caller, request)),
@@ -3202,14 +3269,24 @@ pub fn get_chunk_digests(
     client::call(connection, GET_CHUNK_DIGESTS, request)
 }
 
-/// Restores the stream (docs/formats/transfer.md) into the transaction's volume. If the call is cut off, what
-/// came until then is kept for the next one as long as the transaction is open.
+/// Restores the stream (docs/formats/transfer.md) into the transaction's volume. If the call is cut off, or the
+/// server is, what came until then is kept for a while, for the next call that sends to a volume of this number on the
+/// partition.
 pub fn take_volume(
     connection: &dyn ClientConnection,
     request: &TakeVolumeRequest,
     transfer: impl FnOnce(&mut dyn CallStream) -> Result<(), AbortCode>,
 ) -> Result<TakeVolumeReply, AbortCode> {
     client::call_split(connection, TAKE_VOLUME, request, Direction::ToServer, transfer)
+}
+
+/// Goes on computing what the transaction's volume holds (docs/formats/promotions.md), for a bounded time: call it
+/// until it is done. How far it is is forgotten with the transaction.
+pub fn digest_contents(
+    connection: &dyn ClientConnection,
+    request: &DigestContentsRequest,
+) -> Result<DigestContentsReply, AbortCode> {
+    client::call(connection, DIGEST_CONTENTS, request)
 }
 
 /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
@@ -3356,6 +3433,8 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<GetChunkDigestsReply>(check);
     crate::tests::check::<TakeVolumeRequest>(check);
     crate::tests::check::<TakeVolumeReply>(check);
+    crate::tests::check::<DigestContentsRequest>(check);
+    crate::tests::check::<DigestContentsReply>(check);
     crate::tests::check::<GetFiguresRequest>(check);
     crate::tests::check::<GetFiguresReply>(check);
     crate::tests::check::<GetSlowCallsRequest>(check);

@@ -31,6 +31,8 @@ pub(super) struct Network {
 struct State {
     /// Of each of the next streams so many bytes arrive.
     cuts: Vec<usize>,
+    /// Called when a stream is cut, before its target knows.
+    at_cut: Option<Box<dyn FnMut() + Send>>,
     /// The byte at this place of the next stream changes on the way.
     damage: Option<usize>,
     /// Lengths of the streams that were sent whole.
@@ -55,6 +57,11 @@ impl Network {
         self.state.lock().cuts = after.iter().rev().copied().collect();
     }
 
+    /// Calls that whenever a stream is cut, before its target knows.
+    pub(super) fn at_cut(&self, work: impl FnMut() + Send + 'static) {
+        self.state.lock().at_cut = Some(Box::new(work));
+    }
+
     pub(super) fn damage(&self, at: usize) {
         self.state.lock().damage = Some(at);
     }
@@ -75,17 +82,22 @@ impl Network {
 
 /// Another server, at whatever port but 1.
 pub(super) struct Other {
-    cell: Arc<Cell>,
+    cell: Mutex<Arc<Cell>>,
     network: Arc<Network>,
 }
 
 impl Other {
     pub(super) fn new(cell: &Arc<Cell>, network: &Arc<Network>) -> Other {
-        Other { cell: Arc::clone(cell), network: Arc::clone(network) }
+        Other { cell: Mutex::new(Arc::clone(cell)), network: Arc::clone(network) }
+    }
+
+    /// The server is started again.
+    pub(super) fn replace(&self, cell: &Arc<Cell>) {
+        *self.cell.lock() = Arc::clone(cell);
     }
 
     fn way(&self, server: SocketAddrV4, is_cellars: bool) -> Arc<dyn ClientConnection> {
-        let (cell, network) = (Arc::clone(&self.cell), Arc::clone(&self.network));
+        let (cell, network) = (Arc::clone(&self.cell.lock()), Arc::clone(&self.network));
         Arc::new(Way { cell, network, server, is_cellars })
     }
 }
@@ -159,16 +171,26 @@ impl CallStream for Call {
 }
 
 /// A stream of which so many bytes arrive.
-struct Arriving {
+struct Arriving<'a> {
     stream: MemoryStream,
     left: usize,
+    network: &'a Network,
 }
 
-impl CallStream for Arriving {
+impl Arriving<'_> {
+    fn cut_off<T>(&self) -> Result<T, AbortCode> {
+        if let Some(at_cut) = &mut self.network.state.lock().at_cut {
+            at_cut();
+        }
+        Err(AbortCode::RX_CALL_DEAD)
+    }
+}
+
+impl CallStream for Arriving<'_> {
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
         let most = buf.len().min(self.left);
         if most == 0 && !buf.is_empty() {
-            return Err(AbortCode::RX_CALL_DEAD);
+            return self.cut_off();
         }
         let got = self.stream.read(&mut buf[..most])?;
         self.left -= got;
@@ -177,7 +199,7 @@ impl CallStream for Arriving {
 
     fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
         if self.left == 0 {
-            return Err(AbortCode::RX_CALL_DEAD);
+            return self.cut_off();
         }
         let piece = self.stream.read_chunk(max.min(self.left))?;
         self.left -= piece.len();
@@ -210,7 +232,8 @@ impl Call {
                 self.network.arrived.notify_all();
             }
         }
-        let mut stream = Arriving { stream: MemoryStream::new(&self.request, 1444), left };
+        let network = Arc::clone(&self.network);
+        let mut stream = Arriving { stream: MemoryStream::new(&self.request, 1444), left, network: &network };
         match self.is_cellars {
             true if !self.network.is_cellars => return Err(AbortCode::RX_INVALID_OPERATION),
             true => cellar::dispatch(&self.cell.server, &admin(), &mut stream)?,

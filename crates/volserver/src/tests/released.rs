@@ -1,7 +1,7 @@
 //! Releases to another partition than that of the read-write volume, as `vos release` makes them
 //! (UV_ReleaseVolume), cut off after every step.
 
-use super::support::{Cell, Disks, LARGE, START, admin};
+use super::support::{Cell, Disks, LARGE, admin, histories};
 use afs_idl::MemoryStream;
 use afs_idl::vol::{self, Server as _, attach_mode, volume_flags, volume_type};
 use base::{AbortCode, Fid, UserId, VolumeId};
@@ -9,7 +9,6 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use volume::check::{CheckOptions, check};
 use volume::{Actor, SetStatus, StoreRequest, Volume};
 
 const ID: u32 = 900;
@@ -173,16 +172,7 @@ impl World {
     }
 
     fn crash(&mut self, random: &mut StdRng) {
-        let mut survived = |which: usize| {
-            let meta = &self.disks.metas[which];
-            Arc::new(meta.crash(random.random_range(0..=meta.unsynced_commits())))
-        };
-        let metas = [survived(0), survived(1)];
-        self.disks = Disks { metas, chunks: self.disks.chunks.clone(), ..Disks::default() };
-        let now = self.cell.now();
-        self.cell = Cell::on(&self.disks);
-        self.cell.pass(now.0 - START);
-        self.cell.server.delete_unfinished();
+        self.cell = self.cell.after_crash(&mut self.disks, random);
     }
 
     /// What file service shows under the read-only volumes' number.
@@ -207,11 +197,7 @@ impl World {
         let (small, large): (Vec<u32>, Vec<u32>) = (listed(SMALL), listed(LARGE));
         assert_eq!((small, large), (vec![READ_ONLY], vec![ID]));
         assert!(self.cell.volumes.all_apart().unwrap().is_empty());
-        while self.cell.volumes.purge_step().unwrap() {}
-        for meta in &self.disks.metas {
-            let report = check(&**meta, None, CheckOptions::default(), &mut |_| {});
-            assert!(report.is_clean(), "{:#?}", report.damages);
-        }
+        self.cell.check_all(&self.disks);
     }
 }
 
@@ -297,17 +283,10 @@ fn only_one_of_several_read_only_volumes_becomes_the_read_write_one() {
 
 #[test]
 fn a_release_that_is_cut_off_is_made_good_by_the_next_one() {
-    for seed in 0..SEEDS {
-        let outcome = std::panic::catch_unwind(|| cut_off(seed));
-        if let Err(panic) = outcome {
-            println!("seed {seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    histories(SEEDS, cut_off);
 }
 
-fn cut_off(seed: u64) {
-    let mut random = StdRng::seed_from_u64(seed);
+fn cut_off(_: u64, random: &mut StdRng) {
     let mut world = World::new();
     let is_there = random.random();
     if is_there {
@@ -317,7 +296,7 @@ fn cut_off(seed: u64) {
     let steps = random.random_range(1..=STEPS);
     (0..steps).for_each(|step| world.step(step));
     match random.random_range(0..3) {
-        0 => world.crash(&mut random),
+        0 => world.crash(random),
         1 => {
             world.cell.pass(700);
             world.cell.server.expire_transactions();
@@ -336,6 +315,6 @@ fn cut_off(seed: u64) {
     }
     world.release();
     world.check_end();
-    world.crash(&mut random);
+    world.crash(random);
     world.check_end();
 }

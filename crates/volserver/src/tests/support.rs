@@ -5,7 +5,10 @@ use crate::{Administrators, FileService, VolumeServer, VolumeServerParts};
 use afs_idl::vol::{self, Server as _};
 use base::{AbortCode, Caller, Identity, PartitionId, Principal, SecurityLevel, UnixTime, VolumeId};
 use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use store::{MemoryChunks, MemoryMeta};
@@ -71,12 +74,38 @@ pub(super) struct Disks {
 }
 
 impl Disks {
+    /// What a power cut leaves: of what was not synced only some.
+    pub(super) fn after_crash(&self, random: &mut StdRng) -> Disks {
+        let mut survived = |which: usize| {
+            let meta = &self.metas[which];
+            Arc::new(meta.crash(random.random_range(0..=meta.unsynced_commits())))
+        };
+        let metas = [survived(0), survived(1)];
+        Disks { metas, chunks: self.chunks.clone(), ..Disks::default() }
+    }
+
     fn handle(&self, which: usize, index: u32, space: Space) -> PartitionHandle {
         PartitionHandle {
             id: PartitionId::from_index(index).unwrap(),
             meta: self.metas[which].clone(),
             chunks: Arc::new(Counting { chunks: self.chunks[which].clone(), reads: self.reads.clone() }),
             space: Arc::new(move || space),
+        }
+    }
+}
+
+/// What came of a transfer is noted after every chunk.
+fn options() -> VolumeOptions {
+    VolumeOptions { received_step_bytes: 256 << 10, ..VolumeOptions::default() }
+}
+
+/// Plays a history for each seed from 0 on; says which one fails.
+pub(super) fn histories(seeds: u64, play: impl Fn(u64, &mut StdRng)) {
+    for seed in 0..seeds {
+        let play = AssertUnwindSafe(|| play(seed, &mut StdRng::seed_from_u64(seed)));
+        if let Err(panic) = std::panic::catch_unwind(play) {
+            println!("seed {seed}");
+            std::panic::resume_unwind(panic);
         }
     }
 }
@@ -111,7 +140,7 @@ impl Cell {
         let small = Space { total_kib: 1000, free_kib: 400 };
         let large = Space { total_kib: 1 << 33, free_kib: 1 << 32 };
         let partitions = vec![disks.handle(0, 0, small), disks.handle(1, LARGE as u32, large)];
-        let volumes = Arc::new(Volumes::open(partitions, VolumeOptions::default()).unwrap());
+        let volumes = Arc::new(Volumes::open(partitions, options()).unwrap());
         let (heard, now) = (Arc::new(Heard::default()), Arc::new(AtomicU32::new(START)));
         let asked = Arc::clone(&now);
         let parts = VolumeServerParts {
@@ -121,6 +150,24 @@ impl Cell {
             clock: Arc::new(move || UnixTime(asked.load(Ordering::Relaxed))),
         };
         Cell { server: VolumeServer::new(parts), volumes, heard, meta, now }
+    }
+
+    /// A server that is started again after a power cut, with what that left of the disks.
+    pub(super) fn after_crash(&self, disks: &mut Disks, random: &mut StdRng) -> Cell {
+        *disks = disks.after_crash(random);
+        let cell = Cell::on(disks);
+        cell.pass(self.now().0 - START);
+        cell.server.delete_unfinished();
+        cell
+    }
+
+    /// Whether everything on these disks is as it must be, after all that is to be purged is.
+    pub(super) fn check_all(&self, disks: &Disks) {
+        while self.volumes.purge_step().unwrap() {}
+        for meta in &disks.metas {
+            let report = check(&**meta, None, CheckOptions::default(), &mut |_| {});
+            assert!(report.is_clean(), "{:#?}", report.damages);
+        }
     }
 
     /// Whether everything on the large partition is as it must be, after all that is to be purged is.

@@ -1,7 +1,7 @@
 //! Volumes that go from one Cellar server to another.
 
 use super::network::{Network, Other};
-use super::support::{Cell, LARGE, START, admin, anybody};
+use super::support::{Cell, Disks, LARGE, START, admin, anybody};
 use afs_format::transfer::{CHUNK_BYTES, Known, Writer, digest};
 use afs_idl::MemoryStream;
 use afs_idl::cellar::{self, ChunkRange, Server as _};
@@ -12,20 +12,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use volume::{Actor, SetStatus, StoreRequest, Volume};
 
-const ID: u32 = 900;
-const TARGET: u32 = 901;
+pub(super) const ID: u32 = 900;
+pub(super) const TARGET: u32 = 901;
 const SERVER: vol::DestServer = vol::DestServer { host: 0x0a00_0001, port: 7005, security_index: 2 };
 
 /// Two servers and a way from one to the other.
-struct Pair {
-    cell: Cell,
-    other: Arc<Cell>,
-    network: Arc<Network>,
-    now: u32,
+pub(super) struct Pair {
+    pub(super) cell: Cell,
+    pub(super) other: Arc<Cell>,
+    /// The other server's.
+    pub(super) disks: Disks,
+    way: Arc<Other>,
+    pub(super) network: Arc<Network>,
+    pub(super) now: u32,
 }
 
 /// Bytes that do not repeat.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
+pub(super) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut step = || {
         state ^= state << 13;
@@ -37,12 +40,14 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
 }
 
 impl Pair {
-    fn new() -> Pair {
-        let (mut cell, other) = (Cell::new(), Arc::new(Cell::new()));
+    pub(super) fn new() -> Pair {
+        let (mut cell, disks) = (Cell::new(), Disks::default());
+        let other = Arc::new(Cell::on(&disks));
         let network = Arc::new(Network::of_cellars());
-        cell.server = cell.server.with_other_servers(Arc::new(Other::new(&other, &network)));
+        let way = Arc::new(Other::new(&other, &network));
+        cell.server = cell.server.with_other_servers(way.clone());
         cell.vos_create(LARGE, "home", ID);
-        let pair = Pair { cell, other, network, now: START };
+        let pair = Pair { cell, other, disks, way, network, now: START };
         pair.write("tiny", b"hello");
         pair.write("small", &noise(1, 3000));
         pair.write("large", &noise(2, 5 * CHUNK_BYTES + 77));
@@ -51,23 +56,33 @@ impl Pair {
         pair
     }
 
-    fn volume(&self) -> Arc<Volume> {
+    /// The other server is started again with these disks.
+    pub(super) fn restart(&mut self, disks: Disks) {
+        let now = self.other.now();
+        self.disks = disks;
+        self.other = Arc::new(Cell::on(&self.disks));
+        self.other.pass(now.0 - START);
+        self.other.server.delete_unfinished();
+        self.way.replace(&self.other);
+    }
+
+    pub(super) fn volume(&self) -> Arc<Volume> {
         self.cell.volumes.get_any_state(VolumeId(ID)).unwrap()
     }
 
-    fn target(&self) -> Arc<Volume> {
+    pub(super) fn target(&self) -> Arc<Volume> {
         self.other.volumes.get_any_state(VolumeId(TARGET)).unwrap()
     }
 
-    fn actor(&self) -> Actor {
+    pub(super) fn actor(&self) -> Actor {
         Actor { user: UserId(7), privileged: true, in_transaction: false, now: UnixTime(self.now) }
     }
 
-    fn write(&self, name: &str, data: &[u8]) {
+    pub(super) fn write(&self, name: &str, data: &[u8]) {
         self.write_at(name, 0, data, data.len() as u64);
     }
 
-    fn write_at(&self, name: &str, offset: u64, data: &[u8], file_length: u64) {
+    pub(super) fn write_at(&self, name: &str, offset: u64, data: &[u8], file_length: u64) {
         let volume = self.volume();
         let found = volume.lookup(volume.root(), name.as_bytes());
         let fid = if let Ok(found) = found {
@@ -85,11 +100,11 @@ impl Pair {
     }
 
     /// A new volume on the other server, with its transaction.
-    fn create(&self) -> i32 {
+    pub(super) fn create(&self) -> i32 {
         self.other.create(LARGE, "there", TARGET, TARGET).unwrap()
     }
 
-    fn forward(&self, to: i32, from_date: u32) -> Result<(), AbortCode> {
+    pub(super) fn forward(&self, to: i32, from_date: u32) -> Result<(), AbortCode> {
         let source = self.cell.open(ID, LARGE, attach_mode::BUSY).unwrap();
         let request = vol::ForwardRequest {
             transaction: source,
@@ -104,7 +119,7 @@ impl Pair {
     }
 
     /// Sends into a volume that is there or not, and puts it into service.
-    fn send(&self, from_date: u32) {
+    pub(super) fn send(&self, from_date: u32) {
         let open = self.other.open(TARGET, LARGE, attach_mode::BUSY);
         let to = open.unwrap_or_else(|_| self.create());
         self.forward(to, from_date).unwrap();
@@ -116,7 +131,7 @@ impl Pair {
 }
 
 /// All files by name.
-fn contents(volume: &Arc<Volume>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(super) fn contents(volume: &Arc<Volume>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut names = Vec::new();
     volume.entries(volume.root(), &mut |name, found| names.push((name.to_vec(), found))).unwrap();
     let read = |(name, found): (Vec<u8>, volume::Found)| {
@@ -178,21 +193,6 @@ fn a_transfer_that_is_cut_off_goes_on_where_it_was() {
             assert!(last < 6 * CHUNK_BYTES, "{cuts:?}: {last}");
         }
     }
-}
-
-#[test]
-fn what_came_of_a_transfer_that_was_given_up_goes_with_its_transaction() {
-    let pair = Pair::new();
-    pair.network.cut(&[CHUNK_BYTES + 20_000; 10]);
-    let to = pair.create();
-    assert_eq!(pair.forward(to, 0), Err(AbortCode::RX_CALL_DEAD));
-    let offer = cellar::OfferVolumeRequest { transaction: to };
-    assert!(pair.other.server.offer_volume(&admin(), offer).unwrap().vnodes > 0, "kept");
-    pair.other.delete(to).unwrap();
-    pair.other.end(to).unwrap();
-    assert_eq!(pair.other.server.offer_volume(&admin(), offer), Err(AbortCode(2)));
-    pair.other.check();
-    assert!(pair.other.volumes.get_any_state(VolumeId(TARGET)).is_err());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Moves from one partition to another of the same server, as `vos move` makes them (UV_MoveVolume2), cut off
 //! after every step.
 
-use super::support::{Cell, Disks, LARGE, START, admin};
+use super::support::{Cell, Disks, LARGE, admin, histories};
 use afs_idl::MemoryStream;
 use afs_idl::vol::{self, Server as _, attach_mode, volume_flags};
 use base::{AbortCode, Fid, UserId, VolumeId};
@@ -10,8 +10,6 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::MemoryMeta;
-use volume::check::{CheckOptions, check};
 use volume::{Actor, SetStatus, StoreRequest, Volume, VolumeState};
 
 const ID: u32 = 900;
@@ -154,15 +152,7 @@ impl World {
     }
 
     fn crash(&mut self, random: &mut StdRng) {
-        let survived = |meta: &Arc<MemoryMeta>, random: &mut StdRng| {
-            Arc::new(meta.crash(random.random_range(0..=meta.unsynced_commits())))
-        };
-        let metas = [survived(&self.disks.metas[0], random), survived(&self.disks.metas[1], random)];
-        self.disks = Disks { metas, chunks: self.disks.chunks.clone(), ..Disks::default() };
-        let now = self.cell.now();
-        self.cell = Cell::on(&self.disks);
-        self.cell.pass(now.0 - START);
-        self.cell.server.delete_unfinished();
+        self.cell = self.cell.after_crash(&mut self.disks, random);
     }
 
     /// What `vos` does when a move fails, and whoever comes after it: one of the two goes.
@@ -186,11 +176,7 @@ impl World {
         let (there, elsewhere): (Vec<u32>, Vec<u32>) = (listed(place), listed(LARGE - place));
         assert_eq!((there, elsewhere), (vec![ID], vec![]));
         assert!(self.cell.volumes.all_apart().unwrap().is_empty());
-        while self.cell.volumes.purge_step().unwrap() {}
-        for meta in &self.disks.metas {
-            let report = check(&**meta, None, CheckOptions::default(), &mut |_| {});
-            assert!(report.is_clean(), "{:#?}", report.damages);
-        }
+        self.cell.check_all(&self.disks);
     }
 }
 
@@ -268,24 +254,17 @@ fn a_clone_stays_where_it_was_when_its_volume_moves() {
 
 #[test]
 fn a_move_that_is_cut_off_leaves_one_whole_volume() {
-    for seed in 0..SEEDS {
-        let outcome = std::panic::catch_unwind(|| cut_off(seed));
-        if let Err(panic) = outcome {
-            println!("seed {seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    histories(SEEDS, cut_off);
 }
 
-fn cut_off(seed: u64) {
-    let mut random = StdRng::seed_from_u64(seed);
+fn cut_off(seed: u64, random: &mut StdRng) {
     let (from, to) = if random.random() { (LARGE, SMALL) } else { (SMALL, LARGE) };
     let mut world = World::new(from, to);
     let steps = random.random_range(1..=STEPS);
     (0..steps).for_each(|step| world.step(step));
     let has_switched = steps > SWITCH || steps == SWITCH && random.random();
     match random.random_range(0..3) {
-        0 => world.crash(&mut random),
+        0 => world.crash(random),
         // vos is killed, or cannot reach the server for long.
         1 => {
             world.cell.pass(700);
@@ -298,13 +277,13 @@ fn cut_off(seed: u64) {
         world.check_contents(&world.served());
         world.write("e", &[seed as u8; 5000]);
         if random.random() {
-            world.crash(&mut random);
+            world.crash(random);
         }
     }
     world.recover(has_switched);
     world.check_end(if has_switched { to } else { from });
     if random.random() {
-        world.crash(&mut random);
+        world.crash(random);
         world.check_end(if has_switched { to } else { from });
     }
 }

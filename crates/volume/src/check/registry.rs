@@ -93,7 +93,14 @@ fn read_record(
         registry.snapshots.insert((volume, name.to_vec()), snapshot.id);
         return Some(());
     }
+    if is_table(Table::Received) {
+        let (volume, group) = keys::received_of(key)?;
+        return record::get_receipt(volume, group, value).map(drop);
+    }
     let id = VolumeId(u32::from_be_bytes(rest.try_into().ok()?));
+    if is_table(Table::Splitting) {
+        return record::get_splitting(id, value).map(drop);
+    }
     if is_table(Table::Policy) {
         record::get_policy(value)?;
         registry.policies.insert(id);

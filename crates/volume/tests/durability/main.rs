@@ -4,4 +4,5 @@ mod common;
 mod full;
 mod kill;
 mod policies;
+mod received;
 mod reclaim;

@@ -1,0 +1,156 @@
+//! DigestContents: what a volume holds, in 32 bytes, computed where it lies.
+//!
+//! One call goes on for so many bytes and vnodes at most, so that none holds a worker for long or comes near a
+//! time limit; how far it has come is kept with the transaction.
+
+use crate::dumping::{dumped, failed};
+use crate::transactions::Use;
+use afs_format::contents::{Contents, DIRECTORY_BYTES_MAX, VnodeContents};
+use afs_idl::cellar::DigestContentsReply;
+use base::{AbortCode, Fid, VnodeId};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use volume::{VnodeStatus, Volume, VolumeError};
+
+/// Bytes of data that one call reads.
+const STEP_BYTES: u64 = 128 << 20;
+/// Vnodes that one call looks at.
+const STEP_VNODES: usize = 5000;
+/// Data is read in pieces of this many bytes.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// A digest that is being computed.
+pub(crate) struct Digesting(Mutex<State>);
+
+struct State {
+    volume: Arc<Volume>,
+    changes: u32,
+    contents: Contents,
+    /// The next vnode to look at, unless all were.
+    next: Option<VnodeId>,
+    file: Option<File>,
+}
+
+/// A file of which a part is done.
+struct File {
+    fid: Fid,
+    data_version: u64,
+    at: u64,
+    contents: VnodeContents,
+}
+
+/// What one call may still do.
+struct Left {
+    bytes: u64,
+    vnodes: usize,
+}
+
+/// DigestContents (414).
+pub(crate) fn digest(used: &Use<'_>, volume: &Arc<Volume>) -> Result<DigestContentsReply, AbortCode> {
+    let digesting = used.digesting(|| Digesting(Mutex::new(State::begin(volume))));
+    let mut state = digesting.0.lock();
+    if !Arc::ptr_eq(&state.volume, volume) || state.changes != volume.header().update_counter {
+        *state = State::begin(volume);
+    }
+    let mut left = Left { bytes: STEP_BYTES, vnodes: STEP_VNODES };
+    while state.next.is_some() && left.has_any() {
+        if let Err(code) = state.step(&mut left) {
+            // Half of a file is no place to go on from.
+            *state = State::begin(volume);
+            return Err(code);
+        }
+    }
+    let sum = state.contents.sum();
+    let done = u32::from(state.next.is_none());
+    Ok(DigestContentsReply { done, vnodes: sum.vnodes, bytes: sum.bytes, digest: sum.hash })
+}
+
+impl Left {
+    fn has_any(&self) -> bool {
+        self.bytes > 0 && self.vnodes > 0
+    }
+}
+
+impl State {
+    fn begin(volume: &Arc<Volume>) -> State {
+        let changes = volume.header().update_counter;
+        let (contents, next) = (Contents::default(), Some(VnodeId(0)));
+        State { volume: Arc::clone(volume), changes, contents, next, file: None }
+    }
+
+    /// Goes on with the file at hand, or with the next vnodes.
+    fn step(&mut self, left: &mut Left) -> Result<(), AbortCode> {
+        if let Some(file) = self.file.take() {
+            return self.data(file, left);
+        }
+        let Some(from) = self.next else { return Ok(()) };
+        let mut found: Vec<VnodeStatus> = Vec::new();
+        let most = left.vnodes;
+        let listed = self.volume.vnodes(from, &mut |status| {
+            found.push(*status);
+            found.len() < most
+        });
+        listed.map_err(|error| failed(&error))?;
+        let is_last = found.len() < most;
+        for status in found {
+            self.next = status.vnode.0.checked_add(1).map(VnodeId);
+            left.vnodes = left.vnodes.saturating_sub(1);
+            self.vnode(&status, left)?;
+            if self.file.is_some() || !left.has_any() {
+                return Ok(());
+            }
+        }
+        if is_last {
+            self.next = None;
+        }
+        Ok(())
+    }
+
+    fn vnode(&mut self, status: &VnodeStatus, left: &mut Left) -> Result<(), AbortCode> {
+        let fid = status.fid(self.volume.id());
+        let mut reader = self.volume.reader(fid, 0, u64::MAX).map_err(|error| failed(&error))?;
+        let vnode = dumped(&self.volume, fid, &reader)?;
+        let begun = VnodeContents::begin(&vnode);
+        let mut contents = begun.ok_or_else(|| failed(&VolumeError::Invalid("a vnode without a status")))?;
+        if !contents.is_directory() {
+            let data_version = reader.status().data_version;
+            return self.data(File { fid, data_version, at: 0, contents }, left);
+        }
+        if contents.length() > DIRECTORY_BYTES_MAX {
+            return Err(failed(&VolumeError::Invalid("a directory of more than 1023 pages")));
+        }
+        let pages = reader.next(usize::MAX).map_err(|error| failed(&error))?.concat();
+        left.bytes = left.bytes.saturating_sub(pages.len() as u64);
+        contents
+            .directory(&pages.into())
+            .ok_or_else(|| failed(&VolumeError::Invalid("a directory that is not sound")))?;
+        self.contents.add(&contents.hash(), contents.length());
+        Ok(())
+    }
+
+    /// Data of a file, as much as may be.
+    fn data(&mut self, mut file: File, left: &mut Left) -> Result<(), AbortCode> {
+        let mut reader = self.volume.reader(file.fid, file.at, u64::MAX).map_err(|error| failed(&error))?;
+        if reader.status().data_version != file.data_version {
+            return Err(failed(&VolumeError::Busy(self.volume.id())));
+        }
+        while file.at < file.contents.length() {
+            if left.bytes == 0 {
+                self.file = Some(file);
+                return Ok(());
+            }
+            let pieces = reader.next(PIECE_BYTES).map_err(|error| failed(&error))?;
+            let length: usize = pieces.iter().map(bytes::Bytes::len).sum();
+            if length == 0 {
+                return Err(failed(&VolumeError::Busy(self.volume.id())));
+            }
+            for piece in &pieces {
+                file.contents.data(piece);
+            }
+            file.at += length as u64;
+            left.bytes = left.bytes.saturating_sub(length as u64);
+        }
+        self.contents.add(&file.contents.hash(), file.contents.length());
+        Ok(())
+    }
+}

@@ -1,0 +1,230 @@
+//! Transfers whose target is killed amid them: what had come is not sent again.
+
+use super::support::{Disks, LARGE, histories};
+use super::transfers::{ID, Pair, TARGET, contents, noise};
+use afs_format::transfer::CHUNK_BYTES;
+use afs_idl::vol::attach_mode;
+use base::{AbortCode, Fid, PartitionId, VnodeId, VolumeId};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use volume::{KEPT_MAX, KEPT_SECONDS, Received, Volume};
+
+const SEEDS: u64 = 150;
+/// Files up to this length are sent without asking.
+const COMPARED_BYTES_MIN: u64 = 2048;
+/// Frames, statuses, small files and directories of a stream are no more than that.
+const FRAMES_BYTES: usize = 20_000;
+
+fn large() -> PartitionId {
+    PartitionId::from_index(LARGE as u32).unwrap()
+}
+
+/// A chunk of a file of the source.
+struct Chunk {
+    vnode: VnodeId,
+    unique: u32,
+    index: u64,
+    data: Bytes,
+}
+
+/// Chunks of all files that are compared, save those of zeros.
+fn chunks(volume: &Arc<Volume>) -> Vec<Chunk> {
+    let mut files = Vec::new();
+    volume
+        .vnodes(VnodeId(0), &mut |status| {
+            files.extend((!status.is_directory() && status.length >= COMPARED_BYTES_MIN).then_some(*status));
+            true
+        })
+        .unwrap();
+    let mut chunks = Vec::new();
+    for status in files {
+        let (vnode, unique) = (status.vnode, status.unique);
+        for index in 0..status.length.div_ceil(CHUNK_BYTES as u64) {
+            let data = chunk_of(volume, vnode, unique, index).unwrap();
+            if data.iter().any(|byte| *byte != 0) {
+                chunks.push(Chunk { vnode, unique, index, data });
+            }
+        }
+    }
+    chunks
+}
+
+fn chunk_of(volume: &Arc<Volume>, vnode: VnodeId, unique: u32, index: u64) -> Option<Bytes> {
+    let fid = Fid { volume: volume.id(), vnode, unique };
+    let mut reader = volume.reader(fid, index * CHUNK_BYTES as u64, CHUNK_BYTES as u64).ok()?;
+    Some(reader.next(CHUNK_BYTES).ok()?.concat().into())
+}
+
+impl Pair {
+    fn received(&self) -> Option<Received> {
+        self.other.volumes.received(VolumeId(TARGET), large()).unwrap()
+    }
+
+    /// Bytes of chunks that the other server has in one place or the other. What is said to have come is what
+    /// was sent.
+    fn there(&self) -> (usize, usize) {
+        let (received, target) = (self.received(), self.other.volumes.get_any_state(VolumeId(TARGET)).ok());
+        let (mut there, mut all) = (0, 0);
+        for Chunk { vnode, unique, index, data } in chunks(&self.volume()) {
+            let came = received.as_ref().and_then(|received| received.chunk(vnode, unique, index).unwrap());
+            let is_current = |old: &Bytes| old == &data;
+            let is_there = came.as_ref().is_some_and(is_current)
+                || target
+                    .as_ref()
+                    .and_then(|target| chunk_of(target, vnode, unique, index))
+                    .is_some_and(|old| old == data);
+            all += data.len();
+            there += if is_there { data.len() } else { 0 };
+        }
+        (there, all)
+    }
+
+    /// Sends once more, all at once; only what is not there goes over the network.
+    fn send_rest(&self) {
+        self.network.streams();
+        let (there, all) = self.there();
+        self.send(0);
+        let [sent] = self.network.streams()[..] else { panic!("one stream") };
+        assert!(sent + there < all + FRAMES_BYTES, "{sent} were sent of {all} although {there} were there");
+    }
+
+    /// What a kill at the moment of each cut would leave of the disks; the last one.
+    fn images(&self, seed: u64) -> Arc<Mutex<Option<Disks>>> {
+        let image = Arc::new(Mutex::new(None));
+        let disks =
+            Disks { metas: self.disks.metas.clone(), chunks: self.disks.chunks.clone(), ..Disks::default() };
+        let (taken, mut random) = (Arc::clone(&image), StdRng::seed_from_u64(seed));
+        self.network.at_cut(move || *taken.lock() = Some(disks.after_crash(&mut random)));
+        image
+    }
+
+    fn expire(&self, seconds: u32) {
+        self.other.pass(seconds);
+        self.other.server.expire_transactions();
+    }
+}
+
+#[test]
+fn what_came_before_the_target_was_killed_is_not_sent_again() {
+    let mut pair = Pair::new();
+    let image = pair.images(1);
+    pair.network.cut(&[4 * CHUNK_BYTES, 0, 0, 0, 0, 0]);
+    let to = pair.create();
+    assert_eq!(pair.forward(to, 0), Err(AbortCode::RX_CALL_DEAD));
+    let image = image.lock().take().unwrap();
+    pair.restart(image);
+    assert!(pair.other.volumes.get_any_state(VolumeId(TARGET)).is_err(), "the volume itself is gone");
+    let (there, all) = pair.there();
+    assert!(there >= 2 * CHUNK_BYTES && there < all, "{there} of {all}");
+    pair.send_rest();
+    assert!(pair.received().is_none(), "nothing is kept of what is whole");
+}
+
+#[test]
+fn what_came_is_kept_beyond_its_transaction_and_not_for_ever() {
+    let mut pair = Pair::new();
+    pair.network.cut(&[CHUNK_BYTES + 20_000; 6]);
+    let to = pair.create();
+    assert_eq!(pair.forward(to, 0), Err(AbortCode::RX_CALL_DEAD));
+    pair.other.delete(to).unwrap();
+    pair.other.end(to).unwrap();
+    let (there, _) = pair.there();
+    assert!(there > 0);
+    pair.expire(KEPT_SECONDS);
+    while pair.other.volumes.purge_step().unwrap() {}
+    assert_eq!(pair.there().0, there);
+    pair.restart(pair.disks.after_crash(&mut StdRng::seed_from_u64(2)));
+    assert_eq!(pair.there().0, there, "it was on the medium");
+    let held = pair.received().unwrap();
+    pair.expire(2);
+    assert_eq!(pair.there().0, there, "somebody holds it");
+    drop(held);
+    pair.expire(0);
+    assert!(pair.received().is_none());
+    pair.other.check();
+    assert_eq!(pair.disks.chunks[1].live_chunks(), 0);
+}
+
+#[test]
+fn not_too_much_is_kept() {
+    let pair = Pair::new();
+    for number in 0..=KEPT_MAX as u32 {
+        pair.network.cut(&[CHUNK_BYTES + 20_000; 6]);
+        let to = pair.other.create(LARGE, &format!("there{number}"), 2000 + number, 2000 + number).unwrap();
+        assert_eq!(pair.forward(to, 0), Err(AbortCode::RX_CALL_DEAD));
+        pair.other.end(to).unwrap();
+    }
+    let is_kept = |number| pair.other.volumes.received(VolumeId(number), large()).unwrap().is_some();
+    assert!(!is_kept(2000), "the oldest one");
+    assert!((2001..=2000 + KEPT_MAX as u32).all(is_kept));
+}
+
+#[test]
+fn a_damaged_stream_leaves_nothing() {
+    let pair = Pair::new();
+    let to = pair.create();
+    pair.network.damage(5 * CHUNK_BYTES);
+    assert!(pair.forward(to, 0).is_err());
+    assert!(pair.received().is_none());
+    pair.other.delete(to).unwrap();
+    pair.other.end(to).unwrap();
+    pair.other.check();
+    assert_eq!(pair.disks.chunks[1].live_chunks(), 0);
+}
+
+#[test]
+fn transfers_of_which_the_target_is_killed_again_and_again_come_to_their_end() {
+    histories(SEEDS, killed);
+}
+
+fn killed(seed: u64, random: &mut StdRng) {
+    let mut pair = Pair::new();
+    if random.random() {
+        // The site has what the volume had, which new contents are laid over.
+        pair.send(0);
+        pair.now += 100;
+        pair.write("large", &noise(seed + 10, 4 * CHUNK_BYTES));
+        pair.write("other", &noise(seed + 11, 2 * CHUNK_BYTES + 5));
+    }
+    let before = pair.other.volumes.get_any_state(VolumeId(TARGET)).ok().map(|volume| contents(&volume));
+    for _ in 0..random.random_range(1..4) {
+        let image = pair.images(random.random());
+        let cuts: Vec<usize> = (0..6).map(|_| random.random_range(1..7 * CHUNK_BYTES)).collect();
+        pair.network.cut(&cuts);
+        let open = pair.other.open(TARGET, LARGE, attach_mode::BUSY);
+        let to = open.unwrap_or_else(|_| pair.create());
+        let sent = pair.forward(to, 0);
+        // At the last cut, or some time after it.
+        let image = image.lock().take().filter(|_| random.random());
+        let disks = image.unwrap_or_else(|| pair.disks.after_crash(random));
+        pair.restart(disks);
+        if sent.is_err() {
+            let now = pair.other.volumes.get_any_state(VolumeId(TARGET)).ok().map(|volume| contents(&volume));
+            assert_eq!(now, before, "the volume is as it was");
+        }
+        if random.random_range(0..4) == 0 {
+            pair.expire(KEPT_SECONDS + 1);
+            assert!(pair.received().is_none());
+        }
+        if random.random() {
+            while pair.other.volumes.purge_step().unwrap() {}
+        }
+        if random.random_range(0..4) == 0 {
+            pair.now += 10;
+            pair.write_at("exact", 5, &noise(random.random(), 100), 2 * CHUNK_BYTES as u64);
+        }
+    }
+    pair.send_rest();
+    pair.restart(pair.disks.after_crash(random));
+    assert_eq!(contents(&pair.target()), contents(&pair.cell.volumes.get_any_state(VolumeId(ID)).unwrap()));
+    assert!(
+        pair.received().is_none() || {
+            pair.expire(KEPT_SECONDS + 1);
+            pair.received().is_none()
+        }
+    );
+    pair.other.check_all(&pair.disks);
+}

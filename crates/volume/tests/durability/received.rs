@@ -1,0 +1,206 @@
+//! Transfers that the power goes off amid, on a faulty disk: what is noted to have come is there.
+
+use crate::common::{first_seed, named, options, partition_id, volume, volume_id};
+use base::{UnixTime, UserId, VnodeId, VolumeId};
+use bytes::Bytes;
+use disk::{Disk, FaultyDisk, Garbling, Torn};
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+use std::path::Path;
+use std::sync::Arc;
+use store::{MemoryMeta, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
+use volume::check::{self, CheckOptions};
+use volume::{
+    Clock, FileKind, KEPT_SECONDS, PartitionHandle, Restoration, Space, VnodeStatus, VolumeError,
+    VolumeOptions, Volumes,
+};
+
+const HISTORIES: u64 = 300;
+const RUNS: u32 = 5;
+const FILES: u32 = 12;
+const CHUNK_BYTES: usize = 1 << 12;
+const FOLDER: &str = "/segments";
+/// The number that the transfers go to.
+const NUMBER: VolumeId = VolumeId(77);
+
+/// What all histories together came across.
+#[derive(Debug, Default)]
+struct Seen {
+    cut: u32,
+    whole: u32,
+    kept_bytes: u64,
+}
+
+struct History {
+    rng: SmallRng,
+    disk: FaultyDisk,
+    meta: Arc<MemoryMeta>,
+}
+
+struct Run {
+    store: Arc<SegmentStore>,
+    volumes: Volumes,
+}
+
+/// What a file holds; of many chunks, of zeros, or short.
+fn contents(file: u32) -> Vec<u8> {
+    let mut rng = SmallRng::seed_from_u64(file.into());
+    let mut data = vec![0; rng.random_range(1..8 * CHUNK_BYTES)];
+    if file % 5 != 4 {
+        rng.fill_bytes(&mut data);
+    }
+    data
+}
+
+fn vnode(file: u32) -> VnodeId {
+    VnodeId(2 * file + 2)
+}
+
+fn status(file: u32, length: usize) -> VnodeStatus {
+    VnodeStatus {
+        vnode: vnode(file),
+        unique: file + 2,
+        kind: FileKind::File,
+        mode: 0o644,
+        owner: UserId(1),
+        group: 0,
+        links: 1,
+        length: length as u64,
+        data_version: 1,
+        client_modified: UnixTime(1),
+        server_modified: UnixTime(1),
+        author: UserId(1),
+        parent: VnodeId(1),
+        parent_unique: 1,
+    }
+}
+
+fn send(restoration: &mut Restoration, files: u32) -> Result<(), VolumeError> {
+    for file in 0..files {
+        let mut left = Bytes::from(contents(file));
+        let status = status(file, left.len());
+        restoration.file(status, &mut |most| Ok(left.split_to(most.min(left.len()))))?;
+    }
+    Ok(())
+}
+
+impl Run {
+    fn open(history: &mut History) -> Run {
+        let config = SegmentConfig {
+            segment_bytes: history.rng.random_range(1..60_000),
+            cache_bytes: 0,
+            open_files_max: 4,
+            reserve: Reserve { bytes: 0, permille: 0 },
+        };
+        let (disk, meta) = (Arc::new(history.disk.clone()), Arc::clone(&history.meta));
+        let store =
+            Arc::new(SegmentStore::open(disk, Path::new(FOLDER), Arc::clone(&meta) as _, config).unwrap());
+        let handle = PartitionHandle {
+            id: partition_id(),
+            meta,
+            chunks: Arc::clone(&store) as _,
+            space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
+        };
+        let received_step_bytes = history.rng.random_range(1..40_000);
+        let options = VolumeOptions { received_step_bytes, ..options() };
+        Run { store, volumes: Volumes::open(vec![handle], options).unwrap() }
+    }
+
+    /// What is said to have come is there, and all that is there is what was sent. How much that is.
+    fn check_received(&self) -> u64 {
+        let Some(received) = self.volumes.received(NUMBER, partition_id()).unwrap() else { return 0 };
+        let mut sent = 0;
+        for file in 0..FILES {
+            for (index, chunk) in contents(file).chunks(CHUNK_BYTES).enumerate() {
+                sent += chunk.len() as u64;
+                let found = received.chunk(vnode(file), file + 2, index as u64).unwrap();
+                assert!(found.as_ref().is_none_or(|found| found == chunk), "file {file}, chunk {index}");
+                let must_be_there = sent <= received.bytes() && chunk.iter().any(|byte| *byte != 0);
+                assert!(found.is_some() || !must_be_there, "file {file}, chunk {index} has come");
+            }
+        }
+        received.bytes()
+    }
+}
+
+impl History {
+    fn new(seed: u64) -> History {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let torn = if rng.random() { Torn::Sector } else { Torn::Byte };
+        let disk = FaultyDisk::new(seed, Garbling { torn, noise: rng.random(), short: rng.random() });
+        disk.create_dir(Path::new(FOLDER)).unwrap();
+        disk.sync_dir(Path::new("/")).unwrap();
+        History { rng, disk, meta: Arc::new(MemoryMeta::new()) }
+    }
+
+    fn run(&mut self, seen: &mut Seen) {
+        let run = Run::open(self);
+        let before = run.check_received();
+        seen.kept_bytes += before;
+        volume(&run.volumes, 0).unwrap();
+        run.volumes.sync().unwrap();
+        let is_cut = self.rng.random_ratio(2, 3);
+        if is_cut {
+            self.disk.cut_power_at(self.disk.operations() + self.rng.random_range(0..40));
+        }
+        let clock: Clock = Arc::new(|| UnixTime(1000));
+        let files = self.rng.random_range(1..=FILES);
+        let sent = run.volumes.receive(volume_id(0), NUMBER, &clock).and_then(|mut restoration| {
+            let sent = send(&mut restoration, files);
+            assert!(sent.is_ok() || is_cut);
+            if self.rng.random() { restoration.keep_for_later().and(sent) } else { sent }
+        });
+        match sent {
+            Err(_) => seen.cut += 1,
+            Ok(()) if is_cut => {}
+            Ok(()) => {
+                seen.whole += 1;
+                assert!(run.check_received() >= before);
+                while self.rng.random() && run.volumes.purge_step().unwrap() {}
+                _ = run.store.maintain();
+            }
+        }
+        drop(run);
+        let pending = self.meta.unsynced_commits();
+        self.meta = Arc::new(self.meta.crash(self.rng.random_range(0..=pending)));
+        self.disk = self.disk.crash();
+        self.check();
+    }
+
+    fn check(&self) {
+        let (disk, meta) = (Arc::new(self.disk.clone()), &*self.meta);
+        let segments = SegmentAudit::open(disk, Path::new(FOLDER), meta).unwrap();
+        let report = check::check(meta, Some(&segments), CheckOptions { data: true }, &mut |_| {});
+        assert!(report.is_clean(), "{report:#?}");
+    }
+
+    /// Nothing is left when it was kept for long enough.
+    fn end(&mut self) {
+        let run = Run::open(self);
+        run.check_received();
+        run.volumes.expire_received(UnixTime(1000 + KEPT_SECONDS)).unwrap();
+        run.check_received();
+        run.volumes.expire_received(UnixTime(1001 + KEPT_SECONDS)).unwrap();
+        assert!(run.volumes.received(NUMBER, partition_id()).unwrap().is_none());
+        while run.volumes.purge_step().unwrap() {}
+        assert_eq!(named(&*self.meta), []);
+        drop(run);
+        self.check();
+    }
+}
+
+#[test]
+fn what_is_noted_to_have_come_is_there() {
+    let mut seen = Seen::default();
+    for seed in first_seed()..first_seed() + HISTORIES {
+        let history = || {
+            let mut history = History::new(seed);
+            (0..RUNS).for_each(|_| history.run(&mut seen));
+            history.end();
+        };
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(history));
+        outcome.unwrap_or_else(|_| panic!("seed {seed}"));
+    }
+    println!("{seen:?}");
+    assert!(seen.cut > 100 && seen.whole > 100 && seen.kept_bytes > 1_000_000, "{seen:?}");
+}
