@@ -127,6 +127,9 @@ fn split_open(
     if done.is_err() {
         // What is left to do is done like after a restart.
         settle(server, &noted, volume.partition(), usize::MAX);
+        if let Ok(new) = server.volumes().get_any_state(noted.new) {
+            used.attach(&new);
+        }
     }
     done
 }

@@ -2,8 +2,8 @@
 
 use super::support::{Cell, Disks, LARGE, admin, anybody, histories};
 use crate::splitting;
-use afs_idl::MemoryStream;
 use afs_idl::vol::{self, Server as _};
+use afs_idl::{CallStream, MemoryStream};
 use base::{AbortCode, Fid, UserId, VnodeId, VolumeId};
 use bytes::Bytes;
 use rand::Rng;
@@ -290,4 +290,45 @@ fn what_users_write_into_the_new_volume_stays_whatever_the_note_says() {
     settle(&world);
     assert_eq!(all_below(&volume, volume.root()), before);
     world.check();
+}
+
+/// A caller who hangs up after so many pieces of text.
+struct HangsUp(usize);
+
+impl CallStream for HangsUp {
+    fn read(&mut self, _: &mut [u8]) -> Result<usize, AbortCode> {
+        Ok(0)
+    }
+
+    fn read_chunk(&mut self, _: usize) -> Result<Bytes, AbortCode> {
+        Ok(Bytes::new())
+    }
+
+    fn write(&mut self, _: Bytes) -> Result<(), AbortCode> {
+        self.0 = self.0.checked_sub(1).ok_or(AbortCode::RX_CALL_DEAD)?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_caller_who_hangs_up_leaves_nothing_half_done() {
+    for pieces in 0..5 {
+        let world = World::new();
+        let (old, vnode) = (world.volume(ID), world.tree().vnode);
+        let (wanted, whole) = (all_below(&old, world.tree()), all_below(&old, old.root()));
+        let request =
+            vol::SplitVolumeRequest { volume_id: ID, new_volume_id: NEW, vnode: vnode.0, verbose: 1 };
+        let done = world.cell.server.split_volume(&admin(), request, &mut HangsUp(pieces));
+        assert_eq!(done, Err(AbortCode::RX_CALL_DEAD));
+        assert!([ID, NEW].iter().all(|&id| world.cell.file_service(id).is_none()), "both are in service");
+        let new = world.volume(NEW);
+        if pieces < 2 {
+            assert_eq!(all_below(&old, old.root()), whole, "{pieces}");
+            assert!(all_below(&new, new.root()).is_empty());
+            assert_eq!(world.split(NEW, vnode).0, Ok(()));
+        }
+        assert_eq!(all_below(&world.volume(NEW), new.root()), wanted, "{pieces}");
+        assert_eq!(all_below(&old, old.root()).len(), outside(&whole).len() + 1);
+        world.check();
+    }
 }
