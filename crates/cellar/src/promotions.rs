@@ -3,6 +3,7 @@
 
 pub mod cells;
 pub mod config;
+mod digests;
 pub mod journal;
 pub mod run;
 pub mod source;

@@ -211,6 +211,15 @@ impl World {
         self.promote_well(&["status", VOLUME]).as_array().unwrap().clone()
     }
 
+    /// How often a procedure was called on one of the servers.
+    fn calls(&self, server: usize, procedure: &str) -> u64 {
+        let config = self.servers[server].config.to_str().unwrap();
+        let rows: Value =
+            serde_json::from_str(&run(&["stat", "calls", "--json", "--config", config])).unwrap();
+        let of_it = rows.as_array().unwrap().iter().filter(|row| row["procedure"] == procedure);
+        of_it.filter_map(|row| row["calls"].as_u64()).sum()
+    }
+
     fn both_have(&self, version: u64, contents: &Tree) {
         for (row, server) in self.status().iter().zip([0, 2]) {
             assert_eq!(
@@ -261,6 +270,11 @@ fn a_volume_and_its_changes_are_carried_to_other_cells() {
     let one = world.read(&world.source.config, VOLUME);
     assert_eq!(one.len(), 3);
     world.both_have(1, &one);
+    // What arrived was hashed where it is: nobody read it back.
+    for server in [0, 2] {
+        assert!(world.calls(server, "DigestContents") > 0);
+        assert_eq!(world.calls(server, "Dump"), 0);
+    }
 
     world.write("v2", &files(2, 1_000));
     world.promote_to_both();

@@ -8,7 +8,8 @@
 //! The tree is run by the very code that promotes ([`Promotion`]), with transfers that take their time on a
 //! modelled network: each cell has one link to the others, of the same rate in both directions, and inside a
 //! cell each server has one of its own. Transfers share links fairly (max-min). Verification reads the
-//! received copy, over the links to the machine that runs the promotion, or in the cell at the rate of a disk.
+//! received copy, over the links to the machine that runs the promotion (OpenAFS's servers), or in the cell at
+//! the rate of a disk (Cellar's).
 //! Without the tree the source sends everything to every copy, and nothing is verified.
 
 use jobs::Place;
@@ -262,7 +263,7 @@ fn main() {
     row("source to every copy, 8 at once", &naive(8));
     row("source to every copy, all at once", &naive(CELLS * COPIES));
     row("source to every cell, copies inside, read back", &tree(CELLS, Verified::ByRunner));
-    for (verified, words) in [(Verified::ByRunner, "read back"), (Verified::InCell, "verified in the cell")] {
+    for (verified, words) in [(Verified::ByRunner, "read back"), (Verified::InCell, "hashed in the cell")] {
         for fanout in [8, 4, 3, 2, 1] {
             row(&format!("tree, fan-out {fanout}, {words}"), &tree(fanout, verified));
         }

@@ -6,7 +6,7 @@ use afs_idl::{CallStream, ClientConnection};
 use base::AbortCode;
 use bytes::Bytes;
 use jobs::Place;
-use promote::{Digest, Trouble, digest};
+use promote::Trouble;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(AbortCode) -> Trou
 
 /// An open volume. It is ended when dropped, so that nothing stays locked.
 pub(super) struct Open {
-    server: Arc<dyn ClientConnection>,
+    pub(super) server: Arc<dyn ClientConnection>,
     pub(super) id: i32,
     pub(super) volume: u32,
     is_ended: bool,
@@ -157,7 +157,7 @@ impl Volumes<'_> {
         self.cell.connection(place.server, Interface::Volumes)
     }
 
-    fn heed(&self) -> Step {
+    pub(super) fn heed(&self) -> Step {
         if self.stop.load(Ordering::Relaxed) { Err(Trouble::Passing("interrupted".into())) } else { Ok(()) }
     }
 
@@ -234,36 +234,7 @@ impl Volumes<'_> {
         self.open(place, volume, attach_mode::OFFLINE)?.delete()
     }
 
-    /// What a volume holds. All of it is read over the network.
-    pub(super) fn digest(&self, place: Place, volume: u32) -> Step<Digest> {
-        let open = self.open(place, volume, attach_mode::BUSY)?;
-        let request = vol::DumpRequest { transaction: open.id, from_date: 0 };
-        let mut found = None;
-        let dumped = vol::dump(&*open.server, &request, |stream| {
-            let read = digest::of_dump(|most| self.piece(stream, most));
-            let code = if read.is_ok() { Ok(()) } else { Err(AbortCode::RX_USER_ABORT) };
-            found = Some(read);
-            code?;
-            // Nothing follows the end mark.
-            self.piece(stream, 1).map(drop)
-        });
-        match found {
-            Some(Ok(digest)) => {
-                dumped.map_err(failed(format!("read the volume {volume} on {place}")))?;
-                open.end()?;
-                Ok(digest)
-            }
-            Some(Err(afs_format::dump::DumpError::Source(code))) => {
-                Err(failed(format!("read the volume {volume} on {place}"))(code))
-            }
-            Some(Err(error)) => Err(Trouble::Passing(format!("the volume {volume} on {place}: {error}"))),
-            None => Err(failed(format!("read the volume {volume} on {place}"))(
-                dumped.err().unwrap_or(AbortCode::RX_CALL_DEAD),
-            )),
-        }
-    }
-
-    fn piece(&self, stream: &mut dyn CallStream, most: usize) -> Result<Bytes, AbortCode> {
+    pub(super) fn piece(&self, stream: &mut dyn CallStream, most: usize) -> Result<Bytes, AbortCode> {
         match self.heed() {
             Ok(()) => stream.read_chunk(most),
             Err(_) => Err(AbortCode::RX_USER_ABORT),
