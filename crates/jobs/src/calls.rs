@@ -113,7 +113,8 @@ impl<W: World> Run<'_, W> {
             Operation::Move { .. } => entry_flags::MOVE,
             Operation::Release { .. } => entry_flags::RELEASE,
             Operation::Backup => entry_flags::BACKUP,
-            Operation::Copy { .. } | Operation::Restore { .. } => 0,
+            // The server itself keeps others from a volume that it splits.
+            Operation::Copy { .. } | Operation::Restore { .. } | Operation::Split { .. } => 0,
         }
     }
 

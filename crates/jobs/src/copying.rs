@@ -65,7 +65,7 @@ impl<W: World> Run<'_, W> {
         self.enter(Stage::Cleaning)
     }
 
-    fn has_entry(&self, volume_id: u32) -> Step<bool> {
+    pub(crate) fn has_entry(&self, volume_id: u32) -> Step<bool> {
         let request = vl::GetEntryByIDNRequest { volume_id, volume_type: 0 };
         match self.world.locations(|vl| vl::get_entry_by_idn(vl, &request)) {
             Ok(_) => Ok(true),
@@ -88,7 +88,8 @@ impl<W: World> Run<'_, W> {
     }
 }
 
-fn new_entry(name: &str, id: u32, to: Place) -> NVldbEntry {
+/// The entry of a new volume at this place.
+pub(crate) fn new_entry(name: &str, id: u32, to: Place) -> NVldbEntry {
     let mut entry = NVldbEntry {
         name: name.into(),
         server_count: 1,

@@ -141,6 +141,7 @@ impl<W: World> Run<'_, W> {
             Operation::Release { all } => self.release(all),
             Operation::Backup => self.back_up(),
             Operation::Restore { file, name, to } => self.restore_file(&file, &name, to),
+            Operation::Split { name, .. } => self.prepare_split(&name),
         }
     }
 
@@ -150,6 +151,7 @@ impl<W: World> Run<'_, W> {
             Operation::Copy { name, to } | Operation::Restore { name, to, .. } => {
                 self.register_copy(&name, to)
             }
+            Operation::Split { directory, path, .. } => self.split(directory, &path),
             Operation::Release { .. } | Operation::Backup => self.enter(Stage::Cleaning),
         }
     }
@@ -181,6 +183,7 @@ impl<W: World> Run<'_, W> {
             Operation::Copy { to, .. } | Operation::Restore { to, .. } => self.put_copy_back(to),
             Operation::Release { .. } => self.put_clone_back(),
             Operation::Backup => self.put_backup_back(),
+            Operation::Split { .. } => self.put_split_back(),
         }
     }
 

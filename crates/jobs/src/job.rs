@@ -60,6 +60,15 @@ pub enum Operation {
         /// Where it is made.
         to: Place,
     },
+    /// A directory becomes a volume of its own, beside the one that it lies in.
+    Split {
+        /// Its vnode.
+        directory: u32,
+        /// Where it is, for people.
+        path: String,
+        /// The new volume's name.
+        name: String,
+    },
 }
 
 impl Operation {
@@ -71,6 +80,7 @@ impl Operation {
             Operation::Release { .. } => "release",
             Operation::Backup => "backup",
             Operation::Restore { .. } => "restore",
+            Operation::Split { .. } => "split",
         }
     }
 }
@@ -254,6 +264,7 @@ impl Job {
             Operation::Release { .. } => format!("release of {name}"),
             Operation::Backup => format!("backup of {name}"),
             Operation::Restore { file, name, to } => format!("restore of {file} to {name} on {to}"),
+            Operation::Split { path, name: new, .. } => format!("split of {path} to {new}"),
         }
     }
 

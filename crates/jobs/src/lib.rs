@@ -1,4 +1,4 @@
-//! Operations on volumes that take several servers: move, copy, release, backup; and restore.
+//! Operations on volumes that take several servers: move, copy, release, backup; restore and split.
 //!
 //! Each is a [`Job`]: what a person asked for, how far it is, and what it left lying about on servers.
 //! [`run`] carries it on, step by step, through standard calls of volume and location servers, so that
@@ -30,6 +30,7 @@ mod moving;
 mod plan;
 mod releasing;
 mod sites;
+mod splitting;
 mod traffic;
 mod world;
 

@@ -48,6 +48,12 @@ pub fn steps(job: &Job) -> Vec<String> {
             format!("take {new} into service"),
             format!("make the entry of {new}"),
         ],
+        Operation::Split { path, name: new, .. } => vec![
+            format!("get numbers for {new}"),
+            format!("make {new} on {from}, empty, and its entry"),
+            format!("copy {path} with everything below it to {new}, while clients of {name} wait"),
+            format!("put a mount point of {new} in the place of {path}, and remove what was copied"),
+        ],
         Operation::Backup => vec![
             format!("lock the entry of {name} in the location database"),
             format!("clone {name} on {from} as {name}.backup, or bring that up to date"),

@@ -46,6 +46,12 @@ fn a_restore_is_whole_or_not_there() {
 }
 
 #[test]
+fn a_directory_is_split_off_whole_or_not_at_all() {
+    let split = Operation::Split { directory: 7, path: "data/below".into(), name: "new".into() };
+    histories(|_| split.clone());
+}
+
+#[test]
 fn a_release_brings_all_sites_to_one_moment() {
     histories(|seed| Operation::Release { all: seed % 5 == 0 });
 }

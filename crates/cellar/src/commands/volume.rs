@@ -44,6 +44,8 @@ pub enum Volume {
     Release(operations::Release),
     /// Make the backup volume, or bring it up to date.
     Backup(operations::Backup),
+    /// Make a directory a volume of its own, and put a mount point in its place.
+    Split(operations::SplitVolume),
     /// Write a volume into a file.
     Dump(files::DumpVolume),
     /// Make a volume of a dump in a file.
@@ -222,6 +224,7 @@ pub fn run(context: &Context, command: &Volume) -> Result<()> {
         Volume::Copy(request) => operations::copy_volume(context, request),
         Volume::Release(request) => operations::release(context, request),
         Volume::Backup(request) => operations::back_up(context, request),
+        Volume::Split(request) => operations::split(context, request),
         Volume::Dump(request) => files::dump(context, request),
         Volume::Restore(request) => files::restore(context, request),
         Volume::Jobs { command } => following::run(context, command),

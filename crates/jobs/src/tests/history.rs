@@ -61,6 +61,9 @@ pub(super) struct Volume {
     pub(super) updated: u32,
     pub(super) in_service: bool,
     pub(super) is_doomed: bool,
+    /// How many directories of it became volumes, and whether it is one of those.
+    pub(super) split_off: u32,
+    pub(super) is_split_off: bool,
 }
 
 pub(super) struct Open {
@@ -332,6 +335,9 @@ impl History {
             // OpenAFS has both volumes in service when it restarts at the wrong moment.
             hosts.get_mut(&server(1)).unwrap().is_cellar = true;
         }
+        if matches!(operation, Operation::Split { .. }) {
+            hosts.get_mut(&server(1)).unwrap().is_cellar = true;
+        }
         let volume = Volume {
             kind: volume_type::READ_WRITE,
             files: BTreeMap::from([(0, (0, 500))]),
@@ -456,6 +462,14 @@ impl History {
         if let Operation::Copy { to, .. } | Operation::Restore { to, .. } = self.job.operation {
             assert_eq!(state.entries.len(), if is_done { 2 } else { 1 });
             wanted.extend(state.entries.keys().filter(|&&id| id != VOLUME).map(|&id| (to, id)));
+        }
+        if let Operation::Split { .. } = self.job.operation {
+            let new = state.entries.keys().find(|&&id| id != VOLUME).copied();
+            assert_eq!(new.is_some(), is_done);
+            let volumes = &state.hosts[&server(1)].volumes;
+            assert_eq!(volumes[&(VOLUME, 0)].split_off, u32::from(is_done));
+            assert!(new.is_none_or(|id| volumes[&(id, 0)].is_split_off));
+            wanted.extend(new.map(|id| (place(1), id)));
         }
         let mut there: Vec<(Place, u32)> = Vec::new();
         for (address, host) in &state.hosts {

@@ -57,6 +57,16 @@ impl vl::Server for Database {
         Ok(vl::CreateEntryNReply)
     }
 
+    fn delete_entry(
+        &self,
+        _: &Caller,
+        request: vl::DeleteEntryRequest,
+    ) -> Result<vl::DeleteEntryReply, AbortCode> {
+        let mut state = self.0.state.lock();
+        state.entries.remove(&request.volume_id).ok_or(AbortCode::VL_NOENT)?;
+        Ok(vl::DeleteEntryReply)
+    }
+
     fn get_new_volume_id(
         &self,
         _: &Caller,

@@ -167,6 +167,7 @@ impl vol::Server for Server {
             volume_id: open.volume,
             creation_date: volume.created,
             update_date: volume.updated,
+            next_unique: if volume.is_split_off { 9 } else { 2 },
             ..VolserStatus::default()
         })?;
         Ok(vol::GetStatusReply { status })
@@ -259,6 +260,28 @@ impl vol::Server for Server {
         assert_eq!(stream.read_chunk(1000)?, DUMP);
         self.with(r.transaction, |volume, _, _| volume.files = restored_files())?;
         Ok(vol::RestoreReply)
+    }
+
+    fn split_volume(
+        &self,
+        _: &Caller,
+        r: vol::SplitVolumeRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<vol::SplitVolumeReply, AbortCode> {
+        let mut state = self.cell.state.lock();
+        let host = state.hosts.get_mut(&self.address).unwrap();
+        let both = [r.volume_id, r.new_volume_id];
+        if host.open.values().any(|open| both.contains(&open.volume)) {
+            return Err(AbortCode::VOLSERVOLBUSY);
+        }
+        let new = host.volumes.get_mut(&(r.new_volume_id, 0)).ok_or(AbortCode::VNOVOL)?;
+        if std::mem::replace(&mut new.is_split_off, true) {
+            return Err(AbortCode(22));
+        }
+        host.volumes.get_mut(&(r.volume_id, 0)).ok_or(AbortCode::VNOVOL)?.split_off += 1;
+        drop(state);
+        stream.write(bytes::Bytes::from_static(b"Finished!\n\0\0\0\0"))?;
+        Ok(vol::SplitVolumeReply)
     }
 
     fn forward(&self, _: &Caller, r: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {

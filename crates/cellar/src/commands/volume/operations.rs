@@ -1,11 +1,12 @@
-//! `cellar volume move`, `copy`, `release`, `backup`: operations that are jobs.
+//! `cellar volume move`, `copy`, `release`, `backup`, `split`: operations that are jobs.
 
 use super::following;
 use crate::client::location::Located;
+use crate::client::path::CellPath;
 use crate::client::{CellClient, Interface};
 use crate::commands::Context;
 use anyhow::{Context as _, Result, bail};
-use base::{PartitionId, VolumeName};
+use base::{PartitionId, VnodeId, VolumeName};
 use clap::Args;
 use jobs::{Job, Operation, Place};
 use serde::Serialize;
@@ -60,6 +61,18 @@ pub struct Release {
 pub struct Backup {
     /// The read-write volume: its name or number.
     volume: String,
+    #[command(flatten)]
+    how: How,
+}
+
+/// A directory that becomes a volume.
+#[derive(Args)]
+pub struct SplitVolume {
+    /// VOLUME/PATH of the directory. Everything below it goes into the new volume.
+    directory: String,
+    /// The name of the new volume, which is made beside the old one.
+    #[arg(long)]
+    to: VolumeName,
     #[command(flatten)]
     how: How,
 }
@@ -121,6 +134,27 @@ pub(super) fn back_up(context: &Context, request: &Backup) -> Result<()> {
     do_job(context, &context.client()?, &request.volume, Operation::Backup, &request.how)
 }
 
+/// Makes a directory a volume of its own.
+pub(super) fn split(context: &Context, request: &SplitVolume) -> Result<()> {
+    let (cell, place) = (context.client()?, &request.directory);
+    let path = CellPath::parse(place.strip_prefix("cell:").unwrap_or(place))?;
+    let node = cell.find(&path)?.with_context(|| format!("{place} does not exist"))?;
+    if !node.is_directory() {
+        bail!("{place} is no directory");
+    }
+    if node.fid.vnode == VnodeId::ROOT {
+        bail!("{place} is the root of a volume; name a directory below it");
+    }
+    // It may lie in a volume that is mounted in the one of the path.
+    let volume = node.fid.volume.0.to_string();
+    if cell.locate(&volume)?.read_write() != node.fid.volume {
+        bail!("{place} lies in a volume that is not read-write");
+    }
+    let (directory, name) = (node.fid.vnode.0, request.to.to_string());
+    let operation = Operation::Split { directory, path: path.to_string(), name };
+    do_job(context, &cell, &volume, operation, &request.how)
+}
+
 fn first_partition(cell: &CellClient, server: Ipv4Addr) -> Result<PartitionId> {
     super::first_partition(&*cell.connection(server, Interface::Volumes))
         .with_context(|| format!("on {server}"))
@@ -150,7 +184,7 @@ fn do_job(context: &Context, cell: &CellClient, volume: &str, operation: Operati
         return following::follow(context, cell, &kept.journal, job);
     }
     let job = make(0);
-    if let Operation::Copy { name, .. } = &operation
+    if let Operation::Copy { name, .. } | Operation::Split { name, .. } = &operation
         && cell.find_volume(name)?.is_some()
     {
         bail!("a volume {name} exists already");
