@@ -14,6 +14,8 @@ mod mixed;
 mod moving;
 mod probing;
 mod promoting;
+mod resuming;
+mod splitting;
 mod store;
 mod tracing;
 mod transfers;
@@ -36,6 +38,8 @@ pub(crate) fn all() -> Vec<Test> {
         joining::tests(),
         jobs::tests(),
         transfers::tests(),
+        resuming::tests(),
+        splitting::tests(),
         matrix::tests(),
         store::tests(),
         trees::tests(),

@@ -91,7 +91,8 @@ fn other(first: &Cell, second: &Cell) -> Result<&'static str> {
     Ok(if shown.contains(first.address) { second.address } else { first.address })
 }
 
-fn begin(cell: &Cell, command: &str) -> Result<()> {
+/// Begins a job and leaves it to itself.
+pub(crate) fn begin(cell: &Cell, command: &str) -> Result<()> {
     let folder = cell.scratch()?;
     let line = format!(
         "setsid {} volume {command} > {}/runner.log 2>&1 < /dev/null & echo $! > {}/runner.pid",
@@ -122,7 +123,7 @@ fn kill(first: &mut Cell, second: &mut Cell, victim: Victim) -> Result<()> {
 }
 
 /// Waits until the server has finished or undone what was interrupted.
-fn finish(cell: &Cell) -> Result<()> {
+pub(crate) fn finish(cell: &Cell) -> Result<()> {
     let (list, deadline) = (format!("{} volume jobs list --json", program()?), Instant::now() + JOB_LIMIT);
     loop {
         let jobs = cell.run(&list)?.ok()?;
