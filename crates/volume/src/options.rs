@@ -7,8 +7,8 @@ use store::Codec;
 /// Most threads that encode or decode chunks unless more are asked for.
 const THREADS_MAX: usize = 16;
 
-/// Few enough that little is sent twice, and so many that the medium is not waited for often.
-const RECEIVED_STEP_BYTES: u64 = 16 << 20;
+/// So many that the medium is not waited for often.
+const RECEIVED_STEP_BYTES: u64 = 64 << 20;
 
 /// When a change is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub struct VolumeOptions {
     pub cached_directory_bytes: u64,
     /// Changed directories of a volume after which the totals of all above them are written; at most 16.
     pub unfolded_directories: usize,
-    /// Bytes of files after which what came of a transfer is put on the medium and noted.
+    /// Bytes of files after which what came of a transfer is put on the medium and noted, if that is not done sooner.
     pub received_step_bytes: u64,
 }
 

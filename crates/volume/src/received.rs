@@ -2,7 +2,7 @@
 //!
 //! A [`Restoration`] that [`Volumes::receive`] begins notes in the registry which group it builds in, of which
 //! volume's number, and how far it is. The note is written in the batch that begins it; from then on, after
-//! every [`crate::VolumeOptions::received_step_bytes`], what came is put on the medium and then the note that counts it. So whatever ends
+//! every [`crate::VolumeOptions::received_step_bytes`], and every [`STEP_SECONDS`] where they come slowly, what came is put on the medium and then the note that counts it. So whatever ends
 //! it early, a crash too, the note names chunks that are there. At the next start the purger is kept from such
 //! a group, and whoever sends to the volume again is told what of it is there.
 //!
@@ -24,6 +24,9 @@ use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, Family, KeyRange};
+
+/// After this time what came is put on the medium, however little that is.
+const STEP_SECONDS: u32 = 5;
 
 /// How long what came is kept after the last of it, in seconds.
 pub const KEPT_SECONDS: u32 = 6 * 3600;
@@ -282,11 +285,11 @@ impl Noted {
         self
     }
 
-    /// Counts data; how much has come since the last checkpoint.
-    pub(crate) fn count(&mut self, bytes: u64) -> u64 {
+    /// Counts data; whether it is time for a checkpoint, which is after so many bytes.
+    pub(crate) fn count(&mut self, bytes: u64, step_bytes: u64) -> bool {
         self.receipt.bytes += bytes;
         self.fresh_bytes += bytes;
-        self.fresh_bytes
+        self.fresh_bytes >= step_bytes || (self.clock)().0.abs_diff(self.receipt.touched.0) >= STEP_SECONDS
     }
 
     /// Something of what was counted could not be stored.

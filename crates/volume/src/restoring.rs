@@ -230,8 +230,8 @@ impl Restoration {
             let length = (status.length - at).min(1 << shift) as usize;
             let pieces = receive_pieces(length, source)?;
             self.chunk(file, index, &pieces, is_link)?;
-            let fresh = self.noted.as_mut().map_or(0, |noted| noted.count(length as u64));
-            if fresh >= self.target.shared.options.received_step_bytes {
+            let step = self.target.shared.options.received_step_bytes;
+            if self.noted.as_mut().is_some_and(|noted| noted.count(length as u64, step)) {
                 self.checkpoint()?;
             }
             at += length as u64;

@@ -15,9 +15,9 @@ pub(crate) fn tests() -> Vec<Test> {
 /// A file that takes a while to send.
 const BIG_FILE_MIB: u64 = 384;
 /// When so many bytes were sent the target is killed.
-const KILLED_AFTER: u64 = 100 << 20;
-/// What may have been sent and not be noted: the step after which it is, what is on its way, and as much again.
-const SLACK: u64 = 48 << 20;
+const KILLED_AFTER: u64 = 200 << 20;
+/// What may have been sent and not be noted: the step of 64 MiB after which it is, and what is on its way.
+const SLACK: u64 = 100 << 20;
 /// How often a job may be over before it is seen to send.
 const ATTEMPTS_MAX: u32 = 5;
 /// How long a job may take to begin to send.

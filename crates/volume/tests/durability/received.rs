@@ -8,6 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use store::{MemoryMeta, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
 use volume::check::{self, CheckOptions};
 use volume::{
@@ -101,7 +102,7 @@ impl Run {
             chunks: Arc::clone(&store) as _,
             space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
         };
-        let received_step_bytes = history.rng.random_range(1..40_000);
+        let received_step_bytes = history.rng.random_range(1..60_000);
         let options = VolumeOptions { received_step_bytes, ..options() };
         Run { store, volumes: Volumes::open(vec![handle], options).unwrap() }
     }
@@ -143,7 +144,9 @@ impl History {
         if is_cut {
             self.disk.cut_power_at(self.disk.operations() + self.rng.random_range(0..40));
         }
-        let clock: Clock = Arc::new(|| UnixTime(1000));
+        // A second for each chunk.
+        let seconds = AtomicU32::new(500);
+        let clock: Clock = Arc::new(move || UnixTime(seconds.fetch_add(1, Relaxed)));
         let files = self.rng.random_range(1..=FILES);
         let sent = run.volumes.receive(volume_id(0), NUMBER, &clock).and_then(|mut restoration| {
             let sent = send(&mut restoration, files);
