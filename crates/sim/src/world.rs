@@ -117,7 +117,9 @@ impl World {
         let Some(first) = run.first() else { return };
         let host = self.hosts.iter_mut().enumerate().find(|(_, host)| host.address == first.to);
         let Some((place, host)) = host else {
-            run.iter().for_each(|datagram| self.network.refuse(now, datagram));
+            for datagram in &run {
+                self.network.refuse(now, datagram);
+            }
             return;
         };
         let path = Path { remote: first.from, local: Some(host.address.ip()) };

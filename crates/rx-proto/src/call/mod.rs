@@ -184,9 +184,16 @@ impl Call {
         }
     }
 
-    /// The memory of a call that is over, if it is so little that it may be kept.
-    pub(crate) fn into_spare(self) -> Option<SpareQueues> {
-        Some(SpareQueues { send: self.send.into_spare()?, receive: self.receive.into_spare()? })
+    /// Lets go of all packets. Tells whether the memory that is left is so little that it may be kept for
+    /// another call.
+    pub(crate) fn clear(&mut self) -> bool {
+        let (send, receive) = (self.send.clear(), self.receive.clear());
+        send && receive
+    }
+
+    /// The queues' memory of a call that was cleared.
+    pub(crate) fn take_spare(&mut self) -> SpareQueues {
+        SpareQueues { send: self.send.take_spare(), receive: self.receive.take_spare() }
     }
 
     /// Whether packets still go back and forth.

@@ -88,11 +88,15 @@ impl ReceiveQueue {
         }
     }
 
-    /// Its memory, if that is little.
-    pub(crate) fn into_spare(self) -> Option<SpareQueue> {
-        let mut slots = self.slots;
-        slots.clear();
-        (slots.capacity() <= SPARE_PACKETS_MAX).then_some(SpareQueue(slots))
+    /// Lets go of all packets; tells whether its memory is little.
+    pub(crate) fn clear(&mut self) -> bool {
+        self.slots.clear();
+        self.slots.capacity() <= SPARE_PACKETS_MAX
+    }
+
+    /// Its memory, once it is cleared.
+    pub(crate) fn take_spare(&mut self) -> SpareQueue {
+        SpareQueue(std::mem::take(&mut self.slots))
     }
 
     /// What storing this packet would give.

@@ -32,10 +32,14 @@ impl Rope {
         Rope { chunks, ..Rope::default() }
     }
 
-    /// Its memory, emptied.
-    pub(crate) fn into_memory(mut self) -> VecDeque<Bytes> {
-        self.chunks.clear();
-        self.chunks
+    /// Its memory, once it is cleared.
+    pub(crate) fn take_memory(&mut self) -> VecDeque<Bytes> {
+        std::mem::take(&mut self.chunks)
+    }
+
+    /// Chunks that it has memory for.
+    pub(crate) fn room(&self) -> usize {
+        self.chunks.capacity()
     }
 
     /// Adds bytes at the end.

@@ -163,13 +163,16 @@ impl SendQueue {
         }
     }
 
-    /// Its memory, if that is little.
-    pub(crate) fn into_spare(self) -> Option<SpareQueues> {
-        let SendQueue { rope, mut packets, .. } = self;
-        let chunks = rope.into_memory();
-        packets.clear();
-        let room = chunks.capacity().max(packets.capacity());
-        (room <= SPARE_PACKETS_MAX).then_some(SpareQueues { chunks, packets })
+    /// Lets go of everything; tells whether its memory is little.
+    pub(crate) fn clear(&mut self) -> bool {
+        self.rope.clear();
+        self.packets.clear();
+        self.rope.room().max(self.packets.capacity()) <= SPARE_PACKETS_MAX
+    }
+
+    /// Its memory, once it is cleared.
+    pub(crate) fn take_spare(&mut self) -> SpareQueues {
+        SpareQueues { chunks: self.rope.take_memory(), packets: std::mem::take(&mut self.packets) }
     }
 
     /// Takes bytes off the front of `data` while fewer than `limit` wait.
@@ -347,6 +350,14 @@ impl SendQueue {
     /// Nothing more is added.
     pub(crate) fn close_gathered(&self, bodies: &mut Gathered) {
         bodies.close(&self.rope);
+    }
+
+    /// Packets are about to be sent. If none are under way, the time that their acknowledgement may take begins
+    /// now, whatever was waited for before.
+    pub(crate) fn begin_batch(&mut self) {
+        if !self.is_waiting() {
+            self.timeout_at = None;
+        }
     }
 
     /// The packet in this place is sent now. Tells whether it was sent before.

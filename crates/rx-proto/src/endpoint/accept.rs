@@ -209,6 +209,7 @@ impl Endpoint {
         let waiting = connection.side == Side::Server;
         let unverified = connection.security.is_challenging();
         let window = u32::from(self.config.receive_window_packets).clamp(1, ACKS_MAX as u32);
+        let mut spare = self.spare_calls.pop();
         let parts = NewCall {
             connection: key,
             side: connection.side,
@@ -219,9 +220,16 @@ impl Endpoint {
             receive_window: if unverified { window.min(UNVERIFIED_WINDOW) } else { window },
             congestion: Congestion::new(peer.and_then(|peer| peer.learnt), now),
             limits: connection.limits,
-            spare: self.spare_queues.pop().unwrap_or_default(),
+            spare: spare.as_mut().map(|call| call.take_spare()).unwrap_or_default(),
         };
-        let call = self.calls.insert_with(|_| Call::new(parts, now));
+        let call = match spare {
+            Some(mut call) => {
+                *call = Call::new(parts, now);
+                call
+            }
+            None => Box::new(Call::new(parts, now)),
+        };
+        let call = self.calls.insert_with(|_| call);
         connection.channels[channel] =
             Channel { number, call: Some(call), outcome: Outcome::Silence, answer_after: Monotonic(0) };
         connection.used_at = now;

@@ -200,8 +200,8 @@ impl Endpoint {
         self.statistics.packets_now -= call.receive.held() as u64;
         self.bulk_calls -= usize::from(call.is_bulk);
         self.statistics.calls_now = self.calls.len() as u64;
-        if self.spare_queues.len() < super::SPARE_MAX {
-            self.spare_queues.extend(call.into_spare());
+        if call.clear() && self.spare_calls.len() < super::SPARE_MAX {
+            self.spare_calls.push(call);
         }
     }
 

@@ -21,7 +21,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use rx_security::ClientSecurity;
 
-use crate::call::{Call, SpareQueues};
+use crate::call::Call;
 use crate::connection::{Connection, ConnectionKey, EPOCH_ANY_ADDRESS};
 use crate::hash::{SeededMap, SeededState};
 use crate::header::HEADER_BYTES;
@@ -33,7 +33,7 @@ use crate::{
     ServiceConfig, Statistics, Transmit, Write,
 };
 
-/// Lists of packets kept for the next transmits, and queues for the next calls.
+/// Lists of packets kept for the next transmits, and calls for the next ones.
 pub(super) const SPARE_MAX: usize = 64;
 
 /// One UDP port's worth of Rx: server and client at once.
@@ -82,7 +82,8 @@ pub struct Endpoint {
     forgotten: PeerCounters,
     connections: Slab<Connection>,
     index: SeededMap<ConnectionKey, Key>,
-    calls: Slab<Call>,
+    /// Boxed: they are large, and come and go.
+    calls: Slab<Box<Call>>,
     timers: Timers,
     /// Kept for its memory.
     due: Vec<Timed>,
@@ -96,7 +97,9 @@ pub struct Endpoint {
     /// Bodies of ACK packets are cut from it.
     arena: BytesMut,
     spare: Vec<SpareTransmit>,
-    spare_queues: Vec<SpareQueues>,
+    /// Over and empty, for their memory.
+    #[allow(clippy::vec_box, reason = "they go back to the others as they are")]
+    spare_calls: Vec<Box<Call>>,
     cursors: inspect::Cursors,
     /// Calls that receive much.
     bulk_calls: usize,
@@ -145,7 +148,7 @@ impl Endpoint {
             events: VecDeque::new(),
             arena: BytesMut::with_capacity(1 << 16),
             spare: Vec::new(),
-            spare_queues: Vec::new(),
+            spare_calls: Vec::new(),
             cursors: inspect::Cursors::default(),
             bulk_calls: 0,
             waiting_calls: 0,

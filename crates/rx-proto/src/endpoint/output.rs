@@ -97,7 +97,6 @@ impl Batch {
 impl Endpoint {
     /// The next datagrams to send.
     pub(super) fn next_transmit(&mut self, now: Monotonic) -> Option<Transmit> {
-        self.rearm_settled(now);
         if let Some((path, header, body)) = self.control.pop_front() {
             return Some(self.single(path, header, body));
         }
@@ -260,6 +259,7 @@ fn fill(
 ) -> Result<(), base::AbortCode> {
     let proven = !connection.needs_reach() || peer.is_reached(now);
     let header = connection.call_template(PacketType::Data, call.channel, call.number).encode();
+    call.send.begin_batch();
     let mut from = 0;
     while proven || may_reach(now, call, connection, peer) {
         let mut next = call.send.next_unsent(from);
