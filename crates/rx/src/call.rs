@@ -87,20 +87,38 @@ impl CallHandle {
     }
 
     /// See [`afs_idl::CallStream::write`].
-    pub(crate) fn write(&mut self, mut data: Bytes) -> Result<(), AbortCode> {
-        while !data.is_empty() {
+    pub(crate) fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        self.write_all(&mut [data])
+    }
+
+    /// Writes several pieces, with one hold of the lock if there is room for them.
+    pub(crate) fn write_all(&mut self, pieces: &mut [Bytes]) -> Result<(), AbortCode> {
+        while pieces.iter().any(|piece| !piece.is_empty()) {
             let mut state = self.lane.lock();
             state.check()?;
-            match state.endpoint.write(clock::now(), self.call, &mut data) {
-                Write::Accepted(_) => {
-                    drop(state);
-                    self.lane.flush();
-                }
-                Write::Blocked => timed(|| self.lane.wait_for_call(state, self.call, &self.condvar)),
-                Write::Failed(code) => return Err(code),
+            if self.write_some(&mut state, pieces)? {
+                drop(state);
+                self.lane.flush();
+            } else {
+                timed(|| self.lane.wait_for_call(state, self.call, &self.condvar));
             }
         }
         Ok(())
+    }
+
+    /// Writes as much as there is room for; tells whether that was all.
+    fn write_some(&self, state: &mut LaneState, pieces: &mut [Bytes]) -> Result<bool, AbortCode> {
+        let now = clock::now();
+        for piece in pieces {
+            while !piece.is_empty() {
+                match state.endpoint.write(now, self.call, piece) {
+                    Write::Accepted(_) => {}
+                    Write::Blocked => return Ok(false),
+                    Write::Failed(code) => return Err(code),
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Says that nothing more will be written.

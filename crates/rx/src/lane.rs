@@ -263,33 +263,41 @@ impl Lane {
             let Some(mut batch) = self.sending.try_lock() else { return true };
             self.send_wanted.store(false, Ordering::SeqCst);
             while self.take_batch(&mut batch) {
-                self.send(&batch);
+                self.send_and_let_go(&mut batch);
                 left = left.saturating_sub(1);
                 if left == 0 {
                     return false;
                 }
             }
+            self.send_and_let_go(&mut batch);
         }
         true
     }
 
-    /// Gives back what `batch` holds and takes the next transmits; false if there are none.
+    fn send_and_let_go(&self, batch: &mut [Transmit]) {
+        if !batch.is_empty() {
+            self.send(batch);
+            // Of the last references to large pieces, too: without the endpoint's lock.
+            batch.iter_mut().for_each(|sent| sent.bodies.clear());
+        }
+    }
+
+    /// Gives back what `batch` holds and takes the next transmits; false if there will be none after these.
     fn take_batch(&self, batch: &mut Vec<Transmit>) -> bool {
         let mut state = self.lock();
         batch.drain(..).for_each(|sent| state.endpoint.recycle(sent));
         let now = clock::now();
         self.take_notices(now, &mut state.endpoint);
-        while batch.len() < BATCH_TRANSMITS
-            && let Some(transmit) = state.endpoint.poll_transmit(now)
-        {
-            batch.push(transmit);
-        }
-        state.dispatch_events(&*self.arrivals);
+        batch.extend(std::iter::from_fn(|| state.endpoint.poll_transmit(now)).take(BATCH_TRANSMITS));
+        let is_full = batch.len() == BATCH_TRANSMITS;
+        // Calls that are read or refused may have something to send.
+        let happened = state.dispatch_events(&*self.arrivals);
+        let has_more = is_full || happened;
         state.hand_on_short(&*self.arrivals);
-        if batch.is_empty() {
+        if !has_more {
             self.wake_for_timer(&state);
         }
-        !batch.is_empty()
+        has_more
     }
 
     /// Tells the endpoint what the network says about its datagrams. The kernel gives such notices to
@@ -478,8 +486,11 @@ impl LaneState {
         self.endpoint.set_idle_workers(load.idle);
     }
 
-    fn dispatch_events(&mut self, arrivals: &dyn Arrivals) {
+    /// Tells whether there were any.
+    fn dispatch_events(&mut self, arrivals: &dyn Arrivals) -> bool {
+        let mut happened = false;
         while let Some(event) = self.endpoint.poll_event() {
+            happened = true;
             match event {
                 Event::CallArrived { call, service_id, caller, .. } => {
                     self.arrive(arrivals, call, service_id, caller);
@@ -499,6 +510,7 @@ impl LaneState {
                 }
             }
         }
+        happened
     }
 
     fn arrive(&mut self, arrivals: &dyn Arrivals, call: CallId, service_id: u16, mut caller: Caller) {

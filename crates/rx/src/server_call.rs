@@ -192,13 +192,10 @@ impl CallStream for ServerCall {
         self.bytes_moved += data.len() as u64;
         self.written += data.len() as u64;
         let before = std::mem::take(&mut self.last);
-        if !before.is_empty() {
-            self.handle.write(before)?;
-        }
         if data.len() > LAST_BYTES_MAX {
-            return self.handle.write(data);
+            return self.handle.write_all(&mut [before, data]);
         }
         self.last = data;
-        Ok(())
+        self.handle.write(before)
     }
 }
