@@ -278,7 +278,9 @@ impl Lane {
         if !batch.is_empty() {
             self.send(batch);
             // Of the last references to large pieces, too: without the endpoint's lock.
-            batch.iter_mut().for_each(|sent| sent.bodies.clear());
+            for sent in batch {
+                sent.bodies.clear();
+            }
         }
     }
 
