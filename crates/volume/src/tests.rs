@@ -17,6 +17,7 @@ mod reading_ahead;
 mod restoring;
 mod scrubbing;
 mod sealing;
+mod segments;
 mod sharing;
 mod snapshots;
 mod support;

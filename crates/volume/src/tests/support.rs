@@ -1,5 +1,7 @@
 //! A server with one partition in memory.
 
+use super::segments::Segments;
+use crate::check::{self, CheckOptions};
 use crate::keys;
 use crate::record::{self, Counters};
 use crate::{
@@ -14,7 +16,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::{
-    Batch, Change, CommitNumber, Family, KeyRange, MemoryChunks, MemoryMeta, MetaStore, Snapshot, StoreError,
+    Batch, Change, ChunkStore, CommitNumber, Family, KeyRange, MemoryChunks, MemoryMeta, MetaStore, Snapshot,
+    StoreError,
 };
 
 pub(crate) const RW: VolumeId = VolumeId(536_870_915);
@@ -93,7 +96,9 @@ impl MetaStore for Meta {
 
 pub(crate) struct Server {
     pub(crate) meta: Arc<Meta>,
+    /// Where file data is, unless it is in `segments`.
     pub(crate) chunks: Arc<MemoryChunks>,
+    pub(crate) segments: Option<Segments>,
     pub(crate) space: Arc<Mutex<Space>>,
     pub(crate) options: VolumeOptions,
     pub(crate) volumes: Volumes,
@@ -116,7 +121,7 @@ pub(crate) fn partition() -> PartitionId {
 
 fn open(
     meta: &Arc<Meta>,
-    chunks: &Arc<MemoryChunks>,
+    chunks: Arc<dyn ChunkStore>,
     space: &Arc<Mutex<Space>>,
     options: VolumeOptions,
 ) -> Volumes {
@@ -124,7 +129,7 @@ fn open(
     let handle = PartitionHandle {
         id: partition(),
         meta: meta.clone(),
-        chunks: chunks.clone(),
+        chunks,
         space: Arc::new(move || *asked.lock()),
     };
     Volumes::open(vec![handle], options).unwrap()
@@ -138,8 +143,15 @@ impl Server {
     pub(crate) fn on(chunks: MemoryChunks, options: VolumeOptions) -> Server {
         let (meta, chunks) = (Arc::new(Meta::default()), Arc::new(chunks));
         let space = Arc::new(Mutex::new(Space { total_kib: 1 << 40, free_kib: 1 << 40 }));
-        let volumes = open(&meta, &chunks, &space, options);
-        Server { meta, chunks, space, options, volumes }
+        let volumes = open(&meta, Arc::clone(&chunks) as _, &space, options);
+        Server { meta, chunks, segments: None, space, options, volumes }
+    }
+
+    /// With file data in segments on a faulty disk.
+    pub(crate) fn on_segments(segments: Segments, options: VolumeOptions) -> Server {
+        let mut server = Server { segments: Some(segments), ..Server::new(options) };
+        server.begin();
+        server
     }
 
     /// With one read-write volume.
@@ -186,16 +198,50 @@ impl Server {
         self.volumes.snapshot(RW, &new)
     }
 
-    /// Ends and starts again.
+    /// Ends and starts again. Of segments nobody may have any volume in hand.
     pub(crate) fn reopen(&mut self) {
-        self.volumes = open(&self.meta, &self.chunks, &self.space, self.options);
+        if self.segments.is_some() {
+            self.volumes = Server::new(self.options).volumes;
+        }
+        self.segments.iter_mut().for_each(Segments::close);
+        self.begin();
     }
 
-    /// Ends without warning and starts again with what a crash left.
+    fn begin(&mut self) {
+        let chunks: Arc<dyn ChunkStore> = match &mut self.segments {
+            Some(segments) => {
+                segments.open(&self.meta);
+                segments.store()
+            }
+            None => Arc::clone(&self.chunks) as _,
+        };
+        self.volumes = open(&self.meta, chunks, &self.space, self.options);
+    }
+
+    /// Ends without warning and starts again with what a crash left, which is in order before anybody opens it.
     pub(crate) fn crash(&mut self, kept: usize) {
         let inner = self.meta.inner.crash(kept);
         self.meta = Arc::new(Meta { inner, ..Meta::default() });
-        self.reopen();
+        self.segments.iter_mut().for_each(Segments::crash);
+        self.check();
+        self.begin();
+    }
+
+    /// The check finds nothing, of the chunks too where they are in segments.
+    pub(crate) fn check(&self) {
+        let audit = self.segments.as_ref().map(|segments| segments.audit(&self.meta));
+        let options = CheckOptions { data: audit.is_some() };
+        let report = check::check(&*self.meta, audit.as_ref(), options, &mut |_| {});
+        assert!(report.is_clean(), "{report:#?}");
+    }
+
+    /// Gives back what is dead; answers whether there are segments and none of them is left.
+    pub(crate) fn maintain(&self) -> bool {
+        let Some(segments) = &self.segments else { return false };
+        let store = segments.store();
+        // Once to write down what is dead, once to delete it.
+        (0..2).for_each(|_| _ = store.maintain());
+        store.statistics().segments == 0
     }
 
     /// Takes the totals of the read-write volume away, as if an older program had stored it last, and

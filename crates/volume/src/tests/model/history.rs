@@ -1,7 +1,7 @@
 //! Random histories.
 
 use super::reference::{Reference, actor};
-use crate::check::{self as store_check, CheckOptions};
+use crate::tests::segments::Segments;
 use crate::tests::support::*;
 use crate::{
     Actor, CompactionPolicy, FileKind, Owed, Policy, ScrubPolicy, SetStatus, SnapshotDue, StoreRequest,
@@ -72,11 +72,18 @@ impl History {
         options.append_threads = if random.random_bool(0.1) { 2 } else { 0 };
         options.unfolded_directories = random.random_range(0..6);
         let is_encrypted = random.random_bool(0.3);
+        let in_segments = random.random_bool(0.4);
         let chunks = if is_encrypted { MemoryChunks::encrypted() } else { MemoryChunks::new() };
         let deduplicates = random.random_bool(0.6);
         let collide = deduplicates && random.random_bool(0.2);
         let chunks = if collide { chunks.with_colliding_digests() } else { chunks };
-        let server = Server::on(chunks, options);
+        let server = if in_segments {
+            // What threads do to a disk is not the same each time.
+            options.append_threads = 0;
+            Server::on_segments(Segments::new(&mut random, is_encrypted), options)
+        } else {
+            Server::on(chunks, options)
+        };
         let volume = server.create(RW, "user.alice");
         volume.update_header(|header| header.deduplicates = deduplicates).unwrap();
         server.volumes.sync().unwrap();
@@ -135,7 +142,7 @@ impl History {
     }
 
     fn one_step(&mut self) {
-        match self.random.random_range(0..126) {
+        match self.random.random_range(0..130) {
             0..18 => self.create(FileKind::File),
             18..26 => self.create(FileKind::Directory),
             26..30 => self.create(FileKind::SymbolicLink),
@@ -162,6 +169,8 @@ impl History {
             111..113 => self.lose_totals(),
             113..122 => self.store_elsewhere(),
             122..125 => self.remove_elsewhere(),
+            125..128 => _ = self.server.maintain(),
+            128..129 => self.lose_power(),
             _ => self.scrub_step(),
         }
     }
@@ -552,8 +561,7 @@ impl History {
 
     /// Nobody has the volume in hand for a moment.
     fn unload(&mut self) {
-        let (_other, elsewhere) = Server::with_volume(options());
-        self.volume = elsewhere;
+        self.let_go();
         self.server.volumes.unload_idle();
         self.volume = self.server.volumes.get(RW).unwrap();
     }
@@ -566,6 +574,7 @@ impl History {
     fn lose_totals(&mut self) {
         if self.random.random_bool(0.3) {
             self.server.volumes.sync().unwrap();
+            self.let_go();
             self.server.forget_totals();
             self.volume = self.server.volumes.get(RW).unwrap();
             return;
@@ -576,8 +585,33 @@ impl History {
 
     fn reopen(&mut self) {
         self.server.volumes.sync().unwrap();
+        self.let_go();
         self.server.reopen();
         self.volume = self.server.volumes.get(RW).unwrap();
+    }
+
+    /// Has no volume of the server in hand any more.
+    fn let_go(&mut self) {
+        let (_other, elsewhere) = Server::with_volume(options());
+        self.volume = elsewhere;
+    }
+
+    /// The disk fails in the middle of something; what comes then fails too, until it is started again.
+    fn lose_power(&mut self) {
+        let Some(segments) = &self.server.segments else { return };
+        let disk = &segments.disk;
+        disk.cut_power_at(disk.operations() + self.random.random_range(0..40));
+        for _ in 0..self.random.random_range(1..8) {
+            match self.random.random_range(0..10) {
+                0..5 => self.store(),
+                5..7 => self.store_elsewhere(),
+                7 => self.compact(),
+                8 => self.purge_step(),
+                _ => _ = self.server.maintain(),
+            }
+            self.remember();
+        }
+        self.crash();
     }
 
     fn crash(&mut self) {
@@ -618,8 +652,7 @@ impl History {
         for fid in &self.stale {
             assert_eq!(self.volume.status(*fid).is_ok(), self.reference.get(*fid).is_ok());
         }
-        let report = store_check::check(&*self.server.meta, None, CheckOptions::default(), &mut |_| {});
-        assert!(report.is_clean(), "{report:#?}");
+        self.server.check();
     }
 
     /// Without clones, deleted volumes and waiting chunks, exactly the current state is stored.
@@ -669,18 +702,21 @@ impl History {
         if self.unsynced_never_lost() {
             assert_eq!(self.server.chunks.live_chunks(), 0);
         }
+        assert!(
+            self.server.segments.is_none() || self.server.maintain(),
+            "a segment without a live chunk is left"
+        );
     }
 
     fn reopen_empty(&mut self) {
-        let (_other, elsewhere) = Server::with_volume(options());
-        self.volume = elsewhere;
         self.server.volumes.sync().unwrap();
+        self.let_go();
         self.server.reopen();
     }
 
-    /// Chunks that a crash left unnamed are the store's to reclaim.
+    /// Chunks that a crash left unnamed are the store's to reclaim: segments do, chunks in memory are lost.
     fn unsynced_never_lost(&self) -> bool {
-        self.server.options.durability == crate::Durability::Always
+        self.server.segments.is_none() && self.server.options.durability == crate::Durability::Always
     }
 }
 

@@ -1,0 +1,101 @@
+//! Segments on a faulty disk in memory, for the server of these tests.
+
+use super::support::Meta;
+use disk::{Disk, FaultyDisk, Garbling, Torn};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use std::path::Path;
+use std::sync::Arc;
+use store::{
+    Batch, CommitNumber, Family, KeyRange, KeyRing, MetaStore, Reserve, SegmentAudit, SegmentConfig,
+    SegmentStore, Snapshot, StoreError, Visit,
+};
+
+const FOLDER: &str = "/segments";
+
+/// What the segments keep in the metadata: only commits of volumes are made to fail.
+struct Unfailing(Arc<Meta>);
+
+impl MetaStore for Unfailing {
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<bytes::Bytes>, StoreError> {
+        self.0.inner.get(family, key)
+    }
+
+    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
+        self.0.inner.scan(family, range, visit)
+    }
+
+    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
+        self.0.inner.snapshot()
+    }
+
+    fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
+        self.0.inner.commit(batch)
+    }
+
+    fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
+        self.0.inner.sync(number)
+    }
+}
+
+/// The disk, and the segments as this run of the program has them open.
+pub(crate) struct Segments {
+    pub(crate) disk: FaultyDisk,
+    keys: Option<Arc<KeyRing>>,
+    config: SegmentConfig,
+    /// None while nobody has them open.
+    store: Option<Arc<SegmentStore>>,
+}
+
+impl Segments {
+    /// None yet; `random` chooses what the disk does and how large segments are.
+    pub(crate) fn new(random: &mut SmallRng, is_encrypted: bool) -> Segments {
+        let torn = if random.random() { Torn::Sector } else { Torn::Byte };
+        let garbling = Garbling { torn, noise: random.random(), short: random.random() };
+        let disk = FaultyDisk::new(random.random(), garbling);
+        disk.create_dir(Path::new(FOLDER)).unwrap();
+        disk.sync_dir(Path::new("/")).unwrap();
+        let config = SegmentConfig {
+            segment_bytes: random.random_range(1..20_000),
+            // Reads go to the disk, or hardly any does.
+            cache_bytes: if random.random() { 0 } else { 100_000 },
+            open_files_max: 4,
+            reserve: Reserve { bytes: 0, permille: 0 },
+        };
+        let keys = is_encrypted.then(|| Arc::new(KeyRing::random()));
+        Segments { disk, keys, config, store: None }
+    }
+
+    /// Begins a run.
+    pub(crate) fn open(&mut self, meta: &Arc<Meta>) {
+        let (disk, meta) = (Arc::new(self.disk.clone()), Arc::new(Unfailing(Arc::clone(meta))));
+        let (folder, keys) = (Path::new(FOLDER), self.keys.clone());
+        let store = SegmentStore::open_encrypted(disk, folder, Arc::clone(&meta) as _, self.config, keys);
+        let store = store.unwrap();
+        let recount = store.recount(&*meta.snapshot(), crate::chunk_of, &mut || true).unwrap();
+        assert!(recount.is_none_or(|found| found.missing == 0), "{recount:?}");
+        self.store = Some(Arc::new(store));
+    }
+
+    pub(crate) fn store(&self) -> Arc<SegmentStore> {
+        Arc::clone(self.store.as_ref().unwrap())
+    }
+
+    /// Ends the run in order; nobody else may have the segments in hand.
+    pub(crate) fn close(&mut self) {
+        let store = self.store.take().unwrap();
+        assert_eq!(Arc::strong_count(&store), 1, "somebody has the segments in hand");
+    }
+
+    /// What a power loss leaves. The run that ends knows nothing of it.
+    pub(crate) fn crash(&mut self) {
+        self.disk = self.disk.crash();
+        self.store = None;
+    }
+
+    /// As they lie there, for a check.
+    pub(crate) fn audit(&self, meta: &Meta) -> SegmentAudit {
+        let disk = Arc::new(self.disk.clone());
+        SegmentAudit::open_encrypted(disk, Path::new(FOLDER), &meta.inner, self.keys.clone()).unwrap()
+    }
+}
