@@ -11,9 +11,12 @@ const BLOOM_BITS_PER_KEY: f64 = 10.0;
 const BLOCK_BYTES: usize = 16 << 10;
 /// A write buffer of one family is flushed at this part of the memory for all of them.
 const FAMILY_SHARE: usize = 4;
-/// The log may be this many times as large as the write buffers before old ones are flushed. A start
-/// after a crash reads all of it: some 250 MB in a second.
-const LOG_SHARE: u64 = 1;
+/// The log may be as large as this part of the write buffers before what it alone has is written into tables. A
+/// start after a crash reads all of it, some 250 MB in a second of one processor, and writes it into tables.
+const LOG_SHARE: u64 = 2;
+/// Threads that open tables at a start, of each family by itself. They are started however few tables there are, 16
+/// unless told: with ten families that is more work than the tables.
+const OPENING_THREADS: i32 = 1;
 const INFO_LOG_BYTES_MAX: usize = 4 << 20;
 const INFO_LOG_FILES_MAX: usize = 4;
 const MANIFEST_BYTES_MAX: usize = 64 << 20;
@@ -28,9 +31,10 @@ pub(super) fn database(config: &MetaConfig) -> Options {
     // excludes the recycling of log files.
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     options.set_recycle_log_file_num(0);
-    options.set_max_total_wal_size(config.write_buffer_bytes as u64 * LOG_SHARE);
+    options.set_max_total_wal_size(config.write_buffer_bytes as u64 / LOG_SHARE);
     options.set_db_write_buffer_size(config.write_buffer_bytes);
     options.set_max_open_files(i32::from(config.open_files_max));
+    options.set_max_file_opening_threads(OPENING_THREADS);
     // Writers that wait for one another sleep; they would burn the processors that calls need.
     options.set_enable_write_thread_adaptive_yield(false);
     options.set_max_background_jobs(i32::from(config.background_jobs));
