@@ -1,9 +1,11 @@
 //! What several examples need: a partition with volumes, files of a tree, times.
 
 #![allow(dead_code, reason = "each example uses a part of it")]
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 use base::{PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
+use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -102,14 +104,8 @@ pub(crate) fn median<T: PartialOrd + Copy>(mut values: Vec<T>) -> T {
     values[values.len() / 2]
 }
 
-/// Processor time of this process so far, in seconds: what else the machine does hardly changes it. Linux
-/// counts in hundredths.
-pub(crate) fn processor_seconds() -> Outcome<f64> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
-    // The second field is a name in parentheses.
-    let (_, fields) = stat.rsplit_once(") ").ok_or("no name in /proc/self/stat")?;
-    let fields: Vec<&str> = fields.split(' ').collect();
-    let ticks =
-        |at: usize| fields.get(at).ok_or("too few fields")?.parse::<f64>().map_err(Box::<dyn Error>::from);
-    Ok((ticks(11)? + ticks(12)?) / 100.0)
+/// Processor time of this process so far, in seconds: what else the machine does hardly changes it.
+pub(crate) fn processor_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
