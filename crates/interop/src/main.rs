@@ -7,6 +7,7 @@
 //! `bpftrace`): then the summary counts it as skipped.
 
 mod churn;
+mod privileged;
 mod tests;
 
 use anyhow::{Context, Result, bail};
@@ -81,7 +82,8 @@ fn end_of(text: &str) -> String {
 }
 
 /// The program as one of the writers that tests start: `write SERVER VOLUME WRITER DONE UNTIL`, `fill
-/// SERVER VOLUME ROUNDS`.
+/// SERVER VOLUME ROUNDS`; as an administrator: `privileged DATABASES SERVER
+/// VOLUME TOKEN`.
 fn writer(arguments: &[String]) -> Option<Result<()>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let number = |word: &str| word.parse::<u64>().with_context(|| format!("{word} is no number"));
@@ -91,9 +93,14 @@ fn writer(arguments: &[String]) -> Option<Result<()>> {
             churn::write(server.parse()?, volume, writer, number(done)?, number(until)?)
         }
         ["fill", server, volume, rounds] => churn::fill(server.parse()?, volume, number(rounds)?),
-        _ => bail!("expected `write SERVER VOLUME WRITER DONE UNTIL` or `fill SERVER VOLUME ROUNDS`"),
+        ["privileged", databases, server, volume, token] => {
+            privileged::call(databases, server.parse()?, volume, std::path::Path::new(token))
+        }
+        _ => bail!(
+            "expected `write SERVER VOLUME WRITER DONE UNTIL`, `fill SERVER VOLUME ROUNDS` or `privileged DATABASES SERVER VOLUME TOKEN`"
+        ),
     };
-    matches!(words.first(), Some(&"write" | &"fill")).then(run)
+    matches!(words.first(), Some(&"write" | &"fill" | &"privileged")).then(run)
 }
 
 fn run(test: &Test) -> Outcome {

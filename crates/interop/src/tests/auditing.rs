@@ -1,8 +1,9 @@
 //! The audit in OpenAFS's form beside what OpenAFS's own servers write for the same commands.
 
 use crate::Test;
+use crate::tests::kafs::token;
 use crate::tests::own_file;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
 use regex::Regex;
@@ -59,10 +60,11 @@ const COMMANDS: [&str; 34] = [
 const SERVICES: [&str; 5] = ["AFS_PTS_", "AFS_VS_", "AFS_VL_", "AFS_BOS_", "AFS_SRX_"];
 
 fn compare() -> Result<()> {
-    let openafs = Cell::start_with(Server::OpenAfs, "afs1", "10.99.0.1", &["-A"])?;
-    let cellar = Cell::start_configured("cellar1", "10.99.0.4", SINK)?;
+    let openafs = Cell::start_with(Server::OpenAfs, "audit1", "10.99.0.97", &["-A"])?;
+    let cellar = Cell::start_configured("audit2", "10.99.0.98", SINK)?;
     // OpenAFS's cell has it already.
     cellar.run("pts createuser admin -id 1 -localauth")?.ok()?;
+    cellar.run("pts adduser admin system:administrators -localauth")?.ok()?;
     let all = [lines(&openafs)?, lines(&cellar)?];
     let mut report = String::new();
     let mut compared = 0;
@@ -75,16 +77,44 @@ fn compare() -> Result<()> {
             writeln!(report, "== {service}\n-- OpenAFS\n{theirs}\n-- Cellar\n{ours}")?;
         }
     }
+    let cells = [&openafs, &cellar];
+    let [theirs, ours] = [privileged(cells[0])?, privileged(cells[1])?];
+    ensure!(
+        theirs.iter().any(|line| line.starts_with("EVENT AFS_Priv")),
+        "OpenAFS wrote nothing of privileges"
+    );
+    compared += theirs.len();
+    if theirs != ours {
+        let [theirs, ours] = [theirs, ours].map(|lines| lines.join("\n"));
+        writeln!(report, "== an administrator\n-- OpenAFS\n{theirs}\n-- Cellar\n{ours}")?;
+    }
     ensure!(report.is_empty(), "{report}\nCellar's log ends:\n{}", cellar.cellar_log());
     println!("interop: audit-openafs: {compared} lines are the same");
     Ok(())
 }
 
+/// How the calls of an administrator end that ordinary users may not make, and what the file server writes of them, in
+/// its order.
+fn privileged(cell: &Cell) -> Result<Vec<String>> {
+    let program = std::env::current_exe()?.display().to_string();
+    let token = token(cell, "admin")?;
+    let mut said = String::new();
+    let written = written(cell, || {
+        said = cell.run(&format!("{program} privileged {0} {0} open.1 {token}", cell.address))?.ok()?;
+        Ok(())
+    })?;
+    let is_of =
+        |line: &&String| ["EVENT AFS_SRX_", "EVENT AFS_Priv"].iter().any(|event| line.starts_with(event));
+    Ok(said.lines().map(str::to_owned).chain(written.iter().filter(is_of).cloned()).collect())
+}
+
 /// What the commands leave in a cell's audit, normalised.
 fn lines(cell: &Cell) -> Result<Vec<String>> {
     cell.open_volume(Server::OpenAfs, "open.1")?;
-    std::thread::sleep(Duration::from_secs(1));
-    let before = read(cell)?;
+    written(cell, || commands(cell))
+}
+
+fn commands(cell: &Cell) -> Result<()> {
     let (scratch, suites) = (cell.scratch()?, own_file("suites"));
     for command in COMMANDS {
         let command = command
@@ -94,14 +124,25 @@ fn lines(cell: &Cell) -> Result<Vec<String>> {
             .replace("SUITES", &suites.display().to_string());
         cell.run(&command)?;
     }
+    Ok(())
+}
+
+/// What something leaves in a cell's audit, normalised.
+fn written(cell: &Cell, act: impl FnOnce() -> Result<()>) -> Result<Vec<String>> {
+    std::thread::sleep(Duration::from_secs(1));
+    let before = read(cell)?;
+    act()?;
     // The last line is in the file some milliseconds after its call has ended.
     std::thread::sleep(Duration::from_secs(1));
     let after = read(cell)?;
     let news = after.iter().zip(&before).map(|(after, before)| {
         after.strip_prefix(&before[..]).context("a server started a new file of its audit")
     });
-    let text = news.collect::<Result<Vec<&str>>>()?.join("\n");
-    normalised(&text, cell.address)
+    let mut lines = Vec::new();
+    for text in news {
+        lines.extend(normalised(text?, cell.address)?);
+    }
+    Ok(lines)
 }
 
 /// The files of the audit, as they are now.
@@ -128,12 +169,30 @@ fn normalised(text: &str, address: &str) -> Result<Vec<String>> {
          GetStat|GetName|Dump|Restore|Forward) .*?HOST \\S+ LONG )[1-9][0-9]*",
     )?;
     let key = Regex::new("^(EVENT AFS_SRX_\\S+ CODE \\S+ NAME afs HOST \\S+ ID )-?[0-9]+")?;
-    let lines = text.lines().filter_map(|line| Some(&line[line.find("EVENT ")?..]));
-    let plain = |line: &str| {
-        let line = transaction.replace(line, "${1}T");
+    let plain = |line: String| {
+        let line = transaction.replace(&line, "${1}T");
         key.replace(&line, "${1}KEY").replace(address, "ADDR")
     };
-    Ok(lines.map(plain).collect())
+    Ok(records(text)?.into_iter().map(plain).collect())
+}
+
+/// Each record without its time and thread as one line: OpenAFS writes access lists as they are, which takes several,
+/// and Cellar escapes what is no character.
+fn records(text: &str) -> Result<Vec<String>> {
+    let beginning = Regex::new("^[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]{2} [0-9:]{8} [0-9]{4} .*?(EVENT .*)$")?;
+    let mut found: Vec<String> = Vec::new();
+    for line in text.lines() {
+        match (beginning.captures(line), found.last_mut()) {
+            (Some(parts), _) => found.push(parts[1].to_owned()),
+            (None, Some(record)) => {
+                record.push_str("\\n");
+                record.push_str(&line.replace('\t', "\\t"));
+            }
+            (None, None) if line.is_empty() => {}
+            (None, None) => bail!("the audit begins with {line:?}"),
+        }
+    }
+    Ok(found)
 }
 
 /// The lines about a service, and what is said beforehand of callers without a token. What OpenAFS's file

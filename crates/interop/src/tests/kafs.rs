@@ -102,7 +102,7 @@ pub(crate) fn users_of(cell: &Cell) -> Result<()> {
 }
 
 /// The file of a token for `user`, from a ticket made with the cell's key.
-fn token(cell: &Cell, user: &str) -> Result<String> {
+pub(crate) fn token(cell: &Cell, user: &str) -> Result<String> {
     let path = |name: &str| cell.path().join(format!("{name}.{user}")).display().to_string();
     let (cache, token) = (path("ccache"), path("token"));
     let keytab = cell.path().join("rxkad.keytab");
