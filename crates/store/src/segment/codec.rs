@@ -97,11 +97,22 @@ pub(super) fn check(record: &Record, stored: &[u8]) -> Result<(), String> {
     }
 }
 
+/// Whether the chunk is stored as it is.
+pub(super) fn is_plain(record: &Record) -> bool {
+    record.key == 0 && record.encoding == Encoding::Raw
+}
+
+/// A chunk that is stored as it is, without copying; else what is wrong with it.
+pub(super) fn take_plain(record: &Record, stored: Bytes) -> Result<Bytes, String> {
+    check(record, &stored)?;
+    right_length(record, stored)
+}
+
 /// The chunk in `stored`, which must be as long as `record` says; else what is wrong with it.
 pub(super) fn decode(record: &Record, stored: &[u8], keys: Option<&KeyRing>) -> Result<Bytes, String> {
     check(record, stored)?;
     match (record.key, keys) {
-        (0, _) if record.encoding == Encoding::Raw => right_length(record, Bytes::copy_from_slice(stored)),
+        (0, _) if is_plain(record) => right_length(record, Bytes::copy_from_slice(stored)),
         (0, _) => unpack(record, stored),
         (key, Some(keys)) => {
             let unsealed = keys.unseal(key, &context(record), stored)?;

@@ -9,14 +9,45 @@ use crate::home::failed;
 use crate::{ChunkAddress, StoreError};
 use bytes::Bytes;
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Records as they lie in their file. A fresh buffer would be filled with zeros first, and the kernel would give
 /// its pages one by one: together that costs as much as reading into it.
 static BUFFERS: Pool<Vec<u8>> = Pool::new();
 
+/// Whether the chunk that was read last is stored as it is: then mostly the next one is, too.
+static WAS_PLAIN: AtomicBool = AtomicBool::new(false);
+
 /// The chunk's bytes, decoded and verified.
 pub(super) fn read(files: &Files, address: ChunkAddress) -> Result<Bytes, StoreError> {
-    with_stored(files, address, |record, stored| codec::decode(record, stored, files.keys.as_deref()))
+    let was_plain = WAS_PLAIN.load(Relaxed);
+    let (chunk, is_plain) = if was_plain {
+        read_as_plain(files, address)?
+    } else {
+        with_stored(files, address, |record, stored| {
+            Ok((codec::decode(record, stored, files.keys.as_deref())?, codec::is_plain(record)))
+        })?
+    };
+    if is_plain != was_plain {
+        WAS_PLAIN.store(is_plain, Relaxed);
+    }
+    Ok(chunk)
+}
+
+/// Reads into memory that becomes the chunk if it is stored as it is; tells whether it is.
+fn read_as_plain(files: &Files, address: ChunkAddress) -> Result<(Bytes, bool), StoreError> {
+    let mut bytes = vec![0; length_of(files, address)?];
+    fill(files, address, &mut bytes)?;
+    let bytes = Bytes::from(bytes);
+    let done = split(&bytes, address).and_then(|(record, stored)| {
+        let chunk = if codec::is_plain(&record) {
+            codec::take_plain(&record, bytes.slice_ref(stored))?
+        } else {
+            codec::decode(&record, stored, files.keys.as_deref())?
+        };
+        Ok((chunk, codec::is_plain(&record)))
+    });
+    done.map_err(|what| damaged(files, address, what))
 }
 
 /// Verifies a chunk, if it is encrypted and there is no key then only by its checksum; answers its
@@ -47,10 +78,7 @@ fn with_stored<T>(
     address: ChunkAddress,
     work: impl FnOnce(&Record, &[u8]) -> Result<T, String>,
 ) -> Result<T, StoreError> {
-    let length = address.stored_bytes as usize;
-    if address.offset < HEADER_BYTES || !(RECORD_BYTES_MIN..=RECORD_AND_STORED_BYTES_MAX).contains(&length) {
-        return Err(damaged(files, address, format!("no record can have {length} bytes here")));
-    }
+    let length = length_of(files, address)?;
     let mut buffer = BUFFERS.take().unwrap_or_default();
     if buffer.len() < length {
         buffer.resize(length, 0);
@@ -61,6 +89,15 @@ fn with_stored<T>(
     });
     BUFFERS.give_back(buffer);
     done
+}
+
+/// Bytes of the record, if there can be one of that length.
+fn length_of(files: &Files, address: ChunkAddress) -> Result<usize, StoreError> {
+    let length = address.stored_bytes as usize;
+    if address.offset < HEADER_BYTES || !(RECORD_BYTES_MIN..=RECORD_AND_STORED_BYTES_MAX).contains(&length) {
+        return Err(damaged(files, address, format!("no record can have {length} bytes here")));
+    }
+    Ok(length)
 }
 
 fn fill(files: &Files, address: ChunkAddress, buffer: &mut [u8]) -> Result<(), StoreError> {
