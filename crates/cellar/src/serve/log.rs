@@ -1,22 +1,60 @@
 //! Where log lines go: standard error, and a file that `bos getlog` can show.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Mutex;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// The file's name.
 pub const LOG_FILE: &str = "CellarLog";
 /// That of the run before.
 pub const OLD_LOG_FILE: &str = "CellarLog.old";
 
-/// Starts logging; `CELLAR_LOG` filters (like `debug` or `rx=trace`), by default `info`. The log of
-/// the run before is kept as CellarLog.old.
+/// The variable that chooses how lines look: `text`, which is the default, or `json`.
+const FORM_VARIABLE: &str = "CELLAR_LOG_FORMAT";
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Text,
+    /// An object a line: `timestamp`, `level`, `target`, `message`, and what else is told by name.
+    Json,
+}
+
+impl Form {
+    fn parse(chosen: Option<OsString>) -> Result<Form> {
+        match chosen.as_ref().map(|word| word.to_string_lossy()).as_deref() {
+            None | Some("" | "text") => Ok(Form::Text),
+            Some("json") => Ok(Form::Json),
+            Some(other) => bail!("{FORM_VARIABLE} is `{other}`; it may be `text` or `json`"),
+        }
+    }
+
+    /// What writes lines of this form.
+    fn layer<S, W>(self, writer: W, ansi: bool) -> Box<dyn Layer<S> + Send + Sync>
+    where
+        S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+        W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+    {
+        let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+        match self {
+            Form::Text => lines.with_ansi(ansi).boxed(),
+            Form::Json => lines.json().flatten_event(true).boxed(),
+        }
+    }
+}
+
+/// Starts logging; `CELLAR_LOG` filters (like `debug` or `rx=trace`), by default `info`, and `CELLAR_LOG_FORMAT` chooses
+/// between `text` and `json`. The log of the run before is kept as CellarLog.old.
 pub fn start(folder: &Path) -> Result<()> {
+    let form = Form::parse(std::env::var_os(FORM_VARIABLE))?;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let path = folder.join(LOG_FILE);
     if path.exists() {
@@ -26,12 +64,45 @@ pub fn start(folder: &Path) -> Result<()> {
     let filter = EnvFilter::try_from_env("CELLAR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::registry()
         .with(filter)
-        .with(
-            tracing_subscriber::fmt::layer()
-                .with_ansi(std::io::stderr().is_terminal())
-                .with_writer(std::io::stderr),
-        )
-        .with(tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Mutex::new(file)))
+        .with(form.layer(std::io::stderr, std::io::stderr().is_terminal()))
+        .with(form.layer(Mutex::new(file), false))
         .try_init()
         .context("logging runs already")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written of an event.
+    fn written(form: Form) -> String {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let writer = Mutex::new(file.reopen().unwrap());
+        let lines = tracing_subscriber::registry().with(form.layer(writer, false));
+        tracing::subscriber::with_default(lines, || {
+            tracing::info!(volume = 7, name = "a\n\"b", "it is made");
+        });
+        std::fs::read_to_string(file.path()).unwrap()
+    }
+
+    #[test]
+    fn a_line_of_json_is_an_object_with_all_that_is_told() {
+        let text = written(Form::Json);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["level"], &line["message"]), (&"INFO".into(), &"it is made".into()));
+        assert_eq!((&line["volume"], &line["name"]), (&7.into(), &"a\n\"b".into()));
+        assert!(line["timestamp"].as_str().unwrap().ends_with('Z'), "{line}");
+        assert!(written(Form::Text).contains("INFO"));
+    }
+
+    #[test]
+    fn a_form_that_is_none_is_refused_by_name() {
+        for (word, form) in [("", Form::Text), ("text", Form::Text), ("json", Form::Json)] {
+            assert_eq!(Form::parse(Some(word.into())).unwrap(), form);
+        }
+        assert_eq!(Form::parse(None).unwrap(), Form::Text);
+        let refusal = Form::parse(Some("jsno".into())).unwrap_err().to_string();
+        assert!(refusal.contains("CELLAR_LOG_FORMAT") && refusal.contains("`jsno`"), "{refusal}");
+    }
 }

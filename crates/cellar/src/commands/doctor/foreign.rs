@@ -31,7 +31,8 @@ struct Look {
 /// Looks at the server, waits, and looks again: at one port, or at all that servers have.
 pub(super) fn examine(server: SocketAddrV4, all: bool, interval: u32) -> Result<Examined> {
     let mut first = Asker::new(server)?;
-    let version = first.version().context("it is no Cellar server, and as another one it cannot be asked")?;
+    let asked = || format!("{server} does not answer as a Cellar server, nor as another one");
+    let version = first.version().with_context(asked)?;
     let mut examined = Examined::new(server, version);
     let statistics = (server.port() == FILE_PORT).then(|| Statistics::begin(&mut examined)).flatten();
     let ports: Vec<(SocketAddrV4, &str)> = if all {
