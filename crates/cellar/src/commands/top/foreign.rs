@@ -48,9 +48,9 @@ struct Statistics {
 impl Foreign {
     /// Finds out what answers at a host, or at one port of it if `all` is not set.
     pub(super) fn find(server: SocketAddrV4, all: bool) -> Result<Foreign> {
-        let version = Asker::new(server)?.version().with_context(|| {
-            format!("{server} does not answer as a Cellar server, nor as another one")
-        })?;
+        let version = Asker::new(server)?
+            .version()
+            .with_context(|| format!("{server} does not answer as a Cellar server, nor as another one"))?;
         let others = PORTS.into_iter().filter(|(port, _)| all && *port != server.port());
         let own =
             PORTS.into_iter().find(|(port, _)| *port == server.port()).map_or("server", |(_, name)| name);
