@@ -1,7 +1,7 @@
 //! Where log lines go: standard error, and a file that `bos getlog` can show.
 
 use anyhow::{Context, Result, bail};
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -29,8 +29,8 @@ enum Form {
 }
 
 impl Form {
-    fn parse(chosen: Option<OsString>) -> Result<Form> {
-        match chosen.as_ref().map(|word| word.to_string_lossy()).as_deref() {
+    fn parse(chosen: Option<&OsStr>) -> Result<Form> {
+        match chosen.map(OsStr::to_string_lossy).as_deref() {
             None | Some("" | "text") => Ok(Form::Text),
             Some("json") => Ok(Form::Json),
             Some(other) => bail!("{FORM_VARIABLE} is `{other}`; it may be `text` or `json`"),
@@ -54,7 +54,7 @@ impl Form {
 /// Starts logging; `CELLAR_LOG` filters (like `debug` or `rx=trace`), by default `info`, and `CELLAR_LOG_FORMAT` chooses
 /// between `text` and `json`. The log of the run before is kept as CellarLog.old.
 pub fn start(folder: &Path) -> Result<()> {
-    let form = Form::parse(std::env::var_os(FORM_VARIABLE))?;
+    let form = Form::parse(std::env::var_os(FORM_VARIABLE).as_deref())?;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let path = folder.join(LOG_FILE);
     if path.exists() {
@@ -99,10 +99,10 @@ mod tests {
     #[test]
     fn a_form_that_is_none_is_refused_by_name() {
         for (word, form) in [("", Form::Text), ("text", Form::Text), ("json", Form::Json)] {
-            assert_eq!(Form::parse(Some(word.into())).unwrap(), form);
+            assert_eq!(Form::parse(Some(OsStr::new(word))).unwrap(), form);
         }
         assert_eq!(Form::parse(None).unwrap(), Form::Text);
-        let refusal = Form::parse(Some("jsno".into())).unwrap_err().to_string();
+        let refusal = Form::parse(Some(OsStr::new("jsno"))).unwrap_err().to_string();
         assert!(refusal.contains("CELLAR_LOG_FORMAT") && refusal.contains("`jsno`"), "{refusal}");
     }
 }
