@@ -10,6 +10,7 @@ use afs_idl::vol::{
     self, RestoreCookie, TransDebugInfo, VolintInfo, VolserStatus, attach_mode, volume_flags,
 };
 use base::AbortCode;
+use std::cell::Cell;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -42,6 +43,13 @@ pub(crate) type Step<T = ()> = Result<T, Trouble>;
 pub(crate) struct Run<'a, W: World> {
     pub(crate) job: &'a mut Job,
     pub(crate) world: &'a W,
+}
+
+/// Why there is no lock, as far as one can know.
+struct Unlocked {
+    code: AbortCode,
+    /// One of the servers that were asked did not answer.
+    may_have_it: bool,
 }
 
 pub(crate) fn failed(doing: impl Into<String>) -> impl FnOnce(AbortCode) -> Trouble {
@@ -154,15 +162,16 @@ impl<W: World> Run<'_, W> {
         match self.set_lock(operation) {
             Ok(()) => self.job.lock = Lock::Held,
             // A release that was given up left its mark, and nobody works on it.
-            Err(AbortCode::VL_RERELEASE) => {
+            Err(Unlocked { code: AbortCode::VL_RERELEASE, .. }) => {
                 self.release_lock()?;
                 self.job.lock = Lock::Asked;
                 self.save()?;
-                self.set_lock(operation).map_err(failed(format!("lock the entry of {}", self.job.name)))?;
+                let again = self.set_lock(operation).map_err(|refused| refused.code);
+                again.map_err(failed(format!("lock the entry of {}", self.job.name)))?;
                 self.job.lock = Lock::Held;
             }
-            Err(code) => {
-                if !is_silence(code) {
+            Err(Unlocked { code, may_have_it }) => {
+                if !may_have_it {
                     self.job.lock = Lock::Free;
                 }
                 self.save()?;
@@ -172,9 +181,17 @@ impl<W: World> Run<'_, W> {
         self.save()
     }
 
-    fn set_lock(&self, operation: i32) -> Result<(), AbortCode> {
+    /// A server that says nothing may have done it all the same, or do it later, and then the next one that is asked says
+    /// that the entry is locked: by this job.
+    fn set_lock(&self, operation: i32) -> Result<(), Unlocked> {
         let request = vl::SetLockRequest { volume_id: self.job.volume, volume_type: 0, operation };
-        self.world.locations(|vl| vl::set_lock(vl, &request)).map(drop)
+        let is_silent = Cell::new(false);
+        let answer = self.world.locations(|vl| {
+            let answer = vl::set_lock(vl, &request);
+            is_silent.set(is_silent.get() || answer.as_ref().is_err_and(|code| is_silence(*code)));
+            answer
+        });
+        answer.map(drop).map_err(|code| Unlocked { code, may_have_it: is_silent.get() })
     }
 
     fn release_lock(&self) -> Step {

@@ -3,6 +3,7 @@
 use super::locations::Database;
 use super::servers::Server;
 use super::wire::way;
+use crate::world::is_silence;
 use crate::{End, Job, Operation, Place, Stage, Trouble, Wish, World, entry, run};
 use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
 use afs_idl::vol::{self, RestoreRequest, attach_mode, volume_type};
@@ -182,6 +183,10 @@ impl Cell {
         self.check();
     }
 
+    fn asks_another(&self) -> bool {
+        self.state.lock().random.random_bool(0.5)
+    }
+
     pub(super) fn throw(&self) -> Dice {
         let mut state = self.state.lock();
         let rate = state.fault_rate;
@@ -246,7 +251,11 @@ impl World for Arc<Cell> {
         &self,
         call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode> {
-        call(&way(self.clone(), None))
+        match call(&way(self.clone(), None)) {
+            // There are several servers of one database: another one is asked, and may have what the silent one did.
+            Err(code) if is_silence(code) && self.asks_another() => call(&way(self.clone(), None)),
+            answer => answer,
+        }
     }
 
     fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, file: &str) -> Result<u64, Trouble> {
