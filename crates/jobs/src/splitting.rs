@@ -23,6 +23,8 @@ impl<W: World> Run<'_, W> {
     pub(crate) fn prepare_split(&mut self, name: &str) -> Step {
         let from = self.job.from;
         if !self.world.restores_at_once(from.server) {
+            // One that does not answer says so here.
+            self.look(from, self.job.volume)?;
             return Err(Trouble::Refused(format!(
                 "{} is no Cellar server: what is cut off there nobody finishes or undoes",
                 from.server

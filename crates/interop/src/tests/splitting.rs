@@ -26,18 +26,18 @@ fn splits() -> Result<()> {
     let mut cell = Cell::start(Server::Cellar, "split1", "10.99.0.79")?;
     cell.open_volume(Server::Cellar, "tree")?;
     let source = own_file("src");
-    copy(&cell, &format!("{}/ cell:tree/projects/data/", source.display()))?;
+    copy(&cell, &format!("{}/ cell:tree/data/", source.display()))?;
     let big = cell.scratch()?.join("big");
     cell.shell(&format!("head -c {BIG_FILE_MIB}M /dev/urandom > {}", big.display()))?.ok()?;
-    let steps = cellar(&cell, "volume split tree/projects/data --to data --dry-run")?;
+    let steps = cellar(&cell, "volume split tree/data --to data --dry-run")?;
     ensure!(steps.contains("put a mount point of data"), "{steps}");
-    let refused = cell
-        .run(&format!("{} volume split tree/projects/data/main.rs --to data", cellar_program()?.display()))?;
+    let refused =
+        cell.run(&format!("{} volume split tree/data/main.rs --to data", cellar_program()?.display()))?;
     ensure!(refused.text.contains("is no directory"), "{}", refused.text);
-    fetch_and_compare(&cell, "projects/data", &source).context("nothing was done")?;
-    let done = cellar(&cell, "volume split tree/projects/data --to data --json")?;
+    fetch_and_compare(&cell, "data", &source).context("nothing was done")?;
+    let done = cellar(&cell, "volume split tree/data --to data --json")?;
     ensure!(done.contains("split of"), "{done}");
-    is_split(&cell, "tree/projects", "data", &source)?;
+    is_split(&cell, "tree", "data", &source)?;
     // OpenAFS's tools see two volumes.
     let listed = cell.run(&format!("vos listvol {} -localauth", cell.address))?.ok()?;
     ensure!(
@@ -47,9 +47,9 @@ fn splits() -> Result<()> {
     cell.run("vos examine data -localauth")?.ok()?;
     for (round, after) in KILLED_AFTER_MS.into_iter().enumerate() {
         let name = format!("part{round}");
-        copy(&cell, &format!("{}/ cell:tree/projects/{name}/", source.display()))?;
-        copy(&cell, &format!("{} cell:tree/projects/{name}/big", big.display()))?;
-        begin(&cell, &format!("split tree/projects/{name} --to {name}"))?;
+        copy(&cell, &format!("{}/ cell:tree/{name}/", source.display()))?;
+        copy(&cell, &format!("{} cell:tree/{name}/big", big.display()))?;
+        begin(&cell, &format!("split tree/{name} --to {name}"))?;
         std::thread::sleep(Duration::from_millis(after));
         cell.end_cellar("KILL")?;
         cell.start_cellar()?;
@@ -63,7 +63,7 @@ fn splits() -> Result<()> {
 
 /// What the directory held is read through its name, in the volume that it is now.
 fn is_split(cell: &Cell, parent: &str, name: &str, source: &std::path::Path) -> Result<()> {
-    fetch_and_compare(cell, &format!("projects/{name}"), source).context("through the mount point")?;
+    fetch_and_compare(cell, name, source).context("through the mount point")?;
     let fetched = cell.scratch()?.join("whole");
     copy(cell, &format!("cell:{name}/ {}", fetched.display()))?;
     cell.shell(&format!("diff -r {} {}", source.display(), fetched.display()))?
@@ -85,7 +85,7 @@ fn has_nothing_aside(cell: &Cell, parent: &str) -> Result<()> {
 /// It is split off, or it is as it was.
 fn settled(cell: &Cell, name: &str, is_split: bool, big: &std::path::Path) -> Result<()> {
     let copied = cell.scratch()?.join("copied");
-    copy(cell, &format!("cell:tree/projects/{name}/big {}", copied.display()))?;
+    copy(cell, &format!("cell:tree/{name}/big {}", copied.display()))?;
     cell.shell(&format!("cmp {} {}", big.display(), copied.display()))?.ok()?;
     if is_split {
         copy(cell, &format!("cell:{name}/big {}", copied.display()))?;
@@ -95,5 +95,5 @@ fn settled(cell: &Cell, name: &str, is_split: bool, big: &std::path::Path) -> Re
     let is_there = listed.lines().any(|line| line.starts_with(&format!("{name} ")));
     ensure!(is_there == is_split, "{listed}");
     ensure!(listed.contains("Total volumes offLine 0 ; Total busy 0"), "{listed}");
-    has_nothing_aside(cell, "tree/projects")
+    has_nothing_aside(cell, "tree")
 }
