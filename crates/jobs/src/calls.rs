@@ -171,11 +171,16 @@ impl<W: World> Run<'_, W> {
                 self.job.lock = Lock::Held;
             }
             Err(Unlocked { code, may_have_it }) => {
-                if !may_have_it {
-                    self.job.lock = Lock::Free;
+                let is_asked = may_have_it && code == AbortCode::VL_ENTRYLOCKED;
+                let locked = if is_asked { entry::operation(&self.entry()?) } else { 0 };
+                if locked != operation {
+                    if !may_have_it || locked != 0 {
+                        self.job.lock = Lock::Free;
+                    }
+                    self.save()?;
+                    return Err(failed(format!("lock the entry of {}", self.job.name))(code));
                 }
-                self.save()?;
-                return Err(failed(format!("lock the entry of {}", self.job.name))(code));
+                self.job.lock = Lock::Held;
             }
         }
         self.save()
