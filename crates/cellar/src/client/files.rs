@@ -12,6 +12,7 @@ use bytes::Bytes;
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// "To the end": file servers refuse a length of `i64::MAX` itself, which they would overflow with.
 const FETCH_ALL: i64 = i64::MAX - 1;
@@ -19,6 +20,10 @@ const FETCH_ALL: i64 = i64::MAX - 1;
 const PIECE_BYTES: usize = 256 * 1024;
 /// Mount points that may lead to one another in one path.
 const MOUNTS_MAX: usize = 32;
+
+/// One of several location servers may be a moment behind: so often a volume is looked for that is not where it is said to be.
+const LOOKUPS_MAX: u32 = 5;
+const LOOKUP_PAUSE: Duration = Duration::from_secs(1);
 
 /// A file, directory or link, and the server that has it.
 #[derive(Clone)]
@@ -100,17 +105,25 @@ impl Node {
 impl CellClient {
     /// The root directory of a volume's read-write copy, or of a read-only one if it has no other.
     pub fn root_of(&self, volume: &str) -> Result<Node> {
-        let located = self.locate(volume)?;
-        self.root_at(&located)
+        let mut lookups = 1;
+        loop {
+            let located = self.locate(volume)?;
+            match self.root_at(&located)? {
+                Err(AbortCode::VMOVED | AbortCode::VNOVOL) if lookups < LOOKUPS_MAX => {
+                    lookups += 1;
+                    std::thread::sleep(LOOKUP_PAUSE);
+                }
+                root => return root.map_err(failed(format!("look at the root of {}", located.name))),
+            }
+        }
     }
 
-    fn root_at(&self, located: &Located) -> Result<Node> {
+    fn root_at(&self, located: &Located) -> Result<Result<Node, AbortCode>> {
         let (site, volume) = located.readable_site()?;
         let server = self.connection(site.server, Interface::Files);
         let fid = Fid::root(volume);
-        let status =
-            status(&*server, fid).map_err(failed(format!("look at the root of {}", located.name)))?;
-        Ok(Node { fid, status, server, address: site.server })
+        let status = status(&*server, fid);
+        Ok(status.map(|status| Node { fid, status, server, address: site.server }))
     }
 
     /// What a path leads to, through mount points; `None` if its last component is missing.
