@@ -204,7 +204,9 @@ fn outcome_of_mix(workload: &Workload, report: &load::fs::Report) -> Result<Outc
         other: (used.machine_cpu - server - used.client_cpu).max(0.0),
         stolen: used.stolen_cpu,
     };
-    let latency = Some(Latency { p50_us: latency.p50_us, p99_us: latency.p99_us });
+    // Of a group of which no call ended in the time there is nothing to tell.
+    let latency =
+        (latency.max_us > 0.0).then_some(Latency { p50_us: latency.p50_us, p99_us: latency.p99_us });
     Ok(Outcome { amount: amount as f64, seconds: used.seconds, cpu, latency })
 }
 
