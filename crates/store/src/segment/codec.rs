@@ -1,6 +1,7 @@
 //! How chunks are encoded.
 
 use super::compression;
+use super::pool::Buffer;
 use super::record::{Record, crc32c, crc32c_of};
 use crate::chunk::CHUNK_BYTES_MAX;
 use crate::{Codec, KeyRing, StoreError};
@@ -28,47 +29,66 @@ impl Encoding {
     }
 }
 
-/// Encodes a chunk given in pieces; `None` if it is longer than a chunk may be. Raw pieces are
-/// taken as they are, without copying.
+/// Encodes a chunk given in pieces; `None` if it is longer than a chunk may be. If the codec is raw the
+/// pieces are taken as they are, without copying.
 pub(super) fn encode(pieces: &[Bytes], codec: Codec) -> Option<Encoded> {
     let raw_bytes = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()))?;
     if raw_bytes > CHUNK_BYTES_MAX {
         return None;
     }
-    let raw_bytes = raw_bytes as u32;
-    Some(compressed(pieces, codec, raw_bytes).unwrap_or_else(|| Encoded {
-        record: Record {
-            encoding: Encoding::Raw,
-            raw_bytes,
-            stored_bytes: raw_bytes,
-            stored_crc: crc32c_of(pieces),
-            ..Record::default()
-        },
-        stored: pieces.to_vec(),
-    }))
+    if codec == Codec::Raw {
+        return Some(plain(pieces, raw_bytes));
+    }
+    let joined = joined(pieces, raw_bytes);
+    // What did not shrink is written from where it was joined: that is in the processor's caches now.
+    Some(compressed(&joined, codec).unwrap_or_else(|| plain(std::slice::from_ref(&joined), raw_bytes)))
+}
+
+fn plain(pieces: &[Bytes], raw_bytes: usize) -> Encoded {
+    let record = Record {
+        encoding: Encoding::Raw,
+        raw_bytes: raw_bytes as u32,
+        stored_bytes: raw_bytes as u32,
+        stored_crc: crc32c_of(pieces),
+        ..Record::default()
+    };
+    Encoded { record, stored: pieces.to_vec() }
 }
 
 /// The chunk compressed, unless it does not shrink by an eighth.
-fn compressed(pieces: &[Bytes], codec: Codec, raw_bytes: u32) -> Option<Encoded> {
+fn compressed(raw: &Bytes, codec: Codec) -> Option<Encoded> {
+    let most = raw.len().saturating_sub((raw.len() / 8).max(1));
     let (encoding, stored) = match codec {
         Codec::Raw => return None,
-        Codec::Lz4 => (Encoding::Lz4, compression::lz4(&joined(pieces))?),
-        Codec::Zstd(level) => (Encoding::Zstd, compression::zstd(&joined(pieces), level)?),
+        Codec::Lz4 => (Encoding::Lz4, compression::lz4(raw, most)?),
+        Codec::Zstd(level) => (Encoding::Zstd, compression::zstd(raw, level)?.into()),
     };
-    let stored_bytes = stored.len() as u32;
-    if stored_bytes > raw_bytes - raw_bytes / 8 || stored_bytes >= raw_bytes {
+    if stored.len() > most {
         return None;
     }
-    let stored_crc = crc32c(&stored);
-    let record = Record { encoding, raw_bytes, stored_bytes, stored_crc, ..Record::default() };
-    Some(Encoded { record, stored: vec![stored.into()] })
+    let record = Record {
+        encoding,
+        raw_bytes: raw.len() as u32,
+        stored_bytes: stored.len() as u32,
+        stored_crc: crc32c(&stored),
+        ..Record::default()
+    };
+    Some(Encoded { record, stored: vec![stored] })
 }
 
-fn joined(pieces: &[Bytes]) -> Bytes {
-    match pieces {
-        [one] => one.clone(),
-        many => many.concat().into(),
+/// The pieces, of so many bytes together, as one.
+fn joined(pieces: &[Bytes], raw_bytes: usize) -> Bytes {
+    if let [one] = pieces {
+        return one.clone();
     }
+    let mut buffer = Buffer::of(raw_bytes);
+    let mut rest = &mut *buffer;
+    for piece in pieces {
+        let (here, behind) = rest.split_at_mut(piece.len());
+        here.copy_from_slice(piece);
+        rest = behind;
+    }
+    buffer.cut(raw_bytes)
 }
 
 /// What an encrypted chunk is bound to. Not to its place: compaction moves it without the key.

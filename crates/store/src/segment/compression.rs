@@ -5,7 +5,8 @@
 //! of noise cost level 9 a millisecond, level 1 30 us. So for them level 1 goes first where a sample's
 //! bytes are spread so evenly that the data may be noise, and has the word.
 
-use super::pool::Pool;
+use super::pool::{Buffer, Pool};
+use bytes::Bytes;
 use zstd::bulk::{Compressor, Decompressor};
 
 /// Levels above this are kept from noise.
@@ -23,9 +24,11 @@ const BITS_OF_NOISE: f64 = 7.0;
 static COMPRESSORS: Pool<Compressor<'static>> = Pool::new();
 static DECOMPRESSORS: Pool<Decompressor<'static>> = Pool::new();
 
-/// An LZ4 block; `None` if the library cannot make one.
-pub(super) fn lz4(raw: &[u8]) -> Option<Vec<u8>> {
-    lz4::block::compress(raw, None, false).ok()
+/// An LZ4 block; `None` if it would be longer than `most`.
+pub(super) fn lz4(raw: &[u8], most: usize) -> Option<Bytes> {
+    let mut block = Buffer::of(most);
+    let length = lz4::block::compress_to_buffer(raw, None, false, &mut block).ok()?;
+    Some(block.cut(length))
 }
 
 /// What an LZ4 block was made of; an error if that is more than so many bytes.
@@ -126,7 +129,9 @@ mod tests {
     #[test]
     fn a_block_is_no_longer_than_it_may_be() {
         let text = b"block after block after block, ".repeat(2000);
-        let stored = lz4(&text).unwrap();
+        let stored = lz4(&text, text.len()).unwrap();
+        assert_eq!(lz4(&text, stored.len()), Some(stored.clone()));
+        assert_eq!(lz4(&text, stored.len() / 2), None);
         assert_eq!(unlz4(&stored, text.len()).as_deref(), Ok(&text[..]));
         assert!(unlz4(&stored, text.len() - 1).is_err());
         assert!(unlz4(b"", 9).is_err());

@@ -3,17 +3,13 @@
 use super::codec;
 use super::files::Files;
 use super::header::HEADER_BYTES;
-use super::pool::Pool;
+use super::pool::Buffer;
 use super::record::{RECORD_AND_STORED_BYTES_MAX, RECORD_BYTES_MIN, Record};
 use crate::home::failed;
 use crate::{ChunkAddress, StoreError};
 use bytes::Bytes;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-/// Records as they lie in their file. A fresh buffer would be filled with zeros first, and the kernel would give
-/// its pages one by one: together that costs as much as reading into it.
-static BUFFERS: Pool<Vec<u8>> = Pool::new();
 
 /// Whether the chunk that was read last is stored as it is: then mostly the next one is, too.
 static WAS_PLAIN: AtomicBool = AtomicBool::new(false);
@@ -79,16 +75,10 @@ fn with_stored<T>(
     work: impl FnOnce(&Record, &[u8]) -> Result<T, String>,
 ) -> Result<T, StoreError> {
     let length = length_of(files, address)?;
-    let mut buffer = BUFFERS.take().unwrap_or_default();
-    if buffer.len() < length {
-        buffer.resize(length, 0);
-    }
-    let done = fill(files, address, &mut buffer[..length]).and_then(|()| {
-        let done = split(&buffer[..length], address).and_then(|(record, stored)| work(&record, stored));
-        done.map_err(|what| damaged(files, address, what))
-    });
-    BUFFERS.give_back(buffer);
-    done
+    let mut buffer = Buffer::of(length);
+    fill(files, address, &mut buffer)?;
+    let done = split(&buffer, address).and_then(|(record, stored)| work(&record, stored));
+    done.map_err(|what| damaged(files, address, what))
 }
 
 /// Bytes of the record, if there can be one of that length.
