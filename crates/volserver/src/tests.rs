@@ -7,6 +7,7 @@ mod dumps;
 mod forwards;
 mod history;
 mod network;
+mod refusals;
 mod released;
 mod resumed;
 mod splitting;

@@ -1,4 +1,4 @@
-//! Chunks in memory that count how often they are read.
+//! Chunks in memory that count how often they are read and how many are stored.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use store::{
 pub(super) struct Counting {
     pub(super) chunks: Arc<MemoryChunks>,
     pub(super) reads: Arc<AtomicUsize>,
+    pub(super) appends: Arc<AtomicUsize>,
 }
 
 impl ChunkStore for Counting {
@@ -20,6 +21,7 @@ impl ChunkStore for Counting {
         pieces: &[Bytes],
         codec: Codec,
     ) -> Result<ChunkAddress, StoreError> {
+        self.appends.fetch_add(1, Ordering::Relaxed);
         self.chunks.append_for(owner, pieces, codec)
     }
 

@@ -1,11 +1,10 @@
-use super::support::{Cell, LARGE, START, admin, anybody};
+use super::support::{Cell, LARGE, START, actor, admin, anybody, fid, write};
 use afs_format::acl::{Acl, AclEntry};
 use afs_idl::MemoryStream;
 use afs_idl::vol::{self, Server as _, attach_mode, volume_flags, volume_state};
-use base::{AbortCode, Fid, Rights, UnixTime, UserId, VolumeId, VolumeType};
-use bytes::Bytes;
+use base::{AbortCode, Rights, UnixTime, UserId, VolumeId, VolumeType};
 use std::sync::Arc;
-use volume::{Actor, SetStatus, StoreRequest, Volume};
+use volume::{SetStatus, Volume};
 
 const RW: u32 = 536_870_915;
 const RO: u32 = 536_870_916;
@@ -19,46 +18,26 @@ const FULL: &[u8] = include_bytes!("../../../afs-format/testdata/dump/full");
 /// What changed in it afterwards.
 const INCREMENTAL: &[u8] = include_bytes!("../../../afs-format/testdata/dump/incremental");
 
-fn actor(now: u32) -> Actor {
-    Actor { user: UserId(7), privileged: true, in_transaction: false, now: UnixTime(now) }
-}
-
-fn write(volume: &Volume, name: &str, data: &[u8], now: u32) -> Fid {
-    let root = volume.root();
-    let file = if let Ok(found) = volume.lookup(root, name.as_bytes()) {
-        Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
-    } else {
-        let created = volume.create_file(&actor(now), root, name.as_bytes(), &SetStatus::default());
-        created.unwrap().status.fid(volume.id())
-    };
-    let set = SetStatus::default();
-    let request = StoreRequest { offset: 0, length: data.len() as u64, file_length: 0, set };
-    let mut left = Bytes::copy_from_slice(data);
-    volume.store(&actor(now), file, &request, &mut |most| Ok(left.split_to(most.min(left.len())))).unwrap();
-    file
-}
-
 /// Names of the root directory with what is in them.
 fn tree(volume: &Arc<Volume>) -> Vec<(String, Vec<u8>)> {
     let mut names = Vec::new();
     volume.entries(volume.root(), &mut |name, found| names.push((name.to_vec(), found))).unwrap();
     let read = |(name, found): (Vec<u8>, volume::Found)| {
-        let fid = Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique };
-        (String::from_utf8(name).unwrap(), volume.read(fid, 0, 1 << 24).unwrap().1.concat())
+        (String::from_utf8(name).unwrap(), volume.read(fid(volume, found), 0, 1 << 24).unwrap().1.concat())
     };
     names.into_iter().filter(|(name, _)| !name.starts_with(b".")).map(read).collect()
 }
 
 fn fill(volume: &Volume) {
-    write(volume, "small", b"hello", START);
-    write(volume, "large", &vec![b'x'; 700_000], START);
-    write(volume, "hole", &vec![0; 300_000], START);
+    write(volume, UnixTime(START), "small", b"hello");
+    write(volume, UnixTime(START), "large", &vec![b'x'; 700_000]);
+    write(volume, UnixTime(START), "hole", &vec![0; 300_000]);
     let root = volume.root();
-    let made = volume.make_directory(&actor(START), root, b"sub", &SetStatus::default()).unwrap();
+    let made = volume.make_directory(&actor(UnixTime(START)), root, b"sub", &SetStatus::default()).unwrap();
     let entry = |id, bits| AclEntry { id: UserId(id), rights: Rights::from_bits(bits) };
     let acl = Acl::new(&[entry(-204, 0x7f), entry(3, 1)], &[entry(4, 8), entry(5, 2)]).unwrap();
-    volume.set_acl(&actor(START), made.status.fid(volume.id()), acl).unwrap();
-    volume.create_symlink(&actor(START), root, b"link", b"small", &SetStatus::default()).unwrap();
+    volume.set_acl(&actor(UnixTime(START)), made.status.fid(volume.id()), acl).unwrap();
+    volume.create_symlink(&actor(UnixTime(START)), root, b"link", b"small", &SetStatus::default()).unwrap();
 }
 
 struct Site {
@@ -163,7 +142,7 @@ fn a_dump_restored_and_dumped_again_is_the_same() {
     );
     assert_eq!((right.name.as_str(), right.kind, right.destroy_me), ("copy", VolumeType::ReadWrite, 0));
     assert_eq!(site.cell.file_service(900), None);
-    write(&copy, "after", b"it can be written to", START);
+    write(&copy, UnixTime(START), "after", b"it can be written to");
     assert_eq!(tree(&copy).len(), tree(&original).len() + 1);
     site.cell.check();
 }
@@ -190,9 +169,9 @@ fn an_incremental_dump_brings_a_volume_up_to_date() {
     let before = site.dump(RW, 0, 0);
     site.restore_new(901, "copy", &before).unwrap();
     let volume = site.volume(RW);
-    write(&volume, "small", b"changed", START + 100);
-    write(&volume, "added", b"new", START + 100);
-    volume.remove_file(&actor(START + 100), volume.root(), b"link").unwrap();
+    write(&volume, UnixTime(START + 100), "small", b"changed");
+    write(&volume, UnixTime(START + 100), "added", b"new");
+    volume.remove_file(&actor(UnixTime(START + 100)), volume.root(), b"link").unwrap();
     let changes = site.dump(RW, START + 50, vol::dump_flags::OMIT_DIRECTORIES);
     assert!(changes.len() < 10_000, "{}", changes.len());
     site.within(901, attach_mode::OFFLINE, |transaction| {
@@ -243,7 +222,7 @@ fn clones_show_what_was_and_are_brought_up_to_date() {
     assert_eq!(header.backed_up, UnixTime(START));
     let old = tree(&volume);
     site.cell.pass(60);
-    write(&volume, "small", b"changed", START + 60);
+    write(&volume, UnixTime(START + 60), "small", b"changed");
     assert_eq!((tree(&site.volume(RO)), tree(&site.volume(BK))), (old.clone(), old.clone()));
     assert_eq!(site.reclone(BK), Ok(()));
     assert_eq!((tree(&site.volume(RO)), tree(&site.volume(BK))), (old, tree(&volume)));
@@ -253,7 +232,7 @@ fn clones_show_what_was_and_are_brought_up_to_date() {
     assert_eq!(volume.header().backed_up, UnixTime(START + 60));
     assert_eq!(site.reclone(RO), Ok(()));
     site.cell.check();
-    write(&volume, "small", b"once more", START + 61);
+    write(&volume, UnixTime(START + 61), "small", b"once more");
     assert_eq!(tree(&site.volume(RO)), tree(&site.volume(BK)));
     assert!(site.cell.heard.take().contains(&BK));
     assert_eq!(site.cell.list_one(LARGE, BK).unwrap().status, volume_state::OK);
@@ -291,7 +270,7 @@ fn a_read_only_volume_becomes_the_read_write_one() {
         let old = tree(&site.volume(RO));
         assert_eq!(convert(RO), Err(AbortCode::VVOLEXISTS));
         let volume = site.volume(RW);
-        write(&volume, "small", if with_backup { b"lost too" } else { b"lost" }, START + 1);
+        write(&volume, UnixTime(START + 1), "small", if with_backup { b"lost too" } else { b"lost" });
         if with_backup {
             site.clone_into_service(BK, 2, "home.backup");
         }
@@ -301,7 +280,7 @@ fn a_read_only_volume_becomes_the_read_write_one() {
         let volume = site.volume(RW);
         assert_eq!(tree(&volume), old, "backup: {with_backup}");
         assert_eq!((volume.header().name.as_str(), volume.kind()), ("home", VolumeType::ReadWrite));
-        write(&volume, "small", b"goes on", START + 2);
+        write(&volume, UnixTime(START + 2), "small", b"goes on");
         site.cell.check();
         assert_eq!(tree(&volume).iter().find(|(name, _)| name == "small").unwrap().1, b"goes on");
     }

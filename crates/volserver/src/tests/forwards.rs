@@ -1,13 +1,11 @@
-use super::network::{DYING, Network, Other, SLOW};
-use super::support::{Cell, Disks, LARGE, admin};
+use super::network::{DYING, Network, OTHERS, Other, SLOW};
+use super::support::{Cell, Disks, LARGE, admin, write};
 use afs_format::transfer::CHUNK_BYTES;
 use afs_idl::MemoryStream;
 use afs_idl::vol::{self, Server as _, attach_mode};
-use base::{AbortCode, UserId, VolumeId};
-use bytes::Bytes;
+use base::{AbortCode, VolumeId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use volume::{Actor, SetStatus, StoreRequest};
 
 /// `vos dump` of a volume by OpenAFS 1.8.9.
 const FULL: &[u8] = include_bytes!("../../../afs-format/testdata/dump/full");
@@ -67,16 +65,10 @@ fn with_files() -> (Cell, Disks) {
     let cell = Cell::on(&disks);
     cell.vos_create(LARGE, "home", ID);
     let volume = cell.volumes.get_any_state(VolumeId(ID)).unwrap();
-    let actor = Actor { user: UserId(7), privileged: true, in_transaction: false, now: cell.now() };
     for file in 0..FILES {
-        let name = format!("file{file}");
-        let made = volume.create_file(&actor, volume.root(), name.as_bytes(), &SetStatus::default());
-        let fid = made.unwrap().status.fid(volume.id());
-        let length = (FILE_CHUNKS * CHUNK_BYTES) as u64;
-        let request = StoreRequest { offset: 0, length, file_length: length, set: SetStatus::default() };
         let text = (0..).flat_map(|n: u32| (n * 7 + file as u32).to_be_bytes());
-        let mut left: Bytes = text.take(length as usize).collect::<Vec<u8>>().into();
-        volume.store(&actor, fid, &request, &mut |most| Ok(left.split_to(most.min(left.len())))).unwrap();
+        let data: Vec<u8> = text.take(FILE_CHUNKS * CHUNK_BYTES).collect();
+        write(&volume, cell.now(), &format!("file{file}"), &data);
     }
     disks.reads.store(0, Ordering::Relaxed);
     (cell, disks)
@@ -115,6 +107,21 @@ fn however_many_targets_there_are_each_chunk_is_read_once() {
         assert!((1..=13).all(|id| has_all(&other, id)));
         other.check();
     }
+}
+
+#[test]
+fn sites_that_need_a_dump_and_sites_that_take_what_they_lack_share_one_read() {
+    let ((mut cell, disks), other) = (with_files(), Arc::new(Cell::new()));
+    let network = Arc::new(Network::of_cellars());
+    cell.server = cell.server.with_other_servers(Arc::new(Other::new(&other, &network)));
+    assert_eq!(send_to(&cell, &other, &[7005, OTHERS, 7005, OTHERS, OTHERS]), [0; 5]);
+    assert_eq!(disks.reads.load(Ordering::Relaxed), FILES * FILE_CHUNKS);
+    assert!((1..=5).all(|id| has_all(&other, id)));
+    // Those with references have digests between the bytes.
+    let mut lengths = network.streams();
+    lengths.sort_unstable();
+    assert!(lengths[0] == lengths[2] && lengths[2] < lengths[3] && lengths[3] == lengths[4], "{lengths:?}");
+    other.check();
 }
 
 #[test]

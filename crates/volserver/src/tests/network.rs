@@ -18,6 +18,9 @@ const DYING_BYTES: usize = 1 << 20;
 pub(super) const SLOW: i32 = 3;
 const BEFORE_SLOW: usize = 2;
 
+/// The port of a server that is not Cellar's.
+pub(super) const OTHERS: i32 = 4;
+
 /// What happens on it.
 #[derive(Default)]
 pub(super) struct Network {
@@ -235,7 +238,9 @@ impl Call {
         let network = Arc::clone(&self.network);
         let mut stream = Arriving { stream: MemoryStream::new(&self.request, 1444), left, network: &network };
         match self.is_cellars {
-            true if !self.network.is_cellars => return Err(AbortCode::RX_INVALID_OPERATION),
+            true if !self.network.is_cellars || self.port == OTHERS => {
+                return Err(AbortCode::RX_INVALID_OPERATION);
+            }
             true => cellar::dispatch(&self.cell.server, &admin(), &mut stream)?,
             false => vol::dispatch(&self.cell.server, &admin(), &mut stream)?,
         }

@@ -1,20 +1,18 @@
 //! Releases to another partition than that of the read-write volume, as `vos release` makes them
 //! (UV_ReleaseVolume), cut off after every step.
 
-use super::support::{Cell, Disks, LARGE, admin, histories};
+use super::support::{Cell, DOOMED, Disks, LARGE, admin, histories, read, write};
 use afs_idl::MemoryStream;
-use afs_idl::vol::{self, Server as _, attach_mode, volume_flags, volume_type};
-use base::{AbortCode, Fid, UserId, VolumeId};
-use bytes::Bytes;
+use afs_idl::vol::{self, Server as _, attach_mode, volume_type};
+use base::{AbortCode, VolumeId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use volume::{Actor, SetStatus, StoreRequest, Volume};
+use volume::Volume;
 
 const ID: u32 = 900;
 const READ_ONLY: u32 = 902;
 const SMALL: i32 = 0;
-const DOOMED: i32 = volume_flags::DELETE_ON_SALVAGE | volume_flags::OUT_OF_SERVICE;
 const STEPS: u32 = 8;
 const SEEDS: u64 = 300;
 
@@ -48,36 +46,12 @@ impl World {
         self.written += 1;
         self.cell.pass(10);
         let volume = self.cell.volumes.get(VolumeId(ID)).unwrap();
-        let actor = Actor { user: UserId(7), privileged: true, in_transaction: false, now: self.cell.now() };
-        let (root, name) = (volume.root(), b"file");
-        let fid = if let Ok(found) = volume.lookup(root, name) {
-            Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
-        } else {
-            let made = volume.create_file(&actor, root, name, &SetStatus::default());
-            made.unwrap().status.fid(volume.id())
-        };
-        let data = Bytes::from(self.written.to_string().repeat(5000));
-        let length = data.len() as u64;
-        let request = StoreRequest { offset: 0, length, file_length: length, set: SetStatus::default() };
-        let mut left = data;
-        volume.store(&actor, fid, &request, &mut |most| Ok(left.split_to(most.min(left.len())))).unwrap();
+        write(&volume, self.cell.now(), "file", self.written.to_string().repeat(5000).as_bytes());
         self.cell.pass(10);
     }
 
     fn close(&self, transaction: i32) {
         self.cell.end(transaction).unwrap();
-    }
-
-    /// DoVolDelete.
-    fn delete(&self, id: u32, partition: i32) {
-        match self.cell.open(id, partition, attach_mode::OFFLINE) {
-            Ok(transaction) => {
-                self.cell.set_flags(transaction, DOOMED).unwrap();
-                self.cell.delete(transaction).unwrap();
-                self.close(transaction);
-            }
-            Err(code) => assert_eq!(code, AbortCode::VNOVOL),
-        }
     }
 
     /// DoVolClone: of the number of the read-only volumes, beside the read-write volume.
@@ -99,7 +73,7 @@ impl World {
     fn open_site(&mut self) {
         self.since = 0;
         if !self.is_marked {
-            self.delete(READ_ONLY, SMALL);
+            self.cell.vos_delete(READ_ONLY, SMALL);
         }
         match self.cell.open(READ_ONLY, SMALL, attach_mode::OFFLINE) {
             Ok(open) => {
@@ -162,7 +136,7 @@ impl World {
                 self.is_marked = true;
             }
             6 => self.close(self.clone),
-            _ => self.delete(READ_ONLY, LARGE),
+            _ => self.cell.vos_delete(READ_ONLY, LARGE),
         }
     }
 
@@ -178,9 +152,7 @@ impl World {
     /// What file service shows under the read-only volumes' number.
     fn served(&self) -> Option<(Arc<Volume>, u32)> {
         let volume = self.cell.volumes.get(VolumeId(READ_ONLY)).ok().filter(|one| one.header().in_service)?;
-        let found = volume.lookup(volume.root(), b"file").unwrap();
-        let fid = Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique };
-        let read = volume.reader(fid, 0, u64::MAX).unwrap().next(usize::MAX).unwrap().concat();
+        let read = read(&volume, "file");
         let digits = read.len() / 5000;
         let value: u32 = std::str::from_utf8(&read[..digits]).unwrap().parse().unwrap();
         assert_eq!(read, value.to_string().repeat(5000).as_bytes());
@@ -259,7 +231,7 @@ fn what_an_older_site_left_behind_does_not_hide_a_newer_one() {
     // Whatever a crash does to it, and whichever is removed, the other is there.
     world.crash(&mut StdRng::seed_from_u64(1));
     assert_eq!(world.served().unwrap().1, world.written);
-    world.delete(READ_ONLY, LARGE);
+    world.cell.vos_delete(READ_ONLY, LARGE);
     assert_eq!(world.served().unwrap().0.partition().index() as i32, SMALL);
     world.cell.check();
 }
@@ -272,7 +244,7 @@ fn only_one_of_several_read_only_volumes_becomes_the_read_write_one() {
     let clone = world.cell.open(READ_ONLY, LARGE, attach_mode::OFFLINE).unwrap();
     world.cell.set_flags(clone, 0).unwrap();
     world.close(clone);
-    world.delete(ID, LARGE);
+    world.cell.vos_delete(ID, LARGE);
     let request = vol::ConvertRoToRwVolumeRequest { partition: SMALL, volume_id: READ_ONLY };
     world.cell.server.convert_ro_to_rw_volume(&admin(), request).unwrap();
     let header = world.cell.volumes.get(VolumeId(ID)).unwrap().header();

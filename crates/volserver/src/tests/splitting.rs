@@ -1,6 +1,6 @@
 //! SplitVolume, and what is left of it when it is cut off.
 
-use super::support::{Cell, Disks, LARGE, admin, anybody, histories};
+use super::support::{Cell, Disks, LARGE, actor, admin, anybody, fid, histories, write_at};
 use crate::splitting;
 use afs_idl::vol::{self, Server as _};
 use afs_idl::{CallStream, MemoryStream};
@@ -10,7 +10,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use volume::{Actor, FileKind, SetStatus, StoreRequest, Volume};
+use volume::{Actor, FileKind, SetStatus, Volume};
 
 const ID: u32 = 900;
 const NEW: u32 = 901;
@@ -53,7 +53,7 @@ impl World {
     }
 
     fn actor(&self) -> Actor {
-        Actor { user: UserId(7), privileged: true, in_transaction: false, now: self.cell.now() }
+        actor(self.cell.now())
     }
 
     fn directory(&self, parent: Fid, name: &str) -> Fid {
@@ -63,20 +63,13 @@ impl World {
     }
 
     fn file(&self, parent: Fid, name: &str, data: &[u8]) {
-        let volume = self.volume(ID);
-        let made = volume.create_file(&self.actor(), parent, name.as_bytes(), &SetStatus::default());
-        let fid = made.unwrap().status.fid(volume.id());
         let length = data.len() as u64;
-        let request = StoreRequest { offset: 0, length, file_length: length, set: SetStatus::default() };
-        let mut left = Bytes::copy_from_slice(data);
-        let mut source = |most: usize| Ok(left.split_to(most.min(left.len())));
-        volume.store(&self.actor(), fid, &request, &mut source).unwrap();
+        write_at(&self.volume(ID), self.cell.now(), (parent, name), 0, data, length);
     }
 
     fn find(&self, parent: Fid, name: &str) -> Fid {
         let volume = self.volume(parent.volume.0);
-        let found = volume.lookup(parent, name.as_bytes()).unwrap();
-        Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
+        fid(&volume, volume.lookup(parent, name.as_bytes()).unwrap())
     }
 
     fn tree(&self) -> Fid {
@@ -108,7 +101,7 @@ fn tree(volume: &Arc<Volume>, directory: Fid, path: &str, found: &mut Tree) {
     volume.entries(directory, &mut |name, found| entries.push((name.to_vec(), found))).unwrap();
     for (name, target) in entries.into_iter().filter(|(name, _)| !matches!(&name[..], b"." | b"..")) {
         let path = format!("{path}/{}", String::from_utf8(name).unwrap());
-        let fid = Fid { volume: volume.id(), vnode: target.vnode, unique: target.unique };
+        let fid = fid(volume, target);
         let (status, _) = volume.status_and_acl(fid).unwrap();
         let data = if status.is_directory() {
             tree(volume, fid, &path, found);

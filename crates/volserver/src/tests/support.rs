@@ -3,19 +3,25 @@
 use super::counting::Counting;
 use crate::{Administrators, FileService, VolumeServer, VolumeServerParts};
 use afs_idl::vol::{self, Server as _};
-use base::{AbortCode, Caller, Identity, PartitionId, Principal, SecurityLevel, UnixTime, VolumeId};
+use base::{
+    AbortCode, Caller, Fid, Identity, PartitionId, Principal, SecurityLevel, UnixTime, UserId, VolumeId,
+};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use store::{MemoryChunks, MemoryMeta};
 use volume::check::{CheckOptions, check};
-use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
+use volume::{Actor, Found, PartitionHandle, SetStatus, Space, StoreRequest, Volume, VolumeOptions, Volumes};
 
 pub(super) const START: u32 = 1_000_000;
+
+/// What `vos` says of a volume that is to go.
+pub(super) const DOOMED: i32 = vol::volume_flags::DELETE_ON_SALVAGE | vol::volume_flags::OUT_OF_SERVICE;
 
 /// `/vicepc`, which is larger than a narrow number can say.
 pub(super) const LARGE: i32 = 2;
@@ -27,6 +33,8 @@ pub(super) struct Cell {
     /// Metadata of the large partition.
     meta: Arc<MemoryMeta>,
     now: Arc<AtomicU32>,
+    /// What is free on the small partition.
+    free_kib: Arc<AtomicU64>,
 }
 
 /// Remembers what file service was told.
@@ -71,6 +79,8 @@ pub(super) struct Disks {
     pub(super) chunks: [Arc<MemoryChunks>; 2],
     /// Chunks read on either.
     pub(super) reads: Arc<AtomicUsize>,
+    /// Chunks stored on either.
+    pub(super) appends: Arc<AtomicUsize>,
 }
 
 impl Disks {
@@ -84,12 +94,21 @@ impl Disks {
         Disks { metas, chunks: self.chunks.clone(), ..Disks::default() }
     }
 
-    fn handle(&self, which: usize, index: u32, space: Space) -> PartitionHandle {
+    fn handle(
+        &self,
+        which: usize,
+        index: u32,
+        space: impl Fn() -> Space + Send + Sync + 'static,
+    ) -> PartitionHandle {
         PartitionHandle {
             id: PartitionId::from_index(index).unwrap(),
             meta: self.metas[which].clone(),
-            chunks: Arc::new(Counting { chunks: self.chunks[which].clone(), reads: self.reads.clone() }),
-            space: Arc::new(move || space),
+            chunks: Arc::new(Counting {
+                chunks: self.chunks[which].clone(),
+                reads: self.reads.clone(),
+                appends: self.appends.clone(),
+            }),
+            space: Arc::new(space),
         }
     }
 }
@@ -137,8 +156,10 @@ impl Cell {
     /// A server that is started with these disks.
     pub(super) fn on(disks: &Disks) -> Cell {
         let meta = disks.metas[1].clone();
-        let small = Space { total_kib: 1000, free_kib: 400 };
-        let large = Space { total_kib: 1 << 33, free_kib: 1 << 32 };
+        let free_kib = Arc::new(AtomicU64::new(400));
+        let free = Arc::clone(&free_kib);
+        let small = move || Space { total_kib: 1000, free_kib: free.load(Ordering::Relaxed) };
+        let large = || Space { total_kib: 1 << 33, free_kib: 1 << 32 };
         let partitions = vec![disks.handle(0, 0, small), disks.handle(1, LARGE as u32, large)];
         let volumes = Arc::new(Volumes::open(partitions, options()).unwrap());
         let (heard, now) = (Arc::new(Heard::default()), Arc::new(AtomicU32::new(START)));
@@ -149,7 +170,7 @@ impl Cell {
             file_service: heard.clone(),
             clock: Arc::new(move || UnixTime(asked.load(Ordering::Relaxed))),
         };
-        Cell { server: VolumeServer::new(parts), volumes, heard, meta, now }
+        Cell { server: VolumeServer::new(parts), volumes, heard, meta, now, free_kib }
     }
 
     /// A server that is started again after a power cut, with what that left of the disks.
@@ -183,6 +204,10 @@ impl Cell {
 
     pub(super) fn pass(&self, seconds: u32) {
         self.now.fetch_add(seconds, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_free_kib(&self, free_kib: u64) {
+        self.free_kib.store(free_kib, Ordering::Relaxed);
     }
 
     /// What `vos create` does.
@@ -227,6 +252,18 @@ impl Cell {
         self.server.delete_volume(&admin(), vol::DeleteVolumeRequest { transaction }).map(|_| ())
     }
 
+    /// DoVolDelete of `vos`, which is content if it is gone already.
+    pub(super) fn vos_delete(&self, id: u32, partition: i32) {
+        match self.open(id, partition, vol::attach_mode::OFFLINE) {
+            Ok(transaction) => {
+                self.set_flags(transaction, DOOMED).unwrap();
+                self.delete(transaction).unwrap();
+                self.end(transaction).unwrap();
+            }
+            Err(code) => assert_eq!(code, AbortCode::VNOVOL),
+        }
+    }
+
     pub(super) fn list(&self, partition: i32) -> Vec<vol::VolintInfo> {
         let request = vol::ListVolumesRequest { partition, flags: 1 };
         self.server.list_volumes(&anybody(), request).unwrap().entries
@@ -243,6 +280,51 @@ impl Cell {
     pub(super) fn file_service(&self, id: u32) -> Option<AbortCode> {
         self.volumes.get(VolumeId(id)).err().map(|error| error.abort_code())
     }
+}
+
+/// A user who may do everything.
+pub(super) fn actor(now: UnixTime) -> Actor {
+    Actor { user: UserId(7), privileged: true, in_transaction: false, now }
+}
+
+/// Where a name leads.
+pub(super) fn fid(volume: &Volume, found: Found) -> Fid {
+    Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
+}
+
+/// Writes into a file of a directory, which is made if it is not there. The file has this length then.
+pub(super) fn write_at(
+    volume: &Volume,
+    now: UnixTime,
+    (directory, name): (Fid, &str),
+    offset: u64,
+    data: &[u8],
+    file_length: u64,
+) -> Fid {
+    let set = SetStatus::default();
+    let file = volume.lookup(directory, name.as_bytes()).map_or_else(
+        |_| {
+            let made = volume.create_file(&actor(now), directory, name.as_bytes(), &set);
+            made.unwrap().status.fid(volume.id())
+        },
+        |found| fid(volume, found),
+    );
+    let request = StoreRequest { offset, length: data.len() as u64, file_length, set };
+    let mut left = Bytes::copy_from_slice(data);
+    let mut source = |most: usize| Ok(left.split_to(most.min(left.len())));
+    volume.store(&actor(now), file, &request, &mut source).unwrap();
+    file
+}
+
+/// Gives a file of the root directory these contents.
+pub(super) fn write(volume: &Volume, now: UnixTime, name: &str, data: &[u8]) -> Fid {
+    write_at(volume, now, (volume.root(), name), 0, data, data.len() as u64)
+}
+
+/// The contents of a file of the root directory.
+pub(super) fn read(volume: &Arc<Volume>, name: &str) -> Vec<u8> {
+    let found = volume.lookup(volume.root(), name.as_bytes()).unwrap();
+    volume.reader(fid(volume, found), 0, u64::MAX).unwrap().next(usize::MAX).unwrap().concat()
 }
 
 /// SetInfo's "leave it as it is" in every field, as `vos` fills it.

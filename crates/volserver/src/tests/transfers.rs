@@ -1,16 +1,16 @@
 //! Volumes that go from one Cellar server to another.
 
 use super::network::{Network, Other};
-use super::support::{Cell, Disks, LARGE, START, admin, anybody};
+use super::support::{Cell, Disks, LARGE, START, actor, admin, anybody, fid, write_at};
 use afs_format::transfer::{CHUNK_BYTES, Known, Writer, digest};
 use afs_idl::MemoryStream;
 use afs_idl::cellar::{self, ChunkRange, Server as _};
 use afs_idl::vol::{self, Server as _, attach_mode};
-use base::{AbortCode, Fid, UnixTime, UserId, VolumeId, VolumeType};
+use base::{AbortCode, UnixTime, VolumeId, VolumeType};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use volume::{Actor, SetStatus, StoreRequest, Volume};
+use volume::{Actor, SetStatus, Volume};
 
 pub(super) const ID: u32 = 900;
 pub(super) const TARGET: u32 = 901;
@@ -75,7 +75,7 @@ impl Pair {
     }
 
     pub(super) fn actor(&self) -> Actor {
-        Actor { user: UserId(7), privileged: true, in_transaction: false, now: UnixTime(self.now) }
+        actor(UnixTime(self.now))
     }
 
     pub(super) fn write(&self, name: &str, data: &[u8]) {
@@ -84,19 +84,7 @@ impl Pair {
 
     pub(super) fn write_at(&self, name: &str, offset: u64, data: &[u8], file_length: u64) {
         let volume = self.volume();
-        let found = volume.lookup(volume.root(), name.as_bytes());
-        let fid = if let Ok(found) = found {
-            Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
-        } else {
-            let root = volume.root();
-            let made = volume.create_file(&self.actor(), root, name.as_bytes(), &SetStatus::default());
-            made.unwrap().status.fid(volume.id())
-        };
-        let set = SetStatus::default();
-        let request = StoreRequest { offset, length: data.len() as u64, file_length, set };
-        let mut left = Bytes::copy_from_slice(data);
-        let mut source = |most: usize| Ok(left.split_to(most.min(left.len())));
-        volume.store(&self.actor(), fid, &request, &mut source).unwrap();
+        write_at(&volume, UnixTime(self.now), (volume.root(), name), offset, data, file_length);
     }
 
     /// A new volume on the other server, with its transaction.
@@ -135,8 +123,7 @@ pub(super) fn contents(volume: &Arc<Volume>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut names = Vec::new();
     volume.entries(volume.root(), &mut |name, found| names.push((name.to_vec(), found))).unwrap();
     let read = |(name, found): (Vec<u8>, volume::Found)| {
-        let fid = Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique };
-        (name, volume.read(fid, 0, 1 << 24).unwrap().1.concat())
+        (name, volume.read(fid(volume, found), 0, 1 << 24).unwrap().1.concat())
     };
     names.into_iter().filter(|(name, _)| !name.starts_with(b".")).map(read).collect()
 }

@@ -1,22 +1,20 @@
 //! Moves from one partition to another of the same server, as `vos move` makes them (UV_MoveVolume2), cut off
 //! after every step.
 
-use super::support::{Cell, Disks, LARGE, admin, histories};
+use super::support::{Cell, DOOMED, Disks, LARGE, admin, histories, read, write};
 use afs_idl::MemoryStream;
 use afs_idl::vol::{self, Server as _, attach_mode, volume_flags};
-use base::{AbortCode, Fid, UserId, VolumeId};
-use bytes::Bytes;
+use base::{AbortCode, VolumeId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use volume::{Actor, SetStatus, StoreRequest, Volume, VolumeState};
+use volume::{Volume, VolumeState};
 
 const ID: u32 = 900;
 const CLONE: u32 = 901;
 const READ_ONLY: u32 = 902;
 const SMALL: i32 = 0;
-const DOOMED: i32 = volume_flags::DELETE_ON_SALVAGE | volume_flags::OUT_OF_SERVICE;
 const STEPS: u32 = 10;
 /// Until this step the location database points to the old place.
 const SWITCH: u32 = 7;
@@ -55,19 +53,7 @@ impl World {
     fn write(&mut self, name: &str, data: &[u8]) {
         let volume = self.served();
         self.cell.pass(10);
-        let actor = Actor { user: UserId(7), privileged: true, in_transaction: false, now: self.cell.now() };
-        let root = volume.root();
-        let fid = if let Ok(found) = volume.lookup(root, name.as_bytes()) {
-            Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
-        } else {
-            let made = volume.create_file(&actor, root, name.as_bytes(), &SetStatus::default());
-            made.unwrap().status.fid(volume.id())
-        };
-        let length = data.len() as u64;
-        let request = StoreRequest { offset: 0, length, file_length: length, set: SetStatus::default() };
-        let mut left = Bytes::copy_from_slice(data);
-        let mut source = |most: usize| Ok(left.split_to(most.min(left.len())));
-        volume.store(&actor, fid, &request, &mut source).unwrap();
+        write(&volume, self.cell.now(), name, data);
         self.written.insert(name.into(), data.to_vec());
     }
 
@@ -77,10 +63,7 @@ impl World {
 
     fn check_contents(&self, volume: &Arc<Volume>) {
         for (name, data) in &self.written {
-            let found = volume.lookup(volume.root(), name.as_bytes()).unwrap();
-            let fid = Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique };
-            let read = volume.reader(fid, 0, u64::MAX).unwrap().next(usize::MAX).unwrap().concat();
-            assert!(read == *data, "the contents of {name}");
+            assert!(read(volume, name) == *data, "the contents of {name}");
         }
     }
 
@@ -135,19 +118,7 @@ impl World {
             6 => _ = cell.end(self.target).unwrap(),
             7 => cell.delete(self.source).unwrap(),
             8 => _ = cell.end(self.source).unwrap(),
-            _ => self.vos_delete(CLONE, self.from),
-        }
-    }
-
-    /// DoVolDelete.
-    fn vos_delete(&self, id: u32, partition: i32) {
-        match self.cell.open(id, partition, attach_mode::OFFLINE) {
-            Ok(transaction) => {
-                self.cell.set_flags(transaction, DOOMED).unwrap();
-                self.cell.delete(transaction).unwrap();
-                self.cell.end(transaction).unwrap();
-            }
-            Err(code) => assert_eq!(code, AbortCode::VNOVOL),
+            _ => self.cell.vos_delete(CLONE, self.from),
         }
     }
 
@@ -158,14 +129,14 @@ impl World {
     /// What `vos` does when a move fails, and whoever comes after it: one of the two goes.
     fn recover(&mut self, has_switched: bool) {
         if has_switched {
-            self.vos_delete(ID, self.from);
+            self.cell.vos_delete(ID, self.from);
         } else {
-            self.vos_delete(ID, self.to);
+            self.cell.vos_delete(ID, self.to);
             let source = self.cell.open(ID, self.from, attach_mode::BUSY).unwrap();
             self.cell.set_flags(source, 0).unwrap();
             self.cell.end(source).unwrap();
         }
-        self.vos_delete(CLONE, self.from);
+        self.cell.vos_delete(CLONE, self.from);
     }
 
     fn check_end(&self, place: i32) {
@@ -296,6 +267,6 @@ fn a_crash_right_after_the_older_one_is_deleted_leaves_the_newer_one() {
     world.cell.volumes.delete(VolumeId(ID)).unwrap();
     assert!(!world.is_served());
     world.crash(&mut StdRng::seed_from_u64(1));
-    world.vos_delete(CLONE, LARGE);
+    world.cell.vos_delete(CLONE, LARGE);
     world.check_end(SMALL);
 }
