@@ -25,6 +25,7 @@ mod caching;
 pub mod check;
 mod compaction;
 mod condition;
+mod continuing;
 mod crew;
 mod epochs;
 mod error;

@@ -11,7 +11,8 @@
 //! epoch is so far off that the volume does not come to it before that was purged, were it cloned all the
 //! while; and a volume for whose group anything is to be purged is not built upon.
 
-use crate::received::Noted;
+use crate::continuing::Continued;
+use crate::received::{Noted, Received};
 use crate::record::{self, Entry, Extent, Job, StoredHeader, Vnode};
 use crate::replacing::{delete_volume, leave, put_job};
 use crate::restoring::Restoration;
@@ -38,42 +39,83 @@ const STEP_RECORDS: usize = 1000;
 /// What new contents are laid over.
 pub(crate) struct Base {
     sight: Sight,
+    /// It is what came of a transfer that was cut off, or that over the volume's contents.
+    continued: Option<Continued>,
 }
 
-/// Begins to lay new contents over those of a volume; gives `noted` back if they must be built beside it.
+/// Begins to lay new contents over those of a volume, and what came of some before; gives `noted` back if they must be
+/// built beside it.
 pub(crate) fn begin(
     target: &Arc<Volume>,
     noted: Option<Noted>,
+    received: Option<&Received>,
 ) -> Result<ControlFlow<Restoration, Option<Noted>>, VolumeError> {
     let (home, group) = (&target.home, &target.group);
+    let received = received.filter(|received| received.group() == group.id);
     let writer = group.writer.lock();
     target.check_is_there()?;
     let (header, sight) = (target.header(), target.view().sight);
     let is_written = header.kind == VolumeType::ReadWrite && header.in_service;
     let is_alone = writer.epochs.readers() == [sight.clone()];
     let is_fit = !is_written && is_alone && sight.turns.is_empty() && header.file_count > 0;
-    if !is_fit || home.is_staged(group.id) || has_jobs(home, group.id)? {
-        return Ok(ControlFlow::Continue(noted));
-    }
-    let Some(epoch) = sight.epoch.checked_add(EPOCHS) else { return Ok(ControlFlow::Continue(noted)) };
+    let came = received.map(Received::epoch);
+    let job_of = |epoch| Job::Versions { group: group.id, epoch };
+    let is_free = match came {
+        Some(came) => came > sight.epoch && jobs(home, group.id)? == [Some(job_of(came))],
+        None => !home.is_staged(group.id) && jobs(home, group.id)?.is_empty(),
+    };
+    let epoch = came.map_or(sight.epoch.checked_add(EPOCHS), |came| came.checked_add(1));
+    let Some(epoch) = epoch.filter(|_| is_fit && is_free) else { return Ok(ControlFlow::Continue(noted)) };
+    let continued = match received {
+        Some(received) => Some(Continued::new(target, received.clone(), Some(&sight))?),
+        None => None,
+    };
     home.stage(group.id);
-    let mut restoration = Restoration::new(Arc::clone(target), group.id, epoch, Some(Base { sight }));
+    let base = Base { sight: came.map_or(sight, Sight::up_to), continued };
+    let mut restoration = Restoration::new(Arc::clone(target), group.id, epoch, Some(base));
     let mut batch = Batch::new();
-    restoration.noted = noted.map(|noted| noted.begin(&mut batch, group.id, epoch));
-    put_job(&mut batch, &Job::Versions { group: group.id, epoch });
+    restoration.noted = noted.map(|noted| noted.begin(&mut batch, group.id, epoch, received));
+    if let Some(came) = came {
+        batch.delete(Family::Volumes, keys::job(&record::put_job(&job_of(came))));
+    }
+    put_job(&mut batch, &job_of(epoch));
     home.handle.meta.commit(batch)?;
     Ok(ControlFlow::Break(restoration))
 }
 
-/// Whether anything of a group is to be purged.
-fn has_jobs(home: &Partition, group: u64) -> Result<bool, VolumeError> {
+/// What of a group is to be purged; `None` for what cannot be read.
+fn jobs(home: &Partition, group: u64) -> Result<Vec<Option<Job>>, VolumeError> {
     let (from, to) = keys::registry_range(keys::Registry::Job);
-    let mut has_any = false;
+    let mut found = Vec::new();
     home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |_, value| {
-        has_any |= record::get_job(value).is_none_or(|job| job.group() == group);
-        if has_any { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let job = record::get_job(value);
+        if job.is_none_or(|job| job.group() == group) {
+            found.push(job);
+        }
+        ControlFlow::Continue(())
     })?;
-    Ok(has_any)
+    Ok(found)
+}
+
+impl Base {
+    /// What came in a group of its own.
+    pub(crate) fn of_received(sight: Sight, continued: Continued) -> Base {
+        Base { sight, continued: Some(continued) }
+    }
+
+    /// Whether a vnode that the volume has is seen in it.
+    pub(crate) fn shows(&self, vnode: VnodeId) -> bool {
+        self.continued.as_ref().is_none_or(|continued| continued.shows(vnode))
+    }
+
+    /// Whether it is in another group than the volume, and what is to be purged of it then.
+    pub(crate) fn leftover(&self) -> Option<Job> {
+        self.continued.as_ref().and_then(Continued::leftover)
+    }
+
+    pub(crate) fn continued(&self) -> Option<&Continued> {
+        self.continued.as_ref()
+    }
 }
 
 /// Takes the prefix and the value of a record.
@@ -116,7 +158,11 @@ impl Restoration {
     }
 
     /// Deletes all records of a range that the volume has now.
-    fn delete_below(&mut self, family: Family, range: (Vec<u8>, Vec<u8>)) -> Result<(), VolumeError> {
+    pub(crate) fn delete_below(
+        &mut self,
+        family: Family,
+        range: (Vec<u8>, Vec<u8>),
+    ) -> Result<(), VolumeError> {
         self.all_below(family, range, &mut |restoration, prefix, _| {
             restoration.put_as_it_is(family, prefix, vec![])
         })
@@ -230,7 +276,8 @@ impl Restoration {
             let vnode = keys::vnode_of(prefix).and_then(|number| record::get_vnode(number, value));
             let damaged = || epochs::damage(Family::Vnodes, prefix, "the vnode");
             restoration.delete_if_gone(&vnode.ok_or_else(damaged)?)
-        })
+        })?;
+        self.delete_what_came()
     }
 
     fn delete_if_gone(&mut self, old: &Vnode) -> Result<(), VolumeError> {

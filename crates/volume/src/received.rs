@@ -6,18 +6,21 @@
 //! it early, a crash too, the note names chunks that are there. At the next start the purger is kept from such
 //! a group, and whoever sends to the volume again is told what of it is there.
 //!
+//! Who goes on with it builds in the same place (`continuing.rs`). So nothing of it is copied.
+//!
 //! What is kept is no volume and nobody's contents: chunks are looked up in it by vnode and place, and whoever
 //! takes one compares it with the digest that he expects. So nothing can go wrong by keeping too much or too
 //! little. It is kept for [`KEPT_SECONDS`], while there is room on the partition, and for [`KEPT_MAX`] transfers at
 //! most; then the note is deleted, and the purge job that was stored at the beginning does the rest. That job is gone
 //! when the contents were taken into use, and a note without one means nothing.
 
-use crate::VolumeError;
 use crate::keys::{self, FileKey};
 use crate::record::{self, Job};
 use crate::restoring::Restoration;
 use crate::shared::Partition;
+use crate::sight::Sight;
 use crate::volumes::Volumes;
+use crate::{VolumeError, epochs};
 use base::{PartitionId, UnixTime, VnodeId, VolumeId};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -63,6 +66,8 @@ pub(crate) struct Receipts(Mutex<Vec<Arc<Receipt>>>);
 pub(crate) struct Noted {
     receipt: Receipt,
     clock: Clock,
+    /// Bytes since it began.
+    came_bytes: u64,
     /// Bytes since the last checkpoint.
     fresh_bytes: u64,
     /// Something of what was counted could not be stored.
@@ -71,6 +76,7 @@ pub(crate) struct Noted {
 }
 
 /// What is left of a transfer. It is kept as long as this lives.
+#[derive(Clone)]
 pub struct Received {
     home: Arc<Partition>,
     receipt: Arc<Receipt>,
@@ -91,6 +97,15 @@ impl Receipt {
     }
 }
 
+impl Receipts {
+    /// Of a group, this is kept or nothing.
+    fn replace(&self, group: u64, receipt: Option<Receipt>) {
+        let mut all = self.0.lock();
+        all.retain(|other| other.group != group);
+        all.extend(receipt.map(Arc::new));
+    }
+}
+
 impl Received {
     /// How many vnodes it may have something of.
     pub fn vnodes(&self) -> u64 {
@@ -108,6 +123,15 @@ impl Received {
         self.receipt.chunk_shift
     }
 
+    pub(crate) fn group(&self) -> u64 {
+        self.receipt.group
+    }
+
+    /// Of its records, the latest are born in it.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.receipt.epoch
+    }
+
     /// A chunk of a file; none if it did not come or holds nothing but zeros.
     ///
     /// # Errors
@@ -115,9 +139,8 @@ impl Received {
     pub fn chunk(&self, vnode: VnodeId, unique: u32, index: u64) -> Result<Option<Bytes>, VolumeError> {
         let Receipt { group, epoch, .. } = *self.receipt;
         let key = FileKey { group, vnode, unique }.extent(index);
-        let value = self.home.handle.meta.get(Family::Extents, &keys::versioned(&key, epoch))?;
-        // An empty one is a deletion.
-        let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
+        let found = epochs::get(&*self.home.handle.meta, Family::Extents, &key, &Sight::up_to(epoch))?;
+        let Some((_, value)) = found else { return Ok(None) };
         let mut found = [(index, self.home.extent(&key, &value)?)];
         let _pin = self.home.resolve(&mut found)?;
         let [(_, extent)] = found;
@@ -127,8 +150,9 @@ impl Received {
 
 impl Volumes {
     /// Begins to build new contents as [`Volumes::restore`] does, of which what has come is kept if it does not
-    /// get to its end, for the next that is sent to `number` on this partition. [`Restoration::keep_for_later`] says
-    /// that it was cut off; a restoration that is dropped without it leaves nothing.
+    /// get to its end, for the next that is sent to `number` on this partition; goes on with what such a one left.
+    /// [`Restoration::keep_for_later`] says that it was cut off; a restoration that is dropped without it leaves nothing, and nothing
+    /// of what it went on with.
     ///
     /// # Errors
     /// Those of [`Volumes::restore`].
@@ -140,18 +164,15 @@ impl Volumes {
     ) -> Result<Restoration, VolumeError> {
         let home = Arc::clone(&self.get_any_state(volume)?.home);
         home.keep_best(number)?;
-        let receipt = Receipt {
-            volume: number,
-            group: 0,
-            epoch: 0,
-            chunk_shift: self.shared.options.chunk_shift,
-            bytes: 0,
-            vnodes: 0,
-            touched: clock(),
-        };
-        let noted =
-            Noted { receipt, clock: Arc::clone(clock), fresh_bytes: 0, has_lost_any: false, is_kept: false };
-        self.begin_restoration(volume, Some(noted))
+        let chunk_shift = self.shared.options.chunk_shift;
+        let received = self.received(number, home.handle.id)?;
+        let received = received.filter(|received| received.chunk_shift() == chunk_shift);
+        let (group, epoch, bytes, vnodes) = Default::default();
+        let receipt = Receipt { volume: number, group, epoch, chunk_shift, bytes, vnodes, touched: clock() };
+        let (came_bytes, fresh_bytes, has_lost_any, is_kept) = Default::default();
+        let clock = Arc::clone(clock);
+        let noted = Noted { receipt, clock, came_bytes, fresh_bytes, has_lost_any, is_kept };
+        self.begin_restoration(volume, Some(noted), received)
     }
 
     /// What is kept of transfers to a volume of this number; of several, that of which most had come.
@@ -231,7 +252,7 @@ impl Partition {
     /// Keeps the purger from what came of a transfer.
     fn keep(&self, receipt: Receipt) -> Result<(), VolumeError> {
         self.stage(receipt.group);
-        self.receipts.0.lock().push(Arc::new(receipt));
+        self.receipts.replace(receipt.group, Some(receipt));
         self.keep_best(receipt.volume)?;
         let oldest = {
             let all = self.receipts.0.lock();
@@ -278,16 +299,27 @@ impl Partition {
 }
 
 impl Noted {
-    /// Notes the beginning in the batch that makes it.
-    pub(crate) fn begin(mut self, batch: &mut Batch, group: u64, epoch: u64) -> Noted {
+    /// Notes the beginning in the batch that makes it, and what had come if it goes on with that.
+    pub(crate) fn begin(
+        mut self,
+        batch: &mut Batch,
+        group: u64,
+        epoch: u64,
+        received: Option<&Received>,
+    ) -> Noted {
         (self.receipt.group, self.receipt.epoch) = (group, epoch);
+        if let Some(received) = received {
+            (self.receipt.bytes, self.receipt.vnodes) = (received.receipt.bytes, received.receipt.vnodes);
+        }
         self.receipt.put(batch);
         self
     }
 
     /// Counts data; whether it is time for a checkpoint, which is after so many bytes.
     pub(crate) fn count(&mut self, bytes: u64, step_bytes: u64) -> bool {
-        self.receipt.bytes += bytes;
+        self.came_bytes += bytes;
+        // What comes is what had come, from the beginning on.
+        self.receipt.bytes = self.receipt.bytes.max(self.came_bytes);
         self.fresh_bytes += bytes;
         self.fresh_bytes >= step_bytes || (self.clock)().0.abs_diff(self.receipt.touched.0) >= STEP_SECONDS
     }
@@ -301,8 +333,9 @@ impl Noted {
         self.is_kept
     }
 
-    /// Deletes the note.
+    /// Deletes the note, and that which was kept before.
     pub(crate) fn forget(&self, home: &Partition) -> Result<(), VolumeError> {
+        home.receipts.replace(self.receipt.group, None);
         let mut batch = Batch::new();
         batch.delete(Family::Volumes, self.receipt.key());
         home.handle.meta.commit(batch)?;
@@ -348,7 +381,7 @@ impl Restoration {
             return Err(VolumeError::Invalid("a part of what came could not be stored"));
         }
         noted.fresh_bytes = 0;
-        noted.receipt.vnodes = vnodes;
+        noted.receipt.vnodes = noted.receipt.vnodes.max(vnodes);
         noted.receipt.touched = (noted.clock)();
         let mut batch = Batch::new();
         noted.receipt.put(&mut batch);

@@ -183,7 +183,8 @@ impl Volumes {
         leave(&mut writer.epochs, epoch, old.kind());
         drop(writer);
         let is_read_write_gone = stored.header.kind != VolumeType::ReadWrite;
-        let epochs = Epochs { others: readers(&stored), is_read_write_gone, ..Epochs::without_volumes() };
+        let (current, others) = (stored.sight.epoch, readers(&stored));
+        let epochs = Epochs { current, others, is_read_write_gone, ..Epochs::without_volumes() };
         let group = Arc::new(Group::new(stored.group, epochs, Arc::clone(&old.home.handle.chunks)));
         let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, counters));
         volume.set_state(old.state());

@@ -1,14 +1,15 @@
 //! Building new contents for a volume beside the old, and taking them into use all at once.
 //!
-//! The new records lie in a group of their own, or over those that there are, see `overlaying.rs`. That it is to be purged is stored before anything
-//! else, and taken back in the batch that makes the volume use it; until then the purger is kept away
+//! The new records lie in a group of their own, or over those that there are, see `overlaying.rs` and `continuing.rs`. That it is to be
+//! purged is stored before anything else, and taken back in the batch that makes the volume use it; until then the purger is kept away
 //! only while the [`Restoration`] lives. So whatever ends it early, a crash too, leaves the volume as
 //! it was.
 
+use crate::continuing;
 use crate::overlaying::{self, Base};
 use crate::quota;
 use crate::reading::FileReader;
-use crate::received::Noted;
+use crate::received::{Noted, Received};
 use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
 use crate::replacing::put_job;
 use crate::shared::Partition;
@@ -116,19 +117,29 @@ impl Volumes {
     /// # Errors
     /// `NoVolume`, `Store`.
     pub fn restore(&self, volume: VolumeId) -> Result<Restoration, VolumeError> {
-        self.begin_restoration(volume, None)
+        self.begin_restoration(volume, None, None)
     }
 
+    /// The same with a note of how far it is, which goes on with what came before if it can.
     pub(crate) fn begin_restoration(
         &self,
         volume: VolumeId,
         noted: Option<Noted>,
+        received: Option<Received>,
     ) -> Result<Restoration, VolumeError> {
         let target = self.get_any_state(volume)?;
-        let noted = match overlaying::begin(&target, noted)? {
+        let mut noted = match overlaying::begin(&target, noted, received.as_ref())? {
             ControlFlow::Break(restoration) => return Ok(restoration),
             ControlFlow::Continue(noted) => noted,
         };
+        if let Some(received) = received
+            && let Some(fresh) = noted.take()
+        {
+            noted = match continuing::begin_beside(&target, received, fresh)? {
+                ControlFlow::Break(restoration) => return Ok(restoration),
+                ControlFlow::Continue(noted) => Some(noted),
+            };
+        }
         let home = Arc::clone(&target.home);
         let registry = home.registry.lock();
         let mut batch = Batch::new();
@@ -137,7 +148,7 @@ impl Volumes {
         home.stage(group);
         let epoch = keys::FIRST_EPOCH;
         let mut restoration = Restoration::new(target, group, epoch, None);
-        restoration.noted = noted.map(|noted| noted.begin(&mut batch, group, epoch));
+        restoration.noted = noted.map(|noted| noted.begin(&mut batch, group, epoch, None));
         home.handle.meta.commit(batch)?;
         drop(registry);
         Ok(restoration)
@@ -401,7 +412,7 @@ impl Restoration {
     /// # Errors
     /// `NoVnode`, and those of [`Restoration::file`].
     pub fn keep(&mut self, vnode: VnodeId, unique: u32) -> Result<(), VolumeError> {
-        if self.base.is_some() {
+        if self.base.as_ref().is_some_and(|base| base.shows(vnode)) {
             return self.keep_below(vnode, unique);
         }
         self.take_over(&Arc::clone(&self.target), vnode, unique)
@@ -517,9 +528,15 @@ impl Restoration {
             unfolded: Some(Unfolded::default()),
         };
         let stored = StoredHeader { group: self.group, sight: Sight::up_to(self.epoch), header };
-        match self.base {
-            Some(_) => volumes.replace_below(&self.target, stored, &counters, self.forgetting()),
-            None => volumes.replace(&self.target, stored, &counters, self.forgetting()),
+        let mut batch = self.forgetting();
+        let leftover = self.base.as_ref().and_then(Base::leftover);
+        if let Some(job) = &leftover {
+            put_job(&mut batch, job);
+        }
+        if self.base.is_some() && leftover.is_none() {
+            volumes.replace_below(&self.target, stored, &counters, batch)
+        } else {
+            volumes.replace(&self.target, stored, &counters, batch)
         }
     }
 

@@ -1,6 +1,6 @@
 //! Transfers whose target is killed amid them: what had come is not sent again.
 
-use super::support::{Disks, LARGE, histories};
+use super::support::{Disks, LARGE, START, histories};
 use super::transfers::{ID, Pair, TARGET, contents, noise};
 use afs_format::transfer::CHUNK_BYTES;
 use afs_idl::vol::attach_mode;
@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use volume::{KEPT_MAX, KEPT_SECONDS, Received, Volume};
 
 const SEEDS: u64 = 150;
@@ -123,6 +124,45 @@ fn what_came_before_the_target_was_killed_is_not_sent_again() {
     assert!(pair.received().is_none(), "nothing is kept of what is whole");
 }
 
+/// Chunks that a site stores for the volume as it is: a new one, or one that has what it was 100 seconds before. With
+/// `is_cut`, half of it comes before the transfer is cut off and the site's transaction goes.
+fn stored(has_site: bool, is_cut: bool) -> usize {
+    let mut pair = Pair::new();
+    if has_site {
+        pair.send(0);
+        pair.target().update_header(|header| header.in_service = false).unwrap();
+        pair.now += 100;
+        pair.write_at("large", 3, &noise(20, 3 * CHUNK_BYTES), 5 * CHUNK_BYTES as u64 + 77);
+        pair.write("other", &noise(21, 2 * CHUNK_BYTES));
+    }
+    let appends = Arc::clone(&pair.disks.appends);
+    let before = appends.load(Ordering::Relaxed);
+    if is_cut {
+        pair.network.cut(&[3 * CHUNK_BYTES, 0, 0, 0, 0, 0]);
+        let to =
+            if has_site { pair.other.open(TARGET, LARGE, attach_mode::BUSY).unwrap() } else { pair.create() };
+        assert_eq!(pair.forward(to, 0), Err(AbortCode::RX_CALL_DEAD));
+        if !has_site {
+            pair.other.delete(to).unwrap();
+        }
+        pair.other.end(to).unwrap();
+        assert!(pair.there().0 >= 2 * CHUNK_BYTES);
+    }
+    pair.send_rest();
+    assert!(pair.received().is_none());
+    while pair.other.volumes.purge_step().unwrap() {}
+    pair.other.check_all(&pair.disks);
+    appends.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn what_came_is_not_stored_again() {
+    for has_site in [false, true] {
+        assert_eq!(stored(has_site, true), stored(has_site, false), "{has_site}");
+    }
+    assert!(stored(true, true) < stored(false, false), "what the site has is not stored again either");
+}
+
 #[test]
 fn what_came_is_kept_beyond_its_transaction_and_not_for_ever() {
     let mut pair = Pair::new();
@@ -185,18 +225,22 @@ fn killed(seed: u64, random: &mut StdRng) {
     if random.random() {
         // The site has what the volume had, which new contents are laid over.
         pair.send(0);
+        let is_written = random.random();
+        pair.target().update_header(|header| header.in_service = is_written).unwrap();
         pair.now += 100;
         pair.write("large", &noise(seed + 10, 4 * CHUNK_BYTES));
         pair.write("other", &noise(seed + 11, 2 * CHUNK_BYTES + 5));
     }
     let before = pair.other.volumes.get_any_state(VolumeId(TARGET)).ok().map(|volume| contents(&volume));
     for _ in 0..random.random_range(1..4) {
+        // What did not change since the first time may be sent as such.
+        let from_date = if before.is_some() && random.random() { START + 50 } else { 0 };
         let image = pair.images(random.random());
         let cuts: Vec<usize> = (0..6).map(|_| random.random_range(1..7 * CHUNK_BYTES)).collect();
         pair.network.cut(&cuts);
         let open = pair.other.open(TARGET, LARGE, attach_mode::BUSY);
         let to = open.unwrap_or_else(|_| pair.create());
-        let sent = pair.forward(to, 0);
+        let sent = pair.forward(to, from_date);
         // At the last cut, or some time after it.
         let image = image.lock().take().filter(|_| random.random());
         let disks = image.unwrap_or_else(|| pair.disks.after_crash(random));
@@ -215,6 +259,9 @@ fn killed(seed: u64, random: &mut StdRng) {
         if random.random_range(0..4) == 0 {
             pair.now += 10;
             pair.write_at("exact", 5, &noise(random.random(), 100), 2 * CHUNK_BYTES as u64);
+            let (volume, actor) = (pair.volume(), pair.actor());
+            let name = ["small", "large", "hole", "other"][random.random_range(0..4)];
+            let _ = volume.remove_file(&actor, volume.root(), name.as_bytes());
         }
     }
     pair.send_rest();
