@@ -32,6 +32,10 @@ pub struct Group {
     /// Pause after each operation, in milliseconds.
     #[serde(default)]
     pub pause_ms: u64,
+    /// Whether its clients have a thread of the generator for themselves, which goes before the others. Else their
+    /// times contain how long the thread had to do with other clients' datagrams.
+    #[serde(default)]
+    pub apart: bool,
     /// Files in each volume that all the group's clients read.
     #[serde(default = "one")]
     pub files: usize,

@@ -35,22 +35,62 @@ pub(super) fn run(
     schedule: Schedule,
     tally: &Tally,
 ) -> Result<Measured> {
-    let threads = options.threads.clamp(1, mix.clients());
+    let shares = shares(mix, options.threads);
     let weights: Vec<Vec<(Operation, u32)>> = mix.groups.iter().map(|group| group.work.weights()).collect();
     let weights = &weights;
     std::thread::scope(|scope| {
-        let spawn = |thread| {
+        let spawn = |(number, share): (usize, Share)| {
             scope.spawn(move || {
-                Runner::new(mix, options, plan, schedule, tally, weights, (thread, threads))?.run()
+                share.set_priority();
+                Runner::new(mix, options, plan, schedule, tally, weights, (number as u64, share))?.run()
             })
         };
-        let handles: Vec<_> = (0..threads).map(spawn).collect();
+        let handles: Vec<_> = shares.into_iter().enumerate().map(spawn).collect();
         let mut all = Measured::new(mix.groups.len(), schedule);
         for handle in handles {
             all.merge(&handle.join().map_err(|_| anyhow!("a thread panicked"))??);
         }
         Ok(all)
     })
+}
+
+/// Whose clients a thread drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    /// Those of all groups that are not apart, in turn with so many threads.
+    InTurn { thread: usize, threads: usize },
+    /// Those of this group.
+    Apart { group: usize },
+}
+
+/// The priority of threads of groups apart, where the system allows it: their clients stand for machines of
+/// their own, which do not wait for a processor of this one.
+const NICE_APART: i32 = -15;
+
+/// One for each thread.
+pub(super) fn shares(mix: &Mix, threads: usize) -> Vec<Share> {
+    let in_turn: usize = mix.groups.iter().filter(|group| !group.apart).map(|group| group.clients).sum();
+    let threads = threads.max(1).min(in_turn);
+    let in_turn = (0..threads).map(|thread| Share::InTurn { thread, threads });
+    let apart = mix.groups.iter().enumerate().filter(|(_, group)| group.apart);
+    in_turn.chain(apart.map(|(group, _)| Share::Apart { group })).collect()
+}
+
+impl Share {
+    /// Whether a client belongs to it, by its number and its group.
+    pub(super) fn has(self, mix: &Mix, number: usize, group: usize) -> bool {
+        match self {
+            Share::InTurn { thread, threads } => !mix.groups[group].apart && number % threads == thread,
+            Share::Apart { group: own } => group == own,
+        }
+    }
+
+    fn set_priority(self) {
+        if matches!(self, Share::Apart { .. }) {
+            // Of this thread alone. Who may not goes on as he is.
+            let _ = rustix::process::nice(NICE_APART);
+        }
+    }
 }
 
 /// One thread's share.
@@ -96,12 +136,12 @@ impl<'a> Runner<'a> {
         schedule: Schedule,
         tally: &'a Tally,
         weights: &'a [Vec<(Operation, u32)>],
-        (thread, threads): (usize, usize),
+        (thread, share): (u64, Share),
     ) -> Result<Runner<'a>> {
-        let mut random = SmallRng::seed_from_u64(options.seed.wrapping_add(thread as u64));
+        let mut random = SmallRng::seed_from_u64(options.seed.wrapping_add(thread));
         let everybody = plan.groups.iter().enumerate();
         let everybody = everybody.flat_map(|(group, places)| places.iter().map(move |place| (group, place)));
-        let mine = everybody.enumerate().filter(|(number, _)| number % threads == thread);
+        let mine = everybody.enumerate().filter(|(number, (group, _))| share.has(mix, *number, *group));
         let (mut members, mut addresses) = (Vec::new(), Vec::new());
         let mut alarms = BinaryHeap::new();
         let ramp = schedule.from.since(schedule.start);

@@ -2,6 +2,7 @@ use super::client::{Done, End, Reply};
 use super::latency::Measured;
 use super::mix::{Group, Mix, Operation, READY, Size};
 use super::plan::Place;
+use super::runner::{Share, shares};
 use super::step::{CallKind, Step, steps};
 use super::*;
 use crate::watch::Used;
@@ -69,6 +70,31 @@ fn operations_are_calls() {
     let bulk = |file, count| Step::BulkStatus { file, count };
     assert_eq!(steps(Operation::Scan), [Step::List, bulk(0, 50), bulk(50, 50), bulk(100, 20)]);
     assert_eq!(steps(Operation::SmallFile), [Step::Create, Step::WriteSmall, Step::Remove]);
+}
+
+#[test]
+fn every_client_has_one_thread_and_groups_apart_one_of_their_own() {
+    let group = |name, clients, apart| {
+        format!(
+            "[[group]]\nname = \"{name}\"\nclients = {clients}\napart = {apart}\nwork = {{ status = 1 }}\n"
+        )
+    };
+    let batch_and_terminal = [group("a", 5, false), group("b", 2, true), group("c", 2, false)].concat();
+    for (groups, threads, expected) in
+        [(batch_and_terminal, 2, 3), (group("a", 3, true), 2, 1), (group("a", 2, false), 64, 2)]
+    {
+        let mix = Mix::parse(&format!("title = \"t\"\n{groups}")).unwrap();
+        let shares = shares(&mix, threads);
+        assert_eq!(shares.len(), expected);
+        let groups = mix.groups.iter().enumerate();
+        let everybody = groups.flat_map(|(number, group)| std::iter::repeat_n(number, group.clients));
+        for (number, group) in everybody.enumerate() {
+            let of: Vec<&Share> = shares.iter().filter(|share| share.has(&mix, number, group)).collect();
+            assert_eq!(of.len(), 1, "client {number} of group {group}: {of:?}");
+            let is_apart = *of[0] == Share::Apart { group };
+            assert_eq!(is_apart, mix.groups[group].apart);
+        }
+    }
 }
 
 fn place() -> Place {
