@@ -40,6 +40,7 @@ use rx::Server;
 use services::Services;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::signal_name;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -383,7 +384,7 @@ pub fn run_then(settings: Settings, then: impl FnOnce(&Settings) -> Result<()>) 
         }
         ends
     });
-    tracing::info!(?signal, "stopping");
+    tracing::info!(signal = signal.and_then(signal_name), "stopping");
     running.stop()?;
     tracing::info!("stopped");
     Ok(())

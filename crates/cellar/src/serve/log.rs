@@ -1,6 +1,10 @@
 //! Where log lines go: standard error, and a file that `bos getlog` can show.
 
+mod json;
+mod structure;
+
 use anyhow::{Context, Result, bail};
+use json::JsonLines;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::IsTerminal;
@@ -24,7 +28,6 @@ const FORM_VARIABLE: &str = "CELLAR_LOG_FORMAT";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Text,
-    /// An object a line: `timestamp`, `level`, `target`, `message`, and what else is told by name.
     Json,
 }
 
@@ -46,7 +49,7 @@ impl Form {
         let lines = tracing_subscriber::fmt::layer().with_writer(writer);
         match self {
             Form::Text => lines.with_ansi(ansi).boxed(),
-            Form::Json => lines.json().flatten_event(true).boxed(),
+            Form::Json => lines.event_format(JsonLines).boxed(),
         }
     }
 }
@@ -80,7 +83,8 @@ mod tests {
         let writer = Mutex::new(file.reopen().unwrap());
         let lines = tracing_subscriber::registry().with(form.layer(writer, false));
         tracing::subscriber::with_default(lines, || {
-            tracing::info!(volume = 7, name = "a\n\"b", "it is made");
+            let (roles, code) = (["fs", "vl"], Some(2));
+            tracing::info!(volume = 7, name = "a\n\"b", ?roles, ?code, is_new = true, at = %"[1]", "it is made");
         });
         std::fs::read_to_string(file.path()).unwrap()
     }
@@ -92,6 +96,9 @@ mod tests {
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&line["level"], &line["message"]), (&"INFO".into(), &"it is made".into()));
         assert_eq!((&line["volume"], &line["name"]), (&7.into(), &"a\n\"b".into()));
+        let told = [&line["roles"], &line["code"], &line["is_new"], &line["at"]];
+        assert_eq!(told, [&serde_json::json!(["fs", "vl"]), &2.into(), &true.into(), &"[1]".into()]);
+        assert!(text.starts_with("{\"timestamp\":") && line["target"].is_string(), "{text}");
         assert!(line["timestamp"].as_str().unwrap().ends_with('Z'), "{line}");
         assert!(written(Form::Text).contains("INFO"));
     }
