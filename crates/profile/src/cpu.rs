@@ -129,9 +129,7 @@ fn fold(stacks: &Table<Key, Sum>, unwinding: &Unwinding) -> String {
     let (rows, others) = stacks.top(ROWS_MAX);
     for ((thread, addresses), sum) in rows {
         let mut frames = vec![thread];
-        for address in addresses.iter().rev() {
-            frames.extend(symbols.functions(*address).iter().rev().map(|function| function.name.clone()));
-        }
+        frames.extend(symbols.stack(&addresses, false));
         lines.push(Line { frames, us: sum.ns / 1000 });
     }
     folded::text(lines, others.ns / 1000)

@@ -22,6 +22,7 @@ mod flame;
 mod folded;
 mod maps;
 mod modules;
+mod naming;
 mod profiler;
 mod report;
 mod sum;

@@ -1,6 +1,7 @@
 //! Names of functions.
 
 use crate::modules::Loaded;
+use crate::naming;
 use crate::unwinding::CUT_OFF;
 use addr2line::Loader;
 use object::{Object, ObjectSymbol, ReadCache};
@@ -16,16 +17,18 @@ const TAKERS: [&str; 3] = ["/backtrace-", "crates/waits/src/", "crates/profile/s
 
 /// A function of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Function {
-    pub(crate) name: String,
+struct Function {
+    name: String,
     /// It is of those that take stacks of threads that have waited. Told by its file: of an inlined function
     /// programs with tables of lines alone have the name without its module.
-    pub(crate) takes_stacks: bool,
+    takes_stacks: bool,
+    /// It only calls another one.
+    is_caller: bool,
 }
 
 impl Function {
     fn named(name: &str) -> Function {
-        Function { name: printable(name), takes_stacks: false }
+        Function { name: printable(name), takes_stacks: false, is_caller: false }
     }
 }
 
@@ -52,8 +55,23 @@ impl<'a> Symbols<'a> {
         }
     }
 
+    /// The functions of a stack whose innermost address is the first, from the outermost on; without those that
+    /// begin threads and call closures, and of a thread that has waited without those that took its stack.
+    pub(crate) fn stack(&mut self, addresses: &[u64], has_waited: bool) -> Vec<String> {
+        let mut functions = Vec::new();
+        for address in addresses.iter().rev() {
+            functions.extend(self.functions(*address).iter().rev().cloned());
+        }
+        let end = functions.iter().position(|function| has_waited && function.takes_stacks);
+        functions.truncate(end.unwrap_or(functions.len()));
+        let Some(last) = functions.pop() else { return Vec::new() };
+        let named = functions.into_iter().skip_while(|function| naming::is_beginning(&function.name));
+        let named = named.filter(|function| !function.is_caller);
+        named.chain([last]).map(|function| function.name).collect()
+    }
+
     /// The functions at an address, the innermost first: several if some were inlined.
-    pub(crate) fn functions(&mut self, address: u64) -> &[Function] {
+    fn functions(&mut self, address: u64) -> &[Function] {
         if !self.known.contains_key(&address) {
             let functions = self.find(address);
             self.known.insert(address, functions);
@@ -110,7 +128,11 @@ fn functions_in(loader: &Loader, address: u64) -> Vec<Function> {
             let file = frame.location.as_ref().and_then(|location| location.file);
             let takes_stacks = file.is_some_and(|file| TAKERS.iter().any(|taker| file.contains(taker)));
             let name = frame.function.as_ref().and_then(|function| function.demangle().ok());
-            functions.extend(name.map(|name| Function { name: printable(&name), takes_stacks }));
+            functions.extend(name.map(|name| Function {
+                name: printable(&naming::with_module(&name, file)),
+                takes_stacks,
+                is_caller: naming::is_caller(&name, file),
+            }));
         }
     }
     if functions.is_empty() {

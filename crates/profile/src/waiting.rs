@@ -297,16 +297,7 @@ fn functions(stack: &Stack, symbols: &mut Symbols<'_>) -> Vec<String> {
     if stack.is_empty() {
         return vec![SHORT.to_owned()];
     }
-    let mut names = Vec::new();
-    for address in stack.iter().rev() {
-        for function in symbols.functions(*address).iter().rev() {
-            if function.takes_stacks {
-                return names;
-            }
-            names.push(function.name.clone());
-        }
-    }
-    names
+    symbols.stack(stack, true)
 }
 
 #[cfg(test)]
