@@ -17,6 +17,7 @@ use afs_idl::cellar::{self, CacheFigures, GetCacheStatisticsRequest};
 use again::Again;
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use figures::{Show, share};
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use std::net::Ipv4Addr;
@@ -132,11 +133,7 @@ impl Row for Cache {
 
 /// Hits among all, in tenths of a hundredth.
 fn rate(hits: u64, misses: u64) -> String {
-    let all = hits.saturating_add(misses);
-    match hits.saturating_mul(1000).checked_div(all) {
-        None => "-".to_owned(),
-        Some(permille) => format!("{}.{} %", permille / 10, permille % 10),
-    }
+    Show::Share.text(share(hits, hits.saturating_add(misses)))
 }
 
 fn age(ms: u64) -> String {

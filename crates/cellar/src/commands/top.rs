@@ -7,6 +7,7 @@ mod state;
 mod terminal;
 mod told;
 mod view;
+mod watching;
 
 use super::Context;
 use super::stat::address::ServerAddress;
@@ -25,17 +26,17 @@ use events::table::{self, Look};
 use foreign::Foreign;
 use screen::Grid;
 use serde_json::{Map, Value};
-use state::{Action, Pane, State};
+use state::{Pane, State};
 use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use terminal::{Input, Terminal};
+use std::time::Duration;
 use told::Told;
 
 /// Show what a server does: calls, volumes, clients, caches, lanes, workers, disks, locks, peers, hosts. Keys: 1 to
 /// 9, 0 or Tab choose a table, arrows a row and the column to sort by, r turns the order, / filters, Enter goes from
-/// a volume to its clients and on to what they call, Escape back, a shows all since the start in place of rates, space pauses, q ends.
+/// a volume to its clients and on to what they call, Escape back, a shows all since the start in place of rates, space
+/// pauses, ? shows all keys, q ends.
 #[derive(Args)]
 pub struct Showing {
     /// The server, Cellar's or, as far as they tell, OpenAFS's, of which a port may be named; the first database
@@ -73,7 +74,7 @@ pub fn run(context: &Context, top: &Showing) -> Result<()> {
     if !std::io::stdout().is_terminal() {
         bail!("standard output is no terminal; `--once` prints everything once, `--json` for programs");
     }
-    watch(&asking, Duration::from_secs(top.interval.into()))
+    watching::watch(asking, Duration::from_secs(top.interval.into()))
 }
 
 impl Asker {
@@ -254,69 +255,5 @@ impl Sample {
             Sample::Told(told) => told.json(),
             Sample::Untold(why) => serde_json::json!({ "not_told": why }),
         )
-    }
-}
-
-/// Two looks at the table that is shown.
-struct Looks {
-    pane: Pane,
-    source: Source,
-    now: Sample,
-    at: Instant,
-    before: Option<(Sample, Instant)>,
-}
-
-impl Looks {
-    fn first(asking: &Asker, state: &State) -> Result<Looks> {
-        let (pane, source) = (state.pane, state.source());
-        Ok(Looks { pane, source, now: asking.look(pane, source)?, at: Instant::now(), before: None })
-    }
-
-    fn again(&mut self, asking: &Asker) -> Result<()> {
-        let now = asking.look(self.pane, self.source)?;
-        self.before = Some((std::mem::replace(&mut self.now, now), self.at));
-        self.at = Instant::now();
-        Ok(())
-    }
-
-    /// Rates between the two looks; everything since the start until there are two.
-    fn grid(&self, state: &State) -> (Grid, bool) {
-        let news = self.before.as_ref().filter(|_| !state.absolute);
-        let news = news.and_then(|(before, at)| Some((self.now.since(before)?, self.at - *at)));
-        let span = news.as_ref().map(|(_, span)| span.as_secs_f64());
-        let sample = news.map_or_else(|| self.now.clone(), |(news, _)| news);
-        let sample = match &state.client {
-            Some(client) => sample.of_client(client),
-            None => sample,
-        };
-        (sample.grid(state.headings(), span), span.is_some())
-    }
-}
-
-/// Until the person has seen enough.
-fn watch(asking: &Asker, interval: Duration) -> Result<()> {
-    let mut state = State { is_foreign: asking.is_foreign(), ..State::default() };
-    let mut looks = Looks::first(asking, &state)?;
-    // Gives the terminal back at the end.
-    let _terminal = Terminal::open()?;
-    let mut input = Input::start();
-    loop {
-        let (grid, is_rate) = looks.grid(&state);
-        let size = Terminal::size();
-        let about = format!("{} every {} s", asking.about(), interval.as_secs());
-        Terminal::show(&view::lines(&mut state, &grid, is_rate, &about, size))?;
-        let due = looks.at + interval;
-        let action = match input.next(due.saturating_duration_since(Instant::now())) {
-            Some(key) => state.key(key, &grid),
-            None if input.is_closed() => Action::Quit,
-            None => Action::Look,
-        };
-        match action {
-            Action::Quit => return Ok(()),
-            Action::Show => {}
-            Action::Look if state.paused => looks.at = Instant::now(),
-            Action::Look => looks.again(asking)?,
-            Action::Change => looks = Looks::first(asking, &state)?,
-        }
     }
 }

@@ -79,6 +79,15 @@ pub(crate) enum Show {
     Now,
     /// Bytes as they are now, or on average.
     Size,
+    /// A part of a whole, as [`share`] makes it.
+    Share,
+    /// Thousandths of things that happened in a second.
+    Rate,
+}
+
+/// A part of a whole in thousandths and one more, so that of nothing it is 0.
+pub(crate) fn share(part: u64, whole: u64) -> u64 {
+    part.saturating_mul(1000).checked_div(whole).map_or(0, |permille| permille + 1)
 }
 
 impl Show {
@@ -88,15 +97,29 @@ impl Show {
             Show::Count | Show::Now => indicatif::HumanCount(number).to_string(),
             Show::Bytes | Show::Size => indicatif::HumanBytes(number).to_string(),
             Show::Time | Show::Sum => time(number),
+            Show::Rate if (1..=9_900).contains(&number) => {
+                let tenths = number.div_ceil(100);
+                format!("{}.{}", tenths / 10, tenths % 10)
+            }
+            Show::Rate => indicatif::HumanCount((number + 500) / 1000).to_string(),
+            Show::Share => number
+                .checked_sub(1)
+                .map_or_else(|| "-".to_owned(), |part| format!("{}.{} %", part / 10, part % 10)),
         }
     }
 
     /// The number by second, if it is one of those that grow while something happens.
     pub(crate) fn rate(self, number: u64, seconds: f64) -> u64 {
         match self {
-            Show::Count | Show::Bytes | Show::Sum => (number as f64 / seconds.max(0.001)).round() as u64,
-            Show::Time | Show::Now | Show::Size => number,
+            Show::Bytes | Show::Sum => (number as f64 / seconds.max(0.001)).round() as u64,
+            Show::Count => (number as f64 * 1000.0 / seconds.max(0.001)).round() as u64,
+            Show::Time | Show::Now | Show::Size | Show::Share | Show::Rate => number,
         }
+    }
+
+    /// How that is shown.
+    pub(crate) fn of_rate(self) -> Show {
+        if self == Show::Count { Show::Rate } else { self }
     }
 }
 
@@ -315,6 +338,7 @@ impl Shown for CacheCounts {
     const COLUMNS: &'static [Column<CacheCounts>] = &[
         ("HITS", Show::Count, |row| row.hits),
         ("MISSES", Show::Count, |row| row.misses),
+        ("RATE", Show::Share, |row| share(row.hits, row.hits.saturating_add(row.misses))),
         ("EVICTED", Show::Count, |row| row.evictions),
         ("PURGED", Show::Count, |row| row.purged),
         ("ENTRIES", Show::Now, |row| row.entries),
@@ -364,6 +388,18 @@ mod tests {
 
     #[test]
     fn a_reply_is_read_by_names_whatever_else_it_has() {
+    #[test]
+    fn rates_below_ten_have_a_decimal() {
+        let by_second = |number, seconds| Show::Count.of_rate().text(Show::Count.rate(number, seconds));
+        assert_eq!(
+            [0, 1, 20, 199, 200, 3000].map(|number| by_second(number, 20.0)),
+            ["0", "0.1", "1.0", "10", "10", "150"]
+        );
+        assert_eq!(by_second(1, 1000.0), "0.1", "what happens is not nothing");
+        assert_eq!((share(0, 0), share(1, 3)), (0, 334));
+        assert_eq!([0, 1, 334, 1001].map(|part| Show::Share.text(part)), ["-", "0.0 %", "33.3 %", "100.0 %"]);
+    }
+
         let text = |text: &str| FigureText { text: text.into() };
         let value = |numbers: &[u64]| FigureValue { numbers: numbers.to_vec() };
         let row = |labels: &[&str], values: &[&[u64]]| FigureRow {

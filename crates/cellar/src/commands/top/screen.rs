@@ -31,10 +31,11 @@ impl Grid {
             };
             F::COLUMNS.iter().map(of).collect()
         };
+        let shown = |show: Show| if seconds.is_some() { show.of_rate() } else { show };
         let rows = tables::rows(headings, look);
         Grid {
             labels: upper(headings),
-            columns: F::COLUMNS.iter().map(|(heading, show, _)| (*heading, *show)).collect(),
+            columns: F::COLUMNS.iter().map(|(heading, show, _)| (*heading, shown(*show))).collect(),
             rows: rows
                 .iter()
                 .map(|(labels, figures)| GridRow { labels: labels.clone(), numbers: number(figures) })
@@ -54,6 +55,10 @@ impl Grid {
             numbers: numbers.into_iter().zip(&columns).map(rate).collect(),
         };
         let rows = told.numbers().into_iter().map(row).collect();
+        let shown = |(heading, show): (&'static str, Show)| {
+            (heading, if seconds.is_some() { show.of_rate() } else { show })
+        };
+        let columns = columns.iter().copied().map(shown).collect();
         Grid { labels: upper(told.layout.headings), columns, rows }
     }
 

@@ -107,8 +107,6 @@ pub(super) enum Action {
     Quit,
     /// Show the same figures again.
     Show,
-    /// Ask for new figures of the same table.
-    Look,
     /// Ask for another table.
     Change,
 }
@@ -141,6 +139,8 @@ pub(super) struct State {
     /// Everything since the server's start, and not what comes in a second.
     pub(super) absolute: bool,
     pub(super) paused: bool,
+    /// The keys are shown in place of the table.
+    pub(super) helping: bool,
 }
 
 /// Rows that a page is.
@@ -177,8 +177,13 @@ impl State {
         if self.filtering {
             return self.filter_key(key);
         }
+        if self.helping && key != Key::Interrupt {
+            self.helping = false;
+            return Action::Show;
+        }
         match key {
             Key::Char('q') | Key::Interrupt => return Action::Quit,
+            Key::Char('?' | 'h') => self.helping = true,
             Key::Char(digit @ '1'..='9') => return self.choose(digit as usize - '1' as usize),
             Key::Char('0') => return self.choose(9),
             Key::Tab => return self.choose(self.pane as usize + 1),
@@ -320,6 +325,16 @@ mod tests {
         assert_eq!(state.sort, grid.column_count() - 1);
         press(&mut state, &[Key::Left; 99]);
         assert_eq!(state.sort, 0);
+    }
+
+    #[test]
+    fn any_key_ends_the_help() {
+        let mut state = State::default();
+        press(&mut state, &[Key::Char('?')]);
+        assert!(state.helping);
+        assert_eq!(press(&mut state, &[Key::Char('q')]), Action::Show);
+        assert!(!state.helping);
+        assert_eq!(press(&mut state, &[Key::Char('h'), Key::Interrupt]), Action::Quit);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The person's terminal.
 
-use super::keys::{Key, keys};
+use super::watching::Event;
 use anyhow::{Context, Result};
 use crossterm::{cursor, execute, terminal};
-use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
+
+/// How soon a terminal of another size has its lines.
+pub(super) const REDRAWN_EVERY: Duration = Duration::from_millis(500);
 
 /// Screen if the terminal does not say.
 const USUAL_SIZE: (u16, u16) = (80, 24);
@@ -50,42 +52,15 @@ impl Drop for Terminal {
     }
 }
 
-/// Keys as they come.
-pub(super) struct Input {
-    receiver: Receiver<Vec<u8>>,
-    keys: VecDeque<Key>,
-    closed: bool,
-}
-
-impl Input {
-    /// Reads standard input on a thread of its own, which ends with the process.
-    pub(super) fn start() -> Input {
-        let (sender, receiver) = channel();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 256];
-            while let Ok(count @ 1..) = std::io::stdin().read(&mut buffer) {
-                if sender.send(buffer[..count].to_vec()).is_err() {
-                    return;
-                }
-            }
-        });
-        Input { receiver, keys: VecDeque::new(), closed: false }
-    }
-
-    /// The next key, if one comes in time.
-    pub(super) fn next(&mut self, limit: Duration) -> Option<Key> {
-        if self.keys.is_empty() {
-            match self.receiver.recv_timeout(limit) {
-                Ok(bytes) => self.keys.extend(keys(&bytes)),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => self.closed = true,
+/// Reads standard input on a thread of its own, which ends with the process.
+pub(super) fn read_keys(events: Sender<Event>) {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 256];
+        while let Ok(count @ 1..) = std::io::stdin().read(&mut buffer) {
+            if events.send(Event::Typed(buffer[..count].to_vec())).is_err() {
+                return;
             }
         }
-        self.keys.pop_front()
-    }
-
-    /// There will be no more keys.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
-    }
+        let _ = events.send(Event::Closed);
+    });
 }

@@ -1,6 +1,6 @@
 //! Tables of what a server of others tells: its own figures, and columns that are made of them.
 
-use crate::commands::stat::figures::{Labels, Show};
+use crate::commands::stat::figures::{Labels, Show, share};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -131,6 +131,7 @@ pub(super) static CACHES: Layout = Layout {
     columns: &[
         ("HITS", Show::Count, |row| row[0].saturating_sub(row[1])),
         ("MISSES", Show::Count, |row| row[1]),
+        ("RATE", Show::Share, |row| share(row[0].saturating_sub(row[1]), row[0])),
         ("WRITES", Show::Count, |row| row[2]),
         ("ENTRIES", Show::Now, |row| row[3]),
     ],

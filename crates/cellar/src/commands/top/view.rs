@@ -13,30 +13,93 @@ const PLAIN: &str = "\x1b[0m";
 /// Lines that are no rows: title, tables, headings, help.
 const OTHER_LINES: usize = 4;
 
+/// Between columns.
+const GAP: &str = "  ";
+
+/// The last line, and that of a narrow terminal.
+const HELP: &str = "q quit  ? keys  0-9 Tab tables  arrows row, sort  r reverse  / filter  Enter clients  Esc back  a all  space pause";
+const SHORT_HELP: &str = "q quit  ? keys  0-9 tables  arrows row, sort  / filter";
+
+/// All keys.
+const KEYS: [&str; 16] = [
+    "",
+    "1 to 9, 0, Tab   choose a table",
+    "up, down         mark a row (also Page Up, Page Down)",
+    "left, right      choose the column that rows are sorted by",
+    "r                the other way round",
+    "/                only rows whose names have these letters",
+    "Enter            from a volume to its clients, from one of them to its calls",
+    "Escape           back from there; without the filter",
+    "a                everything since the server's start, or by second",
+    "space            stop looking, and go on",
+    "q, Ctrl-C        end",
+    "",
+    "By second: calls, bytes, and times that add up. MEAN, P50, P99 and MAX are of",
+    "what came since the last look, LONGEST since the server's start; what there is",
+    "now (connections, threads, what is in use) is as it is now.",
+    "What each column means: docs/observe.md.",
+];
+
+/// What stands above the table.
+pub(super) struct About<'a> {
+    /// Who is asked, and how often.
+    pub(super) whom: &'a str,
+    /// Why there is nothing new.
+    pub(super) trouble: Option<String>,
+}
+
 /// The whole screen, each line as wide as the terminal at most. Keeps the marked row among those that
 /// there are.
-pub(super) fn lines(state: &mut State, grid: &Grid, is_rate: bool, about: &str, size: Size) -> Vec<String> {
+pub(super) fn lines(
+    state: &mut State,
+    grid: &Grid,
+    is_rate: bool,
+    about: &About<'_>,
+    size: Size,
+) -> Vec<String> {
     let (width, height) = (usize::from(size.0), usize::from(size.1));
+    let mut lines = vec![title(state, is_rate, about, width), tabs(state, width)];
+    let room = height.saturating_sub(OTHER_LINES).max(1);
+    if state.helping {
+        lines.extend(KEYS.iter().take(room + 1).map(|line| cut(line, width)));
+    } else {
+        lines.extend(table(state, grid, width, room));
+    }
+    lines.resize(height.saturating_sub(1).max(lines.len()), String::new());
+    lines.push(cut(&help(state, width), width));
+    lines
+}
+
+/// Headings and rows.
+fn table(state: &mut State, grid: &Grid, width: usize, room: usize) -> Vec<String> {
     let rows = grid.sorted(state.sort, state.ascending, &state.filter);
     state.selected = state.selected.min(rows.len().saturating_sub(1));
-    let room = height.saturating_sub(OTHER_LINES).max(1);
     let first = (state.selected + 1).saturating_sub(room);
     let texts: Vec<Vec<String>> = rows.iter().map(|row: &GridRow| grid.text(row)).collect();
     let headings = headings(state, grid);
     let widths = widths(&headings, &texts);
-    let mut lines = vec![cut(&title(state, is_rate, about), width), tabs(state, width)];
-    lines.push(cut(&join(&headings, &widths, grid.label_count()), width));
+    let shown = shown(&widths, grid.label_count(), grid.label_count() + state.sort, width);
+    let line = |cells: &[String]| cut(&join(cells, &widths, grid.label_count(), &shown), width);
+    let mut lines = vec![line(&headings)];
     for (place, text) in texts.iter().enumerate().skip(first).take(room) {
-        let line = cut(&join(text, &widths, grid.label_count()), width);
         let marked = place == state.selected;
-        lines.push(if marked { format!("{REVERSE}{line}{PLAIN}") } else { line });
+        lines.push(if marked { format!("{REVERSE}{}{PLAIN}", line(text)) } else { line(text) });
     }
-    lines.resize(height.saturating_sub(1).max(lines.len()), String::new());
-    lines.push(cut(&help(state), width));
     lines
 }
 
-fn title(state: &State, is_rate: bool, about: &str) -> String {
+/// The columns that are shown: labels, and numbers from the first one that leaves room for that which rows are
+/// sorted by.
+fn shown(widths: &[usize], labels: usize, sort: usize, width: usize) -> Vec<usize> {
+    let columns = |first: usize| (0..labels).chain(first..widths.len());
+    let end = |first: usize| -> usize {
+        columns(first).filter(|column| *column <= sort).map(|column| widths[column] + GAP.len()).sum()
+    };
+    let first = (labels..sort).find(|first| end(*first) <= width + GAP.len()).unwrap_or(sort.max(labels));
+    columns(first).collect()
+}
+
+fn title(state: &State, is_rate: bool, about: &About<'_>, width: usize) -> String {
     let span = if is_rate { "by second" } else { "since the start" };
     let paused = if state.paused { ", paused" } else { "" };
     let volume = match (&state.volume, &state.client) {
@@ -46,17 +109,34 @@ fn title(state: &State, is_rate: bool, about: &str) -> String {
             format!(", calls of {} at {} in volume {id} {name}", client.user, client.host)
         }
     };
-    format!("cellar top: {about}, {span}{paused}{volume}")
+    match &about.trouble {
+        None => cut(&format!("cellar top: {}, {span}{paused}{volume}", about.whom), width),
+        Some(trouble) => {
+            format!("{REVERSE}{}{PLAIN}", cut(&format!("cellar top: {}: {trouble}", about.whom), width))
+        }
+    }
 }
 
+/// The names of the tables with their keys; in a narrow terminal closer together, and from such a one on that the
+/// chosen one is there.
 fn tabs(state: &State, width: usize) -> String {
+    let text = |(index, pane): (usize, &Pane), wide: bool| {
+        let key = if *pane == Pane::Figures { "Tab".to_owned() } else { ((index + 1) % 10).to_string() };
+        if wide { format!(" {key} {} ", pane.name()) } else { format!("{key} {} ", pane.name()) }
+    };
+    let texts =
+        |wide: bool| state.panes().iter().enumerate().map(|tab| text(tab, wide)).collect::<Vec<String>>();
+    let length = |texts: &[String]| texts.iter().map(String::len).sum::<usize>();
+    let wide = texts(true);
+    let texts = if length(&wide) <= width { wide } else { texts(false) };
+    let chosen = state.panes().iter().position(|pane| *pane == state.pane).unwrap_or(0);
+    let first = (0..chosen).find(|first| length(&texts[*first..=chosen]) <= width).unwrap_or(chosen);
     let mut room = width;
     let mut line = String::new();
-    for (index, &pane) in state.panes().iter().enumerate() {
-        let key = if pane == Pane::Figures { "Tab".to_owned() } else { ((index + 1) % 10).to_string() };
-        let text = cut(&format!(" {key} {} ", pane.name()), room);
+    for (index, text) in texts.iter().enumerate().skip(first) {
+        let text = cut(text, room);
         room -= text.chars().count();
-        if pane == state.pane {
+        if index == chosen {
             line.extend([REVERSE, text.as_str(), PLAIN]);
         } else {
             line.push_str(&text);
@@ -82,22 +162,24 @@ fn widths(headings: &[String], texts: &[Vec<String>]) -> Vec<usize> {
 }
 
 /// Labels to the left, numbers to the right.
-fn join(cells: &[String], widths: &[usize], labels: usize) -> String {
-    let pad = |(column, cell): (usize, &String)| {
-        let width = widths[column];
-        if column < labels { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+fn join(cells: &[String], widths: &[usize], labels: usize, shown: &[usize]) -> String {
+    let pad = |column: &usize| {
+        let (width, cell) = (widths[*column], cells.get(*column).map_or("", String::as_str));
+        if *column < labels { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
     };
-    cells.iter().enumerate().map(pad).collect::<Vec<_>>().join("  ")
+    shown.iter().map(pad).collect::<Vec<_>>().join(GAP)
 }
 
-fn help(state: &State) -> String {
+fn help(state: &State, width: usize) -> String {
+    if state.helping {
+        return "any key goes back to the table".to_owned();
+    }
     if state.filtering {
         return format!("filter: {}_  (Enter keeps it, Escape drops it)", state.filter);
     }
     let filter = if state.filter.is_empty() { String::new() } else { format!("filter: {}  ", state.filter) };
-    format!(
-        "{filter}q quit  0-9 Tab tables  arrows row, sort  r reverse  / filter  Enter clients  Esc back  a all  space pause"
-    )
+    let whole = format!("{filter}{HELP}");
+    if whole.len() <= width { whole } else { format!("{filter}{SHORT_HELP}") }
 }
 
 /// The beginning of a line, without what a terminal would take for commands.
@@ -118,18 +200,54 @@ mod tests {
         Grid::new(&["host", "user"], &((1..=rows).map(row).collect(), UsageFigures::default()), None)
     }
 
+    fn about(whom: &str) -> About<'_> {
+        About { whom, trouble: None }
+    }
+
+    fn bare(line: &str) -> String {
+        line.replace(REVERSE, "").replace(PLAIN, "")
+    }
+
     #[test]
     fn the_screen_has_its_size_and_the_marked_row() {
         let mut state = State { pane: Pane::Clients, selected: 99, ..State::default() };
-        let lines = lines(&mut state, &grid(30), true, "192.0.2.1 every 2 s", (80, 24));
+        let lines = lines(&mut state, &grid(30), true, &about("192.0.2.1 every 2 s"), (80, 24));
         assert_eq!((lines.len(), state.selected), (24, 29));
         assert_eq!(lines[0], "cellar top: 192.0.2.1 every 2 s, by second");
         assert!(lines[2].starts_with("HOST") && lines[2].contains("CALLSv"), "{}", lines[2]);
         let marked: Vec<&String> = lines[3..].iter().filter(|line| line.starts_with(REVERSE)).collect();
         assert!(marked.len() == 1 && marked[0].contains("10.0.0.1 "), "{marked:?}");
-        let bare = |line: &str| line.replace(REVERSE, "").replace(PLAIN, "");
         assert!(lines.iter().all(|line| bare(line).chars().count() <= 80));
         assert!(lines.iter().all(|line| !bare(line).contains('\x1b')), "names move no cursor");
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_what_rows_are_sorted_by_and_the_chosen_table() {
+        for (index, pane) in Pane::ALL.into_iter().enumerate() {
+            for sort in 0..grid(1).column_count() {
+                let mut state = State { pane, sort, ..State::default() };
+                let lines = lines(&mut state, &grid(3), true, &about("x"), (44, 10));
+                assert!(
+                    lines[1].contains(&format!("{REVERSE}{} {}", (index + 1) % 10, pane.name())),
+                    "{lines:?}"
+                );
+                assert!(lines[2].contains("HOST") && lines[2].contains('v'), "{sort}: {lines:?}");
+                assert!(lines.iter().all(|line| bare(line).chars().count() <= 44), "{lines:?}");
+            }
+        }
+        let mut state = State::default();
+        assert!(lines(&mut state, &grid(3), true, &about("x"), (80, 10))[9].contains("? keys"));
+    }
+
+    #[test]
+    fn trouble_and_help_are_shown() {
+        let trouble = About { whom: "x", trouble: Some("no answer".into()) };
+        let mut state = State { helping: true, ..State::default() };
+        let lines = lines(&mut state, &grid(3), true, &trouble, (80, 24));
+        assert_eq!(lines[0], format!("{REVERSE}cellar top: x: no answer{PLAIN}"));
+        assert!(
+            lines.len() == 24 && lines[3].contains("choose a table") && !lines.concat().contains("10.0.0.1")
+        );
     }
 
     #[test]
@@ -137,7 +255,8 @@ mod tests {
         for size in [(0, 0), (1, 1), (20, 5), (300, 100)] {
             for rows in [0, 3] {
                 let mut state = State { filtering: true, ..State::default() };
-                assert!(!lines(&mut state, &grid(rows), false, "x", size).is_empty());
+                assert!(!lines(&mut state, &grid(rows), false, &about("x"), size).is_empty());
+                assert!(!lines(&mut state, &Grid::default(), false, &about("x"), size).is_empty());
             }
         }
     }
