@@ -483,7 +483,8 @@ fn pictures() {
             browser.resize(width, height);
             browser.prefer(scheme);
             browser.evaluate(&format!("location.hash = '{view}'"));
-            std::thread::sleep(Duration::from_secs(5));
+            // What came lately, row by row, is kept from when the table is first shown.
+            std::thread::sleep(Duration::from_secs(if view == "#/table/volumes" { 60 } else { 5 }));
             if view == "#/profile" {
                 is_busy.store(true, Relaxed);
                 let kind = if scheme == "dark" { "waits" } else { "cpu" };

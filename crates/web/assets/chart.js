@@ -59,11 +59,14 @@ export function drawTimes(context, { left, right, bottom, from, to }) {
   context.fillStyle = colour('--muted');
   context.textBaseline = 'top';
   const steps = SPANS_MIN.find(([most]) => (to - from) / 60000 <= most)[1];
-  for (let step = 0; step <= steps; step += 1) {
+  // On a phone not every mark has room for its words.
+  const words = context.measureText('−15 min').width * 1.5 + 8;
+  const every = Math.ceil((words * steps) / Math.max(right - left, 1));
+  for (let step = steps % every; step <= steps; step += every) {
     const seconds = ((to - from) * (steps - step)) / steps / 1000;
     context.textAlign = step === 0 ? 'left' : step === steps ? 'right' : 'center';
-    const words = seconds % 60 === 0 ? `−${seconds / 60} min` : `−${seconds} s`;
-    context.fillText(step === steps ? 'now' : words, left + ((right - left) * step) / steps, bottom + 5);
+    const mark = seconds % 60 === 0 ? `−${seconds / 60} min` : `−${seconds} s`;
+    context.fillText(step === steps ? 'now' : mark, left + ((right - left) * step) / steps, bottom + 5);
   }
 }
 
@@ -184,9 +187,9 @@ export function spark(canvas, values) {
   const context = canvas.getContext('2d');
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   const most = Math.max(...values, 0);
-  if (values.length < 2 || most === 0) return;
+  if (values.length < 2) return;
   const x = (index) => (width * (index + canvas.points - values.length)) / (canvas.points - 1);
-  const y = (value) => height - 1.5 - ((height - 3) * value) / most;
+  const y = (value) => height - 1.5 - ((height - 3) * value) / (most || 1);
   context.beginPath();
   values.forEach((value, index) => (index === 0 ? context.moveTo(x(index), y(value)) : context.lineTo(x(index), y(value))));
   context.strokeStyle = colour('--line-1');
