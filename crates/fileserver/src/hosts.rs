@@ -86,9 +86,10 @@ impl Hosts {
         Err(AbortCode::VBUSY)
     }
 
-    /// The same if nothing has to be waited for; `None` changes nothing.
+    /// The same if nothing has to be sent first; `None` changes nothing. Waits for who has the lock: that is
+    /// shorter than it takes to hand the call to somebody who wants the lock, too.
     pub(crate) fn enter_at_once(&self, caller: &Caller, now: Monotonic) -> Option<Entered> {
-        let mut state = self.state.try_lock()?;
+        let mut state = self.state.lock();
         let (host, capabilities) = state.arrive_at_once(now, caller.peer, caller.connection)?;
         let translates = capabilities & cb::client_capability::ERROR_TRANSLATION != 0;
         Some(Entered { host, translates })

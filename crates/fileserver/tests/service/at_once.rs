@@ -33,6 +33,24 @@ fn the_answer_is_that_of_the_long_way_and_promises_as_much() {
 }
 
 #[test]
+fn those_who_ask_at_the_same_time_are_all_answered() {
+    let world = World::new();
+    let clients = [world.client("bob", 2), world.client("carol", 3)];
+    let file = world.create(&clients[0], root(), "file").unwrap();
+    for client in &clients {
+        world.status(client, file).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for client in &clients {
+            let world = &world;
+            scope.spawn(move || {
+                assert!((0..20_000).all(|_| at_once(world, client, file).is_some()));
+            });
+        }
+    });
+}
+
+#[test]
 fn whatever_is_not_simply_well_goes_the_long_way() {
     let world = World::new();
     let (bob, carol) = (world.client("bob", 2), world.client("carol", 3));
