@@ -345,3 +345,19 @@ fn profiles_show_what_a_known_load_waits_for() {
     assert!(stacks.lines().any(|line| line.starts_with("fileserver-")), "{stacks}");
     assert!(std::fs::read_to_string(svg).unwrap().contains("<svg"));
 }
+
+/// In a mixed cell the first database server is another one, or silent; who looks from the machine of a file server
+/// of Cellar's means that.
+#[test]
+fn the_file_server_of_the_configuration_is_the_one_that_is_looked_at() {
+    let cell = Cell::start().unwrap();
+    let text = std::fs::read_to_string(&cell.config).unwrap();
+    let joining = text
+        .replace("[server]\n", "database_servers = [\"192.0.2.1\"]\n[server]\nroles = [\"fs\", \"vol\"]\n");
+    std::fs::write(&cell.config, joining).unwrap();
+    assert!(cell.run(&["top", "--once"]).starts_with("CALLS\n"));
+    let status: Value = serde_json::from_str(&cell.run(&["server", "status", "--json"])).unwrap();
+    assert_eq!(status["server"], cell.address.to_string());
+    assert!(!cell.stat(&["workers"]).is_empty());
+    assert!(cell.run(&["slow"]).starts_with("No call took"));
+}

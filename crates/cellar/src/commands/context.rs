@@ -60,6 +60,13 @@ impl Context {
         self.connect.servers.first().copied()
     }
 
+    /// Whom to ask what it does, if nobody says which server: the file server that the configuration is of; from
+    /// elsewhere, the first database server.
+    pub(super) fn server_to_watch(&self, client: &CellClient) -> Ipv4Addr {
+        let own = || self.settings().ok()?.own_file_server();
+        self.named_server().or_else(own).unwrap_or_else(|| client.default_server())
+    }
+
     /// A client of the cell, authenticated unless the person said otherwise.
     pub fn client(&self) -> Result<CellClient> {
         let anonymous = self.connect.noauth;

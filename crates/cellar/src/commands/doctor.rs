@@ -6,6 +6,7 @@ mod own;
 
 use super::Context;
 use super::stat::address::ServerAddress;
+use super::stat::transport;
 use crate::client::{CellClient, Interface};
 use crate::network::AfsNetwork;
 use crate::output::{Format, line};
@@ -32,8 +33,8 @@ const FILE_PORT: u16 = 7000;
 /// Whom to examine, and for how long.
 #[derive(Args)]
 pub struct Examining {
-    /// The server, Cellar's or OpenAFS's, with its port if only that is to be asked; the first database
-    /// server if left out.
+    /// The server, Cellar's or OpenAFS's, with its port if only that is to be asked; the file server of this
+    /// machine's configuration, else the first database server, if left out.
     #[arg(long, value_name = "HOST[:PORT]")]
     on: Option<ServerAddress>,
     /// Seconds between the two looks.
@@ -72,7 +73,8 @@ pub fn run(context: &Context, examining: &Examining) -> ExitCode {
 fn examine(context: &Context, examining: &Examining) -> Result<Examined> {
     let named = examining.on.as_ref().map(|on| on.resolve(FILE_PORT)).transpose()?;
     let Asking { client, unseen } = asking(context, named)?;
-    let server = named.unwrap_or_else(|| SocketAddrV4::new(client.default_server(), FILE_PORT));
+    let server = named.unwrap_or_else(|| SocketAddrV4::new(context.server_to_watch(&client), FILE_PORT));
+    transport::version(server)?;
     let info = if server.port() == FILE_PORT { who(&client, *server.ip()) } else { None };
     let begun = around::Begun::now(*server.ip());
     let mut examined = if let Some(info) = info {

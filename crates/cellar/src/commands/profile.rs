@@ -68,7 +68,7 @@ pub struct Taking {
     /// For how many seconds.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
-    /// The file server; the first database server if left out.
+    /// The file server; that of this machine's configuration, else the first database server, if left out.
     #[arg(long)]
     on: Option<Ipv4Addr>,
 }
@@ -118,7 +118,7 @@ pub fn run(context: &Context, command: &Profile) -> Result<()> {
 
 fn take(context: &Context, taking: &Taking, kind: u32, hz: u32) -> Result<Taken> {
     let client = context.client()?;
-    let server = taking.on.unwrap_or_else(|| client.default_server());
+    let server = taking.on.unwrap_or_else(|| context.server_to_watch(&client));
     let connection = client.connection(server, Interface::Cellar);
     let request = StartProfileRequest { kind, hz, seconds: taking.seconds };
     let started = cellar::start_profile(&*connection, &request);

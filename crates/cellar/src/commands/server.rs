@@ -28,7 +28,7 @@ pub enum Server {
 /// Which server.
 #[derive(Args)]
 pub struct On {
-    /// The file server; the first database server if left out.
+    /// The file server; that of this machine's configuration, else the first database server, if left out.
     #[arg(long)]
     on: Option<Ipv4Addr>,
 }
@@ -84,7 +84,7 @@ pub fn run(context: &Context, command: &Server) -> Result<()> {
 
 fn status(context: &Context, on: &On) -> Result<()> {
     let client = context.client()?;
-    let server = on.on.unwrap_or_else(|| client.default_server());
+    let server = on.on.unwrap_or_else(|| context.server_to_watch(&client));
     let connection = client.connection(server, Interface::Cellar);
     let info = cellar::get_server_info(&*connection, &GetServerInfoRequest)
         .map_err(failed(format!("ask {server} what it is (only Cellar's servers can be asked)")))?;

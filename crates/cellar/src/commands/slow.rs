@@ -21,7 +21,7 @@ const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// The last calls that took long, and what their time went to. For superusers.
 #[derive(Args)]
 pub struct Telling {
-    /// The file server; the first database server if left out.
+    /// The file server; that of this machine's configuration, else the first database server, if left out.
     #[arg(long)]
     on: Option<Ipv4Addr>,
     /// Go on with what comes.
@@ -32,7 +32,7 @@ pub struct Telling {
 /// Runs the command.
 pub fn run(context: &Context, slow: &Telling) -> Result<()> {
     let client = context.client()?;
-    let server = slow.on.unwrap_or_else(|| client.default_server());
+    let server = slow.on.unwrap_or_else(|| context.server_to_watch(&client));
     let connection = client.connection(server, Interface::Cellar);
     let mut reply = ask(&*connection, server, 0)?;
     if context.format == Format::Json {

@@ -64,7 +64,7 @@ pub enum Stat {
 /// Whose caches, and how often.
 #[derive(Args)]
 pub struct Caches {
-    /// The file server; the first database server if left out.
+    /// The file server; that of this machine's configuration, else the first database server, if left out.
     #[arg(long)]
     on: Option<Ipv4Addr>,
     #[command(flatten)]
@@ -162,7 +162,7 @@ pub fn run(context: &Context, command: &Stat) -> Result<()> {
 
 fn show_caches(context: &Context, caches: &Caches) -> Result<()> {
     let client = context.client()?;
-    let server = caches.on.unwrap_or_else(|| client.default_server());
+    let server = caches.on.unwrap_or_else(|| context.server_to_watch(&client));
     let connection = client.connection(server, Interface::Cellar);
     let mut before = look(&*connection, server)?;
     if caches.again.is_once() {

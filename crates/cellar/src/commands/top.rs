@@ -12,6 +12,7 @@ mod watching;
 use super::Context;
 use super::stat::address::ServerAddress;
 use super::stat::figures::{Labels, Shown, Source, json_of, look};
+use super::stat::transport;
 use crate::client::{CellClient, Interface};
 use crate::output::Format;
 use afs_idl::cellar::{GetServerInfoRequest, get_server_info};
@@ -39,8 +40,8 @@ use told::Told;
 /// pauses, ? shows all keys, q ends.
 #[derive(Args)]
 pub struct Showing {
-    /// The server, Cellar's or, as far as they tell, OpenAFS's, of which a port may be named; the first database
-    /// server if left out.
+    /// The server, Cellar's or, as far as they tell, OpenAFS's, of which a port may be named; the file server of this
+    /// machine's configuration, else the first database server, if left out.
     #[arg(long, value_name = "HOST[:PORT]")]
     on: Option<ServerAddress>,
     /// Seconds between two looks.
@@ -93,7 +94,8 @@ impl Asker {
                 return Foreign::find(address, all).map(Asker::Foreign).map_err(|_| error);
             }
         };
-        let server = address.unwrap_or_else(|| SocketAddrV4::new(client.default_server(), fs::PORT));
+        let server = address.unwrap_or_else(|| SocketAddrV4::new(context.server_to_watch(&client), fs::PORT));
+        transport::version(server)?;
         let connection = client.connection(*server.ip(), Interface::Cellar);
         if server.port() == fs::PORT && get_server_info(&*connection, &GetServerInfoRequest).is_ok() {
             return Ok(Asker::Own(Asking { server: *server.ip(), connection, _client: client }));

@@ -2,12 +2,12 @@
 
 use super::{Examined, FILE_PORT};
 use crate::client::Network;
-use crate::commands::stat::transport::{Asker, since};
+use crate::commands::stat::transport::{self, Asker, since};
 use crate::commands::stat::xstat::collections;
 use crate::commands::stat::xstat::layout::Layout;
 use crate::network::AfsNetwork;
 use afs_idl::ClientConnection;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use doctor::{Operation, Port};
 use rx_proto::answers::Basics;
 use std::collections::BTreeMap;
@@ -30,10 +30,7 @@ struct Look {
 
 /// Looks at the server, waits, and looks again: at one port, or at all that servers have.
 pub(super) fn examine(server: SocketAddrV4, all: bool, interval: u32) -> Result<Examined> {
-    let mut first = Asker::new(server)?;
-    let asked = || format!("{server} does not answer as a Cellar server, nor as another one");
-    let version = first.version().with_context(asked)?;
-    let mut examined = Examined::new(server, version);
+    let mut examined = Examined::new(server, transport::version(server)?);
     let statistics = (server.port() == FILE_PORT).then(|| Statistics::begin(&mut examined)).flatten();
     let ports: Vec<(SocketAddrV4, &str)> = if all {
         PORTS.map(|(port, name)| (SocketAddrV4::new(*server.ip(), port), name)).to_vec()

@@ -15,7 +15,7 @@ use std::net::Ipv4Addr;
 /// Whose.
 #[derive(Args)]
 pub struct Deduplication {
-    /// The file server; the first database server if left out.
+    /// The file server; that of this machine's configuration, else the first database server, if left out.
     #[arg(long)]
     on: Option<Ipv4Addr>,
 }
@@ -58,7 +58,7 @@ impl Row for Savings {
 /// Runs the command.
 pub(super) fn run(context: &Context, asked: &Deduplication) -> Result<()> {
     let client = context.client()?;
-    let server = asked.on.unwrap_or_else(|| client.default_server());
+    let server = asked.on.unwrap_or_else(|| context.server_to_watch(&client));
     let connection = client.connection(server, Interface::Cellar);
     let reply = cellar::get_deduplication(&*connection, &GetDeduplicationRequest).map_err(failed(
         format!("ask {server} what it saves by deduplication (only Cellar's servers can be asked)"),

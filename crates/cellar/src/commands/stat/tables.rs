@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 /// Whom to ask, and how often.
 #[derive(Args, Clone)]
 pub struct Looking {
-    /// The file server; the first database server if left out.
+    /// The file server; that of this machine's configuration, else the first database server, if left out.
     #[arg(long)]
     on: Option<Ipv4Addr>,
     #[command(flatten)]
@@ -104,7 +104,7 @@ pub(super) fn audit(context: &Context, looking: &Looking) -> Result<()> {
 
 fn show<F: Shown>(context: &Context, looking: &Looking, source: Source, headings: &[&str]) -> Result<()> {
     let client = context.client()?;
-    let server = looking.on.unwrap_or_else(|| client.default_server());
+    let server = looking.on.unwrap_or_else(|| context.server_to_watch(&client));
     let connection = client.connection(server, Interface::Cellar);
     let ask = || figures::look::<F>(&*connection, server, source);
     let mut before = ask()?;

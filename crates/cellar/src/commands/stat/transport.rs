@@ -195,6 +195,14 @@ fn show(format: Format, told: &Told) -> Result<()> {
 }
 
 /// Asks one server, a question at a time.
+/// What a server says that it is, Cellar's or another one; soon known of one that says nothing.
+pub(crate) fn version(server: SocketAddrV4) -> Result<String> {
+    let told = Asker::new(server).and_then(|mut asker| asker.version());
+    told.with_context(|| {
+        format!("{server} answers neither as a Cellar server nor as another one; --on ADDRESS names one")
+    })
+}
+
 pub(crate) struct Asker {
     socket: UdpSocket,
     server: SocketAddrV4,

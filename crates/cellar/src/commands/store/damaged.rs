@@ -20,7 +20,7 @@ use std::path::PathBuf;
 /// Whose.
 #[derive(Args)]
 pub struct Damaged {
-    /// The file server; the first database server if left out.
+    /// The file server; that of this machine's configuration, else the first database server, if left out.
     #[arg(long, value_name = "ADDRESS")]
     on: Option<Ipv4Addr>,
     /// The server's configuration; without it, OpenAFS's in /etc/openafs/server.
@@ -82,7 +82,7 @@ impl Row for Place {
 pub(super) fn run(asked: &Damaged) -> Result<()> {
     let context = Context::new(&Connect::to_the_cell(asked.config.clone(), asked.json));
     let client = context.client()?;
-    let on = asked.on.unwrap_or_else(|| client.default_server());
+    let on = asked.on.unwrap_or_else(|| context.server_to_watch(&client));
     let mut asking = Asking { client: &client, on, known: BTreeMap::new() };
     let mut all = Vec::new();
     for id in server_partitions(&client, on)? {

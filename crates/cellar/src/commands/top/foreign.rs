@@ -4,7 +4,7 @@
 use super::state::Pane;
 use super::told::{self, Told};
 use crate::client::Network;
-use crate::commands::stat::transport::Asker;
+use crate::commands::stat::transport::{self, Asker};
 use crate::commands::stat::xstat::{self, layout::Layout};
 use crate::network::AfsNetwork;
 use afs_idl::{ClientConnection, fs};
@@ -48,9 +48,7 @@ struct Statistics {
 impl Foreign {
     /// Finds out what answers at a host, or at one port of it if `all` is not set.
     pub(super) fn find(server: SocketAddrV4, all: bool) -> Result<Foreign> {
-        let version = Asker::new(server)?
-            .version()
-            .with_context(|| format!("{server} does not answer as a Cellar server, nor as another one"))?;
+        let version = transport::version(server)?;
         let others = PORTS.into_iter().filter(|(port, _)| all && *port != server.port());
         let own =
             PORTS.into_iter().find(|(port, _)| *port == server.port()).map_or("server", |(_, name)| name);
