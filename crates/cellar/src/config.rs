@@ -203,14 +203,14 @@ impl Settings {
         addresses.iter().any(|address| !address.is_loopback()).then_some(addresses)
     }
 
-    /// The folder with the journal of jobs: beside the databases.
-    pub fn jobs_path(&self) -> PathBuf {
     /// Where the file server that these settings are of answers, if it is one.
     pub fn own_file_server(&self) -> Option<Ipv4Addr> {
         let addresses = self.bind.first().or(self.announce.first());
         addresses.copied().filter(|_| self.roles.contains(&Role::Fs))
     }
 
+    /// The folder with the journal of jobs: beside the databases.
+    pub fn jobs_path(&self) -> PathBuf {
         self.database_path.with_file_name("jobs")
     }
 

@@ -387,8 +387,6 @@ mod tests {
     use afs_idl::cellar::{FigureText, FigureValue};
 
     #[test]
-    fn a_reply_is_read_by_names_whatever_else_it_has() {
-    #[test]
     fn rates_below_ten_have_a_decimal() {
         let by_second = |number, seconds| Show::Count.of_rate().text(Show::Count.rate(number, seconds));
         assert_eq!(
@@ -400,6 +398,8 @@ mod tests {
         assert_eq!([0, 1, 334, 1001].map(|part| Show::Share.text(part)), ["-", "0.0 %", "33.3 %", "100.0 %"]);
     }
 
+    #[test]
+    fn a_reply_is_read_by_names_whatever_else_it_has() {
         let text = |text: &str| FigureText { text: text.into() };
         let value = |numbers: &[u64]| FigureValue { numbers: numbers.to_vec() };
         let row = |labels: &[&str], values: &[&[u64]]| FigureRow {
