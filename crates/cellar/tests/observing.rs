@@ -280,6 +280,13 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     let peers = cell.stat(&["peers"]);
     let sums = [first_sent(&lanes), first_sent(&peers), first_sent(&cell.stat(&["lanes"]))];
     assert!(sums.is_sorted() && sums[0] > 0, "{sums:?} {peers:?}");
+    let trips = |rows: &[Value], key: &[&str]| -> u64 {
+        let of_port = rows.iter().filter(|row| row["port"] == "fileserver" || row["port"] == "(others)");
+        of_port.map(|row| number(row, key)).sum()
+    };
+    let told = trips(&peers, &["round_trips_ns", "count"]);
+    let sums = [trips(&lanes, &["round_trips"]), told, trips(&cell.stat(&["lanes"]), &["round_trips"])];
+    assert!(sums.is_sorted() && told > 0, "{sums:?} {peers:?}");
     let of_load = peers.iter().map(|row| number(row, &["received_packets"])).max().unwrap();
     assert!(of_load >= all.total()[0] / 2, "one of the two did more than half: {peers:?}");
     assert!(peers.iter().any(|row| number(row, &["connections"]) > 0 && number(row, &["round_trip_ns"]) > 0));

@@ -346,6 +346,8 @@ figures! {
         data_resent: counter Count,
         /// Bytes sent on connections, without headers of UDP and IP.
         sent: counter Bytes,
+        /// Round trips measured, in powers of two of a microsecond.
+        round_trips: histogram Nanoseconds,
         /// The smoothed round-trip time.
         round_trip: gauge Nanoseconds,
         /// Its mean deviation.

@@ -118,7 +118,7 @@ impl Histogram {
 }
 
 /// The bucket that a value belongs to.
-fn bucket_of(value: u64) -> usize {
+pub fn bucket_of(value: u64) -> usize {
     if value < PER_POWER {
         return value as usize;
     }

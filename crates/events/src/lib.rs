@@ -18,6 +18,6 @@ mod sharded;
 pub mod table;
 
 pub use declare::{Declaration, Declared, FromNumbers, Kind, Unit, Value};
-pub use histogram::{BUCKETS, Histogram, upper_bound};
+pub use histogram::{BUCKETS, Histogram, bucket_of, upper_bound};
 pub use sharded::{SHARDS, Sharded};
 pub use table::{Figures, Table};

@@ -35,6 +35,6 @@ pub use event::{CallId, ConnectionId, Event, Read, Write};
 pub use header::{Flags, Header, PacketType};
 pub use inquiry::Inquiry;
 pub use path::Path;
-pub use peer::{PeerCounters, PeerReport};
+pub use peer::{PeerCounters, PeerReport, RoundTrips};
 pub use statistics::Statistics;
 pub use transmit::{Bodies, Outgoing, Transmit};

@@ -63,6 +63,38 @@ pub struct PeerCounters {
     pub resent: u64,
     /// Bytes of all packets sent on connections.
     pub bytes_sent: u64,
+    /// Round trips measured.
+    pub round_trips: RoundTrips,
+}
+
+/// Round trips by their lengths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundTrips {
+    /// How many took less than a microsecond, then how many of the others less than two, four and so on; the last
+    /// are all that took longer.
+    pub counts: [u32; RoundTrips::POWERS],
+    /// The sum of all.
+    pub total: Duration,
+}
+
+impl RoundTrips {
+    /// Lengths that are told apart: up to a minute.
+    pub const POWERS: usize = 28;
+
+    /// Adds one.
+    pub(crate) fn record(&mut self, round_trip: Duration) {
+        let power = round_trip.as_micros().checked_ilog2().map_or(0, |power| power as usize + 1);
+        let count = &mut self.counts[power.min(RoundTrips::POWERS - 1)];
+        *count = count.saturating_add(1);
+        self.total = self.total.saturating_add(round_trip);
+    }
+
+    fn add(&mut self, other: &RoundTrips) {
+        for (own, their) in self.counts.iter_mut().zip(other.counts) {
+            *own = own.saturating_add(their);
+        }
+        self.total = self.total.saturating_add(other.total);
+    }
 }
 
 impl PeerCounters {
@@ -74,6 +106,7 @@ impl PeerCounters {
         self.sent += other.sent;
         self.resent += other.resent;
         self.bytes_sent += other.bytes_sent;
+        self.round_trips.add(&other.round_trips);
     }
 }
 
@@ -355,6 +388,19 @@ mod tests {
             peer.may_send(at(61))
         }));
         assert!(!peer.is_reached(at(62)));
+    }
+
+    #[test]
+    fn round_trips_are_counted_by_powers_of_two() {
+        let mut trips = RoundTrips::default();
+        for ns in [0, 999, 1000, 1999, 2000, 3999, 4000, 1_000_000, u64::MAX] {
+            trips.record(Duration::from_nanos(ns));
+        }
+        let counted: Vec<_> = (0..).zip(trips.counts).filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [(0, 2), (1, 2), (2, 2), (3, 1), (10, 1), (RoundTrips::POWERS - 1, 1)]);
+        let once = trips;
+        trips.add(&once);
+        assert_eq!((trips.counts[1], trips.total), (4, once.total * 2));
     }
 
     #[test]

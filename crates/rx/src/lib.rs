@@ -42,7 +42,9 @@ pub use client::{Client, ClientConfig};
 pub use connector::Connector;
 pub use fair_queue::{Class, Demand};
 pub use fairness::Fairness;
-pub use rx_proto::{ConnectOptions, EndpointConfig, Path, PeerCounters, PeerReport, ServiceConfig};
+pub use rx_proto::{
+    ConnectOptions, EndpointConfig, Path, PeerCounters, PeerReport, RoundTrips, ServiceConfig,
+};
 pub use server::{Server, ServerConfig, ServiceEntry};
 pub use server_call::{Conclusion, Departure, ServerCall, Service};
 pub use socket::SocketOptions;

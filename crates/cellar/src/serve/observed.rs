@@ -6,15 +6,15 @@ use audit::Trail;
 use base::PartitionId;
 use disk::DiskMeter;
 use disk::metered::ACCESSES;
-use events::Figures as _;
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, PartitionFigures,
     PeerFigures, ProcessFigures, WorkerFigures,
 };
+use events::{Figures as _, Histogram, bucket_of};
 use fileserver::FileServer;
 use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot};
 use parking_lot::Mutex;
-use rx::{LaneStatistics, PeerCounters, PeerReport, Server, ServerStatistics};
+use rx::{LaneStatistics, PeerCounters, PeerReport, RoundTrips, Server, ServerStatistics};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use volume::{CacheReport, CacheStatistics, Condition, VolumeError, Volumes};
@@ -278,8 +278,18 @@ fn peer_counters(counters: &PeerCounters) -> PeerFigures {
         data_sent: counters.sent,
         data_resent: counters.resent,
         sent: counters.bytes_sent,
+        round_trips: round_trips(&counters.round_trips),
         ..PeerFigures::default()
     }
+}
+
+/// What took less than a power of two took at most a nanosecond less than that.
+fn round_trips(counted: &RoundTrips) -> Histogram {
+    let counts = (0..).zip(counted.counts).filter(|(_, count)| *count > 0);
+    let longest = |power: u32| (1000 << power) - 1;
+    let max = counts.clone().last().map_or(0, |(power, _)| longest(power));
+    let buckets = counts.map(|(power, count)| (bucket_of(longest(power)), u64::from(count)));
+    Histogram::from_buckets(nanoseconds(counted.total), max, buckets)
 }
 
 fn peer_figures(peer: &PeerReport) -> PeerFigures {
@@ -305,5 +315,21 @@ fn worker_figures(statistics: &ServerStatistics) -> WorkerFigures {
         arrived: statistics.calls.arrived,
         refused: statistics.calls.refused_busy,
         panicked: statistics.calls.panicked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_of_peers_have_percentiles() {
+        let mut counted = RoundTrips { total: Duration::from_micros(1900), ..RoundTrips::default() };
+        (counted.counts[0], counted.counts[3], counted.counts[10]) = (7, 2, 1);
+        let told = round_trips(&counted);
+        assert_eq!((told.count(), told.sum()), (10, 1_900_000));
+        let [half, most] = [500, 1000].map(|permille| told.quantile(permille));
+        assert!((999..1125).contains(&half) && most == 1_023_999, "{half} {most}");
+        assert_eq!(round_trips(&RoundTrips::default()), Histogram::default());
     }
 }

@@ -161,6 +161,7 @@ impl Endpoint {
             peer.on_reached(now);
             if matches!(ack.reason, Reason::Requested | Reason::PingResponse) {
                 peer.rtt.sample(round_trip);
+                peer.counters.round_trips.record(round_trip);
                 self.statistics.rtt(round_trip);
             }
         }

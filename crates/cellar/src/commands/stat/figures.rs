@@ -360,6 +360,8 @@ impl Shown for PeerFigures {
         ("CONNECTIONS", Show::Now, |row| row.connections),
         ("RTT", Show::Time, |row| row.round_trip),
         ("+-", Show::Time, |row| row.variation),
+        ("RTT P50", Show::Time, |row| row.round_trips.quantile(500)),
+        ("RTT P99", Show::Time, |row| row.round_trips.quantile(990)),
         ("TIMEOUT", Show::Time, |row| row.timeout),
         ("WINDOW", Show::Now, |row| row.window),
         ("CWND", Show::Now, |row| row.congestion_window),
