@@ -155,6 +155,8 @@ pub struct Settings {
     pub audit: Vec<::audit::SinkSettings>,
     /// Where metrics and the state of the process are served over HTTP, if anywhere.
     pub metrics: Option<SocketAddr>,
+    /// What `cellar probe run` keeps, to be shown with the metrics and on the page.
+    pub probe_history: Option<PathBuf>,
     /// The web page, if there is to be one.
     pub web: Option<WebSettings>,
     /// The cell.

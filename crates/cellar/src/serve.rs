@@ -96,7 +96,8 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     let volumes = Volumes::open(handles, volume_options(settings)).context("cannot open the volumes")?;
     let volumes = Arc::new(volumes);
     let trail = start_audit(settings, &authority)?;
-    let observatory = Arc::new(Observatory::new(meters, &volumes, trail.clone()));
+    let observatory =
+        Arc::new(Observatory::new(meters, &volumes, trail.clone(), settings.probe_history.clone()));
     observatory.recorder().count(settings.count_calls);
     observatory.recorder().remember_slow(settings.slow_call_ms.saturating_mul(1_000_000));
     let cell = Arc::new(cell_client(settings)?);

@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 /// Sizes of the files, and how much one call reads of them.
@@ -88,7 +88,7 @@ fn write_config(folder: &Path, address: Ipv4Addr) -> Result<PathBuf> {
     std::fs::write(folder.join("KeyFileExt"), &*write_extended(&[key]))?;
     let text = format!(
         "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
-         announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n[metrics]\nport = 0\n"
+         announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n[metrics]\nport = 0\nprobe_history = \"probes.jsonl\"\n"
     );
     let config = folder.join("cellar.toml");
     std::fs::write(&config, text)?;
@@ -310,6 +310,68 @@ fn what_a_known_load_did_adds_up_in_every_table() {
         let line = format!("cellar_call_calls_total{{service=\"AFS\",procedure=\"{procedure}\"}} {calls}\n");
         assert!(metrics.contains(&line), "{line}{metrics}");
     }
+}
+
+/// What Prometheus's own tool says, which is nothing if all is well; `None` if it is to be done without.
+fn promtool(arguments: &[&str], input: &str) -> Option<String> {
+    let skipped = std::env::var("CELLAR_TEST_SKIP").unwrap_or_default();
+    if skipped.split([',', ' ']).any(|word| word == "promtool") {
+        eprintln!("skipped: CELLAR_TEST_SKIP has `promtool`");
+        return None;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/observe");
+    let mut command = Command::new("promtool");
+    command.args(arguments).current_dir(folder);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| {
+        panic!(
+            "promtool: {error}; it is of the package `prometheus` (CELLAR_TEST_SKIP=promtool goes without)"
+        )
+    });
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+    assert!(output.status.success(), "promtool {arguments:?}: {said}");
+    Some(said)
+}
+
+#[test]
+fn prometheus_finds_no_fault_in_metrics_alerts_and_dashboard() {
+    let cell = Cell::start().unwrap();
+    let probe = r#"{"time_ms":1795000000000,"volume":"probe.a","server":"10.0.0.1","total_us":1500}"#;
+    std::fs::write(cell.config.with_file_name("probes.jsonl"), format!("{probe}\n")).unwrap();
+    let metrics = cell.get("/metrics");
+    let (_, metrics) = metrics.split_once("\r\n\r\n").unwrap();
+    let line = "cellar_probe_time_seconds{volume=\"probe.a\",server=\"10.0.0.1\"} 0.001500000\n";
+    assert!(metrics.contains(line), "{metrics}");
+    let Some(said) = promtool(&["check", "metrics"], metrics) else { return };
+    assert_eq!(said, "");
+    promtool(&["check", "rules", "prometheus-alerts.yml"], "");
+    promtool(&["test", "rules", "prometheus-alerts-test.yml"], "");
+    let rules = include_str!("../../../contrib/observe/prometheus-alerts.yml");
+    let tests = include_str!("../../../contrib/observe/prometheus-alerts-test.yml");
+    for rule in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        let is_tested = tests.contains(&format!("alertname: {rule}\n"))
+            && tests.contains(&format!("alertname: {rule} }}"));
+        assert!(is_tested, "{rule} has no test in which it fires, or none in which it does not");
+    }
+
+    // Each question of the dashboard as a rule, since the tool has no other way to be asked.
+    let dashboard: Value =
+        serde_json::from_str(include_str!("../../../contrib/observe/grafana-dashboard.json")).unwrap();
+    let targets =
+        dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let expressions = targets.map(|target| target["expr"].as_str().unwrap());
+    let rules = expressions.map(|text| text.replace("$instance", ".*").replace("$__rate_interval", "5m"));
+    let rules: Vec<Value> = (0..)
+        .zip(rules)
+        .map(|(number, expr)| serde_json::json!({"record": format!("r{number}"), "expr": expr}))
+        .collect();
+    assert!(rules.len() > 20, "{rules:?}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, serde_json::json!({"groups": [{"name": "dashboard", "rules": rules}]}).to_string())
+        .unwrap();
+    promtool(&["check", "rules", file.path().to_str().unwrap()], "");
 }
 
 /// Somebody stores files for as long as profiles are taken of the server.

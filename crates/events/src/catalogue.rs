@@ -364,6 +364,22 @@ figures! {
 }
 
 figures! {
+    /// The last probe of a volume from outside (`cellar probe run`).
+    ProbeFigures of "probe", weight time {
+        /// When it began, since 1970.
+        begun: gauge Nanoseconds,
+        /// 1 if it failed.
+        failed: gauge Count,
+        /// Time that it took, from locating the volume to comparing what was read.
+        time: gauge Nanoseconds,
+        /// Time that writing took, if it came to that.
+        write: gauge Nanoseconds,
+        /// Time that reading took, if it came to that.
+        read: gauge Nanoseconds,
+    }
+}
+
+figures! {
     /// The process.
     ProcessFigures of "process", weight resident {
         /// When the process started, since 1970.

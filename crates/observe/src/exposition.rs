@@ -3,7 +3,7 @@
 use crate::{Observed, Sheet, SheetRow};
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures,
-    PartitionFigures, ProcessFigures, WorkerFigures,
+    PartitionFigures, ProbeFigures, ProcessFigures, WorkerFigures,
 };
 use events::{Declaration, Declared, Histogram, Kind, Unit, Value};
 use std::fmt::Write as _;
@@ -28,6 +28,7 @@ pub fn exposition(observed: &dyn Observed) -> String {
     add(&mut text, &observed.partitions());
     add(&mut text, &observed.callbacks());
     add(&mut text, &observed.audit());
+    add(&mut text, &observed.probes());
     text
 }
 
@@ -44,6 +45,7 @@ pub fn metric_names() -> Vec<String> {
         PartitionFigures::DECLARATIONS,
         CallbackFigures::DECLARATIONS,
         AuditFigures::DECLARATIONS,
+        ProbeFigures::DECLARATIONS,
     ];
     all.concat().iter().map(Declaration::metric).collect()
 }

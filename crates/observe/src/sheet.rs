@@ -4,7 +4,7 @@ use crate::SlowCall;
 use crate::recorder::{ClientKey, Procedure, Snapshot};
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, HostFigures, LaneFigures,
-    LockFigures, PartitionFigures, PeerFigures, ProcessFigures, UsageFigures, WorkerFigures,
+    LockFigures, PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, UsageFigures, WorkerFigures,
 };
 use events::{Declared, Figures, Table};
 
@@ -77,6 +77,11 @@ pub trait Observed: Send + Sync {
     /// Sinks of the audit by name.
     fn audit(&self) -> Sheet<AuditFigures> {
         Sheet::new(&["sink"])
+    }
+
+    /// The last probe from outside, by volume and the server that had it.
+    fn probes(&self) -> Sheet<ProbeFigures> {
+        Sheet::new(&["volume", "server"])
     }
 
     /// The process itself: one row without labels.

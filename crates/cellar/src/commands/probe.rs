@@ -12,9 +12,11 @@ use crate::network::now;
 use crate::output::{Format, line};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Subcommand};
+use events::catalogue::ProbeFigures;
 use history::{History, Outcome};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +32,9 @@ const VOLUMES_MAX: usize = 256;
 /// What [`recent`] tells of: a day, and at most so many outcomes.
 const RECENT_MS: u64 = 24 * 3600 * 1000;
 const RECENT_OUTCOMES_MAX: usize = 3000;
+
+/// How much of the end of a history [`latest`] reads.
+const LATEST_BYTES: u64 = 1 << 20;
 
 /// How often it is looked whether to end.
 const NAP: Duration = Duration::from_millis(100);
@@ -95,6 +100,21 @@ pub(crate) fn recent(history: &Path) -> Result<Value> {
     outcomes.retain(|outcome| outcome.time_ms >= since_ms);
     let latest = &outcomes[outcomes.len().saturating_sub(RECENT_OUTCOMES_MAX)..];
     Ok(json!({ "summary": summary, "outcomes": latest }))
+}
+
+/// The last outcome of each volume, as figures, with the server that had it then or before.
+pub(crate) fn latest(history: &Path) -> Result<Vec<([String; 2], ProbeFigures)>> {
+    let mut latest = BTreeMap::new();
+    let mut servers: HashMap<String, String> = HashMap::new();
+    for outcome in history::read_last(history, LATEST_BYTES)? {
+        servers.extend(outcome.server.clone().map(|server| (outcome.volume.clone(), server)));
+        latest.insert(outcome.volume.clone(), outcome);
+    }
+    let row = |(volume, outcome): (String, Outcome)| {
+        let server = servers.get(&volume).cloned().unwrap_or_default();
+        ([volume, server], outcome.figures())
+    };
+    Ok(latest.into_iter().map(row).collect())
 }
 
 fn probe(context: &Context, run: &Run) -> Result<()> {

@@ -132,6 +132,7 @@ struct ObserveSection {
 struct MetricsSection {
     port: u16,
     address: Option<IpAddr>,
+    probe_history: Option<PathBuf>,
 }
 
 const DAY_SECONDS: u32 = 24 * 3600;
@@ -220,9 +221,10 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         )?,
         count_calls: file.observe.count_calls.unwrap_or(true),
         audit: super::audit::resolve(origin, folder, file.audit)?,
-        metrics: file.metrics.map(|metrics| {
+        metrics: file.metrics.as_ref().map(|metrics| {
             SocketAddr::new(metrics.address.unwrap_or(Ipv4Addr::LOCALHOST.into()), metrics.port)
         }),
+        probe_history: probe_history(file.metrics.as_ref(), file.web.as_ref()).map(|path| folder.join(path)),
         web: file.web.map(|web| WebSettings::new(web, folder, &state)),
         tuning: tuning(origin, &file.store, &file.rx, &file.fairness)?,
         partitions: encrypted(
@@ -247,6 +249,15 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         (Some(refusal), Some(named)) => Err(origin.bad(&named, "server.roles", refusal)),
         _ => Ok(settings),
     }
+}
+
+/// Whichever of the two names it: both show the same.
+fn probe_history<'a>(
+    metrics: Option<&'a MetricsSection>,
+    web: Option<&'a WebSection>,
+) -> Option<&'a PathBuf> {
+    let of_metrics = metrics.and_then(|metrics| metrics.probe_history.as_ref());
+    of_metrics.or_else(|| web?.probe_history.as_ref())
 }
 
 fn plain(addresses: &[Address]) -> Vec<Ipv4Addr> {

@@ -81,6 +81,7 @@ pub fn load() -> Result<Settings> {
         sysid_path: local.join("sysid"),
         log_path: LOG_DIRECTORY.into(),
         metrics: None,
+        probe_history: None,
         web: None,
         audit: Vec::new(),
         slow_call_ms: super::SLOW_CALL_MS,

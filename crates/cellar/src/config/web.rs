@@ -16,7 +16,7 @@ pub(super) struct WebSection {
     key_file: Option<PathBuf>,
     #[serde(default)]
     names: Vec<String>,
-    probe_history: Option<PathBuf>,
+    pub(super) probe_history: Option<PathBuf>,
 }
 
 /// Where the page is, and who may see all of it.
@@ -28,8 +28,6 @@ pub struct WebSettings {
     pub key_path: PathBuf,
     /// Names that it is reached by, besides addresses and `localhost`.
     pub names: Vec<String>,
-    /// The history that `cellar probe run` keeps, to be shown.
-    pub probe_history: Option<PathBuf>,
 }
 
 impl WebSettings {
@@ -40,7 +38,6 @@ impl WebSettings {
             address: SocketAddr::new(address, section.port.unwrap_or(PORT)),
             key_path: section.key_file.map_or_else(|| state.join("web.key"), |path| folder.join(path)),
             names: section.names,
-            probe_history: section.probe_history.map(|path| folder.join(path)),
         }
     }
 

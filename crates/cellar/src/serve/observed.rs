@@ -1,6 +1,7 @@
 //! Everything that can be asked about this process while it serves.
 
 use super::environment::process_kib;
+use crate::commands::probe;
 use crate::config::Role;
 use audit::Trail;
 use base::PartitionId;
@@ -8,13 +9,14 @@ use disk::DiskMeter;
 use disk::metered::ACCESSES;
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, PartitionFigures,
-    PeerFigures, ProcessFigures, WorkerFigures,
+    PeerFigures, ProbeFigures, ProcessFigures, WorkerFigures,
 };
 use events::{Figures as _, Histogram, bucket_of};
 use fileserver::FileServer;
 use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot};
 use parking_lot::Mutex;
 use rx::{LaneStatistics, PeerCounters, PeerReport, RoundTrips, Server, ServerStatistics};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use volume::{CacheReport, CacheStatistics, Condition, VolumeError, Volumes};
@@ -30,19 +32,31 @@ pub struct Observatory {
     disks: Vec<(PartitionId, Arc<DiskMeter>)>,
     file_server: OnceLock<Weak<FileServer>>,
     trail: Option<Arc<Trail>>,
+    /// What `cellar probe run` keeps.
+    probe_history: Option<PathBuf>,
 }
 
 impl Observatory {
-    /// Of a process that starts now and has these disks and volumes, and perhaps an audit.
+    /// Of a process that starts now and has these disks and volumes, and perhaps an audit and a history of probes.
     pub fn new(
         disks: Vec<(PartitionId, Arc<DiskMeter>)>,
         volumes: &Arc<Volumes>,
         trail: Option<Arc<Trail>>,
+        probe_history: Option<PathBuf>,
     ) -> Observatory {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let volumes = volumes.clone();
         let (ports, file_server) = Default::default();
-        Observatory { started, volumes, recorder: Arc::default(), ports, disks, file_server, trail }
+        Observatory {
+            started,
+            volumes,
+            recorder: Arc::default(),
+            ports,
+            disks,
+            file_server,
+            trail,
+            probe_history,
+        }
     }
 
     /// Says who talks to clients; to be called once.
@@ -175,6 +189,17 @@ impl Observed for Observatory {
         let mut sheet = Sheet::new(&["sink"]);
         for (name, figures) in self.trail.iter().flat_map(|trail| trail.figures()) {
             sheet.push([name], figures);
+        }
+        sheet
+    }
+
+    fn probes(&self) -> Sheet<ProbeFigures> {
+        let mut sheet = Sheet::new(&["volume", "server"]);
+        let latest = self.probe_history.as_deref().map(probe::latest);
+        match latest.unwrap_or_else(|| Ok(Vec::new())) {
+            Ok(rows) => rows.into_iter().for_each(|(labels, figures)| sheet.push(labels, figures)),
+            // Of a file that is not there yet; it would be said at each look.
+            Err(error) => tracing::debug!("no probes: {error:#}"),
         }
         sheet
     }

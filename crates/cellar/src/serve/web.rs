@@ -12,7 +12,6 @@ use observe::Observed;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
@@ -60,12 +59,8 @@ impl Page {
         observatory: &Arc<Observatory>,
         volumes: &Arc<Volumes>,
     ) -> JoinHandle<()> {
-        let cell = Shown {
-            settings: settings.clone(),
-            observatory: observatory.clone(),
-            volumes: volumes.clone(),
-            probe_history: settings.web.as_ref().and_then(|web| web.probe_history.clone()),
-        };
+        let cell =
+            Shown { settings: settings.clone(), observatory: observatory.clone(), volumes: volumes.clone() };
         self.site.begin(Arc::new(cell));
         let (site, ending) = (self.site.clone(), ending.clone());
         std::thread::spawn(move || {
@@ -82,7 +77,6 @@ struct Shown {
     settings: Arc<Settings>,
     observatory: Arc<Observatory>,
     volumes: Arc<Volumes>,
-    probe_history: Option<PathBuf>,
 }
 
 impl Source for Shown {
@@ -155,11 +149,11 @@ impl Source for Shown {
     }
 
     fn has_probes(&self) -> bool {
-        self.probe_history.is_some()
+        self.settings.probe_history.is_some()
     }
 
     fn probes(&self) -> Result<Value, String> {
-        let path = self.probe_history.as_ref().ok_or("no history of probes is configured\n")?;
+        let path = self.settings.probe_history.as_ref().ok_or("no history of probes is configured\n")?;
         probe::recent(path).map_err(|error| format!("{error:#}\n"))
     }
 }

@@ -244,7 +244,7 @@ fn world(kind: Kind) -> World {
         authority: Arc::new(Anybody),
         usage,
         snapshots: Arc::new(Anybody),
-        observed: Arc::new(Observatory::new(Vec::new(), &volumes, None)),
+        observed: Arc::new(Observatory::new(Vec::new(), &volumes, None, None)),
         clock: Arc::new(|| UnixTime(1)),
         version: "Cellar".into(),
     });

@@ -1,6 +1,7 @@
 //! What came of probes: a file with a line of JSON each, the oldest first.
 
 use anyhow::{Context, Result, ensure};
+use events::catalogue::ProbeFigures;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -41,6 +42,18 @@ impl Outcome {
             total_us: 0,
             step: None,
             error: None,
+        }
+    }
+
+    /// What metrics tell of it.
+    pub(super) fn figures(&self) -> ProbeFigures {
+        let ns = |us: Option<u64>| us.unwrap_or(0).saturating_mul(1000);
+        ProbeFigures {
+            begun: self.time_ms.saturating_mul(1_000_000),
+            failed: self.error.is_some().into(),
+            time: ns(Some(self.total_us)),
+            write: ns(self.write_us),
+            read: ns(self.read_us),
         }
     }
 
@@ -163,6 +176,17 @@ pub(super) fn read(path: &Path) -> Result<(Vec<Outcome>, usize)> {
     }
 }
 
+/// The outcomes at the end of a history, in so many bytes; lines that are none are left out.
+pub(super) fn read_last(path: &Path, bytes: u64) -> Result<Vec<Outcome>> {
+    let doing = || format!("cannot read {}", path.display());
+    let mut file = File::open(path).with_context(doing)?;
+    let begin = file.metadata().with_context(doing)?.len().saturating_sub(bytes);
+    file.seek(SeekFrom::Start(begin)).with_context(doing)?;
+    let mut text = Vec::new();
+    file.take(bytes).read_to_end(&mut text).with_context(doing)?;
+    Ok(text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +210,29 @@ mod tests {
         let mut again = History::open(&path, 8).unwrap();
         again.append(&[outcome(25), outcome(26)]).unwrap();
         assert_eq!(read(&path).unwrap().0.last(), Some(&outcome(26)));
+    }
+
+    #[test]
+    fn the_end_of_a_history_is_told_by_volume() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.jsonl");
+        assert!(super::super::latest(&path).unwrap_err().to_string().contains("history.jsonl"));
+        let of = |volume: &str, time_ms, server: Option<&str>, error: Option<&str>| Outcome {
+            server: server.map(str::to_owned),
+            error: error.map(str::to_owned),
+            total_us: time_ms,
+            ..Outcome::new(volume, time_ms)
+        };
+        let mut history = History::open(&path, 100_000).unwrap();
+        history.append(&vec![of("old", 1, None, None); 20_000]).unwrap();
+        history.append(&[of("a", 1, Some("10.0.0.1"), None), of("b", 2, None, None)]).unwrap();
+        history.append(&[of("a", 3, None, Some("gone"))]).unwrap();
+        let told = super::super::latest(&path).unwrap();
+        let of_a = told.iter().find(|(labels, _)| labels[0] == "a").unwrap();
+        assert_eq!(of_a.0[1], "10.0.0.1", "where it was before");
+        assert_eq!((of_a.1.failed, of_a.1.begun, of_a.1.time), (1, 3_000_000, 3_000));
+        assert_eq!(told.iter().find(|(labels, _)| labels[0] == "b").unwrap().1.failed, 0);
+        assert_eq!(read_last(&path, 300).unwrap().len(), 2, "the line that is cut is none");
     }
 
     #[test]

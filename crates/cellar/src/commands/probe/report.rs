@@ -30,13 +30,13 @@ struct VolumeRow {
     total: Times,
 }
 
-/// A distribution.
+/// A distribution, if there is anything in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(clippy::struct_field_names, reason = "units come last")]
 struct Times {
-    median_us: u64,
-    p99_us: u64,
-    max_us: u64,
+    median_us: Option<u64>,
+    p99_us: Option<u64>,
+    max_us: Option<u64>,
 }
 
 /// Probes of a volume that failed one after the other.
@@ -106,7 +106,7 @@ impl Times {
         values.sort_unstable();
         let at = |percent: usize| {
             let rank = (values.len() * percent).div_ceil(100).max(1) - 1;
-            values.get(rank).copied().unwrap_or(0)
+            values.get(rank).copied()
         };
         Times { median_us: at(50), p99_us: at(99), max_us: at(100) }
     }
@@ -174,8 +174,9 @@ impl Row for VolumeRow {
     fn cells(&self) -> Vec<String> {
         let server = self.server.clone().unwrap_or_else(|| "?".to_owned());
         let mut cells = vec![self.volume.clone(), server, self.probes.to_string(), self.failures.to_string()];
+        let text = |us: Option<u64>| us.map_or_else(|| "-".to_owned(), ms);
         for times in [self.write, self.read, self.total] {
-            cells.extend([times.median_us, times.p99_us, times.max_us].map(ms));
+            cells.extend([times.median_us, times.p99_us, times.max_us].map(text));
         }
         cells
     }
@@ -241,9 +242,18 @@ mod tests {
     fn percentiles_are_values_that_were_measured() {
         let outcomes: Vec<Outcome> = (1..=200).map(|time| good("a", time)).collect();
         let row = &summarise(&outcomes, 0, 0).volumes[0];
-        assert_eq!(row.read, Times { median_us: 100, p99_us: 198, max_us: 200 });
-        assert_eq!(row.total.max_us, 4000);
+        assert_eq!(row.read, Times { median_us: Some(100), p99_us: Some(198), max_us: Some(200) });
+        assert_eq!(row.total.max_us, Some(4000));
         assert_eq!(Times::of([].into_iter()), Times::default());
-        assert_eq!(Times::of([7].into_iter()), Times { median_us: 7, p99_us: 7, max_us: 7 });
+        assert_eq!(
+            Times::of([7].into_iter()),
+            Times { median_us: Some(7), p99_us: Some(7), max_us: Some(7) }
+        );
+        let row = &summarise(&[bad("a", 1, "gone")], 0, 0).volumes[0];
+        assert_eq!(
+            row.cells()[3..],
+            ["1", "-", "-", "-", "-", "-", "-", "-", "-", "-"],
+            "times of nothing are none"
+        );
     }
 }
