@@ -1,7 +1,7 @@
 //! The byte streams that calls are made of.
 
 use base::AbortCode;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use std::net::SocketAddr;
 use xdr::{Source, XdrError};
 
@@ -81,9 +81,9 @@ impl Source for StreamSource<'_> {
 impl CallStream for StreamSource<'_> {
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
         self.fill()?;
-        let piece = self.ahead.split_to(buf.len().min(self.ahead.len()));
-        buf[..piece.len()].copy_from_slice(&piece);
-        Ok(piece.len())
+        let length = buf.len().min(self.ahead.len());
+        self.ahead.copy_to_slice(&mut buf[..length]);
+        Ok(length)
     }
 
     fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
