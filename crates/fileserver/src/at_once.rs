@@ -4,22 +4,40 @@
 //!
 //! Whatever is not simply well goes the way of all calls: here is no error to be told.
 
-use crate::access::Reading;
+use crate::access::{Access, Reading};
 use crate::counters::Operation;
 use crate::pipeline::{Session, View};
 use crate::server::FileServer;
+use crate::wire;
 use afs_idl::fs as rxafs;
 use base::{Caller, Fid, Monotonic};
 use bytes::Bytes;
 use events::current;
+use std::sync::Arc;
+use volume::{Governed, Volume};
+use xdr::Encode;
+
+/// What the reply about one vnode among several takes: AFSFetchStatus and AFSCallBack.
+const STATUS_BYTES: usize = 4 * (21 + 3);
+/// What such a reply takes besides: two counts and AFSVolSync.
+const BULK_BYTES: usize = 4 * (2 + 6);
 
 impl FileServer {
     /// The reply to a whole request, if it is one of those calls. `None` has changed nothing that a
     /// client could see.
     pub fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
-        let arguments = request.strip_prefix(&rxafs::FETCH_STATUS.to_be_bytes())?;
-        let request = xdr::from_slice(arguments).ok()?;
-        self.fetch_status_at_once(caller, request).map(|reply| xdr::to_vec(&reply).into())
+        let (opcode, arguments) = request.split_first_chunk()?;
+        match u32::from_be_bytes(*opcode) {
+            rxafs::FETCH_STATUS => {
+                let request = xdr::from_slice(arguments).ok()?;
+                self.fetch_status_at_once(caller, request).map(|reply| xdr::to_vec(&reply).into())
+            }
+            rxafs::INLINE_BULK_STATUS => {
+                let request = xdr::from_slice(arguments).ok()?;
+                self.inline_bulk_status_at_once(caller, &request)
+            }
+            _ => None,
+        }
     }
 
     /// FetchStatus (132) of a vnode in memory, for a host that is known. `None`: not at once.
@@ -46,6 +64,31 @@ impl FileServer {
         Some(rxafs::FetchStatusReply { status, call_back, sync: view.sync() })
     }
 
+    /// InlineBulkStatus (65536) of vnodes of one volume that are all in memory and of which none is refused.
+    fn inline_bulk_status_at_once(
+        &self,
+        caller: &Caller,
+        request: &rxafs::InlineBulkStatusRequest,
+    ) -> Option<Bytes> {
+        let begun = self.clock().monotonic();
+        let fids: Vec<Fid> = request.fids.iter().map(|fid| Fid::from(*fid)).collect();
+        let id = fids.first()?.volume;
+        if fids.iter().any(|fid| fid.volume != id) {
+            return None;
+        }
+        let session = self.session_at_once(caller, begun)?;
+        let volume = self.volumes().get_at_hand(id)?;
+        current::volume(id.0);
+        let reply = volume.tell_at_hand(&fids, |found| session.tell_at_once(&volume, &fids, found, begun))?;
+        volume.count_accesses(self.clock().unix(), fids.len() as u32);
+        let mut encoded = Vec::with_capacity(BULK_BYTES + fids.len() * STATUS_BYTES);
+        reply.encode(&mut encoded);
+        self.counters().begin(Operation::BulkStatus);
+        let time = self.clock().monotonic().since(begun);
+        self.counters().end(Operation::BulkStatus, time, None);
+        Some(encoded.into())
+    }
+
     fn session_at_once(&self, caller: &Caller, now: Monotonic) -> Option<Session<'_>> {
         let subject = self.subjects().fresh(caller, now)?;
         let entered = self.hosts().enter_at_once(caller, now)?;
@@ -54,6 +97,35 @@ impl FileServer {
 }
 
 impl Session<'_> {
+    /// Nothing in the volume changes before this returns: what is told is what was found, though the promises come
+    /// after it.
+    fn tell_at_once(
+        &self,
+        volume: &Arc<Volume>,
+        fids: &[Fid],
+        found: &[Governed],
+        now: Monotonic,
+    ) -> Option<rxafs::InlineBulkStatusReply> {
+        let see = |(status, acl): &Governed| {
+            let access = self.access(status, acl);
+            if !status.is_directory() {
+                self.with_gate_of(volume, status, access, |gate| gate.read(Reading::Status)).ok()?;
+            }
+            Some(access)
+        };
+        let seen: Vec<Access> = found.iter().map(see).collect::<Option<_>>()?;
+        let call_backs = self.promise_all_at_once(volume, fids, now)?;
+        // It may have been taken from file service, or another put in its place, before the promises.
+        if !Arc::ptr_eq(volume, &self.server.volumes().get_at_hand(volume.id())?) {
+            return None;
+        }
+        let told = found.iter().zip(seen).zip(self.server.lock_counts(fids));
+        let statuses =
+            told.map(|(((status, _), access), locks)| wire::fetch_status(status, access, locks)).collect();
+        let sync = wire::vol_sync(volume.dates().0);
+        Some(rxafs::InlineBulkStatusReply { statuses, call_backs, sync })
+    }
+
     fn view_at_hand(&self, fid: Fid) -> Option<View> {
         let volume = self.server.volumes().get_at_hand(fid.volume)?;
         current::volume(fid.volume.0);

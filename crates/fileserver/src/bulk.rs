@@ -126,7 +126,7 @@ impl Session<'_> {
 
     /// Promises, and then looks again at the volume as it is by then, one of whose vnodes is `one`.
     fn promise_and_tell(&self, one: &View, fids: &[Fid]) -> Vec<Result<Told, AbortCode>> {
-        let call_backs = self.promise_all(one, fids);
+        let call_backs = self.promise_all(&one.volume, fids);
         let volume = match self.online(one.fid.volume) {
             Ok(volume) => volume,
             Err(code) => return fids.iter().map(|_| Err(code)).collect(),

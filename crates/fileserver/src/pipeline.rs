@@ -200,16 +200,22 @@ impl Session<'_> {
     }
 
     pub(crate) fn with_gate<T>(&self, view: &View, ask: impl FnOnce(&Gate<'_>) -> T) -> T {
+        self.with_gate_of(&view.volume, &view.status, view.access, ask)
+    }
+
+    /// Of a vnode in `volume` that the caller sees with `access`.
+    pub(crate) fn with_gate_of<T>(
+        &self,
+        volume: &Volume,
+        status: &VnodeStatus,
+        access: Access,
+        ask: impl FnOnce(&Gate<'_>) -> T,
+    ) -> T {
         let owns_volume = || {
-            let owner = base::UserId(view.volume.header().owner);
+            let owner = base::UserId(volume.header().owner);
             if owner.is_group() { self.subject.is(owner) } else { self.subject.user == owner }
         };
-        ask(&Gate {
-            subject: &self.subject,
-            status: &view.status,
-            rights: view.access.caller,
-            owns_volume: &owns_volume,
-        })
+        ask(&Gate { subject: &self.subject, status, rights: access.caller, owns_volume: &owns_volume })
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{volumes, wire};
 use afs_idl::fs as rxafs;
 use base::{Fid, Monotonic};
 use callbacks::CallbackKind;
+use volume::Volume;
 
 /// What a call changed.
 #[derive(Debug, Default)]
@@ -38,16 +39,16 @@ impl Session<'_> {
     /// Promises the caller to tell it before `fid` changes. To be called before the status that the
     /// caller gets is read: what happens in between then breaks the promise instead of escaping it.
     pub(crate) fn promise(&self, view: &View, fid: Fid) -> rxafs::CallBack {
-        let kind = kind(view, false);
+        let kind = kind(&view.volume, false);
         let now = self.server.clock().monotonic();
         let promised = self.server.hosts().state().promise(now, self.host, fid, kind);
         self.server.hosts().send_all(promised.deliveries);
         wire::call_back(promised.seconds)
     }
 
-    /// The same for several vnodes of one volume, one of which is `view`, as calls about many do it.
-    pub(crate) fn promise_all(&self, view: &View, fids: &[Fid]) -> Vec<rxafs::CallBack> {
-        let kind = kind(view, true);
+    /// The same for several vnodes of one volume, as calls about many do it.
+    pub(crate) fn promise_all(&self, volume: &Volume, fids: &[Fid]) -> Vec<rxafs::CallBack> {
+        let kind = kind(volume, true);
         let (now, mut deliveries) = (self.server.clock().monotonic(), Vec::new());
         let mut state = self.server.hosts().state();
         let promise = |fid: &Fid| {
@@ -67,8 +68,24 @@ impl Session<'_> {
         if !state.has_room(1) {
             return None;
         }
-        let promised = state.promise(now, self.host, view.fid, kind(view, false));
+        let promised = state.promise(now, self.host, view.fid, kind(&view.volume, false));
         Some(wire::call_back(promised.seconds))
+    }
+
+    /// The same for several vnodes of one volume.
+    pub(crate) fn promise_all_at_once(
+        &self,
+        volume: &Volume,
+        fids: &[Fid],
+        now: Monotonic,
+    ) -> Option<Vec<rxafs::CallBack>> {
+        let mut state = self.server.hosts().state();
+        if !state.has_room(fids.len()) {
+            return None;
+        }
+        let kind = kind(volume, true);
+        let promise = |fid: &Fid| wire::call_back(state.promise(now, self.host, *fid, kind).seconds);
+        Some(fids.iter().map(promise).collect())
     }
 
     /// Tells everybody who must know; to be called after a change, before it is acknowledged.
@@ -81,8 +98,8 @@ impl Session<'_> {
     }
 }
 
-fn kind(view: &View, bulk: bool) -> CallbackKind {
-    match (volumes::is_writable(&view.volume), bulk) {
+fn kind(volume: &Volume, bulk: bool) -> CallbackKind {
+    match (volumes::is_writable(volume), bulk) {
         (false, _) => CallbackKind::Volume,
         (true, true) => CallbackKind::Bulk,
         (true, false) => CallbackKind::File,

@@ -10,8 +10,8 @@
 mod shard;
 mod statistics;
 
-use parking_lot::{Mutex, RwLock};
-use shard::{Entry, Shard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use shard::{Entry, Shard, Slot};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::mem::size_of;
@@ -31,6 +31,8 @@ pub struct Cache<K, V> {
     /// One of these is held while a missing value is loaded, so that it is loaded once.
     loaders: Vec<Mutex<()>>,
     hasher: RandomFold,
+    /// The key that stands for all those around one: they are in one shard.
+    around: fn(&K) -> K,
     limit_bytes: u64,
     bytes: AtomicU64,
     counters: Counters,
@@ -54,11 +56,18 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
 
     /// A cache for so many bytes; with 0 it never holds anything.
     pub fn new(limit_bytes: u64) -> Cache<K, V> {
+        Cache::with_neighbours(limit_bytes, |key| *key)
+    }
+
+    /// Likewise, with keys that are mostly asked for together close to each other: those for which `around` gives
+    /// the same key.
+    pub fn with_neighbours(limit_bytes: u64, around: fn(&K) -> K) -> Cache<K, V> {
         let hasher = RandomFold::new();
         Cache {
             shards: (0..SHARDS).map(|_| RwLock::new(Shard::new(hasher))).collect(),
             loaders: (0..LOADERS).map(|_| Mutex::default()).collect(),
             hasher,
+            around,
             limit_bytes,
             bytes: AtomicU64::new(0),
             counters: Counters::default(),
@@ -81,6 +90,27 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         let found = shard.get(key)?;
         shard.hits.fetch_add(1, Relaxed);
         Some(found)
+    }
+
+    /// [`Cache::try_get`] of several keys, if all of them are here. Among very many entries most of the time is waiting for
+    /// memory; here that of one entry goes on while another's does.
+    pub fn try_get_all(&self, keys: &[K]) -> Option<Vec<V>> {
+        let places: Vec<usize> = keys.iter().map(|key| self.place(key)).collect();
+        let mut hits = [0; SHARDS];
+        for place in &places {
+            hits[*place] += 1;
+        }
+        // Always in this order: who waits for a shard in which a writer waits may hold another that a writer waits for.
+        let read = |(shard, hits): (_, &u64)| (*hits > 0).then(|| RwLock::read(shard));
+        let shards: Vec<Option<RwLockReadGuard<'_, Shard<K, V>>>> =
+            self.shards.iter().zip(&hits).map(read).collect();
+        let find = |(key, place): (&K, &usize)| shards[*place].as_ref()?.find(key);
+        let slots: Vec<&Slot<K, V>> = keys.iter().zip(&places).map(find).collect::<Option<_>>()?;
+        let found = slots.into_iter().map(Slot::used).collect();
+        for (shard, hits) in shards.iter().flatten().zip(hits.into_iter().filter(|hits| *hits > 0)) {
+            shard.hits.fetch_add(hits, Relaxed);
+        }
+        found
     }
 
     /// Owner and value of a key, if it is here; that is no use of it.
@@ -180,7 +210,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
 
     fn place(&self, key: &K) -> usize {
         // The tables use the low and the highest bits.
-        (self.hasher.hash_one(key) >> 40) as usize % SHARDS
+        (self.hasher.hash_one((self.around)(key)) >> 40) as usize % SHARDS
     }
 
     fn now_ms(&self) -> u64 {

@@ -8,7 +8,7 @@ use crate::VolumeOptions;
 use crate::record::Vnode;
 use crate::totals::Totals;
 use afs_format::directory::DirectoryBlob;
-use base::VnodeId;
+use base::{Fid, VnodeId};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,10 @@ const BURIED_AT_ONCE: usize = 256;
 
 /// What an access list takes in memory, at a guess: few have more than this.
 const ACL_BYTES: u64 = 128;
+
+/// Vnodes whose numbers are the same but for so many bits at the end lie close together in memory: they are of one
+/// directory, mostly, and are asked for together.
+const NEIGHBOUR_BITS: u32 = 9;
 
 /// The bytes for vnodes divided by this are for totals of directories, besides.
 const TOTALS_SHARE: u64 = 8;
@@ -68,7 +72,9 @@ pub(crate) struct Caches {
 impl Caches {
     pub(crate) fn new(options: &VolumeOptions) -> Caches {
         Caches {
-            vnodes: Cache::new(options.cached_status_bytes),
+            vnodes: Cache::with_neighbours(options.cached_status_bytes, |(instance, vnode)| {
+                (*instance, VnodeId(vnode.0 >> NEIGHBOUR_BITS))
+            }),
             directories: Cache::new(options.cached_directory_bytes),
             totals: Cache::new(options.cached_status_bytes / TOTALS_SHARE),
             next_instance: AtomicU64::new(1),
@@ -87,6 +93,12 @@ impl Caches {
     /// For those who call [`Caches::vnode`] next if it is not here.
     pub(crate) fn try_vnode(&self, instance: u64, vnode: VnodeId) -> Option<Vnode> {
         self.vnodes.try_get(&(instance, vnode))
+    }
+
+    /// Several, if all of them are here.
+    pub(crate) fn try_vnodes(&self, instance: u64, fids: &[Fid]) -> Option<Vec<Vnode>> {
+        let keys: Vec<Key> = fids.iter().map(|fid| (instance, fid.vnode)).collect();
+        self.vnodes.try_get_all(&keys)
     }
 
     pub(crate) fn put_vnode(&self, instance: u64, vnode: Vnode) {

@@ -30,17 +30,26 @@ impl Volume {
             fids.iter().map(|fid| self.vnode(*fid)).collect()
         });
         let mut governor = None;
-        found.into_iter().map(|vnode| self.with_governor(vnode?, &mut governor)).collect()
+        let look_up = |fid| self.vnode(fid);
+        found.into_iter().map(|vnode| self.with_governor(vnode?, &mut governor, look_up)).collect()
+    }
+
+    /// The same if all of them are there and in memory, and nobody is changing the group just now: does not wait for
+    /// anything, and nothing changes before `tell` has returned. `None` says nothing about the vnodes.
+    pub fn tell_at_hand<T>(&self, fids: &[Fid], tell: impl FnOnce(&[Governed]) -> Option<T>) -> Option<T> {
+        let _publish = self.group.publish.try_read()?;
+        let mut governor = None;
+        let look_up = |fid| self.vnode_at_hand(fid).ok_or(VolumeError::Busy(self.id()));
+        let mut governed = |vnode: Result<_, _>| self.with_governor(vnode?, &mut governor, look_up);
+        let found = self.vnodes_at_hand(fids)?.into_iter().map(|vnode| governed(vnode).ok());
+        tell(&found.collect::<Option<Vec<Governed>>>()?)
     }
 
     /// All of them, if they are in memory.
     fn vnodes_at_hand(&self, fids: &[Fid]) -> Option<Vec<Result<Vnode, VolumeError>>> {
-        let instance = self.instance();
-        let at_hand = |fid: &Fid| {
-            let vnode = self.shared.caches.try_vnode(instance, fid.vnode)?;
-            Some(self.check_is_there().and_then(|()| is_it(vnode, *fid)))
-        };
-        fids.iter().map(at_hand).collect()
+        let vnodes = self.shared.caches.try_vnodes(self.instance(), fids)?;
+        let check = |(vnode, fid): (Vnode, &Fid)| self.check_is_there().and_then(|()| is_it(vnode, *fid));
+        Some(vnodes.into_iter().zip(fids).map(check).collect())
     }
 
     /// `last` is the governor of the one before: mostly it is the same.
@@ -48,6 +57,7 @@ impl Volume {
         &self,
         vnode: Vnode,
         last: &mut Option<(Fid, Arc<Acl>)>,
+        look_up: impl FnOnce(Fid) -> Result<Vnode, VolumeError>,
     ) -> Result<Governed, VolumeError> {
         let status = vnode.status;
         if let Some(acl) = vnode.acl {
@@ -59,7 +69,7 @@ impl Volume {
         {
             return Ok((status, Arc::clone(acl)));
         }
-        let acl = self.vnode(governor)?.acl.ok_or(VolumeError::NotDirectory)?;
+        let acl = look_up(governor)?.acl.ok_or(VolumeError::NotDirectory)?;
         *last = Some((governor, Arc::clone(&acl)));
         Ok((status, acl))
     }

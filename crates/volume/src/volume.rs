@@ -362,7 +362,7 @@ impl Volume {
         Some((status, self.vnode_at_hand(governor)?.acl?))
     }
 
-    fn vnode_at_hand(&self, fid: Fid) -> Option<Vnode> {
+    pub(crate) fn vnode_at_hand(&self, fid: Fid) -> Option<Vnode> {
         let vnode = self.shared.caches.vnode(self.view().instance, fid.vnode)?;
         is_it(vnode, fid).ok()
     }

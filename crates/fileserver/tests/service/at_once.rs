@@ -71,3 +71,57 @@ fn whatever_is_not_simply_well_goes_the_long_way() {
         assert_eq!(world.server.answer_at_once(&bob.caller, bad), None);
     }
 }
+
+fn bulk(world: &World, client: &Client, fids: &[fs::Fid]) -> fs::InlineBulkStatusReply {
+    let request = fs::InlineBulkStatusRequest { fids: fids.to_vec() };
+    world.server.inline_bulk_status(&client.caller, request).unwrap()
+}
+
+#[test]
+fn many_at_once_are_told_as_on_the_long_way_and_promised_as_much() {
+    let world = World::new();
+    let (bob, carol) = (world.client("bob", 2), world.client("carol", 3));
+    let directory = world.make_dir(&bob, root(), "d").unwrap();
+    let mut fids = vec![root(), directory];
+    fids.extend((0..20).map(|number| {
+        let parent = if number % 3 == 0 { root() } else { directory };
+        world.create(&bob, parent, &format!("f{number}")).unwrap()
+    }));
+    assert_eq!(world.statuses_at_once(&carol, &fids), None, "nobody has asked carol who she is");
+    let expected = bulk(&world, &carol, &fids);
+    let counted = world.server.operation_count(Operation::BulkStatus).calls;
+    let answer = world.statuses_at_once(&carol, &fids).unwrap();
+    assert!((&answer.statuses, answer.sync) == (&expected.statuses, expected.sync));
+    assert!(answer.call_backs.iter().all(|promise| promise.expiration_time > 0));
+    assert_eq!(world.server.operation_count(Operation::BulkStatus).calls, counted + 1);
+    world.server.give_up_all_call_backs(&carol.caller, fs::GiveUpAllCallBacksRequest).unwrap();
+    let promises = world.server.callback_counters().promises;
+    world.statuses_at_once(&carol, &fids).unwrap();
+    assert_eq!(world.server.callback_counters().promises, promises + fids.len() as u64);
+}
+
+#[test]
+fn many_of_which_one_is_not_simply_well_go_the_long_way() {
+    let world = World::new();
+    let (bob, carol) = (world.client("bob", 2), world.client("carol", 3));
+    let hidden = world.make_dir(&bob, root(), "hidden").unwrap();
+    let (file, secret) =
+        (world.create(&bob, root(), "file").unwrap(), world.create(&bob, hidden, "secret").unwrap());
+    world.set_acl(&bob, hidden, "1\n0\nsystem:anyuser\t8\n").unwrap();
+    let all = [root(), file, hidden, secret];
+    bulk(&world, &bob, &all);
+    bulk(&world, &carol, &all);
+    assert!(world.statuses_at_once(&carol, &all[..3]).is_some());
+    let refused = [
+        secret,
+        fs::Fid { vnode: 77, ..file },
+        fs::Fid { unique: 77, ..file },
+        fs::Fid { volume: 77, ..file },
+        fs::Fid { vnode: 0, ..file },
+    ];
+    for refused in refused {
+        assert_eq!(world.statuses_at_once(&carol, &[root(), refused, file]), None, "{refused:?}");
+        assert_ne!(bulk(&world, &carol, &[root(), refused, file]).statuses[1].error_code, 0);
+    }
+    assert_eq!(world.statuses_at_once(&carol, &[]), None);
+}

@@ -28,6 +28,8 @@ struct Machine<'a> {
     cache: Arc<Mutex<Cache>>,
     files: &'a [fs::Fid],
     acknowledged: &'a [AtomicU64],
+    /// Bulk calls answered without a worker.
+    at_once: &'a AtomicU64,
 }
 
 impl Machine<'_> {
@@ -35,9 +37,22 @@ impl Machine<'_> {
     fn fetch(&self, file: usize) {
         let heard = self.cache.lock().breaks;
         let reply = self.world.status(&self.client, self.files[file]).unwrap();
+        self.learn(heard, &[reply.status.data_version], &self.files[file..]);
+    }
+
+    fn fetch_all_at_once(&self) {
+        let heard = self.cache.lock().breaks;
+        if let Some(reply) = self.world.statuses_at_once(&self.client, self.files) {
+            let versions: Vec<u32> = reply.statuses.iter().map(|status| status.data_version).collect();
+            self.learn(heard, &versions, self.files);
+            self.at_once.fetch_add(1, SeqCst);
+        }
+    }
+
+    fn learn(&self, heard: u64, versions: &[u32], files: &[fs::Fid]) {
         let mut cache = self.cache.lock();
         if cache.breaks == heard {
-            cache.versions.insert(self.files[file].vnode, reply.status.data_version);
+            cache.versions.extend(files.iter().map(|file| file.vnode).zip(versions.iter().copied()));
         }
     }
 
@@ -60,7 +75,8 @@ impl Machine<'_> {
             std::thread::yield_now();
             let file = random.random_range(0..FILES);
             match random.random_range(0..10) {
-                0..4 => self.fetch(file),
+                0..3 => self.fetch(file),
+                3 => self.fetch_all_at_once(),
                 4..8 => self.rely(file),
                 _ => self.store(file),
             }
@@ -75,6 +91,7 @@ fn promises_hold_under_concurrency() {
     let files: Vec<fs::Fid> =
         (0..FILES).map(|n| world.create(&maker, root(), &format!("file {n}")).unwrap()).collect();
     let acknowledged: Vec<AtomicU64> = (0..FILES).map(|_| AtomicU64::new(0)).collect();
+    let at_once = AtomicU64::new(0);
     let machines: Vec<Machine<'_>> = (1..=CLIENTS)
         .map(|number| {
             let client = world.client("alice", number);
@@ -87,7 +104,8 @@ fn promises_hold_under_concurrency() {
                     cache.versions.remove(&fid.vnode);
                 }
             });
-            Machine { world: &world, client, cache, files: &files, acknowledged: &acknowledged }
+            let (files, acknowledged, at_once) = (&files, &acknowledged, &at_once);
+            Machine { world: &world, client, cache, files, acknowledged, at_once }
         })
         .collect();
     let start = Barrier::new(machines.len());
@@ -102,6 +120,7 @@ fn promises_hold_under_concurrency() {
     });
     let counters = world.server.callback_counters();
     assert!(counters.breaks_delivered > 50, "{counters:?}");
+    assert!(at_once.load(SeqCst) > 50, "{at_once:?} bulk calls were answered at once");
     assert_eq!((counters.hosts_down, counters.deliveries_under_way), (0, 0));
 }
 

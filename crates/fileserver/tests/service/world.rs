@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use store::{MemoryChunks, MemoryMeta};
 use volume::{Durability, NewVolume, PartitionHandle, Space, VolumeOptions, Volumes};
+use xdr::Encode;
 
 pub(crate) const HOME: VolumeId = VolumeId(536_870_912);
 pub(crate) const RELEASED: VolumeId = VolumeId(536_870_913);
@@ -271,6 +272,18 @@ impl World {
     }
 
     /// Makes a call through the wire form, and writes down when it is acknowledged.
+    /// InlineBulkStatus, if the thread that receives may answer it.
+    pub(crate) fn statuses_at_once(
+        &self,
+        client: &Client,
+        fids: &[fs::Fid],
+    ) -> Option<fs::InlineBulkStatusReply> {
+        let mut request = xdr::to_vec(&fs::INLINE_BULK_STATUS);
+        fs::InlineBulkStatusRequest { fids: fids.to_vec() }.encode(&mut request);
+        let reply = self.server.answer_at_once(&client.caller, &request)?;
+        Some(xdr::from_slice(&reply).unwrap())
+    }
+
     pub(crate) fn wire_call(
         &self,
         client: &Client,

@@ -27,6 +27,17 @@ pub(super) struct Slot<K, V> {
     links: [Links; 2],
 }
 
+impl<K, V: Clone> Slot<K, V> {
+    /// The value, which is used.
+    pub(super) fn used(&self) -> Option<V> {
+        // A store only where it changes something: hits on one entry share its cache line.
+        if !self.is_used.load(Relaxed) {
+            self.is_used.store(true, Relaxed);
+        }
+        self.entry.as_ref().map(|entry| entry.value.clone())
+    }
+}
+
 /// Neighbours in a chain.
 #[derive(Clone, Copy)]
 struct Links {
@@ -92,17 +103,15 @@ impl<K: Hash + Eq + Copy, V: Clone> Shard<K, V> {
     }
 
     pub(super) fn get(&self, key: &K) -> Option<V> {
-        let slot = &self.slots[*self.places.get(key)? as usize];
-        // A store only where it changes something: hits on one entry share its cache line.
-        if !slot.is_used.load(Relaxed) {
-            slot.is_used.store(true, Relaxed);
-        }
-        slot.entry.as_ref().map(|entry| entry.value.clone())
+        self.find(key)?.used()
     }
 
     pub(super) fn peek(&self, key: &K) -> Option<(u64, V)> {
-        let slot = &self.slots[*self.places.get(key)? as usize];
-        slot.entry.as_ref().map(|entry| (entry.owner, entry.value.clone()))
+        self.find(key)?.entry.as_ref().map(|entry| (entry.owner, entry.value.clone()))
+    }
+
+    pub(super) fn find(&self, key: &K) -> Option<&Slot<K, V>> {
+        self.slots.get(*self.places.get(key)? as usize)
     }
 
     /// Puts an entry; answers the one of the same key that it replaced.

@@ -93,11 +93,61 @@ fn many_who_miss_load_once() {
     assert_eq!(cache.statistics().entries, 1);
 }
 
+/// Keys of eight numbers are neighbours.
+fn block(key: &(u64, u32)) -> (u64, u32) {
+    (key.0, key.1 / 8)
+}
+
+#[test]
+fn several_are_found_if_all_are_here() {
+    for cache in [Numbers::new(u64::MAX), Numbers::with_neighbours(u64::MAX, block)] {
+        (0..1000).for_each(|number| insert(&cache, 1, number));
+        let keys: Vec<(u64, u32)> = (0..100).map(|number| (1, 977 * number % 1000)).collect();
+        let expected: Vec<u32> = keys.iter().map(|key| key.1).collect();
+        assert_eq!(cache.try_get_all(&keys), Some(expected));
+        assert_eq!(cache.try_get_all(&[(1, 3), (1, 3)]), Some(vec![3, 3]));
+        assert_eq!(cache.try_get_all(&[]), Some(vec![]));
+        assert_eq!(cache.try_get_all(&[(1, 3), (2, 3), (1, 4)]), None);
+        let statistics = cache.statistics();
+        assert_eq!((statistics.hits, statistics.misses), (102, 0));
+    }
+}
+
+#[test]
+fn several_that_are_used_stay() {
+    let cache = Numbers::new(100 * ENTRY);
+    (0..100).for_each(|number| insert(&cache, 1, number));
+    let used: Vec<(u64, u32)> = (0..10).map(|number| (1, number)).collect();
+    for number in 100..1000 {
+        assert!(cache.try_get_all(&used).is_some(), "{number}");
+        insert(&cache, 1, number);
+    }
+}
+
+#[test]
+fn those_who_ask_for_several_and_those_who_write_do_not_wait_for_ever() {
+    let cache = Numbers::new(1000 * ENTRY);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let cache = &cache;
+            scope.spawn(move || {
+                let keys: Vec<(u64, u32)> = (0..50).map(|number| (1, (thread + 13 * number) % 300)).collect();
+                for round in 0..2000 {
+                    insert(cache, 1, (thread * 71 + round) % 300);
+                    _ = cache.try_get_all(&keys);
+                }
+            });
+        }
+    });
+    assert!(cache.statistics().entries <= 300);
+}
+
 /// Against plain maps: a value is the last one put, or none; counts and bytes are exact.
 fn history(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let limit = random.random_range(0..40) * ENTRY;
-    let cache = Numbers::new(limit);
+    let cache =
+        if seed.is_multiple_of(2) { Numbers::new(limit) } else { Numbers::with_neighbours(limit, block) };
     let mut last: HashMap<(u64, u32), u32> = HashMap::new();
     for step in 0..2000 {
         let key = (random.random_range(0..4), random.random_range(0..30));
@@ -113,6 +163,12 @@ fn history(seed: u64) {
             6 if random.random_bool(0.2) => {
                 while cache.purge(key.0, 3) > 0 {}
                 last.retain(|other, _| other.0 != key.0);
+            }
+            7 => {
+                let keys = [key, (key.0, 29 - key.1), (3 - key.0, key.1)];
+                let expected = keys.map(|key| cache.peek(&key).map(|(_, value)| value));
+                let all: Option<Vec<u32>> = expected.into_iter().collect();
+                assert_eq!(cache.try_get_all(&keys), all, "seed {seed}, step {step}");
             }
             _ => assert!(cache.get(&key).is_none_or(|got| last.get(&key) == Some(&got)), "seed {seed}"),
         }
