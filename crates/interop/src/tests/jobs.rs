@@ -6,6 +6,7 @@ use crate::tests::own_file;
 use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
+use serde_json::Value;
 use std::time::{Duration, Instant};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -124,16 +125,21 @@ fn kill(first: &mut Cell, second: &mut Cell, victim: Victim) -> Result<()> {
 
 /// Waits until the server has finished or undone what was interrupted.
 pub(crate) fn finish(cell: &Cell) -> Result<()> {
-    let (list, deadline) = (format!("{} volume jobs list --json", program()?), Instant::now() + JOB_LIMIT);
+    let deadline = Instant::now() + JOB_LIMIT;
     loop {
-        let jobs = cell.run(&list)?.ok()?;
-        let stages: Vec<&str> = jobs.lines().filter(|line| line.contains("\"stage\"")).collect();
-        if stages.iter().all(|stage| stage.contains("done") || stage.contains("failed")) {
+        let jobs = jobs(cell)?;
+        if jobs.iter().all(|job| job["stage"] == "done" || job["stage"] == "failed") {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "{jobs}\n{}", cell.cellar_log());
+        ensure!(Instant::now() < deadline, "{jobs:#?}\n{}", cell.cellar_log());
         std::thread::sleep(Duration::from_millis(500));
     }
+}
+
+/// The jobs of a cell's server, as `--json` shows them.
+pub(crate) fn jobs(cell: &Cell) -> Result<Vec<Value>> {
+    let listed = cell.run(&format!("{} volume jobs list --json", program()?))?.ok()?;
+    serde_json::from_str(&listed).with_context(|| format!("no list of jobs: {listed}"))
 }
 
 /// Nothing is locked, nothing is left over, and the volume is there once.

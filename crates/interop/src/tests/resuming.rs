@@ -1,7 +1,7 @@
 //! Transfers whose target is killed amid them: what had come is not sent again.
 
 use crate::Test;
-use crate::tests::jobs::{begin, finish};
+use crate::tests::jobs::{begin, finish, jobs};
 use crate::tests::mixed::{all, copy};
 use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server, cellar_program};
@@ -104,29 +104,19 @@ fn check(sent: &[(u64, bool)]) -> Result<()> {
     Ok(())
 }
 
-fn jobs(cell: &Cell) -> Result<Vec<String>> {
-    let listed = cell.run(&format!("{} volume jobs list --json", cellar_program()?.display()))?.ok()?;
-    Ok(listed.split("\"job\":").skip(1).map(str::to_owned).collect())
-}
-
 /// Whether the job behind so many others was seen to have sent some of a volume; else it is over.
 fn wait_until_sent(cell: &Cell, behind: usize) -> Result<bool> {
     let deadline = Instant::now() + LIMIT;
     loop {
         if let Some(job) = jobs(cell)?.get(behind) {
-            if number(job, "sent").unwrap_or(0) >= KILLED_AFTER {
-                return Ok(job.contains("\"stage\": \"working\""));
+            let sent = job["sent"].as_u64().with_context(|| format!("{job} tells no bytes"))?;
+            if sent >= KILLED_AFTER {
+                return Ok(job["stage"] == "working");
             }
-            if job.contains("\"stage\": \"done\"") {
+            if job["stage"] == "done" {
                 return Ok(false);
             }
         }
         ensure!(Instant::now() < deadline, "{}", cell.cellar_log());
     }
-}
-
-fn number(json: &str, name: &str) -> Option<u64> {
-    let key = format!("\"{name}\": ");
-    let at = json.find(&key)? + key.len();
-    json[at..].chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
 }
