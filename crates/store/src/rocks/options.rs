@@ -11,10 +11,11 @@ const BLOOM_BITS_PER_KEY: f64 = 10.0;
 const BLOCK_BYTES: usize = 16 << 10;
 /// A write buffer of one family is flushed at this part of the memory for all of them.
 const FAMILY_SHARE: usize = 4;
-/// The log may be as large as this part of the write buffers before what it alone has is written into tables. A
-/// start after a crash puts all of it into memory, record by record, and writes it into tables, which takes a processor some
-/// 30 ms for each MB of small records. Half as much means a few percent more bytes written.
-const LOG_SHARE: u64 = 8;
+/// The log may be as large as this part of the write buffers, ...
+const LOG_SHARE: usize = 2;
+/// ... and not larger than this, before what it alone has is written into tables. A start after a crash puts all of it into
+/// memory, record by record, and writes it into tables, which takes a processor some 30 ms for each MB of small records.
+const LOG_BYTES_MAX: usize = 8 << 20;
 /// Threads that open tables at a start, of each family by itself. They are started however few tables there are, 16
 /// unless told: with ten families that is more work than the tables.
 const OPENING_THREADS: i32 = 1;
@@ -32,7 +33,7 @@ pub(super) fn database(config: &MetaConfig) -> Options {
     // excludes the recycling of log files.
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     options.set_recycle_log_file_num(0);
-    options.set_max_total_wal_size(config.write_buffer_bytes as u64 / LOG_SHARE);
+    options.set_max_total_wal_size((config.write_buffer_bytes / LOG_SHARE).min(LOG_BYTES_MAX) as u64);
     options.set_db_write_buffer_size(config.write_buffer_bytes);
     options.set_max_open_files(i32::from(config.open_files_max));
     options.set_max_file_opening_threads(OPENING_THREADS);
