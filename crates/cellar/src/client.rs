@@ -93,13 +93,29 @@ impl CellClient {
         interface: Interface,
         call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode> {
+        self.database_unless(interface, call, |_| false)
+    }
+
+    /// The same for a question to which an answer may be old news: then the other servers that are up are asked as well.
+    /// If all say the same that is the answer.
+    pub fn database_unless<T>(
+        &self,
+        interface: Interface,
+        call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
+        is_old_news: impl Fn(&T) -> bool,
+    ) -> Result<T, AbortCode> {
         let mut search = self.with_roster(interface, |roster| roster.begin());
-        let mut last = AbortCode::RX_CALL_DEAD;
+        let (mut last, mut old_news) = (AbortCode::RX_CALL_DEAD, None);
         let next =
             |search: &mut Search| self.with_roster(interface, |roster| roster.next(search, Instant::now()));
         while let Some(server) = next(&mut search) {
             let address = self.database_servers[server];
             let answer = call(&*self.connection(address, interface));
+            if answer.as_ref().is_ok_and(&is_old_news) {
+                self.with_roster(interface, |roster| roster.heard_old_news(&mut search, server));
+                old_news = answer.ok();
+                continue;
+            }
             let outcome = answer.as_ref().map(drop).map_err(|code| *code);
             last = outcome.err().map_or(last, |code| ubik::more_telling(last, code));
             let now = Instant::now();
@@ -107,8 +123,53 @@ impl CellClient {
                 Verdict::Final => return answer,
                 Verdict::AskAnother => {}
                 Verdict::AskForSyncSite => {
-                    self.sync_site(address, interface).into_iter().for_each(|site| search.hint(site));
+                    if let Ok(Some(site)) = self.sync_site(server, interface) {
+                        search.hint(site);
+                    }
                 }
+            }
+        }
+        old_news.ok_or(last)
+    }
+
+    /// Makes a call to the database server that takes changes, whose answer is not behind: for who is about to change
+    /// something. Without such a server the call fails like a change (UNOQUORUM).
+    pub fn newest<T>(
+        &self,
+        interface: Interface,
+        call: impl FnOnce(&dyn ClientConnection) -> Result<T, AbortCode>,
+    ) -> Result<T, AbortCode> {
+        let site = self.site_in_office(interface)?;
+        call(&*self.connection(self.database_servers[site], interface)).inspect_err(|&code| {
+            let now = Instant::now();
+            self.with_roster(interface, |roster| roster.heard_of_office(site, Err(code), now));
+        })
+    }
+
+    /// The place of the server that takes changes: one that says so itself.
+    fn site_in_office(&self, interface: Interface) -> Result<usize, AbortCode> {
+        let count = self.database_servers.len();
+        if count == 1 {
+            return Ok(0);
+        }
+        if let Some(site) = self.with_roster(interface, |roster| roster.in_office(Instant::now())) {
+            return Ok(site);
+        }
+        let mut left = self.with_roster(interface, |roster| roster.electorate(Instant::now()));
+        left.reverse();
+        let (mut asked, mut last) = (vec![false; count], AbortCode::RX_CALL_DEAD);
+        while let Some(server) = left.pop() {
+            if std::mem::replace(&mut asked[server], true) {
+                continue;
+            }
+            let answer = self.sync_site(server, interface);
+            last = ubik::more_telling(last, answer.err().unwrap_or(AbortCode::UNOQUORUM));
+            let outcome = answer.map(|site| site == Some(server));
+            self.with_roster(interface, |roster| roster.heard_of_office(server, outcome, Instant::now()));
+            match answer {
+                Ok(Some(site)) if site == server => return Ok(site),
+                Ok(Some(site)) => left.push(site),
+                Ok(None) | Err(_) => {}
             }
         }
         Err(last)
@@ -119,12 +180,13 @@ impl CellClient {
         then(rosters.entry(interface).or_insert_with(|| Roster::new(self.database_servers.len())))
     }
 
-    /// The place of the sync site in the list, as the server at `address` knows it.
-    fn sync_site(&self, address: Ipv4Addr, interface: Interface) -> Option<usize> {
+    /// The place of the sync site in the list, as the server at a place knows it.
+    fn sync_site(&self, server: usize, interface: Interface) -> Result<Option<usize>, AbortCode> {
         let (_, port) = interface.service_and_port();
+        let address = self.database_servers[server];
         let connection = self.network.connect(SocketAddr::from((address, port)), vote::SERVICE);
-        let site = vote::sync_site(&*connection, address).ok().flatten()?;
-        self.database_servers.iter().position(|server| *server == site)
+        let site = vote::sync_site(&*connection, address)?;
+        Ok(self.database_servers.iter().position(|server| Some(*server) == site))
     }
 
     /// The first database server: where volumes are made if nothing else is said.

@@ -98,7 +98,7 @@ impl<W: World> Run<'_, W> {
 impl<W: World> Run<'_, W> {
     pub(crate) fn entry(&self) -> Step<NVldbEntry> {
         let request = vl::GetEntryByIDNRequest { volume_id: self.job.volume, volume_type: 0 };
-        let reply = self.world.locations(|vl| vl::get_entry_by_idn(vl, &request));
+        let reply = self.world.newest_locations(|vl| vl::get_entry_by_idn(vl, &request));
         reply.map(|reply| reply.entry).map_err(failed(format!("look {} up", self.job.name)))
     }
 

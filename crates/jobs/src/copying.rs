@@ -39,7 +39,7 @@ impl<W: World> Run<'_, W> {
 
     pub(crate) fn is_registered(&self, name: &str) -> Step<bool> {
         let request = vl::GetEntryByNameNRequest { volume_name: name.into() };
-        match self.world.locations(|vl| vl::get_entry_by_name_n(vl, &request)) {
+        match self.world.newest_locations(|vl| vl::get_entry_by_name_n(vl, &request)) {
             // A former attempt of this job may have got so far.
             Ok(reply) => Ok(reply.entry.volume_id[0] != self.job.new_volume || self.job.new_volume == 0),
             Err(AbortCode::VL_NOENT) => Ok(false),
@@ -67,7 +67,7 @@ impl<W: World> Run<'_, W> {
 
     pub(crate) fn has_entry(&self, volume_id: u32) -> Step<bool> {
         let request = vl::GetEntryByIDNRequest { volume_id, volume_type: 0 };
-        match self.world.locations(|vl| vl::get_entry_by_idn(vl, &request)) {
+        match self.world.newest_locations(|vl| vl::get_entry_by_idn(vl, &request)) {
             Ok(_) => Ok(true),
             Err(AbortCode::VL_NOENT) => Ok(false),
             Err(code) => Err(failed(format!("look the volume {volume_id} up"))(code)),

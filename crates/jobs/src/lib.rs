@@ -8,8 +8,8 @@
 //!
 //! The rules that make that safe:
 //!
-//! - What the location database says is the truth. A copy of a volume is only removed while the entry is
-//!   locked by the job and, read again, points elsewhere.
+//! - What the location database says is the truth, if the server that takes changes says it. A copy of a
+//!   volume is only removed while the entry is locked by the job and, read again, points elsewhere.
 //! - A call without an answer may have been executed. So every step can be done twice, or looks first
 //!   what is there: at locks, transactions, volumes and entries.
 //! - A volume that moves is out of service on disk at its old place before the entry may point to the new

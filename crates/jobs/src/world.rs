@@ -24,11 +24,21 @@ pub trait World {
     /// The volume server at an address (AFSVol).
     fn volumes(&self, server: Ipv4Addr) -> Arc<dyn ClientConnection>;
 
-    /// Makes a call to the cell's location servers (VL), to whichever can answer it.
+    /// Makes a call that changes something to the cell's location servers (VL), to whichever can answer it.
     ///
     /// # Errors
     /// The call's abort code.
     fn locations<T>(
+        &self,
+        call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
+    ) -> Result<T, AbortCode>;
+
+    /// Asks the location server that takes changes: what the others answer may be behind, and what a job believes of an
+    /// entry decides what it removes.
+    ///
+    /// # Errors
+    /// The call's abort code; UNOQUORUM if no server takes changes now.
+    fn newest_locations<T>(
         &self,
         call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode>;

@@ -21,9 +21,9 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// Mount points that may lead to one another in one path.
 const MOUNTS_MAX: usize = 32;
 
-/// One of several location servers may be a moment behind: so often a volume is looked for that is not where it is said to be.
+/// So often a volume is looked for that is where no location server says it is: while it moves, and while its server starts.
 const LOOKUPS_MAX: u32 = 5;
-const LOOKUP_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const LOOKUP_PAUSE: Duration = Duration::from_secs(1);
 
 /// A file, directory or link, and the server that has it.
 #[derive(Clone)]
@@ -105,13 +105,21 @@ impl Node {
 impl CellClient {
     /// The root directory of a volume's read-write copy, or of a read-only one if it has no other.
     pub fn root_of(&self, volume: &str) -> Result<Node> {
-        let mut lookups = 1;
+        let (mut lookups, mut looked_at) = (1, Vec::new());
+        let place_of = |located: &Located| located.readable_site().ok().map(|(site, id)| (site.server, id));
         loop {
-            let located = self.locate(volume)?;
+            let located = self.locate_unless(volume, |located| looked_at.contains(&place_of(located)))?;
+            let place = place_of(&located);
+            if looked_at.contains(&place) {
+                // Nobody says anything else.
+                lookups += 1;
+                looked_at.clear();
+                std::thread::sleep(LOOKUP_PAUSE);
+            }
             match self.root_at(&located)? {
-                Err(AbortCode::VMOVED | AbortCode::VNOVOL) if lookups < LOOKUPS_MAX => {
-                    lookups += 1;
-                    std::thread::sleep(LOOKUP_PAUSE);
+                // Cellar's file servers say VOFFLINE of a volume that has left, too (`fileserver::moved`).
+                Err(AbortCode::VMOVED | AbortCode::VNOVOL | AbortCode::VOFFLINE) if lookups < LOOKUPS_MAX => {
+                    looked_at.push(place);
                 }
                 root => return root.map_err(failed(format!("look at the root of {}", located.name))),
             }

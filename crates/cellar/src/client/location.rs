@@ -2,7 +2,7 @@
 
 use super::describe::failed;
 use super::{CellClient, Interface};
-use afs_idl::vl;
+use afs_idl::{ClientConnection, vl};
 use anyhow::{Result, bail};
 use base::{AbortCode, PartitionId, VolumeId, VolumeType};
 use std::net::Ipv4Addr;
@@ -73,22 +73,46 @@ impl Located {
 }
 
 impl CellClient {
-    /// The entry of a volume by name or number; `None` if there is none.
+    /// The entry of a volume by name or number; `None` if no location server has one.
     pub fn find_volume(&self, volume: &str) -> Result<Option<Located>> {
-        let request = vl::GetEntryByNameNRequest { volume_name: volume.into() };
-        let answer = self.database(Interface::Locations, |vl| vl::get_entry_by_name_n(vl, &request));
-        match answer {
-            Ok(reply) => Ok(Some(Located::from_wire(&reply.entry))),
-            Err(AbortCode::VL_NOENT) => Ok(None),
-            Err(code) => Err(failed(format!("look up the volume {volume}"))(code)),
-        }
+        self.find_unless(volume, |_| false)
+    }
+
+    fn find_unless(&self, volume: &str, is_old_news: impl Fn(&Located) -> bool) -> Result<Option<Located>> {
+        let leads_nowhere = |found: &Option<Located>| found.as_ref().is_none_or(&is_old_news);
+        let answer = self.database_unless(Interface::Locations, |vl| ask(vl, volume), leads_nowhere);
+        answer.map_err(failed(format!("look up the volume {volume}")))
     }
 
     /// The entry of a volume that must exist.
     pub fn locate(&self, volume: &str) -> Result<Located> {
-        match self.find_volume(volume)? {
-            Some(located) => Ok(located),
-            None => bail!("there is no volume {volume} in the location database"),
-        }
+        self.locate_unless(volume, |_| false)
+    }
+
+    /// The same, of a location server that says something else than what turned out not to be so, if there is one.
+    pub fn locate_unless(&self, volume: &str, is_old_news: impl Fn(&Located) -> bool) -> Result<Located> {
+        existing(volume, self.find_unless(volume, is_old_news)?)
+    }
+
+    /// The entry of a volume that must exist and is to be changed: it is not behind.
+    pub fn locate_newest(&self, volume: &str) -> Result<Located> {
+        let answer = self.newest(Interface::Locations, |vl| ask(vl, volume));
+        existing(volume, answer.map_err(failed(format!("look up the volume {volume}")))?)
+    }
+}
+
+fn ask(vl: &dyn ClientConnection, volume: &str) -> Result<Option<Located>, AbortCode> {
+    let request = vl::GetEntryByNameNRequest { volume_name: volume.into() };
+    match vl::get_entry_by_name_n(vl, &request) {
+        Ok(reply) => Ok(Some(Located::from_wire(&reply.entry))),
+        Err(AbortCode::VL_NOENT) => Ok(None),
+        Err(code) => Err(code),
+    }
+}
+
+fn existing(volume: &str, located: Option<Located>) -> Result<Located> {
+    match located {
+        Some(located) => Ok(located),
+        None => bail!("there is no volume {volume} in the location database"),
     }
 }

@@ -1,5 +1,7 @@
 //! What the client does beside single calls.
 
+mod behind;
+
 use super::{CellClient, Interface, Network};
 use crate::network::AfsNetwork;
 use afs_idl::{ClientConnection, fs, vl};

@@ -4,6 +4,12 @@
 //! changes, and while they vote for it nobody does. A server that is asked for too much says so
 //! (UNOTSYNC, UNOQUORUM) and has done nothing, so that the same call can go to another one.
 //!
+//! Every server answers with what it has. One that was away serves its old database until the sync
+//! site has sent it the new one: half a minute after it is back, and, as long as it may not vote yet (75 s),
+//! half a minute after every change. So whom an answer leads to where nothing is asks the others
+//! ([`Roster::heard_old_news`]), and who is about to change things asks the sync site
+//! ([`Roster::in_office`]).
+//!
 //! A [`Search`] is one call's way through the servers; the [`Roster`] is what all calls have learned
 //! about them. Begin a search, and until a verdict is [`Verdict::Final`] ask whom [`Roster::next`]
 //! names and tell [`Roster::heard`] what came of it. A search asks every server at most once, and two
@@ -20,6 +26,9 @@ const REST: Duration = Duration::from_secs(5);
 const TRIAL: Duration = Duration::from_secs(60);
 /// How often one search asks for the sync site.
 const HINTS_MAX: u8 = 2;
+/// No other server takes changes for this time after one took a change, or said that it does: those who voted for it vote
+/// for nobody else for 75 s (BIGTIME), and their votes count for 60 s (SMALLTIME).
+const OFFICE: Duration = Duration::from_secs(15);
 
 /// What is known about the servers of one database; they are called by their places in its list.
 #[derive(Debug)]
@@ -28,8 +37,10 @@ pub struct Roster {
     resting: Vec<Option<Instant>>,
     /// Who answered last: asked first.
     preferred: usize,
-    /// Who took a change last.
+    /// Who took a change last, or said last that it does.
     sync_site: Option<usize>,
+    /// Until when nobody else does.
+    in_office_until: Option<Instant>,
 }
 
 /// One call's way through the servers.
@@ -39,6 +50,8 @@ pub struct Search {
     needs_sync_site: bool,
     hint: Option<usize>,
     hints_left: u8,
+    /// There is an answer: nobody is waited for who may be dead.
+    has_answer: bool,
 }
 
 /// What to do with a server's answer.
@@ -55,13 +68,13 @@ pub enum Verdict {
 impl Roster {
     /// All servers are taken to be up.
     pub fn new(servers: usize) -> Roster {
-        Roster { resting: vec![None; servers], preferred: 0, sync_site: None }
+        Roster { resting: vec![None; servers], preferred: 0, sync_site: None, in_office_until: None }
     }
 
     /// Begins a call.
     pub fn begin(&self) -> Search {
         let asked = vec![false; self.resting.len()];
-        Search { asked, needs_sync_site: false, hint: None, hints_left: HINTS_MAX }
+        Search { asked, needs_sync_site: false, hint: None, hints_left: HINTS_MAX, has_answer: false }
     }
 
     /// Whom to ask next; `None` if nobody is left.
@@ -76,14 +89,19 @@ impl Roster {
         Some(server)
     }
 
-    /// Those that are up, the preferred one first; then those that have rested.
     fn in_turn(&self, search: &Search, now: Instant) -> Option<usize> {
+        let may_be_asked =
+            |place: &usize| !search.asked[*place] && (!search.has_answer || self.resting[*place].is_none());
+        self.places(now).find(may_be_asked)
+    }
+
+    /// Those that are up, the preferred one first; then those that have rested.
+    fn places(&self, now: Instant) -> impl Iterator<Item = usize> {
         let count = self.resting.len();
-        let left =
-            (0..count).map(|step| (self.preferred + step) % count).filter(|place| !search.asked[*place]);
+        let all = (0..count).map(move |step| (self.preferred + step) % count);
         let is_up = |place: &usize| self.resting[*place].is_none();
-        let has_rested = |place: &usize| self.resting[*place].is_some_and(|until| until <= now);
-        left.clone().find(is_up).or_else(|| left.clone().find(has_rested))
+        let has_rested = move |place: &usize| self.resting[*place].is_some_and(|until| until <= now);
+        all.clone().filter(is_up).chain(all.filter(has_rested))
     }
 
     /// What came of asking `server`.
@@ -96,25 +114,72 @@ impl Roster {
     ) -> Verdict {
         let is_silent = outcome.is_err_and(is_silence);
         self.resting[server] = is_silent.then(|| now + REST);
-        let is_site = self.sync_site == Some(server);
         match outcome {
             Err(code) if is_silent || code == AbortCode::UNOQUORUM => {
-                self.sync_site = self.sync_site.filter(|_| !is_site);
+                self.leaves_office(server);
                 Verdict::AskAnother
             }
             Err(AbortCode::UNOTSYNC) => {
-                self.sync_site = self.sync_site.filter(|_| !is_site);
+                self.leaves_office(server);
                 search.needs_sync_site = true;
                 self.site_wanted(search)
             }
-            _ if search.needs_sync_site => {
-                self.sync_site = Some(server);
+            Ok(()) if search.needs_sync_site => {
+                self.takes_office(server, now);
+                Verdict::Final
+            }
+            // Who refuses may do so before it looks whether it is the sync site.
+            Err(_) if search.needs_sync_site => {
+                if self.sync_site != Some(server) {
+                    (self.sync_site, self.in_office_until) = (Some(server), None);
+                }
                 Verdict::Final
             }
             _ => {
                 self.preferred = server;
                 Verdict::Final
             }
+        }
+    }
+
+    /// The answer of `server` turned out to be older than what is so.
+    pub fn heard_old_news(&mut self, search: &mut Search, server: usize) {
+        self.resting[server] = None;
+        search.has_answer = true;
+    }
+
+    /// The server that takes changes, if that is certain: what it answers is not behind.
+    pub fn in_office(&self, now: Instant) -> Option<usize> {
+        self.sync_site.filter(|_| self.in_office_until.is_some_and(|until| now < until))
+    }
+
+    /// Whom to ask who takes changes, until one says that it does itself.
+    pub fn electorate(&self, now: Instant) -> Vec<usize> {
+        self.sync_site.into_iter().chain(self.places(now)).collect()
+    }
+
+    /// What came of asking `server` whether it is the one who takes changes, or of asking it because it was.
+    pub fn heard_of_office(&mut self, server: usize, outcome: Result<bool, AbortCode>, now: Instant) {
+        match outcome {
+            Ok(true) => self.takes_office(server, now),
+            Ok(false) => self.leaves_office(server),
+            Err(code) if is_silence(code) => {
+                self.resting[server] = Some(now + REST);
+                self.leaves_office(server);
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn takes_office(&mut self, server: usize, now: Instant) {
+        self.resting[server] = None;
+        self.sync_site = Some(server);
+        self.in_office_until = Some(now + OFFICE);
+    }
+
+    fn leaves_office(&mut self, server: usize) {
+        if self.sync_site == Some(server) {
+            (self.sync_site, self.in_office_until) = (None, None);
         }
     }
 

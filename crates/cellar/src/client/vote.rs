@@ -20,6 +20,7 @@ const LAST_YES_HOST: usize = 2;
 const LAST_YES_WAS_SYNC_SITE: usize = 3;
 const LAST_YES_CLAIM: usize = 4;
 const AM_SYNC_SITE: usize = 13;
+const SYNC_SITE_UNTIL: usize = 14;
 /// How long a vote makes its receiver sync site, in seconds (SMALLTIME).
 const MANDATE_SECONDS: u32 = 60;
 
@@ -46,7 +47,8 @@ pub fn sync_site(connection: &dyn ClientConnection, own: Ipv4Addr) -> Result<Opt
 }
 
 fn named(words: &[u32; WORDS], own: Ipv4Addr) -> Option<Ipv4Addr> {
-    if words[AM_SYNC_SITE] != 0 {
+    // One that has slept too long to be it still says so until it looks at the time.
+    if words[AM_SYNC_SITE] != 0 && words[SYNC_SITE_UNTIL] > words[NOW] {
         return Some(own);
     }
     let in_force = words[LAST_YES_CLAIM].saturating_add(MANDATE_SECONDS) >= words[NOW];
@@ -61,16 +63,18 @@ mod tests {
     fn the_site_is_the_server_itself_or_whom_it_voted_for_lately() {
         let own = Ipv4Addr::new(10, 0, 0, 1);
         let other = Ipv4Addr::new(10, 0, 0, 2);
-        let words = |am_site: u32, was_site: u32, age: u32| {
+        let words = |until: u32, was_site: u32, age: u32| {
             let mut words = [0; WORDS];
             words[NOW] = 1000;
             words[LAST_YES_HOST] = other.into();
             words[LAST_YES_WAS_SYNC_SITE] = was_site;
             words[LAST_YES_CLAIM] = 1000 - age;
-            words[AM_SYNC_SITE] = am_site;
+            words[AM_SYNC_SITE] = u32::from(until != 0);
+            words[SYNC_SITE_UNTIL] = until;
             named(&words, own)
         };
-        assert_eq!(words(1, 0, 0), Some(own));
+        assert_eq!(words(1001, 0, 0), Some(own));
+        assert_eq!(words(1000, 0, 0), None, "it was until now");
         assert_eq!(words(0, 1, 60), Some(other));
         assert_eq!(words(0, 1, 61), None, "its mandate has ended");
         assert_eq!(words(0, 0, 0), None, "it did not claim to be sync site");

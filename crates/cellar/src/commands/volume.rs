@@ -468,7 +468,7 @@ fn examine(cell: &CellClient, volume: &str) -> Result<Shown> {
 }
 
 fn remove(cell: &CellClient, volume: &str) -> Result<()> {
-    let located: Located = cell.locate(volume)?;
+    let located: Located = cell.locate_newest(volume)?;
     let site = located.read_write_site()?;
     let server = cell.connection(site.server, Interface::Volumes);
     let id = located.read_write().0;

@@ -128,6 +128,13 @@ impl World for CellWorld<'_> {
         self.cell.database(Interface::Locations, call)
     }
 
+    fn newest_locations<T>(
+        &self,
+        call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
+    ) -> Result<T, AbortCode> {
+        self.cell.newest(Interface::Locations, call)
+    }
+
     fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, path: &str) -> Result<u64, Trouble> {
         let refused = |error| Trouble::Refused(format!("cannot read {path}: {error}"));
         let mut file = File::open(path).map_err(refused)?;

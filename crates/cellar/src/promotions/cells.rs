@@ -119,7 +119,7 @@ impl Site<'_> {
 
     fn entry(&self) -> Step<Option<NVldbEntry>> {
         let request = vl::GetEntryByNameNRequest { volume_name: self.volume().into() };
-        match self.cell.database(Interface::Locations, |vl| vl::get_entry_by_name_n(vl, &request)) {
+        match self.cell.newest(Interface::Locations, |vl| vl::get_entry_by_name_n(vl, &request)) {
             Ok(reply) => Ok(Some(reply.entry)),
             Err(AbortCode::VL_NOENT) => Ok(None),
             Err(code) => Err(failed(format!("look {} up", self.volume()))(code)),

@@ -2,7 +2,7 @@
 
 use super::locations::Database;
 use super::servers::Server;
-use super::wire::way;
+use super::wire::{Asked, way};
 use crate::world::is_silence;
 use crate::{End, Job, Operation, Place, Stage, Trouble, Wish, World, entry, run};
 use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
@@ -106,6 +106,8 @@ pub(super) struct State {
     pub(super) now: u32,
     pub(super) hosts: BTreeMap<Ipv4Addr, Host>,
     pub(super) entries: BTreeMap<u32, NVldbEntry>,
+    /// What a location server has that was away, if there is one: it is asked like the others.
+    behind: Option<BTreeMap<u32, NVldbEntry>>,
     pub(super) next_volume: u32,
     pub(super) forwards: u32,
     /// What clients were told is written.
@@ -128,8 +130,22 @@ impl Cell {
         Server { cell: self.myself.upgrade().unwrap(), address }
     }
 
-    pub(super) fn database(&self) -> Database {
-        Database(self.myself.upgrade().unwrap())
+    /// What a location server reads and writes: if the one that takes changes is not asked for it may be another one.
+    pub(super) fn database(&self, is_newest: bool) -> Database {
+        let mut state = self.state.lock();
+        let is_other = !is_newest && state.random.random_bool(0.5);
+        let behind = state.behind.clone().filter(|_| is_other);
+        drop(state);
+        Database { cell: self.myself.upgrade().unwrap(), behind }
+    }
+
+    /// Now and then a location server goes, comes back as it was, and is brought up to date.
+    fn fall_behind(&self) {
+        let mut state = self.state.lock();
+        if state.fault_rate > 0.0 && state.random.random_bool(0.1) {
+            let entries = state.entries.clone();
+            state.behind = state.random.random_bool(0.5).then_some(entries);
+        }
     }
 
     pub(super) fn is_up(&self, server: Ipv4Addr) -> bool {
@@ -180,6 +196,7 @@ impl Cell {
             state.write(server(1));
         }
         drop(state);
+        self.fall_behind();
         self.check();
     }
 
@@ -244,18 +261,27 @@ impl State {
 
 impl World for Arc<Cell> {
     fn volumes(&self, server: Ipv4Addr) -> Arc<dyn ClientConnection> {
-        Arc::new(way(self.clone(), Some(server)))
+        Arc::new(way(self.clone(), Asked::Volumes(server)))
     }
 
     fn locations<T>(
         &self,
         call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode> {
-        match call(&way(self.clone(), None)) {
+        match call(&way(self.clone(), Asked::Locations)) {
             // There are several servers of one database: another one is asked, and may have what the silent one did.
-            Err(code) if is_silence(code) && self.asks_another() => call(&way(self.clone(), None)),
+            Err(code) if is_silence(code) && self.asks_another() => {
+                call(&way(self.clone(), Asked::Locations))
+            }
             answer => answer,
         }
+    }
+
+    fn newest_locations<T>(
+        &self,
+        call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
+    ) -> Result<T, AbortCode> {
+        call(&way(self.clone(), Asked::NewestLocations))
     }
 
     fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, file: &str) -> Result<u64, Trouble> {
@@ -383,6 +409,7 @@ impl History {
             now: 1000,
             hosts,
             entries: BTreeMap::from([(VOLUME, entry)]),
+            behind: None,
             next_volume: 1000,
             forwards: 0,
             acknowledged: BTreeMap::from([(0, 0)]),

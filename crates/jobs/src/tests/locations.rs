@@ -1,11 +1,25 @@
 //! The location database of a history.
 
 use super::history::Cell;
-use afs_idl::vl::{self, entry_flags};
+use afs_idl::vl::{self, NVldbEntry, entry_flags};
 use base::{AbortCode, Caller};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(super) struct Database(pub(super) Arc<Cell>);
+/// As one of the location servers has it.
+pub(super) struct Database {
+    pub(super) cell: Arc<Cell>,
+    /// What it answers questions with, if it is behind. Changes go to the one that takes them.
+    pub(super) behind: Option<BTreeMap<u32, NVldbEntry>>,
+}
+
+impl Database {
+    fn find(&self, is_it: impl Fn(&NVldbEntry) -> bool) -> Result<NVldbEntry, AbortCode> {
+        let state = self.cell.state.lock();
+        let entries = self.behind.as_ref().unwrap_or(&state.entries);
+        entries.values().find(|entry| is_it(entry)).cloned().ok_or(AbortCode::VL_NOENT)
+    }
+}
 
 const OPERATIONS: i32 =
     entry_flags::MOVE | entry_flags::RELEASE | entry_flags::BACKUP | entry_flags::DELETE | entry_flags::DUMP;
@@ -16,9 +30,8 @@ impl vl::Server for Database {
         _: &Caller,
         request: vl::GetEntryByIDNRequest,
     ) -> Result<vl::GetEntryByIDNReply, AbortCode> {
-        let state = self.0.state.lock();
-        let entry = state.entries.get(&request.volume_id).ok_or(AbortCode::VL_NOENT)?;
-        Ok(vl::GetEntryByIDNReply { entry: entry.clone() })
+        let entry = self.find(|entry| entry.volume_id[0] == request.volume_id)?;
+        Ok(vl::GetEntryByIDNReply { entry })
     }
 
     fn get_entry_by_name_n(
@@ -26,9 +39,8 @@ impl vl::Server for Database {
         _: &Caller,
         request: vl::GetEntryByNameNRequest,
     ) -> Result<vl::GetEntryByNameNReply, AbortCode> {
-        let state = self.0.state.lock();
-        let entry = state.entries.values().find(|entry| entry.name == request.volume_name);
-        Ok(vl::GetEntryByNameNReply { entry: entry.ok_or(AbortCode::VL_NOENT)?.clone() })
+        let entry = self.find(|entry| entry.name == request.volume_name)?;
+        Ok(vl::GetEntryByNameNReply { entry })
     }
 
     fn replace_entry_n(
@@ -36,7 +48,7 @@ impl vl::Server for Database {
         _: &Caller,
         request: vl::ReplaceEntryNRequest,
     ) -> Result<vl::ReplaceEntryNReply, AbortCode> {
-        let mut state = self.0.state.lock();
+        let mut state = self.cell.state.lock();
         let entry = state.entries.get_mut(&request.volume_id).ok_or(AbortCode::VL_NOENT)?;
         assert_ne!(entry.flags & OPERATIONS, 0, "an entry is changed that is not locked");
         *entry = request.new_entry;
@@ -48,7 +60,7 @@ impl vl::Server for Database {
         _: &Caller,
         request: vl::CreateEntryNRequest,
     ) -> Result<vl::CreateEntryNReply, AbortCode> {
-        let mut state = self.0.state.lock();
+        let mut state = self.cell.state.lock();
         let id = request.new_entry.volume_id[0];
         if state.entries.contains_key(&id) {
             return Err(AbortCode::VL_IDEXIST);
@@ -62,7 +74,7 @@ impl vl::Server for Database {
         _: &Caller,
         request: vl::DeleteEntryRequest,
     ) -> Result<vl::DeleteEntryReply, AbortCode> {
-        let mut state = self.0.state.lock();
+        let mut state = self.cell.state.lock();
         state.entries.remove(&request.volume_id).ok_or(AbortCode::VL_NOENT)?;
         Ok(vl::DeleteEntryReply)
     }
@@ -72,13 +84,13 @@ impl vl::Server for Database {
         _: &Caller,
         request: vl::GetNewVolumeIdRequest,
     ) -> Result<vl::GetNewVolumeIdReply, AbortCode> {
-        let mut state = self.0.state.lock();
+        let mut state = self.cell.state.lock();
         state.next_volume += request.bump_count;
         Ok(vl::GetNewVolumeIdReply { new_volume_id: state.next_volume - request.bump_count })
     }
 
     fn set_lock(&self, _: &Caller, request: vl::SetLockRequest) -> Result<vl::SetLockReply, AbortCode> {
-        let mut state = self.0.state.lock();
+        let mut state = self.cell.state.lock();
         let entry = state.entries.get_mut(&request.volume_id).ok_or(AbortCode::VL_NOENT)?;
         if entry.flags & OPERATIONS != 0 {
             return Err(AbortCode::VL_ENTRYLOCKED);
@@ -92,7 +104,7 @@ impl vl::Server for Database {
         _: &Caller,
         request: vl::ReleaseLockRequest,
     ) -> Result<vl::ReleaseLockReply, AbortCode> {
-        let mut state = self.0.state.lock();
+        let mut state = self.cell.state.lock();
         let entry = state.entries.get_mut(&request.volume_id).ok_or(AbortCode::VL_NOENT)?;
         entry.flags &= !OPERATIONS;
         Ok(vl::ReleaseLockReply)

@@ -6,10 +6,31 @@ use base::{AbortCode, Caller, Identity, SecurityLevel};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// A way to a server; without an address to the location servers.
-pub(super) fn way(cell: Arc<Cell>, server: Option<Ipv4Addr>) -> MemoryConnection {
-    let peer = SocketAddr::from((server.unwrap_or(Ipv4Addr::LOCALHOST), 7005));
-    MemoryConnection::new(peer, 1444, move |stream| serve(&cell, server, peer, stream))
+/// Who is asked.
+#[derive(Clone, Copy)]
+pub(super) enum Asked {
+    /// The volume server at an address.
+    Volumes(Ipv4Addr),
+    /// Any location server.
+    Locations,
+    /// The one that takes changes.
+    NewestLocations,
+}
+
+impl Asked {
+    /// The address, if it is a volume server.
+    fn volume_server(self) -> Option<Ipv4Addr> {
+        match self {
+            Asked::Volumes(server) => Some(server),
+            Asked::Locations | Asked::NewestLocations => None,
+        }
+    }
+}
+
+/// A way to a server.
+pub(super) fn way(cell: Arc<Cell>, asked: Asked) -> MemoryConnection {
+    let peer = SocketAddr::from((asked.volume_server().unwrap_or(Ipv4Addr::LOCALHOST), 7005));
+    MemoryConnection::new(peer, 1444, move |stream| serve(&cell, asked, peer, stream))
 }
 
 fn killed() -> ! {
@@ -18,10 +39,11 @@ fn killed() -> ! {
 
 fn serve(
     cell: &Arc<Cell>,
-    server: Option<Ipv4Addr>,
+    asked: Asked,
     peer: SocketAddr,
     stream: &mut MemoryStream,
 ) -> Result<(), AbortCode> {
+    let server = asked.volume_server();
     cell.pass(1);
     let dice = cell.throw();
     match dice {
@@ -35,9 +57,10 @@ fn serve(
     }
     let (identity, level) = (Identity::Anonymous, SecurityLevel::Clear);
     let caller = Caller { identity, level, peer, local: peer.ip(), connection: 1 };
-    let outcome = match server {
-        Some(server) => vol::dispatch(&cell.server(server), &caller, stream),
-        None => vl::dispatch(&cell.database(), &caller, stream),
+    let outcome = match asked {
+        Asked::Volumes(server) => vol::dispatch(&cell.server(server), &caller, stream),
+        Asked::Locations => vl::dispatch(&cell.database(false), &caller, stream),
+        Asked::NewestLocations => vl::dispatch(&cell.database(true), &caller, stream),
     };
     cell.check();
     match dice {

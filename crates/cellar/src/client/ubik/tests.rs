@@ -86,6 +86,30 @@ fn the_sync_site_is_asked_for_and_remembered() {
 }
 
 #[test]
+fn a_server_is_certain_to_take_changes_for_a_while_after_it_took_one() {
+    let (mut roster, start) = (Roster::new(3), Instant::now());
+    let cell = [Replica, Site, Replica];
+    let electorate: Vec<usize> = roster.electorate(start);
+    assert_eq!((roster.in_office(start), electorate), (None, vec![0, 1, 2]));
+    assert_eq!(call(&mut roster, &cell, true, None, start).1, Ok(()));
+    assert_eq!(roster.in_office(start), Some(1));
+    assert_eq!(roster.in_office(start + OFFICE), None, "it may have lost its votes");
+    assert_eq!(roster.electorate(start + OFFICE)[0], 1, "but is asked first");
+    // A refusal says nothing about it, silence does.
+    let mut search = roster.begin();
+    roster.heard(&mut search, 1, Err(AbortCode::UNOTSYNC), start);
+    roster.heard(&mut search, 2, Err(AbortCode::VL_PERM), start);
+    assert_eq!(roster.in_office(start), None);
+    roster.heard_of_office(2, Ok(true), start);
+    assert_eq!(roster.in_office(start), Some(2));
+    roster.heard_of_office(2, Err(AbortCode::VL_NOENT), start);
+    assert_eq!(roster.in_office(start), Some(2), "an answer of the service");
+    roster.heard_of_office(2, Err(AbortCode::RX_CALL_DEAD), start);
+    assert_eq!(roster.in_office(start), None);
+    assert_eq!(call(&mut roster, &cell, false, None, start).0, [0]);
+}
+
+#[test]
 fn codes_of_the_service_are_answers_and_codes_of_the_transport_are_not() {
     for (code, verdict) in [
         (AbortCode::RX_CALL_DEAD, Verdict::AskAnother),

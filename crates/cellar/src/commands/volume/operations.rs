@@ -112,7 +112,7 @@ pub(super) fn move_volume(context: &Context, request: &Move) -> Result<()> {
 /// Copies a volume.
 pub(super) fn copy_volume(context: &Context, request: &CopyVolume) -> Result<()> {
     let cell = context.client()?;
-    let from = place_of(&cell.locate(&request.volume)?)?;
+    let from = place_of(&cell.locate_newest(&request.volume)?)?;
     let server = request.to.unwrap_or(from.server);
     let partition = match request.partition {
         Some(partition) => partition.index() as i32,
@@ -166,7 +166,7 @@ fn place_of(located: &Located) -> Result<Place> {
 }
 
 fn do_job(context: &Context, cell: &CellClient, volume: &str, operation: Operation, how: &How) -> Result<()> {
-    let located = cell.locate(volume)?;
+    let located = cell.locate_newest(volume)?;
     let from = place_of(&located)?;
     let (id, name) = (located.read_write().0, located.name.as_str());
     let make = |number| Job::new(number, operation.clone(), id, name, from);
