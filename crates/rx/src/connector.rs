@@ -37,7 +37,7 @@ impl Connector {
     }
 
     /// A connection to a service; `None` is the null security class. Nothing is sent before the
-    /// first call.
+    /// first call. Of several addresses that are bound, calls leave from the one on the way to the peer.
     pub fn connect(
         &self,
         peer: SocketAddr,
@@ -56,6 +56,7 @@ impl Connector {
         options: ConnectOptions,
     ) -> Arc<dyn ClientConnection> {
         let lane = Arc::clone(self.lanes.of_peer(path.remote));
+        let path = lane.with_source(path);
         let shared = Shared {
             lane,
             path,

@@ -31,7 +31,7 @@ use crate::gather::Gather;
 use crate::idle::IdleTime;
 use crate::lanes::Lanes;
 use crate::notice::Notice;
-use crate::socket::{Datagrams, LaneSocket, Receiver};
+use crate::socket::{Datagrams, LaneSocket, Receiver, usual_source};
 use crate::stall::{STALL_AFTER, Stall};
 use crate::statistics::{LaneCounters, LaneStatistics};
 use crate::steering::lane_of;
@@ -338,6 +338,15 @@ impl Lane {
                 socket.send(&gather, &self.counters);
             }
         }
+    }
+
+    /// The same path with the address to leave from, if that matters: several sockets serve it.
+    pub(crate) fn with_source(&self, path: Path) -> Path {
+        if path.local.is_some() || self.sockets.iter().filter(|socket| socket.serves(&path)).count() < 2 {
+            return path;
+        }
+        let routed = Path { local: usual_source(path.remote), ..path };
+        if self.sockets.iter().any(|socket| socket.serves(&routed)) { routed } else { path }
     }
 
     /// The socket that serves a path; the first if none does, whose kernel will say no.

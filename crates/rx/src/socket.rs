@@ -119,6 +119,13 @@ fn new_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// The address that the system's routes have for talking to `remote`. Nothing is sent.
+pub(crate) fn usual_source(remote: SocketAddr) -> Option<IpAddr> {
+    let probe = new_socket(remote).ok()?;
+    probe.connect(&remote.into()).ok()?;
+    Some(probe.local_addr().ok()?.as_socket()?.ip())
+}
+
 impl AsFd for LaneSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -173,6 +173,26 @@ fn answers_leave_from_the_address_that_was_asked() {
     }
 }
 
+#[test]
+fn calls_leave_from_the_address_on_the_way_to_the_peer() {
+    // For all of 127.0.0.0/8 that is 127.0.0.1.
+    for last in [1, 2, 3] {
+        let config = ServerConfig {
+            addresses: vec![IpAddr::from([127, 0, 0, 2]), IpAddr::from([127, 0, 0, 1])],
+            ..server_config(2)
+        };
+        let (server, address) = start(&config);
+        let plain = UdpSocket::bind((IpAddr::from([127, 0, 0, last]), 0)).unwrap();
+        plain.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let connection = server.connect(plain.local_addr().unwrap(), SERVICE, None);
+        let mut call = begin(&*connection, ECHO).unwrap();
+        call.end_request().unwrap();
+        let mut packet = [0; 2000];
+        let (_, from) = plain.recv_from(&mut packet).unwrap();
+        assert_eq!(from, (IpAddr::from([127, 0, 0, 1]), address.port()).into());
+    }
+}
+
 /// An Rx VERSION packet as rxdebug sends it (rx-debug.txt): type 13, flag CLIENT-INITIATED.
 fn version_request() -> [u8; 29] {
     let mut packet = [0; 29];
