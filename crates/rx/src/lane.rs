@@ -293,7 +293,7 @@ impl Lane {
         batch.extend(std::iter::from_fn(|| state.endpoint.poll_transmit(now)).take(BATCH_TRANSMITS));
         let is_full = batch.len() == BATCH_TRANSMITS;
         // Calls that are read or refused may have something to send.
-        let happened = state.dispatch_events(&*self.arrivals);
+        let happened = state.dispatch_events(now, &*self.arrivals);
         let has_more = is_full || happened;
         state.hand_on_short(&*self.arrivals);
         if !has_more {
@@ -461,8 +461,7 @@ impl Lane {
 
 impl LaneState {
     /// Sends a whole reply.
-    fn answer(&mut self, call: CallId, mut reply: Bytes) {
-        let now = clock::now();
+    fn answer(&mut self, now: Monotonic, call: CallId, mut reply: Bytes) {
         self.endpoint.write(now, call, &mut reply);
         if reply.is_empty() {
             self.endpoint.end(now, call);
@@ -497,14 +496,14 @@ impl LaneState {
         self.endpoint.set_idle_workers(load.idle);
     }
 
-    /// Tells whether there were any.
-    fn dispatch_events(&mut self, arrivals: &dyn Arrivals) -> bool {
+    /// Tells whether there were any. `now` is when what they tell of came.
+    fn dispatch_events(&mut self, now: Monotonic, arrivals: &dyn Arrivals) -> bool {
         let mut happened = false;
         while let Some(event) = self.endpoint.poll_event() {
             happened = true;
             match event {
                 Event::CallArrived { call, service_id, caller, .. } => {
-                    self.arrive(arrivals, call, service_id, caller);
+                    self.arrive(now, arrivals, call, service_id, caller);
                 }
                 Event::Readable(call)
                 | Event::Writable(call)
@@ -524,10 +523,16 @@ impl LaneState {
         happened
     }
 
-    fn arrive(&mut self, arrivals: &dyn Arrivals, call: CallId, service_id: u16, mut caller: Caller) {
+    fn arrive(
+        &mut self,
+        at: Monotonic,
+        arrivals: &dyn Arrivals,
+        call: CallId,
+        service_id: u16,
+        mut caller: Caller,
+    ) {
         // Endpoints number their connections each for itself.
         caller.connection |= (self.lane as u64) << LANE_SHIFT;
-        let at = clock::now();
         let (request, is_whole) = self.read_first(call, at);
         let arrived = Arrived { lane: self.lane, call, service_id, caller, request, is_whole, at };
         if arrived.whole_request().is_some() && self.refusing.is_none() && self.short.len() < SHORT_MAX {
@@ -673,7 +678,7 @@ impl Turn {
             }
         }
         state.handle_timers(now, &*lane.arrivals);
-        state.dispatch_events(&*lane.arrivals);
+        state.dispatch_events(now, &*lane.arrivals);
         let short = std::mem::take(&mut state.short);
         drop(state);
         lane.answer_at_once(short);
@@ -730,9 +735,10 @@ impl Lane {
         let answer = |call: Arrived| (self.arrivals.answer_at_once(&call), call);
         let answered: Vec<(Option<Bytes>, Arrived)> = calls.into_iter().map(answer).collect();
         let mut state = self.lock();
+        let now = clock::now();
         for (answer, arrived) in answered {
             match answer {
-                Some(reply) => state.answer(arrived.call, reply),
+                Some(reply) => state.answer(now, arrived.call, reply),
                 None => state.hand_on(&*self.arrivals, arrived),
             }
         }
