@@ -20,6 +20,9 @@ use std::net::Ipv4Addr;
 
 const CELLS: usize = 80;
 const COPIES: usize = 3;
+/// Cells that are worked on at the same time: as by default, and all of them.
+const PARALLEL: usize = 64;
+const ALL: usize = CELLS;
 const GIB: f64 = 1_073_741_824.0;
 const SIZE_BYTES: f64 = 10.0 * GIB;
 /// Bytes in a second: 1 Gbit/s between cells, 10 Gbit/s inside, a disk.
@@ -163,8 +166,8 @@ fn contents() -> Digest {
     Digest { hash: [1; 32], vnodes: 100_000, bytes: SIZE_BYTES as u64 }
 }
 
-/// A promotion to cells of which none has anything yet, by the code that does it.
-fn tree(fanout: usize, verified: Verified) -> Figures {
+/// A promotion to cells of which none has anything yet, by the code that does it, with so many tasks at the same time.
+fn tree(fanout: usize, verified: Verified, parallel: usize) -> Figures {
     let key = SigningKey::from_seed(&[1; 32]);
     let manifest = Manifest {
         volume: "software".into(),
@@ -186,7 +189,9 @@ fn tree(fanout: usize, verified: Verified) -> Figures {
     let mut promotion = Promotion::new(record, Options { fanout, keep: 2, trusted });
     let (mut figures, mut now, mut flows) = (Figures::default(), 0.0, Vec::new());
     loop {
-        while let Some(task) = promotion.next_task() {
+        while flows.len() < parallel
+            && let Some(task) = promotion.next_task()
+        {
             flows.push(flow_of(task, verified, &mut figures.sends_of_source));
         }
         if flows.is_empty() {
@@ -262,10 +267,14 @@ fn main() {
     println!("|---|---|---|---|---|---|---|---|---|");
     row("source to every copy, 8 at once", &naive(8));
     row("source to every copy, all at once", &naive(CELLS * COPIES));
-    row("source to every cell, copies inside, read back", &tree(CELLS, Verified::ByRunner));
+    row("source to every cell, copies inside, read back", &tree(CELLS, Verified::ByRunner, ALL));
     for (verified, words) in [(Verified::ByRunner, "read back"), (Verified::InCell, "hashed in the cell")] {
         for fanout in [8, 4, 3, 2, 1] {
-            row(&format!("tree, fan-out {fanout}, {words}"), &tree(fanout, verified));
+            row(&format!("tree, fan-out {fanout}, {words}"), &tree(fanout, verified, PARALLEL));
+        }
+        for parallel in [8, 32, ALL] {
+            let title = format!("tree, fan-out 3, {words}, {parallel} at once");
+            row(&title, &tree(3, verified, parallel));
         }
     }
 }

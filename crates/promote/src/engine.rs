@@ -126,12 +126,14 @@ pub struct Promotion {
     record: Record,
     options: Options,
     busy: BTreeSet<String>,
+    /// Cells, and versions whose manifests they believe.
+    believed: BTreeSet<(String, u32)>,
 }
 
 impl Promotion {
     /// Goes on with what a record says.
     pub fn new(record: Record, options: Options) -> Promotion {
-        Promotion { record, options, busy: BTreeSet::new() }
+        Promotion { record, options, busy: BTreeSet::new(), believed: BTreeSet::new() }
     }
 
     /// What is known now.
@@ -174,12 +176,16 @@ impl Promotion {
     }
 
     /// Nothing that changes what a cell has is done for a manifest that it does not believe.
-    fn believe(&self, name: &str) -> Result<(), String> {
+    fn believe(&mut self, name: &str) -> Result<(), String> {
         let cell = self.cell(name);
         if matches!(cell.stage, Stage::Settled | Stage::Pruning | Stage::Copying) {
             return Ok(());
         }
         let version = cell.wanted;
+        let belief = (name.to_owned(), version);
+        if self.believed.contains(&belief) {
+            return Ok(());
+        }
         let Some(signed) = self.record.versions.get(&version) else {
             return Err(format!("there is no manifest of version {version}"));
         };
@@ -187,7 +193,9 @@ impl Promotion {
         let believed: Result<(), Disbelief> = signed
             .verify(name, trusted.map(|(signer, key)| (signer.as_str(), key)))
             .and_then(|()| signed.is_of(&self.record.volume, &self.record.cell, version));
-        believed.map_err(|disbelief| disbelief.to_string())
+        believed.map_err(|disbelief| disbelief.to_string())?;
+        self.believed.insert(belief);
+        Ok(())
     }
 
     /// What is to be done in a cell now.

@@ -31,7 +31,7 @@ struct File {
     keep: usize,
     #[serde(default = "three")]
     fanout: usize,
-    #[serde(default = "eight")]
+    #[serde(default = "sixty_four")]
     parallel: usize,
     #[serde(default)]
     trusted: BTreeMap<String, String>,
@@ -58,8 +58,9 @@ fn three() -> usize {
     3
 }
 
-fn eight() -> usize {
-    8
+/// With fewer, cells that could get the version or serve others wait for those that verify and copy.
+fn sixty_four() -> usize {
+    64
 }
 
 /// A cell of the file.
