@@ -118,18 +118,27 @@ impl Cell {
         address: &'static str,
         nobody: &str,
     ) -> Result<Cell> {
-        let mut cell = Cell::prepare_joining(host, name, address)?;
+        let cell = Cell::prepare_joining(host, name, address)?;
         let servers = cell.path().join("etc/server/CellServDB");
         let text = std::fs::read_to_string(&servers)?;
         let (head, rest) = text.split_once('\n').context("an empty CellServDB")?;
         std::fs::write(&servers, format!("{head}\n{nobody} #nobody\n{rest}"))?;
-        cell.start_cellar_alone()?;
-        cell.wait_until_joined(host).with_context(|| cell.cellar_log())?;
-        Ok(cell)
+        cell.join_with_cellar(host)
+    }
+
+    /// The same with the CellServDB that `host` has.
+    pub fn start_cellar_like(host: &Cell, name: &'static str, address: &'static str) -> Result<Cell> {
+        Cell::prepare_joining(host, name, address)?.join_with_cellar(host)
+    }
+
+    fn join_with_cellar(mut self, host: &Cell) -> Result<Cell> {
+        self.start_cellar_alone()?;
+        self.wait_until_joined(host).with_context(|| self.cellar_log())?;
+        Ok(self)
     }
 
     /// A host without servers that knows the cell of `host` and has its key.
-    fn prepare_joining(host: &Cell, name: &'static str, address: &'static str) -> Result<Cell> {
+    pub(crate) fn prepare_joining(host: &Cell, name: &'static str, address: &'static str) -> Result<Cell> {
         let cell = Cell::prepare("none", name, address, &[])?;
         for file in ["etc/CellServDB", "etc/server/CellServDB", "etc/server/KeyFileExt", "rxkad.keytab"] {
             std::fs::copy(host.path().join(file), cell.path().join(file)).context(file)?;
@@ -164,7 +173,12 @@ impl Cell {
     }
 
     /// The namespaces, configuration and keys, and the servers of `kind`.
-    fn prepare(kind: &str, name: &'static str, address: &'static str, options: &[&str]) -> Result<Cell> {
+    pub(crate) fn prepare(
+        kind: &str,
+        name: &'static str,
+        address: &'static str,
+        options: &[&str],
+    ) -> Result<Cell> {
         let directory = tempfile::Builder::new().prefix("cellar-interop-").tempdir()?;
         let options = options.iter().map(|&option| option.into()).collect();
         let cell = Cell { name, address, directory, daemon: None, options };

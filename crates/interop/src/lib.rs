@@ -4,6 +4,7 @@
 //! tests.
 
 pub mod cell;
+pub mod databases;
 pub mod ending;
 pub mod means;
 pub mod normalise;

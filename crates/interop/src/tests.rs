@@ -4,6 +4,7 @@ mod admin;
 mod asking;
 mod auditing;
 mod dumps;
+mod electing;
 mod fuse;
 mod import;
 mod jobs;
@@ -36,6 +37,7 @@ pub(crate) fn all() -> Vec<Test> {
         import::tests(),
         mixed::tests(),
         joining::tests(),
+        electing::tests(),
         jobs::tests(),
         transfers::tests(),
         resuming::tests(),

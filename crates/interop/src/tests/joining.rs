@@ -107,10 +107,15 @@ fn moves() -> Result<()> {
 
 /// No entry is locked, and no volume is in a state that somebody would have to clear up.
 fn nothing_is_left(pair: &Pair) -> Result<()> {
-    let locked = pair.openafs.run("vos listvldb -locked -localauth")?.ok()?;
+    nothing_is_left_on(&pair.openafs, &[&pair.openafs, &pair.cellar])
+}
+
+/// The same for any file servers, asked from one host.
+pub(crate) fn nothing_is_left_on(host: &Cell, servers: &[&Cell]) -> Result<()> {
+    let locked = host.run("vos listvldb -locked -localauth")?.ok()?;
     ensure!(locked.contains("Total entries: 0"), "{locked}");
-    for cell in [&pair.openafs, &pair.cellar] {
-        let listed = pair.openafs.run(&format!("vos listvol {} -localauth", cell.address))?.ok()?;
+    for cell in servers {
+        let listed = host.run(&format!("vos listvol {} -localauth", cell.address))?.ok()?;
         ensure!(listed.contains("Total volumes offLine 0 ; Total busy 0"), "{listed}");
     }
     Ok(())
