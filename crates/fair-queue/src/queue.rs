@@ -26,6 +26,13 @@ pub struct Ticket {
     stalled: bool,
 }
 
+impl Ticket {
+    /// The call's class.
+    pub fn class(&self) -> Class {
+        self.work.class
+    }
+}
+
 /// What a worker does next.
 #[derive(Debug)]
 pub enum Next<T> {

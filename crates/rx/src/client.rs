@@ -12,6 +12,7 @@ use rx_security::ClientSecurity;
 use crate::connector::Connector;
 use crate::lane::{Arrivals, NoArrivals};
 use crate::lanes::{Lanes, LanesConfig};
+use crate::priority::Priority;
 use crate::socket::SocketOptions;
 use crate::statistics::LaneStatistics;
 
@@ -67,7 +68,7 @@ impl Client {
             services: &[],
         };
         let client = Client { lanes: Lanes::bind(&lanes, &arrivals)? };
-        client.lanes.start(&config.name)?;
+        client.lanes.start(&config.name, Priority::new(0))?;
         Ok(client)
     }
 

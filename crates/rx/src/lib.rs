@@ -25,6 +25,7 @@ mod lane;
 mod lanes;
 mod notice;
 mod pool;
+mod priority;
 mod queue;
 mod server;
 mod server_call;

@@ -15,6 +15,7 @@ use crate::connector::Connector;
 use crate::fairness::Fairness;
 use crate::lane::Arrivals;
 use crate::lanes::{Lanes, LanesConfig};
+use crate::priority::Priority;
 use crate::server_call::Service;
 use crate::socket::SocketOptions;
 use crate::statistics::ServerStatistics;
@@ -42,6 +43,9 @@ pub struct ServerConfig {
     pub workers_min: usize,
     /// Worker threads at most: calls served at a time.
     pub workers_max: usize,
+    /// By how much the nice value of threads that receive, serve small calls or end calls is to be below that of the
+    /// program and of threads that move bulk data, where the system allows it; 0 leaves all as they are.
+    pub urgent_by: i32,
     /// How users and volumes share them.
     pub fairness: Fairness,
     /// Socket buffers and offloads.
@@ -60,6 +64,7 @@ impl Default for ServerConfig {
             lanes: cores.min(DEFAULT_LANES_MAX),
             workers_min: 16,
             workers_max: 128,
+            urgent_by: 0,
             fairness: Fairness::default(),
             socket: SocketOptions::default(),
             endpoint: EndpointConfig::default(),
@@ -91,12 +96,13 @@ impl Server {
         let configs: Vec<ServiceConfig> = services.iter().map(|entry| entry.config.clone()).collect();
         let services: HashMap<u16, Arc<dyn Service>> =
             services.into_iter().map(|entry| (entry.config.id, entry.service)).collect();
-        let workers = WorkerPool::new(&config.name, services, worker_limits(config));
+        let priority = Priority::new(config.urgent_by);
+        let workers = WorkerPool::new(&config.name, services, worker_limits(config), priority);
         let arrivals: Arc<dyn Arrivals> = Arc::clone(&workers) as Arc<dyn Arrivals>;
         let lanes = Lanes::bind(&lanes_config(config, &configs), &arrivals)?;
         workers.start(&lanes);
         let server = Server { lanes, workers };
-        server.lanes.start(&config.name)?;
+        server.lanes.start(&config.name, priority)?;
         Ok(server)
     }
 

@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 
 use base::AbortCode;
 use bytes::Bytes;
-use fair_queue::{Demand, Ticket, Work};
+use fair_queue::{Class, Demand, Ticket, Work};
 use parking_lot::Mutex;
 
 use crate::call::CallHandle;
@@ -17,6 +17,7 @@ use crate::connector::Connector;
 use crate::fairness::{Fairness, Users};
 use crate::lane::{Arrivals, Arrived, Load};
 use crate::lanes::Lanes;
+use crate::priority::Priority;
 use crate::queue::{CallQueue, QueueLoad, Refusal};
 use crate::server_call::{ServerCall, Service};
 use crate::stall;
@@ -48,6 +49,7 @@ pub(crate) struct WorkerPool {
     threads: Mutex<Vec<JoinHandle<()>>>,
     busy: AtomicUsize,
     stopping: AtomicBool,
+    priority: Priority,
     counters: CallCounters,
     /// For the threads.
     own: Weak<WorkerPool>,
@@ -58,6 +60,7 @@ impl WorkerPool {
         name: &str,
         services: HashMap<u16, Arc<dyn Service>>,
         limits: WorkerLimits,
+        priority: Priority,
     ) -> Arc<WorkerPool> {
         Arc::new_cyclic(|own| WorkerPool {
             name: name.to_owned(),
@@ -69,6 +72,7 @@ impl WorkerPool {
             threads: Mutex::new(Vec::new()),
             busy: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            priority,
             counters: CallCounters::default(),
             own: Weak::clone(own),
         })
@@ -150,25 +154,34 @@ impl WorkerPool {
     }
 
     fn run(&self) {
+        self.priority.be_urgent();
         let mut done = None;
         while let Some((arrived, ticket)) = self.queue.next(done) {
             self.busy.fetch_add(1, Ordering::Relaxed);
             let own = self.own.upgrade().expect("the thread holds it");
-            let (bytes, ticket) = stall::serving(own, ticket, || self.serve(arrived));
+            let is_bulk = ticket.class() == Class::Bulk;
+            let (bytes, ticket) = stall::serving(own, ticket, || self.serve(arrived, is_bulk));
             self.busy.fetch_sub(1, Ordering::Relaxed);
             done = ticket.map(|ticket| (ticket, fair_queue::cost_of(bytes)));
         }
     }
 
     /// Serves a call; gives the number of bytes that it moved.
-    fn serve(&self, arrived: Arrived) -> u64 {
+    fn serve(&self, arrived: Arrived, is_bulk: bool) -> u64 {
         let Some(lanes) = self.lanes.get().and_then(Weak::upgrade) else { return 0 };
         let lane = Arc::clone(&lanes.all()[arrived.lane]);
         let handle = CallHandle::begun(lane, arrived.call, arrived.request, arrived.is_whole);
         let connector = Connector::new(lanes);
         let mut call = ServerCall::new(handle, arrived.caller, arrived.service_id, connector)
             .that_waited(clock::now().since(arrived.at));
+        if is_bulk {
+            self.priority.be_ordinary();
+        }
         let result = self.run_service(&mut call);
+        if is_bulk {
+            // Who ends his call may sync for others who wait.
+            self.priority.be_urgent();
+        }
         let bytes = call.bytes_moved();
         call.conclude(result);
         bytes
