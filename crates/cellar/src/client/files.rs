@@ -23,7 +23,7 @@ const MOUNTS_MAX: usize = 32;
 
 /// So often a volume is looked for that is where no location server says it is: while it moves, and while its server starts.
 const LOOKUPS_MAX: u32 = 5;
-pub(super) const LOOKUP_PAUSE: Duration = Duration::from_secs(1);
+const LOOKUP_PAUSE: Duration = Duration::from_secs(1);
 
 /// A file, directory or link, and the server that has it.
 #[derive(Clone)]

@@ -1,7 +1,6 @@
 //! A cell of three location servers, of which the first was away while a volume moved.
 
 use crate::client::fakes::{Fakes, server};
-use crate::client::files::LOOKUP_PAUSE;
 use crate::client::{Interface, vote};
 use afs_idl::server::take;
 use afs_idl::stream::StreamSource;
@@ -10,7 +9,6 @@ use base::{AbortCode, Caller, Identity, SecurityLevel};
 use parking_lot::Mutex;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Instant;
 use xdr::Encode;
 
 /// The file servers from which and to which it moved.
@@ -90,10 +88,8 @@ fn cell() -> (Arc<Fakes>, Asked) {
 fn a_volume_is_found_although_the_first_location_server_names_its_old_place() {
     let (fakes, asked) = cell();
     let client = fakes.cell(3);
-    let start = Instant::now();
     assert_eq!(client.root_of("moved").unwrap().address(), NEW);
     assert_eq!(*asked.lock(), [server(1), server(1), server(2)]);
-    assert!(start.elapsed() < LOOKUP_PAUSE, "it does not wait for the first one");
     asked.lock().clear();
     assert_eq!(client.root_of("moved").unwrap().address(), NEW);
     assert_eq!(*asked.lock(), [server(2)], "who was right is asked first");
