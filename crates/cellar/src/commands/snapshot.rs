@@ -24,7 +24,7 @@ pub enum Snapshot {
     /// List those of a volume, the oldest first.
     List(List),
     /// Remove one.
-    Remove(Which),
+    Remove(Remove),
     /// Make the contents of VOLUME those of a snapshot. What was changed since is lost unless another snapshot
     /// shows it; all snapshots stay.
     Rollback(Rollback),
@@ -63,6 +63,16 @@ pub struct Which {
     volume: String,
     /// The snapshot's name.
     name: SnapshotName,
+}
+
+/// What to remove.
+#[derive(Args)]
+pub struct Remove {
+    #[command(flatten)]
+    which: Which,
+    /// Say what would be removed and what that would give back, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// What to go back to.
@@ -252,6 +262,14 @@ impl Target {
         found.ok_or_else(|| self.explain(doing, AbortCode::UAENOENT))
     }
 
+    /// Bytes that removing a snapshot gives back.
+    fn space_of(&self, info: &SnapshotInfo, doing: &str) -> Result<u64> {
+        let request = cellar::GetSnapshotSpaceRequest { volume: self.id.0, name: info.name.clone() };
+        let space =
+            cellar::get_snapshot_space(&*self.server, &request).map_err(|code| self.explain(doing, code))?;
+        Ok(space.record_bytes + space.chunk_bytes)
+    }
+
     fn remove(&self, name: &str) -> Result<()> {
         let request = cellar::RemoveSnapshotRequest { volume: self.id.0, name: name.into() };
         cellar::remove_snapshot(&*self.server, &request)
@@ -266,7 +284,8 @@ pub fn run(context: &Context, command: &Snapshot) -> Result<()> {
     match command {
         Snapshot::Create(create) => make(context, &cell, create),
         Snapshot::List(list) => show(context, &cell, list),
-        Snapshot::Remove(Which { volume, name }) => {
+        Snapshot::Remove(Remove { which, dry_run: true }) => tell(context, &cell, which),
+        Snapshot::Remove(Remove { which: Which { volume, name }, .. }) => {
             Target::find(&cell, volume)?.remove(name.as_str())?;
             context.format.done(&true, format!("the snapshot {name} of {volume} is removed"))
         }
@@ -299,12 +318,22 @@ fn show(context: &Context, cell: &CellClient, list: &List) -> Result<()> {
     let all = target.list().map_err(|code| target.explain(&doing, code))?;
     let mut rows: Vec<Shown> = all.iter().map(Shown::new).collect();
     for (row, info) in rows.iter_mut().zip(&all).filter(|_| list.space) {
-        let request = cellar::GetSnapshotSpaceRequest { volume: target.id.0, name: info.name.clone() };
-        let space = cellar::get_snapshot_space(&*target.server, &request)
-            .map_err(|code| target.explain(&doing, code))?;
-        row.gives_back_bytes = Some(space.record_bytes + space.chunk_bytes);
+        row.gives_back_bytes = Some(target.space_of(info, &doing)?);
     }
     context.format.rows(&rows)
+}
+
+/// What removing a snapshot would do.
+fn tell(context: &Context, cell: &CellClient, Which { volume, name }: &Which) -> Result<()> {
+    let (target, doing) = (Target::find(cell, volume)?, format!("remove the snapshot {name}"));
+    let info = target.find_snapshot(name, &doing)?;
+    let bytes = target.space_of(&info, &doing)?;
+    let shown = Shown { gives_back_bytes: Some(bytes), ..Shown::new(&info) };
+    let (made, bytes) = (time(info.made), HumanBytes(bytes));
+    let sentence = format!(
+        "the snapshot {name} of {volume}, made {made} UTC, would be removed; that gives back {bytes}"
+    );
+    context.format.done(&shown, sentence)
 }
 
 #[derive(Serialize)]

@@ -95,6 +95,22 @@ impl Contents {
         }
     }
 
+    /// The same for a dump that is to become a volume.
+    ///
+    /// # Errors
+    /// Also a dump of changes that leaves out what did not change.
+    pub fn read_all(path: &Path) -> Result<Contents> {
+        let contents = Contents::read(path)?;
+        match contents.nodes.values().filter(|node| node.attributes.is_none()).count() {
+            0 => Ok(contents),
+            count => bail!(
+                "{}: it leaves out {count} files and directories that had not changed; \
+                 only `vos restore -overwrite incremental` of the volume as it was before can use it",
+                path.display()
+            ),
+        }
+    }
+
     /// Whether it holds changes since a date only.
     pub fn is_incremental(&self) -> bool {
         self.header.dates.first().is_some_and(|(from, _)| from.0 != 0)

@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
-use std::io::Write;
+use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -125,9 +125,16 @@ impl Extraction {
             if piece.is_empty() {
                 break;
             }
-            file.write_all(&piece).with_context(doing)?;
-            self.written.bytes += piece.len() as u64;
+            let length = piece.len() as u64;
+            // Holes are zeros in a dump, which here take no room again.
+            if piece.iter().all(|byte| *byte == 0) {
+                file.seek(SeekFrom::Current(length as i64)).with_context(doing)?;
+            } else {
+                file.write_all(&piece).with_context(doing)?;
+            }
+            self.written.bytes += length;
         }
+        file.set_len(status.length.unwrap_or(0)).with_context(doing)?;
         self.finish(&file, first, status)?;
         for other in &places[1..] {
             fs::hard_link(first, other).with_context(|| format!("cannot link {}", other.display()))?;

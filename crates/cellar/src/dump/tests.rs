@@ -1,10 +1,18 @@
 //! With the dumps that OpenAFS made: see `crates/afs-format/testdata`.
 
 use super::compare::{Depth, compare};
-use super::contents::{Contents, Data};
+use super::contents::{Contents, Data, printable};
 use super::extract::{Options, extract};
+use afs_format::acl::Acl;
+use afs_format::directory::{DirectoryBlob, EntryTarget};
+use afs_format::dump::{
+    DumpHeader, DumpVolume, DumpedVnode, VnodeAttributes, put_dump_header, put_end, put_vnode, put_volume,
+};
+use base::VnodeId;
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -91,6 +99,83 @@ fn an_incremental_dump_says_what_it_has() {
     assert!(changes.is_incremental() && !Contents::read(&golden("full")).unwrap().is_incremental());
     assert!(changes.nodes.values().any(|node| node.attributes.is_none()), "vnodes as they were");
     assert!(!differences(&golden("incremental"), Depth::default()).is_empty());
+}
+
+#[test]
+fn a_volume_is_made_of_a_whole_and_full_dump_only() {
+    assert!(Contents::read_all(&golden("full")).is_ok());
+    let refused = Contents::read_all(&golden("incremental")).err().unwrap().to_string();
+    assert!(refused.contains("leaves out") && refused.contains("incremental"), "{refused}");
+    let (_keep, cut) = altered(|bytes| bytes.truncate(9000));
+    assert!(Contents::read_all(&cut).err().unwrap().to_string().contains("byte 9000"));
+}
+
+/// A dump with these files in its root directory.
+fn made(files: &[(&[u8], &[u8])]) -> (TempDir, PathBuf) {
+    let root = EntryTarget { vnode: VnodeId(1), unique: 1 };
+    let mut names = DirectoryBlob::new(root, root);
+    let target =
+        |index: usize| EntryTarget { vnode: VnodeId(2 * index as u32 + 2), unique: index as u32 + 2 };
+    for (index, (name, _)) in files.iter().enumerate() {
+        names.insert(name, target(index)).unwrap();
+    }
+    let mut bytes = Vec::new();
+    put_dump_header(&mut bytes, &DumpHeader::default());
+    put_volume(&mut bytes, &DumpVolume { id: 5, name: b"odd".to_vec(), ..DumpVolume::default() });
+    let mut put = |EntryTarget { vnode, unique }, attributes: VnodeAttributes, data: &[u8]| {
+        let attributes = VnodeAttributes { length: Some(data.len() as u64), mode: 0o755, ..attributes };
+        put_vnode(&mut bytes, &DumpedVnode { vnode: vnode.0, unique, attributes: Some(attributes) });
+        bytes.extend_from_slice(data);
+    };
+    let acl = Some(Acl::administrators());
+    put(
+        root,
+        VnodeAttributes { kind: 2, links: 2, acl, ..VnodeAttributes::default() },
+        &names.pages().concat(),
+    );
+    for (index, (_, data)) in files.iter().enumerate() {
+        put(
+            target(index),
+            VnodeAttributes { kind: 1, links: 1, parent: 1, ..VnodeAttributes::default() },
+            data,
+        );
+    }
+    put_end(&mut bytes);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump");
+    fs::write(&path, bytes).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn an_empty_volume_odd_names_and_holes_are_shown_and_written() {
+    let (folder, path) = made(&[]);
+    let written = extract(&path, &folder.path().join("out"), Options::default()).unwrap();
+    assert_eq!((written.directories, written.files, written.bytes), (1, 0, 0));
+
+    let long = [0xff; 255];
+    let sparse = [vec![0; 9 << 20], b"end".to_vec(), vec![0; 5 << 20]].concat();
+    let files: [(&[u8], &[u8]); 4] =
+        [(&long, b"long"), (b"new\nline", b""), ("\u{fc}".as_bytes(), b"umlaut"), (b"sparse", &sparse)];
+    let (folder, path) = made(&files);
+    let contents = Contents::read_all(&path).unwrap();
+    let shown: Vec<String> = contents.paths().unwrap().keys().map(|path| printable(path)).collect();
+    assert!(
+        shown.contains(&format!("/{}", "\\xff".repeat(255))) && shown.contains(&"/\u{fc}".into()),
+        "{shown:?}"
+    );
+    assert!(shown.contains(&"/new\\nline".into()), "{shown:?}");
+    let out = folder.path().join("out");
+    extract(&path, &out, Options::default()).unwrap();
+    for (name, data) in files {
+        assert!(fs::read(out.join(OsStr::from_bytes(name))).unwrap() == data, "{}", printable(name));
+    }
+    let taken = fs::metadata(out.join("sparse")).unwrap().blocks() * 512;
+    assert!(taken < 1 << 20, "{taken} bytes for a few between holes");
+    let (_keep, other) = made(&[(&long, b"lost"), (b"new\nline", b"")]);
+    let found = compare(&contents, &Contents::read(&other).unwrap(), Depth::default()).unwrap();
+    let whats: Vec<&str> = found.iter().map(|one| one.what).collect();
+    assert_eq!(whats, ["name", "name", "data"], "{found:?}");
 }
 
 #[test]

@@ -5,11 +5,12 @@ use crate::client::describe::failed;
 use crate::client::location::{Located, Site};
 use crate::client::{CellClient, Interface};
 use crate::commands::Context;
+use crate::dump::contents::Contents;
 use afs_idl::vol;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use base::{AbortCode, PartitionId, VolumeId, VolumeName};
 use clap::Args;
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use jobs::{Job, Operation, Place, Stage};
 use serde::Serialize;
 use std::fs::File;
@@ -49,7 +50,7 @@ pub struct RestoreVolume {
     /// The partition, like `a`; the server's first if left out.
     #[arg(long)]
     partition: Option<PartitionId>,
-    /// Say what would be done, and do nothing.
+    /// Check the dump, say what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
 }
@@ -190,7 +191,10 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     let mut done =
         Transferred { volume: 0, name, server: on, file, bytes: length, seconds: 0.0, is_done: false };
     if request.dry_run {
-        let text = format!("would restore {} as {} on {on} {partition}", done.file, done.name);
+        let vnodes = HumanCount(Contents::read_all(path)?.nodes.len() as u64);
+        let Transferred { file, name, .. } = &done;
+        let text =
+            format!("would restore {file}, {vnodes} files and directories, as {name} on {on} {partition}");
         return context.format.done(&done, text);
     }
     let to = Place { server: on, partition: partition.index() as i32 };
@@ -201,7 +205,12 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     let end = following::carry_on(&cell, &kept.journal, &mut job)?;
     drop(claim);
     if job.stage != Stage::Done {
-        return following::report(context, &job, end);
+        let flaw = job.abort_code() == Some(AbortCode::VOLSERREAD_DUMPERROR);
+        let flaw = flaw.then(|| Contents::read_all(path).err()).flatten();
+        return following::report(context, &job, end).map_err(|error| match flaw {
+            Some(flaw) => anyhow!("{error:#}; {flaw:#}"),
+            None => error,
+        });
     }
     done.volume = job.volume;
     done.seconds = start.elapsed().as_secs_f64();
