@@ -55,6 +55,11 @@ impl MemoryMeta {
         MemoryMeta(Mutex::new(MetaState { durable: table.clone(), table, ..MetaState::default() }))
     }
 
+    /// Commits since it was made, or since the crash that it was made after.
+    pub fn commits(&self) -> u64 {
+        self.0.lock().commits
+    }
+
     /// Commits that a crash may lose.
     pub fn unsynced_commits(&self) -> usize {
         self.0.lock().pending.len()

@@ -50,7 +50,7 @@ pub(super) struct History {
     other: Option<(VolumeId, BTreeMap<u8, Vec<u8>>)>,
     /// Volumes share equal chunks.
     deduplicates: bool,
-    /// What was true after each commit that a crash may lose: the commits before, and the state.
+    /// What was true after commits that a crash may lose.
     unsynced: Vec<State>,
     stale: Vec<Fid>,
     /// Uniquifiers that were given out since the last crash.
@@ -60,8 +60,8 @@ pub(super) struct History {
     step: u32,
 }
 
-/// Commits before, and what there was: the volume, its clones, the other volume.
-type State = (usize, Reference, BTreeMap<VolumeId, Reference>, Option<(VolumeId, BTreeMap<u8, Vec<u8>>)>);
+/// Commits before, of all, and what there was: the volume, its clones, the other volume.
+type State = (u64, Reference, BTreeMap<VolumeId, Reference>, Option<(VolumeId, BTreeMap<u8, Vec<u8>>)>);
 
 impl History {
     pub(super) fn new(seed: u64) -> History {
@@ -123,11 +123,11 @@ impl History {
     }
 
     fn remember(&mut self) {
-        let unsynced = self.server.meta.inner.unsynced_commits();
-        if unsynced == 0 {
+        let meta = &self.server.meta.inner;
+        if meta.unsynced_commits() == 0 {
             self.unsynced.clear();
         }
-        self.unsynced.push((unsynced, self.reference.clone(), self.clones.clone(), self.other.clone()));
+        self.unsynced.push((meta.commits(), self.reference.clone(), self.clones.clone(), self.other.clone()));
     }
 
     /// A step, now and then served as file servers do: what it changed is durable before it is answered.
@@ -615,11 +615,14 @@ impl History {
     }
 
     fn crash(&mut self) {
-        let most = self.server.meta.inner.unsynced_commits();
+        let meta = &self.server.meta.inner;
+        let (commits, most) = (meta.commits(), meta.unsynced_commits());
         let kept = self.random.random_range(0..=most);
+        let left = commits - (most - kept) as u64;
         self.server.crash(kept);
         self.volume = self.server.volumes.get(RW).unwrap();
-        let state = self.unsynced.iter().rfind(|(before, ..)| *before <= kept).unwrap();
+        // A step may sync and commit again: what was true before it is told by all commits, not by those since a sync.
+        let state = self.unsynced.iter().rfind(|(before, ..)| *before <= left).unwrap();
         (_, self.reference, self.clones, self.other) = state.clone();
         self.unsynced.clear();
         self.uniques.clear();
