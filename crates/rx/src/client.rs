@@ -12,7 +12,6 @@ use rx_security::ClientSecurity;
 use crate::connector::Connector;
 use crate::lane::{Arrivals, NoArrivals};
 use crate::lanes::{Lanes, LanesConfig};
-use crate::priority::Priority;
 use crate::socket::SocketOptions;
 use crate::statistics::LaneStatistics;
 
@@ -68,7 +67,7 @@ impl Client {
             services: &[],
         };
         let client = Client { lanes: Lanes::bind(&lanes, &arrivals)? };
-        client.lanes.start(&config.name, Priority::new(0))?;
+        client.lanes.start(&config.name)?;
         Ok(client)
     }
 

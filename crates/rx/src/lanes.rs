@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use rx_proto::{Endpoint, EndpointConfig, PeerCounters, PeerReport, ServiceConfig};
 
 use crate::lane::{Arrivals, Lane};
-use crate::priority::Priority;
 use crate::socket::{LaneSocket, SocketOptions, bind_lanes};
 use crate::statistics::LaneStatistics;
 use crate::{clock, steering, sys};
@@ -56,14 +55,10 @@ impl Lanes {
     }
 
     /// Starts the threads.
-    pub(crate) fn start(&self, name: &str, priority: Priority) -> io::Result<()> {
+    pub(crate) fn start(&self, name: &str) -> io::Result<()> {
         for (index, lane) in self.lanes.iter().enumerate() {
             let lane = Arc::clone(lane);
-            let run = move || {
-                priority.be_urgent();
-                lane.run();
-            };
-            let thread = Builder::new().name(format!("{name}-lane{index}")).spawn(run)?;
+            let thread = Builder::new().name(format!("{name}-lane{index}")).spawn(move || lane.run())?;
             self.threads.lock().push(thread);
         }
         Ok(())

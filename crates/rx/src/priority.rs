@@ -1,46 +1,59 @@
-//! Which threads go first when there are more than processors.
+//! Who goes last when there are more threads than processors.
 //!
 //! Dozens of workers may want the processors at once, each for as long as a megabyte takes. Whoever waits at a terminal
 //! needs a lane, a worker for a moment, and perhaps the sync of a log: these go before the workers that move bulk
-//! data. On Linux each thread has a nice value of its own. Who may not lower it (`CAP_SYS_NICE`, `RLIMIT_NICE`) goes
-//! on as he is.
+//! data. On Linux each thread has a nice value of its own. A worker that could not have its own back (`CAP_SYS_NICE`,
+//! `RLIMIT_NICE`) keeps it.
 
 use std::cell::Cell;
 
-/// How much the nice value of what is urgent is below that of the program.
+/// How much the nice value of who moves bulk data is above that of the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Priority {
     /// That of the program.
-    ordinary: i32,
-    urgent_by: i32,
+    own: i32,
+    bulk_by: i32,
 }
 
 thread_local! {
-    /// Whether this thread could be made urgent, once it was tried.
-    static CAN_BE_URGENT: Cell<Option<bool>> = const { Cell::new(None) };
+    /// Whether this thread may lower its nice value, once it was tried.
+    static MAY_COME_BACK: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 impl Priority {
     /// By so much, as seen from the thread that starts the others: a thread that is started has the nice value of
     /// who starts it.
-    pub(crate) fn new(urgent_by: i32) -> Priority {
-        Priority { ordinary: rustix::process::getpriority_process(None).unwrap_or(0), urgent_by }
+    pub(crate) fn new(bulk_by: i32) -> Priority {
+        Priority { own: rustix::process::getpriority_process(None).unwrap_or(0), bulk_by }
     }
 
-    /// This thread goes first from now on, if that is allowed.
-    pub(crate) fn be_urgent(self) {
-        CAN_BE_URGENT.with(|can| {
-            if self.urgent_by != 0 && can.get() != Some(false) {
-                can.set(Some(set_own(self.ordinary.saturating_sub(self.urgent_by))));
-            }
-        });
-    }
-
-    /// This thread takes turns with all others from now on.
-    pub(crate) fn be_ordinary(self) {
-        if self.urgent_by != 0 && CAN_BE_URGENT.get() != Some(false) {
-            set_own(self.ordinary);
+    /// For a thread that begins: who started it may be moving bulk data.
+    pub(crate) fn begin(self) {
+        if self.bulk_by != 0 {
+            set_own(self.own);
         }
+    }
+
+    /// This thread lets others go first from now on, if it may come back.
+    pub(crate) fn be_bulk(self) {
+        if self.bulk_by != 0 && self.may_come_back() {
+            set_own(self.own.saturating_add(self.bulk_by));
+        }
+    }
+
+    /// This thread takes turns with all others again.
+    pub(crate) fn be_ordinary(self) {
+        if self.bulk_by != 0 && MAY_COME_BACK.get() == Some(true) {
+            set_own(self.own);
+        }
+    }
+
+    fn may_come_back(self) -> bool {
+        MAY_COME_BACK.get().unwrap_or_else(|| {
+            let may = set_own(self.own - 1) && set_own(self.own);
+            MAY_COME_BACK.set(Some(may));
+            may
+        })
     }
 }
 
@@ -63,21 +76,22 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_urgent_goes_first_if_he_may_and_comes_back() {
+    fn who_moves_bulk_data_goes_last_if_he_may_come_back() {
         let ordinary = own();
         on_a_thread(|| {
             let priority = Priority::new(3);
-            priority.be_urgent();
-            let is_allowed = CAN_BE_URGENT.get().unwrap();
-            assert_eq!(own(), if is_allowed { (ordinary - 3).max(-20) } else { ordinary });
-            // A thread that an urgent one starts need not stay so.
-            let started = on_a_thread(|| {
+            for _ in 0..2 {
+                priority.be_bulk();
+                let may = MAY_COME_BACK.get().unwrap();
+                assert_eq!(own(), if may { (ordinary + 3).min(19) } else { ordinary });
+                let started = on_a_thread(|| {
+                    priority.begin();
+                    own()
+                });
+                assert_eq!(started, ordinary);
                 priority.be_ordinary();
-                own()
-            });
-            assert_eq!(started, ordinary);
-            priority.be_ordinary();
-            assert_eq!(own(), ordinary);
+                assert_eq!(own(), ordinary);
+            }
         });
         assert_eq!(own(), ordinary, "of other threads nothing is changed");
     }
@@ -86,8 +100,8 @@ mod tests {
     fn without_a_difference_nothing_is_touched() {
         on_a_thread(|| {
             let priority = Priority::new(0);
-            priority.be_urgent();
-            assert_eq!(CAN_BE_URGENT.get(), None);
+            priority.be_bulk();
+            assert_eq!(MAY_COME_BACK.get(), None);
         });
     }
 }

@@ -43,9 +43,9 @@ pub struct ServerConfig {
     pub workers_min: usize,
     /// Worker threads at most: calls served at a time.
     pub workers_max: usize,
-    /// By how much the nice value of threads that receive, serve small calls or end calls is to be below that of the
-    /// program and of threads that move bulk data, where the system allows it; 0 leaves all as they are.
-    pub urgent_by: i32,
+    /// By how much the nice value of a worker is above the program's while it moves bulk data, where the system lets
+    /// it have its own back; 0 leaves all as they are.
+    pub bulk_nice: i32,
     /// How users and volumes share them.
     pub fairness: Fairness,
     /// Socket buffers and offloads.
@@ -64,7 +64,7 @@ impl Default for ServerConfig {
             lanes: cores.min(DEFAULT_LANES_MAX),
             workers_min: 16,
             workers_max: 128,
-            urgent_by: 0,
+            bulk_nice: 0,
             fairness: Fairness::default(),
             socket: SocketOptions::default(),
             endpoint: EndpointConfig::default(),
@@ -96,13 +96,13 @@ impl Server {
         let configs: Vec<ServiceConfig> = services.iter().map(|entry| entry.config.clone()).collect();
         let services: HashMap<u16, Arc<dyn Service>> =
             services.into_iter().map(|entry| (entry.config.id, entry.service)).collect();
-        let priority = Priority::new(config.urgent_by);
+        let priority = Priority::new(config.bulk_nice);
         let workers = WorkerPool::new(&config.name, services, worker_limits(config), priority);
         let arrivals: Arc<dyn Arrivals> = Arc::clone(&workers) as Arc<dyn Arrivals>;
         let lanes = Lanes::bind(&lanes_config(config, &configs), &arrivals)?;
         workers.start(&lanes);
         let server = Server { lanes, workers };
-        server.lanes.start(&config.name, priority)?;
+        server.lanes.start(&config.name)?;
         Ok(server)
     }
 

@@ -154,7 +154,7 @@ impl WorkerPool {
     }
 
     fn run(&self) {
-        self.priority.be_urgent();
+        self.priority.begin();
         let mut done = None;
         while let Some((arrived, ticket)) = self.queue.next(done) {
             self.busy.fetch_add(1, Ordering::Relaxed);
@@ -175,12 +175,12 @@ impl WorkerPool {
         let mut call = ServerCall::new(handle, arrived.caller, arrived.service_id, connector)
             .that_waited(clock::now().since(arrived.at));
         if is_bulk {
-            self.priority.be_ordinary();
+            self.priority.be_bulk();
         }
         let result = self.run_service(&mut call);
         if is_bulk {
             // Who ends his call may sync for others who wait.
-            self.priority.be_urgent();
+            self.priority.be_ordinary();
         }
         let bytes = call.bytes_moved();
         call.conclude(result);

@@ -491,7 +491,7 @@ impl Services {
 }
 
 /// Whoever waits for an answer of a few bytes does not wait until dozens of workers have moved their megabytes.
-const URGENT_BY: i32 = 10;
+const BULK_NICE: i32 = 10;
 
 fn server_config(role: Role, settings: &Settings) -> ServerConfig {
     let is_file_server = role == Role::Fs;
@@ -506,7 +506,7 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
         lanes: if is_file_server { settings.tuning.lanes } else { 1 },
         workers_min: if is_file_server { 16 } else { 4 },
         workers_max: settings.tuning.workers,
-        urgent_by: URGENT_BY,
+        bulk_nice: BULK_NICE,
         fairness: settings.tuning.fairness.clone(),
         socket: SocketOptions {
             buffer_bytes: settings.tuning.socket_buffer_bytes,
