@@ -51,6 +51,7 @@ fn open(disk: Arc<FaultyDisk>) -> Result<SegmentStore, StoreError> {
         cache_bytes: 1 << 20,
         open_files_max: 4,
         reserve: Reserve { bytes: 0, permille: 0 },
+        unsynced_bytes_max: 1 << 20,
     };
     SegmentStore::open(disk, Path::new(FOLDER), Arc::new(MemoryMeta::new()), config)
 }

@@ -25,6 +25,7 @@ mod room;
 mod statistics;
 mod store;
 mod trial;
+mod unsynced;
 mod walk;
 
 pub use audit::{SegmentAccount, SegmentAudit, SegmentFacts};

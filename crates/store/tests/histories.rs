@@ -77,6 +77,7 @@ fn config(rng: &mut SmallRng) -> SegmentConfig {
         cache_bytes: rng.random_range(0..2000),
         open_files_max: rng.random_range(1..4),
         reserve: Reserve { bytes: 0, permille: 0 },
+        unsynced_bytes_max: rng.random_range(0..50_000),
     }
 }
 

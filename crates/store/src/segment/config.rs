@@ -33,6 +33,9 @@ pub struct SegmentConfig {
     pub open_files_max: usize,
     /// Room left for metadata.
     pub reserve: Reserve,
+    /// Bytes that may be written and not yet synced: whoever would write more syncs first, or waits for who does.
+    /// A sync of the metadata's log shares the disk with a sync of all these at most.
+    pub unsynced_bytes_max: u64,
 }
 
 impl SegmentConfig {
@@ -54,6 +57,7 @@ impl Default for SegmentConfig {
             cache_bytes: 256 << 20,
             open_files_max: 512,
             reserve: Reserve { bytes: 64 << 20, permille: 5 },
+            unsynced_bytes_max: 16 << 20,
         }
     }
 }

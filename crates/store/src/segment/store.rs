@@ -11,6 +11,7 @@ use super::reading;
 use super::record::RECORD_BYTES;
 use super::room::{self, Purpose, Room};
 use super::statistics::{ChunkStatistics, Counters};
+use super::unsynced::Unsynced;
 use crate::chunk::CHUNK_BYTES_MAX;
 use crate::digest::{Digest, digest};
 use crate::group_sync::GroupSync;
@@ -39,6 +40,7 @@ pub struct SegmentStore {
     meta: Arc<dyn MetaStore>,
     ids: IdAllocator,
     segment_bytes: u64,
+    unsynced_bytes_max: u64,
     /// Segments below this id are of earlier runs.
     pub(super) first_id: u64,
     /// Whether chunks may lie in segments of earlier runs that nobody names and nobody will release.
@@ -53,6 +55,8 @@ pub struct SegmentStore {
     maintaining: Mutex<()>,
     /// Appends whose write ended and whose file is in `dirty`.
     appended: AtomicU64,
+    /// The bytes of these appends, and how many of them no sync has covered yet.
+    unsynced: Unsynced,
     group: GroupSync,
     pub(super) health: Health,
     room: Room,
@@ -110,6 +114,7 @@ impl SegmentStore {
             meta,
             ids,
             segment_bytes,
+            unsynced_bytes_max: config.unsynced_bytes_max,
             first_id,
             has_orphans: AtomicBool::new(!was_closed && !found.is_empty()),
             active: Lock::new(LockName::Segment, None),
@@ -117,6 +122,7 @@ impl SegmentStore {
             dirty: Mutex::default(),
             maintaining: Mutex::default(),
             appended: AtomicU64::new(0),
+            unsynced: Unsynced::default(),
             group: GroupSync::default(),
             health: Health::default(),
             room: Room::new(config.reserve, segment_bytes),
@@ -224,10 +230,14 @@ impl SegmentStore {
 
     /// Writes a record; answers where it is.
     pub(super) fn put(&self, encoded: &Encoded, purpose: Purpose) -> Result<ChunkAddress, StoreError> {
+        if self.unsynced.bytes() >= self.unsynced_bytes_max {
+            self.sync()?;
+        }
         let place = self.reserve(RECORD_BYTES as u32 + encoded.record.stored_bytes, purpose)?;
         self.write(&place, encoded)?;
         let Place { address, file } = place;
         self.dirty.lock().insert(address.segment, file);
+        self.unsynced.appended(u64::from(address.stored_bytes));
         self.appended.fetch_add(1, AcqRel);
         Ok(address)
     }
@@ -292,12 +302,13 @@ impl SegmentStore {
     /// Makes durable what was appended before; answers up to which append.
     fn sync_dirty(&self) -> Result<u64, StoreError> {
         self.health.check()?;
-        let covered = self.appended.load(Acquire);
+        let (covered, covered_bytes) = (self.appended.load(Acquire), self.unsynced.seen());
         let dirty = std::mem::take(&mut *self.dirty.lock());
         for (id, file) in dirty {
             file.sync_data()
                 .map_err(|error| self.health.fail(failed("sync", &self.files.path(id), error)))?;
         }
+        self.unsynced.synced(covered_bytes);
         Ok(covered)
     }
 

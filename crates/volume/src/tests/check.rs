@@ -71,6 +71,7 @@ fn open(disk: &FaultyDisk, meta: &Arc<MemoryMeta>) -> (Arc<SegmentStore>, Volume
         cache_bytes: 0,
         open_files_max: 4,
         reserve: Reserve { bytes: 0, permille: 0 },
+        unsynced_bytes_max: 1 << 20,
     };
     let chunks = SegmentStore::open(Arc::new(disk.clone()), Path::new(FOLDER), Arc::clone(meta) as _, config);
     let chunks = Arc::new(chunks.unwrap());

@@ -65,6 +65,7 @@ fn at_work(seed: u64) {
         cache_bytes: 10_000,
         open_files_max: 4,
         reserve: Reserve { bytes: 0, permille: 0 },
+        unsynced_bytes_max: 1 << 20,
     };
     let chunks =
         SegmentStore::open(Arc::new(RealDisk), folder.path(), Arc::clone(&meta) as _, config).unwrap();

@@ -61,6 +61,7 @@ impl Segments {
             cache_bytes: if random.random() { 0 } else { 100_000 },
             open_files_max: 4,
             reserve: Reserve { bytes: 0, permille: 0 },
+            unsynced_bytes_max: if random.random() { 1 << 20 } else { 2000 },
         };
         let keys = is_encrypted.then(|| Arc::new(KeyRing::random()));
         Segments { disk, keys, config, store: None }

@@ -49,6 +49,7 @@ fn full(is_asked: bool) -> Full {
         cache_bytes: 10_000,
         open_files_max: 4,
         reserve: Reserve { bytes: RESERVE, permille: 0 },
+        unsynced_bytes_max: 1 << 20,
     };
     let meta = Arc::new(MemoryMeta::new());
     let chunks =

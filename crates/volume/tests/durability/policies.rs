@@ -68,6 +68,7 @@ impl Run {
             cache_bytes: history.rng.random_range(0..20_000),
             open_files_max: 4,
             reserve: Reserve { bytes: 0, permille: 0 },
+            unsynced_bytes_max: 1 << 20,
         };
         let (disk, meta) = (Arc::new(history.disk.clone()), Arc::clone(&history.meta));
         let store = SegmentStore::open(disk, Path::new(FOLDER), Arc::clone(&meta) as _, config).unwrap();

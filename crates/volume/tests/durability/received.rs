@@ -92,6 +92,7 @@ impl Run {
             cache_bytes: 0,
             open_files_max: 4,
             reserve: Reserve { bytes: 0, permille: 0 },
+            unsynced_bytes_max: 1 << 20,
         };
         let (disk, meta) = (Arc::new(history.disk.clone()), Arc::clone(&history.meta));
         let store =

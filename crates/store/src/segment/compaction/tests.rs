@@ -16,6 +16,7 @@ fn open(disk: &FaultyDisk) -> SegmentStore {
         cache_bytes: 1 << 20,
         open_files_max: 4,
         reserve: Reserve { bytes: RESERVE, permille: 0 },
+        unsynced_bytes_max: 1 << 20,
     };
     let meta = Arc::new(MemoryMeta::new());
     SegmentStore::open(Arc::new(disk.clone()), Path::new(FOLDER), meta, config).unwrap()

@@ -14,6 +14,7 @@ fn config() -> SegmentConfig {
         cache_bytes: 1 << 20,
         open_files_max: 4,
         reserve: Reserve { bytes: 0, permille: 0 },
+        unsynced_bytes_max: 1 << 20,
     }
 }
 
@@ -72,6 +73,24 @@ fn chunks_come_back_in_every_codec_and_number_of_pieces() {
     assert!(statistics.stored_bytes_appended < statistics.raw_bytes_appended);
     drop(store);
     check(&open_with(&disk, &meta, config()));
+}
+
+#[test]
+fn what_is_written_and_not_synced_is_bounded() {
+    let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
+    let config = SegmentConfig { unsynced_bytes_max: 3000, ..config() };
+    let store = open_with(&disk, &meta, config);
+    // A record has 1,064 bytes: the fourth finds three that are not synced.
+    let addresses: Vec<_> = (0..8).map(|n| append(&store, n)).collect();
+    assert_eq!(store.statistics().syncs, 2);
+    let crashed = open_with(&disk.crash(), &meta, config);
+    for (address, seed) in addresses[..6].iter().zip(0..) {
+        assert_eq!(crashed.read(*address).unwrap(), noise(seed, 1000), "chunk {seed} was synced");
+    }
+    // Who syncs beside it has done its work.
+    store.sync().unwrap();
+    (8..11).for_each(|n| _ = append(&store, n));
+    assert_eq!(store.statistics().syncs, 3);
 }
 
 #[test]
