@@ -11,7 +11,7 @@ use crate::{
     RocksMeta, SegmentConfig, SegmentStore, StoreError,
 };
 use disk::{Disk, RealDisk, Space};
-use keeper::Keeper;
+use keeper::{Keeper, Stop};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
@@ -241,8 +241,8 @@ fn open_segments(
 /// The metadata merges its tables from the first round on: the start should be over then.
 fn keep(segments: &Arc<SegmentStore>, meta: &Arc<RocksMeta>, every: Duration) -> io::Result<Keeper> {
     let (segments, meta) = (Arc::clone(segments), Arc::clone(meta));
-    let maintain = move || {
-        if let Err(error) = segments.maintain() {
+    let maintain = move |stop: &Stop| {
+        if let Err(error) = segments.maintain_resting(&mut stop.rests()) {
             tracing::warn!(%error, "maintenance of the segments failed");
         }
     };

@@ -17,6 +17,7 @@ mod compression;
 mod config;
 mod files;
 mod header;
+mod leaving;
 mod pool;
 mod reading;
 mod record;

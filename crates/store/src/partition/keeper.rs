@@ -5,15 +5,52 @@ use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Rounds that pass at most before what failed is tried again; with one in 5 s, every five minutes.
 const PAUSE_ROUNDS_MAX: u32 = 64;
 
+/// Longest rest between two pieces of work.
+const REST_MAX: Duration = Duration::from_millis(50);
+
 /// Dropping it ends the thread.
 pub(super) struct Keeper {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Tells the thread to end.
+#[derive(Default)]
+pub(super) struct Stop {
+    is_told: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Stop {
+    fn tell(&self) {
+        *self.is_told.lock() = true;
+        self.told.notify_all();
+    }
+
+    /// Waits so long at most; answers whether to end.
+    fn wait(&self, at_most: Duration) -> bool {
+        let mut is_told = self.is_told.lock();
+        if !*is_told {
+            self.told.wait_for(&mut is_told, at_most);
+        }
+        *is_told
+    }
+
+    /// Rests for work done in pieces, to be called before each: as long as the piece before took, so that half of the
+    /// time is left to others. Answers whether to go on.
+    pub(super) fn rests(&self) -> impl FnMut() -> bool {
+        let mut begun = Instant::now();
+        move || {
+            let is_told = self.wait(begun.elapsed().min(REST_MAX));
+            begun = Instant::now();
+            !is_told
+        }
+    }
 }
 
 impl Keeper {
@@ -22,20 +59,20 @@ impl Keeper {
     pub(super) fn start(
         every: Duration,
         mut begin: impl FnMut() -> Result<(), StoreError> + Send + 'static,
-        mut maintain: impl FnMut() + Send + 'static,
+        mut maintain: impl FnMut(&Stop) + Send + 'static,
     ) -> io::Result<Keeper> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stop = Arc::<Stop>::default();
         let stop_too = Arc::clone(&stop);
         let run = move || {
             let mut beginning = Beginning::default();
-            while !wait(&stop_too, every) {
+            while !stop_too.wait(every) {
                 if beginning.is_due()
                     && let Some(error) = beginning.tried(begin().err())
                 {
                     tracing::error!(%error, again_after = ?every * beginning.pause_rounds,
                         "tables of the metadata are not merged yet");
                 }
-                maintain();
+                maintain(&stop_too);
             }
         };
         let thread = thread::Builder::new().name("store-keeper".into()).spawn(run)?;
@@ -45,21 +82,11 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        *self.stop.0.lock() = true;
-        self.stop.1.notify_all();
+        self.stop.tell();
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
     }
-}
-
-/// Waits; answers whether to stop.
-fn wait(stop: &(Mutex<bool>, Condvar), every: Duration) -> bool {
-    let mut stopped = stop.0.lock();
-    if !*stopped {
-        stop.1.wait_for(&mut stopped, every);
-    }
-    *stopped
 }
 
 /// When to try what has to succeed once. Ask [`Beginning::is_due`] in each round; if it is, try and report with
@@ -123,7 +150,7 @@ mod tests {
             0..3 => Err(StoreError::Meta("no space".into())),
             _ => Ok(()),
         };
-        let maintain = move || _ = told.send(());
+        let maintain = move |_: &Stop| _ = told.send(());
         let keeper = Keeper::start(Duration::from_micros(10), begin, maintain).unwrap();
         let after = |count: usize| {
             assert_eq!(rounds.iter().take(count).count(), count);

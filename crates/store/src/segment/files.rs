@@ -1,6 +1,7 @@
 //! The files of a partition's segments.
 
 use super::header::{self, HEADER_BYTES};
+use super::leaving::Leaving;
 use crate::home::failed;
 use crate::{KeyRing, StoreError};
 use disk::{Disk, File};
@@ -96,13 +97,16 @@ impl Files {
         length.map_err(|error| failed("look at", &path, error))
     }
 
-    /// Removes a segment's file; whoever reads it at this moment can finish.
-    pub(super) fn remove(&self, id: u64) -> Result<(), StoreError> {
-        self.open.remove(&id);
+    /// Removes the name of a segment's file; whoever reads it at this moment can finish. What is left goes when the
+    /// answer is dropped, if nobody reads it.
+    pub(super) fn remove(&self, id: u64) -> Result<Leaving, StoreError> {
         let path = self.path(id);
+        // One that cannot be opened, as one whose header is damaged, goes in one piece.
+        let file = self.get(id).ok();
+        self.open.remove(&id);
         match self.disk.remove(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", &path, error)),
-            _ => Ok(()),
+            _ => Ok(Leaving::new(file, path)),
         }
     }
 

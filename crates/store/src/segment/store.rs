@@ -142,6 +142,12 @@ impl SegmentStore {
     /// Writes down what was released since the last call, and deletes the segments that were wholly
     /// dead then already. Answers how many it deleted.
     pub fn maintain(&self) -> Result<usize, StoreError> {
+        self.maintain_resting(&mut || true)
+    }
+
+    /// Likewise; each segment gives its room back piece by piece, with a `rest` before each piece, which answers
+    /// whether to go on. Where more is dead than is free there are no rests.
+    pub(crate) fn maintain_resting(&self, rest: &mut dyn FnMut() -> bool) -> Result<usize, StoreError> {
         let _one = self.maintaining.lock();
         self.room.forget();
         self.retire();
@@ -153,16 +159,23 @@ impl SegmentStore {
         // The deaths were counted after commits that are durable. Once more, for the rows.
         let number = self.write_accounts()?;
         self.meta.sync(number)?;
-        for id in &dead {
-            self.files.remove(*id)?;
+        let is_short = self.usable_bytes()? < self.accounts.lock().totals().2;
+        let mut deleted = 0;
+        for id in dead {
+            let leaving = self.files.remove(id)?;
             // An append that was given up is never synced; an open file would keep its room.
-            self.dirty.lock().remove(id);
-            self.accounts.lock().remove(*id);
+            self.dirty.lock().remove(&id);
+            // The name must not come back to a file that was cut.
+            self.files.sync_names()?;
+            self.accounts.lock().remove(id);
+            deleted += 1;
+            if !is_short && !leaving.shorten(rest)? {
+                break;
+            }
         }
-        self.files.sync_names()?;
         self.write_accounts()?;
-        self.counters.segments_deleted.fetch_add(dead.len() as u64, Relaxed);
-        Ok(dead.len())
+        self.counters.segments_deleted.fetch_add(deleted, Relaxed);
+        Ok(deleted as usize)
     }
 
     /// What it did and holds.
@@ -347,7 +360,7 @@ fn take_over_unsealed(
     let length = files.length(id)?;
     if row.is_none() && length < HEADER_BYTES {
         // Its creation was interrupted, so nothing was ever written to it.
-        return files.remove(id);
+        return files.remove(id).map(drop);
     }
     let mut account = row.unwrap_or(Account::new(HEADER_BYTES));
     account.end = account.end.max(length);

@@ -157,6 +157,67 @@ fn a_wholly_released_segment_is_deleted_after_a_while_and_only_then() {
     assert_eq!(Accounts::load(&*meta).unwrap().0.len(), 1);
 }
 
+/// A store of large segments, of which two, of 9 MiB and one record each way, are dead since one round.
+fn with_two_dead() -> (FaultyDisk, Arc<MemoryMeta>, SegmentStore, [ChunkAddress; 2]) {
+    let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
+    let store = open_with(&disk, &meta, SegmentConfig { segment_bytes: 10 << 20, ..config() });
+    let chunks: Vec<_> = (0..19).map(|n| store.append(&[noise(n, 1 << 20)], Codec::Raw).unwrap()).collect();
+    store.sync().unwrap();
+    assert_eq!((files(&disk), chunks[8].segment, chunks[9].segment), (3, 2, 3));
+    chunks[..18].iter().for_each(|chunk| store.release(*chunk));
+    assert_eq!(store.maintain().unwrap(), 0);
+    (disk, meta, store, [chunks[0], chunks[9]])
+}
+
+#[test]
+fn a_deleted_segment_gives_its_room_back_in_pieces_with_rests() {
+    let (disk, _, store, dead) = with_two_dead();
+    let open = |chunk: &ChunkAddress| disk.open(&store.files.path(chunk.segment)).unwrap();
+    let handles = dead.each_ref().map(open);
+    let mut lengths = Vec::new();
+    let mut rest = || {
+        lengths.push(handles.each_ref().map(|file| file.length().unwrap() >> 20));
+        true
+    };
+    assert_eq!(store.maintain_resting(&mut rest).unwrap(), 2);
+    assert_eq!(lengths, [[9, 9], [5, 9], [1, 9], [0, 9], [0, 5], [0, 1]]);
+    assert_eq!(handles.map(|file| file.length().unwrap()), [0, 0]);
+    assert_eq!(files(&disk), 1);
+}
+
+#[test]
+fn a_deleted_segment_that_is_read_stays_whole_for_its_reader() {
+    let (disk, _, store, [first, second]) = with_two_dead();
+    let read = store.files.get(first.segment).unwrap();
+    assert_eq!(store.maintain().unwrap(), 2);
+    assert_eq!((files(&disk), read.length().unwrap() >> 20), (1, 9));
+    assert!(store.files.get(first.segment).is_err() && store.files.get(second.segment).is_err());
+}
+
+#[test]
+fn who_is_told_to_end_leaves_the_other_dead_segments_to_the_next_round() {
+    let (disk, meta, store, _) = with_two_dead();
+    let mut rests = 0;
+    let mut until_the_third = || {
+        rests += 1;
+        rests < 3
+    };
+    assert_eq!(store.maintain_resting(&mut until_the_third).unwrap(), 1);
+    assert_eq!((files(&disk), store.statistics().segments), (2, 2));
+    drop(store);
+    let store = open_with(&disk, &meta, config());
+    assert_eq!((store.maintain().unwrap(), store.maintain().unwrap()), (0, 1));
+    assert_eq!(files(&disk), 1);
+}
+
+#[test]
+fn there_are_no_rests_where_more_is_dead_than_is_free() {
+    let (disk, _, store, _) = with_two_dead();
+    disk.set_capacity(30 << 20);
+    assert_eq!(store.maintain_resting(&mut || panic!("room is wanted at once")).unwrap(), 2);
+    assert_eq!(files(&disk), 1);
+}
+
 #[test]
 fn what_a_crash_orphaned_goes_when_no_metadata_names_it() {
     let (disk, meta, store) = fresh();
