@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Pause before the first further try; it doubles with each.
 const RETRY_MIN: Duration = Duration::from_secs(5);
-/// Longest pause before a further try.
-const RETRY_MAX: Duration = Duration::from_secs(300);
+/// Longest pause before a further try: clients find a server that came up before the database servers soon after them.
+const RETRY_MAX: Duration = Duration::from_secs(30);
 /// What is registered is registered again after this time.
 const REPEAT: Duration = Duration::from_secs(3600);
 /// How often the machine's addresses are looked at.
