@@ -1,5 +1,7 @@
 //! Database servers without a network, for tests: what each answers, and whether it answers at all.
 
+pub(crate) mod behind;
+
 use super::{CellClient, Network};
 use afs_idl::{ClientConnection, MemoryConnection, MemoryStream};
 use base::AbortCode;

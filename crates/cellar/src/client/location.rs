@@ -94,6 +94,19 @@ impl CellClient {
         existing(volume, self.find_unless(volume, is_old_news)?)
     }
 
+    /// Whether a volume that somebody is about to make is there already: the answer is not behind.
+    pub fn is_registered(&self, name: &str) -> Result<bool, AbortCode> {
+        self.newest(Interface::Locations, |vl| ask(vl, name)).map(|found| found.is_some())
+    }
+
+    /// Refuses if a volume has the name of one that is to be made.
+    pub fn check_name_is_free(&self, name: &str) -> Result<()> {
+        if self.is_registered(name).map_err(failed(format!("look up the volume {name}")))? {
+            bail!("a volume {name} exists already");
+        }
+        Ok(())
+    }
+
     /// The entry of a volume that must exist and is to be changed: it is not behind.
     pub fn locate_newest(&self, volume: &str) -> Result<Located> {
         let answer = self.newest(Interface::Locations, |vl| ask(vl, volume));

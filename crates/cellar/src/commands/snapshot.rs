@@ -2,7 +2,7 @@
 
 use super::{Context, volume};
 use crate::client::describe::describe;
-use crate::client::location::Site;
+use crate::client::location::{Located, Site};
 use crate::client::{CellClient, Interface};
 use crate::network::now;
 use crate::output::Row;
@@ -205,9 +205,17 @@ pub struct Target {
 }
 
 impl Target {
-    /// Where a volume is.
+    /// Where a volume is that is only looked at.
     pub fn find(cell: &CellClient, volume: &str) -> Result<Target> {
-        let located = cell.locate(volume)?;
+        Target::new(cell, volume, &cell.locate(volume)?)
+    }
+
+    /// Where a volume is whose snapshots are to be changed: by an entry that is not behind.
+    fn to_change(cell: &CellClient, volume: &str) -> Result<Target> {
+        Target::new(cell, volume, &cell.locate_newest(volume)?)
+    }
+
+    fn new(cell: &CellClient, volume: &str, located: &Located) -> Result<Target> {
         let site = located.read_write_site()?.clone();
         let server = cell.connection(site.server, Interface::Cellar);
         Ok(Target { name: volume.into(), id: located.read_write(), server, site })
@@ -282,11 +290,15 @@ impl Target {
 pub fn run(context: &Context, command: &Snapshot) -> Result<()> {
     let cell = context.client()?;
     match command {
-        Snapshot::Create(create) => make(context, &cell, create),
+        Snapshot::Create(create) => {
+            let made = make(&cell, create)?;
+            let sentence = format!("{} is volume {} {}", create.name, made.volume_name, made.volume);
+            context.format.done(&Shown::new(&made), sentence)
+        }
         Snapshot::List(list) => show(context, &cell, list),
         Snapshot::Remove(Remove { which, dry_run: true }) => tell(context, &cell, which),
         Snapshot::Remove(Remove { which: Which { volume, name }, .. }) => {
-            Target::find(&cell, volume)?.remove(name.as_str())?;
+            Target::to_change(&cell, volume)?.remove(name.as_str())?;
             context.format.done(&true, format!("the snapshot {name} of {volume} is removed"))
         }
         Snapshot::Rollback(rollback) => roll_back(context, &cell, rollback),
@@ -301,15 +313,13 @@ pub fn run(context: &Context, command: &Snapshot) -> Result<()> {
     }
 }
 
-fn make(context: &Context, cell: &CellClient, create: &Create) -> Result<()> {
-    let (target, name) = (Target::find(cell, &create.volume)?, create.name.as_str());
+fn make(cell: &CellClient, create: &Create) -> Result<SnapshotInfo> {
+    let (target, name) = (Target::to_change(cell, &create.volume)?, create.name.as_str());
     let expires = create.expires.map_or(0, |Span(span)| now().0.saturating_add(span));
     let request = cellar::CreateSnapshotRequest { volume: target.id.0, name: name.into(), expires };
     let made = cellar::create_snapshot(&*target.server, &request)
-        .map_err(|code| target.explain(&format!("make the snapshot {name} of {}", target.name), code))?
-        .snapshot;
-    let sentence = format!("{name} is volume {} {}", made.volume_name, made.volume);
-    context.format.done(&Shown::new(&made), sentence)
+        .map_err(|code| target.explain(&format!("make the snapshot {name} of {}", target.name), code))?;
+    Ok(made.snapshot)
 }
 
 fn show(context: &Context, cell: &CellClient, list: &List) -> Result<()> {
@@ -347,7 +357,7 @@ struct RolledBack {
 
 fn roll_back(context: &Context, cell: &CellClient, rollback: &Rollback) -> Result<()> {
     let Which { volume, name } = &rollback.which;
-    let target = Target::find(cell, volume)?;
+    let target = Target::to_change(cell, volume)?;
     let doing = format!("roll {volume} back to {name}");
     let all = target.list().map_err(|code| target.explain(&doing, code))?;
     let at = all.iter().position(|info| info.name.as_str() == Some(name.as_str()));
@@ -387,9 +397,11 @@ impl Row for Kept {
 }
 
 fn keep(context: &Context, cell: &CellClient, wanted: &Policy) -> Result<()> {
-    let target = Target::find(cell, &wanted.volume)?;
     let counts = [wanted.hourly, wanted.daily, wanted.weekly, wanted.monthly];
-    if wanted.none || counts.iter().any(Option::is_some) {
+    let changes = wanted.none || counts.iter().any(Option::is_some);
+    let find = if changes { Target::to_change } else { Target::find };
+    let target = find(cell, &wanted.volume)?;
+    if changes {
         let [hourly, daily, weekly, monthly] = counts.map(|count| count.unwrap_or(0).into());
         let policy = SnapshotPolicy { hourly, daily, weekly, monthly };
         let request = cellar::SetSnapshotPolicyRequest { volume: target.id.0, policy };
@@ -407,7 +419,8 @@ fn keep(context: &Context, cell: &CellClient, wanted: &Policy) -> Result<()> {
 /// Before a volume is removed: its snapshots go with it if the person wants that; else there must be none.
 pub fn clear(cell: &CellClient, volume: &str, with_snapshots: bool) -> Result<()> {
     // What has no read-write site can have no snapshots.
-    let Ok(target) = Target::find(cell, volume) else { return Ok(()) };
+    let located = cell.locate_newest(volume)?;
+    let Ok(target) = Target::new(cell, volume, &located) else { return Ok(()) };
     let names = match target.list() {
         Ok(found) => found.iter().map(|info| info.name.to_string()).collect::<Vec<_>>(),
         // Not Cellar's, or the volume's server does not answer: then nothing is removed anyhow.
@@ -428,6 +441,31 @@ pub fn clear(cell: &CellClient, volume: &str, with_snapshots: bool) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::fakes::behind;
+
+    #[test]
+    fn snapshots_are_changed_where_the_sync_site_says_that_the_volume_is() {
+        let (fakes, _) = behind::cell();
+        let cell = fakes.cell(3);
+        let find = |find: fn(&CellClient, &str) -> Result<Target>| find(&cell, "moved").unwrap().site.server;
+        assert_eq!(find(Target::to_change), behind::NEW);
+        assert_eq!(
+            find(Target::find),
+            behind::OLD,
+            "the first location server is asked about what is looked at"
+        );
+        clear(&cell, "moved", false).unwrap();
+        let create = Create { volume: "moved".into(), name: "now".parse().unwrap(), expires: None };
+        make(&cell, &create).unwrap();
+    }
+
+    #[test]
+    fn no_volume_passes_for_one_without_snapshots_because_nobody_says_where_it_is() {
+        let (fakes, _) = behind::cell();
+        let cell = fakes.cell(3);
+        fakes.fail(crate::client::fakes::server(3), Some(AbortCode::RX_CALL_DEAD));
+        clear(&cell, "moved", false).unwrap_err();
+    }
 
     #[test]
     fn spans_are_counts_with_a_unit() {

@@ -307,9 +307,7 @@ pub struct Made {
 /// Makes a volume the way `vos create` does: number, volume, entry; undone if the entry cannot be made.
 pub fn create_volume(cell: &CellClient, create: &Create) -> Result<Made> {
     let name = create.name.as_str();
-    if cell.find_volume(name)?.is_some() {
-        bail!("a volume {name} exists already");
-    }
+    cell.check_name_is_free(name)?;
     let on = create.on.unwrap_or(cell.default_server());
     let server = cell.connection(on, Interface::Volumes);
     let partition = match create.partition {

@@ -2,6 +2,7 @@
 //! this process, or from the cell's location servers.
 
 use crate::client::{CellClient, Interface};
+use afs_idl::ClientConnection;
 use afs_idl::fs::VolumeInfo;
 use afs_idl::vl::{self, NVldbEntry};
 use base::{AbortCode, VolumeType};
@@ -53,9 +54,14 @@ impl RemoteLocator {
 
     fn ask(&self, name: &[u8]) -> Result<VolumeInfo, AbortCode> {
         let request = vl::GetEntryByNameNRequest { volume_name: name.into() };
-        match self.cell.database(Interface::Locations, |vl| vl::get_entry_by_name_n(vl, &request)) {
-            Ok(reply) => Ok(from_entry(&reply.entry)),
-            Err(AbortCode::VL_NOENT | AbortCode::VL_BADNAME) => Err(AbortCode::VNOVOL),
+        let ask = |vl: &dyn ClientConnection| match vl::get_entry_by_name_n(vl, &request) {
+            Ok(reply) => Ok(Some(from_entry(&reply.entry))),
+            Err(AbortCode::VL_NOENT | AbortCode::VL_BADNAME) => Ok(None),
+            Err(code) => Err(code),
+        };
+        // One that was away may not have heard of it yet.
+        match self.cell.database_unless(Interface::Locations, ask, Option::is_none) {
+            Ok(found) => found.ok_or(AbortCode::VNOVOL),
             Err(_) => Err(AbortCode::VBUSY),
         }
     }
@@ -97,4 +103,21 @@ fn info(ids: [u32; 3], servers: impl Iterator<Item = u32>) -> VolumeInfo {
 fn from_entry(entry: &NVldbEntry) -> VolumeInfo {
     let count = usize::try_from(entry.server_count).unwrap_or(0).min(vl::SITES);
     info(entry.volume_id, entry.server_number[..count].iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::fakes::behind;
+
+    #[test]
+    fn a_volume_that_the_first_location_server_has_not_heard_of_is_found() {
+        let (fakes, asked) = behind::cell();
+        let locator = RemoteLocator::new(fakes.cell(3));
+        let found = locator.locate(b"new").unwrap();
+        assert_eq!((found.server_count, found.servers[0]), (1, behind::NEW.into()));
+        asked.lock().clear();
+        assert_eq!(locator.locate(b"none").err(), Some(AbortCode::VNOVOL));
+        assert_eq!(asked.lock().len(), 3, "it is nowhere if nobody knows it");
+    }
 }

@@ -65,12 +65,7 @@ impl SnapshotHost for CellSnapshots {
     }
 
     fn is_name_taken(&self, name: &str) -> Result<bool, AbortCode> {
-        let request = vl::GetEntryByNameNRequest { volume_name: name.into() };
-        match self.locations(|vl| vl::get_entry_by_name_n(vl, &request)) {
-            Ok(_) => Ok(true),
-            Err(AbortCode::VL_NOENT) => Ok(false),
-            Err(code) => Err(code),
-        }
+        self.cell.is_registered(name)
     }
 
     fn register(&self, entry: &SnapshotEntry) -> Result<(), AbortCode> {

@@ -1,88 +1,10 @@
-//! A cell of three location servers, of which the first was away while a volume moved.
+//! What follows for the client when a location server was away while a volume moved.
 
-use crate::client::fakes::{Fakes, server};
-use crate::client::{Interface, vote};
-use afs_idl::server::take;
-use afs_idl::stream::StreamSource;
-use afs_idl::{CallStream, MemoryStream, fs, vl};
-use base::{AbortCode, Caller, Identity, SecurityLevel};
-use parking_lot::Mutex;
-use std::net::Ipv4Addr;
-use std::sync::Arc;
-use xdr::Encode;
-
-/// The file servers from which and to which it moved.
-const OLD: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
-const NEW: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
-/// The time at all servers.
-const NOW: u32 = 1000;
-
-/// Who has been asked where the volume is.
-type Asked = Arc<Mutex<Vec<Ipv4Addr>>>;
-
-struct Files(Ipv4Addr);
-
-impl fs::Server for Files {
-    fn fetch_status(&self, _: &Caller, _: fs::FetchStatusRequest) -> Result<fs::FetchStatusReply, AbortCode> {
-        if self.0 == NEW { Ok(fs::FetchStatusReply::default()) } else { Err(AbortCode::VMOVED) }
-    }
-}
-
-struct Locations(Ipv4Addr, Asked);
-
-impl vl::Server for Locations {
-    fn get_entry_by_name_n(
-        &self,
-        _: &Caller,
-        request: vl::GetEntryByNameNRequest,
-    ) -> Result<vl::GetEntryByNameNReply, AbortCode> {
-        self.1.lock().push(self.0);
-        let is_named = |name: &str| request.volume_name == name;
-        if is_named("none") || (is_named("new") && self.0 == server(1)) {
-            return Err(AbortCode::VL_NOENT);
-        }
-        let site = if self.0 == server(1) { OLD } else { NEW };
-        let mut entry = vl::NVldbEntry { server_count: 1, ..vl::NVldbEntry::default() };
-        entry.server_number[0] = site.into();
-        entry.server_flags[0] = vl::site_flags::READ_WRITE;
-        Ok(vl::GetEntryByNameNReply { entry })
-    }
-}
-
-/// What the servers say to `udebug` (`ubik_debug_old`): the first one has heard of nobody yet, the second one voted for
-/// the third, which is sync site.
-fn state(address: Ipv4Addr, stream: &mut MemoryStream) -> Result<(), AbortCode> {
-    let mut source = StreamSource::new(stream);
-    let _: u32 = take(&mut source)?;
-    let mut words = [0; 28];
-    words[0] = NOW;
-    match address.octets()[3] {
-        2 => (words[2], words[3], words[4]) = (server(3).into(), 1, NOW - 5),
-        3 => (words[13], words[14]) = (1, NOW + 50),
-        _ => {}
-    }
-    let mut reply = Vec::new();
-    for word in words {
-        u32::encode(&word, &mut reply);
-    }
-    source.write(reply.into())
-}
-
-fn cell() -> (Arc<Fakes>, Asked) {
-    let asked = Asked::default();
-    let told = asked.clone();
-    let fakes = Fakes::new(move |address, service, stream| {
-        let peer = (address, 7000).into();
-        let (identity, level, local) = (Identity::Anonymous, SecurityLevel::Clear, address.into());
-        let caller = Caller { identity, level, peer, local, connection: 1 };
-        match service {
-            vote::SERVICE => state(address, stream),
-            52 => vl::dispatch(&Locations(address, told.clone()), &caller, stream),
-            _ => fs::dispatch(&Files(address), &caller, stream),
-        }
-    });
-    (fakes, asked)
-}
+use crate::client::Interface;
+use crate::client::fakes::behind::{NEW, OLD, cell};
+use crate::client::fakes::server;
+use afs_idl::vl;
+use base::AbortCode;
 
 #[test]
 fn a_volume_is_found_although_the_first_location_server_names_its_old_place() {
@@ -140,4 +62,19 @@ fn who_is_to_change_an_entry_sees_the_sync_sites() {
     };
     assert_eq!(newest().unwrap_err(), AbortCode::RX_CALL_DEAD);
     assert_eq!(newest().unwrap_err(), AbortCode::UNOQUORUM, "nobody takes changes");
+}
+
+#[test]
+fn a_name_is_free_if_the_sync_site_says_so() {
+    let (fakes, asked) = cell();
+    let client = fakes.cell(3);
+    assert_eq!(client.is_registered("new"), Ok(true), "the first server does not know it");
+    assert_eq!(client.is_registered("none"), Ok(false));
+    assert_eq!(*asked.lock(), [server(3), server(3)]);
+    let refused = client.check_name_is_free("new").unwrap_err().to_string();
+    assert_eq!(refused, "a volume new exists already");
+    client.check_name_is_free("none").unwrap();
+    fakes.fail(server(3), Some(AbortCode::RX_CALL_DEAD));
+    let unknown = client.check_name_is_free("none").unwrap_err().to_string();
+    assert!(unknown.contains("look up the volume none"), "{unknown}");
 }

@@ -178,9 +178,7 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     // Whoever goes on with it later does so from another folder.
     let whole = path.canonicalize().with_context(shown)?;
     let whole = whole.to_str().with_context(|| format!("{} is no UTF-8", path.display()))?;
-    if cell.find_volume(name)?.is_some() {
-        bail!("a volume {name} exists already");
-    }
+    cell.check_name_is_free(name)?;
     let on = request.on.unwrap_or(cell.default_server());
     let server = cell.connection(on, Interface::Volumes);
     let partition = match request.partition {

@@ -184,10 +184,8 @@ fn do_job(context: &Context, cell: &CellClient, volume: &str, operation: Operati
         return following::follow(context, cell, &kept.journal, job);
     }
     let job = make(0);
-    if let Operation::Copy { name, .. } | Operation::Split { name, .. } = &operation
-        && cell.find_volume(name)?.is_some()
-    {
-        bail!("a volume {name} exists already");
+    if let Operation::Copy { name, .. } | Operation::Split { name, .. } = &operation {
+        cell.check_name_is_free(name)?;
     }
     let steps = jobs::steps(&job);
     let numbered: Vec<String> = (1..).zip(&steps).map(|(number, step)| format!("{number}. {step}")).collect();

@@ -69,7 +69,7 @@ pub(super) struct Forgotten {
 
 /// Sets the policy of a read-write volume.
 pub(super) fn set(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
-    let located = cell.locate(&set.volume)?;
+    let located = cell.locate_newest(&set.volume)?;
     let (site, id) = (located.read_write_site()?, located.read_write().0);
     let server = cell.connection(site.server, Interface::Cellar);
     let refused = || {
@@ -137,6 +137,15 @@ pub(super) fn effective(cell: &CellClient, server: Ipv4Addr, id: u32) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::fakes::behind;
+
+    #[test]
+    fn a_policy_is_set_where_the_sync_site_says_that_the_volume_is() {
+        let (fakes, _) = behind::cell();
+        let compression = Some(Compression(Some(Codec::Zstd(9))));
+        let wanted = Set { volume: "moved".into(), compression, deduplication: None };
+        set(&fakes.cell(3), &wanted).unwrap();
+    }
 
     #[test]
     fn a_policy_is_refused_with_what_is_valid() {

@@ -1,0 +1,120 @@
+//! A cell of three location servers, of which the first was away while a volume moved.
+
+use super::{Fakes, server};
+use crate::client::vote;
+use afs_idl::server::take;
+use afs_idl::stream::StreamSource;
+use afs_idl::{CallStream, MemoryStream, cellar, fs, vl};
+use base::{AbortCode, Caller, Identity, SecurityLevel};
+use parking_lot::Mutex;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use xdr::Encode;
+
+/// The file servers from which and to which it moved.
+pub(crate) const OLD: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
+pub(crate) const NEW: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
+/// The time at all servers.
+const NOW: u32 = 1000;
+
+/// Who has been asked where the volume is.
+pub(crate) type Asked = Arc<Mutex<Vec<Ipv4Addr>>>;
+
+struct Files(Ipv4Addr);
+
+impl Files {
+    fn is_there(&self) -> Result<(), AbortCode> {
+        if self.0 == NEW { Ok(()) } else { Err(AbortCode::VMOVED) }
+    }
+}
+
+impl fs::Server for Files {
+    fn fetch_status(&self, _: &Caller, _: fs::FetchStatusRequest) -> Result<fs::FetchStatusReply, AbortCode> {
+        self.is_there().map(|()| fs::FetchStatusReply::default())
+    }
+}
+
+impl cellar::Server for Files {
+    fn list_snapshots(
+        &self,
+        _: &Caller,
+        _: cellar::ListSnapshotsRequest,
+    ) -> Result<cellar::ListSnapshotsReply, AbortCode> {
+        self.is_there().map(|()| cellar::ListSnapshotsReply::default())
+    }
+
+    fn create_snapshot(
+        &self,
+        _: &Caller,
+        _: cellar::CreateSnapshotRequest,
+    ) -> Result<cellar::CreateSnapshotReply, AbortCode> {
+        self.is_there().map(|()| cellar::CreateSnapshotReply::default())
+    }
+
+    fn set_volume_policy(
+        &self,
+        _: &Caller,
+        _: cellar::SetVolumePolicyRequest,
+    ) -> Result<cellar::SetVolumePolicyReply, AbortCode> {
+        self.is_there().map(|()| cellar::SetVolumePolicyReply)
+    }
+}
+
+struct Locations(Ipv4Addr, Asked);
+
+impl vl::Server for Locations {
+    fn get_entry_by_name_n(
+        &self,
+        _: &Caller,
+        request: vl::GetEntryByNameNRequest,
+    ) -> Result<vl::GetEntryByNameNReply, AbortCode> {
+        self.1.lock().push(self.0);
+        let is_named = |name: &str| request.volume_name == name;
+        if is_named("none") || (is_named("new") && self.0 == server(1)) {
+            return Err(AbortCode::VL_NOENT);
+        }
+        let site = if self.0 == server(1) { OLD } else { NEW };
+        let mut entry = vl::NVldbEntry { server_count: 1, ..vl::NVldbEntry::default() };
+        entry.server_number[0] = site.into();
+        entry.server_flags[0] = vl::site_flags::READ_WRITE;
+        Ok(vl::GetEntryByNameNReply { entry })
+    }
+}
+
+/// What the servers say to `udebug` (`ubik_debug_old`): the first one has heard of nobody yet, the second one voted for
+/// the third, which is sync site.
+fn state(address: Ipv4Addr, stream: &mut MemoryStream) -> Result<(), AbortCode> {
+    let mut source = StreamSource::new(stream);
+    let _: u32 = take(&mut source)?;
+    let mut words = [0; 28];
+    words[0] = NOW;
+    match address.octets()[3] {
+        2 => (words[2], words[3], words[4]) = (server(3).into(), 1, NOW - 5),
+        3 => (words[13], words[14]) = (1, NOW + 50),
+        _ => {}
+    }
+    let mut reply = Vec::new();
+    for word in words {
+        u32::encode(&word, &mut reply);
+    }
+    source.write(reply.into())
+}
+
+/// A cell in which the volume `moved` is at the new place and the volume `new` was made, which the first location server
+/// has not heard of.
+pub(crate) fn cell() -> (Arc<Fakes>, Asked) {
+    let asked = Asked::default();
+    let told = asked.clone();
+    let fakes = Fakes::new(move |address, service, stream| {
+        let peer = (address, 7000).into();
+        let (identity, level, local) = (Identity::Anonymous, SecurityLevel::Clear, address.into());
+        let caller = Caller { identity, level, peer, local, connection: 1 };
+        match service {
+            vote::SERVICE => state(address, stream),
+            52 => vl::dispatch(&Locations(address, told.clone()), &caller, stream),
+            20011 => cellar::dispatch(&Files(address), &caller, stream),
+            _ => fs::dispatch(&Files(address), &caller, stream),
+        }
+    });
+    (fakes, asked)
+}
