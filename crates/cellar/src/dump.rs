@@ -4,4 +4,4 @@ pub mod compare;
 pub mod contents;
 pub mod extract;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -121,6 +121,8 @@ impl<W: World> Run<'_, W> {
             Operation::Move { .. } => entry_flags::MOVE,
             Operation::Release { .. } => entry_flags::RELEASE,
             Operation::Backup => entry_flags::BACKUP,
+            // OpenAFS's number for restores, too.
+            Operation::Overwrite { .. } => entry_flags::DUMP,
             // The server itself keeps others from a volume that it splits.
             Operation::Copy { .. } | Operation::Restore { .. } | Operation::Split { .. } => 0,
         }
@@ -328,6 +330,12 @@ impl<W: World> Run<'_, W> {
     fn monitor(&self, server: Ipv4Addr, doing: &str) -> Step<Vec<TransDebugInfo>> {
         let reply = vol::monitor(&*self.volumes(server), &vol::MonitorRequest);
         reply.map(|reply| reply.transactions).map_err(failed(doing))
+    }
+
+    /// The time of day at the server of a transaction that was just used; 0 if it lists none.
+    pub(crate) fn time_at(&self, open: Transaction) -> Step<u32> {
+        let all = self.monitor(open.server, &format!("list the transactions of {}", open.server))?;
+        Ok(all.iter().find(|info| info.transaction == open.id).map_or(0, |info| info.time))
     }
 
     /// Ends the transactions that an earlier step left open, on all servers that answer.

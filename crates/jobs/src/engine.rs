@@ -140,7 +140,8 @@ impl<W: World> Run<'_, W> {
             Operation::Copy { name, to } => self.copy_volume(&name, to),
             Operation::Release { all } => self.release(all),
             Operation::Backup => self.back_up(),
-            Operation::Restore { file, name, to } => self.restore_file(&file, &name, to),
+            Operation::Restore { file, name, to, offline } => self.restore_file(&file, &name, to, offline),
+            Operation::Overwrite { file, changes, offline } => self.overwrite(&file, changes, offline),
             Operation::Split { name, .. } => self.prepare_split(&name),
         }
     }
@@ -151,6 +152,7 @@ impl<W: World> Run<'_, W> {
             Operation::Copy { name, to } | Operation::Restore { name, to, .. } => {
                 self.register_copy(&name, to)
             }
+            Operation::Overwrite { offline, .. } => self.finish_overwriting(offline),
             Operation::Split { directory, path, .. } => self.split(directory, &path),
             Operation::Release { .. } | Operation::Backup => self.enter(Stage::Cleaning),
         }
@@ -172,7 +174,7 @@ impl<W: World> Run<'_, W> {
             return Ok(());
         }
         self.unlock()?;
-        self.note("undone");
+        self.note(if self.job.may_have_overwritten() { "given up" } else { "undone" });
         self.enter(Stage::Failed)
     }
 
@@ -183,6 +185,7 @@ impl<W: World> Run<'_, W> {
             Operation::Copy { to, .. } | Operation::Restore { to, .. } => self.put_copy_back(to),
             Operation::Release { .. } => self.put_clone_back(),
             Operation::Backup => self.put_backup_back(),
+            Operation::Overwrite { .. } => self.end_all(),
             Operation::Split { .. } => self.put_split_back(),
         }
     }

@@ -1,9 +1,11 @@
-//! Making a volume of a dump in a file.
+//! Making a volume of a dump in a file, and putting a dump in the place of what a volume has.
 
-use crate::calls::{Run, Step};
+use crate::calls::{Run, Step, failed};
+use crate::job::Transaction;
 use crate::traffic::Traffic;
 use crate::{Place, Stage, Trouble, World};
-use afs_idl::vol::{RestoreCookie, RestoreRequest, volume_type};
+use afs_idl::vol::{self, RestoreCookie, RestoreRequest, attach_mode, volume_flags, volume_type};
+use base::AbortCode;
 
 /// Numbers of a new volume: read-write, read-only, backup.
 const NUMBERS: u32 = 3;
@@ -24,7 +26,7 @@ impl<W: World> Run<'_, W> {
     }
 
     /// The volume is out of service, and goes with its transaction, until the whole dump is in it.
-    pub(crate) fn restore_file(&mut self, file: &str, name: &str, to: Place) -> Step {
+    pub(crate) fn restore_file(&mut self, file: &str, name: &str, to: Place, offline: bool) -> Step {
         self.check_name_is_free(name)?;
         if self.job.new_volume == 0 {
             self.job.new_volume = self.new_ids(NUMBERS)?;
@@ -35,18 +37,75 @@ impl<W: World> Run<'_, W> {
         self.check_is_free(to, volume)?;
         self.job.new_begun = true;
         let new = self.create(to, name, volume, volume_type::READ_WRITE, volume)?;
+        self.send_dump(new, name, file, false)?;
+        self.set_flags(new, flags(offline))?;
+        self.end(new)?;
+        self.enter(Stage::Switching)
+    }
+
+    fn send_dump(&mut self, open: Transaction, name: &str, file: &str, changes: bool) -> Step {
         let cookie = RestoreCookie {
             name: name.into(),
             volume_type: volume_type::READ_WRITE,
             clone_id: 0,
-            parent_id: volume,
+            parent_id: open.volume,
         };
         self.note(format!("sending {file}"));
-        let request = RestoreRequest { transaction: new.id, flags: 0, cookie };
-        let bytes = self.world.send_file(to.server, &request, file)?;
-        self.count(new, Traffic { total: bytes, done: bytes, sent: bytes });
-        self.set_flags(new, 0)?;
-        self.end(new)?;
-        self.enter(Stage::Switching)
+        let request = RestoreRequest { transaction: open.id, flags: changes.into(), cookie };
+        let bytes = self.world.send_file(open.server, &request, file)?;
+        self.count(open, Traffic { total: bytes, done: bytes, sent: bytes });
+        Ok(())
     }
+
+    /// Where a restore takes effect at once the volume stays as it is until then. Elsewhere it is overwritten from the
+    /// first byte on, so it is out of service until it is whole.
+    pub(crate) fn overwrite(&mut self, file: &str, changes: bool, offline: bool) -> Step {
+        self.locked_entry()?;
+        let (from, name) = (self.job.from, self.job.name.clone());
+        let open = self.open(from, self.job.volume, attach_mode::OFFLINE)?;
+        let (is_at_once, was_begun) = (self.world.restores_at_once(from.server), self.job.new_begun);
+        self.job.new_begun = true;
+        self.save()?;
+        if !is_at_once {
+            self.set_flags(open, volume_flags::OUT_OF_SERVICE)?;
+        }
+        let sent = self.send_dump(open, &name, file, changes);
+        if is_at_once && sent.as_ref().is_err_and(|trouble| !trouble.is_silence()) {
+            self.job.new_begun = was_begun;
+        }
+        sent?;
+        // From here on there is nothing to go back to.
+        self.enter(Stage::Switching)?;
+        self.settle(open, offline)
+    }
+
+    /// The same after an interruption.
+    pub(crate) fn finish_overwriting(&mut self, offline: bool) -> Step {
+        self.end_all()?;
+        let open = self.open(self.job.from, self.job.volume, attach_mode::OFFLINE);
+        let open = open.map_err(|trouble| match trouble {
+            Trouble::Call { code: AbortCode::VNOVOL, .. } => {
+                Trouble::Refused(format!("{} was removed meanwhile", self.job.name))
+            }
+            trouble => trouble,
+        })?;
+        self.settle(open, offline)
+    }
+
+    /// The date of its making tells caches and read-only sites that it is not what it was. It is on its server's clock, with
+    /// which theirs is compared.
+    fn settle(&mut self, open: Transaction, offline: bool) -> Step {
+        let made = self.time_at(open)?.max(self.world.now().0);
+        let request = vol::SetDateRequest { transaction: open.id, new_date: made };
+        vol::set_date(&*self.world.volumes(open.server), &request)
+            .map_err(failed(format!("set the date of the volume {}", open.volume)))?;
+        self.set_flags(open, flags(offline))?;
+        self.end(open)?;
+        self.enter(Stage::Cleaning)
+    }
+}
+
+/// Flags of a volume that is whole.
+fn flags(offline: bool) -> i32 {
+    if offline { volume_flags::OUT_OF_SERVICE } else { 0 }
 }

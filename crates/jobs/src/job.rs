@@ -59,6 +59,18 @@ pub enum Operation {
         name: String,
         /// Where it is made.
         to: Place,
+        /// It stays out of service. Programs of before did not know that.
+        #[serde(default)]
+        offline: bool,
+    },
+    /// The read-write volume gets what a dump in a file has.
+    Overwrite {
+        /// The file, with its whole path, where the job is run.
+        file: String,
+        /// The dump has changes only: what it leaves out stays.
+        changes: bool,
+        /// The volume is out of service afterwards.
+        offline: bool,
     },
     /// A directory becomes a volume of its own, beside the one that it lies in.
     Split {
@@ -79,7 +91,7 @@ impl Operation {
             Operation::Copy { .. } => "copy",
             Operation::Release { .. } => "release",
             Operation::Backup => "backup",
-            Operation::Restore { .. } => "restore",
+            Operation::Restore { .. } | Operation::Overwrite { .. } => "restore",
             Operation::Split { .. } => "split",
         }
     }
@@ -209,6 +221,7 @@ pub struct Job {
     pub(crate) clone_begun: bool,
     /// The volume at the new place.
     pub(crate) new_volume: u32,
+    /// The volume at the new place may be there; what is restored may have begun to replace what there was.
     pub(crate) new_begun: bool,
     /// The volume at the old place is, or may be, out of service.
     pub(crate) source_off: bool,
@@ -250,6 +263,11 @@ impl Job {
         }
     }
 
+    /// Whether the volume may have other contents than before although the job failed.
+    pub fn may_have_overwritten(&self) -> bool {
+        self.new_begun && matches!(self.operation, Operation::Overwrite { .. })
+    }
+
     /// Whether nothing is left to be done.
     pub fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Done | Stage::Failed)
@@ -263,7 +281,8 @@ impl Job {
             Operation::Copy { name: new, to } => format!("copy of {name} to {new} on {to}"),
             Operation::Release { .. } => format!("release of {name}"),
             Operation::Backup => format!("backup of {name}"),
-            Operation::Restore { file, name, to } => format!("restore of {file} to {name} on {to}"),
+            Operation::Restore { file, name, to, .. } => format!("restore of {file} to {name} on {to}"),
+            Operation::Overwrite { file, .. } => format!("restore of {file} over {name} on {}", self.from),
             Operation::Split { path, name: new, .. } => format!("split of {path} to {new}"),
         }
     }

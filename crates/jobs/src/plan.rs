@@ -42,11 +42,23 @@ pub fn steps(job: &Job) -> Vec<String> {
             "mark each site in the entry when it has it".into(),
             "remove the clone if it is no read-only site's, and unlock the entry".into(),
         ],
-        Operation::Restore { file, name: new, to } => vec![
-            format!("get numbers for {new}"),
-            format!("make {new} on {to}, out of service, and send {file} to it"),
-            format!("take {new} into service"),
-            format!("make the entry of {new}"),
+        Operation::Restore { file, name: new, to, offline } => {
+            let mut steps = vec![
+                format!("get numbers for {new}"),
+                format!("make {new} on {to}, out of service, and send {file} to it"),
+            ];
+            steps.extend((!offline).then(|| format!("take {new} into service")));
+            steps.push(format!("make the entry of {new}"));
+            steps
+        }
+        Operation::Overwrite { file, changes, offline } => vec![
+            format!("lock the entry of {name} in the location database"),
+            if *changes {
+                format!("apply the changes in {file} to {name} on {from}, while its clients wait")
+            } else {
+                format!("replace what {name} on {from} has by {file}, while its clients wait")
+            },
+            format!("take {name} {} service, and unlock the entry", if *offline { "out of" } else { "into" }),
         ],
         Operation::Split { path, name: new, .. } => vec![
             format!("get numbers for {new}"),

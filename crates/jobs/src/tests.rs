@@ -42,7 +42,19 @@ fn a_copy_on_another_partition_of_the_server_is_whole_or_not_there() {
 
 #[test]
 fn a_restore_is_whole_or_not_there() {
-    histories(|_| Operation::Restore { file: "/dump".into(), name: "new".into(), to: place(2) });
+    histories(|seed| {
+        let (file, name, to) = ("/dump".into(), "new".into(), place(2));
+        Operation::Restore { file, name, to, offline: seed % 5 == 0 }
+    });
+}
+
+#[test]
+fn a_restore_over_a_volume_is_finished_or_leaves_it_as_it_was() {
+    histories(|seed| Operation::Overwrite {
+        file: "/dump".into(),
+        changes: seed % 2 == 0,
+        offline: seed % 5 == 0,
+    });
 }
 
 #[test]

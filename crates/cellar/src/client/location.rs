@@ -101,16 +101,21 @@ impl CellClient {
 
     /// Refuses if a volume has the name of one that is to be made.
     pub fn check_name_is_free(&self, name: &str) -> Result<()> {
-        if self.is_registered(name).map_err(failed(format!("look up the volume {name}")))? {
+        if self.find_newest(name)?.is_some() {
             bail!("a volume {name} exists already");
         }
         Ok(())
     }
 
-    /// The entry of a volume that must exist and is to be changed: it is not behind.
-    pub fn locate_newest(&self, volume: &str) -> Result<Located> {
+    /// The entry of a volume that is to be changed, or made if there is none: the answer is not behind.
+    pub fn find_newest(&self, volume: &str) -> Result<Option<Located>> {
         let answer = self.newest(Interface::Locations, |vl| ask(vl, volume));
-        existing(volume, answer.map_err(failed(format!("look up the volume {volume}")))?)
+        answer.map_err(failed(format!("look up the volume {volume}")))
+    }
+
+    /// The entry of a volume that must exist and is to be changed.
+    pub fn locate_newest(&self, volume: &str) -> Result<Located> {
+        existing(volume, self.find_newest(volume)?)
     }
 }
 

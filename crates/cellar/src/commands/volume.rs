@@ -4,6 +4,7 @@ mod files;
 mod following;
 mod operations;
 mod policy;
+mod restoring;
 
 use super::{Context, snapshot};
 use crate::client::describe::{describe, failed};
@@ -48,8 +49,8 @@ pub enum Volume {
     Split(operations::SplitVolume),
     /// Write a volume into a file.
     Dump(files::DumpVolume),
-    /// Make a volume of a dump in a file.
-    Restore(files::RestoreVolume),
+    /// Make a volume of a dump in a file, or restore one over a volume.
+    Restore(restoring::RestoreVolume),
     /// What moves, copies, releases and backups you began, and how they went.
     Jobs {
         /// What to do.
@@ -226,7 +227,7 @@ pub fn run(context: &Context, command: &Volume) -> Result<()> {
         Volume::Backup(request) => operations::back_up(context, request),
         Volume::Split(request) => operations::split(context, request),
         Volume::Dump(request) => files::dump(context, request),
-        Volume::Restore(request) => files::restore(context, request),
+        Volume::Restore(request) => restoring::restore(context, request),
         Volume::Jobs { command } => following::run(context, command),
         command => run_here(context, command),
     }

@@ -101,14 +101,19 @@ impl Contents {
     /// Also a dump of changes that leaves out what did not change.
     pub fn read_all(path: &Path) -> Result<Contents> {
         let contents = Contents::read(path)?;
-        match contents.nodes.values().filter(|node| node.attributes.is_none()).count() {
+        match contents.left_out() {
             0 => Ok(contents),
             count => bail!(
                 "{}: it leaves out {count} files and directories that had not changed; \
-                 only `vos restore -overwrite incremental` of the volume as it was before can use it",
+                 only a restore over the volume as it was before (`--overwrite incremental`) can use it",
                 path.display()
             ),
         }
+    }
+
+    /// How many files and directories it only names, since they had not changed.
+    pub fn left_out(&self) -> usize {
+        self.nodes.values().filter(|node| node.attributes.is_none()).count()
     }
 
     /// Whether it holds changes since a date only.

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const DEEP: Depth = Depth { everything: true };
 
-fn golden(name: &str) -> PathBuf {
+pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../afs-format/testdata/dump").join(name)
 }
 

@@ -19,7 +19,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// The volume of all histories; its numbers follow.
-const VOLUME: u32 = 100;
+pub(super) const VOLUME: u32 = 100;
 /// Where the servers' transactions end by themselves.
 const IDLE_SECONDS_MAX: u32 = 600;
 /// After so many faults the cell is well.
@@ -111,7 +111,7 @@ pub(super) struct State {
     pub(super) next_volume: u32,
     pub(super) forwards: u32,
     /// What clients were told is written.
-    acknowledged: BTreeMap<u8, u64>,
+    pub(super) acknowledged: BTreeMap<u8, u64>,
     written: u64,
     faults_left: u32,
     /// A fault in so many calls.
@@ -473,6 +473,30 @@ impl History {
         self.cell.pass(10);
     }
 
+    /// Whether a volume is out of service because that was wanted, or because it may have a part of the dump only.
+    fn is_left_off(&self, volume: u32) -> bool {
+        let is_done = self.job.stage == Stage::Done;
+        match self.job.operation {
+            Operation::Restore { offline, .. } => offline && volume == self.job.volume,
+            Operation::Overwrite { offline, .. } => {
+                volume == VOLUME && (is_done && offline || !is_done && self.job.may_have_overwritten())
+            }
+            _ => false,
+        }
+    }
+
+    /// What is restored is there, and was made when it was.
+    fn check_overwritten(&self, volume: &Volume) {
+        let Operation::Overwrite { offline, .. } = self.job.operation else { return };
+        let has_dump = volume.files.get(&77) == restored_files().get(&77);
+        if self.job.stage == Stage::Done {
+            assert!(has_dump && volume.created >= 1000, "not what was in the file");
+            assert_eq!(volume.in_service, !offline);
+        } else {
+            assert!(!has_dump || self.job.may_have_overwritten(), "nobody says that it may be overwritten");
+        }
+    }
+
     /// What must be so in the end.
     pub(super) fn check_end(&self) {
         if self.job.waits() > 0 {
@@ -516,13 +540,15 @@ impl History {
                     there.push((Place { server: *address, partition }, id));
                 }
                 let is_failed_site = is_read_only && !is_done;
-                assert!(volume.in_service || is_failed_site, "{id} on {address} is out of service");
+                let may_be_off = is_failed_site || self.is_left_off(id);
+                assert!(volume.in_service || may_be_off, "{id} on {address} is out of service");
             }
         }
         let order = |(place, id): &(Place, u32)| (place.server, place.partition, *id);
         wanted.sort_unstable_by_key(order);
         there.sort_unstable_by_key(order);
         assert!(wanted == there, "expected {wanted:?}, found {there:?}");
+        self.check_overwritten(&state.hosts[&place_now.server].volumes[&(VOLUME, place_now.partition)]);
         if is_done && matches!(self.job.operation, Operation::Restore { .. }) {
             let restored = &state.hosts[&server(2)].volumes[&(self.job.volume, 0)];
             assert_eq!(restored.files, restored_files(), "not what was in the file");

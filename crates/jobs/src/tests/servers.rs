@@ -1,6 +1,6 @@
 //! The volume servers of a history.
 
-use super::history::{Cell, DUMP, Open, Volume, restored_files};
+use super::history::{Cell, DUMP, Open, VOLUME, Volume, restored_files};
 use afs_idl::CallStream;
 use afs_idl::vol::{self, VolintInfo, VolserStatus, attach_mode, volume_flags, volume_state, volume_type};
 use base::{AbortCode, Caller};
@@ -258,8 +258,19 @@ impl vol::Server for Server {
         stream: &mut dyn CallStream,
     ) -> Result<vol::RestoreReply, AbortCode> {
         assert_eq!(stream.read_chunk(1000)?, DUMP);
-        self.with(r.transaction, |volume, _, _| volume.files = restored_files())?;
+        let is_over = self.with(r.transaction, |volume, open, _| {
+            (volume.files, volume.created) = (restored_files(), 1);
+            open.volume == VOLUME
+        })?;
+        if is_over {
+            self.cell.state.lock().acknowledged.clear();
+        }
         Ok(vol::RestoreReply)
+    }
+
+    fn set_date(&self, _: &Caller, r: vol::SetDateRequest) -> Result<vol::SetDateReply, AbortCode> {
+        self.with(r.transaction, |volume, _, _| volume.created = r.new_date)?;
+        Ok(vol::SetDateReply)
     }
 
     fn split_volume(

@@ -74,7 +74,8 @@ impl vl::Server for Locations {
             return Err(AbortCode::VL_NOENT);
         }
         let site = if self.0 == server(1) { OLD } else { NEW };
-        let mut entry = vl::NVldbEntry { server_count: 1, ..vl::NVldbEntry::default() };
+        let name = request.volume_name;
+        let mut entry = vl::NVldbEntry { name, server_count: 1, ..vl::NVldbEntry::default() };
         entry.server_number[0] = site.into();
         entry.server_flags[0] = vl::site_flags::READ_WRITE;
         Ok(vl::GetEntryByNameNReply { entry })

@@ -1,17 +1,15 @@
-//! `cellar volume dump` and `restore`: volumes in files.
+//! `cellar volume dump`: volumes into files.
 
-use super::{Transaction, first_partition, following};
+use super::Transaction;
 use crate::client::describe::failed;
 use crate::client::location::{Located, Site};
 use crate::client::{CellClient, Interface};
 use crate::commands::Context;
-use crate::dump::contents::Contents;
 use afs_idl::vol;
-use anyhow::{Context as _, Result, anyhow, bail};
-use base::{AbortCode, PartitionId, VolumeId, VolumeName};
+use anyhow::{Context as _, Result, bail};
+use base::{AbortCode, VolumeId};
 use clap::Args;
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
-use jobs::{Job, Operation, Place, Stage};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
@@ -37,38 +35,21 @@ pub struct DumpVolume {
     dry_run: bool,
 }
 
-/// A volume from a file.
-#[derive(Args)]
-pub struct RestoreVolume {
-    /// The dump.
-    file: PathBuf,
-    /// The name of the new volume.
-    name: VolumeName,
-    /// The file server; the first database server if left out.
-    #[arg(long)]
-    on: Option<Ipv4Addr>,
-    /// The partition, like `a`; the server's first if left out.
-    #[arg(long)]
-    partition: Option<PartitionId>,
-    /// Check the dump, say what would be done, and do nothing.
-    #[arg(long)]
-    dry_run: bool,
-}
-
 /// What was transferred.
 #[derive(Serialize)]
-struct Transferred {
-    volume: u32,
-    name: String,
-    server: Ipv4Addr,
-    file: String,
-    bytes: u64,
-    seconds: f64,
-    is_done: bool,
+pub(super) struct Transferred {
+    pub(super) volume: u32,
+    pub(super) name: String,
+    pub(super) server: Ipv4Addr,
+    pub(super) file: String,
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+    pub(super) is_done: bool,
 }
 
 impl Transferred {
-    fn rate(&self) -> String {
+    /// In words.
+    pub(super) fn rate(&self) -> String {
         let milliseconds = (self.seconds * 1000.0) as u64;
         let rate = self.bytes.saturating_mul(1000) / milliseconds.max(1);
         format!("{} in {:.1} s, {}/s", HumanBytes(self.bytes), self.seconds, HumanBytes(rate))
@@ -167,52 +148,4 @@ fn write_dump(cell: &CellClient, site: &Site, id: VolumeId, from_date: u32, path
     open.end().map_err(failed(format!("end the dump of {id}")))?;
     file.sync_all().with_context(shown)?;
     Ok(bytes)
-}
-
-/// Makes a volume of what is in a file.
-pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> {
-    let cell = context.client()?;
-    let (name, path) = (request.name.as_str(), &request.file);
-    let shown = || format!("cannot read {}", path.display());
-    let length = File::open(path).and_then(|file| file.metadata()).with_context(shown)?.len();
-    // Whoever goes on with it later does so from another folder.
-    let whole = path.canonicalize().with_context(shown)?;
-    let whole = whole.to_str().with_context(|| format!("{} is no UTF-8", path.display()))?;
-    cell.check_name_is_free(name)?;
-    let on = request.on.unwrap_or(cell.default_server());
-    let server = cell.connection(on, Interface::Volumes);
-    let partition = match request.partition {
-        Some(partition) => partition,
-        None => first_partition(&*server).with_context(|| format!("on {on}"))?,
-    };
-    let (name, file) = (name.to_owned(), path.display().to_string());
-    let mut done =
-        Transferred { volume: 0, name, server: on, file, bytes: length, seconds: 0.0, is_done: false };
-    if request.dry_run {
-        let vnodes = HumanCount(Contents::read_all(path)?.nodes.len() as u64);
-        let Transferred { file, name, .. } = &done;
-        let text =
-            format!("would restore {file}, {vnodes} files and directories, as {name} on {on} {partition}");
-        return context.format.done(&done, text);
-    }
-    let to = Place { server: on, partition: partition.index() as i32 };
-    let operation = Operation::Restore { file: whole.into(), name: done.name.clone(), to };
-    let kept = following::journal(context)?;
-    let (mut job, claim) = kept.journal.begin(|id| Job::new(id, operation, 0, &done.name, to))?;
-    let start = Instant::now();
-    let end = following::carry_on(&cell, &kept.journal, &mut job)?;
-    drop(claim);
-    if job.stage != Stage::Done {
-        let flaw = job.abort_code() == Some(AbortCode::VOLSERREAD_DUMPERROR);
-        let flaw = flaw.then(|| Contents::read_all(path).err()).flatten();
-        return following::report(context, &job, end).map_err(|error| match flaw {
-            Some(flaw) => anyhow!("{error:#}; {flaw:#}"),
-            None => error,
-        });
-    }
-    done.volume = job.volume;
-    done.seconds = start.elapsed().as_secs_f64();
-    done.is_done = true;
-    let text = format!("{} is volume {} on {on} {partition}: {}", done.name, done.volume, done.rate());
-    context.format.done(&done, text)
 }

@@ -76,6 +76,21 @@ pub(super) fn journal(context: &Context) -> Result<Kept> {
     Ok(Kept { journal, is_servers })
 }
 
+/// The same for a job that is to be left to a server if `detach` says so.
+pub(super) fn journal_for(context: &Context, detach: bool) -> Result<Kept> {
+    let kept = journal(context)?;
+    if detach && !kept.is_servers {
+        bail!("no Cellar server of this machine takes jobs; go without --detach");
+    }
+    Ok(kept)
+}
+
+/// Says that a job is left to a server.
+pub(super) fn tell_detached(context: &Context, job: &Job) -> Result<()> {
+    let sentence = format!("job {}: `cellar volume jobs show {}` tells how it goes", job.id, job.id);
+    context.format.done(&job.id, sentence)
+}
+
 /// Runs `cellar volume jobs`.
 pub(super) fn run(context: &Context, command: &Jobs) -> Result<()> {
     let (Jobs::List { whose }
@@ -240,7 +255,12 @@ pub(super) fn report(context: &Context, job: &Job, end: End) -> Result<()> {
                 Some(code) => format!("{}: {}", job.trouble.clone().unwrap_or_default(), describe(code)),
                 None => job.trouble.clone().unwrap_or_default(),
             };
-            bail!("the {title} was not done, and nothing of it is left: {why}")
+            let left = if job.may_have_overwritten() {
+                format!("{} may not be as it was, so restore it again", job.name)
+            } else {
+                "nothing of it is left".into()
+            };
+            bail!("the {title} was not done, and {left}: {why}")
         }
         (_, Stage::CatchingUp) => bail!(
             "the {title} did not reach all sites (job {id}): {}; `cellar volume jobs resume {id}` sends it when \

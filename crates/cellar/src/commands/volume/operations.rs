@@ -171,15 +171,11 @@ fn do_job(context: &Context, cell: &CellClient, volume: &str, operation: Operati
     let (id, name) = (located.read_write().0, located.name.as_str());
     let make = |number| Job::new(number, operation.clone(), id, name, from);
     if !how.dry_run {
-        let kept = following::journal(context)?;
-        if how.detach && !kept.is_servers {
-            bail!("no Cellar server of this machine takes jobs; go without --detach");
-        }
+        let kept = following::journal_for(context, how.detach)?;
         let (job, claim) = kept.journal.begin(make)?;
         if how.detach {
             drop(claim);
-            let sentence = format!("job {}: `cellar volume jobs show {}` tells how it goes", job.id, job.id);
-            return context.format.done(&job.id, sentence);
+            return following::tell_detached(context, &job);
         }
         return following::follow(context, cell, &kept.journal, job);
     }

@@ -1,0 +1,289 @@
+//! `cellar volume restore`: volumes of files, and what files have over volumes.
+
+use super::files::Transferred;
+use super::{first_partition, following};
+use crate::client::describe::failed;
+use crate::client::{CellClient, Interface};
+use crate::commands::Context;
+use crate::dump::contents::Contents;
+use afs_idl::vol::{self, VolintInfo};
+use anyhow::{Context as _, Result, anyhow, bail};
+use base::{AbortCode, PartitionId, UnixTime, VolumeName};
+use clap::{Args, ValueEnum};
+use indicatif::HumanCount;
+use jobs::{Job, Operation, Place, Stage};
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// A volume from a file.
+#[derive(Args)]
+pub struct RestoreVolume {
+    /// The dump.
+    file: PathBuf,
+    /// The name of the new volume, or of the read-write volume to restore over.
+    name: VolumeName,
+    /// The file server; the first database server if left out, or where the volume is.
+    #[arg(long)]
+    on: Option<Ipv4Addr>,
+    /// The partition, like `a`; the server's first if left out, or where the volume is.
+    #[arg(long)]
+    partition: Option<PartitionId>,
+    /// What to do if there is a volume of the name.
+    #[arg(long, value_enum, default_value_t = Overwrite::Abort, value_name = "HOW")]
+    overwrite: Overwrite,
+    /// Leave the volume out of service.
+    #[arg(long)]
+    offline: bool,
+    /// Check the dump, say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Let this machine's Cellar server do it, and return at once. It has to be able to read the file.
+    #[arg(long, conflicts_with = "dry_run")]
+    detach: bool,
+}
+
+/// What to do with a volume that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Overwrite {
+    /// Leave it alone and fail.
+    Abort,
+    /// Replace all that it has.
+    Full,
+    /// Apply a dump of changes to it.
+    Incremental,
+}
+
+/// The volume to restore over, and where it is; `None` if there is none of the name.
+fn over(cell: &CellClient, request: &RestoreVolume) -> Result<Option<(u32, Place)>> {
+    let name = request.name.as_str();
+    let Some(located) = cell.find_newest(name)? else {
+        if request.overwrite == Overwrite::Incremental {
+            bail!("there is no volume {name} to apply changes to; restore the dump that they follow first");
+        }
+        return Ok(None);
+    };
+    if request.overwrite == Overwrite::Abort {
+        bail!(
+            "a volume {name} exists already; --overwrite full replaces all that it has, \
+             --overwrite incremental applies a dump of changes to it"
+        );
+    }
+    if located.name != name {
+        bail!("{name} belongs to the volume {}; name the read-write volume", located.name);
+    }
+    let site = located.read_write_site()?;
+    let is_elsewhere = request.on.is_some_and(|on| on != site.server)
+        || request.partition.is_some_and(|partition| partition != site.partition);
+    if is_elsewhere {
+        bail!("{name} is on {} {}; leave --on and --partition out", site.server, site.partition);
+    }
+    let place = Place { server: site.server, partition: site.partition.index() as i32 };
+    Ok(Some((located.read_write().0, place)))
+}
+
+/// Refuses a dump that does not fit what a volume has, as far as their dates tell.
+fn check_fits(contents: &Contents, path: &Path, volume: &VolintInfo) -> Result<()> {
+    let (path, name) = (path.display(), &volume.name);
+    if !contents.is_incremental() {
+        bail!("{path}: it is a full dump; --overwrite full puts it in the place of what {name} has");
+    }
+    let (has, dumped) = (UnixTime(volume.update_date), contents.volume.updated);
+    if has > dumped {
+        let time = |at: UnixTime| jiff::Timestamp::from_second(at.0.into()).unwrap_or_default();
+        bail!(
+            "{path}: it does not follow what {name} has, which was changed at {}, after the last change in the dump, at {}",
+            time(has),
+            time(dumped)
+        );
+    }
+    Ok(())
+}
+
+/// What would be done, in words.
+fn foretell(request: &RestoreVolume, contents: &Contents, volume: Option<&VolintInfo>, at: Place) -> String {
+    let (file, name) = (request.file.display(), &request.name);
+    let kept = contents.left_out() as u64;
+    let (changed, kept) = (HumanCount(contents.nodes.len() as u64 - kept), HumanCount(kept));
+    let what = match volume {
+        None => format!("make a new volume {name} on {at} of {file}, {changed} files and directories"),
+        Some(_) if request.overwrite == Overwrite::Incremental => format!(
+            "apply {file} to {name} on {at}: {changed} files and directories change or come, {kept} stay as they are, others go"
+        ),
+        Some(volume) => {
+            let files = HumanCount(u64::try_from(volume.file_count).unwrap_or(0));
+            format!(
+                "replace what {name} on {at} has, {files} files and directories, by {file}, {changed} files and directories"
+            )
+        }
+    };
+    let offline = if request.offline { ", and leave it out of service" } else { "" };
+    format!("would {what}{offline}")
+}
+
+/// Reads the dump to its end and compares it with the volume that it is for.
+fn check(
+    cell: &CellClient,
+    request: &RestoreVolume,
+    over: Option<(u32, Place)>,
+) -> Result<(Contents, Option<VolintInfo>)> {
+    let path = &request.file;
+    let is_incremental = request.overwrite == Overwrite::Incremental;
+    let contents = if is_incremental { Contents::read(path)? } else { Contents::read_all(path)? };
+    let Some((volume_id, place)) = over else { return Ok((contents, None)) };
+    let server = cell.connection(place.server, Interface::Volumes);
+    let asked = vol::ListOneVolumeRequest { partition: place.partition, volume_id };
+    let reply =
+        vol::list_one_volume(&*server, &asked).map_err(failed(format!("examine {}", request.name)))?;
+    let volume = reply.entries.into_iter().next();
+    let volume = volume.with_context(|| format!("{place} says nothing about the volume {volume_id}"))?;
+    if is_incremental {
+        check_fits(&contents, path, &volume)?;
+    }
+    Ok((contents, Some(volume)))
+}
+
+/// Where a new volume is made.
+fn place_of_new(cell: &CellClient, request: &RestoreVolume) -> Result<Place> {
+    let server = request.on.unwrap_or(cell.default_server());
+    let partition = match request.partition {
+        Some(partition) => partition,
+        None => first_partition(&*cell.connection(server, Interface::Volumes))
+            .with_context(|| format!("on {server}"))?,
+    };
+    Ok(Place { server, partition: partition.index() as i32 })
+}
+
+/// Makes a volume of what is in a file, or puts that over one.
+pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> {
+    let cell = context.client()?;
+    let (path, name) = (&request.file, request.name.to_string());
+    let shown = || format!("cannot read {}", path.display());
+    let bytes = File::open(path).and_then(|file| file.metadata()).with_context(shown)?.len();
+    // Whoever goes on with it later does so from another folder.
+    let whole = path.canonicalize().with_context(shown)?;
+    let whole = whole.to_str().with_context(|| format!("{} is no UTF-8", path.display()))?;
+    let over = over(&cell, request)?;
+    let place = over.map_or_else(|| place_of_new(&cell, request), |(_, place)| Ok(place))?;
+    let (volume, server, file) = (over.map_or(0, |(id, _)| id), place.server, path.display().to_string());
+    let mut done = Transferred { volume, name, server, file, bytes, seconds: 0.0, is_done: false };
+    // OpenAFS's servers overwrite as they read, so what is overwritten is not left to them to check.
+    if request.dry_run || over.is_some() {
+        let (contents, volume) = check(&cell, request, over)?;
+        if request.dry_run {
+            return context.format.done(&done, foretell(request, &contents, volume.as_ref(), place));
+        }
+    }
+    let kept = following::journal_for(context, request.detach)?;
+    let operation = operation(request, whole, over, place);
+    let (mut job, claim) =
+        kept.journal.begin(|id| Job::new(id, operation.clone(), volume, &done.name, place))?;
+    if request.detach {
+        drop(claim);
+        return following::tell_detached(context, &job);
+    }
+    let start = Instant::now();
+    let end = following::carry_on(&cell, &kept.journal, &mut job)?;
+    drop(claim);
+    if job.stage != Stage::Done {
+        return following::report(context, &job, end).map_err(|error| {
+            match flaw(&job, path, over.is_some()) {
+                Some(flaw) => anyhow!("{error:#}; {flaw}"),
+                None => error,
+            }
+        });
+    }
+    done.volume = job.volume;
+    done.seconds = start.elapsed().as_secs_f64();
+    done.is_done = true;
+    let text = format!("{} is volume {} on {place}: {}", done.name, done.volume, done.rate());
+    context.format.done(&done, text)
+}
+
+fn operation(request: &RestoreVolume, file: &str, over: Option<(u32, Place)>, to: Place) -> Operation {
+    let (file, offline) = (file.into(), request.offline);
+    match over {
+        Some(_) => {
+            Operation::Overwrite { file, changes: request.overwrite == Overwrite::Incremental, offline }
+        }
+        None => Operation::Restore { file, name: request.name.to_string(), to, offline },
+    }
+}
+
+/// Why a server refused a dump.
+fn flaw(job: &Job, path: &Path, is_over: bool) -> Option<String> {
+    if job.abort_code() != Some(AbortCode::VOLSERREAD_DUMPERROR) {
+        return None;
+    }
+    if is_over {
+        return Some(format!("the dump is sound, but names files that {} does not have", job.name));
+    }
+    Contents::read_all(path).err().map(|flaw| format!("{flaw:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::fakes::behind;
+
+    fn request(name: &str, overwrite: Overwrite) -> RestoreVolume {
+        RestoreVolume {
+            file: "dump".into(),
+            name: name.parse().unwrap(),
+            on: None,
+            partition: None,
+            overwrite,
+            offline: false,
+            dry_run: true,
+            detach: false,
+        }
+    }
+
+    #[test]
+    fn a_volume_is_restored_over_only_if_that_is_said_and_where_the_sync_site_says_that_it_is() {
+        let (fakes, _) = behind::cell();
+        let cell = fakes.cell(3);
+        let refusal = |request: &RestoreVolume| over(&cell, request).unwrap_err().to_string();
+        let exists = refusal(&request("new", Overwrite::Abort));
+        assert!(
+            ["exists", "--overwrite full", "--overwrite incremental"]
+                .iter()
+                .all(|word| exists.contains(word))
+        );
+        for how in [Overwrite::Full, Overwrite::Incremental] {
+            let (_, place) = over(&cell, &request("moved", how)).unwrap().unwrap();
+            assert_eq!(place.server, behind::NEW);
+        }
+        let old = RestoreVolume { on: Some(behind::OLD), ..request("moved", Overwrite::Full) };
+        assert!(refusal(&old).contains("10.0.1.2"));
+        assert_eq!(over(&cell, &request("none", Overwrite::Abort)).unwrap(), None);
+        assert_eq!(over(&cell, &request("none", Overwrite::Full)).unwrap(), None);
+        assert!(refusal(&request("none", Overwrite::Incremental)).contains("no volume none"));
+    }
+
+    #[test]
+    fn changes_are_refused_by_a_volume_that_was_changed_after_them() {
+        let golden = |name: &str| crate::dump::tests::golden(name);
+        let (full, changes) = (golden("full"), golden("incremental"));
+        let [whole, part] = [&full, &changes].map(|path| Contents::read(path).unwrap());
+        let volume = |update_date| VolintInfo {
+            name: "data".into(),
+            update_date,
+            file_count: 7,
+            ..VolintInfo::default()
+        };
+        let refused = check_fits(&whole, &full, &volume(0)).unwrap_err().to_string();
+        assert!(refused.contains("--overwrite full"), "{refused}");
+        let last = part.volume.updated.0;
+        check_fits(&part, &changes, &volume(last)).unwrap();
+        let refused = check_fits(&part, &changes, &volume(last + 1)).unwrap_err().to_string();
+        assert!(refused.contains("does not follow what data has"), "{refused}");
+        let at = Place { server: behind::NEW, partition: 0 };
+        let tell = |how, volume: Option<&VolintInfo>| foretell(&request("data", how), &part, volume, at);
+        assert!(tell(Overwrite::Abort, None).starts_with("would make a new volume data on 10.0.1.2 /vicepa"));
+        assert!(tell(Overwrite::Full, Some(&volume(0))).starts_with("would replace what data on"));
+        let applied = tell(Overwrite::Incremental, Some(&volume(0)));
+        assert!(applied.starts_with("would apply dump to data on") && part.left_out() > 0, "{applied}");
+    }
+}
