@@ -16,6 +16,8 @@ pub enum Means {
     Tshark,
     /// bpftrace, and a kernel that lets it attach.
     Bpftrace,
+    /// The journal of systemd, whatever began the machine.
+    Journald,
 }
 
 impl fmt::Display for Means {
@@ -26,6 +28,7 @@ impl fmt::Display for Means {
             Means::Emulation => "emulation",
             Means::Tshark => "tshark",
             Means::Bpftrace => "bpftrace",
+            Means::Journald => "journald",
         })
     }
 }
@@ -43,6 +46,7 @@ impl Means {
             Means::Netns => &["/usr/sbin/bosserver", "/usr/bin/vos", "/usr/bin/rxdebug", "/usr/bin/nsenter"],
             Means::Tshark => &["/usr/bin/tshark"],
             Means::Bpftrace => &["/usr/bin/bpftrace", "/sys/kernel/btf/vmlinux"],
+            Means::Journald => &["/lib/systemd/systemd-journald", "/usr/bin/journalctl", "/etc/machine-id"],
             Means::Fuse => &["/dev/fuse", "/usr/sbin/afsd.fuse"],
             Means::Emulation => {
                 &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/bin/gcc", "/usr/sbin/kimpersonate"]

@@ -7,13 +7,45 @@ use anyhow::{Context, Result, bail, ensure};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
 use regex::Regex;
+use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![Test { name: "audit-openafs", needs: &[Means::Netns], run: compare }]
+    vec![
+        Test { name: "audit-openafs", needs: &[Means::Netns], run: compare },
+        Test { name: "audit-journal", needs: &[Means::Netns, Means::Journald], run: journal },
+    ]
 }
+
+/// A journal of the cell's own: in a /run and with a number of the machine that nobody else sees, in memory, without what
+/// the kernel says, and without a limit of records.
+const BEGIN_JOURNAL: &str = "
+    set -e
+    if [ ! -e /run/machine-id ]; then
+        mount -t tmpfs none /run
+        mkdir -p /run/systemd/journal /run/systemd/journald.conf.d /run/log/journal
+        echo 0123456789abcdef0123456789abcdef >/run/machine-id
+        mount --bind /run/machine-id /etc/machine-id
+        # `ip netns exec` has covered it.
+        mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup
+        printf '[Journal]\nStorage=volatile\nReadKMsg=no\nAudit=no\nRateLimitIntervalSec=0\n' \
+            >/run/systemd/journald.conf.d/cell.conf
+    fi
+    rm -f /run/systemd/journal/socket
+    SYSTEMD_LOG_TARGET=console setsid /lib/systemd/systemd-journald </dev/null >>/run/journald.log 2>&1 &
+    echo $! >/run/journald.pid
+    for i in $(seq 100); do
+        kill -0 $! || break
+        [ ! -S /run/systemd/journal/socket ] || exit 0
+        sleep 0.1
+    done
+    echo 'systemd-journald does not run:'; cat /run/journald.log; exit 1";
+const END_JOURNAL: &str = "
+    journal=$(cat /run/journald.pid); kill $journal || exit
+    for i in $(seq 100); do kill -0 $journal 2>/dev/null || exit 0; sleep 0.1; done
+    echo 'systemd-journald does not end'; exit 1";
 
 /// Cellar writes everything, as OpenAFS does.
 const SINK: &str = "[audit.openafs]\nfile = \"/var/log/openafs/Audit\"\nformat = \"openafs\"\nevents = [\"all\"]\npolicy = \"block\"";
@@ -91,6 +123,64 @@ fn compare() -> Result<()> {
     ensure!(report.is_empty(), "{report}\nCellar's log ends:\n{}", cellar.cellar_log());
     println!("interop: audit-openafs: {compared} lines are the same");
     Ok(())
+}
+
+/// The real journal has every record, with what it is searched by, also of the time in which it did not run.
+fn journal() -> Result<()> {
+    let cell = Cell::start_configured("audit3", "10.99.0.99", "[audit.journal]\njournal = true")?;
+    let shell = |script: &str| cell.shell(script)?.ok();
+    let create = |name: &str| cell.run(&format!("vos create {} a {name} -localauth", cell.address))?.ok();
+    create("before")?;
+    shell(BEGIN_JOURNAL)?;
+    let tells = |entry: &Value, word: &str| entry["MESSAGE"].as_str().is_some_and(|line| line.contains(word));
+    entries(&cell, |entries| entries.iter().any(|entry| tells(entry, "before")))?;
+    ensure!(cell.run(&format!("vos create {} a denied -noauth", cell.address))?.status != 0);
+    shell(END_JOURNAL)?;
+    create("meanwhile")?;
+    shell(BEGIN_JOURNAL)?;
+    let cellar = cellar_program()?;
+    let counted: Value = serde_json::from_str(&shell(&format!("{} stat audit --json", cellar.display()))?)?;
+    // A line beside those of calls says when the audit began.
+    let records = counted[0]["records"].as_u64().context("records")?;
+    let calls =
+        |entries: &[Value]| entries.iter().filter(|entry| tells(entry, "\"procedure\":")).count() as u64;
+    let entries = entries(&cell, |entries| calls(entries) >= records)?;
+    shell(END_JOURNAL)?;
+
+    let mut denied = 0;
+    for entry in &entries {
+        let line: Value = serde_json::from_str(entry["MESSAGE"].as_str().context("a message")?)?;
+        let is_denied = line["outcome"] == "denied";
+        denied += u64::from(is_denied);
+        let told =
+            ["PRIORITY", "SYSLOG_FACILITY", "_COMM"].map(|key| entry[key].as_str().unwrap_or_default());
+        ensure!(told == [if is_denied { "5" } else { "6" }, "13", "cellar"], "{entry}");
+    }
+    ensure!(denied > 0 && calls(&entries) == records, "{denied} of {} denied, {counted}", calls(&entries));
+    ensure!(
+        entries.iter().any(|entry| tells(entry, "meanwhile")),
+        "nothing of the time without it: {entries:?}"
+    );
+    ensure!(counted[0]["dropped"] == 0 && counted[0]["failing"] == 0, "{counted}");
+    println!("interop: audit-journal: {records} records in the journal, {denied} of what was denied");
+    Ok(())
+}
+
+/// What the journal has of the audit, as soon as it is whole.
+fn entries(cell: &Cell, is_whole: impl Fn(&[Value]) -> bool) -> Result<Vec<Value>> {
+    let mut entries = Vec::new();
+    for _ in 0..100 {
+        let text = cell.shell("journalctl -q -o json SYSLOG_IDENTIFIER=cellar-audit")?.text;
+        entries = text
+            .lines()
+            .map(|line| serde_json::from_str(line).with_context(|| line.to_owned()))
+            .collect::<Result<Vec<Value>>>()?;
+        if is_whole(&entries) {
+            return Ok(entries);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    bail!("the journal has no more than {entries:?}\n{}", cell.cellar_log())
 }
 
 /// How the calls of an administrator end that ordinary users may not make, and what the file server writes of them, in
