@@ -267,8 +267,8 @@ pub(crate) fn encode_counters(counters: &Statistics) -> Vec<u8> {
     out.clock(counters.rtt_min.unwrap_or_default());
     out.clock(counters.rtt_max);
     out.count(counters.rtt_samples);
-    out.count(counters.server_connections);
-    out.count(counters.client_connections);
+    out.count(counters.server_connections_now);
+    out.count(counters.client_connections_now);
     out.count(counters.peers_now);
     out.count(counters.calls_now);
     out.zeros(8); // free calls, failures to send

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::call::Side;
 use crate::header::PacketType;
 
 /// Kinds of packets that are counted, by packet type less one (RX_N_PACKET_TYPES).
@@ -62,10 +63,10 @@ pub struct Statistics {
     pub unreachable_ignored: u64,
     /// Security handshakes that failed.
     pub handshakes_failed: u64,
-    /// Server connections made.
-    pub server_connections: u64,
-    /// Client connections made.
-    pub client_connections: u64,
+    /// Server connections present.
+    pub server_connections_now: u64,
+    /// Client connections present.
+    pub client_connections_now: u64,
     /// Round trip samples.
     pub rtt_samples: u64,
     /// Their sum.
@@ -82,6 +83,16 @@ pub struct Statistics {
     pub peers_now: u64,
     /// Packets received and not yet read.
     pub packets_now: u64,
+}
+
+impl Statistics {
+    /// The connections present that are of this side.
+    pub(crate) fn connections_of(&mut self, side: Side) -> &mut u64 {
+        match side {
+            Side::Client => &mut self.client_connections_now,
+            Side::Server => &mut self.server_connections_now,
+        }
+    }
 }
 
 impl std::ops::AddAssign<&Statistics> for Statistics {
@@ -112,8 +123,8 @@ impl std::ops::AddAssign<&Statistics> for Statistics {
         self.unreachable += other.unreachable;
         self.unreachable_ignored += other.unreachable_ignored;
         self.handshakes_failed += other.handshakes_failed;
-        self.server_connections += other.server_connections;
-        self.client_connections += other.client_connections;
+        self.server_connections_now += other.server_connections_now;
+        self.client_connections_now += other.client_connections_now;
         self.rtt_samples += other.rtt_samples;
         self.rtt_total += other.rtt_total;
         self.rtt_min = self.rtt_min.into_iter().chain(other.rtt_min).min();

@@ -176,6 +176,23 @@ fn a_next_call_that_speaks_at_once_makes_the_last_acknowledgement_superfluous() 
 }
 
 #[test]
+fn connections_are_counted_by_side_as_long_as_they_are_there() {
+    let mut pair = Pair::new();
+    let connection = pair.connect();
+    let call = pair.answered(connection);
+    pair.ends[CLIENT].release(pair.now, call);
+    let counted = |pair: &Pair| {
+        let ends = pair.ends.each_ref().map(Endpoint::statistics);
+        ends.map(|end| (end.client_connections_now, end.server_connections_now, end.connections_now))
+    };
+    assert_eq!(counted(&pair), [(1, 0, 1), (0, 1, 1)]);
+    pair.ends[CLIENT].close(pair.now, connection);
+    // The server is not told, and keeps the connection for a while.
+    pair.pass(EndpointConfig::default().connection_lifetime + Duration::from_secs(60));
+    assert_eq!(counted(&pair), [(0, 0, 0), (0, 0, 0)]);
+}
+
+#[test]
 fn closing_acknowledges_what_has_been_received() {
     for opens_another in [false, true] {
         let mut pair = Pair::new();

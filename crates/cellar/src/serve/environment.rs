@@ -114,8 +114,8 @@ pub fn transport_figures(statistics: &ServerStatistics) -> TransportFigures {
             figures.round_trip_min = if first { least } else { figures.round_trip_min.min(least) };
         }
         figures.round_trips += endpoint.rtt_samples;
-        figures.server_connections += endpoint.server_connections;
-        figures.client_connections += endpoint.client_connections;
+        figures.server_connections += endpoint.server_connections_now;
+        figures.client_connections += endpoint.client_connections_now;
         figures.peers += endpoint.peers_now;
         figures.calls += endpoint.calls_now;
     }

@@ -59,7 +59,6 @@ impl Endpoint {
         };
         let handshake = class.accept(facts, self.random.random());
         let security = self.server_security(wall, facts, class.needs_challenge(), handshake)?;
-        self.statistics.server_connections += 1;
         let limits =
             TimeLimits { dead: self.config.dead_time, idle: Some(self.config.server_idle_time), total: None };
         Some(self.add_connection(now, Side::Server, facts, packet.path, security, limits))
@@ -98,6 +97,7 @@ impl Endpoint {
         let key = self.connections.insert_with(|_| connection);
         self.index.insert(index_key, key);
         self.statistics.connections_now = self.connections.len() as u64;
+        *self.statistics.connections_of(side) += 1;
         self.arm_connection(key);
         key
     }

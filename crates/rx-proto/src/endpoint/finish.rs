@@ -234,6 +234,7 @@ impl Endpoint {
         }
         self.index.remove(&connection.key);
         self.statistics.connections_now = self.connections.len() as u64;
+        *self.statistics.connections_of(connection.side) -= 1;
         if let Some(peer) = self.peers.get_mut(connection.peer) {
             peer.connections -= 1;
             peer.idle_since = now;

@@ -150,7 +150,6 @@ impl Endpoint {
             idle: options.idle_time,
             total: options.call_time_max,
         };
-        self.statistics.client_connections += 1;
         Ok(self.add_connection(now, Side::Client, facts, path, security, limits))
     }
 
