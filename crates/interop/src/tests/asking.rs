@@ -1,5 +1,6 @@
 //! `cellar stat rx` and `cellar stat xstat` beside `rxdebug` and `xstat_fs_test`: of both servers, they
-//! tell the same figures. `cellar top` tells those of OpenAFS's in its tables.
+//! tell the same figures. `cellar top` tells those of OpenAFS's in its tables. `afsmonitor` and `scout` show
+//! the same of both servers, on a terminal.
 //!
 //! Asking changes some figures, so Cellar's tool asks before and after the other one, whose figures
 //! have to lie between.
@@ -12,14 +13,19 @@ use interop::means::Means;
 use regex::Regex;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 pub(crate) fn tests() -> Vec<Test> {
     let openafs = || ask(Server::OpenAfs, "afs1", "10.99.0.1");
     let cellar = || ask(Server::Cellar, "cellar1", "10.99.0.4");
+    let openafs_monitored = || monitor(Server::OpenAfs, "afs1", "10.99.0.1");
+    let cellar_monitored = || monitor(Server::Cellar, "cellar1", "10.99.0.4");
     vec![
         Test { name: "stat-openafs", needs: &[Means::Netns], run: openafs },
         Test { name: "stat-cellar", needs: &[Means::Netns], run: cellar },
         Test { name: "top-openafs", needs: &[Means::Netns], run: top },
+        Test { name: "monitors-openafs", needs: &[Means::Netns], run: openafs_monitored },
+        Test { name: "monitors-cellar", needs: &[Means::Netns], run: cellar_monitored },
     ]
 }
 
@@ -61,6 +67,102 @@ fn ask(server: Server, name: &'static str, address: &'static str) -> Result<()> 
     }
     println!("interop: {name}: {counters} figures as rxdebug prints them, {figures} as xstat_fs_test does");
     Ok(())
+}
+
+/// What `afsmonitor` notes and `scout` shows after files were copied into the server and out of it.
+fn monitor(server: Server, name: &'static str, address: &'static str) -> Result<()> {
+    let cell = Cell::start(server, name, address)?;
+    cell.open_volume(server, "work.1")?;
+    let cellar = cellar_program()?;
+    let cellar = cellar.to_str().context("path")?;
+    let run = |command: &str| cell.shell(command)?.ok().with_context(|| command.to_owned());
+    let ours = || -> Result<Figures> {
+        let mut figures = Figures::new();
+        for collection in [2, 3] {
+            let told = run(&format!("{cellar} stat --json xstat {address} --collection {collection}"))?;
+            figures.extend(of_xstat(&serde_json::from_str(&told)?));
+        }
+        Ok(figures)
+    };
+    let (suites, scratch) = (own_file("suites"), cell.scratch()?);
+    let files = i64::try_from(std::fs::read_dir(&suites)?.count())?;
+    let (noted, shown) = (scratch.join("noted"), scratch.join("shown"));
+    let monitor = format!("afsmonitor -fshosts {name} -frequency 1 -output {} -detailed", noted.display());
+    let scout = format!("scout -server {address} -frequency 1");
+
+    let at_first = ours()?;
+    run(&format!("{cellar} cp {}/ cell:work.1/suites/", suites.display()))?;
+    run(&format!("{cellar} cp cell:work.1/suites/ {}/back/", scratch.display()))?;
+    let before = ours()?;
+    let noted = on_terminal(&cell, &monitor, &scratch.join("terminal"), &noted, "[Probe 2,")?;
+    let shown = on_terminal(&cell, &scout, &shown, &shown, "Probe 2 results")?;
+    let after = ours()?;
+    let noted = of_xstat_fs_test(noted.split("[Probe 2,").next().context("the first probe")?)?;
+    let figures = compare(&noted, &before, &after)?;
+    let of_copying = |operation: &str| {
+        let [before, after] = [&at_first, &noted].map(|figures| figures[&format!("{operation} successes")]);
+        after - before
+    };
+    // Of directories something is fetched, too.
+    let [stored, created, fetched] = ["storedata", "createfile", "fetchdata"].map(of_copying);
+    ensure!(
+        stored == files && created == files && fetched > files,
+        "of {files} files afsmonitor noted {stored} stored, {created} created, {fetched} fetched"
+    );
+    compare(&of_scout(&shown, address)?, &as_scout(server, &before), &as_scout(server, &after))
+        .context("scout")?;
+    println!("interop: {name}: {figures} figures as afsmonitor notes them, 4 as scout shows them");
+    Ok(())
+}
+
+/// Runs a program that wants a terminal until there is this word in the file, and tells what the file has then.
+fn on_terminal(cell: &Cell, program: &str, screen: &Path, file: &Path, word: &str) -> Result<String> {
+    let (screen, file) = (screen.display(), file.display());
+    let waited = cell.shell(&format!(
+        "sleep 60 | TERM=vt100 timeout 60 script -qefc 'stty cols 132 rows 40; {program}' {screen} >/dev/null &
+         script=$!
+         for i in $(seq 500); do
+             grep -qaF '{word}' {file} && break
+             kill -0 $script || break
+             sleep 0.1
+         done
+         kill $script
+         cat {file}; grep -qaF '{word}' {file}"
+    ))?;
+    waited.ok().with_context(|| program.to_owned())
+}
+
+/// The columns of `scout` that hold numbers.
+const SCOUT: [&str; 4] = ["connections", "fetches", "stores", "hosts"];
+
+/// The row of a server on `scout`'s screen, which is drawn by moving to and fro; the first probe's is whole.
+fn of_scout(shown: &str, address: &str) -> Result<Figures> {
+    let shown = Regex::new(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][0-9A-Z]|[\x00-\x1f]")?.replace_all(shown, " ");
+    let row = Regex::new(&format!(r"(\d+) +(\d+) +(\d+) +(\d+) +{} +a:\d+", address.replace('.', r"\.")))?;
+    let found = row.captures(&shown).with_context(|| format!("scout shows no row of {address}:\n{shown}"))?;
+    let values = found.iter().skip(1).flatten();
+    SCOUT
+        .into_iter()
+        .zip(values)
+        .map(|(name, value)| Ok((name.to_owned(), value.as_str().parse()?)))
+        .collect()
+}
+
+/// What `scout` shows in a row, by what `xstat_fs_test` has of it. OpenAFS's server counts as connections those on which
+/// somebody called who is known.
+fn as_scout(server: Server, figures: &Figures) -> Figures {
+    let connections = if server == Server::OpenAfs { "host_NumClients" } else { "rx_nServerConns" };
+    let calls = |names: [&str; 3]| names.map(|name| figures[&format!("{name} calls")]).iter().sum();
+    SCOUT
+        .into_iter()
+        .map(str::to_owned)
+        .zip([
+            figures[connections],
+            calls(["fetchdata", "fetchacl", "fetchstatus"]),
+            calls(["storedata", "storeacl", "storestatus"]),
+            figures["host_NonDeletedHosts"],
+        ])
+        .collect()
 }
 
 /// `cellar top` of OpenAFS's file server after calls of some kinds, beside what OpenAFS's own programs print.
