@@ -9,10 +9,10 @@ mod holders;
 
 use crate::host::HostId;
 use base::{Fid, VolumeId};
+use chains::{Chain, Places};
 use holders::Holders;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter::successors;
 
 /// Promises expire in steps of this many seconds, so that renewing one rarely moves it.
 const EXPIRY_STEP_S: u64 = 128;
@@ -20,9 +20,6 @@ const EXPIRY_STEP_S: u64 = 128;
 fn step_of(until_s: u64) -> u64 {
     until_s.div_ceil(EXPIRY_STEP_S)
 }
-
-/// No slot.
-const NONE: u32 = u32::MAX;
 
 /// One host's promise on one file.
 #[derive(Clone, Copy, Debug)]
@@ -33,36 +30,12 @@ struct Promise {
     sequence: u64,
     /// When it ends.
     step: u64,
-    links: [Links; 2],
 }
 
-/// Neighbours in a chain.
-#[derive(Clone, Copy, Debug)]
-struct Links {
-    before: u32,
-    behind: u32,
-}
-
-const UNLINKED: Links = Links { before: NONE, behind: NONE };
-
-/// Which of a promise's links.
-#[derive(Clone, Copy)]
-enum By {
-    /// Those of one host in one volume.
-    Host = 0,
-    /// Those that end in one step.
-    Time = 1,
-}
-
-/// Promises that are linked to each other, first to last.
-#[derive(Clone, Copy, Debug)]
-struct Chain {
-    first: u32,
-    last: u32,
-    count: u32,
-}
-
-const EMPTY: Chain = Chain { first: NONE, last: NONE, count: 0 };
+/// Promises are chained to those of the same host in one volume.
+const BY_HOST: usize = 0;
+/// They are chained to those that end in the same step.
+const BY_TIME: usize = 1;
 
 /// By [`file_key`].
 type Files = BTreeMap<u64, Holders>;
@@ -75,8 +48,7 @@ fn file_key(fid: Fid) -> u64 {
 /// See the module's description. A fid with vnode 0 stands for the whole volume.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
-    slots: Vec<Promise>,
-    free: Vec<u32>,
+    places: Places<Promise, 2>,
     volumes: BTreeMap<VolumeId, Files>,
     hosts: BTreeMap<(HostId, VolumeId), Chain>,
     /// The same pairs the other way around.
@@ -88,7 +60,7 @@ pub(crate) struct Promises {
 impl Promises {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.places.len()
     }
 
     /// How many files have one.
@@ -99,64 +71,60 @@ impl Promises {
     /// Makes a promise, or renews it; a renewed one never ends earlier than before. `lasts` is told how many promises
     /// there were on the file, and answers the second in which this one ends.
     pub(crate) fn put(&mut self, fid: Fid, host: HostId, sequence: u64, lasts: impl FnOnce(usize) -> u64) {
-        let slot = self.free.last().copied().unwrap_or(self.slots.len() as u32);
-        let step = match self.volumes.entry(fid.volume).or_default().entry(file_key(fid)) {
-            Entry::Vacant(file) => {
-                file.insert(Holders::One((host, slot)));
-                self.files += 1;
-                step_of(lasts(0))
-            }
-            Entry::Occupied(mut holders) => {
-                let step = step_of(lasts(holders.get().len()));
-                match holders.get().find(host) {
-                    Some(known) => return self.renew(known, sequence, step),
-                    None => holders.get_mut().add(host, slot),
-                }
-                step
-            }
+        let file = self.volumes.entry(fid.volume).or_default().entry(file_key(fid));
+        let known = match &file {
+            Entry::Vacant(_) => None,
+            Entry::Occupied(holders) => Some(holders.get()),
         };
-        let promise = Promise { fid, host, sequence, step, links: [UNLINKED; 2] };
-        match self.free.pop() {
-            Some(slot) => self.slots[slot as usize] = promise,
-            None => self.slots.push(promise),
+        let step = step_of(lasts(known.map_or(0, Holders::len)));
+        if let Some(place) = known.and_then(|holders| holders.find(host)) {
+            return self.renew(place, sequence, step);
         }
-        self.link(slot);
+        let place = self.places.add(Promise { fid, host, sequence, step });
+        match file {
+            Entry::Vacant(file) => {
+                file.insert(Holders::One((host, place)));
+                self.files += 1;
+            }
+            Entry::Occupied(mut holders) => holders.get_mut().add(host, place),
+        }
+        self.link(place);
     }
 
-    fn renew(&mut self, slot: u32, sequence: u64, step: u64) {
-        let promise = &mut self.slots[slot as usize];
+    fn renew(&mut self, place: u32, sequence: u64, step: u64) {
+        let promise = &mut self.places[place];
         promise.sequence = sequence;
         let old = promise.step;
         if step > old {
             promise.step = step;
-            self.unlink_time(slot, old);
-            push(&mut self.slots, self.steps.entry(step).or_insert(EMPTY), By::Time, slot);
+            self.unlink_time(place, old);
+            self.places.push(BY_TIME, self.steps.entry(step).or_default(), place);
         }
     }
 
-    fn link(&mut self, slot: u32) {
-        let Promise { fid, host, step, .. } = self.slots[slot as usize];
-        let chain = self.hosts.entry((host, fid.volume)).or_insert(EMPTY);
-        if chain.count == 0 {
+    fn link(&mut self, place: u32) {
+        let Promise { fid, host, step, .. } = self.places[place];
+        let chain = self.hosts.entry((host, fid.volume)).or_default();
+        if chain.is_empty() {
             self.volume_hosts.insert((fid.volume, host));
         }
-        push(&mut self.slots, chain, By::Host, slot);
-        push(&mut self.slots, self.steps.entry(step).or_insert(EMPTY), By::Time, slot);
+        self.places.push(BY_HOST, chain, place);
+        self.places.push(BY_TIME, self.steps.entry(step).or_default(), place);
     }
 
-    fn unlink_time(&mut self, slot: u32, step: u64) {
+    fn unlink_time(&mut self, place: u32, step: u64) {
         if let Entry::Occupied(mut chain) = self.steps.entry(step) {
-            unlink(&mut self.slots, chain.get_mut(), By::Time, slot);
-            if chain.get().count == 0 {
+            self.places.unlink(BY_TIME, chain.get_mut(), place);
+            if chain.get().is_empty() {
                 chain.remove();
             }
         }
     }
 
-    fn unlink_host(&mut self, slot: u32, host: HostId, volume: VolumeId) {
+    fn unlink_host(&mut self, place: u32, host: HostId, volume: VolumeId) {
         if let Entry::Occupied(mut chain) = self.hosts.entry((host, volume)) {
-            unlink(&mut self.slots, chain.get_mut(), By::Host, slot);
-            if chain.get().count == 0 {
+            self.places.unlink(BY_HOST, chain.get_mut(), place);
+            if chain.get().is_empty() {
                 chain.remove();
                 self.volume_hosts.remove(&(volume, host));
             }
@@ -186,21 +154,21 @@ impl Promises {
     /// Ends a promise if it was made at or before `sequence`. True if it did.
     pub(crate) fn remove(&mut self, fid: Fid, host: HostId, sequence: u64) -> bool {
         let found = self.holders_of(fid).and_then(|holders| holders.find(host));
-        let Some(slot) = found.filter(|slot| self.slots[*slot as usize].sequence <= sequence) else {
+        let Some(place) = found.filter(|place| self.places[*place].sequence <= sequence) else {
             return false;
         };
-        self.end(slot);
+        self.end(place);
         true
     }
 
-    fn end(&mut self, slot: u32) {
-        let Promise { fid, host, step, .. } = self.slots[slot as usize];
-        self.unlink_host(slot, host, fid.volume);
-        self.unlink_time(slot, step);
-        self.free.push(slot);
-        if self.free.len() == self.slots.len() {
+    fn end(&mut self, place: u32) {
+        let Promise { fid, host, step, .. } = self.places[place];
+        self.unlink_host(place, host, fid.volume);
+        self.unlink_time(place, step);
+        self.places.give_back(place);
+        if self.places.is_empty() {
             // Memory of a crowd that has left.
-            (self.slots, self.free) = (Vec::new(), Vec::new());
+            self.places = Places::default();
         }
         let Some(files) = self.volumes.get_mut(&fid.volume) else { return };
         if let Entry::Occupied(mut holders) = files.entry(file_key(fid))
@@ -217,21 +185,21 @@ impl Promises {
     /// Ends every promise on `fid`, and says whose.
     pub(crate) fn remove_file(&mut self, fid: Fid) -> Vec<HostId> {
         let holders: Vec<_> = self.holders_of(fid).into_iter().flat_map(Holders::all).collect();
-        for &(_, slot) in &holders {
-            self.end(slot);
+        for &(_, place) in &holders {
+            self.end(place);
         }
         holders.into_iter().map(|(host, _)| host).collect()
     }
 
     /// Ends the promises of `host` in `volume` that were made at or before `sequence`.
     pub(crate) fn remove_volume(&mut self, volume: VolumeId, host: HostId, sequence: u64) -> usize {
-        let chain = self.hosts.get(&(host, volume)).copied().unwrap_or(EMPTY);
-        let made_before = |slot: &u32| self.slots[*slot as usize].sequence <= sequence;
-        let slots: Vec<u32> = self.chained(chain, By::Host).filter(made_before).collect();
-        for &slot in &slots {
-            self.end(slot);
+        let chain = self.hosts.get(&(host, volume)).copied().unwrap_or_default();
+        let made_before = |place: &u32| self.places[*place].sequence <= sequence;
+        let places: Vec<u32> = self.places.chained(BY_HOST, &chain).filter(made_before).collect();
+        for &place in &places {
+            self.end(place);
         }
-        slots.len()
+        places.len()
     }
 
     /// Ends the promises of `host` that were made at or before `sequence`.
@@ -242,7 +210,7 @@ impl Promises {
 
     /// How many `host` holds.
     pub(crate) fn count_of(&self, host: HostId) -> usize {
-        self.chains_of(host).map(|(_, chain)| chain.count as usize).sum()
+        self.chains_of(host).map(|(_, chain)| chain.len()).sum()
     }
 
     /// Whether it holds any.
@@ -255,13 +223,6 @@ impl Promises {
         chains.map(|(&(_, volume), chain)| (volume, *chain))
     }
 
-    fn chained(&self, chain: Chain, by: By) -> impl Iterator<Item = u32> + '_ {
-        let present = |slot: u32| (slot != NONE).then_some(slot);
-        successors(present(chain.first), move |slot| {
-            present(self.slots[*slot as usize].links[by as usize].behind)
-        })
-    }
-
     /// Ends what is over by `now_s`, and says how many that were.
     pub(crate) fn expire(&mut self, now_s: u64) -> usize {
         let mut count = 0;
@@ -269,38 +230,14 @@ impl Promises {
             if step * EXPIRY_STEP_S > now_s {
                 break;
             }
-            let slots: Vec<u32> = self.chained(chain, By::Time).collect();
-            count += slots.len();
-            for slot in slots {
-                self.end(slot);
+            let places: Vec<u32> = self.places.chained(BY_TIME, &chain).collect();
+            count += places.len();
+            for place in places {
+                self.end(place);
             }
         }
         count
     }
-}
-
-/// Puts a promise at a chain's end.
-fn push(slots: &mut [Promise], chain: &mut Chain, by: By, slot: u32) {
-    slots[slot as usize].links[by as usize] = Links { before: chain.last, behind: NONE };
-    match slots.get_mut(chain.last as usize) {
-        Some(last) => last.links[by as usize].behind = slot,
-        None => chain.first = slot,
-    }
-    chain.last = slot;
-    chain.count += 1;
-}
-
-fn unlink(slots: &mut [Promise], chain: &mut Chain, by: By, slot: u32) {
-    let Links { before, behind } = slots[slot as usize].links[by as usize];
-    match slots.get_mut(before as usize) {
-        Some(promise) => promise.links[by as usize].behind = behind,
-        None => chain.first = behind,
-    }
-    match slots.get_mut(behind as usize) {
-        Some(promise) => promise.links[by as usize].before = before,
-        None => chain.last = before,
-    }
-    chain.count -= 1;
 }
 
 #[cfg(test)]
@@ -333,7 +270,7 @@ mod tests {
         assert_eq!(promises.expire(999), 0);
         assert_eq!(promises.expire(1_024), 4);
         assert!(promises.volumes.is_empty() && promises.steps.is_empty() && promises.files() == 0);
-        assert!(promises.hosts.is_empty() && promises.volume_hosts.is_empty() && promises.slots.is_empty());
+        assert!(promises.hosts.is_empty() && promises.volume_hosts.is_empty() && promises.places.is_empty());
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod shard;
 mod statistics;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use shard::{Entry, Shard, Slot};
+use shard::{Entry, Place, Shard};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::mem::size_of;
@@ -105,8 +105,8 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         let shards: Vec<Option<RwLockReadGuard<'_, Shard<K, V>>>> =
             self.shards.iter().zip(&hits).map(read).collect();
         let find = |(key, place): (&K, &usize)| shards[*place].as_ref()?.find(key);
-        let slots: Vec<&Slot<K, V>> = keys.iter().zip(&places).map(find).collect::<Option<_>>()?;
-        let found = slots.into_iter().map(Slot::used).collect();
+        let slots: Vec<&Place<K, V>> = keys.iter().zip(&places).map(find).collect::<Option<_>>()?;
+        let found = slots.into_iter().map(Place::used).collect();
         for (shard, hits) in shards.iter().flatten().zip(hits.into_iter().filter(|hits| *hits > 0)) {
             shard.hits.fetch_add(hits, Relaxed);
         }

@@ -3,10 +3,11 @@
 use super::SourceFile;
 
 /// The crates without sockets, files, threads, clocks and ambient randomness.
-const PURE: [&str; 13] = [
+const PURE: [&str; 14] = [
     "base",
     "xdr",
     "events",
+    "chains",
     "afs-idl",
     "rx-security",
     "rx-proto",

@@ -1,13 +1,19 @@
 //! A part of a cache, guarded by one lock.
 
 use super::RandomFold;
+use chains::{Chain, Places};
 use std::collections::HashMap;
 use std::collections::hash_map;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// No slot.
-const NONE: u32 = u32::MAX;
+/// Entries are chained in the order in which they came.
+const BY_AGE: usize = 0;
+/// They are chained to those of the same owner.
+const BY_OWNER: usize = 1;
+
+/// What an entry takes.
+pub(super) type Slot<K, V> = chains::Slot<Place<K, V>, 2>;
 
 /// A value with what it is known by.
 pub(super) struct Entry<K, V> {
@@ -19,15 +25,14 @@ pub(super) struct Entry<K, V> {
     pub(super) since_ms: u64,
 }
 
-/// A place for an entry, linked into the two chains that it stands in.
-pub(super) struct Slot<K, V> {
+/// A place for an entry.
+pub(super) struct Place<K, V> {
     entry: Option<Entry<K, V>>,
     /// It was used since the hand went by.
     is_used: AtomicBool,
-    links: [Links; 2],
 }
 
-impl<K, V: Clone> Slot<K, V> {
+impl<K, V: Clone> Place<K, V> {
     /// The value, which is used.
     pub(super) fn used(&self) -> Option<V> {
         // A store only where it changes something: hits on one entry share its cache line.
@@ -38,44 +43,16 @@ impl<K, V: Clone> Slot<K, V> {
     }
 }
 
-/// Neighbours in a chain.
-#[derive(Clone, Copy)]
-struct Links {
-    before: u32,
-    behind: u32,
-}
-
-const UNLINKED: Links = Links { before: NONE, behind: NONE };
-
-/// Which of a slot's links.
-#[derive(Clone, Copy)]
-enum By {
-    /// In the order in which entries came.
-    Age = 0,
-    /// Those of one owner.
-    Owner = 1,
-}
-
-/// Slots that are linked to each other, first to last.
-#[derive(Clone, Copy)]
-struct Chain {
-    first: u32,
-    last: u32,
-}
-
-const EMPTY: Chain = Chain { first: NONE, last: NONE };
-
 pub(super) struct Shard<K, V> {
     /// Counted here, where the lock's cache line is at hand.
     pub(super) hits: AtomicU64,
     places: HashMap<K, u32, RandomFold>,
     owners: HashMap<u64, Chain, RandomFold>,
-    slots: Vec<Slot<K, V>>,
-    free: Vec<u32>,
+    entries: Places<Place<K, V>, 2>,
     /// Oldest first.
     ages: Chain,
-    /// Where to look for the next to be thrown out; `NONE` begins at the oldest.
-    hand: u32,
+    /// Where to look for the next to be thrown out; `None` begins at the oldest.
+    hand: Option<u32>,
     bytes: u64,
 }
 
@@ -85,10 +62,9 @@ impl<K: Hash + Eq + Copy, V: Clone> Shard<K, V> {
             hits: AtomicU64::new(0),
             places: HashMap::with_hasher(hasher),
             owners: HashMap::with_hasher(hasher),
-            slots: Vec::new(),
-            free: Vec::new(),
-            ages: EMPTY,
-            hand: NONE,
+            entries: Places::default(),
+            ages: Chain::default(),
+            hand: None,
             bytes: 0,
         }
     }
@@ -110,8 +86,8 @@ impl<K: Hash + Eq + Copy, V: Clone> Shard<K, V> {
         self.find(key)?.entry.as_ref().map(|entry| (entry.owner, entry.value.clone()))
     }
 
-    pub(super) fn find(&self, key: &K) -> Option<&Slot<K, V>> {
-        self.slots.get(*self.places.get(key)? as usize)
+    pub(super) fn find(&self, key: &K) -> Option<&Place<K, V>> {
+        self.entries.get(*self.places.get(key)?)
     }
 
     /// Puts an entry; answers the one of the same key that it replaced.
@@ -121,17 +97,10 @@ impl<K: Hash + Eq + Copy, V: Clone> Shard<K, V> {
         self.bytes += entry.bytes;
         // What is written again and again is used.
         let is_used = AtomicBool::new(before.is_some());
-        let slot = Slot { entry: Some(entry), is_used, links: [UNLINKED; 2] };
-        let at = if let Some(at) = self.free.pop() {
-            self.slots[at as usize] = slot;
-            at
-        } else {
-            self.slots.push(slot);
-            self.slots.len() as u32 - 1
-        };
+        let at = self.entries.add(Place { entry: Some(entry), is_used });
         self.places.insert(key, at);
-        push(&mut self.slots, &mut self.ages, By::Age, at);
-        push(&mut self.slots, self.owners.entry(owner).or_insert(EMPTY), By::Owner, at);
+        self.entries.push(BY_AGE, &mut self.ages, at);
+        self.entries.push(BY_OWNER, self.owners.entry(owner).or_default(), at);
         before
     }
 
@@ -144,9 +113,8 @@ impl<K: Hash + Eq + Copy, V: Clone> Shard<K, V> {
     pub(super) fn take_of_owner(&mut self, owner: u64, most: usize) -> Vec<Entry<K, V>> {
         let mut taken = Vec::new();
         while taken.len() < most
-            && let Some(chain) = self.owners.get(&owner)
+            && let Some(first) = self.owners.get(&owner).and_then(Chain::first)
         {
-            let first = chain.first;
             taken.extend(self.take(first));
         }
         taken
@@ -154,59 +122,36 @@ impl<K: Hash + Eq + Copy, V: Clone> Shard<K, V> {
 
     /// Takes out the oldest entry that was not used since the hand went by, other than `keep`.
     pub(super) fn evict(&mut self, keep: &K) -> Option<Entry<K, V>> {
-        let mut at = if self.hand == NONE { self.ages.first } else { self.hand };
+        let mut next = self.hand;
         // Once round takes away every mark.
         for _ in 0..=2 * self.places.len() {
-            let slot = self.slots.get(at as usize)?;
-            let behind = slot.links[By::Age as usize].behind;
-            let is_kept = slot.entry.as_ref().is_some_and(|entry| entry.key == *keep);
-            if !is_kept && !slot.is_used.swap(false, Relaxed) {
-                self.hand = behind;
+            let at = next.or_else(|| self.ages.first())?;
+            next = self.entries.behind(BY_AGE, at);
+            let place = &self.entries[at];
+            let is_kept = place.entry.as_ref().is_some_and(|entry| entry.key == *keep);
+            if !is_kept && !place.is_used.swap(false, Relaxed) {
+                self.hand = next;
                 return self.take(at);
             }
-            at = if behind == NONE { self.ages.first } else { behind };
         }
         None
     }
 
     fn take(&mut self, at: u32) -> Option<Entry<K, V>> {
-        let slot = self.slots.get_mut(at as usize)?;
-        let entry = slot.entry.take()?;
-        if self.hand == at {
-            self.hand = slot.links[By::Age as usize].behind;
+        let entry = self.entries[at].entry.take()?;
+        if self.hand == Some(at) {
+            self.hand = self.entries.behind(BY_AGE, at);
         }
-        unlink(&mut self.slots, &mut self.ages, By::Age, at);
+        self.entries.unlink(BY_AGE, &mut self.ages, at);
         if let hash_map::Entry::Occupied(mut chain) = self.owners.entry(entry.owner) {
-            unlink(&mut self.slots, chain.get_mut(), By::Owner, at);
-            if chain.get().first == NONE {
+            self.entries.unlink(BY_OWNER, chain.get_mut(), at);
+            if chain.get().is_empty() {
                 chain.remove();
             }
         }
         self.bytes -= entry.bytes;
         self.places.remove(&entry.key);
-        self.free.push(at);
+        self.entries.give_back(at);
         Some(entry)
-    }
-}
-
-/// Puts a slot at a chain's end.
-fn push<K, V>(slots: &mut [Slot<K, V>], chain: &mut Chain, by: By, at: u32) {
-    slots[at as usize].links[by as usize] = Links { before: chain.last, behind: NONE };
-    match slots.get_mut(chain.last as usize) {
-        Some(last) => last.links[by as usize].behind = at,
-        None => chain.first = at,
-    }
-    chain.last = at;
-}
-
-fn unlink<K, V>(slots: &mut [Slot<K, V>], chain: &mut Chain, by: By, at: u32) {
-    let Links { before, behind } = slots[at as usize].links[by as usize];
-    match slots.get_mut(before as usize) {
-        Some(slot) => slot.links[by as usize].behind = behind,
-        None => chain.first = behind,
-    }
-    match slots.get_mut(behind as usize) {
-        Some(slot) => slot.links[by as usize].before = before,
-        None => chain.last = before,
     }
 }
