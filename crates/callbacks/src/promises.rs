@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Promises expire in steps of this many seconds, so that renewing one rarely moves it.
 const EXPIRY_STEP_S: u64 = 128;
 
-fn step_of(until_s: u64) -> u64 {
-    until_s.div_ceil(EXPIRY_STEP_S)
+fn step_of(until_s: u64) -> u32 {
+    u32::try_from(until_s.div_ceil(EXPIRY_STEP_S)).unwrap_or(u32::MAX)
 }
 
 /// One host's promise on one file.
@@ -29,13 +29,17 @@ struct Promise {
     /// When it was made, in the order of everything that happened.
     sequence: u64,
     /// When it ends.
-    step: u64,
+    step: u32,
 }
 
 /// Promises are chained to those of the same host in one volume.
 const BY_HOST: usize = 0;
 /// They are chained to those that end in the same step.
 const BY_TIME: usize = 1;
+/// They are chained to those on the same file, while these are few.
+const BY_FILE: usize = 2;
+
+type Table = Places<Promise, 3>;
 
 /// By [`file_key`].
 type Files = BTreeMap<u64, Holders>;
@@ -48,12 +52,12 @@ fn file_key(fid: Fid) -> u64 {
 /// See the module's description. A fid with vnode 0 stands for the whole volume.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
-    places: Places<Promise, 2>,
+    places: Table,
     volumes: BTreeMap<VolumeId, Files>,
     hosts: BTreeMap<(HostId, VolumeId), Chain>,
     /// The same pairs the other way around.
     volume_hosts: BTreeSet<(VolumeId, HostId)>,
-    steps: BTreeMap<u64, Chain>,
+    steps: BTreeMap<u32, Chain>,
     files: usize,
 }
 
@@ -77,21 +81,21 @@ impl Promises {
             Entry::Occupied(holders) => Some(holders.get()),
         };
         let step = step_of(lasts(known.map_or(0, Holders::len)));
-        if let Some(place) = known.and_then(|holders| holders.find(host)) {
+        if let Some(place) = known.and_then(|holders| holders.find(&self.places, host)) {
             return self.renew(place, sequence, step);
         }
         let place = self.places.add(Promise { fid, host, sequence, step });
         match file {
             Entry::Vacant(file) => {
-                file.insert(Holders::One((host, place)));
+                file.insert(Holders::one(&mut self.places, place));
                 self.files += 1;
             }
-            Entry::Occupied(mut holders) => holders.get_mut().add(host, place),
+            Entry::Occupied(mut holders) => holders.get_mut().add(&mut self.places, host, place),
         }
         self.link(place);
     }
 
-    fn renew(&mut self, place: u32, sequence: u64, step: u64) {
+    fn renew(&mut self, place: u32, sequence: u64, step: u32) {
         let promise = &mut self.places[place];
         promise.sequence = sequence;
         let old = promise.step;
@@ -112,7 +116,7 @@ impl Promises {
         self.places.push(BY_TIME, self.steps.entry(step).or_default(), place);
     }
 
-    fn unlink_time(&mut self, place: u32, step: u64) {
+    fn unlink_time(&mut self, place: u32, step: u32) {
         if let Entry::Occupied(mut chain) = self.steps.entry(step) {
             self.places.unlink(BY_TIME, chain.get_mut(), place);
             if chain.get().is_empty() {
@@ -133,12 +137,16 @@ impl Promises {
 
     /// Who holds a promise on exactly this fid.
     pub(crate) fn holders(&self, fid: Fid) -> impl Iterator<Item = HostId> + '_ {
-        self.holders_of(fid).into_iter().flat_map(Holders::all).map(|(host, _)| host)
+        self.promises_on(fid).map(|(host, _)| host)
     }
 
     /// Whether `host` is one of them.
     pub(crate) fn holds(&self, fid: Fid, host: HostId) -> bool {
-        self.holders_of(fid).is_some_and(|holders| holders.find(host).is_some())
+        self.holders_of(fid).is_some_and(|holders| holders.find(&self.places, host).is_some())
+    }
+
+    fn promises_on(&self, fid: Fid) -> impl Iterator<Item = (HostId, u32)> + '_ {
+        self.holders_of(fid).into_iter().flat_map(|holders| holders.all(&self.places))
     }
 
     fn holders_of(&self, fid: Fid) -> Option<&Holders> {
@@ -153,7 +161,7 @@ impl Promises {
 
     /// Ends a promise if it was made at or before `sequence`. True if it did.
     pub(crate) fn remove(&mut self, fid: Fid, host: HostId, sequence: u64) -> bool {
-        let found = self.holders_of(fid).and_then(|holders| holders.find(host));
+        let found = self.holders_of(fid).and_then(|holders| holders.find(&self.places, host));
         let Some(place) = found.filter(|place| self.places[*place].sequence <= sequence) else {
             return false;
         };
@@ -165,14 +173,18 @@ impl Promises {
         let Promise { fid, host, step, .. } = self.places[place];
         self.unlink_host(place, host, fid.volume);
         self.unlink_time(place, step);
+        self.unlink_file(place, host, fid);
         self.places.give_back(place);
         if self.places.is_empty() {
             // Memory of a crowd that has left.
             self.places = Places::default();
         }
+    }
+
+    fn unlink_file(&mut self, place: u32, host: HostId, fid: Fid) {
         let Some(files) = self.volumes.get_mut(&fid.volume) else { return };
         if let Entry::Occupied(mut holders) = files.entry(file_key(fid))
-            && holders.get_mut().remove(host)
+            && holders.get_mut().remove(&mut self.places, host, place)
         {
             holders.remove();
             self.files -= 1;
@@ -184,7 +196,7 @@ impl Promises {
 
     /// Ends every promise on `fid`, and says whose.
     pub(crate) fn remove_file(&mut self, fid: Fid) -> Vec<HostId> {
-        let holders: Vec<_> = self.holders_of(fid).into_iter().flat_map(Holders::all).collect();
+        let holders: Vec<_> = self.promises_on(fid).collect();
         for &(_, place) in &holders {
             self.end(place);
         }
@@ -227,7 +239,7 @@ impl Promises {
     pub(crate) fn expire(&mut self, now_s: u64) -> usize {
         let mut count = 0;
         while let Some((&step, &chain)) = self.steps.first_key_value() {
-            if step * EXPIRY_STEP_S > now_s {
+            if u64::from(step) * EXPIRY_STEP_S > now_s {
                 break;
             }
             let places: Vec<u32> = self.places.chained(BY_TIME, &chain).collect();
@@ -286,7 +298,7 @@ mod tests {
 
     /// What a plain list of promises would say.
     #[derive(Default)]
-    struct Plain(Vec<(Fid, HostId, u64, u64)>);
+    struct Plain(Vec<(Fid, HostId, u64, u32)>);
 
     impl Plain {
         fn put(&mut self, fid: Fid, host: HostId, sequence: u64, until_s: u64) {
@@ -297,7 +309,7 @@ mod tests {
             }
         }
 
-        fn remove(&mut self, ends: impl Fn(&(Fid, HostId, u64, u64)) -> bool) -> usize {
+        fn remove(&mut self, ends: impl Fn(&(Fid, HostId, u64, u32)) -> bool) -> usize {
             let before = self.0.len();
             self.0.retain(|promise| !ends(promise));
             before - self.0.len()
@@ -346,7 +358,7 @@ mod tests {
                     2 => (promises.remove_host(host, until), plain.remove(|p| p.1 == host && p.2 <= until)),
                     3 => {
                         now_s += rng.random_range(0..1000);
-                        (promises.expire(now_s), plain.remove(|p| p.3 * EXPIRY_STEP_S <= now_s))
+                        (promises.expire(now_s), plain.remove(|p| u64::from(p.3) * EXPIRY_STEP_S <= now_s))
                     }
                     4..8 => (
                         promises.remove(fid, host, until).into(),
@@ -367,5 +379,38 @@ mod tests {
                 agree(&promises, &plain, hosts);
             }
         }
+    }
+
+    #[test]
+    fn holders_that_come_and_go_are_found_in_each_form() {
+        const HOSTS: u64 = 30;
+        for seed in 0..30 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let (mut promises, mut plain, fid) = (Promises::default(), Plain::default(), fid(1, 2));
+            let mut changes = BTreeSet::new();
+            for sequence in 1..=900 {
+                let host = HostId(rng.random_range(0..HOSTS));
+                let form = |promises: &Promises| promises.holders_of(fid).map_or(0, Holders::form);
+                let before = form(&promises);
+                // Many come, many go, and so on.
+                if rng.random_bool(if sequence % 300 < 100 { 0.9 } else { 0.02 }) {
+                    promises.put(fid, host, sequence, |_| 1_000);
+                    plain.put(fid, host, sequence, 1_000);
+                } else {
+                    let ended = plain.remove(|known| known.1 == host);
+                    assert_eq!(usize::from(promises.remove(fid, host, sequence)), ended, "seed {seed}");
+                }
+                changes.insert((before, form(&promises)));
+                agree(&promises, &plain, HOSTS);
+            }
+            let steps = [(0, 1), (1, 2), (2, 3), (3, 2), (2, 1), (1, 0)];
+            assert!(steps.iter().all(|step| changes.contains(step)), "seed {seed}: {changes:?}");
+        }
+    }
+
+    /// A file with one holder takes these, and what a tree takes for 8 bytes of key.
+    #[test]
+    fn a_promise_takes_so_many_bytes() {
+        assert_eq!((size_of::<chains::Slot<Promise, 3>>(), size_of::<Holders>()), (56, 24));
     }
 }

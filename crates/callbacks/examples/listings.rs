@@ -1,0 +1,64 @@
+//! What promises cost when one client after the other lists a large tree.
+//!
+//!     cargo run --release -p callbacks --example listings -- [FILES [CLIENTS]]
+
+use base::{Fid, Monotonic, VnodeId, VolumeId};
+use callbacks::{Arrival, CallbackConfig, CallbackKind, Callbacks, HostId, Identification, Task};
+use std::error::Error;
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+fn host(callbacks: &mut Callbacks, number: u16) -> Result<HostId, Box<dyn Error>> {
+    let (now, address) = (Monotonic(0), SocketAddr::from(([10, 0, 0, 1], number)));
+    callbacks.arrive(now, address, number.into(), true);
+    let said = Some(Identification::default());
+    callbacks
+        .identified(now, address, number.into(), said, true)
+        .map_err(|refusal| format!("{refusal:?}"))?;
+    match callbacks.arrive(now, address, number.into(), true) {
+        Arrival::Ready(id) => Ok(id),
+        Arrival::First(Task::Deliver(delivery)) => {
+            callbacks.delivered(&delivery, true);
+            Ok(delivery.host)
+        }
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+/// Memory of this process.
+fn resident_bytes() -> Result<u64, Box<dyn Error>> {
+    let pages = std::fs::read_to_string("/proc/self/statm")?;
+    let pages = pages.split(' ').nth(1).ok_or("no resident pages in /proc/self/statm")?;
+    Ok(pages.parse::<u64>()? * 4096)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let numbers: Result<Vec<u32>, _> = std::env::args().skip(1).map(|text| text.parse()).collect();
+    let numbers = numbers?;
+    let files = numbers.first().copied().unwrap_or(393_604);
+    let clients = numbers.get(1).copied().unwrap_or(12);
+    let promises_max = files as usize * clients as usize;
+    let mut callbacks = Callbacks::new(CallbackConfig { promises_max, ..CallbackConfig::default() });
+    println!(
+        "{files} files, listed by one client after the other, each of which asks for all again in no order:"
+    );
+    for number in 1..=clients {
+        let host = host(&mut callbacks, number as u16)?;
+        let before = resident_bytes()?;
+        let mut ask = |vnode: u32| {
+            let fid = Fid { volume: VolumeId(1), vnode: VnodeId(vnode), unique: vnode };
+            black_box(callbacks.promise(Monotonic(0), host, fid, CallbackKind::Bulk));
+        };
+        let start = Instant::now();
+        (0..files).for_each(&mut ask);
+        let made = start.elapsed() / files;
+        let bytes = (resident_bytes()? - before) / u64::from(files);
+        let start = Instant::now();
+        (0..files).for_each(|number| ask((u64::from(number) * 0x9e37_79b1 % u64::from(files)) as u32));
+        let again = start.elapsed() / files;
+        println!("client {number:>3}: a promise {made:>6.0?}, {bytes:>4} bytes; again {again:>6.0?}");
+    }
+    println!("{} promises", callbacks.counters().promises);
+    Ok(())
+}
