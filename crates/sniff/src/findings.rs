@@ -24,9 +24,11 @@ const EACH_MAX: usize = 10;
 
 /// Judges what was counted. The gravest sorts come first.
 pub(crate) fn find(report: &Report) -> Vec<Finding> {
-    let sorts: [Vec<Finding>; 7] = [
+    let sorts: [Vec<Finding>; 9] = [
+        nothing(report).into_iter().collect(),
         capture(report),
         report.servers.iter().filter_map(unanswered).collect(),
+        report.servers.iter().filter_map(silent).collect(),
         report.clients.iter().filter_map(busy).collect(),
         report.clients.iter().flat_map(losses).collect(),
         report.servers.iter().filter_map(windows).collect(),
@@ -48,6 +50,23 @@ fn share(part: u64, whole: u64) -> String {
 
 fn is_worth(part: u64, whole: u64, permille: u64) -> bool {
     part > 0 && part.saturating_mul(1000) >= whole.saturating_mul(permille)
+}
+
+/// Nothing that anything could be said of.
+fn nothing(report: &Report) -> Option<Finding> {
+    let captured = &report.captured;
+    let text = if captured.frames == 0 {
+        "nothing was seen: the interface, host or ports may be others, or nobody calls".to_owned()
+    } else {
+        format!(
+            "none of {} frames is Rx: {} are of other hosts or ports, {} are UDP but not Rx, {} are no UDP over IPv4",
+            captured.frames,
+            captured.filtered,
+            captured.not_rx,
+            captured.unknown + captured.ipv6 + captured.other_protocols
+        )
+    };
+    report.packets.is_empty().then(|| finding("the capture", text))
 }
 
 fn capture(report: &Report) -> Vec<Finding> {
@@ -92,6 +111,20 @@ fn unanswered(row: &ServerRow) -> Option<Finding> {
         ),
     };
     Some(finding(server, text))
+}
+
+/// A server that clients ask again and again, and that has not sent anything yet.
+fn silent(row: &ServerRow) -> Option<Finding> {
+    let Traffic { calls, busy, aborts, challenges, from_client, from_server, .. } = &row.traffic;
+    let said = from_server.data + from_server.acks + busy + aborts + challenges;
+    let again = from_client.retransmitted + from_client.late;
+    let server = &row.server;
+    let text = format!(
+        "{server} says nothing: {again} of {} packets to it were sent again; it does not run, or what it sends takes \
+         another way",
+        from_client.data
+    );
+    (calls.unanswered == 0 && said == 0 && again > 0).then(|| finding(server, text))
 }
 
 fn busy(row: &ClientRow) -> Option<Finding> {

@@ -209,6 +209,39 @@ fn calls_that_do_not_end_well() {
 }
 
 #[test]
+fn a_server_that_says_nothing_is_named() {
+    let told = |exchange: &Exchange| {
+        let findings = exchange.report().findings;
+        findings.into_iter().map(|finding| finding.text).collect::<Vec<_>>()
+    };
+    let mut exchange = Exchange::new(CLIENT, SERVER);
+    exchange.request(1, LAST, &fetch_status());
+    assert!(told(&exchange).is_empty(), "it may answer yet");
+    exchange.after(500 * MS).request(1, LAST, &fetch_status());
+    let expected = "10.0.0.1:7000 says nothing: 1 of 2 packets to it were sent again; it does not run, or what it sends \
+                    takes another way";
+    assert_eq!(told(&exchange), [expected]);
+    exchange.after(MS).ack(false, Reason::Duplicate, 2);
+    assert!(told(&exchange).is_empty(), "it is slow, but it is there");
+}
+
+#[test]
+fn a_capture_without_rx_is_not_called_ordinary() {
+    let mut exchange = Exchange::new(CLIENT, SERVER);
+    let told = |exchange: &Exchange| exchange.report().findings[0].text.clone();
+    assert_eq!(
+        told(&exchange),
+        "nothing was seen: the interface, host or ports may be others, or nobody calls"
+    );
+    exchange.send(true, b"something else");
+    exchange.frames.push((exchange.now_ns, vec![0x60; 60])); // IPv6
+    assert_eq!(
+        told(&exchange),
+        "none of 2 frames is Rx: 0 are of other hosts or ports, 1 are UDP but not Rx, 1 are no UDP over IPv4"
+    );
+}
+
+#[test]
 fn a_client_that_does_not_answer_callbacks_is_named() {
     let mut exchange = Exchange::new("10.0.0.1:7000", "10.0.0.9:7001");
     let probe = message(afs_idl::cb::PROBE, &afs_idl::cb::ProbeRequest);
