@@ -167,11 +167,23 @@ impl Volumes {
         let chunk_shift = self.shared.options.chunk_shift;
         let received = self.received(number, home.handle.id)?;
         let received = received.filter(|received| received.chunk_shift() == chunk_shift);
-        let (group, epoch, bytes, vnodes) = Default::default();
-        let receipt = Receipt { volume: number, group, epoch, chunk_shift, bytes, vnodes, touched: clock() };
-        let (came_bytes, fresh_bytes, has_lost_any, is_kept) = Default::default();
-        let clock = Arc::clone(clock);
-        let noted = Noted { receipt, clock, came_bytes, fresh_bytes, has_lost_any, is_kept };
+        let receipt = Receipt {
+            volume: number,
+            group: 0,
+            epoch: 0,
+            chunk_shift,
+            bytes: 0,
+            vnodes: 0,
+            touched: clock(),
+        };
+        let noted = Noted {
+            receipt,
+            clock: Arc::clone(clock),
+            came_bytes: 0,
+            fresh_bytes: 0,
+            has_lost_any: false,
+            is_kept: false,
+        };
         self.begin_restoration(volume, Some(noted), received)
     }
 
