@@ -1,5 +1,6 @@
 //! What the program and its load generators tell each other: one line of JSON each.
 
+use crate::statistics::ratio;
 use serde::{Deserialize, Serialize};
 
 /// Asks a generator to run a workload once.
@@ -36,6 +37,14 @@ pub(crate) struct Outcome {
     pub(crate) cpu: CpuSeconds,
     /// How long single operations took, for workloads of small calls.
     pub(crate) latency: Option<Latency>,
+}
+
+impl Outcome {
+    /// The part of all processors' time that the hypervisor gave to others.
+    pub(crate) fn stolen_share(&self) -> f64 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        ratio(self.cpu.stolen, self.seconds * cores as f64).unwrap_or(0.0)
+    }
 }
 
 /// CPU time, user and system, in seconds.

@@ -2,6 +2,7 @@
 
 use crate::machine::Machine;
 use crate::order::{Latency, Outcome};
+use crate::side::STOLEN_SHARE_MAX;
 use crate::statistics::{Spread, ratio, short};
 use crate::workload::{Kind, Unit, Workload};
 use comfy_table::{CellAlignment, Table, presets};
@@ -95,6 +96,7 @@ impl Report {
     /// The tables, in Markdown.
     pub(crate) fn text(&self) -> String {
         let mut parts = vec![self.machine.to_string(), self.options(), self.rates()];
+        parts.extend(self.disturbance());
         parts.push("CPU seconds (user and system) of each server's processes, of the load generator and of the rest of the machine, medians of the runs:".into());
         parts.push(self.cpu());
         if self.rows.iter().any(Row::has_times) {
@@ -102,6 +104,21 @@ impl Report {
             parts.push(self.latency());
         }
         parts.join("\n\n")
+    }
+
+    /// What the hypervisor took, if it was more than nothing.
+    fn disturbance(&self) -> Option<String> {
+        let outcomes = self.rows.iter().flat_map(|row| row.openafs.iter().chain(&row.cellar));
+        let shares: Vec<f64> = outcomes.map(|outcome| 100.0 * outcome.stolen_share()).collect();
+        let disturbed = shares.iter().filter(|share| **share > 100.0 * STOLEN_SHARE_MAX).count();
+        let all = Spread::of(shares.iter().copied()).filter(|all| all.max > 0.0)?;
+        Some(format!(
+            "During a run the hypervisor gave {} % of the processors to others; more than {} % in {disturbed} of {} runs, the \
+             least disturbed of several.",
+            spread(all),
+            100.0 * STOLEN_SHARE_MAX,
+            shares.len()
+        ))
     }
 
     fn options(&self) -> String {
@@ -229,6 +246,19 @@ mod tests {
     fn line<'a>(text: &'a str, nth: usize, of: &str) -> Vec<&'a str> {
         let line = text.lines().filter(|line| line.contains(of)).nth(nth).unwrap();
         line.trim_matches('|').split('|').map(str::trim).collect()
+    }
+
+    #[test]
+    fn what_the_hypervisor_took_is_told() {
+        let run = |stolen| {
+            let cores = std::thread::available_parallelism().unwrap().get() as f64;
+            let cpu = CpuSeconds { stolen: stolen * cores, ..CpuSeconds::default() };
+            Outcome { cpu, ..outcome(100.0, 1.0, 0.5) }
+        };
+        let text = report("status-1", vec![run(0.0), run(0.02)], vec![run(0.5)]).text();
+        let told = "gave 2.00 (0.00..50.0) % of the processors to others; more than 3 % in 1 of 3 runs";
+        assert!(text.contains(told), "{text}");
+        assert!(!report("status-1", vec![run(0.0)], vec![run(0.0)]).text().contains("hypervisor"));
     }
 
     #[test]
