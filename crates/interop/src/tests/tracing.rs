@@ -13,6 +13,10 @@ use std::path::PathBuf;
 /// Calls that are made while a probe counts them.
 const CALLS: u64 = 25;
 
+/// Ends a tracer in the background of a shell. It ignores the signal until it has attached everything, which is after it has
+/// said that it does: so it is told until it has ended.
+const END: &str = "while kill -INT $tracer 2>/dev/null; do sleep 0.5; done";
+
 pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "bpftrace", needs: &[Means::Netns, Means::Bpftrace], run: trace }]
 }
@@ -78,7 +82,7 @@ fn attach(cell: &Cell, cellar: &str, script: &std::path::Path) -> Result<()> {
         "log=$(mktemp); {start} >$log 2>&1 & tracer=$!
          until grep -q Attaching $log; do kill -0 $tracer || {{ cat $log; rm $log; exit 1; }}; sleep 0.05; done
          {cellar} server status >/dev/null
-         sleep 1; kill -INT $tracer; wait $tracer; status=$?; cat $log; rm $log; exit $status"
+         sleep 1; {END}; wait $tracer; status=$?; cat $log; rm $log; exit $status"
     ))?;
     let printed = printed.ok().with_context(|| format!("{name}"))?;
     ensure!(!printed.contains("ERROR: Error"), "{name}: {printed}");
@@ -91,7 +95,7 @@ fn traced(cell: &Cell, tracer: &str, work: &str) -> Result<String> {
         "log=$(mktemp); {tracer} >$log 2>&1 & tracer=$!
          until grep -q ready $log; do kill -0 $tracer || {{ cat $log; rm $log; exit 1; }}; sleep 0.05; done
          {work}
-         kill -INT $tracer; wait $tracer; cat $log; rm $log"
+         {END}; wait $tracer; cat $log; rm $log"
     ))?
     .ok()
 }
