@@ -314,6 +314,10 @@ impl Way<'_> {
         self.run(&format!("@CELLAR volume dump --since {} {volume} {part}", since.trim()))?;
         self.run(&format!("vos restore @TO a {restored} -file {part} -overwrite incremental"))?;
         rows.push(self.same("cellar volume dump --since, vos restore", restored, &second)?);
+        self.run(&format!("@CELLAR volume restore {full} {restored} --overwrite full"))?;
+        rows.push(self.same("cellar volume restore --overwrite full", restored, &first)?);
+        self.run(&format!("@CELLAR volume restore {part} {restored} --overwrite incremental"))?;
+        rows.push(self.same("cellar volume restore --overwrite incremental", restored, &second)?);
         self.run(&format!("@CELLAR volume release {volume} --all"))?;
         rows.push(self.same("cellar volume release --all", copy, &second)?);
 
