@@ -103,11 +103,13 @@ impl Files {
         let path = self.path(id);
         // One that cannot be opened, as one whose header is damaged, goes in one piece.
         let file = self.get(id).ok();
-        self.open.remove(&id);
         match self.disk.remove(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", &path, error)),
-            _ => Ok(Leaving::new(file, path)),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", &path, error)),
+            _ => {}
         }
+        // Not before: whoever comes meanwhile shares the handle, and is seen to read.
+        self.open.remove(&id);
+        Ok(Leaving::new(file, path))
     }
 
     /// Makes removals durable.
