@@ -52,6 +52,7 @@ fn open(disk: Arc<FaultyDisk>) -> Result<SegmentStore, StoreError> {
         open_files_max: 4,
         reserve: Reserve { bytes: 0, permille: 0 },
         unsynced_bytes_max: 1 << 20,
+        aligned_bytes_min: 64 << 10,
     };
     SegmentStore::open(disk, Path::new(FOLDER), Arc::new(MemoryMeta::new()), config)
 }

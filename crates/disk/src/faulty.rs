@@ -12,7 +12,7 @@ mod content;
 mod folder;
 mod world;
 
-use crate::{Disk, File, Lock, Space};
+use crate::{Disk, File, Lock, Space, is_aligned};
 use parking_lot::Mutex;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -165,6 +165,15 @@ impl File for FaultyFile {
     fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
         self.world.lock().write_at(self.node, bytes, offset)
+    }
+
+    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        if !is_aligned(bytes, offset) {
+            let text =
+                format!("{} bytes at offset {offset} are not aligned to be written directly", bytes.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        self.write_at(&[IoSlice::new(bytes)], offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -71,6 +71,16 @@ pub trait Disk: Send + Sync {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>>;
 }
 
+/// What is written past the system's cache is aligned to this many bytes: its place, its length and its memory. No
+/// block of a device in use is larger.
+pub const DIRECT_ALIGNMENT: usize = 4096;
+
+/// Whether these bytes can be written there past the system's cache.
+fn is_aligned(bytes: &[u8], offset: u64) -> bool {
+    let aligned = |number: usize| number.is_multiple_of(DIRECT_ALIGNMENT);
+    aligned(bytes.as_ptr().addr()) && aligned(bytes.len()) && offset.is_multiple_of(DIRECT_ALIGNMENT as u64)
+}
+
 /// Buffers handed to the system in one call; Linux takes at most 1,024.
 const SLICES_PER_CALL_MAX: usize = 1024;
 
@@ -82,6 +92,13 @@ pub trait File: Send + Sync {
     /// Writes the concatenation of `pieces` at `offset`, growing the file as needed; may write less
     /// than given.
     fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize>;
+
+    /// Like [`File::write_at`], past the system's cache where the file system can: for what hardly anybody reads soon.
+    /// All of the three are multiples of [`DIRECT_ALIGNMENT`]. No less is lost in a crash: it is durable
+    /// after a sync, not before.
+    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.write_at(&[IoSlice::new(bytes)], offset)
+    }
 
     /// Makes the contents durable, and as much of the metadata as is needed to read them.
     fn sync_data(&self) -> io::Result<()>;
@@ -102,6 +119,27 @@ pub trait File: Send + Sync {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => {
                     buffer = &mut buffer[count..];
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes`, past the system's cache as far as [`File::write_direct_at`] can.
+    fn write_all_direct_at(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = if is_aligned(bytes, offset) {
+                self.write_direct_at(bytes, offset)
+            } else {
+                self.write_at(&[IoSlice::new(bytes)], offset)
+            };
+            match written {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    bytes = &bytes[count..];
                     offset += count as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

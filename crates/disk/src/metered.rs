@@ -125,6 +125,11 @@ impl File for MeteredFile {
         self.meter.measure(Access::Write, || self.file.write_at(pieces, offset), |count| *count as u64)
     }
 
+    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let write = || self.file.write_direct_at(bytes, offset);
+        self.meter.measure(Access::Write, write, |count| *count as u64)
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.meter.measure(Access::Sync, || self.file.sync_data(), |()| 0)
     }

@@ -94,6 +94,9 @@ impl ChunkAddress {
 pub struct ChunkOwner(pub [u8; 24]);
 
 impl ChunkOwner {
+    /// No record has this key, and none will: the owner of what fills the room between two chunks.
+    pub const NOBODY: ChunkOwner = ChunkOwner([0xff; 24]);
+
     /// Whether it says anything.
     pub fn is_known(self) -> bool {
         self != ChunkOwner::default()

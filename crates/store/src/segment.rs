@@ -16,6 +16,7 @@ mod compaction;
 mod compression;
 mod config;
 mod files;
+mod frame;
 mod header;
 mod leaving;
 mod pool;

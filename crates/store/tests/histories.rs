@@ -78,6 +78,7 @@ fn config(rng: &mut SmallRng) -> SegmentConfig {
         open_files_max: rng.random_range(1..4),
         reserve: Reserve { bytes: 0, permille: 0 },
         unsynced_bytes_max: rng.random_range(0..50_000),
+        aligned_bytes_min: if rng.random() { 64 << 10 } else { rng.random_range(0..1500) },
     }
 }
 

@@ -31,7 +31,11 @@ fn config() -> PartitionConfig {
             block_cache_bytes: 1 << 20,
             ..MetaConfig::default()
         },
-        segments: SegmentConfig { segment_bytes: 256 << 10, ..SegmentConfig::default() },
+        segments: SegmentConfig {
+            segment_bytes: 256 << 10,
+            aligned_bytes_min: 3000,
+            ..SegmentConfig::default()
+        },
         ..PartitionConfig::default()
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::DIRECT_ALIGNMENT;
 
 #[test]
 fn what_is_written_is_read_and_the_end_is_the_end() {
@@ -50,4 +51,38 @@ fn a_lock_is_exclusive_until_dropped() {
 fn a_file_system_has_a_size() {
     let space = RealDisk.space(Path::new("/")).unwrap();
     assert!(space.total_bytes > 0 && space.free_bytes <= space.total_bytes);
+}
+
+/// As a block, wherever the allocator put the vector.
+fn aligned(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    memory.resize(length + DIRECT_ALIGNMENT, 0);
+    let start = memory.as_ptr().align_offset(DIRECT_ALIGNMENT);
+    &mut memory[start..start + length]
+}
+
+#[test]
+fn what_goes_past_the_cache_is_read_beside_what_does_not() {
+    // Where the file system cannot do it, as in memory, the bytes are to be the same.
+    for folder in [tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()] {
+        let file = RealDisk.create(&folder.path().join("a")).unwrap();
+        let mut memory = Vec::new();
+        let block = aligned(&mut memory, 2 * DIRECT_ALIGNMENT);
+        block.fill(7);
+        file.write_all_at(&mut [IoSlice::new(b"before")], 0).unwrap();
+        file.write_all_direct_at(block, DIRECT_ALIGNMENT as u64).unwrap();
+        // None of these three is aligned.
+        file.write_all_direct_at(&block[1..], 3 * DIRECT_ALIGNMENT as u64).unwrap();
+        file.write_all_direct_at(&block[..100], 8 * DIRECT_ALIGNMENT as u64).unwrap();
+        file.write_all_direct_at(&block[..DIRECT_ALIGNMENT], 9).unwrap();
+        file.sync_data().unwrap();
+        let mut back = vec![0; 8 * DIRECT_ALIGNMENT + 100];
+        file.read_exact_at(&mut back, 0).unwrap();
+        let mut expected = b"before".to_vec();
+        expected.resize(8 * DIRECT_ALIGNMENT + 100, 0);
+        expected[DIRECT_ALIGNMENT..][..4 * DIRECT_ALIGNMENT - 1].fill(7);
+        expected[8 * DIRECT_ALIGNMENT..].fill(7);
+        expected[9..][..DIRECT_ALIGNMENT].fill(7);
+        assert_eq!(back, expected);
+        assert_eq!(file.length().unwrap(), back.len() as u64);
+    }
 }

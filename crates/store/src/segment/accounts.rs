@@ -137,12 +137,17 @@ impl Accounts {
         self.obsolete.insert(id);
     }
 
-    pub(super) fn begin(&mut self, id: u64) {
-        self.segments.insert(id, Account::new(HEADER_BYTES));
+    /// A segment whose first record goes to this offset: what is between that and the header is dead.
+    pub(super) fn begin(&mut self, id: u64, end: u64) {
+        self.segments.insert(id, Account { dead: end - HEADER_BYTES, ..Account::new(end) });
     }
 
-    pub(super) fn set_end(&mut self, id: u64, end: u64) {
-        self.change(id, |account| account.end = account.end.max(end));
+    /// Records are reserved up to there, the last bytes of which are a filler: nobody will name it.
+    pub(super) fn set_end(&mut self, id: u64, end: u64, filler_bytes: u32) {
+        self.change(id, |account| {
+            account.end = account.end.max(end);
+            account.kill(filler_bytes.into());
+        });
     }
 
     pub(super) fn seal(&mut self, id: u64) {
@@ -275,8 +280,8 @@ mod tests {
 
     fn with_segment(end: u64) -> Accounts {
         let mut accounts = Accounts::default();
-        accounts.begin(1);
-        accounts.set_end(1, end);
+        accounts.begin(1, HEADER_BYTES);
+        accounts.set_end(1, end, 0);
         accounts
     }
 
@@ -305,7 +310,7 @@ mod tests {
         let meta = MemoryMeta::new();
         let mut accounts = with_segment(132);
         accounts.release(address(1, 32, 60));
-        accounts.begin(2);
+        accounts.begin(2, HEADER_BYTES);
         accounts.seal(2);
         meta.commit(accounts.changed_rows()).unwrap();
         assert!(accounts.changed_rows().is_empty());
@@ -324,8 +329,8 @@ mod tests {
     fn a_recount_finds_what_nobody_released_and_keeps_this_run() {
         let mut accounts = Accounts::default();
         (1..=3).for_each(|id| accounts.take_over(id, Account::new(132)));
-        accounts.begin(4);
-        accounts.set_end(4, 132);
+        accounts.begin(4, HEADER_BYTES);
+        accounts.set_end(4, 132, 0);
         accounts.seal(4);
         // Before the recount is through, and named when it began.
         accounts.release(address(2, 32, 30));

@@ -1,7 +1,7 @@
 //! How chunks are encoded.
 
 use super::compression;
-use super::pool::Buffer;
+use super::frame::Frame;
 use super::record::{Record, crc32c, crc32c_of};
 use crate::chunk::CHUNK_BYTES_MAX;
 use crate::{Codec, KeyRing, StoreError};
@@ -20,7 +20,30 @@ pub(super) enum Encoding {
 /// An encoded chunk, ready to be written behind its record header.
 pub(super) struct Encoded {
     pub(super) record: Record,
-    pub(super) stored: Vec<Bytes>,
+    pub(super) stored: Stored,
+}
+
+/// The bytes behind the record header.
+pub(super) enum Stored {
+    Pieces(Vec<Bytes>),
+    Framed(Frame),
+}
+
+impl Stored {
+    pub(super) fn slices(&self) -> Vec<&[u8]> {
+        match self {
+            Stored::Pieces(pieces) => pieces.iter().map(|piece| &piece[..]).collect(),
+            Stored::Framed(frame) => vec![frame.stored()],
+        }
+    }
+
+    /// In one piece that a header fits in front of.
+    pub(super) fn into_frame(self, stored_bytes: usize) -> Frame {
+        match self {
+            Stored::Pieces(pieces) => Frame::joining(&pieces, stored_bytes),
+            Stored::Framed(frame) => frame,
+        }
+    }
 }
 
 impl Encoding {
@@ -36,59 +59,44 @@ pub(super) fn encode(pieces: &[Bytes], codec: Codec) -> Option<Encoded> {
     if raw_bytes > CHUNK_BYTES_MAX {
         return None;
     }
+    let as_it_is = || Encoded::new(Encoding::Raw, raw_bytes, Stored::Pieces(pieces.to_vec()));
     if codec == Codec::Raw {
-        return Some(plain(pieces, raw_bytes));
+        return Some(as_it_is());
     }
-    let joined = joined(pieces, raw_bytes);
+    if let [one] = pieces {
+        return Some(compressed(one, codec).unwrap_or_else(as_it_is));
+    }
+    let joined = Frame::joining(pieces, raw_bytes);
     // What did not shrink is written from where it was joined: that is in the processor's caches now.
-    Some(compressed(&joined, codec).unwrap_or_else(|| plain(std::slice::from_ref(&joined), raw_bytes)))
+    let shrunk = compressed(joined.stored(), codec);
+    Some(shrunk.unwrap_or_else(|| Encoded::new(Encoding::Raw, raw_bytes, Stored::Framed(joined))))
 }
 
-fn plain(pieces: &[Bytes], raw_bytes: usize) -> Encoded {
-    let record = Record {
-        encoding: Encoding::Raw,
-        raw_bytes: raw_bytes as u32,
-        stored_bytes: raw_bytes as u32,
-        stored_crc: crc32c_of(pieces),
-        ..Record::default()
-    };
-    Encoded { record, stored: pieces.to_vec() }
+impl Encoded {
+    fn new(encoding: Encoding, raw_bytes: usize, stored: Stored) -> Encoded {
+        let slices = stored.slices();
+        let stored_bytes = slices.iter().map(|slice| slice.len() as u32).sum();
+        let stored_crc = crc32c_of(&slices);
+        let raw_bytes = raw_bytes as u32;
+        Encoded {
+            record: Record { encoding, raw_bytes, stored_bytes, stored_crc, ..Record::default() },
+            stored,
+        }
+    }
 }
 
 /// The chunk compressed, unless it does not shrink by an eighth.
-fn compressed(raw: &Bytes, codec: Codec) -> Option<Encoded> {
+fn compressed(raw: &[u8], codec: Codec) -> Option<Encoded> {
     let most = raw.len().saturating_sub((raw.len() / 8).max(1));
     let (encoding, stored) = match codec {
         Codec::Raw => return None,
-        Codec::Lz4 => (Encoding::Lz4, compression::lz4(raw, most)?),
-        Codec::Zstd(level) => (Encoding::Zstd, compression::zstd(raw, level)?.into()),
+        Codec::Lz4 => (Encoding::Lz4, Stored::Framed(compression::lz4(raw, most)?)),
+        Codec::Zstd(level) => {
+            let stored = compression::zstd(raw, level).filter(|stored| stored.len() <= most)?;
+            (Encoding::Zstd, Stored::Pieces(vec![stored.into()]))
+        }
     };
-    if stored.len() > most {
-        return None;
-    }
-    let record = Record {
-        encoding,
-        raw_bytes: raw.len() as u32,
-        stored_bytes: stored.len() as u32,
-        stored_crc: crc32c(&stored),
-        ..Record::default()
-    };
-    Some(Encoded { record, stored: vec![stored] })
-}
-
-/// The pieces, of so many bytes together, as one.
-fn joined(pieces: &[Bytes], raw_bytes: usize) -> Bytes {
-    if let [one] = pieces {
-        return one.clone();
-    }
-    let mut buffer = Buffer::of(raw_bytes);
-    let mut rest = &mut *buffer;
-    for piece in pieces {
-        let (here, behind) = rest.split_at_mut(piece.len());
-        here.copy_from_slice(piece);
-        rest = behind;
-    }
-    buffer.cut(raw_bytes)
+    Some(Encoded::new(encoding, raw.len(), stored))
 }
 
 /// What an encrypted chunk is bound to. Not to its place: compaction moves it without the key.
@@ -101,10 +109,10 @@ fn context(record: &Record) -> [u8; 9] {
 
 /// Encrypts an encoded chunk with the newest key.
 pub(super) fn seal(encoded: &Encoded, keys: &KeyRing) -> Result<Encoded, StoreError> {
-    let (key, sealed) = keys.seal(&context(&encoded.record), &encoded.stored)?;
+    let (key, sealed) = keys.seal(&context(&encoded.record), &encoded.stored.slices())?;
     let (stored_bytes, stored_crc) = (sealed.len() as u32, crc32c(&sealed));
     let record = Record { stored_bytes, stored_crc, key, ..encoded.record };
-    Ok(Encoded { record, stored: vec![sealed.into()] })
+    Ok(Encoded { record, stored: Stored::Pieces(vec![sealed.into()]) })
 }
 
 /// Checks what can be checked without keys.
@@ -185,7 +193,7 @@ mod tests {
         let noise: Bytes = (0..4000u32).map(|n| (mix(mix(n)) >> 13) as u8).collect();
         let encoded = encode(std::slice::from_ref(&noise), Codec::Lz4).unwrap();
         assert_eq!(encoded.record.encoding, Encoding::Raw);
-        assert_eq!(encoded.stored[0].as_ptr(), noise.as_ptr());
+        assert_eq!(encoded.stored.slices()[0].as_ptr(), noise.as_ptr());
         let zeros = Bytes::from(vec![0; 4000]);
         assert_eq!(encode(&[zeros], Codec::Lz4).unwrap().record.encoding, Encoding::Lz4);
     }
@@ -201,7 +209,7 @@ mod tests {
         #[test]
         fn what_was_encoded_is_decoded(pieces in pieces(), codec in codec()) {
             let encoded = encode(&pieces, codec).unwrap();
-            let stored = encoded.stored.concat();
+            let stored = encoded.stored.slices().concat();
             prop_assert_eq!(stored.len(), encoded.record.stored_bytes as usize);
             prop_assert!(encoded.record.stored_bytes <= encoded.record.raw_bytes);
             prop_assert_eq!(decode(&encoded.record, &stored, None).unwrap(), pieces.concat());
@@ -220,7 +228,7 @@ mod tests {
         #[test]
         fn damaged_bytes_are_noticed(pieces in pieces(), codec in codec(), place: prop::sample::Index, bit in 0..8u8) {
             let encoded = encode(&pieces, codec).unwrap();
-            let mut stored = encoded.stored.concat();
+            let mut stored = encoded.stored.slices().concat();
             prop_assume!(!stored.is_empty());
             let place = place.index(stored.len());
             stored[place] ^= 1 << bit;
@@ -238,7 +246,7 @@ mod tests {
         ) {
             let keys = KeyRing::random();
             let encoded = seal(&encode(&pieces, codec).unwrap(), &keys).unwrap();
-            let mut stored = encoded.stored.concat();
+            let mut stored = encoded.stored.slices().concat();
             prop_assert_eq!(decode(&encoded.record, &stored, Some(&keys)).unwrap(), pieces.concat());
             prop_assert!(decode(&encoded.record, &stored, Some(&KeyRing::random())).is_err());
             prop_assert!(decode(&encoded.record, &stored, None).unwrap_err().contains("no key is given"));

@@ -4,7 +4,7 @@
 //! names, and releases the old chunks; a segment of which all was released is deleted like any other.
 
 use super::SegmentStore;
-use super::codec::Encoded;
+use super::codec::{Encoded, Stored};
 use super::header::HEADER_BYTES;
 use super::reading;
 use super::record::{RECORD_BYTES, RECORD_BYTES_MIN, Record};
@@ -32,7 +32,8 @@ impl SegmentStore {
         if !record.owner.is_known() {
             record.owner = owner;
         }
-        let copy = self.put(&Encoded { record, stored: vec![stored] }, Purpose::Compaction)?;
+        let encoded = Encoded { record, stored: Stored::Pieces(vec![stored]) };
+        let copy = self.put(encoded, Purpose::Compaction)?;
         self.counters.chunks_moved.fetch_add(1, Relaxed);
         self.counters.moved_bytes.fetch_add(u64::from(copy.stored_bytes), Relaxed);
         self.cache.copy(address, copy);
@@ -57,7 +58,9 @@ impl SegmentStore {
             };
             let stored_bytes = record.layout.bytes() as u32 + record.stored_bytes;
             let owner = if record.is_shared { ChunkOwner::default() } else { record.owner };
-            records.found.push((ChunkAddress { segment, offset: at, stored_bytes }, owner));
+            if owner != ChunkOwner::NOBODY {
+                records.found.push((ChunkAddress { segment, offset: at, stored_bytes }, owner));
+            }
             at += u64::from(stored_bytes);
         }
         records.next = (at < length).then_some(at);

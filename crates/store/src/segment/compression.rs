@@ -5,8 +5,8 @@
 //! of noise cost level 9 a millisecond, level 1 30 us. So for them level 1 goes first where a sample's
 //! bytes are spread so evenly that the data may be noise, and has the word.
 
-use super::pool::{Buffer, Pool};
-use bytes::Bytes;
+use super::frame::Frame;
+use super::pool::Pool;
 use zstd::bulk::{Compressor, Decompressor};
 
 /// Levels above this are kept from noise.
@@ -20,15 +20,16 @@ const SAMPLE_PLACE_BYTES: usize = 256;
 /// their order is.
 const BITS_OF_NOISE: f64 = 7.0;
 
-/// Making a context costs a third of compressing a chunk, so they are used again.
-static COMPRESSORS: Pool<Compressor<'static>> = Pool::new();
-static DECOMPRESSORS: Pool<Decompressor<'static>> = Pool::new();
+/// Making a context costs a third of compressing a chunk, so they are used again. One of a high level has megabytes.
+static COMPRESSORS: Pool<Compressor<'static>> = Pool::of(8);
+static DECOMPRESSORS: Pool<Decompressor<'static>> = Pool::of(8);
 
 /// An LZ4 block; `None` if it would be longer than `most`.
-pub(super) fn lz4(raw: &[u8], most: usize) -> Option<Bytes> {
-    let mut block = Buffer::of(most);
-    let length = lz4::block::compress_to_buffer(raw, None, false, &mut block).ok()?;
-    Some(block.cut(length))
+pub(super) fn lz4(raw: &[u8], most: usize) -> Option<Frame> {
+    let mut block = Frame::of(most);
+    let length = lz4::block::compress_to_buffer(raw, None, false, block.stored_mut()).ok()?;
+    block.shorten(length);
+    Some(block)
 }
 
 /// What an LZ4 block was made of; an error if that is more than so many bytes.
@@ -129,11 +130,12 @@ mod tests {
     #[test]
     fn a_block_is_no_longer_than_it_may_be() {
         let text = b"block after block after block, ".repeat(2000);
-        let stored = lz4(&text, text.len()).unwrap();
-        assert_eq!(lz4(&text, stored.len()), Some(stored.clone()));
-        assert_eq!(lz4(&text, stored.len() / 2), None);
-        assert_eq!(unlz4(&stored, text.len()).as_deref(), Ok(&text[..]));
-        assert!(unlz4(&stored, text.len() - 1).is_err());
+        let block = lz4(&text, text.len()).unwrap();
+        let stored = block.stored();
+        assert_eq!(lz4(&text, stored.len()).unwrap().stored(), stored);
+        assert!(lz4(&text, stored.len() / 2).is_none());
+        assert_eq!(unlz4(stored, text.len()).as_deref(), Ok(&text[..]));
+        assert!(unlz4(stored, text.len() - 1).is_err());
         assert!(unlz4(b"", 9).is_err());
     }
 }

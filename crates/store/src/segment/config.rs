@@ -36,6 +36,10 @@ pub struct SegmentConfig {
     /// Bytes that may be written and not yet synced: whoever would write more syncs first, or waits for who does.
     /// A sync of the metadata's log shares the disk with a sync of all these at most.
     pub unsynced_bytes_max: u64,
+    /// Records of at least so many bytes, header included, get segments of their own in which they begin at multiples of
+    /// [`disk::DIRECT_ALIGNMENT`], and are written past the system's cache. What fills the room between them is dead, up to
+    /// 4,159 bytes a record: this must be large enough for compaction not to begin because of that alone.
+    pub aligned_bytes_min: u32,
 }
 
 impl SegmentConfig {
@@ -58,6 +62,7 @@ impl Default for SegmentConfig {
             open_files_max: 512,
             reserve: Reserve { bytes: 64 << 20, permille: 5 },
             unsynced_bytes_max: 16 << 20,
+            aligned_bytes_min: 64 << 10,
         }
     }
 }

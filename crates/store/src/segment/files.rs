@@ -1,14 +1,42 @@
 //! The files of a partition's segments.
 
+use super::frame;
 use super::header::{self, HEADER_BYTES};
 use super::leaving::Leaving;
 use crate::home::failed;
 use crate::{KeyRing, StoreError};
-use disk::{Disk, File};
+use disk::{DIRECT_ALIGNMENT, Disk, File};
 use quick_cache::sync::Cache;
 use std::io::{ErrorKind, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// How records lie in a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// One directly behind the other.
+    Dense,
+    /// Each at a multiple of [`DIRECT_ALIGNMENT`], with fillers between them.
+    Aligned,
+}
+
+impl Packing {
+    /// Where the first record goes.
+    pub(super) fn first_offset(self) -> u64 {
+        match self {
+            Packing::Dense => HEADER_BYTES,
+            Packing::Aligned => DIRECT_ALIGNMENT as u64,
+        }
+    }
+
+    /// Bytes of the filler behind a record of so many bytes.
+    pub(super) fn filler_bytes(self, record_bytes: u32) -> u32 {
+        match self {
+            Packing::Dense => 0,
+            Packing::Aligned => frame::filler_bytes(record_bytes),
+        }
+    }
+}
 
 /// A folder of segments, with a bounded number of them open.
 pub(super) struct Files {
@@ -46,12 +74,16 @@ impl Files {
         Ok(ids)
     }
 
-    /// Creates a segment: when this returns, header and name are durable.
-    pub(super) fn create(&self, id: u64) -> Result<Arc<dyn File>, StoreError> {
+    /// Creates a segment: when this returns, header and name are durable, and what lies in front of the first record.
+    pub(super) fn create(&self, id: u64, packing: Packing) -> Result<Arc<dyn File>, StoreError> {
         let path = self.path(id);
         let fail = |error| failed("create", &path, error);
+        let mut head = vec![0; packing.first_offset() as usize];
+        let (header, filler) = head.split_at_mut(HEADER_BYTES as usize);
+        header.copy_from_slice(&header::build(id));
+        frame::fill(filler, id, HEADER_BYTES);
         let file = self.disk.create(&path).map_err(fail)?;
-        file.write_all_at(&mut [IoSlice::new(&header::build(id))], 0).map_err(fail)?;
+        file.write_all_at(&mut [IoSlice::new(&head)], 0).map_err(fail)?;
         file.sync_all().map_err(fail)?;
         self.disk.sync_dir(&self.folder).map_err(fail)?;
         self.open.insert(id, Arc::clone(&file));

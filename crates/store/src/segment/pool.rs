@@ -1,28 +1,28 @@
 //! Things that cost more to make than to keep.
 
-use bytes::Bytes;
+use disk::DIRECT_ALIGNMENT;
 use parking_lot::Mutex;
 use std::ops::{Deref, DerefMut};
 
-/// So many wait for their next use; more are thrown away. A context of a high level of compression has
-/// megabytes, a buffer up to one.
-const WAITING_MAX: usize = 8;
-
 /// Things that wait for their next use. The one that was used last goes first: it is in a processor's caches.
-pub(super) struct Pool<T>(Mutex<Vec<T>>);
+pub(super) struct Pool<T> {
+    waiting: Mutex<Vec<T>>,
+    /// So many wait; more are thrown away.
+    most: usize,
+}
 
 impl<T> Pool<T> {
-    pub(super) const fn new() -> Pool<T> {
-        Pool(Mutex::new(Vec::new()))
+    pub(super) const fn of(most: usize) -> Pool<T> {
+        Pool { waiting: Mutex::new(Vec::new()), most }
     }
 
     pub(super) fn take(&self) -> Option<T> {
-        self.0.lock().pop()
+        self.waiting.lock().pop()
     }
 
     pub(super) fn give_back(&self, thing: T) {
-        let mut waiting = self.0.lock();
-        if waiting.len() < WAITING_MAX {
+        let mut waiting = self.waiting.lock();
+        if waiting.len() < self.most {
             waiting.push(thing);
         }
     }
@@ -30,27 +30,26 @@ impl<T> Pool<T> {
 
 /// Buffers of all lengths. A fresh one would be filled with zeros first, and the kernel would give its pages one by
 /// one: together that costs as much as reading a chunk into it.
-static BUFFERS: Pool<Vec<u8>> = Pool::new();
+/// Each has up to a megabyte, and as many are in use as chunks are written at the same time.
+static BUFFERS: Pool<Vec<u8>> = Pool::of(32);
 
-/// So many bytes, whatever is in them at first. It waits for its next use when it is dropped, or with the last of the
-/// [`Bytes`] that it became.
+/// So many bytes from a multiple of [`DIRECT_ALIGNMENT`] on, whatever is in them at first. It waits for its next
+/// use when it is dropped.
 pub(super) struct Buffer {
     bytes: Vec<u8>,
+    /// Where the aligned bytes begin.
+    start: usize,
     length: usize,
 }
 
 impl Buffer {
     pub(super) fn of(length: usize) -> Buffer {
         let mut bytes = BUFFERS.take().unwrap_or_default();
-        if bytes.len() < length {
-            bytes.resize(length, 0);
+        if bytes.len() < length + DIRECT_ALIGNMENT {
+            bytes.resize(length + DIRECT_ALIGNMENT, 0);
         }
-        Buffer { bytes, length }
-    }
-
-    /// Its first bytes.
-    pub(super) fn cut(self, length: usize) -> Bytes {
-        Bytes::from_owner(self).slice(..length)
+        let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT).min(DIRECT_ALIGNMENT);
+        Buffer { bytes, start, length }
     }
 }
 
@@ -58,19 +57,13 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[..self.length]
+        &self.bytes[self.start..][..self.length]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[..self.length]
-    }
-}
-
-impl AsRef<[u8]> for Buffer {
-    fn as_ref(&self) -> &[u8] {
-        self
+        &mut self.bytes[self.start..][..self.length]
     }
 }
 
@@ -89,15 +82,15 @@ mod tests {
         for length in [10, 0, 300, 20] {
             let mut buffer = Buffer::of(length);
             assert_eq!(buffer.len(), length);
+            assert!((buffer.as_ptr().addr()).is_multiple_of(DIRECT_ALIGNMENT));
             buffer.fill(7);
-            let first = buffer.cut(length / 2);
-            assert_eq!(first, vec![7; length / 2]);
+            assert_eq!(*buffer, vec![7; length]);
         }
     }
 
     #[test]
     fn the_last_one_goes_first_and_a_few_wait() {
-        let pool = Pool::new();
+        let pool = Pool::of(8);
         assert_eq!(pool.take(), None);
         (0..20).for_each(|thing| pool.give_back(thing));
         let waiting: Vec<i32> = std::iter::from_fn(|| pool.take()).collect();

@@ -3,9 +3,9 @@
 use super::accounts::{self, Account, Accounts};
 use super::audit::SegmentAudit;
 use super::cache::ChunkCache;
-use super::codec::{self, Encoded};
+use super::codec::{self, Encoded, Stored};
 use super::config::SegmentConfig;
-use super::files::Files;
+use super::files::{Files, Packing};
 use super::header::HEADER_BYTES;
 use super::reading;
 use super::record::RECORD_BYTES;
@@ -41,13 +41,14 @@ pub struct SegmentStore {
     ids: IdAllocator,
     segment_bytes: u64,
     unsynced_bytes_max: u64,
+    aligned_bytes_min: u32,
     /// Segments below this id are of earlier runs.
     pub(super) first_id: u64,
     /// Whether chunks may lie in segments of earlier runs that nobody names and nobody will release.
     pub(super) has_orphans: AtomicBool,
     /// Where the next record goes. Held while room is reserved, and while a segment is begun; taken
     /// before `accounts`.
-    active: Lock<Option<Active>>,
+    active: Lock<InUse>,
     pub(super) accounts: Mutex<Accounts>,
     /// Files with something to sync. Held only to look or change.
     dirty: Mutex<BTreeMap<u64, Arc<dyn File>>>,
@@ -69,15 +70,40 @@ pub struct SegmentStore {
 /// Raises the format of the partition.
 pub(crate) type BeginSharing = Box<dyn Fn() -> Result<(), StoreError> + Send + Sync>;
 
+/// The segments that are appended to.
+///
+/// In a file that is written past the system's cache nothing may be written through that cache at the same time: Linux
+/// tells the next sync of an error if what it has cached there cannot be dropped. So there are two.
+#[derive(Default)]
+struct InUse {
+    dense: Option<Active>,
+    aligned: Option<Active>,
+}
+
+impl InUse {
+    fn of(&mut self, packing: Packing) -> &mut Option<Active> {
+        match packing {
+            Packing::Dense => &mut self.dense,
+            Packing::Aligned => &mut self.aligned,
+        }
+    }
+
+    fn both(&mut self) -> [&mut Option<Active>; 2] {
+        [&mut self.dense, &mut self.aligned]
+    }
+}
+
 struct Active {
     id: u64,
     file: Arc<dyn File>,
     end: u64,
 }
 
-/// Room for one record.
+/// Room for one record and the filler behind it.
 struct Place {
     address: ChunkAddress,
+    packing: Packing,
+    filler_bytes: u32,
     file: Arc<dyn File>,
 }
 
@@ -115,9 +141,10 @@ impl SegmentStore {
             ids,
             segment_bytes,
             unsynced_bytes_max: config.unsynced_bytes_max,
+            aligned_bytes_min: config.aligned_bytes_min,
             first_id,
             has_orphans: AtomicBool::new(!was_closed && !found.is_empty()),
-            active: Lock::new(LockName::Segment, None),
+            active: Lock::new(LockName::Segment, InUse::default()),
             accounts: Mutex::new(accounts),
             dirty: Mutex::default(),
             maintaining: Mutex::default(),
@@ -242,13 +269,13 @@ impl SegmentStore {
     }
 
     /// Writes a record; answers where it is.
-    pub(super) fn put(&self, encoded: &Encoded, purpose: Purpose) -> Result<ChunkAddress, StoreError> {
+    pub(super) fn put(&self, encoded: Encoded, purpose: Purpose) -> Result<ChunkAddress, StoreError> {
         if self.unsynced.bytes() >= self.unsynced_bytes_max {
             self.sync()?;
         }
         let place = self.reserve(RECORD_BYTES as u32 + encoded.record.stored_bytes, purpose)?;
         self.write(&place, encoded)?;
-        let Place { address, file } = place;
+        let Place { address, file, .. } = place;
         self.dirty.lock().insert(address.segment, file);
         self.unsynced.appended(u64::from(address.stored_bytes));
         self.appended.fetch_add(1, AcqRel);
@@ -256,47 +283,73 @@ impl SegmentStore {
     }
 
     fn reserve(&self, bytes: u32, purpose: Purpose) -> Result<Place, StoreError> {
-        self.room.take(u64::from(bytes), purpose, &*self.files.disk, &self.files.folder)?;
-        let mut active = self.active.lock();
-        let fits = |active: &Active| active.end + u64::from(bytes) <= self.segment_bytes;
-        let active = match &mut *active {
+        let packing = if bytes < self.aligned_bytes_min { Packing::Dense } else { Packing::Aligned };
+        let filler_bytes = packing.filler_bytes(bytes);
+        let taken = u64::from(bytes) + u64::from(filler_bytes);
+        self.room.take(taken, purpose, &*self.files.disk, &self.files.folder)?;
+        let mut in_use = self.active.lock();
+        let fits = |active: &Active| active.end + taken <= self.segment_bytes;
+        let active = match in_use.of(packing) {
             Some(active) if fits(active) => active,
-            other => self.begin_segment(other)?,
+            other => self.begin_segment(other, packing)?,
         };
         let address = ChunkAddress { segment: active.id, offset: active.end, stored_bytes: bytes };
-        active.end += u64::from(bytes);
-        self.accounts.lock().set_end(active.id, active.end);
-        Ok(Place { address, file: Arc::clone(&active.file) })
+        active.end += taken;
+        self.accounts.lock().set_end(active.id, active.end, filler_bytes);
+        Ok(Place { address, packing, filler_bytes, file: Arc::clone(&active.file) })
     }
 
-    fn begin_segment<'a>(&self, active: &'a mut Option<Active>) -> Result<&'a mut Active, StoreError> {
+    fn begin_segment<'a>(
+        &self,
+        active: &'a mut Option<Active>,
+        packing: Packing,
+    ) -> Result<&'a mut Active, StoreError> {
         if let Some(full) = active.take() {
             self.accounts.lock().seal(full.id);
         }
         let id = self.ids.next()?;
-        let file = self.files.create(id).map_err(|error| self.write_failed(error))?;
-        self.accounts.lock().begin(id);
-        Ok(active.insert(Active { id, file, end: HEADER_BYTES }))
+        let file = self.files.create(id, packing).map_err(|error| self.write_failed(error))?;
+        let end = packing.first_offset();
+        self.accounts.lock().begin(id, end);
+        Ok(active.insert(Active { id, file, end }))
     }
 
-    /// Seals the segment in use if all that it holds is dead, so that a small partition gets its room
+    /// Seals a segment in use if all that it holds is dead, so that a small partition gets its room
     /// back. Records that are still being written count as live.
     fn retire(&self) {
-        let mut active = self.active.lock();
+        let mut in_use = self.active.lock();
         let mut accounts = self.accounts.lock();
-        if let Some(used_up) = active.take_if(|active| accounts.is_used_up(active.id)) {
-            accounts.seal(used_up.id);
+        for active in in_use.both() {
+            if let Some(used_up) = active.take_if(|active| accounts.is_used_up(active.id)) {
+                accounts.seal(used_up.id);
+            }
         }
     }
 
-    fn write(&self, place: &Place, encoded: &Encoded) -> Result<(), StoreError> {
-        let header = encoded.record.build(place.address.segment, place.address.offset);
-        let mut slices = vec![IoSlice::new(&header)];
-        slices.extend(encoded.stored.iter().map(|piece| IoSlice::new(piece)));
-        place.file.write_all_at(&mut slices, place.address.offset).map_err(|error| {
+    fn write(&self, place: &Place, encoded: Encoded) -> Result<(), StoreError> {
+        let Encoded { record, stored } = encoded;
+        let ChunkAddress { segment, offset, .. } = place.address;
+        let written = match (place.packing, stored) {
+            (Packing::Aligned, stored) => {
+                let mut frame = stored.into_frame(record.stored_bytes as usize);
+                let whole = frame.finish(&record, segment, offset, place.filler_bytes);
+                place.file.write_all_direct_at(whole, offset)
+            }
+            (Packing::Dense, Stored::Framed(mut frame)) => {
+                let whole = frame.finish(&record, segment, offset, 0);
+                place.file.write_all_at(&mut [IoSlice::new(whole)], offset)
+            }
+            (Packing::Dense, Stored::Pieces(pieces)) => {
+                let header = record.build(segment, offset);
+                let mut slices = vec![IoSlice::new(&header)];
+                slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
+                place.file.write_all_at(&mut slices, offset)
+            }
+        };
+        written.map_err(|error| {
             // Nobody will ever name this hole.
             self.accounts.lock().release(place.address);
-            self.write_failed(failed("write", &self.files.path(place.address.segment), error))
+            self.write_failed(failed("write", &self.files.path(segment), error))
         })
     }
 
@@ -378,9 +431,10 @@ impl ChunkStore for SegmentStore {
         self.health.check()?;
         let mut encoded = self.encode(pieces, codec)?;
         encoded.record.owner = owner;
-        let address = self.put(&encoded, Purpose::Data)?;
+        let raw_bytes = encoded.record.raw_bytes;
+        let address = self.put(encoded, Purpose::Data)?;
         self.counters.chunks_appended.fetch_add(1, Relaxed);
-        self.counters.raw_bytes_appended.fetch_add(u64::from(encoded.record.raw_bytes), Relaxed);
+        self.counters.raw_bytes_appended.fetch_add(u64::from(raw_bytes), Relaxed);
         self.counters.stored_bytes_appended.fetch_add(u64::from(address.stored_bytes), Relaxed);
         Ok(address)
     }
@@ -466,13 +520,14 @@ impl ChunkStore for SegmentStore {
 }
 
 impl Drop for SegmentStore {
-    /// Seals the segment in use, so that the next open need not look at it.
+    /// Seals the segments in use, so that the next open need not look at them.
     fn drop(&mut self) {
         if self.sync().is_err() {
             return;
         }
-        if let Some(active) = self.active.get_mut().take() {
-            self.accounts.get_mut().seal(active.id);
+        let accounts = self.accounts.get_mut();
+        for active in self.active.get_mut().both().into_iter().filter_map(Option::take) {
+            accounts.seal(active.id);
         }
         if let Err(error) = self.write_closed() {
             tracing::warn!(%error, "cannot write the accounts of segments while closing");

@@ -24,7 +24,7 @@ impl EncodedChunk {
     /// # Errors
     /// What is wrong with it; impossible unless memory or a compressor fails.
     pub fn decode(&self) -> Result<Bytes, String> {
-        match self.0.stored.as_slice() {
+        match self.0.stored.slices().as_slice() {
             [one] => codec::decode(&self.0.record, one, None),
             many => codec::decode(&self.0.record, &many.concat(), None),
         }

@@ -72,6 +72,7 @@ fn open(disk: &FaultyDisk, meta: &Arc<MemoryMeta>) -> (Arc<SegmentStore>, Volume
         open_files_max: 4,
         reserve: Reserve { bytes: 0, permille: 0 },
         unsynced_bytes_max: 1 << 20,
+        aligned_bytes_min: 64 << 10,
     };
     let chunks = SegmentStore::open(Arc::new(disk.clone()), Path::new(FOLDER), Arc::clone(meta) as _, config);
     let chunks = Arc::new(chunks.unwrap());

@@ -66,6 +66,7 @@ fn at_work(seed: u64) {
         open_files_max: 4,
         reserve: Reserve { bytes: 0, permille: 0 },
         unsynced_bytes_max: 1 << 20,
+        aligned_bytes_min: 2000,
     };
     let chunks =
         SegmentStore::open(Arc::new(RealDisk), folder.path(), Arc::clone(&meta) as _, config).unwrap();

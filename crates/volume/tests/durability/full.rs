@@ -50,6 +50,7 @@ fn full(is_asked: bool) -> Full {
         open_files_max: 4,
         reserve: Reserve { bytes: RESERVE, permille: 0 },
         unsynced_bytes_max: 1 << 20,
+        aligned_bytes_min: 64 << 10,
     };
     let meta = Arc::new(MemoryMeta::new());
     let chunks =

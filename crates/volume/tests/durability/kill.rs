@@ -32,6 +32,7 @@ fn config() -> PartitionConfig {
         segments: SegmentConfig {
             segment_bytes: 100 << 10,
             cache_bytes: 100 << 10,
+            aligned_bytes_min: 16 << 10,
             ..SegmentConfig::default()
         },
         maintenance: Some(Duration::from_millis(5)),

@@ -58,6 +58,11 @@ impl Run {
             open_files_max: 4,
             reserve: Reserve { bytes: 0, permille: 0 },
             unsynced_bytes_max: 1 << 20,
+            aligned_bytes_min: if history.rng.random() {
+                64 << 10
+            } else {
+                history.rng.random_range(0..3000)
+            },
         };
         let (disk, meta) = (Arc::new(history.disk.clone()), Arc::clone(&history.meta));
         let store =

@@ -17,6 +17,7 @@ fn open(disk: &FaultyDisk) -> SegmentStore {
         open_files_max: 4,
         reserve: Reserve { bytes: RESERVE, permille: 0 },
         unsynced_bytes_max: 1 << 20,
+        aligned_bytes_min: 64 << 10,
     };
     let meta = Arc::new(MemoryMeta::new());
     SegmentStore::open(Arc::new(disk.clone()), Path::new(FOLDER), meta, config).unwrap()

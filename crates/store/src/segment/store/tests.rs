@@ -6,6 +6,8 @@ use disk::{FaultyDisk, Garbling, RealDisk};
 use proptest::prelude::*;
 use std::thread;
 
+mod aligned;
+
 const FOLDER: &str = "/segments";
 
 fn config() -> SegmentConfig {
@@ -15,6 +17,7 @@ fn config() -> SegmentConfig {
         open_files_max: 4,
         reserve: Reserve { bytes: 0, permille: 0 },
         unsynced_bytes_max: 1 << 20,
+        aligned_bytes_min: 64 << 10,
     }
 }
 
@@ -427,7 +430,7 @@ fn a_walk_finds_every_record_and_stops_at_the_torn_tail() {
 fn rewrite(file: &dyn File, address: ChunkAddress, seed: u32) {
     let encoded = codec::encode(&[noise(seed, 1000)], Codec::Raw).unwrap();
     let header = encoded.record.build(address.segment, address.offset);
-    file.write_all_at(&mut [IoSlice::new(&header), IoSlice::new(&encoded.stored[0])], address.offset)
+    file.write_all_at(&mut [IoSlice::new(&header), IoSlice::new(encoded.stored.slices()[0])], address.offset)
         .unwrap();
 }
 

@@ -1,0 +1,100 @@
+//! Segments whose records begin at multiples of the alignment of direct writes.
+
+use super::*;
+use crate::ChunkOwner;
+use disk::DIRECT_ALIGNMENT;
+
+const OWNER: ChunkOwner = ChunkOwner([9; 24]);
+
+fn open_aligned(disk: &FaultyDisk, meta: &Arc<MemoryMeta>) -> SegmentStore {
+    open_with(disk, meta, SegmentConfig { segment_bytes: 64 << 10, aligned_bytes_min: 5000, ..config() })
+}
+
+/// Chunks of lengths around that from which on they are aligned, and around the alignment.
+fn mixed(store: &SegmentStore) -> Vec<(ChunkAddress, Bytes)> {
+    let lengths = [10, 4935, 4936, 4937, 8127, 8128, 8129, 300, 8192, 9000, 20_000, 30_000, 1];
+    let codecs = [Codec::Raw, Codec::Lz4, Codec::Zstd(1)];
+    let mut chunks = Vec::new();
+    for (n, length) in lengths.into_iter().enumerate() {
+        let chunk = noise(n as u32, length);
+        let halves = [chunk.slice(..chunk.len() / 2), chunk.slice(chunk.len() / 2..)];
+        let pieces = if n % 2 == 0 { &halves[..] } else { std::slice::from_ref(&chunk) };
+        let address = store.append_for(OWNER, pieces, codecs[n % 3]).unwrap();
+        chunks.push((address, chunk));
+    }
+    // What shrinks is as long as it is then.
+    let text = Bytes::from(b"written in a block ".repeat(1000));
+    chunks.push((store.append_for(OWNER, std::slice::from_ref(&text), Codec::Lz4).unwrap(), text));
+    chunks
+}
+
+fn is_aligned(address: ChunkAddress) -> bool {
+    address.offset.is_multiple_of(DIRECT_ALIGNMENT as u64)
+}
+
+#[test]
+fn long_records_get_segments_of_their_own_and_all_come_back() {
+    let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
+    let store = open_aligned(&disk, &meta);
+    let chunks = mixed(&store);
+    let (long, short): (Vec<_>, Vec<_>) =
+        chunks.iter().map(|(address, _)| *address).partition(|address| address.stored_bytes >= 5000);
+    assert_eq!((long.len(), short.len()), (9, 5));
+    assert!(long.iter().all(|address| is_aligned(*address)));
+    assert!(!long.iter().any(|long| short.iter().any(|short| short.segment == long.segment)));
+    store.sync().unwrap();
+    drop(store);
+    // After the power was cut, too.
+    let store = open_aligned(&disk.crash(), &meta);
+    for (address, chunk) in chunks {
+        assert_eq!(store.read(address).unwrap(), chunk);
+    }
+}
+
+#[test]
+fn a_walk_finds_whole_fillers_between_the_records() {
+    let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
+    let store = open_aligned(&disk, &meta);
+    let chunks = mixed(&store);
+    let (mut named, mut fillers) = (0, 0);
+    for id in store.files.list().unwrap() {
+        let file = disk.open(&store.files.path(id)).unwrap();
+        let mut end = HEADER_BYTES;
+        let walked = walk(&*file, id, |address| {
+            assert_eq!(address.offset, end);
+            end += u64::from(address.stored_bytes);
+            let is_named = chunks.iter().any(|(chunk, _)| *chunk == address);
+            named += usize::from(is_named);
+            fillers += usize::from(!is_named);
+            store.verify(address).unwrap();
+        });
+        assert_eq!(walked.unwrap().why, None);
+        // Compaction does not even look at them.
+        for (address, owner) in store.records(id, 0, 100).unwrap().found {
+            assert!(owner == OWNER && chunks.iter().any(|(chunk, _)| *chunk == address), "{address:?}");
+        }
+    }
+    assert_eq!(named, chunks.len());
+    // One at the beginning of each segment but the dense one, and one behind each record but that which ends with a block.
+    assert_eq!(fillers, files(&disk) - 1 + 8);
+}
+
+#[test]
+fn fillers_are_dead_from_the_beginning() {
+    let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
+    let store = open_aligned(&disk, &meta);
+    let mut chunks = mixed(&store);
+    let live: u64 = chunks.iter().map(|(address, _)| u64::from(address.stored_bytes)).sum();
+    let told = store.statistics();
+    let heads = told.segments * HEADER_BYTES;
+    assert_eq!(told.segment_bytes - heads - told.dead_bytes, live);
+    assert_eq!(told.stored_bytes_appended, live);
+    // With the last record its segment is dead, and goes.
+    chunks.drain(..).for_each(|(address, _)| store.release(address));
+    let told = store.statistics();
+    assert_eq!(told.segment_bytes - heads, told.dead_bytes);
+    for _ in 0..3 {
+        store.maintain().unwrap();
+    }
+    assert_eq!(files(&disk), 0);
+}
