@@ -2,29 +2,14 @@
 //!
 //!     cargo run --release -p callbacks --example listings -- [FILES [CLIENTS]]
 
+mod support;
+
 use base::{Fid, Monotonic, VnodeId, VolumeId};
-use callbacks::{Arrival, CallbackConfig, CallbackKind, Callbacks, HostId, Identification, Task};
+use callbacks::{CallbackConfig, CallbackKind, Callbacks};
 use std::error::Error;
 use std::hint::black_box;
-use std::net::SocketAddr;
 use std::time::Instant;
-
-fn host(callbacks: &mut Callbacks, number: u16) -> Result<HostId, Box<dyn Error>> {
-    let (now, address) = (Monotonic(0), SocketAddr::from(([10, 0, 0, 1], number)));
-    callbacks.arrive(now, address, number.into(), true);
-    let said = Some(Identification::default());
-    callbacks
-        .identified(now, address, number.into(), said, true)
-        .map_err(|refusal| format!("{refusal:?}"))?;
-    match callbacks.arrive(now, address, number.into(), true) {
-        Arrival::Ready(id) => Ok(id),
-        Arrival::First(Task::Deliver(delivery)) => {
-            callbacks.delivered(&delivery, true);
-            Ok(delivery.host)
-        }
-        other => Err(format!("{other:?}").into()),
-    }
-}
+use support::host;
 
 /// Memory of this process.
 fn resident_bytes() -> Result<u64, Box<dyn Error>> {

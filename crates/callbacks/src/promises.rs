@@ -5,6 +5,7 @@
 //! hundreds of thousands of promises within a second, with everybody else waiting for the table: a promise has one
 //! place in a tree, that of its file; in the other two views it is linked to its neighbours.
 
+mod array;
 mod holders;
 
 use crate::host::HostId;
@@ -26,7 +27,7 @@ fn step_of(until_s: u64) -> u32 {
 struct Promise {
     fid: Fid,
     host: HostId,
-    /// When it was made, in the order of everything that happened.
+    /// When it was made, in the order of everything that happened; holders in an [`array::Array`] know better.
     sequence: u64,
     /// When it ends.
     step: u32,
@@ -40,6 +41,16 @@ const BY_TIME: usize = 1;
 const BY_FILE: usize = 2;
 
 type Table = Places<Promise, 3>;
+
+/// What became of a promise that was to be renewed.
+enum Renewal {
+    /// There is none to this host.
+    Unknown,
+    /// It lasts long enough.
+    Done,
+    /// The one in this place now ends later, among others.
+    Later(u32),
+}
 
 /// By [`file_key`].
 type Files = BTreeMap<u64, Holders>;
@@ -72,18 +83,22 @@ impl Promises {
         self.files
     }
 
-    /// Makes a promise, or renews it; a renewed one never ends earlier than before. `lasts` is told how many promises
-    /// there were on the file, and answers the second in which this one ends.
+    /// Makes a promise to a host that there is, or renews it; a renewed one never ends earlier than before. `lasts` is
+    /// told how many promises there were on the file, and answers the second in which this one ends.
     pub(crate) fn put(&mut self, fid: Fid, host: HostId, sequence: u64, lasts: impl FnOnce(usize) -> u64) {
-        let file = self.volumes.entry(fid.volume).or_default().entry(file_key(fid));
-        let known = match &file {
-            Entry::Vacant(_) => None,
-            Entry::Occupied(holders) => Some(holders.get()),
+        let mut file = self.volumes.entry(fid.volume).or_default().entry(file_key(fid));
+        let step = match &mut file {
+            Entry::Vacant(_) => step_of(lasts(0)),
+            Entry::Occupied(holders) => {
+                let holders = holders.get_mut();
+                let step = step_of(lasts(holders.len()));
+                match holders.renew(&mut self.places, host, sequence, step) {
+                    Renewal::Unknown => step,
+                    Renewal::Done => return,
+                    Renewal::Later(place) => return self.prolong(place, step),
+                }
+            }
         };
-        let step = step_of(lasts(known.map_or(0, Holders::len)));
-        if let Some(place) = known.and_then(|holders| holders.find(&self.places, host)) {
-            return self.renew(place, sequence, step);
-        }
         let place = self.places.add(Promise { fid, host, sequence, step });
         match file {
             Entry::Vacant(file) => {
@@ -95,15 +110,10 @@ impl Promises {
         self.link(place);
     }
 
-    fn renew(&mut self, place: u32, sequence: u64, step: u32) {
-        let promise = &mut self.places[place];
-        promise.sequence = sequence;
-        let old = promise.step;
-        if step > old {
-            promise.step = step;
-            self.unlink_time(place, old);
-            self.places.push(BY_TIME, self.steps.entry(step).or_default(), place);
-        }
+    fn prolong(&mut self, place: u32, step: u32) {
+        let old = std::mem::replace(&mut self.places[place].step, step);
+        self.unlink_time(place, old);
+        self.places.push(BY_TIME, self.steps.entry(step).or_default(), place);
     }
 
     fn link(&mut self, place: u32) {
@@ -153,6 +163,11 @@ impl Promises {
         self.volumes.get(&fid.volume)?.get(&file_key(fid))
     }
 
+    fn made(&self, place: u32) -> u64 {
+        let promise = &self.places[place];
+        self.holders_of(promise.fid).map_or(promise.sequence, |holders| holders.sequence(&self.places, place))
+    }
+
     /// Every host with any promise in `volume`.
     pub(crate) fn volume_holders(&self, volume: VolumeId) -> BTreeSet<HostId> {
         let pairs = self.volume_hosts.range((volume, HostId(0))..=(volume, HostId(u64::MAX)));
@@ -162,7 +177,7 @@ impl Promises {
     /// Ends a promise if it was made at or before `sequence`. True if it did.
     pub(crate) fn remove(&mut self, fid: Fid, host: HostId, sequence: u64) -> bool {
         let found = self.holders_of(fid).and_then(|holders| holders.find(&self.places, host));
-        let Some(place) = found.filter(|place| self.places[*place].sequence <= sequence) else {
+        let Some(place) = found.filter(|place| self.made(*place) <= sequence) else {
             return false;
         };
         self.end(place);
@@ -206,7 +221,7 @@ impl Promises {
     /// Ends the promises of `host` in `volume` that were made at or before `sequence`.
     pub(crate) fn remove_volume(&mut self, volume: VolumeId, host: HostId, sequence: u64) -> usize {
         let chain = self.hosts.get(&(host, volume)).copied().unwrap_or_default();
-        let made_before = |place: &u32| self.places[*place].sequence <= sequence;
+        let made_before = |place: &u32| self.made(*place) <= sequence;
         let places: Vec<u32> = self.places.chained(BY_HOST, &chain).filter(made_before).collect();
         for &place in &places {
             self.end(place);
@@ -320,19 +335,20 @@ mod tests {
         }
     }
 
-    fn agree(promises: &Promises, plain: &Plain, hosts: u64) {
+    fn agree(promises: &Promises, plain: &Plain, hosts: &[HostId]) {
         let files: BTreeSet<Fid> = plain.0.iter().map(|known| known.0).collect();
         assert_eq!((promises.len(), promises.files()), (plain.0.len(), files.len()));
         for fid in files {
             let holders = plain.hosts(fid);
             assert_eq!(promises.holders(fid).collect::<BTreeSet<_>>(), holders);
-            let told = (0..hosts).map(HostId).filter(|host| promises.holds(fid, *host));
+            let told = hosts.iter().copied().filter(|host| promises.holds(fid, *host));
             assert_eq!(told.collect::<BTreeSet<_>>(), holders);
         }
-        for number in 0..hosts {
-            let of_host = plain.0.iter().filter(|known| known.1 == HostId(number)).count();
-            assert_eq!(promises.count_of(HostId(number)), of_host);
-            let volume = VolumeId(number as u32);
+        for &host in hosts {
+            let of_host = plain.0.iter().filter(|known| known.1 == host).count();
+            assert_eq!(promises.count_of(host), of_host);
+        }
+        for volume in (0..4).map(VolumeId) {
             let holders = plain.0.iter().filter(|known| known.0.volume == volume).map(|known| known.1);
             assert_eq!(promises.volume_holders(volume), holders.collect());
         }
@@ -340,30 +356,48 @@ mod tests {
 
     #[test]
     fn random_histories_agree_with_a_plain_list() {
-        for seed in 0..300 {
-            // Few files with many holders each, too.
-            let (hosts, files) = if seed % 2 == 0 { (6, 6) } else { (40, 1) };
+        for seed in 0..400 {
+            // Few files with many holders each, too: nearly all of the hosts, and few of them.
+            let (count, spread, files) = [(6, 1, 6), (40, 1, 1), (40, 1_000, 1)][seed as usize % 3];
+            let mut hosts: Vec<HostId> = (0..count).map(|number| HostId(number * spread)).collect();
             let mut rng = SmallRng::seed_from_u64(seed);
             let (mut promises, mut plain, mut now_s) = (Promises::default(), Plain::default(), 0);
             for sequence in 1..=400u64 {
-                let fid = fid(rng.random_range(0..3), rng.random_range(0..files));
-                let host = HostId(rng.random_range(0..hosts));
+                let fid = fid(rng.random_range(0..files.min(3)), rng.random_range(0..files));
+                let now = hosts.len() - count as usize..hosts.len();
+                let host = hosts[rng.random_range(now)];
+                // A crowd must have time to gather.
+                let rare = if count > 6 && rng.random_ratio(4, 5) { 10 } else { 0 };
                 let until = rng.random_range(1..=sequence);
-                let (ended, expected) = match rng.random_range(0..20) {
-                    0 => (promises.remove_file(fid).len(), plain.remove(|p| p.0 == fid)),
-                    1 => (
+                let (ended, expected) = match rng.random_range(rare..41) {
+                    0 => {
+                        // Others come in the stead of all.
+                        let gone = hosts.split_off(hosts.len() - count as usize);
+                        let ended = gone.iter().map(|host| promises.remove_host(*host, u64::MAX)).sum();
+                        hosts.extend_from_slice(&gone);
+                        hosts.extend(gone.iter().map(|host| HostId(host.0 + (1 << 32))));
+                        (ended, plain.remove(|_| true))
+                    }
+                    1 => (promises.remove_file(fid).len(), plain.remove(|p| p.0 == fid)),
+                    2..4 => (
                         promises.remove_volume(fid.volume, host, until),
                         plain.remove(|p| p.0.volume == fid.volume && p.1 == host && p.2 <= until),
                     ),
-                    2 => (promises.remove_host(host, until), plain.remove(|p| p.1 == host && p.2 <= until)),
-                    3 => {
+                    4..6 => {
+                        (promises.remove_host(host, until), plain.remove(|p| p.1 == host && p.2 <= until))
+                    }
+                    6..8 => {
                         now_s += rng.random_range(0..1000);
                         (promises.expire(now_s), plain.remove(|p| u64::from(p.3) * EXPIRY_STEP_S <= now_s))
                     }
-                    4..8 => (
-                        promises.remove(fid, host, until).into(),
-                        plain.remove(|p| (p.0, p.1) == (fid, host) && p.2 <= until),
-                    ),
+                    8..16 => {
+                        // One that is gone, perhaps.
+                        let host = hosts[rng.random_range(0..hosts.len())];
+                        (
+                            promises.remove(fid, host, until).into(),
+                            plain.remove(|p| (p.0, p.1) == (fid, host) && p.2 <= until),
+                        )
+                    }
                     _ => {
                         let until_s = now_s + rng.random_range(1..2000);
                         let users = plain.hosts(fid).len();
@@ -376,36 +410,60 @@ mod tests {
                     }
                 };
                 assert_eq!(ended, expected, "seed {seed}, step {sequence}");
-                agree(&promises, &plain, hosts);
+                agree(&promises, &plain, &hosts);
             }
         }
     }
 
     #[test]
     fn holders_that_come_and_go_are_found_in_each_form() {
-        const HOSTS: u64 = 30;
+        let mut changes = BTreeSet::new();
+        // Of 30, more than 16 are a good part; of 100 they are not.
         for seed in 0..30 {
+            let far = HostId(5_000);
+            let (count, pause) = if seed % 2 == 0 { (30, 1) } else { (100, 5) };
             let mut rng = SmallRng::seed_from_u64(seed);
             let (mut promises, mut plain, fid) = (Promises::default(), Plain::default(), fid(1, 2));
-            let mut changes = BTreeSet::new();
-            for sequence in 1..=900 {
-                let host = HostId(rng.random_range(0..HOSTS));
+            let hosts: Vec<HostId> = (0..count).map(HostId).chain([far]).collect();
+            for sequence in 1..=1_200 {
+                let host = if rng.random_ratio(1, 200) { far } else { HostId(rng.random_range(0..count)) };
                 let form = |promises: &Promises| promises.holders_of(fid).map_or(0, Holders::form);
                 let before = form(&promises);
                 // Many come, many go, and so on.
-                if rng.random_bool(if sequence % 300 < 100 { 0.9 } else { 0.02 }) {
+                if rng.random_bool(if sequence % 400 < 200 { 0.9 } else { 0.02 }) {
                     promises.put(fid, host, sequence, |_| 1_000);
                     plain.put(fid, host, sequence, 1_000);
                 } else {
-                    let ended = plain.remove(|known| known.1 == host);
-                    assert_eq!(usize::from(promises.remove(fid, host, sequence)), ended, "seed {seed}");
+                    let until = rng.random_range(sequence / 2..=sequence);
+                    let ended = plain.remove(|known| known.1 == host && known.2 <= until);
+                    assert_eq!(usize::from(promises.remove(fid, host, until)), ended, "seed {seed}");
                 }
                 changes.insert((before, form(&promises)));
-                agree(&promises, &plain, HOSTS);
+                if sequence % pause == 0 {
+                    agree(&promises, &plain, &hosts);
+                }
             }
-            let steps = [(0, 1), (1, 2), (2, 3), (3, 2), (2, 1), (1, 0)];
-            assert!(steps.iter().all(|step| changes.contains(step)), "seed {seed}: {changes:?}");
         }
+        let steps = [(0, 1), (1, 2), (2, 3), (2, 4), (3, 4), (4, 3), (4, 2), (3, 2), (2, 1), (1, 0)];
+        assert!(steps.iter().all(|step| changes.contains(step)), "{changes:?}");
+    }
+
+    #[test]
+    fn of_very_many_holders_each_is_renewed_alone() {
+        let (mut promises, fid) = (Promises::default(), fid(1, 2));
+        (1..=100).for_each(|number| promises.put(fid, HostId(number), number, |_| 1_000));
+        assert_eq!(promises.holders_of(fid).map(Holders::form), Some(4));
+        promises.put(fid, HostId(7), 101, |_| 500);
+        promises.put(fid, HostId(8), 102, |_| 2_000);
+        assert!(!promises.remove(fid, HostId(7), 100), "made later than the break");
+        assert_eq!(promises.remove_volume(VolumeId(1), HostId(8), 101), 0);
+        assert!(!promises.holds(fid, HostId(7 + (1 << 32))), "another, which comes in its stead");
+        assert_eq!(promises.expire(600), 0);
+        assert_eq!(promises.expire(1_024), 99);
+        assert_eq!(promises.holders(fid).collect::<Vec<_>>(), [HostId(8)]);
+        assert!(!promises.remove(fid, HostId(8), 101), "whatever the form is now");
+        assert!(promises.remove(fid, HostId(8), 102));
+        assert!(promises.steps.is_empty() && promises.files() == 0);
     }
 
     /// A file with one holder takes these, and what a tree takes for 8 bytes of key.

@@ -1,14 +1,18 @@
 //! Who holds promises on one file.
 
-use super::{BY_FILE, Table};
+use super::array::Array;
+use super::{BY_FILE, Renewal, Table};
 use crate::host::HostId;
 use crate::numbers::ByNumber;
 use chains::Chain;
+use std::hash::BuildHasherDefault;
 
 /// More promises than this are not chained: each link leads to other memory.
 const CHAINED: usize = 4;
-/// More holders than this are kept in a table.
+/// More holders than this are kept in an array or a table.
 const FEW: usize = 16;
+
+type ByHost = ByNumber<HostId, u32>;
 
 /// The places of the promises on a file; there is one. Most files have a holder or two, and a few have thousands.
 #[derive(Debug)]
@@ -18,7 +22,9 @@ pub(super) enum Holders {
     /// In no order.
     Few(Vec<(HostId, u32)>),
     /// By host.
-    Many(Box<ByNumber<HostId, u32>>),
+    Many(Box<ByHost>),
+    /// Likewise, where they are a good part of all hosts.
+    Most(Box<Array>),
 }
 
 impl Holders {
@@ -35,19 +41,22 @@ impl Holders {
             Holders::Chained(chain) => chain.len(),
             Holders::Few(few) => few.len(),
             Holders::Many(many) => many.len(),
+            Holders::Most(most) => most.len(),
         }
     }
 
     /// Hosts and places.
     pub(super) fn all<'a>(&'a self, table: &'a Table) -> impl Iterator<Item = (HostId, u32)> + 'a {
-        let (chain, few, many) = match self {
-            Holders::Chained(chain) => (Some(chain), &[][..], None),
-            Holders::Few(few) => (None, few.as_slice(), None),
-            Holders::Many(many) => (None, &[][..], Some(many)),
+        let (chain, few, many, most) = match self {
+            Holders::Chained(chain) => (Some(chain), &[][..], None, None),
+            Holders::Few(few) => (None, few.as_slice(), None, None),
+            Holders::Many(many) => (None, &[][..], Some(many), None),
+            Holders::Most(most) => (None, &[][..], None, Some(most)),
         };
         let chained = chain.into_iter().flat_map(|chain| chained(table, chain));
         let many = many.into_iter().flat_map(|many| many.iter().map(|(host, place)| (*host, *place)));
-        chained.chain(few.iter().copied()).chain(many)
+        let most = most.into_iter().flat_map(|most| most.all().map(|place| (table[place].host, place)));
+        chained.chain(few.iter().copied()).chain(many).chain(most)
     }
 
     /// Where the promise to a host is.
@@ -56,6 +65,27 @@ impl Holders {
             Holders::Chained(chain) => table.chained(BY_FILE, chain).find(|place| table[*place].host == host),
             Holders::Few(few) => few.iter().find(|(holder, _)| *holder == host).map(|(_, place)| *place),
             Holders::Many(many) => many.get(&host).copied(),
+            Holders::Most(most) => most.find(table, host),
+        }
+    }
+
+    /// Makes the promise to a host, if there is one, a newer one, which does not end before `step`.
+    pub(super) fn renew(&mut self, table: &mut Table, host: HostId, sequence: u64, step: u32) -> Renewal {
+        if let Holders::Most(most) = self {
+            return most.renew(table, host, sequence, step);
+        }
+        let Some(place) = self.find(table, host) else { return Renewal::Unknown };
+        let promise = &mut table[place];
+        promise.sequence = sequence;
+        if step > promise.step { Renewal::Later(place) } else { Renewal::Done }
+    }
+
+    /// When the promise in a place was made.
+    pub(super) fn sequence(&self, table: &Table, place: u32) -> u64 {
+        let promise = &table[place];
+        match self {
+            Holders::Most(most) => most.sequence(promise.host).unwrap_or(promise.sequence),
+            _ => promise.sequence,
         }
     }
 
@@ -71,10 +101,37 @@ impl Holders {
             }
             Holders::Few(few) if few.len() < FEW => few.push((host, place)),
             Holders::Few(few) => {
-                *self = Holders::Many(Box::new(few.drain(..).chain([(host, place)]).collect()));
+                few.push((host, place));
+                *self = match Array::of(table, few.iter().copied()) {
+                    Some(most) => Holders::Most(Box::new(most)),
+                    None => Holders::many(few.drain(..), 0),
+                };
             }
-            Holders::Many(many) => _ = many.insert(host, place),
+            Holders::Many(many) => {
+                // When the table is to grow, its holders are looked at anyway.
+                let is_full = many.len() == many.capacity();
+                many.insert(host, place);
+                let holders = many.iter().map(|(host, place)| (*host, *place));
+                if let Some(most) = is_full.then(|| Array::of(table, holders)).flatten() {
+                    *self = Holders::Most(Box::new(most));
+                }
+            }
+            Holders::Most(most) => {
+                if !most.add(table, host, place) {
+                    let mut holders = most.hand_over(table);
+                    holders.push((host, place));
+                    // As many must come before this is thought over.
+                    let room = 2 * holders.len();
+                    *self = Holders::many(holders, room);
+                }
+            }
         }
+    }
+
+    fn many(holders: impl IntoIterator<Item = (HostId, u32)>, room: usize) -> Holders {
+        let mut many = ByHost::with_capacity_and_hasher(room, BuildHasherDefault::default());
+        many.extend(holders);
+        Holders::Many(Box::new(many))
     }
 
     /// Takes out the promise to a host, which is here, and answers whether nobody is left.
@@ -101,6 +158,14 @@ impl Holders {
                     *self = Holders::Few(many.iter().map(|(host, place)| (*host, *place)).collect());
                 }
             }
+            Holders::Most(most) => {
+                most.remove(host);
+                if most.len() <= FEW / 2 {
+                    *self = Holders::Few(most.hand_over(table));
+                } else if most.is_sparse() {
+                    *self = Holders::many(most.hand_over(table), 0);
+                }
+            }
         }
         false
     }
@@ -108,12 +173,13 @@ impl Holders {
 
 #[cfg(test)]
 impl Holders {
-    /// 1 to 3.
+    /// 1 to 4.
     pub(super) fn form(&self) -> u32 {
         match self {
             Holders::Chained(_) => 1,
             Holders::Few(_) => 2,
             Holders::Many(_) => 3,
+            Holders::Most(_) => 4,
         }
     }
 }
