@@ -65,7 +65,7 @@ impl<W: World> Run<'_, W> {
     /// What follows when a step did not succeed.
     fn cope(&mut self, trouble: &Trouble, tries: u32) {
         self.note(trouble.to_string());
-        let is_worth_a_try = trouble.may_pass();
+        let is_worth_a_try = trouble.may_pass(&self.job.operation);
         let is_hopeless = match self.job.stage {
             Stage::Beginning => !is_worth_a_try || tries >= ATTEMPTS_MAX,
             Stage::Working => {

@@ -7,6 +7,7 @@ mod servers;
 mod wire;
 
 use crate::{Operation, Place};
+use base::AbortCode;
 use history::{History, place};
 
 /// Histories of each operation.
@@ -87,4 +88,25 @@ fn a_release_of_what_has_not_changed_sends_nothing() {
     history.run_to_the_end();
     assert!(history.forwards() > sent, "after a change it does");
     history.check_end();
+}
+
+#[test]
+fn a_dump_that_is_refused_for_good_is_sent_once() {
+    let (file, name) = ("/dump".to_string(), "new".to_string());
+    let new = Operation::Restore { file: file.clone(), name, to: place(2), offline: false };
+    let over = Operation::Overwrite { file, changes: false, offline: false };
+    let sent = |operation: &Operation, code| History::quiet(operation.clone()).sent_if_refused(code);
+    let lasting = [
+        AbortCode::VOLSERREAD_DUMPERROR,
+        AbortCode::VOLSERBADOP,
+        AbortCode::VOLSERNO_OP,
+        AbortCode::RXGEN_OPCODE,
+        AbortCode::VDISKFULL,
+    ];
+    for operation in [new, over] {
+        for code in lasting {
+            assert_eq!(sent(&operation, code), 1, "{code}");
+        }
+        assert_eq!(sent(&operation, AbortCode::VOLSERNO_MEMORY), 3, "that passes");
+    }
 }

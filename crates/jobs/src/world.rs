@@ -1,6 +1,6 @@
 //! What a job needs of the world around it.
 
-use crate::{Job, Traffic};
+use crate::{Job, Operation, Traffic};
 use afs_idl::ClientConnection;
 use afs_idl::vol::RestoreRequest;
 use base::{AbortCode, UnixTime};
@@ -100,8 +100,12 @@ impl Trouble {
     }
 
     /// Whether doing the same again later may succeed.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn may_pass(&self, operation: &Operation) -> bool {
         match self {
+            // A file stays what it is. What servers send each other is made anew, of what they then have.
+            Trouble::Call { code: AbortCode::VOLSERREAD_DUMPERROR, .. } => {
+                !matches!(operation, Operation::Restore { .. } | Operation::Overwrite { .. })
+            }
             Trouble::Call { code, .. } => !LASTING.contains(code),
             Trouble::Refused(_) | Trouble::Cancelled | Trouble::Stopped(_) => false,
         }
@@ -125,7 +129,7 @@ pub(crate) fn is_silence(code: AbortCode) -> bool {
 }
 
 /// What does not go away by waiting.
-const LASTING: [AbortCode; 12] = [
+const LASTING: [AbortCode; 15] = [
     AbortCode::VL_NOENT,
     AbortCode::VL_PERM,
     AbortCode::VL_NAMEEXIST,
@@ -135,7 +139,10 @@ const LASTING: [AbortCode; 12] = [
     AbortCode::VOLSERBAD_ACCESS,
     AbortCode::VOLSERILLEGAL_PARTITION,
     AbortCode::VOLSERBADNAME,
+    AbortCode::VOLSERBADOP,
+    AbortCode::VOLSERNO_OP,
     AbortCode::VVOLEXISTS,
     AbortCode::VDISKFULL,
     AbortCode::RX_INVALID_OPERATION,
+    AbortCode::RXGEN_OPCODE,
 ];

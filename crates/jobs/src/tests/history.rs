@@ -110,6 +110,9 @@ pub(super) struct State {
     behind: Option<BTreeMap<u32, NVldbEntry>>,
     pub(super) next_volume: u32,
     pub(super) forwards: u32,
+    /// Dumps that were sent from files, and what is answered to them.
+    pub(super) restores: u32,
+    pub(super) refusal: Option<AbortCode>,
     /// What clients were told is written.
     pub(super) acknowledged: BTreeMap<u8, u64>,
     written: u64,
@@ -412,6 +415,8 @@ impl History {
             behind: None,
             next_volume: 1000,
             forwards: 0,
+            restores: 0,
+            refusal: None,
             acknowledged: BTreeMap::from([(0, 0)]),
             written: 0,
             faults_left: FAULTS_MAX,
@@ -466,6 +471,14 @@ impl History {
 
     pub(super) fn forwards(&self) -> u32 {
         self.cell.state.lock().forwards
+    }
+
+    /// How often a dump is sent that every server answers like this.
+    pub(super) fn sent_if_refused(mut self, code: AbortCode) -> u32 {
+        self.cell.state.lock().refusal = Some(code);
+        self.run_to_the_end();
+        assert_eq!((self.job.stage, self.job.abort_code()), (Stage::Failed, Some(code)));
+        self.cell.state.lock().restores
     }
 
     pub(super) fn write(&self) {

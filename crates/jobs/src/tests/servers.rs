@@ -258,6 +258,12 @@ impl vol::Server for Server {
         stream: &mut dyn CallStream,
     ) -> Result<vol::RestoreReply, AbortCode> {
         assert_eq!(stream.read_chunk(1000)?, DUMP);
+        let mut state = self.cell.state.lock();
+        state.restores += 1;
+        if let Some(code) = state.refusal {
+            return Err(code);
+        }
+        drop(state);
         let is_over = self.with(r.transaction, |volume, open, _| {
             (volume.files, volume.created) = (restored_files(), 1);
             open.volume == VOLUME
