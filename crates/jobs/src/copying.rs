@@ -50,7 +50,12 @@ impl<W: World> Run<'_, W> {
     /// Makes the new volume known.
     pub(crate) fn register_copy(&mut self, name: &str, to: Place) -> Step {
         self.note("changing the location database");
-        let request = vl::CreateEntryNRequest { new_entry: new_entry(name, self.job.new_volume, to) };
+        let mut new_entry = new_entry(name, self.job.new_volume, to);
+        if self.job.is_read_only() {
+            (new_entry.flags, new_entry.server_flags[0]) =
+                (entry_flags::READ_ONLY_EXISTS, site_flags::READ_ONLY);
+        }
+        let request = vl::CreateEntryNRequest { new_entry };
         match self.world.locations(|vl| vl::create_entry_n(vl, &request)) {
             Ok(_) => {}
             Err(_) if self.has_entry(self.job.new_volume)? => {}
@@ -74,14 +79,15 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    pub(crate) fn put_copy_back(&mut self, to: Place) -> Step {
+    /// `volume` is what the job may have made.
+    pub(crate) fn put_copy_back(&mut self, to: Place, volume: u32) -> Step {
         let mut outcome = self.end_all();
         if self.job.new_begun {
             if self.has_entry(self.job.new_volume)? {
                 self.job.new_begun = false;
                 return self.enter(Stage::Cleaning);
             }
-            keep(&mut outcome, self.remove_new(to, self.job.new_volume));
+            keep(&mut outcome, self.remove_new(to, volume));
         }
         keep(&mut outcome, self.remove_clone());
         outcome

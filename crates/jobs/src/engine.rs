@@ -111,6 +111,12 @@ impl<W: World> Run<'_, W> {
         if entry.volume_id[entry::READ_WRITE] != job.volume {
             return Err(Trouble::Refused(format!("{} is not the read-write volume", job.volume)));
         }
+        if job.is_read_only() {
+            return match entry::only_read_only_place(entry) {
+                Some(place) if place == job.from => Ok(()),
+                _ => Err(Trouble::Refused(format!("{} is not only read-only on {}", job.name, job.from))),
+            };
+        }
         let place = entry::read_write_place(entry);
         if place != Some(job.from) {
             return Err(Trouble::Refused(format!(
@@ -140,8 +146,10 @@ impl<W: World> Run<'_, W> {
             Operation::Copy { name, to } => self.copy_volume(&name, to),
             Operation::Release { all } => self.release(all),
             Operation::Backup => self.back_up(),
-            Operation::Restore { file, name, to, offline } => self.restore_file(&file, &name, to, offline),
-            Operation::Overwrite { file, changes, offline } => self.overwrite(&file, changes, offline),
+            Operation::Restore { file, name, to, offline, .. } => {
+                self.restore_file(&file, &name, to, offline)
+            }
+            Operation::Overwrite { file, changes, offline, .. } => self.overwrite(&file, changes, offline),
             Operation::Split { name, .. } => self.prepare_split(&name),
         }
     }
@@ -182,7 +190,8 @@ impl<W: World> Run<'_, W> {
     fn put_back(&mut self) -> Step {
         match self.job.operation.clone() {
             Operation::Move { to } => self.put_move_back(to),
-            Operation::Copy { to, .. } | Operation::Restore { to, .. } => self.put_copy_back(to),
+            Operation::Copy { to, .. } => self.put_copy_back(to, self.job.new_volume),
+            Operation::Restore { to, .. } => self.put_copy_back(to, self.job.restored()),
             Operation::Release { .. } => self.put_clone_back(),
             Operation::Backup => self.put_backup_back(),
             Operation::Overwrite { .. } => self.end_all(),

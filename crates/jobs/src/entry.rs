@@ -54,6 +54,12 @@ pub(crate) fn read_only_sites(entry: &NVldbEntry) -> Vec<usize> {
     sites(entry).filter(|&site| entry.server_flags[site] & site_flags::READ_ONLY != 0).collect()
 }
 
+/// Where its only read-only volume is, if there is no read-write one.
+pub(crate) fn only_read_only_place(entry: &NVldbEntry) -> Option<Place> {
+    let [site] = read_only_sites(entry)[..] else { return None };
+    read_write_site(entry).is_none().then(|| place(entry, site))
+}
+
 pub(crate) fn is_new(entry: &NVldbEntry, site: usize) -> bool {
     let flags = entry.server_flags[site];
     flags & site_flags::NEW_REPLICA != 0 && flags & site_flags::DO_NOT_USE == 0

@@ -2,8 +2,9 @@
 
 use crate::calls::{Run, Step, failed};
 use crate::job::Transaction;
+use crate::releasing::ENDING;
 use crate::traffic::Traffic;
-use crate::{Place, Stage, Trouble, World};
+use crate::{Place, Stage, Trouble, World, entry};
 use afs_idl::vol::{self, RestoreCookie, RestoreRequest, attach_mode, volume_flags, volume_type};
 use base::AbortCode;
 
@@ -33,22 +34,31 @@ impl<W: World> Run<'_, W> {
             self.job.volume = self.job.new_volume;
             self.save()?;
         }
-        let volume = self.job.new_volume;
+        let volume = self.job.restored();
         self.check_is_free(to, volume)?;
         self.job.new_begun = true;
-        let new = self.create(to, name, volume, volume_type::READ_WRITE, volume)?;
+        let new = self.create(to, &self.name_of(name), volume, self.kind(), self.job.volume)?;
         self.send_dump(new, name, file, false)?;
         self.set_flags(new, flags(offline))?;
         self.end(new)?;
         self.enter(Stage::Switching)
     }
 
+    fn kind(&self) -> i32 {
+        if self.job.is_read_only() { volume_type::READ_ONLY } else { volume_type::READ_WRITE }
+    }
+
+    /// What the volume is called on its server.
+    fn name_of(&self, name: &str) -> String {
+        format!("{name}{}", if self.job.is_read_only() { ENDING } else { "" })
+    }
+
     fn send_dump(&mut self, open: Transaction, name: &str, file: &str, changes: bool) -> Step {
         let cookie = RestoreCookie {
-            name: name.into(),
-            volume_type: volume_type::READ_WRITE,
+            name: self.name_of(name).as_str().into(),
+            volume_type: self.kind(),
             clone_id: 0,
-            parent_id: open.volume,
+            parent_id: self.job.volume,
         };
         self.note(format!("sending {file}"));
         let request = RestoreRequest { transaction: open.id, flags: changes.into(), cookie };
@@ -60,9 +70,13 @@ impl<W: World> Run<'_, W> {
     /// Where a restore takes effect at once the volume stays as it is until then. Elsewhere it is overwritten from the
     /// first byte on, so it is out of service until it is whole.
     pub(crate) fn overwrite(&mut self, file: &str, changes: bool, offline: bool) -> Step {
-        self.locked_entry()?;
+        let entry = self.locked_entry()?;
+        if self.job.is_read_only() {
+            // Others give it numbers that do not follow each other.
+            self.job.new_volume = entry.volume_id[entry::READ_ONLY];
+        }
         let (from, name) = (self.job.from, self.job.name.clone());
-        let open = self.open(from, self.job.volume, attach_mode::OFFLINE)?;
+        let open = self.open(from, self.job.restored(), attach_mode::OFFLINE)?;
         let (is_at_once, was_begun) = (self.world.restores_at_once(from.server), self.job.new_begun);
         self.job.new_begun = true;
         self.save()?;
@@ -82,7 +96,7 @@ impl<W: World> Run<'_, W> {
     /// The same after an interruption.
     pub(crate) fn finish_overwriting(&mut self, offline: bool) -> Step {
         self.end_all()?;
-        let open = self.open(self.job.from, self.job.volume, attach_mode::OFFLINE);
+        let open = self.open(self.job.from, self.job.restored(), attach_mode::OFFLINE);
         let open = open.map_err(|trouble| match trouble {
             Trouble::Call { code: AbortCode::VNOVOL, .. } => {
                 Trouble::Refused(format!("{} was removed meanwhile", self.job.name))

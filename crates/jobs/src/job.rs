@@ -51,7 +51,7 @@ pub enum Operation {
     },
     /// The backup volume shows the read-write volume as it is now.
     Backup,
-    /// A new read-write volume with what a dump in a file has.
+    /// A new volume with what a dump in a file has.
     Restore {
         /// The file, with its whole path, where the job is run.
         file: String,
@@ -62,8 +62,11 @@ pub enum Operation {
         /// It stays out of service. Programs of before did not know that.
         #[serde(default)]
         offline: bool,
+        /// It is a read-only volume, and there is no read-write one. Programs of before did not know that.
+        #[serde(default)]
+        readonly: bool,
     },
-    /// The read-write volume gets what a dump in a file has.
+    /// A volume gets what a dump in a file has.
     Overwrite {
         /// The file, with its whole path, where the job is run.
         file: String,
@@ -71,6 +74,9 @@ pub enum Operation {
         changes: bool,
         /// The volume is out of service afterwards.
         offline: bool,
+        /// It is the only read-only volume of one that has no read-write one. Programs of before did not know that.
+        #[serde(default)]
+        readonly: bool,
     },
     /// A directory becomes a volume of its own, beside the one that it lies in.
     Split {
@@ -200,7 +206,7 @@ pub struct Job {
     pub volume: u32,
     /// Its name.
     pub name: String,
-    /// Where the read-write volume was when the job began.
+    /// Where the volume was when the job began.
     pub from: Place,
     /// How far it is.
     pub stage: Stage,
@@ -266,6 +272,23 @@ impl Job {
     /// Whether the volume may have other contents than before although the job failed.
     pub fn may_have_overwritten(&self) -> bool {
         self.new_begun && matches!(self.operation, Operation::Overwrite { .. })
+    }
+
+    /// Whether it is a read-only volume that is restored.
+    pub fn is_read_only(&self) -> bool {
+        matches!(
+            self.operation,
+            Operation::Restore { readonly: true, .. } | Operation::Overwrite { readonly: true, .. }
+        )
+    }
+
+    /// The number of the volume that is restored; 0 if it has none yet.
+    pub fn restored(&self) -> u32 {
+        match self.operation {
+            Operation::Restore { readonly: true, .. } if self.new_volume != 0 => self.new_volume + 1,
+            Operation::Overwrite { readonly: false, .. } => self.volume,
+            _ => self.new_volume,
+        }
     }
 
     /// Whether nothing is left to be done.

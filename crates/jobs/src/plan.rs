@@ -42,16 +42,12 @@ pub fn steps(job: &Job) -> Vec<String> {
             "mark each site in the entry when it has it".into(),
             "remove the clone if it is no read-only site's, and unlock the entry".into(),
         ],
-        Operation::Restore { file, name: new, to, offline } => {
-            let mut steps = vec![
-                format!("get numbers for {new}"),
-                format!("make {new} on {to}, out of service, and send {file} to it"),
-            ];
-            steps.extend((!offline).then(|| format!("take {new} into service")));
-            steps.push(format!("make the entry of {new}"));
-            steps
+        Operation::Restore { file, name: new, to, offline, readonly } => {
+            let made = if *readonly { "read-only and out of service" } else { "out of service" };
+            let made = format!("make {new} on {to}, {made}, and send {file} to it");
+            restoring(new, made, *offline)
         }
-        Operation::Overwrite { file, changes, offline } => vec![
+        Operation::Overwrite { file, changes, offline, .. } => vec![
             format!("lock the entry of {name} in the location database"),
             if *changes {
                 format!("apply the changes in {file} to {name} on {from}, while its clients wait")
@@ -72,4 +68,11 @@ pub fn steps(job: &Job) -> Vec<String> {
             "unlock the entry".into(),
         ],
     }
+}
+
+fn restoring(name: &str, made: String, offline: bool) -> Vec<String> {
+    let mut steps = vec![format!("get numbers for {name}"), made];
+    steps.extend((!offline).then(|| format!("take {name} into service")));
+    steps.push(format!("make the entry of {name}"));
+    steps
 }

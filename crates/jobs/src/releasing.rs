@@ -13,7 +13,7 @@ use afs_idl::vol::{RestoreCookie, VolserStatus, attach_mode, volume_type};
 use base::AbortCode;
 
 /// What a read-only volume's name ends in.
-const ENDING: &str = ".readonly";
+pub(crate) const ENDING: &str = ".readonly";
 /// The longest name of a volume on a volume server (VOLSER_OLDMAXVOLNAME, with its end).
 const VOLUME_NAME_BYTES_MAX: usize = 31;
 

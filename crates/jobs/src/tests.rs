@@ -45,7 +45,7 @@ fn a_copy_on_another_partition_of_the_server_is_whole_or_not_there() {
 fn a_restore_is_whole_or_not_there() {
     histories(|seed| {
         let (file, name, to) = ("/dump".into(), "new".into(), place(2));
-        Operation::Restore { file, name, to, offline: seed % 5 == 0 }
+        Operation::Restore { file, name, to, offline: seed % 5 == 0, readonly: seed % 3 == 0 }
     });
 }
 
@@ -55,6 +55,7 @@ fn a_restore_over_a_volume_is_finished_or_leaves_it_as_it_was() {
         file: "/dump".into(),
         changes: seed % 2 == 0,
         offline: seed % 5 == 0,
+        readonly: seed % 3 == 0,
     });
 }
 
@@ -93,8 +94,8 @@ fn a_release_of_what_has_not_changed_sends_nothing() {
 #[test]
 fn a_dump_that_is_refused_for_good_is_sent_once() {
     let (file, name) = ("/dump".to_string(), "new".to_string());
-    let new = Operation::Restore { file: file.clone(), name, to: place(2), offline: false };
-    let over = Operation::Overwrite { file, changes: false, offline: false };
+    let new = Operation::Restore { file: file.clone(), name, to: place(2), offline: false, readonly: false };
+    let over = Operation::Overwrite { file, changes: false, offline: false, readonly: false };
     let sent = |operation: &Operation, code| History::quiet(operation.clone()).sent_if_refused(code);
     let lasting = [
         AbortCode::VOLSERREAD_DUMPERROR,

@@ -20,6 +20,8 @@ use std::sync::Arc;
 
 /// The volume of all histories; its numbers follow.
 pub(super) const VOLUME: u32 = 100;
+/// One that is read-only only.
+pub(super) const COPIES: u32 = 200;
 /// Where the servers' transactions end by themselves.
 const IDLE_SECONDS_MAX: u32 = 600;
 /// After so many faults the cell is well.
@@ -334,6 +336,7 @@ impl World for Arc<Cell> {
 fn job_of(operation: Operation) -> Job {
     match operation.clone() {
         Operation::Restore { name, to, .. } => Job::new(1, operation, 0, &name, to),
+        Operation::Overwrite { readonly: true, .. } => Job::new(1, operation, COPIES, "copies", place(1)),
         _ => Job::new(1, operation, VOLUME, "data", place(1)),
     }
 }
@@ -407,11 +410,15 @@ impl History {
                 entry.server_count += 1;
             }
         }
+        let mut entries = BTreeMap::from([(VOLUME, entry)]);
+        if matches!(operation, Operation::Overwrite { readonly: true, .. }) {
+            add_read_only(hosts.get_mut(&server(1)).unwrap(), &mut entries);
+        }
         let state = State {
             random,
             now: 1000,
             hosts,
-            entries: BTreeMap::from([(VOLUME, entry)]),
+            entries,
             behind: None,
             next_volume: 1000,
             forwards: 0,
@@ -490,17 +497,23 @@ impl History {
     fn is_left_off(&self, volume: u32) -> bool {
         let is_done = self.job.stage == Stage::Done;
         match self.job.operation {
-            Operation::Restore { offline, .. } => offline && volume == self.job.volume,
+            Operation::Restore { offline, .. } => offline && volume == self.job.restored(),
             Operation::Overwrite { offline, .. } => {
-                volume == VOLUME && (is_done && offline || !is_done && self.job.may_have_overwritten())
+                volume == self.job.restored()
+                    && (is_done && offline || !is_done && self.job.may_have_overwritten())
             }
             _ => false,
         }
     }
 
     /// What is restored is there, and was made when it was.
-    fn check_overwritten(&self, volume: &Volume) {
-        let Operation::Overwrite { offline, .. } = self.job.operation else { return };
+    fn check_overwritten(&self, state: &State) {
+        let Operation::Overwrite { offline, readonly, .. } = self.job.operation else { return };
+        let (family, kind) = if readonly { (COPIES, 1) } else { (VOLUME, 0) };
+        let entry = &state.entries[&family];
+        assert_eq!(entry::operation(entry), 0, "the entry stays locked");
+        let volume = &state.hosts[&server(1)].volumes[&(entry.volume_id[kind], 0)];
+        assert_eq!(volume.kind, if readonly { volume_type::READ_ONLY } else { volume_type::READ_WRITE });
         let has_dump = volume.files.get(&77) == restored_files().get(&77);
         if self.job.stage == Stage::Done {
             assert!(has_dump && volume.created >= 1000, "not what was in the file");
@@ -508,6 +521,24 @@ impl History {
         } else {
             assert!(!has_dump || self.job.may_have_overwritten(), "nobody says that it may be overwritten");
         }
+    }
+
+    /// A new volume has what is in the file, and is what its entry says.
+    fn check_restored(&self, state: &State) {
+        let Operation::Restore { readonly, .. } = self.job.operation else { return };
+        if self.job.stage != Stage::Done {
+            return;
+        }
+        let restored = &state.hosts[&server(2)].volumes[&(self.job.restored(), 0)];
+        assert_eq!(restored.files, restored_files(), "not what was in the file");
+        let entry = &state.entries[&self.job.volume];
+        assert_eq!(entry.volume_id[usize::from(readonly)], self.job.restored());
+        let (kind, flags) = if readonly {
+            (volume_type::READ_ONLY, (entry_flags::READ_ONLY_EXISTS, site_flags::READ_ONLY))
+        } else {
+            (volume_type::READ_WRITE, (entry_flags::READ_WRITE_EXISTS, site_flags::READ_WRITE))
+        };
+        assert_eq!((restored.kind, (entry.flags, entry.server_flags[0])), (kind, flags));
     }
 
     /// What must be so in the end.
@@ -534,7 +565,12 @@ impl History {
         }
         if let Operation::Copy { to, .. } | Operation::Restore { to, .. } = self.job.operation {
             assert_eq!(state.entries.len(), if is_done { 2 } else { 1 });
-            wanted.extend(state.entries.keys().filter(|&&id| id != VOLUME).map(|&id| (to, id)));
+            let is_new = |id: &&u32| **id != VOLUME;
+            let made = u32::from(self.job.is_read_only());
+            wanted.extend(state.entries.keys().filter(is_new).map(|&id| (to, id + made)));
+        }
+        if state.entries.contains_key(&COPIES) {
+            wanted.push((place(1), state.entries[&COPIES].volume_id[1]));
         }
         if let Operation::Split { .. } = self.job.operation {
             let new = state.entries.keys().find(|&&id| id != VOLUME).copied();
@@ -561,11 +597,8 @@ impl History {
         wanted.sort_unstable_by_key(order);
         there.sort_unstable_by_key(order);
         assert!(wanted == there, "expected {wanted:?}, found {there:?}");
-        self.check_overwritten(&state.hosts[&place_now.server].volumes[&(VOLUME, place_now.partition)]);
-        if is_done && matches!(self.job.operation, Operation::Restore { .. }) {
-            let restored = &state.hosts[&server(2)].volumes[&(self.job.volume, 0)];
-            assert_eq!(restored.files, restored_files(), "not what was in the file");
-        }
+        self.check_overwritten(&state);
+        self.check_restored(&state);
         if is_done && matches!(self.job.operation, Operation::Release { .. }) {
             check_sites(&state, entry);
         }
@@ -575,6 +608,24 @@ impl History {
 /// What a volume has after a restore.
 pub(super) fn restored_files() -> BTreeMap<u8, (u64, u32)> {
     BTreeMap::from([(77, (DUMP.len() as u64, 1))])
+}
+
+/// A volume without a read-write one, with the numbers that OpenAFS's `vos` gives it.
+fn add_read_only(host: &mut Host, entries: &mut BTreeMap<u32, NVldbEntry>) {
+    let id = COPIES + 5;
+    let files = BTreeMap::from([(0, (0, 500))]);
+    let (kind, created, updated, in_service) = (volume_type::READ_ONLY, 10, 500, true);
+    host.volumes.insert((id, 0), Volume { kind, files, created, updated, in_service, ..Volume::default() });
+    let mut entry = NVldbEntry {
+        name: "copies".into(),
+        server_count: 1,
+        volume_id: [COPIES, id, 0],
+        flags: entry_flags::READ_ONLY_EXISTS,
+        ..NVldbEntry::default()
+    };
+    entry.server_number[0] = server(1).into();
+    entry.server_flags[0] = site_flags::READ_ONLY;
+    entries.insert(COPIES, entry);
 }
 
 /// All read-only sites have the same.

@@ -14,6 +14,8 @@ use xdr::Encode;
 /// The file servers from which and to which it moved.
 pub(crate) const OLD: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 pub(crate) const NEW: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
+/// Numbers of the volume `copies`, which is read-only at the new place, and of `twice`, which is so at both.
+pub(crate) const COPIES: [u32; 3] = [200, 205, 0];
 /// The time at all servers.
 const NOW: u32 = 1000;
 
@@ -69,7 +71,8 @@ impl vl::Server for Locations {
         request: vl::GetEntryByNameNRequest,
     ) -> Result<vl::GetEntryByNameNReply, AbortCode> {
         self.1.lock().push(self.0);
-        let is_named = |name: &str| request.volume_name == name;
+        let asked = request.volume_name.to_string();
+        let is_named = |name: &str| asked == name;
         if is_named("none") || (is_named("new") && self.0 == server(1)) {
             return Err(AbortCode::VL_NOENT);
         }
@@ -78,6 +81,11 @@ impl vl::Server for Locations {
         let mut entry = vl::NVldbEntry { name, server_count: 1, ..vl::NVldbEntry::default() };
         entry.server_number[0] = site.into();
         entry.server_flags[0] = vl::site_flags::READ_WRITE;
+        if is_named("copies") || is_named("twice") {
+            (entry.volume_id, entry.server_flags) = (COPIES, [vl::site_flags::READ_ONLY; vl::SITES]);
+            entry.server_number[1] = OLD.into();
+            entry.server_count += i32::from(is_named("twice"));
+        }
         Ok(vl::GetEntryByNameNReply { entry })
     }
 }

@@ -3,6 +3,7 @@
 use super::files::Transferred;
 use super::{first_partition, following};
 use crate::client::describe::failed;
+use crate::client::location::{Located, Site};
 use crate::client::{CellClient, Interface};
 use crate::commands::Context;
 use crate::dump::contents::Contents;
@@ -17,12 +18,15 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+/// What the name of a read-only volume ends with.
+const ENDING: &str = ".readonly";
+
 /// A volume from a file.
 #[derive(Args)]
 pub struct RestoreVolume {
     /// The dump.
     file: PathBuf,
-    /// The name of the new volume, or of the read-write volume to restore over.
+    /// The name of the new volume, or of the one to restore over; without `.readonly`.
     name: VolumeName,
     /// The file server; the first database server if left out, or where the volume is.
     #[arg(long)]
@@ -36,6 +40,9 @@ pub struct RestoreVolume {
     /// Leave the volume out of service.
     #[arg(long)]
     offline: bool,
+    /// Make a read-only volume, which no read-write one stands behind; or restore over such a one.
+    #[arg(long)]
+    readonly: bool,
     /// Check the dump, say what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
@@ -55,15 +62,40 @@ enum Overwrite {
     Incremental,
 }
 
-/// The volume to restore over, and where it is; `None` if there is none of the name.
-fn over(cell: &CellClient, request: &RestoreVolume) -> Result<Option<(u32, Place)>> {
+/// The volume to restore over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Over {
+    /// The number by which its entry is found.
+    family: u32,
+    /// Its own.
+    volume: u32,
+    place: Place,
+}
+
+/// The volume to restore over; `None` if there is none of the name.
+fn over(cell: &CellClient, request: &RestoreVolume) -> Result<Option<Over>> {
     let name = request.name.as_str();
+    let name_bytes_max = VolumeName::LENGTH_BYTES_MAX - ENDING.len();
+    if request.readonly && name.len() > name_bytes_max {
+        bail!(
+            "{name}{ENDING} is too long; the name of a read-only volume has at most {name_bytes_max} bytes"
+        );
+    }
     let Some(located) = cell.find_newest(name)? else {
         if request.overwrite == Overwrite::Incremental {
             bail!("there is no volume {name} to apply changes to; restore the dump that they follow first");
         }
         return Ok(None);
     };
+    let read_write = located.sites.iter().find(|site| site.is_read_write);
+    if let (Some(site), true) = (read_write, request.readonly) {
+        bail!(
+            "the read-write volume {} is on {} {}; its read-only volumes show what it has when it is released",
+            located.name,
+            site.server,
+            site.partition
+        );
+    }
     if request.overwrite == Overwrite::Abort {
         bail!(
             "a volume {name} exists already; --overwrite full replaces all that it has, \
@@ -71,16 +103,30 @@ fn over(cell: &CellClient, request: &RestoreVolume) -> Result<Option<(u32, Place
         );
     }
     if located.name != name {
-        bail!("{name} belongs to the volume {}; name the read-write volume", located.name);
+        bail!("{name} belongs to the volume {}; name that one", located.name);
     }
-    let site = located.read_write_site()?;
+    let site = if request.readonly { only_site(&located)? } else { located.read_write_site()? };
     let is_elsewhere = request.on.is_some_and(|on| on != site.server)
         || request.partition.is_some_and(|partition| partition != site.partition);
     if is_elsewhere {
         bail!("{name} is on {} {}; leave --on and --partition out", site.server, site.partition);
     }
     let place = Place { server: site.server, partition: site.partition.index() as i32 };
-    Ok(Some((located.read_write().0, place)))
+    let volume = located.ids[usize::from(request.readonly)].0;
+    Ok(Some(Over { family: located.read_write().0, volume, place }))
+}
+
+/// Where a read-only volume is that nothing is released to. On one of several sites it would differ from the others.
+fn only_site(located: &Located) -> Result<&Site> {
+    match &located.sites[..] {
+        [site] => Ok(site),
+        sites => bail!(
+            "{} has {} read-only sites, which would not have the same any more; remove all but one, or restore under \
+             another name",
+            located.name,
+            sites.len()
+        ),
+    }
 }
 
 /// Refuses a dump that does not fit what a volume has, as far as their dates tell.
@@ -104,10 +150,11 @@ fn check_fits(contents: &Contents, path: &Path, volume: &VolintInfo) -> Result<(
 /// What would be done, in words.
 fn foretell(request: &RestoreVolume, contents: &Contents, volume: Option<&VolintInfo>, at: Place) -> String {
     let (file, name) = (request.file.display(), &request.name);
+    let kind = if request.readonly { "read-only " } else { "" };
     let kept = contents.left_out() as u64;
     let (changed, kept) = (HumanCount(contents.nodes.len() as u64 - kept), HumanCount(kept));
     let what = match volume {
-        None => format!("make a new volume {name} on {at} of {file}, {changed} files and directories"),
+        None => format!("make a new {kind}volume {name} on {at} of {file}, {changed} files and directories"),
         Some(_) if request.overwrite == Overwrite::Incremental => format!(
             "apply {file} to {name} on {at}: {changed} files and directories change or come, {kept} stay as they are, others go"
         ),
@@ -126,12 +173,12 @@ fn foretell(request: &RestoreVolume, contents: &Contents, volume: Option<&Volint
 fn check(
     cell: &CellClient,
     request: &RestoreVolume,
-    over: Option<(u32, Place)>,
+    over: Option<Over>,
 ) -> Result<(Contents, Option<VolintInfo>)> {
     let path = &request.file;
     let is_incremental = request.overwrite == Overwrite::Incremental;
     let contents = if is_incremental { Contents::read(path)? } else { Contents::read_all(path)? };
-    let Some((volume_id, place)) = over else { return Ok((contents, None)) };
+    let Some(Over { volume: volume_id, place, .. }) = over else { return Ok((contents, None)) };
     let server = cell.connection(place.server, Interface::Volumes);
     let asked = vol::ListOneVolumeRequest { partition: place.partition, volume_id };
     let reply =
@@ -165,8 +212,9 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     let whole = path.canonicalize().with_context(shown)?;
     let whole = whole.to_str().with_context(|| format!("{} is no UTF-8", path.display()))?;
     let over = over(&cell, request)?;
-    let place = over.map_or_else(|| place_of_new(&cell, request), |(_, place)| Ok(place))?;
-    let (volume, server, file) = (over.map_or(0, |(id, _)| id), place.server, path.display().to_string());
+    let place = over.map_or_else(|| place_of_new(&cell, request), |over| Ok(over.place))?;
+    let (volume, server, file) =
+        (over.map_or(0, |over| over.volume), place.server, path.display().to_string());
     let mut done = Transferred { volume, name, server, file, bytes, seconds: 0.0, is_done: false };
     // OpenAFS's servers overwrite as they read, so what is overwritten is not left to them to check.
     if request.dry_run || over.is_some() {
@@ -177,8 +225,9 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     }
     let kept = following::journal_for(context, request.detach)?;
     let operation = operation(request, whole, over, place);
-    let (mut job, claim) =
-        kept.journal.begin(|id| Job::new(id, operation.clone(), volume, &done.name, place))?;
+    let (mut job, claim) = kept
+        .journal
+        .begin(|id| Job::new(id, operation.clone(), over.map_or(0, |over| over.family), &done.name, place))?;
     if request.detach {
         drop(claim);
         return following::tell_detached(context, &job);
@@ -194,20 +243,21 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
             }
         });
     }
-    done.volume = job.volume;
+    done.volume = job.restored();
     done.seconds = start.elapsed().as_secs_f64();
     done.is_done = true;
     let text = format!("{} is volume {} on {place}: {}", done.name, done.volume, done.rate());
     context.format.done(&done, text)
 }
 
-fn operation(request: &RestoreVolume, file: &str, over: Option<(u32, Place)>, to: Place) -> Operation {
-    let (file, offline) = (file.into(), request.offline);
+fn operation(request: &RestoreVolume, file: &str, over: Option<Over>, to: Place) -> Operation {
+    let (file, offline, readonly) = (file.into(), request.offline, request.readonly);
     match over {
         Some(_) => {
-            Operation::Overwrite { file, changes: request.overwrite == Overwrite::Incremental, offline }
+            let changes = request.overwrite == Overwrite::Incremental;
+            Operation::Overwrite { file, changes, offline, readonly }
         }
-        None => Operation::Restore { file, name: request.name.to_string(), to, offline },
+        None => Operation::Restore { file, name: request.name.to_string(), to, offline, readonly },
     }
 }
 
@@ -235,6 +285,7 @@ mod tests {
             partition: None,
             overwrite,
             offline: false,
+            readonly: false,
             dry_run: true,
             detach: false,
         }
@@ -252,14 +303,37 @@ mod tests {
                 .all(|word| exists.contains(word))
         );
         for how in [Overwrite::Full, Overwrite::Incremental] {
-            let (_, place) = over(&cell, &request("moved", how)).unwrap().unwrap();
-            assert_eq!(place.server, behind::NEW);
+            let over = over(&cell, &request("moved", how)).unwrap().unwrap();
+            assert_eq!(over.place.server, behind::NEW);
         }
         let old = RestoreVolume { on: Some(behind::OLD), ..request("moved", Overwrite::Full) };
         assert!(refusal(&old).contains("10.0.1.2"));
         assert_eq!(over(&cell, &request("none", Overwrite::Abort)).unwrap(), None);
         assert_eq!(over(&cell, &request("none", Overwrite::Full)).unwrap(), None);
         assert!(refusal(&request("none", Overwrite::Incremental)).contains("no volume none"));
+    }
+
+    #[test]
+    fn a_read_only_volume_is_restored_over_only_if_there_is_no_other_and_no_read_write_one() {
+        let (fakes, _) = behind::cell();
+        let cell = fakes.cell(3);
+        let read_only = |name, how| RestoreVolume { readonly: true, ..request(name, how) };
+        let refusal = |request: &RestoreVolume| over(&cell, request).unwrap_err().to_string();
+        for how in [Overwrite::Abort, Overwrite::Full, Overwrite::Incremental] {
+            let refused = refusal(&read_only("moved", how));
+            assert!(refused.contains("the read-write volume moved is on 10.0.1.2 /vicepa"), "{refused}");
+        }
+        assert_eq!(over(&cell, &read_only("none", Overwrite::Abort)).unwrap(), None);
+        assert!(refusal(&read_only("copies", Overwrite::Abort)).contains("exists already"));
+        let place = Place { server: behind::NEW, partition: 0 };
+        let found = over(&cell, &read_only("copies", Overwrite::Full)).unwrap();
+        assert_eq!(found, Some(Over { family: behind::COPIES[0], volume: behind::COPIES[1], place }));
+        let elsewhere = RestoreVolume { on: Some(behind::OLD), ..read_only("copies", Overwrite::Full) };
+        assert!(refusal(&elsewhere).contains("leave --on"));
+        assert!(refusal(&request("copies", Overwrite::Full)).contains("no read-write site"));
+        assert!(refusal(&read_only("twice", Overwrite::Full)).contains("2 read-only sites"));
+        let long = refusal(&read_only("a-name-of-23-characters", Overwrite::Abort));
+        assert!(long.contains("at most 22 bytes"), "{long}");
     }
 
     #[test]
