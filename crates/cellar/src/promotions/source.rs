@@ -22,7 +22,7 @@ fn told(trouble: Trouble) -> anyhow::Error {
 /// Where the volume is in the source cell.
 pub fn locate(config: &Config, cells: &Cells<'_>, volume: &str) -> Result<Located> {
     let client = cells.client(&config.source).map_err(told)?;
-    client.locate(volume).with_context(|| format!("in {}", config.source))
+    client.locate_newest(volume).with_context(|| format!("in {}", config.source))
 }
 
 /// Makes a version of the volume as it is now, signs it, and gives its number. If nothing has changed since

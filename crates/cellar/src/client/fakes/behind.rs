@@ -60,6 +60,14 @@ impl cellar::Server for Files {
     ) -> Result<cellar::SetVolumePolicyReply, AbortCode> {
         self.is_there().map(|()| cellar::SetVolumePolicyReply)
     }
+
+    fn purge_volume_cache(
+        &self,
+        _: &Caller,
+        _: cellar::PurgeVolumeCacheRequest,
+    ) -> Result<cellar::PurgeVolumeCacheReply, AbortCode> {
+        self.is_there().map(|()| cellar::PurgeVolumeCacheReply::default())
+    }
 }
 
 struct Locations(Ipv4Addr, Asked);

@@ -6,7 +6,7 @@ use crate::client::path::CellPath;
 use crate::client::{CellClient, Interface};
 use crate::commands::Context;
 use anyhow::{Context as _, Result, bail};
-use base::{PartitionId, VnodeId, VolumeName};
+use base::{PartitionId, VnodeId, VolumeId, VolumeName};
 use clap::Args;
 use jobs::{Job, Operation, Place};
 use serde::Serialize;
@@ -147,12 +147,16 @@ pub(super) fn split(context: &Context, request: &SplitVolume) -> Result<()> {
     }
     // It may lie in a volume that is mounted in the one of the path.
     let volume = node.fid.volume.0.to_string();
-    if cell.locate(&volume)?.read_write() != node.fid.volume {
+    if !is_read_write(&cell, node.fid.volume)? {
         bail!("{place} lies in a volume that is not read-write");
     }
     let (directory, name) = (node.fid.vnode.0, request.to.to_string());
     let operation = Operation::Split { directory, path: path.to_string(), name };
     do_job(context, &cell, &volume, operation, &request.how)
+}
+
+fn is_read_write(cell: &CellClient, volume: VolumeId) -> Result<bool> {
+    Ok(cell.locate_newest(&volume.0.to_string())?.read_write() == volume)
 }
 
 fn first_partition(cell: &CellClient, server: Ipv4Addr) -> Result<PartitionId> {
@@ -187,4 +191,17 @@ fn do_job(context: &Context, cell: &CellClient, volume: &str, operation: Operati
     let numbered: Vec<String> = (1..).zip(&steps).map(|(number, step)| format!("{number}. {step}")).collect();
     let plan = Plan { operation, volume: id, name: name.into(), from, steps };
     context.format.done(&plan, numbered.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::fakes::{behind, server};
+
+    #[test]
+    fn what_a_directory_lies_in_is_told_by_the_sync_site() {
+        let (fakes, asked) = behind::cell();
+        assert!(!is_read_write(&fakes.cell(3), VolumeId(7)).unwrap());
+        assert_eq!(*asked.lock(), [server(3)]);
+    }
 }

@@ -99,7 +99,7 @@ pub(super) fn set(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
 
 /// Empties the caches of a volume.
 pub(super) fn forget(cell: &CellClient, volume: &str) -> Result<(Forgotten, String)> {
-    let located = cell.locate(volume)?;
+    let located = cell.locate_newest(volume)?;
     let (site, id) = (located.read_write_site()?, located.read_write().0);
     let server = cell.connection(site.server, Interface::Cellar);
     let reply =
@@ -145,6 +145,12 @@ mod tests {
         let compression = Some(Compression(Some(Codec::Zstd(9))));
         let wanted = Set { volume: "moved".into(), compression, deduplication: None };
         set(&fakes.cell(3), &wanted).unwrap();
+    }
+
+    #[test]
+    fn caches_are_emptied_where_the_sync_site_says_that_the_volume_is() {
+        let (fakes, _) = behind::cell();
+        forget(&fakes.cell(3), "moved").unwrap();
     }
 
     #[test]
