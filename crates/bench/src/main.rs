@@ -7,6 +7,7 @@
 #![allow(clippy::cast_precision_loss, reason = "rates and times are printed with three digits")]
 
 mod cpu;
+mod disturbed;
 mod generator;
 mod machine;
 mod observing;

@@ -1,6 +1,7 @@
 //! What it costs that a server tells what it does: one program with nothing counted, as it is, with an audit,
 //! and while it is profiled, in turn.
 
+use crate::disturbed;
 use crate::machine::Machine;
 use crate::order::{Order, Outcome};
 use crate::report::{spread, table};
@@ -83,6 +84,7 @@ type Outcomes = Vec<Vec<Outcome>>;
 
 fn measure(options: &ObservingOptions) -> Result<String> {
     let mut sides = VARIANTS.iter().map(start).collect::<Result<Vec<_>>>()?;
+    let mut shares = Vec::new();
     let mut table = table(&["workload", "setting", "rate", "server's CPU", "CPU / nothing counted"], 2);
     for name in &options.only {
         let workload = workload::by_name(name).with_context(|| format!("no workload {name}"))?;
@@ -93,14 +95,18 @@ fn measure(options: &ObservingOptions) -> Result<String> {
                 eprintln!("bench: round {}, {name}, {}", round + 1, VARIANTS[which].name);
                 let milliseconds = (options.seconds * 1e3) as u64;
                 let order = Order { workload: name.clone(), milliseconds, bytes: options.size << 20 };
-                outcomes[which].push(run_once(&mut sides[which], &VARIANTS[which], &order, options.seconds)?);
+                let (outcome, share) = disturbed::least(disturbed::PAUSE, || {
+                    run_once(&mut sides[which], &VARIANTS[which], &order, options.seconds)
+                })?;
+                shares.push(share);
+                outcomes[which].push(outcome);
             }
         }
         for (variant, own) in VARIANTS.iter().zip(&outcomes) {
             table.add_row(row(name, variant, workload.unit(), own, &outcomes[0]));
         }
     }
-    Ok(table.to_string())
+    Ok(disturbed::below(&table.to_string(), &shares))
 }
 
 fn start(variant: &Variant) -> Result<Side> {
@@ -108,9 +114,9 @@ fn start(variant: &Variant) -> Result<Side> {
     cell.and_then(|cell| Side::in_cell(Server::Cellar, cell)).with_context(|| variant.name.to_owned())
 }
 
-fn run_once(side: &mut Side, variant: &Variant, order: &Order, seconds: f64) -> Result<Outcome> {
+fn run_once(side: &mut Side, variant: &Variant, order: &Order, seconds: f64) -> Result<(Outcome, f64)> {
     let profile = variant.hz.map(|hz| profile(side.cell(), seconds, hz)).transpose()?;
-    let outcome = side.run(order).with_context(|| variant.name.to_owned());
+    let outcome = side.run_once(order).with_context(|| variant.name.to_owned());
     if let Some(mut profile) = profile {
         let status = profile.wait()?;
         if !status.success() {

@@ -1,6 +1,6 @@
 //! What the program and its load generators tell each other: one line of JSON each.
 
-use crate::statistics::ratio;
+use crate::disturbed;
 use serde::{Deserialize, Serialize};
 
 /// Asks a generator to run a workload once.
@@ -42,8 +42,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// The part of all processors' time that the hypervisor gave to others.
     pub(crate) fn stolen_share(&self) -> f64 {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        ratio(self.cpu.stolen, self.seconds * cores as f64).unwrap_or(0.0)
+        disturbed::share(self.cpu.stolen, self.seconds)
     }
 }
 

@@ -1,8 +1,8 @@
 //! What is printed.
 
+use crate::disturbed;
 use crate::machine::Machine;
 use crate::order::{Latency, Outcome};
-use crate::side::STOLEN_SHARE_MAX;
 use crate::statistics::{Spread, ratio, short};
 use crate::workload::{Kind, Unit, Workload};
 use comfy_table::{CellAlignment, Table, presets};
@@ -109,16 +109,7 @@ impl Report {
     /// What the hypervisor took, if it was more than nothing.
     fn disturbance(&self) -> Option<String> {
         let outcomes = self.rows.iter().flat_map(|row| row.openafs.iter().chain(&row.cellar));
-        let shares: Vec<f64> = outcomes.map(|outcome| 100.0 * outcome.stolen_share()).collect();
-        let disturbed = shares.iter().filter(|share| **share > 100.0 * STOLEN_SHARE_MAX).count();
-        let all = Spread::of(shares.iter().copied()).filter(|all| all.max > 0.0)?;
-        Some(format!(
-            "During a run the hypervisor gave {} % of the processors to others; more than {} % in {disturbed} of {} runs, the \
-             least disturbed of several.",
-            spread(all),
-            100.0 * STOLEN_SHARE_MAX,
-            shares.len()
-        ))
+        disturbed::told(&outcomes.map(Outcome::stolen_share).collect::<Vec<_>>())
     }
 
     fn options(&self) -> String {

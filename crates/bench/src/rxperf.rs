@@ -1,6 +1,8 @@
 //! Rx alone: `cellar bench rxperf` with itself, beside OpenAFS's with itself where somebody has built that (no
 //! package of Debian has it), with streams from one to many and over three paths.
 
+use crate::cpu::Reading;
+use crate::disturbed;
 use crate::machine::Machine;
 use crate::report::{spread, table};
 use crate::statistics::{Spread, ratio, short};
@@ -10,7 +12,7 @@ use interop::means::Means;
 use load::cpu::{parse_process, seconds};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is measured.
 #[derive(Clone, Debug, clap::Args)]
@@ -107,16 +109,17 @@ fn measure(options: &RxperfOptions) -> Result<()> {
         "Cellar / OpenAFS",
         "Cellar's server: CPU s/GB",
     ];
+    let mut shares = Vec::new();
     let mut table = table(&header, 2);
     for path in Route::ALL {
         path.prepare()?;
         for command in ["recv", "send"] {
             for &streams in &options.streams {
-                table.add_row(row(path, command, streams, options, &ends, &far)?);
+                table.add_row(row(path, command, streams, options, &ends, &far, &mut shares)?);
             }
         }
     }
-    println!("{table}");
+    println!("{}", disturbed::below(&table.to_string(), &shares));
     Ok(())
 }
 
@@ -127,6 +130,7 @@ fn row(
     options: &RxperfOptions,
     ends: &[End],
     far: &Namespace,
+    shares: &mut Vec<f64>,
 ) -> Result<Vec<String>> {
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); ends.len()];
     for round in 0..options.rounds as usize {
@@ -139,7 +143,15 @@ fn row(
                 path.name(),
                 end.name
             );
-            runs[which].extend(end.run(path, command, streams, options.size, far)?);
+            let (run, share) = disturbed::least(disturbed::PAUSE, || {
+                let before = Reading::now()?;
+                let start = Instant::now();
+                let run = end.run(path, command, streams, options.size, far)?;
+                let seconds = start.elapsed().as_secs_f64();
+                Ok((run, disturbed::share(Reading::now()?.since(&before).stolen, seconds)))
+            })?;
+            shares.push(share);
+            runs[which].extend(run);
         }
     }
     let rates = |runs: &[Run]| Spread::of(runs.iter().map(|run| run.megabits));

@@ -1,11 +1,11 @@
 //! One of the two servers that are compared: its cell, and the load generator in it.
 
+use crate::disturbed;
 use crate::order::{Answer, Order, Outcome};
 use anyhow::{Context, Result, bail};
 use interop::cell::{Cell, Server, tools};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
 /// A cell with a generator that waits for orders. Dropped, both end.
 pub(crate) struct Side {
@@ -21,13 +21,6 @@ const VOLUMES: [&str; 12] = [
     "bench", "bench.2", "bench.3", "bench.4", "bench.5", "bench.6", "bench.7", "bench.8", "bench.9",
     "bench.10", "bench.11", "bench.12",
 ];
-
-/// What may be given to others during a run.
-pub(crate) const STOLEN_SHARE_MAX: f64 = 0.03;
-/// How often a run is tried.
-const TRIES: u32 = 5;
-/// Before a run is done again.
-const PAUSE: Duration = Duration::from_secs(5);
 
 impl Side {
     /// Starts a cell of its own for `server`; `arguments` are those of OpenAFS's file server.
@@ -57,31 +50,21 @@ impl Side {
         &mut self.cell
     }
 
-    /// Runs a workload once. A run during which the hypervisor gave more than [`STOLEN_SHARE_MAX`] of the processors to others
-    /// tells nothing of a server: it is done again after a pause, and of [`TRIES`] like that the least disturbed counts.
+    /// Runs a workload once; again if it was disturbed.
     pub(crate) fn run(&mut self, order: &Order) -> Result<Outcome> {
-        let mut best = self.run_once(order)?;
-        for _ in 1..TRIES {
-            let share = best.stolen_share();
-            if share <= STOLEN_SHARE_MAX {
-                break;
-            }
-            eprintln!("bench: the hypervisor gave {:.0} % of the processors to others: again", share * 100.0);
-            std::thread::sleep(PAUSE);
-            let again = self.run_once(order)?;
-            if again.stolen_share() < share {
-                best = again;
-            }
-        }
-        Ok(best)
+        disturbed::least(disturbed::PAUSE, || self.run_once(order)).map(|(outcome, _)| outcome)
     }
 
-    fn run_once(&mut self, order: &Order) -> Result<Outcome> {
+    /// Runs a workload once, and says what was given to others meanwhile.
+    pub(crate) fn run_once(&mut self, order: &Order) -> Result<(Outcome, f64)> {
         let mut line = serde_json::to_string(order)?;
         line.push('\n');
         self.orders.as_mut().context("no pipe")?.write_all(line.as_bytes())?;
         match self.answer()? {
-            Answer::Done(outcome) => Ok(outcome),
+            Answer::Done(outcome) => {
+                let share = outcome.stolen_share();
+                Ok((outcome, share))
+            }
             Answer::Failed(why) => bail!("{why}"),
             Answer::Ready => bail!("the load generator did nothing"),
         }

@@ -1,6 +1,7 @@
 //! What the store costs, beside OpenAFS's: small operations with each durability policy, and a volume with
 //! many files that is made, listed with status, cloned and removed.
 
+use crate::disturbed;
 use crate::machine::Machine;
 use crate::order::Order;
 use crate::report::{spread, table};
@@ -109,6 +110,7 @@ fn start(variant: &Variant) -> Result<Side> {
 /// A table: rates of each policy.
 fn operations(options: &StoreOptions) -> Result<String> {
     let mut sides = VARIANTS.iter().map(start).collect::<Result<Vec<_>>>()?;
+    let mut shares = Vec::new();
     let mut rates = vec![[const { Vec::new() }; OPERATIONS.len()]; sides.len()];
     for round in 0..options.rounds as usize {
         for (at, workload) in OPERATIONS.iter().enumerate() {
@@ -121,6 +123,7 @@ fn operations(options: &StoreOptions) -> Result<String> {
                     milliseconds,
                     bytes: 1 << 20,
                 })?;
+                shares.push(outcome.stolen_share());
                 rates[which][at].push(outcome.amount / outcome.seconds);
             }
         }
@@ -130,7 +133,7 @@ fn operations(options: &StoreOptions) -> Result<String> {
         let cell = |rates: &Vec<f64>| spread(Spread::of(rates.iter().copied()).unwrap_or_default());
         table.add_row([variant.name.to_owned(), cell(&rates[0]), cell(&rates[1])]);
     }
-    Ok(table.to_string())
+    Ok(disturbed::below(&table.to_string(), &shares))
 }
 
 /// The measurements of a tree, in the order of the table, and their units.

@@ -1,5 +1,7 @@
 //! Operations on whole volumes: dump, restore, release and move, with two servers of each kind.
 
+use crate::cpu::Reading;
+use crate::disturbed;
 use crate::machine::Machine;
 use crate::report::{spread, table};
 use crate::statistics::{Spread, ratio, short};
@@ -179,11 +181,11 @@ impl Pair {
         format!("vos move {volume} {first} a {first} b -localauth")
     }
 
-    /// All operations once; the seconds of each.
-    fn round(&self, contents: Contents, pause: u64) -> Result<Vec<f64>> {
+    /// All operations once; the seconds of each, and what was given to others in them.
+    fn round(&self, contents: Contents, pause: u64) -> Result<(Vec<f64>, f64)> {
         let (volume, first, second) = (contents.volume, self.first.address, self.second.address);
         self.run(&format!("vos addsite {second} a {volume} -localauth"))?;
-        let mut seconds = Vec::new();
+        let (mut seconds, mut stolen) = (Vec::new(), 0.0);
         for operation in &OPERATIONS {
             if operation.is_changed {
                 self.write(contents, CHANGED)?;
@@ -191,9 +193,11 @@ impl Pair {
             let command = (operation.command)(self, volume);
             rustix::fs::sync();
             std::thread::sleep(std::time::Duration::from_secs(pause));
+            let before = Reading::now()?;
             let start = Instant::now();
             self.run(&command)?;
             seconds.push(start.elapsed().as_secs_f64());
+            stolen += Reading::now()?.since(&before).stolen;
             if operation.name == "vos move to the other server" {
                 self.run(&format!("vos move {volume} {second} a {first} a -localauth"))?;
             }
@@ -205,7 +209,8 @@ impl Pair {
         ] {
             self.run(&command)?;
         }
-        Ok(seconds)
+        let share = disturbed::share(stolen, seconds.iter().sum());
+        Ok((seconds, share))
     }
 }
 
@@ -223,28 +228,36 @@ pub(crate) fn run(options: &VolumesOptions) -> Result<()> {
         eprintln!("bench: filling {}", contents.volume);
         cellar.fill(contents).context("Cellar")?;
         openafs.take(contents, &cellar).context("OpenAFS")?;
-        let figures = measure(options, contents, [&openafs, &cellar])?;
+        let (figures, shares) = measure(options, contents, [&openafs, &cellar])?;
         println!("{}; seconds, median (least..greatest) of {} rounds.\n", contents.title(), options.rounds);
-        println!("{}\n", rows(&figures));
+        println!("{}\n", disturbed::below(&rows(&figures), &shares));
     }
     Ok(())
 }
 
 /// Of OpenAFS and of Cellar, of each round, the seconds of each operation.
-fn measure(options: &VolumesOptions, contents: Contents, pairs: [&Pair; 2]) -> Result<[Vec<Vec<f64>>; 2]> {
+type Figures = [Vec<Vec<f64>>; 2];
+
+/// The figures, and what was given to others in each round. What follows from one operation is needed by the next, so that
+/// a disturbed round is done again as a whole.
+fn measure(options: &VolumesOptions, contents: Contents, pairs: [&Pair; 2]) -> Result<(Figures, Vec<f64>)> {
     let mut figures = [Vec::new(), Vec::new()];
+    let mut shares = Vec::new();
     for round in 0..options.rounds {
         for turn in 0..2 {
             let which = (turn + round as usize) % 2;
             let (pair, volume) = (pairs[which], contents.volume);
             eprintln!("bench: {volume}, round {} of {}, {:?}", round + 1, options.rounds, pair.kind);
-            figures[which].push(pair.round(contents, options.pause)?);
+            let round = || pair.round(contents, options.pause);
+            let (seconds, share) = disturbed::least(disturbed::PAUSE, round)?;
+            figures[which].push(seconds);
+            shares.push(share);
         }
     }
-    Ok(figures)
+    Ok((figures, shares))
 }
 
-fn rows(figures: &[Vec<Vec<f64>>; 2]) -> String {
+fn rows(figures: &Figures) -> String {
     let of = |which: usize, operation: usize| {
         Spread::of(figures[which].iter().map(|round| round[operation])).unwrap_or_default()
     };
