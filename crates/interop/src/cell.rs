@@ -321,8 +321,7 @@ impl Drop for Cell {
         }
         let mut arguments: Vec<&str> = self.options.iter().map(String::as_str).collect();
         arguments.push("stop");
-        let _ = self.tool(&arguments);
-        crate::ending::ended(self.path());
+        crate::ending::end(self.path(), || _ = self.tool(&arguments));
     }
 }
 

@@ -4,11 +4,26 @@ use anyhow::Result;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Guards the folders of all running cells; whoever ends cells holds it as long as that takes.
 static CELLS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Guards the number and the folder of the program that runs for this one ([`crate::limited`]); whoever ends it holds it
+/// as long as that takes, so that no other begins.
+static PROGRAM: Mutex<Option<(u32, PathBuf)>> = Mutex::new(None);
+
+/// The file that says which cells run.
+static LIST: OnceLock<PathBuf> = OnceLock::new();
+/// Its name in the folder of a program.
+const LIST_NAME: &str = "cells";
+
+/// What a program that runs for this one may take to end its cells.
+pub const END_SECONDS: u64 = 300;
+/// What the end of one cell may take; OpenAFS's servers have 90 s of it.
+const CELL_SECONDS: &str = "150";
 
 /// What a shell says of a program that a signal ended, less the signal's number.
 const SIGNALLED: i32 = 128;
@@ -23,9 +38,18 @@ pub fn on_signal() -> Result<()> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let Some(signal) = signals.forever().next() else { return };
         eprintln!("ending the cells");
+        let program = program();
+        if let Some((id, folder)) = &*program {
+            end_program(*id);
+            for cell in listed(folder) {
+                remove(&cell);
+            }
+            _ = std::fs::remove_dir_all(folder);
+        }
         // As long as it is held nobody else ends a cell, nor begins one.
         let mut cells = cells();
         cells.drain(..).for_each(|folder| remove(&folder));
+        write_list(&cells);
         std::process::exit(SIGNALLED + signal);
     })?;
     Ok(())
@@ -36,18 +60,76 @@ fn cells() -> MutexGuard<'static, Vec<PathBuf>> {
     CELLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn program() -> MutexGuard<'static, Option<(u32, PathBuf)>> {
+    // Both are set at once.
+    PROGRAM.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on the folders of the running cells stand in a file in this folder, for who started this program
+/// ([`crate::limited::run`]). To be called once, when the program begins.
+pub fn list_in(folder: &Path) {
+    LIST.get_or_init(|| folder.join(LIST_NAME));
+}
+
+/// The cells that the program with this folder has.
+pub(crate) fn listed(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_to_string(folder.join(LIST_NAME)).unwrap_or_default().lines().map(PathBuf::from).collect()
+}
+
+fn write_list(cells: &[PathBuf]) {
+    let Some(file) = LIST.get() else { return };
+    let text = cells.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join("\n");
+    if let Err(error) = std::fs::write(file, text) {
+        eprintln!("cannot write {}: {error}", file.display());
+    }
+}
+
+/// Begins a program in a group of its own, which ends when this program is told to; its folder goes with it.
+pub(crate) fn program_begins(
+    folder: &Path,
+    begin: impl FnOnce() -> std::io::Result<Child>,
+) -> std::io::Result<Child> {
+    let mut program = program();
+    let child = begin()?;
+    *program = Some((child.id(), folder.to_owned()));
+    Ok(child)
+}
+
+/// It has ended. Does not return while a signal ends it.
+pub(crate) fn forget_program() {
+    *program() = None;
+}
+
+/// Tells the group, and waits until the program has ended its cells.
+fn end_program(id: u32) {
+    crate::limited::signal("TERM", &format!("-{id}"));
+    let deadline = Instant::now() + Duration::from_secs(END_SECONDS);
+    while crate::limited::is_running(id) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// There is a cell in this folder from now on.
 pub(crate) fn begun(folder: &Path) {
-    cells().push(folder.to_owned());
+    let mut cells = cells();
+    cells.push(folder.to_owned());
+    write_list(&cells);
 }
 
-/// The cell of this folder has been ended. Does not return while a signal ends all.
-pub(crate) fn ended(folder: &Path) {
-    cells().retain(|cell| cell != folder);
+/// Ends the cell of this folder by `stop` and removes its files. Does not return while a signal ends all: two who end one
+/// cell would hinder each other.
+pub(crate) fn end(folder: &Path, stop: impl FnOnce()) {
+    let mut cells = cells();
+    stop();
+    _ = std::fs::remove_dir_all(folder);
+    cells.retain(|cell| cell != folder);
+    write_list(&cells);
 }
 
-fn remove(folder: &Path) {
-    let mut stop = Command::new(crate::cell::tools().join("openafs-cell"));
+/// Ends the cell of this folder and removes its files.
+pub(crate) fn remove(folder: &Path) {
+    let mut stop = Command::new("timeout");
+    stop.arg(CELL_SECONDS).arg(crate::cell::tools().join("openafs-cell"));
     stop.arg("-d").arg(folder).arg("stop").stdin(Stdio::null());
     match stop.status() {
         Ok(status) if status.success() => _ = std::fs::remove_dir_all(folder),

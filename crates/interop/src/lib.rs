@@ -6,6 +6,7 @@
 pub mod cell;
 pub mod databases;
 pub mod ending;
+pub mod limited;
 pub mod means;
 pub mod normalise;
 pub mod vm;

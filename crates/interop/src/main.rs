@@ -5,15 +5,21 @@
 //! test whose means are missing fails and says what is missing, unless `CELLAR_TEST_SKIP` names that
 //! means (a list out of `netns`, `fuse`, `emulation`, `tshark`,
 //! `bpftrace`): then the summary counts it as skipped.
+//!
+//! Each test is a process of its own, which may take `CELLAR_TEST_LIMIT` seconds: one that hangs fails, and what it
+//! started is ended before the next begins.
 
 mod churn;
 mod privileged;
 mod tests;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use interop::ending;
+use interop::limited::{Ended, Limits, run as run_limited};
 use interop::means::Means;
-use std::process::ExitCode;
-use std::time::Instant;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 /// One test.
 pub(crate) struct Test {
@@ -40,10 +46,22 @@ fn main() -> ExitCode {
             }
         };
     }
-    if let Err(error) = interop::ending::on_signal() {
+    if let Err(error) = ending::on_signal() {
         println!("interop: {error:#}");
         return ExitCode::FAILURE;
     }
+    if let [word, name, folder] = &arguments[..]
+        && word == OWN_PROCESS
+    {
+        return own_process(name, Path::new(folder));
+    }
+    let limits = match limits() {
+        Ok(limits) => limits,
+        Err(error) => {
+            println!("interop: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
     let all = tests::all();
     if arguments.iter().any(|argument| argument == "--list") {
         for test in &all {
@@ -53,8 +71,10 @@ fn main() -> ExitCode {
     }
     let wanted = |test: &&Test| arguments.is_empty() || arguments.iter().any(|part| test.name.contains(part));
     let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
-    for test in all.iter().filter(wanted) {
-        match run(test) {
+    let hidden = tests::hidden();
+    let hidden = hidden.iter().filter(|test| arguments.iter().any(|word| word == test.name));
+    for test in all.iter().filter(wanted).chain(hidden) {
+        match run(test, limits) {
             Outcome::Passed => passed += 1,
             Outcome::Failed(reason) => failures.push((test.name, reason)),
             Outcome::Skipped => skipped += 1,
@@ -65,6 +85,59 @@ fn main() -> ExitCode {
     }
     println!("\ninterop: {passed} passed, {} failed, {skipped} skipped", failures.len());
     if passed + skipped > 0 && failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The first argument of the process of one test; its name and a folder follow.
+const OWN_PROCESS: &str = "run-alone";
+/// In that folder: why it failed.
+const FAILURE: &str = "failure";
+
+/// What a test may take if nothing else is said. The slowest ones take 7 minutes on two processors.
+const LIMIT_SECONDS: u64 = 1800;
+
+fn limits() -> Result<Limits> {
+    let seconds = match std::env::var("CELLAR_TEST_LIMIT") {
+        Ok(text) => text.parse().ok().filter(|seconds| *seconds > 0).with_context(|| {
+            format!("CELLAR_TEST_LIMIT={text}: expected seconds that a test may take, 1 or more")
+        })?,
+        Err(_) => LIMIT_SECONDS,
+    };
+    Ok(Limits { run: Duration::from_secs(seconds), end: Duration::from_secs(ending::END_SECONDS) })
+}
+
+/// The process of one test.
+fn own_process(name: &str, folder: &Path) -> ExitCode {
+    ending::list_in(folder);
+    let tests = tests::all().into_iter().chain(tests::hidden());
+    let Some(test) = tests.into_iter().find(|test| test.name == name) else {
+        println!("interop: there is no test {name}");
+        return ExitCode::FAILURE;
+    };
+    let Err(error) = tests::kafs::again_if_guest_fell(test.run) else { return ExitCode::SUCCESS };
+    let reason = format!("{error:#}");
+    if std::fs::write(folder.join(FAILURE), &reason).is_err() {
+        println!("{reason}");
+    }
+    ExitCode::FAILURE
+}
+
+/// Runs a test in a process of its own.
+fn apart(test: &Test, limits: Limits) -> Result<()> {
+    let folder = tempfile::Builder::new().prefix("cellar-interop-test-").tempdir()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(OWN_PROCESS).arg(test.name).arg(folder.path());
+    match run_limited(&mut command, limits, folder.path(), |line| println!("{line}"))? {
+        Ended::Late(doing) => bail!("{doing}"),
+        Ended::Itself(status, last) => {
+            let reason = std::fs::read_to_string(folder.path().join(FAILURE));
+            ensure!(
+                status.success(),
+                "{}",
+                reason.unwrap_or_else(|_| format!("its process ended with {status}:\n{last}"))
+            );
+            Ok(())
+        }
+    }
 }
 
 /// How many lines of a failure are said again below everything.
@@ -103,7 +176,7 @@ fn writer(arguments: &[String]) -> Option<Result<()>> {
     matches!(words.first(), Some(&"write" | &"fill" | &"privileged")).then(run)
 }
 
-fn run(test: &Test) -> Outcome {
+fn run(test: &Test, limits: Limits) -> Outcome {
     for means in test.needs {
         if means.is_skipped() {
             println!("interop: {} ... skipped ({means} is in CELLAR_TEST_SKIP)", test.name);
@@ -116,7 +189,7 @@ fn run(test: &Test) -> Outcome {
         }
     }
     let start = Instant::now();
-    let result = tests::kafs::again_if_guest_fell(test.run);
+    let result = apart(test, limits);
     let seconds = start.elapsed().as_secs_f64();
     match result {
         Ok(()) => {

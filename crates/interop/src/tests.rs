@@ -10,6 +10,7 @@ mod import;
 mod jobs;
 mod joining;
 pub(crate) mod kafs;
+mod limits;
 mod matrix;
 mod mixed;
 mod moving;
@@ -54,10 +55,16 @@ pub(crate) fn all() -> Vec<Test> {
         tracing::tests(),
         auditing::tests(),
         probing::tests(),
+        limits::tests(),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Tests that are only run when they are called by their whole names: some of them must fail.
+pub(crate) fn hidden() -> Vec<Test> {
+    limits::hidden()
 }
 
 /// A file of this crate.
