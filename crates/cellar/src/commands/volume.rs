@@ -4,12 +4,12 @@ mod files;
 mod following;
 mod operations;
 mod policy;
+mod removing;
 mod restoring;
 
 use super::{Context, snapshot};
-use crate::client::describe::{describe, failed};
+use crate::client::describe::failed;
 use crate::client::files::{Attributes, Node};
-use crate::client::location::Located;
 use crate::client::path::CellPath;
 use crate::client::{CellClient, Interface};
 use crate::network::now;
@@ -36,7 +36,7 @@ pub enum Volume {
     /// Throw what the server holds of a volume in memory out of its caches.
     Forget(Name),
     /// Remove a volume: its data and its entry in the location database.
-    Remove(Remove),
+    Remove(removing::Remove),
     /// Move a read-write volume to another server while it is in use.
     Move(operations::Move),
     /// Copy a read-write volume to a new one.
@@ -114,16 +114,6 @@ pub struct Server {
 pub struct Name {
     /// Its name or number.
     volume: String,
-}
-
-/// A volume to remove.
-#[derive(Args)]
-pub struct Remove {
-    /// Its name or number.
-    volume: String,
-    /// Remove its snapshots too.
-    #[arg(long)]
-    snapshots: bool,
 }
 
 /// A mount point.
@@ -255,11 +245,7 @@ fn run_here(context: &Context, command: &Volume) -> Result<()> {
             let (forgotten, sentence) = policy::forget(&cell, volume)?;
             context.format.done(&forgotten, sentence)
         }
-        Volume::Remove(Remove { volume, snapshots }) => {
-            snapshot::clear(&cell, volume, *snapshots)?;
-            remove(&cell, volume)?;
-            context.format.done(&true, format!("{volume} is removed"))
-        }
+        Volume::Remove(request) => removing::remove(context, &cell, request),
         Volume::Mount(mount) => {
             make_mount_point(&cell, &mount.place, mount.volume.as_str(), mount.read_write)?;
             context.format.done(&true, format!("{} leads to {}", mount.place, mount.volume))
@@ -449,48 +435,18 @@ fn list(cell: &CellClient, on: Ipv4Addr) -> Result<Vec<Shown>> {
 
 fn examine(cell: &CellClient, volume: &str) -> Result<Shown> {
     let located = cell.locate(volume)?;
-    let site = located.read_write_site()?;
+    let (site, id) = located.readable_site()?;
     let server = cell.connection(site.server, Interface::Volumes);
-    let request = vol::ListOneVolumeRequest {
-        partition: site.partition.index() as i32,
-        volume_id: located.read_write().0,
-    };
+    let request = vol::ListOneVolumeRequest { partition: site.partition.index() as i32, volume_id: id.0 };
     let reply = vol::list_one_volume(&*server, &request).map_err(failed(format!("examine {volume}")))?;
     match reply.entries.first() {
         Some(info) => {
-            let compression = policy::effective(cell, site.server, located.read_write().0);
-            let deduplication = policy::deduplicates(cell, site.server, located.read_write().0);
+            let compression = policy::effective(cell, site.server, id.0);
+            let deduplication = policy::deduplicates(cell, site.server, id.0);
             Ok(Shown { compression, deduplication, ..shown(info, site.server, site.partition) })
         }
         None => bail!("{} says nothing about the volume {volume}", site.server),
     }
-}
-
-fn remove(cell: &CellClient, volume: &str) -> Result<()> {
-    let located: Located = cell.locate_newest(volume)?;
-    let site = located.read_write_site()?;
-    let server = cell.connection(site.server, Interface::Volumes);
-    let id = located.read_write().0;
-    match delete(&*server, site.partition, id) {
-        // Already gone: what is left to do is the entry.
-        Ok(()) | Err(AbortCode::VNOVOL) => {}
-        Err(code) => bail!("cannot remove the volume {volume}: {}", describe(code)),
-    }
-    let request = vl::DeleteEntryRequest { volume_id: id, volume_type: 0 };
-    cell.database(Interface::Locations, |vl| vl::delete_entry(vl, &request))
-        .map(drop)
-        .map_err(failed(format!("remove the entry of {volume}")))
-}
-
-fn delete(server: &dyn ClientConnection, partition: PartitionId, id: u32) -> Result<(), AbortCode> {
-    let request = vol::TransCreateRequest {
-        volume_id: id,
-        partition: partition.index() as i32,
-        flags: vol::attach_mode::OFFLINE,
-    };
-    let transaction = Transaction { server, id: vol::trans_create(server, &request)?.transaction };
-    vol::delete_volume(server, &vol::DeleteVolumeRequest { transaction: transaction.id })?;
-    transaction.end()
 }
 
 /// The directory and last component of `VOLUME/PATH`.

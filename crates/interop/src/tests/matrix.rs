@@ -318,6 +318,14 @@ impl Way<'_> {
         rows.push(self.same("cellar volume restore --overwrite full", restored, &first)?);
         self.run(&format!("@CELLAR volume restore {part} {restored} --overwrite incremental"))?;
         rows.push(self.same("cellar volume restore --overwrite incremental", restored, &second)?);
+        let kept = &format!("{volume}.o");
+        self.run(&format!("@CELLAR volume restore {full} {kept} --on @TO --readonly"))?;
+        rows.push(self.same("cellar volume restore --readonly", &format!("{kept}.readonly"), &first)?);
+        self.run(&format!("@CELLAR volume restore {part} {kept} --overwrite incremental --readonly"))?;
+        rows.push(self.same("the same, --overwrite incremental", &format!("{kept}.readonly"), &second)?);
+        let kept_id = self.id(&format!("{kept}.readonly"))?;
+        self.run(&format!("@CELLAR volume remove {kept} --copies"))?;
+        ensure!(!self.is_on(self.to, &kept_id)?, "{kept}.readonly is still on {}", self.to.address);
         self.run(&format!("@CELLAR volume release {volume} --all"))?;
         rows.push(self.same("cellar volume release --all", copy, &second)?);
 

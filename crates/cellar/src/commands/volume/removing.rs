@@ -1,0 +1,141 @@
+//! `cellar volume remove`.
+
+use crate::client::describe::{describe, failed};
+use crate::client::location::{Located, Site};
+use crate::client::{CellClient, Interface};
+use crate::commands::{Context, snapshot};
+use afs_idl::{ClientConnection, vl, vol};
+use anyhow::{Result, bail};
+use base::{AbortCode, PartitionId, VolumeId, VolumeType};
+use clap::Args;
+
+/// A volume to remove.
+#[derive(Args)]
+pub struct Remove {
+    /// Its name or number.
+    volume: String,
+    /// Remove its snapshots too.
+    #[arg(long)]
+    snapshots: bool,
+    /// Remove its read-only copies too, on whatever servers they are.
+    #[arg(long)]
+    copies: bool,
+}
+
+/// Runs the command.
+pub(super) fn remove(context: &Context, cell: &CellClient, request: &Remove) -> Result<()> {
+    let Remove { volume, snapshots, copies } = request;
+    let located = cell.locate_newest(volume)?;
+    let doomed = doomed(&located, *copies)?;
+    snapshot::clear(cell, volume, *snapshots)?;
+    for (site, id) in &doomed {
+        let server = cell.connection(site.server, Interface::Volumes);
+        match delete(&*server, site.partition, *id) {
+            // Already gone: what is left to do is the rest.
+            Ok(()) | Err(AbortCode::VNOVOL) => {}
+            Err(code) => {
+                let (server, partition) = (site.server, site.partition);
+                bail!("cannot remove the volume {volume} ({id} on {server} {partition}): {}", describe(code))
+            }
+        }
+    }
+    let request = entry_of(&located);
+    cell.database(Interface::Locations, |vl| vl::delete_entry(vl, &request))
+        .map_err(failed(format!("remove the entry of {volume}")))?;
+    context.format.done(&true, format!("{volume} is removed"))
+}
+
+/// What is to be deleted and where, the read-write volume last: what is left after a failure can still be found.
+fn doomed(located: &Located, with_copies: bool) -> Result<Vec<(Site, VolumeId)>> {
+    let id = |kind: VolumeType| Some(located.ids[kind as usize]).filter(|id| *id != VolumeId(0));
+    let mut doomed = Vec::new();
+    let copies: Vec<&Site> = located.sites.iter().filter(|site| !site.is_read_write).collect();
+    if !copies.is_empty() && !with_copies {
+        let places: Vec<String> =
+            copies.iter().map(|site| format!("{} {}", site.server, site.partition)).collect();
+        bail!("{} has read-only copies, on {}; --copies removes them too", located.name, places.join(", "));
+    }
+    if let Some(id) = id(VolumeType::ReadOnly) {
+        doomed.extend(copies.into_iter().map(|site| (site.clone(), id)));
+    }
+    if let Some(site) = located.sites.iter().find(|site| site.is_read_write) {
+        doomed.extend(id(VolumeType::Backup).map(|id| (site.clone(), id)));
+        doomed.push((site.clone(), located.read_write()));
+    }
+    if doomed.is_empty() {
+        bail!("the entry of {} names no site: nothing can be removed", located.name);
+    }
+    Ok(doomed)
+}
+
+/// By the first number that the entry has: it is found by a number of the kind that is named only.
+fn entry_of(located: &Located) -> vl::DeleteEntryRequest {
+    let kind = located.ids.iter().position(|id| *id != VolumeId(0)).unwrap_or(0);
+    vl::DeleteEntryRequest { volume_id: located.ids[kind].0, volume_type: kind as i32 }
+}
+
+fn delete(server: &dyn ClientConnection, partition: PartitionId, id: VolumeId) -> Result<(), AbortCode> {
+    let request = vol::TransCreateRequest {
+        volume_id: id.0,
+        partition: partition.index() as i32,
+        flags: vol::attach_mode::OFFLINE,
+    };
+    let transaction = super::Transaction { server, id: vol::trans_create(server, &request)?.transaction };
+    vol::delete_volume(server, &vol::DeleteVolumeRequest { transaction: transaction.id })?;
+    transaction.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    const ONE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+    const TWO: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+
+    fn located(ids: [u32; 3], sites: &[(Ipv4Addr, bool)]) -> Located {
+        let partition = PartitionId::from_index(0).unwrap();
+        let site = |&(server, is_read_write)| Site { server, partition, is_read_write };
+        Located { name: "v".into(), ids: ids.map(VolumeId), sites: sites.iter().map(site).collect() }
+    }
+
+    fn places(doomed: &[(Site, VolumeId)]) -> Vec<(Ipv4Addr, u32)> {
+        doomed.iter().map(|(site, id)| (site.server, id.0)).collect()
+    }
+
+    #[test]
+    fn the_backup_goes_with_the_volume_and_the_volume_last() {
+        let alone = located([7, 8, 9], &[(ONE, true)]);
+        assert_eq!(places(&doomed(&alone, false).unwrap()), [(ONE, 9), (ONE, 7)]);
+        let never_backed_up = located([7, 8, 0], &[(ONE, true)]);
+        assert_eq!(places(&doomed(&never_backed_up, true).unwrap()), [(ONE, 7)]);
+    }
+
+    #[test]
+    fn copies_go_first_and_only_if_that_is_wanted() {
+        let released = located([7, 8, 9], &[(ONE, true), (ONE, false), (TWO, false)]);
+        let refused = doomed(&released, false).unwrap_err().to_string();
+        assert!(refused.contains("192.0.2.1 /vicepa, 192.0.2.2 /vicepa; --copies"), "{refused}");
+        let order = [(ONE, 8), (TWO, 8), (ONE, 9), (ONE, 7)];
+        assert_eq!(places(&doomed(&released, true).unwrap()), order);
+    }
+
+    #[test]
+    fn what_has_only_read_only_copies_can_go() {
+        let kept = located([7, 8, 9], &[(TWO, false)]);
+        assert!(doomed(&kept, false).is_err());
+        assert_eq!(places(&doomed(&kept, true).unwrap()), [(TWO, 8)]);
+    }
+
+    #[test]
+    fn the_entry_is_named_by_a_number_and_its_kind() {
+        let named = |ids| (entry_of(&located(ids, &[])).volume_id, entry_of(&located(ids, &[])).volume_type);
+        assert_eq!(named([7, 8, 9]), (7, 0));
+        assert_eq!(named([0, 8, 9]), (8, 1));
+    }
+
+    #[test]
+    fn an_entry_without_a_place_is_left_to_the_tools_for_entries() {
+        assert!(doomed(&located([7, 8, 9], &[]), true).unwrap_err().to_string().contains("no site"));
+    }
+}
