@@ -47,8 +47,8 @@ pub struct Fs {
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
     /// Time in which the clients begin, before the clock runs, in seconds; two and one more for each
-    /// thousand clients if not said.
-    #[arg(long, value_parser = seconds)]
+    /// thousand clients if not said. With 0 all begin at once, and their first calls count.
+    #[arg(long, value_parser = seconds_or_none)]
     warm_up: Option<f64>,
     /// Decides the order of operations; a random one if not said.
     #[arg(long)]
@@ -180,6 +180,14 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+fn seconds_or_none(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
+        Ok(_) => Err("must be 0 to 86400".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,12 +209,15 @@ mod tests {
         assert_eq!(chosen_mix(&arguments).unwrap().clients(), 10_000);
         assert_eq!(arguments.volumes, ["a", "b"]);
         assert!(parse("--list").is_ok());
+        let at_once = parse("status --server 127.0.0.1 --volume a --warm-up 0").unwrap();
+        assert_eq!(at_once.warm_up, Some(0.0));
         for bad in [
             "",
             "status --volume a",
             "status --server 127.0.0.1",
             "status --server 127.0.0.1 --volume a --clients 10001",
             "status --server 127.0.0.1 --volume a --seconds 0",
+            "status --server 127.0.0.1 --volume a --warm-up -1",
             "status --server 127.0.0.1 --volume a --level secret",
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
