@@ -32,7 +32,7 @@ pub(crate) struct Lengths {
 /// Checks files and functions, and shows how long functions are.
 pub(crate) fn check(root: &Path, files: &[SourceFile], lower_limits: bool) -> Result<Vec<String>> {
     let own: Vec<&SourceFile> = files.iter().filter(|file| !file.is_generated()).collect();
-    let mut complaints: Vec<String> = own.iter().filter_map(|file| too_long(file)).collect();
+    let mut complaints: Vec<String> = own.iter().filter_map(|file| wrong_size(file)).collect();
     let mut functions: Vec<Function> = own.iter().flat_map(|file| functions(file)).collect();
     functions.sort_by_key(|function| std::cmp::Reverse(function.lines));
     let lengths = measure(&functions);
@@ -46,8 +46,12 @@ pub(crate) fn check(root: &Path, files: &[SourceFile], lower_limits: bool) -> Re
     Ok(complaints)
 }
 
-fn too_long(file: &SourceFile) -> Option<String> {
+/// What is wrong with a file's length.
+pub(crate) fn wrong_size(file: &SourceFile) -> Option<String> {
     let SourceFile { path, length, .. } = file;
+    if file.all_lines.iter().all(|line| line.trim().is_empty()) {
+        return Some(format!("{path} is empty: write what its name promises, or remove it"));
+    }
     (*length > FILE_LINES_MAX)
         .then(|| format!("{path} has {length} lines; at most {FILE_LINES_MAX} are good"))
 }

@@ -87,6 +87,14 @@ fn functions_are_measured_outside_tests() {
 }
 
 #[test]
+fn an_empty_file_and_one_that_is_too_long_are_wrong() {
+    let wrong = |text: &str| sizes::wrong_size(&SourceFile::new("crates/a/src/a/tests.rs".into(), text));
+    assert!(wrong("\n\n").unwrap().contains("empty"));
+    assert!(wrong(&"// line\n".repeat(1001)).unwrap().contains("1001 lines"));
+    assert_eq!(wrong("mod tests;\n"), None);
+}
+
+#[test]
 fn limits_only_fall() {
     let functions: Vec<Function> =
         (1..=100).rev().map(|lines| Function { place: String::new(), lines }).collect();

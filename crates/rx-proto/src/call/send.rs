@@ -613,7 +613,3 @@ impl SendQueue {
 
 // Thousands of calls may have a window full of them under way.
 const _: () = assert!(size_of::<SentPacket>() <= 56);
-
-#[cfg(test)]
-#[path = "send_tests.rs"]
-mod tests;

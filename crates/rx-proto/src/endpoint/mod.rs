@@ -386,6 +386,3 @@ impl Endpoint {
         &self.config
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,139 @@
+use super::*;
+
+const NOW: Monotonic = Monotonic(1_000);
+const LATER: Monotonic = Monotonic(2_000);
+const NONE: Flags = Flags(0);
+
+/// A queue of a window of 255, and what it does with packets as an endpoint would.
+struct Harness(ReceiveQueue);
+
+impl Harness {
+    fn new() -> Harness {
+        Harness(ReceiveQueue::new(255, SpareQueue::default()))
+    }
+
+    fn arrives(&mut self, sequence: u32, flags: Flags) -> Arrival {
+        let arrival = self.0.classify(sequence, flags);
+        if matches!(arrival, Arrival::InOrder | Arrival::OutOfOrder) {
+            self.0.insert(sequence, flags, Bytes::from(vec![sequence as u8]), 0, false);
+        }
+        self.0.plan_ack(arrival, flags, sequence, LATER);
+        arrival
+    }
+
+    fn reads(&mut self, packets: u32) {
+        for _ in 0..packets {
+            assert!(self.0.pop().is_some());
+        }
+        self.0.plan_window_ack(LATER);
+    }
+
+    fn ack(&mut self) -> Option<Reason> {
+        self.0.acks.take().map(|(reason, _)| reason)
+    }
+}
+
+#[test]
+fn packets_come_out_in_order_and_once() {
+    let mut queue = Harness::new();
+    assert_eq!(queue.arrives(2, NONE), Arrival::OutOfOrder);
+    assert_eq!(queue.ack(), Some(Reason::OutOfSequence));
+    assert!(queue.0.pop().is_none());
+    assert_eq!(queue.arrives(1, NONE), Arrival::InOrder);
+    assert_eq!(queue.arrives(2, NONE), Arrival::Duplicate);
+    assert_eq!(queue.ack(), Some(Reason::Duplicate));
+    assert_eq!(queue.arrives(3, Flags::LAST_PACKET), Arrival::InOrder);
+    assert_eq!(queue.arrives(4, NONE), Arrival::Impossible);
+    assert_eq!(queue.arrives(0, NONE), Arrival::Impossible);
+    let read: Vec<u8> = std::iter::from_fn(|| queue.0.pop()).flatten().collect();
+    assert_eq!(read, [1, 2, 3]);
+    assert!(queue.0.is_complete());
+    assert_eq!(queue.arrives(1, NONE), Arrival::Duplicate);
+}
+
+#[test]
+fn what_lies_beyond_the_window_is_refused_until_the_reader_reads() {
+    let mut queue = Harness::new();
+    assert_eq!(queue.arrives(256, NONE), Arrival::BeyondWindow);
+    assert_eq!(queue.ack(), Some(Reason::ExceedsWindow));
+    assert_eq!(queue.arrives(1, NONE), Arrival::InOrder);
+    queue.reads(1);
+    assert_eq!(queue.arrives(256, NONE), Arrival::OutOfOrder);
+}
+
+#[test]
+fn every_second_packet_and_what_was_asked_for_is_acknowledged_at_once() {
+    let mut queue = Harness::new();
+    queue.arrives(1, NONE);
+    assert_eq!((queue.ack(), queue.0.acks.deadline()), (None, Some(LATER)));
+    queue.arrives(2, NONE);
+    assert_eq!(queue.ack(), Some(Reason::Idle));
+    queue.arrives(3, Flags::REQUEST_ACK);
+    assert_eq!(queue.ack(), Some(Reason::Requested));
+    queue.arrives(4, NONE);
+    queue.0.acks.on_time(NOW);
+    assert_eq!(queue.ack(), None);
+    queue.0.acks.on_time(LATER);
+    assert_eq!(queue.ack(), Some(Reason::Delay));
+}
+
+/// Reads so many packets at a time of a sender that always has a window full under way; tells how many were read
+/// when each ACK was sent for it.
+fn reads_per_ack(window: u32, at_once: u32) -> Vec<u32> {
+    let (mut queue, mut sent, mut read, mut acknowledged) = (Harness::new(), 0, 0, 0);
+    let mut acks = Vec::new();
+    while acks.len() < 8 {
+        while sent < acknowledged + window {
+            sent += 1;
+            queue.arrives(sent, NONE);
+        }
+        queue.0.acks.take();
+        queue.reads(at_once.min(sent - read));
+        read += at_once.min(sent - read);
+        if queue.ack() == Some(Reason::Delay) {
+            acks.push(read - acknowledged);
+            acknowledged = read;
+        } else {
+            assert!(read < sent, "the sender waits for an ACK, and so does the reader for data");
+        }
+    }
+    acks
+}
+
+#[test]
+fn a_reader_tells_the_sender_of_a_quarter_of_what_it_has_under_way() {
+    assert_eq!(reads_per_ack(255, 1), [63; 8]);
+    assert_eq!(reads_per_ack(32, 1), [8; 8], "OpenAFS's window");
+    assert_eq!(reads_per_ack(8, 1), [4; 8]);
+    assert_eq!(reads_per_ack(255, 50)[..2], [100, 100]);
+    assert_eq!(reads_per_ack(4, 1), [4; 8]);
+}
+
+#[test]
+fn of_less_the_sender_hears_later() {
+    let mut queue = Harness::new();
+    for sequence in 1..=3 {
+        queue.arrives(sequence, NONE);
+    }
+    queue.0.acks.take();
+    queue.reads(3);
+    assert_eq!((queue.ack(), queue.0.acks.deadline()), (None, Some(LATER)));
+}
+
+#[test]
+fn a_sender_that_is_offered_less_hears_of_a_quarter_of_that() {
+    let mut queue = Harness::new();
+    for sequence in 1..=200 {
+        queue.arrives(sequence, NONE);
+    }
+    queue.0.acks.take();
+    queue.reads(49);
+    assert_eq!(queue.ack(), None);
+    queue.0.offered(32);
+    queue.reads(1);
+    assert_eq!(queue.ack(), Some(Reason::Delay));
+    queue.reads(7);
+    assert_eq!(queue.ack(), None);
+    queue.reads(1);
+    assert_eq!(queue.ack(), Some(Reason::Delay));
+}
