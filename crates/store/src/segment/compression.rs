@@ -1,7 +1,8 @@
 //! The compressors, and when they are not worth their time.
 //!
 //! LZ4 and the lowest levels of Zstandard skip through data that do not shrink many times faster than they
-//! compress, so they are simply tried. The higher levels search as long in noise as in text: 256 KiB
+//! compress, so they are simply tried; LZ4, which is to be nearly for nothing, on a part first where a sample is
+//! nothing but noise. The higher levels search as long in noise as in text: 256 KiB
 //! of noise cost level 9 a millisecond, level 1 30 us. So for them level 1 goes first where a sample's
 //! bytes are spread so evenly that the data may be noise, and has the word.
 
@@ -20,12 +21,26 @@ const SAMPLE_PLACE_BYTES: usize = 256;
 /// their order is.
 const BITS_OF_NOISE: f64 = 7.0;
 
+/// A sample of noise carries 7.95; with a tenth of text in it, less than this.
+const BITS_OF_NOTHING_BUT_NOISE: f64 = 7.9;
+
+/// Of noise, LZ4 is given this part first: it looks back no further, so repetitions that it could use show here.
+const LZ4_TRIAL_BYTES: usize = 64 << 10;
+
 /// Making a context costs a third of compressing a chunk, so they are used again. One of a high level has megabytes.
 static COMPRESSORS: Pool<Compressor<'static>> = Pool::of(8);
 static DECOMPRESSORS: Pool<Decompressor<'static>> = Pool::of(8);
 
-/// An LZ4 block; `None` if it would be longer than `most`.
+/// An LZ4 block; `None` if it would be longer than `most`, or seems so.
 pub(super) fn lz4(raw: &[u8], most: usize) -> Option<Frame> {
+    if raw.len() > 2 * LZ4_TRIAL_BYTES && bits_per_byte(raw) > BITS_OF_NOTHING_BUT_NOISE {
+        let part = &raw[raw.len() - LZ4_TRIAL_BYTES..];
+        lz4_block(part, part.len() - part.len() / 16)?;
+    }
+    lz4_block(raw, most)
+}
+
+fn lz4_block(raw: &[u8], most: usize) -> Option<Frame> {
     let mut block = Frame::of(most);
     let length = lz4::block::compress_to_buffer(raw, None, false, block.stored_mut()).ok()?;
     block.shorten(length);
@@ -114,6 +129,25 @@ mod tests {
         let stored = zstd(&chunk, 9).unwrap();
         assert!(stored.len() < chunk.len() * 6 / 10);
         assert_eq!(unzstd(&stored, chunk.len()), Ok(chunk));
+    }
+
+    #[test]
+    fn lz4_leaves_noise_alone_but_sees_that_it_repeats() {
+        let most = |raw: &[u8]| raw.len() - raw.len() / 8;
+        let pure = noise(1 << 18);
+        assert!(lz4(&pure, most(&pure)).is_none());
+        let repeated = noise(1 << 13).repeat(32);
+        let block = lz4(&repeated, most(&repeated)).unwrap();
+        assert!(block.stored().len() < repeated.len() / 16);
+        assert_eq!(unlz4(block.stored(), repeated.len()).as_deref(), Ok(&repeated[..]));
+        // A third of text between noise is enough, wherever it is.
+        for place in 0..3 {
+            let mut mixed = noise(3 << 16);
+            mixed[place << 16..][..1 << 16]
+                .copy_from_slice(&b"text that repeats itself. ".repeat(2600)[..1 << 16]);
+            let block = lz4(&mixed, most(&mixed)).unwrap();
+            assert_eq!(unlz4(block.stored(), mixed.len()).as_deref(), Ok(&mixed[..]));
+        }
     }
 
     #[test]
