@@ -138,8 +138,9 @@ pub(crate) const ALL: &[Workload] = &[
     mix("mix-status-10", "status", 10, Unit::Calls, "FetchStatus, 10 clients without pause"),
     mix("mix-status-1000", "status", 1000, Unit::Calls, "the same, 1000 clients"),
     mix("mix-status-10000", "status", 10_000, Unit::Calls, "the same, 10,000 clients"),
-    mix("mix-write-16", "bulk-write", 16, Unit::Bytes, "16 store large files, durably"),
+    mix("mix-read-100", "bulk-read", 100, Unit::Bytes, "100 read large files, cached"),
     mix("mix-create-16", "create-remove", 16, Unit::Calls, "create and remove, 16 clients, a directory each"),
+    mix("mix-write-16", "bulk-write", 16, Unit::Bytes, "16 store large files, durably"),
     mix(
         "mix-250-readers",
         "cern-250-readers",
