@@ -9,7 +9,9 @@
 //! As long as it is being built, a job says that what nobody sees is to be purged, and the purger is kept away
 //! only while the [`Restoration`] lives. So whatever ends it early, a crash too, leaves the volume as it was. The
 //! epoch is so far off that the volume does not come to it before that was purged, were it cloned all the
-//! while; and a volume for whose group anything is to be purged is not built upon.
+//! while. A volume is not built upon as long as anything younger than what it shows is to be purged, which would
+//! come to light with the new epoch. What is older may wait: the releases of a large volume may follow each other
+//! faster than the purger gets through it.
 
 use crate::continuing::Continued;
 use crate::received::{Noted, Received};
@@ -60,9 +62,11 @@ pub(crate) fn begin(
     let is_fit = !is_written && is_alone && sight.turns.is_empty() && header.file_count > 0;
     let came = received.map(Received::epoch);
     let job_of = |epoch| Job::Versions { group: group.id, epoch };
+    let mut younger = jobs(home, group.id)?;
+    younger.retain(|job| !is_of_versions_to(*job, sight.epoch));
     let is_free = match came {
-        Some(came) => came > sight.epoch && jobs(home, group.id)? == [Some(job_of(came))],
-        None => !home.is_staged(group.id) && jobs(home, group.id)?.is_empty(),
+        Some(came) => came > sight.epoch && younger == [Some(job_of(came))],
+        None => !home.is_staged(group.id) && younger.is_empty(),
     };
     let epoch = came.map_or(sight.epoch.checked_add(EPOCHS), |came| came.checked_add(1));
     let Some(epoch) = epoch.filter(|_| is_fit && is_free) else { return Ok(ControlFlow::Continue(noted)) };
@@ -81,6 +85,11 @@ pub(crate) fn begin(
     put_job(&mut batch, &job_of(epoch));
     home.handle.meta.commit(batch)?;
     Ok(ControlFlow::Break(restoration))
+}
+
+/// Whether it is about versions that were born in this epoch at the latest.
+fn is_of_versions_to(job: Option<Job>, last: u64) -> bool {
+    matches!(job, Some(Job::Versions { epoch, .. }) if epoch <= last)
 }
 
 /// What of a group is to be purged; `None` for what cannot be read.
@@ -322,6 +331,12 @@ impl Volumes {
         let (unseen, left) =
             (Job::Versions { group: group.id, epoch }, Job::Versions { group: group.id, epoch: before });
         batch.delete(Family::Volumes, keys::job(&record::put_job(&unseen)));
+        // Whoever purges what is left now purges what was left before, too.
+        for job in
+            jobs(&old.home, group.id)?.into_iter().filter(|job| is_of_versions_to(*job, before)).flatten()
+        {
+            batch.delete(Family::Volumes, keys::job(&record::put_job(&job)));
+        }
         put_job(&mut batch, &left);
         delete_volume(&mut batch, old.id());
         forget_snapshot(&mut batch, &old.header());

@@ -34,21 +34,36 @@ pub(crate) struct Purger {
 struct Current {
     partition: PartitionId,
     key: Vec<u8>,
+    job: Job,
     progress: Progress,
 }
 
-struct Progress {
+impl Current {
+    /// Whether who goes on with a job goes on with this. All that say that versions of a group are to be purged mean
+    /// the same, and one may have taken the place of another.
+    fn is(&self, key: &[u8], job: Job) -> bool {
+        match (self.job, job) {
+            (Job::Versions { group, .. }, Job::Versions { group: other, .. }) => group == other,
+            _ => self.key == key,
+        }
+    }
+}
+
+/// How far one job has come.
+pub(crate) struct Progress {
     family: usize,
     /// Key to go on from; empty at a family's beginning.
     from: Vec<u8>,
     group: Option<Arc<Group>>,
     /// What was seen of the group at the last step.
     readers: Vec<Sight>,
+    /// Somebody who was seen at an earlier step is gone: what was passed is to be looked at again.
+    is_outdated: bool,
 }
 
 impl Progress {
-    fn begin(group: Option<Arc<Group>>) -> Progress {
-        Progress { family: 0, from: vec![], group, readers: vec![] }
+    pub(crate) fn begin(group: Option<Arc<Group>>) -> Progress {
+        Progress { family: 0, from: vec![], group, readers: vec![], is_outdated: false }
     }
 }
 
@@ -79,7 +94,7 @@ impl Purger {
     ) -> Result<bool, VolumeError> {
         let Some((key, job)) = first_job(home)? else { return Ok(false) };
         let mut progress = match self.job.take_if(|known| known.partition == home.handle.id) {
-            Some(known) if known.key == key => known.progress,
+            Some(known) if known.is(&key, job) => known.progress,
             // Of a group that goes as a whole no volume is left.
             _ if matches!(job, Job::Group { .. }) => Progress::begin(None),
             _ => Progress::begin(find_group(job.group())?),
@@ -92,7 +107,7 @@ impl Purger {
             }
         };
         if !is_done {
-            self.job = Some(Current { partition: home.handle.id, key, progress });
+            self.job = Some(Current { partition: home.handle.id, key, job, progress });
         } else if !matches!(job, Job::Versions { .. }) {
             forget_job(home, &key)?;
         }
@@ -205,9 +220,9 @@ fn step_group(home: &Partition, group: u64, progress: &mut Progress) -> Result<b
 }
 
 /// Deletes versions that no volume of a group reads. Another volume of the group may be deleted
-/// meanwhile and leave the same job: then this begins again, and the job is taken away under the
-/// lock that deletions need, here and not by the caller.
-fn step_versions(
+/// meanwhile and leave the same job: then this goes on to the end and begins again, so that it gets everywhere
+/// however often that happens; and the job is taken away under the lock that deletions need, here and not by the caller.
+pub(crate) fn step_versions(
     home: &Partition,
     group: u64,
     job: &[u8],
@@ -219,12 +234,18 @@ fn step_versions(
         return Ok(true);
     };
     let writer = shared.writer.lock();
-    let readers = writer.epochs.readers();
-    if progress.readers.iter().any(|reader| !readers.contains(reader)) {
-        *progress = Progress::begin(Some(Arc::clone(&shared)));
+    if home.is_staged(group) {
+        // Since the job was found: what nobody sees may be what somebody builds.
+        return Ok(false);
     }
+    let readers = writer.epochs.readers();
+    progress.is_outdated |= progress.readers.iter().any(|reader| !readers.contains(reader));
     progress.readers.clone_from(&readers);
     let Some((family, found)) = next_versions(home, group, progress)? else {
+        if progress.is_outdated {
+            *progress = Progress::begin(Some(Arc::clone(&shared)));
+            return Ok(false);
+        }
         forget_job(home, job)?;
         return Ok(true);
     };

@@ -2,6 +2,7 @@
 
 use super::support::{RW, Server, actor, new_volume, nothing, options, partition, read_all};
 use crate::check::{CheckOptions, check};
+use crate::purge::{Progress, step_versions};
 use crate::{
     Actor, Clock, FileKind, NewVolume, Restoration, StoreRequest, VnodeStatus, Volume, VolumeError,
     VolumeOptions,
@@ -252,7 +253,9 @@ fn history(seed: u64) {
     let mut world = World::new(seed);
     for _ in 0..12 {
         world.round();
-        match world.random.random_range(0..7) {
+        match world.random.random_range(0..9) {
+            7..9 => (0..world.random.random_range(1..6))
+                .for_each(|_| _ = world.server.volumes.purge_step().unwrap()),
             6 => world.server.volumes.forget_received(SITE, partition()).unwrap(),
             0 => world.server.compact(1),
             1 => world.server.reopen(),
@@ -322,5 +325,37 @@ fn what_is_equal_is_not_written() {
     let written: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
     assert_eq!(written, [1, 0, 1], "one vnode and one of its chunks");
     assert_eq!(world.site().header().created, UnixTime(1000));
+    // Before anything of the release before was purged, too.
+    assert_eq!(world.server.registry_jobs(), 1);
+    for steps in 0..4 {
+        (0..steps).for_each(|_| _ = world.server.volumes.purge_step().unwrap());
+        let before = puts(&world);
+        world.release(false);
+        assert_eq!(puts(&world), before, "all is equal again");
+        assert_eq!(world.server.registry_jobs(), 1, "the purger does it all in one go");
+    }
+    world.check();
+}
+
+#[test]
+fn a_purger_that_already_found_its_job_lets_alone_what_is_being_built() {
+    let mut world = World::new(2);
+    (0..40).for_each(|_| world.change());
+    world.release(true);
+    world.check();
+    (0..40).for_each(|_| world.change());
+    world.release(false);
+    assert_eq!(world.server.registry_jobs(), 1, "versions of the release before");
+    (0..40).for_each(|_| world.change());
+    let (site, restoration) = (world.site(), world.begin(false));
+    let mut restoration = world.put(restoration, true, usize::MAX, false);
+    restoration.flush().unwrap();
+    let mut progress = Progress::begin(Some(Arc::clone(&site.group)));
+    for _ in 0..10 {
+        assert!(!step_versions(&site.home, site.group.id, b"a job", &mut progress).unwrap());
+    }
+    let header = site.header();
+    let restored = restoration.finish(&world.server.volumes, header).unwrap();
+    assert_eq!(tree(&restored), tree(&world.source()));
     world.check();
 }
