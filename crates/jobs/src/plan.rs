@@ -35,9 +35,9 @@ pub fn steps(job: &Job) -> Vec<String> {
             "ask all read-only sites what they have".into(),
             format!("clone {name} on {from}, which stays in use"),
             if *all {
-                "send everything to the read-only sites: to one, then to the others at once".into()
+                "send everything to the read-only sites, to as many at once as can be".into()
             } else {
-                "send what they lack to the read-only sites: to one, then to the others at once".into()
+                "send what they lack to the read-only sites, to as many at once as can be, those that lack little first".into()
             },
             "mark each site in the entry when it has it".into(),
             "remove the clone if it is no read-only site's, and unlock the entry".into(),

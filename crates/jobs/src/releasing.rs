@@ -6,7 +6,7 @@
 
 use crate::calls::{Run, Step, failed, keep};
 use crate::job::{Lock, Transaction};
-use crate::sites::{Site, State, state};
+use crate::sites::{Site, State, batches, state};
 use crate::{Operation, Place, Stage, Trouble, Wish, World, entry};
 use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
 use afs_idl::vol::{RestoreCookie, VolserStatus, attach_mode, volume_type};
@@ -148,8 +148,8 @@ impl<W: World> Run<'_, W> {
         self.put_online(self.job.from, volume, attach_mode::OFFLINE)
     }
 
-    /// Sends a volume to these sites: to the first alone, so that clients have one to turn to while others are
-    /// offline, then to the others at once, those that need everything apart from those that do not.
+    /// Sends a volume to these sites, as many as one call can serve at a time; to the first one alone if clients have
+    /// none to turn to while the others are offline.
     fn send_all(&mut self, entry: NVldbEntry, source: (Place, u32), sites: &[Site]) -> Step {
         let volume = entry.volume_id[entry::READ_ONLY];
         let cookie = RestoreCookie {
@@ -163,13 +163,14 @@ impl<W: World> Run<'_, W> {
         let has_one =
             entry::read_only_sites(&round.entry).iter().any(|&site| entry::is_new(&round.entry, site));
         let stays_online = |site: &Site| self.world.restores_at_once(site.place.server);
-        let keeps_others = sites.iter().all(|site| site.state == State::Unreachable || stays_online(site));
+        let keeps_others = sites.iter().all(|site| site.state == State::Unreachable || stays_online(site))
+            || sites.iter().any(|site| site.date() > 0 && stays_online(site));
         let (first, others) = sites.split_at(usize::from(!has_one && !keeps_others).min(sites.len()));
-        let is_whole = |site: &&Site| !matches!(site.state, State::Old(date) if date > 0);
-        let whole: Vec<Site> = others.iter().filter(is_whole).copied().collect();
-        let partial: Vec<Site> = others.iter().filter(|site| !is_whole(site)).copied().collect();
+        let asks_what_it_lacks = self.world.restores_at_once(source.0.server);
+        let mut all = batches(first, |_| true);
+        all.extend(batches(others, |site| asks_what_it_lacks && stays_online(site)));
         let mut outcome = Ok(());
-        for batch in [first, &whole, &partial] {
+        for batch in &all {
             keep(&mut outcome, self.send_batch(&mut round, batch));
             if matches!(outcome, Err(Trouble::Stopped(_) | Trouble::Cancelled)) {
                 return outcome;
@@ -202,8 +203,7 @@ impl<W: World> Run<'_, W> {
         if opened.is_empty() {
             return outcome;
         }
-        let date = |site: &Site| if let State::Old(date) = site.state { date } else { 0 };
-        let from_date = opened.iter().map(|(site, _)| date(site)).min().unwrap_or(0);
+        let from_date = opened.iter().map(|(site, _)| site.date()).min().unwrap_or(0);
         let to: Vec<Transaction> = opened.iter().map(|(_, open)| *open).collect();
         let names: Vec<String> = opened.iter().map(|(site, _)| site.place.server.to_string()).collect();
         let what = if from_date == 0 { "everything" } else { "what changed" };

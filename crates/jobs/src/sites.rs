@@ -26,6 +26,37 @@ pub(crate) enum State {
     Unreachable,
 }
 
+impl Site {
+    /// Since when it lacks changes; 0 if it needs everything.
+    pub(crate) fn date(&self) -> u32 {
+        if let State::Old(date) = self.state { date } else { 0 }
+    }
+}
+
+/// Dates of sites that differ by no more are as good as one, as for `vos release`.
+const ONE_DATE_SECONDS: u32 = 15 * 60;
+
+/// The sites that are sent to at the same time, batch by batch. A call sends the same to all of a batch, from one read: what
+/// changed since the earliest of their dates. Sites that lack little go before those that lack more, so that they need
+/// not wait for them, and those that need everything go last. A server that `takes_what_it_lacks` is not sent what it has, so
+/// it may be in a batch with any date; others are so with about their own.
+pub(crate) fn batches(sites: &[Site], takes_what_it_lacks: impl Fn(&Site) -> bool) -> Vec<Vec<Site>> {
+    let (mut dated, whole): (Vec<Site>, Vec<Site>) = sites.iter().copied().partition(|site| site.date() > 0);
+    dated.sort_by_key(|site| std::cmp::Reverse(site.date()));
+    let mut batches: Vec<Vec<Site>> = Vec::new();
+    for site in dated {
+        let is_near = |other: &Site| other.date() - site.date() <= ONE_DATE_SECONDS;
+        let may_join =
+            |batch: &&mut Vec<Site>| batch.iter().all(|other| takes_what_it_lacks(other) || is_near(other));
+        match batches.last_mut().filter(may_join) {
+            Some(batch) => batch.push(site),
+            None => batches.push(vec![site]),
+        }
+    }
+    batches.extend((!whole.is_empty()).then_some(whole));
+    batches
+}
+
 /// The state of a site: what its server tells (`info`), beside the read-write volume's. `is_trusted` says
 /// that the entry does not call the site new or left behind by a release.
 ///
@@ -50,7 +81,31 @@ pub(crate) fn state(info: Option<&VolintInfo>, source: &VolserStatus, is_trusted
 
 #[cfg(test)]
 mod tests {
+    use super::State::{Nothing, Old, Unreachable};
     use super::*;
+
+    #[test]
+    fn sites_are_sent_to_together_if_that_sends_nobody_much_that_it_has() {
+        let site = |(number, state)| Site {
+            number,
+            place: Place { server: [10, 0, 0, 1].into(), partition: 0 },
+            state,
+        };
+        let numbers = |states: &[State], is_cellars: bool| -> Vec<Vec<usize>> {
+            let sites: Vec<Site> = states.iter().copied().enumerate().map(site).collect();
+            let batches = batches(&sites, |_| is_cellars);
+            batches.iter().map(|batch| batch.iter().map(|site| site.number).collect()).collect()
+        };
+        for is_cellars in [false, true] {
+            assert_eq!(numbers(&[Nothing, Old(0), Unreachable], is_cellars), [[0, 1, 2]], "everything");
+            assert_eq!(numbers(&[Old(5000), Old(5900), Old(5300)], is_cellars), [[1, 2, 0]], "one date");
+            assert_eq!(numbers(&[Nothing, Old(5000)], is_cellars), [[1], [0]], "little before everything");
+            assert!(numbers(&[], is_cellars).is_empty());
+        }
+        let dates = [Old(100), Old(5000), Old(0), Old(5901)];
+        assert_eq!(numbers(&dates, false), [[3], [1], [0], [2]], "dumps, each from its date");
+        assert_eq!(numbers(&dates, true), [vec![3, 1, 0], vec![2]], "what is there is not sent");
+    }
 
     #[test]
     fn a_site_is_current_only_if_it_was_cloned_after_the_last_change_of_this_very_volume() {

@@ -8,7 +8,7 @@ mod wire;
 
 use crate::{Operation, Place};
 use base::AbortCode;
-use history::{History, place};
+use history::{Extent, History, place};
 
 /// Histories of each operation.
 const SEEDS: u64 = 1500;
@@ -89,6 +89,35 @@ fn a_release_of_what_has_not_changed_sends_nothing() {
     history.run_to_the_end();
     assert!(history.forwards() > sent, "after a change it does");
     history.check_end();
+}
+
+#[test]
+fn sites_that_lack_the_same_get_it_from_one_read() {
+    use Extent::{Changes, Everything};
+    // OpenAFS's are offline while they receive, so one goes first.
+    for (are_cellars, all, changed, mixed) in [
+        (true, vec![(Everything, 3)], vec![(Changes, 3)], vec![(Changes, 2), (Everything, 1)]),
+        (
+            false,
+            vec![(Everything, 1), (Everything, 2)],
+            vec![(Changes, 1), (Changes, 2)],
+            vec![(Changes, 1), (Changes, 1), (Everything, 1)],
+        ),
+    ] {
+        let mut history = History::quiet_release(are_cellars);
+        let release = |history: &mut History| {
+            history.run_to_the_end();
+            history.check_end();
+            history.write();
+            history.again(Operation::Release { all: false });
+            history.reads()
+        };
+        assert_eq!(release(&mut history), all, "nobody has anything");
+        assert_eq!(release(&mut history), changed, "all have what was before");
+        history.lose_site(4);
+        assert_eq!(release(&mut history), mixed, "one has nothing");
+        assert_eq!(release(&mut history), changed, "all have it again");
+    }
 }
 
 #[test]

@@ -54,6 +54,13 @@ pub(super) enum Dice {
     CrashAfter,
 }
 
+/// How much of a volume is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    Everything,
+    Changes,
+}
+
 #[derive(Clone, Default)]
 pub(super) struct Volume {
     pub(super) partition: i32,
@@ -112,6 +119,8 @@ pub(super) struct State {
     behind: Option<BTreeMap<u32, NVldbEntry>>,
     pub(super) next_volume: u32,
     pub(super) forwards: u32,
+    /// What the calls that sent to several sites read, and for how many.
+    pub(super) reads: Vec<(Extent, usize)>,
     /// Dumps that were sent from files, and what is answered to them.
     pub(super) restores: u32,
     pub(super) refusal: Option<AbortCode>,
@@ -362,6 +371,21 @@ impl History {
         History::with(0, operation, StdRng::seed_from_u64(0), (0.0, u32::MAX))
     }
 
+    /// The same of a release to three other servers, which are all Cellar's or all OpenAFS's.
+    pub(super) fn quiet_release(are_cellars: bool) -> History {
+        let history = History::quiet(Operation::Release { all: false });
+        let mut state = history.cell.state.lock();
+        state.hosts.values_mut().for_each(|host| host.is_cellar = are_cellars);
+        let entry = state.entries.get_mut(&VOLUME).unwrap();
+        entry.server_count = 4;
+        for (site, number) in (1..).zip(2..=4) {
+            (entry.server_number[site], entry.server_flags[site]) =
+                (server(number).into(), site_flags::READ_ONLY);
+        }
+        drop(state);
+        history
+    }
+
     fn with(
         seed: u64,
         operation: Operation,
@@ -422,6 +446,7 @@ impl History {
             behind: None,
             next_volume: 1000,
             forwards: 0,
+            reads: Vec::new(),
             restores: 0,
             refusal: None,
             acknowledged: BTreeMap::from([(0, 0)]),
@@ -478,6 +503,17 @@ impl History {
 
     pub(super) fn forwards(&self) -> u32 {
         self.cell.state.lock().forwards
+    }
+
+    /// What was read since this was asked last, call by call.
+    pub(super) fn reads(&self) -> Vec<(Extent, usize)> {
+        std::mem::take(&mut self.cell.state.lock().reads)
+    }
+
+    /// The read-only volume of a server is gone.
+    pub(super) fn lose_site(&self, number: u8) {
+        let mut state = self.cell.state.lock();
+        state.hosts.get_mut(&server(number)).unwrap().volumes.remove(&(VOLUME + 1, 0)).unwrap();
     }
 
     /// How often a dump is sent that every server answers like this.

@@ -1,6 +1,6 @@
 //! The volume servers of a history.
 
-use super::history::{Cell, DUMP, Open, VOLUME, Volume, restored_files};
+use super::history::{Cell, DUMP, Extent, Open, VOLUME, Volume, restored_files};
 use afs_idl::CallStream;
 use afs_idl::vol::{self, VolintInfo, VolserStatus, attach_mode, volume_flags, volume_state, volume_type};
 use base::{AbortCode, Caller};
@@ -311,6 +311,8 @@ impl vol::Server for Server {
         _: &Caller,
         r: vol::ForwardMultipleRequest,
     ) -> Result<vol::ForwardMultipleReply, AbortCode> {
+        let extent = if r.from_date == 0 { Extent::Everything } else { Extent::Changes };
+        self.cell.state.lock().reads.push((extent, r.destinations.len()));
         let send = |to: &vol::Replica| self.send(r.transaction, r.from_date, &to.server, to.transaction);
         let results = r.destinations.iter().map(|to| send(to).err().map_or(0, |code| code.0)).collect();
         Ok(vol::ForwardMultipleReply { results })

@@ -1,5 +1,5 @@
 use super::network::{DYING, Network, OTHERS, Other, SLOW};
-use super::support::{Cell, Disks, LARGE, admin, write};
+use super::support::{Cell, Disks, LARGE, START, admin, read, write};
 use afs_format::transfer::CHUNK_BYTES;
 use afs_idl::MemoryStream;
 use afs_idl::vol::{self, Server as _, attach_mode};
@@ -74,22 +74,27 @@ fn with_files() -> (Cell, Disks) {
     (cell, disks)
 }
 
+/// A target at this port with a volume that is there or not.
+fn target(other: &Cell, id: u32, port: i32) -> vol::Replica {
+    let open = other.open(id, LARGE, attach_mode::BUSY);
+    let transaction = open.unwrap_or_else(|_| other.create(LARGE, "there", id, id).unwrap());
+    let server = vol::DestServer { host: 0x0a00_0001, port, security_index: 2 };
+    vol::Replica { transaction, server }
+}
+
+/// Sends what of the volume changed since a date.
+fn send(cell: &Cell, from_date: u32, destinations: Vec<vol::Replica>) -> Vec<i32> {
+    let transaction = cell.open(ID, LARGE, attach_mode::BUSY).unwrap();
+    let cookie = vol::RestoreCookie { name: "there".into(), ..Default::default() };
+    let request = vol::ForwardMultipleRequest { transaction, from_date, destinations, spare: 0, cookie };
+    let results = cell.server.forward_multiple(&admin(), request).unwrap().results;
+    cell.end(transaction).unwrap();
+    results
+}
+
 /// Sends the volume to servers at these ports, each into a volume of its own from 1 on.
 fn send_to(cell: &Cell, other: &Cell, ports: &[i32]) -> Vec<i32> {
-    let source = cell.open(ID, LARGE, attach_mode::BUSY).unwrap();
-    let replica = |(at, &port): (usize, &i32)| {
-        let id = at as u32 + 1;
-        let transaction = other.create(LARGE, "there", id, id).unwrap();
-        let server = vol::DestServer { host: 0x0a00_0001, port, security_index: 2 };
-        vol::Replica { transaction, server }
-    };
-    let destinations = ports.iter().enumerate().map(replica).collect();
-    let cookie = vol::RestoreCookie { name: "there".into(), ..Default::default() };
-    let request =
-        vol::ForwardMultipleRequest { transaction: source, from_date: 0, destinations, spare: 0, cookie };
-    let results = cell.server.forward_multiple(&admin(), request).unwrap().results;
-    cell.end(source).unwrap();
-    results
+    send(cell, 0, (1..).zip(ports).map(|(id, &port)| target(other, id, port)).collect())
 }
 
 fn has_all(other: &Cell, id: u32) -> bool {
@@ -105,6 +110,37 @@ fn however_many_targets_there_are_each_chunk_is_read_once() {
         assert_eq!(send_to(&cell, &other, &[7005; 13]), [0; 13]);
         assert_eq!(disks.reads.load(Ordering::Relaxed), FILES * FILE_CHUNKS);
         assert!((1..=13).all(|id| has_all(&other, id)));
+        other.check();
+    }
+}
+
+#[test]
+fn of_what_changed_each_chunk_is_read_once_for_all_sites_too_and_nothing_else_is() {
+    for network in [Network::of_dumps(), Network::of_cellars()] {
+        let ((mut cell, disks), other) = (with_files(), Arc::new(Cell::new()));
+        cell.server = cell.server.with_other_servers(Arc::new(Other::new(&other, &Arc::new(network))));
+        let release = |ids: std::ops::RangeInclusive<u32>, from_date| {
+            disks.reads.store(0, Ordering::Relaxed);
+            let targets: Vec<vol::Replica> = ids.map(|id| target(&other, id, 7005)).collect();
+            assert!(send(&cell, from_date, targets.clone()).iter().all(|code| *code == 0));
+            for target in targets {
+                other.set_flags(target.transaction, 0).unwrap();
+                other.end(target.transaction).unwrap();
+            }
+            disks.reads.load(Ordering::Relaxed)
+        };
+        assert_eq!(release(1..=3, 0), FILES * FILE_CHUNKS);
+        cell.pass(100);
+        let volume = cell.volumes.get_any_state(VolumeId(ID)).unwrap();
+        let changed = vec![1; FILE_CHUNKS * CHUNK_BYTES];
+        write(&volume, cell.now(), "file1", &changed);
+        assert_eq!(release(1..=3, START + 50), FILE_CHUNKS);
+        // A site more, which has nothing: a read more, of everything.
+        assert_eq!(release(4..=4, 0), FILES * FILE_CHUNKS);
+        for id in 1..=4 {
+            let volume = other.volumes.get_any_state(VolumeId(id)).unwrap();
+            assert!(has_all(&other, id) && read(&volume, "file1") == changed, "site {id}");
+        }
         other.check();
     }
 }
