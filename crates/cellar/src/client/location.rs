@@ -113,6 +113,15 @@ impl CellClient {
         answer.map_err(failed(format!("look up the volume {volume}")))
     }
 
+    /// The entry of a volume that must exist and is read or looked at: as [`locate_newest`](CellClient::locate_newest), or, while
+    /// no location server takes changes, what any of them says; then it is true that the answer may be behind.
+    pub fn locate_to_read(&self, volume: &str) -> Result<(Located, bool)> {
+        match self.newest(Interface::Locations, |vl| ask(vl, volume)) {
+            Ok(found) => Ok((existing(volume, found)?, false)),
+            Err(_) => Ok((self.locate(volume)?, true)),
+        }
+    }
+
     /// The entry of a volume that must exist and is to be changed.
     pub fn locate_newest(&self, volume: &str) -> Result<Located> {
         existing(volume, self.find_newest(volume)?)

@@ -207,7 +207,7 @@ pub struct Target {
 impl Target {
     /// Where a volume is that is only looked at.
     pub fn find(cell: &CellClient, volume: &str) -> Result<Target> {
-        Target::new(cell, volume, &cell.locate(volume)?)
+        Target::new(cell, volume, &volume::locate_to_read(cell, volume)?)
     }
 
     /// Where a volume is whose snapshots are to be changed: by an entry that is not behind.
@@ -444,16 +444,12 @@ mod tests {
     use crate::client::fakes::behind;
 
     #[test]
-    fn snapshots_are_changed_where_the_sync_site_says_that_the_volume_is() {
+    fn snapshots_are_where_the_sync_site_says_that_the_volume_is() {
         let (fakes, _) = behind::cell();
         let cell = fakes.cell(3);
         let find = |find: fn(&CellClient, &str) -> Result<Target>| find(&cell, "moved").unwrap().site.server;
         assert_eq!(find(Target::to_change), behind::NEW);
-        assert_eq!(
-            find(Target::find),
-            behind::OLD,
-            "the first location server is asked about what is looked at"
-        );
+        assert_eq!(find(Target::find), behind::NEW, "and looked at there");
         clear(&cell, "moved", false).unwrap();
         let create = Create { volume: "moved".into(), name: "now".parse().unwrap(), expires: None };
         make(&cell, &create).unwrap();

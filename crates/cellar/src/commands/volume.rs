@@ -10,6 +10,7 @@ mod restoring;
 use super::{Context, snapshot};
 use crate::client::describe::failed;
 use crate::client::files::{Attributes, Node};
+use crate::client::location::Located;
 use crate::client::path::CellPath;
 use crate::client::{CellClient, Interface};
 use crate::network::now;
@@ -433,8 +434,19 @@ fn list(cell: &CellClient, on: Ipv4Addr) -> Result<Vec<Shown>> {
     Ok(rows)
 }
 
+/// Where a volume is that is read or looked at. Who is told what may not be so any more is told that, too.
+pub(super) fn locate_to_read(cell: &CellClient, volume: &str) -> Result<Located> {
+    let (located, may_be_behind) = cell.locate_to_read(volume)?;
+    if may_be_behind {
+        eprintln!(
+            "cellar: no location server takes changes now; that {volume} is where another one says may not be so any more"
+        );
+    }
+    Ok(located)
+}
+
 fn examine(cell: &CellClient, volume: &str) -> Result<Shown> {
-    let located = cell.locate(volume)?;
+    let located = locate_to_read(cell, volume)?;
     let (site, id) = located.readable_site()?;
     let server = cell.connection(site.server, Interface::Volumes);
     let request = vol::ListOneVolumeRequest { partition: site.partition.index() as i32, volume_id: id.0 };

@@ -65,6 +65,22 @@ fn who_is_to_change_an_entry_sees_the_sync_sites() {
 }
 
 #[test]
+fn who_reads_goes_by_the_sync_site_and_by_anybody_while_there_is_none() {
+    let (fakes, asked) = cell();
+    let client = fakes.cell(3);
+    let read = |volume| {
+        client.locate_to_read(volume).map(|(found, may_be_behind)| (found.sites[0].server, may_be_behind))
+    };
+    assert_eq!(read("moved").unwrap(), (NEW, false));
+    assert_eq!(read("new").unwrap(), (NEW, false));
+    assert!(read("none").is_err());
+    assert_eq!(*asked.lock(), [server(3); 3]);
+    fakes.fail(server(3), Some(AbortCode::RX_CALL_DEAD));
+    assert_eq!(read("moved").unwrap(), (OLD, true));
+    assert!(read("none").unwrap_err().to_string().contains("there is no volume none"));
+}
+
+#[test]
 fn a_name_is_free_if_the_sync_site_says_so() {
     let (fakes, asked) = cell();
     let client = fakes.cell(3);

@@ -85,7 +85,7 @@ fn named<'a>(located: &'a Located, volume: &str) -> Result<(&'a Site, VolumeId)>
 /// Writes a volume into a file.
 pub(super) fn dump(context: &Context, request: &DumpVolume) -> Result<()> {
     let cell = context.client()?;
-    let located = cell.locate(&request.volume)?;
+    let located = super::locate_to_read(&cell, &request.volume)?;
     let (site, id) = named(&located, &request.volume)?;
     let (name, file) = (request.volume.clone(), request.file.display().to_string());
     let mut done =
