@@ -51,6 +51,13 @@ impl<'a> Cells<'a> {
         Ok(self.clients.lock().entry(cell.into()).or_insert(client).clone())
     }
 
+    /// A cell is asked through this client.
+    #[cfg(test)]
+    pub(super) fn ask_through(self, cell: &str, client: Arc<CellClient>) -> Cells<'a> {
+        self.clients.lock().insert(cell.into(), client);
+        self
+    }
+
     /// Whether somebody wants to stop.
     pub fn is_stopping(&self) -> bool {
         self.stop.load(std::sync::atomic::Ordering::Relaxed)
@@ -438,6 +445,7 @@ fn adopted(entry: &NVldbEntry) -> Option<Home> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::fakes::{behind, server};
 
     fn entry(sites: &[(u8, i32)]) -> NVldbEntry {
         let mut entry = NVldbEntry { volume_id: [10, 11, 12], ..NVldbEntry::default() };
@@ -457,6 +465,23 @@ mod tests {
         assert_eq!((home.volume, home.read_only, servers), (10, 11, vec![2, 1]));
         assert_eq!(adopted(&entry(&[(1, ro), (2, rw)])), None);
         assert_eq!(adopted(&entry(&[(1, ro)])), None);
+    }
+
+    #[test]
+    fn whether_a_cell_has_a_volume_of_the_name_is_told_by_its_sync_site() {
+        let (fakes, asked) = behind::cell();
+        let config = Config::for_tests("a.example");
+        for (volume, adopt, told) in [
+            ("new", false, "a.example has a volume new that was not promoted there"),
+            ("moved", true, "no read-only site where its read-write volume is"),
+        ] {
+            let cells =
+                Cells::new(&config, volume, Arc::default(), adopt).ask_through("a.example", fakes.cell(3));
+            let look = Task { cell: "a.example".into(), step: Do::Look, tries: 0 };
+            let Err(Trouble::Lasting(why)) = cells.perform(&look) else { panic!("{volume}") };
+            assert!(why.contains(told), "{why}");
+        }
+        assert_eq!(*asked.lock(), [server(3); 2]);
     }
 
     #[test]

@@ -104,6 +104,15 @@ impl Config {
         Config::parse(&text, folder).with_context(|| format!("in {}", path.display()))
     }
 
+    /// One cell, which volumes come from.
+    #[cfg(test)]
+    pub(super) fn for_tests(cell: &str) -> Config {
+        let text = format!(
+            "source = \"{cell}\"\nstate = \"s\"\n[cell.\"{cell}\"]\ndatabase_servers = [\"192.0.2.1\"]\nkeyfile = \"k\"\n"
+        );
+        Config::parse(&text, Path::new("/etc/x")).unwrap()
+    }
+
     fn parse(text: &str, folder: &Path) -> Result<Config> {
         let file: File = toml::from_str(text)?;
         let trusted = public_keys(&file.trusted)?;

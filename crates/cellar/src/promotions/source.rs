@@ -93,3 +93,22 @@ pub fn tidy(config: &Config, cells: &Cells<'_>, journal: &Journal, record: &mut 
     record.loose.retain(|held| volumes.remove(held.place, held.volume).is_err());
     journal.write(record)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::fakes::{behind, server};
+    use std::sync::Arc;
+
+    #[test]
+    fn what_is_promoted_is_where_the_sync_site_of_the_source_says() {
+        let (fakes, asked) = behind::cell();
+        let config = Config::for_tests("a.example");
+        let cells =
+            Cells::new(&config, "moved", Arc::default(), false).ask_through("a.example", fakes.cell(3));
+        assert_eq!(locate(&config, &cells, "moved").unwrap().sites[0].server, behind::NEW);
+        assert_eq!(*asked.lock(), [server(3)]);
+        fakes.fail(server(3), Some(base::AbortCode::RX_CALL_DEAD));
+        locate(&config, &cells, "moved").unwrap_err();
+    }
+}
