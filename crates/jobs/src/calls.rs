@@ -119,12 +119,14 @@ impl<W: World> Run<'_, W> {
     fn lock_wanted(&self) -> i32 {
         match self.job.operation {
             Operation::Move { .. } => entry_flags::MOVE,
-            Operation::Release { .. } => entry_flags::RELEASE,
             Operation::Backup => entry_flags::BACKUP,
             // OpenAFS's number for restores, too.
             Operation::Overwrite { .. } => entry_flags::DUMP,
             // The server itself keeps others from a volume that it splits.
-            Operation::Copy { .. } | Operation::Restore { .. } | Operation::Split { .. } => 0,
+            Operation::Copy { .. } | Operation::Split { .. } => 0,
+            // Nobody knows of a new volume, unless it is to be sent to further sites.
+            Operation::Restore { ref also, .. } if also.is_empty() => 0,
+            Operation::Release { .. } | Operation::Restore { .. } => entry_flags::RELEASE,
         }
     }
 

@@ -1,8 +1,8 @@
 //! Copying a volume to a new one.
 
 use crate::calls::{Run, Step, failed, keep};
-use crate::{Place, Stage, World};
-use afs_idl::vl::{self, NVldbEntry, entry_flags, site_flags};
+use crate::{Operation, Place, Stage, World, entry};
+use afs_idl::vl::{self, NVldbEntry, SITES, entry_flags, site_flags};
 use afs_idl::vol::{RestoreCookie, attach_mode, volume_type};
 use base::AbortCode;
 
@@ -51,9 +51,8 @@ impl<W: World> Run<'_, W> {
     pub(crate) fn register_copy(&mut self, name: &str, to: Place) -> Step {
         self.note("changing the location database");
         let mut new_entry = new_entry(name, self.job.new_volume, to);
-        if self.job.is_read_only() {
-            (new_entry.flags, new_entry.server_flags[0]) =
-                (entry_flags::READ_ONLY_EXISTS, site_flags::READ_ONLY);
+        if let Operation::Restore { readonly: true, also, .. } = &self.job.operation {
+            make_read_only(&mut new_entry, also);
         }
         let request = vl::CreateEntryNRequest { new_entry };
         match self.world.locations(|vl| vl::create_entry_n(vl, &request)) {
@@ -66,8 +65,14 @@ impl<W: World> Run<'_, W> {
                 return Err(trouble);
             }
         }
+        self.is_registered_now()
+    }
+
+    /// The new volume is known. Further sites of it get it from the first one.
+    fn is_registered_now(&mut self) -> Step {
         self.job.new_begun = false;
-        self.enter(Stage::Cleaning)
+        let has_further = matches!(&self.job.operation, Operation::Restore { also, .. } if !also.is_empty());
+        self.enter(if has_further { Stage::CatchingUp } else { Stage::Cleaning })
     }
 
     pub(crate) fn has_entry(&self, volume_id: u32) -> Step<bool> {
@@ -84,8 +89,7 @@ impl<W: World> Run<'_, W> {
         let mut outcome = self.end_all();
         if self.job.new_begun {
             if self.has_entry(self.job.new_volume)? {
-                self.job.new_begun = false;
-                return self.enter(Stage::Cleaning);
+                return self.is_registered_now();
             }
             keep(&mut outcome, self.remove_new(to, volume));
         }
@@ -107,4 +111,18 @@ pub(crate) fn new_entry(name: &str, id: u32, to: Place) -> NVldbEntry {
     entry.server_partition[0] = to.partition;
     entry.server_flags[0] = site_flags::READ_WRITE;
     entry
+}
+
+/// The volume has no read-write site. Clients are told to use the first site alone until the further ones have it.
+fn make_read_only(entry: &mut NVldbEntry, further: &[Place]) {
+    (entry.flags, entry.server_flags[0]) = (entry_flags::READ_ONLY_EXISTS, site_flags::READ_ONLY);
+    for (site, place) in (1..SITES).zip(further) {
+        entry.server_number[site] = place.server.into();
+        entry.server_partition[site] = place.partition;
+        entry.server_flags[site] = site_flags::READ_ONLY;
+        entry.server_count += 1;
+    }
+    if !further.is_empty() {
+        entry::set_only_new(entry, 0);
+    }
 }

@@ -112,9 +112,9 @@ impl<W: World> Run<'_, W> {
             return Err(Trouble::Refused(format!("{} is not the read-write volume", job.volume)));
         }
         if job.is_read_only() {
-            return match entry::only_read_only_place(entry) {
-                Some(place) if place == job.from => Ok(()),
-                _ => Err(Trouble::Refused(format!("{} is not only read-only on {}", job.name, job.from))),
+            return match entry::only_read_only_site(entry, job.from) {
+                Some(_) => Ok(()),
+                None => Err(Trouble::Refused(format!("{} is not only read-only on {}", job.name, job.from))),
             };
         }
         let place = entry::read_write_place(entry);

@@ -54,10 +54,17 @@ pub(crate) fn read_only_sites(entry: &NVldbEntry) -> Vec<usize> {
     sites(entry).filter(|&site| entry.server_flags[site] & site_flags::READ_ONLY != 0).collect()
 }
 
-/// Where its only read-only volume is, if there is no read-write one.
-pub(crate) fn only_read_only_place(entry: &NVldbEntry) -> Option<Place> {
-    let [site] = read_only_sites(entry)[..] else { return None };
-    read_write_site(entry).is_none().then(|| place(entry, site))
+/// The number of the read-only site at a place, if there is no read-write one.
+pub(crate) fn only_read_only_site(entry: &NVldbEntry, at: Place) -> Option<usize> {
+    let sites = if read_write_site(entry).is_none() { read_only_sites(entry) } else { Vec::new() };
+    sites.into_iter().find(|&site| place(entry, site) == at)
+}
+
+/// One read-only site has what the others are to get.
+pub(crate) fn set_only_new(entry: &mut NVldbEntry, new: usize) {
+    for site in read_only_sites(entry) {
+        if site == new { set_new(entry, site) } else { set_old(entry, site) }
+    }
 }
 
 pub(crate) fn is_new(entry: &NVldbEntry, site: usize) -> bool {

@@ -115,7 +115,18 @@ impl<W: World> Run<'_, W> {
             .map_err(failed(format!("set the date of the volume {}", open.volume)))?;
         self.set_flags(open, flags(offline))?;
         self.end(open)?;
-        self.enter(Stage::Cleaning)
+        if !self.job.is_read_only() {
+            return self.enter(Stage::Cleaning);
+        }
+        let mut entry = self.locked_entry()?;
+        match entry::only_read_only_site(&entry, self.job.from) {
+            Some(site) if entry::read_only_sites(&entry).len() > 1 => {
+                entry::set_only_new(&mut entry, site);
+                self.replace_entry(&entry)?;
+                self.enter(Stage::CatchingUp)
+            }
+            _ => self.enter(Stage::Cleaning),
+        }
     }
 }
 

@@ -28,6 +28,12 @@ impl fmt::Display for Place {
     }
 }
 
+/// Some places, in words.
+pub(crate) fn places(first: Place, further: &[Place]) -> String {
+    let all: Vec<String> = std::iter::once(&first).chain(further).map(Place::to_string).collect();
+    all.join(" and ")
+}
+
 /// What a person asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -65,6 +71,9 @@ pub enum Operation {
         /// It is a read-only volume, and there is no read-write one. Programs of before did not know that.
         #[serde(default)]
         readonly: bool,
+        /// Further places of the read-only volume. Programs of before did not know that.
+        #[serde(default)]
+        also: Vec<Place>,
     },
     /// A volume gets what a dump in a file has.
     Overwrite {
@@ -74,7 +83,8 @@ pub enum Operation {
         changes: bool,
         /// The volume is out of service afterwards.
         offline: bool,
-        /// It is the only read-only volume of one that has no read-write one. Programs of before did not know that.
+        /// It is a read-only volume that has no read-write one; its other sites get it too. Programs of before did not know
+        /// that.
         #[serde(default)]
         readonly: bool,
     },
@@ -304,7 +314,9 @@ impl Job {
             Operation::Copy { name: new, to } => format!("copy of {name} to {new} on {to}"),
             Operation::Release { .. } => format!("release of {name}"),
             Operation::Backup => format!("backup of {name}"),
-            Operation::Restore { file, name, to, .. } => format!("restore of {file} to {name} on {to}"),
+            Operation::Restore { file, name, to, also, .. } => {
+                format!("restore of {file} to {name} on {}", places(*to, also))
+            }
             Operation::Overwrite { file, .. } => format!("restore of {file} over {name} on {}", self.from),
             Operation::Split { path, name: new, .. } => format!("split of {path} to {new}"),
         }

@@ -1,5 +1,6 @@
 //! What a job would do, in words.
 
+use crate::job::places;
 use crate::{Job, Operation};
 
 /// The steps of a job, in their order.
@@ -42,10 +43,14 @@ pub fn steps(job: &Job) -> Vec<String> {
             "mark each site in the entry when it has it".into(),
             "remove the clone if it is no read-only site's, and unlock the entry".into(),
         ],
-        Operation::Restore { file, name: new, to, offline, readonly } => {
+        Operation::Restore { file, name: new, to, offline, readonly, also } => {
             let made = if *readonly { "read-only and out of service" } else { "out of service" };
             let made = format!("make {new} on {to}, {made}, and send {file} to it");
-            restoring(new, made, *offline)
+            let mut steps = restoring(new, made, *offline);
+            if let [second, further @ ..] = &also[..] {
+                steps.push(format!("send it from there to {}", places(*second, further)));
+            }
+            steps
         }
         Operation::Overwrite { file, changes, offline, .. } => vec![
             format!("lock the entry of {name} in the location database"),

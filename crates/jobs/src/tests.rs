@@ -45,8 +45,22 @@ fn a_copy_on_another_partition_of_the_server_is_whole_or_not_there() {
 fn a_restore_is_whole_or_not_there() {
     histories(|seed| {
         let (file, name, to) = ("/dump".into(), "new".into(), place(2));
-        Operation::Restore { file, name, to, offline: seed % 5 == 0, readonly: seed % 3 == 0 }
+        let readonly = seed % 3 == 0;
+        let also = if readonly && seed % 2 == 0 { vec![place(3), place(1)] } else { Vec::new() };
+        let offline = seed % 5 == 0 && also.is_empty();
+        Operation::Restore { file, name, to, offline, readonly, also }
     });
+}
+
+#[test]
+fn a_file_is_sent_to_one_of_several_sites_and_the_others_get_it_from_there() {
+    let (file, name) = ("/dump".to_string(), "new".to_string());
+    let also = vec![place(3), place(4)];
+    let new = Operation::Restore { file, name, to: place(2), offline: false, readonly: true, also };
+    let mut history = History::quiet(new);
+    history.run_to_the_end();
+    history.check_end();
+    assert_eq!((history.files_sent(), history.forwards()), (1, 2));
 }
 
 #[test]
@@ -123,7 +137,14 @@ fn sites_that_lack_the_same_get_it_from_one_read() {
 #[test]
 fn a_dump_that_is_refused_for_good_is_sent_once() {
     let (file, name) = ("/dump".to_string(), "new".to_string());
-    let new = Operation::Restore { file: file.clone(), name, to: place(2), offline: false, readonly: false };
+    let new = Operation::Restore {
+        file: file.clone(),
+        name,
+        to: place(2),
+        offline: false,
+        readonly: false,
+        also: Vec::new(),
+    };
     let over = Operation::Overwrite { file, changes: false, offline: false, readonly: false };
     let sent = |operation: &Operation, code| History::quiet(operation.clone()).sent_if_refused(code);
     let lasting = [

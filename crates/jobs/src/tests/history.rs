@@ -436,7 +436,8 @@ impl History {
         }
         let mut entries = BTreeMap::from([(VOLUME, entry)]);
         if matches!(operation, Operation::Overwrite { readonly: true, .. }) {
-            add_read_only(hosts.get_mut(&server(1)).unwrap(), &mut entries);
+            let sites: &[u8] = if random.random_bool(0.5) { &[1, 3, 4] } else { &[1] };
+            add_read_only(&mut hosts, &mut entries, sites);
         }
         let state = State {
             random,
@@ -516,6 +517,10 @@ impl History {
         state.hosts.get_mut(&server(number)).unwrap().volumes.remove(&(VOLUME + 1, 0)).unwrap();
     }
 
+    pub(super) fn files_sent(&self) -> u32 {
+        self.cell.state.lock().restores
+    }
+
     /// How often a dump is sent that every server answers like this.
     pub(super) fn sent_if_refused(mut self, code: AbortCode) -> u32 {
         self.cell.state.lock().refusal = Some(code);
@@ -527,6 +532,12 @@ impl History {
     pub(super) fn write(&self) {
         self.cell.state.lock().write(server(1));
         self.cell.pass(10);
+    }
+
+    /// Whether nobody wanted it any more when some sites of what was restored did not have it yet.
+    fn is_left_behind(&self) -> bool {
+        let has_sites = matches!(&self.job.operation, Operation::Restore { also, .. } if !also.is_empty());
+        has_sites && self.job.trouble.as_ref().is_some_and(|trouble| trouble.contains("some sites"))
     }
 
     /// Whether a volume is out of service because that was wanted, or because it may have a part of the dump only.
@@ -600,13 +611,17 @@ impl History {
             wanted.push((place(1), VOLUME + 2));
         }
         if let Operation::Copy { to, .. } | Operation::Restore { to, .. } = self.job.operation {
-            assert_eq!(state.entries.len(), if is_done { 2 } else { 1 });
+            assert_eq!(state.entries.len(), if is_done || self.is_left_behind() { 2 } else { 1 });
             let is_new = |id: &&u32| **id != VOLUME;
             let made = u32::from(self.job.is_read_only());
             wanted.extend(state.entries.keys().filter(is_new).map(|&id| (to, id + made)));
         }
-        if state.entries.contains_key(&COPIES) {
-            wanted.push((place(1), state.entries[&COPIES].volume_id[1]));
+        if let Some(entry) = state.entries.get(&COPIES) {
+            let sites = entry::read_only_sites(entry);
+            wanted.extend(sites.into_iter().map(|site| (entry::place(entry, site), entry.volume_id[1])));
+        }
+        if let (Operation::Restore { also, .. }, true) = (&self.job.operation, is_done) {
+            wanted.extend(also.iter().map(|place| (*place, self.job.restored())));
         }
         if let Operation::Split { .. } = self.job.operation {
             let new = state.entries.keys().find(|&&id| id != VOLUME).copied();
@@ -620,11 +635,13 @@ impl History {
         for (address, host) in &state.hosts {
             assert!(host.open.is_empty(), "a transaction is left on {address}");
             for (&(id, partition), volume) in &host.volumes {
+                let place = Place { server: *address, partition };
                 let is_read_only = id == VOLUME + 1;
-                if !is_read_only {
-                    there.push((Place { server: *address, partition }, id));
+                let is_behind = id == self.job.restored() && place != self.job.from && self.is_left_behind();
+                if !is_read_only && !is_behind {
+                    there.push((place, id));
                 }
-                let is_failed_site = is_read_only && !is_done;
+                let is_failed_site = is_behind || is_read_only && !is_done;
                 let may_be_off = is_failed_site || self.is_left_off(id);
                 assert!(volume.in_service || may_be_off, "{id} on {address} is out of service");
             }
@@ -636,7 +653,10 @@ impl History {
         self.check_overwritten(&state);
         self.check_restored(&state);
         if is_done && matches!(self.job.operation, Operation::Release { .. }) {
-            check_sites(&state, entry);
+            assert!(check_sites(&state, entry).contains_key(&0));
+        }
+        if is_done && self.job.is_read_only() {
+            assert_eq!(check_sites(&state, &state.entries[&self.job.volume]), &restored_files());
         }
     }
 }
@@ -647,31 +667,37 @@ pub(super) fn restored_files() -> BTreeMap<u8, (u64, u32)> {
 }
 
 /// A volume without a read-write one, with the numbers that OpenAFS's `vos` gives it.
-fn add_read_only(host: &mut Host, entries: &mut BTreeMap<u32, NVldbEntry>) {
+fn add_read_only(
+    hosts: &mut BTreeMap<Ipv4Addr, Host>,
+    entries: &mut BTreeMap<u32, NVldbEntry>,
+    sites: &[u8],
+) {
     let id = COPIES + 5;
-    let files = BTreeMap::from([(0, (0, 500))]);
-    let (kind, created, updated, in_service) = (volume_type::READ_ONLY, 10, 500, true);
-    host.volumes.insert((id, 0), Volume { kind, files, created, updated, in_service, ..Volume::default() });
     let mut entry = NVldbEntry {
         name: "copies".into(),
-        server_count: 1,
         volume_id: [COPIES, id, 0],
         flags: entry_flags::READ_ONLY_EXISTS,
         ..NVldbEntry::default()
     };
-    entry.server_number[0] = server(1).into();
-    entry.server_flags[0] = site_flags::READ_ONLY;
+    for (site, &number) in sites.iter().enumerate() {
+        let files = BTreeMap::from([(0, (0, 500))]);
+        let (kind, created, updated, in_service) = (volume_type::READ_ONLY, 10, 500, true);
+        let volume = Volume { kind, files, created, updated, in_service, ..Volume::default() };
+        hosts.get_mut(&server(number)).unwrap().volumes.insert((id, 0), volume);
+        entry.server_number[site] = server(number).into();
+        entry.server_flags[site] = site_flags::READ_ONLY;
+        entry.server_count += 1;
+    }
     entries.insert(COPIES, entry);
 }
 
-/// All read-only sites have the same.
-fn check_sites(state: &State, entry: &NVldbEntry) {
-    let sites = entry::read_only_sites(entry);
-    let files =
-        |site: &usize| &state.hosts[&entry::place(entry, *site).server].volumes[&(VOLUME + 1, 0)].files;
+/// All read-only sites have the same; that.
+fn check_sites<'a>(state: &'a State, entry: &NVldbEntry) -> &'a BTreeMap<u8, (u64, u32)> {
+    let (sites, volume) = (entry::read_only_sites(entry), entry.volume_id[entry::READ_ONLY]);
+    let files = |site: &usize| &state.hosts[&entry::place(entry, *site).server].volumes[&(volume, 0)].files;
     for site in &sites {
         assert_eq!(files(site), files(&sites[0]), "the sites differ");
         assert!(!entry::is_new(entry, *site), "the site is marked");
     }
-    assert!(files(&sites[0]).contains_key(&0));
+    files(&sites[0])
 }

@@ -79,6 +79,9 @@ impl Server {
         let target = Server { cell: self.cell.clone(), address };
         let is_apart = target.holds_apart(id);
         target.with(id, |volume, _, _| {
+            if since == 0 {
+                volume.files.clear();
+            }
             for (file, (value, changed)) in &source.files {
                 assert!(
                     *changed >= since || volume.files.get(file) == Some(&(*value, *changed)),

@@ -7,6 +7,7 @@ use crate::client::location::{Located, Site};
 use crate::client::{CellClient, Interface};
 use crate::commands::Context;
 use crate::dump::contents::Contents;
+use afs_idl::vl::SITES;
 use afs_idl::vol::{self, VolintInfo};
 use anyhow::{Context as _, Result, anyhow, bail};
 use base::{AbortCode, PartitionId, UnixTime, VolumeName};
@@ -16,6 +17,7 @@ use jobs::{Job, Operation, Place, Stage};
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Instant;
 
 /// What the name of a read-only volume ends with.
@@ -40,9 +42,13 @@ pub struct RestoreVolume {
     /// Leave the volume out of service.
     #[arg(long)]
     offline: bool,
-    /// Make a read-only volume, which no read-write one stands behind; or restore over such a one.
+    /// Make a read-only volume, which no read-write one stands behind; or restore over such a one, on all of its sites.
     #[arg(long)]
     readonly: bool,
+    /// A further site of the new read-only volume, which gets it from the first one: an address, or with the
+    /// partition, like `192.0.2.3/b`. May be given several times.
+    #[arg(long, value_name = "SITE", requires = "readonly", conflicts_with = "offline")]
+    also_on: Vec<Spot>,
     /// Check the dump, say what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
@@ -62,14 +68,36 @@ enum Overwrite {
     Incremental,
 }
 
-/// The volume to restore over.
+/// A server, and perhaps a partition of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Spot {
+    server: Ipv4Addr,
+    partition: Option<PartitionId>,
+}
+
+impl FromStr for Spot {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Spot, String> {
+        let (server, partition) =
+            text.split_once('/').map_or((text, None), |(left, right)| (left, Some(right)));
+        let wrong =
+            || format!("`{text}` is no site; one is an address, or with the partition, like 192.0.2.3/b");
+        let partition = partition.map(str::parse).transpose().map_err(|_| wrong())?;
+        Ok(Spot { server: server.parse().map_err(|_| wrong())?, partition })
+    }
+}
+
+/// The volume to restore over.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Over {
     /// The number by which its entry is found.
     family: u32,
     /// Its own.
     volume: u32,
     place: Place,
+    /// The other sites of a read-only volume, which get it from there.
+    others: Vec<Place>,
 }
 
 /// The volume to restore over; `None` if there is none of the name.
@@ -105,28 +133,34 @@ fn over(cell: &CellClient, request: &RestoreVolume) -> Result<Option<Over>> {
     if located.name != name {
         bail!("{name} belongs to the volume {}; name that one", located.name);
     }
-    let site = if request.readonly { only_site(&located)? } else { located.read_write_site()? };
+    let site = if request.readonly { first_site(&located, request)? } else { located.read_write_site()? };
     let is_elsewhere = request.on.is_some_and(|on| on != site.server)
         || request.partition.is_some_and(|partition| partition != site.partition);
     if is_elsewhere {
         bail!("{name} is on {} {}; leave --on and --partition out", site.server, site.partition);
     }
-    let place = Place { server: site.server, partition: site.partition.index() as i32 };
+    let others =
+        located.sites.iter().filter(|other| request.readonly && *other != site).map(place_of).collect();
     let volume = located.ids[usize::from(request.readonly)].0;
-    Ok(Some(Over { family: located.read_write().0, volume, place }))
+    Ok(Some(Over { family: located.read_write().0, volume, place: place_of(site), others }))
 }
 
-/// Where a read-only volume is that nothing is released to. On one of several sites it would differ from the others.
-fn only_site(located: &Located) -> Result<&Site> {
-    match &located.sites[..] {
-        [site] => Ok(site),
-        sites => bail!(
-            "{} has {} read-only sites, which would not have the same any more; remove all but one, or restore under \
-             another name",
-            located.name,
-            sites.len()
-        ),
+fn place_of(site: &Site) -> Place {
+    Place { server: site.server, partition: site.partition.index() as i32 }
+}
+
+/// The site of a read-only volume to which the file goes: the one that was named, or the first.
+fn first_site<'a>(located: &'a Located, request: &RestoreVolume) -> Result<&'a Site> {
+    let name = &located.name;
+    if !request.also_on.is_empty() {
+        bail!("{name} has its sites already; leave --also-on out");
     }
+    if request.offline && located.sites.len() > 1 {
+        bail!("{name} has several sites, of which one cannot be out of service alone; leave --offline out");
+    }
+    let is_named = |site: &&Site| request.on == Some(site.server);
+    let site = located.sites.iter().find(is_named).or(located.sites.first());
+    site.with_context(|| format!("the volume {name} has no site"))
 }
 
 /// Refuses a dump that does not fit what a volume has, as far as their dates tell.
@@ -148,7 +182,12 @@ fn check_fits(contents: &Contents, path: &Path, volume: &VolintInfo) -> Result<(
 }
 
 /// What would be done, in words.
-fn foretell(request: &RestoreVolume, contents: &Contents, volume: Option<&VolintInfo>, at: Place) -> String {
+fn foretell(
+    request: &RestoreVolume,
+    contents: &Contents,
+    volume: Option<&VolintInfo>,
+    (at, further): (Place, &[Place]),
+) -> String {
     let (file, name) = (request.file.display(), &request.name);
     let kind = if request.readonly { "read-only " } else { "" };
     let kept = contents.left_out() as u64;
@@ -166,19 +205,25 @@ fn foretell(request: &RestoreVolume, contents: &Contents, volume: Option<&Volint
         }
     };
     let offline = if request.offline { ", and leave it out of service" } else { "" };
-    format!("would {what}{offline}")
+    let further: Vec<String> = further.iter().map(Place::to_string).collect();
+    let further = if further.is_empty() {
+        String::new()
+    } else {
+        format!(", and send it from there to {}", further.join(" and "))
+    };
+    format!("would {what}{offline}{further}")
 }
 
 /// Reads the dump to its end and compares it with the volume that it is for.
 fn check(
     cell: &CellClient,
     request: &RestoreVolume,
-    over: Option<Over>,
+    over: Option<&Over>,
 ) -> Result<(Contents, Option<VolintInfo>)> {
     let path = &request.file;
     let is_incremental = request.overwrite == Overwrite::Incremental;
     let contents = if is_incremental { Contents::read(path)? } else { Contents::read_all(path)? };
-    let Some(Over { volume: volume_id, place, .. }) = over else { return Ok((contents, None)) };
+    let Some(&Over { volume: volume_id, place, .. }) = over else { return Ok((contents, None)) };
     let server = cell.connection(place.server, Interface::Volumes);
     let asked = vol::ListOneVolumeRequest { partition: place.partition, volume_id };
     let reply =
@@ -194,12 +239,31 @@ fn check(
 /// Where a new volume is made.
 fn place_of_new(cell: &CellClient, request: &RestoreVolume) -> Result<Place> {
     let server = request.on.unwrap_or(cell.default_server());
-    let partition = match request.partition {
+    place_on(cell, Spot { server, partition: request.partition })
+}
+
+fn place_on(cell: &CellClient, Spot { server, partition }: Spot) -> Result<Place> {
+    let partition = match partition {
         Some(partition) => partition,
         None => first_partition(&*cell.connection(server, Interface::Volumes))
             .with_context(|| format!("on {server}"))?,
     };
     Ok(Place { server, partition: partition.index() as i32 })
+}
+
+/// Where further sites of a new read-only volume are made.
+fn further_places(cell: &CellClient, request: &RestoreVolume, first: Place) -> Result<Vec<Place>> {
+    if request.also_on.len() >= SITES {
+        bail!("a volume has at most {SITES} sites");
+    }
+    let mut servers = vec![first.server];
+    for spot in &request.also_on {
+        if servers.contains(&spot.server) {
+            bail!("{} would have two sites of one volume", spot.server);
+        }
+        servers.push(spot.server);
+    }
+    request.also_on.iter().map(|spot| place_on(cell, *spot)).collect()
 }
 
 /// Makes a volume of what is in a file, or puts that over one.
@@ -212,22 +276,27 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     let whole = path.canonicalize().with_context(shown)?;
     let whole = whole.to_str().with_context(|| format!("{} is no UTF-8", path.display()))?;
     let over = over(&cell, request)?;
-    let place = over.map_or_else(|| place_of_new(&cell, request), |over| Ok(over.place))?;
-    let (volume, server, file) =
-        (over.map_or(0, |over| over.volume), place.server, path.display().to_string());
+    let (place, further) = if let Some(over) = &over {
+        (over.place, over.others.clone())
+    } else {
+        let place = place_of_new(&cell, request)?;
+        (place, further_places(&cell, request, place)?)
+    };
+    let (volume, family) = over.as_ref().map_or((0, 0), |over| (over.volume, over.family));
+    let (server, file) = (place.server, path.display().to_string());
     let mut done = Transferred { volume, name, server, file, bytes, seconds: 0.0, is_done: false };
     // OpenAFS's servers overwrite as they read, so what is overwritten is not left to them to check.
     if request.dry_run || over.is_some() {
-        let (contents, volume) = check(&cell, request, over)?;
+        let (contents, volume) = check(&cell, request, over.as_ref())?;
         if request.dry_run {
-            return context.format.done(&done, foretell(request, &contents, volume.as_ref(), place));
+            let text = foretell(request, &contents, volume.as_ref(), (place, &further));
+            return context.format.done(&done, text);
         }
     }
     let kept = following::journal_for(context, request.detach)?;
-    let operation = operation(request, whole, over, place);
-    let (mut job, claim) = kept
-        .journal
-        .begin(|id| Job::new(id, operation.clone(), over.map_or(0, |over| over.family), &done.name, place))?;
+    let operation = operation(request, whole, over.is_some(), (place, further));
+    let (mut job, claim) =
+        kept.journal.begin(|id| Job::new(id, operation.clone(), family, &done.name, place))?;
     if request.detach {
         drop(claim);
         return following::tell_detached(context, &job);
@@ -250,15 +319,18 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     context.format.done(&done, text)
 }
 
-fn operation(request: &RestoreVolume, file: &str, over: Option<Over>, to: Place) -> Operation {
+fn operation(
+    request: &RestoreVolume,
+    file: &str,
+    is_over: bool,
+    (to, also): (Place, Vec<Place>),
+) -> Operation {
     let (file, offline, readonly) = (file.into(), request.offline, request.readonly);
-    match over {
-        Some(_) => {
-            let changes = request.overwrite == Overwrite::Incremental;
-            Operation::Overwrite { file, changes, offline, readonly }
-        }
-        None => Operation::Restore { file, name: request.name.to_string(), to, offline, readonly },
+    if is_over {
+        let changes = request.overwrite == Overwrite::Incremental;
+        return Operation::Overwrite { file, changes, offline, readonly };
     }
+    Operation::Restore { file, name: request.name.to_string(), to, offline, readonly, also }
 }
 
 /// Why a server refused a dump.
@@ -286,6 +358,7 @@ mod tests {
             overwrite,
             offline: false,
             readonly: false,
+            also_on: Vec::new(),
             dry_run: true,
             detach: false,
         }
@@ -327,13 +400,46 @@ mod tests {
         assert!(refusal(&read_only("copies", Overwrite::Abort)).contains("exists already"));
         let place = Place { server: behind::NEW, partition: 0 };
         let found = over(&cell, &read_only("copies", Overwrite::Full)).unwrap();
-        assert_eq!(found, Some(Over { family: behind::COPIES[0], volume: behind::COPIES[1], place }));
+        let (family, volume) = (behind::COPIES[0], behind::COPIES[1]);
+        assert_eq!(found, Some(Over { family, volume, place, others: Vec::new() }));
         let elsewhere = RestoreVolume { on: Some(behind::OLD), ..read_only("copies", Overwrite::Full) };
         assert!(refusal(&elsewhere).contains("leave --on"));
         assert!(refusal(&request("copies", Overwrite::Full)).contains("no read-write site"));
-        assert!(refusal(&read_only("twice", Overwrite::Full)).contains("2 read-only sites"));
+        let elsewhere = Place { server: behind::OLD, partition: 0 };
+        let both = over(&cell, &read_only("twice", Overwrite::Full)).unwrap().unwrap();
+        assert_eq!((both.place, both.others), (place, vec![elsewhere]));
+        let named = RestoreVolume { on: Some(behind::OLD), ..read_only("twice", Overwrite::Full) };
+        let both = over(&cell, &named).unwrap().unwrap();
+        assert_eq!((both.place, both.others), (elsewhere, vec![place]));
+        let offline = RestoreVolume { offline: true, ..read_only("twice", Overwrite::Full) };
+        assert!(refusal(&offline).contains("leave --offline out"));
+        let more = RestoreVolume {
+            also_on: vec!["192.0.2.9".parse().unwrap()],
+            ..read_only("twice", Overwrite::Full)
+        };
+        assert!(refusal(&more).contains("leave --also-on out"));
         let long = refusal(&read_only("a-name-of-23-characters", Overwrite::Abort));
         assert!(long.contains("at most 22 bytes"), "{long}");
+    }
+
+    #[test]
+    fn further_sites_are_on_servers_of_their_own() {
+        let (fakes, _) = behind::cell();
+        let cell = fakes.cell(3);
+        let first = Place { server: behind::NEW, partition: 0 };
+        let places = |sites: &[&str]| {
+            let also_on = sites.iter().map(|site| site.parse().unwrap()).collect();
+            further_places(&cell, &RestoreVolume { also_on, ..request("new", Overwrite::Abort) }, first)
+        };
+        let shown = |places: Vec<Place>| places.iter().map(Place::to_string).collect::<Vec<_>>();
+        let told = shown(places(&["192.0.2.9/b", "192.0.2.8/c"]).unwrap());
+        assert_eq!(told, ["192.0.2.9 /vicepb", "192.0.2.8 /vicepc"]);
+        assert!(places(&["10.0.1.2/b"]).unwrap_err().to_string().contains("two sites"));
+        assert!(places(&["192.0.2.9/a", "192.0.2.9/b"]).unwrap_err().to_string().contains("two sites"));
+        assert!(places(&["192.0.2.9/a"; SITES]).unwrap_err().to_string().contains("at most 13"));
+        for wrong in ["", "host", "192.0.2.9/", "192.0.2.9/1", "192.0.2.9:b"] {
+            assert!(wrong.parse::<Spot>().unwrap_err().contains("192.0.2.3/b"), "{wrong}");
+        }
     }
 
     #[test]
@@ -354,7 +460,9 @@ mod tests {
         let refused = check_fits(&part, &changes, &volume(last + 1)).unwrap_err().to_string();
         assert!(refused.contains("does not follow what data has"), "{refused}");
         let at = Place { server: behind::NEW, partition: 0 };
-        let tell = |how, volume: Option<&VolintInfo>| foretell(&request("data", how), &part, volume, at);
+        let tell =
+            |how, volume: Option<&VolintInfo>| foretell(&request("data", how), &part, volume, (at, &[at]));
+        assert!(tell(Overwrite::Abort, None).ends_with(", and send it from there to 10.0.1.2 /vicepa"));
         assert!(tell(Overwrite::Abort, None).starts_with("would make a new volume data on 10.0.1.2 /vicepa"));
         assert!(tell(Overwrite::Full, Some(&volume(0))).starts_with("would replace what data on"));
         let applied = tell(Overwrite::Incremental, Some(&volume(0)));
