@@ -416,26 +416,41 @@ fn keep(context: &Context, cell: &CellClient, wanted: &Policy) -> Result<()> {
     context.format.rows(&[Kept { volume: wanted.volume.clone(), hourly, daily, weekly, monthly }])
 }
 
+/// Snapshots that go with a volume.
+pub struct Doomed {
+    /// The volume; `None` if it can have no snapshots.
+    target: Option<Target>,
+    /// Their names.
+    pub names: Vec<String>,
+}
+
+impl Doomed {
+    /// Removes them.
+    pub fn remove(&self) -> Result<()> {
+        let Some(target) = &self.target else { return Ok(()) };
+        let removed = self.names.iter().try_for_each(|name| target.remove(name));
+        removed.context("the volume itself is not removed")
+    }
+}
+
 /// Before a volume is removed: its snapshots go with it if the person wants that; else there must be none.
-pub fn clear(cell: &CellClient, volume: &str, with_snapshots: bool) -> Result<()> {
+pub fn doomed(cell: &CellClient, volume: &str, with_snapshots: bool) -> Result<Doomed> {
+    let none = || Doomed { target: None, names: Vec::new() };
     // What has no read-write site can have no snapshots.
     let located = cell.locate_newest(volume)?;
-    let Ok(target) = Target::new(cell, volume, &located) else { return Ok(()) };
+    let Ok(target) = Target::new(cell, volume, &located) else { return Ok(none()) };
     let names = match target.list() {
         Ok(found) => found.iter().map(|info| info.name.to_string()).collect::<Vec<_>>(),
         // Not Cellar's, or the volume's server does not answer: then nothing is removed anyhow.
         Err(AbortCode::RX_INVALID_OPERATION | AbortCode::RXGEN_OPCODE | AbortCode::RX_CALL_DEAD) => {
-            return Ok(());
+            return Ok(none());
         }
         Err(code) => return Err(target.explain(&format!("list the snapshots of {volume}"), code)),
     };
-    if names.is_empty() {
-        return Ok(());
-    }
-    if !with_snapshots {
+    if !names.is_empty() && !with_snapshots {
         bail!("{volume} has snapshots: {}; remove them first, or give --snapshots", names.join(", "));
     }
-    names.iter().try_for_each(|name| target.remove(name)).context("the volume itself is not removed")
+    Ok(Doomed { target: Some(target), names })
 }
 
 #[cfg(test)]
@@ -450,7 +465,7 @@ mod tests {
         let find = |find: fn(&CellClient, &str) -> Result<Target>| find(&cell, "moved").unwrap().site.server;
         assert_eq!(find(Target::to_change), behind::NEW);
         assert_eq!(find(Target::find), behind::NEW, "and looked at there");
-        clear(&cell, "moved", false).unwrap();
+        doomed(&cell, "moved", false).unwrap().remove().unwrap();
         let create = Create { volume: "moved".into(), name: "now".parse().unwrap(), expires: None };
         make(&cell, &create).unwrap();
     }
@@ -460,7 +475,7 @@ mod tests {
         let (fakes, _) = behind::cell();
         let cell = fakes.cell(3);
         fakes.fail(crate::client::fakes::server(3), Some(AbortCode::RX_CALL_DEAD));
-        clear(&cell, "moved", false).unwrap_err();
+        assert!(doomed(&cell, "moved", false).is_err());
     }
 
     #[test]

@@ -8,6 +8,8 @@ use afs_idl::{ClientConnection, vl, vol};
 use anyhow::{Result, bail};
 use base::{AbortCode, PartitionId, VolumeId, VolumeType};
 use clap::Args;
+use serde::Serialize;
+use std::net::Ipv4Addr;
 
 /// A volume to remove.
 #[derive(Args)]
@@ -20,14 +22,52 @@ pub struct Remove {
     /// Remove its read-only copies too, on whatever servers they are.
     #[arg(long)]
     copies: bool,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What is removed.
+#[derive(Serialize)]
+struct Removed {
+    volume: String,
+    volumes: Vec<RemovedVolume>,
+    snapshots: Vec<String>,
+    is_done: bool,
+}
+
+/// One of its volumes.
+#[derive(Serialize)]
+struct RemovedVolume {
+    id: u32,
+    server: Ipv4Addr,
+    partition: String,
+}
+
+impl Removed {
+    /// In words.
+    fn foretold(&self) -> String {
+        let place = |one: &RemovedVolume| format!("{} on {} {}", one.id, one.server, one.partition);
+        let volumes: Vec<String> = self.volumes.iter().map(place).collect();
+        let snapshots = match &self.snapshots[..] {
+            [] => String::new(),
+            names => format!(", the snapshots {}", names.join(", ")),
+        };
+        format!("would remove {}: {}{snapshots}, and its entry", self.volume, volumes.join(", "))
+    }
 }
 
 /// Runs the command.
 pub(super) fn remove(context: &Context, cell: &CellClient, request: &Remove) -> Result<()> {
-    let Remove { volume, snapshots, copies } = request;
+    let Remove { volume, snapshots, copies, dry_run } = request;
     let located = cell.locate_newest(volume)?;
     let doomed = doomed(&located, *copies)?;
-    snapshot::clear(cell, volume, *snapshots)?;
+    let snapshots = snapshot::doomed(cell, volume, *snapshots)?;
+    let told = removed(volume, &doomed, snapshots.names.clone(), !dry_run);
+    if *dry_run {
+        return context.format.done(&told, told.foretold());
+    }
+    snapshots.remove()?;
     for (site, id) in &doomed {
         let server = cell.connection(site.server, Interface::Volumes);
         match delete(&*server, site.partition, *id) {
@@ -42,7 +82,16 @@ pub(super) fn remove(context: &Context, cell: &CellClient, request: &Remove) -> 
     let request = entry_of(&located);
     cell.database(Interface::Locations, |vl| vl::delete_entry(vl, &request))
         .map_err(failed(format!("remove the entry of {volume}")))?;
-    context.format.done(&true, format!("{volume} is removed"))
+    context.format.done(&told, format!("{volume} is removed"))
+}
+
+fn removed(volume: &str, doomed: &[(Site, VolumeId)], snapshots: Vec<String>, is_done: bool) -> Removed {
+    let one = |(site, id): &(Site, VolumeId)| RemovedVolume {
+        id: id.0,
+        server: site.server,
+        partition: site.partition.to_string(),
+    };
+    Removed { volume: volume.into(), volumes: doomed.iter().map(one).collect(), snapshots, is_done }
 }
 
 /// What is to be deleted and where, the read-write volume last: what is left after a failure can still be found.
@@ -88,7 +137,6 @@ fn delete(server: &dyn ClientConnection, partition: PartitionId, id: VolumeId) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
 
     const ONE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
     const TWO: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
@@ -118,6 +166,15 @@ mod tests {
         assert!(refused.contains("192.0.2.1 /vicepa, 192.0.2.2 /vicepa; --copies"), "{refused}");
         let order = [(ONE, 8), (TWO, 8), (ONE, 9), (ONE, 7)];
         assert_eq!(places(&doomed(&released, true).unwrap()), order);
+    }
+
+    #[test]
+    fn what_would_go_is_told_whole() {
+        let released = located([7, 8, 0], &[(ONE, true), (TWO, false)]);
+        let told = removed("v", &doomed(&released, true).unwrap(), vec!["monday".into()], false);
+        let text = "would remove v: 8 on 192.0.2.2 /vicepa, 7 on 192.0.2.1 /vicepa, the snapshots monday, and its entry";
+        assert_eq!(told.foretold(), text);
+        assert!(removed("v", &[], Vec::new(), false).foretold().ends_with(", and its entry"));
     }
 
     #[test]
