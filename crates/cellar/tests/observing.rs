@@ -18,6 +18,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Sizes of the files, and how much one call reads of them.
 const SIZES: [usize; 3] = [10, 5_000, 300_000];
@@ -42,6 +43,16 @@ impl Cell {
         let settings = Arc::new(config::file::load(&config)?);
         let running = serve::start(&settings)?;
         Ok(Cell { address, config, settings, running, _folder: folder })
+    }
+
+    /// The sum of a metric's rows with this label. To ask for it passes no packets of AFS.
+    fn metric(&self, name: &str, label: &str) -> u64 {
+        let text = self.get("/metrics");
+        let rows =
+            text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{')?.split_once("} "));
+        let mut numbers = rows.filter(|(labels, _)| labels.split(',').any(|of| of == label)).peekable();
+        assert!(numbers.peek().is_some(), "no {name} with {label}: {text}");
+        numbers.map(|(_, number)| number.parse::<u64>().unwrap()).sum()
     }
 
     fn client(&self) -> Result<CellClient> {
@@ -327,6 +338,87 @@ fn what_a_known_load_did_adds_up_in_every_table() {
         let line = format!("cellar_call_calls_total{{service=\"AFS\",procedure=\"{procedure}\"}} {calls}\n");
         assert!(metrics.contains(&line), "{line}{metrics}");
     }
+}
+
+/// A cell with an empty volume for everybody, and its root directory.
+fn cell_with_volume() -> (Cell, Fid) {
+    let cell = Cell::start().unwrap();
+    let client = cell.client().unwrap();
+    let create = Create::with_acl("load".parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
+    volume::create_volume(&client, &create).unwrap();
+    let root = volume_root(&*client.connection(cell.address, Interface::Locations), "load").unwrap();
+    (cell, root)
+}
+
+/// What the only client of the file service counted, as the server's lanes must have: datagrams and bytes from it and to
+/// it, data packets for the first time likewise; and calls, which the workers' table has.
+fn counted_by(station: &Station, calls: u64) -> [u64; 7] {
+    let statistics = station.statistics();
+    let (lane, endpoint) = (statistics.total(), &statistics.endpoints[0]);
+    let [received, sent] = [lane.datagrams_received, lane.datagrams_sent];
+    let data = [endpoint.data_sent, endpoint.data_received];
+    [sent, lane.bytes_sent, received, lane.bytes_received, data[0], data[1], calls]
+}
+
+const OF_PORT: [&str; 7] = [
+    "cellar_lane_received_datagrams_total",
+    "cellar_lane_received_bytes_total",
+    "cellar_lane_sent_datagrams_total",
+    "cellar_lane_sent_bytes_total",
+    "cellar_lane_data_received_total",
+    "cellar_lane_data_sent_total",
+    "cellar_workers_arrived_total",
+];
+
+/// What both sides count when the last acknowledgements have arrived.
+fn when_quiet<T: PartialEq + std::fmt::Debug>(mut look: impl FnMut() -> (T, T)) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let (server, client) = look();
+        if server == client {
+            return server;
+        }
+        assert!(Instant::now() < deadline, "the server counted {server:?}, its client {client:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn lanes_peers_and_workers_count_what_their_client_counts() {
+    let (cell, root) = cell_with_volume();
+    let (station, mut load) = (Station::start().unwrap(), Expected::default());
+    let address = SocketAddr::from((cell.address, 7000));
+    let connection = station.connect(address, FILE_SERVICE, None);
+    let of_port = || OF_PORT.map(|name| cell.metric(name, "port=\"fileserver\""));
+    let before = of_port();
+    let fid = Files::new(connection.clone()).create(root, "f").unwrap();
+    store(&*connection, fid, &Bytes::from(vec![7; 300_000]), &mut load);
+    fetch(&*connection, fid, 300_000, &mut load);
+    (0..50).for_each(|_| look(&*connection, fid, true, &mut load));
+    let calls = 1 + load.total()[0];
+
+    let came = |now: [u64; 7]| std::array::from_fn(|index| now[index] - before[index]);
+    let counted = when_quiet(|| (came(of_port()), counted_by(&station, calls)));
+    assert!(counted.iter().all(|number| *number > 0), "{counted:?}");
+    // Datagrams and bytes from it, bytes to it, data packets to it for the first time, as its row has them.
+    when_quiet(|| {
+        let peers = cell.stat(&["peers"]);
+        let of_port = peers.iter().filter(|row| row["port"] == "fileserver");
+        let row = of_port.max_by_key(|row| number(row, &["received_packets"])).unwrap();
+        let first_sent = number(row, &["data_sent"]) - number(row, &["data_resent"]);
+        let of_peer =
+            [&["received_packets"][..], &["received_bytes"], &["sent_bytes"]].map(|path| number(row, path));
+        let [sent, sent_bytes, _, received_bytes, _, data, _] = counted_by(&station, calls);
+        ((of_peer, first_sent), ([sent, sent_bytes, received_bytes], data))
+    });
+    // The tables know what the metrics knew, and who asked for them.
+    let lanes = cell.stat(&["lanes"]);
+    let received = lanes.iter().filter(|row| row["port"] == "fileserver");
+    let received: u64 = received.map(|row| number(row, &["data_received"])).sum();
+    assert!(received > before[4] + counted[4] && received <= of_port()[4], "{lanes:?}");
+    let workers = cell.stat(&["workers"]);
+    let arrived = number(find(&workers, &[("port", "fileserver")]).unwrap(), &["arrived"]);
+    assert!(arrived > before[6] + calls && arrived <= of_port()[6], "{workers:?}");
 }
 
 /// What Prometheus's own tool says, which is nothing if all is well; `None` if it is to be done without.

@@ -4,7 +4,7 @@ use afs_format::keyfile::{KeyType, parse_extended};
 use afs_idl::{ClientConnection, Forgetful, cb};
 use anyhow::{Context, Result};
 use base::{AbortCode, HostUuid, SecurityLevel};
-use rx::{Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry};
+use rx::{Server, ServerCall, ServerConfig, ServerStatistics, Service, ServiceConfig, ServiceEntry};
 use rx_security::{
     ClientSecurity, KeySet, Null, RxkadClient, ServerSecurity, ServiceKey, forge_local_ticket,
 };
@@ -37,6 +37,11 @@ impl Station {
         };
         let server = Server::start(&config, vec![entry]).context("cannot open a UDP port")?;
         Ok(Station { server })
+    }
+
+    /// What the client's port counted.
+    pub fn statistics(&self) -> ServerStatistics {
+        self.server.statistics()
     }
 
     /// A connection to a service from the client's port.

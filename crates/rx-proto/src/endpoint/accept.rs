@@ -184,8 +184,7 @@ impl Endpoint {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let theirs = &packet.header;
         let header = connection.call_header(PacketType::Busy, theirs.channel() as u8, theirs.call_number);
-        let path = connection.path;
-        self.send_control(path, &header, Bytes::new());
+        self.send_on(key, &header, Bytes::new());
     }
 
     /// A new call on a channel ends the old one: either it was the old reply's acknowledgement, or
@@ -283,8 +282,7 @@ impl Endpoint {
         challenging.again_at = Some(now + CHALLENGE_INTERVAL);
         let body = Bytes::from(challenging.handshake.challenge());
         let header = connection.header(PacketType::Challenge);
-        let path = connection.path;
-        self.send_control(path, &header, body);
+        self.send_on(key, &header, body);
         self.arm_connection(key);
     }
 

@@ -6,6 +6,7 @@ use base::{AbortCode, Monotonic};
 use bytes::Bytes;
 
 use super::Endpoint;
+use super::output::count_bytes;
 use crate::call::{Phase, Side};
 use crate::connection::{Channel, Outcome};
 use crate::event::{CallId, ConnectionId, Event};
@@ -159,10 +160,10 @@ impl Endpoint {
     /// Sends the abort of a call.
     pub(super) fn send_abort(&mut self, key: Key, code: AbortCode) {
         let Some(call) = self.calls.get(key) else { return };
-        let Some(connection) = self.connections.get_mut(call.connection) else { return };
+        let on = call.connection;
+        let Some(connection) = self.connections.get_mut(on) else { return };
         let header = connection.call_header(PacketType::Abort, call.channel, call.number);
-        let path = connection.path;
-        self.send_control(path, &header, abort_body(code));
+        self.send_on(on, &header, abort_body(code));
     }
 
     /// Takes a call off its channel.
@@ -258,8 +259,7 @@ impl Endpoint {
         connection.abort_after = now + CONNECTION_ABORT_INTERVAL;
         connection.abort_at = None;
         let header = connection.header(PacketType::Abort);
-        let path = connection.path;
-        self.send_control(path, &header, abort_body(code));
+        self.send_on(key, &header, abort_body(code));
     }
 
     /// A packet came for a call that is gone: its sender has not heard of the end.
@@ -283,11 +283,22 @@ impl Endpoint {
         };
         let Some(connection) = self.connections.get_mut(key) else { return };
         let answer = connection.call_header(kind, header.channel() as u8, header.call_number);
-        let path = connection.path;
-        self.send_control(path, &answer, body);
+        self.send_on(key, &answer, body);
     }
 
-    /// Queues a packet outside of the calls' order.
+    /// Queues a packet of a connection outside of the calls' order.
+    pub(super) fn send_on(&mut self, key: Key, header: &Header, body: Bytes) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if self.control.len() < crate::limits::CONTROL_PACKETS_MAX
+            && let Some(peer) = self.peers.get_mut(connection.peer)
+        {
+            count_bytes(connection, peer, 1, crate::header::HEADER_BYTES + body.len());
+        }
+        let path = connection.path;
+        self.send_control(path, header, body);
+    }
+
+    /// Queues a packet outside of the calls' order and of any connection.
     pub(super) fn send_control(&mut self, path: Path, header: &Header, body: Bytes) {
         if self.control.len() < crate::limits::CONTROL_PACKETS_MAX {
             self.statistics.sent(header.kind, crate::header::HEADER_BYTES + body.len());

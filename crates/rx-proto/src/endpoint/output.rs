@@ -364,7 +364,8 @@ fn after_filling(
     }
 }
 
-fn count_bytes(connection: &mut Connection, peer: &mut Peer, packets: usize, bytes: usize) {
+/// Counts what is sent on a connection.
+pub(super) fn count_bytes(connection: &mut Connection, peer: &mut Peer, packets: usize, bytes: usize) {
     peer.counters.bytes_sent += bytes as u64;
     let counters = &mut connection.counters;
     counters.packets_sent = counters.packets_sent.wrapping_add(packets as u32);

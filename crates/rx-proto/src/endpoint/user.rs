@@ -235,8 +235,7 @@ impl Endpoint {
         let body = self.closing_ack(owed.missing);
         let Some(connection) = self.connections.get_mut(key) else { return };
         let header = connection.call_header(PacketType::Ack, channel, owed.number);
-        let path = connection.path;
-        self.send_control(path, &header, body);
+        self.send_on(key, &header, body);
     }
 
     /// The server asks who we are.
@@ -252,8 +251,7 @@ impl Endpoint {
         match handshake.respond(body, numbers) {
             Ok(response) => {
                 let header = connection.header(PacketType::Response);
-                let path = connection.path;
-                self.send_control(path, &header, Bytes::from(response));
+                self.send_on(key, &header, Bytes::from(response));
             }
             Err(error) => {
                 self.statistics.handshakes_failed += 1;
