@@ -45,6 +45,14 @@ impl Cell {
         Ok(Cell { address, config, settings, running, _folder: folder })
     }
 
+    /// With nothing in its caches.
+    fn restart(self) -> Cell {
+        let Cell { address, config, settings, running, _folder: folder } = self;
+        running.stop().unwrap();
+        let running = serve::start(&settings).unwrap();
+        Cell { address, config, settings, running, _folder: folder }
+    }
+
     /// The sum of a metric's rows with this label. To ask for it passes no packets of AFS.
     fn metric(&self, name: &str, label: &str) -> u64 {
         let text = self.get("/metrics");
@@ -419,6 +427,66 @@ fn lanes_peers_and_workers_count_what_their_client_counts() {
     let workers = cell.stat(&["workers"]);
     let arrived = number(find(&workers, &[("port", "fileserver")]).unwrap(), &["arrived"]);
     assert!(arrived > before[6] + calls && arrived <= of_port()[6], "{workers:?}");
+}
+
+/// Chunks of files, and what stands before those that do not shrink: docs/formats/segment.md. Those of at least
+/// 64 KiB fill whole blocks.
+const CHUNK_BYTES: usize = 256 << 10;
+const HEADER_BYTES: usize = 64;
+const SEGMENT_HEADER_BYTES: usize = 32;
+
+#[test]
+fn disks_and_caches_count_what_is_written_and_read_cold_and_warm() {
+    const FILE_BYTES: usize = 300_000;
+    let (cell, root) = cell_with_volume();
+    let address = SocketAddr::from((cell.address, 7000));
+    let station = Station::start().unwrap();
+    let connection = station.connect(address, FILE_SERVICE, None);
+    let files = Files::new(connection.clone());
+    let [first, fid] = ["first", "f"].map(|name| files.create(root, name).unwrap());
+    let data: Vec<u8> = (0..FILE_BYTES).map(|_| rand::random()).collect();
+    let data = Bytes::from(data);
+    // The first file makes the segments.
+    store(&*connection, first, &data, &mut Expected::default());
+    let disk = |cell: &Cell, access: &str| {
+        let label = format!("access=\"{access}\"");
+        let names =
+            ["cellar_disk_accesses_total", "cellar_disk_moved_bytes_total", "cellar_disk_failed_total"];
+        names.map(|name| cell.metric(name, &label))
+    };
+    let cache = |cell: &Cell| {
+        let names = ["cellar_cache_hits_total", "cellar_cache_misses_total"];
+        names.map(|name| cell.metric(name, "cache=\"chunks\""))
+    };
+    let before = disk(&cell, "write");
+    store(&*connection, fid, &data, &mut Expected::default());
+    let large = (HEADER_BYTES + CHUNK_BYTES).next_multiple_of(4096);
+    let written = large + HEADER_BYTES + FILE_BYTES - CHUNK_BYTES;
+    let since =
+        |now: [u64; 3], before: [u64; 3]| [now[0] - before[0], now[1] - before[1], now[2] - before[2]];
+    assert_eq!(since(disk(&cell, "write"), before), [2, written as u64, 0]);
+
+    let cell = cell.restart();
+    let connection = station.connect(address, FILE_SERVICE, None);
+    // Two segments are opened, whose own headers are read too.
+    let read = (FILE_BYTES + 2 * (HEADER_BYTES + SEGMENT_HEADER_BYTES)) as u64;
+    for (what, reads, misses) in [("cold", [4, read, 0], 2), ("warm", [0; 3], 0)] {
+        let before = (disk(&cell, "read"), cache(&cell));
+        fetch(&*connection, fid, FILE_BYTES, &mut Expected::default());
+        assert_eq!(since(disk(&cell, "read"), before.0), reads, "{what}");
+        let now = cache(&cell);
+        // Three calls, of which the last reads of both chunks.
+        assert_eq!([now[0] - before.1[0], now[1] - before.1[1]], [4 - misses, misses], "{what}");
+    }
+    let disks = cell.stat(&["disk"]);
+    let row = find(&disks, &[("access", "read")]).unwrap();
+    let row = [&["accesses"][..], &["moved_bytes"], &["failed"], &["time_ns", "count"]]
+        .map(|path| number(row, path));
+    let [accesses, moved, failed] = disk(&cell, "read");
+    assert_eq!(row, [accesses, moved, failed, accesses]);
+    let caches = cell.stat(&["caches"]);
+    let row = find(&caches, &[("name", "chunks")]).unwrap();
+    assert_eq!([number(row, &["hits"]), number(row, &["misses"])], cache(&cell));
 }
 
 /// What Prometheus's own tool says, which is nothing if all is well; `None` if it is to be done without.
