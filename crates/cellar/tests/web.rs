@@ -2,6 +2,8 @@
 
 #[path = "web/browser.rs"]
 mod browser;
+#[path = "web/contents.rs"]
+mod contents;
 
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 use afs_idl::{ClientConnection, fs as rxafs};
@@ -47,7 +49,7 @@ impl Cell {
         std::fs::write(folder.path().join("KeyFileExt"), &*write_extended(&[key]))?;
         let probe = json!({ "time_ms": now_ms(), "volume": HOSTILE, "server": "127.0.0.1", "locate_us": 90,
             "open_us": 200, "write_us": 3000, "read_us": 400, "total_us": 3690, "step": null, "error": null });
-        std::fs::write(folder.path().join("probes.jsonl"), format!("{probe}\n"))?;
+        std::fs::write(folder.path().join("probes.jsonl"), format!("{probe}\n{}", contents::probes()))?;
         // A port that is known before the server starts, so that `cellar web login` knows it.
         let port = TcpListener::bind((address, 0))?.local_addr()?.port();
         let text = format!(
@@ -200,11 +202,17 @@ fn a_browser_shows_what_cellar_stat_shows() {
     sign_in(&mut browser, &cell);
     volumes_are_those_of_stat(&mut browser, &cell, &volume);
     is_quiet(&mut browser);
+    contents::caches_and_locks_are_those_of_stat(&mut browser, &cell);
+    contents::snapshots_are_those_of_the_command(&mut browser, &cell, &volume);
+    contents::jobs_are_those_of_the_command(&mut browser, &cell);
+    contents::probes_are_those_of_the_report(&mut browser, &cell);
+    is_quiet(&mut browser);
 
     keys_lead_everywhere(&mut browser, &volume);
     hostile_names_are_only_names(&mut browser);
     is_quiet(&mut browser);
     profiles_are_taken_and_shown(&mut browser, &cell);
+    contents::functions_of_the_server_are_on_the_flame_graph(&mut browser, &cell, &volume);
     is_quiet(&mut browser);
 
     browser.prefer("dark");

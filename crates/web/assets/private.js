@@ -135,11 +135,13 @@ export class Jobs extends Document {
     if (jobs.length === 0) return [h('div', { class: 'panel' }, note('No job', 'cellar volume move, copy, release and backup are jobs.'))];
     return jobs.map((job) => {
       const [first, last] = [job.events[0], job.events[job.events.length - 1]];
-      const place = STAGES.indexOf(job.stage);
+      const working = job.stage === 'working' && job.total > 0 ? Math.min(1, job.done / job.total) : 0;
+      const place = STAGES.indexOf(job.stage) + working;
+      const sent = job.total > 0 && h('p', { class: 'sent faint', data: { total: job.total, done: job.done, sent: job.sent } }, `${text(job.done, 'bytes')} of ${text(job.total, 'bytes')} are there, ${text(job.sent, 'bytes')} were sent`);
       const bar = h('progress', { max: String(STAGES.length - 1), value: job.is_over ? String(STAGES.length - 1) : place < 0 ? undefined : String(place), 'aria-label': `Job ${job.job}: ${job.stage}` });
-      return h('article', { class: `panel job is-${job.stage}` },
+      return h('article', { class: `panel job is-${job.stage}`, data: { job: job.job } },
         h('div', { class: 'title' }, h('h2', {}, job.title), h('span', { class: 'faint' }, `job ${job.job}`), h('span', { class: 'spring' }), h('span', { class: 'stage' }, job.stage.replaceAll('_', ' '))),
-        bar, h('p', { class: job.trouble ? 'trouble' : 'faint' }, job.trouble ?? last?.[1] ?? 'not begun'),
+        bar, h('p', { class: job.trouble ? 'trouble' : 'faint' }, job.trouble ?? last?.[1] ?? 'not begun'), sent,
         h('details', { id: `job-${job.job}` }, h('summary', {}, `${job.events.length} steps${first ? `, begun ${day(first[0])}` : ''}`), h('ol', {}, ...job.events.map(([at, what]) => h('li', {}, h('span', { class: 'faint number' }, `${day(at)} `), what)))));
     });
   }

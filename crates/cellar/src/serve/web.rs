@@ -5,6 +5,7 @@ use crate::commands::probe;
 use crate::config::Settings;
 use crate::config::web::WebSettings;
 use crate::jobs::journal::Journal;
+use ::jobs::Traffic;
 use ::web::{About, Key, PERIOD, Server, Site, SiteSettings, Source};
 use anyhow::{Context, Result};
 use base::{UnixTime, VolumeId, VolumeType};
@@ -135,6 +136,7 @@ impl Source for Shown {
         let mut jobs = journal.all().map_err(|error| format!("{error:#}\n"))?;
         jobs.reverse();
         let shown = jobs.iter().take(JOBS_MAX).map(|job| {
+            let Traffic { total, done, sent } = job.traffic();
             json!({
                 "job": job.id,
                 "title": job.title(),
@@ -142,6 +144,9 @@ impl Source for Shown {
                 "stage": job.stage,
                 "is_over": job.is_over(),
                 "trouble": job.trouble,
+                "total": total,
+                "done": done,
+                "sent": sent,
                 "events": job.events.iter().map(|event| json!([event.at, event.what])).collect::<Vec<_>>(),
             })
         });

@@ -1,0 +1,235 @@
+//! What the views say is what the commands say of the same server.
+
+use super::browser::Browser;
+use super::{Cell, FILE_SERVICE, Station, look, now_ms, open_table, program, shown};
+use load::files::{Files, volume_root};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::process::Command;
+
+/// The volume of [`probes`].
+const PROBED: &str = "probe.fs1";
+
+/// Two probes that did well and, between them, an incident of two.
+pub(super) fn probes() -> String {
+    let line = |ago_ms, read_us: Option<u64>, total_us, error: Option<&str>| {
+        json!({ "time_ms": now_ms() - ago_ms, "volume": PROBED, "server": "127.0.0.1", "locate_us": 100,
+            "open_us": 200, "write_us": 5000, "read_us": read_us, "total_us": total_us,
+            "step": error.map(|_| "read"), "error": error })
+    };
+    let lines = [
+        line(400_000, Some(700), 6000, None),
+        line(300_000, None, 5300, Some("the server does not answer")),
+        line(200_000, None, 5300, Some("the server does not answer")),
+        line(100_000, Some(900), 6200, None),
+    ];
+    lines.map(|line| format!("{line}\n")).concat()
+}
+
+/// The command's JSON.
+fn told(cell: &Cell, arguments: &[&str]) -> Value {
+    serde_json::from_str(&cell.run(&[arguments, &["--json"]].concat())).unwrap()
+}
+
+fn open(browser: &mut Browser, view: &str, until: &str) {
+    browser.evaluate(&format!("location.hash = '#/{view}'"));
+    browser.wait_for(until);
+}
+
+/// The texts of the cells of all rows of a table.
+fn cells(browser: &mut Browser, table: &str) -> Vec<Vec<String>> {
+    let expression = format!(
+        "[...document.querySelectorAll('table[data-table={table}] tbody tr')]\
+         .map((row) => [...row.children].map((cell) => cell.textContent))"
+    );
+    serde_json::from_value(browser.evaluate(&expression)).unwrap()
+}
+
+/// A time as the page shows it; the browser's zone is UTC.
+fn day(seconds: &Value) -> String {
+    let at = jiff::Timestamp::from_second(seconds.as_i64().unwrap()).unwrap();
+    at.strftime("%F %T").to_string()
+}
+
+/// Whoever asks adds to what is counted: the page is looked at between two askings, and says something between.
+pub(super) fn caches_and_locks_are_those_of_stat(browser: &mut Browser, cell: &Cell) {
+    let caches = ["entries", "limit", "hits", "misses", "evictions", "purged"];
+    let of_caches =
+        ["entries", "limit_bytes", "hits", "misses", "evictions", "purged"].map(|name| vec![name]);
+    compare(browser, cell, "caches", "name", &caches, &of_caches);
+    assert!(shown(browser, "status", "hits") >= 50, "the file's status was asked for so often");
+    let of_locks = [vec!["waits"], vec!["wait_ns", "max"]];
+    compare(browser, cell, "locks", "lock", &["waits", "wait max"], &of_locks);
+    assert!(shown(browser, "lane", "waits") > 0, "threads of a server wait for its lanes");
+}
+
+fn compare(
+    browser: &mut Browser,
+    cell: &Cell,
+    table: &str,
+    label: &str,
+    figures: &[&str],
+    names: &[Vec<&str>],
+) {
+    open_table(browser, table);
+    let before = cell.stat(table);
+    let looks = format!(
+        "performance.getEntriesByType('resource').filter(({{ name }}) => name.endsWith('/tables/{table}')).length"
+    );
+    browser.evaluate("performance.clearResourceTimings()");
+    // The second has begun after that.
+    browser.wait_for(&format!("{looks} >= 2"));
+    let page: Vec<Vec<u64>> = before
+        .iter()
+        .map(|row| {
+            figures.iter().map(|figure| shown(browser, row[label].as_str().unwrap(), figure)).collect()
+        })
+        .collect();
+    let after = cell.stat(table);
+    assert_eq!(cells(browser, table).len(), before.len());
+    for ((before, after), page) in before.iter().zip(&after).zip(page) {
+        for (names, page) in names.iter().zip(page) {
+            let value = |row: &Value| names.iter().fold(row, |value, name| &value[name]).as_u64().unwrap();
+            let (least, most) = (value(before).min(value(after)), value(before).max(value(after)));
+            assert!((least..=most).contains(&page), "{table} {names:?}: {page} is not in {before}, {after}");
+        }
+    }
+}
+
+pub(super) fn snapshots_are_those_of_the_command(browser: &mut Browser, cell: &Cell, volume: &str) {
+    for snapshot in [&["before-upgrade"][..], &["for-a-day", "--expires", "1d"]] {
+        cell.run(&[&["volume", "snapshot", "create", "load"], snapshot].concat());
+    }
+    let snapshots = told(cell, &["volume", "snapshot", "list", "load"]);
+    let rows = "document.querySelectorAll('table[data-table=snapshots] tbody tr').length === 2";
+    open(browser, &format!("volume/{volume}"), rows);
+    let page = cells(browser, "snapshots");
+    for (row, told) in page.iter().zip(snapshots.as_array().unwrap()) {
+        let expires = if told["expires"].is_null() { "never".into() } else { day(&told["expires"]) };
+        let name = told["name"].as_str().unwrap();
+        assert_eq!(row[..4], [name, &told["volume"].to_string(), &day(&told["made"]), &expires]);
+    }
+    assert!(page[1][3] != "never" && page[0][3] == "never", "{page:?}");
+    let facts = browser.evaluate("document.querySelector('.facts').innerText.replace(/\\s+/g, ' ')");
+    let listed = told(cell, &["volume", "list"]);
+    let listed = listed.as_array().unwrap();
+    let load = listed.iter().find(|row| row["id"] == volume.parse::<u64>().unwrap()).unwrap();
+    for fact in [format!("Number {volume} "), format!("Files {} ", load["files"])] {
+        assert!(facts.as_str().unwrap().to_lowercase().contains(&fact.to_lowercase()), "{fact}: {facts}");
+    }
+
+    open(browser, "volumes", "document.querySelector('table[data-table=inventory] tbody tr')");
+    let page = cells(browser, "inventory");
+    assert_eq!(page.len(), listed.len());
+    for told in listed {
+        let number = told["id"].to_string();
+        let row = page.iter().find(|row| row[1] == number).unwrap();
+        let state = if told["online"] == true { "online" } else { "offline" };
+        assert_eq!((&*row[0], row[4].trim()), (told["name"].as_str().unwrap(), state));
+        assert_eq!((&*row[7], &*row[8]), (&*told["files"].to_string(), &*day(&told["updated"])));
+    }
+}
+
+/// One job that sends nothing, one that does, and one that fails.
+pub(super) fn jobs_are_those_of_the_command(browser: &mut Browser, cell: &Cell) {
+    open(browser, "jobs", "document.querySelector('main').innerText.includes('No job')");
+    cell.run(&["volume", "backup", "load"]);
+    cell.run(&["volume", "copy", "load", "load.copy"]);
+    let mut failing = Command::new(program());
+    failing.args(["volume", "copy", "load", "load.bad", "--partition", "z", "--config"]).arg(&cell.config);
+    assert!(!failing.output().unwrap().status.success(), "there is no such partition");
+    let jobs = told(cell, &["volume", "jobs", "list"]);
+    let jobs = jobs.as_array().unwrap();
+    // They come without anybody's doing.
+    let stages = "[...document.querySelectorAll('article.job .stage')].map((it) => it.textContent).join()";
+    browser.wait_for(&format!("{stages} === 'failed,done,done'"));
+    for job in jobs {
+        let number = job["job"].to_string();
+        let page = browser.evaluate(&format!(
+            "(() => {{ const it = document.querySelector('article[data-job=\"{number}\"]'); const sent = it.querySelector('.sent');\
+             const bar = it.querySelector('progress'); return {{ title: it.querySelector('h2').textContent,\
+             stage: it.querySelector('.stage').textContent, words: it.querySelector('progress + p').textContent,\
+             position: bar.position, steps: [...it.querySelectorAll('li')].map((step) => step.textContent),\
+             sent: sent && {{ ...sent.dataset }}, said: sent?.textContent }}; }})()"
+        ));
+        let words = if job["trouble"].is_null() { &job["doing"] } else { &job["trouble"] };
+        assert_eq!((&page["title"], &page["words"]), (&job["title"], words));
+        assert_eq!((&page["stage"], &page["position"]), (&job["stage"], &json!(1)));
+        let shown = told(cell, &["volume", "jobs", "show", &number]);
+        let events = shown["events"].as_array().unwrap();
+        let step = |event: &Value| format!("{} {}", day(&event["at"]), event["what"].as_str().unwrap());
+        assert_eq!(page["steps"], events.iter().map(step).collect::<Value>());
+        if job["total"] == 0 {
+            assert_eq!(page["sent"], Value::Null);
+            continue;
+        }
+        let [total, done, sent] = ["total", "done", "sent"].map(|name| job[name].to_string());
+        assert_eq!(page["sent"], json!({ "total": total, "done": done, "sent": sent }));
+        assert!(page["said"].as_str().unwrap().contains("KiB of "), "{page}");
+    }
+    assert!(jobs[1]["sent"].as_u64().unwrap() > 300_000, "the copy has the file: {}", jobs[1]);
+}
+
+pub(super) fn probes_are_those_of_the_report(browser: &mut Browser, cell: &Cell) {
+    let history = cell.config.with_file_name("probes.jsonl");
+    let report = told(cell, &["probe", "report", "--history", history.to_str().unwrap(), "--hours", "24"]);
+    open(browser, "probes", "document.querySelector('table[data-table=probes] tbody tr')");
+    let us = |value: &Value| match value.as_u64().unwrap() {
+        us @ 0..1000 => format!("{us}µs"),
+        us => format!("{}.{:02}ms", us / 1000, us % 1000 / 10),
+    };
+    let page = cells(browser, "probes");
+    for told in report["volumes"].as_array().unwrap() {
+        let row = page.iter().find(|row| row[0] == told["volume"].as_str().unwrap()).unwrap();
+        assert_eq!(row[3..5], [told["probes"].to_string(), told["failures"].to_string()]);
+        let [read, write, total] = ["read", "write", "total"].map(|name| &told[name]);
+        let times =
+            [&read["median_us"], &read["p99_us"], &write["median_us"], &write["p99_us"], &total["max_us"]];
+        assert_eq!(row[5..].iter().map(|cell| cell.replace(".0µs", "µs")).collect::<Vec<_>>(), times.map(us));
+    }
+    let probed = page.iter().find(|row| row[0] == PROBED).unwrap();
+    assert_eq!(probed[3..5], ["4", "2"]);
+    let incidents = cells(browser, "incidents");
+    let told = report["incidents"].as_array().unwrap();
+    assert_eq!((incidents.len(), told.len()), (1, 1));
+    let lasted = told[0]["end_ms"].as_u64().unwrap() - told[0]["start_ms"].as_u64().unwrap();
+    assert_eq!(incidents[0][1], PROBED);
+    assert_eq!(incidents[0][3], format!("{} min", (lasted + 30_000) / 60_000));
+    assert_eq!(incidents[0][4..], ["2", "read: the server does not answer"]);
+    let bars = "[...document.querySelectorAll('main tbody tr')].find((row) => row.textContent.includes('probe.fs1')).querySelectorAll('.strip i.failed').length";
+    assert_eq!(browser.evaluate(bars), 2);
+}
+
+/// Of the processors' time: the server is called until enough was seen.
+pub(super) fn functions_of_the_server_are_on_the_flame_graph(
+    browser: &mut Browser,
+    cell: &Cell,
+    volume: &str,
+) {
+    open(browser, "profile", "document.querySelector('button[data-kind=cpu]:not(:disabled)')");
+    browser.evaluate("document.querySelector('input.seconds').value = '600'");
+    browser.evaluate("document.querySelector('button[data-kind=cpu]').click()");
+    browser.wait_for("!document.querySelector('button[data-act=end]').disabled");
+    let root =
+        volume_root(&*cell.client().unwrap().connection(cell.address, super::Interface::Locations), "load")
+            .unwrap();
+    assert_eq!(root.volume.to_string(), volume);
+    let station = Station::start().unwrap();
+    let anonymous = station.connect(SocketAddr::from((cell.address, 7000)), FILE_SERVICE, None);
+    let fid = Files::new(anonymous.clone()).create(root, "looked-at").unwrap();
+    let samples =
+        "Number(/(\\d+) samples/.exec(document.querySelector('main [role=status]').textContent)?.[1] ?? 0)";
+    while browser.evaluate(samples).as_u64().unwrap() < 100 {
+        (0..500).for_each(|_| look(&*anonymous, fid));
+    }
+    browser.evaluate("document.querySelector('button[data-act=end]').click()");
+    browser.wait_for("document.querySelectorAll('svg.flame .box').length > 20");
+    let boxes = browser.evaluate("document.querySelector('svg.flame').textContent");
+    let functions = cells(browser, "functions");
+    // A program without names of functions is named itself.
+    let is_own = |name: &str| name.contains("rx::") || name.contains("[cellar]");
+    for name in [is_own, |name: &str| name.contains("sendm")] {
+        assert!(functions.iter().any(|row| name(&row[0])), "{functions:#?}");
+        assert!(name(boxes.as_str().unwrap()), "{boxes}");
+    }
+}
