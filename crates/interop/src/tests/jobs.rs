@@ -1,4 +1,4 @@
-//! Moves and releases whose servers, or whoever runs them, are killed in the middle.
+//! Moves, releases, copies and restores whose servers, or whoever runs them, are killed in the middle.
 
 use crate::Test;
 use crate::tests::mixed::{all, copy, fetch_and_compare};
@@ -7,14 +7,15 @@ use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
 use serde_json::Value;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "jobs-killed", needs: &[Means::Netns], run: killed }]
 }
 
-/// The rounds; each kills something.
-const ROUNDS: u32 = 4;
+/// The rounds of each operation; each kills something.
+const ROUNDS: u32 = 2;
 /// How long a job that was interrupted may take to be finished or undone.
 const JOB_LIMIT: Duration = Duration::from_secs(180);
 /// A file that takes a while to send.
@@ -58,28 +59,49 @@ fn killed() -> Result<()> {
     let sites =
         [first.address, second.address].map(|server| format!("vos addsite {server} a tree -localauth"));
     all(&first, &sites)?;
-    for round in 0..ROUNDS {
+    let dump = first.scratch()?.join("dump");
+    all(&first, &[format!("{} volume dump tree {}", program()?, dump.display())])?;
+    for round in 0..4 * ROUNDS {
         let victim = [Victim::Runner, Victim::First, Victim::Second][dice.throw(3) as usize];
-        let is_release = dice.throw(2) == 1;
         let pause = Duration::from_millis(dice.throw(1500));
-        let command = if is_release {
-            "release tree --all".into()
-        } else {
-            format!("move tree --to {}", other(&first, &second)?)
+        let (new, to) = (format!("tree.{round}"), other(&first, &second)?);
+        let (command, new) = match round % 4 {
+            0 => ("release tree --all".into(), None),
+            1 => (format!("move tree --to {to}"), None),
+            2 => (format!("copy tree {new} --to {to}"), Some(new)),
+            _ => (format!("restore {} {new} --on {to}", dump.display()), Some(new)),
         };
         println!("interop: round {round}: {command}, {victim:?} killed after {pause:?}");
         begin(&first, &command)?;
         std::thread::sleep(pause);
         kill(&mut first, &mut second, victim)?;
         finish(&first)?;
-        check(&first, &second).with_context(|| format!("after round {round}"))?;
+        let listed = check(&first, &second).with_context(|| format!("after round {round}"))?;
+        if let Some(new) = new {
+            check_new(&first, &new, &listed, &big).with_context(|| format!("after round {round}"))?;
+        }
     }
     all(&first, &[format!("{} volume release tree --all", program()?)])?;
     fetch_and_compare(&first, "data", &tree)?;
+    compare_big(&first, "tree", &big)
+}
+
+/// A volume that was to be made is there with its entry and all of its contents, or neither is.
+fn check_new(first: &Cell, name: &str, listed: &str, big: &Path) -> Result<()> {
+    let line = format!("{name} ");
+    let count = listed.lines().filter(|found| found.starts_with(&line)).count();
+    let is_known = first.run(&format!("{} volume examine {name}", program()?))?.status == 0;
+    ensure!(count == usize::from(is_known), "known: {is_known}, on {count} servers:\n{listed}");
+    println!("interop: {name} is {}", if is_known { "there" } else { "not there" });
+    if is_known { compare_big(first, name, big) } else { Ok(()) }
+}
+
+/// The large file of a volume is what it was made of.
+fn compare_big(first: &Cell, volume: &str, big: &Path) -> Result<()> {
     let copied = first.scratch()?.join("copied");
-    copy(&first, &format!("cell:tree/big {}", copied.display()))?;
+    copy(first, &format!("cell:{volume}/big {}", copied.display()))?;
     first.shell(&format!("cmp {} {}", big.display(), copied.display()))?.ok().context("the big file")?;
-    Ok(())
+    first.shell(&format!("rm {}", copied.display()))?.ok().map(drop)
 }
 
 fn program() -> Result<String> {
@@ -142,8 +164,8 @@ pub(crate) fn jobs(cell: &Cell) -> Result<Vec<Value>> {
     serde_json::from_str(&listed).with_context(|| format!("no list of jobs: {listed}"))
 }
 
-/// Nothing is locked, nothing is left over, and the volume is there once.
-fn check(first: &Cell, second: &Cell) -> Result<()> {
+/// Nothing is locked, nothing is left over, and the volume is there once. What the servers list.
+fn check(first: &Cell, second: &Cell) -> Result<String> {
     let locked = first.run("vos listvldb -locked -localauth")?.ok()?;
     ensure!(locked.contains("Total entries: 0"), "{locked}");
     let mut all = String::new();
@@ -155,5 +177,5 @@ fn check(first: &Cell, second: &Cell) -> Result<()> {
     }
     let copies = all.lines().filter(|line| line.starts_with("tree ")).count();
     ensure!(copies == 1, "{copies} read-write copies:\n{all}");
-    Ok(())
+    Ok(all)
 }

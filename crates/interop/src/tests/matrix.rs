@@ -319,13 +319,18 @@ impl Way<'_> {
         self.run(&format!("@CELLAR volume restore {part} {restored} --overwrite incremental"))?;
         rows.push(self.same("cellar volume restore --overwrite incremental", restored, &second)?);
         let kept = &format!("{volume}.o");
-        self.run(&format!("@CELLAR volume restore {full} {kept} --on @TO --readonly"))?;
-        rows.push(self.same("cellar volume restore --readonly", &format!("{kept}.readonly"), &first)?);
+        self.run(&format!("@CELLAR volume restore {full} {kept} --on @TO --readonly --also-on @FROM/a"))?;
+        let copies = &format!("{kept}.readonly");
+        rows.push(self.same("cellar volume restore --readonly", copies, &first)?);
+        rows.push(self.same_on(self.from, "the same, the other site", copies, &first)?);
         self.run(&format!("@CELLAR volume restore {part} {kept} --overwrite incremental --readonly"))?;
-        rows.push(self.same("the same, --overwrite incremental", &format!("{kept}.readonly"), &second)?);
-        let kept_id = self.id(&format!("{kept}.readonly"))?;
+        rows.push(self.same("the same, --overwrite incremental", copies, &second)?);
+        rows.push(self.same_on(self.from, "the same, the other site", copies, &second)?);
+        let kept_id = self.id(copies)?;
         self.run(&format!("@CELLAR volume remove {kept} --copies"))?;
-        ensure!(!self.is_on(self.to, &kept_id)?, "{kept}.readonly is still on {}", self.to.address);
+        for server in [self.from, self.to] {
+            ensure!(!self.is_on(server, &kept_id)?, "{copies} is still on {}", server.address);
+        }
         self.run(&format!("@CELLAR volume release {volume} --all"))?;
         rows.push(self.same("cellar volume release --all", copy, &second)?);
 
