@@ -322,10 +322,10 @@ impl Way<'_> {
         self.run(&format!("@CELLAR volume restore {full} {kept} --on @TO --readonly --also-on @FROM/a"))?;
         let copies = &format!("{kept}.readonly");
         rows.push(self.same("cellar volume restore --readonly", copies, &first)?);
-        rows.push(self.same_on(self.from, "the same, the other site", copies, &first)?);
+        rows.push(self.same_on(self.from, "the same, its second site", copies, &first)?);
         self.run(&format!("@CELLAR volume restore {part} {kept} --overwrite incremental --readonly"))?;
         rows.push(self.same("the same, --overwrite incremental", copies, &second)?);
-        rows.push(self.same_on(self.from, "the same, the other site", copies, &second)?);
+        rows.push(self.same_on(self.from, "the same, then its second site", copies, &second)?);
         let kept_id = self.id(copies)?;
         self.run(&format!("@CELLAR volume remove {kept} --copies"))?;
         for server in [self.from, self.to] {
