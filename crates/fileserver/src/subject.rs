@@ -1,5 +1,6 @@
 //! Who calls, as access lists see it.
 
+use ahash::RandomState;
 use base::{AbortCode, Caller, LocalAuthority, Monotonic, UserId};
 use events::current;
 use parking_lot::RwLock;
@@ -110,7 +111,7 @@ pub(crate) struct Subjects {
     lifetime: Duration,
     connections_max: usize,
     /// Guards the table only; nothing waits under it.
-    known: RwLock<HashMap<u64, (Arc<Subject>, Monotonic)>>,
+    known: RwLock<HashMap<u64, (Arc<Subject>, Monotonic), RandomState>>,
 }
 
 /// Tells the audit who it is.

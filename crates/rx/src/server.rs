@@ -1,6 +1,6 @@
 //! A server: lanes on one port, and the workers behind them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl Server {
     /// What the system said, e.g. that the port is in use.
     pub fn start(config: &ServerConfig, services: Vec<ServiceEntry>) -> io::Result<Server> {
         let configs: Vec<ServiceConfig> = services.iter().map(|entry| entry.config.clone()).collect();
-        let services: HashMap<u16, Arc<dyn Service>> =
+        let services: BTreeMap<u16, Arc<dyn Service>> =
             services.into_iter().map(|entry| (entry.config.id, entry.service)).collect();
         let priority = Priority::new(config.bulk_nice);
         let workers = WorkerPool::new(&config.name, services, worker_limits(config), priority);

@@ -1,6 +1,6 @@
 //! The threads that run services.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -40,7 +40,7 @@ pub(crate) struct WorkerLimits {
 /// are workers stay.
 pub(crate) struct WorkerPool {
     name: String,
-    services: HashMap<u16, Arc<dyn Service>>,
+    services: BTreeMap<u16, Arc<dyn Service>>,
     queue: CallQueue<Arrived>,
     users: Users,
     limits: WorkerLimits,
@@ -58,7 +58,7 @@ pub(crate) struct WorkerPool {
 impl WorkerPool {
     pub(crate) fn new(
         name: &str,
-        services: HashMap<u16, Arc<dyn Service>>,
+        services: BTreeMap<u16, Arc<dyn Service>>,
         limits: WorkerLimits,
         priority: Priority,
     ) -> Arc<WorkerPool> {

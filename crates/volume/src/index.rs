@@ -11,6 +11,7 @@ mod places;
 use crate::apart::is_apart;
 use crate::group::Group;
 use crate::volume::Volume;
+use ahash::RandomState;
 use base::{PartitionId, VolumeId};
 use members::Members;
 use places::{Place, Places, each_place};
@@ -65,9 +66,9 @@ pub(crate) struct Index {
     places: Places,
     /// Of each group, one of its volumes.
     members: Members,
-    loaded: HashMap<VolumeId, Arc<Volume>>,
+    loaded: HashMap<VolumeId, Arc<Volume>, RandomState>,
     /// Of each group that is in memory, one of its volumes.
-    groups: HashMap<GroupKey, VolumeId>,
+    groups: HashMap<GroupKey, VolumeId, RandomState>,
     /// Groups that were loaded, in the order in which they are looked at for unloading.
     queue: VecDeque<GroupKey>,
     /// Volumes that were marked when the server started.
