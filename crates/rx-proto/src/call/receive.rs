@@ -12,10 +12,9 @@ use crate::header::Flags;
 /// Packets received in a row, unasked, after which an ACK is due (rxi_SoftAckRate).
 const RECEIVED_PER_ACK: u32 = 2;
 
-/// Packets read since the peer last heard of it, after which an ACK is due: at least so many, ...
+/// Packets read since the peer last heard of it, after which an ACK is due. Linux counts its congestion window from the
+/// first packet that was not read: with few packets under way, a client waits for this.
 const READ_PER_ACK: u32 = 4;
-/// ... and this part of what the peer has had under way or unread at once, which is what it takes for our window.
-const READ_PER_ACK_SHARE: u32 = 4;
 
 /// See the module's description.
 #[derive(Debug)]
@@ -27,8 +26,6 @@ pub(crate) struct ReceiveQueue {
     /// From `next` on; the packets beyond `missing` with gaps.
     slots: VecDeque<Option<Slot>>,
     highest: u32,
-    /// The most packets between the reader and `highest` at any time.
-    span: u32,
     last: Option<u32>,
     window: u32,
     held: usize,
@@ -84,7 +81,6 @@ impl ReceiveQueue {
             missing: 1,
             slots: spare.0,
             highest: 0,
-            span: 0,
             last: None,
             window,
             held: 0,
@@ -139,7 +135,6 @@ impl ReceiveQueue {
         }
         self.held += 1;
         self.highest = self.highest.max(sequence);
-        self.span = self.span.max(sequence + 1 - self.next);
         if flags.contains(Flags::LAST_PACKET) {
             self.last = Some(sequence);
         }
@@ -246,12 +241,6 @@ impl ReceiveQueue {
     /// Changes the window; what is there stays.
     pub(crate) fn set_window(&mut self, window: u32) {
         self.window = window;
-        self.offered(window);
-    }
-
-    /// An ACK tells the peer that it may have so many packets under way.
-    pub(crate) fn offered(&mut self, window: u32) {
-        self.span = self.span.min(window);
     }
 
     /// One byte per packet from `next` on: is it here?
@@ -282,17 +271,11 @@ impl ReceiveQueue {
         }
     }
 
-    /// Packets read that the peer is to hear of at once.
-    fn read_per_ack(&self) -> u32 {
-        let share = self.span / READ_PER_ACK_SHARE;
-        share.max(READ_PER_ACK).min(self.window)
-    }
-
     /// Decides on telling the peer that the reader has read.
     pub(crate) fn plan_window_ack(&mut self, at: Monotonic) {
         if self.is_complete() {
             self.acks.propose_at(at);
-        } else if self.acks.read >= self.read_per_ack() {
+        } else if self.acks.read >= READ_PER_ACK.min(self.window) {
             self.acks.propose(Reason::Delay, 0);
         } else if self.acks.read > 0 {
             self.acks.propose_at(at);

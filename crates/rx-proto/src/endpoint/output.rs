@@ -183,7 +183,6 @@ impl Endpoint {
         header.flags = header.flags.with(Flags::SLOW_START_OK);
         header.flags = header.flags.with_if(reason == Reason::Ping, Flags::REQUEST_ACK);
         let window = trailer.window.map(|window| window.min(call.receive.window()));
-        call.receive.offered(window.unwrap_or(u32::MAX));
         let trailer = Trailer { window, ..trailer };
         let mut body = ack_body(&mut self.arena, call, reason, serial, trailer);
         if reason == Reason::Ping {
