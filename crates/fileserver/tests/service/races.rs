@@ -13,7 +13,8 @@ use std::sync::{Arc, Barrier};
 
 const FILES: usize = 3;
 const CLIENTS: u8 = 4;
-const STEPS: usize = 400;
+const ROUNDS: usize = 20;
+const STEPS_OF_A_ROUND: usize = 20;
 
 /// What a cache manager remembers: versions under promise, and how many breaks it has heard.
 #[derive(Default)]
@@ -69,9 +70,13 @@ impl Machine<'_> {
         self.acknowledged[file].fetch_max(u64::from(status.data_version), SeqCst);
     }
 
-    fn run(&self, seed: u64) {
+    fn run(&self, seed: u64, round: &Barrier) {
         let mut random = StdRng::seed_from_u64(seed);
-        for _ in 0..STEPS {
+        for step in 0..ROUNDS * STEPS_OF_A_ROUND {
+            if step % STEPS_OF_A_ROUND == 0 {
+                // Whoever runs alone for a while must find what the others were promised before.
+                round.wait();
+            }
             std::thread::yield_now();
             let file = random.random_range(0..FILES);
             match random.random_range(0..10) {
@@ -108,14 +113,11 @@ fn promises_hold_under_concurrency() {
             Machine { world: &world, client, cache, files, acknowledged, at_once }
         })
         .collect();
-    let start = Barrier::new(machines.len());
+    let round = Barrier::new(machines.len());
     std::thread::scope(|scope| {
         for (seed, machine) in machines.iter().enumerate() {
-            let start = &start;
-            scope.spawn(move || {
-                start.wait();
-                machine.run(seed as u64);
-            });
+            let round = &round;
+            scope.spawn(move || machine.run(seed as u64, round));
         }
     });
     let counters = world.server.callback_counters();
