@@ -34,8 +34,13 @@ impl CallHandle {
     }
 
     /// A call of which something has been read already; `at_end`: all of it.
-    pub(crate) fn begun(lane: Arc<Lane>, call: CallId, read: Vec<Bytes>, at_end: bool) -> CallHandle {
-        let incoming = read.into();
+    pub(crate) fn begun(
+        lane: Arc<Lane>,
+        call: CallId,
+        read: impl IntoIterator<Item = Bytes>,
+        at_end: bool,
+    ) -> CallHandle {
+        let incoming = read.into_iter().filter(|piece| !piece.is_empty()).collect();
         CallHandle { lane, call, condvar: Arc::new(Condvar::new()), incoming, at_end, is_released: false }
     }
 
@@ -78,7 +83,10 @@ impl CallHandle {
 
     /// Takes what the endpoint has, within reason; fails if the call has.
     fn take_packets(&mut self, state: &mut LaneState) -> Result<(), AbortCode> {
-        match state.endpoint.read_some(clock::now(), self.call, READ_PACKETS, &mut self.incoming) {
+        let incoming = &mut self.incoming;
+        let after =
+            state.endpoint.read_some(clock::now(), self.call, READ_PACKETS, |body| incoming.push_back(body));
+        match after {
             Some(Read::Failed(code)) => return Err(code),
             Some(Read::End) => self.at_end = true,
             Some(Read::Data(_) | Read::Blocked) | None => {}

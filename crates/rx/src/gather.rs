@@ -50,16 +50,14 @@ impl Run {
 }
 
 impl<'a> Gather<'a> {
-    /// An empty list with room for transmits.
-    pub(crate) fn for_all(transmits: &[Transmit]) -> Gather<'a> {
-        let packets = transmits.iter().map(|transmit| transmit.packets.len()).sum();
-        let bodies: usize = transmits.iter().map(|transmit| transmit.bodies.len()).sum();
-        Gather {
-            // A header and a body each, and what lies across the ends of two pieces twice.
-            pieces: Vec::with_capacity(2 * packets + bodies),
-            packets: Vec::with_capacity(packets),
-            runs: Vec::with_capacity(transmits.len()),
-        }
+    /// An empty list in the memory of another one that is not needed any more.
+    pub(crate) fn reuse(mut used: Gather<'_>) -> Gather<'a> {
+        used.pieces.clear();
+        used.packets.clear();
+        used.runs.clear();
+        // Collecting in place keeps the memory; there is nothing to convert.
+        let pieces = used.pieces.into_iter().map(|_| IoSlice::new(&[])).collect();
+        Gather { pieces, packets: used.packets, runs: used.runs }
     }
 
     /// Adds the datagrams of a transmit. Those that do not fit into one run (a contract of the endpoint,
@@ -153,7 +151,7 @@ mod tests {
             prop_oneof![Just(1444usize), 0..2000usize], 0..200))
         {
             let transmit = transmit(&sizes);
-            let mut gather = Gather::for_all(std::slice::from_ref(&transmit));
+            let mut gather = Gather::default();
             gather.push(&transmit);
             let mut cut = Vec::new();
             for run in gather.runs() {

@@ -101,8 +101,8 @@ pub(crate) struct Arrived {
     pub(crate) call: CallId,
     pub(crate) service_id: u16,
     pub(crate) caller: Caller,
-    /// What has been read already: one or two packets' bytes.
-    pub(crate) request: Vec<Bytes>,
+    /// What has been read already: two packets' bytes at most, in order; places without are empty.
+    pub(crate) request: [Bytes; FIRST_PACKETS],
     /// There is no more to read.
     pub(crate) is_whole: bool,
     /// When it arrived.
@@ -112,10 +112,8 @@ pub(crate) struct Arrived {
 impl Arrived {
     /// The request, if it has been read whole and is one packet.
     pub(crate) fn whole_request(&self) -> Option<&[u8]> {
-        match &self.request[..] {
-            [packet] if self.is_whole => Some(packet),
-            _ => None,
-        }
+        let [packet, next] = &self.request;
+        (self.is_whole && !packet.is_empty() && next.is_empty()).then_some(packet)
     }
 }
 
@@ -142,8 +140,8 @@ pub(crate) struct Lane {
     sockets: Vec<LaneSocket>,
     arrivals: Arc<dyn Arrivals>,
     state: Lock<LaneState>,
-    /// Held by who sends; guards the memory of what it sends.
-    sending: Mutex<Vec<Transmit>>,
+    /// Held by who sends; guards the memory that it needs for that.
+    sending: Mutex<Sending>,
     /// Somebody wanted to send while `sending` was held.
     send_wanted: AtomicBool,
     /// The thread sleeps until this time at the latest, in nanoseconds; 0 while it does not.
@@ -156,6 +154,13 @@ pub(crate) struct Lane {
     idle: IdleTime,
     /// A pause after each batch received; nothing but in tests of slow lanes.
     pause: Duration,
+}
+
+/// What a thread that sends needs, kept for the next one.
+#[derive(Default)]
+struct Sending {
+    batch: Vec<Transmit>,
+    gather: Gather<'static>,
 }
 
 /// What the lane's lock guards.
@@ -200,7 +205,7 @@ impl Lane {
             sockets,
             arrivals,
             state: Lock::new(LockName::Lane, state),
-            sending: Mutex::new(Vec::with_capacity(BATCH_TRANSMITS)),
+            sending: Mutex::new(Sending::default()),
             send_wanted: AtomicBool::new(false),
             sleeping_until: AtomicU64::new(0),
             waker: Waker::new()?,
@@ -260,25 +265,25 @@ impl Lane {
         let mut left = batches;
         while self.send_wanted.load(Ordering::SeqCst) {
             // Whoever holds the lock looks at `send_wanted` again after releasing it.
-            let Some(mut batch) = self.sending.try_lock() else { return true };
+            let Some(mut sending) = self.sending.try_lock() else { return true };
             self.send_wanted.store(false, Ordering::SeqCst);
-            while self.take_batch(&mut batch) {
-                self.send_and_let_go(&mut batch);
+            while self.take_batch(&mut sending.batch) {
+                self.send_and_let_go(&mut sending);
                 left = left.saturating_sub(1);
                 if left == 0 {
                     return false;
                 }
             }
-            self.send_and_let_go(&mut batch);
+            self.send_and_let_go(&mut sending);
         }
         true
     }
 
-    fn send_and_let_go(&self, batch: &mut [Transmit]) {
-        if !batch.is_empty() {
-            self.send(batch);
+    fn send_and_let_go(&self, sending: &mut Sending) {
+        if !sending.batch.is_empty() {
+            self.send(sending);
             // Of the last references to large pieces, too: without the endpoint's lock.
-            for sent in batch {
+            for sent in &mut sending.batch {
                 sent.bodies.clear();
             }
         }
@@ -328,15 +333,17 @@ impl Lane {
         }
     }
 
-    fn send(&self, batch: &[Transmit]) {
+    fn send(&self, sending: &mut Sending) {
+        let Sending { batch, gather: unused } = sending;
         for (index, socket) in self.sockets.iter().enumerate() {
-            let mut gather = Gather::for_all(batch);
+            let mut gather = Gather::reuse(std::mem::take(unused));
             let own =
                 |transmit: &&Transmit| self.sockets.len() == 1 || self.socket_of(&transmit.path) == index;
             batch.iter().filter(own).for_each(|transmit| gather.push(transmit));
             if !gather.runs().is_empty() {
                 socket.send(&gather, &self.counters);
             }
+            *unused = Gather::reuse(gather);
         }
     }
 
@@ -446,7 +453,7 @@ impl Lane {
             if catch_unwind(AssertUnwindSafe(|| turn.run(self))).is_err() {
                 self.counters.faults.increment();
                 tracing::error!(lane = self.index, "fault in a lane");
-                turn.datagrams.clear();
+                turn.clear();
             }
         }
     }
@@ -460,18 +467,6 @@ impl Lane {
 }
 
 impl LaneState {
-    /// Sends a whole reply.
-    fn answer(&mut self, now: Monotonic, call: CallId, mut reply: Bytes) {
-        self.endpoint.write(now, call, &mut reply);
-        if reply.is_empty() {
-            self.endpoint.end(now, call);
-        } else {
-            // The call has failed, or the service's reply was no short one.
-            self.endpoint.abort(now, call, AbortCode::RX_PROTOCOL_ERROR);
-        }
-        self.endpoint.release(now, call);
-    }
-
     /// Fails once the lane takes no more work.
     pub(crate) fn check(&self) -> Result<(), AbortCode> {
         self.refusing.map_or(Ok(()), Err)
@@ -543,16 +538,15 @@ impl LaneState {
     }
 
     /// Reads the beginning of a call, as far as needed to see whether its first packet is all.
-    fn read_first(&mut self, call: CallId, now: Monotonic) -> (Vec<Bytes>, bool) {
-        let mut read = Vec::new();
-        while read.len() < FIRST_PACKETS {
-            match self.endpoint.read(now, call) {
-                Read::Data(data) => read.push(data),
-                Read::End => return (read, true),
-                Read::Blocked | Read::Failed(_) => break,
+    fn read_first(&mut self, call: CallId, now: Monotonic) -> ([Bytes; FIRST_PACKETS], bool) {
+        let mut read = [const { Bytes::new() }; FIRST_PACKETS];
+        let mut places = read.iter_mut();
+        let after = self.endpoint.read_some(now, call, FIRST_PACKETS, |body| {
+            if let Some(place) = places.next() {
+                *place = body;
             }
-        }
-        (read, false)
+        });
+        (read, after == Some(Read::End))
     }
 
     /// Leaves calls to the workers that the lane's thread could have answered.
@@ -593,6 +587,9 @@ struct Turn {
     datagrams: Vec<Datagrams>,
     /// Those of them that ask about the whole server.
     questions: Vec<(Path, Bytes)>,
+    /// Calls with whole requests, and the answers of those that have one; empty between two batches.
+    short: Vec<Arrived>,
+    answers: Vec<Option<Bytes>>,
     interests: Vec<Interest>,
     last_active: Monotonic,
     /// The socket was empty when it was looked at again after the last batch. What will be next is likely to be as it
@@ -608,10 +605,19 @@ impl Turn {
             receiver: Receiver::new(),
             datagrams: Vec::new(),
             questions: Vec::new(),
+            short: Vec::new(),
+            answers: Vec::new(),
             interests,
             last_active: clock::now(),
             found_empty: false,
         }
+    }
+
+    /// Forgets what was not handled yet.
+    fn clear(&mut self) {
+        self.datagrams.clear();
+        self.short.clear();
+        self.answers.clear();
     }
 
     /// Receives and handles one batch; sleeps if there is none, or if there will be none.
@@ -679,9 +685,9 @@ impl Turn {
         }
         state.handle_timers(now, &*lane.arrivals);
         state.dispatch_events(now, &*lane.arrivals);
-        let short = std::mem::take(&mut state.short);
+        std::mem::swap(&mut state.short, &mut self.short);
         drop(state);
-        lane.answer_at_once(short);
+        lane.answer_at_once(&mut self.short, &mut self.answers);
         for (path, datagram) in self.questions.drain(..) {
             lane.answer_question(path, datagram);
         }
@@ -727,18 +733,17 @@ impl Turn {
 }
 
 impl Lane {
-    /// Answers what can be answered at once, and leaves the rest to the workers.
-    fn answer_at_once(&self, calls: Vec<Arrived>) {
+    /// Answers what can be answered at once, and leaves the rest to the workers. Leaves both lists empty.
+    fn answer_at_once(&self, calls: &mut Vec<Arrived>, answers: &mut Vec<Option<Bytes>>) {
         if calls.is_empty() {
             return;
         }
-        let answer = |call: Arrived| (self.arrivals.answer_at_once(&call), call);
-        let answered: Vec<(Option<Bytes>, Arrived)> = calls.into_iter().map(answer).collect();
+        answers.extend(calls.iter().map(|call| self.arrivals.answer_at_once(call)));
         let mut state = self.lock();
         let now = clock::now();
-        for (answer, arrived) in answered {
+        for (answer, arrived) in answers.drain(..).zip(calls.drain(..)) {
             match answer {
-                Some(reply) => state.answer(now, arrived.call, reply),
+                Some(reply) => state.endpoint.reply(now, arrived.call, reply),
                 None => state.hand_on(&*self.arrivals, arrived),
             }
         }

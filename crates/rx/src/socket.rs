@@ -234,10 +234,9 @@ impl LaneSocket {
                 items.push(Item { message, run: (run.packets() > 1).then_some(run) });
             }
         }
-        let messages: Vec<Message<'_>> = items.iter().map(|item| item.message).collect();
         let mut done = 0;
-        while done < messages.len() {
-            match self.send_some(&messages[done..], counters) {
+        while done < items.len() {
+            match self.send_some(&items[done..], counters) {
                 Ok(sent) => {
                     items[done..done + sent].iter().for_each(|item| item.count_sent(counters));
                     done += sent;
@@ -252,8 +251,8 @@ impl LaneSocket {
 
     /// Sends at least the first message. The kernel reports an error about an earlier datagram, to
     /// whomever, in place of sending the next one: it is fetched, and sending goes on.
-    fn send_some(&self, messages: &[Message<'_>], counters: &LaneCounters) -> io::Result<usize> {
-        let batch = &messages[..messages.len().min(BATCH_MESSAGES)];
+    fn send_some(&self, items: &[Item<'_>], counters: &LaneCounters) -> io::Result<usize> {
+        let batch = &items[..items.len().min(BATCH_MESSAGES)];
         let mut tries = 0;
         loop {
             let result = self.send_batch(batch, counters);
@@ -277,13 +276,14 @@ impl LaneSocket {
     }
 
     /// One system call, repeated once after a wait if the send buffer was full.
-    fn send_batch(&self, batch: &[Message<'_>], counters: &LaneCounters) -> io::Result<usize> {
+    fn send_batch(&self, batch: &[Item<'_>], counters: &LaneCounters) -> io::Result<usize> {
         counters.send_batches.increment();
-        match sys::send(self.socket.as_fd(), batch) {
+        let send = || sys::send(self.socket.as_fd(), batch.iter().map(|item| &item.message));
+        match send() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 counters.send_waits.increment();
                 sys::wait(&mut [Interest::writable(self.descriptor())], Some(SEND_WAIT))?;
-                sys::send(self.socket.as_fd(), batch)
+                send()
             }
             result => result,
         }
@@ -304,14 +304,14 @@ impl LaneSocket {
             return;
         };
         counters.segmentation_fallbacks.increment();
-        let singles: Vec<Message<'_>> = gather.singles(run).collect();
+        let singles: Vec<Item<'_>> = gather.singles(run).map(|message| Item { message, run: None }).collect();
         let mut done = 0;
         while done < singles.len() {
             let sent = self.send_some(&singles[done..], counters).unwrap_or_else(|_| {
                 counters.send_errors.increment();
                 0
             });
-            singles[done..done + sent].iter().for_each(|message| count_datagrams(message, counters));
+            singles[done..done + sent].iter().for_each(|single| single.count_sent(counters));
             done += sent.max(1);
         }
     }

@@ -41,6 +41,8 @@ pub struct Swarm {
     receiver: Receiver,
     datagrams: Vec<Datagrams>,
     batch: Vec<Transmit>,
+    /// The memory of the last batch's pieces.
+    unused: Gather<'static>,
     counters: LaneCounters,
     /// Ports that may have events or something to send.
     touched: VecDeque<usize>,
@@ -81,6 +83,7 @@ impl Swarm {
             receiver: Receiver::new(),
             datagrams: Vec::new(),
             batch: Vec::new(),
+            unused: Gather::default(),
             counters: LaneCounters::default(),
             touched: VecDeque::new(),
             deadlines: BTreeSet::new(),
@@ -169,10 +172,10 @@ impl Swarm {
         if self.batch.is_empty() {
             return false;
         }
-        let mut gather = Gather::for_all(&self.batch);
+        let mut gather = Gather::reuse(std::mem::take(&mut self.unused));
         self.batch.iter().for_each(|transmit| gather.push(transmit));
         socket.send(&gather, &self.counters);
-        drop(gather);
+        self.unused = Gather::reuse(gather);
         self.batch.drain(..).for_each(|sent| endpoint.recycle(sent));
         true
     }

@@ -285,12 +285,15 @@ fn extended_error(header: &libc::msghdr) -> Option<libc::sock_extended_err> {
 
 /// Sends up to [`BATCH_MESSAGES`] messages without waiting; answers how many were taken (at least
 /// one). An error is that of the first message.
-pub(crate) fn send(socket: BorrowedFd<'_>, messages: &[Message<'_>]) -> io::Result<usize> {
+pub(crate) fn send<'a>(
+    socket: BorrowedFd<'_>,
+    messages: impl Iterator<Item = &'a Message<'a>>,
+) -> io::Result<usize> {
     let (mut names, mut controls, mut headers) =
         (slots::<Name>(), slots::<Control>(), slots::<libc::mmsghdr>());
     let room = names.iter_mut().zip(&mut controls).zip(&mut headers);
     let mut count = 0;
-    for (message, ((name, control), header)) in messages.iter().zip(room) {
+    for (((name, control), header), message) in room.zip(messages) {
         let header = &mut header.write(no_header()).msg_hdr;
         header.msg_namelen = write_name(name, message.to);
         header.msg_name = name.as_mut_ptr().cast();

@@ -190,7 +190,7 @@ impl WorkerPool {
     /// Whose call it is, and what it asks for.
     fn work(&self, call: &Arrived) -> Work {
         let (user, weight) = self.users.of(&call.caller);
-        let request = call.request.first().map_or(&[][..], |packet| &packet[..]);
+        let [request, _] = &call.request;
         let service = self.services.get(&call.service_id);
         service.map_or(Demand::SMALL, |service| service.demand(&call.caller, request)).of(user, weight)
     }

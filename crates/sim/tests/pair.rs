@@ -96,13 +96,21 @@ impl Pair {
         self.ends[CLIENT].end(self.now, call);
         self.pass(2 * DELAY);
         let served = self.arrived();
-        self.ends[SERVER].write(self.now, served, &mut Bytes::from_static(b"answer"));
-        self.ends[SERVER].end(self.now, served);
-        self.ends[SERVER].release(self.now, served);
+        self.ends[SERVER].reply(self.now, served, Bytes::from_static(b"answer"));
         self.pass(2 * DELAY);
         assert_eq!(self.ends[CLIENT].read(self.now, call), Read::Data(Bytes::from_static(b"answer")));
         assert_eq!(self.ends[CLIENT].read(self.now, call), Read::End);
         call
+    }
+
+    /// A call whose question the server has read.
+    fn asked(&mut self) -> (CallId, CallId) {
+        let connection = self.connect();
+        let call = self.ends[CLIENT].open_call(self.now, connection).expect("a free channel");
+        self.ends[CLIENT].write(self.now, call, &mut Bytes::from_static(b"question"));
+        self.ends[CLIENT].end(self.now, call);
+        self.pass(2 * DELAY);
+        (call, self.arrived())
     }
 
     fn arrived(&mut self) -> CallId {
@@ -157,6 +165,32 @@ fn the_last_reply_is_acknowledged_in_time_though_the_next_call_has_nothing_to_sa
     let server = pair.ends[SERVER].statistics();
     assert_eq!((server.calls_ended, server.calls_now, server.data_resent), (1, 0, 0));
     pair.ends[CLIENT].release(pair.now, next);
+}
+
+#[test]
+fn a_reply_that_is_longer_than_the_send_queue_is_an_error_and_the_call_is_gone() {
+    let mut pair = Pair::new();
+    let (call, served) = pair.asked();
+    let long = Bytes::from(vec![1; EndpointConfig::default().send_queue_bytes + 1]);
+    pair.ends[SERVER].reply(pair.now, served, long);
+    pair.pass(2 * DELAY);
+    assert_eq!(pair.ends[CLIENT].read(pair.now, call), Read::Failed(AbortCode::RX_PROTOCOL_ERROR));
+    let server = pair.ends[SERVER].statistics();
+    assert_eq!((server.calls_failed, server.calls_now, server.packets_now), (1, 0, 0));
+}
+
+#[test]
+fn a_reply_to_a_call_that_has_failed_or_is_gone_changes_nothing() {
+    let mut pair = Pair::new();
+    let (call, served) = pair.asked();
+    pair.ends[CLIENT].abort(pair.now, call, AbortCode::RX_USER_ABORT);
+    pair.pass(2 * DELAY);
+    for _ in 0..2 {
+        pair.ends[SERVER].reply(pair.now, served, Bytes::from_static(b"answer"));
+        pair.pass(2 * DELAY);
+        let server = pair.ends[SERVER].statistics();
+        assert_eq!((server.calls_failed, server.calls_ended, server.calls_now), (1, 0, 0));
+    }
 }
 
 #[test]

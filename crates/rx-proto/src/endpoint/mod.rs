@@ -217,16 +217,16 @@ impl Endpoint {
         self.read_call(now, call.0)
     }
 
-    /// Reads up to `packets_max` pieces of the peer's data, and appends them to `data`. Tells what came after
+    /// Reads up to `packets_max` pieces of the peer's data, and gives them to `data`. Tells what came after
     /// them, which is never [`Read::Data`]; `None` if so many have been read.
     pub fn read_some(
         &mut self,
         now: Monotonic,
         call: CallId,
         packets_max: usize,
-        data: &mut impl Extend<Bytes>,
+        data: impl FnMut(Bytes),
     ) -> Option<Read> {
-        self.read_packets(now, call.0, packets_max, |body| data.extend([body]))
+        self.read_packets(now, call.0, packets_max, data)
     }
 
     /// Takes bytes off the front of `data` to send them, as many as the send queue has room for. They
@@ -247,6 +247,13 @@ impl Endpoint {
     /// There will be no more data from here.
     pub fn end(&mut self, now: Monotonic, call: CallId) {
         self.end_call(now, call.0);
+    }
+
+    /// Writes a whole reply of a server, ends and releases the call: what [`Endpoint::write`], [`Endpoint::end`] and
+    /// [`Endpoint::release`] do one after the other, at once. A reply that the send queue has no room for is aborted with
+    /// `RX_PROTOCOL_ERROR`.
+    pub fn reply(&mut self, now: Monotonic, call: CallId, reply: Bytes) {
+        self.reply_call(now, call.0, reply);
     }
 
     /// Ends the call with an error that the peer is told. Nothing happens if it has ended already.

@@ -102,6 +102,25 @@ impl Endpoint {
         self.settle(now, key);
     }
 
+    pub(super) fn reply_call(&mut self, now: Monotonic, key: Key, mut reply: Bytes) {
+        let limit = self.config.send_queue_limit();
+        let may_send =
+            |call: &Call| call.side == Side::Server && call.phase == Phase::Active && !call.released;
+        if let Some(call) = self.calls.get_mut(key).filter(|call| may_send(call)) {
+            call.send.push(&mut reply, limit);
+            if reply.is_empty() {
+                self.statistics.packets_now -= call.receive.discard() as u64;
+                call.send.end();
+                call.clocks.progress = now;
+                call.released = true;
+                self.settle(now, key);
+                return;
+            }
+        }
+        self.abort_call(now, key, AbortCode::RX_PROTOCOL_ERROR);
+        self.release_call(now, key);
+    }
+
     pub(super) fn abort_call(&mut self, now: Monotonic, key: Key, code: AbortCode) {
         self.fail(now, key, code, Tell::PeerOnly);
     }

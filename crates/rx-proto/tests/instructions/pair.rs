@@ -69,7 +69,7 @@ impl End {
 
     fn read(&mut self, now: Monotonic, call: CallId) {
         let mut data: Vec<Bytes> = std::mem::take(&mut self.data);
-        match self.endpoint.read_some(now, call, usize::MAX, &mut data) {
+        match self.endpoint.read_some(now, call, usize::MAX, |body| data.push(body)) {
             Some(Read::End) => self.is_complete = true,
             Some(Read::Blocked) => {}
             other => panic!("the call failed: {other:?}"),
