@@ -40,6 +40,7 @@ mod waker;
 mod workers;
 
 pub use client::{Client, ClientConfig};
+pub use clock::now;
 pub use connector::Connector;
 pub use fair_queue::{Class, Demand};
 pub use fairness::Fairness;

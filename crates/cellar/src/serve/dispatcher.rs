@@ -3,12 +3,12 @@
 use crate::network::now;
 use afs_idl::CallStream;
 use audit::{Draft, ServiceTrail};
-use base::{AbortCode, Caller};
+use base::{AbortCode, Caller, Monotonic};
 use bytes::Bytes;
 use events::current::{self, Noted, Part};
 use observe::{Ended, ServiceMeter};
 use rx::{Demand, ServerCall, Service};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use volume::Owed;
 use waits::Client;
 
@@ -60,8 +60,8 @@ impl Dispatcher {
     }
 
     /// The time, if calls are counted.
-    fn clock(&self) -> Option<Instant> {
-        self.meter.is_counting().then(Instant::now)
+    fn clock(&self) -> Option<Monotonic> {
+        self.meter.is_counting().then(rx::now)
     }
 
     /// Whether who must not wait can record a call: he cannot wait for the audit either.
@@ -125,7 +125,7 @@ struct Counted<'a> {
     caller: &'a Caller,
     call: &'a mut ServerCall,
     /// `None` if nothing is counted.
-    begun: Option<Instant>,
+    begun: Option<Monotonic>,
     /// The first bytes of the request.
     head: [u8; 4],
     received: u64,
@@ -269,7 +269,7 @@ struct Owing {
     caller: Caller,
     noted: Noted,
     call: Ended,
-    since: Option<Instant>,
+    since: Option<Monotonic>,
 }
 
 impl Owing {
@@ -298,8 +298,8 @@ fn opcode(request: &[u8]) -> u32 {
 }
 
 /// How long ago that was, in nanoseconds; 0 if nobody looked at the clock.
-fn elapsed_ns(since: Option<Instant>) -> u64 {
-    since.map_or(0, |since| nanoseconds(since.elapsed()))
+fn elapsed_ns(since: Option<Monotonic>) -> u64 {
+    since.map_or(0, |since| nanoseconds(rx::now().since(since)))
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

@@ -8,7 +8,7 @@ use rx::{ConnectOptions, Connector, Path, ServerStatistics};
 use rx_proto::PacketType;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The number of the callback service.
 const CALLBACK_SERVICE: u16 = 1;
@@ -67,19 +67,11 @@ impl CallbackNetwork for Callbacks {
 }
 
 /// The system's clocks.
-pub struct SystemClock {
-    start: Instant,
-}
-
-impl Default for SystemClock {
-    fn default() -> SystemClock {
-        SystemClock { start: Instant::now() }
-    }
-}
+pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn monotonic(&self) -> Monotonic {
-        Monotonic(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        rx::now()
     }
 
     fn wall(&self) -> Duration {

@@ -348,7 +348,7 @@ impl Services {
             volumes: stores.volumes.clone(),
             membership: stores.membership(authority),
             network: self.callbacks.clone(),
-            clock: Arc::new(SystemClock::default()),
+            clock: Arc::new(SystemClock),
             locator: Some(stores.locator()),
             transport: Arc::new(self.figures()),
             process_kib: Arc::new(process_kib),

@@ -231,7 +231,7 @@ fn world(kind: Kind) -> World {
         volumes: Arc::clone(&volumes),
         membership: Arc::new(Anybody),
         network: callbacks.clone(),
-        clock: Arc::new(SystemClock::default()),
+        clock: Arc::new(SystemClock),
         locator: None,
         transport: Arc::new(TransportFigures::default),
         process_kib: Arc::new(|| 1),
