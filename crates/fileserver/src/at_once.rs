@@ -6,21 +6,24 @@
 
 use crate::access::{Access, Reading};
 use crate::counters::Operation;
-use crate::pipeline::{Session, View};
+use crate::pipeline::Session;
 use crate::server::FileServer;
 use crate::wire;
+use afs_format::acl::Acl;
 use afs_idl::fs as rxafs;
 use base::{Caller, Fid, Monotonic};
 use bytes::Bytes;
 use events::current;
 use std::sync::Arc;
-use volume::{Governed, Volume};
+use volume::{Governed, VnodeStatus, Volume};
 use xdr::Encode;
 
 /// What the reply about one vnode among several takes: AFSFetchStatus and AFSCallBack.
 const STATUS_BYTES: usize = 4 * (21 + 3);
-/// What such a reply takes besides: two counts and AFSVolSync.
-const BULK_BYTES: usize = 4 * (2 + 6);
+/// AFSVolSync, with which the replies end.
+const SYNC_BYTES: usize = 4 * 6;
+/// The counts of statuses and of callbacks in a reply about several vnodes.
+const COUNTS_BYTES: usize = 4 * 2;
 
 impl FileServer {
     /// The reply to a whole request, if it is one of those calls. `None` has changed nothing that a
@@ -30,7 +33,7 @@ impl FileServer {
         match u32::from_be_bytes(*opcode) {
             rxafs::FETCH_STATUS => {
                 let request = xdr::from_slice(arguments).ok()?;
-                self.fetch_status_at_once(caller, request).map(|reply| xdr::to_vec(&reply).into())
+                self.fetch_status_at_once(caller, request)
             }
             rxafs::INLINE_BULK_STATUS => {
                 let request = xdr::from_slice(arguments).ok()?;
@@ -41,27 +44,22 @@ impl FileServer {
     }
 
     /// FetchStatus (132) of a vnode in memory, for a host that is known. `None`: not at once.
-    fn fetch_status_at_once(
-        &self,
-        caller: &Caller,
-        request: rxafs::FetchStatusRequest,
-    ) -> Option<rxafs::FetchStatusReply> {
+    fn fetch_status_at_once(&self, caller: &Caller, request: rxafs::FetchStatusRequest) -> Option<Bytes> {
         let begun = self.clock().monotonic();
         let fid = Fid::from(request.fid);
         let session = self.session_at_once(caller, begun)?;
-        let view = session.view_at_hand(fid)?;
-        if !view.status.is_directory() {
-            session.may_read(&view, Reading::Status).ok()?;
-        }
-        let call_back = session.promise_at_once(&view, begun)?;
-        // What happens before the promise does not break it: the status is read after it.
-        let view = session.view_at_hand(fid)?;
-        view.volume.count_access(self.clock().unix());
-        let status = session.wire_status(view.fid, &view.status, view.access);
+        let volume = self.volumes().get_at_hand(fid.volume)?;
+        current::volume(fid.volume.0);
+        let tell =
+            |status: &VnodeStatus, acl: &Acl| session.tell_one_at_once(&volume, fid, (status, acl), begun);
+        let reply = volume.tell_one_at_hand(fid, tell)?;
+        volume.count_access(self.clock().unix());
+        let mut encoded = Vec::with_capacity(STATUS_BYTES + SYNC_BYTES);
+        reply.encode(&mut encoded);
         self.counters().begin(Operation::FetchStatus);
         let time = self.clock().monotonic().since(begun);
         self.counters().end(Operation::FetchStatus, time, None);
-        Some(rxafs::FetchStatusReply { status, call_back, sync: view.sync() })
+        Some(encoded.into())
     }
 
     /// InlineBulkStatus (65536) of vnodes of one volume that are all in memory and of which none is refused.
@@ -81,7 +79,7 @@ impl FileServer {
         current::volume(id.0);
         let reply = volume.tell_at_hand(&fids, |found| session.tell_at_once(&volume, &fids, found, begun))?;
         volume.count_accesses(self.clock().unix(), fids.len() as u32);
-        let mut encoded = Vec::with_capacity(BULK_BYTES + fids.len() * STATUS_BYTES);
+        let mut encoded = Vec::with_capacity(COUNTS_BYTES + fids.len() * STATUS_BYTES + SYNC_BYTES);
         reply.encode(&mut encoded);
         self.counters().begin(Operation::BulkStatus);
         let time = self.clock().monotonic().since(begun);
@@ -97,8 +95,23 @@ impl FileServer {
 }
 
 impl Session<'_> {
-    /// Nothing in the volume changes before this returns: what is told is what was found, though the promises come
+    /// Nothing in the volume changes before this returns: what is told is what was found, though the promise comes
     /// after it.
+    fn tell_one_at_once(
+        &self,
+        volume: &Arc<Volume>,
+        fid: Fid,
+        (status, acl): (&VnodeStatus, &Acl),
+        now: Monotonic,
+    ) -> Option<rxafs::FetchStatusReply> {
+        let access = self.look(volume, status, acl)?;
+        let call_back = self.promise_at_once(volume, fid, now)?;
+        self.is_still(volume)?;
+        let status = wire::fetch_status(status, access, self.server.lock_count(now, fid));
+        Some(rxafs::FetchStatusReply { status, call_back, sync: wire::vol_sync(volume.dates().0) })
+    }
+
+    /// The same for several.
     fn tell_at_once(
         &self,
         volume: &Arc<Volume>,
@@ -106,30 +119,28 @@ impl Session<'_> {
         found: &[Governed],
         now: Monotonic,
     ) -> Option<rxafs::InlineBulkStatusReply> {
-        let see = |(status, acl): &Governed| {
-            let access = self.access(status, acl);
-            if !status.is_directory() {
-                self.with_gate_of(volume, status, access, |gate| gate.read(Reading::Status)).ok()?;
-            }
-            Some(access)
-        };
-        let seen: Vec<Access> = found.iter().map(see).collect::<Option<_>>()?;
+        let look = |(status, acl): &Governed| self.look(volume, status, acl);
+        let seen: Vec<Access> = found.iter().map(look).collect::<Option<_>>()?;
         let call_backs = self.promise_all_at_once(volume, fids, now)?;
-        // It may have been taken from file service, or another put in its place, before the promises.
-        if !Arc::ptr_eq(volume, &self.server.volumes().get_at_hand(volume.id())?) {
-            return None;
-        }
-        let told = found.iter().zip(seen).zip(self.server.lock_counts(fids));
+        self.is_still(volume)?;
+        let told = found.iter().zip(seen).zip(self.server.lock_counts(now, fids));
         let statuses =
             told.map(|(((status, _), access), locks)| wire::fetch_status(status, access, locks)).collect();
         let sync = wire::vol_sync(volume.dates().0);
         Some(rxafs::InlineBulkStatusReply { statuses, call_backs, sync })
     }
 
-    fn view_at_hand(&self, fid: Fid) -> Option<View> {
-        let volume = self.server.volumes().get_at_hand(fid.volume)?;
-        current::volume(fid.volume.0);
-        let (status, acl) = volume.status_and_acl_at_hand(fid)?;
-        Some(self.view_of(volume, fid, status, &acl))
+    /// What the caller may do, if that includes reading the status.
+    fn look(&self, volume: &Volume, status: &VnodeStatus, acl: &Acl) -> Option<Access> {
+        let access = self.access(status, acl);
+        if !status.is_directory() {
+            self.with_gate_of(volume, status, access, |gate| gate.read(Reading::Status)).ok()?;
+        }
+        Some(access)
+    }
+
+    /// A volume may have been taken from file service, or another put in its place, before a promise.
+    fn is_still(&self, volume: &Arc<Volume>) -> Option<()> {
+        Arc::ptr_eq(volume, &self.server.volumes().get_at_hand(volume.id())?).then_some(())
     }
 }

@@ -132,7 +132,10 @@ impl Session<'_> {
             Err(code) => return fids.iter().map(|_| Err(code)).collect(),
         };
         let sync = wire::vol_sync(volume.dates().0);
-        let found = volume.statuses_and_acls(fids).into_iter().zip(self.server.lock_counts(fids));
+        let found = volume
+            .statuses_and_acls(fids)
+            .into_iter()
+            .zip(self.server.lock_counts(self.server.clock().monotonic(), fids));
         let tell = |((found, locks), call_back): ((Found, i32), rxafs::CallBack)| {
             let (status, acl) = found?;
             let access = self.access(&status, &acl);

@@ -174,7 +174,7 @@ impl Session<'_> {
 
     /// The wire status of a vnode that this caller sees with `access`.
     pub(crate) fn wire_status(&self, fid: Fid, status: &VnodeStatus, access: Access) -> rxafs::FetchStatus {
-        wire::fetch_status(status, access, self.server.lock_count(fid))
+        wire::fetch_status(status, access, self.server.lock_count(self.server.clock().monotonic(), fid))
     }
 
     pub(crate) fn may_read(&self, view: &View, what: Reading) -> Result<(), AbortCode> {

@@ -63,12 +63,17 @@ impl Session<'_> {
     }
 
     /// The same if no other host has to give up promises for it, and so nothing to be sent.
-    pub(crate) fn promise_at_once(&self, view: &View, now: Monotonic) -> Option<rxafs::CallBack> {
+    pub(crate) fn promise_at_once(
+        &self,
+        volume: &Volume,
+        fid: Fid,
+        now: Monotonic,
+    ) -> Option<rxafs::CallBack> {
         let mut state = self.server.hosts().state();
         if !state.has_room(1) {
             return None;
         }
-        let promised = state.promise(now, self.host, view.fid, kind(&view.volume, false));
+        let promised = state.promise(now, self.host, fid, kind(volume, false));
         Some(wire::call_back(promised.seconds))
     }
 

@@ -6,7 +6,7 @@ use crate::environment::{Clock, Environment, TransportFigures, VolumeLocator};
 use crate::hosts::Hosts;
 use crate::moved::MovedAnswers;
 use crate::subject::Subjects;
-use base::{Fid, UnixTime, VolumeId};
+use base::{Fid, Monotonic, UnixTime, VolumeId};
 use callbacks::{HostInfo, Locks};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -103,13 +103,12 @@ impl FileServer {
         self.locks.lock()
     }
 
-    pub(crate) fn lock_count(&self, fid: Fid) -> i32 {
-        self.locks.lock().count(self.clock().monotonic(), fid)
+    pub(crate) fn lock_count(&self, now: Monotonic, fid: Fid) -> i32 {
+        self.locks.lock().count(now, fid)
     }
 
     /// One for each.
-    pub(crate) fn lock_counts(&self, fids: &[Fid]) -> Vec<i32> {
-        let now = self.clock().monotonic();
+    pub(crate) fn lock_counts(&self, now: Monotonic, fids: &[Fid]) -> Vec<i32> {
         let locks = self.locks();
         fids.iter().map(|fid| locks.count(now, *fid)).collect()
     }

@@ -349,17 +349,20 @@ impl Volume {
         Ok((status, acl))
     }
 
-    /// The same if it is in memory and nobody is changing the group just now: does not wait for
-    /// anything. `None` says nothing about the vnode.
-    pub fn status_and_acl_at_hand(&self, fid: Fid) -> Option<(VnodeStatus, Arc<Acl>)> {
+    /// The same if it is in memory and nobody is changing the group just now: does not wait for anything, and nothing
+    /// changes before `tell` has returned. `None` says nothing about the vnode.
+    pub fn tell_one_at_hand<T>(
+        &self,
+        fid: Fid,
+        tell: impl FnOnce(&VnodeStatus, &Acl) -> Option<T>,
+    ) -> Option<T> {
         let _publish = self.group.publish.try_read()?;
-        let vnode = self.vnode_at_hand(fid)?;
-        let status = vnode.status;
-        if let Some(acl) = vnode.acl {
-            return Some((status, acl));
+        let Vnode { status, acl, .. } = self.vnode_at_hand(fid)?;
+        if let Some(acl) = acl {
+            return tell(&status, &acl);
         }
         let governor = Fid { volume: self.id, vnode: status.parent, unique: status.parent_unique };
-        Some((status, self.vnode_at_hand(governor)?.acl?))
+        tell(&status, &*self.vnode_at_hand(governor)?.acl?)
     }
 
     pub(crate) fn vnode_at_hand(&self, fid: Fid) -> Option<Vnode> {

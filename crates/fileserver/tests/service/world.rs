@@ -271,7 +271,14 @@ impl World {
         std::mem::take(&mut self.log.lock())
     }
 
-    /// Makes a call through the wire form, and writes down when it is acknowledged.
+    /// FetchStatus, if the thread that receives may answer it.
+    pub(crate) fn status_at_once(&self, client: &Client, fid: fs::Fid) -> Option<fs::FetchStatusReply> {
+        let mut request = xdr::to_vec(&fs::FETCH_STATUS);
+        fs::FetchStatusRequest { fid }.encode(&mut request);
+        let reply = self.server.answer_at_once(&client.caller, &request)?;
+        Some(xdr::from_slice(&reply).unwrap())
+    }
+
     /// InlineBulkStatus, if the thread that receives may answer it.
     pub(crate) fn statuses_at_once(
         &self,
@@ -284,6 +291,7 @@ impl World {
         Some(xdr::from_slice(&reply).unwrap())
     }
 
+    /// Makes a call through the wire form, and writes down when it is acknowledged.
     pub(crate) fn wire_call(
         &self,
         client: &Client,

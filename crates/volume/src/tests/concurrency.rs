@@ -5,9 +5,10 @@ use crate::{StoreRequest, Volume};
 use afs_format::directory::DirectoryBlob;
 use base::Fid;
 use bytes::Bytes;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 const WRITERS: u8 = 4;
 const FILE_BYTES: usize = 3000;
@@ -132,4 +133,39 @@ fn names_are_created_removed_and_listed_at_once() {
     let volume: Arc<Volume> = server.volumes.get(RW).unwrap();
     assert_eq!(read_all(&volume, volume.root()), before);
     assert_eq!(volume.status(volume.root()).unwrap().data_version, 1 + 4 * 200);
+}
+
+#[test]
+fn nothing_changes_while_what_is_at_hand_is_told() {
+    let (_server, volume) = Server::with_volume(options());
+    let fid = shared_file(&volume);
+    let before = volume.status(fid).unwrap().data_version;
+    let change = || store_at(&volume, fid, 0, &[1], u64::MAX).unwrap().data_version;
+    let ways: [&dyn Fn(&dyn Fn()) -> Option<u64>; 2] = [
+        &|wait| {
+            volume.tell_one_at_hand(fid, |status, _| {
+                wait();
+                Some(status.data_version)
+            })
+        },
+        &|wait| {
+            volume.tell_at_hand(&[fid], |found| {
+                wait();
+                Some(found[0].0.data_version)
+            })
+        },
+    ];
+    for (way, told) in (0..).zip(ways) {
+        thread::scope(|scope| {
+            let (changed, changes) = mpsc::channel();
+            let told = told(&|| {
+                let changed = changed.clone();
+                scope.spawn(move || changed.send(change()).unwrap());
+                // The change needs some hundred microseconds where nothing holds it up.
+                assert!(changes.recv_timeout(Duration::from_millis(100)).is_err(), "way {way}");
+            });
+            assert_eq!(told, Some(before + way));
+            assert_eq!(changes.recv().unwrap(), before + way + 1);
+        });
+    }
 }
