@@ -15,6 +15,7 @@ use base::{Caller, Fid, Monotonic};
 use bytes::Bytes;
 use events::current;
 use std::sync::Arc;
+use std::time::Duration;
 use volume::{Governed, VnodeStatus, Volume};
 use xdr::Encode;
 
@@ -25,10 +26,19 @@ const SYNC_BYTES: usize = 4 * 6;
 /// The counts of statuses and of callbacks in a reply about several vnodes.
 const COUNTS_BYTES: usize = 4 * 2;
 
+/// What [`FileServer::answer_at_once`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The whole reply.
+    pub reply: Bytes,
+    /// How long that took.
+    pub time: Duration,
+}
+
 impl FileServer {
     /// The reply to a whole request, if it is one of those calls. `None` has changed nothing that a
     /// client could see.
-    pub fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
+    pub fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Answer> {
         let (opcode, arguments) = request.split_first_chunk()?;
         match u32::from_be_bytes(*opcode) {
             rxafs::FETCH_STATUS => {
@@ -44,7 +54,7 @@ impl FileServer {
     }
 
     /// FetchStatus (132) of a vnode in memory, for a host that is known. `None`: not at once.
-    fn fetch_status_at_once(&self, caller: &Caller, request: rxafs::FetchStatusRequest) -> Option<Bytes> {
+    fn fetch_status_at_once(&self, caller: &Caller, request: rxafs::FetchStatusRequest) -> Option<Answer> {
         let begun = self.clock().monotonic();
         let fid = Fid::from(request.fid);
         let session = self.session_at_once(caller, begun)?;
@@ -56,10 +66,7 @@ impl FileServer {
         volume.count_access(self.clock().unix());
         let mut encoded = Vec::with_capacity(STATUS_BYTES + SYNC_BYTES);
         reply.encode(&mut encoded);
-        self.counters().begin(Operation::FetchStatus);
-        let time = self.clock().monotonic().since(begun);
-        self.counters().end(Operation::FetchStatus, time, None);
-        Some(encoded.into())
+        Some(self.answered(Operation::FetchStatus, begun, encoded))
     }
 
     /// InlineBulkStatus (65536) of vnodes of one volume that are all in memory and of which none is refused.
@@ -67,7 +74,7 @@ impl FileServer {
         &self,
         caller: &Caller,
         request: &rxafs::InlineBulkStatusRequest,
-    ) -> Option<Bytes> {
+    ) -> Option<Answer> {
         let begun = self.clock().monotonic();
         let fids: Vec<Fid> = request.fids.iter().map(|fid| Fid::from(*fid)).collect();
         let id = fids.first()?.volume;
@@ -81,10 +88,14 @@ impl FileServer {
         volume.count_accesses(self.clock().unix(), fids.len() as u32);
         let mut encoded = Vec::with_capacity(COUNTS_BYTES + fids.len() * STATUS_BYTES + SYNC_BYTES);
         reply.encode(&mut encoded);
-        self.counters().begin(Operation::BulkStatus);
+        Some(self.answered(Operation::BulkStatus, begun, encoded))
+    }
+
+    fn answered(&self, operation: Operation, begun: Monotonic, reply: Vec<u8>) -> Answer {
+        self.counters().begin(operation);
         let time = self.clock().monotonic().since(begun);
-        self.counters().end(Operation::BulkStatus, time, None);
-        Some(encoded.into())
+        self.counters().end(operation, time, None);
+        Answer { reply: reply.into(), time }
     }
 
     fn session_at_once(&self, caller: &Caller, now: Monotonic) -> Option<Session<'_>> {

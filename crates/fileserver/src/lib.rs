@@ -38,6 +38,7 @@ mod volumes;
 mod wire;
 mod xstats;
 
+pub use at_once::Answer;
 pub use config::FileServerConfig;
 pub use counters::{Operation, OperationCount, TransferCount};
 pub use environment::{CallbackNetwork, Clock, Environment, TransportFigures, VolumeLocator};

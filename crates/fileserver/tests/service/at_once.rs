@@ -5,30 +5,23 @@ use afs_idl::fs::{self, Server};
 use fileserver::Operation;
 use xdr::Encode;
 
-fn at_once(world: &World, client: &Client, fid: fs::Fid) -> Option<fs::FetchStatusReply> {
-    let mut request = xdr::to_vec(&fs::FETCH_STATUS);
-    fs::FetchStatusRequest { fid }.encode(&mut request);
-    let reply = world.server.answer_at_once(&client.caller, &request)?;
-    Some(xdr::from_slice(&reply).unwrap())
-}
-
 #[test]
 fn the_answer_is_that_of_the_long_way_and_promises_as_much() {
     let world = World::new();
     let (bob, carol) = (world.client("bob", 2), world.client("carol", 3));
     let file = world.create(&bob, root(), "file").unwrap();
-    assert_eq!(at_once(&world, &carol, file), None, "nobody has asked carol who she is");
+    assert_eq!(world.status_at_once(&carol, file), None, "nobody has asked carol who she is");
     for fid in [file, root()] {
         let expected = world.status(&carol, fid).unwrap();
         let counted = world.server.operation_count(Operation::FetchStatus).calls;
-        let answer = at_once(&world, &carol, fid).unwrap();
+        let answer = world.status_at_once(&carol, fid).unwrap();
         assert_eq!((answer.status, answer.sync), (expected.status, expected.sync));
         assert_eq!(answer.call_back.expiration_time, expected.call_back.expiration_time);
         assert_eq!(world.server.operation_count(Operation::FetchStatus).calls, counted + 1);
     }
     world.server.give_up_all_call_backs(&carol.caller, fs::GiveUpAllCallBacksRequest).unwrap();
     let promises = world.server.callback_counters().promises_made;
-    at_once(&world, &carol, file).unwrap();
+    world.status_at_once(&carol, file).unwrap();
     assert_eq!(world.server.callback_counters().promises_made, promises + 1);
 }
 
@@ -44,7 +37,7 @@ fn those_who_ask_at_the_same_time_are_all_answered() {
         for client in &clients {
             let world = &world;
             scope.spawn(move || {
-                assert!((0..20_000).all(|_| at_once(world, client, file).is_some()));
+                assert!((0..20_000).all(|_| world.status_at_once(client, file).is_some()));
             });
         }
     });
@@ -56,15 +49,15 @@ fn whatever_is_not_simply_well_goes_the_long_way() {
     let (bob, carol) = (world.client("bob", 2), world.client("carol", 3));
     let file = world.create(&bob, root(), "secret").unwrap();
     world.status(&carol, file).unwrap();
-    assert!(at_once(&world, &carol, file).is_some());
+    assert!(world.status_at_once(&carol, file).is_some());
     for missing in
         [fs::Fid { vnode: 77, ..file }, fs::Fid { unique: 77, ..file }, fs::Fid { volume: 77, ..file }]
     {
-        assert_eq!(at_once(&world, &carol, missing), None);
+        assert_eq!(world.status_at_once(&carol, missing), None);
         assert!(world.status(&carol, missing).is_err());
     }
     world.set_acl(&bob, root(), "1\n0\nsystem:anyuser\t8\n").unwrap();
-    assert_eq!(at_once(&world, &carol, file), None, "she may not read any more");
+    assert_eq!(world.status_at_once(&carol, file), None, "she may not read any more");
     let mut request = xdr::to_vec(&fs::FETCH_STATUS);
     fs::FetchStatusRequest { fid: root() }.encode(&mut request);
     for bad in [&request[..request.len() - 1], &[&request[..], b"x"].concat(), &request[4..], &[]] {

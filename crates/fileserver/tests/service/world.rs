@@ -275,8 +275,8 @@ impl World {
     pub(crate) fn status_at_once(&self, client: &Client, fid: fs::Fid) -> Option<fs::FetchStatusReply> {
         let mut request = xdr::to_vec(&fs::FETCH_STATUS);
         fs::FetchStatusRequest { fid }.encode(&mut request);
-        let reply = self.server.answer_at_once(&client.caller, &request)?;
-        Some(xdr::from_slice(&reply).unwrap())
+        let answer = self.server.answer_at_once(&client.caller, &request)?;
+        Some(xdr::from_slice(&answer.reply).unwrap())
     }
 
     /// InlineBulkStatus, if the thread that receives may answer it.
@@ -287,8 +287,8 @@ impl World {
     ) -> Option<fs::InlineBulkStatusReply> {
         let mut request = xdr::to_vec(&fs::INLINE_BULK_STATUS);
         fs::InlineBulkStatusRequest { fids: fids.to_vec() }.encode(&mut request);
-        let reply = self.server.answer_at_once(&client.caller, &request)?;
-        Some(xdr::from_slice(&reply).unwrap())
+        let answer = self.server.answer_at_once(&client.caller, &request)?;
+        Some(xdr::from_slice(&answer.reply).unwrap())
     }
 
     /// Makes a call through the wire form, and writes down when it is acknowledged.
