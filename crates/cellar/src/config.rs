@@ -19,6 +19,7 @@ use base::{CellName, PartitionId};
 use bosserver::KeyList;
 use durability::DurabilityPolicy;
 use encryption::KeySource;
+use events::lines::Choice;
 use memory::CacheSizes;
 use rx::Fairness;
 use rx_security::{KeySet, LocalRealms};
@@ -142,6 +143,26 @@ impl Default for Tuning {
 /// From how many milliseconds calls are remembered as slow, if nothing else is said.
 pub(crate) const SLOW_CALL_MS: u64 = 500;
 
+/// Of which events the log has lines when the server starts.
+#[derive(Clone, Copy, Debug)]
+pub struct EventLines {
+    /// Which.
+    pub choice: Choice,
+    /// At most so many a second.
+    pub per_second: u64,
+}
+
+/// Of none.
+impl Default for EventLines {
+    fn default() -> EventLines {
+        EventLines { choice: Choice::default(), per_second: EVENT_LINES_PER_SECOND }
+    }
+}
+
+/// How many lines of events the log has in a second, if nothing else is said, and the most that may be said.
+const EVENT_LINES_PER_SECOND: u64 = 1000;
+pub(crate) const EVENT_LINES_PER_SECOND_MAX: u64 = 1_000_000;
+
 /// Everything a server needs to start.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -151,6 +172,8 @@ pub struct Settings {
     pub slow_call_ms: u64,
     /// Whether calls are counted; off only to measure what that costs.
     pub count_calls: bool,
+    /// Of which events the log has lines.
+    pub event_lines: EventLines,
     /// Sinks of the audit; none for no audit.
     pub audit: Vec<::audit::SinkSettings>,
     /// Where metrics and the state of the process are served over HTTP, if anywhere.

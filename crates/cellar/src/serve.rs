@@ -32,8 +32,10 @@ use authority::Authority;
 use base::{LocalAuthority, PartitionId};
 use disk::{Disk, DiskMeter, MeteredDisk};
 use environment::Callbacks;
+use events::LINES;
 use fileserver::FileServer;
 pub use hindrances::Hindrances;
+use log::EventLog;
 use metrics::Metrics;
 use observed::Observatory;
 use rx::Server;
@@ -69,6 +71,8 @@ pub struct Running {
     background: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
     trail: Option<Arc<Trail>>,
+    /// Dropped once nothing happens any more.
+    event_log: Option<EventLog>,
     volumes: Arc<Volumes>,
     // Kept as long as anything uses their stores; dropped last.
     _partitions: Vec<(PartitionId, Arc<Partition>)>,
@@ -85,6 +89,8 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     if let Some(refusal) = settings.roles_refusal() {
         bail!("{}, `server.roles`: {refusal}", settings.source);
     }
+    let event_log = EventLog::start();
+    LINES.choose(&settings.event_lines.choice, settings.event_lines.per_second);
     let metrics = settings.metrics.map(Metrics::open).transpose()?;
     let page = settings.web.as_ref().map(Page::open).transpose()?;
     let authority = Arc::new(Authority::new(settings));
@@ -131,6 +137,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
         background,
         ending,
         trail,
+        event_log: Some(event_log),
         volumes,
         _partitions: partitions,
         _databases: databases,
@@ -354,6 +361,7 @@ impl Running {
         self.ways.0.way.close();
         self.ways.1.way.close();
         self.trail.iter().for_each(|trail| trail.stop());
+        self.event_log.take();
     }
 }
 

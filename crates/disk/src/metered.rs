@@ -1,7 +1,7 @@
 //! A disk that counts and times what it is asked for.
 
 use crate::{Disk, File, Lock, Space};
-use events::catalogue::DiskFigures;
+use events::catalogue::{DiskAccess, DiskFigures};
 use events::{Figures, Sharded};
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -39,15 +39,14 @@ impl DiskMeter {
     ) -> io::Result<T> {
         let begun = Instant::now();
         let result = action();
-        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let moved = result.as_ref().map_or(0, bytes);
-        waits::disk(ACCESSES[access as usize], moved, ns, result.is_err());
-        let mut shard = self.0.mine();
-        let figures = &mut shard[access as usize];
-        figures.accesses += 1;
-        figures.failed += u64::from(result.is_err());
-        figures.moved += moved;
-        figures.time.record(ns);
+        let event = DiskAccess {
+            access: ACCESSES[access as usize],
+            failed: result.is_err().into(),
+            moved: result.as_ref().map_or(0, bytes),
+            time: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        };
+        waits::disk(&event);
+        self.0.mine()[access as usize].count(&event);
         result
     }
 }

@@ -1,6 +1,6 @@
 //! The figures of a server.
 
-use crate::figures;
+use crate::{event, figures};
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -388,5 +388,101 @@ figures! {
         resident: gauge Bytes,
         /// Volumes in memory.
         volumes_loaded: gauge Count,
+    }
+}
+
+figures! {
+    /// What became of the lines of one kind of event in the log.
+    EventFigures of "event_lines", weight written {
+        /// 1 while lines of it are wanted.
+        on: gauge Count,
+        /// Events that took as long leave a line.
+        from: gauge Nanoseconds,
+        /// Lines handed to the log.
+        written: counter Count,
+        /// Lines left out because there were more than may be in a second, or the log did not keep up.
+        dropped: counter Count,
+    }
+}
+
+event! {
+    /// A call has ended; the recorder of calls counts it.
+    CallEnded is Call {
+        /// The service.
+        service: shows Name,
+        /// The procedure.
+        procedure: shows Name,
+        /// Who called: the host.
+        host: shows Text,
+        /// And the user.
+        user: shows Text,
+        /// The first volume that it used; 0 for none.
+        volume: shows Count,
+        /// How it ended.
+        outcome: shows Name,
+        /// The abort code that it ended with; 0 if well.
+        code: shows Code,
+        /// 1 if the receiving thread answered it.
+        at_once: adds Count,
+        /// Bytes of the request.
+        received: adds Bytes,
+        /// Bytes of the reply.
+        sent: adds Bytes,
+        /// How long it waited for a worker.
+        wait: records Nanoseconds,
+        /// How long it was served.
+        run: records Nanoseconds,
+    }
+}
+
+event! {
+    /// An access to a disk has ended.
+    DiskAccess is Disk, counted by DiskFigures.accesses {
+        /// What: read, write, sync.
+        access: shows Name,
+        /// 1 if it failed.
+        failed: adds Count,
+        /// Bytes read or written.
+        moved: adds Bytes,
+        /// How long it took.
+        time: records Nanoseconds,
+    }
+}
+
+event! {
+    /// A thread has waited for a lock.
+    LockWait is Lock, counted by LockFigures.waits {
+        /// The lock's name.
+        lock: shows Name,
+        /// Where it was taken by who held it when the wait began.
+        holder: shows Site,
+        /// How long the thread waited.
+        wait: records Nanoseconds,
+    }
+}
+
+event! {
+    /// A message about changes was sent to a client, and answered or given up; the file service counts it.
+    CallbackSent is Callback {
+        /// Its address.
+        client: shows Text,
+        /// `delivered` or `unanswered`.
+        outcome: shows Name,
+        /// How long it took.
+        time: shows Nanoseconds,
+    }
+}
+
+event! {
+    /// A DATA packet is sent again; the lane counts it.
+    PacketResent is Packet {
+        /// The connection, with the channel.
+        connection: shows Count,
+        /// The call's number.
+        call: shows Count,
+        /// The packet's number in the call.
+        sequence: shows Count,
+        /// Its length.
+        sent: shows Bytes,
     }
 }

@@ -9,7 +9,9 @@ use crate::stranger::{self, Said};
 use afs_idl::cb;
 use base::{AbortCode, Caller, Fid, HostUuid, Monotonic};
 use callbacks::{Arrival, Callbacks, Delivered, Delivery, HostId, Identification, Message, Refusal, Task};
+use events::catalogue::CallbackSent;
 use events::current::Part;
+use events::{Event, LINES};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -159,18 +161,35 @@ impl Hosts {
     /// Sends one message, to other addresses of the host too if need be. True if the host got it.
     fn send(&self, mut delivery: Delivery) -> bool {
         loop {
+            let begun = LINES.wants(Event::Callback).then(|| self.clock.monotonic());
             let sent = self.call(&delivery);
             if let Err(code) = sent {
                 tracing::info!(address = %delivery.address, %code, "a client was not reached; it will be told later");
             }
             let delivered = self.state.lock().delivered(&delivery, sent.is_ok());
             self.reported.notify_all();
+            if let Some(begun) = begun {
+                self.leave_line(&delivery, &delivered, begun);
+            }
             match delivered {
                 Delivered::Done => return true,
                 Delivered::Retry(next) => delivery = *next,
                 Delivered::Delayed => return false,
             }
         }
+    }
+
+    /// A line of a message that was received or given up.
+    #[cold]
+    fn leave_line(&self, delivery: &Delivery, delivered: &Delivered, begun: Monotonic) {
+        let outcome = match delivered {
+            Delivered::Done => "delivered",
+            Delivered::Delayed => "unanswered",
+            // The same message, to another address.
+            Delivered::Retry(_) => return,
+        };
+        let time = u64::try_from(self.clock.monotonic().since(begun).as_nanos()).unwrap_or(u64::MAX);
+        LINES.tell(&CallbackSent { client: delivery.address.to_string(), outcome, time }, Vec::new);
     }
 
     fn call(&self, delivery: &Delivery) -> Result<(), AbortCode> {

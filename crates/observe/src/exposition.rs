@@ -2,8 +2,8 @@
 
 use crate::{Observed, Sheet, SheetRow};
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures,
-    PartitionFigures, ProbeFigures, ProcessFigures, WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, LaneFigures,
+    LockFigures, PartitionFigures, ProbeFigures, ProcessFigures, WorkerFigures,
 };
 use events::{Declaration, Declared, Histogram, Kind, Unit, Value};
 use std::fmt::Write as _;
@@ -28,6 +28,7 @@ pub fn exposition(observed: &dyn Observed) -> String {
     add(&mut text, &observed.partitions());
     add(&mut text, &observed.callbacks());
     add(&mut text, &observed.audit());
+    add(&mut text, &observed.event_lines());
     add(&mut text, &observed.probes());
     text
 }
@@ -45,6 +46,7 @@ pub fn metric_names() -> Vec<String> {
         PartitionFigures::DECLARATIONS,
         CallbackFigures::DECLARATIONS,
         AuditFigures::DECLARATIONS,
+        EventFigures::DECLARATIONS,
         ProbeFigures::DECLARATIONS,
     ];
     all.concat().iter().map(Declaration::metric).collect()

@@ -4,10 +4,10 @@ use crate::pair::PairFigures;
 use crate::sheet::{Sheet, call_sheet};
 use crate::slow::{SlowCall, SlowCalls};
 use base::{AbortCode, Caller, Identity, UnixTime};
-use events::catalogue::{CallFigures, Class, Outcome, UsageFigures};
+use events::catalogue::{CallEnded, CallFigures, Class, OUTCOMES, Outcome, UsageFigures};
 use events::current::Noted;
 use events::table::Place;
-use events::{Figures, Sharded, Table};
+use events::{Event, Figures, LINES, Sharded, Table};
 use parking_lot::RwLock;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -338,7 +338,11 @@ impl ServiceMeter {
         let number = self.first + found.unwrap_or(self.procedures.len());
         let class = (self.class)(call.opcode);
         let outcome = crate::outcome(call.result);
-        self.tell(found.map_or(UNKNOWN, |index| self.procedures[index].1), noted, call);
+        let procedure = found.map_or(UNKNOWN, |index| self.procedures[index].1);
+        self.tell(procedure, noted, call);
+        if LINES.wants(Event::Call) {
+            self.leave_line(procedure, caller, noted, outcome, call);
+        }
         let mut shard = self.recorder.shards.mine();
         shard.record(number, outcome, call);
         shard.usage.get_or_insert_with(|| Usage::new(ROWS_MAX)).record(volume, caller, call, class, number);
@@ -357,6 +361,33 @@ impl ServiceMeter {
         let bytes = call.received.saturating_add(call.sent);
         waits::probes::call_end(procedure, noted.volume, code, total_ns, bytes);
         waits::called(&Called { service: self.name, procedure, total_ns, parts_ns: noted.parts });
+    }
+
+    #[cold]
+    fn leave_line(
+        &self,
+        procedure: &'static str,
+        caller: &Caller,
+        noted: &Noted,
+        outcome: Outcome,
+        call: &Ended,
+    ) {
+        let [host, user] = ClientKey { host: caller.peer.ip(), user: caller.identity.clone() }.labels();
+        let ended = CallEnded {
+            service: self.name,
+            procedure,
+            host,
+            user,
+            volume: noted.volume.into(),
+            outcome: OUTCOMES[outcome as usize],
+            code: call.result.map_or_else(|code| code.0, |()| 0),
+            at_once: call.at_once.into(),
+            received: call.received,
+            sent: call.sent,
+            wait: call.wait_ns,
+            run: call.run_ns,
+        };
+        LINES.tell(&ended, Vec::new);
     }
 
     fn remember(&self, caller: &Caller, noted: &Noted, call: &Ended, number: usize, ended: UnixTime) {

@@ -3,10 +3,11 @@
 use crate::SlowCall;
 use crate::recorder::{ClientKey, Procedure, Snapshot};
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, HostFigures, LaneFigures,
-    LockFigures, PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, UsageFigures, WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, HostFigures,
+    LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, UsageFigures,
+    WorkerFigures,
 };
-use events::{Declared, Figures, Table};
+use events::{Declared, EVENTS, Figures, LINES, Table};
 
 /// Rows of one sheet, besides that of all others.
 const ROWS_MAX: usize = 1000;
@@ -58,6 +59,15 @@ pub trait Observed: Send + Sync {
     fn locks(&self) -> Sheet<LockFigures> {
         let mut sheet = Sheet::new(&["lock"]);
         for (name, figures) in waits::lock_figures() {
+            sheet.push([name], figures);
+        }
+        sheet
+    }
+
+    /// Lines of events in this process's log, by event.
+    fn event_lines(&self) -> Sheet<EventFigures> {
+        let mut sheet = Sheet::new(&["event"]);
+        for (name, figures) in EVENTS.into_iter().zip(LINES.figures()) {
             sheet.push([name], figures);
         }
         sheet

@@ -5,7 +5,7 @@
 
 use crate::raw::SiteCell;
 use crate::waiting::contended;
-use events::catalogue::LockFigures;
+use events::catalogue::{LockFigures, LockWait};
 use events::{Figures, Sharded};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::panic::Location;
@@ -66,15 +66,12 @@ impl Named {
     fn wait<G>(&self, take: impl FnOnce() -> G) -> G {
         let (holder, begun) = (self.holder.get(), Instant::now());
         let guard = take();
-        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let mut shard = FIGURES.mine();
-        let figures = &mut shard[self.name as usize];
-        figures.waits += 1;
-        figures.wait.record(ns);
-        drop(shard);
+        let wait = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let event = LockWait { lock: self.name.text(), holder, wait };
+        FIGURES.mine()[self.name as usize].count(&event);
         // What calls note as a wait for a lock is that for changes of their volume: docs/observe.md.
         let is_noted = matches!(self.name, LockName::Volume | LockName::Test);
-        contended(self.name.text(), holder, ns, is_noted);
+        contended(&event, is_noted);
         guard
     }
 }

@@ -4,6 +4,8 @@
 //! Texts are two arguments: address and length. A probe that nobody traces is one `nop`.
 
 use crate::raw;
+use events::catalogue::PacketResent;
+use events::{Event, LINES};
 use std::net::IpAddr;
 
 /// `call__start`: the first bytes of a call were read by a worker. The host is an IPv4 address as a number,
@@ -34,6 +36,10 @@ pub fn callback_break(clients: usize, ns: u64) {
 #[inline]
 pub fn packet_resend(connection: u32, call: u32, sequence: u32, bytes: usize) {
     raw::packet_resend(connection, call, sequence, bytes as u64);
+    if LINES.wants(Event::Packet) {
+        let [connection, call, sequence] = [connection, call, sequence].map(u64::from);
+        LINES.tell(&PacketResent { connection, call, sequence, sent: bytes as u64 }, Vec::new);
+    }
 }
 
 /// `queue__enter`: a call begins to wait for a worker; so many wait besides.

@@ -2,9 +2,10 @@
 
 use crate::raw;
 use crate::watch::{Access, Contended, Wait, tell};
+use events::catalogue::{DiskAccess, LockWait};
 use events::current::{self, Part};
+use events::{Happened, LINES, Told};
 use std::cell::Cell;
-use std::panic::Location;
 
 thread_local! {
     /// Spans that this thread is in.
@@ -28,26 +29,48 @@ pub fn queued(ns: u64) {
     tell(&Wait { part: outermost(Part::Queue), ns, access: None, lock: None });
 }
 
-/// The thread read, wrote or synced (`kind`), which took so long.
-pub fn disk(kind: &'static str, bytes: u64, ns: u64, failed: bool) {
-    raw::disk_access(kind, bytes, ns, failed);
-    current::spent(Part::Disk, ns);
-    let access = Some(Access { kind, bytes });
-    tell(&Wait { part: outermost(Part::Disk), ns, access, lock: None });
+/// The thread read, wrote or synced.
+pub fn disk(event: &DiskAccess) {
+    let &DiskAccess { access, failed, moved, time } = event;
+    raw::disk_access(access, moved, time, failed != 0);
+    current::spent(Part::Disk, time);
+    let access = Some(Access { kind: access, bytes: moved });
+    tell(&Wait { part: outermost(Part::Disk), ns: time, access, lock: None });
+    line(event);
 }
 
 /// The thread waited for a lock; of calls that is noted only if `noted`.
-pub(crate) fn contended(
-    lock: &'static str,
-    holder: Option<&'static Location<'static>>,
-    ns: u64,
-    is_noted: bool,
-) {
-    raw::lock_wait(lock, ns, holder);
+pub(crate) fn contended(event: &LockWait, is_noted: bool) {
+    let &LockWait { lock, holder, wait } = event;
+    raw::lock_wait(lock, wait, holder);
     if is_noted {
-        current::spent(Part::Lock, ns);
+        current::spent(Part::Lock, wait);
     }
-    tell(&Wait { part: outermost(Part::Lock), ns, access: None, lock: Some(Contended { lock, holder }) });
+    tell(&Wait {
+        part: outermost(Part::Lock),
+        ns: wait,
+        access: None,
+        lock: Some(Contended { lock, holder }),
+    });
+    line(event);
+}
+
+/// Leaves a line of what happened to this thread, with the call that it serves, if such lines are wanted.
+#[inline]
+fn line<E: Happened>(event: &E) {
+    if LINES.wants(E::EVENT) {
+        LINES.tell(event, of_call);
+    }
+}
+
+/// What a line says of the call that this thread serves; nothing if it serves none.
+fn of_call() -> Vec<(&'static str, Told)> {
+    let call = crate::call::current();
+    if call.service.is_empty() {
+        return Vec::new();
+    }
+    let volume = Told::Number(call.volume.into());
+    vec![("service", call.service.into()), ("procedure", call.procedure.into()), ("volume", volume)]
 }
 
 /// A wait within which whatever else is waited for belongs to it; see [`events::current::enter`].

@@ -9,12 +9,13 @@ use super::openafs::{addresses, local_realms};
 use super::web::{WebSection, WebSettings};
 mod fairness;
 
-use super::{PartitionSettings, Role, Settings, Tuning, Upkeep};
+use super::{EVENT_LINES_PER_SECOND_MAX, EventLines, PartitionSettings, Role, Settings, Tuning, Upkeep};
 use afs_format::cellservdb::CellServer;
 use afs_format::netinfo::{NetInfo, NetRestrict};
 use afs_format::userlist::{UserList, parse_principal};
 use anyhow::{Context, Result, bail};
 use base::{CellName, PartitionId};
+use events::lines::Choice;
 use fairness::FairnessSection;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -125,6 +126,22 @@ struct RxSection {
 struct ObserveSection {
     slow_call_ms: Option<Spanned<u64>>,
     count_calls: Option<bool>,
+    log_events: Option<Spanned<Vec<String>>>,
+    log_events_per_second: Option<Spanned<u64>>,
+}
+
+impl ObserveSection {
+    /// Of which events the log is to have lines, and how many.
+    fn event_lines(&self, origin: &Origin<'_>) -> Result<EventLines> {
+        let choice = match &self.log_events {
+            None => Choice::default(),
+            Some(words) => Choice::parse(words.get_ref().iter().map(String::as_str))
+                .map_err(|refusal| origin.bad(words, "observe.log_events", refusal))?,
+        };
+        let (wanted, default) = (self.log_events_per_second.as_ref(), EventLines::default());
+        let (key, most) = ("observe.log_events_per_second", EVENT_LINES_PER_SECOND_MAX);
+        Ok(EventLines { choice, per_second: origin.bounded(wanted, key, default.per_second, 1, most)? })
+    }
 }
 
 #[derive(Deserialize)]
@@ -220,6 +237,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
             3_600_000,
         )?,
         count_calls: file.observe.count_calls.unwrap_or(true),
+        event_lines: file.observe.event_lines(origin)?,
         audit: super::audit::resolve(origin, folder, file.audit)?,
         metrics: file.metrics.as_ref().map(|metrics| {
             SocketAddr::new(metrics.address.unwrap_or(Ipv4Addr::LOCALHOST.into()), metrics.port)
@@ -474,6 +492,14 @@ mod tests {
             ("[server]\nroles = [\"vol\"]\n[partitions]\na = \"p\"", ["line 5", "server.roles", "fs"]),
             ("[server]\nroles = [\"xx\"]", ["line 5", "xx", "`bos`"]),
             ("[observe]\nslow_call_ms = 9999999", ["line 5", "observe.slow_call_ms", "0 to 3600000"]),
+            (
+                "[observe]\nlog_events = [\"call\", \"disc\"]",
+                ["line 5", "observe.log_events", "`disc` is no event"],
+            ),
+            (
+                "[observe]\nlog_events_per_second = 0",
+                ["line 5", "observe.log_events_per_second", "1 to 1000000"],
+            ),
             ("[metrics]\nport = 70000", ["line 5", "70000", "u16"]),
             ("[metrics]\naddress = \"::1\"", ["line 4", "missing", "port"]),
             ("[metrics]\nport = 1\naddress = \"here\"", ["line 6", "address", "IP"]),

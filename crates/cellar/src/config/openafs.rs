@@ -86,6 +86,7 @@ pub fn load() -> Result<Settings> {
         audit: Vec::new(),
         slow_call_ms: super::SLOW_CALL_MS,
         count_calls: true,
+        event_lines: super::EventLines::default(),
         tuning: Tuning::default(),
         cell,
     })

@@ -1,8 +1,10 @@
 //! Where log lines go: standard error, and a file that `bos getlog` can show.
 
+mod events;
 mod json;
 mod structure;
 
+pub use self::events::EventLog;
 use anyhow::{Context, Result, bail};
 use json::JsonLines;
 use std::ffi::OsStr;
@@ -23,6 +25,9 @@ pub const OLD_LOG_FILE: &str = "CellarLog.old";
 
 /// The variable that chooses how lines look: `text`, which is the default, or `json`.
 const FORM_VARIABLE: &str = "CELLAR_LOG_FORMAT";
+
+/// A field with all that an event tells, by its own names: in JSON these stand beside the others.
+const TOLD: &str = "told";
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,8 @@ pub fn start(folder: &Path) -> Result<()> {
     }
     let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     let filter = EnvFilter::try_from_env("CELLAR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    // Of which events there are lines is chosen elsewhere: who wants them wants to see them.
+    let filter = filter.add_directive("event=info".parse()?);
     tracing_subscriber::registry()
         .with(filter)
         .with(form.layer(std::io::stderr, std::io::stderr().is_terminal()))
@@ -76,16 +83,22 @@ pub fn start(folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ::events::Told;
+    use ::events::lines::Line;
 
     /// What is written of an event.
     fn written(form: Form) -> String {
+        let (roles, code) = (["fs", "vl"], Some(2));
+        written_of(form, || {
+            tracing::info!(volume = 7, name = "a\n\"b", ?roles, ?code, is_new = true, at = %"[1]", "it is made");
+        })
+    }
+
+    fn written_of(form: Form, tell: impl FnOnce()) -> String {
         let file = tempfile::NamedTempFile::new().unwrap();
         let writer = Mutex::new(file.reopen().unwrap());
         let lines = tracing_subscriber::registry().with(form.layer(writer, false));
-        tracing::subscriber::with_default(lines, || {
-            let (roles, code) = (["fs", "vl"], Some(2));
-            tracing::info!(volume = 7, name = "a\n\"b", ?roles, ?code, is_new = true, at = %"[1]", "it is made");
-        });
+        tracing::subscriber::with_default(lines, tell);
         std::fs::read_to_string(file.path()).unwrap()
     }
 
@@ -111,5 +124,20 @@ mod tests {
         assert_eq!(Form::parse(None).unwrap(), Form::Text);
         let refusal = Form::parse(Some(OsStr::new("jsno"))).unwrap_err().to_string();
         assert!(refusal.contains("CELLAR_LOG_FORMAT") && refusal.contains("`jsno`"), "{refusal}");
+    }
+
+    #[test]
+    fn a_line_of_an_event_has_what_it_tells_beside_the_rest() {
+        let told = vec![("access", "write".into()), ("time_ns", Told::Number(7)), ("code", Told::Code(-1))];
+        let written = |form| written_of(form, || events::write(&Line { event: "disk", told: told.clone() }));
+        let line: serde_json::Value = serde_json::from_str(&written(Form::Json)).unwrap();
+        assert_eq!((&line["message"], &line["target"]), (&"disk".into(), &"event".into()));
+        let told = [&line["access"], &line["time_ns"], &line["code"]];
+        assert_eq!(told, [&serde_json::json!("write"), &7.into(), &(-1).into()]);
+        let text = written(Form::Text);
+        assert!(
+            text.ends_with("event: disk told=Event { access: \"write\", time_ns: 7, code: -1 }\n"),
+            "{text}"
+        );
     }
 }

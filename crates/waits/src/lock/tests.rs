@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::{Called, Current, Wait, Watcher, watch};
+use events::catalogue::DiskAccess;
 use events::current::Part;
+use events::lines::{Choice, Line};
+use events::{LINES, Told};
 use parking_lot::Mutex as Plain;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -96,7 +99,7 @@ fn what_is_waited_for_within_a_wait_is_no_wait_of_its_own() {
     crate::begin("TEST", &[]);
     let watching = watch(notes.clone()).expect("nobody else watches");
     let span = crate::enter(Part::Disk);
-    crate::disk("sync", 0, 70, false);
+    crate::disk(&DiskAccess { access: "sync", failed: 0, moved: 0, time: 70 });
     span.leave(100);
     crate::waited(Part::Client, 5);
     drop(watching);
@@ -106,4 +109,33 @@ fn what_is_waited_for_within_a_wait_is_no_wait_of_its_own() {
     let expected = [(None, 70, Some(access)), (Some(Part::Disk), 100, None), (Some(Part::Client), 5, None)];
     assert_eq!(told, expected);
     assert_eq!(events::current::noted().parts, [0, 0, 100, 0, 11, 0]);
+}
+
+#[test]
+fn who_waits_for_a_lock_leaves_a_line_that_says_what_was_counted() {
+    let _one = ONE_AT_A_TIME.lock();
+    let (lock, before, written) = (Lock::new(LockName::Test, 1), figures(), LINES.open());
+    LINES.choose(&Choice::parse(["lock", "disk=1s"]).unwrap(), 1000);
+    crate::begin("TEST", &[(1, "Wait")]);
+    crate::opcode(1);
+    events::current::volume(7);
+    wait_once(|| lock.lock(), || drop(lock.lock()));
+    crate::disk(&DiskAccess { access: "sync", failed: 0, moved: 0, time: 70 });
+    LINES.choose(&Choice::default(), 0);
+    wait_once(|| lock.lock(), || drop(lock.lock()));
+    let lines: Vec<Line> = written.try_iter().collect();
+    let told =
+        |line: &Line, name: &str| line.told.iter().find(|(of, _)| *of == name).map(|(_, told)| told.clone());
+    // `wait_once` may have had to try again.
+    assert!(!lines.is_empty() && lines.len() as u64 == figures().waits - before.waits - 1, "{lines:?}");
+    for line in &lines {
+        assert_eq!((line.event, told(line, "lock")), ("lock", Some(Told::from("test"))));
+        assert_eq!(told(line, "procedure"), Some(Told::from("Wait")));
+        assert_eq!(told(line, "volume"), Some(Told::Number(7)));
+        assert!(
+            matches!(told(line, "holder"), Some(Told::Text(site)) if site.contains("tests.rs:")),
+            "{line:?}"
+        );
+        assert!(matches!(told(line, "wait_ns"), Some(Told::Number(ns)) if ns > 0), "{line:?}");
+    }
 }

@@ -1,7 +1,8 @@
 //! Lines of JSON: an object each, with `timestamp`, `level`, `target`, `message`, and what else is told by name.
 
-use super::structure;
+use super::{TOLD, structure};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::{self, Debug};
 use tracing::field::{Field, Visit};
@@ -34,6 +35,7 @@ where
         let begin =
             [("timestamp", now.into()), ("level", level.into()), ("target", metadata.target().into())];
         let mut separator = '{';
+        let begin = begin.map(|(name, value)| (Cow::Borrowed(name), value));
         for (name, value) in begin.into_iter().chain(told.0) {
             write!(writer, "{separator}{}:{value}", Value::from(name))?;
             separator = ',';
@@ -44,11 +46,11 @@ where
 
 /// What an event tells, in its order.
 #[derive(Default)]
-struct Told(Vec<(&'static str, Value)>);
+struct Told(Vec<(Cow<'static, str>, Value)>);
 
 impl Told {
     fn add(&mut self, field: &Field, value: impl Into<Value>) {
-        self.0.push((field.name(), value.into()));
+        self.0.push((field.name().into(), value.into()));
     }
 }
 
@@ -78,6 +80,11 @@ impl Visit for Told {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.add(field, structure::of(value));
+        match structure::of(value) {
+            Value::Object(all) if field.name() == TOLD => {
+                self.0.extend(all.into_iter().map(|(name, value)| (name.into(), value)));
+            }
+            value => self.add(field, value),
+        }
     }
 }

@@ -1,0 +1,253 @@
+//! Lines of events in the log of a running server say what its counters count.
+
+use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+use afs_idl::fs as rxafs;
+use bytes::Bytes;
+use cellar::client::{CellClient, Interface};
+use cellar::commands::volume::{self, Create};
+use cellar::config;
+use cellar::network::{AfsNetwork, local_authentication};
+use load::files::{Files, volume_root};
+use load::station::{FILE_SERVICE, Station};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A server in a process of its own, which has a log.
+struct Cell {
+    address: Ipv4Addr,
+    config: PathBuf,
+    process: Child,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What somebody waits for, at most 20 seconds.
+fn soon<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Cell {
+    fn start(observe: &str) -> Cell {
+        let folder = tempfile::tempdir().unwrap();
+        let [_, a, b, c] = rand::random::<[u8; 4]>();
+        let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
+        std::fs::create_dir(folder.path().join("vicepa")).unwrap();
+        let secret = Secret::new(&[7; 32]);
+        let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
+        std::fs::write(folder.path().join("KeyFileExt"), &*write_extended(&[key])).unwrap();
+        let text = format!(
+            "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
+             announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n[metrics]\nport = 0\n{observe}"
+        );
+        let config = folder.path().join("cellar.toml");
+        std::fs::write(&config, text).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.args(["serve", "--config"]).arg(&config).env("HOME", folder.path());
+        // Lines of events are there whatever else is wanted.
+        command.env("CELLAR_LOG", "warn,cellar=info").env("CELLAR_LOG_FORMAT", "json");
+        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let cell = Cell { address, config, process, _folder: folder };
+        soon("the server serves", || {
+            cell.log().iter().any(|line| line["message"] == "serving").then_some(())
+        });
+        cell
+    }
+
+    fn log(&self) -> Vec<Value> {
+        let path = config::file::load(&self.config).unwrap().log_path.join("CellarLog");
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn events(&self) -> Vec<Value> {
+        self.log().into_iter().filter(|line| line["target"] == "event").collect()
+    }
+
+    fn client(&self) -> CellClient {
+        let settings = config::file::load(&self.config).unwrap();
+        let network = AfsNetwork::start(Some(local_authentication(&settings.keys).unwrap())).unwrap();
+        CellClient::new(Arc::new(network), vec![self.address]).unwrap()
+    }
+
+    /// All metrics: names with labels, and numbers as they are written.
+    fn metrics(&self) -> BTreeMap<String, String> {
+        let log = self.log();
+        let address = log.iter().find(|line| line["message"] == "metrics").unwrap()["address"].clone();
+        let mut stream = TcpStream::connect(address.as_str().unwrap()).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let numbers =
+            reply.lines().filter(|line| line.starts_with("cellar_")).filter_map(|line| line.rsplit_once(' '));
+        numbers.map(|(name, number)| (name.to_owned(), number.to_owned())).collect()
+    }
+
+    /// Somebody stores files and others read them, who are told when they change.
+    fn load(&self) {
+        let client = self.client();
+        let create = Create::with_acl("load".parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
+        volume::create_volume(&client, &create).unwrap();
+        let root = volume_root(&*client.connection(self.address, Interface::Locations), "load").unwrap();
+        let stations = [(); 3].map(|()| Station::start().unwrap());
+        let [writer, readers @ ..] = stations
+            .each_ref()
+            .map(|station| station.connect(SocketAddr::from((self.address, 7000)), FILE_SERVICE, None));
+        let fid = Files::new(writer.clone()).create(root, "f").unwrap();
+        for _ in 0..5 {
+            for reader in &readers {
+                rxafs::fetch_status(&**reader, &rxafs::FetchStatusRequest { fid }).unwrap();
+            }
+            // Which does not shrink.
+            let data: Vec<u8> = (0..100_000).map(|_| rand::random()).collect();
+            let data = Bytes::from(data);
+            let length = data.len() as u64;
+            let request =
+                rxafs::StoreData64Request { fid, length, file_length: length, ..Default::default() };
+            rxafs::store_data64(&*writer, &request, |stream| stream.write(data.clone())).unwrap();
+        }
+        let nothing = rxafs::FetchStatusRequest { fid: load::files::Fid { vnode: 99_999, ..fid } };
+        rxafs::fetch_status(&*readers[0], &nothing).unwrap_err();
+    }
+}
+
+/// Sums by what they are of, like `disk write moved_bytes`.
+type Sums = BTreeMap<String, u64>;
+
+/// What the lines say, added up.
+fn of_lines(lines: &[Value]) -> Sums {
+    let mut sums = Sums::new();
+    for line in lines {
+        let text =
+            |name: &str| line[name].as_str().unwrap_or_else(|| panic!("no {name} in {line}")).to_owned();
+        let (what, numbers): (String, &[&str]) = match line["message"].as_str().unwrap() {
+            "call" => {
+                let what = format!("call {} {}", text("service"), text("procedure"));
+                *sums.entry(format!("{what} {}", text("outcome"))).or_default() += 1;
+                (what, &["at_once", "received_bytes", "sent_bytes", "run_ns"])
+            }
+            "disk" => (format!("disk {}", text("access")), &["failed", "moved_bytes", "time_ns"]),
+            "lock" => (format!("lock {}", text("lock")), &["wait_ns"]),
+            "callback" => (format!("callback {}", text("outcome")), &[]),
+            other => panic!("`{other}` was not asked for: {line}"),
+        };
+        *sums.entry(what.clone()).or_default() += 1;
+        for name in numbers {
+            *sums.entry(format!("{what} {name}")).or_default() += line[*name].as_u64().unwrap();
+        }
+    }
+    sums.retain(|_, sum| *sum > 0);
+    sums
+}
+
+/// What the metrics say of the same.
+fn of_metrics(metrics: &BTreeMap<String, String>) -> Sums {
+    let mut sums = Sums::new();
+    for (name, number) in metrics {
+        let (name, labels) =
+            name.strip_suffix('}').and_then(|name| name.split_once('{')).unwrap_or((name, ""));
+        let label = |wanted: &str| {
+            let of = labels.split(',').find_map(|label| label.strip_prefix(wanted)?.strip_prefix("=\""));
+            of.map_or("", |value| value.trim_end_matches('"')).to_owned()
+        };
+        let call = || format!("call {} {}", label("service"), label("procedure"));
+        let what = match name {
+            "cellar_call_calls_total" => call(),
+            "cellar_call_outcomes_total" => format!("{} {}", call(), label("outcome")),
+            "cellar_call_at_once_total" => format!("{} at_once", call()),
+            "cellar_call_received_bytes_total" => format!("{} received_bytes", call()),
+            "cellar_call_sent_bytes_total" => format!("{} sent_bytes", call()),
+            "cellar_call_run_seconds_sum" => format!("{} run_ns", call()),
+            "cellar_disk_accesses_total" => format!("disk {}", label("access")),
+            "cellar_disk_failed_total" => format!("disk {} failed", label("access")),
+            "cellar_disk_moved_bytes_total" => format!("disk {} moved_bytes", label("access")),
+            "cellar_disk_time_seconds_sum" => format!("disk {} time_ns", label("access")),
+            "cellar_lock_waits_total" => format!("lock {}", label("lock")),
+            "cellar_lock_wait_seconds_sum" => format!("lock {} wait_ns", label("lock")),
+            "cellar_callbacks_delivered_total" => "callback delivered".to_owned(),
+            "cellar_callbacks_unanswered_total" => "callback unanswered".to_owned(),
+            _ => continue,
+        };
+        // Seconds have nine places: nanoseconds without the point.
+        let digits: String = number.chars().filter(|c| *c != '.').collect();
+        *sums.entry(what).or_default() += digits.parse::<u64>().unwrap();
+    }
+    sums.retain(|_, sum| *sum > 0);
+    sums
+}
+
+#[test]
+fn lines_of_all_events_add_up_to_what_is_counted() {
+    let cell = Cell::start(
+        "[observe]\nlog_events = [\"call\", \"disk\", \"lock\", \"callback\"]\nlog_events_per_second = 1000000\n",
+    );
+    cell.load();
+    // The server writes lines a moment after it has counted, and talks to itself.
+    let mut last = None;
+    let sums = soon("lines and counters are equal", || {
+        let metrics = of_metrics(&cell.metrics());
+        let lines = of_lines(&cell.events());
+        let is_equal = lines == metrics;
+        last = Some((lines, metrics));
+        is_equal.then(|| last.take().unwrap().0)
+    });
+    let number = |name: &str| sums.get(name).copied().unwrap_or_else(|| panic!("no {name} in {sums:#?}"));
+    assert_eq!((number("call AFS StoreData64"), number("call AFS StoreData64 good")), (5, 5));
+    let looks = ["good", "missing"].map(|outcome| number(&format!("call AFS FetchStatus {outcome}")));
+    assert!(looks[0] >= 10 && looks[1] == 1 && looks.iter().sum::<u64>() == number("call AFS FetchStatus"));
+    assert!(number("callback delivered") >= 10, "each of two readers was told of each change: {sums:#?}");
+    assert!(number("disk write moved_bytes") >= 5 * 100_000, "{sums:#?}");
+
+    let lines = cell.events();
+    let store =
+        lines.iter().find(|line| line["procedure"] == "StoreData64" && line["message"] == "call").unwrap();
+    assert_eq!((&store["user"], &store["code"]), (&"anonymous".into(), &0.into()));
+    let write =
+        lines.iter().find(|line| line["access"] == "write" && line["procedure"] == "StoreData64").unwrap();
+    assert_eq!(write["volume"], store["volume"], "whose call it was: {write}");
+}
+
+#[test]
+fn lines_that_are_too_many_or_of_what_was_quick_are_left_out_and_the_first_are_counted() {
+    let cell = Cell::start("[observe]\nlog_events = [\"call\", \"disk=100s\"]\nlog_events_per_second = 3\n");
+    cell.load();
+    let calls = soon("lines and what was left out are all calls", || {
+        let (metrics, lines) = (cell.metrics(), cell.events());
+        let of = |name: &str| {
+            metrics[&format!("cellar_event_lines_{name}{{event=\"call\"}}")].parse::<u64>().unwrap()
+        };
+        let calls = metrics.iter().filter(|(name, _)| name.starts_with("cellar_call_calls_total"));
+        let calls: u64 = calls.map(|(_, number)| number.parse::<u64>().unwrap()).sum();
+        let written = lines.iter().filter(|line| line["message"] == "call").count() as u64;
+        let left_out: u64 = lines.iter().filter_map(|line| line["lines"].as_u64()).sum();
+        let is_equal = (written, left_out, calls)
+            == (of("written_total"), of("dropped_total"), of("written_total") + of("dropped_total"));
+        (is_equal && written > 0 && left_out > 0).then_some(calls)
+    });
+    assert!(calls > 20, "{calls}");
+    let metrics = cell.metrics();
+    let disk = ["on", "from_seconds", "written_total", "dropped_total"]
+        .map(|name| metrics[&format!("cellar_event_lines_{name}{{event=\"disk\"}}")].as_str());
+    assert_eq!(disk, ["1", "100.000000000", "0", "0"], "what took less is not left out");
+    let lock = &metrics["cellar_event_lines_on{event=\"lock\"}"];
+    assert_eq!(lock, "0");
+}

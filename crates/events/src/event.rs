@@ -1,0 +1,190 @@
+//! How single events are declared: once, for who counts them and for who wants a line of each.
+
+use std::panic::Location;
+
+/// What a line tells by a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A text.
+    Text(String),
+    /// A number, in the unit that the name ends with.
+    Number(u64),
+    /// A number that may be negative.
+    Code(i32),
+}
+
+impl From<&str> for Told {
+    fn from(text: &str) -> Told {
+        Told::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Told {
+    fn from(text: String) -> Told {
+        Told::Text(text)
+    }
+}
+
+impl From<u64> for Told {
+    fn from(number: u64) -> Told {
+        Told::Number(number)
+    }
+}
+
+impl From<i32> for Told {
+    fn from(code: i32) -> Told {
+        Told::Code(code)
+    }
+}
+
+/// File and line; nothing if it is not known.
+impl From<Option<&'static Location<'static>>> for Told {
+    fn from(site: Option<&'static Location<'static>>) -> Told {
+        Told::Text(site.map_or_else(String::new, |site| format!("{}:{}", site.file(), site.line())))
+    }
+}
+
+/// One event, as [`event!`](crate::event) declares it.
+pub trait Happened {
+    /// Which.
+    const EVENT: crate::Event;
+
+    /// The names of what is told of it, with their units.
+    const NAMES: &'static [&'static str];
+
+    /// What is told of it, in the order of the names.
+    fn told(&self) -> Vec<Told>;
+
+    /// How long it took, in nanoseconds; `None` for what takes no time.
+    fn took_ns(&self) -> Option<u64>;
+}
+
+/// Declares an event. Makes a structure of one, what a line says of it ([`Happened`]), and, for
+/// `counted by Figures.number`, the way to count it: `number` grows by one, what is added or recorded goes to the
+/// figure of the same name.
+///
+/// Each line is `name: use unit`: `adds` for what a counter of the figures grows by, `records` for what a histogram
+/// gets, `shows` for what is told only. Units are those of figures, and for what is shown also `Name` (a text of
+/// a closed set), `Text`, `Site` (a place in the source), `Code`.
+#[macro_export]
+macro_rules! event {
+    (
+        $(#[doc = $about:literal])+
+        $name:ident is $which:ident $(, counted by $figures:ident.$each:ident)? {
+            $($(#[doc = $what:literal])+ $field:ident: $use:ident $unit:ident,)+
+        }
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[doc = $what])+ pub $field: $crate::event!(@type $unit),)+
+        }
+
+        impl $crate::Happened for $name {
+            const EVENT: $crate::Event = $crate::Event::$which;
+            const NAMES: &'static [&'static str] = &[$($crate::event!(@name $unit, $field)),+];
+
+            fn told(&self) -> Vec<$crate::Told> {
+                vec![$($crate::event!(@told $unit, self.$field).into()),+]
+            }
+
+            fn took_ns(&self) -> Option<u64> {
+                let times: &[u64] = $crate::event!(@times self [] $($unit $field)+);
+                times.iter().copied().reduce(u64::saturating_add)
+            }
+        }
+
+        $crate::event!(@counted $name [$($figures.$each)?] $($use $field)+);
+    };
+    (@type Name) => { &'static str };
+    (@type Text) => { String };
+    (@type Site) => { Option<&'static std::panic::Location<'static>> };
+    (@type Code) => { i32 };
+    (@type $unit:ident) => { u64 };
+    (@told Text, $value:expr) => { $value.clone() };
+    (@told $unit:ident, $value:expr) => { $value };
+    (@name Bytes, $field:ident) => { concat!(stringify!($field), "_bytes") };
+    (@name Nanoseconds, $field:ident) => { concat!(stringify!($field), "_ns") };
+    (@name $unit:ident, $field:ident) => { stringify!($field) };
+    (@times $self:ident [$($times:tt)*]) => { &[$($times)*] };
+    (@times $self:ident [$($times:tt)*] Nanoseconds $field:ident $($rest:tt)*) => {
+        $crate::event!(@times $self [$($times)* $self.$field,] $($rest)*)
+    };
+    (@times $self:ident [$($times:tt)*] $unit:ident $field:ident $($rest:tt)*) => {
+        $crate::event!(@times $self [$($times)*] $($rest)*)
+    };
+    (@counted $name:ident [] $($rest:tt)*) => {};
+    (@counted $name:ident [$figures:ident.$each:ident] $($use:ident $field:ident)+) => {
+        impl $figures {
+            /// Counts one event.
+            #[inline]
+            pub fn count(&mut self, event: &$name) {
+                self.$each += 1;
+                $($crate::event!(@count $use, self.$field, event.$field);)+
+            }
+        }
+    };
+    (@count shows, $figure:expr, $value:expr) => {};
+    (@count adds, $figure:expr, $value:expr) => { $figure += $value };
+    (@count records, $figure:expr, $value:expr) => { $figure.record($value) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::{
+        CallEnded, CallFigures, CallbackSent, DiskAccess, DiskFigures, LockFigures, LockWait, PacketResent,
+    };
+    use crate::{Declared, EVENTS, Event};
+
+    /// What a line and the figures both have is the same, name and unit: who adds up lines gets the figures.
+    #[test]
+    fn lines_say_what_figures_count() {
+        fn counted<E: Happened, F: Declared>(not_counted: &[&str]) {
+            let unit = |of: &crate::Declaration| match of.unit {
+                crate::Unit::Count => of.name.to_owned(),
+                crate::Unit::Bytes => format!("{}_bytes", of.name),
+                crate::Unit::Nanoseconds => format!("{}_ns", of.name),
+            };
+            let figures: Vec<String> = F::DECLARATIONS.iter().map(unit).collect();
+            for name in E::NAMES {
+                assert_eq!(figures.iter().any(|of| of == name), !not_counted.contains(name), "{name}");
+            }
+        }
+        counted::<CallEnded, CallFigures>(&[
+            "service",
+            "procedure",
+            "host",
+            "user",
+            "volume",
+            "outcome",
+            "code",
+        ]);
+        counted::<DiskAccess, DiskFigures>(&["access"]);
+        counted::<LockWait, LockFigures>(&["lock", "holder"]);
+    }
+
+    #[test]
+    fn an_event_is_counted_and_told_by_its_declaration() {
+        let access = DiskAccess { access: "write", failed: 1, moved: 4096, time: 7000 };
+        let mut figures = DiskFigures::default();
+        figures.count(&access);
+        figures.count(&DiskAccess { failed: 0, ..access.clone() });
+        assert_eq!((figures.accesses, figures.failed, figures.moved), (2, 1, 8192));
+        assert_eq!((figures.time.count(), figures.time.sum()), (2, 14_000));
+        assert_eq!(DiskAccess::NAMES, ["access", "failed", "moved_bytes", "time_ns"]);
+        let told = [Told::from("write"), Told::Number(1), Told::Number(4096), Told::Number(7000)];
+        assert_eq!(access.told(), told);
+        assert_eq!(access.took_ns(), Some(7000));
+    }
+
+    #[test]
+    fn what_takes_no_time_says_so_and_a_call_takes_its_wait_too() {
+        let resent = PacketResent { connection: 1, call: 2, sequence: 3, sent: 1444 };
+        assert_eq!((resent.took_ns(), EVENTS[PacketResent::EVENT as usize]), (None, "packet"));
+        let sent = CallbackSent { client: "10.0.0.1:7001".into(), outcome: "delivered", time: 5 };
+        assert_eq!((sent.took_ns(), CallbackSent::EVENT), (Some(5), Event::Callback));
+        let wait = LockWait { lock: "volume", holder: Some(Location::caller()), wait: 9 };
+        assert!(matches!(&wait.told()[1], Told::Text(site) if site.contains("event.rs:")), "{wait:?}");
+    }
+}

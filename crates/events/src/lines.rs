@@ -1,0 +1,275 @@
+//! Which events leave a line in the log, and how many of them may.
+//!
+//! Who knows of an event asks [`Lines::wants`], which is one relaxed load while no line is wanted, and tells it.
+//! What is told goes to a bounded queue, from which whoever opened it writes: threads that tell wait for nobody.
+//! What has no room, or is more than may be written in a second, is counted.
+
+use crate::catalogue::EventFigures;
+use crate::{Happened, Told};
+use parking_lot::RwLock;
+use std::array::from_fn;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Which event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A call has ended.
+    Call,
+    /// An access to a disk has ended.
+    Disk,
+    /// A thread has waited for a lock.
+    Lock,
+    /// A message to a client was delivered or given up.
+    Callback,
+    /// A DATA packet is sent again.
+    Packet,
+}
+
+/// The names of [`Event`], in order.
+pub const EVENTS: [&str; 5] = ["call", "disk", "lock", "callback", "packet"];
+
+/// All events, for who chooses.
+const ALL: &str = "all";
+
+/// Lines that may wait to be written.
+const QUEUE_LINES: usize = 4096;
+
+/// What [`Lines::from_ns`] has for events of which no line is wanted.
+const NONE: u64 = u64::MAX;
+
+/// The lines of this process.
+pub static LINES: Lines = Lines::new();
+
+/// A line to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The event's name.
+    pub event: &'static str,
+    /// What is told of it.
+    pub told: Vec<(&'static str, Told)>,
+}
+
+/// Of which events lines are wanted: of those that took at least so many nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice(pub [Option<u64>; EVENTS.len()]);
+
+impl Choice {
+    /// Understands words like `call`, `disk=10ms` and `all`.
+    ///
+    /// # Errors
+    /// Says which word is wrong, and what it may be.
+    pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Choice, String> {
+        let mut choice = Choice::default();
+        for word in words {
+            let (name, from_ns) = match word.split_once('=') {
+                None => (word, 0),
+                Some((name, time)) => (name, nanoseconds(time).ok_or_else(|| wrong_time(word, time))?),
+            };
+            if name != ALL && !EVENTS.contains(&name) {
+                return Err(format!("`{name}` is no event; there are {} and {ALL}", EVENTS.join(", ")));
+            }
+            for (chosen, of) in choice.0.iter_mut().zip(EVENTS) {
+                if name == of || name == ALL {
+                    *chosen = Some(from_ns);
+                }
+            }
+        }
+        Ok(choice)
+    }
+
+    /// The words for it.
+    pub fn words(&self) -> Vec<String> {
+        let word = |(name, from): (&str, &Option<u64>)| match (*from)? {
+            0 => Some(name.to_owned()),
+            ns => Some(format!("{name}={ns}ns")),
+        };
+        EVENTS.into_iter().zip(&self.0).filter_map(word).collect()
+    }
+}
+
+fn wrong_time(word: &str, time: &str) -> String {
+    format!("`{time}` in `{word}` is no time; it may be like 10ms, 500us, 2s")
+}
+
+/// `10ms`, `500us`, `7ns`, `2s`.
+fn nanoseconds(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor).filter(|ns| *ns != NONE)
+}
+
+/// Lines of events: what is wanted, what was written, what was left out.
+#[derive(Debug)]
+pub struct Lines {
+    /// By event; [`NONE`] for none.
+    from_ns: [AtomicU64; EVENTS.len()],
+    /// Lines that may still be written in this second.
+    left: AtomicU64,
+    per_second: AtomicU64,
+    written: [AtomicU64; EVENTS.len()],
+    dropped: [AtomicU64; EVENTS.len()],
+    /// Guards the way to who writes; nothing waits under it.
+    queue: RwLock<Option<SyncSender<Line>>>,
+}
+
+impl Lines {
+    const fn new() -> Lines {
+        Lines {
+            from_ns: [const { AtomicU64::new(NONE) }; EVENTS.len()],
+            left: AtomicU64::new(0),
+            per_second: AtomicU64::new(0),
+            written: [const { AtomicU64::new(0) }; EVENTS.len()],
+            dropped: [const { AtomicU64::new(0) }; EVENTS.len()],
+            queue: RwLock::new(None),
+        }
+    }
+
+    /// From now on lines of these events are wanted, at most so many a second.
+    pub fn choose(&self, choice: &Choice, per_second: u64) {
+        self.per_second.store(per_second, Relaxed);
+        self.refill();
+        for (own, chosen) in self.from_ns.iter().zip(choice.0) {
+            own.store(chosen.unwrap_or(NONE), Relaxed);
+        }
+    }
+
+    /// Whether lines of this event are wanted: if not, it need not be told.
+    #[inline]
+    pub fn wants(&self, event: Event) -> bool {
+        self.from_ns[event as usize].load(Relaxed) != NONE
+    }
+
+    /// Leaves a line of an event, if it took long enough, and of what `about` says besides.
+    #[cold]
+    pub fn tell<E: Happened>(&self, event: &E, about: impl FnOnce() -> Vec<(&'static str, Told)>) {
+        let which = E::EVENT as usize;
+        let from_ns = self.from_ns[which].load(Relaxed);
+        if from_ns == NONE || event.took_ns().is_some_and(|took| took < from_ns) {
+            return;
+        }
+        let line = || {
+            let told = E::NAMES.iter().copied().zip(event.told()).chain(about()).collect();
+            Line { event: EVENTS[which], told }
+        };
+        let may = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+        let queue = self.queue.read();
+        let is_written = may && queue.as_ref().is_some_and(|queue| queue.try_send(line()).is_ok());
+        let counter = if is_written { &self.written } else { &self.dropped };
+        counter[which].fetch_add(1, Relaxed);
+    }
+
+    /// A second has passed: as many lines may be written again.
+    pub fn refill(&self) {
+        self.left.store(self.per_second.load(Relaxed), Relaxed);
+    }
+
+    /// Where lines come out from now on. Who opened it before gets no more.
+    pub fn open(&self) -> Receiver<Line> {
+        let (sender, receiver) = sync_channel(QUEUE_LINES);
+        *self.queue.write() = Some(sender);
+        receiver
+    }
+
+    /// What became of the lines of each event.
+    pub fn figures(&self) -> [EventFigures; EVENTS.len()] {
+        from_fn(|which| {
+            let from_ns = self.from_ns[which].load(Relaxed);
+            EventFigures {
+                on: u64::from(from_ns != NONE),
+                from: if from_ns == NONE { 0 } else { from_ns },
+                written: self.written[which].load(Relaxed),
+                dropped: self.dropped[which].load(Relaxed),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::{DiskAccess, PacketResent};
+
+    const RESENT: PacketResent = PacketResent { connection: 1, call: 2, sequence: 3, sent: 4 };
+
+    fn access(time: u64) -> DiskAccess {
+        DiskAccess { access: "read", failed: 0, moved: 0, time }
+    }
+
+    fn count(lines: &Lines, event: Event) -> (u64, u64) {
+        let figures = &lines.figures()[event as usize];
+        (figures.written, figures.dropped)
+    }
+
+    #[test]
+    fn events_that_were_chosen_and_took_long_leave_lines() {
+        let lines = Lines::new();
+        let written = lines.open();
+        assert!(!lines.wants(Event::Disk));
+        lines.choose(&Choice::parse(["disk=5us", "packet"]).unwrap(), 100);
+        assert!(lines.wants(Event::Disk) && lines.wants(Event::Packet) && !lines.wants(Event::Call));
+        lines.tell(&access(4999), Vec::new);
+        lines.tell(&access(5000), || vec![("volume", Told::Number(7))]);
+        lines.tell(&RESENT, Vec::new);
+        let came: Vec<Line> = written.try_iter().collect();
+        assert_eq!(came.iter().map(|line| line.event).collect::<Vec<_>>(), ["disk", "packet"]);
+        let told = |name: &str| came[0].told.iter().find(|(of, _)| *of == name).map(|(_, told)| told.clone());
+        assert_eq!((told("time_ns"), told("volume")), (Some(Told::Number(5000)), Some(Told::Number(7))));
+        assert_eq!((count(&lines, Event::Disk), count(&lines, Event::Packet)), ((1, 0), (1, 0)));
+        lines.choose(&Choice::default(), 100);
+        lines.tell(&access(5000), Vec::new);
+        assert_eq!(written.try_iter().count(), 0);
+        assert_eq!(count(&lines, Event::Disk), (1, 0), "not wanted is not left out");
+    }
+
+    #[test]
+    fn what_is_too_much_for_a_second_or_for_the_queue_is_counted() {
+        let lines = Lines::new();
+        let all = Choice::parse(["all"]).unwrap();
+        lines.choose(&all, 2);
+        lines.tell(&RESENT, Vec::new);
+        assert_eq!(count(&lines, Event::Packet), (0, 1), "nobody writes");
+        lines.refill();
+        let written = lines.open();
+        (0..5).for_each(|_| lines.tell(&RESENT, Vec::new));
+        assert_eq!((written.try_iter().count(), count(&lines, Event::Packet)), (2, (2, 4)));
+        lines.refill();
+        lines.tell(&RESENT, Vec::new);
+        assert_eq!(count(&lines, Event::Packet), (3, 4));
+        lines.choose(&all, u64::MAX);
+        (0..=QUEUE_LINES).for_each(|_| lines.tell(&RESENT, Vec::new));
+        assert_eq!(count(&lines, Event::Packet), (3 + QUEUE_LINES as u64 - 1, 4 + 2), "one waited already");
+    }
+
+    #[test]
+    fn choices_are_words() {
+        let choice = Choice::parse(["all=1s", "disk", "lock=20us"]).unwrap();
+        assert_eq!(
+            choice.0,
+            [Some(1_000_000_000), Some(0), Some(20_000), Some(1_000_000_000), Some(1_000_000_000)]
+        );
+        let words = choice.words();
+        assert_eq!(words[..3], ["call=1000000000ns", "disk", "lock=20000ns"]);
+        assert_eq!(Choice::parse(words.iter().map(String::as_str)), Ok(choice));
+        assert_eq!(Choice::parse([]), Ok(Choice::default()));
+        for (word, right) in [
+            ("disc", "call, disk, lock, callback, packet and all"),
+            ("disk=10", "10ms"),
+            ("disk=ms", "10ms"),
+            ("disk=-1ms", "10ms"),
+            ("disk=99999999999999999999s", "10ms"),
+            ("disk=18446744073709551615ns", "10ms"),
+            ("", "call, disk"),
+        ] {
+            let refusal = Choice::parse([word]).unwrap_err();
+            assert!(refusal.contains(right), "{refusal}");
+        }
+    }
+}
