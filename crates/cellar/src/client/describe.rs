@@ -4,7 +4,7 @@ use base::AbortCode;
 
 /// What a call's abort code means to a person, with its name for searching.
 pub fn describe(code: AbortCode) -> String {
-    let words = match code {
+    let words = match widened(code) {
         AbortCode::RX_CALL_DEAD => "the server does not answer",
         AbortCode::RX_CALL_TIMEOUT => "the call took too long",
         AbortCode::RX_INVALID_OPERATION => "the server does not know this service",
@@ -41,12 +41,49 @@ pub fn describe(code: AbortCode) -> String {
         AbortCode::VOLSERILLEGAL_PARTITION => "the server has no such partition",
         AbortCode::RXKADUNKNOWNKEY => "the server does not have the key of this ticket",
         AbortCode::RXKADEXPIRED => "the ticket has expired",
+        AbortCode(number @ 1..=VNO_CODES_BEFORE) => {
+            return std::io::Error::from_raw_os_error(number).to_string();
+        }
         _ => return code.to_string(),
     };
     format!("{words} [{code}]")
 }
 
+/// The greatest number that is none of the codes of the file servers' own (VSALVAGE and on).
+const VNO_CODES_BEFORE: i32 = 100;
+
+/// File servers tell a client that has not said that it knows the universal codes the number that its system has for the
+/// error, which for Linux is one of these.
+fn widened(code: AbortCode) -> AbortCode {
+    match code.0 {
+        1 => AbortCode::UAEPERM,
+        2 => AbortCode::UAENOENT,
+        13 => AbortCode::UAEACCES,
+        17 => AbortCode::UAEEXIST,
+        28 => AbortCode::UAENOSPC,
+        30 => AbortCode::UAEROFS,
+        39 => AbortCode::UAENOTEMPTY,
+        122 => AbortCode::UAEDQUOT,
+        _ => code,
+    }
+}
+
 /// The same as an error with what was attempted.
 pub fn failed(doing: impl std::fmt::Display) -> impl FnOnce(AbortCode) -> anyhow::Error {
     move |code| anyhow::anyhow!("cannot {doing}: {}", describe(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_file_servers_tell_by_the_numbers_of_unix_is_told_in_words() {
+        for (number, words) in [(17, "it exists already [17]"), (13, "permission denied [13]")] {
+            assert_eq!(describe(AbortCode(number)), words);
+        }
+        assert_eq!(describe(AbortCode::UAEEXIST), "it exists already [UAEEXIST (49733392)]");
+        assert!(describe(AbortCode(22)).starts_with("Invalid argument"));
+        assert_eq!(describe(AbortCode(4711)), "4711");
+    }
 }
