@@ -58,7 +58,7 @@ enum Command {
     /// Show how much directories hold.
     Du {
         #[command(flatten)]
-        du: commands::du::Du,
+        du: commands::du::DiskUsage,
         #[command(flatten)]
         connect: Connect,
     },
@@ -190,5 +190,15 @@ fn main() -> ExitCode {
             eprintln!("cellar: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_and_option_is_declared_once() {
+        Cli::command().debug_assert();
     }
 }

@@ -23,7 +23,7 @@ use serde::Serialize;
 /// other servers' every file is looked at. Mount points are not followed below the directories that
 /// are named.
 #[derive(Args)]
-pub struct Du {
+pub struct DiskUsage {
     /// Directories: `VOLUME/PATH` or `cell:VOLUME/PATH`.
     #[arg(required = true)]
     paths: Vec<String>,
@@ -114,7 +114,7 @@ impl Shown {
 }
 
 /// Runs the command. What cannot be told is said in its row, and at the end.
-pub fn run(context: &Context, command: &Du) -> Result<()> {
+pub fn run(context: &Context, command: &DiskUsage) -> Result<()> {
     let client = context.client()?;
     let mut shown = Vec::new();
     for path in &command.paths {
@@ -134,7 +134,7 @@ pub fn run(context: &Context, command: &Du) -> Result<()> {
     }
 }
 
-fn show(client: &CellClient, command: &Du, path: &str) -> Result<Vec<Shown>> {
+fn show(client: &CellClient, command: &DiskUsage, path: &str) -> Result<Vec<Shown>> {
     let path = CellPath::parse(path.strip_prefix("cell:").unwrap_or(path))?;
     let node = client.find(&path)?.with_context(|| format!("there is no {path}"))?;
     if !node.is_directory() {

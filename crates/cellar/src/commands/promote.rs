@@ -106,6 +106,7 @@ struct Rollback {
 }
 
 #[derive(Args)]
+#[command(disable_version_flag = true)]
 struct ManifestOf {
     /// The volume.
     volume: VolumeName,

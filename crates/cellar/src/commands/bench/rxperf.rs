@@ -58,6 +58,7 @@ struct Ignored {
 
 /// The server's options.
 #[derive(Args)]
+#[command(disable_version_flag = true)]
 pub struct ServerArguments {
     /// UDP port.
     #[arg(short, long, default_value_t = PORT)]
@@ -90,6 +91,7 @@ enum Command {
 
 /// The client's options.
 #[derive(Args)]
+#[command(disable_version_flag = true)]
 pub struct ClientArguments {
     /// What to do.
     #[arg(short = 'c', long = "command", ignore_case = true)]

@@ -1,6 +1,6 @@
 //! A file server with Cellar's service beside it, or without it, over the network of this machine.
 
-use super::{Du, Found, Shown, Source, asking, below_first, show, walking};
+use super::{DiskUsage, Found, Shown, Source, asking, below_first, show, walking};
 use crate::client::{CellClient, Network};
 use crate::network::AfsNetwork;
 use crate::serve::environment::{Callbacks, SystemClock};
@@ -267,8 +267,8 @@ fn world(kind: Kind) -> World {
     World { client, volume: volumes.get(HOME).unwrap(), _server: server }
 }
 
-fn du(depth: usize, walk: bool) -> Du {
-    Du { paths: vec![], depth, summarize: false, sort: false, walk }
+fn du(depth: usize, walk: bool) -> DiskUsage {
+    DiskUsage { paths: vec![], depth, summarize: false, sort: false, walk }
 }
 
 /// Path, bytes, blocks, files and directories of each row.
@@ -298,7 +298,7 @@ fn a_server_of_cellar_tells_its_sums() {
     );
     let root = world.volume.totals(world.volume.root()).unwrap();
     assert_eq!((root.bytes, root.kib), (shown[4].bytes, world.volume.header().used_kib));
-    let summary = Du { summarize: true, ..du(9, false) };
+    let summary = DiskUsage { summarize: true, ..du(9, false) };
     assert_eq!(
         rows(&show(&world.client, &summary, "home/many").unwrap()),
         [("cell:home/many", 9191, 138, 122, 2)]
