@@ -8,6 +8,7 @@ pub(crate) mod fakes;
 pub mod files;
 pub mod location;
 pub mod path;
+pub mod rights;
 #[cfg(test)]
 mod tests;
 pub mod ubik;

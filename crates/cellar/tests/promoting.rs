@@ -333,6 +333,9 @@ fn killed_servers_catch_up_and_cells_go_back_without_the_source() {
     assert_eq!((&rows[0]["state"], &rows[1]["state"]), (&Value::from("current"), &Value::from("refused")));
     assert!(rows[1]["trouble"].as_str().unwrap().contains("does not trust"), "{rows:?}");
     assert_eq!(world.read_cell(2), two, "the former version is in use");
+    let would = world.promote_well(&["resume", VOLUME, "--dry-run"]);
+    assert_eq!((would.as_array().unwrap().len(), &would[0]["cell"]), (1, &Value::from("c.example")));
+    assert_eq!(world.status(), rows, "nothing was done");
 }
 
 #[test]

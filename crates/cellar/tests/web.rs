@@ -4,8 +4,8 @@
 mod browser;
 #[path = "web/contents.rs"]
 mod contents;
+mod support;
 
-use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 use afs_idl::{ClientConnection, fs as rxafs};
 use anyhow::Result;
 use browser::Browser;
@@ -41,24 +41,17 @@ struct Cell {
 impl Cell {
     fn start() -> Result<Cell> {
         let folder = tempfile::tempdir()?;
-        let [_, a, b, c] = rand::random::<[u8; 4]>();
-        let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
-        std::fs::create_dir(folder.path().join("vicepa"))?;
-        let secret = Secret::new(&[7; 32]);
-        let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
-        std::fs::write(folder.path().join("KeyFileExt"), &*write_extended(&[key]))?;
+        let address = support::address();
         let probe = json!({ "time_ms": now_ms(), "volume": HOSTILE, "server": "127.0.0.1", "locate_us": 90,
             "open_us": 200, "write_us": 3000, "read_us": 400, "total_us": 3690, "step": null, "error": null });
         std::fs::write(folder.path().join("probes.jsonl"), format!("{probe}\n{}", contents::probes()))?;
         // A port that is known before the server starts, so that `cellar web login` knows it.
         let port = TcpListener::bind((address, 0))?.local_addr()?.port();
-        let text = format!(
-            "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
-             announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n[observe]\nslow_call_ms = 1\n\
+        let more = format!(
+            "[observe]\nslow_call_ms = 1\n\
              [web]\naddress = \"{address}\"\nport = {port}\nprobe_history = \"probes.jsonl\"\n"
         );
-        let config = folder.path().join("cellar.toml");
-        std::fs::write(&config, text)?;
+        let config = support::configure(folder.path(), address, &more)?;
         let settings = Arc::new(config::file::load(&config)?);
         let running = Running::start(&config, &settings);
         Ok(Cell { address, config, settings, running, _folder: folder })

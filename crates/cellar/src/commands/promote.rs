@@ -72,7 +72,7 @@ enum Command {
     /// Show what each cell has.
     Status(Volume),
     /// Go on with cells that were left behind or refused, and with what was interrupted.
-    Resume(Volume),
+    Resume(Resume),
     /// Go back to the version that was in use before. Nothing is sent between cells for that.
     Rollback(Rollback),
     /// Print the signed manifest of a version.
@@ -88,6 +88,15 @@ enum Command {
 struct Volume {
     /// The volume.
     volume: VolumeName,
+}
+
+#[derive(Args)]
+struct Resume {
+    /// The volume.
+    volume: VolumeName,
+    /// Say which cells it would go on with, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Args)]
@@ -138,7 +147,9 @@ pub fn run(promote: &Promote) -> Result<()> {
             let open = Opened::new(&promote.common, volume, format)?;
             format.rows(&CellShown::all(&open.known()?))
         }
-        Some(Command::Resume(Volume { volume })) => resume(&Opened::new(&promote.common, volume, format)?),
+        Some(Command::Resume(Resume { volume, dry_run })) => {
+            resume(&Opened::new(&promote.common, volume, format)?, *dry_run)
+        }
         Some(Command::Rollback(rollback)) => {
             roll_back(&Opened::new(&promote.common, &rollback.volume, format)?, rollback)
         }
@@ -196,12 +207,7 @@ impl Opened {
         source::tidy(&self.config, cells, &self.journal, &mut record)?;
         self.format.rows(&CellShown::all(&record))?;
         let volume = &self.volume;
-        let late: Vec<&str> = record
-            .cells
-            .iter()
-            .filter(|(_, cell)| cell.wanted != 0 && !cell.is_current())
-            .map(|(name, _)| name.as_str())
-            .collect();
+        let late: Vec<&str> = shown::late(&record).map(|(name, _)| name).collect();
         match late.len() {
             0 => Ok(()),
             count => bail!(
@@ -271,8 +277,12 @@ fn targets(config: &Config, new: &New) -> Result<Vec<String>> {
     Ok(unique)
 }
 
-fn resume(open: &Opened) -> Result<()> {
+fn resume(open: &Opened, dry_run: bool) -> Result<()> {
     let claim = open.journal.claim()?;
+    if dry_run {
+        let record = open.known()?;
+        return open.format.rows(&CellShown::late(&record));
+    }
     open.carry_on(open.known()?, &open.cells(false)?, &claim)
 }
 

@@ -2,10 +2,12 @@
 
 use super::Context;
 use crate::client::describe::failed;
+use crate::client::rights::LIST_USERS;
 use crate::client::{CellClient, Interface};
 use crate::output::Row;
 use afs_idl::pr;
 use anyhow::{Result, bail};
+use base::AbortCode;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -15,7 +17,7 @@ pub enum User {
     /// Make a user.
     Create(Create),
     /// Remove a user.
-    Remove(Name),
+    Remove(Remove),
     /// Show a user and the groups it is in.
     Examine(Name),
     /// List all users.
@@ -28,7 +30,7 @@ pub enum Group {
     /// Make a group.
     Create(CreateGroup),
     /// Remove a group.
-    Remove(Name),
+    Remove(Remove),
     /// Show a group and its members.
     Examine(Name),
     /// List all groups.
@@ -47,6 +49,9 @@ pub struct Create {
     /// Its number; the next free one if left out.
     #[arg(long)]
     id: Option<i32>,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// A new group.
@@ -57,6 +62,19 @@ pub struct CreateGroup {
     /// Who owns it; the caller if left out.
     #[arg(long)]
     owner: Option<String>,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// A user or group to remove.
+#[derive(Args)]
+pub struct Remove {
+    /// Its name.
+    name: String,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// One user or group.
@@ -73,11 +91,13 @@ pub struct Membership {
     user: String,
     /// The group.
     group: String,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
-/// PRUSER, PRGROUP and PROWNER flags of NewEntry and ListEntries.
-const USERS: i32 = 1;
-const GROUPS: i32 = 2;
+/// PRGROUPS, by which ListEntries gives groups.
+const LIST_GROUPS: i32 = 2;
 /// The flag by which NewEntry makes a group.
 const NEW_GROUP: i32 = 2;
 /// The number that stands for an unknown name.
@@ -104,17 +124,38 @@ impl Row for Entry {
     }
 }
 
+/// What would be changed.
+#[derive(Default, Serialize)]
+struct Foretold<'a> {
+    operation: &'static str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'a str>,
+    is_done: bool,
+}
+
 /// Runs a command about users.
 pub fn run_user(context: &Context, command: &User) -> Result<()> {
     let cell = context.client()?;
     match command {
+        User::Create(Create { name, id, dry_run: true }) => {
+            check_free(&cell, name, *id)?;
+            cell.check_changes_users().map_err(failed(format!("create {name}")))?;
+            let number = id.map_or_else(|| "the next free number".into(), |id| format!("number {id}"));
+            let told = Foretold { operation: "create user", name, id: *id, ..Foretold::default() };
+            context.format.done(&told, format!("would make the user {name} with {number}"))
+        }
         User::Create(create) => {
             let id = create_entry(&cell, &create.name, create.id, 0, 0)?;
             context.format.done(&id, format!("{} is user {id}", create.name))
         }
-        User::Remove(Name { name }) => remove(context, &cell, name),
+        User::Remove(removal) => remove(context, &cell, removal),
         User::Examine(Name { name }) => examine(context, &cell, name),
-        User::List => list(context, &cell, USERS),
+        User::List => list(context, &cell, LIST_USERS),
     }
 }
 
@@ -124,27 +165,88 @@ pub fn run_group(context: &Context, command: &Group) -> Result<()> {
     match command {
         Group::Create(create) => {
             let owner = create.owner.as_deref().map(|owner| id_of(&cell, owner)).transpose()?.unwrap_or(0);
+            if create.dry_run {
+                return foretell_group(context, &cell, create);
+            }
             let id = create_entry(&cell, &create.name, None, NEW_GROUP, owner)?;
             context.format.done(&id, format!("{} is group {id}", create.name))
         }
-        Group::Remove(Name { name }) => remove(context, &cell, name),
+        Group::Remove(removal) => remove(context, &cell, removal),
         Group::Examine(Name { name }) => examine(context, &cell, name),
-        Group::List => list(context, &cell, GROUPS),
-        Group::Add(pair) => {
-            let (user, group) = (id_of(&cell, &pair.user)?, id_of(&cell, &pair.group)?);
-            let request = pr::AddToGroupRequest { user, group };
-            cell.database(Interface::Protection, |pr| pr::add_to_group(pr, &request))
-                .map_err(failed(format!("add {} to {}", pair.user, pair.group)))?;
-            context.format.done(&true, format!("{} is in {}", pair.user, pair.group))
-        }
-        Group::Drop(pair) => {
-            let (user, group) = (id_of(&cell, &pair.user)?, id_of(&cell, &pair.group)?);
-            let request = pr::RemoveFromGroupRequest { user, group };
-            cell.database(Interface::Protection, |pr| pr::remove_from_group(pr, &request))
-                .map_err(failed(format!("take {} out of {}", pair.user, pair.group)))?;
-            context.format.done(&true, format!("{} is no longer in {}", pair.user, pair.group))
-        }
+        Group::List => list(context, &cell, LIST_GROUPS),
+        Group::Add(pair) => add(context, &cell, pair),
+        Group::Drop(pair) => drop_from(context, &cell, pair),
     }
+}
+
+fn foretell_group(context: &Context, cell: &CellClient, create: &CreateGroup) -> Result<()> {
+    let (name, owner) = (&create.name, create.owner.as_deref());
+    check_free(cell, name, None)?;
+    cell.check_changes_users().map_err(failed(format!("create {name}")))?;
+    let told = Foretold { operation: "create group", name, owner, ..Foretold::default() };
+    context.format.done(&told, format!("would make the group {name} of {}", owner.unwrap_or("the caller")))
+}
+
+/// Refuses as the server would if a name or a number is somebody's already.
+fn check_free(cell: &CellClient, name: &str, id: Option<i32>) -> Result<()> {
+    let taken = |code| Err(failed(format!("create {name}"))(code));
+    if find_id(cell, name)?.is_some() {
+        return taken(AbortCode::PREXIST);
+    }
+    match id {
+        // A number that nobody has is shown as itself.
+        Some(id) if names_of(cell, vec![id])? != [id.to_string()] => taken(AbortCode::PRIDEXIST),
+        _ => Ok(()),
+    }
+}
+
+fn add(context: &Context, cell: &CellClient, pair: &Membership) -> Result<()> {
+    let (user, group) = (id_of(cell, &pair.user)?, id_of(cell, &pair.group)?);
+    let refused = || failed(format!("add {} to {}", pair.user, pair.group));
+    if pair.dry_run {
+        if elements_of(cell, group).map_err(refused())?.contains(&user) {
+            return Err(refused()(AbortCode::PRIDEXIST));
+        }
+        return foretell_membership(context, cell, pair, "add").map_err(refused())?;
+    }
+    let request = pr::AddToGroupRequest { user, group };
+    cell.database(Interface::Protection, |pr| pr::add_to_group(pr, &request)).map_err(refused())?;
+    context.format.done(&true, format!("{} is in {}", pair.user, pair.group))
+}
+
+fn drop_from(context: &Context, cell: &CellClient, pair: &Membership) -> Result<()> {
+    let (user, group) = (id_of(cell, &pair.user)?, id_of(cell, &pair.group)?);
+    let refused = || failed(format!("take {} out of {}", pair.user, pair.group));
+    if pair.dry_run {
+        if !elements_of(cell, group).map_err(refused())?.contains(&user) {
+            return Err(refused()(AbortCode::PRNOENT));
+        }
+        return foretell_membership(context, cell, pair, "drop").map_err(refused())?;
+    }
+    let request = pr::RemoveFromGroupRequest { user, group };
+    cell.database(Interface::Protection, |pr| pr::remove_from_group(pr, &request)).map_err(refused())?;
+    context.format.done(&true, format!("{} is no longer in {}", pair.user, pair.group))
+}
+
+/// The outer result is whether the caller may do it.
+fn foretell_membership(
+    context: &Context,
+    cell: &CellClient,
+    Membership { user, group, .. }: &Membership,
+    operation: &'static str,
+) -> Result<Result<()>, AbortCode> {
+    cell.check_changes_users()?;
+    let told = Foretold { operation, name: user, group: Some(group), ..Foretold::default() };
+    let sentence = match operation {
+        "add" => format!("would put {user} into {group}"),
+        _ => format!("would take {user} out of {group}"),
+    };
+    Ok(context.format.done(&told, sentence))
+}
+
+fn elements_of(cell: &CellClient, id: i32) -> Result<Vec<i32>, AbortCode> {
+    let request = pr::ListElementsRequest { id };
+    cell.database(Interface::Protection, |pr| pr::list_elements(pr, &request)).map(|reply| reply.list)
 }
 
 /// Makes a user or group and gives its number.
@@ -162,6 +264,13 @@ pub fn create_entry(cell: &CellClient, name: &str, id: Option<i32>, flag: i32, o
 
 /// The number of a user or group that must exist.
 pub fn id_of(cell: &CellClient, name: &str) -> Result<i32> {
+    match find_id(cell, name)? {
+        Some(id) => Ok(id),
+        None => bail!("there is no user or group {name}"),
+    }
+}
+
+fn find_id(cell: &CellClient, name: &str) -> Result<Option<i32>> {
     if name.len() > base::limits::PROTECTION_NAME_BYTES_MAX {
         bail!("the name `{name}` is longer than {} bytes", base::limits::PROTECTION_NAME_BYTES_MAX);
     }
@@ -169,10 +278,7 @@ pub fn id_of(cell: &CellClient, name: &str) -> Result<i32> {
     let reply = cell
         .database(Interface::Protection, |pr| pr::name_to_id(pr, &request))
         .map_err(failed(format!("look up {name}")))?;
-    match reply.ids.first() {
-        Some(&id) if id != ANONYMOUS || name == "anonymous" => Ok(id),
-        _ => bail!("there is no user or group {name}"),
-    }
+    Ok(reply.ids.first().copied().filter(|id| *id != ANONYMOUS || name == "anonymous"))
 }
 
 fn names_of(cell: &CellClient, ids: Vec<i32>) -> Result<Vec<String>> {
@@ -183,10 +289,16 @@ fn names_of(cell: &CellClient, ids: Vec<i32>) -> Result<Vec<String>> {
     Ok(reply.names.iter().map(ToString::to_string).collect())
 }
 
-fn remove(context: &Context, cell: &CellClient, name: &str) -> Result<()> {
-    let request = pr::DeleteRequest { id: id_of(cell, name)? };
-    cell.database(Interface::Protection, |pr| pr::delete(pr, &request))
-        .map_err(failed(format!("remove {name}")))?;
+fn remove(context: &Context, cell: &CellClient, Remove { name, dry_run }: &Remove) -> Result<()> {
+    let id = id_of(cell, name)?;
+    let refused = || failed(format!("remove {name}"));
+    if *dry_run {
+        cell.check_changes_users().map_err(refused())?;
+        let told = Foretold { operation: "remove", name, id: Some(id), ..Foretold::default() };
+        return context.format.done(&told, format!("would remove {name}, which has number {id}"));
+    }
+    let request = pr::DeleteRequest { id };
+    cell.database(Interface::Protection, |pr| pr::delete(pr, &request)).map_err(refused())?;
     context.format.done(&true, format!("{name} is removed"))
 }
 
@@ -209,9 +321,8 @@ fn examine(context: &Context, cell: &CellClient, name: &str) -> Result<()> {
     let doing = || failed(format!("examine {name}"));
     let request = pr::ListEntryRequest { id };
     let reply = cell.database(Interface::Protection, |pr| pr::list_entry(pr, &request)).map_err(doing())?;
-    let request = pr::ListElementsRequest { id };
-    let list = cell.database(Interface::Protection, |pr| pr::list_elements(pr, &request)).map_err(doing())?;
-    let elements = if list.list.is_empty() { Vec::new() } else { names_of(cell, list.list)? };
+    let elements = elements_of(cell, id).map_err(doing())?;
+    let elements = if elements.is_empty() { Vec::new() } else { names_of(cell, elements)? };
     let row = Entry { elements: Some(elements), ..entry(cell, &reply.entry)? };
     context.format.rows(&[row])
 }

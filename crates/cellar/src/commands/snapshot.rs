@@ -44,6 +44,9 @@ pub struct Create {
     /// Remove it by itself after this time, like `30d`, `12h` or `2w`.
     #[arg(long, value_name = "TIME")]
     expires: Option<Span>,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Whose.
@@ -105,6 +108,9 @@ pub struct Policy {
     /// Make and remove none by itself from now on; what is there stays.
     #[arg(long, conflicts_with_all = ["hourly", "daily", "weekly", "monthly"])]
     none: bool,
+    /// Say what would be set, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Where to mount what.
@@ -114,6 +120,9 @@ pub struct Mount {
     place: String,
     #[command(flatten)]
     which: Which,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// A time like `30d`, in seconds.
@@ -248,6 +257,11 @@ impl Target {
         anyhow::anyhow!("cannot {doing}: {why}")
     }
 
+    /// Refuses who may not change snapshots.
+    fn check_right(&self, cell: &CellClient, doing: &str) -> Result<()> {
+        cell.check_administers(self.site.server).map_err(|code| self.explain(doing, code))
+    }
+
     fn names(&self) -> Option<Vec<String>> {
         Some(self.list().ok()?.iter().map(|info| info.name.to_string()).collect())
     }
@@ -278,6 +292,13 @@ impl Target {
         Ok(space.record_bytes + space.chunk_bytes)
     }
 
+    fn policy(&self) -> Result<SnapshotPolicy> {
+        let request = cellar::GetSnapshotPolicyRequest { volume: self.id.0 };
+        let reply = cellar::get_snapshot_policy(&*self.server, &request);
+        let failed = |code| self.explain(&format!("read the policy of {}", self.name), code);
+        reply.map(|reply| reply.policy).map_err(failed)
+    }
+
     fn remove(&self, name: &str) -> Result<()> {
         let request = cellar::RemoveSnapshotRequest { volume: self.id.0, name: name.into() };
         cellar::remove_snapshot(&*self.server, &request)
@@ -290,6 +311,7 @@ impl Target {
 pub fn run(context: &Context, command: &Snapshot) -> Result<()> {
     let cell = context.client()?;
     match command {
+        Snapshot::Create(create) if create.dry_run => foretell(context, &cell, create),
         Snapshot::Create(create) => {
             let made = make(&cell, create)?;
             let sentence = format!("{} is volume {} {}", create.name, made.volume_name, made.volume);
@@ -303,10 +325,13 @@ pub fn run(context: &Context, command: &Snapshot) -> Result<()> {
         }
         Snapshot::Rollback(rollback) => roll_back(context, &cell, rollback),
         Snapshot::Policy(policy) => keep(context, &cell, policy),
-        Snapshot::Mount(Mount { place, which }) => {
+        Snapshot::Mount(Mount { place, which, dry_run }) => {
             let target = Target::find(&cell, &which.volume)?;
             let info = target.find_snapshot(&which.name, &format!("mount the snapshot {}", which.name))?;
             let name = info.volume_name.to_string();
+            if *dry_run {
+                return volume::foretell_mount_point(context, &cell, place, &name);
+            }
             volume::make_mount_point(&cell, place, &name, false)?;
             context.format.done(&true, format!("{place} leads to {name}"))
         }
@@ -320,6 +345,29 @@ fn make(cell: &CellClient, create: &Create) -> Result<SnapshotInfo> {
     let made = cellar::create_snapshot(&*target.server, &request)
         .map_err(|code| target.explain(&format!("make the snapshot {name} of {}", target.name), code))?;
     Ok(made.snapshot)
+}
+
+/// A snapshot that would be made.
+#[derive(Serialize)]
+struct Foretold<'a> {
+    volume: &'a str,
+    name: &'a str,
+    expires: Option<u32>,
+    is_done: bool,
+}
+
+fn foretell(context: &Context, cell: &CellClient, create: &Create) -> Result<()> {
+    let (target, name) = (Target::to_change(cell, &create.volume)?, create.name.as_str());
+    let doing = format!("make the snapshot {name} of {}", target.name);
+    target.check_right(cell, &doing)?;
+    let all = target.list().map_err(|code| target.explain(&doing, code))?;
+    if all.iter().any(|info| info.name.as_str() == Some(name)) {
+        return Err(target.explain(&doing, AbortCode::UAEEXIST));
+    }
+    let expires = create.expires.map(|Span(span)| now().0.saturating_add(span));
+    let until = expires.map_or_else(String::new, |at| format!(", which expires at {} UTC", time(at)));
+    let told = Foretold { volume: &target.name, name, expires, is_done: false };
+    context.format.done(&told, format!("would make the snapshot {name} of {}{until}", target.name))
 }
 
 fn show(context: &Context, cell: &CellClient, list: &List) -> Result<()> {
@@ -336,6 +384,7 @@ fn show(context: &Context, cell: &CellClient, list: &List) -> Result<()> {
 /// What removing a snapshot would do.
 fn tell(context: &Context, cell: &CellClient, Which { volume, name }: &Which) -> Result<()> {
     let (target, doing) = (Target::find(cell, volume)?, format!("remove the snapshot {name}"));
+    target.check_right(cell, &doing)?;
     let info = target.find_snapshot(name, &doing)?;
     let bytes = target.space_of(&info, &doing)?;
     let shown = Shown { gives_back_bytes: Some(bytes), ..Shown::new(&info) };
@@ -363,7 +412,12 @@ fn roll_back(context: &Context, cell: &CellClient, rollback: &Rollback) -> Resul
     let at = all.iter().position(|info| info.name.as_str() == Some(name.as_str()));
     let at = at.ok_or_else(|| target.explain(&doing, AbortCode::UAENOENT))?;
     let newer_snapshots: Vec<String> = all[at + 1..].iter().map(|info| info.name.to_string()).collect();
-    if !rollback.dry_run {
+    if rollback.dry_run {
+        target.check_right(cell, &doing)?;
+        if all[at].partition != target.site.partition.index() {
+            return Err(target.explain(&doing, AbortCode::UAEXDEV));
+        }
+    } else {
         let request = cellar::RollBackVolumeRequest { volume: target.id.0, name: name.as_str().into() };
         cellar::roll_back_volume(&*target.server, &request).map_err(|code| target.explain(&doing, code))?;
     }
@@ -396,24 +450,52 @@ impl Row for Kept {
     }
 }
 
+/// What a policy is, and what it would be.
+#[derive(Serialize)]
+struct Foreseen {
+    present: Kept,
+    wanted: Kept,
+    is_done: bool,
+}
+
+impl Kept {
+    fn new(volume: &str, policy: SnapshotPolicy) -> Kept {
+        let SnapshotPolicy { hourly, daily, weekly, monthly } = policy;
+        Kept { volume: volume.into(), hourly, daily, weekly, monthly }
+    }
+
+    /// In words.
+    fn told(&self) -> String {
+        let Kept { hourly, daily, weekly, monthly, .. } = self;
+        match [hourly, daily, weekly, monthly] {
+            [0, 0, 0, 0] => "none".into(),
+            _ => format!("{hourly} hourly, {daily} daily, {weekly} weekly, {monthly} monthly"),
+        }
+    }
+}
+
 fn keep(context: &Context, cell: &CellClient, wanted: &Policy) -> Result<()> {
     let counts = [wanted.hourly, wanted.daily, wanted.weekly, wanted.monthly];
     let changes = wanted.none || counts.iter().any(Option::is_some);
     let find = if changes { Target::to_change } else { Target::find };
     let target = find(cell, &wanted.volume)?;
+    let [hourly, daily, weekly, monthly] = counts.map(|count| count.unwrap_or(0).into());
+    let policy = SnapshotPolicy { hourly, daily, weekly, monthly };
+    let changing = format!("set the policy of {}", target.name);
+    if changes && wanted.dry_run {
+        target.check_right(cell, &changing)?;
+        let (present, wanted) = (target.policy()?, policy);
+        let [present, wanted] = [present, wanted].map(|policy| Kept::new(&target.name, policy));
+        let (is, then) = (present.told(), wanted.told());
+        let sentence = format!("{} would keep by itself: {then}; as it is: {is}", target.name);
+        return context.format.done(&Foreseen { present, wanted, is_done: false }, sentence);
+    }
     if changes {
-        let [hourly, daily, weekly, monthly] = counts.map(|count| count.unwrap_or(0).into());
-        let policy = SnapshotPolicy { hourly, daily, weekly, monthly };
         let request = cellar::SetSnapshotPolicyRequest { volume: target.id.0, policy };
         cellar::set_snapshot_policy(&*target.server, &request)
-            .map_err(|code| target.explain(&format!("set the policy of {}", target.name), code))?;
+            .map_err(|code| target.explain(&changing, code))?;
     }
-    let request = cellar::GetSnapshotPolicyRequest { volume: target.id.0 };
-    let policy = cellar::get_snapshot_policy(&*target.server, &request)
-        .map_err(|code| target.explain(&format!("read the policy of {}", target.name), code))?
-        .policy;
-    let SnapshotPolicy { hourly, daily, weekly, monthly } = policy;
-    context.format.rows(&[Kept { volume: wanted.volume.clone(), hourly, daily, weekly, monthly }])
+    context.format.rows(&[Kept::new(&wanted.volume, target.policy()?)])
 }
 
 /// Snapshots that go with a volume.
@@ -466,7 +548,8 @@ mod tests {
         assert_eq!(find(Target::to_change), behind::NEW);
         assert_eq!(find(Target::find), behind::NEW, "and looked at there");
         doomed(&cell, "moved", false).unwrap().remove().unwrap();
-        let create = Create { volume: "moved".into(), name: "now".parse().unwrap(), expires: None };
+        let (volume, name) = ("moved".into(), "now".parse().unwrap());
+        let create = Create { volume, name, expires: None, dry_run: false };
         make(&cell, &create).unwrap();
     }
 

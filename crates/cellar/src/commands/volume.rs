@@ -1,7 +1,9 @@
 //! `cellar volume`.
 
+mod creating;
 mod files;
 mod following;
+mod mounting;
 mod operations;
 mod policy;
 mod removing;
@@ -9,19 +11,21 @@ mod restoring;
 
 use super::{Context, snapshot};
 use crate::client::describe::failed;
-use crate::client::files::{Attributes, Node};
 use crate::client::location::Located;
-use crate::client::path::CellPath;
 use crate::client::{CellClient, Interface};
-use crate::network::now;
 use crate::output::Row;
-use afs_idl::{ClientConnection, vl, vol};
-use anyhow::{Context as _, Result, bail};
-use base::{AbortCode, PartitionId, Rights, VolumeName};
+use afs_idl::{ClientConnection, vol};
+use anyhow::{Result, bail};
+use base::{AbortCode, PartitionId};
 use clap::{Args, Subcommand};
+use creating::first_partition;
 use indicatif::HumanBytes;
 use serde::Serialize;
 use std::net::Ipv4Addr;
+
+pub use creating::{Create, create_volume};
+pub(super) use mounting::foretell as foretell_mount_point;
+pub use mounting::make_mount_point;
 
 /// Volumes.
 #[derive(Subcommand)]
@@ -35,7 +39,7 @@ pub enum Volume {
     /// Change how a volume's data is stored from now on.
     Set(policy::Set),
     /// Throw what the server holds of a volume in memory out of its caches.
-    Forget(Name),
+    Forget(policy::Forget),
     /// Remove a volume: its data and its entry in the location database.
     Remove(removing::Remove),
     /// Move a read-write volume to another server while it is in use.
@@ -65,41 +69,9 @@ pub enum Volume {
         command: snapshot::Snapshot,
     },
     /// Make a mount point: DIRECTORY/NAME leads to VOLUME.
-    Mount(Mount),
+    Mount(mounting::Mount),
     /// Remove a mount point.
-    Unmount(Unmount),
-}
-
-/// A new volume.
-#[derive(Args)]
-pub struct Create {
-    /// Its name.
-    name: VolumeName,
-    /// The file server; the first database server if left out.
-    #[arg(long)]
-    on: Option<Ipv4Addr>,
-    /// The partition, like `a`; the server's first if left out.
-    #[arg(long)]
-    partition: Option<PartitionId>,
-    /// Most KiB it may hold; 0 is unlimited.
-    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(i32).range(0..))]
-    quota: i32,
-    /// Rights on its root directory besides the administrators', like `system:anyuser=rl`.
-    #[arg(long, value_name = "WHO=RIGHTS")]
-    acl: Vec<String>,
-}
-
-impl Create {
-    /// A volume on the default server and partition.
-    pub fn with_acl(name: VolumeName, quota: i32, acl: &[&str]) -> Create {
-        Create {
-            name,
-            on: None,
-            partition: None,
-            quota,
-            acl: acl.iter().map(|&grant| grant.to_owned()).collect(),
-        }
-    }
+    Unmount(mounting::Unmount),
 }
 
 /// A server.
@@ -115,25 +87,6 @@ pub struct Server {
 pub struct Name {
     /// Its name or number.
     volume: String,
-}
-
-/// A mount point.
-#[derive(Args)]
-pub struct Mount {
-    /// Where: VOLUME/PATH of the mount point.
-    place: String,
-    /// The volume it leads to.
-    volume: VolumeName,
-    /// Lead to the read-write volume even where there are read-only ones.
-    #[arg(long)]
-    read_write: bool,
-}
-
-/// A mount point to remove.
-#[derive(Args)]
-pub struct Unmount {
-    /// VOLUME/PATH of the mount point.
-    place: String,
 }
 
 /// What is shown of a volume.
@@ -228,33 +181,16 @@ pub fn run(context: &Context, command: &Volume) -> Result<()> {
 fn run_here(context: &Context, command: &Volume) -> Result<()> {
     let cell = context.client()?;
     match command {
-        Volume::Create(create) => {
-            let made = create_volume(&cell, create)?;
-            let sentence =
-                format!("{} is volume {} on {} {}", made.name, made.id, made.server, made.partition);
-            context.format.done(&made, sentence)
-        }
+        Volume::Create(create) => creating::run(context, &cell, create),
         Volume::List(Server { on }) => {
             context.format.rows(&list(&cell, on.unwrap_or(cell.default_server()))?)
         }
         Volume::Examine(Name { volume }) => context.format.rows(&[Examined(examine(&cell, volume)?)]),
-        Volume::Set(set) => {
-            let (changed, sentence) = policy::set(&cell, set)?;
-            context.format.done(&changed, sentence)
-        }
-        Volume::Forget(Name { volume }) => {
-            let (forgotten, sentence) = policy::forget(&cell, volume)?;
-            context.format.done(&forgotten, sentence)
-        }
+        Volume::Set(set) => policy::set(context, &cell, set),
+        Volume::Forget(forget) => policy::forget(context, &cell, forget),
         Volume::Remove(request) => removing::remove(context, &cell, request),
-        Volume::Mount(mount) => {
-            make_mount_point(&cell, &mount.place, mount.volume.as_str(), mount.read_write)?;
-            context.format.done(&true, format!("{} leads to {}", mount.place, mount.volume))
-        }
-        Volume::Unmount(Unmount { place }) => {
-            unmount(&cell, place)?;
-            context.format.done(&true, format!("{place} is removed"))
-        }
+        Volume::Mount(mount) => mounting::mount(context, &cell, mount),
+        Volume::Unmount(unmount) => mounting::unmount(context, &cell, unmount),
         _ => Ok(()),
     }
 }
@@ -281,121 +217,6 @@ impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         let _ = vol::end_trans(self.server, &vol::EndTransRequest { transaction: self.id });
     }
-}
-
-/// A volume that was made.
-#[derive(Serialize)]
-pub struct Made {
-    name: String,
-    id: u32,
-    server: Ipv4Addr,
-    partition: String,
-}
-
-/// Makes a volume the way `vos create` does: number, volume, entry; undone if the entry cannot be made.
-pub fn create_volume(cell: &CellClient, create: &Create) -> Result<Made> {
-    let name = create.name.as_str();
-    cell.check_name_is_free(name)?;
-    let on = create.on.unwrap_or(cell.default_server());
-    let server = cell.connection(on, Interface::Volumes);
-    let partition = match create.partition {
-        Some(partition) => partition,
-        None => first_partition(&*server).with_context(|| format!("on {on}"))?,
-    };
-    let request = vl::GetNewVolumeIdRequest { bump_count: 3 };
-    let id = cell
-        .database(Interface::Locations, |vl| vl::get_new_volume_id(vl, &request))
-        .map_err(failed("get a volume number"))?
-        .new_volume_id;
-    make(&*server, create, partition, id)
-        .map_err(failed(format!("make the volume {name} on {on} {partition}")))?;
-    if let Err(error) = register(cell, on, partition, name, id) {
-        nuke(&*server, partition, id)
-            .map_err(failed(format!("remove the unregistered volume {id} again")))?;
-        return Err(error);
-    }
-    grant(cell, name, &create.acl)?;
-    Ok(Made { name: name.into(), id, server: on, partition: partition.to_string() })
-}
-
-fn first_partition(server: &dyn ClientConnection) -> Result<PartitionId> {
-    let reply =
-        vol::x_list_partitions(server, &vol::XListPartitionsRequest).map_err(failed("list partitions"))?;
-    let first =
-        reply.partitions.iter().find_map(|&number| PartitionId::from_index(u32::try_from(number).ok()?));
-    first.context("the server has no partition")
-}
-
-fn make(
-    server: &dyn ClientConnection,
-    create: &Create,
-    partition: PartitionId,
-    id: u32,
-) -> Result<(), AbortCode> {
-    let request = vol::CreateVolumeRequest {
-        partition: partition.index() as i32,
-        name: create.name.as_str().into(),
-        volume_type: vol::volume_type::READ_WRITE,
-        parent_id: 0,
-        volume_id: id,
-    };
-    let transaction = Transaction { server, id: vol::create_volume(server, &request)?.transaction };
-    let info = vol::VolintInfo {
-        max_quota: create.quota,
-        creation_date: u32::MAX,
-        access_date: u32::MAX,
-        update_date: u32::MAX,
-        day_use: -1,
-        spare0: -1,
-        spare1: -1,
-        spare2: -1,
-        spare3: -1,
-        flags: -1,
-        ..vol::VolintInfo::default()
-    };
-    vol::set_info(server, &vol::SetInfoRequest { transaction: transaction.id, info })?;
-    vol::set_flags(server, &vol::SetFlagsRequest { transaction: transaction.id, flags: 0 })?;
-    transaction.end()
-}
-
-fn register(cell: &CellClient, on: Ipv4Addr, partition: PartitionId, name: &str, id: u32) -> Result<()> {
-    let mut entry = vl::NVldbEntry {
-        name: name.into(),
-        server_count: 1,
-        volume_id: [id, id + 1, id + 2],
-        flags: vl::entry_flags::READ_WRITE_EXISTS,
-        ..vl::NVldbEntry::default()
-    };
-    entry.server_number[0] = on.into();
-    entry.server_partition[0] = partition.index() as i32;
-    entry.server_flags[0] = vl::site_flags::READ_WRITE;
-    let request = vl::CreateEntryNRequest { new_entry: entry };
-    cell.database(Interface::Locations, |vl| vl::create_entry_n(vl, &request))
-        .map(drop)
-        .map_err(failed(format!("register the volume {name}")))
-}
-
-fn nuke(server: &dyn ClientConnection, partition: PartitionId, id: u32) -> Result<(), AbortCode> {
-    let request = vol::NukeVolumeRequest { partition: partition.index() as i32, volume_id: id };
-    vol::nuke_volume(server, &request).map(drop)
-}
-
-/// Adds `WHO=RIGHTS` grants to the ACL of a volume's root directory.
-fn grant(cell: &CellClient, volume: &str, grants: &[String]) -> Result<()> {
-    if grants.is_empty() {
-        return Ok(());
-    }
-    let mut lines = vec!["system:administrators\t127".to_owned()];
-    for grant in grants {
-        let (who, letters) = grant
-            .split_once('=')
-            .with_context(|| format!("`{grant}` is not WHO=RIGHTS, like system:anyuser=rl"))?;
-        let rights: Rights = letters.parse().map_err(anyhow::Error::msg)?;
-        lines.push(format!("{who}\t{}", rights.bits()));
-    }
-    let text = format!("{}\n0\n{}\n", lines.len(), lines.join("\n"));
-    let root = cell.root_of(volume)?;
-    cell.set_acl(&root, text.as_bytes()).map_err(failed(format!("set the ACL of {volume}")))
 }
 
 fn shown(info: &vol::VolintInfo, server: Ipv4Addr, partition: PartitionId) -> Shown {
@@ -459,32 +280,4 @@ fn examine(cell: &CellClient, volume: &str) -> Result<Shown> {
         }
         None => bail!("{} says nothing about the volume {volume}", site.server),
     }
-}
-
-/// The directory and last component of `VOLUME/PATH`.
-fn parent_of(cell: &CellClient, place: &str) -> Result<(Node, String)> {
-    let path = CellPath::parse(place.strip_prefix("cell:").unwrap_or(place))?;
-    let (parent, name) =
-        path.split_last().with_context(|| format!("`{place}` is a volume's root; name a place in it"))?;
-    let node = cell.find(&parent)?.with_context(|| format!("{parent} does not exist"))?;
-    Ok((node, name.to_owned()))
-}
-
-/// Makes a mount point: a symbolic link of mode 0644 whose contents name the volume.
-pub fn make_mount_point(cell: &CellClient, place: &str, volume: &str, read_write: bool) -> Result<()> {
-    let (directory, name) = parent_of(cell, place)?;
-    let contents = format!("{}{volume}.", if read_write { '%' } else { '#' });
-    let attributes = Attributes { mode: 0o644, modified: now().0 };
-    cell.symlink(&directory, name.as_bytes(), contents.as_bytes(), attributes)
-        .map_err(failed(format!("make the mount point {place}")))
-}
-
-fn unmount(cell: &CellClient, place: &str) -> Result<()> {
-    let (directory, name) = parent_of(cell, place)?;
-    match cell.child(&directory, name.as_bytes())? {
-        Some(node) if node.is_mount_point() => {}
-        Some(_) => bail!("{place} is no mount point"),
-        None => bail!("{place} does not exist"),
-    }
-    cell.remove(&directory, name.as_bytes()).map_err(failed(format!("remove the mount point {place}")))
 }

@@ -32,6 +32,11 @@ impl CellShown {
         record.cells.iter().map(|(name, cell)| CellShown::new(name, cell)).collect()
     }
 
+    /// Those of a record that do not have what they are to have.
+    pub(super) fn late(record: &Record) -> Vec<CellShown> {
+        late(record).map(|(name, cell)| CellShown::new(name, cell)).collect()
+    }
+
     fn new(name: &str, cell: &CellRecord) -> CellShown {
         CellShown {
             cell: name.into(),
@@ -49,6 +54,12 @@ impl CellShown {
             trouble: cell.trouble().map(str::to_owned),
         }
     }
+}
+
+/// The cells that do not have what they are to have.
+pub(super) fn late(record: &Record) -> impl Iterator<Item = (&str, &CellRecord)> {
+    let cells = record.cells.iter().filter(|(_, cell)| cell.wanted != 0 && !cell.is_current());
+    cells.map(|(name, cell)| (name.as_str(), cell))
 }
 
 fn state(cell: &CellRecord) -> &'static str {

@@ -155,7 +155,8 @@ pub(super) fn split(context: &Context, request: &SplitVolume) -> Result<()> {
     do_job(context, &cell, &volume, operation, &request.how)
 }
 
-fn is_read_write(cell: &CellClient, volume: VolumeId) -> Result<bool> {
+/// Whether a number is that of a read-write volume.
+pub(super) fn is_read_write(cell: &CellClient, volume: VolumeId) -> Result<bool> {
     Ok(cell.locate_newest(&volume.0.to_string())?.read_write() == volume)
 }
 

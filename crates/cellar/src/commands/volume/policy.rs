@@ -2,11 +2,13 @@
 
 use crate::client::describe::failed;
 use crate::client::{CellClient, Interface};
+use crate::commands::Context;
 use afs_idl::cellar::{
-    self, GetVolumeDeduplicationRequest, GetVolumePolicyRequest, PurgeVolumeCacheRequest,
-    SetVolumeDeduplicationRequest, SetVolumePolicyRequest,
+    self, GetVolumeDeduplicationRequest, GetVolumePolicyReply, GetVolumePolicyRequest,
+    PurgeVolumeCacheRequest, SetVolumeDeduplicationRequest, SetVolumePolicyRequest,
 };
 use anyhow::Result;
+use base::AbortCode;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::net::Ipv4Addr;
@@ -25,6 +27,19 @@ pub struct Set {
     /// the partition. What is shared stays so.
     #[arg(long, value_enum)]
     deduplication: Option<Switch>,
+    /// Say what would be set, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// A volume whose caches are emptied.
+#[derive(Args)]
+pub struct Forget {
+    /// Its name or number.
+    volume: String,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// On or off.
@@ -34,6 +49,12 @@ enum Switch {
     On,
     /// Each file has chunks of its own.
     Off,
+}
+
+impl Switch {
+    fn is_on(self) -> bool {
+        matches!(self, Switch::On)
+    }
 }
 
 /// A policy of its own, or the server's.
@@ -50,41 +71,48 @@ fn parse(text: &str) -> Result<Compression, String> {
     }
 }
 
-/// What was set.
+/// What is set then.
 #[derive(Serialize)]
-pub(super) struct Changed {
+struct Changed {
     volume: String,
     compression: Option<String>,
     deduplication: Option<bool>,
+    is_done: bool,
 }
 
-/// Entries that were thrown out of the caches.
+/// Entries that were thrown out of the caches; none are counted where nothing is done.
 #[derive(Serialize)]
-pub(super) struct Forgotten {
+struct Forgotten {
     volume: String,
     status: u64,
     directories: u64,
     chunks: u64,
+    is_done: bool,
 }
 
 /// Sets the policy of a read-write volume.
-pub(super) fn set(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
+pub(super) fn set(context: &Context, cell: &CellClient, set: &Set) -> Result<()> {
+    let (changed, sentence) = if set.dry_run { foretell(cell, set)? } else { change(cell, set)? };
+    context.format.done(&changed, sentence)
+}
+
+/// What refused to set a policy, in words.
+fn refused(set: &Set, server: Ipv4Addr) -> impl FnOnce(AbortCode) -> anyhow::Error + use<> {
+    failed(format!("set the policy of {} on {server} (only Cellar's servers have policies)", set.volume))
+}
+
+fn change(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
     let located = cell.locate_newest(&set.volume)?;
     let (site, id) = (located.read_write_site()?, located.read_write().0);
     let server = cell.connection(site.server, Interface::Cellar);
-    let refused = || {
-        let what = format!("set the policy of {} on {}", set.volume, site.server);
-        failed(format!("{what} (only Cellar's servers have policies)"))
-    };
     if let Some(compression) = set.compression {
         let text = compression.0.map(|codec| codec.to_string()).unwrap_or_default();
         let request = SetVolumePolicyRequest { volume: id, compression: text.as_str().into() };
-        cellar::set_volume_policy(&*server, &request).map_err(refused())?;
+        cellar::set_volume_policy(&*server, &request).map_err(refused(set, site.server))?;
     }
     if let Some(switch) = set.deduplication {
-        let request =
-            SetVolumeDeduplicationRequest { volume: id, enabled: matches!(switch, Switch::On).into() };
-        cellar::set_volume_deduplication(&*server, &request).map_err(refused())?;
+        let request = SetVolumeDeduplicationRequest { volume: id, enabled: switch.is_on().into() };
+        cellar::set_volume_deduplication(&*server, &request).map_err(refused(set, site.server))?;
     }
     let compression = effective(cell, site.server, id);
     let deduplication = deduplicates(cell, site.server, id);
@@ -94,24 +122,63 @@ pub(super) fn set(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
         compression.as_deref().unwrap_or("-"),
         deduplication.map_or("-", on_or_off)
     );
-    Ok((Changed { volume: located.name, compression, deduplication }, sentence))
+    Ok((Changed { volume: located.name, compression, deduplication, is_done: true }, sentence))
+}
+
+/// What setting it would do; what is not named stays as it is.
+fn foretell(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
+    let located = cell.locate_newest(&set.volume)?;
+    let (site, id) = (located.read_write_site()?, located.read_write().0);
+    cell.check_administers(site.server).map_err(refused(set, site.server))?;
+    let server = cell.connection(site.server, Interface::Cellar);
+    let present = cellar::get_volume_policy(&*server, &GetVolumePolicyRequest { volume: id })
+        .map_err(refused(set, site.server))?;
+    let compression = match set.compression {
+        Some(Compression(Some(codec))) => codec.to_string(),
+        Some(Compression(None)) => "default".into(),
+        None => effective_of(&present),
+    };
+    let deduplication = set.deduplication.map(Switch::is_on).or_else(|| deduplicates(cell, site.server, id));
+    let sentence = format!(
+        "{}: what is written from then on would be stored with {compression}, deduplication {}",
+        located.name,
+        deduplication.map_or("-", on_or_off)
+    );
+    let compression = Some(compression);
+    Ok((Changed { volume: located.name, compression, deduplication, is_done: false }, sentence))
 }
 
 /// Empties the caches of a volume.
-pub(super) fn forget(cell: &CellClient, volume: &str) -> Result<(Forgotten, String)> {
+pub(super) fn forget(context: &Context, cell: &CellClient, forget: &Forget) -> Result<()> {
+    let (forgotten, sentence) = empty_caches(cell, forget)?;
+    context.format.done(&forgotten, sentence)
+}
+
+fn empty_caches(cell: &CellClient, forget: &Forget) -> Result<(Forgotten, String)> {
+    let Forget { volume, dry_run } = forget;
     let located = cell.locate_newest(volume)?;
     let (site, id) = (located.read_write_site()?, located.read_write().0);
     let server = cell.connection(site.server, Interface::Cellar);
+    let refused = || {
+        failed(format!("empty the caches of {} of {volume} (only Cellar's servers can be told)", site.server))
+    };
+    if *dry_run {
+        cell.check_administers(site.server).map_err(refused())?;
+        // Whether it is there.
+        cellar::get_volume_policy(&*server, &GetVolumePolicyRequest { volume: id }).map_err(refused())?;
+        let sentence = format!("would throw out of the caches of {} what they hold of {volume}", site.server);
+        let (status, directories, chunks) = (0, 0, 0);
+        let volume = located.name;
+        return Ok((Forgotten { volume, status, directories, chunks, is_done: false }, sentence));
+    }
     let reply =
-        cellar::purge_volume_cache(&*server, &PurgeVolumeCacheRequest { volume: id }).map_err(failed(
-            format!("empty the caches of {} of {volume} (only Cellar's servers can be told)", site.server),
-        ))?;
+        cellar::purge_volume_cache(&*server, &PurgeVolumeCacheRequest { volume: id }).map_err(refused())?;
     let sentence = format!(
         "{}: {} status entries, {} directories and {} chunks left the caches of {}",
         located.name, reply.status, reply.directories, reply.chunks, site.server
     );
     let (status, directories, chunks) = (reply.status, reply.directories, reply.chunks);
-    Ok((Forgotten { volume: located.name, status, directories, chunks }, sentence))
+    Ok((Forgotten { volume: located.name, status, directories, chunks, is_done: true }, sentence))
 }
 
 /// Whether a volume shares chunks; `None` if its server does not tell.
@@ -130,8 +197,12 @@ pub(super) fn on_or_off(is_on: bool) -> &'static str {
 pub(super) fn effective(cell: &CellClient, server: Ipv4Addr, id: u32) -> Option<String> {
     let server = cell.connection(server, Interface::Cellar);
     let reply = cellar::get_volume_policy(&*server, &GetVolumePolicyRequest { volume: id }).ok()?;
+    Some(effective_of(&reply))
+}
+
+fn effective_of(reply: &GetVolumePolicyReply) -> String {
     let own = if reply.compression.to_string().is_empty() { " (default)" } else { "" };
-    Some(format!("{}{own}", reply.effective))
+    format!("{}{own}", reply.effective)
 }
 
 #[cfg(test)]
@@ -143,14 +214,15 @@ mod tests {
     fn a_policy_is_set_where_the_sync_site_says_that_the_volume_is() {
         let (fakes, _) = behind::cell();
         let compression = Some(Compression(Some(Codec::Zstd(9))));
-        let wanted = Set { volume: "moved".into(), compression, deduplication: None };
-        set(&fakes.cell(3), &wanted).unwrap();
+        let wanted = Set { volume: "moved".into(), compression, deduplication: None, dry_run: false };
+        change(&fakes.cell(3), &wanted).unwrap();
     }
 
     #[test]
     fn caches_are_emptied_where_the_sync_site_says_that_the_volume_is() {
         let (fakes, _) = behind::cell();
-        forget(&fakes.cell(3), "moved").unwrap();
+        let wanted = Forget { volume: "moved".into(), dry_run: false };
+        empty_caches(&fakes.cell(3), &wanted).unwrap();
     }
 
     #[test]

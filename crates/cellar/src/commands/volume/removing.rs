@@ -65,6 +65,7 @@ pub(super) fn remove(context: &Context, cell: &CellClient, request: &Remove) -> 
     let snapshots = snapshot::doomed(cell, volume, *snapshots)?;
     let told = removed(volume, &doomed, snapshots.names.clone(), !dry_run);
     if *dry_run {
+        cell.check_changes_locations().map_err(failed(format!("remove the volume {volume}")))?;
         return context.format.done(&told, told.foretold());
     }
     snapshots.remove()?;

@@ -1,0 +1,222 @@
+//! `cellar volume create`.
+
+use super::Transaction;
+use crate::client::describe::failed;
+use crate::client::{CellClient, Interface};
+use crate::commands::{Context, protection};
+use afs_idl::{ClientConnection, vl, vol};
+use anyhow::{Context as _, Result, bail};
+use base::{AbortCode, PartitionId, Rights, VolumeName};
+use clap::Args;
+use serde::Serialize;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+/// A new volume.
+#[derive(Args)]
+pub struct Create {
+    /// Its name.
+    name: VolumeName,
+    /// The file server; the first database server if left out.
+    #[arg(long)]
+    on: Option<Ipv4Addr>,
+    /// The partition, like `a`; the server's first if left out.
+    #[arg(long)]
+    partition: Option<PartitionId>,
+    /// Most KiB it may hold; 0 is unlimited.
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(i32).range(0..))]
+    quota: i32,
+    /// Rights on its root directory besides the administrators', like `system:anyuser=rl`.
+    #[arg(long, value_name = "WHO=RIGHTS")]
+    acl: Vec<String>,
+    /// Say what would be made, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Create {
+    /// A volume on the default server and partition.
+    pub fn with_acl(name: VolumeName, quota: i32, acl: &[&str]) -> Create {
+        Create {
+            name,
+            on: None,
+            partition: None,
+            quota,
+            acl: acl.iter().map(|&grant| grant.to_owned()).collect(),
+            dry_run: false,
+        }
+    }
+}
+
+/// A volume that was made.
+#[derive(Serialize)]
+pub struct Made {
+    name: String,
+    id: u32,
+    server: Ipv4Addr,
+    partition: String,
+}
+
+/// A volume that would be made.
+#[derive(Serialize)]
+struct Foretold<'a> {
+    name: &'a str,
+    server: Ipv4Addr,
+    partition: String,
+    quota_kib: i32,
+    acl: &'a [String],
+    is_done: bool,
+}
+
+/// What was found out before anything is made.
+struct Plan {
+    on: Ipv4Addr,
+    server: Arc<dyn ClientConnection>,
+    partition: PartitionId,
+    /// What is set on the root directory; nothing where only administrators are to have rights.
+    access_list: Option<String>,
+}
+
+/// Runs the command.
+pub(super) fn run(context: &Context, cell: &CellClient, create: &Create) -> Result<()> {
+    if !create.dry_run {
+        let made = create_volume(cell, create)?;
+        let sentence = format!("{} is volume {} on {} {}", made.name, made.id, made.server, made.partition);
+        return context.format.done(&made, sentence);
+    }
+    let Plan { on, partition, .. } = plan(cell, create)?;
+    cell.check_changes_locations().map_err(failed(format!("make the volume {}", create.name)))?;
+    let (name, quota_kib, acl) = (create.name.as_str(), create.quota, &create.acl[..]);
+    let quota = if quota_kib == 0 { "no quota".into() } else { format!("a quota of {quota_kib} KiB") };
+    let rights = if acl.is_empty() { String::new() } else { format!(" and {}", acl.join(", ")) };
+    let sentence = format!("would make {name} on {on} {partition} with {quota}{rights}");
+    let partition = partition.to_string();
+    context.format.done(&Foretold { name, server: on, partition, quota_kib, acl, is_done: false }, sentence)
+}
+
+/// Makes a volume the way `vos create` does: number, volume, entry; undone if the entry cannot be made.
+pub fn create_volume(cell: &CellClient, create: &Create) -> Result<Made> {
+    let Plan { on, server, partition, access_list } = plan(cell, create)?;
+    let name = create.name.as_str();
+    let request = vl::GetNewVolumeIdRequest { bump_count: 3 };
+    let id = cell
+        .database(Interface::Locations, |vl| vl::get_new_volume_id(vl, &request))
+        .map_err(failed("get a volume number"))?
+        .new_volume_id;
+    make(&*server, create, partition, id)
+        .map_err(failed(format!("make the volume {name} on {on} {partition}")))?;
+    if let Err(error) = register(cell, on, partition, name, id) {
+        nuke(&*server, partition, id)
+            .map_err(failed(format!("remove the unregistered volume {id} again")))?;
+        return Err(error);
+    }
+    if let Some(text) = access_list {
+        let root = cell.root_of(name)?;
+        cell.set_acl(&root, text.as_bytes()).map_err(failed(format!("set the ACL of {name}")))?;
+    }
+    Ok(Made { name: name.into(), id, server: on, partition: partition.to_string() })
+}
+
+/// Whether it can be made, as far as that can be asked: what would stop it half-way is to be told before.
+fn plan(cell: &CellClient, create: &Create) -> Result<Plan> {
+    cell.check_name_is_free(create.name.as_str())?;
+    let access_list = access_list(cell, &create.acl)?;
+    let on = create.on.unwrap_or(cell.default_server());
+    let server = cell.connection(on, Interface::Volumes);
+    let partition = choose(&partitions(&*server)?, create.partition).with_context(|| format!("on {on}"))?;
+    Ok(Plan { on, server, partition, access_list })
+}
+
+fn partitions(server: &dyn ClientConnection) -> Result<Vec<PartitionId>> {
+    let reply =
+        vol::x_list_partitions(server, &vol::XListPartitionsRequest).map_err(failed("list partitions"))?;
+    let numbers = reply.partitions.iter();
+    Ok(numbers.filter_map(|&number| PartitionId::from_index(u32::try_from(number).ok()?)).collect())
+}
+
+fn choose(partitions: &[PartitionId], wanted: Option<PartitionId>) -> Result<PartitionId> {
+    let first = partitions.first().copied().context("the server has no partition")?;
+    match wanted {
+        Some(wanted) if !partitions.contains(&wanted) => {
+            let names: Vec<String> = partitions.iter().map(ToString::to_string).collect();
+            bail!("the server has no partition {wanted}; it has {}", names.join(", "))
+        }
+        wanted => Ok(wanted.unwrap_or(first)),
+    }
+}
+
+/// A server's first partition.
+pub(super) fn first_partition(server: &dyn ClientConnection) -> Result<PartitionId> {
+    choose(&partitions(server)?, None)
+}
+
+fn make(
+    server: &dyn ClientConnection,
+    create: &Create,
+    partition: PartitionId,
+    id: u32,
+) -> Result<(), AbortCode> {
+    let request = vol::CreateVolumeRequest {
+        partition: partition.index() as i32,
+        name: create.name.as_str().into(),
+        volume_type: vol::volume_type::READ_WRITE,
+        parent_id: 0,
+        volume_id: id,
+    };
+    let transaction = Transaction { server, id: vol::create_volume(server, &request)?.transaction };
+    let info = vol::VolintInfo {
+        max_quota: create.quota,
+        creation_date: u32::MAX,
+        access_date: u32::MAX,
+        update_date: u32::MAX,
+        day_use: -1,
+        spare0: -1,
+        spare1: -1,
+        spare2: -1,
+        spare3: -1,
+        flags: -1,
+        ..vol::VolintInfo::default()
+    };
+    vol::set_info(server, &vol::SetInfoRequest { transaction: transaction.id, info })?;
+    vol::set_flags(server, &vol::SetFlagsRequest { transaction: transaction.id, flags: 0 })?;
+    transaction.end()
+}
+
+fn register(cell: &CellClient, on: Ipv4Addr, partition: PartitionId, name: &str, id: u32) -> Result<()> {
+    let mut entry = vl::NVldbEntry {
+        name: name.into(),
+        server_count: 1,
+        volume_id: [id, id + 1, id + 2],
+        flags: vl::entry_flags::READ_WRITE_EXISTS,
+        ..vl::NVldbEntry::default()
+    };
+    entry.server_number[0] = on.into();
+    entry.server_partition[0] = partition.index() as i32;
+    entry.server_flags[0] = vl::site_flags::READ_WRITE;
+    let request = vl::CreateEntryNRequest { new_entry: entry };
+    cell.database(Interface::Locations, |vl| vl::create_entry_n(vl, &request))
+        .map(drop)
+        .map_err(failed(format!("register the volume {name}")))
+}
+
+fn nuke(server: &dyn ClientConnection, partition: PartitionId, id: u32) -> Result<(), AbortCode> {
+    let request = vol::NukeVolumeRequest { partition: partition.index() as i32, volume_id: id };
+    vol::nuke_volume(server, &request).map(drop)
+}
+
+/// The ACL of a root directory, of `WHO=RIGHTS` grants to people and groups that there are.
+fn access_list(cell: &CellClient, grants: &[String]) -> Result<Option<String>> {
+    if grants.is_empty() {
+        return Ok(None);
+    }
+    let mut lines = vec!["system:administrators\t127".to_owned()];
+    for grant in grants {
+        let (who, letters) = grant
+            .split_once('=')
+            .with_context(|| format!("`{grant}` is not WHO=RIGHTS, like system:anyuser=rl"))?;
+        let rights: Rights = letters.parse().map_err(anyhow::Error::msg)?;
+        protection::id_of(cell, who)?;
+        lines.push(format!("{who}\t{}", rights.bits()));
+    }
+    Ok(Some(format!("{}\n0\n{}\n", lines.len(), lines.join("\n"))))
+}
