@@ -111,6 +111,12 @@ fn monitor(server: Server, name: &'static str, address: &'static str) -> Result<
     );
     compare(&of_scout(&shown, address)?, &as_scout(server, &before), &as_scout(server, &after))
         .context("scout")?;
+    // Two probes, of which the server counts each: nothing else here asks so.
+    let asked = ["calls", "successes"].map(|part| {
+        let figure = format!("getstatistics {part}");
+        after[&figure] - before[&figure]
+    });
+    ensure!(asked[0] >= 2 && asked[0] == asked[1], "GetStatistics by scout: {asked:?} calls and successes");
     println!("interop: {name}: {figures} figures as afsmonitor notes them, 4 as scout shows them");
     Ok(())
 }
