@@ -27,6 +27,8 @@ pub mod tables {
     pub const CACHES: u32 = 8;
     /// Locks by name.
     pub const LOCKS: u32 = 12;
+    /// Lines of events in the log, by event.
+    pub const EVENT_LINES: u32 = 14;
     /// What clients are told of changes.
     pub const CALLBACKS: u32 = 20;
     /// Partitions.
@@ -75,6 +77,7 @@ impl AdminServer {
             tables::WORKERS => reply(&observed.workers()),
             tables::CACHES => reply(&observed.caches()),
             tables::LOCKS => reply(&observed.locks()),
+            tables::EVENT_LINES => reply(&observed.event_lines()),
             tables::CALLBACKS => reply(&observed.callbacks()),
             tables::PARTITIONS => reply(&observed.partitions()),
             tables::PROCESS => reply(&observed.process()),

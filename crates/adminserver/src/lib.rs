@@ -11,6 +11,7 @@ mod checks;
 mod damaged;
 mod figures;
 mod jobs;
+mod log;
 mod policy;
 mod profiles;
 mod server;

@@ -204,6 +204,14 @@ impl cellar::Server for AdminServer {
         self.slow_calls(caller, request)
     }
 
+    fn set_logged_events(
+        &self,
+        caller: &Caller,
+        request: cellar::SetLoggedEventsRequest,
+    ) -> Result<cellar::SetLoggedEventsReply, AbortCode> {
+        self.choose_events(caller, &request)
+    }
+
     fn list_jobs(
         &self,
         caller: &Caller,

@@ -4,11 +4,11 @@ use crate::{
     AdminServer, AdminServerParts, Below, DirectoryUsage, JobKeeper, SnapshotEntry, SnapshotHost, tables,
 };
 use afs_idl::cellar::{
-    self, GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest, GetDeduplicationRequest,
-    GetDirectoryTotalsRequest, GetFiguresRequest, GetJobReply, GetServerInfoRequest, GetSlowCallsRequest,
-    GetVolumeDeduplicationRequest, GetVolumePolicyRequest, JobInfo, ListSubdirectoriesRequest,
-    PurgeVolumeCacheRequest, Server as _, SetVolumeDeduplicationRequest, SetVolumePolicyRequest,
-    StartCheckRequest, StopCheckRequest,
+    self, FigureRow, GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest,
+    GetDeduplicationRequest, GetDirectoryTotalsRequest, GetFiguresRequest, GetJobReply, GetServerInfoRequest,
+    GetSlowCallsRequest, GetVolumeDeduplicationRequest, GetVolumePolicyRequest, JobInfo,
+    ListSubdirectoriesRequest, LoggedEvent, PurgeVolumeCacheRequest, Server as _, SetLoggedEventsRequest,
+    SetVolumeDeduplicationRequest, SetVolumePolicyRequest, StartCheckRequest, StopCheckRequest,
 };
 use base::{
     AbortCode, Caller, Fid, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel, UnixTime,
@@ -388,6 +388,32 @@ fn superusers_see_who_uses_what_and_anybody_the_rest() {
     let slow = |who| server.get_slow_calls(who, GetSlowCallsRequest { after: 0 });
     assert_eq!(slow(&anybody).unwrap_err(), AbortCode::UAEACCES);
     assert_eq!((slow(&admin).unwrap().from_ns, slow(&admin).unwrap().calls.len()), (5, 0));
+}
+
+#[test]
+fn superusers_choose_what_the_log_has_lines_of() {
+    let server = server();
+    let (admin, anybody) = (known("admin"), caller(Identity::Anonymous));
+    let choose = |who: &Caller, words: &[&str], per_second| {
+        let events = words.iter().map(|word| LoggedEvent { word: (*word).into() }).collect();
+        server.set_logged_events(who, SetLoggedEventsRequest { events, per_second }).map(drop)
+    };
+    let on = || {
+        let reply = server
+            .get_figures(&anybody, GetFiguresRequest { table: tables::EVENT_LINES, volume: 0 })
+            .unwrap();
+        let place = reply.names.iter().position(|name| name.text == "on").unwrap();
+        let is_on = |row: &&FigureRow| row.values[place].numbers == [1];
+        reply.rows.iter().filter(is_on).map(|row| row.labels[0].text.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(choose(&anybody, &["all"], 1), Err(AbortCode::UAEACCES));
+    assert_eq!(choose(&admin, &["call", "disk=10ms"], 1_000_000), Ok(()));
+    for (words, per_second) in [(&["lock", "disc"][..], 1), (&["lock"], 0), (&["lock"], 1_000_001)] {
+        assert_eq!(choose(&admin, words, per_second), Err(AbortCode::UAEINVAL), "{words:?}");
+        assert_eq!(on(), ["call", "disk"], "nothing has changed");
+    }
+    assert_eq!(choose(&admin, &[], 1), Ok(()));
+    assert_eq!(on(), [""; 0]);
 }
 
 #[test]

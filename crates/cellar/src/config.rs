@@ -155,13 +155,12 @@ pub struct EventLines {
 /// Of none.
 impl Default for EventLines {
     fn default() -> EventLines {
-        EventLines { choice: Choice::default(), per_second: EVENT_LINES_PER_SECOND }
+        EventLines { choice: Choice::default(), per_second: EVENT_LINES_PER_SECOND.into() }
     }
 }
 
-/// How many lines of events the log has in a second, if nothing else is said, and the most that may be said.
-const EVENT_LINES_PER_SECOND: u64 = 1000;
-pub(crate) const EVENT_LINES_PER_SECOND_MAX: u64 = 1_000_000;
+/// How many lines of events the log has in a second, if nothing else is said.
+pub(crate) const EVENT_LINES_PER_SECOND: u32 = 1000;
 
 /// Everything a server needs to start.
 #[derive(Clone, Debug)]

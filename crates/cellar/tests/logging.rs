@@ -102,6 +102,14 @@ impl Cell {
         numbers.map(|(name, number)| (name.to_owned(), number.to_owned())).collect()
     }
 
+    /// What the program prints.
+    fn run(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        let output = command.args(arguments).arg("--config").arg(&self.config).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     /// Somebody stores files and others read them, who are told when they change.
     fn load(&self) {
         let client = self.client();
@@ -250,4 +258,24 @@ fn lines_that_are_too_many_or_of_what_was_quick_are_left_out_and_the_first_are_c
     assert_eq!(disk, ["1", "100.000000000", "0", "0"], "what took less is not left out");
     let lock = &metrics["cellar_event_lines_on{event=\"lock\"}"];
     assert_eq!(lock, "0");
+}
+
+#[test]
+fn what_is_logged_is_chosen_while_the_server_runs() {
+    let cell = Cell::start("");
+    cell.run(&["server", "log-events", "call", "lock=1us", "--per-second", "50"]);
+    // The last call before ends after it was chosen.
+    soon("calls are logged", || cell.events().iter().any(|line| line["message"] == "call").then_some(()));
+    let table: Value = serde_json::from_str(&cell.run(&["stat", "events", "--json"])).unwrap();
+    let on = |row: &&Value| row["on"] == 1;
+    let chosen: Vec<(&Value, &Value)> =
+        table.as_array().unwrap().iter().filter(on).map(|row| (&row["event"], &row["from_ns"])).collect();
+    assert_eq!(chosen, [(&"call".into(), &0.into()), (&"lock".into(), &1000.into())], "{table}");
+    cell.run(&["server", "log-events"]);
+    let written = || {
+        let table: Value = serde_json::from_str(&cell.run(&["stat", "events", "--json"])).unwrap();
+        table.as_array().unwrap().iter().find(|row| row["event"] == "call").unwrap()["written"].clone()
+    };
+    let before = written();
+    assert_eq!((written(), before.as_u64() > Some(0)), (before, true), "to ask is a call");
 }

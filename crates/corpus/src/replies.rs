@@ -268,6 +268,7 @@ pub(crate) const CELLAR: &[Check] = &[
     crate::idl::check::<cellar::DigestContentsReply>,
     crate::idl::check::<cellar::GetFiguresReply>,
     crate::idl::check::<cellar::GetSlowCallsReply>,
+    crate::idl::check::<cellar::SetLoggedEventsReply>,
     crate::idl::check::<cellar::StartProfileReply>,
     crate::idl::check::<cellar::GetProfileReply>,
     crate::idl::check::<cellar::StopProfileReply>,

@@ -8,6 +8,7 @@ use crate::catalogue::EventFigures;
 use crate::{Happened, Told};
 use parking_lot::RwLock;
 use std::array::from_fn;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -31,6 +32,9 @@ pub const EVENTS: [&str; 5] = ["call", "disk", "lock", "callback", "packet"];
 
 /// All events, for who chooses.
 const ALL: &str = "all";
+
+/// How many lines a second may be allowed.
+pub const PER_SECOND: RangeInclusive<u64> = 1..=1_000_000;
 
 /// Lines that may wait to be written.
 const QUEUE_LINES: usize = 4096;

@@ -37,6 +37,8 @@ pub const FIGURE_LABEL_MAX: usize = 512;
 pub const SLOW_CALLS_MAX: usize = 256;
 pub const SLOW_TEXT_MAX: usize = 512;
 pub const SLOW_PARTS_MAX: usize = 16;
+pub const LOGGED_EVENTS_MAX: usize = 64;
+pub const LOGGED_EVENT_MAX: usize = 64;
 pub const PROFILE_PIECE_MAX: usize = 65536;
 /// A partition of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -756,6 +758,24 @@ impl Decode for SlowCallInfo {
             cause: opaque::decode(source, SLOW_TEXT_MAX).map(XdrString)?,
             parts: list::decode(source, SLOW_PARTS_MAX, SlowPart::decode)?,
         })
+    }
+}
+
+/// An event that leaves lines: `call`, or `disk=10ms` for those that took as long (docs/observe.md).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoggedEvent {
+    pub word: XdrString,
+}
+
+impl Encode for LoggedEvent {
+    fn encode(&self, out: &mut Vec<u8>) {
+        opaque::encode(&self.word.0, out);
+    }
+}
+
+impl Decode for LoggedEvent {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<LoggedEvent, XdrError> {
+        Ok(LoggedEvent { word: opaque::decode(source, LOGGED_EVENT_MAX).map(XdrString)? })
     }
 }
 
@@ -2293,6 +2313,46 @@ impl Decode for GetSlowCallsReply {
     }
 }
 
+/// Opcode of SetLoggedEvents.
+pub const SET_LOGGED_EVENTS: u32 = 540;
+
+/// What SetLoggedEvents is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetLoggedEventsRequest {
+    pub events: Vec<LoggedEvent>,
+    pub per_second: u32,
+}
+
+impl Encode for SetLoggedEventsRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.events, out, LoggedEvent::encode);
+        self.per_second.encode(out);
+    }
+}
+
+impl Decode for SetLoggedEventsRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<SetLoggedEventsRequest, XdrError> {
+        Ok(SetLoggedEventsRequest {
+            events: list::decode(source, LOGGED_EVENTS_MAX, LoggedEvent::decode)?,
+            per_second: u32::decode(source)?,
+        })
+    }
+}
+
+/// What SetLoggedEvents answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetLoggedEventsReply;
+
+impl Encode for SetLoggedEventsReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for SetLoggedEventsReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<SetLoggedEventsReply, XdrError> {
+        Ok(SetLoggedEventsReply)
+    }
+}
+
 /// Opcode of StartProfile.
 pub const START_PROFILE: u32 = 520;
 
@@ -2520,6 +2580,7 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         DIGEST_CONTENTS => "DigestContents",
         GET_FIGURES => "GetFigures",
         GET_SLOW_CALLS => "GetSlowCalls",
+        SET_LOGGED_EVENTS => "SetLoggedEvents",
         START_PROFILE => "StartProfile",
         GET_PROFILE => "GetProfile",
         STOP_PROFILE => "StopProfile",
@@ -2568,6 +2629,7 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (GET_PROFILE, "GetProfile"),
     (STOP_PROFILE, "StopProfile"),
     (FETCH_PROFILE, "FetchProfile"),
+    (SET_LOGGED_EVENTS, "SetLoggedEvents"),
 ];
 
 /// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.
@@ -2883,7 +2945,7 @@ pub trait Server {
     /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
     /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
     /// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 11 hosts, 12 locks, 13 what
-    /// the clients of one volume called (host, user, service, procedure), 20 what clients are told of changes, 21 partitions, 22 the process
+    /// the clients of one volume called (host, user, service, procedure), 14 lines of events in the log by event, 20 what clients are told of changes, 21 partitions, 22 the process
     /// (one row without labels). Superusers may ask for all, anybody for those that do not tell
     /// who uses what.
     /// (GetFigures, opcode 500.)
@@ -2899,6 +2961,17 @@ pub trait Server {
         caller: &Caller,
         request: GetSlowCallsRequest,
     ) -> Result<GetSlowCallsReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Chooses of which events the log has lines from now on, until the server ends, and how many a second at most (1 to
+    /// 1000000). UAEINVAL for an event that the server does not know, or a number out of bounds: then nothing changes.
+    /// (SetLoggedEvents, opcode 540.)
+    fn set_logged_events(
+        &self,
+        caller: &Caller,
+        request: SetLoggedEventsRequest,
+    ) -> Result<SetLoggedEventsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -3012,6 +3085,7 @@ pub fn dispatch<T: Server + ?Sized>(
         DIGEST_CONTENTS => server::serve(&mut source, |request| server.digest_contents(caller, request)),
         GET_FIGURES => server::serve(&mut source, |request| server.get_figures(caller, request)),
         GET_SLOW_CALLS => server::serve(&mut source, |request| server.get_slow_calls(caller, request)),
+        SET_LOGGED_EVENTS => server::serve(&mut source, |request| server.set_logged_events(caller, request)),
         START_PROFILE => server::serve(&mut source, |request| server.start_profile(caller, request)),
         GET_PROFILE => server::serve(&mut source, |request| server.get_profile(caller, request)),
         STOP_PROFILE => server::serve(&mut source, |request| server.stop_profile(caller, request)),
@@ -3292,7 +3366,7 @@ pub fn digest_contents(
 /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
 /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
 /// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 11 hosts, 12 locks, 13 what
-/// the clients of one volume called (host, user, service, procedure), 20 what clients are told of changes, 21 partitions, 22 the process
+/// the clients of one volume called (host, user, service, procedure), 14 lines of events in the log by event, 20 what clients are told of changes, 21 partitions, 22 the process
 /// (one row without labels). Superusers may ask for all, anybody for those that do not tell
 /// who uses what.
 pub fn get_figures(
@@ -3309,6 +3383,15 @@ pub fn get_slow_calls(
     request: &GetSlowCallsRequest,
 ) -> Result<GetSlowCallsReply, AbortCode> {
     client::call(connection, GET_SLOW_CALLS, request)
+}
+
+/// Chooses of which events the log has lines from now on, until the server ends, and how many a second at most (1 to
+/// 1000000). UAEINVAL for an event that the server does not know, or a number out of bounds: then nothing changes.
+pub fn set_logged_events(
+    connection: &dyn ClientConnection,
+    request: &SetLoggedEventsRequest,
+) -> Result<SetLoggedEventsReply, AbortCode> {
+    client::call(connection, SET_LOGGED_EVENTS, request)
 }
 
 /// Begins a profile of the whole process: kinds are 1 what runs on the processors, so many samples a second
@@ -3371,6 +3454,7 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<FigureRow>(check);
     crate::tests::check::<SlowPart>(check);
     crate::tests::check::<SlowCallInfo>(check);
+    crate::tests::check::<LoggedEvent>(check);
     crate::tests::check::<GetServerInfoRequest>(check);
     crate::tests::check::<GetServerInfoReply>(check);
     crate::tests::check::<GetTransportRequest>(check);
@@ -3439,6 +3523,8 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<GetFiguresReply>(check);
     crate::tests::check::<GetSlowCallsRequest>(check);
     crate::tests::check::<GetSlowCallsReply>(check);
+    crate::tests::check::<SetLoggedEventsRequest>(check);
+    crate::tests::check::<SetLoggedEventsReply>(check);
     crate::tests::check::<StartProfileRequest>(check);
     crate::tests::check::<StartProfileReply>(check);
     crate::tests::check::<GetProfileRequest>(check);

@@ -21,6 +21,7 @@ procedures! {
     PURGE_VOLUME_CACHE Server "" (q: PurgeVolumeCacheRequest) [long("volume", q.volume)];
     START_CHECK Server "" (q: StartCheckRequest) [long("partition", q.partition)];
     STOP_CHECK Server "" (q: StopCheckRequest) [long("partition", q.partition)];
+    SET_LOGGED_EVENTS Server "" (q: SetLoggedEventsRequest) [own("per_second", q.per_second)];
     LIST_SNAPSHOTS Lookups "" (q: ListSnapshotsRequest) [long("volume", q.volume)];
     GET_SNAPSHOT_SPACE Lookups "" (q: GetSnapshotSpaceRequest)
         [long("volume", q.volume), text("name", &q.name)];

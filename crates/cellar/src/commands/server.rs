@@ -3,15 +3,18 @@
 use super::Context;
 use crate::client::Interface;
 use crate::client::describe::failed;
+use crate::config::EVENT_LINES_PER_SECOND;
 use crate::output::{Row, line};
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{
-    self, GetServerInfoReply, GetServerInfoRequest, GetTransportReply, GetTransportRequest,
+    self, GetServerInfoReply, GetServerInfoRequest, GetTransportReply, GetTransportRequest, LoggedEvent,
+    SetLoggedEventsRequest,
 };
-use anyhow::Result;
+use anyhow::{Error, Result};
 use base::PartitionId;
 use clap::{Args, Subcommand};
 use doctor::network::{MORE_BUFFER, small_buffers};
+use events::lines::{Choice, PER_SECOND};
 use indicatif::{HumanBytes, HumanDuration};
 use serde::Serialize;
 use std::net::Ipv4Addr;
@@ -23,6 +26,21 @@ pub enum Server {
     /// Show what a Cellar server is and how it does: its version, since when it runs, calls that wait,
     /// datagrams that were lost and what helps against that, its partitions.
     Status(On),
+    /// Choose of which events the server's log has lines, from now on until it ends: call, disk, lock, callback,
+    /// packet, all; disk=10ms for those that took as long. For superusers.
+    LogEvents(LogEvents),
+}
+
+/// Which events.
+#[derive(Args)]
+pub struct LogEvents {
+    /// The events; none ends it.
+    events: Vec<String>,
+    /// More lines than that are left out, and counted.
+    #[arg(long, default_value_t = EVENT_LINES_PER_SECOND)]
+    per_second: u32,
+    #[command(flatten)]
+    on: On,
 }
 
 /// Which server.
@@ -79,7 +97,29 @@ impl Row for Partition {
 pub fn run(context: &Context, command: &Server) -> Result<()> {
     match command {
         Server::Status(on) => status(context, on),
+        Server::LogEvents(wanted) => log_events(context, wanted),
     }
+}
+
+fn log_events(context: &Context, wanted: &LogEvents) -> Result<()> {
+    // Said better here than by the server's code.
+    Choice::parse(wanted.events.iter().map(String::as_str)).map_err(Error::msg)?;
+    let client = context.client()?;
+    let server = wanted.on.on.unwrap_or_else(|| context.server_to_watch(&client));
+    let connection = client.connection(server, Interface::Cellar);
+    let events = wanted.events.iter().map(|word| LoggedEvent { word: word.as_str().into() }).collect();
+    let request = SetLoggedEventsRequest { events, per_second: wanted.per_second };
+    cellar::set_logged_events(&*connection, &request).map_err(failed(format!(
+        "choose what {server} logs (only Cellar's servers can be asked, only by superusers, for 1 to {} lines a second)",
+        PER_SECOND.end()
+    )))?;
+    let said = match wanted.events.join(", ") {
+        none if none.is_empty() => format!("{server} logs no events"),
+        events => {
+            format!("{server} logs {events}, at most {} lines a second, until it ends", wanted.per_second)
+        }
+    };
+    context.format.done(&wanted.events, &said)
 }
 
 fn status(context: &Context, on: &On) -> Result<()> {

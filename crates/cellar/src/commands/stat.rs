@@ -49,6 +49,8 @@ pub enum Stat {
     Workers(Looking),
     /// Show which locks threads waited for: how often and how long.
     Locks(Looking),
+    /// Show of which events the log has lines, how many were written and how many left out.
+    Events(Looking),
     /// Show what passed between the server and each peer (a host and its port): packets, what was sent again,
     /// round-trip times, windows, connections. For superusers.
     Peers(Looking),
@@ -154,6 +156,7 @@ pub fn run(context: &Context, command: &Stat) -> Result<()> {
         Stat::Workers(looking) => tables::workers(context, looking),
         Stat::Locks(looking) => tables::locks(context, looking),
         Stat::Peers(looking) => tables::peers(context, looking),
+        Stat::Events(looking) => tables::events(context, looking),
         Stat::Audit(looking) => tables::audit(context, looking),
         Stat::Rx(transport) => transport::run(context, transport),
         Stat::Xstat(xstat) => xstat::run(context, xstat),

@@ -208,7 +208,9 @@ impl Sample {
             Source::Workers => Sample::Workers(asking.look(source)?),
             Source::Caches => Sample::Caches(asking.look(source)?),
             Source::Locks => Sample::Locks(asking.look(source)?),
-            Source::Callbacks | Source::Partitions | Source::Process => bail!("{source:?} has no table here"),
+            Source::Events | Source::Callbacks | Source::Partitions | Source::Process => {
+                bail!("{source:?} has no table here")
+            }
             Source::Audit => Sample::Audit(asking.look(source)?),
             Source::Peers => Sample::Peers(asking.look(source)?),
         })

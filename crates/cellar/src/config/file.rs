@@ -9,13 +9,13 @@ use super::openafs::{addresses, local_realms};
 use super::web::{WebSection, WebSettings};
 mod fairness;
 
-use super::{EVENT_LINES_PER_SECOND_MAX, EventLines, PartitionSettings, Role, Settings, Tuning, Upkeep};
+use super::{EventLines, PartitionSettings, Role, Settings, Tuning, Upkeep};
 use afs_format::cellservdb::CellServer;
 use afs_format::netinfo::{NetInfo, NetRestrict};
 use afs_format::userlist::{UserList, parse_principal};
 use anyhow::{Context, Result, bail};
 use base::{CellName, PartitionId};
-use events::lines::Choice;
+use events::lines::{Choice, PER_SECOND};
 use fairness::FairnessSection;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -139,8 +139,8 @@ impl ObserveSection {
                 .map_err(|refusal| origin.bad(words, "observe.log_events", refusal))?,
         };
         let (wanted, default) = (self.log_events_per_second.as_ref(), EventLines::default());
-        let (key, most) = ("observe.log_events_per_second", EVENT_LINES_PER_SECOND_MAX);
-        Ok(EventLines { choice, per_second: origin.bounded(wanted, key, default.per_second, 1, most)? })
+        let (key, least, most) = ("observe.log_events_per_second", *PER_SECOND.start(), *PER_SECOND.end());
+        Ok(EventLines { choice, per_second: origin.bounded(wanted, key, default.per_second, least, most)? })
     }
 }
 

@@ -8,8 +8,8 @@ use afs_idl::cellar::{self, FigureRow, GetFiguresReply, GetFiguresRequest};
 use anyhow::Result;
 pub(crate) use doctor::text::time;
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, DiskFigures, HostFigures, LaneFigures, LockFigures, PeerFigures,
-    UsageFigures, WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, DiskFigures, EventFigures, HostFigures, LaneFigures, LockFigures,
+    PeerFigures, UsageFigures, WorkerFigures,
 };
 use events::table::Look;
 use events::{Declaration, Declared, Figures, Value};
@@ -33,6 +33,7 @@ pub(crate) enum Source {
     Workers,
     Caches,
     Locks,
+    Events,
     Callbacks,
     Partitions,
     Process,
@@ -54,6 +55,7 @@ impl Source {
             Source::Workers => (tables::WORKERS, 0),
             Source::Caches => (tables::CACHES, 0),
             Source::Locks => (tables::LOCKS, 0),
+            Source::Events => (tables::EVENT_LINES, 0),
             Source::Callbacks => (tables::CALLBACKS, 0),
             Source::Partitions => (tables::PARTITIONS, 0),
             Source::Process => (tables::PROCESS, 0),
@@ -300,6 +302,15 @@ impl Shown for LockFigures {
         ("P50", Show::Time, |row| row.wait.quantile(500)),
         ("P99", Show::Time, |row| row.wait.quantile(990)),
         ("MAX", Show::Time, |row| row.wait.max()),
+    ];
+}
+
+impl Shown for EventFigures {
+    const COLUMNS: &'static [Column<EventFigures>] = &[
+        ("ON", Show::Now, |row| row.on),
+        ("FROM", Show::Time, |row| row.from),
+        ("LINES", Show::Count, |row| row.written),
+        ("LEFT OUT", Show::Count, |row| row.dropped),
     ];
 }
 

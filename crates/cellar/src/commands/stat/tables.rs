@@ -1,4 +1,4 @@
-//! `cellar stat calls`, `volumes`, `clients`, `hosts`, `disk`, `lanes`, `workers`, `locks`, `audit`, `peers`.
+//! `cellar stat calls`, `volumes`, `clients`, `hosts`, `disk`, `lanes`, `workers`, `locks`, `events`, `audit`, `peers`.
 
 use super::again::Again;
 use super::figures::{self, Labels, Shown, Source};
@@ -8,8 +8,8 @@ use crate::output::{Format, line};
 use anyhow::Result;
 use clap::Args;
 use events::catalogue::{
-    AuditFigures, CallFigures, DiskFigures, HostFigures, LaneFigures, LockFigures, PeerFigures, UsageFigures,
-    WorkerFigures,
+    AuditFigures, CallFigures, DiskFigures, EventFigures, HostFigures, LaneFigures, LockFigures, PeerFigures,
+    UsageFigures, WorkerFigures,
 };
 use events::table::{self, Look};
 use std::net::Ipv4Addr;
@@ -90,6 +90,11 @@ pub(super) fn workers(context: &Context, looking: &Looking) -> Result<()> {
 /// Locks by name.
 pub(super) fn locks(context: &Context, looking: &Looking) -> Result<()> {
     show::<LockFigures>(context, looking, Source::Locks, &["lock"])
+}
+
+/// Lines of events in the log.
+pub(super) fn events(context: &Context, looking: &Looking) -> Result<()> {
+    show::<EventFigures>(context, looking, Source::Events, &["event"])
 }
 
 /// Peers of all ports.
