@@ -3,6 +3,8 @@
 use crate::order::CpuSeconds;
 use anyhow::{Context, Result};
 use load::cpu::{Machine, parse_machine, parse_process, seconds};
+use std::collections::HashMap;
+use std::path::Path;
 
 /// Programs that are servers: OpenAFS's, and Cellar. Names as /proc has them, 15 bytes at most.
 const SERVERS: &[&str] = &[
@@ -17,12 +19,34 @@ const SERVERS: &[&str] = &[
     "cellar",
 ];
 
-/// CPU time used since boot or since a process began, in clock ticks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// CPU time used since boot or since a process began, in clock ticks if nothing else is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
-    server: u64,
+    server: Servers,
     generator: u64,
     machine: Machine,
+}
+
+/// What the servers used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Servers {
+    /// Of all their processes, ended threads too.
+    ticks: u64,
+    /// Each thread that there is, in nanoseconds: a tick is a hundredth of a second, and short runs take few.
+    threads_ns: HashMap<u64, u64>,
+}
+
+impl Servers {
+    /// Time since `earlier`, in seconds: the threads' own, unless one has ended and took its time with it.
+    fn since(&self, earlier: &Servers) -> f64 {
+        if self.threads_ns.is_empty() || earlier.threads_ns.keys().any(|id| !self.threads_ns.contains_key(id))
+        {
+            return seconds(self.ticks.saturating_sub(earlier.ticks));
+        }
+        let used =
+            |(id, ns): (&u64, &u64)| ns.saturating_sub(earlier.threads_ns.get(id).copied().unwrap_or(0));
+        self.threads_ns.iter().map(used).sum::<u64>() as f64 / 1e9
+    }
 }
 
 impl Reading {
@@ -31,18 +55,18 @@ impl Reading {
         let read = |path: &str| std::fs::read_to_string(path).with_context(|| path.to_owned());
         let generator = parse_process(&read("/proc/self/stat")?).context("/proc/self/stat")?.ticks;
         let machine = parse_machine(&read("/proc/stat")?).context("/proc/stat")?;
-        Ok(Reading { server: server_ticks()?, generator, machine })
+        Ok(Reading { server: servers()?, generator, machine })
     }
 
     /// CPU time between `earlier` and this.
     pub(crate) fn since(&self, earlier: &Reading) -> CpuSeconds {
-        let server = self.server.saturating_sub(earlier.server);
+        let server_ticks = self.server.ticks.saturating_sub(earlier.server.ticks);
         let generator = self.generator.saturating_sub(earlier.generator);
         let busy = self.machine.busy.saturating_sub(earlier.machine.busy);
         CpuSeconds {
-            server: seconds(server),
+            server: self.server.since(&earlier.server),
             generator: seconds(generator),
-            other: seconds(busy.saturating_sub(server + generator)),
+            other: seconds(busy.saturating_sub(server_ticks + generator)),
             stolen: seconds(self.machine.stolen.saturating_sub(earlier.machine.stolen)),
         }
     }
@@ -50,14 +74,28 @@ impl Reading {
 
 /// User and system time of all servers in this process namespace. The namespace of a cell has no
 /// other cell's.
-fn server_ticks() -> Result<u64> {
-    let mut total = 0;
+fn servers() -> Result<Servers> {
+    let mut all = Servers::default();
     for entry in std::fs::read_dir("/proc").context("/proc")? {
+        let path = entry?.path();
         // A process may end between the listing and the reading: then it is no server.
-        let Ok(text) = std::fs::read_to_string(entry?.path().join("stat")) else { continue };
-        total += parse_process(&text).filter(|it| SERVERS.contains(&it.name)).map_or(0, |it| it.ticks);
+        let Ok(text) = std::fs::read_to_string(path.join("stat")) else { continue };
+        let Some(process) = parse_process(&text).filter(|it| SERVERS.contains(&it.name)) else { continue };
+        all.ticks += process.ticks;
+        all.threads_ns.extend(threads_of(&path));
     }
-    Ok(total)
+    Ok(all)
+}
+
+/// The threads of a process: `/proc/PID/task/TID/schedstat` begins with the nanoseconds that it ran.
+fn threads_of(process: &Path) -> Vec<(u64, u64)> {
+    let tasks = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    let one = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let ns = text.split_ascii_whitespace().next()?.parse().ok()?;
+        Some((task.file_name().to_str()?.parse().ok()?, ns))
+    };
+    tasks.filter_map(one).collect()
 }
 
 #[cfg(test)]
@@ -67,9 +105,10 @@ mod tests {
     #[test]
     fn time_between_readings() {
         let ticks = rustix::param::clock_ticks_per_second();
-        let earlier = Reading { server: 5, generator: 5, machine: Machine { busy: 100, stolen: 0 } };
+        let server = |ticks| Servers { ticks, ..Servers::default() };
+        let earlier = Reading { server: server(5), generator: 5, machine: Machine { busy: 100, stolen: 0 } };
         let later = Reading {
-            server: 5 + ticks,
+            server: server(5 + ticks),
             generator: 5 + 2 * ticks,
             machine: Machine { busy: 100 + 7 * ticks, stolen: 3 * ticks },
         };
@@ -79,7 +118,22 @@ mod tests {
     }
 
     #[test]
+    fn threads_tell_their_own_time_unless_one_has_ended() {
+        let ticks = rustix::param::clock_ticks_per_second();
+        let servers =
+            |ticks, threads: &[(u64, u64)]| Servers { ticks, threads_ns: threads.iter().copied().collect() };
+        let close = |seconds: f64, expected: f64| (seconds - expected).abs() < 1e-12;
+        let earlier = servers(0, &[(7, 1_000), (8, 5_000)]);
+        // One has begun since.
+        let later = servers(ticks, &[(7, 1_500), (8, 5_000), (9, 250)]);
+        assert!(close(later.since(&earlier), 750e-9), "{}", later.since(&earlier));
+        let one_ended = servers(ticks, &[(7, 1_500), (9, 250)]);
+        assert!(close(one_ended.since(&earlier), 1.0), "{}", one_ended.since(&earlier));
+    }
+
+    #[test]
     fn this_process_is_seen() {
+        assert!(!threads_of(Path::new("/proc/self")).is_empty());
         assert!(Reading::now().unwrap().machine.busy > 0);
     }
 }

@@ -3,7 +3,8 @@
 use crate::cpu::Reading;
 use crate::order::{Answer, CpuSeconds, Latency, Order, Outcome};
 use crate::workload::{self, Kind, SMALL_FILE_BYTES, Unit, Workload};
-use anyhow::{Context, Result, anyhow};
+use afs_idl::{ClientConnection, cellar};
+use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use load::files::{Fid, Files, volume_root};
@@ -13,7 +14,7 @@ use rand::{RngCore, SeedableRng};
 use std::io::{BufRead, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,15 @@ struct Generator {
     roots: Vec<Fid>,
     data: Bytes,
     runs: u32,
+    /// What the last run of a workload that only reads left for the next one.
+    kept: Option<Kept>,
+}
+
+/// Files that stay.
+struct Kept {
+    workload: &'static str,
+    bytes: u64,
+    tasks: Vec<Task>,
 }
 
 /// What one thread of a workload works on.
@@ -87,7 +97,7 @@ impl Generator {
         let locations = stations[0].connect(SocketAddr::new(options.address, 7003), 52, None);
         let roots =
             options.volume.iter().map(|volume| volume_root(&*locations, volume)).collect::<Result<_>>()?;
-        Ok(Generator { options: options.clone(), stations, roots, data: Bytes::new(), runs: 0 })
+        Ok(Generator { options: options.clone(), stations, roots, data: Bytes::new(), runs: 0, kept: None })
     }
 
     fn obey(&mut self, order: &Order) -> Result<Outcome> {
@@ -96,15 +106,45 @@ impl Generator {
         if let Kind::Mix { name, .. } = workload.kind {
             return self.run_mix(workload, name, Duration::from_millis(order.milliseconds));
         }
-        self.runs += 1;
-        if (self.data.len() as u64) < order.bytes {
-            self.data = noise(order.bytes);
+        let kept = self.kept.take().filter(|it| it.workload == workload.name && it.bytes == order.bytes);
+        let is_new = kept.is_none();
+        let tasks = match kept {
+            Some(kept) => kept.tasks,
+            None => self.make(workload, order.bytes)?,
+        };
+        // What a profile does once, when it sees its first samples, is done before the clock runs.
+        let profile = order.profile_hz.map(|hz| self.begin_profile(hz)).transpose()?;
+        greet(workload, &tasks)?;
+        if is_new {
+            self.settle()?;
         }
-        let tasks = self.prepare(workload, order.bytes)?;
-        self.settle()?;
         let outcome = self.measure(workload, &tasks, Duration::from_millis(order.milliseconds))?;
-        finish(workload, &tasks)?;
+        if let Some(profile) = profile {
+            profile.end()?;
+        }
+        if order.keeps_files && begins_with_data(workload) {
+            self.kept = Some(Kept { workload: workload.name, bytes: order.bytes, tasks });
+        } else {
+            finish(workload, &tasks)?;
+        }
         Ok(outcome)
+    }
+
+    fn make(&mut self, workload: &Workload, bytes: u64) -> Result<Vec<Task>> {
+        self.runs += 1;
+        if (self.data.len() as u64) < bytes {
+            self.data = noise(bytes);
+        }
+        self.prepare(workload, bytes)
+    }
+
+    fn begin_profile(&self, hz: u32) -> Result<Profile> {
+        let address = SocketAddr::new(self.options.address, 7000);
+        let security = Some(encrypted(&self.options.key_file)?);
+        let server = self.stations[0].connect(address, CELLAR_SERVICE, security);
+        let request = cellar::StartProfileRequest { kind: ON_PROCESSORS, hz, seconds: PROFILE_SECONDS };
+        let profile = cellar::start_profile(&*server, &request).context("cannot begin a profile")?.profile;
+        Ok(Profile { server, profile })
     }
 
     fn run_mix(&self, workload: &Workload, name: &str, duration: Duration) -> Result<Outcome> {
@@ -143,7 +183,6 @@ impl Generator {
             }
         }
         tasks.iter().try_for_each(|task| warm(workload, task))?;
-        greet(workload, &tasks)?;
         Ok(tasks)
     }
 
@@ -190,6 +229,38 @@ impl Generator {
         })
     }
 }
+
+/// A profile that the server takes of itself.
+struct Profile {
+    server: Arc<dyn ClientConnection>,
+    profile: u64,
+}
+
+impl Profile {
+    /// Ends it, and waits until the server has made of it what it makes.
+    fn end(self) -> Result<()> {
+        let profile = self.profile;
+        cellar::stop_profile(&*self.server, &cellar::StopProfileRequest { profile })
+            .context("cannot end a profile")?;
+        loop {
+            let reply = cellar::get_profile(&*self.server, &cellar::GetProfileRequest { profile })?;
+            match reply.stage {
+                PROFILE_RUNS => std::thread::sleep(Duration::from_millis(5)),
+                PROFILE_DONE => return Ok(()),
+                _ => bail!("a profile failed: {}", reply.error),
+            }
+        }
+    }
+}
+
+/// Numbers of `idl/cellar.idl`: the service, a profile's kind, its stages.
+const CELLAR_SERVICE: u16 = 20011;
+const ON_PROCESSORS: u32 = 1;
+const PROFILE_RUNS: u32 = 1;
+const PROFILE_DONE: u32 = 2;
+
+/// Longer than any run.
+const PROFILE_SECONDS: u32 = 600;
 
 /// The times are those of the last group: in mixes with more than one, of somebody at a terminal.
 fn outcome_of_mix(workload: &Workload, report: &load::fs::Report) -> Result<Outcome> {
@@ -272,7 +343,7 @@ fn work(workload: &Workload, task: &Task, time: Duration) -> Result<Done> {
             task.files.store(file, &task.data)?;
             task.files.remove(task.directory, &name)
         }),
-        Kind::Mix { .. } => anyhow::bail!("a mix has clients of its own"),
+        Kind::Mix { .. } => bail!("a mix has clients of its own"),
     }
 }
 
@@ -343,7 +414,7 @@ mod tests {
         assert_eq!((done.amount, done.latency.as_ref().unwrap().len()), (calls, calls));
         let latency = percentiles(&[done]).unwrap().unwrap();
         assert!(latency.p50_us <= latency.p99_us);
-        assert!(repeat(Duration::from_secs(60), |_| anyhow::bail!("no")).is_err());
+        assert!(repeat(Duration::from_secs(60), |_| bail!("no")).is_err());
         assert!(percentiles(&[Done::default()]).unwrap().is_none());
     }
 }

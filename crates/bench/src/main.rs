@@ -148,7 +148,7 @@ fn measure(arguments: &Arguments) -> Result<Report> {
         for row in &mut report.rows {
             eprintln!("bench: round {} of {}, {}", round + 1, arguments.rounds, row.workload);
             let milliseconds = (arguments.seconds * 1e3) as u64;
-            let order = Order { workload: row.workload.into(), milliseconds, bytes };
+            let order = Order::once(row.workload, milliseconds, bytes);
             run_both(&order, row, &mut openafs, &mut cellar, round % 2 == 1)?;
         }
     }

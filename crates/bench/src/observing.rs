@@ -1,26 +1,28 @@
-//! What it costs that a server tells what it does: one program with nothing counted, as it is, with an audit,
-//! and while it is profiled, in turn.
+//! What it costs that a server tells what it does: how much more a call takes with something on than with it off, from
+//! many pairs of short runs, one shortly after the other. What disturbs the machine lasts longer than a pair, mostly, and
+//! disturbs both; who is first changes from pair to pair. A profile is switched on and off in one running server; what only
+//! a configuration switches is on in one of two servers, and how much two such servers differ without that is measured, too.
 
 use crate::disturbed;
 use crate::machine::Machine;
 use crate::order::{Order, Outcome};
 use crate::report::{spread, table};
 use crate::side::Side;
-use crate::statistics::{Spread, ratio};
+use crate::statistics::{Paired, Spread, ratio};
 use crate::workload::{self, Unit};
 use anyhow::{Context, Result, bail};
-use interop::cell::{Cell, Server, cellar_program, tools};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
-use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// What is measured.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ObservingOptions {
-    /// How often each workload runs with each setting
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// How many pairs of runs each row of the table is made of
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// How long each run of small calls takes, in seconds
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 0.3, value_parser = crate::seconds)]
     seconds: f64,
     /// MiB that each bulk run moves
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=4096))]
@@ -30,14 +32,12 @@ pub(crate) struct ObservingOptions {
     only: Vec<String>,
 }
 
-/// A server with some of it on.
+/// A server, and what its configuration has on.
 struct Variant {
     name: &'static str,
     cell: &'static str,
     address: &'static str,
     lines: &'static str,
-    /// Samples a second of a profile.
-    hz: Option<u32>,
 }
 
 const fn variant(
@@ -46,27 +46,54 @@ const fn variant(
     address: &'static str,
     lines: &'static str,
 ) -> Variant {
-    Variant { name, cell, address, lines, hz: None }
+    Variant { name, cell, address, lines }
 }
 
-/// The first is what the others are compared with.
-const VARIANTS: [Variant; 7] = [
+const VARIANTS: [Variant; 5] = [
     variant("nothing counted", "bencho0", "10.99.1.20", "[observe]\ncount_calls = false"),
-    // How much two of the same differ.
-    variant("the same again", "bencho1", "10.99.1.21", "[observe]\ncount_calls = false"),
-    variant("counted, as it is", "bencho2", "10.99.1.22", ""),
-    variant("and an audit", "bencho3", "10.99.1.23", "[audit.trail]\nfile = \"/var/lib/openafs/audit\""),
+    variant("another one", "bencho1", "10.99.1.21", "[observe]\ncount_calls = false"),
+    variant("as it is", "bencho2", "10.99.1.22", ""),
+    variant("audit", "bencho3", "10.99.1.23", "[audit.trail]\nfile = \"/var/lib/openafs/audit\""),
     variant(
-        "and an audit of all calls",
+        "audit of all",
         "bencho4",
         "10.99.1.24",
         "[audit.trail]\nfile = \"/var/lib/openafs/audit\"\nevents = [\"all\"]",
     ),
-    // A program more on the machine, which waits for a profile that sees next to nothing: on few processors that alone
-    // may change when the others sleep.
-    Variant { hz: Some(1), ..variant("and profiled, 1 Hz", "bencho5", "10.99.1.25", "") },
-    Variant { hz: Some(99), ..variant("and profiled, 99 Hz", "bencho6", "10.99.1.26", "") },
 ];
+const NOTHING: usize = 0;
+const ANOTHER: usize = 1;
+const AS_IT_IS: usize = 2;
+const AUDIT: usize = 3;
+const AUDIT_OF_ALL: usize = 4;
+
+/// A row: what is on in the second of each pair of runs.
+struct Comparison {
+    name: &'static str,
+    against: &'static str,
+    /// Places in [`VARIANTS`].
+    off: usize,
+    on: usize,
+    /// Samples a second of a profile that runs in the second.
+    hz: Option<u32>,
+}
+
+const fn comparison(name: &'static str, against: &'static str, off: usize, on: usize) -> Comparison {
+    Comparison { name, against, off, on, hz: None }
+}
+
+const COMPARISONS: [Comparison; 6] = [
+    // How much pairs differ where nothing does.
+    comparison("the same", "the same server", AS_IT_IS, AS_IT_IS),
+    comparison("nothing counted", "another such server", NOTHING, ANOTHER),
+    comparison("calls counted, as it is", "nothing counted", NOTHING, AS_IT_IS),
+    comparison("and an audit", "calls counted", AS_IT_IS, AUDIT),
+    comparison("and an audit of all calls", "calls counted", AS_IT_IS, AUDIT_OF_ALL),
+    Comparison { hz: Some(99), ..comparison("and a profile, 99 Hz", "the same server", AS_IT_IS, AS_IT_IS) },
+];
+
+/// Before a disturbed pair is run again.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Measures and prints the table.
 pub(crate) fn run(options: &ObservingOptions) -> Result<()> {
@@ -74,37 +101,41 @@ pub(crate) fn run(options: &ObservingOptions) -> Result<()> {
         bail!("{missing}");
     }
     let _alone = crate::alone()?;
-    println!("{}\n\n{} rounds, settings in turn\n", Machine::here(), options.rounds);
-    println!("{}", measure(options)?);
+    println!("{}\n\n{} pairs of runs a row\n", Machine::here(), options.rounds);
+    let mut sides = VARIANTS.iter().map(start).collect::<Result<Vec<_>>>()?;
+    for name in &options.only {
+        // Each as soon as it is there: what is broken off has told something.
+        println!("{}\n", measure(&mut sides, name, options)?);
+    }
+    println!(
+        "More than without: the middle of the pairs, and what it lies between in 95 of 100 measurements."
+    );
     Ok(())
 }
 
-/// Outcomes of a workload by variant and round.
-type Outcomes = Vec<Vec<Outcome>>;
+/// Two runs, one shortly after the other: with it off, and with it on.
+type Pair = (Outcome, Outcome);
 
-fn measure(options: &ObservingOptions) -> Result<String> {
-    let mut sides = VARIANTS.iter().map(start).collect::<Result<Vec<_>>>()?;
+fn measure(sides: &mut [Side], name: &str, options: &ObservingOptions) -> Result<String> {
+    let workload = workload::by_name(name).with_context(|| format!("no workload {name}"))?;
+    let order =
+        Order { keeps_files: true, ..Order::once(name, (options.seconds * 1e3) as u64, options.size << 20) };
+    // What each needs is made before anything counts.
+    sides.iter_mut().try_for_each(|side| side.run_once(&order).map(drop))?;
+    let mut pairs: Vec<Vec<Pair>> = COMPARISONS.iter().map(|_| Vec::new()).collect();
     let mut shares = Vec::new();
-    let mut table = table(&["workload", "setting", "rate", "server's CPU", "CPU / nothing counted"], 2);
-    for name in &options.only {
-        let workload = workload::by_name(name).with_context(|| format!("no workload {name}"))?;
-        let mut outcomes: Outcomes = vec![Vec::new(); sides.len()];
-        for round in 0..options.rounds as usize {
-            for turn in 0..sides.len() {
-                let which = (turn + round) % sides.len();
-                eprintln!("bench: round {}, {name}, {}", round + 1, VARIANTS[which].name);
-                let milliseconds = (options.seconds * 1e3) as u64;
-                let order = Order { workload: name.clone(), milliseconds, bytes: options.size << 20 };
-                let (outcome, share) = disturbed::least(disturbed::PAUSE, || {
-                    run_once(&mut sides[which], &VARIANTS[which], &order, options.seconds)
-                })?;
-                shares.push(share);
-                outcomes[which].push(outcome);
-            }
+    for round in 0..options.rounds {
+        eprintln!("bench: {name}, round {} of {}", round + 1, options.rounds);
+        for (comparison, pairs) in COMPARISONS.iter().zip(&mut pairs) {
+            let (pair, share) =
+                disturbed::least(PAUSE, || run_pair(sides, comparison, &order, round % 2 == 1))?;
+            shares.push(share);
+            pairs.push(pair);
         }
-        for (variant, own) in VARIANTS.iter().zip(&outcomes) {
-            table.add_row(row(name, variant, workload.unit(), own, &outcomes[0]));
-        }
+    }
+    let mut table = table(&["workload", "with", "against", "server's CPU", "CPU more", "time more"], 3);
+    for (comparison, pairs) in COMPARISONS.iter().zip(&pairs) {
+        table.add_row(row(name, comparison, workload.unit(), pairs));
     }
     Ok(disturbed::below(&table.to_string(), &shares))
 }
@@ -114,43 +145,51 @@ fn start(variant: &Variant) -> Result<Side> {
     cell.and_then(|cell| Side::in_cell(Server::Cellar, cell)).with_context(|| variant.name.to_owned())
 }
 
-fn run_once(side: &mut Side, variant: &Variant, order: &Order, seconds: f64) -> Result<(Outcome, f64)> {
-    let profile = variant.hz.map(|hz| profile(side.cell(), seconds, hz)).transpose()?;
-    let outcome = side.run_once(order).with_context(|| variant.name.to_owned());
-    if let Some(mut profile) = profile {
-        let status = profile.wait()?;
-        if !status.success() {
-            bail!("`cellar profile` ended with {status}");
-        }
-    }
-    outcome
+/// Both runs of a pair, and the greater part of the processors that was taken away during one.
+fn run_pair(
+    sides: &mut [Side],
+    comparison: &Comparison,
+    order: &Order,
+    on_first: bool,
+) -> Result<(Pair, f64)> {
+    let with = Order { profile_hz: comparison.hz, ..order.clone() };
+    let mut run = |place: usize, order: &Order| {
+        sides[place].run_once(order).with_context(|| VARIANTS[place].name.to_owned())
+    };
+    let ((off, off_share), (on, on_share)) = if on_first {
+        let on = run(comparison.on, &with)?;
+        (run(comparison.off, order)?, on)
+    } else {
+        (run(comparison.off, order)?, run(comparison.on, &with)?)
+    };
+    Ok(((off, on), off_share.max(on_share)))
 }
 
-/// A profile of the server that lasts longer than a run, so that nothing is made of its samples meanwhile.
-fn profile(cell: &Cell, seconds: f64, hz: u32) -> Result<Child> {
-    let seconds = (seconds.ceil() as u64 + 4).to_string();
-    let mut command = Command::new(tools().join("openafs-cell"));
-    command.arg("-d").arg(cell.path()).arg("run").arg(cellar_program()?);
-    command.args(["profile", "cpu", "--seconds", &seconds, "--hz", &hz.to_string(), "--folded", "/dev/null"]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("cannot profile")
+/// Seconds of the server's processors for each call or byte.
+fn cpu(outcome: &Outcome) -> f64 {
+    ratio(outcome.cpu.server, outcome.amount).unwrap_or_default()
 }
 
-/// The row of a variant; ratios are of runs of the same round.
-fn row(workload: &str, variant: &Variant, unit: Unit, own: &[Outcome], base: &[Outcome]) -> Vec<String> {
-    let cost = |outcome: &Outcome| ratio(outcome.cpu.server, outcome.amount).unwrap_or_default();
+/// Seconds that pass for each.
+fn time(outcome: &Outcome) -> f64 {
+    ratio(outcome.seconds, outcome.amount).unwrap_or_default()
+}
+
+fn row(workload: &str, comparison: &Comparison, unit: Unit, pairs: &[Pair]) -> Vec<String> {
     // Microseconds for a call, milliseconds for a megabyte.
     let (scale, of) = if unit == Unit::Bytes { (1e9, "ms/MB") } else { (1e6, "us/call") };
-    let rates = own.iter().map(|outcome| outcome.amount / outcome.seconds / unit.scale());
-    let costs = own.iter().map(|outcome| cost(outcome) * scale);
-    let ratios = own.iter().zip(base).filter_map(|(own, base)| ratio(cost(own), cost(base)));
-    let cell = |figures: Option<Spread>| spread(figures.unwrap_or_default());
+    let costs = Spread::of(pairs.iter().map(|(_, on)| cpu(on) * scale)).unwrap_or_default();
+    let more = |cost: fn(&Outcome) -> f64| {
+        let ratios = pairs.iter().filter_map(|(off, on)| ratio(cost(on), cost(off)));
+        Paired::of(ratios).map_or_else(String::new, Paired::percent)
+    };
     vec![
         workload.to_owned(),
-        variant.name.to_owned(),
-        format!("{} {}", cell(Spread::of(rates)), unit.rate_name()),
-        format!("{} {of}", cell(Spread::of(costs))),
-        Spread::of(ratios)
-            .map_or_else(String::new, |it| format!("{:.3} ({:.3}..{:.3})", it.median, it.min, it.max)),
+        comparison.name.to_owned(),
+        comparison.against.to_owned(),
+        format!("{} {of}", spread(costs)),
+        more(cpu),
+        more(time),
     ]
 }
 
@@ -159,18 +198,34 @@ mod tests {
     use super::*;
     use crate::order::CpuSeconds;
 
+    fn outcome(amount: f64, seconds: f64, server: f64) -> Outcome {
+        Outcome { amount, seconds, cpu: CpuSeconds { server, ..CpuSeconds::default() }, latency: None }
+    }
+
     #[test]
-    fn ratios_are_of_runs_of_the_same_round() {
-        let outcome = |amount, server| Outcome {
-            amount,
-            seconds: 2.0,
-            cpu: CpuSeconds { server, ..CpuSeconds::default() },
-            latency: None,
-        };
-        let base = [outcome(100.0, 1.0), outcome(100.0, 2.0)];
-        let own = [outcome(100.0, 1.1), outcome(200.0, 4.4)];
-        let row = row("status-32", &VARIANTS[2], Unit::Calls, &own, &base);
-        assert_eq!(row[4], "1.100 (1.100..1.100)");
-        assert!(row[2].ends_with("calls/s") && row[3].ends_with("us/call"), "{row:?}");
+    fn a_row_compares_the_two_runs_of_each_pair() {
+        // A machine that becomes three times as slow, and a setting that costs a tenth more all the while.
+        let pairs: Vec<Pair> = [1.0, 2.0, 3.0]
+            .map(|slow| (outcome(100.0, slow, slow), outcome(200.0, 2.0 * slow, 2.2 * slow)))
+            .to_vec();
+        let row = row("status-32", &COMPARISONS[2], Unit::Calls, &pairs);
+        assert_eq!(row[4..], ["+10.0 % (+10.0..+10.0)", "+0.0 % (+0.0..+0.0)"], "{row:?}");
+        assert!(row[3].ends_with("us/call"), "{row:?}");
+        assert_eq!(super::row("fetch-1", &COMPARISONS[0], Unit::Bytes, &[])[4..], ["", ""]);
+    }
+
+    #[test]
+    fn what_is_compared_differs_in_one_thing() {
+        for comparison in &COMPARISONS {
+            let is_one_server = comparison.off == comparison.on;
+            assert_eq!(comparison.against == "the same server", is_one_server, "{}", comparison.name);
+            assert!(comparison.hz.is_none() || is_one_server, "a profile is switched in a running server");
+        }
+        let audits = |place: usize| VARIANTS[place].lines.contains("[audit.");
+        assert_eq!(
+            [NOTHING, ANOTHER, AS_IT_IS, AUDIT, AUDIT_OF_ALL].map(audits),
+            [false, false, false, true, true]
+        );
+        assert_eq!(VARIANTS[NOTHING].lines, VARIANTS[ANOTHER].lines);
     }
 }

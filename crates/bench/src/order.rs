@@ -12,6 +12,17 @@ pub(crate) struct Order {
     pub(crate) milliseconds: u64,
     /// Bytes that bulk workloads move.
     pub(crate) bytes: u64,
+    /// Samples a second of a profile that the server takes of itself during the run.
+    pub(crate) profile_hz: Option<u32>,
+    /// Whether the files of a workload that only reads stay, and the next run of it takes them: for many short runs.
+    pub(crate) keeps_files: bool,
+}
+
+impl Order {
+    /// One run with files of its own.
+    pub(crate) fn once(workload: &str, milliseconds: u64, bytes: u64) -> Order {
+        Order { workload: workload.into(), milliseconds, bytes, profile_hz: None, keeps_files: false }
+    }
 }
 
 /// What a generator answers.

@@ -24,6 +24,38 @@ impl Spread {
     }
 }
 
+/// How two things compare that were measured in pairs, one shortly after the other, so that what disturbs the machine
+/// disturbs both.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Paired {
+    /// The middle of the pairs' ratios.
+    pub(crate) median: f64,
+    /// The middle of all such ratios lies above this
+    pub(crate) low: f64,
+    /// and below that, in 95 of 100 measurements; with few pairs these are the ends.
+    pub(crate) high: f64,
+}
+
+impl Paired {
+    /// Of the ratios of pairs; `None` without any. The bounds are ratios, counted from both ends of the ordered ones:
+    /// how many lie below the true middle is binomial with one half, whatever disturbs them.
+    pub(crate) fn of(ratios: impl IntoIterator<Item = f64>) -> Option<Paired> {
+        let mut sorted: Vec<f64> = ratios.into_iter().collect();
+        let median = Spread::of(sorted.iter().copied())?.median;
+        sorted.sort_by(f64::total_cmp);
+        let count = sorted.len();
+        // 1.96 standard deviations, of which one is sqrt(n)/2, below the middle.
+        let from_end = ((count as f64 - 1.96 * (count as f64).sqrt()) / 2.0).floor().max(0.0) as usize;
+        Some(Paired { median, low: sorted[from_end], high: sorted[count - 1 - from_end] })
+    }
+
+    /// As the tables have it: by how many percent more, and the bounds.
+    pub(crate) fn percent(self) -> String {
+        let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
+        format!("{} % ({}..{})", percent(self.median), percent(self.low), percent(self.high))
+    }
+}
+
 /// `part` per `whole`, where there is something to divide by.
 pub(crate) fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
@@ -49,6 +81,20 @@ mod tests {
         assert_eq!(Spread::of([3.0]), spread(3.0, 3.0, 3.0));
         assert_eq!(Spread::of([9.0, 1.0, 2.0]), spread(2.0, 1.0, 9.0));
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 9.0]), spread(3.0, 1.0, 9.0));
+    }
+
+    #[test]
+    fn pairs_have_a_middle_and_bounds_that_few_wild_ones_do_not_move() {
+        let paired = |median, low, high| Some(Paired { median, low, high });
+        assert_eq!(Paired::of([]), None);
+        assert_eq!(Paired::of([1.1]), paired(1.1, 1.1, 1.1));
+        assert_eq!(Paired::of([3.0, 1.0, 2.0]), paired(2.0, 1.0, 3.0), "few: the ends");
+        // 25 pairs: (25 - 9.8) / 2 = 7 lie beyond each bound.
+        let ratios = |wild: f64| (0..25_u32).map(move |n| if n < 24 { f64::from(n) } else { wild });
+        assert_eq!(Paired::of(ratios(24.0)), paired(12.0, 7.0, 17.0));
+        assert_eq!(Paired::of(ratios(1e9)), paired(12.0, 7.0, 17.0));
+        let told = Paired { median: 1.0125, low: 0.99, high: 1.0 }.percent();
+        assert_eq!(told, "+1.2 % (-1.0..+0.0)");
     }
 
     #[test]

@@ -118,11 +118,7 @@ fn operations(options: &StoreOptions) -> Result<String> {
                 let which = (turn + round) % sides.len();
                 eprintln!("bench: round {}, {workload}, {}", round + 1, VARIANTS[which].name);
                 let milliseconds = (options.seconds * 1e3) as u64;
-                let outcome = sides[which].run(&Order {
-                    workload: (*workload).into(),
-                    milliseconds,
-                    bytes: 1 << 20,
-                })?;
+                let outcome = sides[which].run(&Order::once(workload, milliseconds, 1 << 20))?;
                 shares.push(outcome.stolen_share());
                 rates[which][at].push(outcome.amount / outcome.seconds);
             }
