@@ -12,10 +12,12 @@ use cellar::serve;
 use load::files::volume_root;
 use load::station::{FILE_SERVICE, Station};
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A cell on an address of loopback that nobody else is likely to use: the ports are AFS's.
 fn settings(folder: &Path, address: Ipv4Addr) -> Result<Settings> {
@@ -188,4 +190,95 @@ fn code(lines: &[Value], event: &str) -> i32 {
     let code = lines.iter().find(|line| line["event"] == event).unwrap()["code"].as_i64().unwrap();
     assert_ne!(code, 0, "{event}");
     code as i32
+}
+
+/// All metrics of the audit: by name and sink. To ask for them leaves no record.
+fn figures(running: &serve::Running, sink: &str) -> impl Fn(&str) -> u64 + use<> {
+    let mut stream = TcpStream::connect(running.metrics_address().unwrap()).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let sink = sink.to_owned();
+    move |name| -> u64 {
+        let row = format!("cellar_audit_{name}{{sink=\"{sink}\"}} ");
+        let number = text.lines().find_map(|line| line.strip_prefix(&row));
+        number.unwrap_or_else(|| panic!("no {row} in {text}")).parse().unwrap()
+    }
+}
+
+fn soon<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What is in a trail: records, and how many it says are lost.
+fn told(lines: &[String]) -> (u64, u64) {
+    let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let is_notice = |line: &&Value| line["host"].is_null();
+    let notices = lines.iter().filter(is_notice).count();
+    (lines.len() as u64 - notices as u64, lines.iter().filter_map(|line| line["lost"].as_u64()).sum())
+}
+
+#[test]
+fn what_is_written_and_what_a_sink_that_stands_still_loses_is_all_that_happened() {
+    let folder = tempfile::tempdir().unwrap();
+    let [_, a, b, c] = rand::random::<[u8; 4]>();
+    let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
+    settings(folder.path(), address).unwrap();
+    let config = folder.path().join("cellar.toml");
+    let more = "[audit.stuck]\npipe = \"stuck\"\nevents = [\"all\"]\nqueue = 16\n[metrics]\nport = 0\n";
+    std::fs::write(&config, std::fs::read_to_string(&config).unwrap() + more).unwrap();
+    let pipe = folder.path().join("stuck");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Somebody has it open, and does not read.
+    let standing_still = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    let settings = Arc::new(config::file::load(&config).unwrap());
+    let running = serve::start(&settings).unwrap();
+    let network = Arc::new(AfsNetwork::start(Some(local_authentication(&settings.keys).unwrap())).unwrap());
+    let client = CellClient::new(network, vec![address]).unwrap();
+    volume::create_volume(&client, &Create::with_acl("load".parse().unwrap(), 0, &["system:anyuser=rl"]))
+        .unwrap();
+    let root = volume_root(&*client.connection(address, Interface::Locations), "load").unwrap();
+    let station = Station::start().unwrap();
+    let nobody = station.connect(SocketAddr::from((address, 7000)), FILE_SERVICE, None);
+    for _ in 0..2000 {
+        rxafs::fetch_status(&*nobody, &rxafs::FetchStatusRequest { fid: root }).unwrap();
+    }
+
+    // The sink that takes everything has all lines that its row says, byte for byte.
+    let all = soon("what the row says is in the file", || {
+        let (row, text) =
+            (figures(&running, "all"), std::fs::read_to_string(folder.path().join("all.json")).unwrap());
+        let (records, lost) = told(&lines(folder.path(), "all.json"));
+        let is_equal = (row("records_total"), row("written_bytes_total")) == (records, text.len() as u64);
+        (is_equal && records > 2000 && row("queued") == 0).then_some((records, lost, row("dropped_total")))
+    });
+    assert_eq!((all.1, all.2), (0, 0));
+    let all = all.0;
+    let row = figures(&running, "stuck");
+    assert!(row("dropped_total") > 0 && row("queued") == row("queue_limit"), "it stands still");
+    assert!(row("records_total") + row("dropped_total") + row("queued") <= all);
+    assert_eq!((row("waits_total"), row("failures_total")), (0, 0));
+
+    let out = std::fs::File::create(folder.path().join("stuck.json")).unwrap();
+    let mut reader = Command::new("cat").arg(&pipe).stdout(out).spawn().unwrap();
+    let (records, lost) = soon("what is not lost is written", || {
+        let row = figures(&running, "stuck");
+        let numbers = (row("records_total"), row("dropped_total"));
+        (numbers.0 + numbers.1 == all && row("queued") == 0).then_some(numbers)
+    });
+    running.stop().unwrap();
+    drop(standing_still);
+    assert!(reader.wait().unwrap().success());
+    assert_eq!(
+        told(&lines(folder.path(), "stuck.json")),
+        (records, lost),
+        "the trail says what its row says"
+    );
 }
