@@ -1,7 +1,7 @@
 //! A whole cell under a known load: what `cellar stat` shows adds up exactly.
 
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
-use afs_idl::{CallStream, ClientConnection, fs as rxafs};
+use afs_idl::{CallStream, ClientConnection, cellar as own, fs as rxafs};
 use anyhow::Result;
 use base::AbortCode;
 use bytes::Bytes;
@@ -487,6 +487,57 @@ fn disks_and_caches_count_what_is_written_and_read_cold_and_warm() {
     let caches = cell.stat(&["caches"]);
     let row = find(&caches, &[("name", "chunks")]).unwrap();
     assert_eq!([number(row, &["hits"]), number(row, &["misses"])], cache(&cell));
+}
+
+/// Looks of a known cold and warm cell at the caches of metadata: each thing that a call needs is looked for once, and is
+/// missing once.
+#[test]
+fn caches_of_status_directories_and_totals_count_what_is_looked_for_cold_and_warm() {
+    let (cell, root) = cell_with_volume();
+    let address = SocketAddr::from((cell.address, 7000));
+    let station = Station::start().unwrap();
+    let connection = station.connect(address, FILE_SERVICE, None);
+    let fid = Files::new(connection.clone()).create(root, "f").unwrap();
+    let counted = |cell: &Cell, cache: &str| {
+        let label = format!("cache=\"{cache}\"");
+        ["cellar_cache_hits_total", "cellar_cache_misses_total"].map(|name| cell.metric(name, &label))
+    };
+    let since = |now: [u64; 2], before: [u64; 2]| [now[0] - before[0], now[1] - before[1]];
+    let cell = cell.restart();
+    let connection = station.connect(address, FILE_SERVICE, None);
+    let own = cell.client().unwrap();
+    let own = own.connection(cell.address, Interface::Cellar);
+    let status = || look(&*connection, fid, true, &mut Expected::default());
+    let names = || {
+        let request = rxafs::LookupRequest { directory: root, name: "f".into() };
+        assert_eq!(rxafs::lookup(&*connection, &request).unwrap().fid, fid);
+    };
+    let totals = || {
+        let request =
+            own::GetDirectoryTotalsRequest { volume: root.volume, vnode: root.vnode, unique: root.unique };
+        own::get_directory_totals(&*own, &request).unwrap();
+    };
+    // How many things each call needs: a status is that of the file and that of its directory, which has the rights.
+    let of: [(&str, &dyn Fn(), u64); 3] =
+        [("status", &status, 2), ("directories", &names, 1), ("totals", &totals, 1)];
+    for (cache, call, things) in of {
+        let count = |calls: u64| {
+            let before = counted(&cell, cache);
+            (0..calls).for_each(|_| call());
+            since(counted(&cell, cache), before)
+        };
+        let [_, misses] = count(1);
+        assert_eq!(misses, things, "{cache}, cold: each thing is missing once");
+        let [hits, misses] = count(1);
+        assert!(hits >= things && misses == 0, "{cache}, warm: {hits} hits, {misses} misses");
+        assert_eq!(count(10), [10 * hits, 0], "{cache}");
+    }
+    let caches = cell.stat(&["caches"]);
+    for (cache, ..) in of {
+        let row = find(&caches, &[("name", cache)]).unwrap();
+        assert_eq!([number(row, &["hits"]), number(row, &["misses"])], counted(&cell, cache), "{caches:?}");
+        assert!(number(row, &["entries"]) > 0 && number(row, &["bytes"]) > 0, "{row}");
+    }
 }
 
 /// What Prometheus's own tool says, which is nothing if all is well; `None` if it is to be done without.
