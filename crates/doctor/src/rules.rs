@@ -39,6 +39,7 @@ pub(crate) const ALL: &[Rule] = &[
     volumes::slow_removal,
     volumes::unreclaimed,
     clients::unanswered,
+    clients::late,
     clients::promises_exhausted,
     clients::slow_takers,
     caches::too_small,

@@ -114,6 +114,18 @@ fn cache(hits: u64, misses: u64, evictions: u64, held: u64, recycle_age: u64) ->
     with(|snapshot| snapshot.now.caches = rows([("chunks", row)]))
 }
 
+/// A call waited for clients, nobody between the two looks: since the start so many did not answer, and so many hosts are
+/// down.
+fn waited_for_clients(unanswered: u64, hosts_down: u64) -> Snapshot {
+    let row =
+        CallbackFigures { unanswered, hosts_down, delivered: 5, hosts: 9, ..CallbackFigures::default() };
+    with(|snapshot| {
+        snapshot.slow = slow("callback", 1, 7);
+        snapshot.before.callbacks = rows([("fileserver", row.clone())]);
+        snapshot.now.callbacks = rows([("fileserver", row)]);
+    })
+}
+
 fn callbacks(row: CallbackFigures) -> Snapshot {
     with(|snapshot| snapshot.now.callbacks = rows([("fileserver", row)]))
 }
@@ -413,8 +425,20 @@ fn client_cases() -> Vec<Case> {
         ),
         (
             "callbacks-unanswered",
-            slow_calls("callback", 1),
+            waited_for_clients(1, 1),
             "1 slow calls lately waited for clients to answer",
+            waited_for_clients(1, 0),
+        ),
+        (
+            "callbacks-late",
+            waited_for_clients(1, 0),
+            "they did answer: since the start 5 messages about changes were answered, 1 were not; 0 of 9 hosts",
+            waited_for_clients(1, 1),
+        ),
+        (
+            "callbacks-late",
+            waited_for_clients(0, 3),
+            "1 slow calls lately waited for clients",
             slow_calls("work", 1),
         ),
         (

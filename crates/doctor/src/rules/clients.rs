@@ -11,7 +11,7 @@ const SLOW_CALLS_MIN: usize = 3;
 pub(crate) fn unanswered(snapshot: &Snapshot) -> Vec<Finding> {
     let news = Snapshot::total(&snapshot.callbacks());
     let waited = slow::evidence(snapshot.slow_for("callback"), "waited for clients to answer");
-    if news.unanswered == 0 && waited.is_none() {
+    if news.unanswered == 0 && (waited.is_none() || have_all_answered(snapshot)) {
         return vec![];
     }
     let since = Snapshot::total(&snapshot.now.callbacks);
@@ -21,6 +21,12 @@ pub(crate) fn unanswered(snapshot: &Snapshot) -> Vec<Finding> {
         news.unanswered, news.delivered, since.unanswered, since.delivered, news.hosts_down, news.hosts
     )];
     evidence.extend(waited);
+    if news.unanswered == 0 {
+        evidence.push(
+            "between the two looks none was left unanswered: a client that is only slow may be it, too"
+                .into(),
+        );
+    }
     vec![Finding {
         problem: "callbacks-unanswered",
         weight: 52,
@@ -33,6 +39,41 @@ pub(crate) fn unanswered(snapshot: &Snapshot) -> Vec<Finding> {
         remedy: "The log names the clients (`a client was not reached`). Let UDP from the server's port 7000 to \
                  port 7001 of clients pass, with a time limit of the translator above 10 minutes. A host that is \
                  down is not waited for a second time until it calls again."
+            .into(),
+    }]
+}
+
+/// Nobody is known who did not answer: who was waited for did, however late.
+fn have_all_answered(snapshot: &Snapshot) -> bool {
+    let since = Snapshot::total(&snapshot.now.callbacks);
+    since.unanswered == 0 || since.hosts_down == 0
+}
+
+/// Clients that answer late when they are told of changes.
+pub(crate) fn late(snapshot: &Snapshot) -> Vec<Finding> {
+    let news = Snapshot::total(&snapshot.callbacks());
+    let waited = slow::evidence(snapshot.slow_for("callback"), "waited for clients to answer");
+    let Some(waited) = waited.filter(|_| news.unanswered == 0 && have_all_answered(snapshot)) else {
+        return vec![];
+    };
+    let since = Snapshot::total(&snapshot.now.callbacks);
+    vec![Finding {
+        problem: "callbacks-late",
+        weight: 46,
+        what: "Clients take long to answer when they are told of changes, and others' changes wait for that.".into(),
+        evidence: vec![
+            waited,
+            format!(
+                "they did answer: since the start {} messages about changes were answered, {} were not; {} of {} \
+                 hosts are down",
+                since.delivered, since.unanswered, since.hosts_down, since.hosts
+            ),
+        ],
+        cause: "A client that was promised to be told of changes is there, but slow: it is busy, short of memory, was \
+                asleep, or its network is slow or loses packets. Who changes the file waits for its answer."
+            .into(),
+        remedy: "`cellar stat peers` shows round trips of clients and packets sent to them again; `cellar server \
+                 log-events callback=100ms` has the log name those that answer late."
             .into(),
     }]
 }
