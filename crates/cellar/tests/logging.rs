@@ -153,7 +153,7 @@ fn of_lines(lines: &[Value]) -> Sums {
                 *sums.entry(format!("{what} {}", text("outcome"))).or_default() += 1;
                 (what, &["at_once", "received_bytes", "sent_bytes", "run_ns"])
             }
-            "disk" => (format!("disk {}", text("access")), &["failed", "moved_bytes", "time_ns"]),
+            "disk" => (format!("disk {}", text("access")), &["failed", "buffered", "moved_bytes", "time_ns"]),
             "lock" => (format!("lock {}", text("lock")), &["wait_ns"]),
             "callback" => (format!("callback {}", text("outcome")), &[]),
             other => panic!("`{other}` was not asked for: {line}"),
@@ -187,6 +187,7 @@ fn of_metrics(metrics: &BTreeMap<String, String>) -> Sums {
             "cellar_call_run_seconds_sum" => format!("{} run_ns", call()),
             "cellar_disk_accesses_total" => format!("disk {}", label("access")),
             "cellar_disk_failed_total" => format!("disk {} failed", label("access")),
+            "cellar_disk_buffered_total" => format!("disk {} buffered", label("access")),
             "cellar_disk_moved_bytes_total" => format!("disk {} moved_bytes", label("access")),
             "cellar_disk_time_seconds_sum" => format!("disk {} time_ns", label("access")),
             "cellar_lock_waits_total" => format!("lock {}", label("lock")),

@@ -100,6 +100,11 @@ pub trait File: Send + Sync {
         self.write_at(&[IoSlice::new(bytes)], offset)
     }
 
+    /// Whether [`File::write_direct_at`] goes past the system's cache, as far as is known.
+    fn goes_past_cache(&self) -> bool {
+        true
+    }
+
     /// Makes the contents durable, and as much of the metadata as is needed to read them.
     fn sync_data(&self) -> io::Result<()>;
 

@@ -19,6 +19,20 @@ enum Access {
     Sync,
 }
 
+/// What an access that succeeded moved.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    bytes: u64,
+    /// It was to go past the system's cache, and did not.
+    is_buffered: bool,
+}
+
+impl Moved {
+    fn bytes(count: usize) -> Moved {
+        Moved { bytes: count as u64, is_buffered: false }
+    }
+}
+
 /// What has been counted of one disk.
 #[derive(Debug, Default)]
 pub struct DiskMeter(Sharded<[DiskFigures; ACCESSES.len()]>);
@@ -35,15 +49,18 @@ impl DiskMeter {
         &self,
         access: Access,
         action: impl FnOnce() -> io::Result<T>,
-        bytes: impl FnOnce(&T) -> u64,
+        moved: impl FnOnce(&T) -> Moved,
     ) -> io::Result<T> {
         let begun = Instant::now();
         let result = action();
+        let time = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let Moved { bytes, is_buffered } = result.as_ref().map_or_else(|_| Moved::default(), moved);
         let event = DiskAccess {
             access: ACCESSES[access as usize],
             failed: result.is_err().into(),
-            moved: result.as_ref().map_or(0, bytes),
-            time: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            buffered: is_buffered.into(),
+            moved: bytes,
+            time,
         };
         waits::disk(&event);
         self.0.mine()[access as usize].count(&event);
@@ -103,7 +120,7 @@ impl Disk for MeteredDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.meter.measure(Access::Sync, || self.disk.sync_dir(path), |()| 0)
+        self.meter.measure(Access::Sync, || self.disk.sync_dir(path), |()| Moved::default())
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
@@ -117,24 +134,30 @@ impl Disk for MeteredDisk {
 
 impl File for MeteredFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.meter.measure(Access::Read, || self.file.read_at(buffer, offset), |count| *count as u64)
+        self.meter.measure(Access::Read, || self.file.read_at(buffer, offset), |count| Moved::bytes(*count))
     }
 
     fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
-        self.meter.measure(Access::Write, || self.file.write_at(pieces, offset), |count| *count as u64)
+        self.meter.measure(Access::Write, || self.file.write_at(pieces, offset), |count| Moved::bytes(*count))
     }
 
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         let write = || self.file.write_direct_at(bytes, offset);
-        self.meter.measure(Access::Write, write, |count| *count as u64)
+        let moved =
+            |count: &usize| Moved { is_buffered: !self.file.goes_past_cache(), ..Moved::bytes(*count) };
+        self.meter.measure(Access::Write, write, moved)
+    }
+
+    fn goes_past_cache(&self) -> bool {
+        self.file.goes_past_cache()
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.meter.measure(Access::Sync, || self.file.sync_data(), |()| 0)
+        self.meter.measure(Access::Sync, || self.file.sync_data(), |()| Moved::default())
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.meter.measure(Access::Sync, || self.file.sync_all(), |()| 0)
+        self.meter.measure(Access::Sync, || self.file.sync_all(), |()| Moved::default())
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
@@ -169,5 +192,56 @@ mod tests {
         assert_eq!((write.accesses, write.moved, write.failed), (1, 9, 0));
         assert_eq!((sync.accesses, sync.moved, sync.failed), (3, 0, 1));
         assert_eq!(sync.time.count(), 3);
+    }
+
+    /// A file whose file system cannot write past the system's cache.
+    struct Buffered(Arc<dyn File>);
+
+    impl File for Buffered {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.0.read_at(buffer, offset)
+        }
+
+        fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+            self.0.write_at(pieces, offset)
+        }
+
+        fn goes_past_cache(&self) -> bool {
+            false
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.0.sync_data()
+        }
+
+        fn sync_all(&self) -> io::Result<()> {
+            self.0.sync_all()
+        }
+
+        fn set_len(&self, length: u64) -> io::Result<()> {
+            self.0.set_len(length)
+        }
+
+        fn length(&self) -> io::Result<u64> {
+            self.0.length()
+        }
+    }
+
+    #[test]
+    fn writes_that_were_to_go_past_the_cache_and_did_not_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let meter = Arc::new(DiskMeter::default());
+        let plain = RealDisk.create(&folder.path().join("f")).unwrap();
+        let file = MeteredFile { file: Arc::new(Buffered(plain)), meter: Arc::clone(&meter) };
+        let memory = vec![7; 3 * crate::DIRECT_ALIGNMENT];
+        let block =
+            &memory[memory.as_ptr().align_offset(crate::DIRECT_ALIGNMENT)..][..crate::DIRECT_ALIGNMENT];
+        file.write_all_direct_at(block, 0).unwrap();
+        assert!(!file.goes_past_cache());
+        // Which was not to: it is no whole block.
+        file.write_all_direct_at(&block[..100], 0).unwrap();
+        file.write_all_at(&mut [IoSlice::new(block)], 0).unwrap();
+        let [_, write, _] = meter.figures();
+        assert_eq!((write.accesses, write.buffered, write.moved), (3, 1, 4096 + 100 + 4096));
     }
 }

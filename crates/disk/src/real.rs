@@ -135,6 +135,10 @@ impl File for RealFile {
         self.write_at(&[IoSlice::new(bytes)], offset)
     }
 
+    fn goes_past_cache(&self) -> bool {
+        self.direct().is_some()
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.file.sync_data()
     }

@@ -29,6 +29,7 @@ pub(crate) const ALL: &[Rule] = &[
     workers::bugs,
     store::slow_disk,
     store::failing_disk,
+    store::buffered,
     store::full,
     store::offline,
     store::damaged,

@@ -101,6 +101,11 @@ fn disk(times: &[u64]) -> Snapshot {
     })
 }
 
+fn buffered(buffered: u64) -> Snapshot {
+    let row = DiskFigures { accesses: 9, buffered, ..DiskFigures::default() };
+    with(|snapshot| snapshot.now.disks = rows([("/vicepa write", row)]))
+}
+
 fn partition(row: PartitionFigures) -> Snapshot {
     with(|snapshot| {
         snapshot.before.partitions = rows([("/vicepa", row.clone())]);
@@ -338,6 +343,12 @@ fn store_cases() -> Vec<Case> {
             "3 slow calls lately waited for the disk, 2.70 s in all; the longest: AFS StoreData64 on volume 7 by \
              ann at 10.0.0.1: 1.00 s, of which disk 900 ms",
             slow_calls("disk", 2),
+        ),
+        (
+            "buffered-writes",
+            buffered(2),
+            "/vicepa write: of 9 since the start, 2 were to go past the system's cache and did not",
+            buffered(0),
         ),
         (
             "failing-disk",

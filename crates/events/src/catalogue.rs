@@ -130,6 +130,8 @@ figures! {
         accesses: counter Count,
         /// Accesses that failed.
         failed: counter Count,
+        /// Writes that were to go past the system's cache, where the file system or the device cannot do that.
+        buffered: counter Count,
         /// Bytes read or written.
         moved: counter Bytes,
         /// Time that accesses took.
@@ -442,6 +444,8 @@ event! {
         access: shows Name,
         /// 1 if it failed.
         failed: adds Count,
+        /// 1 for a write that was to go past the system's cache and could not.
+        buffered: adds Count,
         /// Bytes read or written.
         moved: adds Bytes,
         /// How long it took.

@@ -166,14 +166,15 @@ mod tests {
 
     #[test]
     fn an_event_is_counted_and_told_by_its_declaration() {
-        let access = DiskAccess { access: "write", failed: 1, moved: 4096, time: 7000 };
+        let access = DiskAccess { access: "write", failed: 1, buffered: 0, moved: 4096, time: 7000 };
         let mut figures = DiskFigures::default();
         figures.count(&access);
         figures.count(&DiskAccess { failed: 0, ..access.clone() });
         assert_eq!((figures.accesses, figures.failed, figures.moved), (2, 1, 8192));
         assert_eq!((figures.time.count(), figures.time.sum()), (2, 14_000));
-        assert_eq!(DiskAccess::NAMES, ["access", "failed", "moved_bytes", "time_ns"]);
-        let told = [Told::from("write"), Told::Number(1), Told::Number(4096), Told::Number(7000)];
+        assert_eq!(DiskAccess::NAMES, ["access", "failed", "buffered", "moved_bytes", "time_ns"]);
+        let told =
+            [Told::from("write"), Told::Number(1), Told::Number(0), Told::Number(4096), Told::Number(7000)];
         assert_eq!(access.told(), told);
         assert_eq!(access.took_ns(), Some(7000));
     }

@@ -204,7 +204,7 @@ mod tests {
     const RESENT: PacketResent = PacketResent { connection: 1, call: 2, sequence: 3, sent: 4 };
 
     fn access(time: u64) -> DiskAccess {
-        DiskAccess { access: "read", failed: 0, moved: 0, time }
+        DiskAccess { access: "read", failed: 0, buffered: 0, moved: 0, time }
     }
 
     fn count(lines: &Lines, event: Event) -> (u64, u64) {

@@ -31,7 +31,7 @@ pub fn queued(ns: u64) {
 
 /// The thread read, wrote or synced.
 pub fn disk(event: &DiskAccess) {
-    let &DiskAccess { access, failed, moved, time } = event;
+    let &DiskAccess { access, failed, moved, time, .. } = event;
     raw::disk_access(access, moved, time, failed != 0);
     current::spent(Part::Disk, time);
     let access = Some(Access { kind: access, bytes: moved });

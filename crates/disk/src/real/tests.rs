@@ -86,3 +86,15 @@ fn what_goes_past_the_cache_is_read_beside_what_does_not() {
         assert_eq!(file.length().unwrap(), back.len() as u64);
     }
 }
+
+#[test]
+fn a_file_that_refused_to_be_written_past_the_cache_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let file =
+        fs::File::options().read(true).write(true).create_new(true).open(folder.path().join("a")).unwrap();
+    let file = RealFile { file, direct: OnceLock::new(), is_refused: AtomicBool::new(true) };
+    let mut memory = Vec::new();
+    let block = aligned(&mut memory, DIRECT_ALIGNMENT);
+    assert_eq!(file.write_direct_at(block, 0).unwrap(), DIRECT_ALIGNMENT);
+    assert!(!file.goes_past_cache());
+}

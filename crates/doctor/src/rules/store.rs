@@ -57,6 +57,35 @@ pub(crate) fn slow_disk(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
+/// Long chunks do not go past the system's cache.
+pub(crate) fn buffered(snapshot: &Snapshot) -> Vec<Finding> {
+    let rows = snapshot.now.disks.0.iter().filter(|(_, row)| row.buffered > 0);
+    let says = |(labels, row): &(Labels, DiskFigures)| {
+        format!(
+            "{}: of {} since the start, {} were to go past the system's cache and did not",
+            labels.join(" "),
+            row.accesses,
+            row.buffered
+        )
+    };
+    let evidence: Vec<String> = rows.map(says).collect();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "buffered-writes",
+        weight: 20,
+        what: "Long chunks are copied to the system's cache before they go to the disk.".into(),
+        evidence,
+        cause: "The file system of the partition cannot be written with O_DIRECT, or its device wants more than blocks \
+                of 4096 bytes aligned. Nothing is lost by that, but writing much takes more processor time and \
+                pushes what is read often out of the system's cache."
+            .into(),
+        remedy: "Put partitions on ext4 or XFS, on a device with blocks of at most 4096 bytes (`blockdev --getss`)."
+            .into(),
+    }]
+}
+
 /// Accesses fail.
 pub(crate) fn failing_disk(snapshot: &Snapshot) -> Vec<Finding> {
     let rows = snapshot.now.disks.0.iter().filter(|(_, row)| row.failed > 0);

@@ -99,7 +99,7 @@ fn what_is_waited_for_within_a_wait_is_no_wait_of_its_own() {
     crate::begin("TEST", &[]);
     let watching = watch(notes.clone()).expect("nobody else watches");
     let span = crate::enter(Part::Disk);
-    crate::disk(&DiskAccess { access: "sync", failed: 0, moved: 0, time: 70 });
+    crate::disk(&DiskAccess { access: "sync", failed: 0, buffered: 0, moved: 0, time: 70 });
     span.leave(100);
     crate::waited(Part::Client, 5);
     drop(watching);
@@ -120,7 +120,7 @@ fn who_waits_for_a_lock_leaves_a_line_that_says_what_was_counted() {
     crate::opcode(1);
     events::current::volume(7);
     wait_once(|| lock.lock(), || drop(lock.lock()));
-    crate::disk(&DiskAccess { access: "sync", failed: 0, moved: 0, time: 70 });
+    crate::disk(&DiskAccess { access: "sync", failed: 0, buffered: 0, moved: 0, time: 70 });
     LINES.choose(&Choice::default(), 0);
     wait_once(|| lock.lock(), || drop(lock.lock()));
     let lines: Vec<Line> = written.try_iter().collect();

@@ -285,6 +285,7 @@ impl Shown for DiskFigures {
     const COLUMNS: &'static [Column<DiskFigures>] = &[
         ("ACCESSES", Show::Count, |row| row.accesses),
         ("FAILED", Show::Count, |row| row.failed),
+        ("BUFFERED", Show::Count, |row| row.buffered),
         ("BYTES", Show::Bytes, |row| row.moved),
         ("MEAN SIZE", Show::Size, |row| mean(row.moved, row.accesses)),
         ("MEAN", Show::Time, |row| row.time.mean()),
