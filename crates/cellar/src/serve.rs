@@ -115,7 +115,8 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     let servers = services.start(settings, hindrances)?;
     let ending = Arc::new(AtomicBool::new(false));
     let reclaim_pause = hindrances.reclaim_pause;
-    let mut background = start_background(&ending, &volumes, file_server, volume_server, reclaim_pause);
+    let mut background =
+        start_background(&ending, &volumes, file_server, volume_server.clone(), reclaim_pause);
     background.extend(admin_server.clone().map(|server| snapshots::start(&ending, server)));
     if let Some(period) = settings.tuning.durability.period {
         background.extend(syncing::start(&ending, &volumes, period));
@@ -128,7 +129,10 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     if let Some(metrics) = &metrics {
         metrics.ready(&observatory);
     }
-    background.extend(page.as_ref().map(|page| page.begin(&ending, settings, &observatory, &volumes)));
+    background.extend(
+        page.as_ref()
+            .map(|page| page.begin(&ending, settings, &observatory, &volumes, volume_server.clone())),
+    );
     Ok(Running {
         metrics,
         page,

@@ -198,6 +198,7 @@ fn a_browser_shows_what_cellar_stat_shows() {
     contents::caches_and_locks_are_those_of_stat(&mut browser, &cell);
     contents::snapshots_are_those_of_the_command(&mut browser, &cell, &volume);
     contents::jobs_are_those_of_the_command(&mut browser, &cell);
+    contents::the_bar_of_a_job_that_runs_moves(&mut browser, &cell);
     contents::probes_are_those_of_the_report(&mut browser, &cell);
     is_quiet(&mut browser);
 
@@ -214,7 +215,7 @@ fn a_browser_shows_what_cellar_stat_shows() {
     assert_eq!(browser.evaluate(background), light, "the page's own switch");
     is_quiet(&mut browser);
 
-    every_view_fits_a_phone(&mut browser);
+    every_view_fits_a_phone(&mut browser, &cell);
     is_quiet(&mut browser);
     a_server_that_goes_away_is_told_of(&mut browser, cell);
 }
@@ -402,7 +403,7 @@ fn flames_can_be_walked_through(browser: &mut Browser) {
     browser.key("Escape");
 }
 
-fn every_view_fits_a_phone(browser: &mut Browser) {
+fn every_view_fits_a_phone(browser: &mut Browser, cell: &Cell) {
     browser.resize(390, 844);
     let views =
         browser.evaluate("[...document.querySelectorAll('#nav a')].map((link) => link.getAttribute('href'))");
@@ -412,7 +413,15 @@ fn every_view_fits_a_phone(browser: &mut Browser) {
         browser.evaluate(&format!("location.hash = '{view}'"));
         browser.wait_for("document.querySelector('main').innerText.length > 20");
         no_wider_than_the_screen(browser, view);
+        // What stands above a table is one line, from the left edge on.
+        let places = "[...document.querySelectorAll('.title:has(> .span) > input, .title:has(> .span) > button')].map((it) => it.getBoundingClientRect()).map(({ left, top, bottom }) => [left, (top + bottom) / 2])";
+        let places: Vec<[f64; 2]> = serde_json::from_value(browser.evaluate(places)).unwrap();
+        assert!(places.iter().all(|place| (place[1] - places[0][1]).abs() < 4.0), "{view}: {places:?}");
+        assert!(places.first().is_none_or(|place| place[0] < 20.0), "{view}: {places:?}");
+        let cut = "[...document.querySelectorAll('.plain .short')].filter((it) => it.scrollWidth > it.clientWidth).map((it) => it.textContent)";
+        assert_eq!(browser.evaluate(cut), json!([]), "{view}: cut texts");
     }
+    contents::a_scrolled_table_stays_so(browser, cell);
     browser.evaluate("document.querySelector('#menu').click()");
     browser.wait_for("document.querySelector('#nav').offsetHeight > 100");
     browser.key("Escape");

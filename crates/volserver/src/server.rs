@@ -6,6 +6,7 @@ use crate::forwarding::OtherServers;
 use crate::splitting;
 use crate::transactions::{Expired, Transactions, Use};
 use crate::transfers::Transfers;
+use afs_idl::cellar::TransferInfo;
 use base::{AbortCode, Caller, PartitionId, UnixTime, VolumeId};
 use std::sync::Arc;
 use tracing::{info, warn};
@@ -70,6 +71,11 @@ impl VolumeServer {
 
     pub(crate) fn transfers(&self) -> &Transfers {
         &self.transfers
+    }
+
+    /// What is and was sent within its transactions, as ListTransfers tells.
+    pub fn sent(&self) -> Vec<TransferInfo> {
+        self.transfers.list()
     }
 
     /// Deletes volumes that were left over when the program ended within the transactions that were

@@ -324,7 +324,7 @@ impl cellar::Server for VolumeServer {
         _: &Caller,
         _: cellar::ListTransfersRequest,
     ) -> Result<cellar::ListTransfersReply, AbortCode> {
-        Ok(cellar::ListTransfersReply { transfers: self.transfers().list() })
+        Ok(cellar::ListTransfersReply { transfers: self.sent() })
     }
 
     fn offer_volume(

@@ -6,6 +6,11 @@ import { plainTable } from './table.js';
 import { TableView, locked } from './views.js';
 import { bytes, exact, time, text, day, clock, ago } from './format.js';
 
+const FOCUSABLE = 'a[href], button, summary, [tabindex]';
+
+// What an element is, whatever its text says now.
+const kindOf = (element) => [element.tagName, element.closest('[id]')?.id, element.getAttribute('href'), element.getAttribute('aria-label')].join(' ');
+
 // A view of one document, drawn anew when it has changed.
 class Document {
   constructor(title, path, about) {
@@ -27,11 +32,23 @@ class Document {
     const news = JSON.stringify(told);
     if (news === this.text) return;
     this.text = news;
-    const focus = document.activeElement?.id;
-    const open = new Set([...this.body.querySelectorAll('details[open]')].map((one) => one.id));
+    const kept = this.keep();
     this.body.replaceChildren(...this.parts(told));
-    for (const id of open) this.body.querySelector(`#${CSS.escape(id)}`)?.setAttribute('open', '');
-    if (focus) document.getElementById(focus)?.focus();
+    kept();
+  }
+
+  // What whoever looks at it has done: what is open, how far tables are scrolled, where the keyboard is.
+  keep() {
+    const all = (selector) => [...this.body.querySelectorAll(selector)];
+    const open = all('details[open]').map((one) => one.id);
+    const scrolled = all('.scroll').map((one) => [kindOf(one), one.scrollLeft, one.scrollTop]);
+    const at = this.body.contains(document.activeElement) ? kindOf(document.activeElement) : undefined;
+    const place = all(FOCUSABLE).filter((one) => kindOf(one) === at).indexOf(document.activeElement);
+    return () => {
+      for (const id of open) this.body.querySelector(`#${CSS.escape(id)}`)?.setAttribute('open', '');
+      for (const [kind, left, top] of scrolled) all('.scroll').find((one) => kindOf(one) === kind)?.scrollTo(left, top);
+      if (at !== undefined) all(FOCUSABLE).filter((one) => kindOf(one) === at)[Math.max(place, 0)]?.focus({ preventScroll: true });
+    };
   }
 
   draw() {}

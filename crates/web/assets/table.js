@@ -6,6 +6,8 @@ import { spark, sparkCanvas } from './chart.js';
 
 const ROWS_SHOWN = 200;
 const SPARK_POINTS = 45;
+// A text of so many is not broken into lines, nor cut: a time, a kind, an address.
+const SHORT_LETTERS = 24;
 
 const isNothing = (rows, column) => rows.every((row) => !column.get(row));
 
@@ -151,7 +153,8 @@ export class FigureTable {
 export function plainTable(name, caption, headings, rows) {
   const cell = (content, index) => {
     if (Array.isArray(content)) return h('td', { class: 'figure' }, h('span', { class: 'digits' }, content[0]), h('span', { class: 'unit' }, content[1]));
-    return index === 0 ? h('th', { scope: 'row' }, content) : h('td', {}, content);
+    const isShort = typeof content === 'string' && content.length <= SHORT_LETTERS;
+    return h(index === 0 ? 'th' : 'td', { scope: index === 0 ? 'row' : undefined, class: isShort ? 'short' : undefined }, content);
   };
   const isNumber = (index) => rows.some((row) => Array.isArray(row[index]));
   return h('div', { class: 'scroll', role: 'region', 'aria-label': caption, tabindex: '0' }, h('table', { class: 'plain', data: { table: name } },

@@ -49,6 +49,23 @@ pub fn of_jobs(cell: &CellClient) -> impl Fn(&Job) -> Told {
     }
 }
 
+/// What is and was sent for jobs as far as one server knows, by its addresses and what it sends: nobody is asked, and so
+/// nobody waited for. Of what others send, the journal knows what was sent until the last call that ended.
+pub fn of_server<'a>(
+    addresses: &'a [Ipv4Addr],
+    transfers: &'a [TransferInfo],
+) -> impl Fn(&Job) -> Traffic + 'a {
+    let now = crate::network::now().0;
+    move |job| {
+        let tell = |server: Ipv4Addr, transaction| {
+            let told = told(transfers, transaction, now)?;
+            addresses.contains(&server).then_some(told.traffic)
+        };
+        let (known, (present, _)) = (job.traffic(), job.traffic_now(tell));
+        if present.total >= known.total { present } else { known }
+    }
+}
+
 fn transfers(cell: &CellClient, server: Ipv4Addr) -> Result<Vec<TransferInfo>, AbortCode> {
     let connection = cell.connection(server, Interface::CellarVolumes);
     cellar::list_transfers(&*connection, &ListTransfersRequest).map(|reply| reply.transfers)
@@ -72,6 +89,30 @@ fn one(transfer: &TransferInfo, now: u32) -> Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jobs::{Operation, Place};
+    use serde_json::json;
+
+    #[test]
+    fn a_server_tells_of_its_own_transfers_and_the_journal_of_the_others() {
+        let [own, other] = [1, 2].map(|last| Ipv4Addr::new(10, 0, 0, last));
+        let place = Place { server: own, partition: 0 };
+        let job = serde_json::to_value(Job::new(1, Operation::Backup, 5, "home", place)).unwrap();
+        let counted = |server, transaction| json!([{ "server": server, "transaction": transaction, "traffic": { "total": 100, "done": 40, "sent": 30 } }]);
+        let with = |server: Ipv4Addr, sent: serde_json::Value| -> Job {
+            let mut job = job.clone();
+            job["transactions"] = json!([{ "server": server, "id": 7, "volume": 5 }]);
+            job["sent"] = sent;
+            serde_json::from_value(job).unwrap()
+        };
+        let told = TransferInfo { transaction: 7, total: 100, done: 60, sent: 50, ..TransferInfo::default() };
+        let (addresses, transfers) = ([own], [told]);
+        let of = of_server(&addresses, &transfers);
+        let traffic = |done, sent| Traffic { total: 100, done, sent };
+        assert_eq!(of(&with(own, json!([]))), traffic(60, 50), "on its way");
+        assert_eq!(of(&with(own, counted(own, 7))), traffic(60, 50), "it is counted once");
+        assert_eq!(of(&with(other, json!([]))), Traffic::default(), "its number 7 is another one's");
+        assert_eq!(of(&with(other, counted(other, 7))), traffic(40, 30));
+    }
 
     #[test]
     fn what_goes_to_several_sites_is_added_up() {

@@ -5,6 +5,7 @@ use crate::commands::probe;
 use crate::config::Settings;
 use crate::config::web::WebSettings;
 use crate::jobs::journal::Journal;
+use crate::jobs::traffic;
 use ::jobs::Traffic;
 use ::web::{About, Key, PERIOD, Server, Site, SiteSettings, Source};
 use anyhow::{Context, Result};
@@ -16,6 +17,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
+use volserver::VolumeServer;
 use volume::{Snapshot, VolumeHeader, Volumes};
 
 /// Volumes that are listed at a time.
@@ -59,9 +61,14 @@ impl Page {
         settings: &Arc<Settings>,
         observatory: &Arc<Observatory>,
         volumes: &Arc<Volumes>,
+        volume_server: Option<Arc<VolumeServer>>,
     ) -> JoinHandle<()> {
-        let cell =
-            Shown { settings: settings.clone(), observatory: observatory.clone(), volumes: volumes.clone() };
+        let cell = Shown {
+            settings: settings.clone(),
+            observatory: observatory.clone(),
+            volumes: volumes.clone(),
+            volume_server,
+        };
         self.site.begin(Arc::new(cell));
         let (site, ending) = (self.site.clone(), ending.clone());
         std::thread::spawn(move || {
@@ -78,6 +85,7 @@ struct Shown {
     settings: Arc<Settings>,
     observatory: Arc<Observatory>,
     volumes: Arc<Volumes>,
+    volume_server: Option<Arc<VolumeServer>>,
 }
 
 impl Source for Shown {
@@ -135,8 +143,10 @@ impl Source for Shown {
         let journal = Journal::open(self.settings.jobs_path()).map_err(|error| format!("{error:#}\n"))?;
         let mut jobs = journal.all().map_err(|error| format!("{error:#}\n"))?;
         jobs.reverse();
+        let transfers = self.volume_server.as_ref().map_or_else(Vec::new, |server| server.sent());
+        let traffic_of = traffic::of_server(&self.settings.announce, &transfers);
         let shown = jobs.iter().take(JOBS_MAX).map(|job| {
-            let Traffic { total, done, sent } = job.traffic();
+            let Traffic { total, done, sent } = traffic_of(job);
             json!({
                 "job": job.id,
                 "title": job.title(),

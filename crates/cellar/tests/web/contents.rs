@@ -2,6 +2,8 @@
 
 use super::browser::Browser;
 use super::{Cell, FILE_SERVICE, Station, look, now_ms, open_table, program, shown};
+use cellar::jobs::journal::Journal;
+use jobs::Stage;
 use load::files::{Files, volume_root};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -168,6 +170,89 @@ pub(super) fn jobs_are_those_of_the_command(browser: &mut Browser, cell: &Cell) 
         assert!(page["said"].as_str().unwrap().contains("KiB of "), "{page}");
     }
     assert!(jobs[1]["sent"].as_u64().unwrap() > 300_000, "the copy has the file: {}", jobs[1]);
+}
+
+/// A job that somebody runs, at each of its stages: this test, by its record in the journal. What was sent for it the server
+/// itself tells, for it knows the transaction.
+pub(super) fn the_bar_of_a_job_that_runs_moves(browser: &mut Browser, cell: &Cell) {
+    let journal = Journal::open(cell.settings.jobs_path()).unwrap();
+    let copied = journal.all().unwrap().into_iter().find(|job| job.traffic().total > 0).unwrap();
+    let sent = copied.traffic();
+    let mut record = serde_json::to_value(&copied).unwrap();
+    let begun = |number| {
+        let mut job = copied.clone();
+        (job.id, job.stage) = (number, Stage::Beginning);
+        job
+    };
+    let (job, _claim) = journal.begin(begun).unwrap();
+    record["id"] = json!(job.id);
+    let transaction = record["sent"][0].clone();
+    let mut show = |stage: &str, done: Option<u64>| {
+        record["stage"] = json!(stage);
+        record["events"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({ "at": 1, "what": format!("{stage}, {done:?}") }));
+        record["transactions"] = json!([]);
+        record["sent"] = json!([transaction]);
+        if let Some(done) = done {
+            record["sent"][0]["traffic"]["done"] = json!(done);
+        } else {
+            let (server, id) = (&transaction["server"], &transaction["transaction"]);
+            record["transactions"] = json!([{ "server": server, "id": id, "volume": 0 }]);
+            record["sent"] = json!([]);
+        }
+        journal.write(&serde_json::from_value(record.clone()).unwrap()).unwrap();
+        record["events"].as_array().unwrap().len()
+    };
+    open(browser, "jobs", &format!("document.querySelector('article[data-job=\"{}\"]')", job.id));
+    let of_it = |what: &str| format!("document.querySelector('article[data-job=\"{}\"]').{what}", job.id);
+    browser.evaluate(&of_it("querySelector('summary').click()"));
+    browser.evaluate(&of_it("querySelector('summary').focus()"));
+    let half = sent.total / 2;
+    for (stage, done, position) in [
+        ("beginning", Some(0), 0.0),
+        ("working", Some(0), 0.25),
+        ("working", Some(half), 0.375),
+        ("working", None, 0.5),
+        ("switching", Some(sent.total), 0.5),
+        ("cleaning", Some(sent.total), 0.75),
+        // Nobody knows how long these take.
+        ("catching_up", Some(half), -1.0),
+        ("undoing", Some(half), -1.0),
+        ("done", Some(sent.total), 1.0),
+    ] {
+        let steps = show(stage, done);
+        browser.wait_for(&of_it(&format!("querySelectorAll('li').length === {steps}")));
+        let told = browser.evaluate(&of_it("querySelector('progress').position")).as_f64().unwrap();
+        // Half of an odd number of bytes is not the middle.
+        assert!((told - position).abs() < 1e-4, "{stage} {done:?}: {told}, not {position}");
+        assert_eq!(browser.evaluate(&of_it("querySelector('.stage').textContent")), stage.replace('_', " "));
+        let there = browser.evaluate(&of_it("querySelector('.sent').dataset.done"));
+        assert_eq!(there, done.unwrap_or(sent.done).to_string(), "{stage}");
+        let label = browser.evaluate(&of_it("querySelector('progress').getAttribute('aria-label')"));
+        assert_eq!(label, format!("Job {}: {stage}", job.id));
+        assert_eq!(browser.evaluate(&of_it("querySelector('details').open")), true, "it stays open");
+        let focused = "document.activeElement.tagName + document.activeElement.parentElement.id";
+        assert_eq!(browser.evaluate(focused), format!("SUMMARYjob-{}", job.id), "the keyboard stays there");
+    }
+}
+
+/// What is scrolled on a phone stays so when the view is drawn anew, and its rows are lines.
+pub(super) fn a_scrolled_table_stays_so(browser: &mut Browser, cell: &Cell) {
+    let row =
+        |number: u32| format!("document.querySelector('main').textContent.includes('scrolled.{number}')");
+    cell.run(&["volume", "create", "scrolled.1"]);
+    open(browser, "volumes", &row(1));
+    let table = "document.querySelector('main .scroll')";
+    browser.evaluate(&format!("{table}.scrollLeft = 60"));
+    cell.run(&["volume", "create", "scrolled.2"]);
+    browser.wait_for(&row(2));
+    assert_eq!(browser.evaluate(&format!("{table}.scrollLeft")), 60);
+    let highest = browser.evaluate(
+        "Math.max(...[...document.querySelectorAll('main tbody tr')].map((row) => row.offsetHeight))",
+    );
+    assert!(highest.as_u64().unwrap() < 40, "a row is {highest} high");
 }
 
 pub(super) fn probes_are_those_of_the_report(browser: &mut Browser, cell: &Cell) {
