@@ -16,6 +16,8 @@ pub enum Means {
     Tshark,
     /// bpftrace, and a kernel that lets it attach.
     Bpftrace,
+    /// strace, which ends a program at a certain system call.
+    Strace,
     /// The journal of systemd, whatever began the machine.
     Journald,
 }
@@ -28,6 +30,7 @@ impl fmt::Display for Means {
             Means::Emulation => "emulation",
             Means::Tshark => "tshark",
             Means::Bpftrace => "bpftrace",
+            Means::Strace => "strace",
             Means::Journald => "journald",
         })
     }
@@ -46,6 +49,7 @@ impl Means {
             Means::Netns => &["/usr/sbin/bosserver", "/usr/bin/vos", "/usr/bin/rxdebug", "/usr/bin/nsenter"],
             Means::Tshark => &["/usr/bin/tshark"],
             Means::Bpftrace => &["/usr/bin/bpftrace", "/sys/kernel/btf/vmlinux"],
+            Means::Strace => &["/usr/bin/strace"],
             Means::Journald => &["/lib/systemd/systemd-journald", "/usr/bin/journalctl", "/etc/machine-id"],
             Means::Fuse => &["/dev/fuse", "/usr/sbin/afsd.fuse"],
             Means::Emulation => {

@@ -18,6 +18,7 @@ mod probing;
 mod promoting;
 mod resuming;
 mod splitting;
+mod stepping;
 mod store;
 mod tracing;
 mod transfers;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> Vec<Test> {
         joining::tests(),
         electing::tests(),
         jobs::tests(),
+        stepping::tests(),
         transfers::tests(),
         resuming::tests(),
         splitting::tests(),

@@ -104,7 +104,7 @@ fn compare_big(first: &Cell, volume: &str, big: &Path) -> Result<()> {
     first.shell(&format!("rm {}", copied.display()))?.ok().map(drop)
 }
 
-fn program() -> Result<String> {
+pub(crate) fn program() -> Result<String> {
     Ok(cellar_program()?.display().to_string())
 }
 
@@ -166,6 +166,14 @@ pub(crate) fn jobs(cell: &Cell) -> Result<Vec<Value>> {
 
 /// Nothing is locked, nothing is left over, and the volume is there once. What the servers list.
 fn check(first: &Cell, second: &Cell) -> Result<String> {
+    let all = settled(first, second)?;
+    let copies = all.lines().filter(|line| line.starts_with("tree ")).count();
+    ensure!(copies == 1, "{copies} read-write copies:\n{all}");
+    Ok(all)
+}
+
+/// Nothing is locked, busy or out of service, and no temporary clone is left over. What the servers list.
+pub(crate) fn settled(first: &Cell, second: &Cell) -> Result<String> {
     let locked = first.run("vos listvldb -locked -localauth")?.ok()?;
     ensure!(locked.contains("Total entries: 0"), "{locked}");
     let mut all = String::new();
@@ -175,7 +183,5 @@ fn check(first: &Cell, second: &Cell) -> Result<String> {
         ensure!(!listed.contains("clone-temp"), "{listed}");
         all.push_str(&listed);
     }
-    let copies = all.lines().filter(|line| line.starts_with("tree ")).count();
-    ensure!(copies == 1, "{copies} read-write copies:\n{all}");
     Ok(all)
 }

@@ -1,0 +1,191 @@
+//! Whoever runs a job is killed at every one of its steps: strace ends it (SIGKILL) at each of its syncs in turn, twice for each
+//! record in the journal: before the record takes the place of the one before it, and after.
+
+use crate::Test;
+use crate::tests::jobs::{finish, jobs, program, settled};
+use crate::tests::mixed::all;
+use anyhow::{Context, Result, ensure};
+use interop::cell::{Cell, Server};
+use interop::means::Means;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![Test { name: "jobs-killed-at-each-step", needs: &[Means::Netns, Means::Strace], run: killed }]
+}
+
+/// More syncs than any of the jobs has.
+const SYNCS_MAX: usize = 200;
+/// What a volume has, besides its name: more than one chunk.
+const FILE_KIB: usize = 300;
+/// Syncs before a job stands in the journal: it is not begun if its runner ends there.
+const SYNCS_UNTIL_RECORDED: usize = 1;
+
+/// What is done with a volume `s1`, `s2` ...; and the new volume that it makes, if it makes one.
+struct Work {
+    word: &'static str,
+    command: fn(&Cells, usize) -> String,
+    makes: Option<&'static str>,
+}
+
+/// The cell: two servers, the first with the databases, and how many volumes there are.
+struct Cells {
+    first: Cell,
+    second: Cell,
+    volumes: usize,
+}
+
+const WORKS: [Work; 5] = [
+    Work { word: "release", command: |_, n| format!("release s{n}"), makes: None },
+    Work { word: "backup", command: |_, n| format!("backup s{n}"), makes: None },
+    Work {
+        word: "copy",
+        command: |cells, n| format!("copy s{n} c{n} --to {}", cells.second.address),
+        makes: Some("c"),
+    },
+    Work {
+        word: "move",
+        command: |cells, n| format!("move s{n} --to {}", cells.second.address),
+        makes: None,
+    },
+    Work {
+        word: "restore",
+        command: |cells, n| format!("restore {}/s1.dump r{n} --on {}", cells.folder(), cells.second.address),
+        makes: Some("r"),
+    },
+];
+
+impl Cells {
+    fn folder(&self) -> String {
+        self.first.path().join("scratch").display().to_string()
+    }
+
+    /// Makes volumes until there are so many: each has a file with its name and more, and read-only sites on both servers.
+    fn have(&mut self, count: usize) -> Result<()> {
+        while self.volumes < count {
+            let n = self.volumes + 1;
+            self.first.open_volume(Server::Cellar, &format!("s{n}"))?;
+            let (folder, program) = (self.folder(), program()?);
+            let script = format!(
+                "(echo s{n}; cat {folder}/noise) > {folder}/s{n} && {program} cp {folder}/s{n} cell:s{n}/file && \
+                 vos addsite {} a s{n} -localauth && vos addsite {} a s{n} -localauth",
+                self.first.address, self.second.address
+            );
+            self.first.shell(&script)?.ok()?;
+            self.volumes = n;
+        }
+        Ok(())
+    }
+
+    /// Runs a command until its sync of this number; whether it was killed there.
+    fn is_killed(&self, command: &str, sync: usize) -> Result<bool> {
+        let trace = format!("{}/trace", self.folder());
+        let inject = format!("-e trace=fsync -e inject=fsync:signal=SIGKILL:when={sync}");
+        let ran =
+            self.first.run(&format!("strace -f -o {trace} {inject} {} volume {command}", program()?))?;
+        let is_killed = std::fs::read_to_string(&trace)?.contains("killed by SIGKILL");
+        ensure!(is_killed || ran.status == 0, "{command}: {}", ran.text);
+        Ok(is_killed)
+    }
+
+    /// What the volumes have is what was written to them.
+    fn compare(&self, names: impl Iterator<Item = (String, usize)>) -> Result<()> {
+        let (folder, program) = (self.folder(), program()?);
+        let one = |(name, n): (String, usize)| {
+            format!(
+                "{program} cp cell:{name}/file {folder}/got && cmp {folder}/s{n} {folder}/got && rm {folder}/got"
+            )
+        };
+        let script: Vec<String> = names.map(one).collect();
+        self.first.shell(&format!("set -e; {}", script.join("; ").replace(" && ", "; ")))?.ok().map(drop)
+    }
+
+    /// Nothing is locked, open or left over, each volume is there once, and the location database knows all of them. The
+    /// volumes that it knows.
+    fn check(&self) -> Result<BTreeSet<String>> {
+        let listed = settled(&self.first, &self.second)?;
+        for cell in [&self.first, &self.second] {
+            let status = self.first.run(&format!("vos status {} -localauth", cell.address))?.ok()?;
+            ensure!(status.contains("No active transactions"), "{status}");
+        }
+        let entries = self.first.run("vos listvldb -localauth")?.ok()?;
+        let is_name = |line: &&str| !line.starts_with([' ', '\t']) && line.split_whitespace().count() == 1;
+        let known: BTreeSet<String> =
+            entries.lines().filter(is_name).map(|line| line.trim().to_owned()).collect();
+        let mut writable = BTreeSet::new();
+        for line in listed.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(name), Some(kind)) = (words.next(), words.nth(1)) else { continue };
+            if !["RW", "RO", "BK"].contains(&kind) {
+                continue;
+            }
+            let family = name.trim_end_matches(".readonly").trim_end_matches(".backup");
+            ensure!(known.contains(family), "{name} has no entry:\n{entries}");
+            ensure!(kind != "RW" || writable.insert(name.to_owned()), "{name} is there twice:\n{listed}");
+        }
+        ensure!(known == writable, "entries {known:?}, volumes {writable:?}");
+        Ok(known)
+    }
+
+    /// Kills the runner of this work at each of its syncs, and compares what comes of that.
+    fn step_through(&mut self, work: &Work) -> Result<()> {
+        let (began, before) = (Instant::now(), last(&jobs(&self.first)?));
+        let mut killed = 0;
+        loop {
+            ensure!(killed < SYNCS_MAX, "a {} has no end", work.word);
+            self.have(killed + 1)?;
+            let command = (work.command)(self, killed + 1);
+            if !self.is_killed(&command, killed + 1)? {
+                break;
+            }
+            killed += 1;
+        }
+        ensure!(killed > 2 * SYNCS_UNTIL_RECORDED, "a {} has only {killed} syncs", work.word);
+        finish(&self.first)?;
+        let known = self.check()?;
+        let all = 1..=killed + 1;
+        self.compare((1..=self.volumes).map(|n| (format!("s{n}"), n)))?;
+        if work.word == "release" {
+            let released = all.clone().filter(|n| *n > SYNCS_UNTIL_RECORDED);
+            self.compare(released.map(|n| (format!("s{n}.readonly"), n)))?;
+        }
+        let mut ended = jobs(&self.first)?;
+        ended.retain(|job| job["job"].as_u64() > before);
+        ensure!(ended.len() == all.clone().count() - SYNCS_UNTIL_RECORDED, "jobs were lost: {ended:#?}");
+        let done = ended.iter().filter(|job| job["stage"] == "done").count();
+        if let Some(letter) = work.makes {
+            let new: Vec<usize> = all.filter(|n| known.contains(&format!("{letter}{n}"))).collect();
+            ensure!(new.len() == done, "{done} jobs are done, the new volumes are {new:?}");
+            let like = |n| if work.word == "restore" { 1 } else { n };
+            self.compare(new.into_iter().map(|n| (format!("{letter}{n}"), like(n))))?;
+        }
+        println!(
+            "interop: {}: killed at each of {killed} syncs; {done} of {} recorded jobs are done, the others undone; \
+             {:.0?}",
+            work.word,
+            ended.len(),
+            began.elapsed()
+        );
+        Ok(())
+    }
+}
+
+/// The highest number of a job.
+fn last(jobs: &[Value]) -> Option<u64> {
+    jobs.iter().filter_map(|job| job["job"].as_u64()).max()
+}
+
+fn killed() -> Result<()> {
+    let first = Cell::start(Server::Cellar, "step1", "10.99.0.83")?;
+    let second = Cell::start_cellar_joining(&first, "step2", "10.99.0.84", "10.99.0.85")?;
+    let noise = first.scratch()?.join("noise");
+    first.shell(&format!("head -c {FILE_KIB}K /dev/urandom > {}", noise.display()))?.ok()?;
+    let mut cells = Cells { first, second, volumes: 0 };
+    cells.have(1)?;
+    all(&cells.first, &[format!("{} volume dump s1 {}/s1.dump", program()?, cells.folder())])?;
+    for work in &WORKS {
+        cells.step_through(work).with_context(|| format!("a {}", work.word))?;
+    }
+    Ok(())
+}
