@@ -135,37 +135,37 @@ fn names_are_created_removed_and_listed_at_once() {
     assert_eq!(volume.status(volume.root()).unwrap().data_version, 1 + 4 * 200);
 }
 
+/// Begins a change of the file while `tell` tells its version and does what it is given in between.
+fn change_while_told(volume: &Volume, fid: Fid, tell: impl FnOnce(&dyn Fn()) -> Option<u64>) {
+    let before = volume.status(fid).unwrap().data_version;
+    thread::scope(|scope| {
+        let (changed, changes) = mpsc::channel();
+        let told = tell(&|| {
+            let changed = changed.clone();
+            let change = || store_at(volume, fid, 0, &[1], u64::MAX).unwrap().data_version;
+            scope.spawn(move || changed.send(change()).unwrap());
+            // The change needs some hundred microseconds where nothing holds it up.
+            assert!(changes.recv_timeout(Duration::from_millis(100)).is_err(), "it did not wait");
+        });
+        assert_eq!(told, Some(before));
+        assert_eq!(changes.recv().unwrap(), before + 1);
+    });
+}
+
 #[test]
 fn nothing_changes_while_what_is_at_hand_is_told() {
     let (_server, volume) = Server::with_volume(options());
     let fid = shared_file(&volume);
-    let before = volume.status(fid).unwrap().data_version;
-    let change = || store_at(&volume, fid, 0, &[1], u64::MAX).unwrap().data_version;
-    let ways: [&dyn Fn(&dyn Fn()) -> Option<u64>; 2] = [
-        &|wait| {
-            volume.tell_one_at_hand(fid, |status, _| {
-                wait();
-                Some(status.data_version)
-            })
-        },
-        &|wait| {
-            volume.tell_at_hand(&[fid], |found| {
-                wait();
-                Some(found[0].0.data_version)
-            })
-        },
-    ];
-    for (way, told) in (0..).zip(ways) {
-        thread::scope(|scope| {
-            let (changed, changes) = mpsc::channel();
-            let told = told(&|| {
-                let changed = changed.clone();
-                scope.spawn(move || changed.send(change()).unwrap());
-                // The change needs some hundred microseconds where nothing holds it up.
-                assert!(changes.recv_timeout(Duration::from_millis(100)).is_err(), "way {way}");
-            });
-            assert_eq!(told, Some(before + way));
-            assert_eq!(changes.recv().unwrap(), before + way + 1);
-        });
-    }
+    change_while_told(&volume, fid, |wait| {
+        volume.tell_one_at_hand(fid, |status, _| {
+            wait();
+            Some(status.data_version)
+        })
+    });
+    change_while_told(&volume, fid, |wait| {
+        volume.tell_at_hand(&[fid], |found| {
+            wait();
+            Some(found[0].0.data_version)
+        })
+    });
 }
