@@ -48,7 +48,7 @@ pub(crate) struct Run<'a, W: World> {
 /// Why there is no lock, as far as one can know.
 struct Unlocked {
     code: AbortCode,
-    /// One of the servers that were asked did not answer.
+    /// One of the servers that were asked did not answer, or not at the first time.
     may_have_it: bool,
 }
 
@@ -191,16 +191,28 @@ impl<W: World> Run<'_, W> {
     }
 
     /// A server that says nothing may have done it all the same, or do it later, and then the next one that is asked says
-    /// that the entry is locked: by this job.
+    /// that the entry is locked: by this job. So may one that was started again amid the call: the transport sent it the
+    /// call once more, which to it was a new one.
     fn set_lock(&self, operation: i32) -> Result<(), Unlocked> {
         let request = vl::SetLockRequest { volume_id: self.job.volume, volume_type: 0, operation };
+        let not_asked = |code| Unlocked { code, may_have_it: false };
+        let began = self.locations_began().map_err(not_asked)?;
         let is_silent = Cell::new(false);
         let answer = self.world.locations(|vl| {
             let answer = vl::set_lock(vl, &request);
             is_silent.set(is_silent.get() || answer.as_ref().is_err_and(|code| is_silence(*code)));
             answer
         });
-        answer.map(drop).map_err(|code| Unlocked { code, may_have_it: is_silent.get() })
+        answer.map(drop).map_err(|code| {
+            let is_restarted = || self.locations_began() != Ok(began);
+            Unlocked { code, may_have_it: is_silent.get() || is_restarted() }
+        })
+    }
+
+    /// When the location server that takes changes was started.
+    fn locations_began(&self) -> Result<u32, AbortCode> {
+        let reply = self.world.newest_locations(|vl| vl::get_stats(vl, &vl::GetStatsRequest))?;
+        Ok(reply.stats.start_time)
     }
 
     fn release_lock(&self) -> Step {

@@ -52,6 +52,9 @@ pub(super) enum Dice {
     KilledAfter,
     CrashBefore,
     CrashAfter,
+    /// A location server is killed before it answers. The transport sends the call again, the server that was started
+    /// again takes it for a new one, and what it answers is heard.
+    Twice,
 }
 
 /// How much of a volume is read.
@@ -117,6 +120,8 @@ pub(super) struct State {
     pub(super) entries: BTreeMap<u32, NVldbEntry>,
     /// What a location server has that was away, if there is one: it is asked like the others.
     behind: Option<BTreeMap<u32, NVldbEntry>>,
+    /// When the location server that takes changes was started.
+    pub(super) locations_began: u32,
     pub(super) next_volume: u32,
     pub(super) forwards: u32,
     /// What the calls that sent to several sites read, and for how many.
@@ -232,6 +237,7 @@ impl Cell {
             Dice::KilledAfter,
             Dice::CrashBefore,
             Dice::CrashAfter,
+            Dice::Twice,
         ];
         faults[state.random.random_range(0..faults.len())]
     }
@@ -445,6 +451,7 @@ impl History {
             hosts,
             entries,
             behind: None,
+            locations_began: 1,
             next_volume: 1000,
             forwards: 0,
             reads: Vec::new(),

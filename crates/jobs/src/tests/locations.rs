@@ -89,6 +89,11 @@ impl vl::Server for Database {
         Ok(vl::GetNewVolumeIdReply { new_volume_id: state.next_volume - request.bump_count })
     }
 
+    fn get_stats(&self, _: &Caller, _: vl::GetStatsRequest) -> Result<vl::GetStatsReply, AbortCode> {
+        let start_time = self.cell.state.lock().locations_began;
+        Ok(vl::GetStatsReply { stats: vl::Stats { start_time, ..vl::Stats::default() }, ..Default::default() })
+    }
+
     fn set_lock(&self, _: &Caller, request: vl::SetLockRequest) -> Result<vl::SetLockReply, AbortCode> {
         let mut state = self.cell.state.lock();
         let entry = state.entries.get_mut(&request.volume_id).ok_or(AbortCode::VL_NOENT)?;
