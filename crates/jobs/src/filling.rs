@@ -1,6 +1,6 @@
 //! Making a volume of a dump in a file, and putting a dump in the place of what a volume has.
 
-use crate::calls::{Run, Step, failed};
+use crate::calls::{ENOENT, Run, Step, failed};
 use crate::job::Transaction;
 use crate::releasing::ENDING;
 use crate::traffic::Traffic;
@@ -84,7 +84,10 @@ impl<W: World> Run<'_, W> {
             self.set_flags(open, volume_flags::OUT_OF_SERVICE)?;
         }
         let sent = self.send_dump(open, &name, file, changes);
-        if is_at_once && sent.as_ref().is_err_and(|trouble| !trouble.is_silence()) {
+        // A server that was started again amid the call does not know the transaction, and may have done it before.
+        let is_unknown =
+            |trouble: &Trouble| trouble.is_silence() || matches!(trouble, Trouble::Call { code: ENOENT, .. });
+        if is_at_once && sent.as_ref().is_err_and(|trouble| !is_unknown(trouble)) {
             self.job.new_begun = was_begun;
         }
         sent?;

@@ -54,7 +54,7 @@ impl<W: World> Run<'_, W> {
             return self.all_have_it(entry);
         }
         self.note(format!("{missing} of {} sites get the volume", sites.len()));
-        self.send_to(entry, &sites)
+        self.send_to(entry, &source, sites)
     }
 
     fn source_status(&mut self) -> Step<VolserStatus> {
@@ -84,25 +84,28 @@ impl<W: World> Run<'_, W> {
         Ok(sites)
     }
 
-    fn send_to(&mut self, mut entry: NVldbEntry, sites: &[Site]) -> Step {
-        self.forget_marks(&mut entry, sites)?;
+    fn send_to(&mut self, mut entry: NVldbEntry, source: &VolserStatus, mut sites: Vec<Site>) -> Step {
+        self.forget_marks(&mut entry, &sites)?;
         let volume = entry.volume_id[entry::READ_ONLY];
-        let beside = sites.iter().find(|site| site.place == self.job.from);
+        let beside = sites.iter().find(|site| site.place == self.job.from).copied();
         let clone = match beside {
             Some(site) if site.state == State::Current => volume,
             Some(site) => {
                 self.note("cloning beside the read-write volume");
-                self.clone_beside(volume, *site)?;
+                self.clone_beside(volume, site)?;
+                self.look_again(source, &mut sites)?;
                 volume
             }
             None => {
                 self.note("cloning");
                 self.make_clone("readonly-clone-temp")?;
+                self.look_again(source, &mut sites)?;
                 self.job.clone
             }
         };
-        for site in sites {
-            let has_it = site.state == State::Current || Some(site) == beside;
+        self.forget_marks(&mut entry, &sites)?;
+        for site in &sites {
+            let has_it = site.state == State::Current || beside.is_some_and(|it| it.place == site.place);
             if has_it {
                 entry::set_new(&mut entry, site.number);
             } else {
@@ -119,6 +122,16 @@ impl<W: World> Run<'_, W> {
             sites.iter().filter(|site| !entry::is_new(&entry, site.number)).copied().collect();
         let place = self.job.from;
         self.send_all(entry, (place, clone), &left)
+    }
+
+    /// What sites had when they were looked at is not what the clone has if the volume was changed in between.
+    fn look_again(&mut self, source: &VolserStatus, sites: &mut [Site]) -> Step {
+        if sites.iter().any(|site| site.state == State::Current)
+            && self.source_status()?.update_date != source.update_date
+        {
+            sites.iter_mut().for_each(|site| site.becomes_old(source));
+        }
+        Ok(())
     }
 
     /// Marks of a former attempt stand for another moment: they go before there is a new clone.
@@ -184,7 +197,11 @@ impl<W: World> Run<'_, W> {
         let has_one = entry::read_only_sites(&entry).iter().any(|&site| entry::is_new(&entry, site));
         match outcome {
             Err(trouble) if !has_one => Err(trouble),
-            _ => self.wait_for_others(),
+            _ => {
+                // Once more if a server missed it: by these marks the sites are found that are left.
+                self.replace_entry(&entry)?;
+                self.wait_for_others()
+            }
         }
     }
 

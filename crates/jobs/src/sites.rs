@@ -27,6 +27,13 @@ pub(crate) enum State {
 }
 
 impl Site {
+    /// The read-write volume, which was like `source` when this site was looked at, has been changed since.
+    pub(crate) fn becomes_old(&mut self, source: &VolserStatus) {
+        if self.state == State::Current {
+            self.state = State::Old(source.update_date.saturating_sub(CLOCK_SLACK_SECONDS));
+        }
+    }
+
     /// Since when it lacks changes; 0 if it needs everything.
     pub(crate) fn date(&self) -> u32 {
         if let State::Old(date) = self.state { date } else { 0 }

@@ -52,8 +52,8 @@ pub(super) enum Dice {
     KilledAfter,
     CrashBefore,
     CrashAfter,
-    /// A location server is killed before it answers. The transport sends the call again, the server that was started
-    /// again takes it for a new one, and what it answers is heard.
+    /// The server is killed before it answers, and back soon. The transport sends the call again, the new server takes it
+    /// for a new one, and what it answers is heard.
     Twice,
 }
 
@@ -99,6 +99,13 @@ pub(super) struct Host {
 }
 
 impl Host {
+    fn restart(&mut self) {
+        self.open.clear();
+        if self.is_cellar {
+            self.volumes.retain(|_, volume| !volume.is_doomed);
+        }
+    }
+
     /// The partitions where clients may write to the volume.
     fn served(&self) -> Vec<i32> {
         let is_free = |partition: i32| {
@@ -179,10 +186,16 @@ impl Cell {
         let seconds = state.random.random_range(1..2000);
         let until = state.now + seconds;
         let host = state.hosts.get_mut(&server).unwrap();
-        host.open.clear();
+        host.restart();
         host.down_until = until;
-        if host.is_cellar {
-            host.volumes.retain(|_, volume| !volume.is_doomed);
+    }
+
+    /// Kills a server that is back at once.
+    pub(super) fn restart(&self, server: Option<Ipv4Addr>) {
+        let mut state = self.state.lock();
+        match server.and_then(|server| state.hosts.get_mut(&server)) {
+            Some(host) => host.restart(),
+            None => state.locations_began += 1,
         }
     }
 

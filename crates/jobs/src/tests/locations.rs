@@ -91,7 +91,10 @@ impl vl::Server for Database {
 
     fn get_stats(&self, _: &Caller, _: vl::GetStatsRequest) -> Result<vl::GetStatsReply, AbortCode> {
         let start_time = self.cell.state.lock().locations_began;
-        Ok(vl::GetStatsReply { stats: vl::Stats { start_time, ..vl::Stats::default() }, ..Default::default() })
+        Ok(vl::GetStatsReply {
+            stats: vl::Stats { start_time, ..vl::Stats::default() },
+            ..Default::default()
+        })
     }
 
     fn set_lock(&self, _: &Caller, request: vl::SetLockRequest) -> Result<vl::SetLockReply, AbortCode> {

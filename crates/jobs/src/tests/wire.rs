@@ -57,17 +57,18 @@ fn serve(
     }
     let (identity, level) = (Identity::Anonymous, SecurityLevel::Clear);
     let caller = Caller { identity, level, peer, local: peer.ip(), connection: 1 };
-    if matches!((asked, dice), (Asked::Locations, Dice::Twice)) {
-        // Nobody hears what the first one answered.
-        let _ = vl::dispatch(&cell.database(false), &caller, &mut stream.clone());
-        cell.check();
-        cell.state.lock().locations_began += 1;
-    }
-    let outcome = match asked {
+    let answer = |stream: &mut MemoryStream| match asked {
         Asked::Volumes(server) => vol::dispatch(&cell.server(server), &caller, stream),
         Asked::Locations => vl::dispatch(&cell.database(false), &caller, stream),
         Asked::NewestLocations => vl::dispatch(&cell.database(true), &caller, stream),
     };
+    if matches!(dice, Dice::Twice) {
+        // Nobody hears what it answered first.
+        let _ = answer(&mut stream.clone());
+        cell.check();
+        cell.restart(server);
+    }
+    let outcome = answer(stream);
     cell.check();
     match dice {
         Dice::AnswerLost => Err(AbortCode::RX_CALL_TIMEOUT),
