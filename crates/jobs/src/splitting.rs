@@ -4,7 +4,7 @@
 //! is there. What the call did is seen from the new volume: one in which nothing was ever made is not split off.
 //! A Cellar server finishes or undoes a call that is cut off; OpenAFS's do not, and are not asked.
 
-use crate::calls::{Run, Step, failed, keep};
+use crate::calls::{Run, Step, failed};
 use crate::copying::new_entry;
 use crate::{Stage, Trouble, World};
 use afs_idl::vl;
@@ -106,9 +106,9 @@ impl<W: World> Run<'_, W> {
             self.job.code = None;
             return self.has_been_split();
         }
-        let mut outcome = self.delete_entry(self.job.new_volume);
-        keep(&mut outcome, self.remove_new(self.job.from, self.job.new_volume));
-        outcome
+        // In this order: without the volume nothing would remind of the entry.
+        self.delete_entry(self.job.new_volume)?;
+        self.remove_new(self.job.from, self.job.new_volume)
     }
 
     fn delete_entry(&self, volume_id: u32) -> Step {
