@@ -129,7 +129,9 @@ impl<W: World> Run<'_, W> {
         if sites.iter().any(|site| site.state == State::Current)
             && self.source_status()?.update_date != source.update_date
         {
-            sites.iter_mut().for_each(|site| site.becomes_old(source));
+            for site in sites {
+                site.becomes_old(source);
+            }
         }
         Ok(())
     }
