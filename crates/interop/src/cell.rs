@@ -287,6 +287,15 @@ impl Cell {
         bail!("Cellar did not end within 30 s of SIG{signal}:\n{}", self.cellar_log())
     }
 
+    /// Whether Cellar has ended, though nobody called [`Cell::end_cellar`]; then it may be started again.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        let has_ended = self.daemon.as_mut().context("Cellar does not run")?.try_wait()?.is_some();
+        if has_ended {
+            self.daemon = None;
+        }
+        Ok(has_ended)
+    }
+
     /// Mounts the cell with `afsd.fuse`.
     pub fn mount_fuse(&self, directory: &Path) -> Result<()> {
         self.tool(&["mount", directory.to_str().context("path")?])?.ok().map(drop)

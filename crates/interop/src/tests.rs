@@ -20,6 +20,7 @@ mod resuming;
 mod splitting;
 mod stepping;
 mod store;
+mod syncing;
 mod tracing;
 mod transfers;
 mod trees;
@@ -42,6 +43,7 @@ pub(crate) fn all() -> Vec<Test> {
         electing::tests(),
         jobs::tests(),
         stepping::tests(),
+        syncing::tests(),
         transfers::tests(),
         resuming::tests(),
         splitting::tests(),

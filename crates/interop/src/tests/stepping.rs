@@ -30,10 +30,10 @@ struct Work {
 }
 
 /// The cell: two servers, the first with the databases, and how many volumes there are.
-struct Cells {
-    first: Cell,
-    second: Cell,
-    volumes: usize,
+pub(crate) struct Cells {
+    pub(crate) first: Cell,
+    pub(crate) second: Cell,
+    pub(crate) volumes: usize,
 }
 
 const WORKS: [Work; 5] = [
@@ -57,12 +57,30 @@ const WORKS: [Work; 5] = [
 ];
 
 impl Cells {
-    fn folder(&self) -> String {
+    /// Names and addresses of both; `nobody` is where no server is.
+    pub(crate) fn start(
+        first: (&'static str, &'static str),
+        second: (&'static str, &'static str),
+        nobody: &str,
+    ) -> Result<Cells> {
+        let first = Cell::start(Server::Cellar, first.0, first.1)?;
+        let second = Cell::start_cellar_joining(&first, second.0, second.1, nobody)?;
+        let noise = first.scratch()?.join("noise");
+        first.shell(&format!("head -c {FILE_KIB}K /dev/urandom > {}", noise.display()))?.ok()?;
+        Ok(Cells { first, second, volumes: 0 })
+    }
+
+    /// The second server, or the first.
+    pub(crate) fn server(&mut self, is_second: bool) -> &mut Cell {
+        if is_second { &mut self.second } else { &mut self.first }
+    }
+
+    pub(crate) fn folder(&self) -> String {
         self.first.path().join("scratch").display().to_string()
     }
 
     /// Makes volumes until there are so many: each has a file with its name and more, and read-only sites on both servers.
-    fn have(&mut self, count: usize) -> Result<()> {
+    pub(crate) fn have(&mut self, count: usize) -> Result<()> {
         while self.volumes < count {
             let n = self.volumes + 1;
             self.first.open_volume(Server::Cellar, &format!("s{n}"))?;
@@ -90,7 +108,7 @@ impl Cells {
     }
 
     /// What the volumes have is what was written to them.
-    fn compare(&self, names: impl Iterator<Item = (String, usize)>) -> Result<()> {
+    pub(crate) fn compare(&self, names: impl Iterator<Item = (String, usize)>) -> Result<()> {
         let (folder, program) = (self.folder(), program()?);
         let one = |(name, n): (String, usize)| {
             format!(
@@ -103,7 +121,7 @@ impl Cells {
 
     /// Nothing is locked, open or left over, each volume is there once, and the location database knows all of them. The
     /// volumes that it knows.
-    fn check(&self) -> Result<BTreeSet<String>> {
+    pub(crate) fn check(&self) -> Result<BTreeSet<String>> {
         let listed = settled(&self.first, &self.second)?;
         for cell in [&self.first, &self.second] {
             let status = self.first.run(&format!("vos status {} -localauth", cell.address))?.ok()?;
@@ -177,11 +195,7 @@ fn last(jobs: &[Value]) -> Option<u64> {
 }
 
 fn killed() -> Result<()> {
-    let first = Cell::start(Server::Cellar, "step1", "10.99.0.83")?;
-    let second = Cell::start_cellar_joining(&first, "step2", "10.99.0.84", "10.99.0.85")?;
-    let noise = first.scratch()?.join("noise");
-    first.shell(&format!("head -c {FILE_KIB}K /dev/urandom > {}", noise.display()))?.ok()?;
-    let mut cells = Cells { first, second, volumes: 0 };
+    let mut cells = Cells::start(("step1", "10.99.0.83"), ("step2", "10.99.0.84"), "10.99.0.85")?;
     cells.have(1)?;
     all(&cells.first, &[format!("{} volume dump s1 {}/s1.dump", program()?, cells.folder())])?;
     for work in &WORKS {
