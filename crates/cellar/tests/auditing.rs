@@ -1,6 +1,7 @@
 //! A whole cell, known calls of every service, and exactly their lines in both forms.
 
-use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+mod support;
+
 use afs_idl::{bozo, cellar as own, fs as rxafs, pr, vl, vol};
 use anyhow::Result;
 use base::{AbortCode, VolumeName};
@@ -21,18 +22,9 @@ use std::time::{Duration, Instant};
 
 /// A cell on an address of loopback that nobody else is likely to use: the ports are AFS's.
 fn settings(folder: &Path, address: Ipv4Addr) -> Result<Settings> {
-    std::fs::create_dir(folder.join("vicepa"))?;
-    let secret = Secret::new(&[7; 32]);
-    let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
-    std::fs::write(folder.join("KeyFileExt"), &*write_extended(&[key]))?;
-    let text = format!(
-        "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
-         announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n\
-         [audit.all]\nfile = \"all.json\"\nevents = [\"all\"]\npolicy = \"block\"\n\
-         [audit.changes]\nfile = \"changes\"\nformat = \"openafs\"\n"
-    );
-    let config = folder.join("cellar.toml");
-    std::fs::write(&config, text)?;
+    let more = "[audit.all]\nfile = \"all.json\"\nevents = [\"all\"]\npolicy = \"block\"\n\
+                [audit.changes]\nfile = \"changes\"\nformat = \"openafs\"\n";
+    let config = support::configure(folder, address, more)?;
     config::file::load(&config)
 }
 
@@ -48,8 +40,7 @@ fn lines(folder: &Path, name: &str) -> Vec<String> {
 #[test]
 fn known_calls_leave_exactly_their_lines() {
     let folder = tempfile::tempdir().unwrap();
-    let [_, a, b, c] = rand::random::<[u8; 4]>();
-    let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
+    let address = support::address();
     let settings = Arc::new(settings(folder.path(), address).unwrap());
     let running = serve::start(&settings).unwrap();
     let network = Arc::new(AfsNetwork::start(Some(local_authentication(&settings.keys).unwrap())).unwrap());
@@ -228,8 +219,7 @@ fn told(lines: &[String]) -> (u64, u64) {
 #[test]
 fn what_is_written_and_what_a_sink_that_stands_still_loses_is_all_that_happened() {
     let folder = tempfile::tempdir().unwrap();
-    let [_, a, b, c] = rand::random::<[u8; 4]>();
-    let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
+    let address = support::address();
     settings(folder.path(), address).unwrap();
     let config = folder.path().join("cellar.toml");
     let more = "[audit.stuck]\npipe = \"stuck\"\nevents = [\"all\"]\nqueue = 16\n[metrics]\nport = 0\n";

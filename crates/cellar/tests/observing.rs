@@ -1,6 +1,7 @@
 //! A whole cell under a known load: what `cellar stat` shows adds up exactly.
 
-use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+mod support;
+
 use afs_idl::{CallStream, ClientConnection, cellar as own, fs as rxafs};
 use anyhow::Result;
 use base::AbortCode;
@@ -24,6 +25,9 @@ use std::time::{Duration, Instant};
 const SIZES: [usize; 3] = [10, 5_000, 300_000];
 const CALL_BYTES: u64 = 100_000;
 
+/// What the configuration has besides.
+const MORE: &str = "[metrics]\nport = 0\nprobe_history = \"probes.jsonl\"\n";
+
 /// A cell on an address of loopback that nobody else is likely to use: the ports are AFS's.
 struct Cell {
     address: Ipv4Addr,
@@ -37,9 +41,8 @@ struct Cell {
 impl Cell {
     fn start() -> Result<Cell> {
         let folder = tempfile::tempdir()?;
-        let [_, a, b, c] = rand::random::<[u8; 4]>();
-        let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
-        let config = write_config(folder.path(), address)?;
+        let address = support::address();
+        let config = support::configure(folder.path(), address, MORE)?;
         let settings = Arc::new(config::file::load(&config)?);
         let running = serve::start(&settings)?;
         Ok(Cell { address, config, settings, running, _folder: folder })
@@ -100,24 +103,10 @@ fn a_cell_is_started_twice_in_one_process() {
     serve::start(&settings).unwrap().stop().unwrap();
 }
 
-fn write_config(folder: &Path, address: Ipv4Addr) -> Result<PathBuf> {
-    std::fs::create_dir(folder.join("vicepa"))?;
-    let secret = Secret::new(&[7; 32]);
-    let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
-    std::fs::write(folder.join("KeyFileExt"), &*write_extended(&[key]))?;
-    let text = format!(
-        "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
-         announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n[metrics]\nport = 0\nprobe_history = \"probes.jsonl\"\n"
-    );
-    let config = folder.join("cellar.toml");
-    std::fs::write(&config, text)?;
-    Ok(config)
-}
-
 #[test]
 fn metrics_and_page_are_for_this_machine_unless_said_otherwise() {
     let folder = tempfile::tempdir().unwrap();
-    let config = write_config(folder.path(), Ipv4Addr::LOCALHOST).unwrap();
+    let config = support::configure(folder.path(), Ipv4Addr::LOCALHOST, MORE).unwrap();
     let text = std::fs::read_to_string(&config).unwrap();
     for (address, expected) in
         [("", Ipv4Addr::LOCALHOST), ("address = \"192.0.2.7\"", Ipv4Addr::new(192, 0, 2, 7))]
