@@ -336,7 +336,7 @@ impl Lane {
     fn send(&self, sending: &mut Sending) {
         let Sending { batch, gather: unused } = sending;
         for (index, socket) in self.sockets.iter().enumerate() {
-            let mut gather = Gather::reuse(std::mem::take(unused));
+            let mut gather: Gather<'_> = std::mem::take(unused);
             let own =
                 |transmit: &&Transmit| self.sockets.len() == 1 || self.socket_of(&transmit.path) == index;
             batch.iter().filter(own).for_each(|transmit| gather.push(transmit));

@@ -172,7 +172,7 @@ impl Swarm {
         if self.batch.is_empty() {
             return false;
         }
-        let mut gather = Gather::reuse(std::mem::take(&mut self.unused));
+        let mut gather: Gather<'_> = std::mem::take(&mut self.unused);
         self.batch.iter().for_each(|transmit| gather.push(transmit));
         socket.send(&gather, &self.counters);
         self.unused = Gather::reuse(gather);
