@@ -68,8 +68,13 @@ impl Cell {
 }
 
 /// What each of them says, if it is asked for a sentence.
-const FORETOLD: [(&str, &str); 18] = [
-    ("volume create new --quota 70 --acl ann=rl", "would make new on "),
+const FORETOLD: [(&str, &str); 20] = [
+    ("volume create new --quota 70M --acl ann=rl", "with a quota of 70.00 MiB and ann=rl"),
+    ("volume set two --quota 2G", "two: would have a quota of 2.00 GiB"),
+    (
+        "volume set two --quota 0 --compression raw",
+        "would have no quota; what is written from then on would be",
+    ),
     ("volume set one --compression zstd:9", "would be stored with zstd:9, deduplication off"),
     ("volume set one --deduplication on", "(default), deduplication on"),
     ("volume forget one", "would throw out of the caches of "),
@@ -90,7 +95,7 @@ const FORETOLD: [(&str, &str); 18] = [
 ];
 
 /// What each of them refuses, and why.
-const REFUSED: [(&str, &str); 29] = [
+const REFUSED: [(&str, &str); 31] = [
     ("volume create one", "a volume one exists already"),
     ("volume create new --partition z", "the server has no partition /vicepz; it has /vicepa"),
     ("volume create new --acl zoe=rl", "there is no user or group zoe"),
@@ -98,6 +103,8 @@ const REFUSED: [(&str, &str); 29] = [
     ("volume create new --noauth", "[VL_PERM"),
     ("volume set none --compression lz4", "there is no volume none in the location database"),
     ("volume set one --compression lz4 --noauth", ""),
+    ("volume set none --quota 1", "there is no volume none in the location database"),
+    ("volume set one --quota 1 --noauth", "permission denied ["),
     ("volume forget none", "there is no volume none in the location database"),
     ("volume forget one --noauth", ""),
     ("volume remove two --noauth", ""),

@@ -6,6 +6,7 @@ mod following;
 mod mounting;
 mod operations;
 mod policy;
+mod quota;
 mod removing;
 mod restoring;
 
@@ -36,7 +37,7 @@ pub enum Volume {
     List(Server),
     /// Show one volume.
     Examine(Name),
-    /// Change how a volume's data is stored from now on.
+    /// Change a volume's quota, or how its data is stored from now on.
     Set(policy::Set),
     /// Throw what the server holds of a volume in memory out of its caches.
     Forget(policy::Forget),
@@ -58,9 +59,9 @@ pub enum Volume {
     Restore(restoring::RestoreVolume),
     /// What moves, copies, releases and backups you began, and how they went.
     Jobs {
-        /// What to do.
+        /// What to do; they are listed if nothing is said.
         #[command(subcommand)]
-        command: following::Jobs,
+        command: Option<following::Jobs>,
     },
     /// Named snapshots of a volume.
     Snapshot {
@@ -172,7 +173,9 @@ pub fn run(context: &Context, command: &Volume) -> Result<()> {
         Volume::Split(request) => operations::split(context, request),
         Volume::Dump(request) => files::dump(context, request),
         Volume::Restore(request) => restoring::restore(context, request),
-        Volume::Jobs { command } => following::run(context, command),
+        Volume::Jobs { command } => {
+            following::run(context, command.as_ref().unwrap_or(&following::Jobs::ALL))
+        }
         command => run_here(context, command),
     }
 }

@@ -1,6 +1,6 @@
 //! `cellar volume create`.
 
-use super::Transaction;
+use super::{Transaction, quota};
 use crate::client::describe::failed;
 use crate::client::{CellClient, Interface};
 use crate::commands::{Context, protection};
@@ -23,8 +23,8 @@ pub struct Create {
     /// The partition, like `a`; the server's first if left out.
     #[arg(long)]
     partition: Option<PartitionId>,
-    /// Most KiB it may hold; 0 is unlimited.
-    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(i32).range(0..))]
+    /// How much it may hold: KiB, or a number with K, M, G or T, like 2G; 0 is unlimited.
+    #[arg(long, default_value = "5000", value_parser = quota::parse)]
     quota: i32,
     /// Rights on its root directory besides the administrators', like `system:anyuser=rl`.
     #[arg(long, value_name = "WHO=RIGHTS")]
@@ -87,7 +87,7 @@ pub(super) fn run(context: &Context, cell: &CellClient, create: &Create) -> Resu
     let Plan { on, partition, .. } = plan(cell, create)?;
     cell.check_changes_locations().map_err(failed(format!("make the volume {}", create.name)))?;
     let (name, quota_kib, acl) = (create.name.as_str(), create.quota, &create.acl[..]);
-    let quota = if quota_kib == 0 { "no quota".into() } else { format!("a quota of {quota_kib} KiB") };
+    let quota = quota::in_words(quota_kib);
     let rights = if acl.is_empty() { String::new() } else { format!(" and {}", acl.join(", ")) };
     let sentence = format!("would make {name} on {on} {partition} with {quota}{rights}");
     let partition = partition.to_string();

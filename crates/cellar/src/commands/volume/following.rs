@@ -52,6 +52,11 @@ pub enum Jobs {
     },
 }
 
+impl Jobs {
+    /// What is done if nothing is said.
+    pub(super) const ALL: Jobs = Jobs::List { whose: Whose { on: None } };
+}
+
 /// Whose jobs are meant.
 #[derive(Args)]
 pub struct Whose {

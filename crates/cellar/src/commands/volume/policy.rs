@@ -1,5 +1,6 @@
-//! How a volume's data is stored, which only Cellar's servers can be told.
+//! What can be set of a volume: its quota, and how its data is stored, which only Cellar's servers can be told.
 
+use super::quota;
 use crate::client::describe::failed;
 use crate::client::{CellClient, Interface};
 use crate::commands::Context;
@@ -14,14 +15,18 @@ use serde::Serialize;
 use std::net::Ipv4Addr;
 use store::Codec;
 
-/// A change of a volume's policy.
+/// A change of a volume.
 #[derive(Args)]
+#[group(id = "changes", required = true, multiple = true, args = ["quota", "compression", "deduplication"])]
 pub struct Set {
     /// Its name or number.
     volume: String,
+    /// How much it may hold: KiB, or a number with K, M, G or T, like 2G; 0 is unlimited.
+    #[arg(long, value_parser = quota::parse)]
+    quota: Option<i32>,
     /// How file data is compressed that is written from now on: raw, lz4, zstd:1 to zstd:19, or `default`
     /// to follow the server's setting.
-    #[arg(long, value_name = "POLICY", value_parser = parse, required_unless_present = "deduplication")]
+    #[arg(long, value_name = "POLICY", value_parser = parse)]
     compression: Option<Compression>,
     /// Whether file data that is written from now on shares chunks of equal contents with other files of
     /// the partition. What is shared stays so.
@@ -75,6 +80,7 @@ fn parse(text: &str) -> Result<Compression, String> {
 #[derive(Serialize)]
 struct Changed {
     volume: String,
+    quota_kib: Option<i32>,
     compression: Option<String>,
     deduplication: Option<bool>,
     is_done: bool,
@@ -90,15 +96,27 @@ struct Forgotten {
     is_done: bool,
 }
 
-/// Sets the policy of a read-write volume.
+/// Sets what is named of a read-write volume.
 pub(super) fn set(context: &Context, cell: &CellClient, set: &Set) -> Result<()> {
     let (changed, sentence) = if set.dry_run { foretell(cell, set)? } else { change(cell, set)? };
     context.format.done(&changed, sentence)
 }
 
+impl Set {
+    /// Whether something is set that OpenAFS's servers do not have.
+    fn sets_policy(&self) -> bool {
+        self.compression.is_some() || self.deduplication.is_some()
+    }
+}
+
 /// What refused to set a policy, in words.
 fn refused(set: &Set, server: Ipv4Addr) -> impl FnOnce(AbortCode) -> anyhow::Error + use<> {
     failed(format!("set the policy of {} on {server} (only Cellar's servers have policies)", set.volume))
+}
+
+/// Likewise a quota.
+fn refused_quota(set: &Set, server: Ipv4Addr) -> impl FnOnce(AbortCode) -> anyhow::Error + use<> {
+    failed(format!("set the quota of {} on {server}", set.volume))
 }
 
 fn change(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
@@ -114,38 +132,65 @@ fn change(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
         let request = SetVolumeDeduplicationRequest { volume: id, enabled: switch.is_on().into() };
         cellar::set_volume_deduplication(&*server, &request).map_err(refused(set, site.server))?;
     }
-    let compression = effective(cell, site.server, id);
-    let deduplication = deduplicates(cell, site.server, id);
-    let sentence = format!(
-        "{}: what is written from now on is stored with {}, deduplication {}",
-        located.name,
-        compression.as_deref().unwrap_or("-"),
-        deduplication.map_or("-", on_or_off)
-    );
-    Ok((Changed { volume: located.name, compression, deduplication, is_done: true }, sentence))
+    if let Some(kib) = set.quota {
+        quota::set(cell, site.server, id, kib).map_err(refused_quota(set, site.server))?;
+    }
+    let changed = Changed {
+        quota_kib: set.quota.or_else(|| quota::get(cell, site.server, id).ok()),
+        compression: effective(cell, site.server, id),
+        deduplication: deduplicates(cell, site.server, id),
+        volume: located.name,
+        is_done: true,
+    };
+    let sentence = sentence(set, &changed);
+    Ok((changed, sentence))
 }
 
 /// What setting it would do; what is not named stays as it is.
 fn foretell(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
     let located = cell.locate_newest(&set.volume)?;
     let (site, id) = (located.read_write_site()?, located.read_write().0);
-    cell.check_administers(site.server).map_err(refused(set, site.server))?;
-    let server = cell.connection(site.server, Interface::Cellar);
-    let present = cellar::get_volume_policy(&*server, &GetVolumePolicyRequest { volume: id })
-        .map_err(refused(set, site.server))?;
-    let compression = match set.compression {
-        Some(Compression(Some(codec))) => codec.to_string(),
-        Some(Compression(None)) => "default".into(),
-        None => effective_of(&present),
-    };
+    let mut compression = None;
+    if set.sets_policy() {
+        cell.check_administers(site.server).map_err(refused(set, site.server))?;
+        let server = cell.connection(site.server, Interface::Cellar);
+        let present = cellar::get_volume_policy(&*server, &GetVolumePolicyRequest { volume: id })
+            .map_err(refused(set, site.server))?;
+        compression = Some(match set.compression {
+            Some(Compression(Some(codec))) => codec.to_string(),
+            Some(Compression(None)) => "default".into(),
+            None => effective_of(&present),
+        });
+    }
+    if set.quota.is_some() {
+        match cell.check_administers(site.server) {
+            // OpenAFS's servers say it only when it is done.
+            Ok(()) | Err(AbortCode::RXGEN_OPCODE) => {}
+            Err(code) => return Err(refused_quota(set, site.server)(code)),
+        }
+        quota::get(cell, site.server, id).map_err(refused_quota(set, site.server))?;
+    }
     let deduplication = set.deduplication.map(Switch::is_on).or_else(|| deduplicates(cell, site.server, id));
-    let sentence = format!(
-        "{}: what is written from then on would be stored with {compression}, deduplication {}",
-        located.name,
-        deduplication.map_or("-", on_or_off)
-    );
-    let compression = Some(compression);
-    Ok((Changed { volume: located.name, compression, deduplication, is_done: false }, sentence))
+    let (volume, quota_kib) = (located.name, set.quota);
+    let changed = Changed { volume, quota_kib, compression, deduplication, is_done: false };
+    let sentence = sentence(set, &changed);
+    Ok((changed, sentence))
+}
+
+/// What was set, or would be.
+fn sentence(set: &Set, changed: &Changed) -> String {
+    let (has, when, is) =
+        if changed.is_done { ("has", "now", "is") } else { ("would have", "then", "would be") };
+    let quota = set.quota.map(|kib| format!("{has} {}", quota::in_words(kib)));
+    let policy = set.sets_policy().then(|| {
+        let compression = changed.compression.as_deref().unwrap_or("-");
+        let deduplication = changed.deduplication.map_or("-", on_or_off);
+        format!(
+            "what is written from {when} on {is} stored with {compression}, deduplication {deduplication}"
+        )
+    });
+    let said: Vec<String> = quota.into_iter().chain(policy).collect();
+    format!("{}: {}", changed.volume, said.join("; "))
 }
 
 /// Empties the caches of a volume.
@@ -214,7 +259,8 @@ mod tests {
     fn a_policy_is_set_where_the_sync_site_says_that_the_volume_is() {
         let (fakes, _) = behind::cell();
         let compression = Some(Compression(Some(Codec::Zstd(9))));
-        let wanted = Set { volume: "moved".into(), compression, deduplication: None, dry_run: false };
+        let wanted =
+            Set { volume: "moved".into(), quota: None, compression, deduplication: None, dry_run: false };
         change(&fakes.cell(3), &wanted).unwrap();
     }
 

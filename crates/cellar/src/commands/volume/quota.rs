@@ -1,0 +1,89 @@
+//! Quotas: how much a volume may hold.
+
+use crate::client::{CellClient, Interface};
+use afs_idl::fs::{
+    self, GetVolumeStatusRequest, SetVolumeStatusRequest, StoreVolumeStatus, volume_status_mask,
+};
+use base::AbortCode;
+use std::net::Ipv4Addr;
+
+/// Units with their KiB, as `fs setquota` knows them.
+const UNITS: [(char, i32); 4] = [('K', 1), ('M', 1 << 10), ('G', 1 << 20), ('T', 1 << 30)];
+
+/// A quota in KiB: `5000`, `500M`, `2G`, `2GiB`; 0 is none.
+///
+/// # Errors
+/// It is no such number, or more than AFS can say (2 TiB less one KiB).
+pub(super) fn parse(text: &str) -> Result<i32, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let wrong = || format!("`{text}` is no quota; expected KiB, or a number with K, M, G or T, like 500M");
+    let kib = match unit.strip_suffix("iB").unwrap_or(unit) {
+        "" if unit.is_empty() => 1,
+        letter => {
+            let of = UNITS
+                .iter()
+                .find(|(of, _)| letter.len() == 1 && letter.eq_ignore_ascii_case(&of.to_string()));
+            of.ok_or_else(wrong)?.1
+        }
+    };
+    if digits.is_empty() {
+        return Err(wrong());
+    }
+    let number: Option<i32> = digits.parse().ok();
+    let number = number.and_then(|number| number.checked_mul(kib));
+    number.ok_or_else(|| format!("`{text}` is more than a quota can be, which is {} KiB", i32::MAX))
+}
+
+/// In words.
+pub(super) fn in_words(kib: i32) -> String {
+    match u64::try_from(kib) {
+        Ok(kib @ 1..) => format!("a quota of {}", indicatif::HumanBytes(kib << 10)),
+        _ => "no quota".into(),
+    }
+}
+
+/// The quota of a volume in KiB, which its file server tells to whoever can look at it.
+pub(super) fn get(cell: &CellClient, server: Ipv4Addr, volume: u32) -> Result<i32, AbortCode> {
+    let server = cell.connection(server, Interface::Files);
+    let request = GetVolumeStatusRequest { volume_id: volume };
+    fs::get_volume_status(&*server, &request).map(|reply| reply.status.max_quota)
+}
+
+/// Sets it while the volume is in use, as `fs setquota` does.
+pub(super) fn set(cell: &CellClient, server: Ipv4Addr, volume: u32, kib: i32) -> Result<(), AbortCode> {
+    let server = cell.connection(server, Interface::Files);
+    let status = StoreVolumeStatus { mask: volume_status_mask::MAX_QUOTA, max_quota: kib, min_quota: 0 };
+    let request = SetVolumeStatusRequest { volume_id: volume, status, ..SetVolumeStatusRequest::default() };
+    fs::set_volume_status(&*server, &request).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas_have_units() {
+        let quotas =
+            ["0", "5000", "7K", "500M", "2g", "2GiB", "1T", "2147483647"].map(|text| parse(text).unwrap());
+        assert_eq!(quotas, [0, 5000, 7, 500 << 10, 2 << 20, 2 << 20, 1 << 30, i32::MAX]);
+        for (text, expected) in [
+            ("", "`` is no quota; expected KiB, or a number with K, M, G or T, like 500M"),
+            ("G", "`G` is no quota"),
+            ("-1", "`-1` is no quota"),
+            ("2GB", "`2GB` is no quota"),
+            ("2 G", "`2 G` is no quota"),
+            ("1iB", "`1iB` is no quota"),
+            ("2T", "`2T` is more than a quota can be, which is 2147483647 KiB"),
+            ("99999999999", "is more than a quota can be"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn quotas_in_words() {
+        assert_eq!([0, 5000].map(in_words), ["no quota", "a quota of 4.88 MiB"]);
+    }
+}
