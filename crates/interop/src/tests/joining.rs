@@ -129,6 +129,9 @@ fn releases() -> Result<()> {
     let create = format!("{} volume create ours --on CELLAR --quota 0", cellar.display());
     pair.all(&[&create])?;
     for volume in ["theirs", "ours"] {
+        pair.all(&[&format!("{} volume set {volume} --quota 3G", cellar.display())])?;
+        let shown = pair.openafs.run(&format!("vos examine {volume} -localauth"))?.ok()?;
+        ensure!(shown.contains("MaxQuota    3145728 K"), "{shown}");
         copy(&pair.openafs, &format!("{}/ cell:{volume}/first/", own_file("src").display()))?;
         let sites = ["OPENAFS", "CELLAR"].map(|server| format!("vos addsite {server} a {volume}"));
         let release = format!("vos release {volume}");
