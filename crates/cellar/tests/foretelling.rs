@@ -104,7 +104,7 @@ const REFUSED: [(&str, &str); 31] = [
     ("volume set none --compression lz4", "there is no volume none in the location database"),
     ("volume set one --compression lz4 --noauth", ""),
     ("volume set none --quota 1", "there is no volume none in the location database"),
-    ("volume set one --quota 1 --noauth", "permission denied ["),
+    ("volume set one --quota 1 --noauth", "you are not authorised for this [VOLSERBAD_ACCESS"),
     ("volume forget none", "there is no volume none in the location database"),
     ("volume forget one --noauth", ""),
     ("volume remove two --noauth", ""),

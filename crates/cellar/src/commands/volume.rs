@@ -204,7 +204,20 @@ struct Transaction<'a> {
     id: i32,
 }
 
-impl Transaction<'_> {
+impl<'a> Transaction<'a> {
+    /// Begins one for something of `attach_mode`, which says what others may do meanwhile.
+    fn begin(
+        flags: i32,
+        server: &'a dyn ClientConnection,
+        partition: PartitionId,
+        volume: u32,
+    ) -> Result<Transaction<'a>, AbortCode> {
+        let partition = partition.index() as i32;
+        let request = vol::TransCreateRequest { volume_id: volume, partition, flags };
+        let id = vol::trans_create(server, &request)?.transaction;
+        Ok(Transaction { server, id })
+    }
+
     fn end(self) -> Result<(), AbortCode> {
         let id = self.id;
         let reply = vol::end_trans(self.server, &vol::EndTransRequest { transaction: id });

@@ -164,20 +164,7 @@ fn make(
         volume_id: id,
     };
     let transaction = Transaction { server, id: vol::create_volume(server, &request)?.transaction };
-    let info = vol::VolintInfo {
-        max_quota: create.quota,
-        creation_date: u32::MAX,
-        access_date: u32::MAX,
-        update_date: u32::MAX,
-        day_use: -1,
-        spare0: -1,
-        spare1: -1,
-        spare2: -1,
-        spare3: -1,
-        flags: -1,
-        ..vol::VolintInfo::default()
-    };
-    vol::set_info(server, &vol::SetInfoRequest { transaction: transaction.id, info })?;
+    transaction.set_quota(create.quota)?;
     vol::set_flags(server, &vol::SetFlagsRequest { transaction: transaction.id, flags: 0 })?;
     transaction.end()
 }

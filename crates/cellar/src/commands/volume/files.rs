@@ -115,13 +115,8 @@ fn write_dump(cell: &CellClient, site: &Site, id: VolumeId, from_date: u32, path
     let shown = || format!("cannot write {}", path.display());
     let mut file = File::create(path).with_context(shown)?;
     let server = cell.connection(site.server, Interface::Volumes);
-    let request = vol::TransCreateRequest {
-        volume_id: id.0,
-        partition: site.partition.index() as i32,
-        flags: vol::attach_mode::BUSY,
-    };
-    let opened = vol::trans_create(&*server, &request).map_err(failed(format!("open the volume {id}")))?;
-    let open = Transaction { server: &*server, id: opened.transaction };
+    let open = Transaction::begin(vol::attach_mode::BUSY, &*server, site.partition, id.0)
+        .map_err(failed(format!("open the volume {id}")))?;
     let size = vol::GetSizeRequest { transaction: open.id, from_date };
     let total = vol::get_size(&*server, &size).map_or(0, |reply| reply.size.dump_size);
     let (bar, mut bytes, mut trouble) = (bar(total), 0, None);

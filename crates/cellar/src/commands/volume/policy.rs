@@ -133,7 +133,7 @@ fn change(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
         cellar::set_volume_deduplication(&*server, &request).map_err(refused(set, site.server))?;
     }
     if let Some(kib) = set.quota {
-        quota::set(cell, site.server, id, kib).map_err(refused_quota(set, site.server))?;
+        quota::set(cell, (site.server, site.partition), id, kib).map_err(refused_quota(set, site.server))?;
     }
     let changed = Changed {
         quota_kib: set.quota.or_else(|| quota::get(cell, site.server, id).ok()),
@@ -163,12 +163,7 @@ fn foretell(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
         });
     }
     if set.quota.is_some() {
-        match cell.check_administers(site.server) {
-            // OpenAFS's servers say it only when it is done.
-            Ok(()) | Err(AbortCode::RXGEN_OPCODE) => {}
-            Err(code) => return Err(refused_quota(set, site.server)(code)),
-        }
-        quota::get(cell, site.server, id).map_err(refused_quota(set, site.server))?;
+        quota::check(cell, (site.server, site.partition), id).map_err(refused_quota(set, site.server))?;
     }
     let deduplication = set.deduplication.map(Switch::is_on).or_else(|| deduplicates(cell, site.server, id));
     let (volume, quota_kib) = (located.name, set.quota);

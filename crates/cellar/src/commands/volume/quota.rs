@@ -1,10 +1,10 @@
 //! Quotas: how much a volume may hold.
 
+use super::Transaction;
 use crate::client::{CellClient, Interface};
-use afs_idl::fs::{
-    self, GetVolumeStatusRequest, SetVolumeStatusRequest, StoreVolumeStatus, volume_status_mask,
-};
-use base::AbortCode;
+use afs_idl::fs::{self, GetVolumeStatusRequest};
+use afs_idl::vol;
+use base::{AbortCode, PartitionId};
 use std::net::Ipv4Addr;
 
 /// Units with their KiB, as `fs setquota` knows them.
@@ -50,12 +50,48 @@ pub(super) fn get(cell: &CellClient, server: Ipv4Addr, volume: u32) -> Result<i3
     fs::get_volume_status(&*server, &request).map(|reply| reply.status.max_quota)
 }
 
-/// Sets it while the volume is in use, as `fs setquota` does.
-pub(super) fn set(cell: &CellClient, server: Ipv4Addr, volume: u32, kib: i32) -> Result<(), AbortCode> {
-    let server = cell.connection(server, Interface::Files);
-    let status = StoreVolumeStatus { mask: volume_status_mask::MAX_QUOTA, max_quota: kib, min_quota: 0 };
-    let request = SetVolumeStatusRequest { volume_id: volume, status, ..SetVolumeStatusRequest::default() };
-    fs::set_volume_status(&*server, &request).map(drop)
+/// Sets it, as `vos setfields -maxquota` does. (OpenAFS's file servers let only people do it, not those who have the
+/// cell's key.) Calls that use the volume wait meanwhile.
+pub(super) fn set(
+    cell: &CellClient,
+    (server, partition): (Ipv4Addr, PartitionId),
+    volume: u32,
+    kib: i32,
+) -> Result<(), AbortCode> {
+    let server = cell.connection(server, Interface::Volumes);
+    let transaction = Transaction::begin(vol::attach_mode::OFFLINE, &*server, partition, volume)?;
+    transaction.set_quota(kib)?;
+    transaction.end()
+}
+
+/// Whether it may be set. What uses the volume does not notice.
+pub(super) fn check(
+    cell: &CellClient,
+    (server, partition): (Ipv4Addr, PartitionId),
+    volume: u32,
+) -> Result<(), AbortCode> {
+    let server = cell.connection(server, Interface::Volumes);
+    Transaction::begin(vol::attach_mode::READ_ONLY, &*server, partition, volume)?.end()
+}
+
+impl Transaction<'_> {
+    /// Sets the quota of the transaction's volume, and nothing else.
+    pub(super) fn set_quota(&self, kib: i32) -> Result<(), AbortCode> {
+        let info = vol::VolintInfo {
+            max_quota: kib,
+            creation_date: u32::MAX,
+            access_date: u32::MAX,
+            update_date: u32::MAX,
+            day_use: -1,
+            spare0: -1,
+            spare1: -1,
+            spare2: -1,
+            spare3: -1,
+            flags: -1,
+            ..vol::VolintInfo::default()
+        };
+        vol::set_info(self.server, &vol::SetInfoRequest { transaction: self.id, info }).map(drop)
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `cellar volume remove`.
 
+use super::Transaction;
 use crate::client::describe::{describe, failed};
 use crate::client::location::{Located, Site};
 use crate::client::{CellClient, Interface};
@@ -125,12 +126,7 @@ fn entry_of(located: &Located) -> vl::DeleteEntryRequest {
 }
 
 fn delete(server: &dyn ClientConnection, partition: PartitionId, id: VolumeId) -> Result<(), AbortCode> {
-    let request = vol::TransCreateRequest {
-        volume_id: id.0,
-        partition: partition.index() as i32,
-        flags: vol::attach_mode::OFFLINE,
-    };
-    let transaction = super::Transaction { server, id: vol::trans_create(server, &request)?.transaction };
+    let transaction = Transaction::begin(vol::attach_mode::OFFLINE, server, partition, id.0)?;
     vol::delete_volume(server, &vol::DeleteVolumeRequest { transaction: transaction.id })?;
     transaction.end()
 }
