@@ -245,7 +245,8 @@ impl<W: World> Run<'_, W> {
 
 // Transactions.
 impl<W: World> Run<'_, W> {
-    /// Opens a volume. Waits for a while if somebody has it.
+    /// Opens a volume. Ends what this job has open on it, or may have: a step before it was cut off. Waits for a
+    /// while if somebody else has it.
     pub(crate) fn open(&mut self, place: Place, volume: u32, flags: i32) -> Step<Transaction> {
         let request = vol::TransCreateRequest { volume_id: volume, partition: place.partition, flags };
         let doing = || format!("open the volume {volume} on {place}");
@@ -254,7 +255,11 @@ impl<W: World> Run<'_, W> {
             // A volume that moves within a server is on two partitions for a while.
             let is_it =
                 |other: &TransDebugInfo| other.volume_id == volume && other.partition == place.partition;
-            if !self.monitor(place.server, &doing())?.iter().any(is_it) {
+            let mut there = self.monitor(place.server, &doing())?;
+            there.retain(is_it);
+            let ended = self.end_ours(place.server, &there)?;
+            self.forget(place, volume)?;
+            if ended == there.len() {
                 self.ask(place, volume)?;
                 match vol::trans_create(&*self.volumes(place.server), &request) {
                     Ok(reply) => return self.opened(place, volume, reply.transaction),
@@ -367,29 +372,47 @@ impl<W: World> Run<'_, W> {
 
     fn end_all_on(&mut self, server: Ipv4Addr) -> Step {
         let there = self.monitor(server, &format!("list the transactions of {server}"))?;
-        // After a restart the number may be somebody else's; the volume tells.
-        let is_ours = |info: &TransDebugInfo| {
-            let is_known = |open: &Transaction| {
-                open.server == server && open.id == info.transaction && open.volume == info.volume_id
-            };
-            let place = Place { server, partition: info.partition };
-            let was_asked = self.job.asked.contains(&Asked { place, volume: info.volume_id });
-            self.job.transactions.iter().any(is_known) || was_asked
-        };
-        for info in there.iter().filter(|info| is_ours(info)) {
-            let request = vol::EndTransRequest { transaction: info.transaction };
-            match vol::end_trans(&*self.volumes(server), &request) {
-                Ok(_) | Err(ENOENT) => {}
-                Err(code) => {
-                    return Err(failed(format!("end the transaction on the volume {}", info.volume_id))(
-                        code,
-                    ));
-                }
-            }
-        }
+        self.end_ours(server, &there)?;
         self.job.transactions.retain(|open| open.server != server);
         self.job.asked.retain(|asked| asked.place.server != server);
         self.save()
+    }
+
+    /// Forgets what was open on a volume that nothing of this job is open on.
+    fn forget(&mut self, place: Place, volume: u32) -> Step {
+        let known = self.job.transactions.len() + self.job.asked.len();
+        self.job.transactions.retain(|open| !open.is_on(place, volume));
+        self.not_opened(place, volume);
+        if self.job.transactions.len() + self.job.asked.len() < known {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// Ends those of a server's transactions that are this job's. Returns how many are.
+    fn end_ours(&self, server: Ipv4Addr, there: &[TransDebugInfo]) -> Step<usize> {
+        let mut ended = 0;
+        for info in there.iter().filter(|info| self.is_ours(server, info)) {
+            let request = vol::EndTransRequest { transaction: info.transaction };
+            match vol::end_trans(&*self.volumes(server), &request) {
+                Ok(_) | Err(ENOENT) => ended += 1,
+                Err(code) => {
+                    let doing = format!("end the transaction on the volume {}", info.volume_id);
+                    return Err(failed(doing)(code));
+                }
+            }
+        }
+        Ok(ended)
+    }
+
+    fn is_ours(&self, server: Ipv4Addr, info: &TransDebugInfo) -> bool {
+        // After a restart the number may be somebody else's; the volume tells.
+        let is_known = |open: &Transaction| {
+            open.server == server && open.id == info.transaction && open.volume == info.volume_id
+        };
+        let place = Place { server, partition: info.partition };
+        let was_asked = self.job.asked.contains(&Asked { place, volume: info.volume_id });
+        self.job.transactions.iter().any(is_known) || was_asked
     }
 }
 

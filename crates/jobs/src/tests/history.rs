@@ -615,6 +615,8 @@ impl History {
             self.cell.pass(IDLE_SECONDS_MAX + 1);
         }
         self.cell.check();
+        let waited = self.job.events.iter().find(|event| event.what.contains("VOLSERVOLBUSY"));
+        assert!(waited.is_none(), "nobody else opens volumes, the job waits for itself: {waited:?}");
         let state = self.cell.state.lock();
         let entry = &state.entries[&VOLUME];
         assert_eq!(entry::operation(entry), 0, "the entry stays locked");
