@@ -4,7 +4,7 @@ pub(crate) mod content;
 
 use crate::Test;
 use crate::tests::dumps::dumped;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
 use std::collections::BTreeMap;
@@ -14,7 +14,11 @@ use std::time::SystemTime;
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test { name: "databases-taken-over", needs: &[Means::Netns], run: taken_over },
-        Test { name: "partition-taken-over", needs: &[Means::Netns], run: partition_taken_over },
+        Test {
+            name: "partition-taken-over",
+            needs: &[Means::Netns, Means::Strace],
+            run: partition_taken_over,
+        },
     ]
 }
 
@@ -127,6 +131,7 @@ fn partition_taken_over() -> Result<()> {
     let whole = std::fs::read(&data)?;
     std::fs::File::options().write(true).open(&data)?.set_len(whole.len() as u64 / 2)?;
     let seen = files(&partition)?;
+    interrupted(&cellar, &partition)?;
     for options in ["--dry-run", "", ""] {
         let result = import(&cellar, options)?;
         println!("interop: import vicep {options}\n{}", result.text);
@@ -155,6 +160,29 @@ fn partition_taken_over() -> Result<()> {
         compare_dumps(&cellar, volume, &before)?;
     }
     Ok(())
+}
+
+/// More syncs than a thread of an import makes.
+const SYNCS_MAX: usize = 100;
+
+/// Begins an import again and again: strace ends it (SIGKILL) at the first sync of any of its threads, then at the second,
+/// and so on, until one goes through. No end damages what is stored.
+fn interrupted(cellar: &Cell, partition: &Path) -> Result<()> {
+    let (program, trace) = (cellar_program()?, cellar.scratch()?.join("trace"));
+    let import = format!("{} import vicep {} --to a", program.display(), partition.display());
+    for sync in 1..=SYNCS_MAX {
+        let inject = format!("-e trace=fsync,fdatasync -e inject=fsync,fdatasync:signal=SIGKILL:when={sync}");
+        let ran = cellar.run(&format!("strace -f -o {} {inject} {import}", trace.display()))?;
+        cellar.run(&format!("{} store check --data", program.display()))?.ok()?;
+        if !std::fs::read_to_string(&trace)?.contains("killed by SIGKILL") {
+            ensure!(ran.status == 1 && ran.text.contains("1 of 7 volumes cannot"), "{}", ran.text);
+            let present = ran.text.matches("in the store already").count();
+            println!("interop: the import was killed {} times; {present} volumes were there then", sync - 1);
+            ensure!(sync > VOLUMES.len() && present > 0, "too few syncs: {}", ran.text);
+            return Ok(());
+        }
+    }
+    bail!("an import of {} volumes has no end", VOLUMES.len())
 }
 
 /// What Cellar dumps is what OpenAFS dumped, with headers, numbers and times. OpenAFS's count of files has the
