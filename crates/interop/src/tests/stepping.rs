@@ -23,10 +23,10 @@ const FILE_KIB: usize = 300;
 const SYNCS_UNTIL_RECORDED: usize = 1;
 
 /// What is done with a volume `s1`, `s2` ...; and the new volume that it makes, if it makes one.
-struct Work {
-    word: &'static str,
-    command: fn(&Cells, usize) -> String,
-    makes: Option<&'static str>,
+pub(crate) struct Work {
+    pub(crate) word: &'static str,
+    pub(crate) command: fn(&Cells, usize) -> String,
+    pub(crate) makes: Option<&'static str>,
 }
 
 /// The cell: two servers, the first with the databases, and how many volumes there are.
@@ -36,7 +36,7 @@ pub(crate) struct Cells {
     pub(crate) volumes: usize,
 }
 
-const WORKS: [Work; 5] = [
+pub(crate) const WORKS: [Work; 6] = [
     Work { word: "release", command: |_, n| format!("release s{n}"), makes: None },
     Work { word: "backup", command: |_, n| format!("backup s{n}"), makes: None },
     Work {
@@ -54,7 +54,15 @@ const WORKS: [Work; 5] = [
         command: |cells, n| format!("restore {}/s1.dump r{n} --on {}", cells.folder(), cells.second.address),
         makes: Some("r"),
     },
+    Work { word: "split", command: |_, n| format!("split s{n}/more --to p{n}"), makes: Some("p") },
 ];
+
+impl Work {
+    /// Which volume has what the new volume of this number is to have, which is one that was written or the first one's dump.
+    pub(crate) fn like(&self, n: usize) -> usize {
+        if self.word == "restore" { 1 } else { n }
+    }
+}
 
 impl Cells {
     /// Names and addresses of both; `nobody` is where no server is.
@@ -79,7 +87,8 @@ impl Cells {
         self.first.path().join("scratch").display().to_string()
     }
 
-    /// Makes volumes until there are so many: each has a file with its name and more, and read-only sites on both servers.
+    /// Makes volumes until there are so many: each has a file with its name and more, the same again in a directory, and
+    /// read-only sites on both servers.
     pub(crate) fn have(&mut self, count: usize) -> Result<()> {
         while self.volumes < count {
             let n = self.volumes + 1;
@@ -87,6 +96,7 @@ impl Cells {
             let (folder, program) = (self.folder(), program()?);
             let script = format!(
                 "(echo s{n}; cat {folder}/noise) > {folder}/s{n} && {program} cp {folder}/s{n} cell:s{n}/file && \
+                 mkdir -p {folder}/more && cp {folder}/s{n} {folder}/more/file && {program} cp {folder}/more/ cell:s{n}/more/ && \
                  vos addsite {} a s{n} -localauth && vos addsite {} a s{n} -localauth",
                 self.first.address, self.second.address
             );
@@ -163,7 +173,7 @@ impl Cells {
         finish(&self.first)?;
         let known = self.check()?;
         let all = 1..=killed + 1;
-        self.compare((1..=self.volumes).map(|n| (format!("s{n}"), n)))?;
+        self.compare((1..=self.volumes).flat_map(|n| [(format!("s{n}"), n), (format!("s{n}/more"), n)]))?;
         if work.word == "release" {
             let released = all.clone().filter(|n| *n > SYNCS_UNTIL_RECORDED);
             self.compare(released.map(|n| (format!("s{n}.readonly"), n)))?;
@@ -175,8 +185,7 @@ impl Cells {
         if let Some(letter) = work.makes {
             let new: Vec<usize> = all.filter(|n| known.contains(&format!("{letter}{n}"))).collect();
             ensure!(new.len() == done, "{done} jobs are done, the new volumes are {new:?}");
-            let like = |n| if work.word == "restore" { 1 } else { n };
-            self.compare(new.into_iter().map(|n| (format!("{letter}{n}"), like(n))))?;
+            self.compare(new.into_iter().map(|n| (format!("{letter}{n}"), work.like(n))))?;
         }
         println!(
             "interop: {}: killed at each of {killed} syncs; {done} of {} recorded jobs are done, the others undone; \

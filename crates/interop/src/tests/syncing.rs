@@ -1,9 +1,10 @@
-//! Servers are killed at their first syncs while a volume moves or is released: strace ends one (SIGKILL) when any one of its threads
-//! syncs for the first, second, third time.
+//! Servers are killed at their first syncs while a volume is moved, released, copied and so on: strace ends one (SIGKILL) when any
+//! one of its threads syncs for the first, second, third time.
 
 use crate::Test;
-use crate::tests::jobs::{begin, finish, jobs};
-use crate::tests::stepping::Cells;
+use crate::tests::jobs::{begin, finish, jobs, program};
+use crate::tests::mixed::all;
+use crate::tests::stepping::{Cells, WORKS, Work};
 use anyhow::{Context, Result, ensure};
 use interop::cell::Cell;
 use interop::means::Means;
@@ -13,22 +14,35 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "servers-killed-at-syncs", needs: &[Means::Netns, Means::Strace], run: killed }]
 }
 
-/// Of which job which server is killed (the second is the target), at how many of its syncs at least and at most. For the
+/// Of which work which server is killed (the second is the target), at how many of its syncs at least and at most. For the
 /// first it takes some four seconds each, for the target four times as long.
-const KILLS: [(&str, bool, usize, usize); 4] =
-    [("release", false, 3, 6), ("move", false, 2, 6), ("release", true, 1, 2), ("move", true, 1, 2)];
+const KILLS: [(&str, bool, usize, usize); 10] = [
+    ("release", false, 3, 6),
+    ("move", false, 2, 6),
+    ("backup", false, 2, 3),
+    ("copy", false, 2, 4),
+    ("restore", false, 1, 2),
+    ("split", false, 4, 6),
+    ("release", true, 1, 2),
+    ("move", true, 1, 2),
+    ("copy", true, 1, 2),
+    ("restore", true, 1, 2),
+];
 /// How long strace may take to attach, and a job to be over or to meet its server's end.
 const LIMIT: Duration = Duration::from_secs(60);
 const NAP: Duration = Duration::from_millis(100);
 
 fn killed() -> Result<()> {
     let mut cells = Cells::start(("sync1", "10.99.0.86"), ("sync2", "10.99.0.87"), "10.99.0.88")?;
+    cells.have(1)?;
+    all(&cells.first, &[format!("{} volume dump s1 {}/s1.dump", program()?, cells.folder())])?;
     for (word, is_second, least, most) in KILLS {
+        let work = WORKS.iter().find(|work| work.word == word).context("no such work")?;
         let began = Instant::now();
         let victim = if is_second { "target" } else { "source, with the databases," };
         let mut hits = 0;
         while hits < most
-            && is_hit(&mut cells, word, is_second, hits + 1).with_context(|| format!("a {word}"))?
+            && is_hit(&mut cells, work, is_second, hits + 1).with_context(|| format!("a {word}"))?
         {
             hits += 1;
         }
@@ -39,13 +53,10 @@ fn killed() -> Result<()> {
 }
 
 /// Does this with a volume of its own, and kills a server at this sync; whether it had so many.
-fn is_hit(cells: &mut Cells, word: &str, is_second: bool, sync: usize) -> Result<bool> {
+fn is_hit(cells: &mut Cells, work: &Work, is_second: bool, sync: usize) -> Result<bool> {
     let n = cells.volumes + 1;
     cells.have(n)?;
-    let command = match word {
-        "move" => format!("move s{n} --to {}", cells.second.address),
-        _ => format!("{word} s{n}"),
-    };
+    let command = (work.command)(cells, n);
     let victim = cells.server(is_second);
     let trace = victim.scratch()?.join("syncs").display().to_string();
     attach(victim, &trace, sync)?;
@@ -58,12 +69,14 @@ fn is_hit(cells: &mut Cells, word: &str, is_second: bool, sync: usize) -> Result
     crate::tests::wait_for(2 * LIMIT, || Ok(!is_running(cells)?)).context("the runner does not end")?;
     finish(&cells.first)?;
     let told = std::fs::read_to_string(format!("{}/runner.log", cells.folder()))?;
-    cells
+    let known = cells
         .check()
         .with_context(|| format!("sync {sync}, {:#?}; its runner said: {told}", jobs(&cells.first)))?;
-    cells.compare([(format!("s{n}"), n)].into_iter())?;
+    cells.compare([(format!("s{n}"), n), (format!("s{n}/more"), n)].into_iter())?;
+    let made = work.makes.map(|letter| format!("{letter}{n}")).filter(|name| known.contains(name));
+    cells.compare(made.into_iter().map(|name| (name, work.like(n))))?;
     let entry = cells.first.run(&format!("vos listvldb s{n} -localauth"))?.ok()?;
-    if !entry.contains("Not released") && word == "release" {
+    if !entry.contains("Not released") && work.word == "release" {
         cells.compare([(format!("s{n}.readonly"), n)].into_iter())?;
     }
     Ok(is_hit)
