@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 /// Guards the folders of all running cells; whoever ends cells holds it as long as that takes.
 static CELLS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Guards the number and the folder of the program that runs for this one ([`crate::limited`]); whoever ends it holds it
+/// Guards the numbers and the folders of the programs that run for this one ([`crate::limited`]); whoever ends them holds it
 /// as long as that takes, so that no other begins.
-static PROGRAM: Mutex<Option<(u32, PathBuf)>> = Mutex::new(None);
+static PROGRAMS: Mutex<Vec<(u32, PathBuf)>> = Mutex::new(Vec::new());
 
 /// The file that says which cells run.
 static LIST: OnceLock<PathBuf> = OnceLock::new();
@@ -38,9 +38,9 @@ pub fn on_signal() -> Result<()> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let Some(signal) = signals.forever().next() else { return };
         eprintln!("ending the cells");
-        let program = program();
-        if let Some((id, folder)) = &*program {
-            end_program(*id);
+        let programs = programs();
+        end_programs(&programs);
+        for (_, folder) in &*programs {
             for cell in listed(folder) {
                 remove(&cell);
             }
@@ -60,9 +60,8 @@ fn cells() -> MutexGuard<'static, Vec<PathBuf>> {
     CELLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn program() -> MutexGuard<'static, Option<(u32, PathBuf)>> {
-    // Both are set at once.
-    PROGRAM.lock().unwrap_or_else(PoisonError::into_inner)
+fn programs() -> MutexGuard<'static, Vec<(u32, PathBuf)>> {
+    PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// From now on the folders of the running cells stand in a file in this folder, for who started this program
@@ -89,22 +88,25 @@ pub(crate) fn program_begins(
     folder: &Path,
     begin: impl FnOnce() -> std::io::Result<Child>,
 ) -> std::io::Result<Child> {
-    let mut program = program();
+    let mut programs = programs();
     let child = begin()?;
-    *program = Some((child.id(), folder.to_owned()));
+    programs.push((child.id(), folder.to_owned()));
     Ok(child)
 }
 
-/// It has ended. Does not return while a signal ends it.
-pub(crate) fn forget_program() {
-    *program() = None;
+/// The one with this folder has ended. Does not return while a signal ends all.
+pub(crate) fn forget_program(folder: &Path) {
+    programs().retain(|(_, other)| other != folder);
 }
 
-/// Tells the group, and waits until the program has ended its cells.
-fn end_program(id: u32) {
-    crate::limited::signal("TERM", &format!("-{id}"));
+/// Tells their groups, and waits until the programs have ended their cells.
+fn end_programs(programs: &[(u32, PathBuf)]) {
+    for (id, _) in programs {
+        crate::limited::signal("TERM", &format!("-{id}"));
+    }
     let deadline = Instant::now() + Duration::from_secs(END_SECONDS);
-    while crate::limited::is_running(id) && Instant::now() < deadline {
+    let runs = |(id, _): &(u32, PathBuf)| crate::limited::is_running(*id);
+    while programs.iter().any(runs) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
     }
 }

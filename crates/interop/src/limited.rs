@@ -76,7 +76,7 @@ pub fn run(command: &mut Command, limits: Limits, folder: &Path, mut say: impl F
     for cell in ending::listed(folder) {
         ending::remove(&cell);
     }
-    ending::forget_program();
+    ending::forget_program(folder);
     let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
     Ok(match doing {
         None => Ended::Itself(status, last),

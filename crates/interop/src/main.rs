@@ -6,7 +6,8 @@
 //! means (a list out of `netns`, `fuse`, `emulation`, `tshark`,
 //! `bpftrace`): then the summary counts it as skipped.
 //!
-//! Each test is a process of its own, which may take `CELLAR_TEST_LIMIT` seconds: one that hangs fails, and what it
+//! Each test is a process of its own, with a network of its own, so that as many run at a time as there are processors
+//! (`CELLAR_TEST_JOBS` says otherwise). It may take `CELLAR_TEST_LIMIT` seconds: one that hangs fails, and what it
 //! started is ended before the next begins.
 
 mod churn;
@@ -19,6 +20,7 @@ use interop::limited::{Ended, Limits, run as run_limited};
 use interop::means::Means;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// One test.
@@ -55,8 +57,8 @@ fn main() -> ExitCode {
     {
         return own_process(name, Path::new(folder));
     }
-    let limits = match limits() {
-        Ok(limits) => limits,
+    let (limits, jobs) = match limits().and_then(|limits| Ok((limits, jobs()?))) {
+        Ok(set) => set,
         Err(error) => {
             println!("interop: {error:#}");
             return ExitCode::FAILURE;
@@ -70,13 +72,14 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let wanted = |test: &&Test| arguments.is_empty() || arguments.iter().any(|part| test.name.contains(part));
-    let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
     let hidden = tests::hidden();
     let hidden = hidden.iter().filter(|test| arguments.iter().any(|word| word == test.name));
-    for test in all.iter().filter(wanted).chain(hidden) {
-        match run(test, limits) {
+    let tests: Vec<&Test> = all.iter().filter(wanted).chain(hidden).collect();
+    let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
+    for (name, outcome) in run_all(&tests, limits, jobs) {
+        match outcome {
             Outcome::Passed => passed += 1,
-            Outcome::Failed(reason) => failures.push((test.name, reason)),
+            Outcome::Failed(reason) => failures.push((name, reason)),
             Outcome::Skipped => skipped += 1,
         }
     }
@@ -94,6 +97,8 @@ const FAILURE: &str = "failure";
 
 /// What a test may take if nothing else is said. The slowest ones take 7 minutes on two processors.
 const LIMIT_SECONDS: u64 = 1800;
+/// More tests at a time have no place: each may have several servers, and a guest of 1 GiB.
+const JOBS_MAX: usize = 8;
 
 fn limits() -> Result<Limits> {
     let seconds = match std::env::var("CELLAR_TEST_LIMIT") {
@@ -103,6 +108,35 @@ fn limits() -> Result<Limits> {
         Err(_) => LIMIT_SECONDS,
     };
     Ok(Limits { run: Duration::from_secs(seconds), end: Duration::from_secs(ending::END_SECONDS) })
+}
+
+/// How many tests run at a time.
+fn jobs() -> Result<usize> {
+    match std::env::var("CELLAR_TEST_JOBS") {
+        Ok(text) => text.parse().ok().filter(|jobs| (1..=JOBS_MAX).contains(jobs)).with_context(|| {
+            format!("CELLAR_TEST_JOBS={text}: expected how many tests run at a time, 1 to {JOBS_MAX}")
+        }),
+        Err(_) => {
+            Ok(std::thread::available_parallelism().map_or(1, |processors| processors.get().min(JOBS_MAX)))
+        }
+    }
+}
+
+/// Runs all, so many at a time; in the order of their ends.
+fn run_all<'a>(tests: &[&'a Test], limits: Limits, jobs: usize) -> Vec<(&'a str, Outcome)> {
+    let next = Mutex::new(tests.iter());
+    let outcomes = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let test = next.lock().unwrap().next();
+            let Some(test) = test else { return };
+            let mark = if jobs > 1 { format!("{}: ", test.name) } else { String::new() };
+            let outcome = run(test, limits, &mark);
+            outcomes.lock().unwrap().push((test.name, outcome));
+        }
+    };
+    std::thread::scope(|scope| (0..jobs).for_each(|_| _ = scope.spawn(work)));
+    outcomes.into_inner().unwrap()
 }
 
 /// The process of one test.
@@ -121,12 +155,17 @@ fn own_process(name: &str, folder: &Path) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Runs a test in a process of its own.
-fn apart(test: &Test, limits: Limits) -> Result<()> {
+/// Gives what follows a network and a list of named ones that nobody else has.
+const OWN_NETWORK: &str =
+    "mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && ip link set lo up && exec \"$@\"";
+
+/// Runs a test in a process of its own, with a network of its own. Its output gets a mark.
+fn apart(test: &Test, limits: Limits, mark: &str) -> Result<()> {
     let folder = tempfile::Builder::new().prefix("cellar-interop-test-").tempdir()?;
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "sh", "-c", OWN_NETWORK, "sh"]).arg(std::env::current_exe()?);
     command.arg(OWN_PROCESS).arg(test.name).arg(folder.path());
-    match run_limited(&mut command, limits, folder.path(), |line| println!("{line}"))? {
+    match run_limited(&mut command, limits, folder.path(), |line| println!("{mark}{line}"))? {
         Ended::Late(doing) => bail!("{doing}"),
         Ended::Itself(status, last) => {
             let reason = std::fs::read_to_string(folder.path().join(FAILURE));
@@ -176,20 +215,20 @@ fn writer(arguments: &[String]) -> Option<Result<()>> {
     matches!(words.first(), Some(&"write" | &"fill" | &"privileged")).then(run)
 }
 
-fn run(test: &Test, limits: Limits) -> Outcome {
+fn run(test: &Test, limits: Limits, mark: &str) -> Outcome {
     for means in test.needs {
         if means.is_skipped() {
             println!("interop: {} ... skipped ({means} is in CELLAR_TEST_SKIP)", test.name);
             return Outcome::Skipped;
         }
-        if let Err(missing) = means.check() {
+        if let Err(missing) = means.check().and_then(|()| means.prepare()) {
             let reason = format!("{missing} (CELLAR_TEST_SKIP={means} skips it)");
             println!("interop: {} ... FAILED: {reason}", test.name);
             return Outcome::Failed(reason);
         }
     }
     let start = Instant::now();
-    let result = apart(test, limits);
+    let result = apart(test, limits, mark);
     let seconds = start.elapsed().as_secs_f64();
     match result {
         Ok(()) => {

@@ -1,7 +1,10 @@
 //! What a machine must offer for a test, and how to find out.
 
+use crate::cell::tools;
 use std::fmt;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 /// Something that a machine may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +67,29 @@ impl Means {
             None => Ok(()),
         }
     }
+
+    /// Fetches what only the machine's own network has: tests have networks of their own.
+    ///
+    /// # Errors
+    /// What was wrong.
+    pub fn prepare(self) -> Result<(), String> {
+        match self {
+            Means::Emulation => guest(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Fetches the guest's kernel, once; what was wrong.
+fn guest() -> Result<(), String> {
+    static DONE: OnceLock<Result<(), String>> = OnceLock::new();
+    let fetch = || {
+        let output = Command::new(tools().join("kafs-vm")).arg("--fetch").stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("kafs-vm: {error}"))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(format!("no kernel for the guest: {said}")) }
+    };
+    DONE.get_or_init(fetch).clone()
 }
 
 /// Whether the file is there, in /bin, /usr/bin, /sbin or /usr/sbin whichever was named.

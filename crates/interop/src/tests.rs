@@ -32,27 +32,27 @@ use interop::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Every test in the order of running.
+/// Every test in the order of running: first those that take long, so that none of them runs alone in the end.
 pub(crate) fn all() -> Vec<Test> {
     [
+        electing::tests(),
+        kafs::tests(),
+        moving::tests(),
+        stepping::tests(),
+        syncing::tests(),
+        resuming::tests(),
         admin::tests(),
         dumps::tests(),
         import::tests(),
         mixed::tests(),
         joining::tests(),
-        electing::tests(),
         jobs::tests(),
-        stepping::tests(),
-        syncing::tests(),
         transfers::tests(),
-        resuming::tests(),
         splitting::tests(),
         matrix::tests(),
         store::tests(),
         trees::tests(),
         fuse::tests(),
-        kafs::tests(),
-        moving::tests(),
         promoting::tests(),
         watching::tests(),
         asking::tests(),
