@@ -201,4 +201,55 @@ mod tests {
     fn every_command_and_option_is_declared_once() {
         Cli::command().debug_assert();
     }
+
+    /// What changes nothing of a cell.
+    const READING: [&str; 14] = [
+        "volume list",
+        "volume examine",
+        "volume jobs",
+        "volume jobs list",
+        "volume jobs show",
+        "volume snapshot list",
+        "user list",
+        "user examine",
+        "group list",
+        "group examine",
+        "promote status",
+        "promote manifest",
+        "promote key new",
+        "promote key show",
+    ];
+
+    /// The commands below this one that have none below them, with their options.
+    fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, Vec<String>)>) {
+        let below: Vec<_> = command.get_subcommands().filter(|below| below.get_name() != "help").collect();
+        for below in &below {
+            leaves(below, &format!("{path} {}", below.get_name()), found);
+        }
+        // `promote` does something of its own as well.
+        if below.is_empty() || !command.is_subcommand_required_set() {
+            let options = command.get_arguments().filter_map(|option| option.get_long());
+            found.push((path.to_owned(), options.map(str::to_owned).collect()));
+        }
+    }
+
+    #[test]
+    fn what_changes_volumes_users_or_groups_tells_before_what_it_would_do_and_all_print_json() {
+        let mut cli = Cli::command();
+        cli.build();
+        let mut complaints = Vec::new();
+        for name in ["volume", "user", "group", "promote", "import"] {
+            let command = cli.find_subcommand(name).expect("a command");
+            let mut found = Vec::new();
+            leaves(command, name, &mut found);
+            assert!(found.len() > 2, "{found:?}");
+            for (path, options) in found {
+                let has = |name: &str| options.iter().any(|option| option == name);
+                let (is_told, only_reads) = (has("dry-run"), READING.contains(&&*path));
+                complaints.extend((!has("json")).then(|| format!("{path} has no --json")));
+                complaints.extend((is_told == only_reads).then(|| format!("{path}: --dry-run is {is_told}")));
+            }
+        }
+        assert_eq!(complaints, [""; 0]);
+    }
 }

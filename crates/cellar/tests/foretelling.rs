@@ -4,14 +4,19 @@
 mod support;
 
 use cellar::config;
+use cellar::jobs::journal::Journal;
 use cellar::serve;
+use jobs::{Job, Operation, Place, Stage};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
 struct Cell {
     config: PathBuf,
+    address: Ipv4Addr,
+    jobs: PathBuf,
     // Ends before the folder goes.
     _running: serve::Running,
     _folder: tempfile::TempDir,
@@ -20,10 +25,11 @@ struct Cell {
 impl Cell {
     fn start() -> Cell {
         let folder = tempfile::tempdir().unwrap();
-        let config = support::configure(folder.path(), support::address(), "").unwrap();
+        let address = support::address();
+        let config = support::configure(folder.path(), address, "").unwrap();
         let settings = Arc::new(config::file::load(&config).unwrap());
         let running = serve::start(&settings).unwrap();
-        Cell { config, _running: running, _folder: folder }
+        Cell { config, address, jobs: settings.jobs_path(), _running: running, _folder: folder }
     }
 
     /// Runs the program; what is asked has no blanks in it.
@@ -178,4 +184,109 @@ fn a_dry_run_tells_what_the_command_would_do_and_changes_nothing() {
         cell.run(command);
     }
     assert_ne!(cell.state(), state);
+}
+
+/// What each stage has before it, if the job is let go on and if it is cancelled.
+const STAGES: [(Stage, &str, &str); 6] = [
+    (Stage::Beginning, "begin", "be undone"),
+    (Stage::Working, "clear away what was begun, and begin anew", "be undone"),
+    (Stage::Switching, "be finished", "be finished: it is too late to undo it"),
+    (Stage::Cleaning, "be finished: only clearing away is left", "be finished: it is too late to undo it"),
+    (Stage::Undoing, "be undone", "be undone, as it is anyway"),
+    (
+        Stage::CatchingUp,
+        "send to the sites that lack it, as far as they can be reached",
+        "end; the sites that lack it do not get it",
+    ),
+];
+
+fn a_move(id: u32, stage: Stage) -> Job {
+    let place = Place { server: Ipv4Addr::LOCALHOST, partition: 0 };
+    let to = Place { partition: 1, ..place };
+    let mut job = Job::new(id, Operation::Move { to }, 100, "data", place);
+    job.stage = stage;
+    job
+}
+
+/// The files of a journal but the locks, which whoever looks takes for a moment.
+fn files(journal: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let all = std::fs::read_dir(journal).unwrap().map(|entry| entry.unwrap().path());
+    let all = all.filter(|path| path.extension().is_none_or(|ending| ending != "lock"));
+    let mut all: Vec<_> = all.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_dry_run_tells_how_an_interrupted_job_would_end_and_leaves_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // No server runs here, so the jobs are the person's own.
+    let config = support::configure(folder.path(), support::address(), "").unwrap();
+    let path = folder.path().join("cellar/jobs/t.example");
+    let journal = Journal::open(path.clone()).unwrap();
+    for (stage, ..) in STAGES {
+        journal.begin(|id| a_move(id, stage)).unwrap();
+    }
+    journal.begin(|id| a_move(id, Stage::Done)).unwrap();
+    let (running, _claim) = journal.begin(|id| a_move(id, Stage::Working)).unwrap();
+    journal.begin(|id| a_move(id, Stage::Working)).unwrap();
+    journal.cancel(9).unwrap();
+    let before = files(&path);
+    let program = |arguments: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.args(["volume", "jobs"]).args(arguments.split_whitespace()).arg("--dry-run");
+        command.arg("--config").arg(&config).env("XDG_STATE_HOME", folder.path());
+        command.output().unwrap()
+    };
+    let would = |arguments: &str| {
+        let output = program(&format!("{arguments} --json"));
+        assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        let told: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        told.iter()
+            .map(|job| (job["job"].as_u64().unwrap(), job["would"].as_str().unwrap().to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let mut interrupted: Vec<(u64, String)> = Vec::new();
+    for (job, (_, resumed, cancelled)) in (1..).zip(STAGES) {
+        assert_eq!(would(&format!("resume {job}")), [(job, resumed.to_owned())]);
+        assert_eq!(would(&format!("cancel {job}")), [(job, cancelled.to_owned())]);
+        interrupted.push((job, resumed.to_owned()));
+    }
+    interrupted.push((9, "be undone".to_owned()));
+    assert_eq!(would("resume"), interrupted, "none that is over or that somebody runs");
+    assert_eq!(would(&format!("resume {}", running.id)), [(8, "wait no longer".to_owned())]);
+    assert_eq!(would("cancel 8"), [(8, "be undone".to_owned())]);
+    let told = String::from_utf8(program("cancel 4").stdout).unwrap();
+    assert!(told.contains("move of data from 127.0.0.1 /vicepa to 127.0.0.1 /vicepb"), "{told}");
+    for (arguments, expected) in
+        [("resume 7", "the job 7 is over"), ("cancel 7", "is over"), ("cancel 10", "no job 10")]
+    {
+        let refused = program(arguments);
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && told.contains(expected), "{arguments}: {told}");
+    }
+    assert_eq!(files(&path), before);
+}
+
+#[test]
+fn a_dry_run_tells_how_the_job_of_a_server_would_end_and_asks_it_for_nothing() {
+    let cell = Cell::start();
+    let journal = Journal::open(cell.jobs.clone()).unwrap();
+    // Held, so that the server does not take them over.
+    let _claim = journal.begin(|id| a_move(id, Stage::Switching)).unwrap();
+    journal.begin(|id| a_move(id, Stage::Failed)).unwrap();
+    let before = files(&cell.jobs);
+    let on = format!("--on {} --dry-run", cell.address);
+    for (arguments, expected) in [
+        ("resume", "wait no longer"),
+        ("resume 1", "wait no longer"),
+        ("cancel 1", "be finished: it is too late to undo it"),
+    ] {
+        let told = cell.run(&format!("volume jobs {arguments} {on}"));
+        assert!(told.contains(expected) && told.lines().count() == 2, "{arguments}: {told}");
+    }
+    for (arguments, expected) in [("resume 2", "the job 2 is over"), ("cancel 3", "there is no job 3")] {
+        assert_eq!(cell.refusal(&format!("volume jobs {arguments} {on}")), expected);
+    }
+    assert_eq!(files(&cell.jobs), before);
 }

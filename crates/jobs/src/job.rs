@@ -150,6 +150,11 @@ impl Stage {
         }
     }
 
+    /// Whether nothing is left to be done.
+    pub fn is_over(self) -> bool {
+        matches!(self, Stage::Done | Stage::Failed)
+    }
+
     /// The stage of that name.
     pub fn named(name: &str) -> Option<Stage> {
         use Stage::{Beginning, CatchingUp, Cleaning, Done, Failed, Switching, Undoing, Working};
@@ -303,7 +308,7 @@ impl Job {
 
     /// Whether nothing is left to be done.
     pub fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Done | Stage::Failed)
+        self.stage.is_over()
     }
 
     /// What is done, like `move of projects to 10.0.0.2 /vicepa`.

@@ -1,6 +1,7 @@
 //! Running jobs in this process while a person watches, and `cellar volume jobs`.
 
 mod elsewhere;
+mod foretelling;
 mod progress;
 mod shown;
 
@@ -12,6 +13,7 @@ use crate::jobs::traffic::{self, Told};
 use crate::jobs::world::{CellWorld, Wishes};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
+use foretelling::Foretold;
 use indicatif::HumanBytes;
 use jobs::{End, Job, Stage, Traffic, Wish};
 use shown::Shown;
@@ -42,6 +44,9 @@ pub enum Jobs {
         job: Option<u32>,
         #[command(flatten)]
         whose: Whose,
+        /// Say what would be done with each, and do nothing.
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Undo a job that is not over, if it can still be undone.
     Cancel {
@@ -49,6 +54,9 @@ pub enum Jobs {
         job: u32,
         #[command(flatten)]
         whose: Whose,
+        /// Say what would be done with it, and do nothing.
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
@@ -109,6 +117,8 @@ pub(super) fn run(context: &Context, command: &Jobs) -> Result<()> {
     match command {
         Jobs::List { .. } => context.format.rows(&list(context, &journal)?),
         Jobs::Show { job, .. } => show(context, &journal, *job),
+        Jobs::Resume { job, .. } if command.is_dry() => foretell_resuming(context, &journal, *job),
+        Jobs::Cancel { job, .. } if command.is_dry() => foretell_cancelling(context, &journal, *job),
         Jobs::Resume { job, .. } => resume(context, &journal, *job),
         Jobs::Cancel { job, .. } => cancel(context, &journal, *job),
     }
@@ -142,10 +152,7 @@ fn show(context: &Context, journal: &Journal, id: u32) -> Result<()> {
 }
 
 fn cancel(context: &Context, journal: &Journal, id: u32) -> Result<()> {
-    let job = journal.read(id)?;
-    if job.is_over() {
-        bail!("the job {id} is over: {}", job.latest());
-    }
+    unfinished(journal, id)?;
     journal.cancel(id)?;
     match take(journal, id) {
         Ok((job, _claim)) => follow(context, &context.client()?, journal, job),
@@ -155,11 +162,41 @@ fn cancel(context: &Context, journal: &Journal, id: u32) -> Result<()> {
 
 fn take(journal: &Journal, id: u32) -> Result<(Job, crate::jobs::journal::Claim)> {
     let Some(claim) = journal.claim(id)? else { bail!("the job {id} is running") };
+    Ok((unfinished(journal, id)?, claim))
+}
+
+fn unfinished(journal: &Journal, id: u32) -> Result<Job> {
     let job = journal.read(id)?;
     if job.is_over() {
         bail!("the job {id} is over: {}", job.latest());
     }
-    Ok((job, claim))
+    Ok(job)
+}
+
+fn foretell_resuming(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()> {
+    let jobs = match only {
+        Some(id) => vec![unfinished(journal, id)?],
+        None => journal.all()?.into_iter().filter(|job| !job.is_over()).collect(),
+    };
+    let mut all = Vec::new();
+    for job in jobs {
+        let is_running = journal.claim(job.id)?.is_none();
+        // Of many only those that nobody runs are taken.
+        if is_running && only.is_none() {
+            continue;
+        }
+        let shown = Shown::new(&job, is_running, so_far(&job));
+        let is_to_be_undone = !is_running && journal.is_cancelled(job.id);
+        all.push(if is_to_be_undone { Foretold::cancel(shown) } else { Foretold::resume(shown) });
+    }
+    foretelling::print(context, &all, "no job was interrupted")
+}
+
+fn foretell_cancelling(context: &Context, journal: &Journal, id: u32) -> Result<()> {
+    let job = unfinished(journal, id)?;
+    let is_running = journal.claim(id)?.is_none();
+    let shown = Shown::new(&job, is_running, so_far(&job));
+    foretelling::print(context, &[Foretold::cancel(shown)], "")
 }
 
 fn resume(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()> {

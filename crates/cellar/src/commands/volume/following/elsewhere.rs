@@ -1,12 +1,15 @@
 //! `cellar volume jobs --on ADDRESS`: the jobs of a server, asked over the network.
 
 use super::Jobs;
+use super::foretelling::{self, Foretold};
 use super::shown::Shown;
 use crate::client::Interface;
 use crate::client::describe::describe;
 use crate::commands::Context;
 use afs_idl::ClientConnection;
-use afs_idl::cellar::{self, CancelJobRequest, GetJobRequest, JobInfo, ListJobsRequest, ResumeJobRequest};
+use afs_idl::cellar::{
+    self, CancelJobRequest, GetJobReply, GetJobRequest, JobInfo, ListJobsRequest, ResumeJobRequest,
+};
 use anyhow::{Context as _, Result, anyhow};
 use base::AbortCode;
 use jobs::Event;
@@ -19,10 +22,22 @@ pub(super) fn run(context: &Context, command: &Jobs, server: Ipv4Addr) -> Result
     match command {
         Jobs::List { .. } => context.format.rows(&list(way).with_context(on)?),
         Jobs::Show { job, .. } => {
-            let reply = cellar::get_job(way, &GetJobRequest { job: *job });
-            let reply = reply.map_err(|code| explained(*job, code)).with_context(on)?;
+            let reply = get(way, *job).with_context(on)?;
             let event = |event: cellar::JobEvent| Event { at: event.at, what: event.what.to_string() };
             shown(&reply.info)?.show(context, reply.events.into_iter().map(event).collect())
+        }
+        Jobs::Resume { job, .. } if command.is_dry() => {
+            let jobs = match job {
+                Some(job) => vec![unfinished(way, *job).with_context(on)?],
+                None => list(way).with_context(on)?,
+            };
+            let jobs = jobs.into_iter().filter(|job| !job.stage.is_over());
+            let jobs: Vec<_> = jobs.map(Foretold::resume).collect();
+            foretelling::print(context, &jobs, &format!("no job of {server} is unfinished"))
+        }
+        Jobs::Cancel { job, .. } if command.is_dry() => {
+            let job = unfinished(way, *job).with_context(on)?;
+            foretelling::print(context, &[Foretold::cancel(job)], "")
         }
         Jobs::Resume { job, .. } => {
             let job = job.unwrap_or(0);
@@ -41,6 +56,15 @@ pub(super) fn run(context: &Context, command: &Jobs, server: Ipv4Addr) -> Result
             context.format.done(&true, format!("{server} is asked to undo the job {job}"))
         }
     }
+}
+
+fn get(way: &dyn ClientConnection, job: u32) -> Result<GetJobReply> {
+    cellar::get_job(way, &GetJobRequest { job }).map_err(|code| explained(job, code))
+}
+
+fn unfinished(way: &dyn ClientConnection, job: u32) -> Result<Shown> {
+    let shown = shown(&get(way, job)?.info)?;
+    if shown.stage.is_over() { Err(explained(job, AbortCode::UAEINVAL)) } else { Ok(shown) }
 }
 
 fn list(way: &dyn ClientConnection) -> Result<Vec<Shown>> {

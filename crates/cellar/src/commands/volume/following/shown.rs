@@ -13,13 +13,13 @@ use xdr::XdrString;
 /// A job as it is shown.
 #[derive(Serialize)]
 pub(super) struct Shown {
-    job: u32,
-    operation: String,
+    pub(super) job: u32,
+    pub(super) operation: String,
     volume: u32,
     name: String,
-    title: String,
-    stage: Stage,
-    is_running: bool,
+    pub(super) title: String,
+    pub(super) stage: Stage,
+    pub(super) is_running: bool,
     began: Option<u32>,
     latest: Option<u32>,
     doing: String,

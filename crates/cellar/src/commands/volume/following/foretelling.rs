@@ -1,0 +1,81 @@
+//! `cellar volume jobs resume|cancel --dry-run`: what either would do with a job, by how far the job is.
+
+use super::Jobs;
+use super::shown::Shown;
+use crate::commands::Context;
+use crate::output::Row;
+use anyhow::Result;
+use jobs::Stage;
+use serde::Serialize;
+
+/// What would be done with a job.
+#[derive(Serialize)]
+pub(super) struct Foretold {
+    job: u32,
+    title: String,
+    stage: Stage,
+    is_running: bool,
+    would: &'static str,
+}
+
+impl Row for Foretold {
+    const COLUMNS: &'static [&'static str] = &["JOB", "WHAT", "IT WOULD"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.job.to_string(), self.title.clone(), self.would.into()]
+    }
+}
+
+impl Foretold {
+    /// What letting a job go on would do.
+    pub(super) fn resume(shown: Shown) -> Foretold {
+        let would = if shown.is_running { "wait no longer" } else { going_on(shown.stage) };
+        Foretold::new(shown, would)
+    }
+
+    /// What cancelling it would do.
+    pub(super) fn cancel(shown: Shown) -> Foretold {
+        let would = cancelled(shown.stage, shown.operation == "release");
+        Foretold::new(shown, would)
+    }
+
+    fn new(shown: Shown, would: &'static str) -> Foretold {
+        let Shown { job, title, stage, is_running, .. } = shown;
+        Foretold { job, title, stage, is_running, would }
+    }
+}
+
+impl Jobs {
+    /// Whether it only asks what would be done.
+    pub(super) fn is_dry(&self) -> bool {
+        matches!(self, Jobs::Resume { dry_run: true, .. } | Jobs::Cancel { dry_run: true, .. })
+    }
+}
+
+/// Prints what would be done with these jobs.
+pub(super) fn print(context: &Context, all: &[Foretold], nothing: &str) -> Result<()> {
+    if all.is_empty() { context.format.done(&all, nothing) } else { context.format.rows(all) }
+}
+
+fn going_on(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Beginning => "begin",
+        Stage::Working => "clear away what was begun, and begin anew",
+        Stage::Switching => "be finished",
+        Stage::Cleaning => "be finished: only clearing away is left",
+        Stage::Undoing => "be undone",
+        Stage::CatchingUp => "send to the sites that lack it, as far as they can be reached",
+        Stage::Done | Stage::Failed => "do nothing: it is over",
+    }
+}
+
+fn cancelled(stage: Stage, is_release: bool) -> &'static str {
+    match stage {
+        Stage::Beginning | Stage::Working if is_release => "be undone; sites that have it already keep it",
+        Stage::Beginning | Stage::Working => "be undone",
+        Stage::Switching | Stage::Cleaning => "be finished: it is too late to undo it",
+        Stage::Undoing => "be undone, as it is anyway",
+        Stage::CatchingUp => "end; the sites that lack it do not get it",
+        Stage::Done | Stage::Failed => "do nothing: it is over",
+    }
+}
