@@ -14,9 +14,7 @@ use history::{Extent, History, place};
 const SEEDS: u64 = 1500;
 
 fn histories(operation: impl Fn(u64) -> Operation) {
-    for seed in 0..SEEDS {
-        History::new(seed, operation(seed)).play();
-    }
+    seeds::play(SEEDS, |seed| History::new(seed, operation(seed)).play());
 }
 
 #[test]

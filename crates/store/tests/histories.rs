@@ -442,11 +442,8 @@ fn run(seed: u64) -> Seen {
 #[test]
 fn synced_chunks_survive_and_no_read_is_wrong() {
     let mut total = Seen::default();
-    let first =
-        std::env::var("CELLAR_SEED_FIRST").ok().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-    for seed in first..first + HISTORIES {
-        let seen = std::panic::catch_unwind(|| run(seed));
-        let seen = seen.unwrap_or_else(|_| panic!("seed {seed}"));
+    seeds::play(HISTORIES, |seed| {
+        let seen = run(seed);
         total.crashes += seen.crashes;
         total.lost_commits += seen.lost_commits;
         total.deleted_segments += seen.deleted_segments;
@@ -458,7 +455,7 @@ fn synced_chunks_survive_and_no_read_is_wrong() {
         total.orphaned_bytes += seen.orphaned_bytes;
         total.orderly_ends += seen.orderly_ends;
         total.moved += seen.moved;
-    }
+    });
     println!("{total:?}");
     let counts = [
         total.crashes,

@@ -319,8 +319,7 @@ fn going_back_sends_nothing_between_cells() {
 
 #[test]
 fn histories_with_faults_end_well_and_never_show_what_was_not_promoted() {
-    for seed in 0..150 {
-        println!("seed {seed}");
+    seeds::play(150, |seed| {
         let mut world = World::new(seed, 7, 40);
         for _ in 0..3 {
             world.promote();
@@ -342,7 +341,7 @@ fn histories_with_faults_end_well_and_never_show_what_was_not_promoted() {
         // What rotted is found at the latest now, when nothing hides it.
         world.run();
         world.assert_all_have(4);
-    }
+    });
 }
 
 #[test]

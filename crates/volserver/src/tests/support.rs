@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use store::{MemoryChunks, MemoryMeta};
@@ -118,15 +117,9 @@ fn options() -> VolumeOptions {
     VolumeOptions { received_step_bytes: 256 << 10, ..VolumeOptions::default() }
 }
 
-/// Plays a history for each seed from 0 on; says which one fails.
-pub(super) fn histories(seeds: u64, play: impl Fn(u64, &mut StdRng)) {
-    for seed in 0..seeds {
-        let play = AssertUnwindSafe(|| play(seed, &mut StdRng::seed_from_u64(seed)));
-        if let Err(panic) = std::panic::catch_unwind(play) {
-            println!("seed {seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+/// Plays so many histories.
+pub(super) fn histories(count: u64, play: impl Fn(u64, &mut StdRng)) {
+    seeds::play(count, |seed| play(seed, &mut StdRng::seed_from_u64(seed)));
 }
 
 fn caller(identity: Identity) -> Caller {

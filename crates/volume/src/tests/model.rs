@@ -7,23 +7,15 @@ mod reference;
 
 use history::History;
 
-/// Runs one seed; its failure names it.
-fn run(seed: u64, steps: usize) {
-    let outcome = std::panic::catch_unwind(|| History::new(seed).run(steps));
-    assert!(outcome.is_ok(), "seed {seed} with {steps} steps failed");
-}
-
-/// `CELLAR_SEED_FIRST` (a number) lives through other histories.
-fn first_seed() -> u64 {
-    std::env::var("CELLAR_SEED_FIRST").ok().and_then(|text| text.parse().ok()).unwrap_or(0)
-}
+/// What the seeds of long histories are greater by than those of short ones.
+const LONG: u64 = 10_000;
 
 #[test]
 fn short_histories() {
-    (first_seed()..first_seed() + 2000).for_each(|seed| run(seed, 30));
+    seeds::play(2000, |seed| History::new(seed).run(30));
 }
 
 #[test]
 fn long_histories() {
-    (first_seed() + 10_000..first_seed() + 10_020).for_each(|seed| run(seed, 1500));
+    seeds::play(20, |seed| History::new(seed + LONG).run(1500));
 }

@@ -280,12 +280,7 @@ fn history(seed: u64) {
 
 #[test]
 fn a_site_is_as_before_or_as_its_volume() {
-    for seed in 0..SEEDS {
-        if let Err(panic) = std::panic::catch_unwind(|| history(seed)) {
-            println!("seed {seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    seeds::play(SEEDS, history);
 }
 
 #[test]

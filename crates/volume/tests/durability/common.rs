@@ -18,11 +18,6 @@ pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 const FILES: u32 = 6;
 const NOTHING: SetStatus = SetStatus { mode: None, owner: None, group: None, client_modified: None };
 
-/// The first seed of every seeded test: `CELLAR_SEED_FIRST`, or 0.
-pub(crate) fn first_seed() -> u64 {
-    std::env::var("CELLAR_SEED_FIRST").ok().and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
 /// Small chunks, so that there are many.
 pub(crate) fn options() -> VolumeOptions {
     VolumeOptions { spare_kib: 0, chunk_shift: 12, inline_bytes_max: 100, ..VolumeOptions::default() }

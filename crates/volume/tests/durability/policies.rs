@@ -2,7 +2,7 @@
 //! in the order of all changes of the partition, data and metadata together; never more than the
 //! policy allows, and nothing in the middle.
 
-use crate::common::{Files, Writer, clone, contents, first_seed, options, partition_id, volume, volume_id};
+use crate::common::{Files, Writer, clone, contents, options, partition_id, volume, volume_id};
 use base::VolumeId;
 use disk::{Disk, FaultyDisk, Garbling, Torn};
 use rand::rngs::SmallRng;
@@ -261,14 +261,10 @@ impl History {
 
 fn histories(policy: Durability, count: u64) -> Seen {
     let mut seen = Seen::default();
-    for seed in first_seed()..first_seed() + count {
-        let history = || {
-            let mut history = History::new(seed, policy);
-            (0..RUNS).for_each(|_| history.run(&mut seen));
-        };
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(history));
-        outcome.unwrap_or_else(|_| panic!("{policy:?}: again with CELLAR_SEED_FIRST={seed}"));
-    }
+    seeds::play(count, |seed| {
+        let mut history = History::new(seed, policy);
+        (0..RUNS).for_each(|_| history.run(&mut seen));
+    });
     println!("{policy:?}: {seen:?}");
     seen
 }

@@ -1,6 +1,6 @@
 //! Transfers that the power goes off amid, on a faulty disk: what is noted to have come is there.
 
-use crate::common::{first_seed, named, options, partition_id, volume, volume_id};
+use crate::common::{named, options, partition_id, volume, volume_id};
 use base::{UnixTime, UserId, VnodeId, VolumeId};
 use bytes::Bytes;
 use disk::{Disk, FaultyDisk, Garbling, Torn};
@@ -205,15 +205,11 @@ impl History {
 #[test]
 fn what_is_noted_to_have_come_is_there() {
     let mut seen = Seen::default();
-    for seed in first_seed()..first_seed() + HISTORIES {
-        let history = || {
-            let mut history = History::new(seed);
-            (0..RUNS).for_each(|_| history.run(&mut seen));
-            history.end();
-        };
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(history));
-        outcome.unwrap_or_else(|_| panic!("seed {seed}"));
-    }
+    seeds::play(HISTORIES, |seed| {
+        let mut history = History::new(seed);
+        (0..RUNS).for_each(|_| history.run(&mut seen));
+        history.end();
+    });
     println!("{seen:?}");
     assert!(seen.cut > 100 && seen.whole > 100 && seen.kept_bytes > 1_000_000, "{seen:?}");
 }

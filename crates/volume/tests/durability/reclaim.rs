@@ -1,7 +1,7 @@
 //! Crashes, and the search for what they orphaned, which runs beside writers, clones and purges: what
 //! was acknowledged stays, and what nobody names goes.
 
-use crate::common::{Writer, clone, contents, first_seed, named, options, partition_id, volume, volume_id};
+use crate::common::{Writer, clone, contents, named, options, partition_id, volume, volume_id};
 use base::UnixTime;
 use disk::{Disk, FaultyDisk, Garbling, Torn};
 use rand::rngs::SmallRng;
@@ -242,15 +242,12 @@ impl History {
 #[test]
 fn nothing_named_is_lost_and_nothing_unnamed_stays() {
     let seen = Seen::default();
-    for seed in first_seed()..first_seed() + HISTORIES {
-        let history = || {
-            let mut history = History::new(seed);
-            (0..RUNS).for_each(|_| history.run(&seen));
-            history.end();
-        };
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(history));
-        outcome.unwrap_or_else(|_| panic!("seed {seed} (threads: it may take some attempts)"));
-    }
+    // There are threads: to fail again may take some attempts.
+    seeds::play(HISTORIES, |seed| {
+        let mut history = History::new(seed);
+        (0..RUNS).for_each(|_| history.run(&seen));
+        history.end();
+    });
     println!("{seen:?}");
     let Seen { orphaned_bytes, deleted_segments, refused, clones, moved_chunks, scrubbed_bytes } = &seen;
     for count in [orphaned_bytes, deleted_segments, refused, clones, moved_chunks, scrubbed_bytes] {

@@ -1,0 +1,60 @@
+//! Seeded histories of tests: where their seeds begin, and which one failed.
+//!
+//! [`play`] lives through some of them. They begin with seed 0, or with `CELLAR_SEED_FIRST`: so `make soak`
+//! lives through others each time, and a person again through the one that failed.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// The variable with the first seed.
+const FIRST: &str = "CELLAR_SEED_FIRST";
+
+/// So many seeds, from the first one on.
+///
+/// # Panics
+/// If the variable has no number.
+pub fn seeds(count: u64) -> Range<u64> {
+    let first = std::env::var(FIRST).map_or(0, |text| number(&text));
+    first..first.saturating_add(count)
+}
+
+/// Plays a history for each of so many seeds. If one fails, says how to begin with that one, and fails.
+pub fn play(count: u64, history: impl FnMut(u64)) {
+    play_all(seeds(count), history);
+}
+
+fn play_all(seeds: Range<u64>, mut history: impl FnMut(u64)) {
+    for seed in seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| history(seed))) {
+            eprintln!("again with {FIRST}={seed}");
+            resume_unwind(panic);
+        }
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("{FIRST}={text} is no number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histories_are_played_in_order_until_one_fails() {
+        let mut played = Vec::new();
+        let failing = |seed| {
+            played.push(seed);
+            assert!(seed != 12, "it fails");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(|| play_all(10..20, failing))).is_err());
+        assert_eq!(played, [10, 11, 12]);
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_taken_for_the_first_seed() {
+        assert_eq!(number("4711"), 4711);
+        assert!(catch_unwind(|| number("17 ")).is_err());
+        assert!(catch_unwind(|| number("")).is_err());
+    }
+}
