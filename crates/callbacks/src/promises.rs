@@ -155,6 +155,11 @@ impl Promises {
         self.holders_of(fid).is_some_and(|holders| holders.find(&self.places, host).is_some())
     }
 
+    /// Reads a little of what is known of the promise to a host; what comes of it means nothing.
+    pub(crate) fn look(&self, fid: Fid, host: HostId) -> u64 {
+        self.holders_of(fid).map_or(0, |holders| holders.look(&self.places, host))
+    }
+
     fn promises_on(&self, fid: Fid) -> impl Iterator<Item = (HostId, u32)> + '_ {
         self.holders_of(fid).into_iter().flat_map(|holders| holders.all(&self.places))
     }

@@ -14,6 +14,7 @@ use afs_idl::fs as rxafs;
 use base::{Caller, Fid, Monotonic};
 use bytes::Bytes;
 use events::current;
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 use volume::{Governed, VnodeStatus, Volume};
@@ -25,6 +26,9 @@ const STATUS_BYTES: usize = 4 * (21 + 3);
 const SYNC_BYTES: usize = 4 * 6;
 /// The counts of statuses and of callbacks in a reply about several vnodes.
 const COUNTS_BYTES: usize = 4 * 2;
+
+/// With fewer connections all of them is in the processor's caches.
+const CROWD_CONNECTIONS: usize = 500;
 
 /// What [`FileServer::answer_at_once`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +55,23 @@ impl FileServer {
             }
             _ => None,
         }
+    }
+
+    /// Looks at what the answers to these will need of the clients: callers, hosts and promises.
+    pub fn look_ahead(&self, requests: &[(&Caller, &[u8])]) {
+        if self.subjects().len() < CROWD_CONNECTIONS {
+            return;
+        }
+        let seen = self.subjects().look_ahead(requests.iter().map(|(caller, _)| *caller));
+        let fetched = |request: &[u8]| {
+            let (opcode, arguments) = request.split_first_chunk()?;
+            let is_status = u32::from_be_bytes(*opcode) == rxafs::FETCH_STATUS;
+            let request: rxafs::FetchStatusRequest = is_status.then(|| xdr::from_slice(arguments).ok())??;
+            Some(Fid::from(request.fid))
+        };
+        let calls =
+            requests.iter().map(|(caller, request)| (caller.peer, caller.connection, fetched(request)));
+        black_box(seen ^ self.hosts().state().look_ahead(calls));
     }
 
     /// FetchStatus (132) of a vnode in memory, for a host that is known. `None`: not at once.

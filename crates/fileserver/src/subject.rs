@@ -136,6 +136,13 @@ impl Subjects {
         (now < *until).then(|| noted(Arc::clone(subject)))
     }
 
+    /// Reads a little of what is remembered of each of these: see [`FileServer::look_ahead`](crate::FileServer::look_ahead).
+    pub(crate) fn look_ahead<'a>(&self, callers: impl Iterator<Item = &'a Caller>) -> u64 {
+        let known = self.known.read();
+        let found = callers.filter_map(|caller| known.get(&caller.connection));
+        found.fold(0, |seen, (subject, _)| seen ^ subject.groups.first().map_or(0, |id| id.0 as u64))
+    }
+
     /// Who is calling. As in OpenAFS a connection's caller keeps the groups that it had while nobody
     /// can say what they are now.
     pub(crate) fn of(&self, caller: &Caller, now: Monotonic) -> Result<Arc<Subject>, AbortCode> {

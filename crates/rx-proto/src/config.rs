@@ -43,6 +43,8 @@ pub struct EndpointConfig {
     pub last_ack_delay: Duration,
     /// Connections, of both directions.
     pub connections_max: usize,
+    /// With fewer connections [`crate::Endpoint::look_ahead`] does nothing: they are in the processor's caches.
+    pub crowd_connections: usize,
     /// Calls, of both directions, released or not.
     pub calls_max: usize,
     /// Packets received and not yet read, of all calls.
@@ -83,6 +85,7 @@ impl Default for EndpointConfig {
             ack_delay: Duration::from_millis(100),
             last_ack_delay: Duration::from_millis(100),
             connections_max: 100_000,
+            crowd_connections: 500,
             calls_max: 50_000,
             packets_max: 400_000,
             waiting_calls_max: 10_000,

@@ -55,6 +55,9 @@ const INBOX_RECEIVES: usize = 1024;
 /// short one.
 const FIRST_PACKETS: usize = 2;
 
+/// Receives, or calls to be answered, of which so many have come together are looked at before the first is handled.
+const LOOK_AHEAD_MIN: usize = 3;
+
 /// Calls that the lane's thread tries to answer itself between two looks at the endpoint.
 const SHORT_MAX: usize = 64;
 
@@ -82,6 +85,10 @@ pub(crate) trait Arrivals: Send + Sync {
     fn answer_at_once(&self, _call: &Arrived) -> Option<Bytes> {
         None
     }
+
+    /// Told before it is asked for the replies of so many calls, and not to single ones: see
+    /// [`Service::look_ahead`](crate::Service::look_ahead).
+    fn look_ahead(&self, _calls: &[Arrived]) {}
 
     /// Calls waiting, calls that ever waited, idle workers: for rxdebug.
     fn load(&self) -> Load;
@@ -675,6 +682,10 @@ impl Turn {
         let some = self.some();
         let mut state = lane.lock();
         let (now, wall) = (clock::now(), clock::wall());
+        if some >= LOOK_AHEAD_MIN {
+            let next = self.datagrams[..some].iter();
+            state.endpoint.look_ahead(next.map(|datagrams| (&datagrams.path, &*datagrams.data)));
+        }
         for datagrams in self.datagrams.drain(..some) {
             if rx_proto::debug::is_question(&datagrams.data) {
                 self.questions.extend(datagrams.split());
@@ -737,6 +748,9 @@ impl Lane {
     fn answer_at_once(&self, calls: &mut Vec<Arrived>, answers: &mut Vec<Option<Bytes>>) {
         if calls.is_empty() {
             return;
+        }
+        if calls.len() >= LOOK_AHEAD_MIN {
+            self.arrivals.look_ahead(calls);
         }
         answers.extend(calls.iter().map(|call| self.arrivals.answer_at_once(call)));
         let mut state = self.lock();

@@ -29,6 +29,11 @@ pub trait Service: Send + Sync {
         None
     }
 
+    /// Called before [`Service::answer_at_once`] of each of these, when several have come together: of very many clients
+    /// nothing is in a processor's caches, and what is looked at here for all is fetched from memory at a time. Changes
+    /// nothing.
+    fn look_ahead(&self, _requests: &[(&Caller, &[u8])]) {}
+
     /// What a request asks for, by its first packet, for its place among calls that wait. Called under
     /// the lane's lock: it only looks.
     fn demand(&self, _caller: &Caller, _request: &[u8]) -> Demand {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{Builder, JoinHandle};
 
-use base::AbortCode;
+use base::{AbortCode, Caller};
 use bytes::Bytes;
 use fair_queue::{Class, Demand, Ticket, Work};
 use parking_lot::Mutex;
@@ -244,6 +244,18 @@ impl Arrivals for WorkerPool {
             self.counters.answered_at_once.increment();
         }
         answer
+    }
+
+    fn look_ahead(&self, calls: &[Arrived]) {
+        // A port has one service for nearly all.
+        let Some(first) = calls.first() else { return };
+        let Some(service) = self.services.get(&first.service_id) else { return };
+        let of_it = calls.iter().filter(|call| call.service_id == first.service_id);
+        let requests: Vec<(&Caller, &[u8])> =
+            of_it.filter_map(|call| Some((&call.caller, call.whole_request()?))).collect();
+        if catch_unwind(AssertUnwindSafe(|| service.look_ahead(&requests))).is_err() {
+            self.counters.panicked.increment();
+        }
     }
 
     fn load(&self) -> Load {

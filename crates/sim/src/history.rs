@@ -84,6 +84,11 @@ impl std::ops::AddAssign for Report {
 impl History {
     /// Makes a world and the calls to be made in it.
     pub fn new(seed: u64) -> History {
+        History::looking_ahead(seed, true)
+    }
+
+    /// With endpoints that look ahead, or do not: that changes nothing.
+    pub fn looking_ahead(seed: u64, looks_ahead: bool) -> History {
         let mut random = SmallRng::seed_from_u64(seed);
         let mood = match random.random_range(0..10) {
             0..2 => Mood::Clean,
@@ -92,7 +97,8 @@ impl History {
             _ => Mood::Hostile,
         };
         let hosts = if random.random_bool(0.7) { 2 } else { random.random_range(3..6) };
-        let config = config(&mut random, mood);
+        let crowd_connections = if looks_ahead { 0 } else { usize::MAX };
+        let config = EndpointConfig { crowd_connections, ..config(&mut random, mood) };
         let world = World::new(hosts, &config, conditions(&mut random, mood), random.random());
         let mut history = History { seed, mood, world, requests: Vec::new() };
         for line in 0..random.random_range(1..=3) {

@@ -123,6 +123,7 @@ impl World {
             return;
         };
         let path = Path { remote: first.from, local: Some(host.address.ip()) };
+        host.endpoint.look_ahead(run.iter().map(|datagram| (&path, &*datagram.bytes)));
         if place % 2 == 1 && run.len() > 1 {
             let all: Vec<u8> = run.iter().flat_map(|datagram| &datagram.bytes[..]).copied().collect();
             host.endpoint.handle_run(now, wall, path, all.into(), first.bytes.len());

@@ -63,3 +63,11 @@ fn histories_first_half() {
 fn histories_second_half() {
     part(1);
 }
+
+#[test]
+fn looking_ahead_changes_nothing() {
+    for seed in 0..200 {
+        let [with, without] = [true, false].map(|looks| History::looking_ahead(seed, looks).run());
+        assert_eq!(with, without, "seed {seed}");
+    }
+}

@@ -69,6 +69,14 @@ impl Holders {
         }
     }
 
+    /// See [`super::Promises::look`].
+    pub(super) fn look(&self, table: &Table, host: HostId) -> u64 {
+        match self {
+            Holders::Most(most) => most.sequence(host).unwrap_or_default(),
+            _ => self.find(table, host).map_or(0, |place| table[place].sequence),
+        }
+    }
+
     /// Makes the promise to a host, if there is one, a newer one, which does not end before `step`.
     pub(super) fn renew(&mut self, table: &mut Table, host: HostId, sequence: u64, step: u32) -> Renewal {
         if let Holders::Most(most) = self {

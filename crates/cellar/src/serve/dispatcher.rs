@@ -16,9 +16,19 @@ use waits::Client;
 /// What is called when a call of the service arrives.
 pub(super) type Dispatch = Box<dyn Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync>;
 
-/// What answers some calls without waiting; see [`Service::answer_at_once`]. It tells how long it took, so that the
-/// clock need not be asked once more to count the call.
-pub(super) type AtOnce = Box<dyn Fn(&Caller, &[u8]) -> Option<Answer> + Send + Sync>;
+/// The reply to a request, and how long it took to make, so that the clock need not be asked once more to count the call.
+type AnswerTo = dyn Fn(&Caller, &[u8]) -> Option<Answer> + Send + Sync;
+
+/// Requests and who makes them.
+type Requests<'a> = &'a [(&'a Caller, &'a [u8])];
+
+/// What answers some calls without waiting.
+pub(super) struct AtOnce {
+    /// See [`Service::answer_at_once`].
+    pub(super) answer: Box<AnswerTo>,
+    /// See [`Service::look_ahead`].
+    pub(super) look_ahead: Box<dyn Fn(Requests<'_>) + Send + Sync>,
+}
 
 /// What a request asks for; see [`Service::demand`].
 pub(super) type DemandOf = Box<dyn Fn(&Caller, &[u8]) -> Demand + Send + Sync>;
@@ -94,7 +104,7 @@ impl Service for Dispatcher {
             return None;
         }
         self.meter.begin();
-        let Answer { reply, time } = at_once(caller, request)?;
+        let Answer { reply, time } = (at_once.answer)(caller, request)?;
         let call = Ended {
             opcode,
             result: Ok(()),
@@ -113,6 +123,12 @@ impl Service for Dispatcher {
             record(trail, &draft, caller, &noted, &call);
         }
         Some(reply)
+    }
+
+    fn look_ahead(&self, requests: &[(&Caller, &[u8])]) {
+        if let Some(at_once) = &self.at_once {
+            (at_once.look_ahead)(requests);
+        }
     }
 
     fn demand(&self, caller: &Caller, request: &[u8]) -> Demand {

@@ -2,7 +2,7 @@
 
 use super::Hindrances;
 use super::authority::Authority;
-use super::dispatcher::{DemandOf, Dispatcher};
+use super::dispatcher::{AtOnce, DemandOf, Dispatcher};
 use super::environment::{Callbacks, SystemClock, process_kib, transport_figures};
 use super::locator::{LocalLocator, RemoteLocator};
 use super::membership::RemoteMembership;
@@ -520,10 +520,13 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
 }
 
 fn file_dispatcher(server: Arc<FileServer>, meter: ServiceMeter, trail: Option<ServiceTrail>) -> Dispatcher {
-    let (quick, asked) = (Arc::clone(&server), Arc::clone(&server));
+    let [quick, asked, told] = [(); 3].map(|()| Arc::clone(&server));
     Dispatcher {
         dispatch: Box::new(move |caller, call| afs_idl::fs::dispatch(&*server, caller, call)),
-        at_once: Some(Box::new(move |caller, request| quick.answer_at_once(caller, request))),
+        at_once: Some(AtOnce {
+            answer: Box::new(move |caller, request| quick.answer_at_once(caller, request)),
+            look_ahead: Box::new(move |requests| told.look_ahead(requests)),
+        }),
         demand: Box::new(move |caller, request| asked.demand(caller, request)),
         meter,
         ends_when_durable: true,

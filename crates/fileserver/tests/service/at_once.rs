@@ -65,6 +65,37 @@ fn whatever_is_not_simply_well_goes_the_long_way() {
     }
 }
 
+#[test]
+fn looking_ahead_for_a_crowd_changes_nothing() {
+    let world = World::new();
+    let bob = world.client("bob", 2);
+    let file = world.create(&bob, root(), "file").unwrap();
+    let crowd: Vec<Client> = (0..600).map(|number| world.client("carol", 3 + (number % 40) as u8)).collect();
+    let told: Vec<_> = crowd.iter().map(|client| world.status(client, file).unwrap()).collect();
+    let stranger = world.client("dave", 99);
+    let mut request = xdr::to_vec(&fs::FETCH_STATUS);
+    fs::FetchStatusRequest { fid: file }.encode(&mut request);
+    let mut missing = xdr::to_vec(&fs::FETCH_STATUS);
+    fs::FetchStatusRequest { fid: fs::Fid { volume: 77, ..file } }.encode(&mut missing);
+    let mut requests: Vec<_> = crowd.iter().map(|client| (&client.caller, &request[..])).collect();
+    requests.push((&stranger.caller, &request));
+    for bad in [&missing[..], &request[..request.len() - 1], &request[4..], &[]] {
+        requests.push((&bob.caller, bad));
+    }
+    let counts = || {
+        let counters = world.server.callback_counters();
+        (world.server.operation_count(Operation::FetchStatus).calls, counters.promises_made)
+    };
+    let (before, _) = (counts(), world.heard());
+    world.server.look_ahead(&requests);
+    assert_eq!((counts(), world.heard()), (before, Vec::new()));
+    for (client, told) in crowd.iter().zip(told) {
+        let answer = world.status_at_once(client, file).unwrap();
+        assert_eq!((answer.status, answer.sync), (told.status, told.sync));
+    }
+    assert_eq!(world.status_at_once(&stranger, file), None, "nobody has asked dave who he is");
+}
+
 fn bulk(world: &World, client: &Client, fids: &[fs::Fid]) -> fs::InlineBulkStatusReply {
     let request = fs::InlineBulkStatusRequest { fids: fids.to_vec() };
     world.server.inline_bulk_status(&client.caller, request).unwrap()

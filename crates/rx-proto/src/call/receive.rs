@@ -75,6 +75,11 @@ pub(crate) struct AckPlan {
 }
 
 impl ReceiveQueue {
+    /// See [`Call::look`](super::Call::look).
+    pub(crate) fn look(&self) -> u64 {
+        u64::from(self.next) ^ self.held as u64
+    }
+
     pub(crate) fn new(window: u32, spare: SpareQueue) -> ReceiveQueue {
         ReceiveQueue {
             next: 1,

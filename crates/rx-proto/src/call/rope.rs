@@ -27,6 +27,11 @@ pub(crate) struct Place {
 }
 
 impl Rope {
+    /// See [`Call::look`](super::Call::look).
+    pub(crate) fn look(&self) -> u64 {
+        self.chunks.front().map_or(0, |chunk| chunk.len() as u64)
+    }
+
     /// An empty one with the memory of another.
     pub(crate) fn reusing(chunks: VecDeque<Bytes>) -> Rope {
         Rope { chunks, ..Rope::default() }

@@ -139,6 +139,12 @@ pub(crate) enum Timeout {
 }
 
 impl SendQueue {
+    /// See [`Call::look`](super::Call::look).
+    pub(crate) fn look(&self) -> u64 {
+        let packet = self.packets.front().map_or(0, |packet| packet.order);
+        packet ^ self.rope.look() ^ self.arrived ^ u64::from(self.backoff)
+    }
+
     pub(crate) fn new(window: u32, congestion: Congestion, spare: SpareQueues) -> SendQueue {
         SendQueue {
             rope: Rope::reusing(spare.chunks),

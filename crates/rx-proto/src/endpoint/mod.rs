@@ -5,6 +5,7 @@ mod data;
 mod finish;
 mod input;
 mod inspect;
+mod look_ahead;
 mod output;
 mod run;
 mod time;
@@ -82,6 +83,8 @@ pub struct Endpoint {
     forgotten: PeerCounters,
     connections: Slab<Connection>,
     index: SeededMap<ConnectionKey, Key>,
+    /// Connections and channels that are about to be used; kept for its memory.
+    foreseen: Vec<(Key, usize)>,
     /// Boxed: they are large, and come and go.
     calls: Slab<Box<Call>>,
     timers: Timers,
@@ -139,6 +142,7 @@ impl Endpoint {
             peer_index: SeededMap::with_hasher(state),
             connections: Slab::new(),
             index: SeededMap::with_hasher(state),
+            foreseen: Vec::new(),
             calls: Slab::new(),
             timers: Timers::default(),
             due: Vec::new(),
@@ -166,6 +170,12 @@ impl Endpoint {
     /// `datagram` until they are read.
     pub fn handle_datagram(&mut self, now: Monotonic, wall: UnixTime, path: Path, datagram: Bytes) {
         self.input(now, wall, path, datagram);
+    }
+
+    /// Tells that these datagrams will be handled next: of very many clients, what each needs is then fetched from
+    /// memory at a time. Optional, and changes nothing.
+    pub fn look_ahead<'a>(&mut self, datagrams: impl Iterator<Item = (&'a Path, &'a [u8])>) {
+        self.foresee(datagrams);
     }
 
     /// Takes in datagrams of one path that stand one after the other: all of `segment_bytes`, but the last,
