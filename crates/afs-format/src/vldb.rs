@@ -105,8 +105,9 @@ impl Vldb {
             }
             if flags & (FREE | DELETED) == 0 {
                 let entry = entry(image, at)?;
-                let mut ids = entry.ids.into_iter().filter(|id| *id != 0);
-                if !seen.0.insert(entry.name.clone()) || !ids.all(|id| seen.1.insert(id)) {
+                // A volume that is read-only only may have one id in both places.
+                let ids: HashSet<u32> = entry.ids.into_iter().filter(|id| *id != 0).collect();
+                if !seen.0.insert(entry.name.clone()) || !ids.iter().all(|id| seen.1.insert(*id)) {
                     return Err(damaged(at, "no second entry with the same name or volume id"));
                 }
                 vldb.entries.push(entry);
@@ -226,6 +227,19 @@ mod tests {
             entry.sites,
             [VldbSite { server: 0, partition: 0, flags: 4 }, VldbSite { server: 1, partition: 2, flags: 2 }]
         );
+    }
+
+    #[test]
+    fn an_entry_may_have_an_id_twice_and_two_entries_may_not() {
+        let mut file = sample();
+        let (volume, free) = (HEADER_BYTES + BLOCK_BYTES, HEADER_BYTES + BLOCK_BYTES + ENTRY_BYTES);
+        // As `vos restore -readonly` makes it.
+        put(&mut file, volume, &[536_870_912, 536_870_912, 0, 0x2000]);
+        assert_eq!(Vldb::parse(&file).unwrap().entries[0].ids, [536_870_912, 536_870_912, 0]);
+        let at = crate::ubik::HEADER_BYTES;
+        file.copy_within(at + volume..at + free, at + free);
+        file[at + free + 44] = b'R';
+        assert!(Vldb::parse(&file).unwrap_err().to_string().contains("no second entry"));
     }
 
     #[test]

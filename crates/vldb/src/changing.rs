@@ -106,6 +106,7 @@ impl Locations {
         self.write(|draft| {
             let location = location(draft, new, UnixTime(0))?;
             draft.check_unused(&location.ids)?;
+            check_shared(&location)?;
             draft.check_unused_name(&location.name)?;
             draft.insert(&location)
         })
@@ -218,6 +219,11 @@ impl Locations {
     }
 }
 
+/// Refuses a new entry in which an id stands for two volumes.
+fn check_shared(new: &Location) -> Result<(), LocationError> {
+    new.shared_id().map_or(Ok(()), |id| Err(LocationError::IdExists(id)))
+}
+
 /// Refuses ids and names that other entries have.
 fn check_replacement(draft: &Draft<'_>, old: &Location, new: &Location) -> Result<(), LocationError> {
     let mut fresh = new.ids;
@@ -227,9 +233,8 @@ fn check_replacement(draft: &Draft<'_>, old: &Location, new: &Location) -> Resul
         }
     }
     draft.check_unused(&fresh)?;
-    let kept = new.ids.iter().filter(|id| id.0 != 0);
-    if kept.clone().any(|id| kept.clone().filter(|other| *other == id).count() > 1) {
-        return Err(LocationError::BadEntry("the same id for two types"));
+    if new.shared_id().is_some() {
+        return Err(LocationError::BadEntry("the same id for two volumes"));
     }
     if new.name == old.name { Ok(()) } else { draft.check_unused_name(&new.name) }
 }
@@ -248,6 +253,7 @@ fn updated(draft: &mut Draft<'_>, old: &Location, update: &Update) -> Result<Loc
         draft.check_unused_name(&new.name)?;
     }
     new.flags = update.flags.unwrap_or(new.flags);
+    check_shared(&new)?;
     new.clone = update.clone.unwrap_or(new.clone);
     if let Some(sites) = &update.sites {
         if sites.is_empty() {

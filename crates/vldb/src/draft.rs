@@ -61,10 +61,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Refuses ids that are in the database, or twice in `ids`; 0 stands for no id.
+    /// Refuses ids that are in the database; 0 stands for no id.
     pub(crate) fn check_unused(&self, ids: &[VolumeId]) -> Result<(), LocationError> {
-        for (at, &id) in ids.iter().enumerate().filter(|(_, id)| id.0 != 0) {
-            if self.lookup.number_by_id(id)?.is_some() || ids[..at].contains(&id) {
+        for &id in ids.iter().filter(|id| id.0 != 0) {
+            if self.lookup.number_by_id(id)?.is_some() {
                 return Err(LocationError::IdExists(id));
             }
         }
@@ -112,7 +112,7 @@ impl<'a> Draft<'a> {
         let value = number.0.to_be_bytes();
         self.put(entry_key(number), encode_location(location));
         self.put(name_key(&location.name), value);
-        for id in location.ids.into_iter().filter(|id| id.0 != 0) {
+        for id in location.volumes() {
             self.put(id_key(id), value);
         }
         for site in &location.sites {
@@ -123,7 +123,7 @@ impl<'a> Draft<'a> {
     fn erase(&mut self, number: EntryNumber, location: &Location) {
         self.delete(entry_key(number));
         self.delete(name_key(&location.name));
-        for id in location.ids.into_iter().filter(|id| id.0 != 0) {
+        for id in location.volumes() {
             self.delete(id_key(id));
         }
         for site in &location.sites {

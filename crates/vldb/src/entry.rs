@@ -96,6 +96,26 @@ impl Location {
         self.ids[kind as usize]
     }
 
+    /// The ids of its volumes, each once.
+    pub(crate) fn volumes(&self) -> impl Iterator<Item = VolumeId> {
+        let ids = self.ids;
+        (0..ids.len())
+            .filter(move |&at| ids[at].0 != 0 && !ids[..at].contains(&ids[at]))
+            .map(move |at| ids[at])
+    }
+
+    /// An id that would stand for two volumes. That of the read-write volume may be the read-only one's, too, if not both of
+    /// them are there: `vos restore -readonly` and `vos copy -readonly` enter so a volume that is read-only only.
+    pub(crate) fn shared_id(&self) -> Option<VolumeId> {
+        let [read_write, read_only, backup] = self.ids;
+        let both = entry_flags::RW_EXISTS | entry_flags::RO_EXISTS;
+        let is_one = self.flags & both != both;
+        if backup.0 != 0 && (backup == read_write || backup == read_only) {
+            return Some(backup);
+        }
+        Some(read_only).filter(|id| id.0 != 0 && *id == read_write && !is_one)
+    }
+
     /// Undoes what `how` ([`release`]) names.
     pub(crate) fn unlock(&mut self, how: i32) {
         if how & release::TIMESTAMP != 0 {

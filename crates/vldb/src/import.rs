@@ -59,7 +59,8 @@ fn check(imported: &Imported) -> Result<(), LocationError> {
         if !names.insert(&location.name) {
             return Err(LocationError::NameExists(location.name.to_string()));
         }
-        if let Some(id) = location.ids.into_iter().find(|id| id.0 != 0 && !ids.insert(*id)) {
+        let twice = location.volumes().find(|id| !ids.insert(*id));
+        if let Some(id) = location.shared_id().or(twice) {
             return Err(LocationError::IdExists(id));
         }
     }

@@ -64,11 +64,15 @@ fn what_cannot_be_created() {
     let base = volume("b", 200);
     let with_site = |site| NewLocation { sites: vec![site], ..base.clone() };
     let with_ids = |ids: [u32; 3]| NewLocation { ids: ids.map(VolumeId), ..base.clone() };
+    let both = entry_flags::RW_EXISTS | entry_flags::RO_EXISTS;
+    let with_both = |ids: [u32; 3]| NewLocation { flags: both, ..with_ids(ids) };
     let table = [
         (volume("a", 200), AbortCode::VL_NAMEEXIST),
         (volume("b", 98), AbortCode::VL_IDEXIST),
         (with_ids([200, 101, 0]), AbortCode::VL_IDEXIST),
-        (with_ids([200, 200, 0]), AbortCode::VL_IDEXIST),
+        (with_ids([200, 0, 200]), AbortCode::VL_IDEXIST),
+        (with_ids([200, 201, 201]), AbortCode::VL_IDEXIST),
+        (with_both([200, 200, 0]), AbortCode::VL_IDEXIST),
         (with_ids([0, 201, 202]), AbortCode::VL_BADENTRY),
         (volume("b.readonly", 200), AbortCode::VL_BADNAME),
         (volume("b/c", 200), AbortCode::VL_BADNAME),
@@ -87,6 +91,38 @@ fn what_cannot_be_created() {
     assert_eq!((totals.created, totals.volumes), (1, [1, 1, 1]));
     assert!(f.create(&with_ids([200, 0, 0])).is_ok());
     assert!(f.create(&NewLocation { sites: vec![site(2, 255, 0x80); 13], ..volume("c", 300) }).is_ok());
+}
+
+/// As `vos restore -readonly` and `vos copy -readonly` make it.
+#[test]
+fn a_volume_that_is_read_only_only_may_have_one_id_for_both_types() {
+    let f = Fixture::new();
+    let read_only = NewLocation {
+        ids: [100, 100, 0].map(VolumeId),
+        flags: entry_flags::RO_EXISTS,
+        sites: vec![site(1, 0, 2)],
+        ..volume("a", 100)
+    };
+    f.create(&read_only).unwrap();
+    for kind in [None, Some(VolumeType::ReadWrite), Some(VolumeType::ReadOnly)] {
+        assert_eq!(f.db.find(&by_id(100), kind).unwrap().name.as_str(), "a");
+    }
+    assert!(f.db.find(&by_id(100), Some(VolumeType::Backup)).is_err());
+    assert_eq!(f.create(&volume("b", 100)), Err(AbortCode::VL_IDEXIST));
+    let replace = |new: &NewLocation| f.db.replace(VolumeId(100), None, new, 0).map_err(code);
+    let sites = vec![site(1, 0, 2), site(2, 0, 2)];
+    replace(&NewLocation { sites, ..read_only.clone() }).unwrap();
+    // The read-only volume becomes the read-write one, and stands for no other beside it.
+    let both = entry_flags::RW_EXISTS | entry_flags::RO_EXISTS;
+    assert_eq!(replace(&NewLocation { flags: both, ..read_only.clone() }), Err(AbortCode::VL_BADENTRY));
+    let flags = Update { flags: Some(both), ..Update::default() };
+    let set = |update| f.db.update(&by_id(100), None, update, 0).map_err(code);
+    assert_eq!(set(&flags), Err(AbortCode::VL_IDEXIST));
+    set(&Update { flags: Some(entry_flags::RW_EXISTS), ..Update::default() }).unwrap();
+    replace(&NewLocation { ids: [100, 101, 0].map(VolumeId), flags: both, ..read_only.clone() }).unwrap();
+    f.db.delete(VolumeId(101), None).unwrap();
+    assert!(f.db.find(&by_id(100), None).is_err());
+    f.create(&read_only).unwrap();
 }
 
 #[test]
@@ -113,7 +149,7 @@ fn replacing_changes_all_but_the_read_write_id_and_the_lock() {
     let ids = |ids: [u32; 3]| NewLocation { ids: ids.map(VolumeId), ..volume("a", 100) };
     assert_eq!(replace(&ids([500, 101, 102]), 0), Err(AbortCode::VL_BADENTRY));
     assert_eq!(replace(&ids([100, 201, 102]), 0), Err(AbortCode::VL_IDEXIST));
-    assert_eq!(replace(&ids([100, 100, 102]), 0), Err(AbortCode::VL_BADENTRY));
+    assert_eq!(replace(&ids([100, 101, 100]), 0), Err(AbortCode::VL_BADENTRY));
     assert_eq!(
         replace(&NewLocation { name: "b".into(), ..ids([100, 101, 102]) }, 0),
         Err(AbortCode::VL_NAMEEXIST)

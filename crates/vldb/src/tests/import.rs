@@ -2,7 +2,7 @@
 
 use super::{Fixture, NOW, address, volume};
 use crate::{Imported, Location, LocationError, Server, ServerNumber, Site, VolumeQuery, entry_flags};
-use base::{HostUuid, UnixTime, VolumeId};
+use base::{HostUuid, UnixTime, VolumeId, VolumeType};
 
 fn location(name: &str, id: u32, server: u8) -> Location {
     Location {
@@ -29,15 +29,21 @@ fn imported() -> Imported {
 fn volumes_servers_and_numbers_are_taken_over() {
     let fixture = Fixture::new();
     fixture.db.register(HostUuid([1; 16]), &[address(1)]).unwrap();
-    fixture.db.import(&imported()).unwrap();
+    let mut wanted = imported();
+    // A volume that `vos restore -readonly` made.
+    wanted.locations[0].flags = entry_flags::RO_EXISTS;
+    wanted.locations[0].ids[1] = wanted.locations[0].ids[0];
+    fixture.db.import(&wanted).unwrap();
     let after = fixture.crashed();
+    let read_only = after.db.find(&VolumeQuery::Id(VolumeId(536_870_920)), Some(VolumeType::ReadOnly));
+    assert_eq!(read_only.unwrap().ids, wanted.locations[0].ids);
     let query = VolumeQuery::Id(VolumeId(536_870_932));
     let found = after.db.find(&query, None).unwrap();
     assert_eq!((found.name.to_string(), found.locked), ("a".to_owned(), UnixTime(NOW.0)));
     let servers = after.db.servers();
     assert_eq!(servers.get(ServerNumber(9)).unwrap().addresses(), [address(8), address(9)]);
     assert!(servers.by_address(address(1)).is_none(), "registers again by itself");
-    assert_eq!(after.db.totals().volumes, [2, 0, 2]);
+    assert_eq!(after.db.totals().volumes, [2, 1, 2]);
     assert!(after.db.new_ids(1).unwrap().0 >= 0x2000_0100);
 }
 
@@ -57,6 +63,8 @@ fn what_contradicts_itself_or_the_database_changes_nothing() {
     assert!(matches!(id, LocationError::IdExists(VolumeId(536_870_920))), "{id}");
     let server = double(|wanted| wanted.locations.push(location("c", 1, 4)));
     assert!(matches!(server, LocationError::BadServer), "{server}");
+    let shared = double(|wanted| wanted.locations[0].ids[2] = wanted.locations[0].ids[0]);
+    assert!(matches!(shared, LocationError::IdExists(VolumeId(536_870_920))), "{shared}");
     let fixture = Fixture::new();
     fixture.create(&volume("x", 5)).unwrap();
     assert!(matches!(fixture.db.import(&imported()), Err(LocationError::NotNew)));

@@ -42,7 +42,7 @@ impl Model {
         if new.ids[0].0 == 0 {
             return Err(AbortCode::VL_BADENTRY);
         }
-        if new.ids.iter().any(|&id| self.uses(id)) || has_twice(&new.ids) {
+        if new.ids.iter().any(|&id| self.uses(id)) || shares(new) {
             return Err(AbortCode::VL_IDEXIST);
         }
         if self.named(&new.name) {
@@ -61,11 +61,7 @@ impl Model {
         if new.ids.iter().any(|id| self.uses(*id) && !old.new.ids.contains(id)) {
             return Err(AbortCode::VL_IDEXIST);
         }
-        let fresh = new.ids.map(|id| if old.new.ids.contains(&id) { VolumeId(0) } else { id });
-        if has_twice(&fresh) {
-            return Err(AbortCode::VL_IDEXIST);
-        }
-        if has_twice(&new.ids) {
+        if shares(new) {
             return Err(AbortCode::VL_BADENTRY);
         }
         if new.name != old.new.name && self.named(&new.name) {
@@ -85,8 +81,11 @@ impl Model {
     }
 }
 
-fn has_twice(ids: &[VolumeId]) -> bool {
-    ids.iter().enumerate().any(|(at, id)| id.0 != 0 && ids[..at].contains(id))
+/// Whether an id would stand for two volumes.
+fn shares(new: &NewLocation) -> bool {
+    let [rw, ro, backup] = new.ids;
+    let has_both = new.flags & 0x3000 == 0x3000;
+    (backup.0 != 0 && [rw, ro].contains(&backup)) || (ro.0 != 0 && rw == ro && has_both)
 }
 
 /// Something to do, made of small random numbers so that histories collide often.
@@ -119,7 +118,7 @@ fn some_new(rng: &mut StdRng, rw: VolumeId) -> NewLocation {
         name: some_name(rng).into(),
         ids: [rw, optional(rng), optional(rng)],
         clone: VolumeId(0),
-        flags: 0x1000,
+        flags: if rng.random() { 0x1000 } else { [0x2000, 0x3000][rng.random_range(0..2)] },
         sites: (0..rng.random_range(1..4)).map(|_| site(rng)).collect(),
     }
 }
@@ -152,13 +151,13 @@ fn expect(model: &mut Model, deed: &Deed) -> Outcome {
                 return Err(AbortCode::VL_ENTRYLOCKED);
             }
             model.0[at].locked = true;
-            model.0[at].new.flags = 0x1010;
+            model.0[at].new.flags |= 0x10;
             Ok(())
         }
         Deed::Unlock(id) => {
             let at = model.find(*id, None)?;
             model.0[at].locked = false;
-            model.0[at].new.flags = 0x1000;
+            model.0[at].new.flags &= !0x10;
             Ok(())
         }
     }
