@@ -138,6 +138,15 @@ pub fn is_same(one: &Source<'_>, two: &Source<'_>) -> bool {
     is_group && is_same(IndexClass::Large).and_then(|()| is_same(IndexClass::Small)).is_some()
 }
 
+/// Whether a volume that was brought in has not been changed since: each change counts up, or gives a uniquifier out.
+pub fn is_unchanged(source: &Source<'_>, found: &VolumeHeader) -> bool {
+    let of = |header: &VolumeHeader| {
+        let dates = (header.created, header.updated, header.restored_from);
+        (dates, header.next_unique, header.update_counter)
+    };
+    of(found) == of(&header(source, found.copied))
+}
+
 /// Directories, then everything else.
 fn each_vnode(
     source: &Source<'_>,

@@ -1,13 +1,13 @@
 //! A partition that OpenAFS 1.8.9 made: the volume `home` with a read-only and a backup clone, restored
 //! from `testdata/dump/full`.
 
-use super::load::{LoadError, Target, is_same, load, read, share};
+use super::load::{LoadError, Target, is_same, is_unchanged, load, read, share};
 use super::survey::{Survey, survey};
 use super::{Source, Vicep};
 use crate::dump::contents::{Contents, Data};
 use crate::serve::handle;
 use afs_format::directory::DirectoryBlob;
-use base::{Fid, PartitionId, UnixTime, VnodeId, VolumeId, VolumeType};
+use base::{Fid, PartitionId, UnixTime, UserId, VnodeId, VolumeId, VolumeType};
 use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{Partition, PartitionConfig};
 use tempfile::TempDir;
-use volume::{VolumeOptions, Volumes};
+use volume::{Actor, SetStatus, VolumeOptions, Volumes};
 use walkdir::WalkDir;
 
 const VOLUME: u32 = 536_870_912;
@@ -155,6 +155,22 @@ fn clones_with_the_same_contents_share_them() {
     // One bit of a vnode of the clone: another data version.
     change(folder.path(), &format!("{FOLDER}/special/zzzz92++++0"), 64 + 12, 0xff);
     assert!(!is_same(&original, &partition.source(VOLUME + 1).unwrap()));
+}
+
+#[test]
+fn a_volume_that_was_changed_since_it_was_brought_in_is_known_by_its_counts() {
+    let (folder, store) = (vicepa(), Store::new());
+    let partition = Vicep::open(folder.path()).unwrap();
+    let source = partition.source(VOLUME).unwrap();
+    load(&source, store.target(), &|_| {}).unwrap();
+    let volume = store.volumes.get(VolumeId(VOLUME)).unwrap();
+    assert!(is_unchanged(&source, &volume.header()));
+    // By a clock that says what the volume was changed last by.
+    let now = source.info.updated;
+    let actor = Actor { user: UserId(1), privileged: true, in_transaction: false, now };
+    let wanted = SetStatus { mode: Some(0o600), owner: None, group: None, client_modified: None };
+    volume.set_status(&actor, volume.root(), &wanted).unwrap();
+    assert!(!is_unchanged(&source, &volume.header()));
 }
 
 fn change(folder: &Path, file: &str, at: u64, byte: u8) {

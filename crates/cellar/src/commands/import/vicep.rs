@@ -185,7 +185,7 @@ pub(super) fn run(wanted: &Vicep) -> Result<()> {
     let mut fresh = None;
     for source in &sources {
         let volume = work.volume(source, fresh)?;
-        if volume.outcome == Outcome::Imported && source.kind == VolumeType::ReadWrite {
+        if source.kind == VolumeType::ReadWrite && work.has_it_as_it_is(source, volume.outcome)? {
             fresh = Some(source);
         }
         done.push(volume);
@@ -284,7 +284,20 @@ impl<'a> Work<'a> {
         Ok(Work { wanted, store, bar: ProgressBar::new(bytes).with_style(style) })
     }
 
-    /// Checks a volume and brings it in. `fresh` is the read-write volume that was brought in last.
+    /// Whether the store has what the partition has of a volume: its clones may share that. One that an earlier run brought
+    /// in may have been changed since.
+    fn has_it_as_it_is(&self, source: &Source<'_>, outcome: Outcome) -> Result<bool> {
+        match (outcome, &self.store) {
+            (Outcome::Imported, _) => Ok(true),
+            (Outcome::Present, Some(store)) => {
+                let found = store.offline.volumes.get_any_state(VolumeId(source.info.id))?.header();
+                Ok(load::is_unchanged(source, &found))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Checks a volume and brings it in. `fresh` is a read-write volume whose contents the store has as they are here.
     fn volume(&self, source: &Source<'_>, fresh: Option<&Source<'_>>) -> Result<Volume> {
         self.bar.set_message(source.name.to_string());
         let begun = self.bar.position();

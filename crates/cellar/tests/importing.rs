@@ -1,0 +1,158 @@
+//! `cellar import`: databases that are damaged are refused with the place, and nothing of them is taken over; a partition that was
+//! brought in by half is brought in as at once.
+
+mod support;
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use walkdir::WalkDir;
+
+struct Cell {
+    folder: tempfile::TempDir,
+    config: PathBuf,
+}
+
+impl Cell {
+    fn new() -> Cell {
+        let folder = tempfile::tempdir().unwrap();
+        let config = support::configure(folder.path(), support::address(), "").unwrap();
+        Cell { folder, config }
+    }
+
+    fn import(&self, kind: &str, path: &Path, options: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command
+            .args(["import", kind])
+            .arg(path)
+            .args(options)
+            .arg("--json")
+            .arg("--config")
+            .arg(&self.config);
+        command.output().unwrap()
+    }
+
+    fn import_well(&self, kind: &str, path: &Path, options: &[&str]) -> Value {
+        let output = self.import(kind, path, options);
+        assert!(output.status.success(), "{kind}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+/// A database file: Ubik's header and, behind it, these words at these addresses.
+fn database(bytes: usize, words: &[(usize, &[u32])]) -> Vec<u8> {
+    let mut file = vec![0; 64 + bytes];
+    file[..8].copy_from_slice(&[0, 0x35, 0x45, 0x45, 0, 0, 0, 64]);
+    for (address, words) in words {
+        for (place, word) in (64 + address..).step_by(4).zip(*words) {
+            file[place..place + 4].copy_from_slice(&word.to_be_bytes());
+        }
+    }
+    file
+}
+
+/// One user.
+fn prdb() -> Vec<u8> {
+    let header = 65_600;
+    let mut file = database(
+        header + 192,
+        &[(0, &[0, header as u32, 0, header as u32 + 192, -300i32 as u32, 1001]), (header, &[0x80, 1001])],
+    );
+    file[64 + header + 128..][..3].copy_from_slice(b"ann");
+    file
+}
+
+/// One volume on one server.
+fn vldb() -> Vec<u8> {
+    let header = 132_120;
+    let end = header as u32 + 148;
+    let mut file = database(
+        header + 148,
+        &[
+            (0, &[4, header as u32, 0, end, 0, 0, 0x2000_0010]),
+            (40, &[0x0a63_0001]),
+            (header, &[536_870_912, 0, 0, 0x1000]),
+        ],
+    );
+    let name = 64 + header + 44;
+    file[name..name + 4].copy_from_slice(b"root");
+    let sites = name + 65;
+    file[sites..sites + 13].fill(255);
+    (file[sites], file[sites + 13], file[sites + 26]) = (0, 0, 4);
+    file
+}
+
+#[test]
+fn a_damaged_database_is_refused_with_the_place_and_nothing_of_it_is_taken_over() {
+    for (kind, whole) in [("prdb", prdb()), ("vldb", vldb())] {
+        let cell = Cell::new();
+        let file = cell.folder.path().join(format!("{kind}.DB0"));
+        let with = |at: usize, byte: u8| {
+            let mut damaged = whole.clone();
+            damaged[at] = byte;
+            damaged
+        };
+        let entry = whole.len() - if kind == "prdb" { 192 } else { 148 };
+        for (damaged, place) in [
+            (Vec::new(), "byte 0: "),
+            (whole[..40].to_vec(), "byte 40: "),
+            (with(0, 1), "byte 0: "),
+            (with(7, 65), "byte 6: "),
+            (with(64, 9), "byte 64: "),
+            // The end of the database lies behind that of the file.
+            (whole[..whole.len() - 1].to_vec(), "byte 76: "),
+            (with(entry + if kind == "prdb" { 128 } else { 44 }, 0), "expected "),
+        ] {
+            std::fs::write(&file, damaged).unwrap();
+            for options in [&["--dry-run"][..], &[]] {
+                let refused = cell.import(kind, &file, options);
+                let told = String::from_utf8(refused.stderr).unwrap();
+                assert!(!refused.status.success() && refused.stdout.is_empty(), "{kind} {place}");
+                assert!(told.contains(place) && told.contains(".DB0"), "{kind} {place}: {told}");
+            }
+        }
+        std::fs::write(&file, &whole).unwrap();
+        let counted = if kind == "prdb" { "users" } else { "volumes" };
+        for (options, dry_run) in [(&["--dry-run"][..], true), (&[], false)] {
+            let told = cell.import_well(kind, &file, options);
+            assert_eq!(
+                (told[counted].as_u64(), told["dry_run"].as_bool()),
+                (Some(1), Some(dry_run)),
+                "{told}"
+            );
+        }
+        assert!(!cell.import(kind, &file, &[]).status.success(), "there is something to lose now");
+    }
+}
+
+/// A copy of the partition that OpenAFS made: the volume `home` with a read-only and a backup clone.
+fn vicepa(folder: &Path) -> PathBuf {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../afs-format/testdata/vicepa");
+    let copy = folder.join("copy");
+    for entry in WalkDir::new(&from) {
+        let entry = entry.unwrap();
+        let to = copy.join(entry.path().strip_prefix(&from).unwrap());
+        if entry.file_type().is_dir() {
+            std::fs::create_dir(to).unwrap();
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+    copy
+}
+
+fn outcomes(told: &Value) -> Vec<(&str, &str)> {
+    let all = told.as_array().unwrap().iter();
+    all.map(|row| (row["name"].as_str().unwrap(), row["outcome"].as_str().unwrap())).collect()
+}
+
+#[test]
+fn clones_share_what_an_interrupted_run_brought_in() {
+    let cell = Cell::new();
+    let copy = vicepa(cell.folder.path());
+    let first = cell.import_well("vicep", &copy, &["--volume", "home"]);
+    assert_eq!(outcomes(&first), [("home", "imported")]);
+    let rest = cell.import_well("vicep", &copy, &[]);
+    let shared = [("home", "present"), ("home.readonly", "shared"), ("home.backup", "shared")];
+    assert_eq!(outcomes(&rest), shared);
+}
