@@ -5,15 +5,15 @@ use afs_idl::cellar::{
     CacheFigures, GetCacheStatisticsReply, PurgeVolumeCacheReply, PurgeVolumeCacheRequest,
 };
 use base::{AbortCode, Caller, VolumeId};
+use events::catalogue::CACHES;
 use volume::{CacheReport, CacheStatistics};
 
 impl AdminServer {
     /// GetCacheStatistics (320).
     pub(crate) fn cache_statistics(&self) -> GetCacheStatisticsReply {
         let CacheReport { status, directories, totals, chunks } = self.parts.volumes.caches();
-        let caches =
-            [("status", status), ("directories", directories), ("totals", totals), ("chunks", chunks)];
-        GetCacheStatisticsReply { caches: caches.into_iter().map(|(name, of)| figures(name, of)).collect() }
+        let caches = CACHES.into_iter().zip([status, directories, totals, chunks]);
+        GetCacheStatisticsReply { caches: caches.map(|(name, of)| figures(name, of)).collect() }
     }
 
     /// PurgeVolumeCache (321).

@@ -1,13 +1,14 @@
 //! Lines of events in the log of a running server say what its counters count.
 
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+use afs_idl::cellar::{PurgeVolumeCacheRequest, purge_volume_cache};
 use afs_idl::fs as rxafs;
 use bytes::Bytes;
 use cellar::client::{CellClient, Interface};
 use cellar::commands::volume::{self, Create};
 use cellar::config;
 use cellar::network::{AfsNetwork, local_authentication};
-use load::files::{Files, volume_root};
+use load::files::{Fid, Files, volume_root};
 use load::station::{FILE_SERVICE, Station};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -133,7 +134,24 @@ impl Cell {
                 rxafs::StoreData64Request { fid, length, file_length: length, ..Default::default() };
             rxafs::store_data64(&*writer, &request, |stream| stream.write(data.clone())).unwrap();
         }
-        let nothing = rxafs::FetchStatusRequest { fid: load::files::Fid { vnode: 99_999, ..fid } };
+        // More than there is room for in memory, read twice.
+        let files = Files::new(writer.clone());
+        let stored: Vec<(Fid, Bytes)> = (0..20)
+            .map(|number| {
+                let data: Vec<u8> = (0..100_000).map(|_| rand::random()).collect();
+                (files.create(root, &format!("f{number}")).unwrap(), data.into())
+            })
+            .collect();
+        for (fid, data) in &stored {
+            files.store(*fid, data).unwrap();
+        }
+        for (fid, data) in stored.iter().chain(&stored) {
+            files.fetch_and_compare(*fid, data, 1 << 20).unwrap();
+        }
+        let purge = PurgeVolumeCacheRequest { volume: root.volume };
+        let own = client.connection(self.address, Interface::Cellar);
+        purge_volume_cache(&*own, &purge).unwrap();
+        let nothing = rxafs::FetchStatusRequest { fid: Fid { vnode: 99_999, ..fid } };
         rxafs::fetch_status(&*readers[0], &nothing).unwrap_err();
     }
 }
@@ -156,6 +174,13 @@ fn of_lines(lines: &[Value]) -> Sums {
             "disk" => (format!("disk {}", text("access")), &["failed", "buffered", "moved_bytes", "time_ns"]),
             "lock" => (format!("lock {}", text("lock")), &["wait_ns"]),
             "callback" => (format!("callback {}", text("outcome")), &[]),
+            "cache" => {
+                let what = format!("cache {}", text("cache"));
+                for name in ["misses", "evictions", "purged"] {
+                    *sums.entry(format!("{what} {name}")).or_default() += line[name].as_u64().unwrap();
+                }
+                continue;
+            }
             other => panic!("`{other}` was not asked for: {line}"),
         };
         *sums.entry(what.clone()).or_default() += 1;
@@ -194,6 +219,9 @@ fn of_metrics(metrics: &BTreeMap<String, String>) -> Sums {
             "cellar_lock_wait_seconds_sum" => format!("lock {} wait_ns", label("lock")),
             "cellar_callbacks_delivered_total" => "callback delivered".to_owned(),
             "cellar_callbacks_unanswered_total" => "callback unanswered".to_owned(),
+            "cellar_cache_misses_total" => format!("cache {} misses", label("cache")),
+            "cellar_cache_evictions_total" => format!("cache {} evictions", label("cache")),
+            "cellar_cache_purged_total" => format!("cache {} purged", label("cache")),
             _ => continue,
         };
         // Seconds have nine places: nanoseconds without the point.
@@ -207,7 +235,8 @@ fn of_metrics(metrics: &BTreeMap<String, String>) -> Sums {
 #[test]
 fn lines_of_all_events_add_up_to_what_is_counted() {
     let cell = Cell::start(
-        "[observe]\nlog_events = [\"call\", \"disk\", \"lock\", \"callback\"]\nlog_events_per_second = 1000000\n",
+        "[observe]\nlog_events = [\"call\", \"disk\", \"lock\", \"callback\", \"cache\"]\nlog_events_per_second = 1000000\n\
+         [store]\nchunk_cache_mb = 1\n",
     );
     cell.load();
     // The server writes lines a moment after it has counted, and talks to itself.
@@ -220,13 +249,25 @@ fn lines_of_all_events_add_up_to_what_is_counted() {
         is_equal.then(|| last.take().unwrap().0)
     });
     let number = |name: &str| sums.get(name).copied().unwrap_or_else(|| panic!("no {name} in {sums:#?}"));
-    assert_eq!((number("call AFS StoreData64"), number("call AFS StoreData64 good")), (5, 5));
+    assert_eq!((number("call AFS StoreData64"), number("call AFS StoreData64 good")), (25, 25));
     let looks = ["good", "missing"].map(|outcome| number(&format!("call AFS FetchStatus {outcome}")));
     assert!(looks[0] >= 10 && looks[1] == 1 && looks.iter().sum::<u64>() == number("call AFS FetchStatus"));
     assert!(number("callback delivered") >= 10, "each of two readers was told of each change: {sums:#?}");
     assert!(number("disk write moved_bytes") >= 5 * 100_000, "{sums:#?}");
+    assert!(number("cache chunks evictions") >= 10, "two megabytes went through one: {sums:#?}");
+    assert!(number("cache chunks misses") >= 10 && number("cache chunks purged") >= 1, "{sums:#?}");
 
     let lines = cell.events();
+    let of_chunks = |line: &&Value| line["message"] == "cache" && line["cache"] == "chunks";
+    let evicted = lines.iter().filter(of_chunks).find(|line| line["evictions"] == 1).unwrap();
+    assert!(evicted["freed_bytes"].as_u64() > Some(0) && evicted["age_ns"].is_u64(), "{evicted}");
+    let missed = lines.iter().filter(of_chunks).find(|line| line["procedure"] == "FetchData64").unwrap();
+    let purged = lines.iter().filter(of_chunks).find(|line| line["purged"] != 0).unwrap();
+    assert_eq!(
+        (&missed["misses"], &purged["procedure"]),
+        (&1.into(), &"PurgeVolumeCache".into()),
+        "{missed} {purged}"
+    );
     let store =
         lines.iter().find(|line| line["procedure"] == "StoreData64" && line["message"] == "call").unwrap();
     assert_eq!((&store["user"], &store["code"]), (&"anonymous".into(), &0.into()));

@@ -51,6 +51,22 @@ pub enum Class {
 /// The names of [`Class`], in order.
 pub const CLASSES: [&str; 6] = ["fetch", "store", "status", "change", "lock", "other"];
 
+/// Which cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheName {
+    /// Status and access lists.
+    Status,
+    /// Directories.
+    Directories,
+    /// Totals of directories.
+    Totals,
+    /// File data.
+    Chunks,
+}
+
+/// The names of [`CacheName`], in order.
+pub const CACHES: [&str; 4] = ["status", "directories", "totals", "chunks"];
+
 figures! {
     /// What happened with calls of one procedure.
     CallFigures of "call", weight calls {
@@ -462,6 +478,24 @@ event! {
         holder: shows Site,
         /// How long the thread waited.
         wait: records Nanoseconds,
+    }
+}
+
+event! {
+    /// A cache did not have what it was asked for, or let go of what it had. Answers are counted only.
+    CacheAction is Cache, counted by CacheCounts {
+        /// The cache's name.
+        cache: shows Name,
+        /// 1 for a question that it could not answer.
+        misses: adds Count,
+        /// 1 for an entry that made room for others, or was too large to be taken in.
+        evictions: adds Count,
+        /// How many entries were thrown out together with all of their volume.
+        purged: adds Count,
+        /// Bytes that were let go.
+        freed: shows Bytes,
+        /// How long the entry that made room had been there.
+        age: shows Age,
     }
 }
 

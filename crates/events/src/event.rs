@@ -60,17 +60,17 @@ pub trait Happened {
 }
 
 /// Declares an event. Makes a structure of one, what a line says of it ([`Happened`]), and, for
-/// `counted by Figures.number`, the way to count it: `number` grows by one, what is added or recorded goes to the
-/// figure of the same name.
+/// `counted by Figures.number`, the way to count it: `number` (if there is one) grows by one, what is added or recorded
+/// goes to the figure of the same name.
 ///
 /// Each line is `name: use unit`: `adds` for what a counter of the figures grows by, `records` for what a histogram
 /// gets, `shows` for what is told only. Units are those of figures, and for what is shown also `Name` (a text of
-/// a closed set), `Text`, `Site` (a place in the source), `Code`.
+/// a closed set), `Text`, `Site` (a place in the source), `Code`, `Age` (nanoseconds which the event did not take).
 #[macro_export]
 macro_rules! event {
     (
         $(#[doc = $about:literal])+
-        $name:ident is $which:ident $(, counted by $figures:ident.$each:ident)? {
+        $name:ident is $which:ident $(, counted by $figures:ident $(.$each:ident)?)? {
             $($(#[doc = $what:literal])+ $field:ident: $use:ident $unit:ident,)+
         }
     ) => {
@@ -94,7 +94,7 @@ macro_rules! event {
             }
         }
 
-        $crate::event!(@counted $name [$($figures.$each)?] $($use $field)+);
+        $crate::event!(@counted $name [$($figures $(.$each)?)?] $($use $field)+);
     };
     (@type Name) => { &'static str };
     (@type Text) => { String };
@@ -105,6 +105,7 @@ macro_rules! event {
     (@told $unit:ident, $value:expr) => { $value };
     (@name Bytes, $field:ident) => { concat!(stringify!($field), "_bytes") };
     (@name Nanoseconds, $field:ident) => { concat!(stringify!($field), "_ns") };
+    (@name Age, $field:ident) => { concat!(stringify!($field), "_ns") };
     (@name $unit:ident, $field:ident) => { stringify!($field) };
     (@times $self:ident [$($times:tt)*]) => { &[$($times)*] };
     (@times $self:ident [$($times:tt)*] Nanoseconds $field:ident $($rest:tt)*) => {
@@ -114,12 +115,12 @@ macro_rules! event {
         $crate::event!(@times $self [$($times)*] $($rest)*)
     };
     (@counted $name:ident [] $($rest:tt)*) => {};
-    (@counted $name:ident [$figures:ident.$each:ident] $($use:ident $field:ident)+) => {
+    (@counted $name:ident [$figures:ident $(.$each:ident)?] $($use:ident $field:ident)+) => {
         impl $figures {
             /// Counts one event.
             #[inline]
             pub fn count(&mut self, event: &$name) {
-                self.$each += 1;
+                $(self.$each += 1;)?
                 $($crate::event!(@count $use, self.$field, event.$field);)+
             }
         }
@@ -133,7 +134,8 @@ macro_rules! event {
 mod tests {
     use super::*;
     use crate::catalogue::{
-        CallEnded, CallFigures, CallbackSent, DiskAccess, DiskFigures, LockFigures, LockWait, PacketResent,
+        CacheAction, CacheCounts, CallEnded, CallFigures, CallbackSent, DiskAccess, DiskFigures, LockFigures,
+        LockWait, PacketResent,
     };
     use crate::{Declared, EVENTS, Event};
 
@@ -162,6 +164,7 @@ mod tests {
         ]);
         counted::<DiskAccess, DiskFigures>(&["access"]);
         counted::<LockWait, LockFigures>(&["lock", "holder"]);
+        counted::<CacheAction, CacheCounts>(&["cache", "freed_bytes", "age_ns"]);
     }
 
     #[test]
@@ -177,6 +180,18 @@ mod tests {
             [Told::from("write"), Told::Number(1), Told::Number(0), Told::Number(4096), Told::Number(7000)];
         assert_eq!(access.told(), told);
         assert_eq!(access.took_ns(), Some(7000));
+    }
+
+    #[test]
+    fn what_a_cache_let_go_is_counted_by_what_it_was() {
+        let nothing =
+            CacheAction { cache: "chunks", misses: 0, evictions: 0, purged: 0, freed: 70, age: 9000 };
+        let mut counts = CacheCounts::default();
+        counts.count(&CacheAction { evictions: 1, ..nothing.clone() });
+        counts.count(&CacheAction { purged: 5, ..nothing.clone() });
+        assert_eq!((counts.misses, counts.evictions, counts.purged), (0, 1, 5));
+        assert_eq!(counts, CacheCounts { evictions: 1, purged: 5, ..CacheCounts::default() });
+        assert_eq!(nothing.took_ns(), None, "to have been there took nobody's time");
     }
 
     #[test]

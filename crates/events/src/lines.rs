@@ -25,10 +25,12 @@ pub enum Event {
     Callback,
     /// A DATA packet is sent again.
     Packet,
+    /// A cache lacked or let go of something.
+    Cache,
 }
 
 /// The names of [`Event`], in order.
-pub const EVENTS: [&str; 5] = ["call", "disk", "lock", "callback", "packet"];
+pub const EVENTS: [&str; 6] = ["call", "disk", "lock", "callback", "packet", "cache"];
 
 /// All events, for who chooses.
 const ALL: &str = "all";
@@ -255,16 +257,14 @@ mod tests {
     #[test]
     fn choices_are_words() {
         let choice = Choice::parse(["all=1s", "disk", "lock=20us"]).unwrap();
-        assert_eq!(
-            choice.0,
-            [Some(1_000_000_000), Some(0), Some(20_000), Some(1_000_000_000), Some(1_000_000_000)]
-        );
+        let second = Some(1_000_000_000);
+        assert_eq!(choice.0, [second, Some(0), Some(20_000), second, second, second]);
         let words = choice.words();
         assert_eq!(words[..3], ["call=1000000000ns", "disk", "lock=20000ns"]);
         assert_eq!(Choice::parse(words.iter().map(String::as_str)), Ok(choice));
         assert_eq!(Choice::parse([]), Ok(Choice::default()));
         for (word, right) in [
-            ("disc", "call, disk, lock, callback, packet and all"),
+            ("disc", "call, disk, lock, callback, packet, cache and all"),
             ("disk=10", "10ms"),
             ("disk=ms", "10ms"),
             ("disk=-1ms", "10ms"),

@@ -3,6 +3,7 @@
 //!
 //!     cargo run --release -p store --example cache_purge -- [OTHERS]
 
+use events::catalogue::CacheName;
 use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -57,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("purge of a volume with {OWN} entries among those of other volumes:");
     let mut alone = None;
     for others in [0, most / 100, most / 10, most] {
-        let cache = Vnodes::new(u64::MAX);
+        let cache = Vnodes::new(CacheName::Status, u64::MAX);
         let start = Instant::now();
         (0..others / OF_ONE).for_each(|owner| insert(&cache, owner.into(), OF_ONE));
         let inserted = start.elapsed();

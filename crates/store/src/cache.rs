@@ -10,6 +10,8 @@
 mod shard;
 mod statistics;
 
+use events::catalogue::{CACHES, CacheAction, CacheCounts, CacheName};
+use events::{Figures, Sharded};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use shard::{Entry, Place, Shard};
 use std::collections::hash_map::RandomState;
@@ -27,6 +29,7 @@ const LOADERS: usize = 1024;
 
 /// Values by key, at most so many bytes of them. All methods may be called from any thread.
 pub struct Cache<K, V> {
+    name: CacheName,
     shards: Vec<RwLock<Shard<K, V>>>,
     /// One of these is held while a missing value is loaded, so that it is loaded once.
     loaders: Vec<Mutex<()>>,
@@ -35,16 +38,16 @@ pub struct Cache<K, V> {
     around: fn(&K) -> K,
     limit_bytes: u64,
     bytes: AtomicU64,
+    /// What events say; the rest is asked for ([`Cache::statistics`]).
+    counted: Sharded<CacheCounts>,
     counters: Counters,
     begun: Instant,
 }
 
+/// What is no event.
 #[derive(Default)]
 struct Counters {
-    misses: AtomicU64,
     peak_bytes: AtomicU64,
-    evictions: AtomicU64,
-    purged: AtomicU64,
     purge_steps: AtomicU64,
     recycle_age_ms: AtomicU64,
 }
@@ -54,22 +57,24 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
     /// grow.
     pub const ENTRY_BYTES: u64 = (size_of::<shard::Slot<K, V>>() + 2 * size_of::<(K, u32)>()) as u64;
 
-    /// A cache for so many bytes; with 0 it never holds anything.
-    pub fn new(limit_bytes: u64) -> Cache<K, V> {
-        Cache::with_neighbours(limit_bytes, |key| *key)
+    /// A cache for so many bytes; with 0 it never holds anything. Several may have one name.
+    pub fn new(name: CacheName, limit_bytes: u64) -> Cache<K, V> {
+        Cache::with_neighbours(name, limit_bytes, |key| *key)
     }
 
     /// Likewise, with keys that are mostly asked for together close to each other: those for which `around` gives
     /// the same key.
-    pub fn with_neighbours(limit_bytes: u64, around: fn(&K) -> K) -> Cache<K, V> {
+    pub fn with_neighbours(name: CacheName, limit_bytes: u64, around: fn(&K) -> K) -> Cache<K, V> {
         let hasher = RandomFold::new();
         Cache {
+            name,
             shards: (0..SHARDS).map(|_| RwLock::new(Shard::new(hasher))).collect(),
             loaders: (0..LOADERS).map(|_| Mutex::default()).collect(),
             hasher,
             around,
             limit_bytes,
             bytes: AtomicU64::new(0),
+            counted: Sharded::default(),
             counters: Counters::default(),
             begun: Instant::now(),
         }
@@ -79,7 +84,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
     pub fn get(&self, key: &K) -> Option<V> {
         let found = self.try_get(key);
         if found.is_none() {
-            self.counters.misses.fetch_add(1, Relaxed);
+            self.happened(&CacheAction { misses: 1, ..self.nothing() });
         }
         found
     }
@@ -147,7 +152,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
     pub fn insert(&self, owner: u64, key: K, value: V, value_bytes: u64) {
         let bytes = value_bytes.saturating_add(Self::ENTRY_BYTES);
         if bytes > self.limit_bytes {
-            self.counters.evictions.fetch_add(1, Relaxed);
+            self.happened(&CacheAction { evictions: 1, freed: bytes, ..self.nothing() });
             return self.remove(&key);
         }
         let entry = Entry { key, owner, value, bytes, since_ms: self.now_ms() };
@@ -177,7 +182,10 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         for entry in &removed {
             self.forget(Some(entry));
         }
-        self.counters.purged.fetch_add(removed.len() as u64, Relaxed);
+        if !removed.is_empty() {
+            let freed = removed.iter().map(|entry| entry.bytes).sum();
+            self.happened(&CacheAction { purged: removed.len() as u64, freed, ..self.nothing() });
+        }
         removed.len()
     }
 
@@ -190,15 +198,17 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
             entries += shard.len() as u64;
             hits += read(&shard.hits);
         }
+        let mut counted = CacheCounts::default();
+        self.counted.each(|part| counted.add(part));
         CacheStatistics {
             entries,
             bytes: read(&self.bytes),
             peak_bytes: read(&self.counters.peak_bytes),
             limit_bytes: self.limit_bytes,
             hits,
-            misses: read(&self.counters.misses),
-            evictions: read(&self.counters.evictions),
-            purged: read(&self.counters.purged),
+            misses: counted.misses,
+            evictions: counted.evictions,
+            purged: counted.purged,
             purge_steps: read(&self.counters.purge_steps),
             recycle_age_ms: read(&self.counters.recycle_age_ms),
         }
@@ -217,6 +227,18 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         self.begun.elapsed().as_millis() as u64
     }
 
+    fn nothing(&self) -> CacheAction {
+        let cache = CACHES[self.name as usize];
+        CacheAction { cache, misses: 0, evictions: 0, purged: 0, freed: 0, age: 0 }
+    }
+
+    /// Counts what happened, and leaves a line of it if one is wanted.
+    #[cold]
+    fn happened(&self, event: &CacheAction) {
+        self.counted.mine().count(event);
+        waits::cache(event);
+    }
+
     fn forget(&self, entry: Option<&Entry<K, V>>) {
         if let Some(entry) = entry {
             self.bytes.fetch_sub(entry.bytes, Relaxed);
@@ -228,9 +250,10 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         while self.bytes.load(Relaxed) > self.limit_bytes {
             let Some(evicted) = self.evict(keep) else { return };
             self.forget(Some(&evicted));
-            self.counters.evictions.fetch_add(1, Relaxed);
             let age_ms = self.now_ms().saturating_sub(evicted.since_ms);
             self.counters.recycle_age_ms.store(age_ms, Relaxed);
+            let (freed, age) = (evicted.bytes, age_ms.saturating_mul(1_000_000));
+            self.happened(&CacheAction { evictions: 1, freed, age, ..self.nothing() });
         }
     }
 

@@ -9,6 +9,7 @@ use crate::record::Vnode;
 use crate::totals::Totals;
 use afs_format::directory::DirectoryBlob;
 use base::{Fid, VnodeId};
+use events::catalogue::CacheName;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,11 +73,13 @@ pub(crate) struct Caches {
 impl Caches {
     pub(crate) fn new(options: &VolumeOptions) -> Caches {
         Caches {
-            vnodes: Cache::with_neighbours(options.cached_status_bytes, |(instance, vnode)| {
-                (*instance, VnodeId(vnode.0 >> NEIGHBOUR_BITS))
-            }),
-            directories: Cache::new(options.cached_directory_bytes),
-            totals: Cache::new(options.cached_status_bytes / TOTALS_SHARE),
+            vnodes: Cache::with_neighbours(
+                CacheName::Status,
+                options.cached_status_bytes,
+                |(instance, vnode)| (*instance, VnodeId(vnode.0 >> NEIGHBOUR_BITS)),
+            ),
+            directories: Cache::new(CacheName::Directories, options.cached_directory_bytes),
+            totals: Cache::new(CacheName::Totals, options.cached_status_bytes / TOTALS_SHARE),
             next_instance: AtomicU64::new(1),
             buried: Mutex::default(),
         }

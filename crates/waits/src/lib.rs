@@ -18,5 +18,5 @@ mod watch;
 
 pub use call::{Client, Current, begin, current, opcode, set_client};
 pub use lock::{LOCKS, Lock, LockName, SharedLock, lock_figures};
-pub use waiting::{Span, disk, enter, queued, waited};
+pub use waiting::{Span, cache, disk, enter, queued, waited};
 pub use watch::{Access, Called, Contended, Wait, Watcher, Watching, called, is_watched, watch};

@@ -2,7 +2,7 @@
 
 use crate::raw;
 use crate::watch::{Access, Contended, Wait, tell};
-use events::catalogue::{DiskAccess, LockWait};
+use events::catalogue::{CacheAction, DiskAccess, LockWait};
 use events::current::{self, Part};
 use events::{Happened, LINES, Told};
 use std::cell::Cell;
@@ -52,6 +52,11 @@ pub(crate) fn contended(event: &LockWait, is_noted: bool) {
         access: None,
         lock: Some(Contended { lock, holder }),
     });
+    line(event);
+}
+
+/// A cache lacked or let go of something on this thread.
+pub fn cache(event: &CacheAction) {
     line(event);
 }
 

@@ -27,7 +27,7 @@ pub enum Server {
     /// datagrams that were lost and what helps against that, its partitions.
     Status(On),
     /// Choose of which events the server's log has lines, from now on until it ends: call, disk, lock, callback,
-    /// packet, all; disk=10ms for those that took as long. For superusers.
+    /// packet, cache, all; disk=10ms for those that took as long. For superusers.
     LogEvents(LogEvents),
 }
 

@@ -8,8 +8,8 @@ use base::PartitionId;
 use disk::DiskMeter;
 use disk::metered::ACCESSES;
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, PartitionFigures,
-    PeerFigures, ProbeFigures, ProcessFigures, WorkerFigures,
+    AuditFigures, CACHES, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures,
+    PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, WorkerFigures,
 };
 use events::{Figures as _, Histogram, bucket_of};
 use fileserver::FileServer;
@@ -161,9 +161,7 @@ impl Observed for Observatory {
     fn caches(&self) -> Sheet<CacheCounts> {
         let CacheReport { status, directories, totals, chunks } = self.volumes.caches();
         let mut sheet = Sheet::new(&["cache"]);
-        for (name, of) in
-            [("status", status), ("directories", directories), ("totals", totals), ("chunks", chunks)]
-        {
+        for (name, of) in CACHES.into_iter().zip([status, directories, totals, chunks]) {
             sheet.push([name], cache_counts(of));
         }
         sheet

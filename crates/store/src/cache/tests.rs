@@ -8,13 +8,17 @@ type Numbers = Cache<(u64, u32), u32>;
 
 const ENTRY: u64 = Numbers::ENTRY_BYTES;
 
+fn numbers(limit_bytes: u64) -> Numbers {
+    Cache::new(CacheName::Status, limit_bytes)
+}
+
 fn insert(cache: &Numbers, owner: u64, number: u32) {
     cache.insert(owner, (owner, number), number, 0);
 }
 
 #[test]
 fn purging_costs_the_entries_of_the_owner_only() {
-    let cache = Numbers::new(u64::MAX);
+    let cache = numbers(u64::MAX);
     (0..100_000).for_each(|number| insert(&cache, u64::from(number % 7), number));
     (0..300).for_each(|number| insert(&cache, 99, number));
     assert_eq!(cache.purge(99, usize::MAX), 300);
@@ -29,7 +33,7 @@ fn purging_costs_the_entries_of_the_owner_only() {
 
 #[test]
 fn a_purge_in_steps_ends() {
-    let cache = Numbers::new(u64::MAX);
+    let cache = numbers(u64::MAX);
     (0..1000).for_each(|number| insert(&cache, 1, number));
     let steps: Vec<usize> =
         std::iter::repeat_with(|| cache.purge(1, 300)).take_while(|got| *got > 0).collect();
@@ -39,7 +43,7 @@ fn a_purge_in_steps_ends() {
 
 #[test]
 fn the_limit_is_that_of_all_shards_together() {
-    let cache = Numbers::new(100 * ENTRY);
+    let cache = numbers(100 * ENTRY);
     (0..1000).for_each(|number| insert(&cache, 1, number));
     let full = cache.statistics();
     assert_eq!((full.entries, full.evictions), (100, 900));
@@ -55,7 +59,7 @@ fn the_limit_is_that_of_all_shards_together() {
 #[test]
 fn what_is_used_outlives_a_look_at_everything() {
     const USED: u32 = 500;
-    let cache = Numbers::new(u64::from(4 * USED) * ENTRY);
+    let cache = numbers(u64::from(4 * USED) * ENTRY);
     (0..USED).for_each(|number| insert(&cache, 1, number));
     for number in USED..50_000 {
         _ = cache.get(&(1, number % USED));
@@ -67,7 +71,7 @@ fn what_is_used_outlives_a_look_at_everything() {
 
 #[test]
 fn the_age_of_what_made_room_is_told() {
-    let cache = Numbers::new(ENTRY);
+    let cache = numbers(ENTRY);
     insert(&cache, 1, 1);
     assert_eq!(cache.statistics().recycle_age_ms, 0);
     std::thread::sleep(std::time::Duration::from_millis(20));
@@ -77,7 +81,7 @@ fn the_age_of_what_made_room_is_told() {
 
 #[test]
 fn many_who_miss_load_once() {
-    let (cache, loads) = (Numbers::new(u64::MAX), AtomicU32::new(0));
+    let (cache, loads) = (numbers(u64::MAX), AtomicU32::new(0));
     let load = || {
         loads.fetch_add(1, Relaxed);
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -100,7 +104,7 @@ fn block(key: &(u64, u32)) -> (u64, u32) {
 
 #[test]
 fn several_are_found_if_all_are_here() {
-    for cache in [Numbers::new(u64::MAX), Numbers::with_neighbours(u64::MAX, block)] {
+    for cache in [numbers(u64::MAX), Numbers::with_neighbours(CacheName::Status, u64::MAX, block)] {
         (0..1000).for_each(|number| insert(&cache, 1, number));
         let keys: Vec<(u64, u32)> = (0..100).map(|number| (1, 977 * number % 1000)).collect();
         let expected: Vec<u32> = keys.iter().map(|key| key.1).collect();
@@ -115,7 +119,7 @@ fn several_are_found_if_all_are_here() {
 
 #[test]
 fn several_that_are_used_stay() {
-    let cache = Numbers::new(100 * ENTRY);
+    let cache = numbers(100 * ENTRY);
     (0..100).for_each(|number| insert(&cache, 1, number));
     let used: Vec<(u64, u32)> = (0..10).map(|number| (1, number)).collect();
     for number in 100..1000 {
@@ -126,7 +130,7 @@ fn several_that_are_used_stay() {
 
 #[test]
 fn those_who_ask_for_several_and_those_who_write_do_not_wait_for_ever() {
-    let cache = Numbers::new(1000 * ENTRY);
+    let cache = numbers(1000 * ENTRY);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let cache = &cache;
@@ -146,8 +150,11 @@ fn those_who_ask_for_several_and_those_who_write_do_not_wait_for_ever() {
 fn history(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let limit = random.random_range(0..40) * ENTRY;
-    let cache =
-        if seed.is_multiple_of(2) { Numbers::new(limit) } else { Numbers::with_neighbours(limit, block) };
+    let cache = if seed.is_multiple_of(2) {
+        numbers(limit)
+    } else {
+        Numbers::with_neighbours(CacheName::Status, limit, block)
+    };
     let mut last: HashMap<(u64, u32), u32> = HashMap::new();
     for step in 0..2000 {
         let key = (random.random_range(0..4), random.random_range(0..30));

@@ -2,13 +2,14 @@
 
 use crate::{Cache, CacheStatistics, ChunkAddress, StoreError};
 use bytes::Bytes;
+use events::catalogue::CacheName;
 
 /// Chunks by address. Callers who miss the same chunk at the same time load it once.
 pub(super) struct ChunkCache(Cache<ChunkAddress, Bytes>);
 
 impl ChunkCache {
     pub(super) fn new(bytes_max: u64) -> ChunkCache {
-        ChunkCache(Cache::new(bytes_max))
+        ChunkCache(Cache::new(CacheName::Chunks, bytes_max))
     }
 
     pub(super) fn get_or_load(
