@@ -103,6 +103,8 @@ pub enum Delivered {
     Retry(Box<Delivery>),
     /// The host is down; it will be told before its next call is answered.
     Delayed,
+    /// It did not answer, and was forgotten meanwhile: if it calls again it is told to forget everything.
+    Forgotten,
 }
 
 /// How long a promise is to last depends on what asked for it.
@@ -539,7 +541,12 @@ impl Callbacks {
             return Delivered::Retry(Box::new(retry));
         }
         self.counters.deliveries_under_way = self.counters.deliveries_under_way.saturating_sub(1);
-        let Some(host) = self.hosts.get_mut(delivery.host) else { return Delivered::Done };
+        let count =
+            if reached { &mut self.counters.breaks_delivered } else { &mut self.counters.breaks_failed };
+        *count += 1;
+        let Some(host) = self.hosts.get_mut(delivery.host) else {
+            return if reached { Delivered::Done } else { Delivered::Forgotten };
+        };
         if delivery.exclusive {
             host.busy = false;
             host.up = reached;
@@ -557,7 +564,6 @@ impl Callbacks {
     }
 
     fn reached(&mut self, delivery: &Delivery) {
-        self.counters.breaks_delivered += 1;
         let id = delivery.host;
         match &delivery.message {
             Message::Break(fids) => {
@@ -601,7 +607,6 @@ impl Callbacks {
     }
 
     fn missed(&mut self, delivery: &Delivery) {
-        self.counters.breaks_failed += 1;
         self.mark_down(delivery.host);
         // That a host needs a reset is known from before the reset was sent.
         if let Message::Break(fids) = &delivery.message {

@@ -126,7 +126,7 @@ impl World {
                 .iter()
                 .position(|c| c.uuid == delivery.uuid && (c.uuid.is_some() || c.address == delivery.address));
             match self.callbacks.delivered(&delivery, there.is_some()) {
-                Delivered::Done => return true,
+                Delivered::Done | Delivered::Forgotten => return true,
                 Delivered::Retry(next) => delivery = *next,
                 Delivered::Delayed => {
                     if let Some(at) = meant {

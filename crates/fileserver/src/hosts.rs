@@ -158,7 +158,7 @@ impl Hosts {
         (identification, false)
     }
 
-    /// Sends one message, to other addresses of the host too if need be. True if the host got it.
+    /// Sends one message, to other addresses of the host too if need be. False if the host is still to be told.
     fn send(&self, mut delivery: Delivery) -> bool {
         loop {
             let begun = LINES.wants(Event::Callback).then(|| self.clock.monotonic());
@@ -172,7 +172,7 @@ impl Hosts {
                 self.leave_line(&delivery, &delivered, begun);
             }
             match delivered {
-                Delivered::Done => return true,
+                Delivered::Done | Delivered::Forgotten => return true,
                 Delivered::Retry(next) => delivery = *next,
                 Delivered::Delayed => return false,
             }
@@ -184,7 +184,7 @@ impl Hosts {
     fn leave_line(&self, delivery: &Delivery, delivered: &Delivered, begun: Monotonic) {
         let outcome = match delivered {
             Delivered::Done => "delivered",
-            Delivered::Delayed => "unanswered",
+            Delivered::Delayed | Delivered::Forgotten => "unanswered",
             // The same message, to another address.
             Delivered::Retry(_) => return,
         };

@@ -132,6 +132,21 @@ fn another_address_is_tried_before_a_host_is_down() {
     assert_eq!(primary, address(77));
 }
 
+#[test]
+fn messages_to_a_host_that_is_forgotten_meanwhile_are_counted_by_what_became_of_them() {
+    for (reached, told, counted) in [(true, Delivered::Done, (2, 0)), (false, Delivered::Forgotten, (1, 1))] {
+        let mut callbacks = Callbacks::new(CallbackConfig::default());
+        let host = enter(&mut callbacks, 1);
+        promise(&mut callbacks, host, 2);
+        let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+        callbacks.drop_host(host);
+        assert_eq!(callbacks.delivered(&breaking, reached), told);
+        let Counters { breaks_delivered, breaks_failed, deliveries_under_way, .. } = callbacks.counters();
+        // The first message was that to forget everything.
+        assert_eq!((breaks_delivered, breaks_failed, deliveries_under_way), (counted.0, counted.1, 0));
+    }
+}
+
 /// A new host may be told to forget everything while it is asked who it is; a known one stays what it was.
 #[test]
 fn who_forgot_everything_while_it_was_asked_is_let_in_at_once() {
