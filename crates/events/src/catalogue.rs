@@ -424,20 +424,16 @@ figures! {
 }
 
 event! {
-    /// A call has ended; the recorder of calls counts it.
-    CallEnded is Call {
+    /// A call has ended. Who called is told besides.
+    CallEnded is Call, counted by CallFigures.calls {
         /// The service.
         service: shows Name,
         /// The procedure.
         procedure: shows Name,
-        /// Who called: the host.
-        host: shows Text,
-        /// And the user.
-        user: shows Text,
         /// The first volume that it used; 0 for none.
         volume: shows Count,
         /// How it ended.
-        outcome: shows Name,
+        outcome: chooses(outcomes) Outcome,
         /// The abort code that it ended with; 0 if well.
         code: shows Code,
         /// 1 if the receiving thread answered it.
@@ -447,7 +443,7 @@ event! {
         /// Bytes of the reply.
         sent: adds Bytes,
         /// How long it waited for a worker.
-        wait: records Nanoseconds,
+        wait: records(unless at_once) Nanoseconds,
         /// How long it was served.
         run: records Nanoseconds,
     }

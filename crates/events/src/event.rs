@@ -64,14 +64,15 @@ pub trait Happened {
 /// goes to the figure of the same name.
 ///
 /// Each line is `name: use unit`: `adds` for what a counter of the figures grows by, `records` for what a histogram
-/// gets, `shows` for what is told only. Units are those of figures, and for what is shown also `Name` (a text of
-/// a closed set), `Text`, `Site` (a place in the source), `Code`, `Age` (nanoseconds which the event did not take).
+/// gets (`records(unless other)`: only if that field is 0), `chooses(list)` for which of a list of counters grows by
+/// one, `shows` for what is told only. Units are those of figures, and for what is shown also `Name` (a text of
+/// a closed set), `Text`, `Site` (a place in the source), `Code`, `Outcome`, `Age` (nanoseconds which the event did not take).
 #[macro_export]
 macro_rules! event {
     (
         $(#[doc = $about:literal])+
         $name:ident is $which:ident $(, counted by $figures:ident $(.$each:ident)?)? {
-            $($(#[doc = $what:literal])+ $field:ident: $use:ident $unit:ident,)+
+            $($(#[doc = $what:literal])+ $field:ident: $use:ident $(($($how:ident)+))? $unit:ident,)+
         }
     ) => {
         $(#[doc = $about])+
@@ -94,14 +95,16 @@ macro_rules! event {
             }
         }
 
-        $crate::event!(@counted $name [$($figures $(.$each)?)?] $($use $field)+);
+        $crate::event!(@counted $name [$($figures $(.$each)?)?] $($use ($($($how)+)?) $field)+);
     };
     (@type Name) => { &'static str };
     (@type Text) => { String };
     (@type Site) => { Option<&'static std::panic::Location<'static>> };
     (@type Code) => { i32 };
+    (@type Outcome) => { $crate::catalogue::Outcome };
     (@type $unit:ident) => { u64 };
     (@told Text, $value:expr) => { $value.clone() };
+    (@told Outcome, $value:expr) => { $crate::catalogue::OUTCOMES[$value as usize] };
     (@told $unit:ident, $value:expr) => { $value };
     (@name Bytes, $field:ident) => { concat!(stringify!($field), "_bytes") };
     (@name Nanoseconds, $field:ident) => { concat!(stringify!($field), "_ns") };
@@ -115,19 +118,27 @@ macro_rules! event {
         $crate::event!(@times $self [$($times)*] $($rest)*)
     };
     (@counted $name:ident [] $($rest:tt)*) => {};
-    (@counted $name:ident [$figures:ident $(.$each:ident)?] $($use:ident $field:ident)+) => {
+    (@counted $name:ident [$figures:ident $(.$each:ident)?] $($use:ident ($($how:ident)*) $field:ident)+) => {
         impl $figures {
             /// Counts one event.
             #[inline]
             pub fn count(&mut self, event: &$name) {
                 $(self.$each += 1;)?
-                $($crate::event!(@count $use, self.$field, event.$field);)+
+                $($crate::event!(@count $use ($($how)*), self, event, $field);)+
             }
         }
     };
-    (@count shows, $figure:expr, $value:expr) => {};
-    (@count adds, $figure:expr, $value:expr) => { $figure += $value };
-    (@count records, $figure:expr, $value:expr) => { $figure.record($value) };
+    (@count shows (), $figures:expr, $event:expr, $field:ident) => {};
+    (@count adds (), $figures:expr, $event:expr, $field:ident) => { $figures.$field += $event.$field };
+    (@count chooses ($list:ident), $figures:expr, $event:expr, $field:ident) => {
+        $figures.$list[$event.$field as usize] += 1
+    };
+    (@count records (), $figures:expr, $event:expr, $field:ident) => { $figures.$field.record($event.$field) };
+    (@count records (unless $other:ident), $figures:expr, $event:expr, $field:ident) => {
+        if $event.$other == 0 {
+            $figures.$field.record($event.$field);
+        }
+    };
 }
 
 #[cfg(test)]
@@ -135,7 +146,7 @@ mod tests {
     use super::*;
     use crate::catalogue::{
         CacheAction, CacheCounts, CallEnded, CallFigures, CallbackSent, DiskAccess, DiskFigures, LockFigures,
-        LockWait, PacketResent,
+        LockWait, Outcome, PacketResent,
     };
     use crate::{Declared, EVENTS, Event};
 
@@ -153,15 +164,7 @@ mod tests {
                 assert_eq!(figures.iter().any(|of| of == name), !not_counted.contains(name), "{name}");
             }
         }
-        counted::<CallEnded, CallFigures>(&[
-            "service",
-            "procedure",
-            "host",
-            "user",
-            "volume",
-            "outcome",
-            "code",
-        ]);
+        counted::<CallEnded, CallFigures>(&["service", "procedure", "volume", "outcome", "code"]);
         counted::<DiskAccess, DiskFigures>(&["access"]);
         counted::<LockWait, LockFigures>(&["lock", "holder"]);
         counted::<CacheAction, CacheCounts>(&["cache", "freed_bytes", "age_ns"]);
@@ -180,6 +183,31 @@ mod tests {
             [Told::from("write"), Told::Number(1), Told::Number(0), Told::Number(4096), Told::Number(7000)];
         assert_eq!(access.told(), told);
         assert_eq!(access.took_ns(), Some(7000));
+    }
+
+    #[test]
+    fn a_call_is_counted_by_how_it_ended_and_what_waited_for_a_worker_by_its_wait() {
+        let call = CallEnded {
+            service: "AFS",
+            procedure: "FetchStatus",
+            volume: 7,
+            outcome: Outcome::Missing,
+            code: 2,
+            at_once: 1,
+            received: 16,
+            sent: 4,
+            wait: 0,
+            run: 900,
+        };
+        let mut figures = CallFigures::default();
+        figures.count(&call);
+        assert_eq!((figures.wait.count(), figures.at_once, figures.run.sum()), (0, 1, 900));
+        figures.count(&CallEnded { outcome: Outcome::Good, code: 0, at_once: 0, wait: 50, ..call.clone() });
+        assert_eq!((figures.calls, figures.received, figures.sent), (2, 32, 8));
+        assert_eq!((figures.wait.count(), figures.wait.sum()), (1, 50));
+        let of = |outcome: Outcome| figures.outcomes[outcome as usize];
+        assert_eq!([of(Outcome::Missing), of(Outcome::Good), of(Outcome::Fault)], [1, 1, 0]);
+        assert_eq!(call.told()[3], Told::from("missing"));
     }
 
     #[test]

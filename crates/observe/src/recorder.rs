@@ -4,10 +4,10 @@ use crate::pair::PairFigures;
 use crate::sheet::{Sheet, call_sheet};
 use crate::slow::{SlowCall, SlowCalls};
 use base::{AbortCode, Caller, Identity, UnixTime};
-use events::catalogue::{CallEnded, CallFigures, Class, OUTCOMES, Outcome, UsageFigures};
+use events::catalogue::{CallEnded, CallFigures, Class, UsageFigures};
 use events::current::Noted;
 use events::table::Place;
-use events::{Event, Figures, LINES, Sharded, Table};
+use events::{Event, Figures, LINES, Sharded, Table, Told};
 use parking_lot::RwLock;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -199,20 +199,11 @@ fn add(row: &mut UsageFigures, call: &Ended, class: Class) {
 }
 
 impl Shard {
-    fn record(&mut self, number: usize, outcome: Outcome, call: &Ended) {
+    fn record(&mut self, number: usize, call: &CallEnded) {
         if self.calls.len() <= number {
             self.calls.resize_with(number + 1, CallFigures::default);
         }
-        let figures = &mut self.calls[number];
-        figures.calls += 1;
-        figures.outcomes[outcome as usize] += 1;
-        figures.at_once += u64::from(call.at_once);
-        figures.received += call.received;
-        figures.sent += call.sent;
-        if !call.at_once {
-            figures.wait.record(call.wait_ns);
-        }
-        figures.run.record(call.run_ns);
+        self.calls[number].count(call);
     }
 }
 
@@ -337,14 +328,13 @@ impl ServiceMeter {
         let found = self.procedures.binary_search_by_key(&call.opcode, |(opcode, _)| *opcode);
         let number = self.first + found.unwrap_or(self.procedures.len());
         let class = (self.class)(call.opcode);
-        let outcome = crate::outcome(call.result);
         let procedure = found.map_or(UNKNOWN, |index| self.procedures[index].1);
         self.tell(procedure, noted, call);
         if LINES.wants(Event::Call) {
-            self.leave_line(procedure, caller, noted, outcome, call);
+            self.leave_line(procedure, caller, noted, call);
         }
         let mut shard = self.recorder.shards.mine();
-        shard.record(number, outcome, call);
+        shard.record(number, &self.event(procedure, noted, call));
         shard.usage.get_or_insert_with(|| Usage::new(ROWS_MAX)).record(volume, caller, call, class, number);
         drop(shard);
         let total_ns = call.wait_ns.saturating_add(call.run_ns);
@@ -363,31 +353,30 @@ impl ServiceMeter {
         waits::called(&Called { service: self.name, procedure, total_ns, parts_ns: noted.parts });
     }
 
-    #[cold]
-    fn leave_line(
-        &self,
-        procedure: &'static str,
-        caller: &Caller,
-        noted: &Noted,
-        outcome: Outcome,
-        call: &Ended,
-    ) {
-        let [host, user] = ClientKey { host: caller.peer.ip(), user: caller.identity.clone() }.labels();
-        let ended = CallEnded {
+    /// Made twice where there is a line, so that who only counts has none in memory.
+    #[inline]
+    fn event(&self, procedure: &'static str, noted: &Noted, call: &Ended) -> CallEnded {
+        CallEnded {
             service: self.name,
             procedure,
-            host,
-            user,
             volume: noted.volume.into(),
-            outcome: OUTCOMES[outcome as usize],
+            outcome: crate::outcome(call.result),
             code: call.result.map_or_else(|code| code.0, |()| 0),
             at_once: call.at_once.into(),
             received: call.received,
             sent: call.sent,
             wait: call.wait_ns,
             run: call.run_ns,
+        }
+    }
+
+    #[cold]
+    fn leave_line(&self, procedure: &'static str, caller: &Caller, noted: &Noted, call: &Ended) {
+        let who = || {
+            let [host, user] = ClientKey { host: caller.peer.ip(), user: caller.identity.clone() }.labels();
+            vec![("host", Told::from(host)), ("user", Told::from(user))]
         };
-        LINES.tell(&ended, Vec::new);
+        LINES.tell(&self.event(procedure, noted, call), who);
     }
 
     fn remember(&self, caller: &Caller, noted: &Noted, call: &Ended, number: usize, ended: UnixTime) {
