@@ -1,5 +1,5 @@
 //! Promotions between cells, with real processes: three cells of which one has two servers, killed servers, a
-//! killed promotion, going back, and a signature that a cell does not trust.
+//! killed promotion, going back, a signature that a cell does not trust, and a manifest that was changed.
 
 #[path = "support/processes.rs"]
 mod processes;
@@ -255,6 +255,29 @@ fn killed_servers_catch_up_and_cells_go_back_without_the_source() {
     let would = world.promote_well(&["resume", VOLUME, "--dry-run"]);
     assert_eq!((would.as_array().unwrap().len(), &would[0]["cell"]), (1, &Value::from("c.example")));
     assert_eq!(world.status(), rows, "nothing was done");
+    std::fs::write(&world.cells, text).unwrap();
+    only_what_was_signed_is_believed(&world, &two);
+}
+
+/// c.example shows `former`, and trusts now whoever signed the version 4, which b.example has.
+fn only_what_was_signed_is_believed(world: &World, former: &Tree) {
+    let journal = world.path(&format!("state/a.example/{VOLUME}.json"));
+    // Moves the time at which the version is said to have been promoted.
+    let change = |seconds: i64| {
+        let mut kept: Value = serde_json::from_slice(&std::fs::read(&journal).unwrap()).unwrap();
+        let at = &mut kept["record"]["versions"]["4"]["manifest"]["promoted_at"];
+        *at = Value::from(at.as_i64().unwrap() + seconds);
+        std::fs::write(&journal, kept.to_string()).unwrap();
+    };
+    change(1);
+    assert!(!world.promote(&["resume", VOLUME]).status.success());
+    let row = &world.status()[1];
+    assert_eq!(row["state"], "refused");
+    assert!(row["trouble"].as_str().unwrap().contains("it was changed, or forged"), "{row}");
+    assert_eq!(world.read_cell(2), *former, "the former version is in use");
+    change(-1);
+    world.promote_well(&["resume", VOLUME]);
+    world.both_have(4, &world.read(&world.source.config, VOLUME));
 }
 
 #[test]
