@@ -1,0 +1,155 @@
+//! What is sent again over a path that loses packets is the same in lines of events, in the lanes' counters, in
+//! the table of peers, and in what rxdebug is told. A program of its own: there is one way for lines in a process.
+mod common;
+
+use common::{SERVICE, client, download, server_config, start};
+use events::lines::{Choice, Line};
+use events::{LINES, Told};
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Which packets are lost is said by this.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+/// One of so many.
+const LOST_OF: u64 = 20;
+const BYTES: u64 = 700_000;
+
+/// Requests are shorter, what is sent of the reply first is longer.
+const REQUEST_BYTES_MAX: u64 = 100;
+
+/// rxdebug: all counters; a peer. And the words of their answers that say how many were sent again.
+const COUNTERS: (u32, usize) = (4, 46);
+const PEER: (u32, usize) = (5, 11);
+
+/// A DATA packet by its connection, call and number.
+type Packet = (u64, u64, u64);
+
+fn word(datagram: &[u8], place: usize) -> u64 {
+    u32::from_be_bytes(datagram[place..place + 4].try_into().unwrap()).into()
+}
+
+/// A path from one client to a server and back, on which some DATA packets of the server are lost when they come for
+/// the first time.
+struct Path {
+    address: SocketAddr,
+    ending: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<BTreeSet<Packet>>>,
+}
+
+impl Path {
+    fn to(server: SocketAddr) -> Path {
+        let bind = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+            Arc::new(socket)
+        };
+        let (near, far, ending) = (bind(), bind(), Arc::new(AtomicBool::new(false)));
+        let address = near.local_addr().unwrap();
+        far.connect(server).unwrap();
+        let (from, to, is_ending) = (near.clone(), far.clone(), ending.clone());
+        let there = std::thread::spawn(move || {
+            let mut buffer = vec![0; 65_536];
+            while !is_ending.load(Relaxed) {
+                let Ok((length, client)) = from.recv_from(&mut buffer) else { continue };
+                // From then on answers find their way.
+                let _ = from.connect(client);
+                let _ = to.send(&buffer[..length]);
+            }
+            BTreeSet::new()
+        });
+        let is_ending = ending.clone();
+        let back = std::thread::spawn(move || {
+            let (mut buffer, mut random) = (vec![0; 65_536], SEED);
+            let (mut seen, mut lost) = (BTreeSet::new(), BTreeSet::new());
+            while !is_ending.load(Relaxed) {
+                let Ok(length) = far.recv(&mut buffer) else { continue };
+                let datagram = &buffer[..length];
+                let is_data = length > 28 && datagram[20] == 1;
+                if is_data && seen.insert((word(datagram, 4), word(datagram, 8), word(datagram, 12))) {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    if random.is_multiple_of(LOST_OF) {
+                        lost.insert((word(datagram, 4), word(datagram, 8), word(datagram, 12)));
+                        continue;
+                    }
+                }
+                let _ = near.send(datagram);
+            }
+            lost
+        });
+        Path { address, ending, threads: vec![there, back] }
+    }
+
+    /// What was lost.
+    fn end(self) -> BTreeSet<Packet> {
+        self.ending.store(true, Relaxed);
+        self.threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    }
+}
+
+/// The word of rxdebug's answer.
+fn debugged(asker: &UdpSocket, (kind, place): (u32, usize)) -> u64 {
+    let mut packet = [0; 28].to_vec();
+    packet[20] = 8;
+    packet[21] = 1;
+    packet.extend(kind.to_be_bytes());
+    packet.extend([0; 4]);
+    asker.send(&packet).unwrap();
+    let mut answer = [0; 1500];
+    let length = asker.recv(&mut answer).unwrap();
+    word(&answer[28..length], 4 * place)
+}
+
+fn told(line: &Line, name: &str) -> u64 {
+    match line.told.iter().find(|(of, _)| *of == name) {
+        Some((_, Told::Number(number))) => *number,
+        _ => panic!("no {name} in {line:?}"),
+    }
+}
+
+#[test]
+fn what_is_sent_again_is_the_same_in_lines_counters_peers_and_rxdebug() {
+    let lines = LINES.open();
+    LINES.choose(&Choice::parse(["packet"]).unwrap(), 1_000_000);
+    let (server, address) = start(&server_config(2));
+    let path = Path::to(address);
+    let client = client();
+    let connection = client.connect(path.address, SERVICE, None);
+    let whole = download(&*connection, BYTES).unwrap();
+    assert_eq!(whole, download(&*connection, BYTES).unwrap());
+
+    let asker = UdpSocket::bind("127.0.0.1:0").unwrap();
+    asker.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    asker.connect(address).unwrap();
+    // The client's are told too, and are in no figure of the server.
+    let is_request =
+        |line: &Line| told(line, "sequence") == 1 && told(line, "sent_bytes") < REQUEST_BYTES_MAX;
+    let mut resent = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // The last acknowledgement may still be on its way.
+    loop {
+        let counted: u64 = server.statistics().endpoints.iter().map(|endpoint| endpoint.data_resent).sum();
+        let (peers, forgotten) = server.peers();
+        let of_peers = peers.iter().map(|peer| peer.counters.resent).sum::<u64>() + forgotten.resent;
+        let of_rxdebug = [COUNTERS, PEER].map(|of| debugged(&asker, of));
+        resent.extend(lines.try_iter().filter(|line| !is_request(line)));
+        let all = [resent.len() as u64, counted, of_peers, of_rxdebug[0], of_rxdebug[1]];
+        if all == [counted; 5] {
+            break;
+        }
+        assert!(Instant::now() < deadline, "lines, lanes, peers, rxdebug's counters and peer: {all:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let lost = path.end();
+    let again: BTreeSet<Packet> = resent
+        .iter()
+        .map(|line| ["connection", "call", "sequence"].map(|name| told(line, name)).into())
+        .collect();
+    assert!(lost.len() >= 20, "seed {SEED:x}: {}", lost.len());
+    assert!(lost.is_subset(&again), "all that was lost was sent again: {:?}", lost.difference(&again));
+}
