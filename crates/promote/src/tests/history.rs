@@ -235,8 +235,9 @@ impl World {
         };
         *self.sends.entry(source.to_owned()).or_default() += 1;
         let is_wrong = self.chance(0.03);
-        // The holder's own clone rots, when all of its sites have been served from it.
-        let is_served = self.cells[source].sites.values().all(|site| site.1);
+        // The holder's own clone rots, when all of its sites have been served from it. One whose answer was lost is served again.
+        let is_known = || self.record().cells.get(source).is_none_or(|cell| cell.lacking.is_empty());
+        let is_served = self.cells[source].sites.values().all(|site| site.1) && is_known();
         if source != SOURCE && is_served && self.chance(0.01) {
             self.cells.get_mut(source).unwrap().clones.insert(from.volume, 13);
         }
