@@ -25,16 +25,24 @@ impl Watcher for Notes {
     fn called(&self, _: &Called) {}
 }
 
-fn figures() -> LockFigures {
+fn figures_of(name: LockName) -> LockFigures {
     let mut sum = LockFigures::default();
-    FIGURES.each(|shard| sum.add(&shard[LockName::Test as usize]));
+    FIGURES.each(|shard| sum.add(&shard[name as usize]));
     sum
+}
+
+fn figures() -> LockFigures {
+    figures_of(LockName::Test)
 }
 
 /// Has `wait` wait for what `take` takes: again, until it did not come too late to have to.
 fn wait_once<G>(take: impl Fn() -> G + Sync, wait: impl Fn()) {
-    let before = figures().waits;
-    while figures().waits == before {
+    wait_once_for(LockName::Test, take, wait);
+}
+
+fn wait_once_for<G>(name: LockName, take: impl Fn() -> G + Sync, wait: impl Fn()) {
+    let before = figures_of(name).waits;
+    while figures_of(name).waits == before {
         let (taken, is_taken) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -137,5 +145,48 @@ fn who_waits_for_a_lock_leaves_a_line_that_says_what_was_counted() {
             "{line:?}"
         );
         assert!(matches!(told(line, "wait_ns"), Some(Told::Number(ns)) if ns > 0), "{line:?}");
+    }
+}
+
+/// Each as many times as nothing else here: a wait that was counted under another name would be seen.
+#[test]
+fn locks_of_each_name_are_counted_and_told_under_it_alone() {
+    const NAMES: [LockName; 5] =
+        [LockName::Volume, LockName::Publish, LockName::Hosts, LockName::Lane, LockName::Segment];
+    let _one = ONE_AT_A_TIME.lock();
+    let (written, before) = (LINES.open(), lock_figures());
+    LINES.choose(&Choice::parse(["lock"]).unwrap(), 1000);
+    crate::begin("TEST", &[]);
+    for (name, times) in NAMES.into_iter().zip(1..) {
+        let (lock, shared) = (Lock::new(name, ()), SharedLock::new(name, ()));
+        (0..times).for_each(|_| wait_once_for(name, || lock.lock(), || drop(lock.lock())));
+        wait_once_for(name, || shared.write(), || drop(shared.read()));
+        wait_once_for(name, || shared.read(), || drop(shared.write()));
+    }
+    LINES.choose(&Choice::default(), 0);
+    let after = lock_figures();
+    assert_eq!(after.len(), NAMES.len(), "a name is missing here: {after:?}");
+    let news =
+        after.iter().zip(&before).map(|((name, now), (_, before))| (*name, now.since(before).unwrap()));
+    let lines: Vec<Line> = written.try_iter().collect();
+    for ((name, news), times) in news.zip(3..) {
+        let of_name = |line: &&Line| line.told[0] == ("lock", Told::from(name));
+        let waited: Vec<u64> = lines.iter().filter(of_name).map(line_ns).collect();
+        assert_eq!((news.waits, news.wait.count(), waited.len()), (times, times, times as usize), "{name}");
+        assert_eq!(
+            (news.wait.sum(), news.wait.max()),
+            (waited.iter().sum(), waited.into_iter().max().unwrap())
+        );
+    }
+    let documented = include_str!("../../../../docs/observe.md");
+    for name in after.iter().map(|(name, _)| format!("\n| {name} | ")) {
+        assert!(documented.contains(&name), "docs/observe.md does not list{name}");
+    }
+}
+
+fn line_ns(line: &Line) -> u64 {
+    match line.told.iter().find(|(name, _)| *name == "wait_ns") {
+        Some((_, Told::Number(ns))) => *ns,
+        _ => panic!("{line:?}"),
     }
 }
