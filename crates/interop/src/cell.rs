@@ -1,6 +1,7 @@
 //! Cells in namespaces of their own: OpenAFS's, and Cellar's in its place.
 
 use anyhow::{Context, Result, bail, ensure};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -200,7 +201,8 @@ impl Cell {
         command.arg("-d").arg(self.path()).args(arguments).stdin(Stdio::null());
         // The holder of the namespaces would keep a pipe open for ever, so a file takes the output.
         let log = tempfile::NamedTempFile::new()?;
-        let status = command.stdout(log.reopen()?).stderr(append(log.path())?).status()?;
+        let (stdout, stderr) = outputs(log.path())?;
+        let status = command.stdout(stdout).stderr(stderr).status()?;
         let text = String::from_utf8_lossy(&std::fs::read(log.path())?).into_owned();
         Ok(Output { status: status.code().unwrap_or(-1), text })
     }
@@ -233,7 +235,7 @@ impl Cell {
     pub fn start_cellar_alone(&mut self) -> Result<()> {
         ensure!(self.daemon.is_none(), "Cellar runs already");
         let program = cellar_program()?;
-        let log = std::fs::File::options().create(true).append(true).open(self.path().join("cellar.log"))?;
+        let log = File::options().create(true).append(true).open(self.path().join("cellar.log"))?;
         let configuration = self.path().join(CONFIGURATION);
         let mut command = Command::new(tools().join("openafs-cell"));
         command.arg("-d").arg(self.path()).arg("run").arg(&program).arg("serve");
@@ -363,7 +365,8 @@ impl Cell {
         let log = tempfile::NamedTempFile::new()?;
         let mut command = Command::new(tools().join("openafs-cell"));
         command.arg("-d").arg(self.path()).arg("run").arg(cellar_program()?).args(arguments);
-        let child = command.stdin(Stdio::null()).stdout(log.reopen()?).stderr(append(log.path())?).spawn()?;
+        let (stdout, stderr) = outputs(log.path())?;
+        let child = command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).spawn()?;
         Ok(Beside { child, log })
     }
 }
@@ -385,6 +388,24 @@ impl Drop for Beside {
     }
 }
 
-fn append(path: &Path) -> Result<std::fs::File> {
-    Ok(std::fs::File::options().append(true).open(path)?)
+/// A program's two outputs into one file: neither writes over what the other has written.
+fn outputs(path: &Path) -> Result<(File, File)> {
+    let file = File::options().append(true).open(path)?;
+    Ok((file.try_clone()?, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn neither_output_writes_over_the_other() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let (mut stdout, mut stderr) = outputs(log.path()).unwrap();
+        stderr.write_all(b"a warning\n").unwrap();
+        stdout.write_all(b"an answer\n").unwrap();
+        stderr.write_all(b"a fault\n").unwrap();
+        assert_eq!(std::fs::read_to_string(log.path()).unwrap(), "a warning\nan answer\na fault\n");
+    }
 }
