@@ -27,9 +27,6 @@ const SYNC_BYTES: usize = 4 * 6;
 /// The counts of statuses and of callbacks in a reply about several vnodes.
 const COUNTS_BYTES: usize = 4 * 2;
 
-/// With fewer connections all of them is in the processor's caches.
-const CROWD_CONNECTIONS: usize = 500;
-
 /// What [`FileServer::answer_at_once`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -59,9 +56,6 @@ impl FileServer {
 
     /// Looks at what the answers to these will need of the clients: callers, hosts and promises.
     pub fn look_ahead(&self, requests: &[(&Caller, &[u8])]) {
-        if self.subjects().len() < CROWD_CONNECTIONS {
-            return;
-        }
         let seen = self.subjects().look_ahead(requests.iter().map(|(caller, _)| *caller));
         let fetched = |request: &[u8]| {
             let (opcode, arguments) = request.split_first_chunk()?;

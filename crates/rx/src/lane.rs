@@ -86,7 +86,7 @@ pub(crate) trait Arrivals: Send + Sync {
         None
     }
 
-    /// Told before it is asked for the replies of so many calls, and not to single ones: see
+    /// Told before it is asked for the replies to several calls, where there are very many clients: see
     /// [`Service::look_ahead`](crate::Service::look_ahead).
     fn look_ahead(&self, _calls: &[Arrived]) {}
 
@@ -697,7 +697,11 @@ impl Turn {
         state.handle_timers(now, &*lane.arrivals);
         state.dispatch_events(now, &*lane.arrivals);
         std::mem::swap(&mut state.short, &mut self.short);
+        let is_crowded = state.endpoint.is_crowded();
         drop(state);
+        if is_crowded && self.short.len() >= LOOK_AHEAD_MIN {
+            lane.arrivals.look_ahead(&self.short);
+        }
         lane.answer_at_once(&mut self.short, &mut self.answers);
         for (path, datagram) in self.questions.drain(..) {
             lane.answer_question(path, datagram);
@@ -748,9 +752,6 @@ impl Lane {
     fn answer_at_once(&self, calls: &mut Vec<Arrived>, answers: &mut Vec<Option<Bytes>>) {
         if calls.is_empty() {
             return;
-        }
-        if calls.len() >= LOOK_AHEAD_MIN {
-            self.arrivals.look_ahead(calls);
         }
         answers.extend(calls.iter().map(|call| self.arrivals.answer_at_once(call)));
         let mut state = self.lock();

@@ -29,8 +29,8 @@ pub trait Service: Send + Sync {
         None
     }
 
-    /// Called before [`Service::answer_at_once`] of each of these, when several have come together: of very many clients
-    /// nothing is in a processor's caches, and what is looked at here for all is fetched from memory at a time. Changes
+    /// Called before [`Service::answer_at_once`] of each of these, when several have come together and there are very many
+    /// clients: of those nothing is in a processor's caches, and what is looked at here for all is fetched from memory at a time. Changes
     /// nothing.
     fn look_ahead(&self, _requests: &[(&Caller, &[u8])]) {}
 

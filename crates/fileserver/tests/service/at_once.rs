@@ -70,7 +70,7 @@ fn looking_ahead_for_a_crowd_changes_nothing() {
     let world = World::new();
     let bob = world.client("bob", 2);
     let file = world.create(&bob, root(), "file").unwrap();
-    let crowd: Vec<Client> = (0..600).map(|number| world.client("carol", 3 + (number % 40) as u8)).collect();
+    let crowd: Vec<Client> = (0..60).map(|number| world.client("carol", 3 + (number % 40) as u8)).collect();
     let told: Vec<_> = crowd.iter().map(|client| world.status(client, file).unwrap()).collect();
     let stranger = world.client("dave", 99);
     let mut request = xdr::to_vec(&fs::FETCH_STATUS);

@@ -80,9 +80,7 @@ impl Endpoint {
     /// The packet's connection; a new one for the first packet of a new client.
     fn find_connection(&mut self, now: Monotonic, wall: UnixTime, packet: &Packet) -> Option<Key> {
         let Packet { header, path, .. } = packet;
-        let client_sent = header.flags.contains(Flags::CLIENT_INITIATED);
-        let side = if client_sent { Side::Server } else { Side::Client };
-        let key = ConnectionKey::new(header.epoch, header.cid, side, path.remote);
+        let (side, key) = key_of(header, path);
         if let Some(found) = self.index.get(&key) {
             return Some(*found);
         }
@@ -166,6 +164,13 @@ impl Endpoint {
         }
         self.settle(now, key);
     }
+}
+
+/// What a packet's connection is found by, and which side of it this is.
+pub(super) fn key_of(header: &Header, path: &Path) -> (Side, ConnectionKey) {
+    let client_sent = header.flags.contains(Flags::CLIENT_INITIATED);
+    let side = if client_sent { Side::Server } else { Side::Client };
+    (side, ConnectionKey::new(header.epoch, header.cid, side, path.remote))
 }
 
 /// What an ABORT packet says. 0 would be no error at all.

@@ -7,24 +7,20 @@
 use std::hint::black_box;
 
 use super::Endpoint;
-use crate::call::Side;
-use crate::connection::ConnectionKey;
-use crate::header::{self, Flags};
+use super::input::key_of;
+use crate::header;
 use crate::path::Path;
 
 impl Endpoint {
     /// See the module's text. Changes nothing that shows.
     pub(super) fn foresee<'a>(&mut self, packets: impl Iterator<Item = (&'a Path, &'a [u8])>) {
-        if self.connections.len() < self.config.crowd_connections {
+        if !self.is_crowded() {
             return;
         }
         let mut found = std::mem::take(&mut self.foreseen);
         found.extend(packets.filter_map(|(path, datagram)| {
             let (header, _) = header::parse(datagram).ok()?;
-            let client_sent = header.flags.contains(Flags::CLIENT_INITIATED);
-            let side = if client_sent { Side::Server } else { Side::Client };
-            let key = ConnectionKey::new(header.epoch, header.cid, side, path.remote);
-            self.index.get(&key).map(|key| (*key, header.channel()))
+            self.index.get(&key_of(&header, path).1).map(|key| (*key, header.channel()))
         }));
         let mut seen = 0;
         for (key, _) in &found {

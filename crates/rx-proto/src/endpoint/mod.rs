@@ -172,6 +172,11 @@ impl Endpoint {
         self.input(now, wall, path, datagram);
     }
 
+    /// Whether there are so many connections that a processor's caches do not hold them.
+    pub fn is_crowded(&self) -> bool {
+        self.connections.len() >= self.config.crowd_connections
+    }
+
     /// Tells that these datagrams will be handled next: of very many clients, what each needs is then fetched from
     /// memory at a time. Optional, and changes nothing.
     pub fn look_ahead<'a>(&mut self, datagrams: impl Iterator<Item = (&'a Path, &'a [u8])>) {
