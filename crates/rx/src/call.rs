@@ -14,7 +14,7 @@ use crate::lane::{Lane, LaneState};
 use crate::server_call::Departure;
 
 /// Packets that are taken from the endpoint under one hold of its lock.
-const READ_PACKETS: usize = 64;
+const READ_PACKETS: usize = 256;
 
 /// One call, used by one thread at a time. Dropped, it is released.
 pub(crate) struct CallHandle {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base::{AbortCode, Monotonic, UnixTime};
 use bytes::Bytes;
+use rx_proto::ack::Reason;
 use rx_proto::{
     CallId, ConnectOptions, ConnectionId, Endpoint, EndpointConfig, Event, PacketType, Path, Read,
     ServiceConfig,
@@ -448,6 +449,62 @@ fn a_notice_about_a_call_that_is_over_changes_nothing() {
     pair.ends[CLIENT].handle_unreachable(pair.now, address(SERVER), &quote);
     pair.pass(Duration::from_secs(5));
     assert_eq!(pair.ends[CLIENT].read(pair.now, next), Read::Blocked);
+}
+
+/// ACKs of the server that are on the wire: from which packet on, and whether one was asked for.
+fn server_acks(pair: &Pair) -> Vec<(u32, Reason)> {
+    let to_client = pair.wire.iter().filter(|(_, to, _)| *to == CLIENT);
+    let ack = |packet: &Bytes| {
+        let (header, body) = rx_proto::header::parse(packet).ok()?;
+        let ack = rx_proto::ack::parse(body).ok().filter(|_| header.kind == PacketType::Ack)?;
+        Some((ack.first, ack.reason))
+    };
+    to_client.filter_map(|(_, _, packet)| ack(packet)).collect()
+}
+
+/// With each ACK that comes before he has read, a reader's server and his sender would have the work of two.
+#[test]
+fn a_reader_who_waits_for_data_acknowledges_it_once_he_has_read() {
+    let mut pair = Pair::new();
+    let call = pair.sending(200_000);
+    let served = pair.arrived();
+    let read_all = |pair: &mut Pair| {
+        let mut packets = 0;
+        while let Read::Data(_) = pair.ends[SERVER].read(pair.now, served) {
+            packets += 1;
+        }
+        pair.drain();
+        packets
+    };
+    while read_all(&mut pair) > 0 {
+        pair.pass(300 * DELAY);
+    }
+    for comes_in_time in [true, false, true] {
+        let before = pair.ends[SERVER].statistics().data_received;
+        pair.ends[CLIENT].write(pair.now, call, &mut Bytes::from(vec![1; 40_000]));
+        pair.ends[CLIENT].flush(pair.now, call);
+        pair.drain();
+        // Until the data has come, and no ACK.
+        pair.pass(DELAY + DELAY / 2);
+        assert!(pair.ends[SERVER].statistics().data_received > before + 16);
+        assert_eq!(server_acks(&pair), []);
+        if !comes_in_time {
+            pair.now = pair.now + 2 * DELAY;
+            pair.step();
+            pair.drain();
+            assert_eq!(server_acks(&pair).len(), 1, "the reader does not come");
+        }
+        let packets = read_all(&mut pair);
+        assert!(packets > 16);
+        assert_eq!(server_acks(&pair).len(), if comes_in_time { 1 } else { 2 });
+        let told = server_acks(&pair).pop().unwrap();
+        let reason = if comes_in_time { Reason::Requested } else { Reason::Delay };
+        assert_eq!(told, (pair.ends[SERVER].statistics().data_received as u32 + 1, reason));
+        while read_all(&mut pair) > 0 {
+            pair.pass(300 * DELAY);
+        }
+        pair.pass(300 * DELAY);
+    }
 }
 
 /// What is under way to a server waits in its socket's buffer: many who send much share it.

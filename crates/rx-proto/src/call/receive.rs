@@ -16,6 +16,9 @@ const RECEIVED_PER_ACK: u32 = 2;
 /// first packet that was not read: with few packets under way, a client waits for this.
 const READ_PER_ACK: u32 = 4;
 
+/// How long an ACK waits for a reader who was told that there is something, so that what he reads is in it.
+const READER_TIME: Duration = Duration::from_millis(2);
+
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
@@ -70,6 +73,8 @@ pub(crate) struct AckPlan {
     /// Serial of a ping to answer.
     pong: Option<u32>,
     at: Option<Monotonic>,
+    /// What is due waits for the reader, until then.
+    reader_until: Option<Monotonic>,
     received: u32,
     read: u32,
 }
@@ -253,7 +258,12 @@ impl ReceiveQueue {
         self.slots.iter().map(|slot| u8::from(slot.is_some()))
     }
 
-    /// Decides on acknowledging a packet. `delay` is for the case that nothing else comes up.
+    /// The reader, who was told at `now` that there is something, acknowledges what is due, with what he reads.
+    pub(crate) fn leave_acks_to_reader(&mut self, now: Monotonic) {
+        self.acks.reader_until.get_or_insert(now + READER_TIME);
+    }
+
+    /// Decides on acknowledging a packet. `at` is for the case that nothing else comes up.
     pub(crate) fn plan_ack(&mut self, arrival: Arrival, flags: Flags, serial: u32, at: Monotonic) {
         let acks = &mut self.acks;
         match arrival {
@@ -278,6 +288,7 @@ impl ReceiveQueue {
 
     /// Decides on telling the peer that the reader has read.
     pub(crate) fn plan_window_ack(&mut self, at: Monotonic) {
+        self.acks.reader_until = None;
         if self.is_complete() {
             self.acks.propose_at(at);
         } else if self.acks.read >= READ_PER_ACK.min(self.window) {
@@ -302,6 +313,9 @@ impl AckPlan {
             Reason::Requested => 1,
             _ => 0,
         };
+        if trouble(reason) {
+            self.reader_until = None;
+        }
         if self.due.is_none_or(|(old, _)| weight(old) <= weight(reason)) {
             self.due = Some((reason, serial));
         }
@@ -317,9 +331,9 @@ impl AckPlan {
         self.pong = Some(serial);
     }
 
-    /// The delayed ACK's time, if there is one.
+    /// The time of an ACK that is delayed, if there is one.
     pub(crate) fn deadline(&self) -> Option<Monotonic> {
-        self.at
+        crate::timers::earlier(self.at, self.reader_until.filter(|_| self.due.is_some()))
     }
 
     /// Looks at the deadline.
@@ -328,11 +342,12 @@ impl AckPlan {
             self.at = None;
             self.propose(Reason::Delay, 0);
         }
+        self.reader_until.take_if(|until| *until <= now);
     }
 
     /// Whether an ACK is to be sent now.
     pub(crate) fn is_due(&self) -> bool {
-        self.due.is_some() || self.pong.is_some()
+        self.due.is_some() && self.reader_until.is_none() || self.pong.is_some()
     }
 
     /// Takes the ACK to send now. Any ACK says all there is to say.

@@ -113,7 +113,7 @@ impl Endpoint {
                 call.clocks.progress = now;
                 self.statistics.data_received += 1;
                 self.statistics.packets_now += 1;
-                self.on_stored(key);
+                self.on_stored(now, key);
                 true
             }
             Err(error) => {
@@ -127,7 +127,7 @@ impl Endpoint {
         }
     }
 
-    fn on_stored(&mut self, key: Key) {
+    fn on_stored(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let receives_much = call.receives_much();
         if call.is_bulk != receives_much {
@@ -137,6 +137,9 @@ impl Endpoint {
         self.statistics.packets_now -= call.receive.drop_unread() as u64;
         if call.reader_waits && (call.receive.is_readable() || call.receive.is_read()) {
             call.reader_waits = false;
+            if receives_much {
+                call.receive.leave_acks_to_reader(now);
+            }
             self.events.push_back(Event::Readable(CallId(key)));
         }
     }

@@ -119,3 +119,55 @@ fn of_less_the_sender_hears_later() {
     queue.reads(3);
     assert_eq!((queue.ack(), queue.0.acks.deadline()), (None, Some(LATER)));
 }
+
+/// Whether an ACK is due at once, and when one is due at last.
+fn plan(queue: &Harness) -> (bool, Option<Monotonic>) {
+    (queue.0.acks.is_due(), queue.0.acks.deadline())
+}
+
+#[test]
+fn a_reader_who_comes_acknowledges_what_he_reads_and_answers_what_was_asked() {
+    let mut queue = Harness::new();
+    queue.0.leave_acks_to_reader(NOW);
+    (1..=40).for_each(|sequence| _ = queue.arrives(sequence, NONE));
+    queue.arrives(41, Flags::REQUEST_ACK);
+    assert!(!queue.0.acks.is_due());
+    queue.reads(41);
+    assert!(queue.0.acks.is_due());
+    assert_eq!(queue.0.acks.take(), Some((Reason::Requested, 41)));
+    assert_eq!(plan(&queue), (false, None));
+}
+
+#[test]
+fn a_reader_who_does_not_come_is_not_waited_for() {
+    let mut queue = Harness::new();
+    queue.0.leave_acks_to_reader(NOW);
+    queue.0.leave_acks_to_reader(LATER);
+    assert_eq!(plan(&queue), (false, None));
+    queue.arrives(1, Flags::REQUEST_ACK);
+    let until = NOW + READER_TIME;
+    assert_eq!(plan(&queue), (false, Some(until)));
+    queue.0.acks.on_time(Monotonic(until.0 - 1));
+    assert!(!queue.0.acks.is_due());
+    queue.0.acks.on_time(until);
+    assert!(queue.0.acks.is_due());
+    assert_eq!(queue.ack(), Some(Reason::Requested));
+}
+
+#[test]
+fn what_is_wrong_is_told_without_a_reader() {
+    for wrong in [4, 1, 300] {
+        let mut queue = Harness::new();
+        queue.0.leave_acks_to_reader(NOW);
+        queue.arrives(1, NONE);
+        queue.arrives(2, NONE);
+        assert!(!queue.0.acks.is_due());
+        queue.arrives(wrong, NONE);
+        assert!(queue.0.acks.is_due(), "packet {wrong}");
+    }
+    let mut queue = Harness::new();
+    queue.0.leave_acks_to_reader(NOW);
+    queue.0.acks.on_ping(9);
+    assert!(queue.0.acks.is_due());
+    assert_eq!(queue.ack(), Some(Reason::PingResponse));
+}
