@@ -162,14 +162,17 @@ impl Hosts {
     fn send(&self, mut delivery: Delivery) -> bool {
         loop {
             let begun = LINES.wants(Event::Callback).then(|| self.clock.monotonic());
+            waits::probes::callback_send(delivery.address);
             let sent = self.call(&delivery);
             if let Err(code) = sent {
                 tracing::info!(address = %delivery.address, %code, "a client was not reached; it will be told later");
             }
             let delivered = self.state.lock().delivered(&delivery, sent.is_ok());
             self.reported.notify_all();
-            if let Some(begun) = begun {
-                self.leave_line(&delivery, &delivered, begun);
+            let outcome = outcome(&delivered);
+            waits::probes::callback_end(delivery.address, outcome.unwrap_or("elsewhere"));
+            if let (Some(begun), Some(outcome)) = (begun, outcome) {
+                self.leave_line(&delivery, outcome, begun);
             }
             match delivered {
                 Delivered::Done | Delivered::Forgotten => return true,
@@ -181,13 +184,7 @@ impl Hosts {
 
     /// A line of a message that was received or given up.
     #[cold]
-    fn leave_line(&self, delivery: &Delivery, delivered: &Delivered, begun: Monotonic) {
-        let outcome = match delivered {
-            Delivered::Done => "delivered",
-            Delivered::Delayed | Delivered::Forgotten => "unanswered",
-            // The same message, to another address.
-            Delivered::Retry(_) => return,
-        };
+    fn leave_line(&self, delivery: &Delivery, outcome: &'static str, begun: Monotonic) {
         let time = u64::try_from(self.clock.monotonic().since(begun).as_nanos()).unwrap_or(u64::MAX);
         LINES.tell(&CallbackSent { client: delivery.address.to_string(), outcome, time }, Vec::new);
     }
@@ -260,6 +257,15 @@ impl Hosts {
         }
         drop(state);
         self.send_all(deliveries);
+    }
+}
+
+/// What became of a message; `None` if it goes to another address next.
+fn outcome(delivered: &Delivered) -> Option<&'static str> {
+    match delivered {
+        Delivered::Done => Some("delivered"),
+        Delivered::Delayed | Delivered::Forgotten => Some("unanswered"),
+        Delivered::Retry(_) => None,
     }
 }
 

@@ -6,17 +6,21 @@
 use crate::raw;
 use events::catalogue::PacketResent;
 use events::{Event, LINES};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-/// `call__start`: the first bytes of a call were read by a worker. The host is an IPv4 address as a number,
-/// 0 for any other.
+/// `call__start`: the first bytes of a call were read by a worker.
 #[inline]
 pub fn call_start(service: &str, opcode: u32, host: IpAddr, waited_ns: u64) {
-    let host = match host {
+    raw::call_start(service, opcode, number_of(host), waited_ns);
+}
+
+/// A host as probes pass it: its IPv4 address as a number, 0 for any other.
+#[inline]
+fn number_of(host: IpAddr) -> u64 {
+    match host {
         IpAddr::V4(address) => u64::from(address.to_bits()),
         IpAddr::V6(_) => 0,
-    };
-    raw::call_start(service, opcode, host, waited_ns);
+    }
 }
 
 /// `call__end`: a call has ended, whoever served it, so long after its first packet; it received and sent so many
@@ -30,6 +34,19 @@ pub fn call_end(procedure: &str, volume: u32, code: i32, total_ns: u64, bytes: u
 #[inline]
 pub fn callback_break(clients: usize, ns: u64) {
     raw::callback_break(clients as u64, ns);
+}
+
+/// `callback__send`: this thread sends a message about changes to a client and waits for the answer.
+#[inline]
+pub fn callback_send(client: SocketAddr) {
+    raw::callback_send(number_of(client.ip()), client.port());
+}
+
+/// `callback__end`: the message was `delivered`, or was not answered: then it goes `elsewhere`, to another address of the
+/// client, or stays `unanswered`.
+#[inline]
+pub fn callback_end(client: SocketAddr, outcome: &str) {
+    raw::callback_end(number_of(client.ip()), client.port(), outcome);
 }
 
 /// `packet__resend`: a DATA packet is sent again.

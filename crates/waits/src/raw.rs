@@ -69,6 +69,26 @@ pub(crate) fn callback_break(clients: u64, ns: u64) {
     fire!(callback__break, clients, ns);
 }
 
+pub(crate) fn callback_send(host: u64, port: u16) {
+    fire!(callback__send, host, port);
+}
+
+pub(crate) fn callback_end(host: u64, port: u16, outcome: &str) {
+    fire!(callback__end, host, port, address(outcome), outcome.len());
+}
+
+pub(crate) fn cache_miss(cache: &str) {
+    fire!(cache__miss, address(cache), cache.len());
+}
+
+pub(crate) fn cache_evict(cache: &str, bytes: u64, age_ns: u64) {
+    fire!(cache__evict, address(cache), cache.len(), bytes, age_ns);
+}
+
+pub(crate) fn cache_purge(cache: &str, entries: u64, bytes: u64) {
+    fire!(cache__purge, address(cache), cache.len(), entries, bytes);
+}
+
 pub(crate) fn packet_resend(connection: u32, call: u32, sequence: u32, bytes: u64) {
     fire!(packet__resend, connection, call, sequence, bytes);
 }

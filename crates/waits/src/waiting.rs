@@ -57,6 +57,16 @@ pub(crate) fn contended(event: &LockWait, is_noted: bool) {
 
 /// A cache lacked or let go of something on this thread.
 pub fn cache(event: &CacheAction) {
+    let &CacheAction { cache, misses, evictions, purged, freed, age } = event;
+    if misses > 0 {
+        raw::cache_miss(cache);
+    }
+    if evictions > 0 {
+        raw::cache_evict(cache, freed, age);
+    }
+    if purged > 0 {
+        raw::cache_purge(cache, purged, freed);
+    }
     line(event);
 }
 

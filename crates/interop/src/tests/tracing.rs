@@ -2,12 +2,14 @@
 //! to a server that serves, and what a probe counts is what the server counted.
 
 use crate::Test;
+use crate::tests::fuse::in_mounted_cell;
 use crate::tests::own_file;
 use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
 use regex::Regex;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Calls that are made while a probe counts them.
@@ -18,7 +20,14 @@ const CALLS: u64 = 25;
 const END: &str = "while kill -INT $tracer 2>/dev/null; do sleep 0.5; done";
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![Test { name: "bpftrace", needs: &[Means::Netns, Means::Bpftrace], run: trace }]
+    vec![
+        Test { name: "bpftrace", needs: &[Means::Netns, Means::Bpftrace], run: trace },
+        Test {
+            name: "bpftrace-caches",
+            needs: &[Means::Netns, Means::Bpftrace, Means::Fuse],
+            run: trace_caches_and_callbacks,
+        },
+    ]
 }
 
 fn trace() -> Result<()> {
@@ -50,6 +59,77 @@ fn trace() -> Result<()> {
     );
     println!("interop: bpftrace: {} scripts attached; {counted} of {CALLS} calls counted", scripts.len());
     Ok(())
+}
+
+/// How often what happened to which cache or message.
+type Counts = BTreeMap<(String, String), u64>;
+
+/// What probes say of caches and of messages to clients is what the server counts.
+fn trace_caches_and_callbacks() -> Result<()> {
+    let cell = Cell::start_configured("cellar1", "10.99.0.4", "[store]\nchunk_cache_mb = 1\n")?;
+    let program = cellar_program()?;
+    let cellar = program.to_str().context("path")?;
+    let data = cell.scratch()?.join("data").display().to_string();
+    cell.open_volume(Server::Cellar, "root.cell")?;
+    let shell = |script: &str| cell.shell(script)?.ok().with_context(|| script.to_owned());
+    shell(&format!(
+        "mkdir {data} && for i in $(seq 20); do head -c 200000 /dev/urandom >{data}/f$i; done
+         {cellar} cp {data}/ cell:root.cell/"
+    ))?;
+    let probe = |name: &str, action: &str| format!("usdt:{cellar}:cellar:{name} {{ {action} }} ");
+    let text = [
+        probe("cache__miss", "@[\"misses\", str(arg0, arg1)] = sum(1);"),
+        probe("cache__evict", "@[\"evictions\", str(arg0, arg1)] = sum(1);"),
+        probe("cache__purge", "@[\"purged\", str(arg0, arg1)] = sum(arg2);"),
+        probe("callback__send", "@[\"callbacks\", \"sent\"] = sum(1);"),
+        probe("callback__end", "@[\"callbacks\", str(arg2, arg3)] = sum(1);"),
+        "interval:s:1 { printf(\"ready\\n\"); }".to_owned(),
+    ];
+    let before = caches(&shell(&format!("{cellar} stat --json caches"))?)?;
+    let tracer = format!("bpftrace -e '{}'", text.concat());
+    let printed = in_mounted_cell(&cell, |root| {
+        // Read, changed by another while the reader has a promise, forgotten by the server, and read again.
+        let work = format!(
+            "cat {}/f1 >/dev/null; {cellar} cp {data}/f2 cell:root.cell/f1; {cellar} cp cell:root.cell/ {data}.read
+             {cellar} volume forget root.cell; {cellar} cp cell:root.cell/ {data}.again",
+            root.display()
+        );
+        traced(&cell, &tracer, &work)
+    })?;
+    let after = caches(&shell(&format!("{cellar} stat --json caches"))?)?;
+    let mut traced = Counts::new();
+    for found in Regex::new(r"@\[(\w+), (\w+)\]: (\d+)")?.captures_iter(&printed) {
+        traced.insert((found[1].to_owned(), found[2].to_owned()), found[3].parse()?);
+    }
+    let of = |what: &str, which: &str| (what.to_owned(), which.to_owned());
+    let [sent, delivered] = ["sent", "delivered"].map(|name| traced.remove(&of("callbacks", name)));
+    ensure!(sent.is_some() && sent == delivered, "messages sent and delivered: {printed}");
+    let news = after.into_iter().map(|(key, now)| {
+        let news = now - before.get(&key).copied().unwrap_or(0);
+        (key, news)
+    });
+    let counted: Counts = news.filter(|(_, news)| *news > 0).collect();
+    for (what, which) in
+        [("misses", "status"), ("misses", "chunks"), ("evictions", "chunks"), ("purged", "status")]
+    {
+        ensure!(counted.contains_key(&of(what, which)), "no {what} of {which}: {printed}");
+    }
+    ensure!(traced == counted, "bpftrace {traced:?}, the server {counted:?}");
+    println!("interop: bpftrace-caches: {counted:?}, {sent:?} messages");
+    Ok(())
+}
+
+/// What the server counts of its caches.
+fn caches(json: &str) -> Result<Counts> {
+    let rows: Value = serde_json::from_str(json)?;
+    let mut counts = Counts::new();
+    for row in rows.as_array().context("rows")? {
+        let name = row["name"].as_str().context("name")?;
+        for what in ["misses", "evictions", "purged"] {
+            counts.insert((what.to_owned(), name.to_owned()), row[what].as_u64().context("number")?);
+        }
+    }
+    Ok(counts)
 }
 
 fn scripts() -> Result<Vec<PathBuf>> {
