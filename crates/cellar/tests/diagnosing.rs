@@ -13,21 +13,20 @@ use cellar::config::{self, Settings};
 use cellar::network::{AfsNetwork, local_authentication};
 use cellar::serve::offline::OfflineStore;
 use cellar::serve::{self, Hindrances};
-use disk::{Disk, File, Lock, RealDisk};
+use disk::{DiskStep, HookedDisk, RealDisk};
 use load::files::{Fid, Files, volume_root};
 use load::station::{FILE_SERVICE, Station};
 use rx::{Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry};
 use rx_security::Null;
 use serde_json::Value;
-use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
-use store::{Batch, CommitNumber, Family, KeyRange, MetaStore, Snapshot, StoreError, Visit};
+use store::{Family, HookedMeta, MetaStep};
 use tempfile::TempDir;
 
 /// A folder with the configuration of a cell on an address of loopback that nobody else is likely to use.
@@ -250,121 +249,28 @@ fn status(connection: &dyn ClientConnection, fid: Fid) -> Result<(), AbortCode> 
     rxafs::fetch_status(connection, &rxafs::FetchStatusRequest { fid }).map(drop)
 }
 
-/// Metadata whose reads of volumes' headers take long.
-struct SlowMeta {
-    meta: Arc<dyn MetaStore>,
-    pause: Duration,
-}
-
-impl MetaStore for SlowMeta {
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        if family == Family::Volumes {
-            thread::sleep(self.pause);
-        }
-        self.meta.get(family, key)
-    }
-
-    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
-        self.meta.scan(family, range, visit)
-    }
-
-    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
-        self.meta.snapshot()
-    }
-
-    fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
-        self.meta.commit(batch)
-    }
-
-    fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
-        self.meta.sync(number)
-    }
-}
-
+/// Each read of metadata of volumes takes as long as this.
 fn slow_meta(pause: Duration) -> Hindrances {
     let partition = move |mut handle: PartitionHandle| {
-        handle.meta = Arc::new(SlowMeta { meta: handle.meta, pause });
+        let hook = move |step| {
+            if step == MetaStep::Get(Family::Volumes) {
+                thread::sleep(pause);
+            }
+        };
+        handle.meta = Arc::new(HookedMeta::new(handle.meta, hook));
         handle
     };
     Hindrances { partition: Box::new(partition), ..Hindrances::default() }
 }
 
-/// A disk each of whose reads takes as long as this.
-struct SlowDisk(Duration);
-
-struct SlowFile(Arc<dyn File>, Duration);
-
-impl Disk for SlowDisk {
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.create_dir(path)
-    }
-
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        RealDisk.create(path).map(|file| Arc::new(SlowFile(file, self.0)) as Arc<dyn File>)
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        RealDisk.open(path).map(|file| Arc::new(SlowFile(file, self.0)) as Arc<dyn File>)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        RealDisk.exists(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        RealDisk.list(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.sync_dir(path)
-    }
-
-    fn space(&self, path: &Path) -> io::Result<disk::Space> {
-        RealDisk.space(path)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
-        RealDisk.lock(path)
-    }
-}
-
-impl File for SlowFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        thread::sleep(self.1);
-        self.0.read_at(buffer, offset)
-    }
-
-    fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
-        self.0.write_at(pieces, offset)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
-    }
-
-    fn sync_all(&self) -> io::Result<()> {
-        self.0.sync_all()
-    }
-
-    fn set_len(&self, length: u64) -> io::Result<()> {
-        self.0.set_len(length)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        self.0.length()
-    }
-}
-
+/// Each read of the disk takes as long as this.
 fn slow_disk(read: Duration) -> Hindrances {
-    Hindrances { disk: Arc::new(SlowDisk(read)), ..Hindrances::default() }
+    let hook = move |step| {
+        if step == DiskStep::Read {
+            thread::sleep(read);
+        }
+    };
+    Hindrances { disk: Arc::new(HookedDisk::new(Arc::new(RealDisk), hook)), ..Hindrances::default() }
 }
 
 /// Story 1. A removal waits for a client that is slow to hear that the volume is gone, and what removed

@@ -14,10 +14,12 @@
 //! freedom of the list above, chosen by a seed. [`MeteredDisk`] measures another disk.
 
 pub mod faulty;
+pub mod hooked;
 pub mod metered;
 pub mod real;
 
 pub use faulty::{FaultyDisk, Garbling, Torn};
+pub use hooked::{DiskStep, HookedDisk};
 pub use metered::{DiskMeter, MeteredDisk};
 pub use real::RealDisk;
 

@@ -172,7 +172,7 @@ impl File for MeteredFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RealDisk;
+    use crate::{HookedDisk, RealDisk};
 
     #[test]
     fn accesses_are_counted_by_kind() {
@@ -194,45 +194,13 @@ mod tests {
         assert_eq!(sync.time.count(), 3);
     }
 
-    /// A file whose file system cannot write past the system's cache.
-    struct Buffered(Arc<dyn File>);
-
-    impl File for Buffered {
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            self.0.read_at(buffer, offset)
-        }
-
-        fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
-            self.0.write_at(pieces, offset)
-        }
-
-        fn goes_past_cache(&self) -> bool {
-            false
-        }
-
-        fn sync_data(&self) -> io::Result<()> {
-            self.0.sync_data()
-        }
-
-        fn sync_all(&self) -> io::Result<()> {
-            self.0.sync_all()
-        }
-
-        fn set_len(&self, length: u64) -> io::Result<()> {
-            self.0.set_len(length)
-        }
-
-        fn length(&self) -> io::Result<u64> {
-            self.0.length()
-        }
-    }
-
     #[test]
     fn writes_that_were_to_go_past_the_cache_and_did_not_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let meter = Arc::new(DiskMeter::default());
-        let plain = RealDisk.create(&folder.path().join("f")).unwrap();
-        let file = MeteredFile { file: Arc::new(Buffered(plain)), meter: Arc::clone(&meter) };
+        let buffered = HookedDisk::new(Arc::new(RealDisk), |_| ()).buffered();
+        let disk = MeteredDisk::new(Arc::new(buffered), Arc::clone(&meter));
+        let file = disk.create(&folder.path().join("f")).unwrap();
         let memory = vec![7; 3 * crate::DIRECT_ALIGNMENT];
         let block =
             &memory[memory.as_ptr().align_offset(crate::DIRECT_ALIGNMENT)..][..crate::DIRECT_ALIGNMENT];

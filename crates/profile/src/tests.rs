@@ -5,14 +5,13 @@ use crate::{
     Document, IoRow, Kind, LatencyRow, LockRow, Refusal, Request, Stage, Table, document, functions, start,
     state, stop,
 };
-use disk::{Disk, File, MeteredDisk, RealDisk};
+use disk::{Disk, DiskStep, File, HookedDisk, MeteredDisk, RealDisk};
 use events::current::Part;
 use object::Object as _;
 use parking_lot::{Mutex, MutexGuard};
 use std::hint::black_box;
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::net::Ipv4Addr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -213,77 +212,12 @@ fn a_held_lock_is_told_with_its_holder_its_waiter_and_its_time() {
 }
 
 /// A disk whose files take 50 ms to be read.
-struct SlowDisk(RealDisk);
-
-struct SlowFile(Arc<dyn File>);
-
-impl Disk for SlowDisk {
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.0.create_dir(path)
-    }
-
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(SlowFile(self.0.create(path)?)))
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(SlowFile(self.0.open(path)?)))
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.0.exists(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.remove(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        self.0.list(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.0.sync_dir(path)
-    }
-
-    fn space(&self, path: &Path) -> io::Result<disk::Space> {
-        self.0.space(path)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn disk::Lock>> {
-        self.0.lock(path)
-    }
-}
-
-impl File for SlowFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        thread::sleep(Duration::from_millis(50));
-        self.0.read_at(buffer, offset)
-    }
-
-    fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
-        self.0.write_at(pieces, offset)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
-    }
-
-    fn sync_all(&self) -> io::Result<()> {
-        self.0.sync_all()
-    }
-
-    fn set_len(&self, length: u64) -> io::Result<()> {
-        self.0.set_len(length)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        self.0.length()
-    }
+fn slow_disk() -> HookedDisk {
+    HookedDisk::new(Arc::new(RealDisk), |step| {
+        if step == DiskStep::Read {
+            thread::sleep(Duration::from_millis(50));
+        }
+    })
 }
 
 #[inline(never)]
@@ -296,7 +230,7 @@ fn read_slowly(file: &dyn File) -> usize {
 fn a_slow_disk_is_told_with_stack_volume_and_client() {
     let _one = alone();
     let folder = tempfile::tempdir().unwrap();
-    let disk = MeteredDisk::new(Arc::new(SlowDisk(RealDisk)), Arc::default());
+    let disk = MeteredDisk::new(Arc::new(slow_disk()), Arc::default());
     let file = disk.create(&folder.path().join("f")).unwrap();
     file.write_at(&[IoSlice::new(b"hello")], 0).unwrap();
     let id = start(WAITS).unwrap();

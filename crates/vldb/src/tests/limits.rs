@@ -3,55 +3,22 @@
 use super::{Fixture, NOW, by_id, by_name, code, volume};
 use crate::{Locations, VolumeQuery};
 use base::{AbortCode, VolumeId};
-use bytes::Bytes;
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use store::{Batch, CommitNumber, Family, KeyRange, MemoryMeta, MetaStore, Snapshot, StoreError};
-
-/// Counts the records that are read.
-#[derive(Default)]
-struct Counting {
-    inner: MemoryMeta,
-    reads: AtomicUsize,
-}
-
-impl MetaStore for Counting {
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.reads.fetch_add(1, Relaxed);
-        self.inner.get(family, key)
-    }
-
-    fn scan(
-        &self,
-        family: Family,
-        range: KeyRange<'_>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), StoreError> {
-        self.inner.scan(family, range, &mut |key, value| {
-            self.reads.fetch_add(1, Relaxed);
-            visit(key, value)
-        })
-    }
-
-    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
-        self.inner.snapshot()
-    }
-
-    fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
-        self.inner.commit(batch)
-    }
-
-    fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
-        self.inner.sync(number)
-    }
-}
+use store::{HookedMeta, MemoryMeta, MetaStep};
 
 /// Reads that single operations take in a database of this many volumes.
 fn reads(volumes: u32) -> Vec<usize> {
-    let meta = Arc::new(Counting::default());
-    let db = Locations::open(meta.clone()).unwrap();
+    let records_read = Arc::<AtomicUsize>::default();
+    let counter = records_read.clone();
+    let hook = move |step| {
+        if matches!(step, MetaStep::Get(_) | MetaStep::Visit(_)) {
+            counter.fetch_add(1, Relaxed);
+        }
+    };
+    let meta = HookedMeta::new(Arc::new(MemoryMeta::default()), hook);
+    let db = Locations::open(Arc::new(meta)).unwrap();
     let first = 0x2000_0000;
     for n in 0..volumes {
         db.create(&volume(&format!("v{n}"), first + n * 3)).unwrap();
@@ -68,9 +35,9 @@ fn reads(volumes: u32) -> Vec<usize> {
         &|| assert!(db.new_ids(1).is_ok()),
     ];
     let count = |operation: &dyn Fn()| {
-        let before = meta.reads.load(Relaxed);
+        let before = records_read.load(Relaxed);
         operation();
-        meta.reads.load(Relaxed) - before
+        records_read.load(Relaxed) - before
     };
     operations.into_iter().map(count).collect()
 }

@@ -6,37 +6,9 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use std::path::Path;
 use std::sync::Arc;
-use store::{
-    Batch, CommitNumber, Family, KeyRange, KeyRing, MetaStore, Reserve, SegmentAudit, SegmentConfig,
-    SegmentStore, Snapshot, StoreError, Visit,
-};
+use store::{KeyRing, MetaStore as _, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
 
 const FOLDER: &str = "/segments";
-
-/// What the segments keep in the metadata: only commits of volumes are made to fail.
-struct Unfailing(Arc<Meta>);
-
-impl MetaStore for Unfailing {
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<bytes::Bytes>, StoreError> {
-        self.0.inner.get(family, key)
-    }
-
-    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
-        self.0.inner.scan(family, range, visit)
-    }
-
-    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
-        self.0.inner.snapshot()
-    }
-
-    fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
-        self.0.inner.commit(batch)
-    }
-
-    fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
-        self.0.inner.sync(number)
-    }
-}
 
 /// The disk, and the segments as this run of the program has them open.
 pub(crate) struct Segments {
@@ -71,7 +43,7 @@ impl Segments {
 
     /// Begins a run.
     pub(crate) fn open(&mut self, meta: &Arc<Meta>) {
-        let (disk, meta) = (Arc::new(self.disk.clone()), Arc::new(Unfailing(Arc::clone(meta))));
+        let (disk, meta) = (Arc::new(self.disk.clone()), Arc::clone(&meta.inner));
         let (folder, keys) = (Path::new(FOLDER), self.keys.clone());
         let store = SegmentStore::open_encrypted(disk, folder, Arc::clone(&meta) as _, self.config, keys);
         let store = store.unwrap();
@@ -99,6 +71,6 @@ impl Segments {
     /// As they lie there, for a check.
     pub(crate) fn audit(&self, meta: &Meta) -> SegmentAudit {
         let disk = Arc::new(self.disk.clone());
-        SegmentAudit::open_encrypted(disk, Path::new(FOLDER), &meta.inner, self.keys.clone()).unwrap()
+        SegmentAudit::open_encrypted(disk, Path::new(FOLDER), &*meta.inner, self.keys.clone()).unwrap()
     }
 }

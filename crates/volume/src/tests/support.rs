@@ -25,7 +25,7 @@ pub(crate) const RW: VolumeId = VolumeId(536_870_915);
 /// Metadata in memory whose next commits can be made to fail.
 #[derive(Default)]
 pub(crate) struct Meta {
-    pub(crate) inner: MemoryMeta,
+    pub(crate) inner: Arc<MemoryMeta>,
     pub(crate) failures: Mutex<u32>,
     /// While it is held no sync begins; the next ones fail if it says so.
     pub(crate) syncs_fail: Mutex<bool>,
@@ -220,7 +220,7 @@ impl Server {
 
     /// Ends without warning and starts again with what a crash left, which is in order before anybody opens it.
     pub(crate) fn crash(&mut self, kept: usize) {
-        let inner = self.meta.inner.crash(kept);
+        let inner = Arc::new(self.meta.inner.crash(kept));
         self.meta = Arc::new(Meta { inner, ..Meta::default() });
         self.segments.iter_mut().for_each(Segments::crash);
         self.check();

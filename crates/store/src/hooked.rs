@@ -1,0 +1,95 @@
+//! Metadata that do something of a test's own before they hand on what they are asked for: wait, count, hold somebody up.
+
+use crate::{Batch, CommitNumber, Family, KeyRange, MetaStore, Snapshot, StoreError, Visit};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetaStep {
+    /// A value is read.
+    Get(Family),
+    /// A scan begins.
+    Scan(Family),
+    /// A scan has come to one more record.
+    Visit(Family),
+    /// A change is made.
+    Commit,
+    /// Somebody waits until changes are durable.
+    Sync,
+}
+
+/// Another database, before each of whose steps a function is called, on the thread that asks. Snapshots are the
+/// other's own.
+pub struct HookedMeta {
+    meta: Arc<dyn MetaStore>,
+    hook: Box<dyn Fn(MetaStep) + Send + Sync>,
+}
+
+impl HookedMeta {
+    /// Calls `hook` before `meta` is asked for anything of [`MetaStep`].
+    pub fn new(meta: Arc<dyn MetaStore>, hook: impl Fn(MetaStep) + Send + Sync + 'static) -> HookedMeta {
+        HookedMeta { meta, hook: Box::new(hook) }
+    }
+}
+
+impl MetaStore for HookedMeta {
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        (self.hook)(MetaStep::Get(family));
+        self.meta.get(family, key)
+    }
+
+    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
+        (self.hook)(MetaStep::Scan(family));
+        self.meta.scan(family, range, &mut |key, value| {
+            (self.hook)(MetaStep::Visit(family));
+            visit(key, value)
+        })
+    }
+
+    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
+        self.meta.snapshot()
+    }
+
+    fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
+        (self.hook)(MetaStep::Commit);
+        self.meta.commit(batch)
+    }
+
+    fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
+        (self.hook)(MetaStep::Sync);
+        self.meta.sync(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryMeta;
+    use parking_lot::Mutex;
+    use std::ops::ControlFlow;
+
+    #[test]
+    fn each_step_is_told_before_it_is_done() {
+        let (plain, told) = (Arc::new(MemoryMeta::default()), Arc::new(Mutex::new(Vec::new())));
+        let (tell, before) = (told.clone(), plain.clone());
+        let hook = move |step| tell.lock().push((step, before.get(Family::Vnodes, b"k").unwrap().is_some()));
+        let meta = HookedMeta::new(plain, hook);
+        let mut batch = Batch::default();
+        batch.put(Family::Vnodes, b"k".to_vec(), b"v".to_vec());
+        meta.sync(meta.commit(batch).unwrap()).unwrap();
+        assert_eq!(meta.get(Family::Vnodes, b"k").unwrap().unwrap(), "v");
+        let mut seen = 0;
+        let visit: Visit<'_> = &mut |_, _| {
+            seen += 1;
+            ControlFlow::Continue(())
+        };
+        meta.scan(Family::Vnodes, KeyRange::ascending(b"a", b"z"), visit).unwrap();
+        assert_eq!(seen, 1);
+        let family = Family::Vnodes;
+        let steps = [MetaStep::Sync, MetaStep::Get(family), MetaStep::Scan(family), MetaStep::Visit(family)];
+        let expected: Vec<_> =
+            [(MetaStep::Commit, false)].into_iter().chain(steps.map(|step| (step, true))).collect();
+        assert_eq!(*told.lock(), expected);
+    }
+}
