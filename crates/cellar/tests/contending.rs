@@ -3,68 +3,95 @@
 
 use ::volume::PartitionHandle;
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+use afs_idl::{ClientConnection, fs as rxafs};
 use bytes::Bytes;
 use cellar::client::{CellClient, Interface};
 use cellar::commands::volume::{self, Create};
 use cellar::config;
 use cellar::network::{AfsNetwork, local_authentication};
 use cellar::serve::{self, Hindrances, Running};
-use load::files::{Files, volume_root};
+use disk::{DiskStep, HookedDisk, RealDisk};
+use load::files::{Fid, Files, volume_root};
 use load::station::{FILE_SERVICE, Station};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
-use store::{Batch, CommitNumber, Family, KeyRange, MetaStore, Snapshot, StoreError, Visit};
+use std::time::{Duration, Instant};
+use store::{HookedMeta, MetaStep};
+use tempfile::TempDir;
 
+/// What is waited for comes sooner.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Calls at a time.
 const CALLS: usize = 4;
 
-/// Metadata of which one change can be held up.
-struct HeldMeta {
-    meta: Arc<dyn MetaStore>,
-    /// The next change is to wait.
+/// Holds up whoever comes next to where it is asked, while he has a lock.
+#[derive(Clone)]
+struct Gate {
+    /// The next is to wait.
     is_next: Arc<AtomicBool>,
-    /// It has come; it may go on.
+    /// He has come; he may go on.
     come: SyncSender<()>,
-    may_go: Mutex<Receiver<()>>,
+    may_go: Arc<Mutex<Receiver<()>>>,
 }
 
-impl MetaStore for HeldMeta {
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.meta.get(family, key)
-    }
+/// The other side of a [`Gate`].
+struct Keeper {
+    is_next: Arc<AtomicBool>,
+    has_come: Receiver<()>,
+    go: SyncSender<()>,
+}
 
-    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
-        self.meta.scan(family, range, visit)
-    }
+fn gate() -> (Gate, Keeper) {
+    let (come, has_come) = sync_channel(1);
+    let (go, may_go) = sync_channel(1);
+    let is_next = Arc::<AtomicBool>::default();
+    let gate = Gate { is_next: is_next.clone(), come, may_go: Arc::new(Mutex::new(may_go)) };
+    (gate, Keeper { is_next, has_come, go })
+}
 
-    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
-        self.meta.snapshot()
-    }
-
-    fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
+impl Gate {
+    fn pass(&self) {
         if self.is_next.swap(false, SeqCst) {
             self.come.send(()).unwrap();
             self.may_go.lock().unwrap().recv().unwrap();
         }
-        self.meta.commit(batch)
-    }
-
-    fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
-        self.meta.sync(number)
     }
 }
 
+/// A change of metadata stands at one gate, with its volume's locks; who makes a segment at the other, with the lock of the
+/// partition's.
+fn hindrances() -> (Hindrances, Keeper, Keeper) {
+    let ((commits, of_commits), (segments, of_segments)) = (gate(), gate());
+    let partition = move |mut handle: PartitionHandle| {
+        let commits = commits.clone();
+        let hook = move |step| {
+            if step == MetaStep::Commit {
+                commits.pass();
+            }
+        };
+        handle.meta = Arc::new(HookedMeta::new(handle.meta, hook));
+        handle
+    };
+    let hook = move |step| {
+        if step == DiskStep::Create {
+            segments.pass();
+        }
+    };
+    let disk = Arc::new(HookedDisk::new(Arc::new(RealDisk), hook));
+    (Hindrances { disk, partition: Box::new(partition), ..Hindrances::default() }, of_commits, of_segments)
+}
+
 /// All metrics. To ask for them takes no call.
-fn metrics(running: &Running) -> String {
-    let mut stream = TcpStream::connect(running.metrics_address().unwrap()).unwrap();
+fn metrics(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -95,78 +122,136 @@ fn write_config(folder: &Path) -> Ipv4Addr {
     address
 }
 
-#[test]
-fn the_table_of_locks_has_every_wait_of_calls_to_the_nanosecond() {
-    let folder = tempfile::tempdir().unwrap();
-    let address = write_config(folder.path());
-    let config = folder.path().join("cellar.toml");
-    let settings = Arc::new(config::file::load(&config).unwrap());
-    let (come, has_come) = sync_channel(1);
-    let (go, may_go) = sync_channel(1);
-    let is_next = Arc::<AtomicBool>::default();
-    let (is_next_too, may_go) = (is_next.clone(), Mutex::new(Some(may_go)));
-    let partition = move |mut handle: PartitionHandle| {
-        let may_go = Mutex::new(may_go.lock().unwrap().take().unwrap());
-        let is_next = is_next_too.clone();
-        handle.meta = Arc::new(HeldMeta { meta: handle.meta, is_next, come: come.clone(), may_go });
-        handle
-    };
-    let hindrances = Hindrances { partition: Box::new(partition), ..Hindrances::default() };
-    let running = serve::start_hindered(&settings, &hindrances).unwrap();
-    let network = Arc::new(AfsNetwork::start(Some(local_authentication(&settings.keys).unwrap())).unwrap());
-    let client = CellClient::new(network, vec![address]).unwrap();
-    let create = Create::with_acl("load".parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
-    volume::create_volume(&client, &create).unwrap();
-    let root = volume_root(&*client.connection(address, Interface::Locations), "load").unwrap();
-    let stations = [(); CALLS].map(|()| Station::start().unwrap());
-    let connections = stations
-        .each_ref()
-        .map(|station| station.connect(SocketAddr::from((address, 7000)), FILE_SERVICE, None));
-    for (number, connection) in connections.iter().enumerate() {
-        Files::new(connection.clone()).create(root, &format!("before.{number}")).unwrap();
+/// A cell with a volume in which everybody may do everything, and clients.
+struct Contended {
+    config: PathBuf,
+    connections: Vec<Arc<dyn ClientConnection>>,
+    root: Fid,
+    commits: Keeper,
+    segments: Keeper,
+    running: Running,
+    _stations: Vec<Station>,
+    _folder: TempDir,
+}
+
+/// Waits of a lock, and their count and sum in the histogram.
+type Waits = [u64; 3];
+
+impl Contended {
+    fn start() -> Contended {
+        let folder = tempfile::tempdir().unwrap();
+        let address = write_config(folder.path());
+        let config = folder.path().join("cellar.toml");
+        let settings = Arc::new(config::file::load(&config).unwrap());
+        let (hindrances, commits, segments) = hindrances();
+        let running = serve::start_hindered(&settings, &hindrances).unwrap();
+        let network =
+            Arc::new(AfsNetwork::start(Some(local_authentication(&settings.keys).unwrap())).unwrap());
+        let client = CellClient::new(network, vec![address]).unwrap();
+        let create = Create::with_acl("load".parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
+        volume::create_volume(&client, &create).unwrap();
+        let root = volume_root(&*client.connection(address, Interface::Locations), "load").unwrap();
+        let stations: Vec<Station> = (0..CALLS).map(|_| Station::start().unwrap()).collect();
+        let connect =
+            |station: &Station| station.connect(SocketAddr::from((address, 7000)), FILE_SERVICE, None);
+        let connections: Vec<_> = stations.iter().map(connect).collect();
+        Contended {
+            config,
+            connections,
+            root,
+            commits,
+            segments,
+            running,
+            _stations: stations,
+            _folder: folder,
+        }
     }
-    // Waits, and their count and sum in the histogram, of the locks of volumes; the sum of all locks' waits.
-    let locks = || {
-        let rows = json(&config, &["stat", "locks"]);
+
+    fn files(&self, client: usize) -> Files {
+        Files::new(self.connections[client].clone())
+    }
+
+    /// What each lock was waited for.
+    fn locks(&self) -> BTreeMap<String, Waits> {
         let of = |row: &Value| {
             [&row["waits"], &row["wait_ns"]["count"], &row["wait_ns"]["sum"]].map(|it| it.as_u64().unwrap())
         };
-        let volume = rows.iter().find(|row| row["lock"] == "volume").map(of).unwrap();
-        (volume, rows.iter().map(|row| of(row)[2]).sum::<u64>())
-    };
-    let before = locks();
-    let slow_before = json(&config, &["slow"]).len();
+        let rows = json(&self.config, &["stat", "locks"]);
+        rows.iter().map(|row| (row["lock"].as_str().unwrap().to_owned(), of(row))).collect()
+    }
+
+    /// Has one client do `hold`, which stands at the keeper's gate until all others wait for this lock with what they do;
+    /// what was waited for it in that time.
+    fn contend(
+        &self,
+        lock: &str,
+        keeper: &Keeper,
+        hold: impl FnOnce(Files) + Send,
+        wait: impl Fn(usize, Files) + Sync,
+    ) -> Waits {
+        let (before, mut files) = (self.locks()[lock], (0..CALLS).map(|client| self.files(client)));
+        let address = self.running.metrics_address().unwrap();
+        let holding = files.next().unwrap();
+        keeper.is_next.store(true, SeqCst);
+        thread::scope(|scope| {
+            scope.spawn(|| hold(holding));
+            keeper.has_come.recv_timeout(PATIENCE).unwrap();
+            for (files, client) in files.zip(1..) {
+                let wait = &wait;
+                scope.spawn(move || wait(client, files));
+            }
+            let waiting = format!("cellar_lock_waiting{{lock=\"{lock}\"}} {}\n", CALLS - 1);
+            let deadline = Instant::now() + PATIENCE;
+            while !metrics(address).contains(&waiting) && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(5));
+            }
+            let told = metrics(address);
+            keeper.go.send(()).unwrap();
+            assert!(told.contains(&waiting), "not all wait for {lock}: {told}");
+        });
+        let now = self.locks()[lock];
+        [0, 1, 2].map(|at| now[at] - before[at])
+    }
+}
+
+#[test]
+fn the_table_of_locks_has_every_wait_of_calls_to_the_nanosecond() {
+    let cell = Contended::start();
+    let files: Vec<Fid> = (0..CALLS)
+        .map(|client| cell.files(client).create(cell.root, &format!("before.{client}")).unwrap())
+        .collect();
+    let root = cell.root;
+    let slow_before = json(&cell.config, &["slow"]).len();
 
     // One changes the volume, and is held up; the others want to.
-    is_next.store(true, SeqCst);
-    thread::scope(|scope| {
-        for (number, connection) in connections.iter().enumerate() {
-            scope.spawn(move || Files::new(connection.clone()).create(root, &format!("f.{number}")).unwrap());
-        }
-        has_come.recv().unwrap();
-        let busy = format!("cellar_workers_busy{{port=\"fileserver\"}} {CALLS}\n");
-        while !metrics(&running).contains(&busy) {
-            thread::sleep(Duration::from_millis(10));
-        }
-        // Until they are where they wait: who came later would not have waited, and is told by no call either.
-        thread::sleep(Duration::from_millis(300));
-        go.send(()).unwrap();
-    });
-
-    let waited: Vec<u64> = json(&config, &["slow"])
+    let create = |client: usize, files: Files| {
+        files.create(root, &format!("f.{client}")).unwrap();
+    };
+    let [waits, count, sum] = cell.contend("volume", &cell.commits, |files| create(0, files), create);
+    let waited: Vec<u64> = json(&cell.config, &["slow"])
         .iter()
         .skip(slow_before)
         .filter(|call| call["procedure"] == "CreateFile")
         .filter_map(|call| call["parts_ns"]["lock"].as_u64().filter(|ns| *ns > 0))
         .collect();
-    let (now, all) = locks();
-    let [waits, count, sum] = [0, 1, 2].map(|at| now[at] - before.0[at]);
-    let calls_sum: u64 = waited.iter().sum();
-    // A call may have waited for another lock as well, and others than calls for others. If nobody did, these are equal.
-    let told =
-        format!("{waits} waits, {count} of {sum} ns; calls: {waited:?}; all locks: {} ns", all - before.1);
-    assert_eq!(waits, count, "{told}");
-    assert!(count <= waited.len() as u64 && sum <= calls_sum && calls_sum <= all - before.1, "{told}");
-    assert!(count > 0 && count < CALLS as u64, "{told}");
-    running.stop().unwrap();
+    let others = CALLS as u64 - 1;
+    assert_eq!((waits, count, sum), (others, others, waited.iter().sum()), "of calls: {waited:?}");
+    assert_eq!(waited.len() as u64, others, "{waited:?}");
+
+    // One changes the root directory, and is held up before that takes effect; the others ask what they may do with a file.
+    let remove = |files: Files| files.remove(root, "f.0").unwrap();
+    let look = |_: usize, asking: Files| {
+        rxafs::fetch_status(asking.connection(), &rxafs::FetchStatusRequest { fid: files[0] }).unwrap();
+    };
+    let [waits, count, sum] = cell.contend("publish", &cell.commits, remove, look);
+    assert_eq!((waits, count), (others, others));
+    assert!(sum > 0);
+
+    // One writes what a new segment is begun for, and is held up; the others write, too.
+    let data = Bytes::from(vec![7; 100_000]);
+    let store = |client: usize, owner: Files| owner.store(files[client], &data).unwrap();
+    let [waits, count, sum] = cell.contend("segment", &cell.segments, |owner| store(0, owner), store);
+    assert_eq!((waits, count), (others, others));
+    assert!(sum > 0);
+    cell.running.stop().unwrap();
 }

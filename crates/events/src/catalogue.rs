@@ -160,6 +160,8 @@ figures! {
     LockFigures of "lock", weight waits {
         /// Times that a thread had to wait.
         waits: counter Count,
+        /// Threads that wait now; who is no longer among them has been counted.
+        waiting: gauge Count,
         /// How long threads had to wait.
         wait: histogram Nanoseconds,
     }

@@ -10,6 +10,7 @@ use events::{Figures, Sharded};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::panic::Location;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
 /// The names of [`LockName`], in order.
@@ -40,10 +41,31 @@ impl LockName {
 
 static FIGURES: LazyLock<Sharded<[LockFigures; LOCKS.len()]>> = LazyLock::new(Sharded::default);
 
+/// Threads that wait, by [`LockName`].
+static WAITING: [AtomicU64; LOCKS.len()] = [const { AtomicU64::new(0) }; LOCKS.len()];
+
+/// A thread that waits, as long as it lives.
+struct Waiting(LockName);
+
+impl Waiting {
+    fn begin(name: LockName) -> Waiting {
+        WAITING[name as usize].fetch_add(1, SeqCst);
+        Waiting(name)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITING[self.0 as usize].fetch_sub(1, SeqCst);
+    }
+}
+
 /// What threads of this process waited, by name of the lock. Names of locks that nobody waited for are
 /// there with zeros; that of tests is not.
 pub fn lock_figures() -> Vec<(&'static str, LockFigures)> {
-    let mut sums = <[LockFigures; LOCKS.len()]>::default();
+    // Before what is counted: who does not wait any more is there.
+    let waiting = WAITING.each_ref().map(|waiting| waiting.load(SeqCst));
+    let mut sums = waiting.map(|waiting| LockFigures { waiting, ..LockFigures::default() });
     FIGURES.each(|shard| sums.iter_mut().zip(shard).for_each(|(sum, part)| sum.add(part)));
     LOCKS.into_iter().zip(sums).filter(|(name, _)| *name != LockName::Test.text()).collect()
 }
@@ -64,6 +86,7 @@ impl Named {
     /// Takes the lock with `take`, for which it has to wait.
     #[cold]
     fn wait<G>(&self, take: impl FnOnce() -> G) -> G {
+        let _waiting = Waiting::begin(self.name);
         let (holder, begun) = (self.holder.get(), Instant::now());
         let guard = take();
         let wait = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);

@@ -303,6 +303,7 @@ impl Shown for LockFigures {
         ("P50", Show::Time, |row| row.wait.quantile(500)),
         ("P99", Show::Time, |row| row.wait.quantile(990)),
         ("MAX", Show::Time, |row| row.wait.max()),
+        ("WAITING", Show::Now, |row| row.waiting),
     ];
 }
 
