@@ -73,20 +73,26 @@ impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
         is_equal: impl Fn(&K) -> bool,
         make: impl FnOnce() -> K,
     ) -> &mut F {
-        let place = self.place_of(borrowed, make);
+        let place = self.place_of(borrowed, make, |_, _| ());
         let row = &mut self.rows[place.index];
         // Two keys of one hash are next to impossible; the sums hold even so.
         if is_equal(&row.key) { &mut row.figures } else { &mut self.others }
     }
 
     /// Where the row of a key is, as [`row_of`](Self::row_of) finds it: who uses it again and again looks there first.
-    pub fn place_of(&mut self, borrowed: &(impl Hash + ?Sized), make: impl FnOnce() -> K) -> Place {
+    /// `let_go` is told of each row that loses its place among the rows of their own, before it is added to the others.
+    pub fn place_of(
+        &mut self,
+        borrowed: &(impl Hash + ?Sized),
+        make: impl FnOnce() -> K,
+        let_go: impl FnMut(&K, &F),
+    ) -> Place {
         let hash = self.hashing.hash_one(borrowed);
         if let Some(index) = self.index.get(&hash) {
             return Place { index: *index, moves: self.moves };
         }
         if self.rows.len() >= self.rows_max {
-            self.make_room();
+            self.make_room(let_go);
         }
         let index = self.rows.len();
         self.rows.push(Row { hash, key: make(), figures: F::default() });
@@ -139,10 +145,11 @@ impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
         (rows, others)
     }
 
-    fn make_room(&mut self) {
+    fn make_room(&mut self, mut let_go: impl FnMut(&K, &F)) {
         self.rows.sort_unstable_by_key(|row| (row.figures.weight(), row.hash));
         let light = self.rows.len().div_ceil(2);
         for row in self.rows.drain(..light) {
+            let_go(&row.key, &row.figures);
             self.others.add(&row.figures);
         }
         self.index = self.rows.iter().enumerate().map(|(index, row)| (row.hash, index)).collect();
@@ -236,11 +243,25 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_is_told_of_each_row_that_has_to_go() {
+        let mut table: Table<u32, u64> = Table::new(4);
+        let (mut gone, mut sum) = (Vec::new(), 0);
+        for key in 0..10 {
+            let place = table.place_of(&key, || key, |key, row| gone.push((*key, *row)));
+            *table.at(place).unwrap().1 += u64::from(key) + 1;
+            sum += u64::from(key) + 1;
+        }
+        assert_eq!(gone.iter().map(|(_, row)| row).sum::<u64>(), *table.others());
+        assert_eq!((gone.len() + table.rows().count(), table.total()), (10, sum));
+        assert_eq!(gone[..2], [(0, 1), (1, 2)], "the lightest");
+    }
+
+    #[test]
     fn a_place_holds_until_rows_move() {
         let mut table = Table::new(4);
-        let place = table.place_of(&7_u32, || 7_u32);
+        let place = table.place_of(&7_u32, || 7_u32, |_, _| ());
         *table.at(place).unwrap().1 += 5;
-        assert_eq!((table.place_of(&7_u32, || 7), *table.row(&7)), (place, 5));
+        assert_eq!((table.place_of(&7_u32, || 7, |_, _| ()), *table.row(&7)), (place, 5));
         (0..3).for_each(|key| *table.row(&key) += 1);
         assert_eq!(table.at(place).map(|(key, row)| (*key, *row)), Some((7, 5)));
         *table.row(&3) += 1;

@@ -3,17 +3,22 @@
 use events::Figures;
 use events::catalogue::UsageFigures;
 
-/// What a client did with a volume, altogether and by procedure.
+/// What a client did with a volume, by procedure.
 #[derive(Clone, Debug, Default)]
 pub struct PairFigures {
-    /// Altogether.
-    pub usage: UsageFigures,
     /// By the numbers of procedures, of which there are as many as services know. A client of a volume uses a
     /// few, so that a list is searched faster than a table.
     calls: Vec<(usize, UsageFigures)>,
 }
 
 impl PairFigures {
+    /// Altogether.
+    pub fn usage(&self) -> UsageFigures {
+        let mut usage = UsageFigures::default();
+        self.calls.iter().for_each(|(_, figures)| usage.add(figures));
+        usage
+    }
+
     /// The row of a procedure.
     pub(crate) fn of_procedure(&mut self, number: usize) -> &mut UsageFigures {
         let place = self.calls.iter().position(|(own, _)| *own == number).unwrap_or_else(|| {
@@ -31,14 +36,17 @@ impl PairFigures {
 
 impl Figures for PairFigures {
     fn add(&mut self, other: &PairFigures) {
-        self.usage.add(&other.usage);
         for (number, figures) in &other.calls {
             self.of_procedure(*number).add(figures);
         }
     }
 
     fn since(&self, before: &PairFigures) -> Option<PairFigures> {
-        let mut news = PairFigures { usage: self.usage.since(&before.usage)?, calls: Vec::new() };
+        let has = |number: &usize| self.calls.iter().any(|(own, _)| own == number);
+        if !before.calls.iter().all(|(number, _)| has(number)) {
+            return None;
+        }
+        let mut news = PairFigures::default();
         for (number, figures) in &self.calls {
             let had = before.calls.iter().find(|(own, _)| own == number);
             let came = had.map_or_else(|| Some(figures.clone()), |(_, had)| figures.since(had))?;
@@ -48,7 +56,7 @@ impl Figures for PairFigures {
     }
 
     fn weight(&self) -> u64 {
-        self.usage.weight()
+        self.calls.iter().map(|(_, figures)| figures.weight()).sum()
     }
 }
 
@@ -59,7 +67,6 @@ mod tests {
     fn pair(numbers: &[usize]) -> PairFigures {
         let mut pair = PairFigures::default();
         for number in numbers {
-            pair.usage.calls += 1;
             pair.of_procedure(*number).calls += 1;
         }
         pair

@@ -92,7 +92,8 @@ struct Shard {
     usage: Option<Usage>,
 }
 
-/// Who used what.
+/// Who used what. A call is added to one row only, that of its procedure, client and volume; what volumes and clients did
+/// is the sum of such rows, made by who asks, and of what was settled when a row had to go.
 #[derive(Clone, Debug)]
 struct Usage {
     volumes: Table<u32, UsageFigures>,
@@ -100,15 +101,7 @@ struct Usage {
     pairs: Table<PairKey, PairFigures>,
     /// Where the rows of calls lately were, by connection and volume: calls come in runs, and to look for their
     /// rows costs more than to add to them. Only a hint: it is looked at whose row it is.
-    lately: [Option<Places>; LATELY],
-}
-
-/// Rows of a call.
-#[derive(Clone, Copy, Debug)]
-struct Places {
-    volume: Place,
-    client: Place,
-    pair: Place,
+    lately: [Option<Place>; LATELY],
 }
 
 /// A power of two.
@@ -120,65 +113,72 @@ impl Usage {
         Usage { volumes, clients, pairs, lately: [None; LATELY] }
     }
 
+    /// Adds what a thread counted; to the sum of all threads, in which rows that have to go were settled before.
     fn merge(&mut self, other: &Usage) {
         self.volumes.merge(&other.volumes);
         self.clients.merge(&other.clients);
+        other.pairs.rows().for_each(|(key, row)| settle(&mut self.volumes, &mut self.clients, key, row));
         self.pairs.merge(&other.pairs);
     }
 
     fn record(&mut self, volume: u32, caller: &Caller, call: &Ended, class: Class, number: usize) {
-        let slot = (caller.connection ^ u64::from(volume)) as usize % LATELY;
-        if self.lately[slot].is_some_and(|places| self.add_at(places, volume, caller, call, class, number)) {
+        let slot = slot(caller.connection, volume);
+        if self.lately[slot].is_some_and(|place| self.add_at(place, volume, caller, call, class, number)) {
             return;
         }
         let (host, user) = (caller.peer.ip(), &caller.identity);
-        let client = || ClientKey { host, user: user.clone() };
-        let places = Places {
-            volume: self.volumes.place_of(&volume, || volume),
-            client: self.clients.place_of(&(host, user), client),
-            pair: self.pairs.place_of(&(volume, (host, user)), || PairKey { volume, client: client() }),
-        };
-        self.lately[slot] = Some(places);
-        if !self.add_at(places, volume, caller, call, class, number) {
+        let key = || PairKey { volume, client: ClientKey { host, user: user.clone() } };
+        let let_go =
+            |key: &PairKey, row: &PairFigures| settle(&mut self.volumes, &mut self.clients, key, row);
+        let place = self.pairs.place_of(&(volume, (host, user)), key, let_go);
+        self.lately[slot] = Some(place);
+        if !self.add_at(place, volume, caller, call, class, number) {
             // Two keys of one hash: it is nobody's in particular in all tables.
             self.lately[slot] = None;
             for others in [self.volumes.others_mut(), self.clients.others_mut()] {
                 add(others, call, class);
             }
-            let others = self.pairs.others_mut();
-            add(&mut others.usage, call, class);
-            add(others.of_procedure(number), call, class);
+            add(self.pairs.others_mut().of_procedure(number), call, class);
         }
     }
 
-    /// Adds to the rows at these places; false, and nothing is added, if they are not those of the call.
+    /// Adds to the row at this place; false, and nothing is added, if it is not that of the call.
     fn add_at(
         &mut self,
-        places: Places,
+        place: Place,
         volume: u32,
         caller: &Caller,
         call: &Ended,
         class: Class,
         number: usize,
     ) -> bool {
-        let is_client = |key: &ClientKey| key.host == caller.peer.ip() && key.user == caller.identity;
-        let Some((own, of_volume)) = self.volumes.at(places.volume) else { return false };
-        let Some((client, of_client)) = self.clients.at(places.client) else { return false };
-        let Some((pair, of_pair)) = self.pairs.at(places.pair) else { return false };
-        // Places are noted together: the client's is that of the pair's, but for two keys of one hash.
-        if *own != volume
-            || pair.volume != volume
-            || client.host != pair.client.host
-            || !is_client(&pair.client)
-        {
+        let Some((key, row)) = self.pairs.at(place) else { return false };
+        let PairKey { volume: own, client } = key;
+        if *own != volume || client.host != caller.peer.ip() || client.user != caller.identity {
             return false;
         }
-        add(of_volume, call, class);
-        add(of_client, call, class);
-        add(&mut of_pair.usage, call, class);
-        add(of_pair.of_procedure(number), call, class);
+        add(row.of_procedure(number), call, class);
         true
     }
+}
+
+/// Where in [`Usage::lately`] the rows of a connection and a volume are noted. Numbers of both go up in steps, by
+/// which they must not meet: the upper bits of a product depend on all bits (Fibonacci hashing).
+fn slot(connection: u64, volume: u32) -> usize {
+    let mixed = connection.wrapping_add(u64::from(volume) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (u64::BITS - LATELY.trailing_zeros())) as usize
+}
+
+/// Adds what a client did with a volume to what it did at all, and to what was done with the volume.
+fn settle(
+    volumes: &mut Table<u32, UsageFigures>,
+    clients: &mut Table<ClientKey, UsageFigures>,
+    key: &PairKey,
+    row: &PairFigures,
+) {
+    let usage = row.usage();
+    volumes.row(&key.volume).add(&usage);
+    clients.row(&key.client).add(&usage);
 }
 
 fn add(row: &mut UsageFigures, call: &Ended, class: Class) {

@@ -160,7 +160,7 @@ impl Snapshot {
         pairs.sort_by_key(|(_, row)| std::cmp::Reverse(row.weight()));
         let mut sheet = Sheet::new(&["host", "user"]);
         for (key, row) in pairs.into_iter().take(ROWS_MAX) {
-            sheet.push(key.client.labels(), row.usage.clone());
+            sheet.push(key.client.labels(), row.usage());
         }
         sheet
     }

@@ -36,7 +36,7 @@ fn count(meter: &ServiceMeter, who: &Caller, volume: u32, call: &Ended) {
 }
 
 fn usage_totals(snapshot: &Snapshot) -> [UsageFigures; 3] {
-    [snapshot.volumes.total(), snapshot.clients.total(), snapshot.pairs.total().usage]
+    [snapshot.volumes.total(), snapshot.clients.total(), snapshot.pairs.total().usage()]
 }
 
 #[test]
@@ -76,6 +76,27 @@ fn calls_of_many_threads_add_up_in_every_table() {
     // Calls 3, 10, 17, ... of 1000: of three users in turn, who each call one procedure only.
     assert_eq!(of("FetchData", "10.0.0.5", "anonymous"), 48);
     assert_eq!((of("StoreData", "10.0.0.5", "alice"), of("FetchData", "10.0.0.5", "alice")), (48, 0));
+}
+
+/// More clients than have rows: what each did counts for its volume all the same.
+#[test]
+fn a_volume_has_the_calls_of_clients_that_lost_their_rows() {
+    let recorder = Arc::new(Recorder::default());
+    let meter = meter(&recorder);
+    for number in 0..5000_u32 {
+        let host = SocketAddr::from((Ipv4Addr::from(0x0a00_0000 + number), 7001));
+        let who = Caller { peer: host, connection: number.into(), ..caller(0, "alice") };
+        count(&meter, &who, 7 + number % 2, &ended(130));
+        count(&meter, &who, 7, &ended(133));
+    }
+    let snapshot = recorder.snapshot();
+    for total in usage_totals(&snapshot) {
+        assert_eq!((total.calls, total.sent, total.longest), (10_000, 1_000_000, 8));
+        assert_eq!(total.classes[Class::Store as usize], 5000);
+    }
+    let calls = |wanted: u32| snapshot.volumes.rows().find(|(volume, _)| **volume == wanted).unwrap().1.calls;
+    assert_eq!([calls(7), calls(8)], [7500, 2500]);
+    assert!(snapshot.pairs.rows().count() <= 4096 && snapshot.clients.rows().count() <= 4096);
 }
 
 /// What a server tells of whose peers are known.
@@ -154,7 +175,8 @@ fn invented_hosts_and_volumes_grow_nothing_and_lose_nothing() {
     }
     let snapshot = recorder.snapshot();
     assert!(usage_totals(&snapshot).iter().all(|total| total.calls == 20_000));
-    assert!(snapshot.clients.rows().count() <= 512);
+    // Rows that were settled, and those of clients of volumes.
+    assert!(snapshot.clients.rows().count() <= 2 * 512);
     let sheet = snapshot.client_sheet();
     assert!(sheet.rows.len() <= 1001);
     assert_eq!(sheet.rows.iter().map(|row| row.figures.calls).sum::<u64>(), 20_000);
