@@ -1,6 +1,9 @@
 //! The five field stories of docs/diagnose.md: each is reproduced in a cell that is made worse on purpose, and
 //! `cellar doctor` and `cellar slow` name its cause.
 
+#[path = "support/shown.rs"]
+mod shown;
+
 use ::volume::{NewVolume, PartitionHandle};
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 use afs_idl::{ClientConnection, Forgetful, cb, fs as rxafs};
@@ -19,8 +22,10 @@ use load::station::{FILE_SERVICE, Station};
 use rx::{Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry};
 use rx_security::Null;
 use serde_json::Value;
+use shown::{Block, Sniffing, documented, headings, shortened};
+use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -33,6 +38,9 @@ use tempfile::TempDir;
 struct Place {
     address: Ipv4Addr,
     config: PathBuf,
+    story: String,
+    /// What is shown of the story.
+    block: RefCell<Block>,
     // Ends last.
     folder: TempDir,
 }
@@ -43,10 +51,11 @@ struct Cell<'a> {
     settings: Arc<Settings>,
     // Held until the cell ends.
     _running: serve::Running,
+    _sniffing: Sniffing,
 }
 
 impl Place {
-    fn new(more: &str) -> Result<Place> {
+    fn new(story: &str, more: &str) -> Result<Place> {
         let folder = tempfile::tempdir()?;
         let [_, a, b, c] = rand::random::<[u8; 4]>();
         let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
@@ -60,13 +69,15 @@ impl Place {
         );
         let config = folder.path().join("cellar.toml");
         std::fs::write(&config, text)?;
-        Ok(Place { address, config, folder })
+        let block = RefCell::new(Block::new(story));
+        Ok(Place { address, config, story: story.to_owned(), block, folder })
     }
 
     fn start(&self, hindrances: &Hindrances) -> Result<Cell<'_>> {
         let settings = Arc::new(config::file::load(&self.config)?);
         let running = serve::start_hindered(&settings, hindrances)?;
-        Ok(Cell { place: self, settings, _running: running })
+        let sniffing = Sniffing::start(&self.story);
+        Ok(Cell { place: self, settings, _running: running, _sniffing: sniffing })
     }
 
     /// Roots of volumes that are there when the server starts.
@@ -102,21 +113,27 @@ impl Place {
         serde_json::from_str(&out).unwrap()
     }
 
-    /// What a person sees, for docs/diagnose.md: with CELLAR_SHOW in the environment, and --nocapture.
-    fn show(&self, arguments: &[&str]) {
-        if std::env::var_os("CELLAR_SHOW").is_none() {
-            return;
-        }
+    /// What a person sees.
+    fn printed(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
         command.args(arguments).arg("--config").arg(&self.config).env("HOME", self.folder.path());
-        let output = command.output().unwrap();
-        println!("$ cellar {}\n{}", arguments.join(" "), String::from_utf8_lossy(&output.stdout));
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    }
+
+    /// Shows that in the story's block of docs/diagnose.md: the first lines.
+    fn show(&self, arguments: &[&str]) {
+        let printed = shortened(&self.printed(arguments), &[]);
+        self.block.borrow_mut().add(&arguments.join(" "), &printed);
     }
 
     /// The problems that the doctor finds.
     fn doctor(&self, interval: &str) -> Vec<Value> {
-        self.show(&["slow"]);
-        self.show(&["doctor", "--interval", interval]);
+        // These have no headings that could be held against the page.
+        if shown::is_wanted() {
+            self.show(&["slow"]);
+            let shown = ["doctor", "--interval", interval];
+            self.block.borrow_mut().add(&shown.join(" "), &self.printed(&shown));
+        }
         let told = self.run(&["doctor", "--interval", interval], 1);
         told["findings"].as_array().unwrap().clone()
     }
@@ -277,7 +294,7 @@ fn slow_disk(read: Duration) -> Hindrances {
 /// volumes held does not come back.
 #[test]
 fn slow_volume_removal() {
-    let place = Place::new("").unwrap();
+    let place = Place::new("slow-removal", "").unwrap();
     let hindrances = Hindrances { reclaim_pause: Duration::from_secs(3600), ..Hindrances::default() };
     let cell = place.start(&hindrances).unwrap();
     let client = cell.client().unwrap();
@@ -313,7 +330,7 @@ fn slow_volume_removal() {
 /// Story 2. After a start, volumes are slow to come into service.
 #[test]
 fn slow_attach() {
-    let place = Place::new("").unwrap();
+    let place = Place::new("slow-attach", "").unwrap();
     let roots = place.volumes_made_before(4).unwrap();
     let cell = place.start(&slow_meta(Duration::from_millis(400))).unwrap();
     let station = Station::start().unwrap();
@@ -336,7 +353,7 @@ fn slow_attach() {
 /// Story 3. The one thread that receives has no time left, though nothing that it hands on waits.
 #[test]
 fn saturated_listener() {
-    let place = Place::new("[rx]\nlanes = 1\n").unwrap();
+    let place = Place::new("saturated-listener", "[rx]\nlanes = 1\n").unwrap();
     let hindrances = Hindrances { receive_pause: Duration::from_millis(100), ..Hindrances::default() };
     let cell = place.start(&hindrances).unwrap();
     let root = cell.volume(&cell.client().unwrap(), "busy").unwrap();
@@ -363,7 +380,7 @@ fn saturated_listener() {
 fn thread_starvation() {
     let more = "[rx]\nworkers = 16\n[store]\nchunk_cache_mb = 1\nscrub_mb_per_s = 0\n[observe]\nslow_call_ms = 50\n\
                 [fairness]\nuser_percent = 100\nvolume_percent = 100\nsmall_calls_percent = 0\nstalled_calls = 0\n";
-    let place = Place::new(more).unwrap();
+    let place = Place::new("thread-starvation", more).unwrap();
     let (large, small) = (Bytes::from(noise(300_000)), Bytes::from_static(b"0123456789"));
     let cell = place.start(&slow_disk(Duration::from_secs(1))).unwrap();
     let root = cell.volume(&cell.client().unwrap(), "shared").unwrap();
@@ -390,7 +407,8 @@ fn thread_starvation() {
         thread::sleep(Duration::from_millis(200));
     }
 
-    place.show(&["stat", "workers"]);
+    let top = shortened(&place.printed(&["top", "--once"]), &["VOLUMES", "WORKERS", "DISKS"]);
+    Block::new("thread-starvation-top").add("top --once", &top);
     place.show(&["stat", "clients", "--interval", "3", "--count", "1"]);
     let findings = place.doctor("5");
     let exhausted = finding(&findings, "threads-exhausted");
@@ -409,7 +427,7 @@ fn thread_starvation() {
 #[test]
 fn cold_cache() {
     let more = "[store]\nchunk_cache_mb = 1\nscrub_mb_per_s = 0\n[observe]\nslow_call_ms = 20\n";
-    let place = Place::new(more).unwrap();
+    let place = Place::new("cold-cache", more).unwrap();
     let cell = place.start(&slow_disk(Duration::from_millis(60))).unwrap();
     let root = cell.volume(&cell.client().unwrap(), "cold").unwrap();
     let data = Bytes::from(noise(100_000));
@@ -440,6 +458,21 @@ fn cold_cache() {
     );
 }
 
+/// What the page shows of `cellar sniff` has the headings that it prints today.
+#[test]
+fn packets_are_told_under_the_headings_of_the_page() {
+    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus/corpus/capture/calls.pcap");
+    let output = Command::new(env!("CARGO_BIN_EXE_cellar")).arg("sniff").arg(capture).output().unwrap();
+    let known = headings(&String::from_utf8(output.stdout).unwrap());
+    for story in ["slow-removal", "slow-attach", "saturated-listener", "thread-starvation", "cold-cache"] {
+        let shown = headings(&documented(&format!("{story}-sniff")));
+        assert!(!shown.is_empty(), "{story}");
+        for heading in shown {
+            assert!(known.contains(&heading), "{story}: {heading:?} is none of {known:?}");
+        }
+    }
+}
+
 /// Bytes that cannot be compressed.
 fn noise(length: usize) -> Vec<u8> {
     (0..length).map(|_| rand::random()).collect()
@@ -448,7 +481,7 @@ fn noise(length: usize) -> Vec<u8> {
 /// A healthy cell under a little load has none of these problems, and one that is not there cannot be looked at.
 #[test]
 fn a_healthy_cell() {
-    let place = Place::new("").unwrap();
+    let place = Place::new("", "").unwrap();
     let cell = place.start(&Hindrances::default()).unwrap();
     let root = cell.volume(&cell.client().unwrap(), "well").unwrap();
     let fids = cell.make_files(root, 3, &Bytes::from_static(b"data")).unwrap();
