@@ -473,6 +473,13 @@ fn client_cases() -> Vec<Case> {
             cache(20, 80, 50, 900, 400 * SECOND),
         ),
         ("cache-too-small", cache(79, 21, 1, 800, SECOND), "(79.0 %)", cache(80, 20, 1, 800, SECOND)),
+        (
+            "cache-too-small",
+            cache(1, 99, 98, 900, 0),
+            "98 entries thrown out for others; 900 bytes of 1000 bytes in use; what was thrown out last had been there \
+             less than a millisecond",
+            cache(1, 99, 98, 700, 0),
+        ),
         ("cold-cache", cache(0, 50, 0, 100, 0), "nothing was thrown out yet", cache(0, 49, 0, 100, 0)),
         ("cold-cache", cache(0, 50, 0, 100, 0), "0 of 50", cache(0, 50, 1, 100, SECOND)),
     ]

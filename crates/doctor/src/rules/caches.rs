@@ -37,10 +37,10 @@ fn is_full(row: &CacheCounts) -> bool {
 }
 
 fn evidence(snapshot: &Snapshot, name: &str, row: &CacheCounts) -> Vec<String> {
-    let age = if row.recycle_age == 0 {
-        "nothing was thrown out yet".to_owned()
-    } else {
-        format!("what was thrown out last had been there {}", time(row.recycle_age))
+    let age = match (row.evictions, row.recycle_age) {
+        (0, _) => "nothing was thrown out yet".to_owned(),
+        (_, 0) => "what was thrown out last had been there less than a millisecond".to_owned(),
+        (_, age) => format!("what was thrown out last had been there {}", time(age)),
     };
     let mut evidence = vec![format!(
         "{name}: {} of {} questions answered ({}), {} entries thrown out for others; {} of {} in use; {age}",
