@@ -103,10 +103,12 @@ impl Node {
 }
 
 impl CellClient {
-    /// The root directory of a volume's read-write copy, or of a read-only one if it has no other.
+    /// The root directory of a volume: of the read-only or the backup volume if it is named so, else of the read-write one, or of
+    /// a read-only one if it has no other.
     pub fn root_of(&self, volume: &str) -> Result<Node> {
         let (mut lookups, mut looked_at) = (1, Vec::new());
-        let place_of = |located: &Located| located.readable_site().ok().map(|(site, id)| (site.server, id));
+        let place_of =
+            |located: &Located| located.readable_site(volume).ok().map(|(site, id)| (site.server, id));
         loop {
             let located = self.locate_unless(volume, |located| looked_at.contains(&place_of(located)))?;
             let place = place_of(&located);
@@ -116,18 +118,18 @@ impl CellClient {
                 looked_at.clear();
                 std::thread::sleep(LOOKUP_PAUSE);
             }
-            match self.root_at(&located)? {
+            match self.root_at(&located, volume)? {
                 // Cellar's file servers say VOFFLINE of a volume that has left, too (`fileserver::moved`).
                 Err(AbortCode::VMOVED | AbortCode::VNOVOL | AbortCode::VOFFLINE) if lookups < LOOKUPS_MAX => {
                     looked_at.push(place);
                 }
-                root => return root.map_err(failed(format!("look at the root of {}", located.name))),
+                root => return root.map_err(failed(format!("look at the root of {volume}"))),
             }
         }
     }
 
-    fn root_at(&self, located: &Located) -> Result<Result<Node, AbortCode>> {
-        let (site, volume) = located.readable_site()?;
+    fn root_at(&self, located: &Located, named: &str) -> Result<Result<Node, AbortCode>> {
+        let (site, volume) = located.readable_site(named)?;
         let server = self.connection(site.server, Interface::Files);
         let fid = Fid::root(volume);
         let status = status(&*server, fid);

@@ -61,13 +61,27 @@ impl Located {
 }
 
 impl Located {
-    /// Where it can be read: the read-write volume, or a read-only one if there is no other, like a snapshot.
-    pub fn readable_site(&self) -> Result<(&Site, VolumeId)> {
-        let (site, read_only) = (self.sites.first(), self.ids[VolumeType::ReadOnly as usize]);
-        match (self.read_write_site(), site) {
-            (Ok(site), _) => Ok((site, self.read_write())),
-            (Err(_), Some(site)) if read_only != VolumeId(0) => Ok((site, read_only)),
-            (Err(error), _) => Err(error),
+    /// The volume that a person named, and where to read it: the read-only or the backup volume if the name ends so or it is
+    /// their number; else the read-write volume, or a read-only one if there is no other, like a snapshot.
+    pub fn readable_site(&self, named: &str) -> Result<(&Site, VolumeId)> {
+        let number = named.parse().map(VolumeId).ok().filter(|number| *number != VolumeId(0));
+        let is_meant = |kind: VolumeType, ending| {
+            named.ends_with(ending) || number.is_some_and(|number| number == self.ids[kind as usize])
+        };
+        let read_only = || self.sites.iter().find(|site| !site.is_read_write);
+        let (site, kind) = match (is_meant(VolumeType::ReadOnly, ".readonly"), self.read_write_site()) {
+            (true, _) => (read_only(), VolumeType::ReadOnly),
+            (false, site) if is_meant(VolumeType::Backup, ".backup") => (site.ok(), VolumeType::Backup),
+            (false, Ok(site)) => (Some(site), VolumeType::ReadWrite),
+            (false, Err(_)) if self.ids[VolumeType::ReadOnly as usize] != VolumeId(0) => {
+                (self.sites.first(), VolumeType::ReadOnly)
+            }
+            (false, Err(error)) => return Err(error),
+        };
+        match (site, self.ids[kind as usize]) {
+            (_, VolumeId(0)) => bail!("there is no volume {named}"),
+            (None, _) => bail!("no site has the volume {named}"),
+            (Some(site), id) => Ok((site, id)),
         }
     }
 }
@@ -141,5 +155,36 @@ fn existing(volume: &str, located: Option<Located>) -> Result<Located> {
     match located {
         Some(located) => Ok(located),
         None => bail!("there is no volume {volume} in the location database"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_names_a_clone_reads_the_clone() {
+        let site = |last: u8, is_read_write| Site {
+            server: Ipv4Addr::new(10, 0, 0, last),
+            partition: PartitionId::from_index(0).unwrap(),
+            is_read_write,
+        };
+        let all = Located {
+            name: "a".into(),
+            ids: [7, 8, 9].map(VolumeId),
+            sites: vec![site(2, false), site(1, true), site(3, false)],
+        };
+        let reads = |located: &Located, named| {
+            located.readable_site(named).ok().map(|(site, id)| (site.server.octets()[3], id.0))
+        };
+        for (named, wanted) in [("a", (1, 7)), ("7", (1, 7)), ("a.readonly", (2, 8)), ("8", (2, 8))] {
+            assert_eq!(reads(&all, named), Some(wanted), "{named}");
+        }
+        assert_eq!((reads(&all, "a.backup"), reads(&all, "9")), (Some((1, 9)), Some((1, 9))));
+        let alone = Located { ids: [7, 0, 0].map(VolumeId), sites: vec![site(1, true)], ..all.clone() };
+        assert_eq!((reads(&alone, "a.readonly"), reads(&alone, "a.backup")), (None, None));
+        assert_eq!(reads(&alone, "0"), Some((1, 7)));
+        let snapshot = Located { ids: [0, 8, 0].map(VolumeId), sites: vec![site(2, false)], ..all };
+        assert_eq!((reads(&snapshot, "a"), reads(&snapshot, "a.backup")), (Some((2, 8)), None));
     }
 }

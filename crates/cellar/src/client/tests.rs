@@ -46,6 +46,7 @@ impl vl::Server for Knowing {
         _: vl::GetEntryByNameNRequest,
     ) -> Result<vl::GetEntryByNameNReply, AbortCode> {
         let mut entry = vl::NVldbEntry { server_count: 1, ..vl::NVldbEntry::default() };
+        entry.volume_id[0] = 7;
         entry.server_number[0] = Ipv4Addr::LOCALHOST.into();
         entry.server_flags[0] = vl::site_flags::READ_WRITE;
         Ok(vl::GetEntryByNameNReply { entry })

@@ -284,7 +284,7 @@ pub(super) fn locate_to_read(cell: &CellClient, volume: &str) -> Result<Located>
 
 fn examine(cell: &CellClient, volume: &str) -> Result<Shown> {
     let located = locate_to_read(cell, volume)?;
-    let (site, id) = located.readable_site()?;
+    let (site, id) = located.readable_site(volume)?;
     let server = cell.connection(site.server, Interface::Volumes);
     let request = vol::ListOneVolumeRequest { partition: site.partition.index() as i32, volume_id: id.0 };
     let reply = vol::list_one_volume(&*server, &request).map_err(failed(format!("examine {volume}")))?;

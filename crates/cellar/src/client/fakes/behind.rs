@@ -87,6 +87,7 @@ impl vl::Server for Locations {
         let site = if self.0 == server(1) { OLD } else { NEW };
         let name = request.volume_name;
         let mut entry = vl::NVldbEntry { name, server_count: 1, ..vl::NVldbEntry::default() };
+        entry.volume_id[0] = 17;
         entry.server_number[0] = site.into();
         entry.server_flags[0] = vl::site_flags::READ_WRITE;
         if is_named("copies") || is_named("twice") {

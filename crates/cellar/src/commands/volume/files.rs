@@ -2,11 +2,11 @@
 
 use super::Transaction;
 use crate::client::describe::failed;
-use crate::client::location::{Located, Site};
+use crate::client::location::Site;
 use crate::client::{CellClient, Interface};
 use crate::commands::Context;
 use afs_idl::vol;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use base::{AbortCode, VolumeId};
 use clap::Args;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
@@ -65,28 +65,11 @@ fn bar(total: u64) -> ProgressBar {
     bar
 }
 
-/// The volume that a person named, and where to read it.
-fn named<'a>(located: &'a Located, volume: &str) -> Result<(&'a Site, VolumeId)> {
-    let number = volume.parse().map(VolumeId).ok();
-    let kind = match () {
-        () if volume.ends_with(".readonly") || number == Some(located.ids[1]) => 1,
-        () if volume.ends_with(".backup") || number == Some(located.ids[2]) => 2,
-        () => 0,
-    };
-    let read_only = || located.sites.iter().find(|site| !site.is_read_write);
-    let site = if kind == 1 { read_only() } else { located.read_write_site().ok() };
-    let site = site.with_context(|| format!("no site has the volume {volume}"))?;
-    match located.ids[kind] {
-        VolumeId(0) => bail!("there is no volume {volume}"),
-        id => Ok((site, id)),
-    }
-}
-
 /// Writes a volume into a file.
 pub(super) fn dump(context: &Context, request: &DumpVolume) -> Result<()> {
     let cell = context.client()?;
     let located = super::locate_to_read(&cell, &request.volume)?;
-    let (site, id) = named(&located, &request.volume)?;
+    let (site, id) = located.readable_site(&request.volume)?;
     let (name, file) = (request.volume.clone(), request.file.display().to_string());
     let mut done =
         Transferred { volume: id.0, name, server: site.server, file, bytes: 0, seconds: 0.0, is_done: false };
