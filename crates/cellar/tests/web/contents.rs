@@ -312,7 +312,7 @@ pub(super) fn functions_of_the_server_are_on_the_flame_graph(
     let boxes = browser.evaluate("document.querySelector('svg.flame').textContent");
     let functions = cells(browser, "functions");
     // A program without names of functions is named itself.
-    let is_own = |name: &str| name.contains("rx::") || name.contains("[cellar]");
+    let is_own = |name: &str| ["rx::", "rx_proto::", "[cellar]"].iter().any(|part| name.contains(part));
     for name in [is_own, |name: &str| name.contains("sendm")] {
         assert!(functions.iter().any(|row| name(&row[0])), "{functions:#?}");
         assert!(name(boxes.as_str().unwrap()), "{boxes}");
