@@ -138,10 +138,17 @@ impl Cell {
         Ok(self)
     }
 
-    /// A host without servers that knows the cell of `host` and has its key.
+    /// A host without servers that is in the cell of `host` and has its key.
     pub(crate) fn prepare_joining(host: &Cell, name: &'static str, address: &'static str) -> Result<Cell> {
         let cell = Cell::prepare("none", name, address, &[])?;
-        for file in ["etc/CellServDB", "etc/server/CellServDB", "etc/server/KeyFileExt", "rxkad.keytab"] {
+        for file in [
+            "etc/ThisCell",
+            "etc/CellServDB",
+            "etc/server/ThisCell",
+            "etc/server/CellServDB",
+            "etc/server/KeyFileExt",
+            "rxkad.keytab",
+        ] {
             std::fs::copy(host.path().join(file), cell.path().join(file)).context(file)?;
         }
         Ok(cell)
@@ -372,6 +379,17 @@ impl Cell {
 }
 
 impl Beside {
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// Waits until it ends by itself.
+    pub fn wait(&mut self) -> Result<Output> {
+        let status = self.child.wait()?.code().unwrap_or(-1);
+        Ok(Output { status, text: String::from_utf8_lossy(&std::fs::read(self.log.path())?).into_owned() })
+    }
+
     /// Asks it to end (SIGTERM), waits until it has, and says what it printed.
     pub fn end(&mut self) -> Result<String> {
         if let Some(pid) = daemon(self.child.id())? {

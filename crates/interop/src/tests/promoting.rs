@@ -1,4 +1,7 @@
-//! A volume of Cellar's cell is promoted to a cell of OpenAFS's servers, with read-only copies on two of them.
+//! A volume of Cellar's cell is promoted to a cell of OpenAFS's servers, with read-only copies on two of them;
+//! and one between cells of Cellar's.
+
+mod cells;
 
 use crate::Test;
 use crate::tests::dumps::{dumped_from, vnodes};
@@ -11,7 +14,10 @@ use interop::means::Means;
 use std::path::PathBuf;
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![Test { name: "promote-to-openafs", needs: &[Means::Netns, Means::Fuse], run: to_openafs }]
+    vec![
+        Test { name: "promote-to-openafs", needs: &[Means::Netns, Means::Fuse], run: to_openafs },
+        Test { name: "promote-through-cells", needs: &[Means::Netns], run: cells::through },
+    ]
 }
 
 const VOLUME: &str = "software";
