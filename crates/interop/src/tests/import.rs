@@ -5,7 +5,7 @@ pub(crate) mod content;
 use crate::Test;
 use crate::tests::dumps::dumped;
 use anyhow::{Context, Result, bail, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Output, Server, cellar_program};
 use interop::means::Means;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        Test { name: "databases-taken-over", needs: &[Means::Netns], run: taken_over },
+        Test { name: "databases-taken-over", needs: &[Means::Netns, Means::Strace], run: taken_over },
         Test {
             name: "partition-taken-over",
             needs: &[Means::Netns, Means::Strace],
@@ -43,19 +43,34 @@ fn taken_over() -> Result<()> {
     fill(&openafs)?;
     let before = answers(&openafs)?;
     let mut cellar = Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?;
-    cellar.end_cellar("TERM")?;
-    std::fs::remove_dir_all(cellar.path().join("var/db/cellar"))?;
     let program = cellar_program()?;
-    for database in ["prdb", "vldb"] {
+    let imports = ["prdb", "vldb"].map(|database| {
         let file = openafs.path().join(format!("var/db/{database}.DB0"));
-        let command = format!("{} import {database} {}", program.display(), file.display());
-        print!("interop: {}", cellar.run(&command)?.ok().with_context(|| command.clone())?);
-        let again = cellar.run(&command)?;
-        ensure!(again.status != 0 && again.text.contains("already"), "a second time: {}", again.text);
-    }
-    cellar.start_cellar()?;
-    for ((question, before), (_, after)) in before.iter().zip(answers(&cellar)?) {
-        ensure!(*before == after, "{question}: OpenAFS said\n{before}\nCellar says\n{after}");
+        format!("{} import {database} {}", program.display(), file.display())
+    });
+    for sync in 1..=SYNCS_MAX {
+        cellar.end_cellar("TERM")?;
+        std::fs::remove_dir_all(cellar.path().join("var/db/cellar"))?;
+        let mut killed = 0;
+        for import in &imports {
+            let (ran, was_killed) = run_until_sync(&cellar, import, sync)?;
+            ensure!(was_killed || ran.status == 0, "{}", ran.text);
+            killed += u32::from(was_killed);
+            // Nothing of it is there, or all.
+            let again = cellar.run(import)?;
+            let is_there = again.status != 0 && again.text.contains("already");
+            ensure!(is_there || was_killed && again.status == 0, "a second time: {}", again.text);
+        }
+        cellar.start_cellar()?;
+        for ((question, before), (_, after)) in before.iter().zip(answers(&cellar)?) {
+            ensure!(*before == after, "{question}: OpenAFS said\n{before}\nCellar says\n{after}");
+        }
+        if killed == 0 {
+            println!("interop: imports were killed at {} syncs", sync - 1);
+            ensure!(sync > 2, "too few syncs");
+            break;
+        }
+        ensure!(sync < SYNCS_MAX, "an import has no end");
     }
     // New ones go on where the old ones ended.
     cellar.run("pts createuser after -localauth")?.ok()?;
@@ -168,13 +183,12 @@ const SYNCS_MAX: usize = 100;
 /// Begins an import again and again: strace ends it (SIGKILL) at the first sync of any of its threads, then at the second,
 /// and so on, until one goes through. No end damages what is stored.
 fn interrupted(cellar: &Cell, partition: &Path) -> Result<()> {
-    let (program, trace) = (cellar_program()?, cellar.scratch()?.join("trace"));
+    let program = cellar_program()?;
     let import = format!("{} import vicep {} --to a", program.display(), partition.display());
     for sync in 1..=SYNCS_MAX {
-        let inject = format!("-e trace=fsync,fdatasync -e inject=fsync,fdatasync:signal=SIGKILL:when={sync}");
-        let ran = cellar.run(&format!("strace -f -o {} {inject} {import}", trace.display()))?;
+        let (ran, was_killed) = run_until_sync(cellar, &import, sync)?;
         cellar.run(&format!("{} store check --data", program.display()))?.ok()?;
-        if !std::fs::read_to_string(&trace)?.contains("killed by SIGKILL") {
+        if !was_killed {
             ensure!(ran.status == 1 && ran.text.contains("1 of 7 volumes cannot"), "{}", ran.text);
             let present = ran.text.matches("in the store already").count();
             println!("interop: the import was killed {} times; {present} volumes were there then", sync - 1);
@@ -183,6 +197,14 @@ fn interrupted(cellar: &Cell, partition: &Path) -> Result<()> {
         }
     }
     bail!("an import of {} volumes has no end", VOLUMES.len())
+}
+
+/// Runs a command, which strace ends (SIGKILL) at this sync of any of its threads; tells whether it did.
+fn run_until_sync(cell: &Cell, command: &str, sync: usize) -> Result<(Output, bool)> {
+    let trace = cell.scratch()?.join("trace");
+    let inject = format!("-e trace=fsync,fdatasync -e inject=fsync,fdatasync:signal=SIGKILL:when={sync}");
+    let ran = cell.run(&format!("strace -f -o {} {inject} {command}", trace.display()))?;
+    Ok((ran, std::fs::read_to_string(&trace)?.contains("killed by SIGKILL")))
 }
 
 /// What Cellar dumps is what OpenAFS dumped, with headers, numbers and times. OpenAFS's count of files has the
