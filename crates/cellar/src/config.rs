@@ -120,6 +120,8 @@ pub struct Tuning {
     pub compression: Codec,
     /// How fast space is given back and damage looked for.
     pub upkeep: Upkeep,
+    /// After how long without a call a transaction of the volume server is ended.
+    pub idle_transaction_seconds: u32,
 }
 
 impl Default for Tuning {
@@ -136,6 +138,7 @@ impl Default for Tuning {
             durability: DurabilityPolicy::ALWAYS,
             compression: Codec::default(),
             upkeep: Upkeep::default(),
+            idle_transaction_seconds: volserver::IDLE_SECONDS_MAX,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! through *transactions*: TransCreate or CreateVolume opens one, by which the volume is kept from
 //! file service in the measure that the caller asked for (not at all, busy, offline), further calls
 //! name its number, EndTrans gives the volume back. There is at most one transaction on a volume, and
-//! one that is idle for [`IDLE_SECONDS_MAX`] is ended by
+//! one that is idle for [`IDLE_SECONDS_MAX`], or as long as is configured, is ended by
 //! [`VolumeServer::expire_transactions`].
 //!
 //! What OpenAFS's volume server answers, field by field and code by code, is what scripts have learned

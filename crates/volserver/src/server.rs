@@ -4,7 +4,7 @@ use crate::apart;
 use crate::codes;
 use crate::forwarding::OtherServers;
 use crate::splitting;
-use crate::transactions::{Expired, Transactions, Use};
+use crate::transactions::{Expired, IDLE_SECONDS_MAX, Transactions, Use};
 use crate::transfers::Transfers;
 use afs_idl::cellar::TransferInfo;
 use base::{AbortCode, Caller, PartitionId, UnixTime, VolumeId};
@@ -50,13 +50,27 @@ pub struct VolumeServer {
     transactions: Transactions,
     other_servers: Option<Arc<dyn OtherServers>>,
     transfers: Transfers,
+    idle_seconds_max: u32,
 }
 
 impl VolumeServer {
     /// A server without transactions.
     pub fn new(parts: VolumeServerParts) -> VolumeServer {
         let transactions = Transactions::new(Arc::clone(&parts.clock), Arc::clone(&parts.file_service));
-        VolumeServer { parts, transactions, other_servers: None, transfers: Transfers::default() }
+        VolumeServer {
+            parts,
+            transactions,
+            other_servers: None,
+            transfers: Transfers::default(),
+            idle_seconds_max: IDLE_SECONDS_MAX,
+        }
+    }
+
+    /// The same server, which ends transactions that nobody has used for longer than these seconds. Clients pause
+    /// between two calls, as long as they wait for a location server that does not answer.
+    #[must_use]
+    pub fn with_idle_seconds_max(self, idle_seconds_max: u32) -> VolumeServer {
+        VolumeServer { idle_seconds_max, ..self }
     }
 
     /// The same server with a way to others, which Forward and ForwardMultiple need.
@@ -92,10 +106,10 @@ impl VolumeServer {
         deleted
     }
 
-    /// Ends transactions that nobody has used for [`IDLE_SECONDS_MAX`](crate::IDLE_SECONDS_MAX),
-    /// and deletes the volumes that they were making. Returns how many were ended.
+    /// Ends transactions that nobody has used for [`IDLE_SECONDS_MAX`] or what was
+    /// [set](VolumeServer::with_idle_seconds_max), and deletes the volumes that they were making. Returns how many were ended.
     pub fn expire_transactions(&self) -> usize {
-        let expired = self.transactions.expire();
+        let expired = self.transactions.expire(self.idle_seconds_max);
         for Expired { volume, used } in &expired {
             warn!(transaction = used.id(), volume = %used.volume_id(), "a transaction has timed out");
             if volume.as_ref().is_some_and(|volume| is_doomed(volume) && self.delete(volume)) {

@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use volume::{Volume, VolumeState};
 
-/// After this time without a call a transaction is ended (OLDTRANSTIME).
+/// After this time without a call a transaction is ended (OLDTRANSTIME), unless something else is
+/// [set](crate::VolumeServer::with_idle_seconds_max).
 pub const IDLE_SECONDS_MAX: u32 = 600;
 
 /// Most transactions at a time.
@@ -135,11 +136,12 @@ impl Transactions {
         table.open.values().map(|transaction| (transaction.volume_id, transaction.partition)).collect()
     }
 
-    /// Ends the transactions that nobody uses and has used for a while.
-    pub(crate) fn expire(&self) -> Vec<Expired<'_>> {
+    /// Ends the transactions that nobody uses and has used for longer than `idle_seconds_max`.
+    pub(crate) fn expire(&self, idle_seconds_max: u32) -> Vec<Expired<'_>> {
         let now = (self.clock)();
         let mut table = self.table.lock();
-        let idle = table.open.iter_mut().filter(|(_, transaction)| transaction.is_idle(now));
+        let idle =
+            table.open.iter_mut().filter(|(_, transaction)| transaction.is_idle(now, idle_seconds_max));
         idle.map(|(&id, transaction)| {
             transaction.users += 1;
             transaction.is_ended = true;
@@ -195,8 +197,8 @@ impl Table {
 }
 
 impl Transaction {
-    fn is_idle(&self, now: UnixTime) -> bool {
-        self.users == 0 && now.0.saturating_sub(self.last_used.0) > IDLE_SECONDS_MAX
+    fn is_idle(&self, now: UnixTime, idle_seconds_max: u32) -> bool {
+        self.users == 0 && now.0.saturating_sub(self.last_used.0) > idle_seconds_max
     }
 
     /// The volume, unless it was deleted.

@@ -37,6 +37,8 @@ struct File {
     #[serde(default)]
     store: StoreSection,
     #[serde(default)]
+    volume_server: VolumeServerSection,
+    #[serde(default)]
     rx: RxSection,
     #[serde(default)]
     fairness: FairnessSection,
@@ -115,6 +117,12 @@ struct EncryptionSection {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct VolumeServerSection {
+    idle_transaction_seconds: Option<Spanned<u32>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RxSection {
     lanes: Option<Spanned<usize>>,
     workers: Option<Spanned<usize>>,
@@ -153,6 +161,10 @@ struct MetricsSection {
 }
 
 const DAY_SECONDS: u32 = 24 * 3600;
+
+/// Between two calls of a transaction `vos` waits 90 s for a location server that does not answer (vsu_ClientInit
+/// in `volser/vsutils.c`); a transaction must outlast that.
+const IDLE_TRANSACTION_SECONDS_MIN: u32 = 120;
 
 /// The text of a file and its name, to say where something stands.
 pub(super) struct Origin<'a> {
@@ -244,7 +256,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         }),
         probe_history: probe_history(file.metrics.as_ref(), file.web.as_ref()).map(|path| folder.join(path)),
         web: file.web.map(|web| WebSettings::new(web, folder, &state)),
-        tuning: tuning(origin, &file.store, &file.rx, &file.fairness)?,
+        tuning: tuning(origin, &file.store, &file.volume_server, &file.rx, &file.fairness)?,
         partitions: encrypted(
             origin,
             folder,
@@ -387,6 +399,7 @@ fn encrypted(
 fn tuning(
     origin: &Origin<'_>,
     store: &StoreSection,
+    volume_server: &VolumeServerSection,
     rx: &RxSection,
     fairness: &FairnessSection,
 ) -> Result<Tuning> {
@@ -417,6 +430,13 @@ fn tuning(
         durability,
         compression: compression(origin, store)?,
         upkeep: upkeep(origin, store)?,
+        idle_transaction_seconds: origin.bounded(
+            volume_server.idle_transaction_seconds.as_ref(),
+            "volume_server.idle_transaction_seconds",
+            default.idle_transaction_seconds,
+            IDLE_TRANSACTION_SECONDS_MIN,
+            DAY_SECONDS,
+        )?,
     })
 }
 
@@ -460,8 +480,8 @@ mod tests {
     use super::*;
     use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 
-    /// What a file with these lines after the cell's name and key is refused with.
-    fn refusal(lines: &str) -> String {
+    /// The settings of a file with these lines after the cell's name and key.
+    fn load_lines(lines: &str) -> Result<Settings> {
         let folder = tempfile::tempdir().unwrap();
         let secret = Secret::new(&[7; 32]);
         let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
@@ -470,7 +490,21 @@ mod tests {
         let path = folder.path().join("cellar.toml");
         let text = format!("[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n{lines}\n");
         std::fs::write(&path, text).unwrap();
-        load(&path).map_or_else(|error| format!("{error:#}"), |settings| settings.cell.to_string())
+        load(&path)
+    }
+
+    /// What such a file is refused with.
+    fn refusal(lines: &str) -> String {
+        load_lines(lines).map_or_else(|error| format!("{error:#}"), |settings| settings.cell.to_string())
+    }
+
+    #[test]
+    fn transactions_end_after_ten_minutes_if_nothing_is_said() {
+        let partition = "[partitions]\na = \"p\"";
+        let seconds = |lines: &str| load_lines(&format!("{lines}\n{partition}")).unwrap().tuning;
+        assert_eq!(seconds("").idle_transaction_seconds, 600);
+        let set = seconds("[volume_server]\nidle_transaction_seconds = 120");
+        assert_eq!(set.idle_transaction_seconds, 120);
     }
 
     #[test]
@@ -520,6 +554,10 @@ mod tests {
             ("[store]\ncompaction_dead_percent = 5", ["line 5", "store.compaction_dead_percent", "10 to 95"]),
             ("[store]\nscrub_mb_per_s = -1", ["line 5", "scrub_mb_per_s", "u64"]),
             ("[store]\nscrub_days = 0", ["line 5", "store.scrub_days", "1 to 365"]),
+            (
+                "[volume_server]\nidle_transaction_seconds = 119",
+                ["line 5", "volume_server.idle_transaction_seconds", "120 to 86400"],
+            ),
             ("[partitions]\n9 = \"p\"", ["line 5", "partitions", "/vicepa to /vicepiv"]),
             (
                 "[partitions]\na = \"p\"\n[encryption.b]\nkey_file = \"k\"",

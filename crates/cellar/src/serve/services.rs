@@ -271,7 +271,10 @@ impl Services {
                     file_service: Arc::new(ToFileServer(self.file_server.clone())),
                     clock,
                 });
-                let server = Arc::new(server.with_other_servers(self.volume_servers.clone()));
+                let server = server
+                    .with_other_servers(self.volume_servers.clone())
+                    .with_idle_seconds_max(settings.tuning.idle_transaction_seconds);
+                let server = Arc::new(server);
                 let deleted = server.delete_unfinished();
                 if deleted > 0 {
                     tracing::info!(deleted, "volumes whose making was cut off are deleted");

@@ -268,6 +268,21 @@ fn idle_transactions_end_and_unfinished_volumes_go() {
 }
 
 #[test]
+fn how_long_a_transaction_may_be_idle_can_be_set() {
+    for seconds in [120, 3 * IDLE_SECONDS_MAX] {
+        let mut cell = Cell::new();
+        cell.server = cell.server.with_idle_seconds_max(seconds);
+        cell.vos_create(0, "a", 5);
+        let opened = cell.open(5, 0, attach_mode::OFFLINE).unwrap();
+        cell.pass(seconds);
+        assert_eq!(cell.server.expire_transactions(), 0);
+        cell.pass(1);
+        assert_eq!(cell.server.expire_transactions(), 1);
+        assert_eq!((cell.end(opened), cell.file_service(5)), (Err(ENOENT), None));
+    }
+}
+
+#[test]
 fn volumes_left_over_are_hidden_and_deleted_at_the_start() {
     let cell = Cell::new();
     cell.vos_create(0, "a", 5);
