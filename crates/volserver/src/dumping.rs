@@ -74,9 +74,6 @@ impl Output<'_, '_> {
         upcoming: Upcoming<'_>,
     ) -> Result<(), AbortCode> {
         let length = opened.length;
-        if let Some(progress) = self.progress {
-            progress.add_done(length);
-        }
         if matches!(self.sink, Sink::Count) {
             self.total += length;
             return Ok(());
@@ -92,8 +89,11 @@ impl Output<'_, '_> {
         while sent < length {
             let read = source.data(opened, sent)?;
             let Piece::Data(data) = &*read else { return Err(out_of_step()) };
-            sent += data.length as u64;
             data.pieces.iter().try_for_each(|piece| self.piece(piece.clone()))?;
+            sent += data.length as u64;
+            if let Some(progress) = self.progress {
+                progress.add_done(data.length as u64);
+            }
         }
         Ok(())
     }

@@ -81,6 +81,7 @@ impl<'a> Sending<'a> {
             let read = source.data(opened, at)?;
             let Piece::Data(data) = &*read else { return Err(dumping::out_of_step()) };
             self.chunk(data, &opened.status, index, upcoming)?;
+            self.progress.add_done(data.length as u64);
             at += data.length as u64;
             index += 1;
         }

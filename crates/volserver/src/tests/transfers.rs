@@ -1,6 +1,6 @@
 //! Volumes that go from one Cellar server to another.
 
-use super::network::{Network, Other};
+use super::network::{DYING, Network, Other};
 use super::support::{Cell, Disks, LARGE, START, actor, admin, anybody, fid, write_at};
 use afs_format::transfer::{CHUNK_BYTES, Known, Writer, digest};
 use afs_idl::MemoryStream;
@@ -164,6 +164,27 @@ fn what_was_sent_is_told() {
     assert!(first.sent >= 7 * CHUNK_BYTES as u64);
     assert_eq!(second.done, first.done);
     assert!(second.sent < 10_000);
+}
+
+#[test]
+fn of_a_large_file_what_has_gone_is_told() {
+    for network in [Network::of_dumps(), Network::of_cellars()] {
+        let mut pair = Pair::new();
+        pair.cell.server =
+            pair.cell.server.with_other_servers(Arc::new(Other::new(&pair.other, &Arc::new(network))));
+        let (to, source) = (pair.create(), pair.cell.open(ID, LARGE, attach_mode::BUSY).unwrap());
+        let request = vol::ForwardRequest {
+            transaction: source,
+            from_date: 0,
+            destination: vol::DestServer { port: DYING, ..SERVER },
+            destination_transaction: to,
+            cookie: vol::RestoreCookie { name: "there".into(), ..Default::default() },
+        };
+        assert_eq!(pair.cell.server.forward(&admin(), request).err(), Some(AbortCode::RX_CALL_DEAD));
+        let [transfer] = &pair.cell.server.sent()[..] else { panic!() };
+        // The fifth chunk of the file never went.
+        assert!((3..5).contains(&(transfer.done / CHUNK_BYTES as u64)), "{transfer:?}");
+    }
 }
 
 #[test]
