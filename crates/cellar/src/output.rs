@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use comfy_table::{Table, presets};
+use indicatif::ProgressBar;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
@@ -24,6 +25,14 @@ pub trait Row: Serialize {
 }
 
 impl Format {
+    /// The bar, unless JSON is wanted: that is for programs, though a person may look on.
+    pub fn bar(self, bar: ProgressBar) -> ProgressBar {
+        match self {
+            Format::Text => bar,
+            Format::Json => ProgressBar::hidden(),
+        }
+    }
+
     /// Prints rows.
     pub fn rows<T: Row>(self, rows: &[T]) -> Result<()> {
         if self == Format::Json {

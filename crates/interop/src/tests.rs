@@ -17,6 +17,7 @@ mod moving;
 mod probing;
 mod promoting;
 mod resuming;
+mod showing;
 mod splitting;
 mod stepping;
 mod store;
@@ -48,6 +49,7 @@ pub(crate) fn all() -> Vec<Test> {
         joining::tests(),
         jobs::tests(),
         transfers::tests(),
+        showing::tests(),
         splitting::tests(),
         matrix::tests(),
         store::tests(),

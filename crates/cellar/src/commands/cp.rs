@@ -75,7 +75,7 @@ pub fn run(context: &Context, copy: &Copy) -> Result<()> {
     let (source, target) = (Place::parse(&copy.source)?, Place::parse(&copy.target)?);
     let cell = context.client()?;
     let totals = Totals::default();
-    let bar = progress_bar();
+    let bar = context.format.bar(progress_bar());
     let start = Instant::now();
     let (sender, receiver) = crossbeam::channel::bounded(usize::from(copy.jobs) * 4);
     let walked = std::thread::scope(|scope| {

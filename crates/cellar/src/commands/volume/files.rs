@@ -5,6 +5,7 @@ use crate::client::describe::failed;
 use crate::client::location::Site;
 use crate::client::{CellClient, Interface};
 use crate::commands::Context;
+use crate::output::Format;
 use afs_idl::vol;
 use anyhow::{Context as _, Result};
 use base::{AbortCode, VolumeId};
@@ -56,9 +57,9 @@ impl Transferred {
     }
 }
 
-fn bar(total: u64) -> ProgressBar {
-    let bar = ProgressBar::new(total);
-    let template = "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+fn bar(format: Format, total: u64) -> ProgressBar {
+    let bar = format.bar(ProgressBar::new(total));
+    let template = "[{bar:30}] {percent}% {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
@@ -82,7 +83,7 @@ pub(super) fn dump(context: &Context, request: &DumpVolume) -> Result<()> {
     let mut part = request.file.clone().into_os_string();
     part.push(".part");
     let part = PathBuf::from(part);
-    let written = write_dump(&cell, site, id, request.since, &part);
+    let written = write_dump(context.format, &cell, site, id, request.since, &part);
     if written.is_err() {
         let _ = std::fs::remove_file(&part);
     }
@@ -94,7 +95,14 @@ pub(super) fn dump(context: &Context, request: &DumpVolume) -> Result<()> {
     context.format.done(&done, text)
 }
 
-fn write_dump(cell: &CellClient, site: &Site, id: VolumeId, from_date: u32, path: &Path) -> Result<u64> {
+fn write_dump(
+    format: Format,
+    cell: &CellClient,
+    site: &Site,
+    id: VolumeId,
+    from_date: u32,
+    path: &Path,
+) -> Result<u64> {
     let shown = || format!("cannot write {}", path.display());
     let mut file = File::create(path).with_context(shown)?;
     let server = cell.connection(site.server, Interface::Volumes);
@@ -102,7 +110,7 @@ fn write_dump(cell: &CellClient, site: &Site, id: VolumeId, from_date: u32, path
         .map_err(failed(format!("open the volume {id}")))?;
     let size = vol::GetSizeRequest { transaction: open.id, from_date };
     let total = vol::get_size(&*server, &size).map_or(0, |reply| reply.size.dump_size);
-    let (bar, mut bytes, mut trouble) = (bar(total), 0, None);
+    let (bar, mut bytes, mut trouble) = (bar(format, total), 0, None);
     let request = vol::DumpRequest { transaction: open.id, from_date };
     let dumped = vol::dump(&*server, &request, |stream| {
         loop {

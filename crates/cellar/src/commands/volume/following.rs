@@ -228,15 +228,20 @@ fn resume(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()>
 
 /// Runs a job until it is over, or interrupted, and says how it went.
 pub(super) fn follow(context: &Context, cell: &CellClient, journal: &Journal, mut job: Job) -> Result<()> {
-    let end = carry_on(cell, journal, &mut job)?;
+    let end = carry_on(context, cell, journal, &mut job)?;
     report(context, &job, end)
 }
 
 /// Runs a job until it is over, or interrupted.
-pub(super) fn carry_on(cell: &CellClient, journal: &Journal, job: &mut Job) -> Result<End> {
+pub(super) fn carry_on(
+    context: &Context,
+    cell: &CellClient,
+    journal: &Journal,
+    job: &mut Job,
+) -> Result<End> {
     let wishes = Arc::new(Wishes::default());
     let signals = listen(&wishes, job.id)?;
-    let bar = progress::Bar::new(cell, job);
+    let bar = progress::Bar::new(context.format, cell, job);
     let waits = job.waits();
     let watch = |job: &Job| {
         bar.show(job);

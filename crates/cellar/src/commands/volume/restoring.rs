@@ -302,7 +302,7 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
         return following::tell_detached(context, &job);
     }
     let start = Instant::now();
-    let end = following::carry_on(&cell, &kept.journal, &mut job)?;
+    let end = following::carry_on(context, &cell, &kept.journal, &mut job)?;
     drop(claim);
     if job.stage != Stage::Done {
         return following::report(context, &job, end).map_err(|error| {

@@ -2,6 +2,7 @@
 
 use crate::client::CellClient;
 use crate::jobs::traffic;
+use crate::output::Format;
 use indicatif::{ProgressBar, ProgressStyle};
 use jobs::Job;
 use parking_lot::{Condvar, Mutex};
@@ -12,9 +13,8 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(200);
 const PERIOD: Duration = Duration::from_millis(500);
 
-const PLAIN: &str = "{spinner} {elapsed_precise} {msg}";
-const WITH_BYTES: &str =
-    "{spinner} {elapsed_precise} {msg} [{bar:20}] {bytes}/{total_bytes} {binary_bytes_per_sec}";
+const PLAIN: &str = "{spinner} {elapsed_precise} {wide_msg}";
+const WITH_BYTES: &str = "{spinner} {elapsed_precise} [{bar:20}] {percent}% {bytes}/{total_bytes} {binary_bytes_per_sec} {wide_msg}";
 
 /// A line of the terminal.
 pub(super) struct Bar<'a> {
@@ -26,8 +26,8 @@ pub(super) struct Bar<'a> {
 }
 
 impl<'a> Bar<'a> {
-    pub(super) fn new(cell: &'a CellClient, job: &Job) -> Bar<'a> {
-        let bar = ProgressBar::new_spinner().with_message(job.title());
+    pub(super) fn new(format: Format, cell: &'a CellClient, job: &Job) -> Bar<'a> {
+        let bar = format.bar(ProgressBar::new_spinner()).with_message(job.title());
         set_style(&bar, PLAIN);
         bar.enable_steady_tick(TICK);
         Bar { line: bar, cell, job: Mutex::new(Some(job.clone())), over: Condvar::new() }
