@@ -1,5 +1,7 @@
 //! Operations on whole volumes: dump, restore, release and move, with two servers of each kind.
 
+mod unchanged;
+
 use crate::cpu::Reading;
 use crate::disturbed;
 use crate::machine::Machine;
@@ -23,6 +25,9 @@ pub(crate) struct VolumesOptions {
     /// How many files of 4 KiB the volume of small files holds; 0 leaves it out
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     files: u64,
+    /// In place of these: a volume of so many GiB, released between two of Cellar's servers, and again without a change
+    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=64))]
+    unchanged: Option<u64>,
     /// A pause before each operation, in seconds, to let what was written reach the disk
     #[arg(long, default_value_t = 1)]
     pause: u64,
@@ -220,6 +225,10 @@ pub(crate) fn run(options: &VolumesOptions) -> Result<()> {
         bail!("{missing}");
     }
     let _alone = crate::alone()?;
+    if let Some(gib) = options.unchanged {
+        println!("{}\n", Machine::here());
+        return unchanged::run(gib);
+    }
     let all = Contents::of(options);
     let openafs = Pair::start(Server::OpenAfs).context("OpenAFS")?;
     let cellar = Pair::start(Server::Cellar).context("Cellar")?;
