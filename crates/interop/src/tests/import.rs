@@ -1,6 +1,7 @@
 //! A cell changes its database servers: what OpenAFS's databases held, Cellar's hold.
 
 pub(crate) mod content;
+mod damaging;
 
 use crate::Test;
 use crate::tests::dumps::dumped;
@@ -140,7 +141,10 @@ fn partition_taken_over() -> Result<()> {
     };
     let used = import(&openafs, "--dry-run")?;
     ensure!(used.status != 0 && used.text.contains("in use by dafileserver"), "{}", used.text);
+    let listed = openafs.run(&format!("vos listvol {} a -localauth", openafs.address))?.ok()?;
     openafs.run(&format!("bos shutdown {} -wait -localauth", openafs.address))?.ok()?;
+    let numbers = damaging::numbers(&listed);
+    damaging::each_is_named(&partition, &numbers, |options| import(&cellar, options))?;
 
     let data = file_of_length(&partition, content::VICTIM_BYTES)?;
     let whole = std::fs::read(&data)?;
