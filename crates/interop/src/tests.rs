@@ -25,6 +25,7 @@ mod syncing;
 mod tracing;
 mod transfers;
 mod trees;
+mod vanishing;
 mod watching;
 
 use crate::Test;
@@ -41,6 +42,7 @@ pub(crate) fn all() -> Vec<Test> {
         moving::tests(),
         stepping::tests(),
         syncing::tests(),
+        vanishing::tests(),
         resuming::tests(),
         admin::tests(),
         dumps::tests(),

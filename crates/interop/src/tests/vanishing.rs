@@ -1,0 +1,169 @@
+//! Clients that are killed while they have a transaction open on a volume: what is busy meanwhile, and that nothing of
+//! it is left when the transaction's time is over.
+
+use crate::Test;
+use crate::tests::mixed::{all, copy};
+use crate::tests::wait_for;
+use anyhow::{Context, Result, ensure};
+use interop::cell::{Cell, Server, cellar_program};
+use interop::means::Means;
+use std::time::{Duration, Instant};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![Test { name: "clients-vanish", needs: &[Means::Netns], run: clients_vanish }]
+}
+
+/// The shortest time that can be configured.
+const IDLE_SECONDS: u64 = 120;
+/// When it must be over even on a slow machine; OpenAFS's own time is longer.
+const LIMIT: Duration = Duration::from_secs(480);
+/// How long a client may take until it stands still.
+const BEGIN: Duration = Duration::from_secs(120);
+/// More than pipes and Rx hold of a dump on its way to a client that does not read.
+const FILE_MIB: u64 = 16;
+/// How much of a dump a restore gets to read.
+const HALF_MIB: u64 = 8;
+
+/// The volumes that the clients have, and the last procedure of their transactions.
+const TAKEN: [(&str, &str); 4] =
+    [("dumped", "Dump"), ("dumped.ours", "Dump"), ("overwritten", "Restore"), ("restored", "Restore")];
+
+fn clients_vanish() -> Result<()> {
+    let lines = format!("[volume_server]\nidle_transaction_seconds = {IDLE_SECONDS}");
+    let ours = Cell::start_configured("gone1", "10.99.0.141", &lines)?;
+    let theirs = Cell::start(Server::OpenAfs, "gone2", "10.99.0.142")?;
+    prepare(&ours, Server::Cellar).context("Cellar")?;
+    prepare(&theirs, Server::OpenAfs).context("OpenAFS")?;
+    let theirs_said = begun(&theirs).context("OpenAFS")?;
+    let start = Instant::now();
+    let ours_said = begun(&ours).context("Cellar")?;
+    TAKEN.iter().try_for_each(|(volume, _)| kill(&ours, volume))?;
+    ensure!(ours_said == theirs_said, "while they last:\n{ours_said}\nand OpenAFS:\n{theirs_said}");
+
+    wait_for(LIMIT, || Ok(status(&ours)?.contains("No active transactions")))?;
+    let seconds = start.elapsed().as_secs();
+    ensure!(seconds >= IDLE_SECONDS, "the transactions were ended after {seconds} s");
+    println!("ended {seconds} s after the first began");
+    nothing_is_left(&ours).with_context(|| ours.cellar_log())
+}
+
+/// Lets the clients begin; what others are told then.
+fn begun(cell: &Cell) -> Result<String> {
+    TAKEN.iter().try_for_each(|(volume, procedure)| begin(cell, volume, procedure))?;
+    while_they_last(cell)
+}
+
+/// Volumes of one file each, and a dump.
+fn prepare(cell: &Cell, server: Server) -> Result<()> {
+    let folder = cell.scratch()?;
+    let folder = folder.display();
+    cell.shell(&format!("head -c {FILE_MIB}M /dev/urandom > {folder}/file"))?.ok()?;
+    for (volume, _) in &TAKEN[..3] {
+        cell.open_volume(server, volume)?;
+        copy(cell, &format!("{folder}/file cell:{volume}/file"))?;
+    }
+    cell.run(&format!("vos dump dumped -file {folder}/dump -localauth"))?.ok()?;
+    Ok(())
+}
+
+/// Starts a client whose output nobody reads, or whose input stops, and waits until it stands still.
+fn begin(cell: &Cell, volume: &str, procedure: &str) -> Result<()> {
+    let (folder, server) = (cell.scratch()?, cell.address);
+    let (folder, cellar) = (folder.display(), cellar_program()?);
+    let restore = |options: &str| {
+        let half = format!("head -c {HALF_MIB}M {folder}/dump; exec sleep 9999");
+        format!("vos restore {server} a {volume} {options} -localauth < <({half})")
+    };
+    let client = match volume {
+        "dumped" => "vos dump dumped -localauth > >(exec sleep 9999)".to_owned(),
+        // It writes into a file beside the one that is named, whose reader opens it and reads nothing.
+        "dumped.ours" => format!(
+            "sleep 9999 <> {folder}/ours.part & exec {} volume dump {volume} {folder}/ours",
+            cellar.display()
+        ),
+        "overwritten" => restore("-overwrite incremental"),
+        _ => restore(""),
+    };
+    let script = cell.path().join(format!("client-{volume}.sh"));
+    std::fs::write(&script, format!("echo $$ > {folder}/{volume}.pid\n{}\n", with_exec(&client)))?;
+    cell.shell(&format!(
+        "[ -p {folder}/ours.part ] || mkfifo {folder}/ours.part; \
+         setsid bash {} > {folder}/{volume}.said 2>&1 < /dev/null &",
+        script.display()
+    ))?
+    .ok()?;
+    let said = || std::fs::read_to_string(cell.path().join(format!("scratch/{volume}.said")));
+    let open = TAKEN.iter().position(|taken| taken.0 == volume).unwrap_or(0) + 1;
+    let procedure = format!("procedure: {procedure}");
+    wait_for(BEGIN, || {
+        let status = status(cell)?;
+        Ok(status.matches("transaction: ").count() == open && status.contains(&procedure))
+    })
+    .with_context(|| format!("{volume}: {} {}", said().unwrap_or_default(), status(cell).unwrap_or_default()))
+}
+
+/// The shell becomes the client, so that its number is known.
+fn with_exec(client: &str) -> String {
+    if client.starts_with("vos") { format!("exec {client}") } else { client.to_owned() }
+}
+
+fn status(cell: &Cell) -> Result<String> {
+    cell.run(&format!("vos status {} -localauth", cell.address))?.ok()
+}
+
+/// What others are told of the volumes, without numbers.
+fn while_they_last(cell: &Cell) -> Result<String> {
+    let listed = cell.run(&format!("vos listvol {} a -localauth", cell.address))?.ok()?;
+    let busy = listed.lines().filter(|line| line.contains("busy") || line.contains("Total volumes"));
+    let mut said: Vec<String> = busy.map(str::to_owned).collect();
+    for (volume, _) in &TAKEN[..3] {
+        for command in [
+            format!("vos backup {volume} -localauth"),
+            format!("vos dump {volume} -file /dev/null -localauth"),
+        ] {
+            let refused = cell.run(&command)?;
+            said.push(format!("{command}: {}\n{}", refused.status, refused.text));
+        }
+    }
+    Ok(said.join("\n").chars().filter(|character| !character.is_ascii_digit()).collect())
+}
+
+/// First the client alone: it never sees its pipe closed.
+fn kill(cell: &Cell, volume: &str) -> Result<()> {
+    let pid = std::fs::read_to_string(cell.scratch()?.join(format!("{volume}.pid")))?;
+    let pid = pid.trim();
+    cell.shell(&format!("kill -KILL {pid} && kill -KILL -- -{pid}"))?.ok()?;
+    Ok(())
+}
+
+fn nothing_is_left(cell: &Cell) -> Result<()> {
+    let server = cell.address;
+    let listed = cell.run(&format!("vos listvol {server} a -localauth"))?.ok()?;
+    ensure!(!listed.contains("restored") && !listed.contains("is busy"), "{listed}");
+    ensure!(listed.contains("Total volumes onLine 3 ; Total volumes offLine 0 ; Total busy 0"), "{listed}");
+    let locked = cell.run("vos listvldb -locked -localauth")?.ok()?;
+    ensure!(locked.contains("Total entries: 0"), "{locked}");
+    let folder = cell.scratch()?;
+    for (volume, _) in &TAKEN[..3] {
+        let fetched = folder.join(format!("{volume}.fetched"));
+        copy(cell, &format!("cell:{volume}/file {}", fetched.display()))?;
+        cell.shell(&format!("cmp {0}/file {1}", folder.display(), fetched.display()))?
+            .ok()
+            .context(*volume)?;
+        copy(cell, &format!("{}/dump cell:{volume}/more", folder.display()))?;
+    }
+    all(
+        cell,
+        &[
+            "vos backup dumped -localauth".into(),
+            "vos backup dumped.ours -localauth".into(),
+            "vos backup overwritten -localauth".into(),
+            format!("vos restore {server} a restored -file {}/dump -localauth", folder.display()),
+        ],
+    )?;
+    let log = std::fs::read_to_string(cell.path().join("cellar.log"))?;
+    let ended = log.lines().filter(|line| line.contains("a transaction has timed out")).count();
+    ensure!(ended == TAKEN.len(), "{ended} transactions have timed out:\n{log}");
+    ensure!(log.contains("an unfinished volume is deleted"), "{log}");
+    Ok(())
+}
