@@ -34,8 +34,11 @@ fn address(end: usize) -> SocketAddr {
 
 impl Pair {
     fn new() -> Pair {
+        Pair::configured(&EndpointConfig::default())
+    }
+
+    fn configured(config: &EndpointConfig) -> Pair {
         let now = Monotonic(1);
-        let config = EndpointConfig::default();
         let mut ends = [1, 2].map(|seed| Endpoint::new(config.clone(), seed, now));
         let security = vec![std::sync::Arc::new(rx_security::Null) as _];
         ends[SERVER].add_service(ServiceConfig { id: SERVICE, name: String::from("pair"), security });
@@ -166,6 +169,33 @@ fn the_last_reply_is_acknowledged_in_time_though_the_next_call_has_nothing_to_sa
     let server = pair.ends[SERVER].statistics();
     assert_eq!((server.calls_ended, server.calls_now, server.data_resent), (1, 0, 0));
     pair.ends[CLIENT].release(pair.now, next);
+}
+
+/// The client lives, but brings nothing more; or takes nothing of what it asked for.
+#[test]
+fn a_server_waits_for_its_client_as_long_as_it_was_told() {
+    for (seconds, takes) in [(60, false), (600, false), (60, true), (600, true)] {
+        let (server_idle_time, almost) = (Duration::from_secs(seconds), Duration::from_secs(seconds - 5));
+        let mut pair = Pair::configured(&EndpointConfig { server_idle_time, ..EndpointConfig::default() });
+        let served = if takes {
+            let (_, served) = pair.asked();
+            let mut reply = Bytes::from(vec![1; EndpointConfig::default().send_queue_bytes]);
+            pair.ends[SERVER].write(pair.now, served, &mut reply);
+            served
+        } else {
+            pair.sending(3000);
+            let served = pair.arrived();
+            while matches!(pair.ends[SERVER].read(pair.now, served), Read::Data(_)) {}
+            served
+        };
+        pair.pass(almost);
+        let failed = |pair: &Pair| pair.ends[SERVER].statistics().calls_failed;
+        assert_eq!(failed(&pair), 0, "{seconds} s, {takes}");
+        pair.pass(Duration::from_secs(20));
+        assert_eq!(failed(&pair), 1, "{seconds} s, {takes}");
+        let end = pair.ends[SERVER].read(pair.now, served);
+        assert_eq!(end, Read::Failed(AbortCode::RX_CALL_TIMEOUT), "{seconds} s, {takes}");
+    }
 }
 
 #[test]

@@ -519,6 +519,11 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
     };
     config.endpoint.version = version();
     config.endpoint.waiting_calls_max = settings.tuning.waiting_calls;
+    if role == Role::Vol {
+        // A dump may wait for its next tape.
+        let seconds = settings.tuning.idle_transaction_seconds;
+        config.endpoint.server_idle_time = Duration::from_secs(seconds.into());
+    }
     config
 }
 

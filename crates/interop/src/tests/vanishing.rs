@@ -15,6 +15,8 @@ pub(crate) fn tests() -> Vec<Test> {
 
 /// The shortest time that can be configured.
 const IDLE_SECONDS: u64 = 120;
+/// A pause that a client may make, as for the next tape. File servers wait less long.
+const PAUSE: Duration = Duration::from_secs(70);
 /// When it must be over even on a slow machine; OpenAFS's own time is longer.
 const LIMIT: Duration = Duration::from_secs(480);
 /// How long a client may take until it stands still.
@@ -37,6 +39,11 @@ fn clients_vanish() -> Result<()> {
     let theirs_said = begun(&theirs).context("OpenAFS")?;
     let start = Instant::now();
     let ours_said = begun(&ours).context("Cellar")?;
+    std::thread::sleep(PAUSE);
+    for (volume, _) in TAKEN {
+        let pid = std::fs::read_to_string(ours.scratch()?.join(format!("{volume}.pid")))?;
+        ensure!(is_running(pid.trim()), "{volume}'s client has given up: {}", said(&ours, volume)?);
+    }
     TAKEN.iter().try_for_each(|(volume, _)| kill(&ours, volume))?;
     ensure!(ours_said == theirs_said, "while they last:\n{ours_said}\nand OpenAFS:\n{theirs_said}");
 
@@ -92,14 +99,25 @@ fn begin(cell: &Cell, volume: &str, procedure: &str) -> Result<()> {
         script.display()
     ))?
     .ok()?;
-    let said = || std::fs::read_to_string(cell.path().join(format!("scratch/{volume}.said")));
     let open = TAKEN.iter().position(|taken| taken.0 == volume).unwrap_or(0) + 1;
     let procedure = format!("procedure: {procedure}");
     wait_for(BEGIN, || {
         let status = status(cell)?;
         Ok(status.matches("transaction: ").count() == open && status.contains(&procedure))
     })
-    .with_context(|| format!("{volume}: {} {}", said().unwrap_or_default(), status(cell).unwrap_or_default()))
+    .with_context(|| {
+        format!("{volume}: {} {}", said(cell, volume).unwrap_or_default(), status(cell).unwrap_or_default())
+    })
+}
+
+fn is_running(pid: &str) -> bool {
+    // A zombie's command line is empty.
+    std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+}
+
+/// What a client has printed.
+fn said(cell: &Cell, volume: &str) -> Result<String> {
+    Ok(std::fs::read_to_string(cell.path().join(format!("scratch/{volume}.said")))?)
 }
 
 /// The shell becomes the client, so that its number is known.
