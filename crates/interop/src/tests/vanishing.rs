@@ -41,8 +41,7 @@ fn clients_vanish() -> Result<()> {
     let ours_said = begun(&ours).context("Cellar")?;
     std::thread::sleep(PAUSE);
     for (volume, _) in TAKEN {
-        let pid = std::fs::read_to_string(ours.scratch()?.join(format!("{volume}.pid")))?;
-        ensure!(is_running(pid.trim()), "{volume}'s client has given up: {}", said(&ours, volume)?);
+        ensure!(is_running(&ours, volume)?, "{volume}'s client has given up: {}", said(&ours, volume)?);
     }
     TAKEN.iter().try_for_each(|(volume, _)| kill(&ours, volume))?;
     ensure!(ours_said == theirs_said, "while they last:\n{ours_said}\nand OpenAFS:\n{theirs_said}");
@@ -110,9 +109,10 @@ fn begin(cell: &Cell, volume: &str, procedure: &str) -> Result<()> {
     })
 }
 
-fn is_running(pid: &str) -> bool {
+fn is_running(cell: &Cell, volume: &str) -> Result<bool> {
     // A zombie's command line is empty.
-    std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+    let pid = format!("$(cat {}/{volume}.pid)", cell.scratch()?.display());
+    Ok(cell.shell(&format!("grep -q . /proc/{pid}/cmdline"))?.status == 0)
 }
 
 /// What a client has printed.
