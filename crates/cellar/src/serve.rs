@@ -37,6 +37,7 @@ use fileserver::FileServer;
 pub use hindrances::Hindrances;
 use log::EventLog;
 use metrics::Metrics;
+use observe::Recorder;
 use observed::Observatory;
 use rx::Server;
 use services::Services;
@@ -66,6 +67,7 @@ pub struct Running {
     metrics: Option<Metrics>,
     page: Option<Page>,
     servers: Vec<Arc<Server>>,
+    recorder: Arc<Recorder>,
     /// From ports back to others; they keep the services of their ports.
     ways: (Arc<Callbacks>, Arc<VolumeServers>),
     background: Vec<JoinHandle<()>>,
@@ -137,6 +139,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
         metrics,
         page,
         servers,
+        recorder: observatory.recorder().clone(),
         ways,
         background,
         ending,
@@ -335,6 +338,17 @@ impl Running {
     /// Where the web page is, if there is one.
     pub fn page_address(&self) -> Option<SocketAddr> {
         self.page.as_ref().map(Page::address)
+    }
+
+    /// Who counts calls. What counting costs is measured by switching it.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Calls of all ports that Rx has seen to their end since the start, whether they are counted otherwise or not.
+    pub fn calls_ended(&self) -> u64 {
+        let endpoints = self.servers.iter().flat_map(|server| server.statistics().endpoints);
+        endpoints.map(|endpoint| endpoint.calls_ended).sum()
     }
 
     /// Opens the files of the audit anew: somebody has renamed them.
