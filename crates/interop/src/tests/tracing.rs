@@ -4,13 +4,14 @@
 use crate::Test;
 use crate::tests::fuse::in_mounted_cell;
 use crate::tests::own_file;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
 use regex::Regex;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::TryRecvError;
 
 /// Calls that are made while a probe counts them.
 const CALLS: u64 = 25;
@@ -35,9 +36,10 @@ fn trace() -> Result<()> {
     let program = cellar_program()?;
     let cellar = program.to_str().context("path")?;
     let shell = |script: &str| cell.shell(script)?.ok().with_context(|| script.to_owned());
+    let pid = server(&cell)?;
     let scripts = scripts()?;
     for script in &scripts {
-        attach(&cell, cellar, script)?;
+        attach(&cell, cellar, pid, script)?;
     }
     let ended = || -> Result<u64> {
         let calls: Value = serde_json::from_str(&shell(&format!("{cellar} stat --json calls"))?)?;
@@ -49,7 +51,7 @@ fn trace() -> Result<()> {
     let text = format!(
         "usdt:{cellar}:cellar:call__end {{ @[str(arg0, arg1)] = count(); }} interval:s:1 {{ printf(\"ready\\n\"); }}"
     );
-    let printed = traced(&cell, &format!("bpftrace -e '{text}'"), &work(cellar))?;
+    let printed = traced(&cell, &format!("bpftrace -p {pid} -e '{text}'"), &work(cellar))?;
     let expected = ended()? - before;
     let counted = Regex::new(r"@\[GetServerInfo\]: (\d+)")?.captures(&printed);
     let counted: u64 = counted.with_context(|| printed.clone())?[1].parse()?;
@@ -86,8 +88,8 @@ fn trace_caches_and_callbacks() -> Result<()> {
         "interval:s:1 { printf(\"ready\\n\"); }".to_owned(),
     ];
     let before = caches(&shell(&format!("{cellar} stat --json caches"))?)?;
-    let tracer = format!("bpftrace -e '{}'", text.concat());
-    let printed = in_mounted_cell(&cell, |root| {
+    let tracer = format!("bpftrace -p {} -e '{}'", server(&cell)?, text.concat());
+    let traced_work = |root: &Path| {
         // Read, changed by another while the reader has a promise, forgotten by the server, and read again.
         let work = format!(
             "cat {}/f1 >/dev/null; {cellar} cp {data}/f2 cell:root.cell/f1; {cellar} cp cell:root.cell/ {data}.read
@@ -95,7 +97,8 @@ fn trace_caches_and_callbacks() -> Result<()> {
             root.display()
         );
         traced(&cell, &tracer, &work)
-    })?;
+    };
+    let printed = beside_a_busy_neighbour(cellar, || in_mounted_cell(&cell, traced_work))?;
     let after = caches(&shell(&format!("{cellar} stat --json caches"))?)?;
     let mut traced = Counts::new();
     for found in Regex::new(r"@\[(\w+), (\w+)\]: (\d+)")?.captures_iter(&printed) {
@@ -119,6 +122,27 @@ fn trace_caches_and_callbacks() -> Result<()> {
     Ok(())
 }
 
+/// Does something while a server of another cell, whose program is the same, misses and forgets all the time.
+fn beside_a_busy_neighbour<T>(cellar: &str, traced: impl FnOnce() -> Result<T>) -> Result<T> {
+    let neighbour = Cell::start(Server::Cellar, "cellar2", "10.99.0.5")?;
+    neighbour.open_volume(Server::Cellar, "root.cell")?;
+    let read = format!("{cellar} cp /etc/passwd cell:root.cell/file && {cellar} volume forget root.cell");
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let keep_busy = move || -> Result<()> {
+        while ended.try_recv() == Err(TryRecvError::Empty) {
+            neighbour.shell(&read)?.ok()?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(keep_busy);
+        let result = traced();
+        drop(end);
+        reader.join().map_err(|_| anyhow!("the neighbour's reader panicked"))??;
+        result
+    })
+}
+
 /// What the server counts of its caches.
 fn caches(json: &str) -> Result<Counts> {
     let rows: Value = serde_json::from_str(json)?;
@@ -130,6 +154,12 @@ fn caches(json: &str) -> Result<Counts> {
         }
     }
     Ok(counts)
+}
+
+/// The process of a cell's server, as the cell sees it. Tracers look at it alone: other tests run the same program.
+fn server(cell: &Cell) -> Result<u32> {
+    let pid = cell.shell("pgrep -o -x cellar")?.ok()?;
+    pid.trim().parse().with_context(|| format!("not a process: {pid}"))
 }
 
 fn scripts() -> Result<Vec<PathBuf>> {
@@ -152,11 +182,12 @@ fn work(cellar: &str) -> String {
 }
 
 /// Compiles a script, and then runs it while there are calls.
-fn attach(cell: &Cell, cellar: &str, script: &std::path::Path) -> Result<()> {
+fn attach(cell: &Cell, cellar: &str, pid: u32, script: &Path) -> Result<()> {
     let run = own_file("../../contrib/bpftrace/run");
     let name = script.display();
-    let start = format!("CELLAR_PROGRAM={cellar} {} {name}", run.display());
-    let compiled = cell.shell(&format!("CELLAR_BPFTRACE=-d {start} 2>&1"))?.ok()?;
+    let compile = format!("CELLAR_BPFTRACE=-d CELLAR_PROGRAM={cellar} {} {name} 2>&1", run.display());
+    let compiled = cell.shell(&compile)?.ok()?;
+    let start = format!("CELLAR_PID={pid} {} {name}", run.display());
     ensure!(compiled.contains("usdt:") && !compiled.contains("ERROR: No"), "{name}: {compiled}");
     let printed = cell.shell(&format!(
         "log=$(mktemp); {start} >$log 2>&1 & tracer=$!
