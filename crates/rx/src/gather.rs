@@ -60,10 +60,11 @@ impl<'a> Gather<'a> {
         Gather { pieces, packets: used.packets, runs: used.runs }
     }
 
-    /// Adds the datagrams of a transmit. Those that do not fit into one run (a contract of the endpoint,
-    /// but the kernel would send garbage sizes if it were broken) begin another.
+    /// Adds the datagrams of a transmit. What goes where the last transmit goes joins its run, as far as it fits: replies
+    /// to the calls of one client are often of one size, and each run takes the kernel's whole way once.
     pub(crate) fn push(&mut self, transmit: &'a Transmit) {
-        let mut run = self.new_run(transmit.path);
+        let last = self.runs.pop_if(|run| run.path == transmit.path);
+        let mut run = last.unwrap_or_else(|| self.new_run(transmit.path));
         let mut bodies = transmit.bodies();
         for packet in &transmit.packets {
             let piece_begin = self.pieces.len();
@@ -133,11 +134,11 @@ mod tests {
     use std::net::SocketAddr;
 
     /// Datagrams with bodies of these sizes, in pieces that do not end where they do.
-    fn transmit(sizes: &[usize]) -> Transmit {
+    fn transmit(client: u8, sizes: &[usize]) -> Transmit {
         let all: Bytes = (0..sizes.iter().sum::<usize>()).map(|n| (n % 251) as u8).collect();
         let bodies = all.chunks(1000).map(|piece| all.slice_ref(piece)).collect();
         let packets = sizes.iter().map(|bytes| Outgoing { header: [7; 28], body_bytes: *bytes as u32 });
-        let path = Path::to(SocketAddr::from(([127, 0, 0, 1], 7000)));
+        let path = Path::to(SocketAddr::from(([127, 0, 0, client], 7000)));
         Transmit { path, packets: packets.collect(), bodies }
     }
 
@@ -145,26 +146,48 @@ mod tests {
         message.pieces.iter().flat_map(|piece| piece.iter().copied()).collect()
     }
 
+    #[test]
+    fn what_goes_the_same_way_is_one_run_as_long_as_sizes_allow() {
+        let all = [(1, 148), (1, 148), (1, 60), (1, 148), (2, 148), (1, 148), (1, 150)];
+        let transmits = all.map(|(client, bytes)| transmit(client, &[bytes]));
+        let mut gather = Gather::default();
+        for transmit in &transmits {
+            gather.push(transmit);
+        }
+        // After a shorter one, to somebody else, and before a longer one a run ends.
+        let packets: Vec<usize> = gather.runs().iter().map(Run::packets).collect();
+        assert_eq!(packets, [3, 1, 1, 1, 1]);
+    }
+
     proptest! {
         #[test]
-        fn runs_carry_the_packets_in_order_and_can_be_cut(sizes in prop::collection::vec(
-            prop_oneof![Just(1444usize), 0..2000usize], 0..200))
+        fn runs_carry_the_packets_in_order_and_can_be_cut(transmits in prop::collection::vec(
+            (1..3_u8, prop::collection::vec(prop_oneof![Just(1444usize), Just(148), 0..2000usize], 0..100)), 0..8))
         {
-            let transmit = transmit(&sizes);
+            let transmits: Vec<Transmit> =
+                transmits.iter().map(|(client, sizes)| transmit(*client, sizes)).collect();
             let mut gather = Gather::default();
-            gather.push(&transmit);
+            for transmit in &transmits {
+                gather.push(transmit);
+            }
             let mut cut = Vec::new();
             for run in gather.runs() {
                 let message = gather.whole(run);
+                prop_assert_eq!(message.to, run.path().remote);
                 let all = flat(&message);
                 prop_assert_eq!(all.len(), run.bytes());
                 prop_assert!(all.len() <= TRANSMIT_BYTES_MAX && run.packets() <= TRANSMIT_PACKETS_MAX);
                 let segment = message.segment_bytes.map_or(all.len(), usize::from);
-                cut.extend(all.chunks(segment).map(<[u8]>::to_vec));
-                let singles: Vec<Vec<u8>> = gather.singles(run).map(|single| flat(&single)).collect();
+                cut.extend(all.chunks(segment).map(|datagram| (message.to, datagram.to_vec())));
+                let singles: Vec<_> =
+                    gather.singles(run).map(|single| (single.to, flat(&single))).collect();
                 prop_assert_eq!(&cut[cut.len() - singles.len()..], &singles[..]);
             }
-            let sent: Vec<Vec<u8>> = transmit.datagrams().collect();
+            let to = |transmit: &Transmit| transmit.path.remote;
+            let sent: Vec<_> = transmits
+                .iter()
+                .flat_map(|transmit| transmit.datagrams().map(move |datagram| (to(transmit), datagram)))
+                .collect();
             prop_assert_eq!(cut, sent);
         }
     }

@@ -262,6 +262,7 @@ ready![
     "bulk-read",
     "bulk-write",
     "status",
+    "status-8",
     "create-remove",
     "small-files",
     "scan",
