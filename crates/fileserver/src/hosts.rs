@@ -274,3 +274,74 @@ fn identification(address: SocketAddr, said: &cb::InterfaceAddr, capabilities: u
     let uuid = (said.uuid != HostUuid::default()).then_some(said.uuid);
     Identification { uuid, addresses, capabilities }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afs_idl::ClientConnection;
+    use base::{Identity, SecurityLevel};
+    use events::catalogue::LockFigures;
+    use std::net::Ipv4Addr;
+    use std::time::Instant;
+
+    /// Calls that wait.
+    const CALLS: u64 = 5;
+    /// How long they do, at least.
+    const HELD: Duration = Duration::from_millis(20);
+
+    /// Nobody is talked to, and no time passes.
+    struct Nobody;
+
+    impl CallbackNetwork for Nobody {
+        fn connection(&self, _: SocketAddr, _: Duration) -> Arc<dyn ClientConnection> {
+            unreachable!("nothing is to be sent")
+        }
+    }
+
+    impl Clock for Nobody {
+        fn monotonic(&self) -> Monotonic {
+            Monotonic(0)
+        }
+
+        fn wall(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    /// What is counted of the lock. No other test of this program has clients.
+    fn figures() -> LockFigures {
+        waits::lock_figures().into_iter().find(|(name, _)| *name == "hosts").unwrap().1
+    }
+
+    #[test]
+    fn calls_that_wait_for_the_clients_are_counted_one_by_one() {
+        let hosts = Hosts::new(Arc::new(Nobody), Arc::new(Nobody), Arc::default());
+        let caller = |connection| Caller {
+            identity: Identity::Anonymous,
+            level: SecurityLevel::Clear,
+            peer: SocketAddr::from(([10, 0, 0, 1], 7001)),
+            local: Ipv4Addr::LOCALHOST.into(),
+            connection,
+        };
+        assert!(hosts.enter_at_once(&caller(0), Monotonic(0)).is_none(), "a stranger");
+        assert_eq!(figures().waits, 0, "nobody was before");
+        let held = hosts.state();
+        let since = std::thread::scope(|scope| {
+            for call in 1..=CALLS {
+                let (hosts, caller) = (&hosts, caller(call));
+                scope.spawn(move || hosts.enter_at_once(&caller, Monotonic(0)));
+            }
+            while figures().waiting < CALLS {
+                std::thread::yield_now();
+            }
+            let since = Instant::now();
+            std::thread::sleep(HELD);
+            drop(held);
+            since
+        });
+        let (now, longest) = (figures(), since.elapsed());
+        assert_eq!((now.waits, now.wait.count(), now.waiting), (CALLS, CALLS, 0));
+        let least = HELD.as_nanos() * u128::from(CALLS);
+        assert!(u128::from(now.wait.sum()) >= least, "{} ns, all waited {longest:?}", now.wait.sum());
+    }
+}

@@ -1,0 +1,102 @@
+//! Who waits for a lane's lock, while something keeps it, is counted once each, and has a line. A program of its own:
+//! there is one way for lines in a process, and locks are counted for all of it.
+mod common;
+
+use common::{ECHO, SERVICE, Trick, entry, server_config};
+use events::lines::{Choice, Line};
+use events::{LINES, Told};
+use rx::Server;
+use rx_security::{ConnectionFacts, Null, ServerHandshake, ServerSecurity};
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Who looks at the lane's peers while it is held.
+const LOOKING: usize = 5;
+/// How long, at least.
+const HELD: Duration = Duration::from_millis(50);
+
+/// No security, but whoever accepts a connection, who has the lane's lock, waits until he may go on.
+struct Slow {
+    come: SyncSender<()>,
+    may_go: parking_lot::Mutex<Receiver<()>>,
+}
+
+impl ServerSecurity for Slow {
+    fn index(&self) -> u8 {
+        ServerSecurity::index(&Null)
+    }
+
+    fn needs_challenge(&self) -> bool {
+        false
+    }
+
+    fn accept(&self, connection: ConnectionFacts, nonce: [u8; 16]) -> Box<dyn ServerHandshake> {
+        self.come.send(()).unwrap();
+        self.may_go.lock().recv().unwrap();
+        Null.accept(connection, nonce)
+    }
+}
+
+/// The whole request of a call, the first of its connection.
+fn request() -> Vec<u8> {
+    let (epoch, connection, call, sequence, serial) = (0x5eed_u32, 4_u32, 1_u32, 1_u32, 1_u32);
+    let words = [epoch, connection, call, sequence, serial];
+    let mut packet: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    let (data, from_client_and_last) = (1, 1 | 4);
+    packet.extend([data, from_client_and_last, 0, 0, 0, 0]);
+    packet.extend(SERVICE.to_be_bytes());
+    packet.push(ECHO);
+    packet
+}
+
+fn waits() -> events::catalogue::LockFigures {
+    waits::lock_figures().into_iter().find(|(name, _)| *name == "lane").unwrap().1
+}
+
+/// How long the line says that was waited for the lane's lock; `None` if it is of another lock.
+fn nanoseconds(line: &Line) -> Option<u64> {
+    let told = |name| &line.told.iter().find(|(of, _)| *of == name).unwrap().1;
+    match (told("lock"), told("wait_ns")) {
+        (Told::Text(lock), Told::Number(ns)) => (*lock == "lane").then_some(*ns),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn each_wait_for_a_lane_is_counted_and_has_a_line() {
+    let lines = LINES.open();
+    LINES.choose(&Choice::parse(["lock"]).unwrap(), 1_000_000);
+    let ((come, has_come), (go, may_go)) = (sync_channel(0), sync_channel(0));
+    let mut tricks = entry(Trick::new().0);
+    tricks.config.security = vec![Arc::new(Slow { come, may_go: parking_lot::Mutex::new(may_go) })];
+    let server = Server::start(&server_config(1), vec![tricks]).unwrap();
+    let before = waits().waits;
+
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    client.send_to(&request(), server.addresses()[0]).unwrap();
+    has_come.recv().unwrap();
+    std::thread::scope(|scope| {
+        (0..LOOKING).for_each(|_| drop(scope.spawn(|| server.peers())));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while waits().waiting < LOOKING as u64 {
+            assert!(Instant::now() < deadline, "{} wait", waits().waiting);
+            std::thread::yield_now();
+        }
+        assert_eq!(waits().waits, before, "none is through");
+        std::thread::sleep(HELD);
+        go.send(()).unwrap();
+    });
+    client.recv(&mut [0; 1500]).expect("an answer");
+    server.stop();
+
+    // The lane may have waited for those who looked, too: so there may be more, but each has a line.
+    let told: Vec<u64> = lines.try_iter().filter_map(|line| nanoseconds(&line)).collect();
+    let now = waits();
+    assert_eq!((now.waits, now.wait.count(), now.waiting), (told.len() as u64, told.len() as u64, 0));
+    assert_eq!(now.wait.sum(), told.iter().sum::<u64>());
+    let long = told.iter().filter(|ns| u128::from(**ns) >= HELD.as_nanos()).count();
+    assert!(long >= LOOKING, "{told:?}");
+}
