@@ -49,6 +49,8 @@ pub struct Trail {
     sinks: Vec<Lane>,
     /// What any sink wants.
     filter: Filter,
+    /// Somebody measures what an audit costs, and calls are not recorded now.
+    is_off: AtomicBool,
     /// Guards the way in which threads say that they have ended; used when the server ends.
     ended: Mutex<Option<Receiver<()>>>,
 }
@@ -77,7 +79,7 @@ impl Trail {
         let sinks = settings.iter().map(|sink| Lane::start(sink, programs, authority, sender.clone()));
         let sinks = sinks.collect::<io::Result<Vec<Lane>>>()?;
         let filter = sinks.iter().fold(Filter::NOTHING, |filter, sink| filter.or(sink.filter));
-        Ok(Trail { sinks, filter, ended: Mutex::new(Some(ended)) })
+        Ok(Trail { sinks, filter, is_off: AtomicBool::new(false), ended: Mutex::new(Some(ended)) })
     }
 
     /// The way for calls of a service, by the name that they are counted under; its procedures sorted by opcode.
@@ -96,6 +98,16 @@ impl Trail {
         let place = |opcode| outlines.binary_search_by_key(&opcode, |(opcode, _)| *opcode).ok();
         let near = std::array::from_fn(|above| place(first.wrapping_add(above as u32)).map(|at| at as u16));
         ServiceTrail { trail: Arc::clone(self), name, outlines, first, near }
+    }
+
+    /// Whether calls are recorded; they are unless somebody measures what that costs.
+    pub fn listen(&self, is_on: bool) {
+        self.is_off.store(!is_on, Relaxed);
+    }
+
+    /// Whether any sink wants such a call.
+    fn wants(&self, outline: Outline, is_denied: bool) -> bool {
+        self.filter.wants(outline.event.class, is_denied) && !self.is_off.load(Relaxed)
     }
 
     /// Whether a call that must not wait can be recorded; if not, somebody has to serve it who may wait.
@@ -206,7 +218,7 @@ impl ServiceTrail {
 
     fn outline(&self, opcode: u32, is_denied: bool) -> Option<Outline> {
         let outline = self.place(opcode).map_or(UNKNOWN_PROCEDURE, |place| self.outlines[place].1);
-        self.trail.filter.wants(outline.event.class, is_denied).then_some(outline)
+        self.trail.wants(outline, is_denied).then_some(outline)
     }
 
     fn place(&self, opcode: u32) -> Option<usize> {
@@ -233,7 +245,7 @@ impl ServiceTrail {
     ) {
         let outline = draft.outline;
         let is_denied = outcome(self.name, result) == Outcome::Denied;
-        if !self.trail.filter.wants(outline.event.class, is_denied) {
+        if !self.trail.wants(outline, is_denied) {
             return;
         }
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

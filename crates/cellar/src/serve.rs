@@ -345,6 +345,11 @@ impl Running {
         &self.recorder
     }
 
+    /// The audit, if the configuration wants one.
+    pub fn trail(&self) -> Option<&Trail> {
+        self.trail.as_deref()
+    }
+
     /// Calls of all ports that Rx has seen to their end since the start, whether they are counted otherwise or not.
     pub fn calls_ended(&self) -> u64 {
         let endpoints = self.servers.iter().flat_map(|server| server.statistics().endpoints);

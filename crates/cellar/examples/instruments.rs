@@ -1,0 +1,131 @@
+//! What counting, or an audit, costs of a server's time:
+//! `cargo run --release -p cellar --example instruments -- CONFIG counting|audit PAIRS MILLISECONDS`. It serves the cell of
+//! that configuration, and while somebody asks it as much as it can answer (`cellar bench fs`), it switches the
+//! instrument on and off, for so many milliseconds each, and compares the processor time of a call. So the same process, with the same
+//! memory and the same clients, is measured against itself; every second pair is a sham, off and off, which has to come out as
+//! nothing. Docs/benchmarks.md has the figures.
+
+use anyhow::{Context, Result, bail, ensure};
+use cellar::config;
+use cellar::serve::{self, Running};
+use rand::seq::SliceRandom;
+use rustix::time::{ClockId, clock_gettime};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What is switched.
+#[derive(Clone, Copy, Debug)]
+enum Instrument {
+    Counting,
+    /// What sinks of the configuration want of calls; they are on in any case.
+    Audit,
+}
+
+impl Instrument {
+    fn parse(name: &str) -> Result<Instrument> {
+        match name {
+            "counting" => Ok(Instrument::Counting),
+            "audit" => Ok(Instrument::Audit),
+            _ => bail!("no instrument {name:?}; there are counting and audit"),
+        }
+    }
+
+    fn switch(self, server: &Running, is_on: bool) -> Result<()> {
+        match self {
+            Instrument::Counting => server.recorder().count(is_on),
+            Instrument::Audit => {
+                server.trail().context("the configuration has no [audit.NAME]")?.listen(is_on);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How it is switched.
+#[derive(Clone, Copy, Debug)]
+struct Switch {
+    instrument: Instrument,
+    /// How long it stays on, or off.
+    time: Duration,
+}
+
+/// Fewer calls in a phase mean that nobody asks.
+const CALLS_MIN: u32 = 20;
+/// How long to wait for somebody who asks.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the processors have done for this process, all its threads.
+fn processor_time() -> Result<Duration> {
+    Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
+}
+
+/// Processor time of a call, in nanoseconds; `None` if nobody asked.
+fn phase(server: &Running, switch: Switch, is_on: bool) -> Result<Option<f64>> {
+    switch.instrument.switch(server, is_on)?;
+    let (calls, time) = (server.calls_ended(), processor_time()?);
+    std::thread::sleep(switch.time);
+    let calls = u32::try_from(server.calls_ended() - calls)?;
+    let ns = processor_time()?.saturating_sub(time).as_secs_f64() * 1e9;
+    Ok((calls >= CALLS_MIN).then(|| ns / f64::from(calls)))
+}
+
+/// Two phases, of which the second in mind may be the first in time: the logarithm of their ratio, and the first's;
+/// `None` if nobody asked in one.
+fn pair(server: &Running, switch: Switch, is_on: bool) -> Result<Option<(f64, f64)>> {
+    let mut order = [(0, false), (1, is_on)];
+    order.shuffle(&mut rand::rng());
+    let mut ns = [0.0; 2];
+    for (place, is_on) in order {
+        let Some(time) = phase(server, switch, is_on)? else { return Ok(None) };
+        ns[place] = time;
+    }
+    Ok(Some(((ns[1] / ns[0]).ln(), ns[0])))
+}
+
+/// The mean, and 1.96 times its standard error.
+fn mean(figures: &[f64]) -> (f64, f64) {
+    let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    for figure in figures {
+        (count, sum, squares) = (count + 1.0, sum + figure, squares + figure * figure);
+    }
+    let (mean, variance) = (sum / count, (squares - sum * sum / count) / (count - 1.0));
+    (mean, 1.96 * (variance / count).sqrt())
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let mut argument = || arguments.next().context("wanted: CONFIG counting|audit PAIRS MILLISECONDS");
+    let config: PathBuf = argument()?.into();
+    let instrument = Instrument::parse(&argument()?)?;
+    let pairs: usize = argument()?.parse().context("PAIRS")?;
+    let time = Duration::from_millis(argument()?.parse().context("MILLISECONDS")?);
+    let switch = Switch { instrument, time };
+    ensure!(pairs >= 4, "of fewer than 4 pairs nothing can be said");
+    let server = serve::start(&Arc::new(config::file::load(&config)?))?;
+    let mut asked = Instant::now();
+    let mut ratios = [Vec::new(), Vec::new()];
+    let mut off = Vec::new();
+    while off.len() < pairs {
+        let is_on = off.len() % 2 == 1;
+        let Some((ratio, ns)) = pair(&server, switch, is_on)? else {
+            ensure!(asked.elapsed() < PATIENCE, "nobody asks; {} pairs were measured", off.len());
+            continue;
+        };
+        asked = Instant::now();
+        ratios[usize::from(is_on)].push(ratio);
+        off.push(ns);
+    }
+    println!("{pairs} pairs; {:.2} us a call without {instrument:?}", mean(&off).0 / 1e3);
+    for (name, ratios) in ["off against off", "on against off"].iter().zip(&ratios) {
+        let (mean, error) = mean(ratios);
+        let percent = |log: f64| 100.0 * log.exp_m1();
+        println!(
+            "{name}: {:+.2} % ({:+.2} to {:+.2})",
+            percent(mean),
+            percent(mean - error),
+            percent(mean + error)
+        );
+    }
+    server.stop()
+}
