@@ -328,3 +328,22 @@ fn what_is_logged_is_chosen_while_the_server_runs() {
     let before = written();
     assert_eq!((written(), before.as_u64() > Some(0)), (before, true), "to ask is a call");
 }
+
+#[test]
+fn each_thread_of_a_server_has_a_name() {
+    let cell = Cell::start("[observe]\nlog_events = [\"call=10s\"]\n");
+    let tasks = format!("/proc/{}/task", cell.process.id());
+    let names = || -> Vec<String> {
+        let tasks = std::fs::read_dir(&tasks).unwrap().flatten();
+        let names = tasks.flat_map(|task| std::fs::read_to_string(task.path().join("comm")));
+        names.map(|name| name.trim_end().to_owned()).collect()
+    };
+    // The last that a server starts.
+    soon("registering", || names().contains(&"register".to_owned()).then_some(()));
+    let names = names();
+    for name in ["compact /vicepa", "scrub /vicepa", "purge", "maintain", "snapshots", "jobs"] {
+        assert!(names.iter().any(|thread| thread == name), "no {name}: {names:?}");
+    }
+    let nameless = names.iter().filter(|name| *name == "cellar").count();
+    assert!(nameless <= 2, "the main thread and RocksDB's timer at most: {names:?}");
+}

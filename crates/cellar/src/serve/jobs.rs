@@ -42,7 +42,7 @@ pub(super) fn start(
     let (wishes, running) = (Arc::default(), AtomicUsize::new(0));
     let keeper = Arc::new(Keeper { journal, cell: cell.clone(), wishes, running });
     let ending = ending.clone();
-    Some(std::thread::spawn(move || {
+    Some(super::thread("jobs", move || {
         while super::wait(&ending, PERIOD) {
             keeper.look();
         }
@@ -68,7 +68,7 @@ impl Keeper {
             Ok(job) if !job.is_over() => {
                 self.running.fetch_add(1, Ordering::Relaxed);
                 let keeper = self.clone();
-                std::thread::spawn(move || keeper.run(job, claim));
+                super::thread(format!("job {}", job.id), move || keeper.run(job, claim));
             }
             Ok(_) => {}
             Err(error) => tracing::error!(job = id, "the journal of jobs: {error:#}"),

@@ -56,7 +56,7 @@ pub fn register(
 ) -> JoinHandle<()> {
     let mut registrar = Registrar::new(settings, cell, uuid);
     registrar.attempt();
-    std::thread::spawn(move || {
+    super::thread("register", move || {
         while super::wait(&ending, LOOK.min(registrar.pause())) {
             registrar.look();
         }

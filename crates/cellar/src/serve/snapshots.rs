@@ -111,7 +111,7 @@ impl SnapshotHost for CellSnapshots {
 /// Lets the server make and remove snapshots when it is time.
 pub fn start(ending: &Arc<AtomicBool>, server: Arc<AdminServer>) -> JoinHandle<()> {
     let ending = ending.clone();
-    std::thread::spawn(move || {
+    super::thread("snapshots", move || {
         while super::wait(&ending, PERIOD) {
             server.keep_snapshots();
         }

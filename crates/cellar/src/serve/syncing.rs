@@ -16,7 +16,7 @@ pub(super) fn start(
 ) -> Vec<JoinHandle<()>> {
     let spawn = |partition| {
         let (ending, volumes) = (Arc::clone(ending), Arc::clone(volumes));
-        std::thread::spawn(move || run(&ending, &volumes, partition, period))
+        super::thread(format!("sync {partition}"), move || run(&ending, &volumes, partition, period))
     };
     volumes.partitions().into_iter().map(spawn).collect()
 }

@@ -1,6 +1,6 @@
 //! The threads that give space back and that look for damage, two for each partition.
 
-use super::wait;
+use super::{thread, wait};
 use crate::config::Upkeep;
 use crate::network::now;
 use base::PartitionId;
@@ -29,7 +29,8 @@ pub(super) fn start(ending: &Arc<AtomicBool>, volumes: &Arc<Volumes>, upkeep: Up
                 Ok((step.bytes, step.is_idle))
             };
             let rate = upkeep.compaction_bytes_per_s;
-            threads.push(std::thread::spawn(move || run(&ending, partition, "compaction", rate, step)));
+            let work = move || run(&ending, partition, "compaction", rate, step);
+            threads.push(thread(format!("compact {partition}"), work));
         }
         if upkeep.scrub_bytes_per_s > 0 {
             let (ending, volumes) = (Arc::clone(ending), Arc::clone(volumes));
@@ -38,7 +39,8 @@ pub(super) fn start(ending: &Arc<AtomicBool>, volumes: &Arc<Volumes>, upkeep: Up
                 Ok((step.bytes, step.is_idle))
             };
             let rate = upkeep.scrub_bytes_per_s;
-            threads.push(std::thread::spawn(move || run(&ending, partition, "scrubbing", rate, step)));
+            let work = move || run(&ending, partition, "scrubbing", rate, step);
+            threads.push(thread(format!("scrub {partition}"), work));
         }
     }
     threads

@@ -71,7 +71,7 @@ impl Page {
         };
         self.site.begin(Arc::new(cell));
         let (site, ending) = (self.site.clone(), ending.clone());
-        std::thread::spawn(move || {
+        super::thread("web-samples", move || {
             site.sample();
             while super::wait(&ending, PERIOD) {
                 site.sample();
