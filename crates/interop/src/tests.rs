@@ -94,6 +94,12 @@ pub(crate) fn script(cell: &Cell, name: &str, prelude: &str, parts: &[&str]) -> 
     Ok(path)
 }
 
+/// How long each test takes that can go on, if somebody asks for the long forms of tests (`SOAK_MINUTES`).
+pub(crate) fn soak() -> Option<Duration> {
+    let minutes = std::env::var("SOAK_MINUTES").ok()?.parse::<u64>().ok()?;
+    Some(Duration::from_secs(60 * minutes))
+}
+
 /// Asks `done` every now and then until it says yes.
 pub(crate) fn wait_for(limit: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + limit;

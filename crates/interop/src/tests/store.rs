@@ -2,6 +2,7 @@
 //! is full, and a partition that is broken.
 
 use crate::Test;
+use crate::tests::soak;
 use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server, cellar_program, tools};
 use interop::means::Means;
@@ -20,12 +21,6 @@ pub(crate) fn tests() -> Vec<Test> {
         Test { name: "store-partition-full", needs: NEEDS, run: partition_full },
         Test { name: "store-partition-broken", needs: NEEDS, run: partition_broken },
     ]
-}
-
-/// Minutes that the long forms of the tests take, if somebody asks for them (`SOAK_MINUTES`).
-fn soak() -> Option<Duration> {
-    let minutes = std::env::var("SOAK_MINUTES").ok()?.parse::<u64>().ok()?;
-    Some(Duration::from_secs(60 * minutes))
 }
 
 /// How often the server is killed at least.
