@@ -86,6 +86,11 @@ impl FaultyDisk {
     pub fn flip_bit(&self, path: &Path, offset: u64, bit: u8) -> io::Result<()> {
         self.0.lock().flip_bit(path, offset, bit)
     }
+
+    /// Likewise, but the system's cache still has the byte as it was: until a crash only who reads past it finds out.
+    pub fn flip_bit_under_cache(&self, path: &Path, offset: u64, bit: u8) -> io::Result<()> {
+        self.0.lock().flip_bit_under_cache(path, offset, bit)
+    }
 }
 
 struct FaultyFile {
@@ -168,12 +173,13 @@ impl File for FaultyFile {
     }
 
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        if !is_aligned(bytes, offset) {
-            let text =
-                format!("{} bytes at offset {offset} are not aligned to be written directly", bytes.len());
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
+        check_aligned(bytes, offset)?;
         self.write_at(&[IoSlice::new(bytes)], offset)
+    }
+
+    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        check_aligned(buffer, offset)?;
+        self.world.lock().read_direct_at(self.node, buffer, offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -191,6 +197,14 @@ impl File for FaultyFile {
     fn length(&self) -> io::Result<u64> {
         self.world.lock().length(self.node)
     }
+}
+
+fn check_aligned(bytes: &[u8], offset: u64) -> io::Result<()> {
+    if is_aligned(bytes, offset) {
+        return Ok(());
+    }
+    let text = format!("{} bytes at offset {offset} are not aligned to go past the cache", bytes.len());
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 #[cfg(test)]

@@ -114,6 +114,11 @@ impl File for HookedFile {
         self.file.write_direct_at(bytes, offset)
     }
 
+    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        (self.hook)(DiskStep::Read);
+        self.file.read_direct_at(buffer, offset)
+    }
+
     fn goes_past_cache(&self) -> bool {
         !self.is_buffered && self.file.goes_past_cache()
     }

@@ -21,7 +21,7 @@ pub mod real;
 pub use faulty::{FaultyDisk, Garbling, Torn};
 pub use hooked::{DiskStep, HookedDisk};
 pub use metered::{DiskMeter, MeteredDisk};
-pub use real::RealDisk;
+pub use real::{RealDisk, forget_cached};
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -73,11 +73,11 @@ pub trait Disk: Send + Sync {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>>;
 }
 
-/// What is written past the system's cache is aligned to this many bytes: its place, its length and its memory. No
+/// What is written or read past the system's cache is aligned to this many bytes: its place, its length and its memory. No
 /// block of a device in use is larger.
 pub const DIRECT_ALIGNMENT: usize = 4096;
 
-/// Whether these bytes can be written there past the system's cache.
+/// Whether these bytes can be written there, or read from there, past the system's cache.
 fn is_aligned(bytes: &[u8], offset: u64) -> bool {
     let aligned = |number: usize| number.is_multiple_of(DIRECT_ALIGNMENT);
     aligned(bytes.as_ptr().addr()) && aligned(bytes.len()) && offset.is_multiple_of(DIRECT_ALIGNMENT as u64)
@@ -100,6 +100,12 @@ pub trait File: Send + Sync {
     /// after a sync, not before.
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         self.write_at(&[IoSlice::new(bytes)], offset)
+    }
+
+    /// Like [`File::read_at`], past the system's cache where the file system can: for who asks what the device has, of
+    /// which the cache may remember something better. All of the three are multiples of [`DIRECT_ALIGNMENT`].
+    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buffer, offset)
     }
 
     /// Whether [`File::write_direct_at`] goes past the system's cache, as far as is known.
@@ -128,6 +134,25 @@ pub trait File: Send + Sync {
                     buffer = &mut buffer[count..];
                     offset += count as u64;
                 }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the first `wanted` bytes of `buffer`, past the system's cache as far as [`File::read_direct_at`] can, and
+    /// perhaps some of the others; `UnexpectedEof` if the file ends before.
+    fn read_exact_direct_at(&self, buffer: &mut [u8], wanted: usize, offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < wanted {
+            let (rest, at) = (&mut buffer[done..], offset + done as u64);
+            if !is_aligned(rest, at) {
+                return self.read_exact_at(&mut buffer[done..wanted], at);
+            }
+            match self.read_direct_at(rest, at) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

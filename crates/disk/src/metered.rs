@@ -148,6 +148,11 @@ impl File for MeteredFile {
         self.meter.measure(Access::Write, write, moved)
     }
 
+    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let read = || self.file.read_direct_at(buffer, offset);
+        self.meter.measure(Access::Read, read, |count| Moved::bytes(*count))
+    }
+
     fn goes_past_cache(&self) -> bool {
         self.file.goes_past_cache()
     }

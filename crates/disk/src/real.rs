@@ -2,7 +2,7 @@
 
 use crate::{Disk, File, Lock, Space};
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, OFlags, flock, statvfs};
+use rustix::fs::{Advice, FlockOperation, OFlags, fadvise, flock, statvfs};
 use rustix::io::{Errno, pwritev};
 use std::fs;
 use std::io::{self, IoSlice};
@@ -18,13 +18,13 @@ pub struct RealDisk;
 
 struct RealFile {
     file: fs::File,
-    /// The same file, opened to be written past the page cache; without one if its file system cannot do that.
+    /// The same file, opened to go past the page cache; without one if its file system cannot do that.
     direct: OnceLock<Option<Direct>>,
-    /// Such a write was refused: this device wants more than [`crate::DIRECT_ALIGNMENT`].
+    /// Such an access was refused: this device wants more than [`crate::DIRECT_ALIGNMENT`].
     is_refused: AtomicBool,
 }
 
-/// A file that is written past the page cache.
+/// A file that is written and read past the page cache.
 struct Direct {
     file: fs::File,
     /// Held while one writes. ext4 lets nobody else write meanwhile where the file grows, and those who wait for
@@ -45,11 +45,40 @@ impl RealFile {
             // By the descriptor: the name may be another file's by now.
             let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             let flags = OFlags::DIRECT.bits() as i32;
-            let file = fs::File::options().write(true).custom_flags(flags).open(path).ok()?;
+            let file = fs::File::options().read(true).write(true).custom_flags(flags).open(path).ok()?;
             Some(Direct { file, turn: Mutex::default() })
         };
         self.direct.get_or_init(open).as_ref()
     }
+
+    /// What came of an access past the page cache; `None` if it was refused, and none is tried again.
+    fn unless_refused(&self, done: io::Result<usize>) -> Option<io::Result<usize>> {
+        let is_refused = done.as_ref().is_err_and(|error| Errno::from_io_error(error) == Some(Errno::INVAL));
+        if is_refused {
+            self.is_refused.store(true, Relaxed);
+        }
+        (!is_refused).then_some(done)
+    }
+}
+
+/// Lets the system forget what it has cached of the files in `folder`, those of folders in it not, so that what is read
+/// next comes from the device. What is still to be written stays. Where a file system cannot do that, nothing happens.
+///
+/// # Errors
+/// The folder, or a file that is there still, cannot be opened.
+pub fn forget_cached(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_file() {
+            continue;
+        }
+        match fs::File::open(entry.path()) {
+            Ok(file) => _ = fadvise(&file, 0, None, Advice::DontNeed),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Holds the descriptor whose closing gives the lock back.
@@ -125,14 +154,20 @@ impl File for RealFile {
             let turn = direct.turn.lock();
             let written = direct.file.write_at(bytes, offset);
             drop(turn);
-            match written {
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-                    self.is_refused.store(true, Relaxed);
-                }
-                written => return written,
+            if let Some(written) = self.unless_refused(written) {
+                return written;
             }
         }
         self.write_at(&[IoSlice::new(bytes)], offset)
+    }
+
+    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if let Some(direct) = self.direct()
+            && let Some(read) = self.unless_refused(direct.file.read_at(buffer, offset))
+        {
+            return read;
+        }
+        self.read_at(buffer, offset)
     }
 
     fn goes_past_cache(&self) -> bool {

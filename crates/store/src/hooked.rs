@@ -60,6 +60,10 @@ impl MetaStore for HookedMeta {
         (self.hook)(MetaStep::Sync);
         self.meta.sync(number)
     }
+
+    fn read_anew(&self) -> Result<(), StoreError> {
+        self.meta.read_anew()
+    }
 }
 
 #[cfg(test)]

@@ -164,4 +164,10 @@ pub trait MetaStore: Send + Sync {
 
     /// Waits until every commit up to `number` is durable. Concurrent callers share one sync.
     fn sync(&self, number: CommitNumber) -> Result<(), StoreError>;
+
+    /// What is read from now on comes from the device, as far as the system has cached it: for who wants to know whether
+    /// it is still there. The database's own cache, whose contents were verified when they were read, stays.
+    fn read_anew(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }

@@ -9,6 +9,7 @@ mod options;
 
 use crate::group_sync::GroupSync;
 use crate::health::Health;
+use crate::home::failed;
 use crate::meta::{Change, Snapshot, Visit};
 use crate::{Batch, CommitNumber, Family, KeyRange, MetaStore, StoreError};
 use bytes::Bytes;
@@ -138,6 +139,8 @@ impl RocksMeta {
 
     /// Opens the database as it is now and changes nothing in it; every commit fails.
     pub fn open_read_only(path: &Path, config: &MetaConfig) -> Result<RocksMeta, StoreError> {
+        // Who opens it so wants to know what is on the disk.
+        forget_cached(path)?;
         let (options, mut families) = (options::database(config), options::families(config));
         // An older program did not make all of them, and none is made here.
         let there = DB::list_cf(&options, path);
@@ -267,6 +270,10 @@ impl MetaStore for RocksMeta {
     fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
         self.group.wait(number.0, || self.sync_log())
     }
+
+    fn read_anew(&self) -> Result<(), StoreError> {
+        forget_cached(self.db.path())
+    }
 }
 
 struct RocksSnapshot<'a> {
@@ -296,6 +303,10 @@ impl Drop for RocksMeta {
         }
         self.db.cancel_all_background_work(true);
     }
+}
+
+fn forget_cached(path: &Path) -> Result<(), StoreError> {
+    disk::forget_cached(path).map_err(|error| failed("read", path, error))
 }
 
 fn bounded(range: KeyRange<'_>) -> ReadOptions {

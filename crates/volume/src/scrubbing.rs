@@ -108,9 +108,13 @@ impl Volumes {
         let mut scrubber = home.scrubber.lock();
         let mut state = scrubber.state(home)?;
         quarantine::prune(home, |_| false)?;
+        let begun = state.started;
         let Some(family) = begin(&mut state, policy, now) else {
             return Ok(ScrubStep { bytes: 0, is_idle: true });
         };
+        if state.started != begun {
+            home.handle.meta.read_anew()?;
+        }
         let part = read(home, family, &state.from)?;
         let (chunks, damages) = self.examine(home, family, &part, now)?;
         state.records += part.records;

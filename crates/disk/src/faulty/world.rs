@@ -34,6 +34,8 @@ pub(super) struct World {
     pub(super) locked: BTreeSet<PathBuf>,
     pub(super) faults: Faults,
     pub(super) capacity_bytes: u64,
+    /// Bits that the platter has otherwise than the cache remembers: node, offset, bit.
+    unseen: Vec<(usize, usize, u8)>,
 }
 
 impl Faults {
@@ -69,6 +71,7 @@ impl World {
             locked: BTreeSet::new(),
             faults: Faults::none(),
             capacity_bytes: u64::MAX,
+            unseen: Vec::new(),
         }
     }
 
@@ -81,6 +84,11 @@ impl World {
             Node::File(content) => Node::File(content.crash(rng, garbling)),
         };
         found.nodes = self.nodes.iter().map(settle).collect();
+        for (node, offset, bit) in &self.unseen {
+            if let Node::File(content) = &mut found.nodes[*node] {
+                content.flip_bit(*offset, *bit);
+            }
+        }
         found
     }
 
@@ -167,6 +175,32 @@ impl World {
         let node = self.find(path)?;
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
         if self.file(node)?.flip_bit(offset, bit) { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    pub(super) fn flip_bit_under_cache(&mut self, path: &Path, offset: u64, bit: u8) -> io::Result<()> {
+        let node = self.find(path)?;
+        let offset = usize::try_from(offset).map_err(io::Error::other)?;
+        if offset >= self.file(node)?.length() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.unseen.push((node, offset, bit));
+        Ok(())
+    }
+
+    pub(super) fn read_direct_at(
+        &mut self,
+        node: usize,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> io::Result<usize> {
+        let count = self.read_at(node, buffer, offset)?;
+        let begin = usize::try_from(offset).map_err(io::Error::other)?;
+        for (_, at, bit) in self.unseen.iter().filter(|(of, ..)| *of == node) {
+            if let Some(byte) = at.checked_sub(begin).and_then(|at| buffer[..count].get_mut(at)) {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+        Ok(count)
     }
 
     pub(super) fn read_at(&mut self, node: usize, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

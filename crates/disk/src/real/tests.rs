@@ -84,6 +84,20 @@ fn what_goes_past_the_cache_is_read_beside_what_does_not() {
         expected[9..][..DIRECT_ALIGNMENT].fill(7);
         assert_eq!(back, expected);
         assert_eq!(file.length().unwrap(), back.len() as u64);
+
+        // Past the cache the same, up to the end in the middle of a block, and not beyond.
+        let mut memory = Vec::new();
+        let blocks = aligned(&mut memory, 9 * DIRECT_ALIGNMENT);
+        file.read_exact_direct_at(blocks, back.len(), 0).unwrap();
+        assert_eq!(blocks[..back.len()], back);
+        let (second, length) = (DIRECT_ALIGNMENT as u64, back.len() - DIRECT_ALIGNMENT);
+        file.read_exact_direct_at(blocks, length, second).unwrap();
+        assert_eq!(blocks[..length], back[DIRECT_ALIGNMENT..]);
+        let beyond = file.read_exact_direct_at(blocks, length + 1, second).unwrap_err();
+        assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
+        // Nothing is aligned, and it comes all the same.
+        file.read_exact_direct_at(&mut blocks[1..], 100, 3).unwrap();
+        assert_eq!(blocks[1..101], back[3..103]);
     }
 }
 
@@ -97,4 +111,31 @@ fn a_file_that_refused_to_be_written_past_the_cache_says_so() {
     let block = aligned(&mut memory, DIRECT_ALIGNMENT);
     assert_eq!(file.write_direct_at(block, 0).unwrap(), DIRECT_ALIGNMENT);
     assert!(!file.goes_past_cache());
+}
+
+#[test]
+fn what_is_forgotten_is_not_in_the_systems_cache() {
+    // Not in memory: there is no device behind it.
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    fs::create_dir(folder.path().join("more")).unwrap();
+    let path = folder.path().join("a");
+    fs::write(&path, vec![7; 100_000]).unwrap();
+    let file = fs::File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    let mut buffer = vec![0; 4096];
+    let mut is_cached = || {
+        let pieces = &mut [io::IoSliceMut::new(&mut buffer)];
+        match rustix::io::preadv2(&file, pieces, 8192, rustix::io::ReadWriteFlags::NOWAIT) {
+            Ok(count) => Some(count > 0),
+            Err(Errno::AGAIN) => Some(false),
+            // There are file systems that do not tell.
+            Err(Errno::OPNOTSUPP) => None,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_ne!(is_cached(), Some(false), "just written");
+    forget_cached(folder.path()).unwrap();
+    assert_ne!(is_cached(), Some(true));
+    assert_eq!(fs::read(&path).unwrap(), vec![7; 100_000]);
+    assert!(forget_cached(&folder.path().join("none")).is_err());
 }

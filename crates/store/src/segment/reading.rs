@@ -8,7 +8,8 @@ use super::record::{RECORD_AND_STORED_BYTES_MAX, RECORD_BYTES_MIN, Record};
 use crate::home::failed;
 use crate::{ChunkAddress, StoreError};
 use bytes::Bytes;
-use std::io::ErrorKind;
+use disk::DIRECT_ALIGNMENT;
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Whether the chunk that was read last is stored as it is: then mostly the next one is, too.
@@ -48,15 +49,25 @@ fn read_as_plain(files: &Files, address: ChunkAddress) -> Result<(Bytes, bool), 
 
 /// Verifies a chunk, if it is encrypted and there is no key then only by its checksum; answers its
 /// length before encoding.
+///
+/// It is read past the system's cache, where that is possible: what a disk has lost the cache may still remember, and
+/// what is read here hardly anybody wants to be remembered.
 pub(super) fn verify(files: &Files, address: ChunkAddress) -> Result<u32, StoreError> {
-    with_stored(files, address, |record, stored| {
+    let length = length_of(files, address)?;
+    let before = (address.offset % DIRECT_ALIGNMENT as u64) as usize;
+    let mut buffer = Buffer::of((before + length).next_multiple_of(DIRECT_ALIGNMENT));
+    let file = files.get(address.segment)?;
+    file.read_exact_direct_at(&mut buffer, before + length, address.offset - before as u64)
+        .map_err(|error| unreadable(files, address, error))?;
+    let verified = split(&buffer[before..before + length], address).and_then(|(record, stored)| {
         if record.key != 0 && files.keys.is_none() {
-            codec::check(record, stored)?;
+            codec::check(&record, stored)?;
         } else {
-            codec::decode(record, stored, files.keys.as_deref())?;
+            codec::decode(&record, stored, files.keys.as_deref())?;
         }
         Ok(record.raw_bytes)
-    })
+    });
+    verified.map_err(|what| damaged(files, address, what))
 }
 
 /// The chunk's header and the bytes behind it, verified by their checksums.
@@ -92,12 +103,16 @@ fn length_of(files: &Files, address: ChunkAddress) -> Result<usize, StoreError> 
 
 fn fill(files: &Files, address: ChunkAddress, buffer: &mut [u8]) -> Result<(), StoreError> {
     let file = files.get(address.segment)?;
-    file.read_exact_at(buffer, address.offset).map_err(|error| match error.kind() {
+    file.read_exact_at(buffer, address.offset).map_err(|error| unreadable(files, address, error))
+}
+
+fn unreadable(files: &Files, address: ChunkAddress, error: io::Error) -> StoreError {
+    match error.kind() {
         ErrorKind::UnexpectedEof => {
-            damaged(files, address, format!("the file ends before its {} bytes", buffer.len()))
+            damaged(files, address, format!("the file ends before its {} bytes", address.stored_bytes))
         }
         _ => failed("read", &files.path(address.segment), error),
-    })
+    }
 }
 
 pub(super) fn damaged(files: &Files, address: ChunkAddress, what: String) -> StoreError {

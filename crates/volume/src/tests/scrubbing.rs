@@ -4,6 +4,7 @@ use super::support::*;
 use crate::{Quarantined, ScrubPolicy, Volume, keys, record};
 use base::{AbortCode, Fid, UnixTime};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use store::{Batch, ChunkAddress, Family, MetaStore};
 
 const CHUNK: usize = 256;
@@ -125,6 +126,8 @@ fn a_pass_goes_on_after_a_restart_and_waits_for_its_time() {
     }
     drop(volume);
     let policy = ScrubPolicy { period_seconds: 1000 };
+    let meta = server.meta.clone();
+    let read_anew = || meta.read_anew.load(Ordering::Relaxed);
     let mut steps = 0;
     while !server.volumes.scrub_step(partition(), policy, UnixTime(500)).unwrap().is_idle {
         let before = server.volumes.scrub_statistics(partition()).unwrap();
@@ -138,5 +141,7 @@ fn a_pass_goes_on_after_a_restart_and_waits_for_its_time() {
     // Vnodes and entries of 1501 files and a root with two entries and totals, header and counters, extents.
     assert_eq!((done.records, done.chunks), (1502 + 1503 + 1 + 2 + 5, 5));
     assert!(server.volumes.scrub_step(partition(), policy, UnixTime(1499)).unwrap().is_idle);
+    assert_eq!(read_anew(), 1, "once a pass, which asks the disk and not the system's cache");
     assert!(!server.volumes.scrub_step(partition(), policy, UnixTime(1500)).unwrap().is_idle);
+    assert_eq!(read_anew(), 2);
 }

@@ -32,6 +32,8 @@ pub(crate) struct Meta {
     reads: AtomicU64,
     /// Records that were got or scanned.
     pub(crate) records_read: AtomicU64,
+    /// How often what the system has cached was to be forgotten.
+    pub(crate) read_anew: AtomicU64,
     /// Records that were put into each family.
     puts: Mutex<BTreeMap<Family, u64>>,
 }
@@ -91,6 +93,11 @@ impl MetaStore for Meta {
             return Err(StoreError::Meta("made to fail".into()));
         }
         self.inner.sync(number)
+    }
+
+    fn read_anew(&self) -> Result<(), StoreError> {
+        self.read_anew.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 }
 

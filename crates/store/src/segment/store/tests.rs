@@ -128,6 +128,32 @@ fn every_damaged_byte_is_reported_with_its_place() {
 }
 
 #[test]
+fn what_only_the_systems_cache_still_has_is_found_damaged() {
+    let (disk, _, store) = fresh();
+    let addresses: Vec<_> = (0..8).map(|n| append(&store, n)).collect();
+    // One that begins and ends where no block does, and one longer than a block.
+    let large = store.append(&[noise(1, 10_000)], Codec::Raw).unwrap();
+    for address in [addresses[1], large] {
+        assert!(!address.offset.is_multiple_of(4096));
+        store.verify(address).unwrap();
+        for offset in [address.offset, address.offset + u64::from(address.stored_bytes) - 1] {
+            disk.flip_bit_under_cache(&store.files.path(address.segment), offset, 5).unwrap();
+            let StoreError::Damaged { place, .. } = store.verify(address).unwrap_err() else { panic!() };
+            assert!(place.ends_with(&format!("at offset {}", address.offset)), "{place}");
+            disk.flip_bit_under_cache(&store.files.path(address.segment), offset, 5).unwrap();
+            store.verify(address).unwrap();
+        }
+        let last = address.offset + u64::from(address.stored_bytes) - 1;
+        disk.flip_bit_under_cache(&store.files.path(address.segment), last, 0).unwrap();
+        let expected = if address == large { noise(1, 10_000) } else { noise(1, 1000) };
+        assert_eq!(reading::read(&store.files, address).unwrap(), expected, "the cache has it");
+        assert!(store.verify(address).is_err());
+    }
+    // A neighbour is not concerned.
+    store.verify(addresses[0]).unwrap();
+}
+
+#[test]
 fn a_damaged_segment_header_does_not_take_the_chunks_with_it() {
     let (disk, meta, store) = fresh();
     let address = append(&store, 1);
