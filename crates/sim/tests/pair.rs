@@ -32,6 +32,11 @@ fn address(end: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1 + end as u8), 7000))
 }
 
+fn service() -> ServiceConfig {
+    let security = vec![std::sync::Arc::new(rx_security::Null) as _];
+    ServiceConfig { id: SERVICE, name: String::from("pair"), security }
+}
+
 impl Pair {
     fn new() -> Pair {
         Pair::configured(&EndpointConfig::default())
@@ -40,8 +45,7 @@ impl Pair {
     fn configured(config: &EndpointConfig) -> Pair {
         let now = Monotonic(1);
         let mut ends = [1, 2].map(|seed| Endpoint::new(config.clone(), seed, now));
-        let security = vec![std::sync::Arc::new(rx_security::Null) as _];
-        ends[SERVER].add_service(ServiceConfig { id: SERVICE, name: String::from("pair"), security });
+        ends[SERVER].add_service(service());
         Pair { now, ends, wire: Vec::new(), events: [Vec::new(), Vec::new()], wakes: [0; 2], cut: false }
     }
 
@@ -151,6 +155,26 @@ impl Pair {
             }
         }
         None
+    }
+
+    /// The server ends without a word; another, which knows nothing, is there after this time.
+    fn restart_server(&mut self, seed: u64, away: Duration) {
+        self.cut = true;
+        self.pass(away);
+        self.cut = false;
+        self.wire.clear();
+        self.events[SERVER].clear();
+        self.ends[SERVER] = Endpoint::new(EndpointConfig::default(), seed, self.now);
+        self.ends[SERVER].add_service(service());
+    }
+
+    /// What the server's application reads of a call now.
+    fn read_all(&mut self, call: CallId) -> Vec<u8> {
+        let mut all = Vec::new();
+        while let Read::Data(data) = self.ends[SERVER].read(self.now, call) {
+            all.extend_from_slice(&data);
+        }
+        all
     }
 
     fn acks_sent(&self) -> u64 {
@@ -291,6 +315,53 @@ fn replies_are_under_way_until_they_are_acknowledged() {
 
 /// Every wake-up must move time on: an endpoint that asked for the same moment again and again once
 /// kept its thread from sleeping.
+/// Restarted servers number their packets from somewhere else: lower for about half of these seeds.
+const RESTARTS: u64 = 40;
+
+#[test]
+fn what_a_server_had_not_read_goes_to_the_one_that_comes_after_it() {
+    for seed in 100..100 + RESTARTS {
+        let mut pair = Pair::new();
+        // The application of the first server never reads.
+        let call = pair.sending(30_000);
+        assert!(pair.ends[CLIENT].statistics().packets_sent[PacketType::Data as usize - 1] > 15);
+        pair.restart_server(seed, DELAY * (seed as u32 % 3) * 700);
+        pair.ends[CLIENT].write(pair.now, call, &mut Bytes::from(vec![2; 3000]));
+        pair.ends[CLIENT].end(pair.now, call);
+        pair.pass(Duration::from_secs(20));
+        let served = pair.arrived();
+        let mut all = pair.read_all(served);
+        pair.pass(Duration::from_secs(20));
+        all.extend(pair.read_all(served));
+        assert!(all == [vec![1; 30_000], vec![2; 3000]].concat(), "seed {seed}: {} bytes", all.len());
+        pair.ends[SERVER].reply(pair.now, served, Bytes::from_static(b"answer"));
+        pair.pass(2 * DELAY);
+        assert_eq!(pair.ends[CLIENT].read(pair.now, call), Read::Data(Bytes::from_static(b"answer")));
+    }
+}
+
+#[test]
+fn a_call_of_which_a_server_had_read_some_fails_when_another_comes_after_it() {
+    for seed in 100..100 + RESTARTS {
+        let mut pair = Pair::new();
+        let call = pair.sending(30_000);
+        let served = pair.arrived();
+        assert!(!pair.read_all(served).is_empty());
+        pair.pass(100 * DELAY);
+        pair.restart_server(seed, DELAY * (seed as u32 % 3) * 700);
+        pair.ends[CLIENT].write(pair.now, call, &mut Bytes::from(vec![2; 3000]));
+        pair.ends[CLIENT].end(pair.now, call);
+        pair.pass(Duration::from_secs(5));
+        // If it is not over, the server waits for the beginning, and asks for it again and again.
+        let served = pair.arrived();
+        assert!(!matches!(pair.ends[SERVER].read(pair.now, served), Read::Data(_)));
+        pair.pass(Duration::from_secs(6));
+        let failed =
+            |event: &Event| matches!(event, Event::Failed(of, AbortCode::RX_CALL_DEAD) if *of == call);
+        assert!(pair.events[CLIENT].iter().any(failed), "seed {seed}: {:?}", pair.events[CLIENT]);
+    }
+}
+
 #[test]
 fn idle_endpoints_sleep() {
     let mut pair = Pair::new();

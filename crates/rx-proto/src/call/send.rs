@@ -23,6 +23,13 @@ use crate::rtt::Rtt;
 /// Transmissions that must have overtaken a packet for it to be lost.
 const REORDER_PACKETS: u64 = 3;
 
+/// No ACK is overtaken by later ones for so long. One that is older by its number than what was heard before this time is
+/// of a peer that counts anew, since it was restarted.
+const OVERTAKEN_MAX: Duration = Duration::from_secs(1);
+
+/// So many ACKs that ask again for what had been read, and no other, are of such a peer.
+const BEHIND_ACKS: u32 = 3;
+
 /// Round trips being measured at once.
 const PROBES: usize = 4;
 
@@ -53,7 +60,11 @@ pub(crate) struct SendQueue {
     backoff: u32,
     timeout_at: Option<Monotonic>,
     loss_at: Option<Monotonic>,
+    /// Of the last ACK that told something new, and when it came.
     ack_serial: Option<u32>,
+    acked_at: Monotonic,
+    /// ACKs since then that asked again for what had been read.
+    behind: u32,
     probes: [Option<Probe>; PROBES],
 }
 
@@ -126,6 +137,8 @@ pub(crate) struct AckResult {
     pub(crate) round_trip: Option<Duration>,
     /// The ACK is older than what is known already, or impossible.
     pub(crate) stale: bool,
+    /// The peer wants again what it had read before, which is not kept: it was restarted, and knows nothing of the call.
+    pub(crate) has_forgotten: bool,
 }
 
 /// What a timeout asks for.
@@ -165,6 +178,8 @@ impl SendQueue {
             timeout_at: None,
             loss_at: None,
             ack_serial: None,
+            acked_at: Monotonic(0),
+            behind: 0,
             probes: [None; PROBES],
         }
     }
@@ -412,7 +427,9 @@ impl SendQueue {
     }
 
     /// Takes in an ACK. `header_serial` is the ACK packet's own: it tells whether the ACK is older
-    /// than one seen before. (OpenAFS goes by `previous`, which older versions of it let go back.)
+    /// than one seen before. (OpenAFS goes by `previous`, which older versions of it let go back.) A peer that was
+    /// restarted has other numbers: after [`OVERTAKEN_MAX`] they count, and if it lacks nothing but what is
+    /// kept here, it is sent to it again.
     pub(crate) fn on_ack(
         &mut self,
         ack: &Ack<'_>,
@@ -423,13 +440,16 @@ impl SendQueue {
         let mut result = AckResult { round_trip: self.take_probe(ack.serial, now), ..AckResult::default() };
         let done = ack.first.wrapping_sub(self.first);
         if done as usize > self.packets.len() {
+            let is_behind = ack.first > 0 && self.first.wrapping_sub(ack.first) < 1 << 31;
+            self.behind += u32::from(is_behind);
+            result.has_forgotten = self.behind >= BEHIND_ACKS && self.is_long_ago(now);
             result.stale = true;
             return result;
         }
         let limited = self.in_flight + self.lost >= self.congestion.window() || !self.window_is_open();
         result.newly = self.drop_read(done as usize, now, rtt.least());
-        if self.is_news(header_serial) {
-            self.ack_serial = Some(header_serial);
+        if self.is_news(header_serial, now) {
+            (self.ack_serial, self.acked_at, self.behind) = (Some(header_serial), now, 0);
             if let Some(window) = ack.trailer.window {
                 self.window = window.clamp(1, crate::limits::ACKS_MAX as u32);
             }
@@ -446,8 +466,14 @@ impl SendQueue {
         result
     }
 
-    fn is_news(&self, header_serial: u32) -> bool {
-        self.ack_serial.is_none_or(|last| header_serial.wrapping_sub(last) < 1 << 31)
+    fn is_news(&self, header_serial: u32, now: Monotonic) -> bool {
+        let is_later = |last| header_serial.wrapping_sub(last) < 1 << 31;
+        self.ack_serial.is_none_or(is_later) || self.is_long_ago(now)
+    }
+
+    /// Whether no ACK that came before told something new for so long that none of them is on its way.
+    fn is_long_ago(&self, now: Monotonic) -> bool {
+        now.since(self.acked_at) >= OVERTAKEN_MAX
     }
 
     /// Drops packets that the peer's application has read.

@@ -1,6 +1,6 @@
 //! DATA and ACK packets of a call.
 
-use base::{Monotonic, UnixTime};
+use base::{AbortCode, Monotonic, UnixTime};
 use bytes::{Buf, Bytes};
 use rx_security::PacketFacts;
 
@@ -167,6 +167,9 @@ impl Endpoint {
                 peer.counters.round_trips.record(round_trip);
                 self.statistics.rtt(round_trip);
             }
+        }
+        if result.has_forgotten {
+            return self.fail(now, key, AbortCode::RX_CALL_DEAD, Tell::Peer);
         }
         if result.stale {
             self.statistics.spurious += 1;
