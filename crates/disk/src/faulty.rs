@@ -172,9 +172,9 @@ impl File for FaultyFile {
         self.world.lock().write_at(self.node, bytes, offset)
     }
 
-    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        check_aligned(bytes, offset)?;
-        self.write_at(&[IoSlice::new(bytes)], offset)
+    fn write_direct_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        pieces.iter().try_for_each(|piece| check_aligned(piece, offset))?;
+        self.write_at(pieces, offset)
     }
 
     fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

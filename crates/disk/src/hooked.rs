@@ -106,12 +106,12 @@ impl File for HookedFile {
         self.file.write_at(pieces, offset)
     }
 
-    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    fn write_direct_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         (self.hook)(DiskStep::Write);
         if self.is_buffered {
-            return self.file.write_at(&[IoSlice::new(bytes)], offset);
+            return self.file.write_at(pieces, offset);
         }
-        self.file.write_direct_at(bytes, offset)
+        self.file.write_direct_at(pieces, offset)
     }
 
     fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -96,10 +96,10 @@ pub trait File: Send + Sync {
     fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize>;
 
     /// Like [`File::write_at`], past the system's cache where the file system can: for what hardly anybody reads soon.
-    /// All of the three are multiples of [`DIRECT_ALIGNMENT`]. No less is lost in a crash: it is durable
-    /// after a sync, not before.
-    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        self.write_at(&[IoSlice::new(bytes)], offset)
+    /// The place, and memory and length of each piece, are multiples of [`DIRECT_ALIGNMENT`]. No less is lost in a
+    /// crash: it is durable after a sync, not before.
+    fn write_direct_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        self.write_at(pieces, offset)
     }
 
     /// Like [`File::read_at`], past the system's cache where the file system can: for who asks what the device has, of
@@ -160,42 +160,41 @@ pub trait File: Send + Sync {
         Ok(())
     }
 
-    /// Writes all of `bytes`, past the system's cache as far as [`File::write_direct_at`] can.
-    fn write_all_direct_at(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let written = if is_aligned(bytes, offset) {
-                self.write_direct_at(bytes, offset)
+    /// Writes all of `pieces`, past the system's cache as far as [`File::write_direct_at`] can; they are consumed.
+    fn write_all_direct_at(&self, pieces: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+        write_all(pieces, offset, |batch, at| {
+            if batch.iter().all(|piece| is_aligned(piece, at)) {
+                self.write_direct_at(batch, at)
             } else {
-                self.write_at(&[IoSlice::new(bytes)], offset)
-            };
-            match written {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    bytes = &bytes[count..];
-                    offset += count as u64;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                self.write_at(batch, at)
             }
-        }
-        Ok(())
+        })
     }
 
     /// Writes all of `pieces`; they are consumed.
-    fn write_all_at(&self, mut pieces: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
-        IoSlice::advance_slices(&mut pieces, 0);
-        while !pieces.is_empty() {
-            let batch = &pieces[..pieces.len().min(SLICES_PER_CALL_MAX)];
-            match self.write_at(batch, offset) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    IoSlice::advance_slices(&mut pieces, count);
-                    offset += count as u64;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    fn write_all_at(&self, pieces: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+        write_all(pieces, offset, |batch, at| self.write_at(batch, at))
     }
+}
+
+/// Calls `write` with what is left of the pieces, and where, until nothing is.
+fn write_all(
+    mut pieces: &mut [IoSlice<'_>],
+    mut offset: u64,
+    write: impl Fn(&[IoSlice<'_>], u64) -> io::Result<usize>,
+) -> io::Result<()> {
+    IoSlice::advance_slices(&mut pieces, 0);
+    while !pieces.is_empty() {
+        let batch = &pieces[..pieces.len().min(SLICES_PER_CALL_MAX)];
+        match write(batch, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                IoSlice::advance_slices(&mut pieces, count);
+                offset += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

@@ -141,8 +141,8 @@ impl File for MeteredFile {
         self.meter.measure(Access::Write, || self.file.write_at(pieces, offset), |count| Moved::bytes(*count))
     }
 
-    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        let write = || self.file.write_direct_at(bytes, offset);
+    fn write_direct_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let write = || self.file.write_direct_at(pieces, offset);
         let moved =
             |count: &usize| Moved { is_buffered: !self.file.goes_past_cache(), ..Moved::bytes(*count) };
         self.meter.measure(Access::Write, write, moved)
@@ -209,10 +209,10 @@ mod tests {
         let memory = vec![7; 3 * crate::DIRECT_ALIGNMENT];
         let block =
             &memory[memory.as_ptr().align_offset(crate::DIRECT_ALIGNMENT)..][..crate::DIRECT_ALIGNMENT];
-        file.write_all_direct_at(block, 0).unwrap();
+        file.write_all_direct_at(&mut [IoSlice::new(block)], 0).unwrap();
         assert!(!file.goes_past_cache());
         // Which was not to: it is no whole block.
-        file.write_all_direct_at(&block[..100], 0).unwrap();
+        file.write_all_direct_at(&mut [IoSlice::new(&block[..100])], 0).unwrap();
         file.write_all_at(&mut [IoSlice::new(block)], 0).unwrap();
         let [_, write, _] = meter.figures();
         assert_eq!((write.accesses, write.buffered, write.moved), (3, 1, 4096 + 100 + 4096));

@@ -149,16 +149,16 @@ impl File for RealFile {
         Ok(pwritev(&self.file, pieces, offset)?)
     }
 
-    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    fn write_direct_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         if let Some(direct) = self.direct() {
             let turn = direct.turn.lock();
-            let written = direct.file.write_at(bytes, offset);
+            let written = pwritev(&direct.file, pieces, offset).map_err(io::Error::from);
             drop(turn);
             if let Some(written) = self.unless_refused(written) {
                 return written;
             }
         }
-        self.write_at(&[IoSlice::new(bytes)], offset)
+        self.write_at(pieces, offset)
     }
 
     fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -135,6 +135,15 @@ pub struct SegmentRecords {
 /// Largest chunk in bytes before encoding.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
+/// A chunk that is to be appended.
+#[derive(Clone, Debug, Default)]
+pub struct NewChunk {
+    /// Who will name it.
+    pub owner: ChunkOwner,
+    /// What it holds; at most 1 MiB in all.
+    pub pieces: Vec<Bytes>,
+}
+
 /// An append-only store of chunks.
 pub trait ChunkStore: Send + Sync {
     /// Appends one chunk, given in pieces; at most 1 MiB in all. Readable at once, durable after
@@ -146,7 +155,25 @@ pub trait ChunkStore: Send + Sync {
         codec: Codec,
     ) -> Result<ChunkAddress, StoreError>;
 
-    /// The same for a chunk of which nobody knows yet who will name it.
+    /// Appends chunks in one write as far as it can, which costs less than as many writes: all of them, or none.
+    /// Answers their places in the order given.
+    fn append_all(&self, chunks: &[NewChunk], codec: Codec) -> Result<Vec<ChunkAddress>, StoreError> {
+        let mut addresses = Vec::with_capacity(chunks.len());
+        for NewChunk { owner, pieces } in chunks {
+            match self.append_for(*owner, pieces, codec) {
+                Ok(address) => addresses.push(address),
+                Err(error) => {
+                    for address in addresses {
+                        self.release(address);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(addresses)
+    }
+
+    /// [`ChunkStore::append_for`] for a chunk of which nobody knows yet who will name it.
     fn append(&self, pieces: &[Bytes], codec: Codec) -> Result<ChunkAddress, StoreError> {
         self.append_for(ChunkOwner::default(), pieces, codec)
     }

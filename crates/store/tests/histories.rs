@@ -13,8 +13,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use store::{
-    Batch, ChunkAddress, ChunkOwner, ChunkStore, Codec, Family, KeyRange, MemoryMeta, MetaStore, Reserve,
-    SegmentConfig, SegmentStore, Snapshot, StoreError, Visit,
+    Batch, ChunkAddress, ChunkOwner, ChunkStore, Codec, Family, KeyRange, MemoryMeta, MetaStore, NewChunk,
+    Reserve, SegmentConfig, SegmentStore, Snapshot, StoreError, Visit,
 };
 
 const HISTORIES: u64 = 3000;
@@ -186,16 +186,32 @@ impl History {
         bytes.into()
     }
 
+    /// Appends one chunk or several at once; answers the last.
     fn append(&mut self) -> Option<ChunkAddress> {
-        let pieces: Vec<Bytes> = (0..self.rng.random_range(1..4)).map(|_| self.some_bytes()).collect();
+        let count = if self.rng.random_ratio(1, 4) { self.rng.random_range(2..6) } else { 1 };
+        let new: Vec<NewChunk> = (0..count).map(|_| self.some_chunk()).collect();
         let codec = [Codec::Raw, Codec::Lz4, Codec::Zstd(1)][self.rng.random_range(0..3)];
-        let appended = self.store.append(&pieces, codec);
-        let address = self.noted(appended)?;
-        let reused = self.contents.insert(address, pieces.concat().into());
-        assert!(reused.is_none() && address.segment >= self.first_segment, "{address:?} was given out twice");
-        self.unnamed.insert(address, false);
-        self.check(address, !self.faults);
-        Some(address)
+        let appended = match &new[..] {
+            [one] => self.store.append(&one.pieces, codec).map(|address| vec![address]),
+            several => self.store.append_all(several, codec),
+        };
+        let addresses = self.noted(appended)?;
+        assert_eq!(addresses.len(), new.len());
+        for (address, NewChunk { pieces, .. }) in addresses.iter().zip(&new) {
+            let reused = self.contents.insert(*address, pieces.concat().into());
+            assert!(
+                reused.is_none() && address.segment >= self.first_segment,
+                "{address:?} was given out twice"
+            );
+            self.unnamed.insert(*address, false);
+            self.check(*address, !self.faults);
+        }
+        addresses.last().copied()
+    }
+
+    fn some_chunk(&mut self) -> NewChunk {
+        let pieces = (0..self.rng.random_range(1..4)).map(|_| self.some_bytes()).collect();
+        NewChunk { pieces, ..NewChunk::default() }
     }
 
     /// Chunk, sync, commit, perhaps sync, and release of what it replaced.

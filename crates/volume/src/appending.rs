@@ -4,17 +4,16 @@
 //! while one processor compresses. Nothing depends on them: where all are busy, the caller does it itself.
 
 use crate::crew::Crew;
-use bytes::Bytes;
 use crossbeam::channel::{Receiver, bounded};
 use std::sync::Arc;
-use store::{ChunkAddress, ChunkOwner, ChunkStore, Codec, StoreError};
+use store::{ChunkAddress, ChunkStore, Codec, NewChunk, StoreError};
 
-type Answer = Result<ChunkAddress, StoreError>;
+type Answer = Result<Vec<ChunkAddress>, StoreError>;
 
 /// The threads.
 pub(crate) struct Appenders(Crew);
 
-/// A chunk on its way into the store.
+/// Chunks on their way into the store.
 pub(crate) enum Appending {
     Done(Answer),
     Coming(Receiver<Answer>),
@@ -25,28 +24,22 @@ impl Appenders {
         Appenders(Crew::new("append", threads, threads))
     }
 
-    /// How many chunks one caller should have on their way at once.
-    pub(crate) fn chunks_at_once(&self) -> usize {
+    /// How many times one caller should have something on its way at once.
+    pub(crate) fn at_once(&self) -> usize {
         self.0.threads() + 1
     }
 
-    /// [`ChunkStore::append_for`] on another thread, if one is free.
-    pub(crate) fn append(
-        &self,
-        chunks: &Arc<dyn ChunkStore>,
-        owner: ChunkOwner,
-        pieces: Vec<Bytes>,
-        codec: Codec,
-    ) -> Appending {
+    /// [`ChunkStore::append_all`] on another thread, if one is free.
+    pub(crate) fn append(&self, chunks: &Arc<dyn ChunkStore>, new: Vec<NewChunk>, codec: Codec) -> Appending {
         if self.0.threads() == 0 {
-            return Appending::Done(chunks.append_for(owner, &pieces, codec));
+            return Appending::Done(chunks.append_all(&new, codec));
         }
         let (answer, coming) = bounded(1);
         let chunks = Arc::clone(chunks);
         let job = move || {
-            let appended = chunks.append_for(owner, &pieces, codec);
+            let appended = chunks.append_all(&new, codec);
             // Whoever waits for the answer may close the store next.
-            drop((chunks, pieces));
+            drop((chunks, new));
             _ = answer.send(appended);
         };
         if let Err(refused) = self.0.offer(Box::new(job)) {
@@ -57,7 +50,7 @@ impl Appenders {
 }
 
 impl Appending {
-    /// Waits for the chunk's place.
+    /// Waits for the chunks' places.
     pub(crate) fn wait(self) -> Answer {
         match self {
             Appending::Done(answer) => answer,
@@ -71,6 +64,7 @@ impl Appending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use store::MemoryChunks;
 
     #[test]
@@ -80,11 +74,13 @@ mod tests {
             let chunks: Arc<dyn ChunkStore> = store.clone();
             let appenders = Appenders::new(threads);
             let data: Vec<Bytes> = (0..50u8).map(|byte| vec![byte; 100].into()).collect();
-            let owner = ChunkOwner::default();
-            let append = |data: &Bytes| appenders.append(&chunks, owner, vec![data.clone()], Codec::Lz4);
-            let coming: Vec<Appending> = data.iter().map(append).collect();
-            for (appending, data) in coming.into_iter().zip(&data) {
-                assert_eq!(chunks.read(appending.wait().unwrap()).unwrap(), data);
+            let new = |data: &Bytes| NewChunk { pieces: vec![data.clone()], ..NewChunk::default() };
+            let append =
+                |data: &[Bytes]| appenders.append(&chunks, data.iter().map(new).collect(), Codec::Lz4);
+            let coming: Vec<Appending> = data.chunks(2).map(append).collect();
+            for (appending, data) in coming.into_iter().zip(data.chunks(2)) {
+                let read = |address: &ChunkAddress| chunks.read(*address).unwrap();
+                assert_eq!(appending.wait().unwrap().iter().map(read).collect::<Vec<_>>(), data);
             }
             assert_eq!(store.live_chunks(), 50);
             assert_eq!(Arc::strong_count(&store), 2, "no thread holds the store any more");

@@ -294,7 +294,7 @@ impl Restoration {
         let extent = match look {
             Look::Shared(extent) => extent,
             Look::Append(row, extent) => {
-                self.offers.appended(row, chunks.append_for(keys::row_owner(row), pieces, codec))?;
+                self.offers.append(row, &**chunks, pieces, codec)?;
                 extent
             }
             Look::Apart => {

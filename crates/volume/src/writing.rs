@@ -17,7 +17,7 @@ use crate::{Actor, StoreRequest, VnodeStatus, Volume, VolumeError, attributes, q
 use base::{AbortCode, Fid};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use store::{ChunkAddress, Codec};
+use store::{ChunkAddress, Codec, NewChunk, StoreError};
 
 /// Where the data comes from: called with the most bytes wanted, answers at least one, or none if
 /// there are no more.
@@ -30,6 +30,10 @@ struct Part {
     length: usize,
 }
 
+/// What is written at once of a store whose chunks are soon encoded. In writes of 256 KiB each, the same
+/// takes half as much processor time again.
+const APPEND_BYTES: usize = 1 << 20;
+
 /// Chunks that no metadata names yet: dropped unless they are taken.
 struct Staged<'v> {
     volume: &'v Volume,
@@ -37,34 +41,43 @@ struct Staged<'v> {
     extents: BTreeMap<u64, Extent>,
     /// Chunks that others may share.
     offers: Offers,
+    /// Whole chunks that are to be appended together.
+    gathered: Vec<(Gathered, NewChunk)>,
+    gathered_bytes: usize,
     coming: VecDeque<Coming>,
 }
 
-/// A chunk on its way into the store.
-struct Coming {
+/// What is known of a chunk before it is in the store.
+struct Gathered {
     index: u64,
     length: u32,
     /// Of one that is to be shared: its extent is known already.
     row: Option<RowKey>,
+}
+
+/// Chunks on their way into the store.
+struct Coming {
+    chunks: Vec<Gathered>,
     appending: Appending,
 }
 
 impl<'v> Staged<'v> {
     fn new(volume: &'v Volume, vnode: &Vnode) -> Staged<'v> {
-        let file = volume.file_key(vnode);
-        Staged { volume, file, extents: BTreeMap::new(), offers: Offers::default(), coming: VecDeque::new() }
+        Staged {
+            volume,
+            file: volume.file_key(vnode),
+            extents: BTreeMap::new(),
+            offers: Offers::default(),
+            gathered: Vec::new(),
+            gathered_bytes: 0,
+            coming: VecDeque::new(),
+        }
     }
 
     /// Puts a chunk; what `beside` offers belongs to the same change.
-    fn put(
-        &mut self,
-        index: u64,
-        pieces: &[Bytes],
-        is_whole: bool,
-        beside: Option<&Offers>,
-    ) -> Result<(), VolumeError> {
+    fn put(&mut self, index: u64, pieces: &[Bytes], beside: Option<&Offers>) -> Result<(), VolumeError> {
         let length: usize = pieces.iter().map(Bytes::len).sum();
-        let extent = if length <= self.volume.shared.options.inline_bytes_max && !is_whole {
+        let extent = if length <= self.volume.shared.options.inline_bytes_max {
             Extent::Inline(pieces.concat().into())
         } else {
             self.append(index, pieces, length as u32, beside)?
@@ -85,7 +98,7 @@ impl<'v> Staged<'v> {
         match self.look(pieces, beside)? {
             Look::Shared(extent) => Ok(extent),
             Look::Append(row, extent) => {
-                self.offers.appended(row, chunks.append_for(keys::row_owner(row), pieces, codec))?;
+                self.offers.append(row, &**chunks, pieces, codec)?;
                 Ok(extent)
             }
             Look::Apart => {
@@ -102,13 +115,10 @@ impl<'v> Staged<'v> {
         self.offers.look(&self.volume.home, self.file.group, pieces, beside)
     }
 
-    /// Puts a whole chunk while the next ones come in. Call [`Staged::collect`] in the end.
-    fn put_meanwhile(&mut self, index: u64, pieces: Vec<Bytes>) -> Result<(), VolumeError> {
-        let appenders = &self.volume.shared.appenders;
-        while self.coming.len() >= appenders.chunks_at_once() {
-            self.collect_one()?;
-        }
-        let length = pieces.iter().map(Bytes::len).sum::<usize>() as u32;
+    /// Puts a whole chunk, together with those that come next unless it is the last. Call [`Staged::collect`] in
+    /// the end.
+    fn put_soon(&mut self, index: u64, pieces: Vec<Bytes>, is_last: bool) -> Result<(), VolumeError> {
+        let length = pieces.iter().map(Bytes::len).sum::<usize>();
         let (row, owner) = match self.look(&pieces, None)? {
             Look::Shared(extent) => {
                 self.extents.insert(index, extent);
@@ -120,24 +130,65 @@ impl<'v> Staged<'v> {
             }
             Look::Apart => (None, self.file.owner(index)),
         };
-        let chunks = &self.volume.home.handle.chunks;
-        let appending = appenders.append(chunks, owner, pieces, self.volume.compression());
-        self.coming.push_back(Coming { index, length, row, appending });
+        let gathered = Gathered { index, length: length as u32, row };
+        self.gathered.push((gathered, NewChunk { owner, pieces }));
+        self.gathered_bytes += length;
+        if is_slow(self.volume.compression()) && !is_last {
+            self.append_meanwhile()
+        } else if self.gathered_bytes >= APPEND_BYTES {
+            self.append_gathered()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Appends what is gathered while the next ones come in.
+    fn append_meanwhile(&mut self) -> Result<(), VolumeError> {
+        let appenders = &self.volume.shared.appenders;
+        while self.coming.len() >= appenders.at_once() {
+            self.collect_one()?;
+        }
+        let (chunks, new) = self.take_gathered();
+        let appending = appenders.append(&self.volume.home.handle.chunks, new, self.volume.compression());
+        self.coming.push_back(Coming { chunks, appending });
         Ok(())
+    }
+
+    /// Appends what is gathered.
+    fn append_gathered(&mut self) -> Result<(), VolumeError> {
+        let (chunks, new) = self.take_gathered();
+        let appended = self.volume.home.handle.chunks.append_all(&new, self.volume.compression());
+        self.appended(chunks, appended)
+    }
+
+    fn take_gathered(&mut self) -> (Vec<Gathered>, Vec<NewChunk>) {
+        self.gathered_bytes = 0;
+        self.gathered.drain(..).unzip()
+    }
+
+    fn appended(
+        &mut self,
+        chunks: Vec<Gathered>,
+        appended: Result<Vec<ChunkAddress>, StoreError>,
+    ) -> Result<(), VolumeError> {
+        for (number, Gathered { index, length, row }) in chunks.into_iter().enumerate() {
+            let address = appended.as_ref().ok().and_then(|addresses| addresses.get(number)).copied();
+            match (row, address) {
+                (Some(row), address) => self.offers.appended(row, address),
+                (None, Some(address)) => _ = self.extents.insert(index, Extent::Chunk { address, length }),
+                (None, None) => {}
+            }
+        }
+        appended.map(drop).map_err(VolumeError::from)
     }
 
     fn collect_one(&mut self) -> Result<(), VolumeError> {
-        let Some(Coming { index, length, row, appending }) = self.coming.pop_front() else { return Ok(()) };
-        let appended = appending.wait();
-        if let Some(row) = row {
-            return self.offers.appended(row, appended);
-        }
-        let address = appended?;
-        self.extents.insert(index, Extent::Chunk { address, length });
-        Ok(())
+        let Some(Coming { chunks, appending }) = self.coming.pop_front() else { return Ok(()) };
+        self.appended(chunks, appending.wait())
     }
 
     fn collect(&mut self) -> Result<(), VolumeError> {
+        self.append_gathered()?;
         while !self.coming.is_empty() {
             self.collect_one()?;
         }
@@ -251,15 +302,12 @@ impl Volume {
             let length = (chunk_bytes - begin).min(end - at) as usize;
             let pieces = receive_pieces(length, source)?;
             let index = at >> vnode.chunk_shift;
-            let is_last = at + length as u64 == end;
+            at += length as u64;
             if (length as u64) < chunk_bytes {
                 parts.insert(index, Part { begin: begin as usize, pieces, length });
-            } else if is_last || !is_slow(self.compression()) {
-                whole.put(index, &pieces, true, None)?;
             } else {
-                whole.put_meanwhile(index, pieces)?;
+                whole.put_soon(index, pieces, at == end)?;
             }
-            at += length as u64;
         }
         whole.collect()?;
         Ok((whole, parts))
@@ -277,14 +325,14 @@ impl Volume {
         let mut merged = Staged::new(self, vnode);
         for (&index, part) in parts {
             let old = self.old_contents(vnode, index, lengths.cut)?;
-            merged.put(index, &merge_part(part, &old), false, Some(&whole.offers))?;
+            merged.put(index, &merge_part(part, &old), Some(&whole.offers))?;
         }
         let last = lengths.cut >> vnode.chunk_shift;
         let is_cut = lengths.cut < lengths.old && lengths.cut & ((1 << vnode.chunk_shift) - 1) != 0;
         if is_cut && !parts.contains_key(&last) && !whole.extents.contains_key(&last) {
             let old = self.old_contents(vnode, last, lengths.cut)?;
             if !old.is_empty() {
-                merged.put(last, &[old], false, Some(&whole.offers))?;
+                merged.put(last, &[old], Some(&whole.offers))?;
             }
         }
         Ok(merged)

@@ -69,11 +69,13 @@ fn what_goes_past_the_cache_is_read_beside_what_does_not() {
         let block = aligned(&mut memory, 2 * DIRECT_ALIGNMENT);
         block.fill(7);
         file.write_all_at(&mut [IoSlice::new(b"before")], 0).unwrap();
-        file.write_all_direct_at(block, DIRECT_ALIGNMENT as u64).unwrap();
+        let (one, other) = block.split_at(DIRECT_ALIGNMENT);
+        let mut pieces = [IoSlice::new(one), IoSlice::new(other)];
+        file.write_all_direct_at(&mut pieces, DIRECT_ALIGNMENT as u64).unwrap();
         // None of these three is aligned.
-        file.write_all_direct_at(&block[1..], 3 * DIRECT_ALIGNMENT as u64).unwrap();
-        file.write_all_direct_at(&block[..100], 8 * DIRECT_ALIGNMENT as u64).unwrap();
-        file.write_all_direct_at(&block[..DIRECT_ALIGNMENT], 9).unwrap();
+        file.write_all_direct_at(&mut [IoSlice::new(&block[1..])], 3 * DIRECT_ALIGNMENT as u64).unwrap();
+        file.write_all_direct_at(&mut [IoSlice::new(&block[..100])], 8 * DIRECT_ALIGNMENT as u64).unwrap();
+        file.write_all_direct_at(&mut [IoSlice::new(&block[..DIRECT_ALIGNMENT])], 9).unwrap();
         file.sync_data().unwrap();
         let mut back = vec![0; 8 * DIRECT_ALIGNMENT + 100];
         file.read_exact_at(&mut back, 0).unwrap();
@@ -109,7 +111,7 @@ fn a_file_that_refused_to_be_written_past_the_cache_says_so() {
     let file = RealFile { file, direct: OnceLock::new(), is_refused: AtomicBool::new(true) };
     let mut memory = Vec::new();
     let block = aligned(&mut memory, DIRECT_ALIGNMENT);
-    assert_eq!(file.write_direct_at(block, 0).unwrap(), DIRECT_ALIGNMENT);
+    assert_eq!(file.write_direct_at(&[IoSlice::new(block)], 0).unwrap(), DIRECT_ALIGNMENT);
     assert!(!file.goes_past_cache());
 }
 

@@ -37,12 +37,18 @@ pub(super) fn fill(room: &mut [u8], segment: u64, offset: u64) {
 pub(super) struct Frame {
     buffer: Buffer,
     stored_bytes: usize,
+    /// Of what is finished.
+    whole_bytes: usize,
 }
 
 impl Frame {
     /// For so many stored bytes, whatever is in them at first.
     pub(super) fn of(stored_bytes: usize) -> Frame {
-        Frame { buffer: Buffer::of(RECORD_BYTES + stored_bytes + FILLER_BYTES_MAX), stored_bytes }
+        Frame {
+            buffer: Buffer::of(RECORD_BYTES + stored_bytes + FILLER_BYTES_MAX),
+            stored_bytes,
+            whole_bytes: 0,
+        }
     }
 
     /// With the concatenation of these pieces.
@@ -71,13 +77,18 @@ impl Frame {
         self.stored_bytes = self.stored_bytes.min(stored_bytes);
     }
 
-    /// Header, stored bytes, and a filler of so many bytes, as they are to lie at that place.
-    pub(super) fn finish(&mut self, record: &Record, segment: u64, offset: u64, filler_bytes: u32) -> &[u8] {
+    /// Makes header and filler of so many bytes as they are to lie at that place.
+    pub(super) fn finish(&mut self, record: &Record, segment: u64, offset: u64, filler_bytes: u32) {
         self.buffer[..RECORD_BYTES].copy_from_slice(&record.build(segment, offset));
         let end = RECORD_BYTES + self.stored_bytes;
         let filler = &mut self.buffer[end..][..filler_bytes as usize];
         fill(filler, segment, offset + end as u64);
-        &self.buffer[..end + filler_bytes as usize]
+        self.whole_bytes = end + filler_bytes as usize;
+    }
+
+    /// Header, stored bytes, and filler, once they are finished.
+    pub(super) fn whole(&self) -> &[u8] {
+        &self.buffer[..self.whole_bytes]
     }
 }
 
@@ -100,7 +111,8 @@ mod tests {
                 owner: ChunkOwner([5; 24]),
                 ..Record::default()
             };
-            let whole = frame.finish(&record, 9, 8192, filler_bytes);
+            frame.finish(&record, 9, 8192, filler_bytes);
+            let whole = frame.whole();
             assert!(
                 whole.len().is_multiple_of(DIRECT_ALIGNMENT)
                     && whole.as_ptr().addr().is_multiple_of(DIRECT_ALIGNMENT)
@@ -127,6 +139,7 @@ mod tests {
         frame.shorten(10);
         assert_eq!(frame.stored(), [3; 5]);
         let record = Record { raw_bytes: 5, stored_bytes: 5, ..Record::default() };
-        assert_eq!(frame.finish(&record, 1, 0, 0).len(), RECORD_BYTES + 5);
+        frame.finish(&record, 1, 0, 0);
+        assert_eq!(frame.whole().len(), RECORD_BYTES + 5);
     }
 }

@@ -1,7 +1,7 @@
 //! What a segment store did and holds.
 
 use crate::CacheStatistics;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Counted as it happens.
 #[derive(Debug, Default)]
@@ -15,6 +15,15 @@ pub(super) struct Counters {
     pub(super) segments_deleted: AtomicU64,
     pub(super) damaged_reads: AtomicU64,
     pub(super) orphaned_bytes: AtomicU64,
+}
+
+impl Counters {
+    /// A chunk of so many bytes takes so many on disk.
+    pub(super) fn appended(&self, raw_bytes: u32, stored_bytes: u32) {
+        self.chunks_appended.fetch_add(1, Relaxed);
+        self.raw_bytes_appended.fetch_add(u64::from(raw_bytes), Relaxed);
+        self.stored_bytes_appended.fetch_add(u64::from(stored_bytes), Relaxed);
+    }
 }
 
 /// What a segment store did since it was opened, and what it holds.

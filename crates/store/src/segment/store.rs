@@ -18,7 +18,7 @@ use crate::group_sync::GroupSync;
 use crate::health::Health;
 use crate::home::failed;
 use crate::{
-    CacheStatistics, ChunkAddress, ChunkOwner, ChunkStore, Codec, IdAllocator, KeyRing, MetaStore,
+    CacheStatistics, ChunkAddress, ChunkOwner, ChunkStore, Codec, IdAllocator, KeyRing, MetaStore, NewChunk,
     SegmentRecords, SegmentUse, StoreError,
 };
 use bytes::Bytes;
@@ -257,46 +257,85 @@ impl SegmentStore {
         self.meta.commit(batch).map(|_| ())
     }
 
-    fn encode(&self, pieces: &[Bytes], codec: Codec) -> Result<Encoded, StoreError> {
+    fn encode(&self, owner: ChunkOwner, pieces: &[Bytes], codec: Codec) -> Result<Encoded, StoreError> {
         let encoded = codec::encode(pieces, codec).ok_or_else(|| {
             let text = format!("a chunk has at most {CHUNK_BYTES_MAX} bytes");
             failed("append to", &self.files.folder, io::Error::new(ErrorKind::InvalidInput, text))
         })?;
-        match &self.files.keys {
-            Some(keys) => codec::seal(&encoded, keys),
-            None => Ok(encoded),
-        }
+        let mut encoded = match &self.files.keys {
+            Some(keys) => codec::seal(&encoded, keys)?,
+            None => encoded,
+        };
+        encoded.record.owner = owner;
+        Ok(encoded)
     }
 
     /// Writes a record; answers where it is.
     pub(super) fn put(&self, encoded: Encoded, purpose: Purpose) -> Result<ChunkAddress, StoreError> {
+        let addresses = self.put_all(vec![encoded], purpose)?;
+        // As many as records.
+        addresses.first().copied().ok_or(StoreError::Full)
+    }
+
+    /// Writes records, all of them or none; answers where they are.
+    fn put_all(&self, encoded: Vec<Encoded>, purpose: Purpose) -> Result<Vec<ChunkAddress>, StoreError> {
         if self.unsynced.bytes() >= self.unsynced_bytes_max {
             self.sync()?;
         }
-        let place = self.reserve(RECORD_BYTES as u32 + encoded.record.stored_bytes, purpose)?;
-        self.write(&place, encoded)?;
-        let Place { address, file, .. } = place;
-        self.dirty.lock().insert(address.segment, file);
-        self.unsynced.appended(u64::from(address.stored_bytes));
-        self.appended.fetch_add(1, AcqRel);
-        Ok(address)
+        let lengths = encoded.iter().map(|encoded| RECORD_BYTES as u32 + encoded.record.stored_bytes);
+        let places = self.reserve(lengths, purpose)?;
+        let addresses: Vec<ChunkAddress> = places.iter().map(|place| place.address).collect();
+        self.write_all(&places, encoded).inspect_err(|_| self.give_up(&addresses))?;
+        let mut dirty = self.dirty.lock();
+        for Place { address, file, .. } in places {
+            dirty.insert(address.segment, file);
+            self.unsynced.appended(u64::from(address.stored_bytes));
+        }
+        drop(dirty);
+        self.appended.fetch_add(addresses.len() as u64, AcqRel);
+        Ok(addresses)
     }
 
-    fn reserve(&self, bytes: u32, purpose: Purpose) -> Result<Place, StoreError> {
-        let packing = if bytes < self.aligned_bytes_min { Packing::Dense } else { Packing::Aligned };
-        let filler_bytes = packing.filler_bytes(bytes);
-        let taken = u64::from(bytes) + u64::from(filler_bytes);
-        self.room.take(taken, purpose, &*self.files.disk, &self.files.folder)?;
-        let mut in_use = self.active.lock();
-        let fits = |active: &Active| active.end + taken <= self.segment_bytes;
-        let active = match in_use.of(packing) {
-            Some(active) if fits(active) => active,
-            other => self.begin_segment(other, packing)?,
+    /// Nobody will ever name what was to be there.
+    fn give_up(&self, addresses: &[ChunkAddress]) {
+        let mut accounts = self.accounts.lock();
+        for address in addresses {
+            accounts.release(*address);
+        }
+    }
+
+    /// Room for records of these lengths, one behind the other as far as a segment has room.
+    fn reserve(
+        &self,
+        lengths: impl Iterator<Item = u32>,
+        purpose: Purpose,
+    ) -> Result<Vec<Place>, StoreError> {
+        let packed = |bytes: u32| {
+            let packing = if bytes < self.aligned_bytes_min { Packing::Dense } else { Packing::Aligned };
+            (bytes, packing, packing.filler_bytes(bytes))
         };
-        let address = ChunkAddress { segment: active.id, offset: active.end, stored_bytes: bytes };
-        active.end += taken;
-        self.accounts.lock().set_end(active.id, active.end, filler_bytes);
-        Ok(Place { address, packing, filler_bytes, file: Arc::clone(&active.file) })
+        let lengths: Vec<(u32, Packing, u32)> = lengths.map(packed).collect();
+        let taken = |bytes: u32, filler_bytes: u32| u64::from(bytes) + u64::from(filler_bytes);
+        let sum = lengths.iter().map(|&(bytes, _, filler_bytes)| taken(bytes, filler_bytes)).sum();
+        self.room.take(sum, purpose, &*self.files.disk, &self.files.folder)?;
+        let mut places = Vec::with_capacity(lengths.len());
+        let mut in_use = self.active.lock();
+        for (bytes, packing, filler_bytes) in lengths {
+            let taken = taken(bytes, filler_bytes);
+            let fits = |active: &Active| active.end + taken <= self.segment_bytes;
+            let active = match in_use.of(packing) {
+                Some(active) if fits(active) => active,
+                other => self.begin_segment(other, packing).inspect_err(|_| {
+                    let reserved: Vec<_> = places.iter().map(|place: &Place| place.address).collect();
+                    self.give_up(&reserved);
+                })?,
+            };
+            let address = ChunkAddress { segment: active.id, offset: active.end, stored_bytes: bytes };
+            active.end += taken;
+            self.accounts.lock().set_end(active.id, active.end, filler_bytes);
+            places.push(Place { address, packing, filler_bytes, file: Arc::clone(&active.file) });
+        }
+        Ok(places)
     }
 
     fn begin_segment<'a>(
@@ -326,31 +365,43 @@ impl SegmentStore {
         }
     }
 
-    fn write(&self, place: &Place, encoded: Encoded) -> Result<(), StoreError> {
-        let Encoded { record, stored } = encoded;
-        let ChunkAddress { segment, offset, .. } = place.address;
-        let written = match (place.packing, stored) {
-            (Packing::Aligned, stored) => {
-                let mut frame = stored.into_frame(record.stored_bytes as usize);
-                let whole = frame.finish(&record, segment, offset, place.filler_bytes);
-                place.file.write_all_direct_at(whole, offset)
+    fn write_all(&self, places: &[Place], encoded: Vec<Encoded>) -> Result<(), StoreError> {
+        let mut frames = Vec::new();
+        for (place, Encoded { record, stored }) in places.iter().zip(encoded) {
+            let ChunkAddress { segment, offset, .. } = place.address;
+            match (place.packing, stored) {
+                (Packing::Aligned, stored) => {
+                    let mut frame = stored.into_frame(record.stored_bytes as usize);
+                    frame.finish(&record, segment, offset, place.filler_bytes);
+                    frames.push((place, frame));
+                }
+                (Packing::Dense, Stored::Framed(mut frame)) => {
+                    frame.finish(&record, segment, offset, 0);
+                    self.written(place, place.file.write_all_at(&mut [IoSlice::new(frame.whole())], offset))?;
+                }
+                (Packing::Dense, Stored::Pieces(pieces)) => {
+                    let header = record.build(segment, offset);
+                    let mut slices = vec![IoSlice::new(&header)];
+                    slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
+                    self.written(place, place.file.write_all_at(&mut slices, offset))?;
+                }
             }
-            (Packing::Dense, Stored::Framed(mut frame)) => {
-                let whole = frame.finish(&record, segment, offset, 0);
-                place.file.write_all_at(&mut [IoSlice::new(whole)], offset)
+        }
+        // They lie one behind the other: reserved at once, and each filled up to where the next begins.
+        for run in frames.chunk_by(|(one, _), (next, _)| one.address.segment == next.address.segment) {
+            let mut slices: Vec<IoSlice<'_>> =
+                run.iter().map(|(_, frame)| IoSlice::new(frame.whole())).collect();
+            if let Some((first, _)) = run.first() {
+                self.written(first, first.file.write_all_direct_at(&mut slices, first.address.offset))?;
             }
-            (Packing::Dense, Stored::Pieces(pieces)) => {
-                let header = record.build(segment, offset);
-                let mut slices = vec![IoSlice::new(&header)];
-                slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
-                place.file.write_all_at(&mut slices, offset)
-            }
-        };
-        written.map_err(|error| {
-            // Nobody will ever name this hole.
-            self.accounts.lock().release(place.address);
-            self.write_failed(failed("write", &self.files.path(segment), error))
-        })
+        }
+        Ok(())
+    }
+
+    /// What came of a write that began at that place.
+    fn written(&self, place: &Place, result: io::Result<()>) -> Result<(), StoreError> {
+        let path = || self.files.path(place.address.segment);
+        result.map_err(|error| self.write_failed(failed("write", &path(), error)))
     }
 
     /// A full disk is no failure of the store; every other failed write is.
@@ -429,14 +480,23 @@ impl ChunkStore for SegmentStore {
         codec: Codec,
     ) -> Result<ChunkAddress, StoreError> {
         self.health.check()?;
-        let mut encoded = self.encode(pieces, codec)?;
-        encoded.record.owner = owner;
+        let encoded = self.encode(owner, pieces, codec)?;
         let raw_bytes = encoded.record.raw_bytes;
         let address = self.put(encoded, Purpose::Data)?;
-        self.counters.chunks_appended.fetch_add(1, Relaxed);
-        self.counters.raw_bytes_appended.fetch_add(u64::from(raw_bytes), Relaxed);
-        self.counters.stored_bytes_appended.fetch_add(u64::from(address.stored_bytes), Relaxed);
+        self.counters.appended(raw_bytes, address.stored_bytes);
         Ok(address)
+    }
+
+    fn append_all(&self, chunks: &[NewChunk], codec: Codec) -> Result<Vec<ChunkAddress>, StoreError> {
+        self.health.check()?;
+        let encode = |chunk: &NewChunk| self.encode(chunk.owner, &chunk.pieces, codec);
+        let encoded: Vec<Encoded> = chunks.iter().map(encode).collect::<Result<_, _>>()?;
+        let raw_bytes: Vec<u32> = encoded.iter().map(|encoded| encoded.record.raw_bytes).collect();
+        let addresses = self.put_all(encoded, Purpose::Data)?;
+        for (raw_bytes, address) in raw_bytes.into_iter().zip(&addresses) {
+            self.counters.appended(raw_bytes, address.stored_bytes);
+        }
+        Ok(addresses)
     }
 
     fn digest(&self, pieces: &[Bytes]) -> Digest {

@@ -45,7 +45,7 @@ pub(crate) struct Offers {
 pub(crate) enum Look {
     /// Nothing: this extent has them.
     Shared(Extent),
-    /// Append them for the row, and tell [`Offers::appended`]; then this extent has them.
+    /// Append them for the row: [`Offers::append`], or tell [`Offers::appended`]; then this extent has them.
     Append(RowKey, Extent),
     /// They cannot be shared.
     Apart,
@@ -103,23 +103,25 @@ impl Offers {
         Ok(look)
     }
 
-    /// Where the chunk is that [`Look::Append`] wanted; with an error it is not offered any more.
-    pub(crate) fn appended(
+    /// Appends what [`Look::Append`] wanted.
+    pub(crate) fn append(
         &mut self,
         key: RowKey,
-        appended: Result<ChunkAddress, StoreError>,
-    ) -> Result<(), VolumeError> {
-        match appended {
-            Ok(address) => {
-                if let Some(offer) = self.offers.get_mut(&key) {
-                    offer.own = Some(address);
-                }
-                Ok(())
-            }
-            Err(error) => {
-                self.offers.remove(&key);
-                Err(error.into())
-            }
+        chunks: &dyn ChunkStore,
+        pieces: &[Bytes],
+        codec: Codec,
+    ) -> Result<(), StoreError> {
+        let appended = chunks.append_for(keys::row_owner(key), pieces, codec);
+        self.appended(key, appended.as_ref().ok().copied());
+        appended.map(drop)
+    }
+
+    /// Where the chunk is that [`Look::Append`] wanted; one that could not be appended is not offered any more.
+    pub(crate) fn appended(&mut self, key: RowKey, address: Option<ChunkAddress>) {
+        if address.is_none() {
+            self.offers.remove(&key);
+        } else if let Some(offer) = self.offers.get_mut(&key) {
+            offer.own = address;
         }
     }
 

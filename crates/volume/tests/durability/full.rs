@@ -133,7 +133,8 @@ fn a_full_partition_refuses_keeps_and_goes_on() {
             // An overwrite is refused as a whole.
             let name = files.keys().next().unwrap().clone();
             let before = full.volume.status(full.fid(&name)).unwrap();
-            check_full(&store(&full.volume, full.fid(&name), 0, 0, &vec![7; FILE_BYTES * 20]).unwrap_err());
+            let much: Vec<u8> = (0..20).flat_map(data).collect();
+            check_full(&store(&full.volume, full.fid(&name), 0, 0, &much).unwrap_err());
             assert_eq!(full.volume.status(full.fid(&name)).unwrap(), before);
             assert_eq!(contents(&full.volume), files);
             // Deletions work, and make room.
