@@ -1,9 +1,11 @@
-//! Chunks that are encoded and written by threads of their own while the next ones come in.
+//! Chunks on their way into the store: gathered, or encoded and written by threads of their own while the next ones
+//! come in.
 //!
 //! Compressing takes most of the time of a long store: without these threads, data waits in the network
 //! while one processor compresses. Nothing depends on them: where all are busy, the caller does it itself.
 
 use crate::crew::Crew;
+use bytes::Bytes;
 use crossbeam::channel::{Receiver, bounded};
 use std::sync::Arc;
 use store::{ChunkAddress, ChunkStore, Codec, NewChunk, StoreError};
@@ -49,6 +51,40 @@ impl Appenders {
     }
 }
 
+/// Whole chunks that are soon encoded are gathered up to this many bytes and written at once. In writes of
+/// 256 KiB each, the same takes a third more processor time.
+const GATHERED_BYTES: usize = 1 << 20;
+
+/// Chunks that are to be appended together, each with what is to be known of it then.
+pub(crate) struct Gathering<T> {
+    chunks: Vec<(T, NewChunk)>,
+    bytes: usize,
+}
+
+impl<T> Default for Gathering<T> {
+    fn default() -> Gathering<T> {
+        Gathering { chunks: Vec::new(), bytes: 0 }
+    }
+}
+
+impl<T> Gathering<T> {
+    pub(crate) fn add(&mut self, known: T, chunk: NewChunk) {
+        self.bytes += chunk.pieces.iter().map(Bytes::len).sum::<usize>();
+        self.chunks.push((known, chunk));
+    }
+
+    /// Whether they are to be appended now.
+    pub(crate) fn is_enough(&self) -> bool {
+        self.bytes >= GATHERED_BYTES
+    }
+
+    /// All of them, in the order in which they came.
+    pub(crate) fn take(&mut self) -> (Vec<T>, Vec<NewChunk>) {
+        self.bytes = 0;
+        self.chunks.drain(..).unzip()
+    }
+}
+
 impl Appending {
     /// Waits for the chunks' places.
     pub(crate) fn wait(self) -> Answer {
@@ -64,8 +100,23 @@ impl Appending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use store::MemoryChunks;
+
+    #[test]
+    fn a_mebibyte_is_enough() {
+        let mut gathering = Gathering::default();
+        let pieces = vec![Bytes::from(vec![1; 300_000]), Bytes::from(vec![2; 49_526])];
+        for number in 0..7 {
+            assert_eq!(gathering.is_enough(), [3, 6].contains(&number), "{number}");
+            if number == 3 {
+                assert_eq!(gathering.take().0, [0, 1, 2]);
+            }
+            gathering.add(number, NewChunk { pieces: pieces.clone(), ..NewChunk::default() });
+        }
+        let (known, chunks) = gathering.take();
+        assert_eq!((known, chunks.len()), (vec![3, 4, 5, 6], 4));
+        assert!(!gathering.is_enough() && gathering.take().1.is_empty());
+    }
 
     #[test]
     fn chunks_arrive_with_and_without_threads() {

@@ -387,6 +387,7 @@ impl Restoration {
         if self.noted.is_none() {
             return Ok(());
         }
+        self.append_gathered()?;
         self.flush()?;
         let Some(noted) = &mut self.noted else { return Ok(()) };
         if noted.has_lost_any {

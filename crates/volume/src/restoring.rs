@@ -5,6 +5,7 @@
 //! only while the [`Restoration`] lives. So whatever ends it early, a crash too, leaves the volume as
 //! it was.
 
+use crate::appending::Gathering;
 use crate::continuing;
 use crate::overlaying::{self, Base};
 use crate::quota;
@@ -28,7 +29,7 @@ use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::{Batch, ChunkOwner, Family};
+use store::{Batch, Family, NewChunk};
 
 /// Bytes of records that are committed at a time.
 const BATCH_BYTES: usize = 4 << 20;
@@ -63,6 +64,8 @@ pub struct Restoration {
     batch: Batch,
     batch_bytes: usize,
     has_chunks: bool,
+    /// Chunks of the file at work, with the keys of their extents and their lengths.
+    gathering: Gathering<(keys::Prefix, u32)>,
     /// Rows that the batch names.
     sharing: Changes,
     offers: Offers,
@@ -166,6 +169,7 @@ impl Restoration {
             batch: Batch::new(),
             batch_bytes: 0,
             has_chunks: false,
+            gathering: Gathering::default(),
             sharing: Changes::default(),
             offers: Offers::default(),
             unfinished: HashSet::new(),
@@ -240,7 +244,7 @@ impl Restoration {
         while at < status.length {
             let length = (status.length - at).min(1 << shift) as usize;
             let pieces = receive_pieces(length, source)?;
-            self.chunk(file, index, &pieces, is_link)?;
+            self.chunk(file, index, pieces, is_link)?;
             let step = self.target.shared.options.received_step_bytes;
             if self.noted.as_mut().is_some_and(|noted| noted.count(length as u64, step)) {
                 self.checkpoint()?;
@@ -248,62 +252,69 @@ impl Restoration {
             at += length as u64;
             index += 1;
         }
+        self.append_gathered()?;
         self.end_overlaid_file(file, index)?;
         self.vnode(status, None)?;
         self.unfinished.remove(&number);
         Ok(())
     }
 
-    /// Puts a chunk of a file.
+    /// Puts a chunk of a file, or gathers it: call [`Restoration::append_gathered`] in the end.
     fn chunk(
         &mut self,
         file: keys::FileKey,
         index: u64,
-        pieces: &[Bytes],
+        pieces: Vec<Bytes>,
         is_link: bool,
     ) -> Result<(), VolumeError> {
         let key = file.extent(index);
         let is_hole = !is_link && pieces.iter().all(|piece| piece.iter().all(|&byte| byte == 0));
-        if self.is_below(&key, (!is_hole).then_some(pieces))? || is_hole {
+        if self.is_below(&key, (!is_hole).then_some(&pieces))? || is_hole {
             return Ok(());
         }
-        let extent = self.store(file.owner(index), pieces, is_link)?;
-        let value = self.home().extent_record(&key, &extent)?;
-        if let Extent::Shared { row, .. } = extent {
-            self.sharing.add(row);
-        }
-        self.put_as_it_is(Family::Extents, &key, value)
-    }
-
-    fn store(&mut self, owner: ChunkOwner, pieces: &[Bytes], is_link: bool) -> Result<Extent, VolumeError> {
         let length: usize = pieces.iter().map(Bytes::len).sum();
         let options = &self.target.shared.options;
         if is_link || length <= options.inline_bytes_max && length < 1 << options.chunk_shift {
-            return Ok(Extent::Inline(pieces.concat().into()));
+            return self.put_extent(&key, &Extent::Inline(pieces.concat().into()));
         }
         if (self.home().handle.space)().free_kib < (length as u64).div_ceil(1024) {
             return Err(VolumeError::PartitionFull);
         }
-        let (target, codec) = (Arc::clone(&self.target), self.target.compression());
-        let chunks = &target.home.handle.chunks;
-        let look = if target.deduplicates() {
-            self.offers.look(&target.home, self.group, pieces, None)?
-        } else {
-            Look::Apart
-        };
-        let extent = match look {
-            Look::Shared(extent) => extent,
-            Look::Append(row, extent) => {
-                self.offers.append(row, &**chunks, pieces, codec)?;
-                extent
+        if self.target.deduplicates() {
+            // Not gathered: what is offered lives until the next flush.
+            let target = Arc::clone(&self.target);
+            let look = self.offers.look(&target.home, self.group, &pieces, None)?;
+            if let Look::Append(row, _) = look {
+                self.offers.append(row, &*target.home.handle.chunks, &pieces, target.compression())?;
             }
-            Look::Apart => {
-                let address = chunks.append_for(owner, pieces, codec)?;
-                self.has_chunks = true;
-                Extent::Chunk { address, length: length as u32 }
+            if let Look::Shared(extent) | Look::Append(_, extent) = look {
+                return self.put_extent(&key, &extent);
             }
-        };
-        Ok(extent)
+        }
+        self.gathering.add((key, length as u32), NewChunk { owner: file.owner(index), pieces });
+        if self.gathering.is_enough() { self.append_gathered() } else { Ok(()) }
+    }
+
+    /// Appends the chunks that were gathered, and puts their extents.
+    pub(crate) fn append_gathered(&mut self) -> Result<(), VolumeError> {
+        let (extents, new) = self.gathering.take();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let addresses = self.home().handle.chunks.append_all(&new, self.target.compression())?;
+        self.has_chunks = true;
+        for ((key, length), address) in extents.into_iter().zip(addresses) {
+            self.put_extent(&key, &Extent::Chunk { address, length })?;
+        }
+        Ok(())
+    }
+
+    fn put_extent(&mut self, key: &[u8], extent: &Extent) -> Result<(), VolumeError> {
+        let value = self.home().extent_record(key, extent)?;
+        if let Extent::Shared { row, .. } = extent {
+            self.sharing.add(*row);
+        }
+        self.put_as_it_is(Family::Extents, key, value)
     }
 
     fn vnode(&mut self, status: VnodeStatus, acl: Option<Arc<Acl>>) -> Result<(), VolumeError> {

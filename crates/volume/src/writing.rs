@@ -7,7 +7,7 @@
 //! with the newer data. So a slow client holds nobody up, and of two concurrent stores the one that
 //! ends last wins wherever both wrote.
 
-use crate::appending::Appending;
+use crate::appending::{Appending, Gathering};
 use crate::keys::{self, FileKey};
 use crate::reading::push_zeros;
 use crate::record::{Extent, Vnode};
@@ -30,10 +30,6 @@ struct Part {
     length: usize,
 }
 
-/// Whole chunks that are soon encoded are gathered up to this many bytes and written at once. In writes of
-/// 256 KiB each, the same takes a third more processor time.
-const APPEND_BYTES: usize = 1 << 20;
-
 /// Chunks that no metadata names yet: dropped unless they are taken.
 struct Staged<'v> {
     volume: &'v Volume,
@@ -42,8 +38,7 @@ struct Staged<'v> {
     /// Chunks that others may share.
     offers: Offers,
     /// Whole chunks that are to be appended together.
-    gathered: Vec<(Gathered, NewChunk)>,
-    gathered_bytes: usize,
+    gathering: Gathering<Gathered>,
     coming: VecDeque<Coming>,
 }
 
@@ -68,8 +63,7 @@ impl<'v> Staged<'v> {
             file: volume.file_key(vnode),
             extents: BTreeMap::new(),
             offers: Offers::default(),
-            gathered: Vec::new(),
-            gathered_bytes: 0,
+            gathering: Gathering::default(),
             coming: VecDeque::new(),
         }
     }
@@ -131,11 +125,10 @@ impl<'v> Staged<'v> {
             Look::Apart => (None, self.file.owner(index)),
         };
         let gathered = Gathered { index, length: length as u32, row };
-        self.gathered.push((gathered, NewChunk { owner, pieces }));
-        self.gathered_bytes += length;
+        self.gathering.add(gathered, NewChunk { owner, pieces });
         if is_slow(self.volume.compression()) && !is_last {
             self.append_meanwhile()
-        } else if self.gathered_bytes >= APPEND_BYTES {
+        } else if self.gathering.is_enough() {
             self.append_gathered()
         } else {
             Ok(())
@@ -148,7 +141,7 @@ impl<'v> Staged<'v> {
         while self.coming.len() >= appenders.at_once() {
             self.collect_one()?;
         }
-        let (chunks, new) = self.take_gathered();
+        let (chunks, new) = self.gathering.take();
         let appending = appenders.append(&self.volume.home.handle.chunks, new, self.volume.compression());
         self.coming.push_back(Coming { chunks, appending });
         Ok(())
@@ -156,14 +149,9 @@ impl<'v> Staged<'v> {
 
     /// Appends what is gathered.
     fn append_gathered(&mut self) -> Result<(), VolumeError> {
-        let (chunks, new) = self.take_gathered();
+        let (chunks, new) = self.gathering.take();
         let appended = self.volume.home.handle.chunks.append_all(&new, self.volume.compression());
         self.appended(chunks, appended)
-    }
-
-    fn take_gathered(&mut self) -> (Vec<Gathered>, Vec<NewChunk>) {
-        self.gathered_bytes = 0;
-        self.gathered.drain(..).unzip()
     }
 
     fn appended(
