@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crossbeam::queue::ArrayQueue;
+use parking_lot::Mutex;
 
 /// Holds the longest datagram or merged run that UDP can carry.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
@@ -17,18 +17,20 @@ const COPIED_BYTES_MAX: usize = 4096;
 
 /// A pool of buffers of [`BUFFER_BYTES`] each.
 pub(crate) struct BufferPool {
-    free: Arc<ArrayQueue<Box<[u8]>>>,
+    /// The one that came back last goes first: it is in a processor's caches.
+    free: Arc<Mutex<Vec<Box<[u8]>>>>,
 }
 
 impl BufferPool {
     /// An empty pool.
     pub(crate) fn new() -> BufferPool {
-        BufferPool { free: Arc::new(ArrayQueue::new(FREE_BUFFERS_MAX)) }
+        BufferPool { free: Arc::default() }
     }
 
     /// A buffer, used before or new.
     pub(crate) fn take(&self) -> Box<[u8]> {
-        self.free.pop().unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
+        let used = self.free.lock().pop();
+        used.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
     }
 
     /// The first `length` bytes of `buffer` for passing on; leaves a free buffer in its place.
@@ -47,7 +49,7 @@ impl BufferPool {
 struct Lent {
     data: Box<[u8]>,
     length: usize,
-    free: Arc<ArrayQueue<Box<[u8]>>>,
+    free: Arc<Mutex<Vec<Box<[u8]>>>>,
 }
 
 impl AsRef<[u8]> for Lent {
@@ -58,8 +60,11 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // A full pool hands the buffer back, and it is freed here.
-        let _ = self.free.push(std::mem::take(&mut self.data));
+        let data = std::mem::take(&mut self.data);
+        let mut free = self.free.lock();
+        if free.len() < FREE_BUFFERS_MAX {
+            free.push(data);
+        }
     }
 }
 
@@ -76,7 +81,7 @@ mod tests {
         let whole = pool.pass_on(&mut slot, COPIED_BYTES_MAX + 1);
         let part = whole.slice(..3);
         drop(whole);
-        assert!(pool.free.is_empty());
+        assert!(pool.free.lock().is_empty());
         assert_eq!(part, b"abc"[..]);
         drop(part);
         let again = pool.take();

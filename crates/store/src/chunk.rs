@@ -1,7 +1,7 @@
 //! The interface through which file data is stored: immutable, checksummed, compressed chunks.
 
 use crate::digest::{Digest, digest};
-use crate::{CacheStatistics, MetaStore, SegmentAudit, StoreError};
+use crate::{CacheStatistics, EncodedChunk, MetaStore, SegmentAudit, StoreError};
 use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
@@ -135,42 +135,22 @@ pub struct SegmentRecords {
 /// Largest chunk in bytes before encoding.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
-/// A chunk that is to be appended.
-#[derive(Clone, Debug, Default)]
-pub struct NewChunk {
-    /// Who will name it.
-    pub owner: ChunkOwner,
-    /// What it holds; at most 1 MiB in all.
-    pub pieces: Vec<Bytes>,
-}
-
 /// An append-only store of chunks.
 pub trait ChunkStore: Send + Sync {
-    /// Appends one chunk, given in pieces; at most 1 MiB in all. Readable at once, durable after
-    /// [`ChunkStore::sync`].
+    /// Appends chunks in one write as far as it can, which costs less than as many writes: all of them, or none.
+    /// Answers their places in the order given. Readable at once, durable after [`ChunkStore::sync`].
+    fn append_all(&self, chunks: Vec<EncodedChunk>) -> Result<Vec<ChunkAddress>, StoreError>;
+
+    /// Appends one chunk, given in pieces; at most 1 MiB in all.
     fn append_for(
         &self,
         owner: ChunkOwner,
         pieces: &[Bytes],
         codec: Codec,
-    ) -> Result<ChunkAddress, StoreError>;
-
-    /// Appends chunks in one write as far as it can, which costs less than as many writes: all of them, or none.
-    /// Answers their places in the order given.
-    fn append_all(&self, chunks: &[NewChunk], codec: Codec) -> Result<Vec<ChunkAddress>, StoreError> {
-        let mut addresses = Vec::with_capacity(chunks.len());
-        for NewChunk { owner, pieces } in chunks {
-            match self.append_for(*owner, pieces, codec) {
-                Ok(address) => addresses.push(address),
-                Err(error) => {
-                    for address in addresses {
-                        self.release(address);
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        Ok(addresses)
+    ) -> Result<ChunkAddress, StoreError> {
+        let addresses = self.append_all(vec![EncodedChunk::new(owner, pieces, codec)?])?;
+        // As many as chunks.
+        addresses.first().copied().ok_or(StoreError::Full)
     }
 
     /// [`ChunkStore::append_for`] for a chunk of which nobody knows yet who will name it.

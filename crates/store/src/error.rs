@@ -31,6 +31,12 @@ pub enum StoreError {
         /// What is wrong with the key.
         what: String,
     },
+    /// More than a chunk may have: the caller's fault.
+    #[error("a chunk has at most {} bytes, and this one {bytes}", crate::chunk::CHUNK_BYTES_MAX)]
+    TooLong {
+        /// Bytes that it has.
+        bytes: usize,
+    },
     /// The partition has no room for new data; deletions still work.
     #[error("no space left on the partition")]
     Full,

@@ -26,8 +26,7 @@ pub mod segment;
 
 pub use cache::{Cache, CacheStatistics};
 pub use chunk::{
-    ChunkAddress, ChunkOwner, ChunkStore, Codec, CodecError, NewChunk, SegmentRecords, SegmentUse,
-    ZSTD_LEVELS,
+    ChunkAddress, ChunkOwner, ChunkStore, Codec, CodecError, SegmentRecords, SegmentUse, ZSTD_LEVELS,
 };
 pub use database::Database;
 pub use digest::Digest;

@@ -3,8 +3,8 @@
 use crate::digest::{Digest, digest};
 use crate::meta::{Change, Snapshot, Visit};
 use crate::{
-    Batch, ChunkAddress, ChunkOwner, ChunkStore, Codec, CommitNumber, Family, KeyRange, KeyRing, MetaStore,
-    SegmentRecords, SegmentUse, StoreError,
+    Batch, ChunkAddress, ChunkOwner, ChunkStore, CommitNumber, EncodedChunk, Family, KeyRange, KeyRing,
+    MetaStore, SegmentRecords, SegmentUse, StoreError,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -200,13 +200,14 @@ impl MemoryChunks {
 }
 
 impl ChunkStore for MemoryChunks {
-    fn append_for(
-        &self,
-        owner: ChunkOwner,
-        pieces: &[Bytes],
-        _codec: Codec,
-    ) -> Result<ChunkAddress, StoreError> {
-        Ok(self.state.lock().append(owner, pieces.concat().into()))
+    fn append_all(&self, chunks: Vec<EncodedChunk>) -> Result<Vec<ChunkAddress>, StoreError> {
+        let decode = |chunk: &EncodedChunk| {
+            let damaged = |what| StoreError::Damaged { place: "a new chunk".into(), what };
+            Ok((chunk.owner(), chunk.decode().map_err(damaged)?))
+        };
+        let decoded: Vec<_> = chunks.iter().map(decode).collect::<Result<_, StoreError>>()?;
+        let mut state = self.state.lock();
+        Ok(decoded.into_iter().map(|(owner, data)| state.append(owner, data)).collect())
     }
 
     fn digest(&self, pieces: &[Bytes]) -> Digest {

@@ -15,6 +15,7 @@ mod codec;
 mod compaction;
 mod compression;
 mod config;
+mod encoded;
 mod files;
 mod frame;
 mod header;
@@ -26,15 +27,16 @@ mod recount;
 mod room;
 mod statistics;
 mod store;
-mod trial;
+
 mod unsynced;
 mod walk;
 
 pub use audit::{SegmentAccount, SegmentAudit, SegmentFacts};
 pub use config::{Reserve, SegmentConfig};
+pub use encoded::EncodedChunk;
 pub(crate) use record::crc32c;
 pub use recount::{ChunkOf, Recount};
 pub use statistics::ChunkStatistics;
 pub use store::SegmentStore;
-pub use trial::EncodedChunk;
+
 pub use walk::{WalkEnd, walk};

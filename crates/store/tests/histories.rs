@@ -13,8 +13,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use store::{
-    Batch, ChunkAddress, ChunkOwner, ChunkStore, Codec, Family, KeyRange, MemoryMeta, MetaStore, NewChunk,
-    Reserve, SegmentConfig, SegmentStore, Snapshot, StoreError, Visit,
+    Batch, ChunkAddress, ChunkOwner, ChunkStore, Codec, EncodedChunk, Family, KeyRange, MemoryMeta,
+    MetaStore, Reserve, SegmentConfig, SegmentStore, Snapshot, StoreError, Visit,
 };
 
 const HISTORIES: u64 = 3000;
@@ -189,15 +189,16 @@ impl History {
     /// Appends one chunk or several at once; answers the last.
     fn append(&mut self) -> Option<ChunkAddress> {
         let count = if self.rng.random_ratio(1, 4) { self.rng.random_range(2..6) } else { 1 };
-        let new: Vec<NewChunk> = (0..count).map(|_| self.some_chunk()).collect();
+        let new: Vec<Vec<Bytes>> = (0..count).map(|_| self.some_pieces()).collect();
         let codec = [Codec::Raw, Codec::Lz4, Codec::Zstd(1)][self.rng.random_range(0..3)];
+        let encode = |pieces: &Vec<Bytes>| EncodedChunk::new(ChunkOwner::default(), pieces, codec).unwrap();
         let appended = match &new[..] {
-            [one] => self.store.append(&one.pieces, codec).map(|address| vec![address]),
-            several => self.store.append_all(several, codec),
+            [one] => self.store.append(one, codec).map(|address| vec![address]),
+            several => self.store.append_all(several.iter().map(encode).collect()),
         };
         let addresses = self.noted(appended)?;
         assert_eq!(addresses.len(), new.len());
-        for (address, NewChunk { pieces, .. }) in addresses.iter().zip(&new) {
+        for (address, pieces) in addresses.iter().zip(&new) {
             let reused = self.contents.insert(*address, pieces.concat().into());
             assert!(
                 reused.is_none() && address.segment >= self.first_segment,
@@ -209,9 +210,8 @@ impl History {
         addresses.last().copied()
     }
 
-    fn some_chunk(&mut self) -> NewChunk {
-        let pieces = (0..self.rng.random_range(1..4)).map(|_| self.some_bytes()).collect();
-        NewChunk { pieces, ..NewChunk::default() }
+    fn some_pieces(&mut self) -> Vec<Bytes> {
+        (0..self.rng.random_range(1..4)).map(|_| self.some_bytes()).collect()
     }
 
     /// Chunk, sync, commit, perhaps sync, and release of what it replaced.

@@ -8,14 +8,14 @@ use crate::crew::Crew;
 use bytes::Bytes;
 use crossbeam::channel::{Receiver, bounded};
 use std::sync::Arc;
-use store::{ChunkAddress, ChunkStore, Codec, NewChunk, StoreError};
+use store::{ChunkAddress, ChunkOwner, ChunkStore, Codec, EncodedChunk, StoreError};
 
-type Answer = Result<Vec<ChunkAddress>, StoreError>;
+type Answer = Result<ChunkAddress, StoreError>;
 
 /// The threads.
 pub(crate) struct Appenders(Crew);
 
-/// Chunks on their way into the store.
+/// A chunk on its way into the store.
 pub(crate) enum Appending {
     Done(Answer),
     Coming(Receiver<Answer>),
@@ -26,22 +26,28 @@ impl Appenders {
         Appenders(Crew::new("append", threads, threads))
     }
 
-    /// How many times one caller should have something on its way at once.
+    /// How many chunks of one caller should be on their way at once.
     pub(crate) fn at_once(&self) -> usize {
         self.0.threads() + 1
     }
 
-    /// [`ChunkStore::append_all`] on another thread, if one is free.
-    pub(crate) fn append(&self, chunks: &Arc<dyn ChunkStore>, new: Vec<NewChunk>, codec: Codec) -> Appending {
+    /// [`ChunkStore::append_for`] on another thread, if one is free.
+    pub(crate) fn append(
+        &self,
+        chunks: &Arc<dyn ChunkStore>,
+        owner: ChunkOwner,
+        pieces: Vec<Bytes>,
+        codec: Codec,
+    ) -> Appending {
         if self.0.threads() == 0 {
-            return Appending::Done(chunks.append_all(&new, codec));
+            return Appending::Done(chunks.append_for(owner, &pieces, codec));
         }
         let (answer, coming) = bounded(1);
         let chunks = Arc::clone(chunks);
         let job = move || {
-            let appended = chunks.append_all(&new, codec);
+            let appended = chunks.append_for(owner, &pieces, codec);
             // Whoever waits for the answer may close the store next.
-            drop((chunks, new));
+            drop((chunks, pieces));
             _ = answer.send(appended);
         };
         if let Err(refused) = self.0.offer(Box::new(job)) {
@@ -51,13 +57,13 @@ impl Appenders {
     }
 }
 
-/// Whole chunks that are soon encoded are gathered up to this many bytes and written at once. In writes of
+/// Whole chunks that are soon encoded are gathered up to this many bytes of contents and written at once. In writes of
 /// 256 KiB each, the same takes a third more processor time.
 const GATHERED_BYTES: usize = 1 << 20;
 
 /// Chunks that are to be appended together, each with what is to be known of it then.
 pub(crate) struct Gathering<T> {
-    chunks: Vec<(T, NewChunk)>,
+    chunks: Vec<(T, EncodedChunk)>,
     bytes: usize,
 }
 
@@ -68,8 +74,8 @@ impl<T> Default for Gathering<T> {
 }
 
 impl<T> Gathering<T> {
-    pub(crate) fn add(&mut self, known: T, chunk: NewChunk) {
-        self.bytes += chunk.pieces.iter().map(Bytes::len).sum::<usize>();
+    pub(crate) fn add(&mut self, known: T, chunk: EncodedChunk) {
+        self.bytes += chunk.raw_bytes();
         self.chunks.push((known, chunk));
     }
 
@@ -79,14 +85,14 @@ impl<T> Gathering<T> {
     }
 
     /// All of them, in the order in which they came.
-    pub(crate) fn take(&mut self) -> (Vec<T>, Vec<NewChunk>) {
+    pub(crate) fn take(&mut self) -> (Vec<T>, Vec<EncodedChunk>) {
         self.bytes = 0;
         self.chunks.drain(..).unzip()
     }
 }
 
 impl Appending {
-    /// Waits for the chunks' places.
+    /// Waits for the chunk's place.
     pub(crate) fn wait(self) -> Answer {
         match self {
             Appending::Done(answer) => answer,
@@ -111,7 +117,8 @@ mod tests {
             if number == 3 {
                 assert_eq!(gathering.take().0, [0, 1, 2]);
             }
-            gathering.add(number, NewChunk { pieces: pieces.clone(), ..NewChunk::default() });
+            let chunk = EncodedChunk::new(ChunkOwner::default(), &pieces, Codec::Lz4).unwrap();
+            gathering.add(number, chunk);
         }
         let (known, chunks) = gathering.take();
         assert_eq!((known, chunks.len()), (vec![3, 4, 5, 6], 4));
@@ -125,13 +132,12 @@ mod tests {
             let chunks: Arc<dyn ChunkStore> = store.clone();
             let appenders = Appenders::new(threads);
             let data: Vec<Bytes> = (0..50u8).map(|byte| vec![byte; 100].into()).collect();
-            let new = |data: &Bytes| NewChunk { pieces: vec![data.clone()], ..NewChunk::default() };
-            let append =
-                |data: &[Bytes]| appenders.append(&chunks, data.iter().map(new).collect(), Codec::Lz4);
-            let coming: Vec<Appending> = data.chunks(2).map(append).collect();
-            for (appending, data) in coming.into_iter().zip(data.chunks(2)) {
-                let read = |address: &ChunkAddress| chunks.read(*address).unwrap();
-                assert_eq!(appending.wait().unwrap().iter().map(read).collect::<Vec<_>>(), data);
+            let append = |data: &Bytes| {
+                appenders.append(&chunks, ChunkOwner::default(), vec![data.clone()], Codec::Lz4)
+            };
+            let coming: Vec<Appending> = data.iter().map(append).collect();
+            for (appending, data) in coming.into_iter().zip(&data) {
+                assert_eq!(chunks.read(appending.wait().unwrap()).unwrap(), data);
             }
             assert_eq!(store.live_chunks(), 50);
             assert_eq!(Arc::strong_count(&store), 2, "no thread holds the store any more");

@@ -29,7 +29,7 @@ use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::{Batch, Family, NewChunk};
+use store::{Batch, EncodedChunk, Family};
 
 /// Bytes of records that are committed at a time.
 const BATCH_BYTES: usize = 4 << 20;
@@ -244,7 +244,7 @@ impl Restoration {
         while at < status.length {
             let length = (status.length - at).min(1 << shift) as usize;
             let pieces = receive_pieces(length, source)?;
-            self.chunk(file, index, pieces, is_link)?;
+            self.chunk(file, index, &pieces, is_link)?;
             let step = self.target.shared.options.received_step_bytes;
             if self.noted.as_mut().is_some_and(|noted| noted.count(length as u64, step)) {
                 self.checkpoint()?;
@@ -264,12 +264,12 @@ impl Restoration {
         &mut self,
         file: keys::FileKey,
         index: u64,
-        pieces: Vec<Bytes>,
+        pieces: &[Bytes],
         is_link: bool,
     ) -> Result<(), VolumeError> {
         let key = file.extent(index);
         let is_hole = !is_link && pieces.iter().all(|piece| piece.iter().all(|&byte| byte == 0));
-        if self.is_below(&key, (!is_hole).then_some(&pieces))? || is_hole {
+        if self.is_below(&key, (!is_hole).then_some(pieces))? || is_hole {
             return Ok(());
         }
         let length: usize = pieces.iter().map(Bytes::len).sum();
@@ -283,15 +283,16 @@ impl Restoration {
         if self.target.deduplicates() {
             // Not gathered: what is offered lives until the next flush.
             let target = Arc::clone(&self.target);
-            let look = self.offers.look(&target.home, self.group, &pieces, None)?;
+            let look = self.offers.look(&target.home, self.group, pieces, None)?;
             if let Look::Append(row, _) = look {
-                self.offers.append(row, &*target.home.handle.chunks, &pieces, target.compression())?;
+                self.offers.append(row, &*target.home.handle.chunks, pieces, target.compression())?;
             }
             if let Look::Shared(extent) | Look::Append(_, extent) = look {
                 return self.put_extent(&key, &extent);
             }
         }
-        self.gathering.add((key, length as u32), NewChunk { owner: file.owner(index), pieces });
+        let chunk = EncodedChunk::new(file.owner(index), pieces, self.target.compression())?;
+        self.gathering.add((key, length as u32), chunk);
         if self.gathering.is_enough() { self.append_gathered() } else { Ok(()) }
     }
 
@@ -301,7 +302,7 @@ impl Restoration {
         if new.is_empty() {
             return Ok(());
         }
-        let addresses = self.home().handle.chunks.append_all(&new, self.target.compression())?;
+        let addresses = self.home().handle.chunks.append_all(new)?;
         self.has_chunks = true;
         for ((key, length), address) in extents.into_iter().zip(addresses) {
             self.put_extent(&key, &Extent::Chunk { address, length })?;

@@ -1,7 +1,7 @@
 //! StoreData.
 //!
 //! Data is taken from the client without any lock: whole chunks are appended to the chunk store as
-//! they come, 1 MiB of them at a time; at most two chunks that are only partly written wait in memory. Then the parts are
+//! they come, encoded at once and written 1 MiB at a time; at most two chunks that are only partly written wait in memory. Then the parts are
 //! merged with what the file has there, everything is synced, and only then the writer lock is
 //! taken to commit the new places. If the file's data changed meanwhile, the parts are merged again
 //! with the newer data. So a slow client holds nobody up, and of two concurrent stores the one that
@@ -17,7 +17,7 @@ use crate::{Actor, StoreRequest, VnodeStatus, Volume, VolumeError, attributes, q
 use base::{AbortCode, Fid};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use store::{ChunkAddress, Codec, NewChunk, StoreError};
+use store::{ChunkAddress, ChunkOwner, Codec, EncodedChunk, StoreError};
 
 /// Where the data comes from: called with the most bytes wanted, answers at least one, or none if
 /// there are no more.
@@ -50,9 +50,9 @@ struct Gathered {
     row: Option<RowKey>,
 }
 
-/// Chunks on their way into the store.
+/// A chunk on its way into the store.
 struct Coming {
-    chunks: Vec<Gathered>,
+    chunk: Gathered,
     appending: Appending,
 }
 
@@ -124,33 +124,38 @@ impl<'v> Staged<'v> {
             }
             Look::Apart => (None, self.file.owner(index)),
         };
-        let gathered = Gathered { index, length: length as u32, row };
-        self.gathering.add(gathered, NewChunk { owner, pieces });
-        if is_slow(self.volume.compression()) && !is_last {
-            self.append_meanwhile()
-        } else if self.gathering.is_enough() {
-            self.append_gathered()
-        } else {
-            Ok(())
+        let (chunk, codec) = (Gathered { index, length: length as u32, row }, self.volume.compression());
+        if is_slow(codec) && !is_last {
+            return self.append_meanwhile(chunk, owner, pieces, codec);
         }
+        match EncodedChunk::new(owner, &pieces, codec) {
+            Ok(encoded) => self.gathering.add(chunk, encoded),
+            Err(error) => return self.appended(vec![chunk], Err(error)),
+        }
+        if self.gathering.is_enough() { self.append_gathered() } else { Ok(()) }
     }
 
-    /// Appends what is gathered while the next ones come in.
-    fn append_meanwhile(&mut self) -> Result<(), VolumeError> {
+    /// Encodes and appends a chunk while the next ones come in.
+    fn append_meanwhile(
+        &mut self,
+        chunk: Gathered,
+        owner: ChunkOwner,
+        pieces: Vec<Bytes>,
+        codec: Codec,
+    ) -> Result<(), VolumeError> {
         let appenders = &self.volume.shared.appenders;
         while self.coming.len() >= appenders.at_once() {
             self.collect_one()?;
         }
-        let (chunks, new) = self.gathering.take();
-        let appending = appenders.append(&self.volume.home.handle.chunks, new, self.volume.compression());
-        self.coming.push_back(Coming { chunks, appending });
+        let appending = appenders.append(&self.volume.home.handle.chunks, owner, pieces, codec);
+        self.coming.push_back(Coming { chunk, appending });
         Ok(())
     }
 
     /// Appends what is gathered.
     fn append_gathered(&mut self) -> Result<(), VolumeError> {
         let (chunks, new) = self.gathering.take();
-        let appended = self.volume.home.handle.chunks.append_all(&new, self.volume.compression());
+        let appended = self.volume.home.handle.chunks.append_all(new);
         self.appended(chunks, appended)
     }
 
@@ -171,8 +176,8 @@ impl<'v> Staged<'v> {
     }
 
     fn collect_one(&mut self) -> Result<(), VolumeError> {
-        let Some(Coming { chunks, appending }) = self.coming.pop_front() else { return Ok(()) };
-        self.appended(chunks, appending.wait())
+        let Some(Coming { chunk, appending }) = self.coming.pop_front() else { return Ok(()) };
+        self.appended(vec![chunk], appending.wait().map(|address| vec![address]))
     }
 
     fn collect(&mut self) -> Result<(), VolumeError> {

@@ -2,7 +2,7 @@
 
 use super::compression;
 use super::frame::Frame;
-use super::record::{Record, crc32c, crc32c_of};
+use super::record::{Record, crc32c};
 use crate::chunk::CHUNK_BYTES_MAX;
 use crate::{Codec, KeyRing, StoreError};
 use bytes::Bytes;
@@ -25,22 +25,22 @@ pub(super) struct Encoded {
 
 /// The bytes behind the record header.
 pub(super) enum Stored {
-    Pieces(Vec<Bytes>),
+    Apart(Bytes),
     Framed(Frame),
 }
 
 impl Stored {
-    pub(super) fn slices(&self) -> Vec<&[u8]> {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Stored::Pieces(pieces) => pieces.iter().map(|piece| &piece[..]).collect(),
-            Stored::Framed(frame) => vec![frame.stored()],
+            Stored::Apart(bytes) => bytes,
+            Stored::Framed(frame) => frame.stored(),
         }
     }
 
-    /// In one piece that a header fits in front of.
-    pub(super) fn into_frame(self, stored_bytes: usize) -> Frame {
+    /// Where a header fits in front of them.
+    pub(super) fn into_frame(self) -> Frame {
         match self {
-            Stored::Pieces(pieces) => Frame::joining(&pieces, stored_bytes),
+            Stored::Apart(bytes) => Frame::joining(&[&bytes], bytes.len()),
             Stored::Framed(frame) => frame,
         }
     }
@@ -52,31 +52,28 @@ impl Encoding {
     }
 }
 
-/// Encodes a chunk given in pieces; `None` if it is longer than a chunk may be. If the codec is raw the
-/// pieces are taken as they are, without copying.
-pub(super) fn encode(pieces: &[Bytes], codec: Codec) -> Option<Encoded> {
-    let raw_bytes = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()))?;
+/// Encodes a chunk given in pieces; one in one piece that does not shrink is not copied.
+///
+/// # Errors
+/// `TooLong`.
+pub(super) fn encode(pieces: &[Bytes], codec: Codec) -> Result<Encoded, StoreError> {
+    let raw_bytes = pieces.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.len()));
     if raw_bytes > CHUNK_BYTES_MAX {
-        return None;
+        return Err(StoreError::TooLong { bytes: raw_bytes });
     }
-    let as_it_is = || Encoded::new(Encoding::Raw, raw_bytes, Stored::Pieces(pieces.to_vec()));
-    if codec == Codec::Raw {
-        return Some(as_it_is());
-    }
-    if let [one] = pieces {
-        return Some(compressed(one, codec).unwrap_or_else(as_it_is));
-    }
-    let joined = Frame::joining(pieces, raw_bytes);
-    // What did not shrink is written from where it was joined: that is in the processor's caches now.
-    let shrunk = compressed(joined.stored(), codec);
-    Some(shrunk.unwrap_or_else(|| Encoded::new(Encoding::Raw, raw_bytes, Stored::Framed(joined))))
+    let as_it_is = match pieces {
+        [one] => Stored::Apart(one.clone()),
+        // Where it is written from, unless it shrinks.
+        several => Stored::Framed(Frame::joining(several, raw_bytes)),
+    };
+    let shrunk = compressed(as_it_is.bytes(), codec);
+    Ok(shrunk.unwrap_or_else(|| Encoded::new(Encoding::Raw, raw_bytes, as_it_is)))
 }
 
 impl Encoded {
     fn new(encoding: Encoding, raw_bytes: usize, stored: Stored) -> Encoded {
-        let slices = stored.slices();
-        let stored_bytes = slices.iter().map(|slice| slice.len() as u32).sum();
-        let stored_crc = crc32c_of(&slices);
+        let bytes = stored.bytes();
+        let (stored_bytes, stored_crc) = (bytes.len() as u32, crc32c(bytes));
         let raw_bytes = raw_bytes as u32;
         Encoded {
             record: Record { encoding, raw_bytes, stored_bytes, stored_crc, ..Record::default() },
@@ -93,7 +90,7 @@ fn compressed(raw: &[u8], codec: Codec) -> Option<Encoded> {
         Codec::Lz4 => (Encoding::Lz4, Stored::Framed(compression::lz4(raw, most)?)),
         Codec::Zstd(level) => {
             let stored = compression::zstd(raw, level).filter(|stored| stored.len() <= most)?;
-            (Encoding::Zstd, Stored::Pieces(vec![stored.into()]))
+            (Encoding::Zstd, Stored::Apart(stored.into()))
         }
     };
     Some(Encoded::new(encoding, raw.len(), stored))
@@ -109,10 +106,10 @@ fn context(record: &Record) -> [u8; 9] {
 
 /// Encrypts an encoded chunk with the newest key.
 pub(super) fn seal(encoded: &Encoded, keys: &KeyRing) -> Result<Encoded, StoreError> {
-    let (key, sealed) = keys.seal(&context(&encoded.record), &encoded.stored.slices())?;
+    let (key, sealed) = keys.seal(&context(&encoded.record), &[encoded.stored.bytes()])?;
     let (stored_bytes, stored_crc) = (sealed.len() as u32, crc32c(&sealed));
     let record = Record { stored_bytes, stored_crc, key, ..encoded.record };
-    Ok(Encoded { record, stored: Stored::Pieces(vec![sealed.into()]) })
+    Ok(Encoded { record, stored: Stored::Apart(sealed.into()) })
 }
 
 /// Checks what can be checked without keys.
@@ -193,7 +190,7 @@ mod tests {
         let noise: Bytes = (0..4000u32).map(|n| (mix(mix(n)) >> 13) as u8).collect();
         let encoded = encode(std::slice::from_ref(&noise), Codec::Lz4).unwrap();
         assert_eq!(encoded.record.encoding, Encoding::Raw);
-        assert_eq!(encoded.stored.slices()[0].as_ptr(), noise.as_ptr());
+        assert_eq!(encoded.stored.bytes().as_ptr(), noise.as_ptr());
         let zeros = Bytes::from(vec![0; 4000]);
         assert_eq!(encode(&[zeros], Codec::Lz4).unwrap().record.encoding, Encoding::Lz4);
     }
@@ -201,15 +198,16 @@ mod tests {
     #[test]
     fn a_chunk_has_a_largest_size() {
         let half = Bytes::from(vec![1; CHUNK_BYTES_MAX / 2]);
-        assert!(encode(&[half.clone(), half.clone()], Codec::Raw).is_some());
-        assert!(encode(&[half.clone(), half, Bytes::from_static(b"x")], Codec::Raw).is_none());
+        assert!(encode(&[half.clone(), half.clone()], Codec::Raw).is_ok());
+        let error = encode(&[half.clone(), half, Bytes::from_static(b"x")], Codec::Raw).err().unwrap();
+        assert_eq!(error.to_string(), "a chunk has at most 1048576 bytes, and this one 1048577");
     }
 
     proptest! {
         #[test]
         fn what_was_encoded_is_decoded(pieces in pieces(), codec in codec()) {
             let encoded = encode(&pieces, codec).unwrap();
-            let stored = encoded.stored.slices().concat();
+            let stored = encoded.stored.bytes().to_vec();
             prop_assert_eq!(stored.len(), encoded.record.stored_bytes as usize);
             prop_assert!(encoded.record.stored_bytes <= encoded.record.raw_bytes);
             prop_assert_eq!(decode(&encoded.record, &stored, None).unwrap(), pieces.concat());
@@ -228,7 +226,7 @@ mod tests {
         #[test]
         fn damaged_bytes_are_noticed(pieces in pieces(), codec in codec(), place: prop::sample::Index, bit in 0..8u8) {
             let encoded = encode(&pieces, codec).unwrap();
-            let mut stored = encoded.stored.slices().concat();
+            let mut stored = encoded.stored.bytes().to_vec();
             prop_assume!(!stored.is_empty());
             let place = place.index(stored.len());
             stored[place] ^= 1 << bit;
@@ -246,7 +244,7 @@ mod tests {
         ) {
             let keys = KeyRing::random();
             let encoded = seal(&encode(&pieces, codec).unwrap(), &keys).unwrap();
-            let mut stored = encoded.stored.slices().concat();
+            let mut stored = encoded.stored.bytes().to_vec();
             prop_assert_eq!(decode(&encoded.record, &stored, Some(&keys)).unwrap(), pieces.concat());
             prop_assert!(decode(&encoded.record, &stored, Some(&KeyRing::random())).is_err());
             prop_assert!(decode(&encoded.record, &stored, None).unwrap_err().contains("no key is given"));

@@ -32,7 +32,7 @@ impl SegmentStore {
         if !record.owner.is_known() {
             record.owner = owner;
         }
-        let encoded = Encoded { record, stored: Stored::Pieces(vec![stored]) };
+        let encoded = Encoded { record, stored: Stored::Apart(stored) };
         let copy = self.put(encoded, Purpose::Compaction)?;
         self.counters.chunks_moved.fetch_add(1, Relaxed);
         self.counters.moved_bytes.fetch_add(u64::from(copy.stored_bytes), Relaxed);

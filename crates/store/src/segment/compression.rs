@@ -28,8 +28,8 @@ const BITS_OF_NOTHING_BUT_NOISE: f64 = 7.9;
 const LZ4_TRIAL_BYTES: usize = 64 << 10;
 
 /// Making a context costs a third of compressing a chunk, so they are used again. One of a high level has megabytes.
-static COMPRESSORS: Pool<Compressor<'static>> = Pool::of(8);
-static DECOMPRESSORS: Pool<Decompressor<'static>> = Pool::of(8);
+static COMPRESSORS: Pool<Compressor<'static>> = Pool::of(8, |_| 1);
+static DECOMPRESSORS: Pool<Decompressor<'static>> = Pool::of(8, |_| 1);
 
 /// An LZ4 block; `None` if it would be longer than `most`, or seems so.
 pub(super) fn lz4(raw: &[u8], most: usize) -> Option<Frame> {

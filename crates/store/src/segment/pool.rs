@@ -6,32 +6,44 @@ use std::ops::{Deref, DerefMut};
 
 /// Things that wait for their next use. The one that was used last goes first: it is in a processor's caches.
 pub(super) struct Pool<T> {
-    waiting: Mutex<Vec<T>>,
-    /// So many wait; more are thrown away.
+    waiting: Mutex<Waiting<T>>,
+    /// What waits weighs so much; more is thrown away.
     most: usize,
+    weigh: fn(&T) -> usize,
+}
+
+struct Waiting<T> {
+    things: Vec<T>,
+    weight: usize,
 }
 
 impl<T> Pool<T> {
-    pub(super) const fn of(most: usize) -> Pool<T> {
-        Pool { waiting: Mutex::new(Vec::new()), most }
+    /// Of things that weigh `most` together. What one weighs does not change while it waits.
+    pub(super) const fn of(most: usize, weigh: fn(&T) -> usize) -> Pool<T> {
+        Pool { waiting: Mutex::new(Waiting { things: Vec::new(), weight: 0 }), most, weigh }
     }
 
     pub(super) fn take(&self) -> Option<T> {
-        self.waiting.lock().pop()
+        let mut waiting = self.waiting.lock();
+        let thing = waiting.things.pop()?;
+        waiting.weight -= (self.weigh)(&thing);
+        Some(thing)
     }
 
     pub(super) fn give_back(&self, thing: T) {
+        let weight = (self.weigh)(&thing);
         let mut waiting = self.waiting.lock();
-        if waiting.len() < self.most {
-            waiting.push(thing);
+        if waiting.weight + weight <= self.most {
+            waiting.weight += weight;
+            waiting.things.push(thing);
         }
     }
 }
 
 /// Buffers of all lengths. A fresh one would be filled with zeros first, and the kernel would give its pages one by
 /// one: together that costs as much as reading a chunk into it.
-/// Each has up to a megabyte, and as many are in use as chunks are written at the same time.
-static BUFFERS: Pool<Vec<u8>> = Pool::of(32);
+/// As many are in use as chunks are encoded and not yet written, four for each client that writes.
+static BUFFERS: Pool<Vec<u8>> = Pool::of(32 << 20, Vec::len);
 
 /// So many bytes from a multiple of [`DIRECT_ALIGNMENT`] on, whatever is in them at first. It waits for its next
 /// use when it is dropped.
@@ -90,10 +102,12 @@ mod tests {
 
     #[test]
     fn the_last_one_goes_first_and_a_few_wait() {
-        let pool = Pool::of(8);
+        let pool = Pool::of(30, |thing: &usize| *thing);
         assert_eq!(pool.take(), None);
-        (0..20).for_each(|thing| pool.give_back(thing));
-        let waiting: Vec<i32> = std::iter::from_fn(|| pool.take()).collect();
-        assert_eq!(waiting, (0..8).rev().collect::<Vec<_>>());
+        for _ in 0..3 {
+            (0..20).for_each(|thing| pool.give_back(thing));
+            let waiting: Vec<usize> = std::iter::from_fn(|| pool.take()).collect();
+            assert_eq!(waiting, (0..8).rev().collect::<Vec<_>>(), "28, and no 8 or more");
+        }
     }
 }

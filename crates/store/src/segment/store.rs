@@ -12,13 +12,12 @@ use super::record::RECORD_BYTES;
 use super::room::{self, Purpose, Room};
 use super::statistics::{ChunkStatistics, Counters};
 use super::unsynced::Unsynced;
-use crate::chunk::CHUNK_BYTES_MAX;
 use crate::digest::{Digest, digest};
 use crate::group_sync::GroupSync;
 use crate::health::Health;
 use crate::home::failed;
 use crate::{
-    CacheStatistics, ChunkAddress, ChunkOwner, ChunkStore, Codec, IdAllocator, KeyRing, MetaStore, NewChunk,
+    CacheStatistics, ChunkAddress, ChunkOwner, ChunkStore, EncodedChunk, IdAllocator, KeyRing, MetaStore,
     SegmentRecords, SegmentUse, StoreError,
 };
 use bytes::Bytes;
@@ -257,19 +256,6 @@ impl SegmentStore {
         self.meta.commit(batch).map(|_| ())
     }
 
-    fn encode(&self, owner: ChunkOwner, pieces: &[Bytes], codec: Codec) -> Result<Encoded, StoreError> {
-        let encoded = codec::encode(pieces, codec).ok_or_else(|| {
-            let text = format!("a chunk has at most {CHUNK_BYTES_MAX} bytes");
-            failed("append to", &self.files.folder, io::Error::new(ErrorKind::InvalidInput, text))
-        })?;
-        let mut encoded = match &self.files.keys {
-            Some(keys) => codec::seal(&encoded, keys)?,
-            None => encoded,
-        };
-        encoded.record.owner = owner;
-        Ok(encoded)
-    }
-
     /// Writes a record; answers where it is.
     pub(super) fn put(&self, encoded: Encoded, purpose: Purpose) -> Result<ChunkAddress, StoreError> {
         let addresses = self.put_all(vec![encoded], purpose)?;
@@ -371,7 +357,7 @@ impl SegmentStore {
             let ChunkAddress { segment, offset, .. } = place.address;
             match (place.packing, stored) {
                 (Packing::Aligned, stored) => {
-                    let mut frame = stored.into_frame(record.stored_bytes as usize);
+                    let mut frame = stored.into_frame();
                     frame.finish(&record, segment, offset, place.filler_bytes);
                     frames.push((place, frame));
                 }
@@ -379,10 +365,9 @@ impl SegmentStore {
                     frame.finish(&record, segment, offset, 0);
                     self.written(place, place.file.write_all_at(&mut [IoSlice::new(frame.whole())], offset))?;
                 }
-                (Packing::Dense, Stored::Pieces(pieces)) => {
+                (Packing::Dense, Stored::Apart(bytes)) => {
                     let header = record.build(segment, offset);
-                    let mut slices = vec![IoSlice::new(&header)];
-                    slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
+                    let mut slices = [IoSlice::new(&header), IoSlice::new(&bytes)];
                     self.written(place, place.file.write_all_at(&mut slices, offset))?;
                 }
             }
@@ -473,24 +458,13 @@ fn take_over_unsealed(
 }
 
 impl ChunkStore for SegmentStore {
-    fn append_for(
-        &self,
-        owner: ChunkOwner,
-        pieces: &[Bytes],
-        codec: Codec,
-    ) -> Result<ChunkAddress, StoreError> {
+    fn append_all(&self, chunks: Vec<EncodedChunk>) -> Result<Vec<ChunkAddress>, StoreError> {
         self.health.check()?;
-        let encoded = self.encode(owner, pieces, codec)?;
-        let raw_bytes = encoded.record.raw_bytes;
-        let address = self.put(encoded, Purpose::Data)?;
-        self.counters.appended(raw_bytes, address.stored_bytes);
-        Ok(address)
-    }
-
-    fn append_all(&self, chunks: &[NewChunk], codec: Codec) -> Result<Vec<ChunkAddress>, StoreError> {
-        self.health.check()?;
-        let encode = |chunk: &NewChunk| self.encode(chunk.owner, &chunk.pieces, codec);
-        let encoded: Vec<Encoded> = chunks.iter().map(encode).collect::<Result<_, _>>()?;
+        let seal = |chunk: EncodedChunk| match &self.files.keys {
+            Some(keys) => codec::seal(&chunk.0, keys),
+            None => Ok(chunk.0),
+        };
+        let encoded: Vec<Encoded> = chunks.into_iter().map(seal).collect::<Result<_, _>>()?;
         let raw_bytes: Vec<u32> = encoded.iter().map(|encoded| encoded.record.raw_bytes).collect();
         let addresses = self.put_all(encoded, Purpose::Data)?;
         for (raw_bytes, address) in raw_bytes.into_iter().zip(&addresses) {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use store::{
-    ChunkAddress, ChunkOwner, ChunkStore, Codec, MemoryChunks, SegmentRecords, SegmentUse, StoreError,
+    ChunkAddress, ChunkOwner, ChunkStore, EncodedChunk, MemoryChunks, SegmentRecords, SegmentUse, StoreError,
 };
 
 /// Passes everything on.
@@ -15,14 +15,9 @@ pub(super) struct Counting {
 }
 
 impl ChunkStore for Counting {
-    fn append_for(
-        &self,
-        owner: ChunkOwner,
-        pieces: &[Bytes],
-        codec: Codec,
-    ) -> Result<ChunkAddress, StoreError> {
-        self.appends.fetch_add(1, Ordering::Relaxed);
-        self.chunks.append_for(owner, pieces, codec)
+    fn append_all(&self, chunks: Vec<EncodedChunk>) -> Result<Vec<ChunkAddress>, StoreError> {
+        self.appends.fetch_add(chunks.len(), Ordering::Relaxed);
+        self.chunks.append_all(chunks)
     }
 
     fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {

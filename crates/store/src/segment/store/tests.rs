@@ -1,4 +1,6 @@
 use super::*;
+use crate::Codec;
+use crate::chunk::CHUNK_BYTES_MAX;
 use crate::segment::Recount;
 use crate::segment::{Reserve, walk};
 use crate::{Batch, Family, MemoryMeta};
@@ -456,7 +458,7 @@ fn a_walk_finds_every_record_and_stops_at_the_torn_tail() {
 fn rewrite(file: &dyn File, address: ChunkAddress, seed: u32) {
     let encoded = codec::encode(&[noise(seed, 1000)], Codec::Raw).unwrap();
     let header = encoded.record.build(address.segment, address.offset);
-    file.write_all_at(&mut [IoSlice::new(&header), IoSlice::new(encoded.stored.slices()[0])], address.offset)
+    file.write_all_at(&mut [IoSlice::new(&header), IoSlice::new(encoded.stored.bytes())], address.offset)
         .unwrap();
 }
 

@@ -14,7 +14,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use store::{Codec, EncodedChunk};
+use store::{ChunkOwner, Codec, EncodedChunk};
 use volume::VolumeOptions;
 
 /// What the comparison is called in the table.
@@ -193,7 +193,8 @@ fn cpu_time() -> Duration {
 
 fn ours(tally: &mut Tally, codec: Codec, chunk: &Bytes, is_new: bool) -> Result<(), String> {
     let began = cpu_time();
-    let encoded = EncodedChunk::new(chunk, codec).ok_or("longer than a chunk may be")?;
+    let encoded = EncodedChunk::new(ChunkOwner::default(), std::slice::from_ref(chunk), codec)
+        .map_err(|error| error.to_string())?;
     tally.compressing += cpu_time().saturating_sub(began);
     tally.stored_bytes += encoded.disk_bytes();
     if !is_new {

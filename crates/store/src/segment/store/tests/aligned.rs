@@ -1,7 +1,7 @@
 //! Segments whose records begin at multiples of the alignment of direct writes.
 
 use super::*;
-use crate::{ChunkOwner, NewChunk};
+use crate::{ChunkOwner, EncodedChunk};
 use disk::{DIRECT_ALIGNMENT, DiskStep, HookedDisk};
 use std::collections::BTreeSet;
 
@@ -101,11 +101,11 @@ fn fillers_are_dead_from_the_beginning() {
 }
 
 /// Chunks like these, in two pieces each.
-fn new(lengths: &[u32]) -> Vec<NewChunk> {
+fn new(lengths: &[u32]) -> Vec<EncodedChunk> {
     let chunk = |(n, length): (usize, &u32)| {
         let chunk = noise(n as u32, *length);
-        let pieces = vec![chunk.slice(..chunk.len() / 3), chunk.slice(chunk.len() / 3..)];
-        NewChunk { owner: OWNER, pieces }
+        let pieces = [chunk.slice(..chunk.len() / 3), chunk.slice(chunk.len() / 3..)];
+        EncodedChunk::new(OWNER, &pieces, Codec::Raw).unwrap()
     };
     lengths.iter().enumerate().map(chunk).collect()
 }
@@ -122,56 +122,51 @@ fn long_records_that_come_together_are_written_at_once() {
     let store =
         SegmentStore::open(Arc::new(counted), Path::new(FOLDER), Arc::clone(&meta) as _, config).unwrap();
     // The segments' heads.
-    store.append_all(&new(&[9000, 10]), Codec::Raw).unwrap();
+    store.append_all(new(&[9000, 10])).unwrap();
     writes.store(0, Relaxed);
-    let chunks = new(&[9000, 10, 8128, 10_000, 9001, 4935]);
-    let addresses = store.append_all(&chunks, Codec::Raw).unwrap();
+    let chunks = [9000, 10, 8128, 10_000, 9001, 4935];
+    let addresses = store.append_all(new(&chunks)).unwrap();
     assert_eq!(writes.load(Relaxed), 3, "the two short ones, and all others");
     assert_eq!(store.statistics().chunks_appended, 8);
     // Three of these fit into a segment: a head for each, and a write.
-    let more = new(&[15_000; 12]);
+    let more = [15_000; 12];
     writes.store(0, Relaxed);
-    let more_addresses = store.append_all(&more, Codec::Raw).unwrap();
+    let more_addresses = store.append_all(new(&more)).unwrap();
     let segments: BTreeSet<u64> = more_addresses.iter().map(|address| address.segment).collect();
     assert_eq!((segments.len(), writes.load(Relaxed)), (4, 8));
     store.sync().unwrap();
     drop(store);
     let store = open_with(&disk.crash(), &meta, config);
-    let all = addresses.iter().zip(&chunks).chain(more_addresses.iter().zip(&more));
+    let all = addresses.iter().zip(new(&chunks)).chain(more_addresses.iter().zip(new(&more)));
     for (address, chunk) in all {
-        assert_eq!(store.read(*address).unwrap(), chunk.pieces.concat());
+        assert_eq!(store.read(*address).unwrap(), chunk.decode().unwrap());
     }
-    assert!(store.append_all(&[], Codec::Raw).unwrap().is_empty());
+    assert!(store.append_all(Vec::new()).unwrap().is_empty());
 }
 
 #[test]
 fn of_chunks_that_come_together_all_are_there_or_none_takes_room() {
     let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
     let store = open_aligned(&disk, &meta);
-    let kept = store.append_all(&new(&[9000, 10]), Codec::Raw).unwrap();
+    let kept = store.append_all(new(&[9000, 10])).unwrap();
     let live = |store: &SegmentStore| {
         let told = store.statistics();
         told.segment_bytes - told.segments * HEADER_BYTES - told.dead_bytes
     };
     let before = live(&store);
-    // One is too long, so that none is begun.
-    let mut chunks = new(&[9000, 10]);
-    chunks.push(NewChunk { owner: OWNER, pieces: vec![Bytes::from(vec![0; CHUNK_BYTES_MAX + 1])] });
-    assert!(store.append_all(&chunks, Codec::Raw).is_err());
-    assert_eq!((live(&store), store.failure()), (before, None));
     // The short one is written, for the long ones the system has no room; and then not even for a new segment.
     for lengths in [vec![10, 9000, 20_000], vec![10, 9000, 20_000, 30_000, 30_000, 30_000]] {
         disk.set_capacity(40_000);
-        assert!(matches!(store.append_all(&new(&lengths), Codec::Raw), Err(StoreError::Full)));
+        assert!(matches!(store.append_all(new(&lengths)), Err(StoreError::Full)));
         assert_eq!((live(&store), store.failure()), (before, None));
     }
     disk.set_capacity(1 << 20);
-    let after = store.append_all(&new(&[9000, 10]), Codec::Raw).unwrap();
+    let after = store.append_all(new(&[9000, 10])).unwrap();
     for (address, chunk) in kept.iter().chain(&after).zip(new(&[9000, 10]).iter().cycle()) {
-        assert_eq!(store.read(*address).unwrap(), chunk.pieces.concat());
+        assert_eq!(store.read(*address).unwrap(), chunk.decode().unwrap());
     }
     // A write that fails otherwise is the end of writing.
     disk.fail_at(disk.operations() + 1, ErrorKind::Other);
-    assert!(matches!(store.append_all(&new(&[10, 9000]), Codec::Raw), Err(StoreError::Io { .. })));
+    assert!(matches!(store.append_all(new(&[10, 9000])), Err(StoreError::Io { .. })));
     assert!(store.failure().is_some());
 }
