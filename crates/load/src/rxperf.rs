@@ -33,7 +33,7 @@ const COOKIE: u32 = 0x4711;
 pub struct Tuning {
     /// Socket buffers in bytes.
     pub buffer_bytes: Option<usize>,
-    /// Send and receive window in packets, 1 to 255.
+    /// Send and receive window in packets, 1 to 4096.
     pub window_packets: Option<u16>,
     /// The largest IP packet in bytes.
     pub mtu_bytes: Option<usize>,
@@ -49,8 +49,7 @@ impl Tuning {
     fn endpoint(self) -> rx::EndpointConfig {
         let mut config = rx::EndpointConfig { version: "cellar rxperf".into(), ..Default::default() };
         if let Some(packets) = self.window_packets {
-            config.receive_window_packets = packets.clamp(1, 255);
-            config.send_window_packets = packets.clamp(1, 255);
+            (config.receive_window_packets, config.send_window_packets) = (packets, packets);
         }
         if let Some(bytes) = self.mtu_bytes {
             let packet = bytes.saturating_sub(IP_UDP_BYTES);

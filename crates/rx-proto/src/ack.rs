@@ -10,11 +10,15 @@
 //!     3 bytes 0
 //!     u32 longest packet accepted, u32 interface's packet length,
 //!     u32 receive window, u32 packets per jumbogram accepted       (each optional)
+//!     u32 BEYOND, u16 count, count bytes                           (optional, of Cellar only)
 //! ```
+//!
+//! The last speaks of packets from (first + 255) on, a bit for each, the lowest bit of a byte first. It is there if more than
+//! 255 packets lie behind a gap, which only those have sent who were offered, and took, a larger window than others have.
 //!
 //! rx-spec, "Acknowledgement packets"; struct rx_ackPacket and what follows it in rxi_SendAck.
 
-use crate::limits::ACKS_MAX;
+use crate::limits::{ACKS_MAX, WINDOW_MAX};
 
 /// Bytes before the bits.
 const FIXED_BYTES: usize = 18;
@@ -25,8 +29,14 @@ const GAP_BYTES: usize = 3;
 /// Bytes of a whole trailer.
 const TRAILER_BYTES: usize = 16;
 
+/// What the bits for more packets begin with: "Cell".
+const BEYOND: u32 = 0x4365_6c6c;
+
+/// Bytes of bits for more packets.
+pub(crate) const BEYOND_BYTES_MAX: usize = (WINDOW_MAX - ACKS_MAX).div_ceil(8);
+
 /// The longest body.
-pub const ACK_BYTES_MAX: usize = FIXED_BYTES + ACKS_MAX + GAP_BYTES + TRAILER_BYTES;
+pub const ACK_BYTES_MAX: usize = FIXED_BYTES + ACKS_MAX + GAP_BYTES + TRAILER_BYTES + 6 + BEYOND_BYTES_MAX;
 
 /// Why an ACK was sent (RX_ACK_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +112,8 @@ pub struct Ack<'a> {
     pub received: &'a [u8],
     /// What the receiver can take.
     pub trailer: Trailer,
+    /// One bit per packet from `first + 255` on, the lowest of a byte first; only behind a full trailer.
+    pub beyond: &'a [u8],
 }
 
 /// What the sender of an ACK can take. Old peers leave fields out.
@@ -139,7 +151,14 @@ pub fn parse(body: &[u8]) -> Result<Ack<'_>, AckError> {
         reason: Reason::from_wire(fixed[16]),
         received: &rest[..count.min(rest.len())],
         trailer: parse_trailer(rest.get(count + GAP_BYTES..).unwrap_or_default()),
+        beyond: rest.get(count + GAP_BYTES + TRAILER_BYTES..).and_then(parse_beyond).unwrap_or_default(),
     })
+}
+
+fn parse_beyond(bytes: &[u8]) -> Option<&[u8]> {
+    let (head, rest) = bytes.split_first_chunk::<6>()?;
+    let count = usize::from(u16::from_be_bytes([head[4], head[5]]));
+    rest.get(..count).filter(|bits| head[..4] == BEYOND.to_be_bytes() && bits.len() <= BEYOND_BYTES_MAX)
 }
 
 fn parse_trailer(bytes: &[u8]) -> Trailer {
@@ -151,6 +170,18 @@ fn parse_trailer(bytes: &[u8]) -> Trailer {
 }
 
 impl Ack<'_> {
+    /// Whether it says that each packet has been received, from `first` on.
+    pub fn bits(&self) -> impl Iterator<Item = bool> {
+        let beyond = if self.received.len() == ACKS_MAX { self.beyond } else { &[] };
+        let bit_of = |byte: &u8| {
+            (0..8).map({
+                let byte = *byte;
+                move |bit| byte >> bit & 1 != 0
+            })
+        };
+        self.received.iter().map(|bit| bit & 1 != 0).chain(beyond.iter().flat_map(bit_of))
+    }
+
     /// Appends the body. A trailer ends at its first missing field.
     pub fn encode(&self, out: &mut impl Extend<u8>) {
         let count = self.received.len().min(ACKS_MAX);
@@ -164,6 +195,12 @@ impl Ack<'_> {
         let Trailer { packet_bytes_max, interface_bytes, window, jumbo_packets } = self.trailer;
         for value in [packet_bytes_max, interface_bytes, window, jumbo_packets].into_iter().map_while(|v| v) {
             out.extend(value.to_be_bytes());
+        }
+        if !self.beyond.is_empty() && jumbo_packets.is_some() {
+            let bits = &self.beyond[..self.beyond.len().min(BEYOND_BYTES_MAX)];
+            out.extend(BEYOND.to_be_bytes());
+            out.extend((bits.len() as u16).to_be_bytes());
+            out.extend(bits.iter().copied());
         }
     }
 }
@@ -187,6 +224,7 @@ mod tests {
                 window: Some(255),
                 jumbo_packets: Some(1),
             },
+            beyond: &[],
         };
         let mut out = Vec::new();
         ack.encode(&mut out);
@@ -210,6 +248,39 @@ mod tests {
         let ack = parse(&body).unwrap();
         assert_eq!(ack.received.len(), 20);
         assert_eq!(ack.trailer, Trailer::default());
+    }
+
+    #[test]
+    fn more_packets_than_others_can_speak_of() {
+        let trailer = Trailer {
+            packet_bytes_max: Some(1472),
+            interface_bytes: Some(1472),
+            window: Some(4096),
+            jumbo_packets: Some(1),
+        };
+        let received = [1; ACKS_MAX];
+        let ack = Ack {
+            first: 7,
+            previous: 500,
+            serial: 1,
+            reason: Reason::OutOfSequence,
+            received: &received,
+            trailer,
+            beyond: &[0b101, 0x80],
+        };
+        let mut out = Vec::new();
+        ack.encode(&mut out);
+        assert_eq!(&out[18 + 255 + 3 + 16..], [b'C', b'e', b'l', b'l', 0, 2, 0b101, 0x80]);
+        assert_eq!(parse(&out), Ok(ack));
+        let bits: Vec<usize> =
+            ack.bits().enumerate().skip(255).filter_map(|(n, bit)| bit.then_some(n)).collect();
+        assert_eq!(bits, [255, 257, 270]);
+        // What is cut off, or of somebody else, says nothing.
+        let last = out.len() - 1;
+        assert_eq!(parse(&out[..last]).unwrap().beyond, [0; 0]);
+        out[18 + 255 + 3 + 16] = b'K';
+        assert_eq!(parse(&out).unwrap().bits().count(), 255);
+        assert_eq!(Ack { received: &received[..254], ..ack }.bits().count(), 254);
     }
 
     proptest! {

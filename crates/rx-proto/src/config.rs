@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::limits::WINDOW_MAX;
 use base::AbortCode;
 use rx_security::ServerSecurity;
 
@@ -11,14 +12,15 @@ use rx_security::ServerSecurity;
 pub struct EndpointConfig {
     /// What VERSION packets are answered with; cut at 64 bytes.
     pub version: String,
-    /// Packets of one call that are kept before the application reads them, 1 to 255. Peers may
+    /// Packets of one call that are kept before the application reads them, 1 to 4096. Peers may
     /// have as many under way to us, if they are few; see `receive_budget_packets`.
     pub receive_window_packets: u16,
     /// Packets that peers may have under way to all calls that receive much: each is offered its share as its
     /// window, though never less than 32. What is under way waits in the socket's buffer: more of it than is
     /// handled within some ten milliseconds only makes everybody wait, or is dropped.
     pub receive_budget_packets: usize,
-    /// Packets of one call under way, 1 to 255, if the peer's window allows it.
+    /// Packets of one call under way, 1 to 4096, if the peer's window allows it. More than 255 are on paths of 1 ms
+    /// and more only: on shorter ones they gain nothing.
     pub send_window_packets: u16,
     /// Bytes that a call takes from its writer beyond what is under way; at least 32,768 are.
     pub send_queue_bytes: usize,
@@ -73,9 +75,9 @@ impl Default for EndpointConfig {
     fn default() -> Self {
         EndpointConfig {
             version: String::from("Cellar"),
-            receive_window_packets: 255,
+            receive_window_packets: WINDOW_MAX as u16,
             receive_budget_packets: 4096,
-            send_window_packets: 255,
+            send_window_packets: WINDOW_MAX as u16,
             send_queue_bytes: 512 * 1024,
             packet_bytes: 1472,
             packet_bytes_max: 1472,

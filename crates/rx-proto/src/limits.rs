@@ -15,8 +15,12 @@ pub const BULK_PACKETS: u32 = 16;
 /// (rx_maxReceiveWindow).
 pub const SHARED_WINDOW_MIN: usize = 32;
 
-/// Packets that one ACK can speak of (RX_MAXACKS), and so the largest window.
+/// Packets that one ACK can speak of one by one (RX_MAXACKS). Others have no larger windows.
 pub const ACKS_MAX: usize = 255;
+
+/// The largest window, for long paths: 5.8 MB, which is 200 Mbit/s over 230 ms. Peers that have no such windows take
+/// as much of it as they have.
+pub const WINDOW_MAX: usize = 4096;
 
 /// The smallest datagram size, header included, that a peer can push us down to
 /// (RX_MIN_PACKET_SIZE: an IP packet of 576 bytes).

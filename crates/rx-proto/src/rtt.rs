@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base::Monotonic;
+
 /// Before anything is known.
 const INITIAL: Duration = Duration::from_secs(1);
 
@@ -11,18 +13,41 @@ const SLACK_MIN: Duration = Duration::from_millis(200);
 /// The most that doubling leads to.
 const TIMEOUT_MAX: Duration = Duration::from_secs(15);
 
+/// The shortest time is that of the present and the last span of this length: paths change.
+const LEAST_SPAN: Duration = Duration::from_secs(30);
+
+/// A path is long from this on.
+const LONG_PATH: Duration = Duration::from_millis(1);
+
+/// On a path from this on, losses need not be a sign of congestion.
+const FAR: Duration = Duration::from_millis(4);
+
+/// What measurements differ by without packets waiting on the path: receivers take so long to read.
+const QUEUE_MIN: Duration = Duration::from_millis(3);
+
 /// Estimate for one peer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
     smoothed: Option<Duration>,
+    latest: Duration,
     variation: Duration,
     least: Option<Duration>,
+    /// Of the span that began then, for when it is over.
+    least_since: Option<(Monotonic, Duration)>,
 }
 
 impl Rtt {
     /// Takes a measurement in.
-    pub(crate) fn sample(&mut self, sample: Duration) {
+    pub(crate) fn sample(&mut self, now: Monotonic, sample: Duration) {
+        self.latest = sample;
         self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
+        self.least_since = match self.least_since {
+            Some((since, least)) if now.since(since) < LEAST_SPAN => Some((since, least.min(sample))),
+            span => {
+                self.least = span.map(|(_, least)| least.min(sample)).or(self.least);
+                Some((now, sample))
+            }
+        };
         match self.smoothed {
             None => {
                 self.smoothed = Some(sample);
@@ -50,6 +75,21 @@ impl Rtt {
         self.least.unwrap_or_default()
     }
 
+    /// Whether more may be under way than is on the networks of one place.
+    pub(crate) fn is_long(&self) -> bool {
+        self.least() >= LONG_PATH
+    }
+
+    /// Whether the path is so long that packets are lost on it without its being full.
+    pub(crate) fn is_far(&self) -> bool {
+        self.least() >= FAR
+    }
+
+    /// Whether packets wait somewhere on the path: the latest took an eighth longer than need be.
+    pub(crate) fn is_queueing(&self) -> bool {
+        self.latest > self.least() + (self.least() / 8).max(QUEUE_MIN)
+    }
+
     /// Time to wait for an acknowledgement after `backoff` timeouts in a row.
     pub(crate) fn timeout(&self, backoff: u32) -> Duration {
         let once = self.smoothed.map_or(INITIAL, |smoothed| smoothed + (self.variation * 4).max(SLACK_MIN));
@@ -74,7 +114,7 @@ mod tests {
     fn settles_on_a_steady_path() {
         let mut rtt = Rtt::default();
         assert_eq!(rtt.timeout(0), INITIAL);
-        (0..60).for_each(|_| rtt.sample(20 * MS));
+        (0..60).for_each(|_| rtt.sample(Monotonic(1), 20 * MS));
         assert_eq!(rtt.smoothed(), Some(20 * MS));
         assert_eq!(rtt.timeout(0), 220 * MS);
         assert_eq!(rtt.timeout(1), 440 * MS);
@@ -83,9 +123,24 @@ mod tests {
     }
 
     #[test]
+    fn the_shortest_time_is_forgotten_when_the_path_gets_longer() {
+        let mut rtt = Rtt::default();
+        let second = |count: u64| Monotonic(1 + count * 1_000_000_000);
+        rtt.sample(second(0), 10 * MS);
+        (1..60).for_each(|count| rtt.sample(second(count), 50 * MS));
+        assert!(rtt.least() == 10 * MS && rtt.is_queueing(), "of the last span, still");
+        rtt.sample(second(61), 50 * MS);
+        assert!(rtt.least() == 50 * MS && !rtt.is_queueing() && rtt.is_far());
+        rtt.sample(second(62), 54 * MS);
+        assert!(!rtt.is_queueing(), "no more than an eighth");
+        rtt.sample(second(62), MS / 2);
+        assert!(!rtt.is_long());
+    }
+
+    #[test]
     fn widens_on_an_unsteady_path() {
         let mut rtt = Rtt::default();
-        (0..60).for_each(|n| rtt.sample(if n % 2 == 0 { 10 * MS } else { 500 * MS }));
+        (0..60).for_each(|n| rtt.sample(Monotonic(1), if n % 2 == 0 { 10 * MS } else { 500 * MS }));
         assert!(rtt.timeout(0) > 700 * MS, "{:?}", rtt.timeout(0));
         assert_eq!(rtt.least(), 10 * MS);
     }

@@ -5,12 +5,18 @@ use std::time::{Duration, Instant};
 
 use afs_idl::ClientCall;
 use bytes::Bytes;
-use common::{DOWNLOAD, ECHO, SERVICE, ask, begin, client, pattern_digest, server_config, start};
-use rx::{Client, Server};
+use common::{DOWNLOAD, ECHO, SERVICE, ask, begin, pattern_digest, server_config, sockets, start};
+use rx::{Client, ClientConfig, EndpointConfig, Server};
 use sha2::{Digest, Sha256};
 
-/// More than a receive window, less than a send queue: the service returns long before the end.
+/// More than the client's receive window, less than a send queue: the service returns long before the end.
 const REPLY_BYTES: u64 = 400_000;
+
+/// One with the window that others have.
+fn client() -> Client {
+    let endpoint = EndpointConfig { receive_window_packets: 255, ..EndpointConfig::default() };
+    Client::start(&ClientConfig { socket: sockets(), endpoint, ..ClientConfig::default() }).unwrap()
+}
 
 /// A call whose service has returned, and whose reply waits for a reader.
 fn half_delivered(server: &Server, client: &Client) -> Box<dyn ClientCall> {

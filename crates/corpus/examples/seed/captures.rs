@@ -29,6 +29,7 @@ fn packets() -> Vec<(bool, Vec<u8>)> {
         reason: Reason::Requested,
         received: &[1, 0, 1],
         trailer: Trailer { window: Some(32), ..Trailer::default() },
+        beyond: &[],
     };
     let mut body = Vec::new();
     ack.encode(&mut body);

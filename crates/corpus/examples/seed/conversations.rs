@@ -45,8 +45,15 @@ fn ack() -> Vec<u8> {
         window: Some(255),
         jumbo_packets: Some(1),
     };
-    let ack =
-        Ack { first: 2, previous: 5, serial: 9, reason: Reason::Requested, received: &[0, 1, 1, 0], trailer };
+    let ack = Ack {
+        first: 2,
+        previous: 5,
+        serial: 9,
+        reason: Reason::Requested,
+        received: &[0, 1, 1, 0],
+        trailer,
+        beyond: &[],
+    };
     let mut body = Vec::new();
     ack.encode(&mut body);
     body

@@ -56,6 +56,8 @@ pub(crate) struct SendQueue {
     arrived: u64,
     /// Packets from `first` on that the peer has room for.
     window: u32,
+    /// The largest that is used of it.
+    window_max: u32,
     pub(crate) congestion: Congestion,
     backoff: u32,
     timeout_at: Option<Monotonic>,
@@ -158,7 +160,8 @@ impl SendQueue {
         packet ^ self.rope.look() ^ self.arrived ^ u64::from(self.backoff)
     }
 
-    pub(crate) fn new(window: u32, congestion: Congestion, spare: SpareQueues) -> SendQueue {
+    /// `window` is what the peer is believed to have room for, `window_max` how much of what it says is used.
+    pub(crate) fn new(window: u32, window_max: u32, congestion: Congestion, spare: SpareQueues) -> SendQueue {
         SendQueue {
             rope: Rope::reusing(spare.chunks),
             flush_bytes: 0,
@@ -172,7 +175,8 @@ impl SendQueue {
             received: 0,
             next_order: 0,
             arrived: 0,
-            window,
+            window: window.min(window_max),
+            window_max,
             congestion,
             backoff: 0,
             timeout_at: None,
@@ -451,14 +455,14 @@ impl SendQueue {
         if self.is_news(header_serial, now) {
             (self.ack_serial, self.acked_at, self.behind) = (Some(header_serial), now, 0);
             if let Some(window) = ack.trailer.window {
-                self.window = window.clamp(1, crate::limits::ACKS_MAX as u32);
+                self.window = window.clamp(1, self.window_max);
             }
-            result.newly += self.mark_received(ack.received, now, rtt.least());
+            result.newly += self.mark_received(ack, now, rtt.least());
         } else {
             result.stale = done == 0;
         }
         result.lost = self.detect_losses(now, rtt);
-        self.congestion.on_acked(result.newly, limited);
+        self.congestion.on_acked(result.newly, limited, rtt);
         if result.newly > 0 {
             self.backoff = 0;
             self.timeout_at = None;
@@ -500,11 +504,11 @@ impl SendQueue {
         newly
     }
 
-    fn mark_received(&mut self, bits: &[u8], now: Monotonic, least: Duration) -> u32 {
+    fn mark_received(&mut self, ack: &Ack<'_>, now: Monotonic, least: Duration) -> u32 {
         let mut newly = 0;
-        for (packet, bit) in self.packets.iter_mut().zip(bits) {
+        for (packet, bit) in self.packets.iter_mut().zip(ack.bits()) {
             let is_received = packet.state == SentState::Received;
-            if (bit & 1 != 0) == is_received {
+            if bit == is_received {
                 continue;
             }
             if is_received {
@@ -540,7 +544,7 @@ impl SendQueue {
             }
             if packet.order + REORDER_PACKETS < self.arrived || now.since(packet.sent_at) >= patience {
                 packet.state = SentState::Lost;
-                self.congestion.on_lost(packet.order, self.next_order);
+                self.congestion.on_lost(packet.order, self.next_order, rtt);
                 lost += 1;
             } else {
                 self.loss_at = crate::timers::earlier(self.loss_at, Some(packet.sent_at + patience));

@@ -15,7 +15,7 @@ use crate::congestion::Congestion;
 use crate::connection::{Channel, Connection, NewConnection, Outcome, Security, Stage};
 use crate::event::{CallId, ConnectionId, Event};
 use crate::header::PacketType;
-use crate::limits::{ACKS_MAX, CHALLENGE_INTERVAL, CHALLENGES_MAX, CHANNEL_MASK};
+use crate::limits::{ACKS_MAX, CHALLENGE_INTERVAL, CHALLENGES_MAX, CHANNEL_MASK, WINDOW_MAX};
 use crate::slab::Key;
 
 /// Packets kept for a caller who has not proven who he is.
@@ -202,12 +202,12 @@ impl Endpoint {
 
     /// Stores a call on a channel of a connection.
     pub(super) fn add_call(&mut self, now: Monotonic, key: Key, channel: usize, number: u32) -> Key {
-        let send_window = u32::from(self.config.send_window_packets).clamp(1, ACKS_MAX as u32);
+        let send_window = u32::from(self.config.send_window_packets).clamp(1, WINDOW_MAX as u32);
         let connection = self.connections.get_mut(key).expect("the caller has looked it up");
         let peer = self.peers.get(connection.peer);
         let waiting = connection.side == Side::Server;
         let unverified = connection.security.is_challenging();
-        let window = u32::from(self.config.receive_window_packets).clamp(1, ACKS_MAX as u32);
+        let window = u32::from(self.config.receive_window_packets).clamp(1, WINDOW_MAX as u32);
         let mut spare = self.spare_calls.pop();
         let parts = NewCall {
             connection: key,
@@ -215,7 +215,8 @@ impl Endpoint {
             channel: channel as u8,
             number,
             phase: if waiting { Phase::Waiting } else { Phase::Active },
-            send_window: peer.map_or(1, crate::peer::Peer::window).min(send_window),
+            send_window: peer.map_or(1, crate::peer::Peer::window),
+            send_window_max: send_window,
             receive_window: if unverified { window.min(UNVERIFIED_WINDOW) } else { window },
             congestion: Congestion::new(peer.and_then(|peer| peer.learnt), now),
             limits: connection.limits,
@@ -246,7 +247,7 @@ impl Endpoint {
             return;
         }
         call.phase = Phase::Active;
-        call.receive.set_window(u32::from(self.config.receive_window_packets).clamp(1, ACKS_MAX as u32));
+        call.receive.set_window(u32::from(self.config.receive_window_packets).clamp(1, WINDOW_MAX as u32));
         self.events.push_back(Event::CallArrived {
             call: CallId(key),
             connection: ConnectionId(connection_key),

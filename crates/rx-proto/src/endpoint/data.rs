@@ -163,7 +163,7 @@ impl Endpoint {
         if let Some(round_trip) = result.round_trip {
             peer.on_reached(now);
             if matches!(ack.reason, Reason::Requested | Reason::PingResponse) {
-                peer.rtt.sample(round_trip);
+                peer.rtt.sample(now, round_trip);
                 peer.counters.round_trips.record(round_trip);
                 self.statistics.rtt(round_trip);
             }
@@ -243,6 +243,7 @@ impl Endpoint {
             reason,
             received: &[],
             trailer: self.trailer(),
+            beyond: &[],
         };
         ack.encode(&mut self.arena);
         self.arena.split().freeze()

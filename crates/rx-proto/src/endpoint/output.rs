@@ -7,13 +7,15 @@ use rx_security::{Overhead, PacketFacts};
 use super::finish::Tell;
 use super::{Endpoint, SpareTransmit};
 use crate::Path;
-use crate::ack::{Ack, Reason, Trailer};
+use crate::ack::{Ack, BEYOND_BYTES_MAX, Reason, Trailer};
 use crate::call::rope::Gathered;
 use crate::call::send::SentFacts;
 use crate::call::{Call, Ping, Side};
 use crate::connection::Connection;
 use crate::header::{Flags, HEADER_BYTES, PacketType, place};
-use crate::limits::{ACKS_MAX, REACH_INTERVAL, SHARED_WINDOW_MIN, TRANSMIT_BYTES_MAX, TRANSMIT_PACKETS_MAX};
+use crate::limits::{
+    ACKS_MAX, REACH_INTERVAL, SHARED_WINDOW_MIN, TRANSMIT_BYTES_MAX, TRANSMIT_PACKETS_MAX, WINDOW_MAX,
+};
 use crate::peer::Peer;
 use crate::slab::Key;
 use crate::transmit::{Outgoing, Transmit};
@@ -204,7 +206,7 @@ impl Endpoint {
     /// What a call may be offered as its window beside the others that receive.
     fn window_share(&self) -> u32 {
         let share = self.config.receive_budget_packets / self.bulk_calls.max(1);
-        share.clamp(SHARED_WINDOW_MIN, ACKS_MAX) as u32
+        share.clamp(SHARED_WINDOW_MIN, WINDOW_MAX) as u32
     }
 
     /// What ACKs say about what we can take.
@@ -215,7 +217,7 @@ impl Endpoint {
             interface_bytes: Some(length),
             window: Some(
                 u32::from(self.config.receive_window_packets)
-                    .clamp(1, ACKS_MAX as u32)
+                    .clamp(1, WINDOW_MAX as u32)
                     .min(self.window_share()),
             ),
             jumbo_packets: Some(1),
@@ -372,19 +374,26 @@ pub(super) fn count_bytes(connection: &mut Connection, peer: &mut Peer, packets:
 }
 
 fn ack_body(arena: &mut BytesMut, call: &Call, reason: Reason, serial: u32, trailer: Trailer) -> Bytes {
-    let mut bits = [0; ACKS_MAX];
+    let (mut received, mut beyond) = ([0; ACKS_MAX], [0; BEYOND_BYTES_MAX]);
+    let mut bits = call.receive.bits();
     let mut count = 0;
-    for (slot, bit) in bits.iter_mut().zip(call.receive.bits()) {
+    for (slot, bit) in received.iter_mut().zip(bits.by_ref()) {
         *slot = bit;
         count += 1;
+    }
+    let mut count_beyond = 0;
+    for (number, bit) in bits.enumerate().take(8 * BEYOND_BYTES_MAX) {
+        beyond[number / 8] |= bit << (number % 8);
+        count_beyond = number / 8 + 1;
     }
     let ack = Ack {
         first: call.receive.next(),
         previous: call.receive.highest(),
         serial,
         reason,
-        received: &bits[..count],
+        received: &received[..count],
         trailer,
+        beyond: &beyond[..count_beyond],
     };
     ack.encode(arena);
     arena.split().freeze()

@@ -83,7 +83,15 @@ impl Exchange {
     }
 
     fn ack(&mut self, from_client: bool, reason: Reason, serial: u32) -> &mut Exchange {
-        let ack = Ack { first: 1, previous: 0, serial, reason, received: &[], trailer: Trailer::default() };
+        let ack = Ack {
+            first: 1,
+            previous: 0,
+            serial,
+            reason,
+            received: &[],
+            trailer: Trailer::default(),
+            beyond: &[],
+        };
         let mut body = Vec::new();
         ack.encode(&mut body);
         self.packet(from_client, PacketType::Ack, 0, Flags(0), &body);

@@ -25,7 +25,7 @@ struct TuningArguments {
     #[arg(short = 'u', long = "udp-buffer", value_name = "KIB", value_parser = value_parser!(u32).range(1..=1 << 20))]
     udp_buffer: Option<u32>,
     /// Send and receive window in packets.
-    #[arg(short = 'W', long = "window", value_name = "PACKETS", value_parser = value_parser!(u16).range(1..=255))]
+    #[arg(short = 'W', long = "window", value_name = "PACKETS", value_parser = value_parser!(u16).range(1..=4096))]
     window: Option<u16>,
     /// The largest IP packet in bytes.
     #[arg(short = 'm', long = "mtu", value_name = "BYTES", value_parser = value_parser!(u32).range(576..=1500))]
