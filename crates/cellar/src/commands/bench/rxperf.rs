@@ -270,7 +270,8 @@ mod tests {
             "-c send -b -1",
             "-c send -b 3000000000",
             "-c recv -t 0",
-            "-c recv -W 256",
+            "-c recv -W 0",
+            "-c recv -W 4097",
             "-c recv -w 600000",
         ] {
             assert!(client(bad).is_err(), "{bad:?}");
