@@ -556,7 +556,8 @@ impl SendQueue {
     }
 
     /// All that was sent has arrived: an ACKALL, or the beginning of the reply, says so.
-    pub(crate) fn on_all_received(&mut self) {
+    pub(crate) fn on_all_received(&mut self, now: Monotonic) {
+        self.acked_at = now; // ACKs that the reply overtook are still on their way
         self.first = self.next_sequence();
         self.packets.clear();
         self.rope.forget_before(None);
@@ -566,8 +567,8 @@ impl SendQueue {
     }
 
     /// The peer has ended what we are saying by beginning its reply.
-    pub(crate) fn cut_short(&mut self) {
-        self.on_all_received();
+    pub(crate) fn cut_short(&mut self, now: Monotonic) {
+        self.on_all_received(now);
         self.rope.clear();
         self.flush_bytes = 0;
         (self.ended, self.last_cut, self.muted) = (true, true, true);

@@ -193,7 +193,7 @@ impl Endpoint {
         let Some(old) = self.connections.get(key).and_then(|it| it.channels[channel].call) else { return };
         let Some(call) = self.calls.get_mut(old) else { return };
         if call.send.is_all_cut() && call.receive.is_complete() {
-            call.send.on_all_received();
+            call.send.on_all_received(now);
             self.settle(now, old);
         } else {
             self.fail(now, old, AbortCode::RX_CALL_DEAD, Tell::Nobody);

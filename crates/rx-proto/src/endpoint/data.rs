@@ -64,7 +64,7 @@ impl Endpoint {
         }
         call.clocks.received = now;
         if call.side == Side::Client && !call.send.is_finished() && data.sequence > 0 {
-            call.send.cut_short(); // a reply says that the request has arrived
+            call.send.cut_short(now); // a reply says that the request has arrived
             self.wake_writer(key);
         }
         let Some(call) = self.calls.get_mut(key) else { return };

@@ -99,7 +99,7 @@ impl Endpoint {
         if side == Side::Server {
             call.receive.acks.cancel();
         } else {
-            call.send.cut_short();
+            call.send.cut_short(now);
         }
         if !released {
             self.events.push_back(Event::Ended(CallId(key)));

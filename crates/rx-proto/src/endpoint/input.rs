@@ -157,7 +157,7 @@ impl Endpoint {
             PacketType::Busy => call.clocks.received = now,
             PacketType::AckAll => {
                 call.clocks.received = now;
-                call.send.on_all_received();
+                call.send.on_all_received(now);
                 self.wake_writer(key);
             }
             _ => self.statistics.spurious += 1,
