@@ -7,7 +7,8 @@
 //!   as the shortest did); else it shrinks by as much: so what is there first makes room for what comes later;
 //! - ends its slow start when packets begin to queue, and not only with the first loss (RFC 9406);
 //! - takes a few losses in a round trip for what far networks lose anyway, if nothing queues: each costs one packet and not
-//!   three tenths of the window. With more than a 50th lost, the path is full.
+//!   three tenths of the window. If something queues, the first costs what queues. With more than a 50th lost, the path is
+//!   full.
 
 use base::Monotonic;
 
@@ -33,7 +34,7 @@ const FASTER: u32 = 8;
 /// The part of a window that may get lost in a round trip on a far path that is not full.
 const LOSS: u32 = 50;
 
-/// So many may in any case.
+/// So many may besides: in a round trip of few packets, chance loses more than its share.
 const LOSSES_MIN: u32 = 3;
 
 /// The window of one call.
@@ -44,6 +45,8 @@ pub(crate) struct Congestion {
     credit: u32,
     /// Losses of packets sent before this transmission belong to a decrease already made.
     recovery: u64,
+    /// Round trips of packets sent before this transmission may still tell of the time before the decrease.
+    settled: u64,
     /// Losses of packets sent before this transmission, and not before the last such one, are of one round trip.
     round: u64,
     /// So many.
@@ -70,7 +73,7 @@ impl Congestion {
             Some(learnt) => (INITIAL, learnt.threshold.max(INITIAL)),
             None => (INITIAL, WINDOW_MAX as u32),
         };
-        Congestion { window, threshold, credit: 0, recovery: 0, round: 0, lost: 0, grown: 0 }
+        Congestion { window, threshold, credit: 0, recovery: 0, settled: 0, round: 0, lost: 0, grown: 0 }
     }
 
     /// Packets that may be under way.
@@ -128,12 +131,16 @@ impl Congestion {
             (self.round, self.lost) = (next, 0);
         }
         self.lost += 1;
-        if rtt.is_far() && !rtt.is_queueing() && self.lost <= (self.window / LOSS).max(LOSSES_MIN) {
+        let is_little = rtt.is_far() && self.lost <= self.window / LOSS + LOSSES_MIN;
+        if is_little && (!rtt.is_queueing() || order < self.settled) {
             self.shrink((self.window - 1).max(2));
             return;
         }
         self.recovery = next;
-        self.threshold = (self.window * 7 / 10).max(2);
+        let least = self.window * 7 / 10;
+        let unqueued = if is_little { rtt.unqueued(self.window) } else { 0 };
+        self.threshold = least.max(unqueued).max(2);
+        self.settled = next + u64::from(self.threshold);
         self.window = self.threshold;
         (self.credit, self.grown) = (0, 0);
     }
@@ -208,15 +215,20 @@ mod tests {
         let mut congestion = begin();
         lose(&mut congestion, 8, &far(20));
         assert_eq!(congestion.window(), 492);
-        // More than a 50th within one round trip is too much, once.
+        // More than a 50th and three within one round trip is too much, once.
+        lose(&mut congestion, 4, &far(20));
+        assert_eq!(congestion.window(), 488);
         lose(&mut congestion, 8, &far(20));
-        assert_eq!(congestion.window(), 343);
+        assert_eq!(congestion.window(), 341);
         congestion.on_lost(501, 900, &far(20));
-        assert_eq!(congestion.window(), 342, "the next round trip");
-        for rtt in [far(30), Rtt::default()] {
+        assert_eq!(congestion.window(), 340, "the next round trip");
+        for (rtt, left) in [(far(30), 350), (Rtt::default(), 350), (far(25), 400)] {
             let mut congestion = begin();
             congestion.on_lost(1, 500, &rtt);
-            assert_eq!(congestion.window(), 350);
+            assert_eq!(congestion.window(), left);
+            // What is measured now may be of packets that were sent before that.
+            congestion.on_lost(501, 900, &far(25));
+            assert_eq!(congestion.window(), left - 1);
         }
     }
 

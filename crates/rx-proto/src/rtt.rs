@@ -90,6 +90,12 @@ impl Rtt {
         self.latest > self.least() + (self.least() / 8).max(QUEUE_MIN)
     }
 
+    /// What would be left of a window, were nothing to wait.
+    pub(crate) fn unqueued(&self, window: u32) -> u32 {
+        let latest = self.latest.as_micros().max(1);
+        (u128::from(window) * self.least().as_micros() / latest) as u32
+    }
+
     /// Time to wait for an acknowledgement after `backoff` timeouts in a row.
     pub(crate) fn timeout(&self, backoff: u32) -> Duration {
         let once = self.smoothed.map_or(INITIAL, |smoothed| smoothed + (self.variation * 4).max(SLACK_MIN));

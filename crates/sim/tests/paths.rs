@@ -147,6 +147,17 @@ fn losses_do_not_empty_a_far_path() {
     assert!(rate > 200.0 && again < 0.04, "{rate} {again}");
 }
 
+/// Where nothing is paced, what an end of a gap lets go at once overflows the path; where asking about many packets makes
+/// the answers to the first forgotten, the path seems to be full for ever.
+#[test]
+fn no_seed_keeps_a_far_path_empty() {
+    let config = EndpointConfig::default();
+    for seed in 1..=3 {
+        let (rate, again) = rate([&config, &config], path(200, 100.0, 0.005, 40), seed, 8);
+        assert!(rate > 100.0 && again < 0.03, "{seed}: {rate} {again}");
+    }
+}
+
 #[test]
 fn nothing_is_lost_by_a_short_path() {
     let (rate, again) = default_rate(path(200, 0.2, 0.0, 50));
@@ -156,7 +167,7 @@ fn nothing_is_lost_by_a_short_path() {
 #[test]
 fn a_path_with_little_room_is_used_and_not_flooded() {
     let (rate, again) = default_rate(path(50, 20.0, 0.0, 4));
-    assert!(rate > 35.0 && again < 0.02, "{rate} {again}");
+    assert!(rate > 40.0 && again < 0.01, "{rate} {again}");
 }
 
 /// 255 packets of 1,444 bytes in 20 ms are 147 Mbit/s.

@@ -1,5 +1,6 @@
 //! One call: its two halves, its place on a connection, its clocks.
 
+mod pace;
 pub(crate) mod receive;
 pub(crate) mod rope;
 pub(crate) mod send;

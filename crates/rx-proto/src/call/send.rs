@@ -16,6 +16,7 @@ use base::Monotonic;
 use bytes::Bytes;
 
 use crate::ack::Ack;
+use crate::call::pace::Pace;
 use crate::call::rope::{Gathered, Place, Rope};
 use crate::congestion::Congestion;
 use crate::rtt::Rtt;
@@ -59,6 +60,7 @@ pub(crate) struct SendQueue {
     /// The largest that is used of it.
     window_max: u32,
     pub(crate) congestion: Congestion,
+    pace: Pace,
     backoff: u32,
     timeout_at: Option<Monotonic>,
     loss_at: Option<Monotonic>,
@@ -178,6 +180,7 @@ impl SendQueue {
             window: window.min(window_max),
             window_max,
             congestion,
+            pace: Pace::new(),
             backoff: 0,
             timeout_at: None,
             loss_at: None,
@@ -249,7 +252,7 @@ impl SendQueue {
     }
 
     fn has_room(&self) -> bool {
-        self.in_flight < self.congestion.window()
+        self.in_flight < self.congestion.window() && self.pace.packets() > 0
     }
 
     /// Whether a new packet of up to `payload_max` bytes is there to be cut. A full packet that may
@@ -280,7 +283,8 @@ impl SendQueue {
     /// How many new packets the windows let through now, if there is that much to send.
     fn new_packets_max(&self) -> usize {
         let unacknowledged = self.window.saturating_sub(self.packets.len() as u32);
-        unacknowledged.min(self.congestion.window().saturating_sub(self.in_flight)) as usize
+        let room = self.congestion.window().saturating_sub(self.in_flight);
+        unacknowledged.min(room).min(self.pace.packets()) as usize
     }
 
     /// Place of the first packet from `from` on that is to be sent, if one may be sent now.
@@ -395,6 +399,7 @@ impl SendQueue {
         self.next_order += 1;
         self.lost -= 1;
         self.in_flight += 1;
+        self.pace.on_sent();
         packet.transmissions > 1
     }
 
@@ -416,9 +421,13 @@ impl SendQueue {
         self.probes.iter().any(Option::is_some)
     }
 
-    /// An answer to the packet with this serial will tell the round trip time.
-    pub(crate) fn add_probe(&mut self, serial: u32, now: Monotonic) {
-        self.probes.rotate_right(1);
+    /// An answer to the packet with this serial will tell the round trip time. Where many are on their way, the oldest
+    /// stay: of a path on which more packets than that are asked about in a round trip, nothing else would be learnt.
+    pub(crate) fn add_probe(&mut self, serial: u32, now: Monotonic, rtt: &Rtt) {
+        let oldest = self.probes[PROBES - 1];
+        if oldest.is_none_or(|probe| now.since(probe.sent_at) > rtt.timeout(0)) {
+            self.probes.rotate_right(1);
+        }
         self.probes[0] = Some(Probe { serial, sent_at: now });
     }
 
@@ -441,6 +450,7 @@ impl SendQueue {
         now: Monotonic,
         rtt: &Rtt,
     ) -> AckResult {
+        self.pace.refill(now, self.congestion.window(), rtt);
         let mut result = AckResult { round_trip: self.take_probe(ack.serial, now), ..AckResult::default() };
         let done = ack.first.wrapping_sub(self.first);
         if done as usize > self.packets.len() {
@@ -450,7 +460,9 @@ impl SendQueue {
             result.stale = true;
             return result;
         }
-        let limited = self.in_flight + self.lost >= self.congestion.window() || !self.window_is_open();
+        let limited = self.in_flight + self.lost >= self.congestion.window()
+            || self.pace.take_held()
+            || !self.window_is_open();
         result.newly = self.drop_read(done as usize, now, rtt.least());
         if self.is_news(header_serial, now) {
             (self.ack_serial, self.acked_at, self.behind) = (Some(header_serial), now, 0);
@@ -587,13 +599,14 @@ impl SendQueue {
     /// When to look at lost packets or at a silent peer. Also decides from when to count. `is_blocked`: the
     /// peer's window keeps new packets from being sent.
     pub(crate) fn deadline(&mut self, now: Monotonic, rtt: &Rtt, is_blocked: bool) -> Option<Monotonic> {
+        let next = self.pace.next().filter(|_| self.has_any() && self.in_flight < self.congestion.window());
         if !self.is_waiting() && !is_blocked {
             self.timeout_at = None;
-            return None;
+            return next;
         }
         let timeout = rtt.timeout(self.backoff) + self.ack_allowance();
         let timeout_at = *self.timeout_at.get_or_insert(now + timeout);
-        crate::timers::earlier(Some(timeout_at), self.loss_at)
+        crate::timers::earlier(crate::timers::earlier(Some(timeout_at), self.loss_at), next)
     }
 
     /// Some receivers sit on the acknowledgement of the last packet for 400 ms.
@@ -607,6 +620,7 @@ impl SendQueue {
 
     /// Looks at the deadlines.
     pub(crate) fn on_time(&mut self, now: Monotonic, rtt: &Rtt) -> Timeout {
+        self.pace.refill(now, self.congestion.window(), rtt);
         if self.loss_at.is_some_and(|at| at <= now) && self.detect_losses(now, rtt) > 0 {
             return Timeout::Resend;
         }

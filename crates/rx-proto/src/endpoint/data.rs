@@ -162,7 +162,8 @@ impl Endpoint {
         let result = call.send.on_ack(&ack, packet.header.serial, now, &peer.rtt);
         if let Some(round_trip) = result.round_trip {
             peer.on_reached(now);
-            if matches!(ack.reason, Reason::Requested | Reason::PingResponse) {
+            // Others may have waited for something.
+            if matches!(ack.reason, Reason::Requested | Reason::PingResponse | Reason::OutOfSequence) {
                 peer.rtt.sample(now, round_trip);
                 peer.counters.round_trips.record(round_trip);
                 self.statistics.rtt(round_trip);

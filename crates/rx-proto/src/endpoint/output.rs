@@ -188,7 +188,7 @@ impl Endpoint {
         let trailer = Trailer { window, ..trailer };
         let mut body = ack_body(&mut self.arena, call, reason, serial, trailer);
         if reason == Reason::Ping {
-            call.send.add_probe(header.serial, now);
+            call.send.add_probe(header.serial, now, &peer.rtt);
             self.statistics.pings_sent += 1;
             if let Ping::Probe(length) = ping {
                 call.length_probe = Some((header.serial, length));
@@ -278,7 +278,7 @@ fn fill(
         let again = call.send.on_sent(place, now);
         let request_ack = !proven || call.send.should_request_ack(packet, again);
         if request_ack {
-            call.send.add_probe(serial, now);
+            call.send.add_probe(serial, now, &peer.rtt);
         }
         if !proven {
             peer.on_unproven_sent();
@@ -348,7 +348,7 @@ fn after_filling(
         batch.unasked.filter(|(packet, _)| call.send.should_ask_before_silence(*packet, payload_max))
     {
         batch.ask_for_ack();
-        call.send.add_probe(serial, now);
+        call.send.add_probe(serial, now, &peer.rtt);
     }
     batch.mark_more(call.send.wants_to_send(payload_max) && call.reach_at.is_none());
     call.clocks.sent = now;
