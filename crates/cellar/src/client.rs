@@ -79,6 +79,11 @@ impl CellClient {
         Ok(CellClient { network, database_servers, connections, rosters })
     }
 
+    /// Whoever asks for a connection from now on has a new one.
+    pub fn forget_connections(&self) {
+        self.connections.lock().clear();
+    }
+
     /// The connection to one server; made once and shared.
     pub fn connection(&self, address: Ipv4Addr, interface: Interface) -> Arc<dyn ClientConnection> {
         let (service, port) = interface.service_and_port();

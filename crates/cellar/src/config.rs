@@ -16,10 +16,10 @@ pub use upkeep::Upkeep;
 use afs_format::netinfo::{NetInfo, NetRestrict};
 use afs_format::userlist::UserList;
 use base::{CellName, PartitionId};
-use bosserver::KeyList;
 use durability::DurabilityPolicy;
 use encryption::KeySource;
 use events::lines::Choice;
+use keys::KeyFiles;
 use memory::CacheSizes;
 use rx::Fairness;
 use rx_security::{KeySet, LocalRealms};
@@ -201,10 +201,10 @@ pub struct Settings {
     pub database_servers: Vec<afs_format::cellservdb::CellServer>,
     /// Partitions in the order of their letters.
     pub partitions: Vec<PartitionSettings>,
-    /// The cell's keys.
+    /// The cell's keys, as they were read.
     pub keys: KeySet,
-    /// What `bos listkeys` shows: the single DES keys among them.
-    pub des_keys: KeyList,
+    /// Where they are from.
+    pub key_files: KeyFiles,
     /// What is amiss but does not stop the start, for the log.
     pub warnings: Vec<String>,
     /// The file of server administrators, and its contents at start.

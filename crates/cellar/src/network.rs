@@ -5,6 +5,7 @@ use crate::client::Network;
 use afs_idl::{ClientConnection, Forgetful, cb};
 use anyhow::{Context, Result};
 use base::{AbortCode, HostUuid, SecurityLevel, UnixTime};
+use parking_lot::RwLock;
 use rx::{ConnectOptions, Path, Server, ServerCall, ServerConfig, Service, ServiceEntry};
 use rx_proto::ServiceConfig;
 use rx_security::{ClientSecurity, KeySet, Null, RxkadClient, forge_local_ticket};
@@ -36,7 +37,7 @@ impl Service for Callbacks {
 /// The port.
 pub struct AfsNetwork {
     server: Server,
-    security: Option<Arc<dyn ClientSecurity>>,
+    security: RwLock<Option<Arc<dyn ClientSecurity>>>,
     database_patience: ConnectOptions,
 }
 
@@ -55,7 +56,12 @@ impl AfsNetwork {
         let entry = ServiceConfig { id: 1, name: "callbacks".into(), security: security_classes };
         let server = Server::start(&config, vec![ServiceEntry { config: entry, service }])
             .context("cannot open a UDP port")?;
-        Ok(AfsNetwork { server, security, database_patience: DATABASE_PATIENCE })
+        Ok(AfsNetwork { server, security: RwLock::new(security), database_patience: DATABASE_PATIENCE })
+    }
+
+    /// Who connections are made as from now on; those that are there stay as they are.
+    pub fn authenticate(&self, security: Arc<dyn ClientSecurity>) {
+        *self.security.write() = Some(security);
     }
 
     /// The same for a server, which only asks and changes nothing that cannot be changed twice: it
@@ -75,7 +81,7 @@ impl Network for AfsNetwork {
             ConnectOptions::default()
         };
         let path = Path::to(address);
-        self.server.connector().connect_with(path, service, self.security.clone(), options)
+        self.server.connector().connect_with(path, service, self.security.read().clone(), options)
     }
 }
 

@@ -1,6 +1,7 @@
 //! `cellar serve`: opens the stores, starts the services, and ends them in order.
 
 pub mod authority;
+pub mod cell_keys;
 mod dispatcher;
 pub mod environment;
 mod hindrances;
@@ -30,6 +31,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use audit::{Program, Trail};
 use authority::Authority;
 use base::{LocalAuthority, PartitionId};
+use cell_keys::{AsClient, CellKeys};
 use disk::{Disk, DiskMeter, MeteredDisk};
 use environment::Callbacks;
 use events::LINES;
@@ -73,6 +75,7 @@ pub struct Running {
     background: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
     trail: Option<Arc<Trail>>,
+    keys: (Arc<CellKeys>, Arc<AsClient>),
     /// Dropped once nothing happens any more.
     event_log: Option<EventLog>,
     volumes: Arc<Volumes>,
@@ -108,8 +111,11 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
         Arc::new(Observatory::new(meters, &volumes, trail.clone(), settings.probe_history.clone()));
     observatory.recorder().count(settings.count_calls);
     observatory.recorder().remember_slow(settings.slow_call_ms.saturating_mul(1_000_000));
-    let cell = Arc::new(cell_client(settings)?);
-    let services = Services::new(settings, &authority, databases.as_ref(), &volumes, &cell, &observatory)?;
+    let keys = Arc::new(CellKeys::read(settings.key_files.clone())?);
+    let client = Arc::new(cell_client(settings, &keys)?);
+    let cell = client.cell.clone();
+    let services =
+        Services::new(settings, &authority, databases.as_ref(), &volumes, &cell, &observatory, &keys)?;
     let (file_server, volume_server, uuid) =
         (services.file_server(), services.volume_server(), services.uuid());
     let admin_server = services.admin_server();
@@ -123,6 +129,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     if let Some(period) = settings.tuning.durability.period {
         background.extend(syncing::start(&ending, &volumes, period));
     }
+    background.push(cell_keys::follow(&ending, &keys, &client));
     background.extend(upkeep::start(&ending, &volumes, settings.tuning.upkeep));
     if settings.roles.contains(&Role::Fs) {
         background.extend(jobs::start(&ending, settings, &cell, admin_server.as_deref()));
@@ -144,6 +151,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
         background,
         ending,
         trail,
+        keys: (keys, client),
         event_log: Some(event_log),
         volumes,
         _partitions: partitions,
@@ -179,13 +187,15 @@ fn volume_options(settings: &Settings) -> VolumeOptions {
 }
 
 /// The way to the cell's database servers, as the holder of its key.
-fn cell_client(settings: &Settings) -> Result<CellClient> {
-    let network = AfsNetwork::start(Some(local_authentication(&settings.keys)?))?.impatient();
+fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<AsClient> {
+    let security = local_authentication(&keys.ring().current())?;
+    let network = Arc::new(AfsNetwork::start(Some(security))?.impatient());
     let mut servers: Vec<Ipv4Addr> = settings.database_servers.iter().map(|server| server.address).collect();
     if servers.is_empty() {
         servers.clone_from(&settings.announce);
     }
-    CellClient::new(Arc::new(network), servers)
+    let cell = Arc::new(CellClient::new(network.clone(), servers)?);
+    Ok(AsClient { network, cell })
 }
 
 fn open_databases(settings: &Settings) -> Result<Option<Database>> {
@@ -363,8 +373,9 @@ impl Running {
         endpoints.map(|endpoint| endpoint.calls_ended).sum()
     }
 
-    /// Opens the files of the audit anew: somebody has renamed them.
+    /// Opens the files of the audit anew: somebody has renamed them. Reads the cell's keys if their files have changed.
     pub fn reopen(&self) {
+        self.keys.0.look(&self.keys.1);
         self.trail.iter().for_each(|trail| trail.reopen());
     }
 
@@ -401,7 +412,7 @@ impl Drop for Running {
     }
 }
 
-/// Serves until SIGINT or SIGTERM; on SIGHUP the files of the audit are opened anew.
+/// Serves until SIGINT or SIGTERM; on SIGHUP the files of the audit are opened anew, and the cell's keys read.
 pub fn run(settings: Settings) -> Result<()> {
     run_then(settings, |_| Ok(()))
 }

@@ -93,7 +93,7 @@ pub enum KeyError {
 }
 
 /// A service key. Cheap to clone; the bytes are wiped with the last clone and never printed.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ServiceKey {
     enctype: Enctype,
     bytes: Arc<Zeroizing<Vec<u8>>>,
@@ -141,7 +141,7 @@ pub trait KeySource: Send + Sync {
 }
 
 /// Keys by version and type. Several versions may be in use at once, while a new one spreads.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeySet {
     keys: BTreeMap<(Enctype, u32), ServiceKey>,
 }

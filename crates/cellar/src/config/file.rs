@@ -222,11 +222,13 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
     let named_roles = file.server.roles;
     let roles = roles(origin, named_roles.as_ref())?;
     let below = |path: Option<PathBuf>| path.map(|path| folder.join(path));
-    let keys = keys::load(&KeyFiles {
+    let key_files = KeyFiles {
         extended: below(file.cell.keyfile),
         des: below(file.cell.des_keyfile),
         keytab: below(file.cell.keytab),
-    })?;
+        may_lack: false,
+    };
+    let keys = keys::load(&key_files)?;
     let realms = file.cell.realms.unwrap_or_else(|| vec![cell.default_realm()]);
     let realms = local_realms(&cell, &realms, &foreign(origin, &file.cell.foreign)?);
     let userlist_path = file.cell.userlist.map_or_else(|| state.join("UserList"), |path| folder.join(path));
@@ -239,7 +241,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         source: origin.path.display().to_string(),
         realms,
         keys: keys.set,
-        des_keys: keys.des,
+        key_files,
         warnings: keys.warnings,
         slow_call_ms: origin.bounded(
             file.observe.slow_call_ms.as_ref(),

@@ -6,12 +6,13 @@ use anyhow::{Context, Result, bail};
 use base::UnixTime;
 use bosserver::{KeyList, KeyVersion, key_checksum};
 use rx_security::{KeySet, ServiceKey};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The encryption type of single DES keys.
 const DES: i32 = 1;
 
-/// Where keys may be.
+/// Where keys may be. A file that is named must be there, unless all are looked for where OpenAFS has them.
 #[derive(Clone, Debug, Default)]
 pub struct KeyFiles {
     /// KeyFileExt.
@@ -20,6 +21,22 @@ pub struct KeyFiles {
     pub des: Option<PathBuf>,
     /// rxkad.keytab.
     pub keytab: Option<PathBuf>,
+    /// One that is not there is left out.
+    pub may_lack: bool,
+}
+
+/// What tells that files have changed: of each its length, its last change in nanoseconds and its inode, if it is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyStamp([Option<(u64, i64, u64)>; 3]);
+
+impl KeyFiles {
+    /// How the files are now.
+    pub fn stamp(&self) -> KeyStamp {
+        KeyStamp([&self.des, &self.extended, &self.keytab].map(|path| {
+            let found = path.as_ref()?.metadata().ok()?;
+            Some((found.len(), found.mtime() * 1_000_000_000 + found.mtime_nsec(), found.ino()))
+        }))
+    }
 }
 
 /// The keys that were found.
@@ -42,7 +59,7 @@ pub fn load(files: &KeyFiles) -> Result<Keys> {
     let mut keys = Keys { set: KeySet::new(), des: KeyList::default(), warnings: Vec::new() };
     let mut names = Vec::new();
     for (path, add) in sources {
-        let Some(path) = path else { continue };
+        let Some(path) = path.as_ref().filter(|path| !files.may_lack || path.exists()) else { continue };
         add(&mut keys, path).with_context(|| format!("in {}", path.display()))?;
         names.push(path.display().to_string());
     }
@@ -143,6 +160,21 @@ mod tests {
         std::fs::write(&path, [1, 2, 3]).unwrap();
         assert!(format!("{:#}", load(&extended(&path)).unwrap_err()).contains("KeyFileExt"));
         assert!(load(&KeyFiles::default()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_may_be_missing_is_left_out_and_changes_are_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("KeyFileExt");
+        std::fs::write(&path, &*write_extended(&[kerberos(3, 18)])).unwrap();
+        let named = KeyFiles { des: Some(folder.path().join("KeyFile")), ..extended(&path) };
+        assert!(format!("{:#}", load(&named).unwrap_err()).contains("KeyFile: cannot read"));
+        let files = KeyFiles { may_lack: true, ..named };
+        assert_eq!(load(&files).unwrap().set.len(), 1);
+        let stamp = files.stamp();
+        assert_eq!(files.stamp(), stamp);
+        std::fs::write(folder.path().join("KeyFile"), [0; 4]).unwrap();
+        assert_ne!(files.stamp(), stamp);
     }
 
     #[test]

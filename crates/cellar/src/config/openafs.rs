@@ -55,11 +55,13 @@ pub fn load() -> Result<Settings> {
     let userlist_path = server.join("UserList");
     let exclusions = read_optional(&server.join("krb.excl"))?.unwrap_or_default();
     let realms = parse_krb_conf(&read_optional(&server.join("krb.conf"))?.unwrap_or_default(), &cell);
-    let keys = keys::load(&KeyFiles {
-        extended: existing(server.join("KeyFileExt")),
-        des: existing(server.join("KeyFile")),
-        keytab: existing(server.join("rxkad.keytab")),
-    })?;
+    let key_files = KeyFiles {
+        extended: Some(server.join("KeyFileExt")),
+        des: Some(server.join("KeyFile")),
+        keytab: Some(server.join("rxkad.keytab")),
+        may_lack: true,
+    };
+    let keys = keys::load(&key_files)?;
     Ok(Settings {
         source: SERVER_DIRECTORY.into(),
         realms: local_realms(&cell, &realms, &exclusions),
@@ -73,7 +75,7 @@ pub fn load() -> Result<Settings> {
         database_servers,
         partitions: partitions(Path::new("/"))?,
         keys: keys.set,
-        des_keys: keys.des,
+        key_files,
         warnings: keys.warnings,
         userlist: UserList::parse(&read_optional(&userlist_path)?.unwrap_or_default()),
         userlist_path,
@@ -102,10 +104,6 @@ fn default_roles(database_servers: &[CellServer], machine: &[Ipv4Addr]) -> Vec<R
 /// Who belongs to the cell: those of its realms without those of krb.excl.
 pub fn local_realms(cell: &CellName, realms: &[String], exclusions: &str) -> LocalRealms {
     LocalRealms::of_cell(cell.as_str()).with_krb_conf(&realms.join(" ")).with_krb_excl(exclusions)
-}
-
-fn existing(path: PathBuf) -> Option<PathBuf> {
-    path.exists().then_some(path)
 }
 
 /// NetInfo and NetRestrict applied to the machine's addresses. Where that leaves nothing (a machine

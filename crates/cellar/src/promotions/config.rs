@@ -218,6 +218,7 @@ fn cell(name: &str, section: &CellSection, folder: &Path, copies: usize) -> Resu
         extended: path(&section.keyfile),
         des: path(&section.des_keyfile),
         keytab: path(&section.keytab),
+        may_lack: false,
     };
     let sites = section.sites.iter().map(|site| place(site)).collect::<Result<Vec<_>>>()?;
     let copies = section.copies.unwrap_or(copies).max(sites.len());

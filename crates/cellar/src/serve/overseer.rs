@@ -1,6 +1,7 @@
 //! The process as its overseer service shows it.
 
 use super::authority::Authority;
+use super::cell_keys::CellKeys;
 use super::log::{LOG_FILE, OLD_LOG_FILE};
 use crate::config::{Role, Settings};
 use crate::network::now;
@@ -14,13 +15,14 @@ use std::sync::Arc;
 pub struct ProcessOverseer {
     settings: Arc<Settings>,
     authority: Arc<Authority>,
+    keys: Arc<CellKeys>,
     started: UnixTime,
 }
 
 impl ProcessOverseer {
     /// Made when the process starts serving.
-    pub fn new(settings: Arc<Settings>, authority: Arc<Authority>) -> ProcessOverseer {
-        ProcessOverseer { settings, authority, started: now() }
+    pub fn new(settings: Arc<Settings>, authority: Arc<Authority>, keys: Arc<CellKeys>) -> ProcessOverseer {
+        ProcessOverseer { settings, authority, keys, started: now() }
     }
 
     fn edit(
@@ -89,7 +91,7 @@ impl Overseer for ProcessOverseer {
     }
 
     fn keys(&self) -> Result<KeyList, OverseerError> {
-        Ok(self.settings.des_keys.clone())
+        Ok(self.keys.des())
     }
 
     fn log(&self, name: &str) -> Result<Box<dyn Read + Send>, OverseerError> {

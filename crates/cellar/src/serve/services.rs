@@ -2,6 +2,7 @@
 
 use super::Hindrances;
 use super::authority::Authority;
+use super::cell_keys::CellKeys;
 use super::dispatcher::{AtOnce, DemandOf, Dispatcher};
 use super::environment::{Callbacks, SystemClock, process_kib, transport_figures};
 use super::locator::{LocalLocator, RemoteLocator};
@@ -31,7 +32,7 @@ use parking_lot::Mutex;
 use ptdb::{Policy, Protection};
 use ptserver::PtService;
 use rx::{Demand, Server, ServerConfig, ServerStatistics, ServiceConfig, ServiceEntry, SocketOptions};
-use rx_security::{KeyRing, Null, RxkadServer, ServerSecurity};
+use rx_security::{Null, RxkadServer, ServerSecurity};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -157,6 +158,7 @@ pub struct Services {
     snapshots: Option<Arc<CellSnapshots>>,
     uuid: HostUuid,
     observatory: Arc<Observatory>,
+    keys: Arc<CellKeys>,
 }
 
 /// Tells the file server of this process, if there is one, what happens to volumes.
@@ -208,16 +210,16 @@ impl Services {
         volumes: &Arc<Volumes>,
         cell: &Arc<CellClient>,
         observatory: &Arc<Observatory>,
+        keys: &Arc<CellKeys>,
     ) -> Result<Services> {
         for warning in settings.warnings.iter().chain(&settings.roles_warning()) {
             tracing::warn!("{warning}");
         }
-        let keys = Arc::new(KeyRing::new(settings.keys.clone()));
         let mut services = Services {
             prepared: Vec::new(),
-            security: vec![Arc::new(Null), Arc::new(RxkadServer::new(keys, settings.realms.clone()))],
+            security: vec![Arc::new(Null), Arc::new(RxkadServer::new(keys.ring(), settings.realms.clone()))],
             callbacks: Arc::default(),
-            volume_servers: Arc::new(VolumeServers::new(settings.keys.clone())),
+            volume_servers: Arc::new(VolumeServers::new(keys.ring())),
             statistics: Arc::default(),
             file_server: None,
             volume_server: None,
@@ -225,6 +227,7 @@ impl Services {
             snapshots: None,
             uuid: server_uuid(settings)?,
             observatory: observatory.clone(),
+            keys: keys.clone(),
         };
         let stores = Stores::open(&settings.roles, databases, volumes, cell)?;
         // In the order of Role::ALL: the volume server must know the file server.
@@ -292,7 +295,7 @@ impl Services {
                 });
             }
             Role::Bos => {
-                let overseer = ProcessOverseer::new(settings.clone(), authority.clone());
+                let overseer = ProcessOverseer::new(settings.clone(), authority.clone(), self.keys.clone());
                 let service = BosServer::new(Arc::new(overseer));
                 self.add(role, 1, OVERSEER, move |caller, call| {
                     afs_idl::bozo::dispatch(&service, caller, call)

@@ -5,7 +5,7 @@ use super::services::ADMIN_SERVICE;
 use crate::network::local_authentication_at;
 use afs_idl::ClientConnection;
 use base::{AbortCode, SecurityLevel};
-use rx_security::KeySet;
+use rx_security::KeyRing;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use volserver::OtherServers;
@@ -18,14 +18,14 @@ const NO_WAY: AbortCode = AbortCode(107);
 
 /// Connections from the volume server's own port, with the cell's key.
 pub struct VolumeServers {
-    keys: KeySet,
+    keys: Arc<KeyRing>,
     /// To be opened with the port.
     pub way: Way,
 }
 
 impl VolumeServers {
     /// Without a port yet.
-    pub fn new(keys: KeySet) -> VolumeServers {
+    pub fn new(keys: Arc<KeyRing>) -> VolumeServers {
         VolumeServers { keys, way: Way::default() }
     }
 }
@@ -34,10 +34,11 @@ impl VolumeServers {
     fn connect_to(&self, server: SocketAddrV4, service: u16) -> Result<Arc<dyn ClientConnection>, AbortCode> {
         let connector = self.way.get().ok_or(NO_WAY)?;
         // As OpenAFS's volume servers talk to each other: who asks is proved, the data is not enciphered.
-        let security = local_authentication_at(&self.keys, SecurityLevel::Clear).map_err(|error| {
-            tracing::error!(%error, "no ticket for another volume server");
-            NO_WAY
-        })?;
+        let security =
+            local_authentication_at(&self.keys.current(), SecurityLevel::Clear).map_err(|error| {
+                tracing::error!(%error, "no ticket for another volume server");
+                NO_WAY
+            })?;
         Ok(connector.connect(SocketAddr::V4(server), service, Some(security)))
     }
 }

@@ -1,0 +1,109 @@
+//! The cell gets a new key while its servers run, as `asetkey add` and `asetkey delete` give it, with real processes.
+
+#[path = "support/processes.rs"]
+mod processes;
+
+use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+use processes::{PATIENCE, Server, addresses, cellar, run};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Longer than servers take to look at their files.
+const A_WHILE: Duration = Duration::from_secs(7);
+
+fn key(kvno: u32) -> TypedKey {
+    let secret = Secret::new(&[kvno as u8; 32]);
+    TypedKey { key_type: KeyType::RxkadKerberos5, kvno, subtype: 18, secret }
+}
+
+struct World {
+    first: Server,
+    second: Server,
+    // Goes when they have ended.
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    fn start() -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b, ..] = addresses();
+        let start =
+            |name: &str, address| Server::start(&folder.path().join(name), "a.example", 1, address, a);
+        let (first, second) = (start("a", a), start("b", b));
+        World { first, second, _folder: folder }
+    }
+
+    /// Puts this into the key files of both servers.
+    fn give(&self, contents: &[u8]) {
+        for config in [&self.first.config, &self.second.config] {
+            let path = config.with_file_name("KeyFileExt");
+            let new = path.with_extension("new");
+            std::fs::write(&new, contents).unwrap();
+            std::fs::rename(new, path).unwrap();
+        }
+    }
+
+    /// The configuration of an administrator who has this key, whatever the servers have.
+    fn administrator(&self, kvno: u32) -> PathBuf {
+        let config = &self.first.config;
+        let name = format!("Key{kvno}");
+        std::fs::write(config.with_file_name(&name), &*write_extended(&[key(kvno)])).unwrap();
+        let text = std::fs::read_to_string(config).unwrap().replace("KeyFileExt", &name);
+        let path = config.with_file_name(format!("{name}.toml"));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn is_known(&self, administrator: &Path) -> [Result<(), String>; 2] {
+        [self.first.address, self.second.address].map(|server| asks(server, administrator))
+    }
+}
+
+/// Asks what only administrators are told.
+fn asks(server: Ipv4Addr, administrator: &Path) -> Result<(), String> {
+    let (on, config) = (server.to_string(), administrator.to_str().unwrap());
+    let output = cellar(&["stat", "volumes", "--on", &on, "--config", config]).output().unwrap();
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8(output.stderr).unwrap()) }
+}
+
+#[test]
+fn a_new_key_takes_no_restart() {
+    let mut world = World::start();
+    let [old, new] = [1, 2].map(|kvno| world.administrator(kvno));
+    let volume = |arguments: &[&str]| {
+        run(&[&["volume", "--config", new.to_str().unwrap()], arguments].concat());
+    };
+    assert_eq!(world.is_known(&old), [Ok(()), Ok(())]);
+    assert!(world.is_known(&new).iter().all(Result::is_err));
+
+    // What cannot be read, as while it is written, changes nothing.
+    world.give(&[1, 2, 3]);
+    std::thread::sleep(A_WHILE);
+    assert_eq!(world.is_known(&old), [Ok(()), Ok(())]);
+
+    world.give(&write_extended(&[key(1), key(2)]));
+    let until = Instant::now() + PATIENCE;
+    while world.is_known(&new) != [Ok(()), Ok(())] {
+        assert!(Instant::now() < until, "{:?}", world.is_known(&new));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(world.is_known(&old), [Ok(()), Ok(())], "both are good now");
+
+    world.give(&write_extended(&[key(2)]));
+    std::thread::sleep(A_WHILE);
+    for refused in world.is_known(&old) {
+        let refused = refused.unwrap_err();
+        assert!(refused.contains("19270408") || refused.contains("unknown key"), "{refused}");
+    }
+    // The servers come with the new one to each other: of what they had open, nothing is left after this.
+    world.first.kill();
+    world.first.restart();
+    let [first, second] = [&world.first, &world.second].map(|server| server.address.to_string());
+    volume(&["create", "v", "--quota", "0", "--acl", "system:anyuser=rl", "--on", &second]);
+    // What anybody may, the second asks the first's protection server.
+    let config = new.to_str().unwrap();
+    run(&["du", "cell:v", "--noauth", "--config", config]);
+    volume(&["move", "v", "--to", &first]);
+    run(&["du", "cell:v", "--noauth", "--config", config]);
+}
