@@ -1,7 +1,6 @@
 //! What is gathered of a call while it runs.
 
 use crate::event::Event;
-use crate::record::Messages;
 use std::cell::Cell;
 
 /// A draft's memory that is larger is given back when its call ends.
@@ -16,13 +15,25 @@ thread_local! {
 #[derive(Clone, Copy, Debug)]
 pub struct Outline {
     pub(crate) event: &'static Event,
+    pub(crate) service: &'static str,
     pub(crate) procedure: &'static str,
+    /// By which the trail knows it.
+    pub(crate) number: u16,
+}
+
+/// The messages of a call, as far as they were kept; more than the outline wants is not looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Messages<'a> {
+    /// With its opcode.
+    pub request: &'a [u8],
+    /// Empty if there was none.
+    pub reply: &'a [u8],
 }
 
 /// The first bytes of a call's messages, as many as its outline wants.
 #[derive(Debug)]
 pub struct Draft {
-    pub(crate) outline: Outline,
+    outline: Outline,
     bytes: Vec<u8>,
     /// Where the request ends and the reply begins, once it has.
     reply_from: Option<usize>,
@@ -30,8 +41,8 @@ pub struct Draft {
 
 impl Draft {
     /// Of a call with this outline.
-    pub fn new(outline: Outline) -> Draft {
-        Draft { outline, bytes: SPARE.take(), reply_from: None }
+    pub fn new(outline: &Outline) -> Draft {
+        Draft { outline: *outline, bytes: SPARE.take(), reply_from: None }
     }
 
     /// The client sent this next, from the opcode on.
@@ -49,7 +60,13 @@ impl Draft {
         self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    pub(crate) fn messages(&self) -> Messages<'_> {
+    /// How the call is recorded.
+    pub fn outline(&self) -> &Outline {
+        &self.outline
+    }
+
+    /// What was gathered.
+    pub fn messages(&self) -> Messages<'_> {
         let (request, reply) = self.bytes.split_at(self.reply_from.unwrap_or(self.bytes.len()));
         Messages { request, reply }
     }

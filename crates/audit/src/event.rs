@@ -27,6 +27,16 @@ pub(crate) struct Event {
     /// Bytes of the reply that are kept.
     pub(crate) reply_max: usize,
     pub(crate) arguments: Reader,
+    pub(crate) shape: Shape,
+}
+
+/// What is told of a procedure's calls, as far as it can be had without [`Event::arguments`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Anything.
+    Any,
+    /// The request is a FID, which is told as `fid`.
+    Fid,
 }
 
 /// A procedure of which only the name is told.
@@ -37,6 +47,7 @@ pub(crate) static UNKNOWN: Event = Event {
     request_max: 4,
     reply_max: 0,
     arguments: |_, _, _| Some(()),
+    shape: Shape::Any,
 };
 
 /// How much of the messages of a class is kept.
@@ -55,9 +66,9 @@ pub(crate) fn decode<T: Decode>(bytes: &[u8]) -> Option<T> {
 
 /// Declares what is recorded of the procedures of a service. Each line is opcode, class, OpenAFS's name, the
 /// request and, if something of it is wanted, the reply, and arguments in OpenAFS's order. A reply that is not
-/// there is one of zeros. `keeps` says how many bytes of the request may be looked at.
+/// there is one of zeros. `keeps` says how many bytes of the request may be looked at; a shape may follow OpenAFS's name.
 macro_rules! procedures {
-    ($($opcode:ident $class:ident $name:literal $(keeps $bytes:literal)?
+    ($($opcode:ident $class:ident $name:literal $(: $shape:ident)? $(keeps $bytes:literal)?
         ($request:ident: $request_type:ty $(, $reply:ident: $reply_type:ty)?) [$($argument:expr),* $(,)?];)*) => {
         /// What is recorded of each procedure.
         pub(crate) const EVENTS: &[Event] = &[$(Event {
@@ -77,6 +88,7 @@ macro_rules! procedures {
                 $(found.push($argument);)*
                 Some(())
             },
+            shape: [$(Shape::$shape,)? Shape::Any][0],
         },)*];
     };
 }

@@ -1,13 +1,11 @@
 //! Records as lines.
 
-use crate::argument::Argument;
 use crate::kept::Kept;
-use crate::record::{CallerKey, Record, Who};
+use crate::record::{Found, Record};
 use crate::sink::Batch;
 use crate::{json, text};
 use base::LocalAuthority;
 use jiff::Timestamp;
-use std::time::Duration;
 
 /// How records are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +32,7 @@ impl std::str::FromStr for Form {
 /// What a line is about.
 pub(crate) enum Entry<'a> {
     /// A call.
-    Call(&'a Record),
+    Call(Record<'a>),
     /// The audit itself.
     Trail(Notice),
 }
@@ -83,18 +81,23 @@ pub enum Program {
 /// Times as text. Most lines are of the second of the line before.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
-    second: Option<u64>,
+    /// When the second began, if there is one, in nanoseconds since 1970.
+    begun_ns: Option<u64>,
     text: String,
 }
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 impl Times {
-    /// What `make` makes of a second since 1970.
-    pub(crate) fn of(&mut self, second: u64, make: impl FnOnce(Timestamp) -> String) -> &str {
-        if self.second != Some(second) {
-            self.text = make(Timestamp::from_second(second as i64).unwrap_or_default());
-            self.second = Some(second);
-        }
-        &self.text
+    /// What `make` makes of the second of a time in nanoseconds since 1970, and the microseconds that are left.
+    pub(crate) fn of(&mut self, at_ns: u64, make: impl FnOnce(Timestamp) -> String) -> (&str, u32) {
+        let within = |begun_ns: u64| at_ns.checked_sub(begun_ns).filter(|ns| *ns < SECOND_NS);
+        let ns = self.begun_ns.and_then(within).unwrap_or_else(|| {
+            self.text = make(Timestamp::from_second((at_ns / SECOND_NS) as i64).unwrap_or_default());
+            self.begun_ns = Some(at_ns - at_ns % SECOND_NS);
+            at_ns % SECOND_NS
+        });
+        (&self.text, ns as u32 / 1000)
     }
 }
 
@@ -102,44 +105,25 @@ impl Times {
 pub(crate) struct Writing<'a> {
     pub(crate) form: Form,
     pub(crate) authority: &'a dyn LocalAuthority,
-    pub(crate) times: &'a mut Times,
     pub(crate) memory: &'a mut Memory,
 }
 
 /// What a writer keeps from line to line.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// For the name of a caller.
-    pub(crate) who: Who,
+    pub(crate) times: Times,
     /// For what a call was about.
-    pub(crate) arguments: Vec<Argument>,
-    /// What is said of callers.
-    pub(crate) callers: Kept<CallerKey>,
-    /// What is said of procedures.
-    pub(crate) procedures: Kept<ProcedureKey>,
-}
-
-/// A procedure of a service, by the words that it is declared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProcedureKey([(usize, usize); 2]);
-
-impl ProcedureKey {
-    pub(crate) fn of(record: &Record) -> ProcedureKey {
-        // Each is a constant of the program's, and found at one place as long as it runs.
-        ProcedureKey([record.service, record.procedure].map(|word| (word.as_ptr().addr(), word.len())))
-    }
-
-    pub(crate) fn hint(&self) -> u64 {
-        (self.0[0].0 ^ self.0[1].0) as u64
-    }
+    pub(crate) found: Found,
+    /// What is said of procedures and callers.
+    pub(crate) kept: Kept,
 }
 
 impl Writing<'_> {
-    /// Appends the lines of an entry to a batch.
-    pub(crate) fn add(&mut self, batch: &mut Batch, entry: &Entry<'_>, now: Duration) {
+    /// Appends the lines of an entry, of that time in nanoseconds since 1970, to a batch.
+    pub(crate) fn add(&mut self, batch: &mut Batch, entry: &Entry<'_>, at_ns: u64) {
         match self.form {
-            Form::Json => json::add(batch, entry, now, self),
-            Form::OpenAfs => text::add(batch, entry, now, self),
+            Form::Json => json::add(batch, entry, at_ns, self),
+            Form::OpenAfs => text::add(batch, entry, at_ns, self),
         }
     }
 }

@@ -1,32 +1,40 @@
 //! Records as JSON, one object a line. A busy server writes very many of them, so they are put together here,
-//! piece by piece, at the end of what is written next; what is said of a caller or a procedure is kept as one piece.
+//! piece by piece, at the end of what is written next; what is said of a procedure and its caller is kept.
 
 use crate::argument::{Argument, Value};
-use crate::form::{Entry, Memory, Notice, ProcedureKey, Times, Writing};
-use crate::put;
-use crate::record::{Record, Who};
-use crate::sink::Batch;
+use crate::form::{Entry, Memory, Notice, Times, Writing};
+use crate::kept::Pieces;
+use crate::put::{self, Backwards};
+use crate::record::Record;
+use crate::sink::{Batch, Kind};
 use afs_idl::common::Fid;
 use base::{LocalAuthority, Principal, SecurityLevel};
 use events::catalogue::OUTCOMES;
 use events::current::Privileges;
 use jiff::Timestamp;
-use std::time::Duration;
 
 /// Appends a line.
-pub(crate) fn add(batch: &mut Batch, entry: &Entry<'_>, now: Duration, by: &mut Writing<'_>) {
+pub(crate) fn add(batch: &mut Batch, entry: &Entry<'_>, at_ns: u64, by: &mut Writing<'_>) {
     let out = batch.bytes();
-    match entry {
-        Entry::Call(record) => call(out, record, by),
-        Entry::Trail(notice) => said(out, *notice, now, by),
-    }
-    batch.end_line();
+    begin(out, at_ns, &mut by.memory.times);
+    let kind = match entry {
+        Entry::Call(record) => {
+            call(out, record, by);
+            Kind::Record { is_denied: record.is_denied() }
+        }
+        Entry::Trail(notice) => {
+            said(out, *notice);
+            Kind::Notice
+        }
+    };
+    batch.end_line(kind);
 }
 
 /// To the microsecond, in UTC, as the first key of an object; what comes next closes it.
-fn begin(out: &mut Vec<u8>, at: Duration, times: &mut Times) {
-    plain(out, times.of(at.as_secs(), second));
-    put::microseconds(out, at.subsec_micros());
+fn begin(out: &mut Vec<u8>, at_ns: u64, times: &mut Times) {
+    let (text, microseconds) = times.of(at_ns, second);
+    plain(out, text);
+    put::microseconds(out, microseconds);
 }
 
 fn second(time: Timestamp) -> String {
@@ -34,8 +42,7 @@ fn second(time: Timestamp) -> String {
 }
 
 /// What the trail says of itself.
-fn said(out: &mut Vec<u8>, notice: Notice, now: Duration, by: &mut Writing<'_>) {
-    begin(out, now, by.times);
+fn said(out: &mut Vec<u8>, notice: Notice) {
     pieces(out, ["Z\",\"event\":\"", notice.name(), "\""]);
     if let Some(count) = notice.lost() {
         number(out, ",\"lost\":", count);
@@ -43,46 +50,57 @@ fn said(out: &mut Vec<u8>, notice: Notice, now: Duration, by: &mut Writing<'_>) 
     out.push(b'}');
 }
 
-fn call(out: &mut Vec<u8>, record: &Record, by: &mut Writing<'_>) {
-    let Memory { who, arguments: found, callers, procedures } = &mut *by.memory;
-    begin(out, record.facts.at, by.times);
-    let key = ProcedureKey::of(record);
-    out.extend_from_slice(procedures.of(
-        key.hint(),
-        |known| *known == key,
-        |piece| {
-            procedure(piece, record);
-            key
-        },
-    ));
-    outcome(out, record);
-    out.extend_from_slice(callers.of(
-        record.connection,
-        |known| record.is_of(known),
-        |piece| {
-            caller(piece, record, by.authority, who);
-            record.caller()
-        },
-    ));
-    put::number(out, record.facts.took_ns / 1000);
-    let is_cut_off = record.arguments(found).is_none();
-    plain(
-        out,
-        if is_cut_off { ",\"cut_off\":true,\"arguments\":" } else { ",\"cut_off\":false,\"arguments\":" },
-    );
-    arguments(out, found);
-    if record.facts.user != 0 {
-        number(out, ",\"user_id\":", record.facts.user);
+fn call(out: &mut Vec<u8>, record: &Record<'_>, by: &mut Writing<'_>) {
+    let Memory { found, kept, .. } = &mut *by.memory;
+    let make = |pieces: &mut Pieces| common(pieces, record, by.authority);
+    let (before, behind) = kept.of(record.hint(), record.common(), make).both();
+    out.extend_from_slice(before);
+    let mut text = Backwards::default();
+    let took_us = record.took_ns() / 1000;
+    if let Some(fid) = record.fid() {
+        text.put(b"\"}");
+        text.fid(fid, b'.');
+        text.put(b",\"cut_off\":false,\"arguments\":{\"fid\":\"");
+        text.number(took_us);
+        out.extend_from_slice(text.text());
+    } else {
+        text.number(took_us);
+        out.extend_from_slice(text.text());
+        other_arguments(out, record.arguments(found));
     }
-    if record.facts.privileges != Privileges::default() {
+    out.extend_from_slice(behind);
+}
+
+fn other_arguments(out: &mut Vec<u8>, found: Option<&[Argument]>) {
+    match found {
+        Some(found) => {
+            plain(out, ",\"cut_off\":false,\"arguments\":");
+            arguments(out, found);
+        }
+        None => plain(out, ",\"cut_off\":true,\"arguments\":{}"),
+    }
+}
+
+/// What a line says between its time and how long it took, and behind its arguments.
+fn common(both: &mut Pieces, record: &Record<'_>, authority: &dyn LocalAuthority) {
+    let out = both.text();
+    procedure(out, record);
+    outcome(out, record);
+    caller(out, record, authority);
+    both.end_first();
+    let out = both.text();
+    if record.user() != 0 {
+        number(out, ",\"user_id\":", record.user());
+    }
+    if record.privileges() != Privileges::default() {
         plain(out, ",\"privileges\":");
-        list(out, record.facts.privileges.used(), |out, (_, name)| pieces(out, ["\"", name, "\""]));
+        list(out, record.privileges().used(), |out, (_, name)| pieces(out, ["\"", name, "\""]));
     }
     out.push(b'}');
 }
 
-/// What a line says between its time and its outcome: words of our own, in which nothing has to be escaped.
-fn procedure(out: &mut Vec<u8>, record: &Record) {
+/// Words of our own, in which nothing has to be escaped.
+fn procedure(out: &mut Vec<u8>, record: &Record<'_>) {
     pieces(
         out,
         [
@@ -91,32 +109,32 @@ fn procedure(out: &mut Vec<u8>, record: &Record) {
             "\",\"class\":\"",
             record.class().name(),
             "\",\"service\":\"",
-            record.service,
+            record.outline.service,
             "\",\"procedure\":\"",
-            record.procedure,
+            record.outline.procedure,
             "\",\"outcome\":\"",
         ],
     );
 }
 
-fn outcome(out: &mut Vec<u8>, record: &Record) {
+fn outcome(out: &mut Vec<u8>, record: &Record<'_>) {
     pieces(out, [OUTCOMES[record.outcome() as usize], "\",\"code\":"]);
     put::number(out, record.code());
 }
 
-fn caller(out: &mut Vec<u8>, record: &Record, authority: &dyn LocalAuthority, who: &mut Who) {
+fn caller(out: &mut Vec<u8>, record: &Record<'_>, authority: &dyn LocalAuthority) {
     plain(out, ",\"user\":");
-    let who = record.principal(who);
+    let who = record.principal();
     match &who {
         Some(who) => principal(out, who),
         None => plain(out, "null"),
     }
-    let is_local = who.is_some_and(|who| authority.is_local_realm(who));
+    let is_local = who.is_some_and(|who| authority.is_local_realm(&who));
     pieces(out, [",\"local_user\":", truth(is_local), ",\"host\":\""]);
-    put::address(out, record.peer.ip());
-    number(out, "\",\"port\":", record.peer.port());
-    pieces(out, [",\"level\":\"", level(record.level), "\",\"connection\":"]);
-    put::number(out, record.connection);
+    put::address(out, record.address());
+    number(out, "\",\"port\":", record.port());
+    pieces(out, [",\"level\":\"", level(record.level()), "\",\"connection\":"]);
+    put::number(out, record.connection());
     plain(out, ",\"took_us\":");
 }
 

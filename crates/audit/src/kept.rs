@@ -1,39 +1,63 @@
-//! Pieces of lines that many lines have in common: what is said of a caller, of a procedure. They are made once and
+//! Pieces of lines that many lines have in common: what is said of a procedure and of a caller. They are made once and
 //! copied.
 
-/// Pieces that are kept of each kind; the next one with the same place takes the place of the last.
-const PLACES: usize = 256;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Pieces that are kept; the next one with the same place takes the place of the last.
+const PLACES: usize = 1024;
+
+/// Two pieces of text, one behind the other.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    text: Vec<u8>,
+    /// Where the second begins.
+    second: usize,
+}
 
 /// Pieces by what they were made of.
 #[derive(Debug)]
-pub(crate) struct Kept<K> {
-    places: Vec<Option<(K, Vec<u8>)>>,
+pub(crate) struct Kept {
+    places: Vec<(Box<[u64]>, Pieces)>,
 }
 
-impl<K> Default for Kept<K> {
-    fn default() -> Kept<K> {
-        Kept { places: (0..PLACES).map(|_| None).collect() }
+impl Default for Kept {
+    fn default() -> Kept {
+        Kept { places: (0..PLACES).map(|_| Default::default()).collect() }
     }
 }
 
-impl<K> Kept<K> {
-    /// The piece whose key `is_it` knows, or what `make` makes. `hint` is any number that is the same for equal keys.
-    pub(crate) fn of(
-        &mut self,
-        hint: u64,
-        is_it: impl FnOnce(&K) -> bool,
-        make: impl FnOnce(&mut Vec<u8>) -> K,
-    ) -> &[u8] {
+impl Pieces {
+    /// Where to add text: to the first of them until [`Pieces::end_first`], then to the second.
+    pub(crate) fn text(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    pub(crate) fn end_first(&mut self) {
+        self.second = self.text.len();
+    }
+
+    pub(crate) fn both(&self) -> (&[u8], &[u8]) {
+        self.text.split_at(self.second.min(self.text.len()))
+    }
+}
+
+impl Kept {
+    /// The pieces with this key, or what `make` makes. `hint` is any number that is the same for equal keys; no key is
+    /// empty.
+    pub(crate) fn of(&mut self, hint: u64, key: &[AtomicU64], make: impl FnOnce(&mut Pieces)) -> &Pieces {
         // Fibonacci hashing: the highest bits of the product depend on all of the number's.
-        let place = (hint.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % PLACES;
-        let kept = &mut self.places[place];
-        if !kept.as_ref().is_some_and(|(key, _)| is_it(key)) {
-            let mut piece = kept.take().map_or_else(Vec::new, |(_, piece)| piece);
-            piece.clear();
-            let key = make(&mut piece);
-            *kept = Some((key, piece));
+        let place = (hint.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % PLACES;
+        let (known, pieces) = &mut self.places[place];
+        let is_it = known.len() == key.len()
+            && known.iter().zip(key).all(|(known, word)| *known == word.load(Relaxed));
+        if !is_it {
+            *known = key.iter().map(|word| word.load(Relaxed)).collect();
+            pieces.text.clear();
+            pieces.second = 0;
+            make(pieces);
         }
-        kept.as_ref().map_or(&[], |(_, piece)| piece)
+        pieces
     }
 }
 
@@ -45,15 +69,18 @@ mod tests {
     proptest! {
         /// Whatever came before, and also if all keys have the same place.
         #[test]
-        fn a_piece_is_that_of_its_key(keys in prop::collection::vec(0_u64..600, 0..200), shift in 0_u32..64) {
+        fn a_piece_is_that_of_its_key(keys in prop::collection::vec((0_u64..600, 1_usize..4), 0..200), shift in 0_u32..64) {
             let mut kept = Kept::default();
-            for key in keys {
-                let make = |piece: &mut Vec<u8>| {
-                    piece.extend_from_slice(key.to_string().as_bytes());
-                    key
+            for (key, words) in keys {
+                let make = |pieces: &mut Pieces| {
+                    pieces.text().extend_from_slice(key.to_string().as_bytes());
+                    pieces.end_first();
+                    pieces.text().extend_from_slice(words.to_string().as_bytes());
                 };
-                let piece = kept.of(key >> shift, |of: &u64| *of == key, make);
-                prop_assert_eq!(piece, format!("{key}").as_bytes().to_vec());
+                let words_of_key: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(key)).collect();
+                let (first, second) = kept.of(key >> shift, &words_of_key, make).both();
+                prop_assert_eq!(first, key.to_string().into_bytes());
+                prop_assert_eq!(second, words.to_string().into_bytes());
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Numbers and addresses as text, at the end of a line. A line has a dozen of them, and the standard library's
 //! formatting costs several times what they are worth.
 
+use afs_idl::common::Fid;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -33,10 +34,88 @@ pub(crate) fn numbers<T: itoa::Integer, const N: usize>(out: &mut Vec<u8>, numbe
 
 /// Six digits.
 pub(crate) fn microseconds(out: &mut Vec<u8>, microseconds: u32) {
-    let mut digits = itoa::Buffer::new();
-    // A one before them, so that zeros stay.
-    let with_one = digits.format(microseconds % 1_000_000 + 1_000_000);
-    out.extend_from_slice(&with_one.as_bytes()[1..]);
+    let [high, middle, low] = [10_000, 100, 1].map(|power| PAIRS[(microseconds / power % 100) as usize]);
+    out.extend_from_slice(&[high[0], high[1], middle[0], middle[1], low[0], low[1]]);
+}
+
+/// The two digits of each number below 100.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
+
+/// A short text that is put together from its end, as numbers are: it is copied to a line as a whole. What does not fit
+/// is left out, so it is for texts that are known to.
+#[derive(Debug)]
+pub(crate) struct Backwards {
+    bytes: [u8; SHORT_BYTES],
+    from: usize,
+}
+
+/// Room for a number of 64 bits, a FID, and some words.
+const SHORT_BYTES: usize = 128;
+
+impl Default for Backwards {
+    fn default() -> Backwards {
+        Backwards { bytes: [0; SHORT_BYTES], from: SHORT_BYTES }
+    }
+}
+
+impl Backwards {
+    #[inline]
+    pub(crate) fn put<const N: usize>(&mut self, text: &[u8; N]) {
+        if let Some(place) = self.bytes[..self.from].last_chunk_mut() {
+            *place = *text;
+            self.from -= N;
+        }
+    }
+
+    #[inline]
+    fn byte(&mut self, byte: u8) {
+        // No number makes it so long that it would go round, and so the place needs no other check.
+        self.from = (self.from - 1) % SHORT_BYTES;
+        self.bytes[self.from] = byte;
+    }
+
+    /// In decimal digits.
+    #[inline]
+    pub(crate) fn number(&mut self, number: u64) {
+        let mut rest = number;
+        while rest > u64::from(u32::MAX) {
+            self.byte(b'0' + (rest % 10) as u8);
+            rest /= 10;
+        }
+        let mut rest = rest as u32;
+        while rest >= 10 {
+            let [ten, one] = PAIRS[(rest % 100) as usize];
+            self.byte(one);
+            self.byte(ten);
+            rest /= 100;
+            if rest == 0 {
+                return;
+            }
+        }
+        self.byte(b'0' + rest as u8);
+    }
+
+    /// Its numbers, with that between them.
+    #[inline]
+    pub(crate) fn fid(&mut self, fid: Fid, between: u8) {
+        self.number(fid.unique.into());
+        self.byte(between);
+        self.number(fid.vnode.into());
+        self.byte(between);
+        self.number(fid.volume.into());
+    }
+
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.bytes[self.from..]
+    }
 }
 
 #[cfg(test)]
@@ -59,6 +138,24 @@ mod tests {
         assert_eq!(text(|out| numbers(out, [7, 0, u32::MAX], b':')), "7:0:4294967295");
         for (number, expected) in [(0, "000000"), (7, "000007"), (123_456, "123456"), (999_999, "999999")] {
             assert_eq!(text(|out| microseconds(out, number)), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_are_put_together_from_their_ends() {
+        let mut text = Backwards::default();
+        let longest = Fid { volume: u32::MAX, vnode: u32::MAX, unique: u32::MAX };
+        for (number, fid, expected) in [
+            (0, Fid { volume: 9, vnode: 10, unique: 99 }, "0 9.10.99;"),
+            (100, Fid { volume: 536_870_912, vnode: 1, unique: 1001 }, "100 536870912.1.1001;"),
+            (u64::MAX, longest, "18446744073709551615 4294967295.4294967295.4294967295;"),
+        ] {
+            text.put(b";");
+            text.fid(fid, b'.');
+            text.put(b" ");
+            text.number(number);
+            assert_eq!(text.text(), expected.as_bytes());
+            text = Backwards::default();
         }
     }
 }

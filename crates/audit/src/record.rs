@@ -1,119 +1,64 @@
-//! What is remembered of a call until its line is written.
+//! A call that has ended, as the thread of a sink finds it: the words that [`crate::slip`] left.
+//!
+//! | word | from the highest bit |
+//! |---|---|
+//! | 0 | words in all: 32 bits, the word that the request begins with: 32 |
+//! | 1 | bytes of the request without its opcode: 32, of the reply: 32 |
+//! | 2 | when it ended, nanoseconds of the trail's clock |
+//! | 3 | nanoseconds from its arrival to its end |
+//! | 4 | its procedure's number: 16, privileges used: 8, flags: 8, the abort code: 32 |
+//! | 5 | the caller's number in the protection database, 0 if nobody asked: 32, the IPv4 address: 32 |
+//! | 6 | the connection |
+//! | 7 | the port, bytes of the caller's name, of its instance and of its realm: 16 each |
+//!
+//! Name, instance, realm, the IPv6 address if it is one, request and reply follow, each from a word of its own on, the first
+//! byte in the lowest bits. From word 4 to the address is what many calls have in common.
 
 use crate::argument::Argument;
 use crate::class::Class;
-use crate::event::Event;
-use base::{AbortCode, Caller, Identity, Principal, SecurityLevel};
+use crate::draft::Outline;
+use crate::event::Shape;
+use afs_idl::common::Fid;
+use base::{AbortCode, Principal, SecurityLevel};
 use events::catalogue::Outcome;
 use events::current::Privileges;
 use std::borrow::Cow;
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
-/// What is known of a call besides its messages.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts {
-    /// When it ended, since 1970.
-    pub(crate) at: Duration,
-    pub(crate) result: Result<(), AbortCode>,
-    /// The caller's number in the protection database; 0 if nobody asked.
-    pub(crate) user: i32,
-    /// What an administrator's privileges let it do.
-    pub(crate) privileges: Privileges,
-    /// Nanoseconds from its arrival to its end.
-    pub(crate) took_ns: u64,
-}
+/// Words before the texts.
+pub(crate) const HEAD_WORDS: usize = 8;
 
-/// Memory for the name of a caller.
-pub(crate) struct Who(Principal);
+/// It ended well.
+pub(crate) const GOOD: u64 = 1;
+/// The caller proved who it is.
+pub(crate) const KNOWN: u64 = 1 << 1;
+/// Something was denied.
+pub(crate) const DENIED: u64 = 1 << 2;
+/// The address is one of IPv6.
+pub(crate) const LONG_ADDRESS: u64 = 1 << 3;
+/// By [`SecurityLevel`].
+pub(crate) const LEVELS: [u64; 3] = [0, 1 << 4, 1 << 5];
 
-impl Default for Who {
-    fn default() -> Who {
-        let (name, instance, realm) = Default::default();
-        Who(Principal { name, instance, realm })
-    }
+/// Of a FID in a request.
+const FID_BYTES: usize = 12;
+
+/// The first word of what calls have in common.
+const COMMON: usize = 4;
+
+/// Memory for what is read of records.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    bytes: Vec<u8>,
+    arguments: Vec<Argument>,
 }
 
 /// A call that has ended: who called what, how it ended, and the bytes that say the rest.
-#[derive(Clone, Debug)]
-pub struct Record {
-    pub(crate) facts: Facts,
-    pub(crate) service: &'static str,
-    pub(crate) procedure: &'static str,
-    pub(crate) event: &'static Event,
-    pub(crate) peer: SocketAddr,
-    pub(crate) level: SecurityLevel,
-    pub(crate) connection: u64,
-    is_known: bool,
-    /// Name, instance, realm, request without opcode, reply, one behind the other.
-    bytes: Bytes,
-    /// Where each of them ends.
-    ends: [u32; 4],
-}
-
-/// What the same is said of in lines: a caller on a connection.
-#[derive(Clone, Debug)]
-pub(crate) struct CallerKey {
-    /// Name, instance and realm.
-    name: Box<[u8]>,
-    facts: CallerFacts,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct CallerFacts {
-    /// Where name, instance and realm end.
-    ends: [u32; 3],
-    is_known: bool,
-    peer: SocketAddr,
-    level: SecurityLevel,
-    connection: u64,
-}
-
-/// Bytes that a record has room for: more of them take memory of their own.
-const NEAR_BYTES: usize = 120;
-
-/// What is remembered of a call's messages.
-#[derive(Clone, Debug)]
-enum Bytes {
-    /// The first so many of these.
-    Near([u8; NEAR_BYTES], u8),
-    Far(Box<[u8]>),
-}
-
-impl Bytes {
-    /// Pieces, one behind the other, and where each ends.
-    fn of<const N: usize>(pieces: [&[u8]; N]) -> (Bytes, [u32; N]) {
-        let mut ends = [0; N];
-        let mut length = 0;
-        for (end, piece) in ends.iter_mut().zip(pieces) {
-            length += piece.len();
-            *end = length as u32;
-        }
-        let mut near = [0; NEAR_BYTES];
-        let Some(mut room) = near.get_mut(..length) else {
-            return (Bytes::Far(pieces.concat().into_boxed_slice()), ends);
-        };
-        for piece in pieces {
-            let (here, rest) = room.split_at_mut(piece.len());
-            here.copy_from_slice(piece);
-            room = rest;
-        }
-        (Bytes::Near(near, length as u8), ends)
-    }
-
-    fn all(&self) -> &[u8] {
-        match self {
-            Bytes::Near(bytes, length) => &bytes[..usize::from(*length)],
-            Bytes::Far(bytes) => bytes,
-        }
-    }
-
-    fn far_bytes(&self) -> usize {
-        match self {
-            Bytes::Near(..) => 0,
-            Bytes::Far(bytes) => bytes.len(),
-        }
-    }
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a> {
+    words: &'a [AtomicU64],
+    pub(crate) outline: &'a Outline,
 }
 
 /// EPERM, which only the file service says of what is not allowed; elsewhere 1 is the end of a list.
@@ -124,117 +69,189 @@ pub(crate) fn outcome(service: &str, result: Result<(), AbortCode>) -> Outcome {
     if service == "AFS" && result == Err(EPERM) { Outcome::Denied } else { observe::outcome(result) }
 }
 
-/// The messages of a call as far as they were kept.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Messages<'a> {
-    /// With its opcode.
-    pub(crate) request: &'a [u8],
-    pub(crate) reply: &'a [u8],
+/// Words for so many bytes.
+pub(crate) fn words_of(bytes: usize) -> usize {
+    bytes.div_ceil(8)
 }
 
-impl Record {
-    pub(crate) fn new(
-        service: &'static str,
-        procedure: &'static str,
-        event: &'static Event,
-        caller: &Caller,
-        facts: Facts,
-        messages: Messages<'_>,
-    ) -> Record {
-        let [name, instance, realm] = match &caller.identity {
-            Identity::Anonymous => [""; 3],
-            Identity::Known(who) => [&who.name[..], &who.instance, &who.realm],
-        };
-        let request = messages.request.get(4..).unwrap_or_default();
-        let parts = [name.as_bytes(), instance.as_bytes(), realm.as_bytes(), request, messages.reply];
-        let (bytes, [a, b, c, d, _]) = Bytes::of(parts);
-        Record {
-            facts,
-            service,
-            procedure,
-            event,
-            peer: caller.peer,
-            level: caller.level,
-            connection: caller.connection,
-            is_known: caller.identity != Identity::Anonymous,
-            bytes,
-            ends: [a, b, c, d],
-        }
+/// How many of these words are of the record that they begin with.
+pub(crate) fn words(words: &[AtomicU64]) -> usize {
+    (at(words, 0) >> 32) as usize
+}
+
+/// When the call ended whose record they begin with.
+pub(crate) fn ended_ns(words: &[AtomicU64]) -> u64 {
+    at(words, 2)
+}
+
+/// The number of the procedure.
+pub(crate) fn procedure(words: &[AtomicU64]) -> u16 {
+    (at(words, COMMON) >> 48) as u16
+}
+
+fn at(words: &[AtomicU64], place: usize) -> u64 {
+    words.get(place).map_or(0, |word| word.load(Relaxed))
+}
+
+impl<'a> Record<'a> {
+    /// What these words say of a call of that procedure.
+    pub(crate) fn new(words: &'a [AtomicU64], outline: &'a Outline) -> Record<'a> {
+        Record { words, outline }
     }
 
-    /// What it holds of memory.
-    pub(crate) fn bytes(&self) -> usize {
-        size_of::<Record>() + self.bytes.far_bytes()
+    fn at(&self, place: usize) -> u64 {
+        at(self.words, place)
     }
 
-    fn part(&self, number: usize) -> &[u8] {
-        let start = number.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
-        let bytes = self.bytes.all();
-        let end = self.ends.get(number).map_or(bytes.len(), |end| *end as usize);
-        &bytes[start..end]
+    fn has(&self, flag: u64) -> bool {
+        self.at(COMMON) >> 32 & flag != 0
     }
 
-    /// Who called, if the caller proved it; put into `who`, whose memory is used again.
-    pub(crate) fn principal<'a>(&self, Who(who): &'a mut Who) -> Option<&'a Principal> {
-        for (number, text) in [&mut who.name, &mut who.instance, &mut who.realm].into_iter().enumerate() {
-            text.clear();
-            text.push_str(&String::from_utf8_lossy(self.part(number)));
-        }
-        self.is_known.then_some(who)
+    /// The word that the request begins with.
+    fn place(&self) -> usize {
+        self.at(0) as u32 as usize
     }
 
-    /// Puts what the call was about into `found`; `None`, and nothing, if its request was cut off, or none.
-    pub(crate) fn arguments(&self, found: &mut Vec<Argument>) -> Option<()> {
-        found.clear();
-        (self.event.arguments)(self.part(3), self.part(4), found)
+    fn request_bytes(&self) -> usize {
+        (self.at(1) >> 32) as usize
     }
 
-    /// Whether the caller proved who it is.
-    pub(crate) fn is_known(&self) -> bool {
-        self.is_known
+    fn reply_bytes(&self) -> usize {
+        self.at(1) as u32 as usize
     }
 
-    /// What tells its caller from others.
-    pub(crate) fn caller(&self) -> CallerKey {
-        let name = self.bytes.all()[..self.ends[2] as usize].into();
-        CallerKey { name, facts: self.caller_facts() }
+    pub(crate) fn ended_ns(&self) -> u64 {
+        ended_ns(self.words)
     }
 
-    /// Whether that is its caller.
-    pub(crate) fn is_of(&self, key: &CallerKey) -> bool {
-        key.facts == self.caller_facts() && *key.name == self.bytes.all()[..self.ends[2] as usize]
+    pub(crate) fn took_ns(&self) -> u64 {
+        self.at(3)
     }
 
-    fn caller_facts(&self) -> CallerFacts {
-        let [name, instance, realm, _] = self.ends;
-        CallerFacts {
-            ends: [name, instance, realm],
-            is_known: self.is_known,
-            peer: self.peer,
-            level: self.level,
-            connection: self.connection,
-        }
+    /// The caller's number in the protection database; 0 if nobody asked.
+    pub(crate) fn user(&self) -> i32 {
+        (self.at(5) >> 32) as i32
     }
 
-    /// How the call ended, as it is counted.
-    pub(crate) fn outcome(&self) -> Outcome {
-        outcome(self.service, self.facts.result)
+    /// What an administrator's privileges let it do.
+    pub(crate) fn privileges(&self) -> Privileges {
+        Privileges::of_bits((self.at(COMMON) >> 40) as u8)
     }
 
     /// The abort code, 0 for none.
     pub(crate) fn code(&self) -> i32 {
-        self.facts.result.err().map_or(0, |code| code.0)
+        self.at(COMMON) as i32
+    }
+
+    /// How the call ended, as it is counted.
+    pub(crate) fn outcome(&self) -> Outcome {
+        let result = if self.has(GOOD) { Ok(()) } else { Err(AbortCode(self.code())) };
+        outcome(self.outline.service, result)
+    }
+
+    pub(crate) fn is_denied(&self) -> bool {
+        self.has(DENIED)
+    }
+
+    /// Whether the caller proved who it is.
+    pub(crate) fn is_known(&self) -> bool {
+        self.has(KNOWN)
+    }
+
+    pub(crate) fn level(&self) -> SecurityLevel {
+        let levels = [SecurityLevel::Encrypted, SecurityLevel::Authenticated];
+        levels.into_iter().find(|level| self.has(LEVELS[*level as usize])).unwrap_or(SecurityLevel::Clear)
+    }
+
+    pub(crate) fn connection(&self) -> u64 {
+        self.at(6)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        (self.at(7) >> 48) as u16
+    }
+
+    /// Bytes of name, instance and realm.
+    fn names_bytes(&self) -> [usize; 3] {
+        [32, 16, 0].map(|bits| usize::from((self.at(7) >> bits) as u16))
+    }
+
+    pub(crate) fn address(&self) -> IpAddr {
+        if !self.has(LONG_ADDRESS) {
+            return Ipv4Addr::from_bits(self.at(5) as u32).into();
+        }
+        // The two words before the request.
+        let [low, high] = [2, 1].map(|before| u128::from(self.at(self.place().saturating_sub(before))));
+        Ipv6Addr::from((high << 64 | low).to_le_bytes()).into()
+    }
+
+    /// Who called, if the caller proved it.
+    pub(crate) fn principal(&self) -> Option<Principal> {
+        let mut place = HEAD_WORDS;
+        let [name, instance, realm] = self.names_bytes().map(|bytes| {
+            let mut text = Vec::new();
+            self.text(&mut place, bytes, &mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        self.is_known().then_some(Principal { name, instance, realm })
+    }
+
+    /// Appends the bytes of a text, and goes to the place behind it.
+    fn text(&self, place: &mut usize, bytes: usize, out: &mut Vec<u8>) {
+        let words = self.words.get(*place..).unwrap_or_default();
+        let end = out.len() + bytes;
+        words
+            .iter()
+            .take(words_of(bytes))
+            .for_each(|word| out.extend_from_slice(&word.load(Relaxed).to_le_bytes()));
+        out.truncate(end);
+        *place += words_of(bytes);
+    }
+
+    /// Puts what the call was about into `found`, and gives it; `None` if its request was cut off, or none.
+    pub(crate) fn arguments<'b>(&self, found: &'b mut Found) -> Option<&'b [Argument]> {
+        let Found { bytes, arguments } = found;
+        bytes.clear();
+        arguments.clear();
+        let mut place = self.place();
+        self.text(&mut place, self.request_bytes(), bytes);
+        self.text(&mut place, self.reply_bytes(), bytes);
+        let (request, reply) = bytes.split_at(self.request_bytes().min(bytes.len()));
+        (self.outline.event.arguments)(request, reply, arguments)?;
+        Some(arguments)
+    }
+
+    /// The FID that the call was about, if its procedure has nothing else to tell and the request was read: then this
+    /// spares the arguments.
+    pub(crate) fn fid(&self) -> Option<Fid> {
+        if self.outline.event.shape != Shape::Fid || self.request_bytes() < FID_BYTES {
+            return None;
+        }
+        let [two, one] = [0, 1].map(|more| self.at(self.place() + more));
+        let [volume, vnode, unique] = [two, two >> 32, one].map(|word| (word as u32).swap_bytes());
+        Some(Fid { volume, vnode, unique })
+    }
+
+    /// What it has in common with other calls: procedure, end, privileges, caller.
+    pub(crate) fn common(&self) -> &'a [AtomicU64] {
+        self.words.get(COMMON..self.place()).unwrap_or_default()
+    }
+
+    /// A number that is the same where that is, and seldom otherwise.
+    pub(crate) fn hint(&self) -> u64 {
+        self.at(COMMON).wrapping_add(self.at(5)).wrapping_add(self.connection())
     }
 
     pub(crate) fn class(&self) -> Class {
-        self.event.class
+        self.outline.event.class
     }
 
     /// OpenAFS's name of the event, or one of our own.
     pub(crate) fn event_name(&self) -> Cow<'static, str> {
-        match (self.event.name, self.service) {
-            ("", "CELLAR") => format!("CELLAR_{}", self.procedure).into(),
-            ("", service) => format!("CELLAR_{service}_{}", self.procedure).into(),
+        let Outline { event, service, procedure, .. } = *self.outline;
+        match (event.name, service) {
+            ("", "CELLAR") => format!("CELLAR_{procedure}").into(),
+            ("", service) => format!("CELLAR_{service}_{procedure}").into(),
             (name, _) => name.into(),
         }
     }

@@ -66,18 +66,40 @@ pub(crate) struct Batch {
     done: usize,
     /// Bytes that are written, of lines that are done or not.
     at: usize,
-    /// Lines up to the last [`Batch::added`].
-    added: usize,
+    /// Records among the lines that are done, and among all.
+    records_done: u64,
+    records: u64,
+}
+
+/// What a line of a batch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Something that the trail says of itself.
+    Notice,
+    /// A line of a record that another of the same follows.
+    Part { is_denied: bool },
+    /// A record's last.
+    Record { is_denied: bool },
 }
 
 /// A line of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    end: usize,
+    /// In a batch, which is far shorter than this could say.
+    end: u32,
+    kind: Kind,
+}
+
+impl Line {
     /// It completes a record.
-    pub(crate) is_record: bool,
+    fn is_record(self) -> bool {
+        matches!(self.kind, Kind::Record { .. })
+    }
+
     /// Something was denied.
-    pub(crate) is_denied: bool,
+    pub(crate) fn is_denied(self) -> bool {
+        matches!(self.kind, Kind::Part { is_denied: true } | Kind::Record { is_denied: true })
+    }
 }
 
 /// What of a batch was written.
@@ -94,20 +116,11 @@ impl Batch {
     }
 
     /// A line is complete but for its newline.
-    pub(crate) fn end_line(&mut self) {
+    pub(crate) fn end_line(&mut self, kind: Kind) {
         self.bytes.push(b'\n');
-        self.lines.push(Line { end: self.bytes.len(), is_record: false, is_denied: false });
-    }
-
-    /// The lines since it was called last are all of a record, or of what is none.
-    pub(crate) fn added(&mut self, is_record: bool, is_denied: bool) {
-        for line in &mut self.lines[self.added..] {
-            line.is_denied = is_denied;
-        }
-        if let Some(last) = self.lines[self.added..].last_mut() {
-            last.is_record = is_record;
-        }
-        self.added = self.lines.len();
+        let line = Line { end: self.bytes.len() as u32, kind };
+        self.records += u64::from(line.is_record());
+        self.lines.push(line);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -126,31 +139,31 @@ impl Batch {
     /// The next line.
     pub(crate) fn line(&self) -> Option<(&[u8], Line)> {
         let line = self.lines.get(self.done)?;
-        Some((&self.bytes[self.at..line.end], *line))
+        Some((&self.bytes[self.at..line.end as usize], *line))
     }
 
     /// So many bytes were written.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.at = (self.at + bytes).min(self.bytes.len());
-        while self.lines.get(self.done).is_some_and(|line| line.end <= self.at) {
+        while let Some(line) = self.lines.get(self.done).filter(|line| line.end as usize <= self.at) {
+            self.records_done += u64::from(line.is_record());
             self.done += 1;
         }
     }
 
     /// The line that was begun is written again from its beginning: who read it is gone.
     pub(crate) fn start_line_again(&mut self) {
-        self.at = self.done.checked_sub(1).map_or(0, |last| self.lines[last].end);
+        self.at = self.done.checked_sub(1).map_or(0, |last| self.lines[last].end as usize);
     }
 
     /// What is done until now.
     pub(crate) fn progress(&self) -> Done {
-        let records = self.lines[..self.done].iter().filter(|line| line.is_record).count() as u64;
-        Done { records, bytes: self.at as u64 }
+        Done { records: self.records_done, bytes: self.at as u64 }
     }
 
     /// Records that are not done.
     pub(crate) fn records_left(&self) -> u64 {
-        self.lines[self.done..].iter().filter(|line| line.is_record).count() as u64
+        self.records - self.records_done
     }
 
     /// Nothing is left of it.
@@ -169,16 +182,15 @@ mod tests {
     #[test]
     fn a_batch_knows_what_is_done() {
         let mut batch = Batch::default();
-        for (line, is_last, is_denied) in
-            [("before", false, false), ("call", true, false), ("more", true, true)]
-        {
+        for (line, kind) in [
+            ("before", Kind::Part { is_denied: false }),
+            ("call", Kind::Record { is_denied: false }),
+            ("more", Kind::Record { is_denied: true }),
+        ] {
             batch.bytes().extend_from_slice(line.as_bytes());
-            batch.end_line();
-            if is_last {
-                batch.added(true, is_denied);
-            }
+            batch.end_line(kind);
         }
-        assert_eq!(batch.lines.iter().map(|line| line.is_denied).collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!(batch.lines.iter().map(|line| line.is_denied()).collect::<Vec<_>>(), [false, false, true]);
         batch.advance(9);
         assert_eq!(batch.progress(), Done { records: 0, bytes: 9 });
         assert_eq!(batch.line().unwrap().0, b"ll\n");

@@ -1,23 +1,36 @@
 //! What calls leave behind, and what sinks do to those who serve.
 
+use crate::argument::Value;
 use crate::draft::Draft;
-use crate::event::Event;
-use crate::{Filter, Form, Policy, Program, ServiceTrail, SinkSettings, Target, Trail, tables};
+use crate::event::{Event, Shape};
+use crate::record::{Found, Record};
+use crate::slip::Slip;
+use crate::{
+    Call, Filter, Form, Messages, Policy, Program, ServiceTrail, SinkSettings, Target, Trail, tables,
+};
 use afs_idl::{bozo, cellar, fs, pr, vl, vol};
-use base::{AbortCode, Caller, Identity, LocalAuthority, Principal, SecurityLevel};
+use base::{AbortCode, Caller, Identity, LocalAuthority, Monotonic, Principal, SecurityLevel};
 use events::catalogue::AuditFigures;
 use events::current::{Noted, Privilege, Privileges};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 mod sinks;
+mod threads;
 
 /// Longer than any machine is busy.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A clock of no date.
+fn clock() -> Monotonic {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    Monotonic(START.elapsed().as_nanos() as u64)
+}
 
 /// The cell's realm is `CELL`.
 struct Authority;
@@ -52,7 +65,7 @@ fn settings(target: Target, form: Form, policy: Policy) -> SinkSettings {
 
 fn start(settings: &[SinkSettings]) -> Arc<Trail> {
     let authority: Arc<dyn LocalAuthority> = Arc::new(Authority);
-    Arc::new(Trail::start(settings, &[], &authority).unwrap())
+    Arc::new(Trail::start(settings, &[], &authority, clock).unwrap())
 }
 
 fn figures(trail: &Trail) -> AuditFigures {
@@ -85,7 +98,9 @@ fn call(
     let result = result.map(|reply| draft.sent(&reply));
     let used = Privileges::default().and(Privilege::StoreAcl).and(Privilege::SetMode);
     let privileges = if opcode == fs::STORE_ACL { used } else { Privileges::default() };
-    service.record(&draft, caller, result, &Noted { user: 42, privileges, ..Noted::default() }, 1_500_000);
+    let noted = Noted { user: 42, privileges, ..Noted::default() };
+    let call = Call { caller, result, noted: &noted, took_ns: 1_500_000, ended: clock() };
+    service.record(draft.outline(), draft.messages(), &call);
 }
 
 fn fid(vnode: u32) -> fs::Fid {
@@ -201,7 +216,7 @@ fn the_trail_tells_that_programs_were_started() {
     let path = folder.path().join("audit");
     let authority: Arc<dyn LocalAuthority> = Arc::new(Authority);
     let sinks = [settings(Target::File(path.clone()), Form::OpenAfs, Policy::Block)];
-    Trail::start(&sinks, &[Program::Protection, Program::Volumes], &authority).unwrap().stop();
+    Trail::start(&sinks, &[Program::Protection, Program::Volumes], &authority, clock).unwrap().stop();
     let text = std::fs::read_to_string(path).unwrap();
     let events: Vec<&str> = text.lines().map(|line| line.split(' ').nth(6).unwrap()).collect();
     assert_eq!(events, ["AFS_Aud_On", "AFS_PTS_Start", "AFS_VS_Start", "AFS_Aud_Off"]);
@@ -212,13 +227,13 @@ fn the_trail_tells_that_programs_were_started() {
 fn times_are_those_of_the_records() {
     let mut times = crate::form::Times::default();
     let text = |time: jiff::Timestamp| time.to_string();
-    for (second, expected) in [
-        (0, "1970-01-01T00:00:00Z"),
-        (0, "1970-01-01T00:00:00Z"),
-        (7, "1970-01-01T00:00:07Z"),
-        (1, "1970-01-01T00:00:01Z"),
+    for (at_ns, expected) in [
+        (0, ("1970-01-01T00:00:00Z", 0)),
+        (999_999_999, ("1970-01-01T00:00:00Z", 999_999)),
+        (7_000_000_000, ("1970-01-01T00:00:07Z", 0)),
+        (1_000_007_999, ("1970-01-01T00:00:01Z", 7)),
     ] {
-        assert_eq!(times.of(second, text), expected);
+        assert_eq!(times.of(at_ns, text), expected);
     }
 }
 
@@ -291,8 +306,8 @@ fn tables_fit_the_services() {
 fn a_key_does_not_get_into_the_audit() {
     let folder = tempfile::tempdir().unwrap();
     let trail = start(&[settings(Target::File(folder.path().join("a")), Form::Json, Policy::Block)]);
-    let outline = trail.service("BOZO", bozo::PROCEDURES).begin(bozo::ADD_KEY).unwrap();
-    let mut draft = Draft::new(outline);
+    let overseer = trail.service("BOZO", bozo::PROCEDURES);
+    let mut draft = Draft::new(overseer.begin(bozo::ADD_KEY).unwrap());
     draft.received(&bozo::ADD_KEY.to_be_bytes());
     draft.received(&xdr::to_vec(&(7_i32)));
     draft.received(b"a secret");
@@ -311,11 +326,29 @@ proptest! {
         }
     }
 
+    /// What is read of a FID without its arguments is what they say.
+    #[test]
+    fn a_fid_is_that_of_the_arguments(request in prop::collection::vec(any::<u8>(), 0..40)) {
+        let outlines = tables::events("AFS").iter().filter(|event| event.shape == Shape::Fid);
+        for event in outlines {
+            let outline = crate::Outline { event, service: "AFS", procedure: "", number: 0 };
+            let (who, noted) = (caller(Identity::Anonymous), Noted::default());
+            let call = Call { caller: &who, result: Ok(()), noted: &noted, took_ns: 0, ended: clock() };
+            let slip = Slip::new(&outline, &call, Messages { request: &request, reply: &[] }, false);
+            let words: Vec<AtomicU64> = (0..slip.words()).map(|_| AtomicU64::new(u64::MAX)).collect();
+            slip.write(&words);
+            let record = Record::new(&words, &outline);
+            let mut found = Found::default();
+            let value = record.arguments(&mut found).map(|found| (found.len(), found[0].name, found[0].value.clone()));
+            prop_assert_eq!(record.fid().map(|fid| (1, "fid", Value::Fid(fid))), value);
+        }
+    }
+
     /// However messages are cut into pieces, as much of them is kept as the outline wants.
     #[test]
     fn drafts_keep_the_beginning(request in 0_usize..9000, piece in 1_usize..5000) {
         let event = tables::events("AFS").iter().find(|event| event.opcode == fs::FETCH_ACL).unwrap();
-        let mut draft = Draft::new(crate::Outline { event, procedure: "" });
+        let mut draft = Draft::new(&crate::Outline { event, service: "AFS", procedure: "", number: 0 });
         let bytes: Vec<u8> = (0..request).map(|at| at as u8).collect();
         bytes.chunks(piece).for_each(|piece| draft.received(piece));
         bytes.chunks(piece).for_each(|piece| draft.sent(piece));

@@ -3,16 +3,16 @@
 //! nobody can forge a line.
 
 use crate::argument::{Argument, Value};
-use crate::form::{Entry, Memory, Notice, ProcedureKey, Writing};
-use crate::put;
-use crate::record::{Record, Who};
-use crate::sink::Batch;
+use crate::form::{Entry, Notice, Writing};
+use crate::kept::{Kept, Pieces};
+use crate::put::{self, Backwards};
+use crate::record::{Found, Record};
+use crate::sink::{Batch, Kind};
 use afs_idl::common::Fid;
 use base::{AbortCode, LocalAuthority, Principal};
 use events::current::Privilege;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use std::time::Duration;
 
 /// What OpenAFS calls somebody without a token.
 const ANONYMOUS: &str = "--UnAuth--";
@@ -21,13 +21,13 @@ const ANONYMOUS_EVENT: &str = "AFS_Aud_Unauth";
 /// The number of nobody in the protection database.
 const ANONYMOUS_ID: i32 = 32766;
 
-pub(crate) fn add(batch: &mut Batch, entry: &Entry<'_>, now: Duration, by: &mut Writing<'_>) {
+pub(crate) fn add(batch: &mut Batch, entry: &Entry<'_>, at_ns: u64, by: &mut Writing<'_>) {
+    let (time, _) = by.memory.times.of(at_ns, time);
     match entry {
         Entry::Call(record) => {
-            let time = by.times.of(record.facts.at.as_secs(), time);
-            add_call(batch, record, by.authority, time, by.memory);
+            add_call(batch, record, by.authority, time, &mut by.memory.found, &mut by.memory.kept);
         }
-        Entry::Trail(notice) => add_notice(batch, *notice, by.times.of(now.as_secs(), time)),
+        Entry::Trail(notice) => add_notice(batch, *notice, time),
     }
 }
 
@@ -36,64 +36,63 @@ fn add_notice(batch: &mut Batch, notice: Notice, time: &str) {
     if let Some(count) = notice.lost() {
         number(out, "LONG ", count);
     }
-    batch.end_line();
+    batch.end_line(Kind::Notice);
 }
 
 fn add_call(
     batch: &mut Batch,
-    record: &Record,
+    record: &Record<'_>,
     authority: &dyn LocalAuthority,
     time: &str,
-    memory: &mut Memory,
+    found: &mut Found,
+    kept: &mut Kept,
 ) {
-    let Memory { who, arguments, callers, procedures } = memory;
-    let is_request = record.arguments(arguments).is_some();
-    let arguments = if is_request { &arguments[..] } else { &[] };
+    let fid = record.fid();
+    let arguments = if fid.is_some() { &[] } else { record.arguments(found).unwrap_or_default() };
+    let is_denied = record.is_denied();
     add_privileges(batch, time, record);
     add_found(batch, time, record, arguments);
-    if !record.is_known() {
-        string(begin(batch, time, ANONYMOUS_EVENT, -1), "STR ", record.event_name().as_bytes());
-        batch.end_line();
+    let (warning, call) =
+        kept.of(record.hint(), record.common(), |pieces| common(pieces, record, authority)).both();
+    if !warning.is_empty() {
+        add_piece(batch, time, warning);
+        batch.end_line(Kind::Part { is_denied });
     }
-    let out = batch.bytes();
-    plain(out, time);
-    let key = ProcedureKey::of(record);
-    out.extend_from_slice(procedures.of(
-        key.hint(),
-        |known| *known == key,
-        |piece| {
-            for word in [" EVENT ", &record.event_name(), " CODE "] {
-                plain(piece, word);
-            }
-            key
-        },
-    ));
-    put::number(out, record.code());
-    out.extend_from_slice(callers.of(
-        record.connection,
-        |known| record.is_of(known),
-        |piece| {
-            caller(piece, record, authority, who);
-            record.caller()
-        },
-    ));
-    if record.service == "AFS" {
-        number(out, "ID ", record.facts.user);
+    let out = add_piece(batch, time, call);
+    if let Some(of) = fid {
+        self::fid(out, of);
     }
     arguments.iter().filter(|argument| !argument.is_own).for_each(|argument| value(out, &argument.value));
-    batch.end_line();
+    batch.end_line(Kind::Record { is_denied });
 }
 
-/// Who called from where.
-fn caller(out: &mut Vec<u8>, record: &Record, authority: &dyn LocalAuthority, who: &mut Who) {
-    out.push(b' ');
-    match record.principal(who) {
-        Some(who) => principal(out, who, authority.is_local_realm(who)),
+fn add_piece<'a>(batch: &'a mut Batch, time: &str, piece: &[u8]) -> &'a mut Vec<u8> {
+    let out = batch.bytes();
+    plain(out, time);
+    out.extend_from_slice(piece);
+    out
+}
+
+/// What OpenAFS says of a call without a token beforehand, and of any: event, code, and who called from where.
+fn common(pieces: &mut Pieces, record: &Record<'_>, authority: &dyn LocalAuthority) {
+    let out = pieces.text();
+    if !record.is_known() {
+        event(out, ANONYMOUS_EVENT, -1);
+        string(out, "STR ", record.event_name().as_bytes());
+    }
+    pieces.end_first();
+    let out = pieces.text();
+    event(out, &record.event_name(), record.code());
+    match record.principal() {
+        Some(who) => principal(out, &who, authority.is_local_realm(&who)),
         None => string(out, "NAME ", ANONYMOUS.as_bytes()),
     }
     plain(out, "HOST ");
-    put::address(out, record.peer.ip());
+    put::address(out, record.address());
     out.push(b' ');
+    if record.outline.service == "AFS" {
+        number(out, "ID ", record.user());
+    }
 }
 
 /// As the principal's own text is, without the realm of the cell.
@@ -111,8 +110,8 @@ fn principal(out: &mut Vec<u8>, who: &Principal, is_local: bool) {
 
 /// A line for each use of an administrator's privileges; the number says for what (CHK_... of
 /// src/viced/afsfileprocs.c).
-fn add_privileges(batch: &mut Batch, time: &str, record: &Record) {
-    for (privilege, _) in record.facts.privileges.used() {
+fn add_privileges(batch: &mut Batch, time: &str, record: &Record<'_>) {
+    for (privilege, _) in record.privileges().used() {
         let (event, purpose) = match privilege {
             Privilege::StoreData => ("AFS_Priv", 0x00),
             Privilege::StoreAcl => ("AFS_Priv", 0x01),
@@ -123,14 +122,14 @@ fn add_privileges(batch: &mut Batch, time: &str, record: &Record) {
             Privilege::SetMode => ("AFS_PrivSet", 0x02),
         };
         let out = begin(batch, time, event, 0);
-        number(out, "ID ", record.facts.user);
+        number(out, "ID ", record.user());
         number(out, "INT ", purpose);
-        batch.end_line();
+        batch.end_line(Kind::Part { is_denied: record.is_denied() });
     }
 }
 
 /// A line for each name or number that was asked for.
-fn add_found(batch: &mut Batch, time: &str, record: &Record, arguments: &[Argument]) {
+fn add_found(batch: &mut Batch, time: &str, record: &Record<'_>, arguments: &[Argument]) {
     let found = arguments.iter().find_map(|argument| match &argument.value {
         Value::Found { pairs, number_first } => Some((pairs, *number_first)),
         _ => None,
@@ -145,7 +144,7 @@ fn add_found(batch: &mut Batch, time: &str, record: &Record, arguments: &[Argume
         if !number_first {
             number(out, "ID ", *id);
         }
-        batch.end_line();
+        batch.end_line(Kind::Part { is_denied: record.is_denied() });
     }
 }
 
@@ -161,13 +160,17 @@ fn time(second: Timestamp) -> String {
 }
 
 /// The beginning of a line.
-fn begin<'a>(batch: &'a mut Batch, time: &str, event: &str, code: i32) -> &'a mut Vec<u8> {
+fn begin<'a>(batch: &'a mut Batch, time: &str, name: &str, code: i32) -> &'a mut Vec<u8> {
     let out = batch.bytes();
     plain(out, time);
-    plain(out, " EVENT ");
-    plain(out, event);
-    number(out, " CODE ", code);
+    event(out, name, code);
     out
+}
+
+fn event(out: &mut Vec<u8>, name: &str, code: i32) {
+    plain(out, " EVENT ");
+    plain(out, name);
+    number(out, " CODE ", code);
 }
 
 fn value(out: &mut Vec<u8>, value: &Value) {
@@ -194,9 +197,11 @@ fn value(out: &mut Vec<u8>, value: &Value) {
 }
 
 fn fid(out: &mut Vec<u8>, fid: Fid) {
-    plain(out, "FID ");
-    put::numbers(out, [fid.volume, fid.vnode, fid.unique], b':');
-    out.push(b' ');
+    let mut text = Backwards::default();
+    text.put(b" ");
+    text.fid(fid, b':');
+    text.put(b"FID ");
+    out.extend_from_slice(text.text());
 }
 
 fn plain(out: &mut Vec<u8>, text: &str) {

@@ -1,30 +1,33 @@
 //! All sinks together, and a service's way to them.
 
 use crate::class::Filter;
-use crate::draft::{Draft, Outline};
+use crate::draft::{Messages, Outline};
 use crate::event::UNKNOWN;
 use crate::form::{Form, Program};
+use crate::intake::Intake;
+use crate::outlines::Outlines;
+use crate::pen;
 use crate::queue::{Policy, Queue};
-use crate::record::{Facts, Record, outcome};
+use crate::record::outcome;
 use crate::sink::Target;
+use crate::slip::{Call, Slip};
 use crate::tables;
 use crate::writer::{State, Writer};
-use base::{AbortCode, Caller, LocalAuthority};
+use base::{LocalAuthority, Monotonic};
 use crossbeam::channel::{Receiver, Sender, bounded};
 use events::catalogue::{AuditFigures, Outcome};
-use events::current::Noted;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// How long is waited for the threads of sinks when the server ends. One that hangs in the operating system,
 /// like on a file server that is gone, is left behind.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// Of an opcode that the service does not have.
-const UNKNOWN_PROCEDURE: Outline = Outline { event: &UNKNOWN, procedure: "unknown" };
+/// What the trail's clock is asked with: the clock of [`Call::ended`].
+pub type Clock = fn() -> Monotonic;
 
 /// What one sink is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +52,7 @@ pub struct Trail {
     sinks: Vec<Lane>,
     /// What any sink wants.
     filter: Filter,
+    outlines: Arc<Outlines>,
     /// Somebody measures what an audit costs, and calls are not recorded now.
     is_off: AtomicBool,
     /// Guards the way in which threads say that they have ended; used when the server ends.
@@ -74,12 +78,15 @@ impl Trail {
         settings: &[SinkSettings],
         programs: &[Program],
         authority: &Arc<dyn LocalAuthority>,
+        clock: Clock,
     ) -> io::Result<Trail> {
         let (sender, ended) = bounded(0);
-        let sinks = settings.iter().map(|sink| Lane::start(sink, programs, authority, sender.clone()));
+        let outlines = Arc::<Outlines>::default();
+        let common = Common { programs, authority, outlines: &outlines, clock };
+        let sinks = settings.iter().map(|sink| Lane::start(sink, &common, sender.clone()));
         let sinks = sinks.collect::<io::Result<Vec<Lane>>>()?;
         let filter = sinks.iter().fold(Filter::NOTHING, |filter, sink| filter.or(sink.filter));
-        Ok(Trail { sinks, filter, is_off: AtomicBool::new(false), ended: Mutex::new(Some(ended)) })
+        Ok(Trail { sinks, filter, outlines, is_off: AtomicBool::new(false), ended: Mutex::new(Some(ended)) })
     }
 
     /// The way for calls of a service, by the name that they are counted under; its procedures sorted by opcode.
@@ -91,13 +98,14 @@ impl Trail {
         let events = tables::events(name);
         let event = |opcode| events.iter().find(|event| event.opcode == opcode).unwrap_or(&UNKNOWN);
         let outline = |&(opcode, procedure): &(u32, &'static str)| {
-            (opcode, Outline { event: event(opcode), procedure })
+            (opcode, self.outlines.add(event(opcode), name, procedure))
         };
         let outlines: Arc<[(u32, Outline)]> = procedures.iter().map(outline).collect();
+        let unknown = self.outlines.add(&UNKNOWN, name, "unknown");
         let first = procedures.first().map_or(0, |(opcode, _)| *opcode);
         let place = |opcode| outlines.binary_search_by_key(&opcode, |(opcode, _)| *opcode).ok();
         let near = std::array::from_fn(|above| place(first.wrapping_add(above as u32)).map(|at| at as u16));
-        ServiceTrail { trail: Arc::clone(self), name, outlines, first, near }
+        ServiceTrail { trail: Arc::clone(self), outlines, unknown, first, near }
     }
 
     /// Whether calls are recorded; they are unless somebody measures what that costs.
@@ -106,7 +114,7 @@ impl Trail {
     }
 
     /// Whether any sink wants such a call.
-    fn wants(&self, outline: Outline, is_denied: bool) -> bool {
+    fn wants(&self, outline: &Outline, is_denied: bool) -> bool {
         self.filter.wants(outline.event.class, is_denied) && !self.is_off.load(Relaxed)
     }
 
@@ -148,9 +156,9 @@ impl Trail {
         }
     }
 
-    fn record(&self, record: &Arc<Record>, is_denied: bool) {
-        for sink in self.sinks.iter().filter(|sink| sink.filter.wants(record.class(), is_denied)) {
-            sink.queue.push(Arc::clone(record));
+    fn record(&self, outline: &Outline, slip: &Slip<'_>, is_denied: bool) {
+        for sink in self.sinks.iter().filter(|sink| sink.filter.wants(outline.event.class, is_denied)) {
+            pen::push(&sink.queue, slip);
         }
     }
 }
@@ -161,22 +169,28 @@ impl Drop for Trail {
     }
 }
 
+/// What all sinks have in common.
+struct Common<'a> {
+    programs: &'a [Program],
+    authority: &'a Arc<dyn LocalAuthority>,
+    outlines: &'a Arc<Outlines>,
+    clock: Clock,
+}
+
 impl Lane {
-    fn start(
-        settings: &SinkSettings,
-        programs: &[Program],
-        authority: &Arc<dyn LocalAuthority>,
-        ended: Sender<()>,
-    ) -> io::Result<Lane> {
+    fn start(settings: &SinkSettings, common: &Common<'_>, ended: Sender<()>) -> io::Result<Lane> {
         let queue = Arc::new(Queue::new(settings.queue_records, settings.policy));
         let reopen = Arc::new(AtomicBool::new(false));
         let writer = Writer {
             name: settings.name.clone(),
-            programs: programs.to_vec(),
+            programs: common.programs.to_vec(),
             target: settings.target.clone(),
             form: settings.form,
             queue: queue.clone(),
-            authority: authority.clone(),
+            intake: Intake::new(queue.clone()),
+            outlines: common.outlines.reader(),
+            authority: common.authority.clone(),
+            clock: common.clock,
             reopen: reopen.clone(),
             state: State::default(),
         };
@@ -194,9 +208,10 @@ impl Lane {
 #[derive(Clone, Debug)]
 pub struct ServiceTrail {
     trail: Arc<Trail>,
-    name: &'static str,
     /// With opcodes, by which they are sorted.
     outlines: Arc<[(u32, Outline)]>,
+    /// Of opcodes that the service does not have.
+    unknown: Outline,
     /// The lowest opcode, and where the outlines of those are that follow on it: most are among them.
     first: u32,
     near: [Option<u16>; NEAR_OPCODES],
@@ -207,17 +222,17 @@ const NEAR_OPCODES: usize = 64;
 
 impl ServiceTrail {
     /// How to record a call with this opcode; `None` if no sink could want it.
-    pub fn begin(&self, opcode: u32) -> Option<Outline> {
+    pub fn begin(&self, opcode: u32) -> Option<&Outline> {
         self.outline(opcode, true)
     }
 
     /// The same of a call that has ended well: no sink wants it for having been denied.
-    pub fn begin_good(&self, opcode: u32) -> Option<Outline> {
+    pub fn begin_good(&self, opcode: u32) -> Option<&Outline> {
         self.outline(opcode, false)
     }
 
-    fn outline(&self, opcode: u32, is_denied: bool) -> Option<Outline> {
-        let outline = self.place(opcode).map_or(UNKNOWN_PROCEDURE, |place| self.outlines[place].1);
+    fn outline(&self, opcode: u32, is_denied: bool) -> Option<&Outline> {
+        let outline = self.place(opcode).map_or(&self.unknown, |place| &self.outlines[place].1);
         self.trail.wants(outline, is_denied).then_some(outline)
     }
 
@@ -233,25 +248,11 @@ impl ServiceTrail {
         self.trail.has_room()
     }
 
-    /// Records a call that has ended, and of which this was noted, if a sink wants it. `took_ns` are the
-    /// nanoseconds from its arrival to its end.
-    pub fn record(
-        &self,
-        draft: &Draft,
-        caller: &Caller,
-        result: Result<(), AbortCode>,
-        noted: &Noted,
-        took_ns: u64,
-    ) {
-        let outline = draft.outline;
-        let is_denied = outcome(self.name, result) == Outcome::Denied;
-        if !self.trail.wants(outline, is_denied) {
-            return;
+    /// Records a call that has ended, and whose outline this is, if a sink wants it.
+    pub fn record(&self, outline: &Outline, messages: Messages<'_>, call: &Call<'_>) {
+        let is_denied = call.result.is_err() && outcome(outline.service, call.result) == Outcome::Denied;
+        if self.trail.wants(outline, is_denied) {
+            self.trail.record(outline, &Slip::new(outline, call, messages, is_denied), is_denied);
         }
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let facts = Facts { at, result, user: noted.user, privileges: noted.privileges, took_ns };
-        let record =
-            Record::new(self.name, outline.procedure, outline.event, caller, facts, draft.messages());
-        self.trail.record(&Arc::new(record), is_denied);
     }
 }

@@ -1,10 +1,13 @@
 //! The thread of a sink, which turns records into lines and writes them.
 
-use crate::form::{Entry, Form, Memory, Notice, Program, Times, Writing};
+use crate::form::{Entry, Form, Memory, Notice, Program, Writing};
+use crate::intake::Intake;
+use crate::outlines::OutlinesRead;
 use crate::queue::Queue;
+use crate::record::{self, Record};
 use crate::sink::{Batch, Done, Sink, Target};
+use crate::trail::Clock;
 use base::LocalAuthority;
-use events::catalogue::Outcome;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes of lines that are written together.
-const BATCH_BYTES: usize = 64 << 10;
+const BATCH_BYTES: usize = 256 << 10;
 /// How long records are gathered, so that a busy server wakes its writers seldom.
 const GATHER: Duration = Duration::from_millis(10);
 /// The longest sleep: an open file is looked at that often.
@@ -34,17 +37,29 @@ pub(crate) struct Writer {
     pub(crate) target: Target,
     pub(crate) form: Form,
     pub(crate) queue: Arc<Queue>,
+    pub(crate) intake: Intake,
+    pub(crate) outlines: OutlinesRead,
     pub(crate) authority: Arc<dyn LocalAuthority>,
+    pub(crate) clock: Clock,
     /// Somebody wants files to be opened anew.
     pub(crate) reopen: Arc<AtomicBool>,
     pub(crate) state: State,
+}
+
+/// What came of looking for records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// All that there were.
+    All,
+    /// As many as are written together; there may be more.
+    Part,
 }
 
 /// How the writer fares.
 #[derive(Default)]
 pub(crate) struct State {
     sink: Option<Box<dyn Sink>>,
-    times: Times,
     memory: Memory,
     batch: Batch,
     /// Lost records that the trail tells of.
@@ -67,15 +82,18 @@ impl Writer {
         }
         self.flush();
         while !self.queue.is_ending() {
-            if self.fill() {
-                self.flush();
-                self.queue.gather(GATHER);
-            } else {
-                self.look_at_file();
-                self.queue.sleep(LOOK);
+            let found = self.fill();
+            self.flush();
+            match found {
+                Found::Nothing => {
+                    self.look_at_file();
+                    self.queue.sleep(LOOK, || self.intake.is_empty());
+                }
+                Found::All => self.queue.gather(GATHER),
+                Found::Part => {}
             }
         }
-        while self.fill() {
+        while self.fill() != Found::Nothing {
             self.flush();
         }
         self.notice(Notice::Off);
@@ -83,31 +101,39 @@ impl Writer {
     }
 
     fn notice(&mut self, notice: Notice) {
-        self.add(&Entry::Trail(notice), false, false);
+        let State { memory, batch, .. } = &mut self.state;
+        let mut writing = Writing { form: self.form, authority: &*self.authority, memory };
+        writing.add(batch, &Entry::Trail(notice), now_ns());
     }
 
-    fn add(&mut self, entry: &Entry<'_>, is_record: bool, is_denied: bool) {
-        let State { times, memory, batch, .. } = &mut self.state;
-        let mut writing = Writing { form: self.form, authority: &*self.authority, times, memory };
-        let at = if is_record { Duration::ZERO } else { now() };
-        writing.add(batch, entry, at);
-        batch.added(is_record, is_denied);
-    }
-
-    /// Takes records off the queue; whether there were any.
-    fn fill(&mut self) -> bool {
+    /// Takes records off the queue.
+    fn fill(&mut self) -> Found {
         let lost = self.queue.counts.dropped.load(Relaxed);
         if lost > self.state.told {
             self.notice(Notice::Lost(lost - self.state.told));
             self.complain_of_loss(lost);
             self.state.told = lost;
         }
-        while self.state.batch.len() < BATCH_BYTES {
-            let Some(record) = self.queue.pop() else { break };
-            self.add(&Entry::Call(&record), true, record.outcome() == Outcome::Denied);
+        let clock_ns = (self.clock)().0;
+        // The clock knows no date; what lies between the two is the same for all records that wait.
+        let date_ns = now_ns().wrapping_sub(clock_ns);
+        self.intake.look(if self.queue.is_ending() { u64::MAX } else { clock_ns });
+        let State { memory, batch, .. } = &mut self.state;
+        let mut writing = Writing { form: self.form, authority: &*self.authority, memory };
+        let is_full = loop {
+            if batch.len() >= BATCH_BYTES {
+                break true;
+            }
+            let Some(words) = self.intake.next() else { break false };
+            let record = Record::new(words, self.outlines.of(record::procedure(words)));
+            writing.add(batch, &Entry::Call(record), record.ended_ns().wrapping_add(date_ns));
+        };
+        self.intake.put_back();
+        match (batch.is_done(), is_full) {
+            (true, _) => Found::Nothing,
+            (false, true) => Found::Part,
+            (false, false) => Found::All,
         }
-        self.queue.made_room();
-        !self.state.batch.is_done()
     }
 
     /// Writes the batch, however long it takes while the server runs.
@@ -213,6 +239,8 @@ fn is_due(last: &mut Option<Instant>) -> bool {
     due
 }
 
-fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+/// Since 1970.
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

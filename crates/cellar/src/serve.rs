@@ -171,7 +171,8 @@ fn start_audit(settings: &Settings, authority: &Arc<Authority>) -> Result<Option
         _ => None,
     };
     let programs: Vec<Program> = settings.roles.iter().copied().filter_map(program).collect();
-    let trail = Trail::start(&settings.audit, &programs, &authority).context("cannot start the audit")?;
+    let trail = Trail::start(&settings.audit, &programs, &authority, rx::now);
+    let trail = trail.context("cannot start the audit")?;
     Ok(Some(Arc::new(trail)))
 }
 

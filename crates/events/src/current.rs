@@ -64,6 +64,16 @@ impl Privileges {
         Privileges(self.0 | 1 << privilege as u8)
     }
 
+    /// A bit for each.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Those that have these bits.
+    pub fn of_bits(bits: u8) -> Privileges {
+        Privileges(bits)
+    }
+
     /// Each that was used, with its name.
     pub fn used(self) -> impl Iterator<Item = (Privilege, &'static str)> {
         PRIVILEGES.into_iter().filter(move |(privilege, _)| self.0 & 1 << *privilege as u8 != 0)

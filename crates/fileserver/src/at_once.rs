@@ -34,6 +34,8 @@ pub struct Answer {
     pub reply: Bytes,
     /// How long that took.
     pub time: Duration,
+    /// When it was found.
+    pub ended: Monotonic,
 }
 
 impl FileServer {
@@ -108,9 +110,10 @@ impl FileServer {
 
     fn answered(&self, operation: Operation, begun: Monotonic, reply: Vec<u8>) -> Answer {
         self.counters().begin(operation);
-        let time = self.clock().monotonic().since(begun);
+        let ended = self.clock().monotonic();
+        let time = ended.since(begun);
         self.counters().end(operation, time, None);
-        Answer { reply: reply.into(), time }
+        Answer { reply: reply.into(), time, ended }
     }
 
     fn session_at_once(&self, caller: &Caller, now: Monotonic) -> Option<Session<'_>> {

@@ -30,7 +30,7 @@ impl Sink for Journal {
     fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
         while let Some((line, of)) = batch.line() {
             let bytes = line.len();
-            let priority = if of.is_denied { DENIED } else { USUAL };
+            let priority = if of.is_denied() { DENIED } else { USUAL };
             let mut message = format!(
                 "PRIORITY={priority}\nSYSLOG_FACILITY={FACILITY}\nSYSLOG_IDENTIFIER=cellar-audit\nMESSAGE="
             )

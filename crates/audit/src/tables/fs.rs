@@ -2,7 +2,7 @@
 
 use crate::argument::{acl, fid, fids, int, long, own, own_text, text};
 use crate::class::Class;
-use crate::event::{Event, bytes_max, decode, procedures};
+use crate::event::{Event, Shape, bytes_max, decode, procedures};
 use afs_idl::fs::*;
 
 procedures! {
@@ -16,7 +16,7 @@ procedures! {
         [fid("fid", q.fid), own("position", q.position as i64), own("length", q.length as i64)];
     FETCH_ACL Status "AFS_SRX_FchACL" (q: FetchACLRequest, r: FetchACLReply)
         [fid("fid", q.fid), acl("acl", &r.access_list)];
-    FETCH_STATUS Status "AFS_SRX_FchStat" (q: FetchStatusRequest) [fid("fid", q.fid)];
+    FETCH_STATUS Status "AFS_SRX_FchStat": Fid (q: FetchStatusRequest) [fid("fid", q.fid)];
     BULK_STATUS Status "AFS_SRX_BFchSta" (q: BulkStatusRequest) [fids("fids", &q.fids)];
     INLINE_BULK_STATUS Status "AFS_SRX_BIFchSt" (q: InlineBulkStatusRequest) [fids("fids", &q.fids)];
     LOOKUP Status "" (q: LookupRequest, r: LookupReply)
@@ -64,9 +64,9 @@ procedures! {
     SET_LOCK Locks "AFS_SRX_SetLock" (q: SetLockRequest) [fid("fid", q.fid), long("type", q.lock_type)];
     OLD_SET_LOCK Locks "AFS_SRX_SetLock" (q: OldSetLockRequest)
         [fid("fid", q.fid), long("type", q.lock_type)];
-    EXTEND_LOCK Locks "AFS_SRX_ExtLock" (q: ExtendLockRequest) [fid("fid", q.fid)];
+    EXTEND_LOCK Locks "AFS_SRX_ExtLock": Fid (q: ExtendLockRequest) [fid("fid", q.fid)];
     OLD_EXTEND_LOCK Locks "AFS_SRX_ExtLock" (q: OldExtendLockRequest) [fid("fid", q.fid)];
-    RELEASE_LOCK Locks "AFS_SRX_RelLock" (q: ReleaseLockRequest) [fid("fid", q.fid)];
+    RELEASE_LOCK Locks "AFS_SRX_RelLock": Fid (q: ReleaseLockRequest) [fid("fid", q.fid)];
     OLD_RELEASE_LOCK Locks "AFS_SRX_RelLock" (q: OldReleaseLockRequest) [fid("fid", q.fid)];
     GET_STATISTICS Status "AFS_SRX_GetStats" (q: GetStatisticsRequest) [];
     GET_STATISTICS64 Status "AFS_SRX_GetStats" (q: GetStatistics64Request) [];

@@ -2,7 +2,7 @@
 
 use crate::argument::{long, own, own_host, own_text, text};
 use crate::class::Class;
-use crate::event::{Event, bytes_max, decode, procedures};
+use crate::event::{Event, Shape, bytes_max, decode, procedures};
 use afs_idl::vl::*;
 
 procedures! {

@@ -11,13 +11,13 @@ fn make_pipe(path: &Path) {
 }
 
 /// A call that is recorded, with a number to know it by.
-fn record(files: &ServiceTrail, number: u32) {
+pub(super) fn record(files: &ServiceTrail, number: u32) {
     let request = fs::FetchStatusRequest { fid: fid(number) };
     call(files, &caller(known("ann", "", "CELL")), fs::FETCH_STATUS, &request, Ok(vec![]));
 }
 
 /// The numbers of calls in some lines.
-fn numbers(text: &str) -> Vec<u32> {
+pub(super) fn numbers(text: &str) -> Vec<u32> {
     let number = |line: &str| line.rsplit_once(":1 ")?.0.rsplit_once(':')?.1.parse().ok();
     text.lines().filter_map(number).collect()
 }

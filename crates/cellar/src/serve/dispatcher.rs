@@ -2,7 +2,7 @@
 
 use crate::network::now;
 use afs_idl::CallStream;
-use audit::{Draft, ServiceTrail};
+use audit::{Call, Draft, Messages, ServiceTrail};
 use base::{AbortCode, Caller, Monotonic};
 use bytes::Bytes;
 use events::current::{self, Noted, Part};
@@ -104,7 +104,7 @@ impl Service for Dispatcher {
             return None;
         }
         self.meter.begin();
-        let Answer { reply, time } = (at_once.answer)(caller, request)?;
+        let Answer { reply, time, ended } = (at_once.answer)(caller, request)?;
         let call = Ended {
             opcode,
             result: Ok(()),
@@ -117,10 +117,8 @@ impl Service for Dispatcher {
         let noted = current::noted();
         self.meter.ended(caller, &noted, &call, now);
         if let Some((trail, outline)) = audited {
-            let mut draft = Draft::new(outline);
-            draft.received(request);
-            draft.sent(&reply);
-            record(trail, &draft, caller, &noted, &call);
+            let messages = Messages { request, reply: &reply };
+            trail.record(outline, messages, &recorded(caller, &noted, &call, ended));
         }
         Some(reply)
     }
@@ -303,10 +301,13 @@ impl Owing {
     }
 }
 
-/// Tells the audit of a call that has ended.
+/// Tells the audit of a call that has ended just now.
 fn record(trail: &ServiceTrail, draft: &Draft, caller: &Caller, noted: &Noted, call: &Ended) {
-    let took_ns = call.wait_ns.saturating_add(call.run_ns);
-    trail.record(draft, caller, call.result, noted, took_ns);
+    trail.record(draft.outline(), draft.messages(), &recorded(caller, noted, call, rx::now()));
+}
+
+fn recorded<'a>(caller: &'a Caller, noted: &'a Noted, call: &Ended, ended: Monotonic) -> Call<'a> {
+    Call { caller, result: call.result, noted, took_ns: call.wait_ns.saturating_add(call.run_ns), ended }
 }
 
 /// The opcode of a request; 0, which no service has, if it is too short.

@@ -1,0 +1,117 @@
+//! How a thread that serves leaves records for the thread of a sink: in blocks of its own, so that it shares nothing with
+//! others that serve but, once in some records and once a block, the count of what there is room for.
+
+use crate::block::Block;
+use crate::queue::Queue;
+use crate::slip::Slip;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+thread_local! {
+    /// What this thread writes to each sink with.
+    static PENS: RefCell<Vec<Pen>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a thread and the reader know of each other, besides blocks.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    /// Records that the thread has added.
+    pub(crate) added: AtomicU64,
+    /// It adds none any more.
+    pub(crate) is_closed: AtomicBool,
+}
+
+/// A thread's end of a chain of blocks.
+struct Pen {
+    queue: Arc<Queue>,
+    chain: Arc<Chain>,
+    block: Arc<Block>,
+    /// Words of the block that are filled.
+    at: usize,
+    /// Records that the queue has promised to have room for.
+    room: usize,
+    added: u64,
+}
+
+/// Adds a record of the calling thread to a queue, or does what its policy says.
+pub(crate) fn push(queue: &Arc<Queue>, slip: &Slip<'_>) {
+    let added = PENS.try_with(|pens| {
+        let pens = &mut *pens.borrow_mut();
+        match pens.iter_mut().find(|pen| Arc::ptr_eq(&pen.queue, queue)) {
+            Some(pen) => pen.push(slip),
+            None => first(pens, queue).push(slip),
+        }
+    });
+    // A thread that is ending, and has forgotten what it had.
+    if added.is_err() {
+        Pen::new(queue).push(slip);
+    }
+}
+
+#[cold]
+fn first<'a>(pens: &'a mut Vec<Pen>, queue: &Arc<Queue>) -> &'a mut Pen {
+    pens.retain(|pen| !pen.queue.is_ending());
+    pens.push(Pen::new(queue));
+    let last = pens.len() - 1;
+    &mut pens[last]
+}
+
+impl Pen {
+    fn new(queue: &Arc<Queue>) -> Pen {
+        let (chain, block) = queue.begin_chain();
+        Pen { queue: Arc::clone(queue), chain, block, at: 0, room: 0, added: 0 }
+    }
+
+    fn push(&mut self, slip: &Slip<'_>) {
+        if !self.try_push(slip) {
+            self.push_late(slip);
+        }
+        self.queue.wake_sleeper();
+    }
+
+    #[inline]
+    fn try_push(&mut self, slip: &Slip<'_>) -> bool {
+        if self.room == 0 {
+            self.room = self.queue.take_room();
+        }
+        let words = slip.words();
+        if self.room == 0 || self.at + words > self.block.words().len() && !self.turn(words) {
+            return false;
+        }
+        let end = self.at + words;
+        slip.write(&self.block.words()[self.at..end]);
+        self.block.fill(end);
+        self.at = end;
+        self.room -= 1;
+        self.added += 1;
+        self.chain.added.store(self.added, Relaxed);
+        true
+    }
+
+    /// Goes on in a new block.
+    #[cold]
+    fn turn(&mut self, words: usize) -> bool {
+        let Some(next) = self.queue.block(words) else { return false };
+        let full = std::mem::replace(&mut self.block, next.clone());
+        full.follow(next);
+        self.at = 0;
+        true
+    }
+
+    #[cold]
+    fn push_late(&mut self, slip: &Slip<'_>) {
+        let queue = Arc::clone(&self.queue);
+        if !queue.is_added_late(|| self.try_push(slip)) {
+            queue.counts.dropped.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Drop for Pen {
+    fn drop(&mut self) {
+        self.queue.give_room(self.room);
+        self.chain.is_closed.store(true, Release);
+    }
+}

@@ -1,0 +1,164 @@
+//! A call that has ended, as the thread that served it leaves it: put into words of memory, without a look at what they
+//! say. [`crate::record`] has their order.
+
+use crate::draft::{Messages, Outline};
+use crate::record::{DENIED, GOOD, HEAD_WORDS, KNOWN, LEVELS, LONG_ADDRESS, words_of};
+use base::{AbortCode, Caller, Identity, Monotonic};
+use events::current::Noted;
+use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A call that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Who called.
+    pub caller: &'a Caller,
+    /// How it ended.
+    pub result: Result<(), AbortCode>,
+    /// What was noted of it.
+    pub noted: &'a Noted,
+    /// Nanoseconds from its arrival to its end.
+    pub took_ns: u64,
+    /// When it ended, by the clock of the trail.
+    pub ended: Monotonic,
+}
+
+/// What is to be remembered of a call.
+#[derive(Debug)]
+pub(crate) struct Slip<'a> {
+    head: [u64; HEAD_WORDS],
+    words: usize,
+    /// Name, instance, realm.
+    names: [&'a [u8]; 3],
+    /// An address that does not fit into the head.
+    octets: Option<[u8; 16]>,
+    request: &'a [u8],
+    reply: &'a [u8],
+}
+
+impl<'a> Slip<'a> {
+    #[inline]
+    pub(crate) fn new(
+        outline: &Outline,
+        call: &Call<'a>,
+        messages: Messages<'a>,
+        is_denied: bool,
+    ) -> Slip<'a> {
+        let event = outline.event;
+        let request = first(messages.request, event.request_max).get(4..).unwrap_or_default();
+        let reply = first(messages.reply, event.reply_max);
+        let (names, known) = match &call.caller.identity {
+            Identity::Anonymous => ([&[][..]; 3], 0),
+            Identity::Known(who) => ([&who.name, &who.instance, &who.realm].map(|part| name(part)), KNOWN),
+        };
+        let (address, octets) = match call.caller.peer.ip() {
+            IpAddr::V4(address) => (address.to_bits(), None),
+            IpAddr::V6(address) => (0, Some(address.octets())),
+        };
+        let good = if call.result.is_ok() { GOOD } else { 0 };
+        let denied = if is_denied { DENIED } else { 0 };
+        let long_address = if octets.is_some() { LONG_ADDRESS } else { 0 };
+        let flags = known | good | denied | long_address | LEVELS[call.caller.level as usize];
+        let code = call.result.err().map_or(0, |code| code.0 as u32);
+        let names_words: usize = names.iter().map(|name| words_of(name.len())).sum();
+        let place = HEAD_WORDS + names_words + octets.map_or(0, |octets| words_of(octets.len()));
+        let words = place + words_of(request.len()) + words_of(reply.len());
+        let [a, b, c] = names.map(|name| name.len() as u64);
+        let (procedure, privileges) = (u64::from(outline.number), u64::from(call.noted.privileges.bits()));
+        let head = [
+            (words as u64) << 32 | place as u64,
+            (request.len() as u64) << 32 | reply.len() as u64,
+            call.ended.0,
+            call.took_ns,
+            procedure << 48 | privileges << 40 | flags << 32 | u64::from(code),
+            u64::from(call.noted.user as u32) << 32 | u64::from(address),
+            call.caller.connection,
+            u64::from(call.caller.peer.port()) << 48 | a << 32 | b << 16 | c,
+        ];
+        Slip { head, words, names, octets, request, reply }
+    }
+
+    /// Words that it takes.
+    pub(crate) fn words(&self) -> usize {
+        self.words
+    }
+
+    /// Writes it into so many.
+    #[inline]
+    pub(crate) fn write(&self, words: &[AtomicU64]) {
+        let Some((head, mut rest)) = words.split_first_chunk::<HEAD_WORDS>() else { return };
+        for (place, word) in head.iter().zip(self.head) {
+            place.store(word, Relaxed);
+        }
+        for name in self.names {
+            rest = put(rest, name);
+        }
+        if let Some(octets) = &self.octets {
+            rest = put(rest, octets);
+        }
+        rest = put(rest, self.request);
+        put(rest, self.reply);
+    }
+}
+
+fn first(bytes: &[u8], bytes_max: usize) -> &[u8] {
+    bytes.get(..bytes_max).unwrap_or(bytes)
+}
+
+/// No name is longer than a packet; its length has two bytes.
+fn name(name: &str) -> &[u8] {
+    first(name.as_bytes(), u16::MAX.into())
+}
+
+/// Puts bytes into the first words, and zeros to the end of the last; what words are left.
+#[inline]
+fn put<'a>(words: &'a [AtomicU64], bytes: &[u8]) -> &'a [AtomicU64] {
+    if bytes.is_empty() {
+        return words;
+    }
+    let (whole, last) = bytes.as_chunks();
+    let (here, rest) = words.split_at(whole.len());
+    for (place, chunk) in here.iter().zip(whole) {
+        place.store(u64::from_le_bytes(*chunk), Relaxed);
+    }
+    match rest.split_first() {
+        Some((place, rest)) if !last.is_empty() => {
+            place.store(short(last), Relaxed);
+            rest
+        }
+        _ => rest,
+    }
+}
+
+/// Fewer than eight bytes as a word. Those in the middle are read twice, which takes no loop.
+#[inline]
+fn short(bytes: &[u8]) -> u64 {
+    let above = |bytes_each: usize| 8 * (bytes.len() - bytes_each) as u32;
+    if let (Some(low), Some(high)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        u64::from(u32::from_le_bytes(*low)) | u64::from(u32::from_le_bytes(*high)) << above(4)
+    } else if let (Some(low), Some(high)) = (bytes.first_chunk::<2>(), bytes.last_chunk::<2>()) {
+        u64::from(u16::from_le_bytes(*low)) | u64::from(u16::from_le_bytes(*high)) << above(2)
+    } else {
+        bytes.first().map_or(0, |byte| u64::from(*byte))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_are_in_words_as_they_were(bytes in prop::collection::vec(any::<u8>(), 0..40), more in 0_usize..3) {
+            let words: Vec<AtomicU64> = (0..words_of(bytes.len()) + more).map(|_| AtomicU64::new(u64::MAX)).collect();
+            prop_assert_eq!(put(&words, &bytes).len(), more);
+            let found: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+            let mut expected = bytes.clone();
+            expected.resize(8 * words_of(bytes.len()), 0);
+            expected.resize(8 * words.len(), 0xff);
+            prop_assert_eq!(found, expected);
+        }
+    }
+}
