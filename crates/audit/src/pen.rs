@@ -76,12 +76,13 @@ impl Pen {
         if self.room == 0 {
             self.room = self.queue.take_room();
         }
-        let words = slip.words();
+        let parts = slip.parts();
+        let words = parts.words;
         if self.room == 0 || self.at + words > self.block.words().len() && !self.turn(words) {
             return false;
         }
         let end = self.at + words;
-        slip.write(&self.block.words()[self.at..end]);
+        slip.write(&parts, &self.block.words()[self.at..end]);
         self.block.fill(end);
         self.at = end;
         self.room -= 1;

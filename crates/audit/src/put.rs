@@ -39,7 +39,7 @@ pub(crate) fn microseconds(out: &mut Vec<u8>, microseconds: u32) {
 }
 
 /// The two digits of each number below 100.
-const PAIRS: [[u8; 2]; 100] = {
+static PAIRS: [[u8; 2]; 100] = {
     let mut pairs = [[b'0'; 2]; 100];
     let mut number = 0;
     while number < 100 {

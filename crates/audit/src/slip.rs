@@ -25,76 +25,97 @@ pub struct Call<'a> {
 }
 
 /// What is to be remembered of a call.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Slip<'a> {
-    head: [u64; HEAD_WORDS],
-    words: usize,
+    outline: &'a Outline,
+    call: &'a Call<'a>,
+    is_denied: bool,
+    /// Without its opcode.
+    request: &'a [u8],
+    reply: &'a [u8],
+}
+
+/// What a slip is written from.
+pub(crate) struct Parts<'a> {
     /// Name, instance, realm.
     names: [&'a [u8]; 3],
     /// An address that does not fit into the head.
     octets: Option<[u8; 16]>,
-    request: &'a [u8],
-    reply: &'a [u8],
+    /// The word that the request begins with.
+    place: usize,
+    /// Words in all.
+    pub(crate) words: usize,
 }
 
 impl<'a> Slip<'a> {
     #[inline]
     pub(crate) fn new(
-        outline: &Outline,
-        call: &Call<'a>,
+        outline: &'a Outline,
+        call: &'a Call<'a>,
         messages: Messages<'a>,
         is_denied: bool,
     ) -> Slip<'a> {
         let event = outline.event;
         let request = first(messages.request, event.request_max).get(4..).unwrap_or_default();
         let reply = first(messages.reply, event.reply_max);
-        let (names, known) = match &call.caller.identity {
-            Identity::Anonymous => ([&[][..]; 3], 0),
-            Identity::Known(who) => ([&who.name, &who.instance, &who.realm].map(|part| name(part)), KNOWN),
-        };
-        let (address, octets) = match call.caller.peer.ip() {
-            IpAddr::V4(address) => (address.to_bits(), None),
-            IpAddr::V6(address) => (0, Some(address.octets())),
-        };
-        let good = if call.result.is_ok() { GOOD } else { 0 };
-        let denied = if is_denied { DENIED } else { 0 };
-        let long_address = if octets.is_some() { LONG_ADDRESS } else { 0 };
-        let flags = known | good | denied | long_address | LEVELS[call.caller.level as usize];
-        let code = call.result.err().map_or(0, |code| code.0 as u32);
-        let names_words: usize = names.iter().map(|name| words_of(name.len())).sum();
-        let place = HEAD_WORDS + names_words + octets.map_or(0, |octets| words_of(octets.len()));
-        let words = place + words_of(request.len()) + words_of(reply.len());
-        let [a, b, c] = names.map(|name| name.len() as u64);
-        let (procedure, privileges) = (u64::from(outline.number), u64::from(call.noted.privileges.bits()));
-        let head = [
-            (words as u64) << 32 | place as u64,
-            (request.len() as u64) << 32 | reply.len() as u64,
-            call.ended.0,
-            call.took_ns,
-            procedure << 48 | privileges << 40 | flags << 32 | u64::from(code),
-            u64::from(call.noted.user as u32) << 32 | u64::from(address),
-            call.caller.connection,
-            u64::from(call.caller.peer.port()) << 48 | a << 32 | b << 16 | c,
-        ];
-        Slip { head, words, names, octets, request, reply }
+        Slip { outline, call, is_denied, request, reply }
     }
 
-    /// Words that it takes.
-    pub(crate) fn words(&self) -> usize {
-        self.words
-    }
-
-    /// Writes it into so many.
     #[inline]
-    pub(crate) fn write(&self, words: &[AtomicU64]) {
+    pub(crate) fn parts(&self) -> Parts<'a> {
+        let names = match &self.call.caller.identity {
+            Identity::Anonymous => [&[][..]; 3],
+            Identity::Known(who) => [&who.name, &who.instance, &who.realm].map(|part| name(part)),
+        };
+        let octets = match self.call.caller.peer.ip() {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => Some(address.octets()),
+        };
+        let [a, b, c] = names.map(|name| words_of(name.len()));
+        let place = HEAD_WORDS + a + b + c + octets.map_or(0, |octets| words_of(octets.len()));
+        let words = place + words_of(self.request.len()) + words_of(self.reply.len());
+        Parts { names, octets, place, words }
+    }
+
+    #[inline]
+    fn flags(&self) -> u64 {
+        let caller = self.call.caller;
+        let known = if matches!(caller.identity, Identity::Anonymous) { 0 } else { KNOWN };
+        let good = if self.call.result.is_ok() { GOOD } else { 0 };
+        let denied = if self.is_denied { DENIED } else { 0 };
+        let long_address = if caller.peer.is_ipv6() { LONG_ADDRESS } else { 0 };
+        known | good | denied | long_address | LEVELS[caller.level as usize]
+    }
+
+    /// Writes it into so many words as its parts say.
+    #[inline]
+    pub(crate) fn write(&self, parts: &Parts<'_>, words: &[AtomicU64]) {
         let Some((head, mut rest)) = words.split_first_chunk::<HEAD_WORDS>() else { return };
-        for (place, word) in head.iter().zip(self.head) {
-            place.store(word, Relaxed);
+        let Call { caller, result, noted, took_ns, ended } = *self.call;
+        let code = result.err().map_or(0, |code| code.0 as u32);
+        let address = match caller.peer.ip() {
+            IpAddr::V4(address) => address.to_bits(),
+            IpAddr::V6(_) => 0,
+        };
+        let [a, b, c] = parts.names.map(|name| name.len() as u64);
+        let (procedure, privileges) = (u64::from(self.outline.number), u64::from(noted.privileges.bits()));
+        let values = [
+            (parts.words as u64) << 32 | parts.place as u64,
+            (self.request.len() as u64) << 32 | self.reply.len() as u64,
+            ended.0,
+            took_ns,
+            procedure << 48 | privileges << 40 | self.flags() << 32 | u64::from(code),
+            u64::from(noted.user as u32) << 32 | u64::from(address),
+            caller.connection,
+            u64::from(caller.peer.port()) << 48 | a << 32 | b << 16 | c,
+        ];
+        for (place, value) in head.iter().zip(values) {
+            place.store(value, Relaxed);
         }
-        for name in self.names {
+        for name in parts.names {
             rest = put(rest, name);
         }
-        if let Some(octets) = &self.octets {
+        if let Some(octets) = &parts.octets {
             rest = put(rest, octets);
         }
         rest = put(rest, self.request);

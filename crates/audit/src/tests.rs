@@ -335,8 +335,8 @@ proptest! {
             let (who, noted) = (caller(Identity::Anonymous), Noted::default());
             let call = Call { caller: &who, result: Ok(()), noted: &noted, took_ns: 0, ended: clock() };
             let slip = Slip::new(&outline, &call, Messages { request: &request, reply: &[] }, false);
-            let words: Vec<AtomicU64> = (0..slip.words()).map(|_| AtomicU64::new(u64::MAX)).collect();
-            slip.write(&words);
+            let words: Vec<AtomicU64> = (0..slip.parts().words).map(|_| AtomicU64::new(u64::MAX)).collect();
+            slip.write(&slip.parts(), &words);
             let record = Record::new(&words, &outline);
             let mut found = Found::default();
             let value = record.arguments(&mut found).map(|found| (found.len(), found[0].name, found[0].value.clone()));
