@@ -2,48 +2,14 @@
 
 use crate::AdminServer;
 use afs_idl::cellar::{FigureRow, FigureText, FigureValue, GetFiguresReply, GetFiguresRequest};
-use base::{AbortCode, Caller, VolumeId};
-use events::Declared;
-use events::catalogue::UsageFigures;
-use observe::{Sheet, SheetRow};
+use base::{AbortCode, Caller};
+use events::{Declared, Figures};
+use observe::{Sheet, SheetRow, Table, Taker};
 
-/// Numbers of tables, as `idl/cellar.idl` tells them.
-pub mod tables {
-    /// Calls by service and procedure.
-    pub const CALLS: u32 = 1;
-    /// Volumes.
-    pub const VOLUMES: u32 = 2;
-    /// Clients by host and user.
-    pub const CLIENTS: u32 = 3;
-    /// The clients of one volume.
-    pub const CLIENTS_OF_VOLUME: u32 = 4;
-    /// Disks by partition and kind of access.
-    pub const DISKS: u32 = 5;
-    /// Lanes by port and number.
-    pub const LANES: u32 = 6;
-    /// Workers by port.
-    pub const WORKERS: u32 = 7;
-    /// Caches by name.
-    pub const CACHES: u32 = 8;
-    /// Locks by name.
-    pub const LOCKS: u32 = 12;
-    /// Lines of events in the log, by event.
-    pub const EVENT_LINES: u32 = 14;
-    /// What clients are told of changes.
-    pub const CALLBACKS: u32 = 20;
-    /// Partitions.
-    pub const PARTITIONS: u32 = 21;
-    /// The process.
-    pub const PROCESS: u32 = 22;
-    /// Sinks of the audit by name.
-    pub const AUDIT: u32 = 9;
-    /// Peers by port and address.
-    pub const PEERS: u32 = 10;
-    /// Hosts, with their connections.
-    pub const HOSTS: u32 = 11;
-    /// What the clients of one volume called, by procedure.
-    pub const CALLS_OF_VOLUME: u32 = 13;
-}
+/// The tables of one volume: its clients, and what they called, by procedure. All others are [`Table`]'s.
+pub const CLIENTS_OF_VOLUME: u32 = 4;
+/// See there.
+pub const CALLS_OF_VOLUME: u32 = 13;
 
 impl AdminServer {
     /// GetFigures (500). Who looks every second is not noted for the audit, who may not look is.
@@ -52,53 +18,29 @@ impl AdminServer {
         caller: &Caller,
         request: GetFiguresRequest,
     ) -> Result<GetFiguresReply, AbortCode> {
-        let tells_who = matches!(
-            request.table,
-            tables::VOLUMES
-                | tables::CLIENTS
-                | tables::CLIENTS_OF_VOLUME
-                | tables::CALLS_OF_VOLUME
-                | tables::HOSTS
-                | tables::PEERS
-        );
-        if tells_who && !self.parts.authority.is_superuser(caller) {
+        let table = Table::of_number(request.table);
+        let of_volume = || matches!(request.table, CLIENTS_OF_VOLUME | CALLS_OF_VOLUME);
+        if table.map_or_else(of_volume, Table::is_private) && !self.parts.authority.is_superuser(caller) {
             self.administer(caller, "GetFigures")?;
         }
         let observed = &self.parts.observed;
-        Ok(match request.table {
-            tables::CALLS => reply(&observed.snapshot().call_sheet()),
-            tables::VOLUMES => reply(&self.volume_sheet()),
-            tables::CLIENTS => reply(&observed.snapshot().client_sheet()),
-            tables::CLIENTS_OF_VOLUME => reply(&observed.snapshot().clients_of(request.volume)),
-            tables::CALLS_OF_VOLUME => reply(&observed.snapshot().calls_of(request.volume)),
-            tables::HOSTS => reply(&observed.hosts()),
-            tables::DISKS => reply(&observed.disks()),
-            tables::LANES => reply(&observed.lanes()),
-            tables::WORKERS => reply(&observed.workers()),
-            tables::CACHES => reply(&observed.caches()),
-            tables::LOCKS => reply(&observed.locks()),
-            tables::EVENT_LINES => reply(&observed.event_lines()),
-            tables::CALLBACKS => reply(&observed.callbacks()),
-            tables::PARTITIONS => reply(&observed.partitions()),
-            tables::PROCESS => reply(&observed.process()),
-            tables::AUDIT => reply(&observed.audit()),
-            tables::PEERS => reply(&observed.peers()),
+        Ok(match (table, request.table) {
+            (Some(table), _) => table.read(&**observed, Replying),
+            (None, CLIENTS_OF_VOLUME) => reply(&observed.snapshot().clients_of(request.volume)),
+            (None, CALLS_OF_VOLUME) => reply(&observed.snapshot().calls_of(request.volume)),
             _ => return Err(AbortCode::UAEINVAL),
         })
     }
 }
 
-impl AdminServer {
-    /// Volumes with their names, as far as they are in memory: asking must not load them.
-    fn volume_sheet(&self) -> Sheet<UsageFigures> {
-        let mut sheet = self.parts.observed.snapshot().volume_sheet();
-        for row in &mut sheet.rows {
-            let Some(Ok(id)) = row.labels.first().map(|label| label.parse()) else { continue };
-            let volume = self.parts.volumes.get_at_hand(VolumeId(id));
-            row.labels.push(volume.map(|volume| volume.header().name.to_string()).unwrap_or_default());
-        }
-        sheet.labels = &["volume", "name"];
-        sheet
+/// Makes a reply of a table.
+struct Replying;
+
+impl Taker for Replying {
+    type Made = GetFiguresReply;
+
+    fn take<F: Declared + Figures>(self, sheet: &Sheet<F>) -> GetFiguresReply {
+        reply(sheet)
     }
 }
 

@@ -21,7 +21,7 @@ mod snapshots;
 mod transport;
 mod usage;
 
-pub use figures::tables;
+pub use figures::{CALLS_OF_VOLUME, CLIENTS_OF_VOLUME};
 pub use jobs::JobKeeper;
 pub use profiles::{profile_kinds, profile_stages};
 pub use server::{AdminServer, AdminServerParts};

@@ -1,7 +1,8 @@
 //! Calls of the service as a client makes them.
 
 use crate::{
-    AdminServer, AdminServerParts, Below, DirectoryUsage, JobKeeper, SnapshotEntry, SnapshotHost, tables,
+    AdminServer, AdminServerParts, Below, CALLS_OF_VOLUME, CLIENTS_OF_VOLUME, DirectoryUsage, JobKeeper,
+    SnapshotEntry, SnapshotHost,
 };
 use afs_idl::cellar::{
     self, FigureRow, GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest,
@@ -15,7 +16,7 @@ use base::{
     VolumeId, VolumeType,
 };
 use events::catalogue::{CacheCounts, DiskFigures, LaneFigures, ProcessFigures, WorkerFigures};
-use observe::{Observed, Recorder, Sheet, SlowCall};
+use observe::{Observed, Recorder, Sheet, SlowCall, Table};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -377,10 +378,11 @@ fn superusers_see_who_uses_what_and_anybody_the_rest() {
     let server = server();
     let ask = |who: &Caller, table| server.get_figures(who, GetFiguresRequest { table, volume: 1 });
     let (admin, anybody) = (known("admin"), caller(Identity::Anonymous));
-    for table in [tables::CALLS, tables::DISKS, tables::LANES, tables::WORKERS, tables::CACHES] {
-        assert!(!ask(&anybody, table).unwrap().names.is_empty(), "{table}");
+    let private = [Table::Volumes, Table::Clients, Table::Hosts, Table::Peers];
+    for table in Table::ALL.iter().filter(|table| !private.contains(table)) {
+        assert!(!ask(&anybody, table.number()).unwrap().names.is_empty(), "{table:?}");
     }
-    for table in [tables::VOLUMES, tables::CLIENTS, tables::CLIENTS_OF_VOLUME] {
+    for table in private.map(Table::number).into_iter().chain([CLIENTS_OF_VOLUME, CALLS_OF_VOLUME]) {
         assert_eq!(ask(&anybody, table).unwrap_err(), AbortCode::UAEACCES, "{table}");
         assert!(ask(&admin, table).unwrap().rows.is_empty(), "{table}");
     }
@@ -400,7 +402,7 @@ fn superusers_choose_what_the_log_has_lines_of() {
     };
     let on = || {
         let reply = server
-            .get_figures(&anybody, GetFiguresRequest { table: tables::EVENT_LINES, volume: 0 })
+            .get_figures(&anybody, GetFiguresRequest { table: Table::Events.number(), volume: 0 })
             .unwrap();
         let place = reply.names.iter().position(|name| name.text == "on").unwrap();
         let is_on = |row: &&FigureRow| row.values[place].numbers == [1];

@@ -13,6 +13,7 @@ use cellar::network::{AfsNetwork, local_authentication};
 use cellar::serve;
 use load::files::{Fid, Files, read_exact, volume_root};
 use load::station::{FILE_SERVICE, Station};
+use observe::Table;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -317,11 +318,16 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     assert!(peers.iter().any(|row| number(row, &["connections"]) > 0 && number(row, &["round_trip_ns"]) > 0));
 
     let top: Value = serde_json::from_str(&cell.run(&["top", "--once", "--json"])).unwrap();
-    let tables: Vec<&String> = top.as_object().unwrap().keys().collect();
-    assert_eq!(
-        tables,
-        ["caches", "calls", "clients", "disks", "hosts", "lanes", "locks", "peers", "volumes", "workers"]
-    );
+    // The same tables everywhere, each with what there is to tell.
+    let tables = Table::ALL.iter().map(|table| table.name());
+    let told = top.as_object().unwrap();
+    assert_eq!(told.len(), Table::ALL.len());
+    for table in tables {
+        let rows = told[table].as_array().unwrap();
+        // No audit is configured.
+        assert_eq!(rows.is_empty(), table == "audit", "{table}: {rows:?}");
+        assert_eq!(cell.stat(&[table]).is_empty(), table == "audit", "{table}");
+    }
     let same = |rows: &Value| find(rows.as_array().unwrap(), &[("procedure", "StoreData64")]).cloned();
     assert_eq!(same(&top["calls"]), same(&Value::Array(calls.clone())));
     let text = cell.run(&["top", "--once"]);

@@ -1,11 +1,8 @@
 //! Figures as Prometheus reads them: its text format, version 0.0.4.
 
-use crate::{Observed, Sheet, SheetRow};
-use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, LaneFigures,
-    LockFigures, PartitionFigures, ProbeFigures, ProcessFigures, WorkerFigures,
-};
-use events::{Declaration, Declared, Histogram, Kind, Unit, Value};
+use crate::{Observed, Sheet, SheetRow, Table, Taker};
+use events::catalogue::ProbeFigures;
+use events::{Declaration, Declared, Figures, Histogram, Kind, Unit, Value};
 use std::fmt::Write as _;
 
 /// The type of the document, for HTTP.
@@ -15,41 +12,33 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// one before.
 const BOUND_POWERS: [u32; 14] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36];
 
-/// Everything but volumes and clients, who are too many, and who are nobody's business.
+/// Tables that tell who uses what have rows that are too many, and that are nobody's business.
+fn told() -> impl Iterator<Item = Table> {
+    Table::ALL.iter().copied().filter(|table| !table.is_private())
+}
+
+/// Everything that tells of nobody.
 pub fn exposition(observed: &dyn Observed) -> String {
     let mut text = String::new();
-    add(&mut text, &observed.process());
-    add(&mut text, &observed.calls());
-    add(&mut text, &observed.workers());
-    add(&mut text, &observed.lanes());
-    add(&mut text, &observed.caches());
-    add(&mut text, &observed.disks());
-    add(&mut text, &observed.locks());
-    add(&mut text, &observed.partitions());
-    add(&mut text, &observed.callbacks());
-    add(&mut text, &observed.audit());
-    add(&mut text, &observed.event_lines());
+    told().for_each(|table| table.read(observed, Adding(&mut text)));
     add(&mut text, &observed.probes());
     text
 }
 
-/// The names of all metrics.
-pub fn metric_names() -> Vec<String> {
-    let all = [
-        ProcessFigures::DECLARATIONS,
-        CallFigures::DECLARATIONS,
-        WorkerFigures::DECLARATIONS,
-        LaneFigures::DECLARATIONS,
-        CacheCounts::DECLARATIONS,
-        DiskFigures::DECLARATIONS,
-        LockFigures::DECLARATIONS,
-        PartitionFigures::DECLARATIONS,
-        CallbackFigures::DECLARATIONS,
-        AuditFigures::DECLARATIONS,
-        EventFigures::DECLARATIONS,
-        ProbeFigures::DECLARATIONS,
-    ];
-    all.concat().iter().map(Declaration::metric).collect()
+/// All metrics.
+pub fn metrics() -> Vec<Declaration> {
+    told().map(Table::declarations).chain([ProbeFigures::DECLARATIONS]).flatten().copied().collect()
+}
+
+/// Adds tables to the text.
+struct Adding<'a>(&'a mut String);
+
+impl Taker for Adding<'_> {
+    type Made = ();
+
+    fn take<F: Declared + Figures>(self, sheet: &Sheet<F>) {
+        add(self.0, sheet);
+    }
 }
 
 fn add<F: Declared>(text: &mut String, sheet: &Sheet<F>) {

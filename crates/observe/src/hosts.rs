@@ -2,6 +2,7 @@
 
 use crate::recorder::Snapshot;
 use crate::sheet::Sheet;
+use crate::tables::Table;
 use events::Figures;
 use events::catalogue::{Class, HostFigures, PeerFigures, UsageFigures};
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ pub(crate) fn sheet(snapshot: &Snapshot, peers: &Sheet<PeerFigures>) -> Sheet<Ho
         row.connections += peer.figures.connections;
         row.opened += peer.figures.opened;
     }
-    let mut sheet = Sheet::new(&["host"]);
+    let mut sheet = Sheet::new(Table::Hosts.labels());
     for (host, row) in hosts {
         sheet.push([host.to_string()], row);
     }

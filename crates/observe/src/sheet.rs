@@ -2,12 +2,13 @@
 
 use crate::SlowCall;
 use crate::recorder::{ClientKey, Procedure, Snapshot};
+use crate::tables::Table;
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, HostFigures,
     LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, UsageFigures,
     WorkerFigures,
 };
-use events::{Declared, EVENTS, Figures, LINES, Table};
+use events::{Declared, EVENTS, Figures, LINES};
 
 /// Rows of one sheet, besides that of all others.
 const ROWS_MAX: usize = 1000;
@@ -40,6 +41,16 @@ pub trait Observed: Send + Sync {
         self.snapshot().call_sheet()
     }
 
+    /// Volumes by use, with their names as far as they are at hand: asking must not load them.
+    fn volumes(&self) -> Sheet<UsageFigures> {
+        self.snapshot().volume_sheet()
+    }
+
+    /// Users at hosts by use.
+    fn clients(&self) -> Sheet<UsageFigures> {
+        self.snapshot().client_sheet()
+    }
+
     /// From how many nanoseconds calls are remembered as slow, and the last of them by number.
     fn slow(&self) -> (u64, Vec<(u64, SlowCall)>);
 
@@ -57,7 +68,7 @@ pub trait Observed: Send + Sync {
 
     /// Locks of this process by name.
     fn locks(&self) -> Sheet<LockFigures> {
-        let mut sheet = Sheet::new(&["lock"]);
+        let mut sheet = Sheet::new(Table::Locks.labels());
         for (name, figures) in waits::lock_figures() {
             sheet.push([name], figures);
         }
@@ -66,7 +77,7 @@ pub trait Observed: Send + Sync {
 
     /// Lines of events in this process's log, by event.
     fn event_lines(&self) -> Sheet<EventFigures> {
-        let mut sheet = Sheet::new(&["event"]);
+        let mut sheet = Sheet::new(Table::Events.labels());
         for (name, figures) in EVENTS.into_iter().zip(LINES.figures()) {
             sheet.push([name], figures);
         }
@@ -76,7 +87,7 @@ pub trait Observed: Send + Sync {
     /// Peers by port and address, those that sent most first, at most so many as a sheet has rows; and the
     /// others, those that are forgotten among them.
     fn peers(&self) -> Sheet<PeerFigures> {
-        Sheet::new(&["port", "peer"])
+        Sheet::new(Table::Peers.labels())
     }
 
     /// Hosts by what their users did, with their connections.
@@ -86,7 +97,7 @@ pub trait Observed: Send + Sync {
 
     /// Sinks of the audit by name.
     fn audit(&self) -> Sheet<AuditFigures> {
-        Sheet::new(&["sink"])
+        Sheet::new(Table::Audit.labels())
     }
 
     /// The last probe from outside, by volume and the server that had it.
@@ -99,12 +110,12 @@ pub trait Observed: Send + Sync {
 
     /// What clients are told of changes, by port.
     fn callbacks(&self) -> Sheet<CallbackFigures> {
-        Sheet::new(&["port"])
+        Sheet::new(Table::Callbacks.labels())
     }
 
     /// Partitions by name.
     fn partitions(&self) -> Sheet<PartitionFigures> {
-        Sheet::new(&["partition"])
+        Sheet::new(Table::Partitions.labels())
     }
 }
 
@@ -144,21 +155,21 @@ impl Snapshot {
         call_sheet(&self.calls)
     }
 
-    /// Volumes, the most used first, and the others.
+    /// Volumes, the most used first, and the others; their names are unknown here.
     pub fn volume_sheet(&self) -> Sheet<UsageFigures> {
-        sheet_of(&["volume"], &self.volumes, |volume| vec![volume.to_string()])
+        sheet_of(Table::Volumes.labels(), &self.volumes, |volume| vec![volume.to_string()])
     }
 
     /// Clients, likewise.
     pub fn client_sheet(&self) -> Sheet<UsageFigures> {
-        sheet_of(&["host", "user"], &self.clients, |client| client.labels().to_vec())
+        sheet_of(Table::Clients.labels(), &self.clients, |client| client.labels().to_vec())
     }
 
     /// The clients of one volume. Those that have no row are among others of all volumes, and missing.
     pub fn clients_of(&self, volume: u32) -> Sheet<UsageFigures> {
         let mut pairs: Vec<_> = self.pairs.rows().filter(|(key, _)| key.volume == volume).collect();
         pairs.sort_by_key(|(_, row)| std::cmp::Reverse(row.weight()));
-        let mut sheet = Sheet::new(&["host", "user"]);
+        let mut sheet = Sheet::new(Table::Clients.labels());
         for (key, row) in pairs.into_iter().take(ROWS_MAX) {
             sheet.push(key.client.labels(), row.usage());
         }
@@ -191,7 +202,7 @@ impl ClientKey {
 
 /// Calls by service and procedure.
 pub(crate) fn call_sheet(calls: &[(Procedure, CallFigures)]) -> Sheet<CallFigures> {
-    let mut sheet = Sheet::new(&["service", "procedure"]);
+    let mut sheet = Sheet::new(Table::Calls.labels());
     for (procedure, figures) in calls {
         sheet.push([procedure.service, procedure.name], figures.clone());
     }
@@ -200,7 +211,7 @@ pub(crate) fn call_sheet(calls: &[(Procedure, CallFigures)]) -> Sheet<CallFigure
 
 fn sheet_of<K: Clone + std::hash::Hash + Eq>(
     labels: &'static [&'static str],
-    table: &Table<K, UsageFigures>,
+    table: &events::Table<K, UsageFigures>,
     label: impl Fn(&K) -> Vec<String>,
 ) -> Sheet<UsageFigures> {
     let (rows, others) = table.top(ROWS_MAX);

@@ -7,9 +7,9 @@ use crate::profiles;
 use crate::request::{Method, Request};
 use crate::site::{Site, now, too_many};
 use crate::source::Source;
-use crate::tables::{TABLES, Table};
+use crate::tables;
 use events::current::PARTS;
-use observe::SlowCall;
+use observe::{SlowCall, Table};
 use serde_json::{Value, json};
 
 /// Why something is not told.
@@ -52,7 +52,7 @@ impl Site {
             "about" => json_reply(&about(source, is_trusted)),
             "history" => json_reply(&self.history.lock().after(request.number("after").unwrap_or(0))),
             _ => {
-                let table = TABLES.iter().find(|table| path.strip_prefix("tables/") == Some(table.name))?;
+                let table = Table::of_name(path.strip_prefix("tables/")?)?;
                 table_reply(table, request, source, is_trusted)
             }
         })
@@ -94,12 +94,12 @@ fn private(path: &str, request: &Request, source: &dyn Source, is_trusted: bool)
     })
 }
 
-fn table_reply(table: &Table, request: &Request, source: &dyn Source, is_trusted: bool) -> Reply {
-    if table.is_private && !is_trusted {
+fn table_reply(table: Table, request: &Request, source: &dyn Source, is_trusted: bool) -> Reply {
+    if table.is_private() && !is_trusted {
         return unauthorized();
     }
     let volume = request.number("volume").unwrap_or(0) as u32;
-    let rows = table.rows(source, volume);
+    let rows = tables::rows(table, source, volume);
     json_reply(&json!({ "now_ms": now().as_millis() as u64, "rows": rows }))
 }
 
@@ -130,7 +130,7 @@ fn about(source: &dyn Source, is_trusted: bool) -> Value {
         "started_ms": started_ns / 1_000_000,
         "signed_in": is_trusted,
         "has_probes": source.has_probes(),
-        "tables": TABLES.iter().map(Table::describe).collect::<Vec<_>>(),
+        "tables": Table::ALL.iter().copied().map(tables::describe).collect::<Vec<_>>(),
         "history": History::describe(),
     })
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 mod again;
+mod columns;
 mod deduplication;
 pub(crate) mod figures;
 pub(crate) mod tables;
@@ -21,7 +22,6 @@ use figures::{Show, share};
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use std::net::Ipv4Addr;
-use tables::{Calls, Clients, Looking};
 
 /// Figures of a running server.
 #[derive(Subcommand)]
@@ -31,31 +31,9 @@ pub enum Stat {
     Caches(Caches),
     /// Show what equal chunks that are stored once save on each partition, and what that costs.
     Deduplication(deduplication::Deduplication),
-    /// Show the calls that were served, by service and procedure: how many, how they ended, bytes of
-    /// requests and replies, how long they waited for a worker and how long they were served.
-    Calls(Calls),
-    /// Show which volumes were used, and how. For superusers.
-    Volumes(Looking),
-    /// Show who used the server from where, and how. For superusers.
-    Clients(Clients),
-    /// Show which hosts used the server: connections, connections made, calls by kind, and of calls that
-    /// read or write files their number, bytes, mean size, mean and longest time. For superusers.
-    Hosts(Looking),
-    /// Show accesses to the disks that hold file data: how many, how large, how long they took.
-    Disk(Looking),
-    /// Show what each lane (a thread with a socket) received, sent, lost and sent again.
-    Lanes(Looking),
-    /// Show the worker threads of each port and the calls that wait for them.
-    Workers(Looking),
-    /// Show which locks threads waited for: how often and how long.
-    Locks(Looking),
-    /// Show of which events the log has lines, how many were written and how many left out.
-    Events(Looking),
-    /// Show what passed between the server and each peer (a host and its port): packets, what was sent again,
-    /// round-trip times, windows, connections. For superusers.
-    Peers(Looking),
-    /// Show what was written to each sink of the audit, what was lost, and what waits.
-    Audit(Looking),
+    /// Show a table that servers tell of themselves.
+    #[command(flatten)]
+    Table(tables::Asked),
     /// Show what any Rx server or client tells of its transport, OpenAFS's too: version, counters,
     /// connections, peers (rxdebug's questions).
     Rx(transport::Transport),
@@ -147,17 +125,7 @@ pub fn run(context: &Context, command: &Stat) -> Result<()> {
     match command {
         Stat::Caches(caches) => show_caches(context, caches),
         Stat::Deduplication(asked) => deduplication::run(context, asked),
-        Stat::Calls(calls) => tables::calls(context, calls),
-        Stat::Hosts(looking) => tables::hosts(context, looking),
-        Stat::Volumes(looking) => tables::volumes(context, looking),
-        Stat::Clients(clients) => tables::clients(context, clients),
-        Stat::Disk(looking) => tables::disk(context, looking),
-        Stat::Lanes(looking) => tables::lanes(context, looking),
-        Stat::Workers(looking) => tables::workers(context, looking),
-        Stat::Locks(looking) => tables::locks(context, looking),
-        Stat::Peers(looking) => tables::peers(context, looking),
-        Stat::Events(looking) => tables::events(context, looking),
-        Stat::Audit(looking) => tables::audit(context, looking),
+        Stat::Table(asked) => tables::run(context, asked),
         Stat::Rx(transport) => transport::run(context, transport),
         Stat::Xstat(xstat) => xstat::run(context, xstat),
     }

@@ -2,6 +2,7 @@
 
 mod foreign;
 mod keys;
+mod sample;
 mod screen;
 mod state;
 mod terminal;
@@ -11,7 +12,7 @@ mod watching;
 
 use super::Context;
 use super::stat::address::ServerAddress;
-use super::stat::figures::{Labels, Shown, Source, json_of, look};
+use super::stat::figures::{Source, look, with_figures};
 use super::stat::transport;
 use crate::client::{CellClient, Interface};
 use crate::output::Format;
@@ -19,13 +20,8 @@ use afs_idl::cellar::{GetServerInfoRequest, get_server_info};
 use afs_idl::{ClientConnection, fs};
 use anyhow::{Result, bail};
 use clap::Args;
-use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, DiskFigures, HostFigures, LaneFigures, LockFigures, PeerFigures,
-    UsageFigures, WorkerFigures,
-};
-use events::table::{self, Look};
 use foreign::Foreign;
-use screen::Grid;
+use sample::Sample;
 use serde_json::{Map, Value};
 use state::{Pane, State};
 use std::io::IsTerminal;
@@ -34,10 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use told::Told;
 
-/// Show what a server does: calls, volumes, clients, caches, lanes, workers, disks, locks, peers, hosts. Keys: 1 to
-/// 9, 0 or Tab choose a table, arrows a row and the column to sort by, r turns the order, / filters, Enter goes from
-/// a volume to its clients and on to what they call, Escape back, a shows all since the start in place of rates, space
-/// pauses, ? shows all keys, q ends.
+/// Show what a server does, in all tables of `cellar stat`. Keys: 1 to 9, 0, Tab or Shift-Tab choose a table, arrows a
+/// row and the column to sort by, r turns the order, / filters, Enter goes from a volume to its clients and on to what
+/// they call, Escape back, a shows all since the start in place of rates, space pauses, ? shows all keys, q ends.
 #[derive(Args)]
 pub struct Showing {
     /// The server, Cellar's or, as far as they tell, OpenAFS's, of which a port may be named; the file server of this
@@ -117,7 +112,7 @@ impl Asker {
 
     fn look(&self, pane: Pane, source: Source) -> Result<Sample> {
         match self {
-            Asker::Own(asking) => Sample::take(asking, source),
+            Asker::Own(asking) => asking.look(source),
             Asker::Foreign(foreign) => Ok(match foreign.look(pane)? {
                 Some(told) => Sample::Told(told),
                 None => Sample::Untold(foreign.untold(pane).unwrap_or_default()),
@@ -127,8 +122,12 @@ impl Asker {
 }
 
 impl Asking {
-    fn look<F: Shown>(&self, source: Source) -> Result<Look<Labels, F>> {
-        look(&*self.connection, self.server, source)
+    fn look(&self, source: Source) -> Result<Sample> {
+        let ask = || (&*self.connection, self.server);
+        with_figures!(source, Figures => {
+            let (connection, server) = ask();
+            Ok(Sample::own(look::<Figures>(connection, server, source)?))
+        })
     }
 }
 
@@ -148,116 +147,11 @@ fn print_all(format: Format, asking: &Asker) -> Result<()> {
         let sample = asking.look(pane, pane.source())?;
         if format == Format::Text {
             let grid = sample.grid(pane.headings(), None);
-            crate::output::line(pane.name().to_uppercase())?;
+            crate::output::line(pane.title().to_uppercase())?;
             format.table(grid.headings(), grid.texts(), &Value::Null)?;
             crate::output::line("")?;
         }
         all.insert(pane.name().to_owned(), sample.json(pane.headings()));
     }
     if format == Format::Json { format.done(&all, "") } else { Ok(()) }
-}
-
-/// A look at a table of any kind.
-#[derive(Clone)]
-enum Sample {
-    Calls(Look<Labels, CallFigures>),
-    Usage(Look<Labels, UsageFigures>),
-    Hosts(Look<Labels, HostFigures>),
-    Disks(Look<Labels, DiskFigures>),
-    Lanes(Look<Labels, LaneFigures>),
-    Workers(Look<Labels, WorkerFigures>),
-    Caches(Look<Labels, CacheCounts>),
-    Locks(Look<Labels, LockFigures>),
-    Audit(Look<Labels, AuditFigures>),
-    Peers(Look<Labels, PeerFigures>),
-    /// Of a server that is not Cellar's.
-    Told(Told),
-    /// Such a server does not tell it, because of this.
-    Untold(&'static str),
-}
-
-/// Does the same with a sample of any kind of Cellar's.
-macro_rules! with_look {
-    ($sample:expr, $look:ident => $what:expr, $($other:tt)*) => {
-        match $sample {
-            $($other)*
-            Sample::Calls($look) => $what,
-            Sample::Usage($look) => $what,
-            Sample::Hosts($look) => $what,
-            Sample::Disks($look) => $what,
-            Sample::Lanes($look) => $what,
-            Sample::Workers($look) => $what,
-            Sample::Caches($look) => $what,
-            Sample::Locks($look) => $what,
-            Sample::Audit($look) => $what,
-            Sample::Peers($look) => $what,
-        }
-    };
-}
-
-impl Sample {
-    fn take(asking: &Asking, source: Source) -> Result<Sample> {
-        Ok(match source {
-            Source::Calls => Sample::Calls(asking.look(source)?),
-            Source::Volumes | Source::Clients | Source::ClientsOf(_) | Source::CallsOf(_) => {
-                Sample::Usage(asking.look(source)?)
-            }
-            Source::Hosts => Sample::Hosts(asking.look(source)?),
-            Source::Disks => Sample::Disks(asking.look(source)?),
-            Source::Lanes => Sample::Lanes(asking.look(source)?),
-            Source::Workers => Sample::Workers(asking.look(source)?),
-            Source::Caches => Sample::Caches(asking.look(source)?),
-            Source::Locks => Sample::Locks(asking.look(source)?),
-            Source::Events | Source::Callbacks | Source::Partitions | Source::Process => {
-                bail!("{source:?} has no table here")
-            }
-            Source::Audit => Sample::Audit(asking.look(source)?),
-            Source::Peers => Sample::Peers(asking.look(source)?),
-        })
-    }
-
-    /// What came after `before`, a sample of the same table.
-    fn since(&self, before: &Sample) -> Option<Sample> {
-        Some(match (self, before) {
-            (Sample::Calls(now), Sample::Calls(before)) => Sample::Calls(table::since(now, before)),
-            (Sample::Usage(now), Sample::Usage(before)) => Sample::Usage(table::since(now, before)),
-            (Sample::Hosts(now), Sample::Hosts(before)) => Sample::Hosts(table::since(now, before)),
-            (Sample::Disks(now), Sample::Disks(before)) => Sample::Disks(table::since(now, before)),
-            (Sample::Lanes(now), Sample::Lanes(before)) => Sample::Lanes(table::since(now, before)),
-            (Sample::Workers(now), Sample::Workers(before)) => Sample::Workers(table::since(now, before)),
-            (Sample::Caches(now), Sample::Caches(before)) => Sample::Caches(table::since(now, before)),
-            (Sample::Locks(now), Sample::Locks(before)) => Sample::Locks(table::since(now, before)),
-            (Sample::Audit(now), Sample::Audit(before)) => Sample::Audit(table::since(now, before)),
-            (Sample::Peers(now), Sample::Peers(before)) => Sample::Peers(table::since(now, before)),
-            (Sample::Told(now), Sample::Told(before)) => Sample::Told(now.since(before)),
-            _ => return None,
-        })
-    }
-
-    /// Only what one client called: its rows, without host and user.
-    fn of_client(self, client: &state::Client) -> Sample {
-        let Sample::Usage((rows, _)) = self else { return self };
-        let is_its = |labels: &Labels| labels.starts_with(&[client.host.clone(), client.user.clone()]);
-        let rows = rows.into_iter().filter(|(labels, _)| is_its(labels));
-        let rows = rows.map(|(labels, figures)| (labels[2..].to_vec(), figures)).collect();
-        Sample::Usage((rows, UsageFigures::default()))
-    }
-
-    /// The table for people; by second, if it is of so many seconds.
-    fn grid(&self, headings: &[&str], seconds: Option<f64>) -> Grid {
-        with_look!(self, look => Grid::new(headings, look, seconds),
-            Sample::Told(told) => Grid::of_told(told, seconds),
-            Sample::Untold(why) => Grid::of_sentence(why),
-        )
-    }
-
-    fn json(&self, headings: &[&str]) -> Value {
-        with_look!(self, look => {
-            let rows = super::stat::tables::rows(headings, look);
-            rows.iter().map(|(labels, figures)| Value::Object(json_of(headings, labels, figures))).collect()
-        },
-            Sample::Told(told) => told.json(),
-            Sample::Untold(why) => serde_json::json!({ "not_told": why }),
-        )
-    }
 }

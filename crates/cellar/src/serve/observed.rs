@@ -4,16 +4,16 @@ use super::environment::process_kib;
 use crate::commands::probe;
 use crate::config::Role;
 use audit::Trail;
-use base::PartitionId;
+use base::{PartitionId, VolumeId};
 use disk::DiskMeter;
 use disk::metered::ACCESSES;
 use events::catalogue::{
     AuditFigures, CACHES, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures,
-    PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, WorkerFigures,
+    PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, UsageFigures, WorkerFigures,
 };
 use events::{Figures as _, Histogram, bucket_of};
 use fileserver::FileServer;
-use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot};
+use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot, Table};
 use parking_lot::Mutex;
 use rx::{LaneStatistics, PeerCounters, PeerReport, RoundTrips, Server, ServerStatistics};
 use std::path::PathBuf;
@@ -126,12 +126,22 @@ impl Observed for Observatory {
         self.recorder.calls()
     }
 
+    fn volumes(&self) -> Sheet<UsageFigures> {
+        let mut sheet = self.snapshot().volume_sheet();
+        for row in &mut sheet.rows {
+            let Some(Ok(id)) = row.labels.first().map(|label| label.parse()) else { continue };
+            let volume = self.volumes.get_at_hand(VolumeId(id));
+            row.labels.push(volume.map(|volume| volume.header().name.to_string()).unwrap_or_default());
+        }
+        sheet
+    }
+
     fn slow(&self) -> (u64, Vec<(u64, SlowCall)>) {
         (self.recorder.slow_from_ns(), self.recorder.slow_calls())
     }
 
     fn lanes(&self) -> Sheet<LaneFigures> {
-        let mut sheet = Sheet::new(&["port", "lane"]);
+        let mut sheet = Sheet::new(Table::Lanes.labels());
         for (name, statistics) in self.statistics() {
             for (number, (lane, endpoint)) in statistics.lanes.iter().zip(&statistics.endpoints).enumerate() {
                 sheet.push([name.to_owned(), number.to_string()], lane_figures(lane, endpoint));
@@ -141,7 +151,7 @@ impl Observed for Observatory {
     }
 
     fn workers(&self) -> Sheet<WorkerFigures> {
-        let mut sheet = Sheet::new(&["port"]);
+        let mut sheet = Sheet::new(Table::Workers.labels());
         for (name, statistics) in self.statistics() {
             sheet.push([name], worker_figures(&statistics));
         }
@@ -149,7 +159,7 @@ impl Observed for Observatory {
     }
 
     fn disks(&self) -> Sheet<DiskFigures> {
-        let mut sheet = Sheet::new(&["partition", "access"]);
+        let mut sheet = Sheet::new(Table::Disks.labels());
         for (id, meter) in &self.disks {
             for (access, figures) in ACCESSES.into_iter().zip(meter.figures()) {
                 sheet.push([id.to_string(), access.to_owned()], figures);
@@ -160,7 +170,7 @@ impl Observed for Observatory {
 
     fn caches(&self) -> Sheet<CacheCounts> {
         let CacheReport { status, directories, totals, chunks } = self.volumes.caches();
-        let mut sheet = Sheet::new(&["cache"]);
+        let mut sheet = Sheet::new(Table::Caches.labels());
         for (name, of) in CACHES.into_iter().zip([status, directories, totals, chunks]) {
             sheet.push([name], cache_counts(of));
         }
@@ -168,7 +178,7 @@ impl Observed for Observatory {
     }
 
     fn peers(&self) -> Sheet<PeerFigures> {
-        let mut sheet = Sheet::new(&["port", "peer"]);
+        let mut sheet = Sheet::new(Table::Peers.labels());
         let mut others = PeerFigures::default();
         let ports = self.ports.lock().clone();
         for (name, server) in ports.iter().filter_map(|(name, server)| Some((name, server.upgrade()?))) {
@@ -184,7 +194,7 @@ impl Observed for Observatory {
     }
 
     fn audit(&self) -> Sheet<AuditFigures> {
-        let mut sheet = Sheet::new(&["sink"]);
+        let mut sheet = Sheet::new(Table::Audit.labels());
         for (name, figures) in self.trail.iter().flat_map(|trail| trail.figures()) {
             sheet.push([name], figures);
         }
@@ -203,7 +213,7 @@ impl Observed for Observatory {
     }
 
     fn process(&self) -> Sheet<ProcessFigures> {
-        let mut sheet = Sheet::new(&[]);
+        let mut sheet = Sheet::new(Table::Process.labels());
         let figures = ProcessFigures {
             started: nanoseconds(self.started),
             resident: process_kib() << 10,
@@ -214,7 +224,7 @@ impl Observed for Observatory {
     }
 
     fn callbacks(&self) -> Sheet<CallbackFigures> {
-        let mut sheet = Sheet::new(&["port"]);
+        let mut sheet = Sheet::new(Table::Callbacks.labels());
         if let Some(server) = self.file_server.get().and_then(Weak::upgrade) {
             sheet.push([Role::Fs.instance()], callback_figures(&server));
         }
@@ -222,7 +232,7 @@ impl Observed for Observatory {
     }
 
     fn partitions(&self) -> Sheet<PartitionFigures> {
-        let mut sheet = Sheet::new(&["partition"]);
+        let mut sheet = Sheet::new(Table::Partitions.labels());
         for (id, _) in &self.disks {
             sheet.push([id.to_string()], self.partition_figures(*id));
         }

@@ -1,6 +1,6 @@
 use super::fake::FakeServer;
 use super::*;
-use crate::tables::TABLES;
+use observe::Table;
 use proptest::prelude::*;
 use serde_json::Value;
 use std::net::Ipv4Addr;
@@ -89,9 +89,10 @@ fn who_uses_what_is_for_who_has_signed_in() {
     let case = case();
     case.begin();
     let signed_in = case.signed_in();
-    for table in TABLES {
-        let path = format!("/api/tables/{}", table.name);
-        let expected = if matches!(table.name, "volumes" | "clients" | "hosts") { "401" } else { "200" };
+    for table in Table::ALL {
+        let path = format!("/api/tables/{}", table.name());
+        let is_private = matches!(table.name(), "volumes" | "clients" | "hosts" | "peers");
+        let expected = if is_private { "401" } else { "200" };
         assert_eq!(code(&case.get(&path, "")), expected, "{path}");
         assert_eq!(code(&case.get(&path, &signed_in)), "200", "{path}");
     }

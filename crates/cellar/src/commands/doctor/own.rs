@@ -10,6 +10,7 @@ use anyhow::Result;
 use doctor::{Figures, Labels, SlowCall, Transport};
 use events::Declared;
 use events::table::Look;
+use observe::Table;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,22 +41,22 @@ pub(super) fn examine(
 
 fn figures(examined: &mut Examined, connection: &dyn ClientConnection, server: Ipv4Addr) -> Result<Figures> {
     // A server that tells nothing of its calls cannot be examined.
-    let calls = look(connection, server, Source::Calls)?;
+    let calls = look(connection, server, Source::Table(Table::Calls))?;
     let mut table = Tables { examined, connection, server };
     Ok(Figures {
         calls,
-        volumes: table.look("volumes", Source::Volumes),
-        clients: table.look("clients", Source::Clients),
-        disks: table.look("disks", Source::Disks),
-        lanes: table.look("lanes", Source::Lanes),
-        workers: table.look("workers", Source::Workers),
-        caches: table.look("caches", Source::Caches),
-        audit: table.look("the audit", Source::Audit),
-        locks: table.look("locks", Source::Locks),
-        callbacks: table.look("callbacks", Source::Callbacks),
-        partitions: table.look("partitions", Source::Partitions),
+        volumes: table.look("volumes", Table::Volumes),
+        clients: table.look("clients", Table::Clients),
+        disks: table.look("disks", Table::Disks),
+        lanes: table.look("lanes", Table::Lanes),
+        workers: table.look("workers", Table::Workers),
+        caches: table.look("caches", Table::Caches),
+        audit: table.look("the audit", Table::Audit),
+        locks: table.look("locks", Table::Locks),
+        callbacks: table.look("callbacks", Table::Callbacks),
+        partitions: table.look("partitions", Table::Partitions),
         // Its one row has no labels.
-        process: table.look("the process", Source::Process).1,
+        process: table.look("the process", Table::Process).1,
         transport: table.transport(),
     })
 }
@@ -68,8 +69,8 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    fn look<F: Declared + events::Figures>(&mut self, what: &str, source: Source) -> Look<Labels, F> {
-        let answer = look(self.connection, self.server, source);
+    fn look<F: Declared + events::Figures>(&mut self, what: &str, table: Table) -> Look<Labels, F> {
+        let answer = look(self.connection, self.server, Source::Table(table));
         self.examined.seen(what, answer)
     }
 

@@ -2,69 +2,66 @@
 #![allow(clippy::cast_precision_loss, reason = "rates and times are shown with three digits")]
 
 use crate::client::describe::failed;
-use adminserver::tables;
+use adminserver::{CALLS_OF_VOLUME, CLIENTS_OF_VOLUME};
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{self, FigureRow, GetFiguresReply, GetFiguresRequest};
 use anyhow::Result;
 pub(crate) use doctor::text::time;
-use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, DiskFigures, EventFigures, HostFigures, LaneFigures, LockFigures,
-    PeerFigures, UsageFigures, WorkerFigures,
-};
 use events::table::Look;
 use events::{Declaration, Declared, Figures, Value};
+use observe::Table;
 use serde_json::{Map, json};
 use std::net::Ipv4Addr;
 
 /// What a row is about.
 pub(crate) type Labels = Vec<String>;
 
-/// Which table.
+/// Which table, or what part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    Calls,
-    Volumes,
-    Clients,
+    Table(Table),
+    /// The clients of one volume.
     ClientsOf(u32),
+    /// What the clients of one volume called.
     CallsOf(u32),
-    Hosts,
-    Disks,
-    Lanes,
-    Workers,
-    Caches,
-    Locks,
-    Events,
-    Callbacks,
-    Partitions,
-    Process,
-    Audit,
-    Peers,
 }
 
 impl Source {
     fn request(self) -> GetFiguresRequest {
         let (table, volume) = match self {
-            Source::Calls => (tables::CALLS, 0),
-            Source::Volumes => (tables::VOLUMES, 0),
-            Source::Clients => (tables::CLIENTS, 0),
-            Source::ClientsOf(volume) => (tables::CLIENTS_OF_VOLUME, volume),
-            Source::CallsOf(volume) => (tables::CALLS_OF_VOLUME, volume),
-            Source::Hosts => (tables::HOSTS, 0),
-            Source::Disks => (tables::DISKS, 0),
-            Source::Lanes => (tables::LANES, 0),
-            Source::Workers => (tables::WORKERS, 0),
-            Source::Caches => (tables::CACHES, 0),
-            Source::Locks => (tables::LOCKS, 0),
-            Source::Events => (tables::EVENT_LINES, 0),
-            Source::Callbacks => (tables::CALLBACKS, 0),
-            Source::Partitions => (tables::PARTITIONS, 0),
-            Source::Process => (tables::PROCESS, 0),
-            Source::Audit => (tables::AUDIT, 0),
-            Source::Peers => (tables::PEERS, 0),
+            Source::Table(table) => (table.number(), 0),
+            Source::ClientsOf(volume) => (CLIENTS_OF_VOLUME, volume),
+            Source::CallsOf(volume) => (CALLS_OF_VOLUME, volume),
         };
         GetFiguresRequest { table, volume }
     }
+
+    /// What the labels of its rows are.
+    pub(crate) fn labels(self) -> &'static [&'static str] {
+        match self {
+            Source::Table(table) => table.labels(),
+            Source::ClientsOf(_) => Table::Clients.labels(),
+            Source::CallsOf(_) => &["host", "user", "service", "procedure"],
+        }
+    }
 }
+
+/// Does something with the type of the figures of a [`Source`], under a name of one's own.
+macro_rules! with_figures {
+    ($source:expr, $figures:ident => $what:expr) => {
+        match $source {
+            $crate::commands::stat::figures::Source::Table(table) => {
+                observe::with_table!(table, $figures => $what)
+            }
+            $crate::commands::stat::figures::Source::ClientsOf(_)
+            | $crate::commands::stat::figures::Source::CallsOf(_) => {
+                type $figures = events::catalogue::UsageFigures;
+                $what
+            }
+        }
+    };
+}
+pub(crate) use with_figures;
 
 /// How the number of a column is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +82,8 @@ pub(crate) enum Show {
     Share,
     /// Thousandths of things that happened in a second.
     Rate,
+    /// Nanoseconds since 1970.
+    Moment,
 }
 
 /// A part of a whole in thousandths and one more, so that of nothing it is 0.
@@ -99,6 +98,8 @@ impl Show {
             Show::Count | Show::Now => indicatif::HumanCount(number).to_string(),
             Show::Bytes | Show::Size => indicatif::HumanBytes(number).to_string(),
             Show::Time | Show::Sum => time(number),
+            Show::Moment => jiff::Timestamp::from_nanosecond(number.into())
+                .map_or_else(|_| number.to_string(), |at| at.strftime("%F %T").to_string()),
             Show::Rate if (1..=9_900).contains(&number) => {
                 let tenths = number.div_ceil(100);
                 format!("{}.{}", tenths / 10, tenths % 10)
@@ -115,7 +116,7 @@ impl Show {
         match self {
             Show::Bytes | Show::Sum => (number as f64 / seconds.max(0.001)).round() as u64,
             Show::Count => (number as f64 * 1000.0 / seconds.max(0.001)).round() as u64,
-            Show::Time | Show::Now | Show::Size | Show::Share | Show::Rate => number,
+            Show::Time | Show::Now | Show::Size | Show::Share | Show::Rate | Show::Moment => number,
         }
     }
 
@@ -213,193 +214,11 @@ fn json_value(declaration: &Declaration, value: Value<'_>) -> serde_json::Value 
     }
 }
 
-fn mean(sum: u64, of: u64) -> u64 {
-    sum.checked_div(of).unwrap_or(0)
-}
-
-impl Shown for CallFigures {
-    const COLUMNS: &'static [Column<CallFigures>] = &[
-        ("CALLS", Show::Count, |row| row.calls),
-        ("FAILED", Show::Count, |row| row.calls.saturating_sub(row.outcomes[0])),
-        ("AT ONCE", Show::Count, |row| row.at_once),
-        ("IN", Show::Bytes, |row| row.received),
-        ("OUT", Show::Bytes, |row| row.sent),
-        ("WAIT P50", Show::Time, |row| row.wait.quantile(500)),
-        ("WAIT P99", Show::Time, |row| row.wait.quantile(990)),
-        ("RUN MEAN", Show::Time, |row| row.run.mean()),
-        ("P50", Show::Time, |row| row.run.quantile(500)),
-        ("P90", Show::Time, |row| row.run.quantile(900)),
-        ("P99", Show::Time, |row| row.run.quantile(990)),
-        ("MAX", Show::Time, |row| row.run.max()),
-    ];
-}
-
-/// Columns, with those of calls by class between the first and the last.
-macro_rules! with_classes {
-    ([$($first:expr),* $(,)?], [$($last:expr),* $(,)?]) => {
-        &[
-            $($first,)*
-            ("FETCH", Show::Count, |row| row.classes[0]),
-            ("STORE", Show::Count, |row| row.classes[1]),
-            ("STATUS", Show::Count, |row| row.classes[2]),
-            ("CHANGE", Show::Count, |row| row.classes[3]),
-            ("LOCK", Show::Count, |row| row.classes[4]),
-            ("OTHER", Show::Count, |row| row.classes[5]),
-            ("FAILED", Show::Count, |row| row.failed),
-            $($last,)*
-        ]
-    };
-}
-
-impl Shown for UsageFigures {
-    const COLUMNS: &'static [Column<UsageFigures>] = with_classes!(
-        [("CALLS", Show::Count, |row| row.calls)],
-        [
-            ("IN", Show::Bytes, |row| row.received),
-            ("OUT", Show::Bytes, |row| row.sent),
-            ("MEAN SIZE", Show::Size, |row| mean(row.received.saturating_add(row.sent), row.calls)),
-            ("MEAN", Show::Time, |row| mean(row.wait.saturating_add(row.run), row.calls)),
-            ("LONGEST", Show::Time, |row| row.longest),
-        ]
-    );
-}
-
-impl Shown for HostFigures {
-    const COLUMNS: &'static [Column<HostFigures>] = with_classes!(
-        [
-            ("CALLS", Show::Count, |row| row.calls),
-            ("CONNECTIONS", Show::Now, |row| row.connections),
-            ("OPENED", Show::Count, |row| row.opened),
-        ],
-        [
-            ("I/O", Show::Count, |row| row.data_calls),
-            ("I/O BYTES", Show::Bytes, |row| row.data),
-            ("MEAN SIZE", Show::Size, |row| mean(row.data, row.data_calls)),
-            ("MEAN", Show::Time, |row| mean(row.data_time, row.data_calls)),
-            ("LONGEST", Show::Time, |row| row.data_longest),
-        ]
-    );
-}
-
-impl Shown for DiskFigures {
-    const COLUMNS: &'static [Column<DiskFigures>] = &[
-        ("ACCESSES", Show::Count, |row| row.accesses),
-        ("FAILED", Show::Count, |row| row.failed),
-        ("BUFFERED", Show::Count, |row| row.buffered),
-        ("BYTES", Show::Bytes, |row| row.moved),
-        ("MEAN SIZE", Show::Size, |row| mean(row.moved, row.accesses)),
-        ("MEAN", Show::Time, |row| row.time.mean()),
-        ("P50", Show::Time, |row| row.time.quantile(500)),
-        ("P99", Show::Time, |row| row.time.quantile(990)),
-        ("MAX", Show::Time, |row| row.time.max()),
-    ];
-}
-
-impl Shown for LockFigures {
-    const COLUMNS: &'static [Column<LockFigures>] = &[
-        ("WAITS", Show::Count, |row| row.waits),
-        ("WAITED", Show::Sum, |row| row.wait.sum()),
-        ("MEAN", Show::Time, |row| row.wait.mean()),
-        ("P50", Show::Time, |row| row.wait.quantile(500)),
-        ("P99", Show::Time, |row| row.wait.quantile(990)),
-        ("MAX", Show::Time, |row| row.wait.max()),
-        ("WAITING", Show::Now, |row| row.waiting),
-    ];
-}
-
-impl Shown for EventFigures {
-    const COLUMNS: &'static [Column<EventFigures>] = &[
-        ("ON", Show::Now, |row| row.on),
-        ("FROM", Show::Time, |row| row.from),
-        ("LINES", Show::Count, |row| row.written),
-        ("LEFT OUT", Show::Count, |row| row.dropped),
-    ];
-}
-
-impl Shown for LaneFigures {
-    const COLUMNS: &'static [Column<LaneFigures>] = &[
-        ("PACKETS IN", Show::Count, |row| row.received_datagrams),
-        ("BYTES IN", Show::Bytes, |row| row.received),
-        ("PACKETS OUT", Show::Count, |row| row.sent_datagrams),
-        ("BYTES OUT", Show::Bytes, |row| row.sent),
-        ("DROPPED", Show::Count, |row| row.kernel_drops),
-        ("TWICE", Show::Count, |row| row.data_duplicates),
-        ("RESENT", Show::Count, |row| row.data_resent),
-        ("TIMEOUTS", Show::Count, |row| row.timeouts),
-        ("SEND WAITS", Show::Count, |row| row.send_waits),
-        ("MEAN RTT", Show::Time, |row| mean(row.round_trip, row.round_trips)),
-        ("CONNECTIONS", Show::Now, |row| row.connections),
-        ("CALLS", Show::Now, |row| row.calls_present),
-        ("PEERS", Show::Now, |row| row.peers),
-    ];
-}
-
-impl Shown for WorkerFigures {
-    const COLUMNS: &'static [Column<WorkerFigures>] = &[
-        ("THREADS", Show::Now, |row| row.threads),
-        ("LIMIT", Show::Now, |row| row.limit),
-        ("BUSY", Show::Now, |row| row.busy),
-        ("FULL", Show::Now, |row| row.full),
-        ("WAITING", Show::Now, |row| row.waiting),
-        ("ARRIVED", Show::Count, |row| row.arrived),
-        ("REFUSED", Show::Count, |row| row.refused),
-        ("PANICKED", Show::Count, |row| row.panicked),
-    ];
-}
-
-impl Shown for CacheCounts {
-    const COLUMNS: &'static [Column<CacheCounts>] = &[
-        ("HITS", Show::Count, |row| row.hits),
-        ("MISSES", Show::Count, |row| row.misses),
-        ("RATE", Show::Share, |row| share(row.hits, row.hits.saturating_add(row.misses))),
-        ("EVICTED", Show::Count, |row| row.evictions),
-        ("PURGED", Show::Count, |row| row.purged),
-        ("ENTRIES", Show::Now, |row| row.entries),
-        ("IN USE", Show::Size, |row| row.held),
-        ("PEAK", Show::Size, |row| row.held_max),
-        ("LIMIT", Show::Size, |row| row.limit),
-        ("RECYCLE AGE", Show::Time, |row| row.recycle_age),
-    ];
-}
-
-impl Shown for PeerFigures {
-    const COLUMNS: &'static [Column<PeerFigures>] = &[
-        ("PACKETS IN", Show::Count, |row| row.received_packets),
-        ("BYTES IN", Show::Bytes, |row| row.received),
-        ("DATA OUT", Show::Count, |row| row.data_sent),
-        ("RESENT", Show::Count, |row| row.data_resent),
-        ("BYTES OUT", Show::Bytes, |row| row.sent),
-        ("OPENED", Show::Count, |row| row.opened),
-        ("CONNECTIONS", Show::Now, |row| row.connections),
-        ("RTT", Show::Time, |row| row.round_trip),
-        ("+-", Show::Time, |row| row.variation),
-        ("RTT P50", Show::Time, |row| row.round_trips.quantile(500)),
-        ("RTT P99", Show::Time, |row| row.round_trips.quantile(990)),
-        ("TIMEOUT", Show::Time, |row| row.timeout),
-        ("WINDOW", Show::Now, |row| row.window),
-        ("CWND", Show::Now, |row| row.congestion_window),
-        ("PACKET", Show::Size, |row| row.packet),
-    ];
-}
-
-impl Shown for AuditFigures {
-    const COLUMNS: &'static [Column<AuditFigures>] = &[
-        ("RECORDS", Show::Count, |row| row.records),
-        ("BYTES", Show::Bytes, |row| row.written),
-        ("DROPPED", Show::Count, |row| row.dropped),
-        ("WAITS", Show::Count, |row| row.waits),
-        ("MEAN WAIT", Show::Time, |row| mean(row.blocked, row.waits)),
-        ("FAILURES", Show::Count, |row| row.failures),
-        ("FAILING", Show::Now, |row| row.failing),
-        ("QUEUED", Show::Now, |row| row.queued),
-        ("OF", Show::Now, |row| row.queue_limit),
-    ];
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use afs_idl::cellar::{FigureText, FigureValue};
+    use events::catalogue::UsageFigures;
 
     #[test]
     fn rates_below_ten_have_a_decimal() {

@@ -1,22 +1,20 @@
-//! `cellar stat calls`, `volumes`, `clients`, `hosts`, `disk`, `lanes`, `workers`, `locks`, `events`, `audit`, `peers`.
+//! `cellar stat TABLE` for each table that servers tell.
 
 use super::again::Again;
-use super::figures::{self, Labels, Shown, Source};
+use super::figures::{self, Labels, Shown, Source, with_figures};
 use crate::client::Interface;
 use crate::commands::Context;
 use crate::output::{Format, line};
 use anyhow::Result;
-use clap::Args;
-use events::catalogue::{
-    AuditFigures, CallFigures, DiskFigures, EventFigures, HostFigures, LaneFigures, LockFigures, PeerFigures,
-    UsageFigures, WorkerFigures,
-};
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use events::table::{self, Look};
+use observe::Table;
 use std::net::Ipv4Addr;
 
 /// Whom to ask, and how often.
 #[derive(Args, Clone)]
-pub struct Looking {
+struct Looking {
     /// The file server; that of this machine's configuration, else the first database server, if left out.
     #[arg(long)]
     on: Option<Ipv4Addr>,
@@ -24,90 +22,93 @@ pub struct Looking {
     again: Again,
 }
 
-/// Which calls.
-#[derive(Args)]
-pub struct Calls {
+/// The same of tables that can be narrowed to a volume.
+#[derive(Args, Clone)]
+struct Narrowed {
     #[command(flatten)]
     looking: Looking,
-    /// Only those of this volume, by number, and by whom they were made. For superusers.
+    /// Only what was done with this volume, by number: calls by whom they were made, clients by what they did
+    /// with it. For superusers.
     #[arg(long, value_name = "ID")]
     volume: Option<u32>,
 }
 
-/// Whose clients.
-#[derive(Args)]
-pub struct Clients {
-    #[command(flatten)]
+/// A table, as it was asked for. The commands are those of [`Table::ALL`].
+pub struct Asked {
+    source: Source,
     looking: Looking,
-    /// Only those of this volume, by number, and only what they did with it.
-    #[arg(long, value_name = "ID")]
-    volume: Option<u32>,
 }
 
-/// Calls by service and procedure.
-pub(super) fn calls(context: &Context, calls: &Calls) -> Result<()> {
-    let looking = &calls.looking;
-    match calls.volume {
-        None => show::<CallFigures>(context, looking, Source::Calls, &["service", "procedure"]),
-        Some(volume) => {
-            let headings = ["host", "user", "service", "procedure"];
-            show::<UsageFigures>(context, looking, Source::CallsOf(volume), &headings)
+impl Asked {
+    /// All but the caches, of which `cellar stat caches` has always shown both what there is and what came.
+    fn tables() -> impl Iterator<Item = Table> {
+        Table::ALL.iter().copied().filter(|table| *table != Table::Caches)
+    }
+
+    fn can_be_narrowed(table: Table) -> bool {
+        matches!(table, Table::Calls | Table::Clients)
+    }
+
+    fn command(table: Table) -> Command {
+        let what = table.what().trim().trim_end_matches('.');
+        let (first, rest) = what.split_at(1);
+        let who = if table.is_private() { ". For superusers" } else { "" };
+        let command = Command::new(table.name());
+        let command = if Asked::can_be_narrowed(table) {
+            Narrowed::augment_args(command)
+        } else {
+            Looking::augment_args(command)
+        };
+        // Options have an account of themselves, which is none of the table.
+        command.about(format!("Show {}{rest}{who}", first.to_lowercase()))
+    }
+
+    fn of(table: Table, matches: &ArgMatches) -> Result<Asked, clap::Error> {
+        if !Asked::can_be_narrowed(table) {
+            let looking = Looking::from_arg_matches(matches)?;
+            return Ok(Asked { source: Source::Table(table), looking });
         }
+        let Narrowed { looking, volume } = Narrowed::from_arg_matches(matches)?;
+        let of_volume = if table == Table::Calls { Source::CallsOf } else { Source::ClientsOf };
+        Ok(Asked { source: volume.map_or(Source::Table(table), of_volume), looking })
     }
 }
 
-/// Hosts by use.
-pub(super) fn hosts(context: &Context, looking: &Looking) -> Result<()> {
-    show::<HostFigures>(context, looking, Source::Hosts, &["host"])
+impl Subcommand for Asked {
+    fn augment_subcommands(command: Command) -> Command {
+        Asked::tables().fold(command, |command, table| command.subcommand(Asked::command(table)))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Asked::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        Asked::tables().any(|table| table.name() == name)
+    }
 }
 
-/// Volumes by use.
-pub(super) fn volumes(context: &Context, looking: &Looking) -> Result<()> {
-    show::<UsageFigures>(context, looking, Source::Volumes, &["volume", "name"])
+impl FromArgMatches for Asked {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Asked, clap::Error> {
+        let (name, matches) =
+            matches.subcommand().ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
+        let table = Table::of_name(name).ok_or_else(|| clap::Error::new(ErrorKind::InvalidSubcommand))?;
+        Asked::of(table, matches)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Asked::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
-/// Clients by use.
-pub(super) fn clients(context: &Context, clients: &Clients) -> Result<()> {
-    let source = clients.volume.map_or(Source::Clients, Source::ClientsOf);
-    show::<UsageFigures>(context, &clients.looking, source, &["host", "user"])
+/// Shows it.
+pub(super) fn run(context: &Context, asked: &Asked) -> Result<()> {
+    with_figures!(asked.source, Figures => show::<Figures>(context, &asked.looking, asked.source))
 }
 
-/// Disks by kind of access.
-pub(super) fn disk(context: &Context, looking: &Looking) -> Result<()> {
-    show::<DiskFigures>(context, looking, Source::Disks, &["partition", "access"])
-}
-
-/// Lanes of all ports.
-pub(super) fn lanes(context: &Context, looking: &Looking) -> Result<()> {
-    show::<LaneFigures>(context, looking, Source::Lanes, &["port", "lane"])
-}
-
-/// Workers of all ports.
-pub(super) fn workers(context: &Context, looking: &Looking) -> Result<()> {
-    show::<WorkerFigures>(context, looking, Source::Workers, &["port"])
-}
-
-/// Locks by name.
-pub(super) fn locks(context: &Context, looking: &Looking) -> Result<()> {
-    show::<LockFigures>(context, looking, Source::Locks, &["lock"])
-}
-
-/// Lines of events in the log.
-pub(super) fn events(context: &Context, looking: &Looking) -> Result<()> {
-    show::<EventFigures>(context, looking, Source::Events, &["event"])
-}
-
-/// Peers of all ports.
-pub(super) fn peers(context: &Context, looking: &Looking) -> Result<()> {
-    show::<PeerFigures>(context, looking, Source::Peers, &["port", "peer"])
-}
-
-/// Sinks of the audit.
-pub(super) fn audit(context: &Context, looking: &Looking) -> Result<()> {
-    show::<AuditFigures>(context, looking, Source::Audit, &["sink"])
-}
-
-fn show<F: Shown>(context: &Context, looking: &Looking, source: Source, headings: &[&str]) -> Result<()> {
+fn show<F: Shown>(context: &Context, looking: &Looking, source: Source) -> Result<()> {
+    let headings = source.labels();
     let client = context.client()?;
     let server = looking.on.unwrap_or_else(|| context.server_to_watch(&client));
     let connection = client.connection(server, Interface::Cellar);
@@ -159,6 +160,25 @@ pub(crate) fn rows<F: Shown>(headings: &[&str], look: &Look<Labels, F>) -> Vec<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use events::catalogue::UsageFigures;
+
+    #[test]
+    fn each_table_is_a_command_that_says_what_it_shows() {
+        let command = Asked::augment_subcommands(Command::new("stat"));
+        let about = |command: &Command| command.get_about().map(ToString::to_string).unwrap_or_default();
+        let told: Vec<(&str, String)> =
+            command.get_subcommands().map(|command| (command.get_name(), about(command))).collect();
+        assert_eq!(told.len(), Table::ALL.len() - 1);
+        for (name, about) in told {
+            let private = ["volumes", "clients", "hosts", "peers"].contains(&name);
+            assert!(
+                about.starts_with("Show ") && about.ends_with(". For superusers") == private,
+                "{name}: {about}"
+            );
+        }
+        let matches = command.get_matches_from(["stat", "calls", "--volume", "7", "--interval", "1"]);
+        assert_eq!(Asked::from_arg_matches(&matches).unwrap().source, Source::CallsOf(7));
+    }
 
     #[test]
     fn the_heaviest_come_first_and_the_others_last() {

@@ -9,6 +9,7 @@ use crate::commands::stat::xstat::{self, layout::Layout};
 use crate::network::AfsNetwork;
 use afs_idl::{ClientConnection, fs};
 use anyhow::{Context as _, Result, anyhow};
+use observe::Table;
 use rx_proto::answers::Connection;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -64,29 +65,31 @@ impl Foreign {
             return Ok(None);
         }
         Ok(Some(match pane {
-            Pane::Lanes => self.lanes()?,
-            Pane::Workers => self.workers()?,
-            Pane::Peers => self.peers()?,
-            Pane::Hosts => self.hosts()?,
+            Pane::Of(Table::Lanes) => self.lanes()?,
+            Pane::Of(Table::Workers) => self.workers()?,
+            Pane::Of(Table::Peers) => self.peers()?,
+            Pane::Of(Table::Hosts) => self.hosts()?,
             Pane::Figures => self.figures()?,
-            Pane::Caches => caches(&self.extended()?[0]),
-            Pane::Calls => calls(&self.extended()?[0]),
-            Pane::Volumes | Pane::Clients | Pane::Disks | Pane::Locks => return Ok(None),
+            Pane::Of(Table::Caches) => caches(&self.extended()?[0]),
+            Pane::Of(Table::Calls) => calls(&self.extended()?[0]),
+            Pane::Of(_) => return Ok(None),
         }))
     }
 
     /// Why a table is not told.
     pub(super) fn untold(&self, pane: Pane) -> Option<&'static str> {
         match pane {
-            Pane::Volumes => Some(
+            Pane::Of(Table::Volumes) => Some(
                 "OpenAFS's servers do not tell what is asked of which volume; `cellar sniff` there, or where their packets can be seen, does",
             ),
-            Pane::Clients => Some(
+            Pane::Of(Table::Clients) => Some(
                 "OpenAFS's servers do not tell who their users are; table 0 has their hosts, `cellar sniff` what each host calls",
             ),
-            Pane::Disks => Some("OpenAFS's servers do not tell of their disks; `iostat -x` there does"),
-            Pane::Locks => Some("OpenAFS's servers do not tell what their threads wait for"),
-            Pane::Calls | Pane::Caches if self.statistics.is_none() => {
+            Pane::Of(Table::Disks) => {
+                Some("OpenAFS's servers do not tell of their disks; `iostat -x` there does")
+            }
+            Pane::Of(Table::Locks) => Some("OpenAFS's servers do not tell what their threads wait for"),
+            Pane::Of(Table::Calls | Table::Caches) if self.statistics.is_none() => {
                 Some("only file servers tell it, at port 7000")
             }
             _ => None,

@@ -8,6 +8,7 @@ pub(super) enum Key {
     Escape,
     Backspace,
     Tab,
+    BackTab,
     Up,
     Down,
     Left,
@@ -50,6 +51,7 @@ fn escape(behind: &[u8]) -> (Option<Key>, usize) {
         b"B" => Some(Key::Down),
         b"C" => Some(Key::Right),
         b"D" => Some(Key::Left),
+        b"Z" => Some(Key::BackTab),
         b"5~" => Some(Key::PageUp),
         b"6~" => Some(Key::PageDown),
         _ => None,
@@ -64,10 +66,11 @@ mod tests {
 
     #[test]
     fn sequences_are_keys() {
-        let found = keys(b"q\x1b[A\x1b[6~/\x7f\x1b[200~x\x1bOB\x1b");
+        let found = keys(b"q\x1b[A\x1b[Z\x1b[6~/\x7f\x1b[200~x\x1bOB\x1b");
         let expected = [
             Key::Char('q'),
             Key::Up,
+            Key::BackTab,
             Key::PageDown,
             Key::Char('/'),
             Key::Backspace,

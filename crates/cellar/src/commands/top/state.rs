@@ -3,81 +3,63 @@
 use super::keys::Key;
 use super::screen::Grid;
 use crate::commands::stat::figures::Source;
+use observe::Table;
 
 /// A table that can be chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pane {
-    #[default]
-    Calls,
-    Volumes,
-    Clients,
-    Caches,
-    Lanes,
-    Workers,
-    Disks,
-    Locks,
-    Peers,
-    Hosts,
+    Of(Table),
     /// Everything else that a server of others tells.
     Figures,
 }
 
+/// Those of Cellar's servers: all that there are.
+const OWN: [Pane; Table::ALL.len()] = panes();
+
+/// Those of a server that is not Cellar's: those that have keys, and what is in none of them.
+const FOREIGN: [Pane; KEYS + 1] = panes();
+
+/// Tables that have a digit.
+pub(super) const KEYS: usize = 10;
+
+/// The first tables, in the order of their keys; for the last place there may be none.
+const fn panes<const N: usize>() -> [Pane; N] {
+    let mut panes = [Pane::Figures; N];
+    let mut place = 0;
+    while place < Table::ALL.len() && (place < KEYS || N == Table::ALL.len()) {
+        panes[place] = Pane::Of(Table::ALL[place]);
+        place += 1;
+    }
+    panes
+}
+
+impl Default for Pane {
+    fn default() -> Pane {
+        OWN[0]
+    }
+}
+
 impl Pane {
-    /// In the order of their keys.
-    pub(super) const ALL: [Pane; 10] = [
-        Pane::Calls,
-        Pane::Volumes,
-        Pane::Clients,
-        Pane::Caches,
-        Pane::Lanes,
-        Pane::Workers,
-        Pane::Disks,
-        Pane::Locks,
-        Pane::Peers,
-        Pane::Hosts,
-    ];
-
-    /// Those of a server that is not Cellar's.
-    pub(super) const FOREIGN: [Pane; 11] = {
-        let mut panes = [Pane::Figures; 11];
-        let mut place = 0;
-        while place < Pane::ALL.len() {
-            panes[place] = Pane::ALL[place];
-            place += 1;
-        }
-        panes
-    };
-
     /// What it is called.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Pane::Calls => "calls",
-            Pane::Volumes => "volumes",
-            Pane::Clients => "clients",
-            Pane::Caches => "caches",
-            Pane::Lanes => "lanes",
-            Pane::Workers => "workers",
-            Pane::Disks => "disks",
-            Pane::Locks => "locks",
-            Pane::Peers => "peers",
-            Pane::Hosts => "hosts",
+            Pane::Of(table) => table.name(),
             Pane::Figures => "figures",
+        }
+    }
+
+    /// What it is called above it.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Pane::Of(table) => table.title(),
+            Pane::Figures => "Figures",
         }
     }
 
     /// What its labels are.
     pub(super) fn headings(self) -> &'static [&'static str] {
         match self {
-            Pane::Calls => &["service", "procedure"],
-            Pane::Volumes => &["volume", "name"],
-            Pane::Clients => &["host", "user"],
-            Pane::Caches => &["cache"],
-            Pane::Lanes => &["port", "lane"],
-            Pane::Workers => &["port"],
-            Pane::Disks => &["partition", "access"],
-            Pane::Locks => &["lock"],
-            Pane::Peers => &["port", "peer"],
-            Pane::Hosts => &["host"],
+            Pane::Of(table) => table.labels(),
             Pane::Figures => &["source", "figure"],
         }
     }
@@ -85,17 +67,9 @@ impl Pane {
     /// Whom to ask for it, of Cellar's servers.
     pub(super) fn source(self) -> Source {
         match self {
-            Pane::Calls => Source::Calls,
-            Pane::Volumes => Source::Volumes,
-            Pane::Clients => Source::Clients,
-            Pane::Caches => Source::Caches,
-            Pane::Lanes => Source::Lanes,
-            Pane::Workers => Source::Workers,
-            Pane::Disks => Source::Disks,
-            Pane::Locks => Source::Locks,
-            Pane::Peers => Source::Peers,
+            Pane::Of(table) => Source::Table(table),
             // No server of Cellar's has a table of other figures.
-            Pane::Hosts | Pane::Figures => Source::Hosts,
+            Pane::Figures => Source::Table(Table::Calls),
         }
     }
 }
@@ -151,7 +125,12 @@ const FILTER_MAX: usize = 64;
 impl State {
     /// The tables that there are.
     pub(super) fn panes(&self) -> &'static [Pane] {
-        if self.is_foreign { &Pane::FOREIGN } else { &Pane::ALL }
+        if self.is_foreign { &FOREIGN } else { &OWN }
+    }
+
+    /// The place of the table that is shown among them.
+    pub(super) fn place(&self) -> usize {
+        self.panes().iter().position(|pane| *pane == self.pane).unwrap_or(0)
     }
 
     /// Whom to ask for what is shown.
@@ -167,8 +146,8 @@ impl State {
     pub(super) fn headings(&self) -> &'static [&'static str] {
         match (&self.volume, &self.client) {
             (None, _) => self.pane.headings(),
-            (Some(_), None) => Pane::Clients.headings(),
-            (Some(_), Some(_)) => Pane::Calls.headings(),
+            (Some(_), None) => Table::Clients.labels(),
+            (Some(_), Some(_)) => Table::Calls.labels(),
         }
     }
 
@@ -186,7 +165,8 @@ impl State {
             Key::Char('?' | 'h') => self.helping = true,
             Key::Char(digit @ '1'..='9') => return self.choose(digit as usize - '1' as usize),
             Key::Char('0') => return self.choose(9),
-            Key::Tab => return self.choose(self.pane as usize + 1),
+            Key::Tab => return self.choose(self.place() + 1),
+            Key::BackTab => return self.choose(self.place() + self.panes().len() - 1),
             Key::Enter => return self.enter(grid),
             Key::Escape => return self.back(),
             Key::Char('r') => self.ascending = !self.ascending,
@@ -232,7 +212,7 @@ impl State {
 
     /// From a volume to its clients, and from one of them to what it called.
     fn enter(&mut self, grid: &Grid) -> Action {
-        if self.pane != Pane::Volumes || self.client.is_some() {
+        if self.pane != Pane::Of(Table::Volumes) || self.client.is_some() {
             return Action::Show;
         }
         let rows = grid.sorted(self.sort, self.ascending, &self.filter);
@@ -292,20 +272,24 @@ mod tests {
     fn digits_and_tab_choose_tables() {
         let mut state = State::default();
         assert_eq!(press(&mut state, &[Key::Char('2')]), Action::Change);
-        assert_eq!((state.pane, state.source()), (Pane::Volumes, Source::Volumes));
+        assert_eq!(state.source(), Source::Table(Table::Volumes));
         press(&mut state, &[Key::Tab; 8]);
-        assert_eq!(state.pane, Pane::Hosts);
+        assert_eq!(state.pane, Pane::Of(Table::Hosts));
         press(&mut state, &[Key::Char('9')]);
-        assert_eq!(state.pane, Pane::Peers);
+        assert_eq!(state.pane, Pane::Of(Table::Peers));
         press(&mut state, &[Key::Char('0')]);
-        assert_eq!(state.pane, Pane::Hosts);
+        assert_eq!(state.pane, Pane::Of(Table::Hosts));
+        press(&mut state, &[Key::Tab; 5]);
+        assert_eq!(state.pane, Pane::Of(Table::Events));
         press(&mut state, &[Key::Tab]);
-        assert_eq!(state.pane, Pane::Calls);
+        assert_eq!(state.pane, Pane::Of(Table::Calls));
+        press(&mut state, &[Key::BackTab, Key::BackTab]);
+        assert_eq!(state.pane, Pane::Of(Table::Audit));
         state.is_foreign = true;
         press(&mut state, &[Key::Char('0'), Key::Tab]);
         assert_eq!(state.pane, Pane::Figures);
         press(&mut state, &[Key::Tab]);
-        assert_eq!(state.pane, Pane::Calls);
+        assert_eq!(state.pane, Pane::Of(Table::Calls));
         assert_eq!(press(&mut state, &[Key::Char('q')]), Action::Quit);
     }
 
@@ -363,7 +347,7 @@ mod tests {
         assert_eq!(press(&mut state, &[Key::Escape]), Action::Change);
         assert_eq!(state.source(), Source::ClientsOf(3));
         assert_eq!(press(&mut state, &[Key::Escape]), Action::Change);
-        assert_eq!(state.source(), Source::Volumes);
+        assert_eq!(state.source(), Source::Table(Table::Volumes));
         let mut calls = State::default();
         assert_eq!(press(&mut calls, &[Key::Enter]), Action::Show);
     }

@@ -1,10 +1,11 @@
 //! The terminal goes on whatever the server does: it is asked on a thread of its own.
 
 use super::keys::{Key, keys};
+use super::sample::Sample;
 use super::screen::Grid;
 use super::state::{Action, Pane, State};
 use super::terminal::{self, Terminal};
-use super::{Asker, Sample, view};
+use super::{Asker, view};
 use crate::commands::stat::figures::Source;
 use anyhow::{Error, Result};
 use std::collections::VecDeque;
@@ -171,21 +172,22 @@ fn next_key(
 mod tests {
     use super::*;
     use events::catalogue::WorkerFigures;
+    use observe::Table;
 
     fn sample(arrived: u64) -> Sample {
         let figures = WorkerFigures { arrived, threads: 1, ..WorkerFigures::default() };
-        Sample::Workers((vec![(vec!["fileserver".to_owned()], figures)], WorkerFigures::default()))
+        Sample::own((vec![(vec!["fileserver".to_owned()], figures)], WorkerFigures::default()))
     }
 
     fn shown(looks: &Looks) -> (String, bool) {
-        let (grid, is_rate) = looks.grid(&State { pane: Pane::Workers, ..State::default() });
+        let (grid, is_rate) = looks.grid(&State { pane: Pane::Of(Table::Workers), ..State::default() });
         (grid.texts().concat().join(" "), is_rate)
     }
 
     #[test]
     fn a_server_that_goes_and_comes_back() {
         let (looker, questions) = channel();
-        let (looker, state) = (Looker(looker), State { pane: Pane::Workers, ..State::default() });
+        let (looker, state) = (Looker(looker), State { pane: Pane::Of(Table::Workers), ..State::default() });
         let mut looks = Looks::new();
         looks.ask(&looker, &state);
         assert_eq!(looks.grid(&state).0.texts().len(), 0);

@@ -1,0 +1,223 @@
+//! What people are shown of each table.
+
+use super::figures::{Column, Show, Shown, share};
+use events::catalogue::{
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, HostFigures,
+    LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProcessFigures, UsageFigures, WorkerFigures,
+};
+
+fn mean(sum: u64, of: u64) -> u64 {
+    sum.checked_div(of).unwrap_or(0)
+}
+
+impl Shown for CallFigures {
+    const COLUMNS: &'static [Column<CallFigures>] = &[
+        ("CALLS", Show::Count, |row| row.calls),
+        ("FAILED", Show::Count, |row| row.calls.saturating_sub(row.outcomes[0])),
+        ("AT ONCE", Show::Count, |row| row.at_once),
+        ("IN", Show::Bytes, |row| row.received),
+        ("OUT", Show::Bytes, |row| row.sent),
+        ("WAIT P50", Show::Time, |row| row.wait.quantile(500)),
+        ("WAIT P99", Show::Time, |row| row.wait.quantile(990)),
+        ("RUN MEAN", Show::Time, |row| row.run.mean()),
+        ("P50", Show::Time, |row| row.run.quantile(500)),
+        ("P90", Show::Time, |row| row.run.quantile(900)),
+        ("P99", Show::Time, |row| row.run.quantile(990)),
+        ("MAX", Show::Time, |row| row.run.max()),
+    ];
+}
+
+/// Columns, with those of calls by class between the first and the last.
+macro_rules! with_classes {
+    ([$($first:expr),* $(,)?], [$($last:expr),* $(,)?]) => {
+        &[
+            $($first,)*
+            ("FETCH", Show::Count, |row| row.classes[0]),
+            ("STORE", Show::Count, |row| row.classes[1]),
+            ("STATUS", Show::Count, |row| row.classes[2]),
+            ("CHANGE", Show::Count, |row| row.classes[3]),
+            ("LOCK", Show::Count, |row| row.classes[4]),
+            ("OTHER", Show::Count, |row| row.classes[5]),
+            ("FAILED", Show::Count, |row| row.failed),
+            $($last,)*
+        ]
+    };
+}
+
+impl Shown for UsageFigures {
+    const COLUMNS: &'static [Column<UsageFigures>] = with_classes!(
+        [("CALLS", Show::Count, |row| row.calls)],
+        [
+            ("IN", Show::Bytes, |row| row.received),
+            ("OUT", Show::Bytes, |row| row.sent),
+            ("MEAN SIZE", Show::Size, |row| mean(row.received.saturating_add(row.sent), row.calls)),
+            ("MEAN", Show::Time, |row| mean(row.wait.saturating_add(row.run), row.calls)),
+            ("LONGEST", Show::Time, |row| row.longest),
+        ]
+    );
+}
+
+impl Shown for HostFigures {
+    const COLUMNS: &'static [Column<HostFigures>] = with_classes!(
+        [
+            ("CALLS", Show::Count, |row| row.calls),
+            ("CONNECTIONS", Show::Now, |row| row.connections),
+            ("OPENED", Show::Count, |row| row.opened),
+        ],
+        [
+            ("I/O", Show::Count, |row| row.data_calls),
+            ("I/O BYTES", Show::Bytes, |row| row.data),
+            ("MEAN SIZE", Show::Size, |row| mean(row.data, row.data_calls)),
+            ("MEAN", Show::Time, |row| mean(row.data_time, row.data_calls)),
+            ("LONGEST", Show::Time, |row| row.data_longest),
+        ]
+    );
+}
+
+impl Shown for DiskFigures {
+    const COLUMNS: &'static [Column<DiskFigures>] = &[
+        ("ACCESSES", Show::Count, |row| row.accesses),
+        ("FAILED", Show::Count, |row| row.failed),
+        ("BUFFERED", Show::Count, |row| row.buffered),
+        ("BYTES", Show::Bytes, |row| row.moved),
+        ("MEAN SIZE", Show::Size, |row| mean(row.moved, row.accesses)),
+        ("MEAN", Show::Time, |row| row.time.mean()),
+        ("P50", Show::Time, |row| row.time.quantile(500)),
+        ("P99", Show::Time, |row| row.time.quantile(990)),
+        ("MAX", Show::Time, |row| row.time.max()),
+    ];
+}
+
+impl Shown for LockFigures {
+    const COLUMNS: &'static [Column<LockFigures>] = &[
+        ("WAITS", Show::Count, |row| row.waits),
+        ("WAITED", Show::Sum, |row| row.wait.sum()),
+        ("MEAN", Show::Time, |row| row.wait.mean()),
+        ("P50", Show::Time, |row| row.wait.quantile(500)),
+        ("P99", Show::Time, |row| row.wait.quantile(990)),
+        ("MAX", Show::Time, |row| row.wait.max()),
+        ("WAITING", Show::Now, |row| row.waiting),
+    ];
+}
+
+impl Shown for EventFigures {
+    const COLUMNS: &'static [Column<EventFigures>] = &[
+        ("ON", Show::Now, |row| row.on),
+        ("FROM", Show::Time, |row| row.from),
+        ("LINES", Show::Count, |row| row.written),
+        ("LEFT OUT", Show::Count, |row| row.dropped),
+    ];
+}
+
+impl Shown for LaneFigures {
+    const COLUMNS: &'static [Column<LaneFigures>] = &[
+        ("PACKETS IN", Show::Count, |row| row.received_datagrams),
+        ("BYTES IN", Show::Bytes, |row| row.received),
+        ("PACKETS OUT", Show::Count, |row| row.sent_datagrams),
+        ("BYTES OUT", Show::Bytes, |row| row.sent),
+        ("DROPPED", Show::Count, |row| row.kernel_drops),
+        ("TWICE", Show::Count, |row| row.data_duplicates),
+        ("RESENT", Show::Count, |row| row.data_resent),
+        ("TIMEOUTS", Show::Count, |row| row.timeouts),
+        ("SEND WAITS", Show::Count, |row| row.send_waits),
+        ("MEAN RTT", Show::Time, |row| mean(row.round_trip, row.round_trips)),
+        ("CONNECTIONS", Show::Now, |row| row.connections),
+        ("CALLS", Show::Now, |row| row.calls_present),
+        ("PEERS", Show::Now, |row| row.peers),
+    ];
+}
+
+impl Shown for WorkerFigures {
+    const COLUMNS: &'static [Column<WorkerFigures>] = &[
+        ("THREADS", Show::Now, |row| row.threads),
+        ("LIMIT", Show::Now, |row| row.limit),
+        ("BUSY", Show::Now, |row| row.busy),
+        ("FULL", Show::Now, |row| row.full),
+        ("WAITING", Show::Now, |row| row.waiting),
+        ("ARRIVED", Show::Count, |row| row.arrived),
+        ("REFUSED", Show::Count, |row| row.refused),
+        ("PANICKED", Show::Count, |row| row.panicked),
+    ];
+}
+
+impl Shown for CacheCounts {
+    const COLUMNS: &'static [Column<CacheCounts>] = &[
+        ("HITS", Show::Count, |row| row.hits),
+        ("MISSES", Show::Count, |row| row.misses),
+        ("RATE", Show::Share, |row| share(row.hits, row.hits.saturating_add(row.misses))),
+        ("EVICTED", Show::Count, |row| row.evictions),
+        ("PURGED", Show::Count, |row| row.purged),
+        ("ENTRIES", Show::Now, |row| row.entries),
+        ("IN USE", Show::Size, |row| row.held),
+        ("PEAK", Show::Size, |row| row.held_max),
+        ("LIMIT", Show::Size, |row| row.limit),
+        ("RECYCLE AGE", Show::Time, |row| row.recycle_age),
+    ];
+}
+
+impl Shown for PeerFigures {
+    const COLUMNS: &'static [Column<PeerFigures>] = &[
+        ("PACKETS IN", Show::Count, |row| row.received_packets),
+        ("BYTES IN", Show::Bytes, |row| row.received),
+        ("DATA OUT", Show::Count, |row| row.data_sent),
+        ("RESENT", Show::Count, |row| row.data_resent),
+        ("BYTES OUT", Show::Bytes, |row| row.sent),
+        ("OPENED", Show::Count, |row| row.opened),
+        ("CONNECTIONS", Show::Now, |row| row.connections),
+        ("RTT", Show::Time, |row| row.round_trip),
+        ("+-", Show::Time, |row| row.variation),
+        ("RTT P50", Show::Time, |row| row.round_trips.quantile(500)),
+        ("RTT P99", Show::Time, |row| row.round_trips.quantile(990)),
+        ("TIMEOUT", Show::Time, |row| row.timeout),
+        ("WINDOW", Show::Now, |row| row.window),
+        ("CWND", Show::Now, |row| row.congestion_window),
+        ("PACKET", Show::Size, |row| row.packet),
+    ];
+}
+
+impl Shown for AuditFigures {
+    const COLUMNS: &'static [Column<AuditFigures>] = &[
+        ("RECORDS", Show::Count, |row| row.records),
+        ("BYTES", Show::Bytes, |row| row.written),
+        ("DROPPED", Show::Count, |row| row.dropped),
+        ("WAITS", Show::Count, |row| row.waits),
+        ("MEAN WAIT", Show::Time, |row| mean(row.blocked, row.waits)),
+        ("FAILURES", Show::Count, |row| row.failures),
+        ("FAILING", Show::Now, |row| row.failing),
+        ("QUEUED", Show::Now, |row| row.queued),
+        ("OF", Show::Now, |row| row.queue_limit),
+    ];
+}
+
+impl Shown for CallbackFigures {
+    const COLUMNS: &'static [Column<CallbackFigures>] = &[
+        ("HOSTS", Show::Now, |row| row.hosts),
+        ("DOWN", Show::Now, |row| row.hosts_down),
+        ("PROMISES", Show::Now, |row| row.promises),
+        ("OF", Show::Now, |row| row.limit),
+        ("DELIVERED", Show::Count, |row| row.delivered),
+        ("UNANSWERED", Show::Count, |row| row.unanswered),
+        ("TAKEN BACK", Show::Count, |row| row.evictions),
+    ];
+}
+
+impl Shown for PartitionFigures {
+    const COLUMNS: &'static [Column<PartitionFigures>] = &[
+        ("SIZE", Show::Size, |row| row.size),
+        ("FREE", Show::Size, |row| row.free),
+        ("OFFLINE", Show::Now, |row| row.offline),
+        ("DAMAGED", Show::Now, |row| row.damaged),
+        ("RECLAIMING", Show::Now, |row| row.reclaiming),
+        ("SCRUBBED", Show::Bytes, |row| row.scrubbed),
+        ("SHARED", Show::Size, |row| row.deduplicated),
+        ("SAVED", Show::Size, |row| row.deduplication_saved),
+    ];
+}
+
+impl Shown for ProcessFigures {
+    const COLUMNS: &'static [Column<ProcessFigures>] = &[
+        ("STARTED", Show::Moment, |row| row.started),
+        ("MEMORY", Show::Size, |row| row.resident),
+        ("VOLUMES", Show::Now, |row| row.volumes_loaded),
+    ];
+}

@@ -1,0 +1,95 @@
+//! A look at a table, whatever it is about.
+
+use super::screen::Grid;
+use super::state::Client;
+use super::told::Told;
+use crate::commands::stat::figures::{Labels, Shown, json_of};
+use crate::commands::stat::tables;
+use events::table::{self, Look};
+use serde_json::{Value, json};
+use std::any::Any;
+use std::sync::Arc;
+
+/// A look at a table.
+#[derive(Clone)]
+pub(super) enum Sample {
+    /// Of a server of Cellar's.
+    Own(Arc<dyn Seen>),
+    /// Of another.
+    Told(Told),
+    /// Such a server does not tell it, because of this.
+    Untold(&'static str),
+}
+
+/// What was seen, of figures of any kind.
+pub(super) trait Seen: Any + Send + Sync {
+    fn since(&self, before: &dyn Seen) -> Option<Arc<dyn Seen>>;
+    fn of_client(&self, client: &Client) -> Arc<dyn Seen>;
+    fn grid(&self, headings: &[&str], seconds: Option<f64>) -> Grid;
+    fn json(&self, headings: &[&str]) -> Value;
+}
+
+impl<F: Shown + Send + Sync> Seen for Look<Labels, F> {
+    fn since(&self, before: &dyn Seen) -> Option<Arc<dyn Seen>> {
+        let before: &dyn Any = before;
+        Some(Arc::new(table::since(self, before.downcast_ref()?)))
+    }
+
+    fn of_client(&self, client: &Client) -> Arc<dyn Seen> {
+        let its = [client.host.clone(), client.user.clone()];
+        let rows = self.0.iter().filter(|(labels, _)| labels.starts_with(&its));
+        let rows = rows.map(|(labels, figures)| (labels[its.len()..].to_vec(), figures.clone())).collect();
+        let look: Look<Labels, F> = (rows, F::default());
+        Arc::new(look)
+    }
+
+    fn grid(&self, headings: &[&str], seconds: Option<f64>) -> Grid {
+        Grid::new(headings, self, seconds)
+    }
+
+    fn json(&self, headings: &[&str]) -> Value {
+        let rows = tables::rows(headings, self);
+        rows.iter().map(|(labels, figures)| Value::Object(json_of(headings, labels, figures))).collect()
+    }
+}
+
+impl Sample {
+    pub(super) fn own<F: Shown + Send + Sync>(look: Look<Labels, F>) -> Sample {
+        Sample::Own(Arc::new(look))
+    }
+
+    /// What came after `before`, a sample of the same table.
+    pub(super) fn since(&self, before: &Sample) -> Option<Sample> {
+        match (self, before) {
+            (Sample::Own(now), Sample::Own(before)) => now.since(&**before).map(Sample::Own),
+            (Sample::Told(now), Sample::Told(before)) => Some(Sample::Told(now.since(before))),
+            _ => None,
+        }
+    }
+
+    /// Only what one client called: its rows, without host and user.
+    pub(super) fn of_client(self, client: &Client) -> Sample {
+        match self {
+            Sample::Own(look) => Sample::Own(look.of_client(client)),
+            other => other,
+        }
+    }
+
+    /// The table for people; by second, if it is of so many seconds.
+    pub(super) fn grid(&self, headings: &[&str], seconds: Option<f64>) -> Grid {
+        match self {
+            Sample::Own(look) => look.grid(headings, seconds),
+            Sample::Told(told) => Grid::of_told(told, seconds),
+            Sample::Untold(why) => Grid::of_sentence(why),
+        }
+    }
+
+    /// The table for programs.
+    pub(super) fn json(&self, headings: &[&str]) -> Value {
+        match self {
+            Sample::Own(look) => look.json(headings),
+            Sample::Told(told) => told.json(),
+            Sample::Untold(why) => json!({ "not_told": why }),
+        }
+    }
+}

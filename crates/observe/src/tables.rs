@@ -1,0 +1,174 @@
+//! The tables that a server tells of itself, each with one declaration: from it come the numbers and names under
+//! which they are asked for, `cellar stat` and `cellar top`, the page, and the metrics of those that tell of nobody.
+
+use crate::sheet::{Observed, Sheet};
+use events::catalogue::{
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, HostFigures,
+    LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProcessFigures, UsageFigures, WorkerFigures,
+};
+use events::{Declaration, Declared, Figures};
+
+/// Who takes what stands in a table, whatever it is about.
+pub trait Taker {
+    /// What it makes of it.
+    type Made;
+
+    /// Takes it.
+    fn take<F: Declared + Figures>(self, sheet: &Sheet<F>) -> Self::Made;
+}
+
+/// Declares tables. Each is `Name = number, "name", "Title", "a row in a few words", figures, labels, way to it`, and
+/// `private` if it tells who uses what. Makes [`Table`], and [`with_table!`](crate::with_table) for who has to know the
+/// type of the figures.
+macro_rules! tables {
+    ($d:tt $(
+        $(#[doc = $what:literal])+
+        $table:ident = $number:literal, $name:literal, $title:literal, $about:literal,
+            $figures:ident $labels:expr, $sheet:ident $($private:ident)?;
+    )+) => {
+        /// A table.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Table {
+            $($(#[doc = $what])+ $table,)+
+        }
+
+        impl Table {
+            /// All of them, in the order in which they are shown.
+            pub const ALL: &'static [Table] = &[$(Table::$table),+];
+
+            /// The number that `GetFigures` of idl/cellar.idl has for it.
+            pub const fn number(self) -> u32 {
+                match self { $(Table::$table => $number),+ }
+            }
+
+            /// What commands and addresses call it.
+            pub const fn name(self) -> &'static str {
+                match self { $(Table::$table => $name),+ }
+            }
+
+            /// What the page calls it.
+            pub const fn title(self) -> &'static str {
+                match self { $(Table::$table => $title),+ }
+            }
+
+            /// What a row is, in a few words.
+            pub const fn about(self) -> &'static str {
+                match self { $(Table::$table => $about),+ }
+            }
+
+            /// What it tells, in a sentence.
+            pub const fn what(self) -> &'static str {
+                match self { $(Table::$table => concat!($($what),+)),+ }
+            }
+
+            /// It tells who uses what, and is for superusers and for who has signed in.
+            pub const fn is_private(self) -> bool {
+                match self { $(Table::$table => tables!(@private $($private)?)),+ }
+            }
+
+            /// What the labels of its rows are.
+            pub const fn labels(self) -> &'static [&'static str] {
+                match self { $(Table::$table => &$labels),+ }
+            }
+
+            /// The declarations of its figures.
+            pub const fn declarations(self) -> &'static [Declaration] {
+                match self { $(Table::$table => <$figures as Declared>::DECLARATIONS),+ }
+            }
+
+            /// Gives what stands in it to who takes it.
+            pub fn read<T: Taker>(self, observed: &dyn Observed, taker: T) -> T::Made {
+                match self { $(Table::$table => taker.take(&observed.$sheet())),+ }
+            }
+        }
+
+        /// Does something with the type of the figures of a [`Table`](crate::Table), under a name of one's own.
+        #[macro_export]
+        macro_rules! with_table {
+            ($d table:expr, $d of:ident => $d what:expr) => {
+                match $d table {
+                    $($crate::Table::$table => {
+                        type $d of = $crate::catalogue::$figures;
+                        $d what
+                    })+
+                }
+            };
+        }
+    };
+    (@private private) => { true };
+    (@private) => { false };
+}
+
+tables! { $
+    /// The calls that were served, by service and procedure: how many, how they ended, bytes of requests and replies,
+    /// how long they waited for a worker and how long they were served.
+    Calls = 1, "calls", "Calls", "by service and procedure", CallFigures ["service", "procedure"], calls;
+    /// Which volumes were used, and how.
+    Volumes = 2, "volumes", "Volumes", "the most used since the start; 0 stands for calls that used none",
+        UsageFigures ["volume", "name"], volumes private;
+    /// Who used the server from where, and how.
+    Clients = 3, "clients", "Clients", "users at hosts", UsageFigures ["host", "user"], clients private;
+    /// What caches hold, and how often they could answer.
+    Caches = 8, "caches", "Caches", "what is kept in memory", CacheCounts ["cache"], caches;
+    /// What each lane (a thread with a socket) received, sent, lost and sent again.
+    Lanes = 6, "lanes", "Lanes", "threads with a socket each, by port", LaneFigures ["port", "lane"], lanes;
+    /// The worker threads of each port and the calls that wait for them.
+    Workers = 7, "workers", "Workers", "threads that serve calls, by port", WorkerFigures ["port"], workers;
+    /// Accesses to the disks that hold file data: how many, how large, how long they took.
+    Disks = 5, "disk", "Disks", "segments of file data, by partition and kind of access",
+        DiskFigures ["partition", "access"], disks;
+    /// Which locks threads waited for: how often and how long.
+    Locks = 12, "locks", "Locks", "what threads waited for", LockFigures ["lock"], locks;
+    /// What passed between the server and each peer (a host and its port): packets, what was sent again, round-trip
+    /// times, windows, connections.
+    Peers = 10, "peers", "Peers", "hosts and their ports, by port of the server", PeerFigures ["port", "peer"],
+        peers private;
+    /// Which hosts used the server: connections, connections made, calls by kind, and of calls that read or write
+    /// files their number, bytes, mean size, mean and longest time.
+    Hosts = 11, "hosts", "Hosts", "connections, calls by kind, and what was read and written", HostFigures ["host"],
+        hosts private;
+    /// What clients are told of changes: hosts, promises, messages that were delivered or not answered.
+    Callbacks = 20, "callbacks", "Callbacks", "what clients are told of changes, by port", CallbackFigures ["port"],
+        callbacks;
+    /// The partitions: their room, what is damaged, what is still to be reclaimed, what equal chunks save.
+    Partitions = 21, "partitions", "Partitions", "room and damage", PartitionFigures ["partition"], partitions;
+    /// The server's process: when it started, its memory, the volumes in it.
+    Process = 22, "process", "Process", "the server's process", ProcessFigures [], process;
+    /// What was written to each sink of the audit, what was lost, and what waits.
+    Audit = 9, "audit", "Audit", "what was written and lost, by sink", AuditFigures ["sink"], audit;
+    /// Of which events the log has lines, how many were written and how many left out.
+    Events = 14, "events", "Events", "lines of them in the log", EventFigures ["event"], event_lines;
+}
+
+impl Table {
+    /// The table of that name.
+    pub fn of_name(name: &str) -> Option<Table> {
+        Table::ALL.iter().copied().find(|table| table.name() == name)
+    }
+
+    /// The table of that number.
+    pub fn of_number(number: u32) -> Option<Table> {
+        Table::ALL.iter().copied().find(|table| table.number() == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_and_numbers_are_those_of_one_table_each() {
+        let all = Table::ALL;
+        let names: BTreeSet<&str> = all.iter().map(|table| table.name()).collect();
+        let numbers: BTreeSet<u32> = all.iter().map(|table| table.number()).collect();
+        assert_eq!((names.len(), numbers.len()), (all.len(), all.len()));
+        for table in all {
+            assert_eq!(Table::of_name(table.name()), Some(*table));
+            assert_eq!(Table::of_number(table.number()), Some(*table));
+            assert!(table.what().ends_with('.') && !table.declarations().is_empty(), "{table:?}");
+        }
+        // What idl/cellar.idl has for the rows of one volume.
+        assert!(!numbers.contains(&4) && !numbers.contains(&13));
+    }
+}
