@@ -6,6 +6,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// How to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +73,21 @@ fn print_json<T: Serialize>(value: &T) -> Result<()> {
     line(serde_json::to_string_pretty(value)?)
 }
 
+/// Nobody reads standard output any more.
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+
 /// Writes one line to standard output. Whoever closed it (`| head`) has read enough; that is no error.
 pub fn line(text: impl Display) -> Result<()> {
     match writeln!(std::io::stdout(), "{text}") {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to standard output")
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+            IS_CLOSED.store(true, Relaxed);
+            Ok(())
         }
-        _ => Ok(()),
+        written => written.context("cannot write to standard output"),
     }
+}
+
+/// Whether whoever read standard output has read enough: what would go on for ever ends then.
+pub fn is_closed() -> bool {
+    IS_CLOSED.load(Relaxed)
 }

@@ -1,7 +1,7 @@
 //! `cellar stat`: figures of a running server.
 
 pub(crate) mod address;
-mod again;
+pub(crate) mod again;
 mod columns;
 mod deduplication;
 pub(crate) mod figures;

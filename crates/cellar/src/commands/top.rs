@@ -2,6 +2,7 @@
 
 mod foreign;
 mod keys;
+mod printing;
 mod sample;
 mod screen;
 mod state;
@@ -12,6 +13,7 @@ mod watching;
 
 use super::Context;
 use super::stat::address::ServerAddress;
+use super::stat::again::Again;
 use super::stat::figures::{Source, look, with_figures};
 use super::stat::transport;
 use crate::client::{CellClient, Interface};
@@ -22,13 +24,11 @@ use anyhow::{Result, bail};
 use clap::Args;
 use foreign::Foreign;
 use sample::Sample;
-use serde_json::{Map, Value};
-use state::{Pane, State};
+use state::Pane;
 use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
-use told::Told;
 
 /// Show what a server does, in all tables of `cellar stat`. Keys: 1 to 9, 0, Tab or Shift-Tab choose a table, arrows a
 /// row and the column to sort by, r turns the order, / filters, Enter goes from a volume to its clients and on to what
@@ -39,13 +39,21 @@ pub struct Showing {
     /// machine's configuration, else the first database server, if left out.
     #[arg(long, value_name = "HOST[:PORT]")]
     on: Option<ServerAddress>,
-    /// Seconds between two looks.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
-    interval: u32,
-    /// Print everything since the server's start once, and end. --json does too.
+    /// Seconds between two looks; 2 in a terminal. With --once, what came between two looks is printed, by second;
+    /// with --json, that again and again, a document a line.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    interval: Option<u32>,
+    /// With --json and --interval: end after so many documents.
+    #[arg(long, value_name = "LOOKS", requires = "interval", conflicts_with = "once")]
+    count: Option<u32>,
+    /// Print every table once, and end: everything since the server's start, unless there is an --interval. --json
+    /// alone does too.
     #[arg(long)]
     once: bool,
 }
+
+/// Seconds between two looks, if nothing else is said.
+const INTERVAL_S: u32 = 2;
 
 /// Somebody who asks a server of Cellar's.
 struct Asking {
@@ -63,14 +71,18 @@ enum Asker {
 
 /// Runs the command.
 pub fn run(context: &Context, top: &Showing) -> Result<()> {
+    if top.count.is_some() && context.format == Format::Text {
+        bail!("`--count` is for `--json`; in a terminal `q` ends it");
+    }
     let asking = Asker::find(context, top.on.as_ref())?;
     if top.once || context.format == Format::Json {
-        return print_all(context.format, &asking);
+        let count = if top.once { Some(1) } else { top.count };
+        return printing::print(context.format, &asking, Again::new(top.interval, count), top.once);
     }
     if !std::io::stdout().is_terminal() {
         bail!("standard output is no terminal; `--once` prints everything once, `--json` for programs");
     }
-    watching::watch(asking, Duration::from_secs(top.interval.into()))
+    watching::watch(asking, Duration::from_secs(top.interval.unwrap_or(INTERVAL_S).into()))
 }
 
 impl Asker {
@@ -129,29 +141,4 @@ impl Asking {
             Ok(Sample::own(look::<Figures>(connection, server, source)?))
         })
     }
-}
-
-/// Every table once.
-fn print_all(format: Format, asking: &Asker) -> Result<()> {
-    let mut all = Map::new();
-    let state = State { is_foreign: asking.is_foreign(), ..State::default() };
-    if let Asker::Foreign(foreign) = asking {
-        all.insert("server".to_owned(), foreign.server.to_string().into());
-        all.insert("version".to_owned(), foreign.version.clone().into());
-        if format == Format::Text {
-            crate::output::line(asking.about())?;
-            crate::output::line("")?;
-        }
-    }
-    for &pane in state.panes() {
-        let sample = asking.look(pane, pane.source())?;
-        if format == Format::Text {
-            let grid = sample.grid(pane.headings(), None);
-            crate::output::line(pane.title().to_uppercase())?;
-            format.table(grid.headings(), grid.texts(), &Value::Null)?;
-            crate::output::line("")?;
-        }
-        all.insert(pane.name().to_owned(), sample.json(pane.headings()));
-    }
-    if format == Format::Json { format.done(&all, "") } else { Ok(()) }
 }

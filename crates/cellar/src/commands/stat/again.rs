@@ -1,5 +1,6 @@
 //! Looking again and again.
 
+use crate::output;
 use anyhow::Result;
 use clap::Args;
 use std::thread;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 /// How often to look.
 #[derive(Args, Clone, Copy, Debug)]
-pub(super) struct Again {
+pub(crate) struct Again {
     /// Look again and again, so many seconds apart, and show what came meanwhile.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     interval: Option<u32>,
@@ -17,16 +18,21 @@ pub(super) struct Again {
 }
 
 impl Again {
+    /// After each interval, if there is one, so often.
+    pub(crate) fn new(interval: Option<u32>, count: Option<u32>) -> Again {
+        Again { interval, count }
+    }
+
     /// Whether the first look is the only one.
-    pub(super) fn is_once(self) -> bool {
+    pub(crate) fn is_once(self) -> bool {
         self.interval.is_none()
     }
 
-    /// Looks after each interval, as often as is wanted.
-    pub(super) fn each(self, mut look: impl FnMut() -> Result<()>) -> Result<()> {
+    /// Looks after each interval, as often as is wanted, and as long as somebody reads what is printed.
+    pub(crate) fn each(self, mut look: impl FnMut() -> Result<()>) -> Result<()> {
         let Some(interval) = self.interval else { return Ok(()) };
         let mut looks = 0;
-        while self.count.is_none_or(|count| looks < count) {
+        while self.count.is_none_or(|count| looks < count) && !output::is_closed() {
             thread::sleep(Duration::from_secs(interval.into()));
             look()?;
             looks += 1;

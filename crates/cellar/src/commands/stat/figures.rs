@@ -8,7 +8,7 @@ use afs_idl::cellar::{self, FigureRow, GetFiguresReply, GetFiguresRequest};
 use anyhow::Result;
 pub(crate) use doctor::text::time;
 use events::table::Look;
-use events::{Declaration, Declared, Figures, Value};
+use events::{Declaration, Declared, Figures, Kind, Value};
 use observe::Table;
 use serde_json::{Map, json};
 use std::net::Ipv4Addr;
@@ -166,18 +166,20 @@ fn figures<F: Declared>(names: &[String], row: &FigureRow) -> F {
     })
 }
 
-/// All figures of a row under their names, distributions as what people ask of them; times in nanoseconds.
+/// All figures of a row under their names, distributions as what people ask of them; times in nanoseconds. What grows is
+/// by second, if it is of so many seconds.
 pub(crate) fn json_of<F: Declared>(
     headings: &[&str],
     labels: &Labels,
     figures: &F,
+    seconds: Option<f64>,
 ) -> Map<String, serde_json::Value> {
     let mut object = Map::new();
     for (index, heading) in headings.iter().enumerate() {
         object.insert((*heading).to_owned(), labels.get(index).map_or(json!(null), |label| json!(label)));
     }
     for (declaration, value) in F::DECLARATIONS.iter().zip(figures.values()) {
-        object.insert(key(declaration), json_value(declaration, value));
+        object.insert(key(declaration), json_value(declaration, value, seconds));
     }
     object
 }
@@ -192,18 +194,25 @@ fn key(declaration: &Declaration) -> String {
     format!("{}{unit}", declaration.name)
 }
 
-fn json_value(declaration: &Declaration, value: Value<'_>) -> serde_json::Value {
+/// So many in so many seconds, by second, with three decimals.
+pub(crate) fn by_second(number: u64, seconds: f64) -> serde_json::Value {
+    json!((number as f64 * 1000.0 / seconds.max(0.001)).round() / 1000.0)
+}
+
+fn json_value(declaration: &Declaration, value: Value<'_>, seconds: Option<f64>) -> serde_json::Value {
+    let grown = |number| seconds.map_or_else(|| json!(number), |seconds| by_second(number, seconds));
+    let number = |number| if declaration.kind == Kind::Counter { grown(number) } else { json!(number) };
     match value {
-        Value::Number(number) => json!(number),
-        Value::List(numbers) => declaration
+        Value::Number(value) => number(value),
+        Value::List(values) => declaration
             .values
             .iter()
-            .zip(numbers)
-            .map(|(name, number)| ((*name).to_owned(), json!(number)))
+            .zip(values)
+            .map(|(name, value)| ((*name).to_owned(), number(*value)))
             .collect(),
         Value::Histogram(histogram) => json!({
-            "count": histogram.count(),
-            "sum": histogram.sum(),
+            "count": grown(histogram.count()),
+            "sum": grown(histogram.sum()),
             "mean": histogram.mean(),
             "p50": histogram.quantile(500),
             "p90": histogram.quantile(900),
@@ -248,8 +257,10 @@ mod tests {
         let [(labels, figures)] = &rows[..] else { panic!("{rows:?}") };
         assert_eq!((labels.join(" "), figures.calls, figures.classes[1]), ("7 x".to_owned(), 5, 2));
         assert_eq!(others.calls, 3);
-        let json = json_of(&["volume", "name"], labels, figures);
+        let json = json_of(&["volume", "name"], labels, figures, None);
         assert_eq!((&json["volume"], &json["classes"]["store"]), (&json!("7"), &json!(2)));
         assert!(json.contains_key("received_bytes") && json.contains_key("run_ns"));
+        let rates = json_of(&["volume", "name"], labels, figures, Some(3.0));
+        assert_eq!((&rates["calls"], &rates["classes"]["store"]), (&json!(1.667), &json!(0.667)));
     }
 }

@@ -131,7 +131,7 @@ fn show<F: Shown>(context: &Context, looking: &Looking, source: Source) -> Resul
 /// Prints a table.
 pub(crate) fn print<F: Shown>(format: Format, headings: &[&str], look: &Look<Labels, F>) -> Result<()> {
     let rows = rows(headings, look);
-    let json = rows.iter().map(|(labels, figures)| figures::json_of(headings, labels, figures).into());
+    let json = rows.iter().map(|(labels, figures)| figures::json_of(headings, labels, figures, None).into());
     let columns = F::COLUMNS.iter().map(|(heading, ..)| (*heading).to_owned());
     let headings = headings.iter().map(|heading| heading.to_uppercase()).chain(columns).collect();
     let cells = |(labels, figures): &(Labels, F)| {

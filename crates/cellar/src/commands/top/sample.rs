@@ -26,7 +26,7 @@ pub(super) trait Seen: Any + Send + Sync {
     fn since(&self, before: &dyn Seen) -> Option<Arc<dyn Seen>>;
     fn of_client(&self, client: &Client) -> Arc<dyn Seen>;
     fn grid(&self, headings: &[&str], seconds: Option<f64>) -> Grid;
-    fn json(&self, headings: &[&str]) -> Value;
+    fn json(&self, headings: &[&str], seconds: Option<f64>) -> Value;
 }
 
 impl<F: Shown + Send + Sync> Seen for Look<Labels, F> {
@@ -47,9 +47,10 @@ impl<F: Shown + Send + Sync> Seen for Look<Labels, F> {
         Grid::new(headings, self, seconds)
     }
 
-    fn json(&self, headings: &[&str]) -> Value {
+    fn json(&self, headings: &[&str], seconds: Option<f64>) -> Value {
         let rows = tables::rows(headings, self);
-        rows.iter().map(|(labels, figures)| Value::Object(json_of(headings, labels, figures))).collect()
+        let json = |(labels, figures): &(Labels, F)| json_of(headings, labels, figures, seconds);
+        rows.iter().map(json).map(Value::Object).collect()
     }
 }
 
@@ -84,11 +85,11 @@ impl Sample {
         }
     }
 
-    /// The table for programs.
-    pub(super) fn json(&self, headings: &[&str]) -> Value {
+    /// The table for programs, likewise.
+    pub(super) fn json(&self, headings: &[&str], seconds: Option<f64>) -> Value {
         match self {
-            Sample::Own(look) => look.json(headings),
-            Sample::Told(told) => told.json(),
+            Sample::Own(look) => look.json(headings, seconds),
+            Sample::Told(told) => told.json(seconds),
             Sample::Untold(why) => json!({ "not_told": why }),
         }
     }

@@ -1,6 +1,6 @@
 //! Tables of what a server of others tells: its own figures, and columns that are made of them.
 
-use crate::commands::stat::figures::{Labels, Show, share};
+use crate::commands::stat::figures::{Labels, Show, by_second, share};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -80,12 +80,20 @@ impl Told {
         self.shown().into_iter().map(|(labels, figures)| (labels, numbers(&figures))).collect()
     }
 
-    /// Each row with what was told of it.
-    pub(super) fn json(&self) -> Value {
+    /// Each row with what was told of it; by second what grows, if it is of so many seconds.
+    pub(super) fn json(&self, seconds: Option<f64>) -> Value {
+        let value = |kind: Kind, figure: u64| match seconds {
+            Some(seconds) if kind != Kind::Now => by_second(figure, seconds),
+            _ => json!(figure),
+        };
         let object = |(labels, figures): (Labels, Vec<u64>)| {
             let labels = self.layout.headings.iter().zip(labels).map(|(name, label)| (*name, json!(label)));
-            let figures =
-                self.layout.figures.iter().zip(figures).map(|((name, _), figure)| (*name, json!(figure)));
+            let figures = self
+                .layout
+                .figures
+                .iter()
+                .zip(figures)
+                .map(|((name, kind), figure)| (*name, value(*kind, figure)));
             let cells = labels.chain(figures).map(|(name, value)| (name.to_owned(), value));
             Value::Object(cells.collect::<Map<_, _>>())
         };
@@ -258,7 +266,9 @@ mod tests {
         now.add(&["10.0.0.1", "peer 7001"], [0, 0, 0, 10, 20]);
         // The second connection, which is gone, takes nothing from the others.
         assert_eq!(now.since(&before).numbers(), [(vec!["10.0.0.1".to_owned()], vec![6, 1, 2, 10, 20])]);
-        assert_eq!(now.json()[0]["calls"], 13);
+        assert_eq!(now.json(None)[0]["calls"], 13);
+        let rates = now.since(&before).json(Some(4.0));
+        assert_eq!((&rates[0]["calls"], &rates[0]["connections"]), (&json!(1.5), &json!(2)));
     }
 
     #[test]
