@@ -1,0 +1,293 @@
+//! `cellar top` beside a known load: in a terminal, with keys, and for programs.
+
+mod support;
+#[path = "support/terminal.rs"]
+mod terminal;
+
+use afs_idl::{ClientConnection, fs as rxafs};
+use bytes::Bytes;
+use cellar::client::{CellClient, Interface, Network};
+use cellar::commands::volume::{self, Create};
+use cellar::config;
+use cellar::network::{AfsNetwork, local_authentication};
+use cellar::serve;
+use load::files::{Fid, Files, volume_root};
+use load::station::{FILE_SERVICE, Station};
+use observe::Table;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+use terminal::{PATIENCE, Terminal};
+
+/// Files that are written, and calls for status: by somebody unknown and by the cell's key in one volume, and in another.
+const STORES: u64 = 3;
+const LOOKS: [u64; 3] = [60, 21, 5];
+
+/// Calls for status altogether: who makes a volume asks for that of its root.
+const ALL_LOOKS: u64 = LOOKS[0] + LOOKS[1] + LOOKS[2] + 2;
+
+/// A cell that has had this load.
+struct Cell {
+    address: Ipv4Addr,
+    config: PathBuf,
+    unknown: Arc<dyn ClientConnection>,
+    file: Fid,
+    // Ends before the folder goes.
+    _running: serve::Running,
+    _clients: (Station, AfsNetwork),
+    _folder: tempfile::TempDir,
+}
+
+fn look(connection: &dyn ClientConnection, fid: Fid) {
+    rxafs::fetch_status(connection, &rxafs::FetchStatusRequest { fid }).unwrap();
+}
+
+impl Cell {
+    fn start() -> Cell {
+        let folder = tempfile::tempdir().unwrap();
+        let address = support::address();
+        let config = support::configure(folder.path(), address, "").unwrap();
+        let settings = Arc::new(config::file::load(&config).unwrap());
+        let running = serve::start(&settings).unwrap();
+        let network = || AfsNetwork::start(Some(local_authentication(&settings.keys).unwrap())).unwrap();
+        let client = CellClient::new(Arc::new(network()), vec![address]).unwrap();
+        let locations = client.connection(address, Interface::Locations);
+        let [file, other] = ["load", "other"].map(|name| {
+            let create = Create::with_acl(name.parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
+            volume::create_volume(&client, &create).unwrap();
+            volume_root(&*locations, name).unwrap()
+        });
+        let port = SocketAddr::from((address, 7000));
+        let (station, known) = (Station::start().unwrap(), network());
+        let unknown = station.connect(port, FILE_SERVICE, None);
+        let files = Files::new(unknown.clone());
+        let root = file;
+        let file = files.create(root, "f").unwrap();
+        (0..STORES).for_each(|_| files.store(file, &Bytes::from_static(b"some data")).unwrap());
+        let admin = known.connect(port, FILE_SERVICE);
+        (0..LOOKS[0]).for_each(|_| look(&*unknown, file));
+        (0..LOOKS[1]).for_each(|_| look(&*admin, file));
+        (0..LOOKS[2]).for_each(|_| look(&*unknown, other));
+        Cell {
+            address,
+            config,
+            unknown,
+            file,
+            _running: running,
+            _clients: (station, known),
+            _folder: folder,
+        }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.args(arguments).arg("--config").arg(&self.config);
+        command
+    }
+
+    /// What the program prints.
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = self.command(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Does something while calls for status come; what that gives, and how many came.
+    fn under_load<T>(&self, work: impl FnOnce() -> T) -> (T, u64) {
+        let (is_over, calls) = (AtomicBool::new(false), AtomicU64::new(0));
+        let given = thread::scope(|scope| {
+            let _over = Over(&is_over);
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    look(&*self.unknown, self.file);
+                    calls.fetch_add(1, Relaxed);
+                }
+            });
+            work()
+        });
+        (given, calls.load(Relaxed))
+    }
+}
+
+/// Ends the load, however the work ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Calls in the row of this procedure.
+fn of_procedure(document: &Value, procedure: &str) -> f64 {
+    let rows = document["calls"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["procedure"] == procedure).unwrap_or_else(|| panic!("{rows:?}"));
+    row["calls"].as_f64().unwrap()
+}
+
+/// Calls for status that a document of rates tells of.
+fn told(document: &Value) -> u64 {
+    let calls = of_procedure(document, "FetchStatus") * document["seconds"].as_f64().unwrap();
+    // A rate has three decimals.
+    assert!((calls - calls.round()).abs() < 0.1, "{calls} calls");
+    calls.round() as u64
+}
+
+#[test]
+fn documents_by_second_come_a_line_each_until_they_are_enough() {
+    let cell = Cell::start();
+    let arguments = ["top", "--json", "--interval", "1", "--count", "2"];
+    let (printed, came) = cell.under_load(|| cell.run(&arguments));
+    let documents: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(documents.len(), 2, "{printed}");
+    let workers: Value = serde_json::from_str(&cell.run(&["stat", "workers", "--json"])).unwrap();
+    for document in &documents {
+        assert!(Table::ALL.iter().all(|table| document[table.name()].is_array()), "{document}");
+        assert!(of_procedure(document, "StoreData64") < 0.001, "they came before");
+        assert_eq!(document["workers"][0]["limit"], workers[0]["limit"], "what there is has no rate");
+    }
+    let sum: u64 = documents.iter().map(told).sum();
+    assert!((1..=came).contains(&sum), "{sum} of {came}");
+    // An interval of two looks is less than all of the time.
+    let all: Value = serde_json::from_str(&cell.run(&["top", "--json"])).unwrap();
+    assert_eq!(of_procedure(&all, "FetchStatus").round() as u64, ALL_LOOKS + came);
+    assert_eq!(all["seconds"], Value::Null);
+
+    // Who reads no more ends it.
+    let mut top = cell.command(&["top", "--json", "--interval", "1"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(top.stdout.take().unwrap()).lines();
+    assert!(serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap().is_object());
+    drop(lines);
+    let deadline = Instant::now() + PATIENCE;
+    while top.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "it goes on, and nobody reads");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn once_with_an_interval_tells_what_came_in_it() {
+    let cell = Cell::start();
+    let (printed, came) = cell.under_load(|| cell.run(&["top", "--once", "--json", "--interval", "1"]));
+    let document: Value = serde_json::from_str(&printed).unwrap();
+    assert!((1..=came).contains(&told(&document)), "{document}");
+    assert!(document["seconds"].as_f64().unwrap() >= 1.0, "{document}");
+    assert!(of_procedure(&document, "StoreData64") < 0.001, "they came before");
+    let text = cell.run(&["top", "--once", "--interval", "1"]);
+    let row = |text: &str| {
+        let line = text.lines().find(|line| line.contains(" StoreData64 ")).unwrap().to_owned();
+        line.split_whitespace().nth(2).unwrap().to_owned()
+    };
+    assert!(text.starts_with("CALLS, by second\n") && row(&text) == "0", "{text}");
+    let text = cell.run(&["top", "--once"]);
+    assert!(text.starts_with("CALLS\n") && row(&text) == STORES.to_string(), "{text}");
+
+    for (arguments, why) in [
+        (&["top", "--interval", "1", "--count", "2"][..], "`--count` is for `--json`"),
+        (&["top", "--once", "--interval", "1", "--count", "2"], "--count"),
+    ] {
+        let output = cell.command(arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
+    }
+}
+
+/// Rows of the screen, behind the headings and before the help.
+fn rows(screen: &[String]) -> Vec<Vec<String>> {
+    let rows = screen[3..screen.len() - 1].iter().filter(|line| !line.is_empty());
+    rows.map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+}
+
+/// The cells of the row whose labels are these.
+fn row<'a>(rows: &'a [Vec<String>], labels: &[&str]) -> Option<&'a [String]> {
+    rows.iter()
+        .find(|row| row.starts_with(&labels.iter().map(|of| (*of).to_owned()).collect::<Vec<_>>()))
+        .map(|row| &row[labels.len()..])
+}
+
+/// Waits for the row with these labels to begin with this number.
+fn wait_for_row(terminal: &Terminal, labels: &[&str], number: u64) {
+    terminal.wait_for(&format!("{labels:?} with {number}"), |screen| {
+        row(&rows(screen), labels).is_some_and(|cells| cells[0] == number.to_string())
+    });
+}
+
+/// The names of volumes in the order of the screen.
+fn names(screen: &[String]) -> Vec<String> {
+    rows(screen).into_iter().filter_map(|row| row.get(1).cloned()).collect()
+}
+
+#[test]
+fn keys_lead_through_the_tables_of_a_known_load() {
+    let cell = Cell::start();
+    let mut terminal = Terminal::start(&cell.command(&["top", "--interval", "1"]), 40, 220);
+    let about = format!("cellar top: {} every 1 s, by second", cell.address);
+    terminal.wait_for("rates", |screen| screen[0] == about && screen[2].starts_with("SERVICE"));
+    assert!(terminal.screen()[1].starts_with(" 1 calls "), "{:?}", terminal.screen());
+
+    // Everything since the start is known exactly.
+    terminal.press("a");
+    terminal.wait_for("all", |screen| screen[0].ends_with("since the start"));
+    wait_for_row(&terminal, &["AFS", "StoreData64"], STORES);
+    terminal.press("/hstat");
+    terminal.wait_for("the filter", |screen| screen.last().unwrap().starts_with("filter: hstat_"));
+    terminal.press("\r");
+    wait_for_row(&terminal, &["AFS", "FetchStatus"], ALL_LOOKS);
+    terminal.wait_for("nothing else", |screen| rows(screen).len() == 1);
+    terminal.press("\x1b");
+    terminal.wait_for("no filter", |screen| rows(screen).len() > 1);
+
+    // The two volumes, without the calls that used none, in both orders.
+    terminal.press("2");
+    terminal.wait_for("volumes", |screen| screen[2].starts_with("VOLUME") && screen[2].contains("CALLSv"));
+    terminal.press("/5368\r");
+    terminal.wait_for("the busier first", |screen| names(screen) == ["load", "other"]);
+    terminal.press("r");
+    let is_upward = |screen: &[String]| screen[2].contains("CALLS^") && names(screen) == ["other", "load"];
+    terminal.wait_for("the other way round", is_upward);
+    terminal.press("r\x1b[C\x1b[C");
+    let by_store = |screen: &[String]| screen[2].contains("STOREv") && names(screen) == ["load", "other"];
+    terminal.wait_for("by what was stored", by_store);
+
+    // From the volume to its clients, from one of them to its calls, and back.
+    let volume = cell.file.volume;
+    terminal.press("\r");
+    let about = format!("clients of volume {volume} load");
+    terminal.wait_for("its clients", |screen| screen[0].contains(&about) && screen[2].starts_with("HOST"));
+    terminal.wait_for("both of them", |screen| {
+        let rows = rows(screen);
+        let has = |user: &str| row(&rows, &["127.0.0.1", user]).is_some();
+        has("anonymous") && has("afs")
+    });
+    terminal.press("/anon\r");
+    terminal.wait_for("one of them", |screen| rows(screen).len() == 1);
+    terminal.press("\r");
+    let about = format!("calls of anonymous at 127.0.0.1 in volume {volume} load");
+    terminal.wait_for("its calls", |screen| screen[0].contains(&about) && screen[2].starts_with("SERVICE"));
+    wait_for_row(&terminal, &["AFS", "FetchStatus"], LOOKS[0]);
+    wait_for_row(&terminal, &["AFS", "StoreData64"], STORES);
+    wait_for_row(&terminal, &["AFS", "CreateFile"], 1);
+    terminal.press("\x1b");
+    terminal.wait_for("its clients again", |screen| screen[2].starts_with("HOST") && rows(screen).len() > 1);
+    terminal.press("\x1b");
+    terminal.wait_for("volumes again", |screen| screen[2].starts_with("VOLUME"));
+
+    // A table without a digit, and the last one.
+    terminal.press("0\t");
+    terminal.wait_for("callbacks", |screen| screen[2].contains("PROMISES"));
+    terminal.press("1\x1b[Z");
+    terminal.wait_for("events", |screen| screen[2].contains("LEFT OUT"));
+    terminal.press(" ");
+    terminal.wait_for("a pause", |screen| screen[0].contains("paused"));
+    terminal.press("?");
+    terminal.wait_for("all keys", |screen| screen.iter().any(|line| line.contains("choose the column")));
+    terminal.press("x");
+    terminal.wait_for("the table", |screen| screen[2].contains("LEFT OUT"));
+    assert!(terminal.end("q").contains("\x1b[?1049l"), "the terminal is given back");
+}
