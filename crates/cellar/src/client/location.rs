@@ -86,7 +86,29 @@ impl Located {
     }
 }
 
+/// File servers of a cell that are asked for, at most.
+const SERVERS_MAX: usize = 254;
+
 impl CellClient {
+    /// The first address of each file server that is registered. They are asked for by their places: GetAddrs tells the
+    /// addresses of those alone that have not registered with a UUID, which nobody does any more.
+    pub fn file_servers(&self) -> Result<Vec<Ipv4Addr>, AbortCode> {
+        let all = |vl: &dyn ClientConnection| vl::get_addrs(vl, &vl::GetAddrsRequest::default());
+        let count = self.database(Interface::Locations, all)?.addresses.len().min(SERVERS_MAX);
+        let mut servers = Vec::new();
+        for index in (1..).take(count) {
+            let attributes =
+                vl::ListAddrByAttributes { mask: vl::address_mask::INDEX, index, ..Default::default() };
+            let request = vl::GetAddrsURequest { attributes };
+            match self.database(Interface::Locations, |vl| vl::get_addrs_u(vl, &request)) {
+                Ok(reply) => servers.extend(reply.addresses.first().map(|&address| Ipv4Addr::from(address))),
+                Err(AbortCode::VL_NOENT | AbortCode::VL_INDEXERANGE) => {}
+                Err(code) => return Err(code),
+            }
+        }
+        Ok(servers)
+    }
+
     /// The entry of a volume by name or number; `None` if no location server has one.
     pub fn find_volume(&self, volume: &str) -> Result<Option<Located>> {
         self.find_unless(volume, |_| false)

@@ -17,8 +17,6 @@ use std::sync::atomic::AtomicBool;
 
 /// Numbers of a new volume: read-write, read-only, backup.
 const NUMBERS: u32 = 3;
-/// Most servers that are asked for room.
-const SERVERS_MAX: usize = 254;
 const WHOLE_LOCK: i32 = lock_release::TIMESTAMP | lock_release::OPCODE | lock_release::AFSID;
 /// The longest name of a volume that has read-only ones.
 const NAME_BYTES_MAX: usize = 22;
@@ -189,22 +187,7 @@ impl Site<'_> {
 
     /// The first address of each file server that is registered.
     fn servers(&self) -> Step<Vec<Ipv4Addr>> {
-        let doing = || format!("list the servers of {}", self.name);
-        let known =
-            self.cell.database(Interface::Locations, |vl| vl::get_addrs(vl, &vl::GetAddrsRequest::default()));
-        let count = known.map_err(failed(doing()))?.addresses.len().min(SERVERS_MAX);
-        let mut servers = Vec::new();
-        for index in (1..).take(count) {
-            let attributes =
-                vl::ListAddrByAttributes { mask: vl::address_mask::INDEX, index, ..Default::default() };
-            let request = vl::GetAddrsURequest { attributes };
-            match self.cell.database(Interface::Locations, |vl| vl::get_addrs_u(vl, &request)) {
-                Ok(reply) => servers.extend(reply.addresses.first().map(|&address| Ipv4Addr::from(address))),
-                Err(AbortCode::VL_NOENT | AbortCode::VL_INDEXERANGE) => {}
-                Err(code) => return Err(failed(doing())(code)),
-            }
-        }
-        Ok(servers)
+        self.cell.file_servers().map_err(failed(format!("list the servers of {}", self.name)))
     }
 
     fn make(&self, home: &Home) -> Step {

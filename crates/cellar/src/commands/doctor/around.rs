@@ -1,12 +1,13 @@
 //! What is around the server: its machine, its settings, the clocks of the cell, jobs.
 
 use super::{Examined, FILE_PORT};
-use crate::client::{CellClient, Interface, Network};
+use crate::client::describe::failed;
+use crate::client::{CellClient, Network};
 use crate::commands::Context;
 use crate::config::Settings;
 use crate::jobs::journal::Journal;
 use crate::network::{AfsNetwork, now};
-use afs_idl::{ClientConnection, fs, vl};
+use afs_idl::{ClientConnection, fs};
 use anyhow::{Context as _, Result};
 use base::AbortCode;
 use doctor::{Clock, Job, Machine};
@@ -123,12 +124,8 @@ fn jobs(settings: &Settings) -> Result<Vec<Job>> {
 
 /// The clocks of the server and of the cell's other file servers beside this machine's.
 fn clocks(client: &CellClient, server: Ipv4Addr, examined: &mut Examined) {
-    let others = client.database(Interface::Locations, |connection| {
-        vl::get_addrs(connection, &vl::GetAddrsRequest::default())
-    });
-    let others = others.map(|reply| reply.addresses).unwrap_or_default();
-    // Entries with 255 in front stand for servers with several addresses (VL_GetAddrs).
-    let others = others.into_iter().filter(|word| word >> 24 != 255).map(Ipv4Addr::from);
+    let others = client.file_servers().map_err(failed("list the file servers of the cell"));
+    let others = examined.seen("clocks of other servers", others);
     let mut servers = vec![server];
     servers.extend(others);
     servers.sort_unstable();
