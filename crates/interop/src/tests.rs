@@ -5,6 +5,7 @@ mod asking;
 mod auditing;
 mod dumps;
 mod electing;
+mod examining;
 mod fuse;
 mod import;
 mod jobs;
@@ -60,6 +61,7 @@ pub(crate) fn all() -> Vec<Test> {
         promoting::tests(),
         watching::tests(),
         asking::tests(),
+        examining::tests(),
         tracing::tests(),
         auditing::tests(),
         probing::tests(),

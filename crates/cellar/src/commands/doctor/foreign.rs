@@ -7,11 +7,13 @@ use crate::commands::stat::xstat::collections;
 use crate::commands::stat::xstat::layout::Layout;
 use crate::network::AfsNetwork;
 use afs_idl::ClientConnection;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use doctor::{Operation, Port};
 use rx_proto::answers::Basics;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,7 +33,8 @@ struct Look {
 /// Looks at the server, waits, and looks again: at one port, or at all that servers have.
 pub(super) fn examine(server: SocketAddrV4, all: bool, interval: u32) -> Result<Examined> {
     let mut examined = Examined::new(server, transport::version(server)?);
-    let statistics = (server.port() == FILE_PORT).then(|| Statistics::begin(&mut examined)).flatten();
+    let statistics = (server.port() == FILE_PORT).then(|| Statistics::start(server)).transpose();
+    let statistics = examined.seen("extended statistics", statistics);
     let ports: Vec<(SocketAddrV4, &str)> = if all {
         PORTS.map(|(port, name)| (SocketAddrV4::new(*server.ip(), port), name)).to_vec()
     } else {
@@ -39,6 +42,7 @@ pub(super) fn examine(server: SocketAddrV4, all: bool, interval: u32) -> Result<
     };
     let begun = Instant::now();
     let before = look(&ports);
+    let statistics = statistics.and_then(|statistics| statistics.begin(&mut examined));
     thread::sleep(Duration::from_secs(interval.into()));
     examined.snapshot.seconds = begun.elapsed().as_secs_f64();
     let now = look(&ports);
@@ -84,28 +88,52 @@ fn port(name: &str, before: &Look, now: &Look) -> Port {
     }
 }
 
-/// The first look at the extended statistics.
-struct Statistics {
+/// How long the extended statistics are waited for. To tell them takes a thread of the server's, and that it has none to
+/// spare may be what is wrong with it; rxdebug's questions take none.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Whom to ask for the extended statistics, and what was seen first.
+struct Statistics<Seen> {
     // Its port is what the connection goes through.
-    _network: AfsNetwork,
-    connection: std::sync::Arc<dyn ClientConnection>,
-    before: [Layout; 2],
+    network: AfsNetwork,
+    connection: Arc<dyn ClientConnection>,
+    before: Seen,
 }
 
-impl Statistics {
-    fn begin(examined: &mut Examined) -> Option<Statistics> {
-        let begin = || -> Result<Statistics> {
-            let network = AfsNetwork::start(None)?;
-            let connection = network.connect(examined.server.into(), FILE_SERVICE);
-            let before = collections(&*connection)?;
-            Ok(Statistics { _network: network, connection, before })
-        };
-        let begun = begin().map(Some);
-        examined.seen("extended statistics", begun)
+/// What is still to be heard.
+type Answer = Receiver<Result<[Layout; 2]>>;
+
+fn ask(connection: &Arc<dyn ClientConnection>) -> Answer {
+    let (told, answer) = mpsc::channel();
+    let connection = connection.clone();
+    // It ends with the connection's network; who asked may be gone by then.
+    thread::spawn(move || _ = told.send(collections(&*connection)));
+    answer
+}
+
+fn hear(answer: &Answer) -> Result<Option<[Layout; 2]>> {
+    let told = answer.recv_timeout(PATIENCE);
+    let none =
+        |_| Err(anyhow!("no answer within {} s: the server may have no thread for it", PATIENCE.as_secs()));
+    told.unwrap_or_else(none).map(Some)
+}
+
+impl Statistics<Answer> {
+    fn start(server: SocketAddrV4) -> Result<Statistics<Answer>> {
+        let network = AfsNetwork::start(None)?;
+        let connection = network.connect(server.into(), FILE_SERVICE);
+        Ok(Statistics { before: ask(&connection), network, connection })
     }
 
+    fn begin(self, examined: &mut Examined) -> Option<Statistics<[Layout; 2]>> {
+        let before = examined.seen("extended statistics", hear(&self.before))?;
+        Some(Statistics { network: self.network, connection: self.connection, before })
+    }
+}
+
+impl Statistics<[Layout; 2]> {
     fn finish(self, examined: &mut Examined) {
-        let now = collections(&*self.connection).map(Some);
+        let now = hear(&ask(&self.connection));
         let Some(now) = examined.seen("extended statistics", now) else { return };
         for (now, before) in now.iter().zip(&self.before) {
             let figures = now.figures.iter().zip(&before.figures);

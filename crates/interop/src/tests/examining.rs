@@ -1,0 +1,84 @@
+//! `cellar doctor` of OpenAFS's servers: it invents nothing of one that is well, and finds that one has no threads left.
+
+use crate::Test;
+use crate::tests::own_file;
+use anyhow::{Context, Result, ensure};
+use interop::cell::{Cell, Server, cellar_program};
+use interop::means::Means;
+use serde_json::Value;
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![Test { name: "doctor-openafs", needs: &[Means::Netns], run: examine }]
+}
+
+/// What the machine has and does is nobody's fault here: other tests run beside this one.
+const OF_THE_MACHINE: [&str; 2] = ["datagrams-dropped-elsewhere", "processors-busy"];
+
+/// Calls that have begun: StoreData (133) of which no more than the opcode comes, each on a connection of its own, more
+/// than any number of threads. The first packets are headed by epoch, connection, call, sequence, serial (4 bytes each),
+/// type, the flag of clients, no security, and the service (rx_packet.h). To a file server a call has come when it
+/// knows that its client can be reached: what is sent besides answers the question, which it asks by an ACK of reason
+/// PING. The calls end with the shell.
+const BEGIN_CALLS: &str = r"
+exec {udp}<>/dev/udp/$ADDR/7000
+one='\x00\x00\x00\x01'
+none='\x00\x00\x00\x00'
+for high in 01 02 03 04 05 06; do
+    for low in $(seq 0 4 252); do
+        printf -v id '\\x%02x' $low
+        connection='\x91\x92\x93\x94\x51\x52\x'$high$id
+        service='\x01\x00\x00\x00\x00\x00\x01'
+        printf $connection$one$one$one'\x01'$service'\x00\x00\x00\x85' >&$udp
+        printf $connection$one$none$one'\x02'$service$none$one$none$none'\x07\x00\x00\x00\x00' >&$udp
+    done
+    sleep 0.05
+done
+sleep 1
+";
+
+fn examine() -> Result<()> {
+    let cell = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
+    cell.open_volume(Server::OpenAfs, "work.1")?;
+    let program = cellar_program()?;
+    let program = program.to_str().context("path")?;
+    let doctor = format!("{program} doctor --server {} --interval 2 --json", cell.address);
+    let begin = BEGIN_CALLS.replace("$ADDR", cell.address);
+
+    let (suites, scratch) = (own_file("suites"), cell.scratch()?);
+    let work = format!(
+        "{program} cp {}/ cell:work.1/suites/ && {program} cp cell:work.1/suites/ {}/back/",
+        suites.display(),
+        scratch.display()
+    );
+    let well =
+        cell.shell(&format!("({work}) >/dev/null 2>&1 & {doctor}; status=$?; wait $! && exit $status"))?;
+    let told = of(&well.text)?;
+    let findings = found(&told, |problem| !OF_THE_MACHINE.contains(&problem));
+    ensure!(findings.is_empty(), "a server that is well has {findings:?}: {}", well.text);
+    ensure!(told["not_looked_at"].as_array().is_some_and(Vec::is_empty), "{}", told["not_looked_at"]);
+    let all = found(&told, |_| true);
+    ensure!(well.status == i32::from(!all.is_empty()), "exit status {} with {all:?}", well.status);
+
+    let ill = cell.shell(&format!("{begin}\n{doctor}"))?;
+    let told = of(&ill.text)?;
+    ensure!(ill.status == 1, "exit status {}: {}", ill.status, ill.text);
+    let exhausted = found(&told, |problem| problem == "rx-threads-exhausted");
+    let [exhausted] = &exhausted[..] else { anyhow::bail!("no rx-threads-exhausted: {}", ill.text) };
+    let evidence = exhausted["evidence"].to_string();
+    ensure!(evidence.contains(&format!("fileserver ({}:7000): ", cell.address)), "{exhausted}");
+    ensure!(evidence.contains(" calls waiting at both looks"), "{exhausted}");
+    println!("interop: doctor-openafs: {evidence}");
+    Ok(())
+}
+
+/// The document, behind which errors may stand.
+fn of(printed: &str) -> Result<Value> {
+    let mut documents = serde_json::Deserializer::from_str(printed).into_iter();
+    documents.next().context("nothing")?.with_context(|| printed.to_owned())
+}
+
+/// Findings of such problems.
+fn found(told: &Value, wanted: impl Fn(&str) -> bool) -> Vec<&Value> {
+    let all = told["findings"].as_array().into_iter().flatten();
+    all.filter(|finding| finding["problem"].as_str().is_some_and(&wanted)).collect()
+}
