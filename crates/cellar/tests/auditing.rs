@@ -241,6 +241,19 @@ fn what_is_written_and_what_a_sink_that_stands_still_loses_is_all_that_happened(
         rxafs::fetch_status(&*nobody, &rxafs::FetchStatusRequest { fid: root }).unwrap();
     }
 
+    // Who looks for what is wrong is told of it: the sink lost more meanwhile.
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_cellar"));
+    doctor.args(["doctor", "--interval", "1", "--json", "--config"]).arg(&config);
+    let output = doctor.env("HOME", folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = said["findings"].as_array().unwrap();
+    let behind = findings.iter().find(|finding| finding["problem"] == "audit-behind");
+    let behind = behind.unwrap_or_else(|| panic!("{findings:#?}"));
+    let [evidence] = &behind["evidence"].as_array().unwrap()[..] else { panic!("of one sink: {behind}") };
+    let evidence = evidence.as_str().unwrap();
+    assert!(evidence.starts_with("stuck: 0 records written, ") && !evidence.contains(" 0 lost"), "{behind}");
+
     // The sink that takes everything has all lines that its row says, byte for byte.
     let all = soon("what the row says is in the file", || {
         let (row, text) =

@@ -29,6 +29,8 @@ use tempfile::TempDir;
 
 /// What is waited for comes sooner.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a lock is held once all wait for it.
+const HOLD: Duration = Duration::from_millis(500);
 /// Calls at a time.
 const CALLS: usize = 4;
 
@@ -98,12 +100,19 @@ fn metrics(address: SocketAddr) -> String {
     text
 }
 
-/// What the program prints.
-fn json(config: &Path, arguments: &[&str]) -> Vec<Value> {
+/// What the program prints, which ends with this status.
+fn printed(config: &Path, arguments: &[&str], status: i32) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-    let output = command.args(arguments).args(["--json", "--config"]).arg(config).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice::<Value>(&output.stdout).unwrap().as_array().unwrap().clone()
+    command.args(arguments).args(["--json", "--config"]).arg(config);
+    let output = command.env("HOME", config.parent().unwrap()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Its rows.
+fn json(config: &Path, arguments: &[&str]) -> Vec<Value> {
+    printed(config, arguments, 0).as_array().unwrap().clone()
 }
 
 fn write_config(folder: &Path) -> Ipv4Addr {
@@ -206,6 +215,8 @@ impl Contended {
                 thread::sleep(Duration::from_millis(5));
             }
             let told = metrics(address);
+            // What they do takes less than that, so that they are slow for want of the lock.
+            thread::sleep(HOLD);
             keeper.go.send(()).unwrap();
             assert!(told.contains(&waiting), "not all wait for {lock}: {told}");
         });
@@ -237,6 +248,19 @@ fn the_table_of_locks_has_every_wait_of_calls_to_the_nanosecond() {
     let others = CALLS as u64 - 1;
     assert_eq!((waits, count, sum), (others, others, waited.iter().sum()), "of calls: {waited:?}");
     assert_eq!(waited.len() as u64, others, "{waited:?}");
+    // Who looks for what is wrong is told of it.
+    let told = printed(&cell.config, &["doctor", "--interval", "1"], 1);
+    let findings = told["findings"].as_array().unwrap();
+    let contended = findings.iter().find(|finding| finding["problem"] == "contended-lock");
+    let contended = contended.unwrap_or_else(|| panic!("{findings:#?}"));
+    let volume = format!("Changes of volume {} wait for each other.", root.volume);
+    assert_eq!(contended["what"], volume.as_str(), "{contended}");
+    let evidence = contended["evidence"].to_string();
+    assert!(
+        evidence
+            .contains(&format!("{others} slow calls lately waited for another change of the same volume")),
+        "{contended}"
+    );
 
     // One changes the root directory, and is held up before that takes effect; the others ask what they may do with a file.
     let remove = |files: Files| files.remove(root, "f.0").unwrap();

@@ -415,6 +415,10 @@ fn thread_starvation() {
     assert!(exhausted.contains("threads at work") && exhausted.contains("AFS FetchData64"), "{exhausted}");
     let starving = finding(&findings, "starving-user");
     assert!(starving.contains("user_percent` (it is 100)"), "{starving}");
+    // What the batch user reads is in one volume.
+    let hot = finding(&findings, "hot-volume");
+    assert!(hot.contains(&format!("Volume {} (shared) has most", root.volume)), "{hot}");
+    assert!(hot.contains("Nearly all of it is reading"), "{hot}");
     let what =
         findings.iter().find(|finding| finding["problem"] == "starving-user").unwrap()["what"].to_string();
     assert!(!what.contains("anonymous"), "{what}");
