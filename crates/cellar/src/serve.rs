@@ -130,6 +130,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
         background.extend(syncing::start(&ending, &volumes, period));
     }
     background.push(cell_keys::follow(&ending, &keys, &client));
+    background.push(observatory.begin_periods(&ending));
     background.extend(upkeep::start(&ending, &volumes, settings.tuning.upkeep));
     if settings.roles.contains(&Role::Fs) {
         background.extend(jobs::start(&ending, settings, &cell, admin_server.as_deref()));

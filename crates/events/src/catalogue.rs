@@ -105,13 +105,13 @@ figures! {
         /// Sum of the times that calls were served.
         run: counter Nanoseconds,
         /// The longest time from the arrival of a call to its end.
-        longest: highest Nanoseconds,
+        longest: longest Nanoseconds,
         /// Bytes of requests and replies of those calls that read or write data of files.
         data: counter Bytes,
         /// Sum of the times from the arrival of those calls to their ends.
         data_time: counter Nanoseconds,
         /// The longest of them.
-        data_longest: highest Nanoseconds,
+        data_longest: longest Nanoseconds,
     }
 }
 
@@ -135,7 +135,7 @@ figures! {
         /// Sum of the times from their arrivals to their ends.
         data_time: counter Nanoseconds,
         /// The longest of them.
-        data_longest: highest Nanoseconds,
+        data_longest: longest Nanoseconds,
     }
 }
 

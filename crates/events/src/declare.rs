@@ -1,6 +1,6 @@
 //! How figures are declared: once, for all who count, show and test them.
 
-use crate::Histogram;
+use crate::{Histogram, Longest};
 
 /// What a figure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub enum Kind {
     Gauge,
     /// The greatest since the server started.
     Highest,
+    /// The greatest since the server started, of which it is known what it was between two looks.
+    Longest,
     /// A distribution.
     Histogram,
 }
@@ -65,6 +67,8 @@ pub enum Value<'a> {
     Number(u64),
     /// One for each of the label's values.
     List(&'a [u64]),
+    /// A greatest value.
+    Longest(&'a Longest),
     /// A distribution.
     Histogram(&'a Histogram),
 }
@@ -75,6 +79,7 @@ impl Value<'_> {
         match self {
             Value::Number(number) => vec![*number],
             Value::List(numbers) => numbers.to_vec(),
+            Value::Longest(longest) => longest.numbers(),
             Value::Histogram(histogram) => {
                 let buckets = histogram.buckets().flat_map(|(index, count)| [index as u64, count]);
                 [histogram.sum(), histogram.max()].into_iter().chain(buckets).collect()
@@ -98,6 +103,12 @@ impl FromNumbers for u64 {
 impl<const N: usize> FromNumbers for [u64; N] {
     fn from_numbers(numbers: &[u64]) -> [u64; N] {
         std::array::from_fn(|index| numbers.get(index).copied().unwrap_or(0))
+    }
+}
+
+impl FromNumbers for Longest {
+    fn from_numbers(numbers: &[u64]) -> Longest {
+        Longest::from_numbers(numbers)
     }
 }
 
@@ -125,7 +136,7 @@ pub trait Declared {
 /// Declares figures that belong together. Makes a structure of them that can be added up and compared
 /// with its earlier states ([`Figures`](crate::Figures)), and that can be shown ([`Declared`]).
 ///
-/// Each line is `name: kind unit`, kind one of `counter`, `gauge`, `highest`, `histogram` or
+/// Each line is `name: kind unit`, kind one of `counter`, `gauge`, `highest`, `longest`, `histogram` or
 /// `counters(label, values)`, unit one of `Count`, `Bytes`, `Nanoseconds`. Its documentation is also the
 /// metric's; `weight` names the number that rows of tables are ordered by.
 #[macro_export]
@@ -181,22 +192,26 @@ macro_rules! figures {
         }
     };
     (@type histogram) => { $crate::Histogram };
+    (@type longest) => { $crate::Longest };
     (@type counters, $values:expr) => { [u64; $values.len()] };
     (@type $kind:ident) => { u64 };
     (@kind counter) => { $crate::Kind::Counter };
     (@kind counters) => { $crate::Kind::Counter };
     (@kind gauge) => { $crate::Kind::Gauge };
     (@kind highest) => { $crate::Kind::Highest };
+    (@kind longest) => { $crate::Kind::Longest };
     (@kind histogram) => { $crate::Kind::Histogram };
     (@label) => { "" };
     (@label $label:literal) => { $label };
     (@values) => { &[] };
     (@values $values:expr) => { $values };
     (@value histogram, $value:expr) => { $crate::Value::Histogram($value) };
+    (@value longest, $value:expr) => { $crate::Value::Longest($value) };
     (@value counters, $value:expr) => { $crate::Value::List($value) };
     (@value $kind:ident, $value:expr) => { $crate::Value::Number(*$value) };
     (@add highest, $own:expr, $other:expr) => { $own = $own.max($other) };
     (@add histogram, $own:expr, $other:expr) => { $own.merge(&$other) };
+    (@add longest, $own:expr, $other:expr) => { $own.add(&$other) };
     (@add counters, $own:expr, $other:expr) => {
         $own.iter_mut().zip($other).for_each(|(own, other)| *own = own.saturating_add(other))
     };
@@ -210,6 +225,7 @@ macro_rules! figures {
         news
     }};
     (@since histogram, $now:expr, $before:expr) => { $now.since(&$before) };
+    (@since longest, $now:expr, $before:expr) => { $now.since(&$before) };
     (@since $kind:ident, $now:expr, $before:expr) => { $now };
 }
 

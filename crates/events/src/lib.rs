@@ -17,6 +17,7 @@ mod declare;
 mod event;
 mod histogram;
 pub mod lines;
+mod longest;
 mod sharded;
 pub mod table;
 
@@ -24,5 +25,6 @@ pub use declare::{Declaration, Declared, FromNumbers, Kind, Unit, Value};
 pub use event::{Happened, Told};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_bound};
 pub use lines::{EVENTS, Event, LINES};
+pub use longest::Longest;
 pub use sharded::{SHARDS, Sharded};
 pub use table::{Figures, Table};

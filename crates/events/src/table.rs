@@ -111,6 +111,12 @@ impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
         self.rows.iter().map(|row| (&row.key, &row.figures))
     }
 
+    /// Does that to all rows, that of the others too.
+    pub fn each_mut(&mut self, mut each: impl FnMut(&mut F)) {
+        self.rows.iter_mut().for_each(|row| each(&mut row.figures));
+        each(&mut self.others);
+    }
+
     /// What has no row of its own.
     pub fn others(&self) -> &F {
         &self.others

@@ -46,7 +46,7 @@ fn add<F: Declared>(text: &mut String, sheet: &Sheet<F>) {
         let name = declaration.metric();
         let kind = match declaration.kind {
             Kind::Counter => "counter",
-            Kind::Gauge | Kind::Highest => "gauge",
+            Kind::Gauge | Kind::Highest | Kind::Longest => "gauge",
             Kind::Histogram => "histogram",
         };
         let _ = writeln!(text, "# HELP {name} {}", declaration.what.trim().replace('\\', "\\\\"));
@@ -60,6 +60,7 @@ fn add<F: Declared>(text: &mut String, sheet: &Sheet<F>) {
 fn add_value(text: &mut String, name: &str, declaration: &Declaration, labels: &[String], value: Value<'_>) {
     match value {
         Value::Number(number) => line(text, name, labels, &number_of(declaration, number)),
+        Value::Longest(longest) => line(text, name, labels, &number_of(declaration, longest.value())),
         Value::List(numbers) => {
             for (value, number) in declaration.values.iter().zip(numbers) {
                 let more = [labels, &[label(declaration.label, value)]].concat();

@@ -41,7 +41,7 @@ fn of_usage(usage: &UsageFigures) -> HostFigures {
         data_calls: usage.classes[Class::Fetch as usize] + usage.classes[Class::Store as usize],
         data: usage.data,
         data_time: usage.data_time,
-        data_longest: usage.data_longest,
+        data_longest: usage.data_longest.clone(),
         ..HostFigures::default()
     }
 }

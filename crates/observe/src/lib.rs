@@ -19,7 +19,7 @@ pub use classes::class_of_file_call;
 pub use exposition::{CONTENT_TYPE, exposition, metrics};
 pub use outcome::outcome;
 pub use pair::PairFigures;
-pub use recorder::{ClientKey, Ended, PairKey, Procedure, Recorder, ServiceMeter, Snapshot};
+pub use recorder::{ClientKey, Ended, PERIOD, PairKey, Procedure, Recorder, ServiceMeter, Snapshot};
 pub use sheet::{Observed, Sheet, SheetRow};
 pub use slow::SlowCall;
 pub use tables::{Table, Taker};

@@ -28,6 +28,11 @@ impl PairFigures {
         &mut self.calls[place].1
     }
 
+    /// Does that to what was done by each procedure.
+    pub(crate) fn each_mut(&mut self, each: impl FnMut(&mut UsageFigures)) {
+        self.calls.iter_mut().map(|(_, figures)| figures).for_each(each);
+    }
+
     /// Numbers of procedures, and what was done by each.
     pub fn calls(&self) -> &[(usize, UsageFigures)] {
         &self.calls

@@ -12,10 +12,14 @@ use parking_lot::RwLock;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use waits::Called;
 
 /// Volumes, clients, and clients of volumes that have rows of their own, for each thread that serves.
 const ROWS_MAX: usize = 512;
+
+/// How often [`Recorder::next_period`] is to be called.
+pub const PERIOD: Duration = Duration::from_secs(16);
 
 /// Likewise in the sum over all threads.
 const SUM_ROWS_MAX: usize = 4096;
@@ -81,6 +85,8 @@ pub struct Recorder {
     slow: SlowCalls,
     /// Calls that take as long are remembered; in nanoseconds, 0 for none.
     slow_from_ns: AtomicU64,
+    /// Periods that are over; read with the above by every call, and changed once in [`PERIOD`].
+    periods: AtomicU64,
     /// Nothing is counted: to measure what counting costs.
     is_off: AtomicBool,
 }
@@ -121,9 +127,20 @@ impl Usage {
         self.pairs.merge(&other.pairs);
     }
 
-    fn record(&mut self, volume: u32, caller: &Caller, call: &Ended, class: Class, number: usize) {
+    /// It is this period now.
+    fn begin(&mut self, period: u64) {
+        let begin = |row: &mut UsageFigures| {
+            row.longest.begin(period);
+            row.data_longest.begin(period);
+        };
+        self.volumes.each_mut(begin);
+        self.clients.each_mut(begin);
+        self.pairs.each_mut(|row| row.each_mut(begin));
+    }
+
+    fn record(&mut self, volume: u32, caller: &Caller, call: &Counted<'_>) {
         let slot = slot(caller.connection, volume);
-        if self.lately[slot].is_some_and(|place| self.add_at(place, volume, caller, call, class, number)) {
+        if self.lately[slot].is_some_and(|place| self.add_at(place, volume, caller, call)) {
             return;
         }
         let (host, user) = (caller.peer.ip(), &caller.identity);
@@ -132,32 +149,24 @@ impl Usage {
             |key: &PairKey, row: &PairFigures| settle(&mut self.volumes, &mut self.clients, key, row);
         let place = self.pairs.place_of(&(volume, (host, user)), key, let_go);
         self.lately[slot] = Some(place);
-        if !self.add_at(place, volume, caller, call, class, number) {
+        if !self.add_at(place, volume, caller, call) {
             // Two keys of one hash: it is nobody's in particular in all tables.
             self.lately[slot] = None;
             for others in [self.volumes.others_mut(), self.clients.others_mut()] {
-                add(others, call, class);
+                add(others, call);
             }
-            add(self.pairs.others_mut().of_procedure(number), call, class);
+            add(self.pairs.others_mut().of_procedure(call.number), call);
         }
     }
 
     /// Adds to the row at this place; false, and nothing is added, if it is not that of the call.
-    fn add_at(
-        &mut self,
-        place: Place,
-        volume: u32,
-        caller: &Caller,
-        call: &Ended,
-        class: Class,
-        number: usize,
-    ) -> bool {
+    fn add_at(&mut self, place: Place, volume: u32, caller: &Caller, call: &Counted<'_>) -> bool {
         let Some((key, row)) = self.pairs.at(place) else { return false };
         let PairKey { volume: own, client } = key;
         if *own != volume || client.host != caller.peer.ip() || client.user != caller.identity {
             return false;
         }
-        add(row.of_procedure(number), call, class);
+        add(row.of_procedure(call.number), call);
         true
     }
 }
@@ -181,7 +190,18 @@ fn settle(
     clients.row(&key.client).add(&usage);
 }
 
-fn add(row: &mut UsageFigures, call: &Ended, class: Class) {
+/// A call, and what is known of it besides.
+struct Counted<'a> {
+    call: &'a Ended,
+    class: Class,
+    /// Of its procedure.
+    number: usize,
+    /// In which it ended.
+    period: u64,
+}
+
+fn add(row: &mut UsageFigures, counted: &Counted<'_>) {
+    let Counted { call, class, period, .. } = *counted;
     row.calls += 1;
     row.classes[class as usize] += 1;
     row.failed += u64::from(call.result.is_err());
@@ -190,11 +210,11 @@ fn add(row: &mut UsageFigures, call: &Ended, class: Class) {
     row.wait += call.wait_ns;
     row.run += call.run_ns;
     let total_ns = call.wait_ns.saturating_add(call.run_ns);
-    row.longest = row.longest.max(total_ns);
+    row.longest.record(total_ns, period);
     if matches!(class, Class::Fetch | Class::Store) {
         row.data += call.received.saturating_add(call.sent);
         row.data_time += total_ns;
-        row.data_longest = row.data_longest.max(total_ns);
+        row.data_longest.record(total_ns, period);
     }
 }
 
@@ -241,6 +261,15 @@ impl Recorder {
         self.is_off.store(!is_on, Relaxed);
     }
 
+    /// The longest calls of the periods before are told apart from those that end from now on.
+    pub fn next_period(&self) {
+        self.periods.fetch_add(1, Relaxed);
+    }
+
+    fn period(&self) -> u64 {
+        self.periods.load(Relaxed) + 1
+    }
+
     /// From how many nanoseconds calls are remembered; 0 for none.
     pub fn slow_from_ns(&self) -> u64 {
         self.slow_from_ns.load(Relaxed)
@@ -269,6 +298,7 @@ impl Recorder {
             add_calls(&mut calls, shard);
             shard.usage.iter().for_each(|part| usage.merge(part));
         });
+        usage.begin(self.period());
         let calls = called(procedures, calls);
         Snapshot {
             procedures: names,
@@ -333,9 +363,11 @@ impl ServiceMeter {
         if LINES.wants(Event::Call) {
             self.leave_line(procedure, caller, noted, call);
         }
+        let period = self.recorder.period();
         let mut shard = self.recorder.shards.mine();
         shard.record(number, &self.event(procedure, noted, call));
-        shard.usage.get_or_insert_with(|| Usage::new(ROWS_MAX)).record(volume, caller, call, class, number);
+        let counted = Counted { call, class, number, period };
+        shard.usage.get_or_insert_with(|| Usage::new(ROWS_MAX)).record(volume, caller, &counted);
         drop(shard);
         let total_ns = call.wait_ns.saturating_add(call.run_ns);
         let from_ns = self.recorder.slow_from_ns();

@@ -3,7 +3,8 @@
 use crate::{Ended, Observed, Recorder, ServiceMeter, Sheet, SlowCall, Snapshot};
 use base::{AbortCode, Caller, Identity, Principal, SecurityLevel, UnixTime};
 use events::catalogue::{
-    CacheCounts, Class, DiskFigures, LaneFigures, PeerFigures, ProcessFigures, UsageFigures, WorkerFigures,
+    CacheCounts, Class, DiskFigures, HostFigures, LaneFigures, PeerFigures, ProcessFigures, UsageFigures,
+    WorkerFigures,
 };
 use events::current::Noted;
 use events::{Declared, Figures};
@@ -60,7 +61,7 @@ fn calls_of_many_threads_add_up_in_every_table() {
     assert_eq!(by_name, [("FetchData", 8 * 334), ("StoreData", 8 * 333), ("unknown", 8 * 333)]);
     for total in usage_totals(&snapshot) {
         assert_eq!((total.calls, total.received, total.sent), (8000, 80_000, 800_000));
-        assert_eq!((total.wait, total.run, total.longest), (24_000, 40_000, 8));
+        assert_eq!((total.wait, total.run, total.longest.value()), (24_000, 40_000, 8));
         assert_eq!(total.classes[Class::Fetch as usize], 8 * 334);
     }
     assert_eq!(snapshot.clients.rows().count(), 24);
@@ -91,7 +92,7 @@ fn a_volume_has_the_calls_of_clients_that_lost_their_rows() {
     }
     let snapshot = recorder.snapshot();
     for total in usage_totals(&snapshot) {
-        assert_eq!((total.calls, total.sent, total.longest), (10_000, 1_000_000, 8));
+        assert_eq!((total.calls, total.sent, total.longest.value()), (10_000, 1_000_000, 8));
         assert_eq!(total.classes[Class::Store as usize], 5000);
     }
     let calls = |wanted: u32| snapshot.volumes.rows().find(|(volume, _)| **volume == wanted).unwrap().1.calls;
@@ -146,7 +147,7 @@ fn hosts_are_the_sum_of_their_users_and_ports() {
     let row = |host: &str| &hosts.rows.iter().find(|row| row.labels == [host]).unwrap().figures;
     let first = row("10.0.0.1");
     assert_eq!((first.connections, first.opened, first.calls, first.data_calls), (3, 6, 3, 2));
-    assert_eq!((first.data, first.data_time, first.data_longest), (220, 16, 8));
+    assert_eq!((first.data, first.data_time, first.data_longest.value()), (220, 16, 8));
     assert_eq!((row("10.0.0.2").calls, row("10.0.0.2").connections), (1, 0));
     assert_eq!((row("10.0.0.9").calls, row("10.0.0.9").opened), (0, 4));
 }
@@ -216,4 +217,53 @@ fn only_calls_that_take_as_long_are_remembered() {
         (call.procedure.name, call.volume, call.total_ns, call.ended),
         ("StoreData", 5, 1000, UnixTime(9))
     );
+}
+
+/// One call that took long hides no others that end after it.
+#[test]
+fn the_longest_call_is_that_of_the_time_between_two_looks() {
+    let recorder = Arc::new(Recorder::default());
+    let meter = meter(&recorder);
+    let took = |run_ns| Ended { wait_ns: 0, run_ns, ..ended(130) };
+    let who = caller(1, "x");
+    count(&meter, &who, 5, &took(9_000));
+    let observed = WithPeers(recorder.clone());
+    let look = || {
+        let snapshot = observed.snapshot();
+        let of = |sheet: Sheet<UsageFigures>, labels: &[&str]| {
+            sheet.rows.into_iter().find(|row| row.labels == labels).unwrap().figures
+        };
+        let (host, user) = ("10.0.0.1", "x");
+        let usage = [
+            of(snapshot.volume_sheet(), &["5"]),
+            of(snapshot.client_sheet(), &[host, user]),
+            of(snapshot.clients_of(5), &[host, user]),
+            of(snapshot.calls_of(5), &[host, user, "AFS", "FetchData"]),
+        ];
+        let hosts = observed.hosts();
+        (usage, hosts.rows.into_iter().find(|row| row.labels == [host]).unwrap().figures)
+    };
+    let longest = |before: &([UsageFigures; 4], HostFigures)| {
+        let now = look();
+        let since =
+            |(now, before): (&UsageFigures, &UsageFigures)| now.since(before).unwrap().longest.value();
+        let of_usage: Vec<u64> = now.0.iter().zip(&before.0).map(since).collect();
+        let of_host = now.1.since(&before.1).unwrap().data_longest.value();
+        assert!(of_usage.iter().all(|of| *of == of_host), "{of_usage:?} {of_host}");
+        of_host
+    };
+    let first = look();
+    assert_eq!(first.0[0].longest.value(), 9_000);
+    assert_eq!(longest(&first), 9_000, "it may have ended after that look, as far as is known");
+    recorder.next_period();
+    let second = look();
+    assert_eq!(longest(&second), 0, "nothing came");
+    count(&meter, &who, 5, &took(400));
+    assert_eq!(longest(&second), 400);
+    recorder.next_period();
+    count(&meter, &who, 5, &took(300));
+    assert_eq!((longest(&second), longest(&look())), (400, 300));
+    (0..9).for_each(|_| recorder.next_period());
+    assert_eq!(longest(&look()), 0);
+    assert_eq!(look().0[0].longest.value(), 9_000, "since the start");
 }

@@ -63,10 +63,20 @@ function sinceHistogram(now, before) {
   return [now[0] - before[0], max, ...news];
 }
 
+// As events::Longest: the greatest ever, the period, and the greatest of the last periods by the rest of their numbers.
+export function sinceLongest(now, before) {
+  const [ever, period, ...lately] = now;
+  if (!period || ever > before[0]) return now;
+  const isNew = (at) => at > 0 && at >= before[1];
+  const news = lately.map((_, back) => period - back).filter(isNew).map((at) => lately[at % lately.length]);
+  return [Math.max(0, ...news), period, ...lately];
+}
+
 function sinceRow(now, before, figures) {
   return { ...now, values: figures.map(({ kind }, index) => {
     const [new_, old] = [now.values[index], before.values[index]];
     if (kind === 'histogram') return sinceHistogram(new_, old);
+    if (kind === 'longest') return sinceLongest(new_, old);
     return kind === 'counter' ? new_.map((value, place) => value - old[place]) : new_;
   }) };
 }

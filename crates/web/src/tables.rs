@@ -31,6 +31,7 @@ fn figure(declaration: &Declaration) -> Value {
         Kind::Counter => "counter",
         Kind::Gauge => "gauge",
         Kind::Highest => "highest",
+        Kind::Longest => "longest",
         Kind::Histogram => "histogram",
     };
     let unit = match declaration.unit {

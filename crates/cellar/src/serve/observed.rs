@@ -13,11 +13,13 @@ use events::catalogue::{
 };
 use events::{Figures as _, Histogram, bucket_of};
 use fileserver::FileServer;
-use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot, Table};
+use observe::{Observed, PERIOD, Recorder, Sheet, SlowCall, Snapshot, Table};
 use parking_lot::Mutex;
 use rx::{LaneStatistics, PeerCounters, PeerReport, RoundTrips, Server, ServerStatistics};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use volume::{CacheReport, CacheStatistics, Condition, VolumeError, Volumes};
 
@@ -98,6 +100,16 @@ impl Observatory {
     /// Who counts calls.
     pub fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
+    }
+
+    /// Lets periods pass until the end.
+    pub(super) fn begin_periods(&self, ending: &Arc<AtomicBool>) -> JoinHandle<()> {
+        let (recorder, ending) = (self.recorder.clone(), ending.clone());
+        super::thread("periods", move || {
+            while super::wait(&ending, PERIOD) {
+                recorder.next_period();
+            }
+        })
     }
 
     /// The audit, if there is one.

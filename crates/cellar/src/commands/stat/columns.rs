@@ -52,7 +52,7 @@ impl Shown for UsageFigures {
             ("OUT", Show::Bytes, |row| row.sent),
             ("MEAN SIZE", Show::Size, |row| mean(row.received.saturating_add(row.sent), row.calls)),
             ("MEAN", Show::Time, |row| mean(row.wait.saturating_add(row.run), row.calls)),
-            ("LONGEST", Show::Time, |row| row.longest),
+            ("LONGEST", Show::Time, |row| row.longest.value()),
         ]
     );
 }
@@ -69,7 +69,7 @@ impl Shown for HostFigures {
             ("I/O BYTES", Show::Bytes, |row| row.data),
             ("MEAN SIZE", Show::Size, |row| mean(row.data, row.data_calls)),
             ("MEAN", Show::Time, |row| mean(row.data_time, row.data_calls)),
-            ("LONGEST", Show::Time, |row| row.data_longest),
+            ("LONGEST", Show::Time, |row| row.data_longest.value()),
         ]
     );
 }

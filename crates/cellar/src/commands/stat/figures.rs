@@ -204,6 +204,7 @@ fn json_value(declaration: &Declaration, value: Value<'_>, seconds: Option<f64>)
     let number = |number| if declaration.kind == Kind::Counter { grown(number) } else { json!(number) };
     match value {
         Value::Number(value) => number(value),
+        Value::Longest(longest) => number(longest.value()),
         Value::List(values) => declaration
             .values
             .iter()

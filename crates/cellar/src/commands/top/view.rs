@@ -34,9 +34,9 @@ const ALL_KEYS: [&str; 16] = [
     "space            stop looking, and go on",
     "q, Ctrl-C        end",
     "",
-    "By second: calls, bytes, and times that add up. MEAN, P50, P99 and MAX are of",
-    "what came since the last look, LONGEST since the server's start; what there is",
-    "now (connections, threads, what is in use) is as it is now.",
+    "By second: calls, bytes, and times that add up. MEAN, P50, P99, MAX and LONGEST",
+    "are of what came since the last look (LONGEST may be of 16 s more); what there",
+    "is now (connections, threads, what is in use) is as it is now.",
     "What each column means: docs/observe.md.",
 ];
 
