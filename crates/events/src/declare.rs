@@ -58,6 +58,16 @@ impl Declaration {
         let end = if self.kind == Kind::Counter { "_total" } else { "" };
         format!("cellar_{}_{}{unit}{end}", self.of, self.name)
     }
+
+    /// The stable key in JSON: the name with the unit.
+    pub fn key(&self) -> String {
+        let unit = match self.unit {
+            Unit::Count => "",
+            Unit::Bytes => "_bytes",
+            Unit::Nanoseconds => "_ns",
+        };
+        format!("{}{unit}", self.name)
+    }
 }
 
 /// A figure's value.

@@ -153,3 +153,61 @@ fn dashboard_and_alerts_ask_for_metrics_that_there_are() {
         }
     }
 }
+
+/// The lines of docs/metrics.md, each with what it is about.
+fn documented() -> Vec<String> {
+    let labels = |labels: &[&str]| labels.join(", ");
+    let metric = |of: &[&str], declaration: &Declaration| {
+        let kind = match declaration.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge | Kind::Highest | Kind::Longest => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let unit = match declaration.unit {
+            Unit::Count => "count",
+            Unit::Bytes => "bytes",
+            Unit::Nanoseconds => "seconds",
+        };
+        let own = Some(declaration.label).filter(|label| !label.is_empty());
+        let all: Vec<&str> = of.iter().copied().chain(own).collect();
+        let what = declaration.what.trim();
+        format!("| `{}` | {kind} | {unit} | {} | {what} |", declaration.metric(), labels(&all))
+    };
+    let figures = |declaration: &Declaration| {
+        let key = declaration.key();
+        let values = declaration.values.iter().map(|value| format!("{key}.{value}")).collect();
+        if declaration.values.is_empty() { vec![key] } else { values }
+    };
+    let table = |table: &Table| {
+        let keys: Vec<String> = table.declarations().iter().flat_map(figures).collect();
+        format!("| {} | {} | {} |", table.name(), labels(table.labels()), keys.join(", "))
+    };
+    let of_table = |table: Table| {
+        table.declarations().iter().map(move |declaration| metric(table.labels(), declaration))
+    };
+    let of_probes = ProbeFigures::DECLARATIONS.iter().map(|probe| metric(&["volume", "server"], probe));
+    told().flat_map(of_table).chain(of_probes).chain(Table::ALL.iter().map(table)).collect()
+}
+
+#[test]
+fn names_types_and_units_are_those_that_are_promised() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let is_row = |line: &&str| {
+        line.starts_with("| ") && !line.starts_with("| metric ") && !line.starts_with("| table ")
+    };
+    let promised: Vec<&str> = page.lines().filter(is_row).collect();
+    let declared = documented();
+    let gone: Vec<&&str> = promised.iter().filter(|row| !declared.iter().any(|own| own == **row)).collect();
+    assert!(gone.is_empty(), "docs/metrics.md promises what is no longer declared: {gone:#?}");
+    let new: Vec<&String> = declared.iter().filter(|row| !promised.contains(&row.as_str())).collect();
+    assert!(new.is_empty(), "docs/metrics.md lacks: {new:#?}");
+    assert_eq!(promised.len(), declared.len(), "a line is there twice");
+    let metrics = exposition(&Sample::new());
+    let named = |line: &&&str| line.starts_with("| `");
+    for line in promised.iter().filter(named) {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let told = format!("# TYPE {} {}\n", cells[0].trim_matches(['|', ' ', '`']), cells[1]);
+        assert!(metrics.contains(&told), "{told}");
+    }
+}

@@ -179,19 +179,9 @@ pub(crate) fn json_of<F: Declared>(
         object.insert((*heading).to_owned(), labels.get(index).map_or(json!(null), |label| json!(label)));
     }
     for (declaration, value) in F::DECLARATIONS.iter().zip(figures.values()) {
-        object.insert(key(declaration), json_value(declaration, value, seconds));
+        object.insert(declaration.key(), json_value(declaration, value, seconds));
     }
     object
-}
-
-/// The name with the unit, as style has it.
-fn key(declaration: &Declaration) -> String {
-    let unit = match declaration.unit {
-        events::Unit::Count => "",
-        events::Unit::Bytes => "_bytes",
-        events::Unit::Nanoseconds => "_ns",
-    };
-    format!("{}{unit}", declaration.name)
 }
 
 /// So many in so many seconds, by second, with three decimals.
