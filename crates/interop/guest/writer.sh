@@ -9,9 +9,11 @@ while [ ! -e /out/stop ]; do
     if error=$( (printf 'record %06d\n' $i | dd of="record.$i.tmp" conv=fsync status=none) 2>&1) \
         && error=$(mv "record.$i.tmp" "record.$i" 2>&1); then
         echo "acknowledged $i"
+        [ -z "$READ_BACK" ] || { printf 'record %06d\n' $i >"$S/record"; read_back "record $i" "record.$i" "$S/record"; }
     else
         echo "refused $i: $error"
         sleep 0.2
     fi
 done
+wait # for a reader beside it
 echo "writer done"

@@ -31,7 +31,8 @@ mod watching;
 
 use crate::Test;
 use anyhow::{Context, Result, ensure};
-use interop::cell::Cell;
+use interop::cell::{Cell, cellar_program};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -110,4 +111,18 @@ pub(crate) fn wait_for(limit: Duration, mut done: impl FnMut() -> Result<bool>) 
         std::thread::sleep(Duration::from_millis(100));
     }
     Ok(())
+}
+
+/// How often a Cellar server was called by these names.
+pub(crate) fn calls(server: &Cell, procedures: &[&str]) -> Result<u64> {
+    figure(server, procedures, "calls")
+}
+
+/// The sum of a figure of these procedures of a Cellar server, as `cellar stat calls` has it.
+pub(crate) fn figure(server: &Cell, procedures: &[&str], figure: &str) -> Result<u64> {
+    let rows = server.run(&format!("{} stat calls --json", cellar_program()?.display()))?.ok()?;
+    let rows: Value = serde_json::from_str(&rows).context(rows)?;
+    let rows = rows.as_array().context("no rows")?.iter();
+    let found = rows.filter(|row| procedures.iter().any(|procedure| row["procedure"] == *procedure));
+    Ok(found.filter_map(|row| row[figure].as_u64()).sum())
 }

@@ -8,7 +8,8 @@ use crate::Test;
 use crate::tests::fuse::in_mounted_cell;
 use crate::tests::joining::{NOBODY, Pair};
 use crate::tests::kafs::{NEEDS, acknowledged, check_records, users_of};
-use crate::tests::{script, wait_for};
+use crate::tests::mixed::all;
+use crate::tests::{calls, script, wait_for};
 use anyhow::{Context, Result, bail, ensure};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
@@ -27,32 +28,42 @@ pub(crate) fn tests() -> Vec<Test> {
 /// A second file server of Cellar in the cell.
 const SECOND: (&str, &str) = ("cellar5", "10.99.0.44");
 
-/// The kernel's client writes and renames while its volume moves between Cellar's servers and from there to
-/// OpenAFS's. It must go on (an operation or two fail when the volume has gone, and it tries again), and nothing
-/// that was acknowledged may be missing.
+/// What the kernel may tell the writer, and a reader, of one move: whoever asks amid it finds that the volume has gone, looks it up
+/// and asks again, and what was on its way meanwhile is told as an error once.
+const ERRORS_PER_MOVE_MAX: usize = 2;
+
+/// The kernel's client writes, renames and reads while its volume moves between Cellar's servers and from there to
+/// OpenAFS's, without its caches. It must go on, never read anything wrong, and nothing that was acknowledged may be missing.
 fn moves_under_kafs() -> Result<()> {
     let pair = Pair::start()?;
     let second = Cell::start_cellar_joining(&pair.openafs, SECOND.0, SECOND.1, NOBODY)?;
-    let create = format!("{} volume create data --on CELLAR --quota 0", cellar_program()?.display());
+    let cellar = cellar_program()?;
+    let create = format!("{} volume create data --on CELLAR --quota 0", cellar.display());
     pair.all(&[&format!("{create} --acl system:anyuser=rlidwka")])?;
     let out = pair.openafs.path().join("out");
     std::fs::create_dir(&out)?;
     let mut guest = Guest::new(&pair.openafs, "moves", 400)
         .with(&["--hostroot", "--share", out.to_str().context("path")?])
         .mount("data", "/mnt")
-        .start(&script(&pair.openafs, "moves", "", &["writer.sh"])?)?;
+        .start(&script(&pair.openafs, "moves", "READ_BACK=1", &["reader.sh", "writer.sh"])?)?;
     let mut some_more = || {
         let before = acknowledged(&guest.printed()).len();
+        let reads = lines(&guest.printed(), "read before").len();
         wait_for(Duration::from_secs(120), || {
-            Ok(acknowledged(&guest.printed()).len() >= before + RECORDS || !guest.is_running()?)
+            let printed = guest.printed();
+            let is_read = lines(&printed, "read before").len() >= reads + READS;
+            Ok((is_read && acknowledged(&printed).len() >= before + KERNEL_RECORDS) || !guest.is_running()?)
         })?;
         ensure!(guest.is_running()?, "the guest ended");
         Ok(())
     };
-    let hops = [("CELLAR", SECOND.1), (SECOND.1, "CELLAR"), ("CELLAR", SECOND.1), (SECOND.1, "OPENAFS")];
-    let moved = hops.iter().try_for_each(|(from, to)| {
+    let own = format!("{} volume move data --to {}", cellar.display(), SECOND.1);
+    let between = |from, to| format!("vos move data {from} a {to} a -localauth");
+    let (first, theirs) = (pair.cellar.address, pair.openafs.address);
+    let hops = [between(first, SECOND.1), between(SECOND.1, first), own, between(SECOND.1, theirs)];
+    let moved = hops.iter().try_for_each(|hop| {
         some_more()?;
-        pair.all(&[&format!("vos move data {from} a {to} a")])
+        all(&pair.cellar, std::slice::from_ref(hop))
     });
     let moved = moved.and_then(|()| some_more());
     std::fs::write(out.join("stop"), "")?;
@@ -63,11 +74,40 @@ fn moves_under_kafs() -> Result<()> {
     ensure!(output.status == 0, "the client did not finish; Cellar's logs end:\n{}", log());
     let written = acknowledged(&output.text);
     check_records(&pair.openafs, "data", &written).with_context(log)?;
-    let refused: Vec<_> =
-        output.text.lines().filter(|line| line.trim_start().starts_with("refused ")).collect();
+    let read_back = check_reads(&output.text, hops.len())?;
+    let errors_max = ERRORS_PER_MOVE_MAX * hops.len();
+    ensure!(
+        read_back + errors_max >= written.len(),
+        "{read_back} of {} records were read back",
+        written.len()
+    );
+    // OpenAFS's server was asked for the rest, after the last move.
+    let fetches = &["FetchData", "FetchData64"];
+    let asked = calls(&pair.cellar, fetches)? + calls(&second, fetches)?;
+    ensure!(
+        asked > (KERNEL_RECORDS * hops.len()) as u64,
+        "Cellar's servers were asked {asked} times for data"
+    );
     println!("interop: kafs wrote {} records that are all there after {} moves", written.len(), hops.len());
-    println!("interop: what the kernel told the writer meanwhile: {refused:?}");
+    println!("interop: {read_back} were read back; Cellar's servers were asked {asked} times for data");
     Ok(())
+}
+
+/// Nothing was read that is wrong, and few operations failed. How many records were read back.
+fn check_reads(printed: &str, moves: usize) -> Result<usize> {
+    // Two programs print into one line now and then.
+    let wrong: Vec<_> = printed.lines().filter(|line| line.contains("WRONG ")).collect();
+    ensure!(wrong.is_empty(), "the client read what was never written: {wrong:?}");
+    for told in [lines(printed, "refused "), lines(printed, "unread ")] {
+        println!("interop: what the kernel told of errors meanwhile: {told:?}");
+        ensure!(told.len() <= ERRORS_PER_MOVE_MAX * moves, "too many errors: {told:?}");
+    }
+    Ok(lines(printed, "read record ").len())
+}
+
+/// The lines of what a guest printed that begin so.
+fn lines<'a>(printed: &'a str, begin: &str) -> Vec<&'a str> {
+    printed.lines().map(str::trim).filter(|line| line.starts_with(begin)).collect()
 }
 
 /// Users, groups and owners of OpenAFS's protection server on Cellar's file server.
@@ -87,6 +127,9 @@ fn joined_users() -> Result<()> {
 const PARTITIONS: [&str; 4] = ["a", "b", "c", "d"];
 /// Records that the client writes before the volume moves on.
 const RECORDS: usize = 20;
+/// The same of the kernel's client, which is emulated and reads each record back; and how often it reads the file of before meanwhile.
+const KERNEL_RECORDS: usize = 8;
+const READS: usize = 5;
 /// The volume that the client works in: what it finds below its mount point.
 const VOLUME: &str = "root.cell";
 

@@ -3,7 +3,7 @@
 use crate::tests::dumps::dumped_from;
 use crate::tests::mixed::copy;
 use crate::tests::trees::compare;
-use crate::tests::{own_file, wait_for};
+use crate::tests::{calls, figure, own_file, wait_for};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use interop::cell::{Beside, Cell, Server, cellar_program};
@@ -302,17 +302,4 @@ fn nothing_is_left(host: &Cell, server: &Cell, volumes: usize) -> Result<()> {
 fn contents(dump: Vec<u8>) -> Result<Digest> {
     let mut left = Bytes::from(dump);
     Ok(digest::of_dump(|most| Ok::<_, Infallible>(left.split_to(most.min(left.len()))))?)
-}
-
-fn calls(server: &Cell, procedures: &[&str]) -> Result<u64> {
-    figure(server, procedures, "calls")
-}
-
-/// The sum of a figure of these procedures.
-fn figure(server: &Cell, procedures: &[&str], figure: &str) -> Result<u64> {
-    let rows = server.run(&format!("{} stat calls --json", cellar_program()?.display()))?.ok()?;
-    let rows: Value = serde_json::from_str(&rows).context(rows)?;
-    let rows = rows.as_array().context("no rows")?.iter();
-    let found = rows.filter(|row| procedures.iter().any(|procedure| row["procedure"] == *procedure));
-    Ok(found.filter_map(|row| row[figure].as_u64()).sum())
 }
