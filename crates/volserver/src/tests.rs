@@ -6,6 +6,7 @@ mod digests;
 mod dumps;
 mod forwards;
 mod history;
+mod huge;
 mod network;
 mod refusals;
 mod released;
