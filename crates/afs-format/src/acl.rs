@@ -19,7 +19,8 @@ pub struct AclEntry {
 }
 
 /// An access control list: at most 20 entries in all, no id twice among the positive or twice
-/// among the negative ones.
+/// among the negative ones, both by ascending id. OpenAFS's file server relies on that order where it finds it, in a dump
+/// or on disk: it goes through the list and through somebody's groups side by side (`acl_CheckRights`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acl {
     positive: Vec<AclEntry>,
@@ -116,7 +117,7 @@ impl Acl {
     }
 }
 
-/// `entries` with the last rights of every id, without those that have none.
+/// `entries` with the last rights of every id, without those that have none, in the order of ids.
 fn unique(entries: &[AclEntry]) -> Vec<AclEntry> {
     let mut out: Vec<AclEntry> = Vec::with_capacity(entries.len().min(ACL_ENTRIES_MAX));
     for entry in entries {
@@ -126,6 +127,7 @@ fn unique(entries: &[AclEntry]) -> Vec<AclEntry> {
         }
     }
     out.retain(|entry| entry.rights != Rights::NONE);
+    out.sort_unstable_by_key(|entry| entry.id);
     out
 }
 

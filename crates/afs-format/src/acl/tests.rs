@@ -45,6 +45,16 @@ fn ids_are_unique_and_empty_rights_vanish() {
 }
 
 #[test]
+fn entries_are_in_the_order_of_ids_whatever_order_they_come_in() {
+    let (positive, negative) =
+        ([entry(-204, 127), entry(7, 1), entry(-206, 9)], [entry(9, 1), entry(-300, 2)]);
+    let acl = Acl::new(&positive, &negative).unwrap();
+    assert_eq!(acl.positive(), [entry(-206, 9), entry(-204, 127), entry(7, 1)]);
+    assert_eq!(acl.negative(), [entry(-300, 2), entry(9, 1)]);
+    assert_eq!(Acl::new(acl.positive(), acl.negative()), Ok(acl));
+}
+
+#[test]
 fn rights_defined_by_the_site_survive() {
     let text = AclText {
         positive: vec![AclLine { name: b"a".to_vec(), rights: Rights::USER_DEFINED }],
