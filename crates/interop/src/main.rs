@@ -195,7 +195,7 @@ fn end_of(text: &str) -> String {
 
 /// The program as one of the writers that tests start: `write SERVER VOLUME WRITER DONE UNTIL`, `fill
 /// SERVER VOLUME ROUNDS`; as an administrator: `privileged DATABASES SERVER
-/// VOLUME TOKEN`.
+/// VOLUME TOKEN`; as whoever: `list DATABASES VOLUME TOKEN`.
 fn writer(arguments: &[String]) -> Option<Result<()>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let number = |word: &str| word.parse::<u64>().with_context(|| format!("{word} is no number"));
@@ -206,13 +206,15 @@ fn writer(arguments: &[String]) -> Option<Result<()>> {
         }
         ["fill", server, volume, rounds] => churn::fill(server.parse()?, volume, number(rounds)?),
         ["privileged", databases, server, volume, token] => {
-            privileged::call(databases, server.parse()?, volume, std::path::Path::new(token))
+            privileged::call(databases, server.parse()?, volume, Path::new(token))
         }
+        ["list", databases, volume, token] => privileged::list(databases, volume, Path::new(token)),
         _ => bail!(
-            "expected `write SERVER VOLUME WRITER DONE UNTIL`, `fill SERVER VOLUME ROUNDS` or `privileged DATABASES SERVER VOLUME TOKEN`"
+            "expected `write SERVER VOLUME WRITER DONE UNTIL`, `fill SERVER VOLUME ROUNDS`, `privileged DATABASES SERVER VOLUME TOKEN` \
+             or `list DATABASES VOLUME TOKEN`"
         ),
     };
-    matches!(words.first(), Some(&"write" | &"fill" | &"privileged")).then(run)
+    matches!(words.first(), Some(&"write" | &"fill" | &"privileged" | &"list")).then(run)
 }
 
 fn run(test: &Test, limits: Limits, mark: &str) -> Outcome {

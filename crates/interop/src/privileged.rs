@@ -1,5 +1,5 @@
-//! An administrator over the wire, who uses what only administrators may: a program of its own, which a test of
-//! the audit starts inside a cell.
+//! People over the wire, with a token: an administrator who uses what only administrators may, and whoever lists a volume. A program
+//! of its own, which tests start inside a cell.
 
 use afs_idl::{ClientConnection, fs};
 use anyhow::{Context, Result, ensure};
@@ -20,9 +20,7 @@ const DES: i32 = 1;
 /// Calls one after the other, in a directory of its own, and says how each ended. The cell's databases are at these
 /// addresses, with commas between.
 pub(crate) fn call(databases: &str, server: Ipv4Addr, volume: &str, token: &Path) -> Result<()> {
-    let databases = databases.split(',').map(str::parse).collect::<Result<Vec<Ipv4Addr>, _>>()?;
-    let security = RxkadClient::from_ticket(ticket(token)?, SecurityLevel::Encrypted)?;
-    let cell = CellClient::new(Arc::new(AfsNetwork::start(Some(Arc::new(security)))?), databases)?;
+    let cell = cell(databases, token)?;
     let files = cell.connection(server, Interface::Files);
     let root = cell.root_of(volume)?;
     let told = |what: &str, result: Result<(), AbortCode>| match result {
@@ -54,6 +52,22 @@ pub(crate) fn call(databases: &str, server: Ipv4Addr, volume: &str, token: &Path
     told("StoreACL", cell.set_acl(&directory, b"1\n0\nsystem:administrators 127\n\0"));
     told("RemoveFile", cell.remove(&directory, b"file"));
     Ok(())
+}
+
+/// Says what is in the root directory of a volume, a name a line.
+pub(crate) fn list(databases: &str, volume: &str, token: &Path) -> Result<()> {
+    let cell = cell(databases, token)?;
+    for entry in cell.list(&cell.root_of(volume)?)? {
+        println!("{}", String::from_utf8_lossy(&entry.name));
+    }
+    Ok(())
+}
+
+/// The cell whose databases are at these addresses, over connections with a token.
+fn cell(databases: &str, token: &Path) -> Result<CellClient> {
+    let databases = databases.split(',').map(str::parse).collect::<Result<Vec<Ipv4Addr>, _>>()?;
+    let security = RxkadClient::from_ticket(ticket(token)?, SecurityLevel::Encrypted)?;
+    CellClient::new(Arc::new(AfsNetwork::start(Some(Arc::new(security)))?), databases)
 }
 
 fn mode(mode: u32) -> Attributes {

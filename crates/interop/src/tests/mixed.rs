@@ -2,6 +2,7 @@
 
 use crate::Test;
 use crate::tests::dumps::{dumped_from, vnodes};
+use crate::tests::kafs::token;
 use crate::tests::own_file;
 use crate::tests::trees::compare;
 use anyhow::{Context, Result, ensure};
@@ -12,6 +13,9 @@ use std::path::Path;
 pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "mixed-cell", needs: &[Means::Netns], run: mixed }]
 }
+
+/// Less than the tree has that is copied; an empty volume is some 2 KiB.
+const LEAST_BYTES: usize = 100_000;
 
 fn mixed() -> Result<()> {
     let cellar = Cell::start(Server::Cellar, "cellar3", "10.99.0.5")?;
@@ -31,7 +35,8 @@ fn mixed() -> Result<()> {
     fetch_and_compare(&cellar, "second", &tree)?;
 
     // Read-only copies on both, from a read-write volume on either.
-    all(&cellar, &[format!("vos create {theirs} a theirs -localauth")])?;
+    openafs.open_volume(Server::OpenAfs, "theirs")?;
+    copy(&cellar, &format!("{}/ cell:theirs/first/", tree.display()))?;
     for volume in ["tree", "theirs"] {
         all(
             &cellar,
@@ -45,7 +50,9 @@ fn mixed() -> Result<()> {
         let [here, there] = [ours, theirs].map(|server| {
             vnodes(&std::fs::read(dumped_from(&cellar, &format!("{volume}.readonly"), server)?)?)
         });
-        ensure!(here? == there?, "the read-only copies of {volume} on both servers differ");
+        let (here, there) = (here?, there?);
+        ensure!(here == there, "the read-only copies of {volume} on both servers differ");
+        ensure!(here.len() > LEAST_BYTES, "the read-only copies of {volume} have {} bytes", here.len());
     }
     for server in [ours, theirs] {
         all(
@@ -57,7 +64,49 @@ fn mixed() -> Result<()> {
             ],
         )?;
     }
-    Ok(())
+    asked_who_people_are(&cellar, &openafs)
+}
+
+/// OpenAFS's file server asks Cellar's protection server who is in which group: whoever comes into one of an access list is let in,
+/// and whoever is taken out is kept out, over the next connection.
+fn asked_who_people_are(cellar: &Cell, openafs: &Cell) -> Result<()> {
+    let (program, file) = (cellar_program()?, cellar.scratch()?.join("for-friends"));
+    std::fs::write(&file, "for friends\n")?;
+    let people: Vec<String> = ["ann -id 1001", "bob -id 1002", "eve -id 1003"]
+        .map(|who| format!("pts createuser {who} -localauth"))
+        .into();
+    all(cellar, &people)?;
+    all(
+        cellar,
+        &[
+            "pts creategroup ann:friends -owner ann -localauth".into(),
+            format!("{} volume create private --acl ann:friends=rl --acl bob=rl", program.display()),
+            format!("{} cp {} cell:private/for-friends", program.display(), file.display()),
+            format!("vos move private {} a {} a -localauth", cellar.address, openafs.address),
+        ],
+    )?;
+    let tokens = [token(cellar, "ann")?, token(cellar, "bob")?, token(cellar, "eve")?];
+    let see = |what: &str, wanted: [bool; 3]| -> Result<()> {
+        for (token, is_let_in) in tokens.iter().zip(wanted) {
+            let program = std::env::current_exe()?;
+            let seen =
+                cellar.run(&format!("{} list {} private {token}", program.display(), cellar.address))?;
+            let expected = if is_let_in { "for-friends" } else { "permission denied" };
+            ensure!(seen.text.contains(expected), "{what}, {token}: expected {expected}, not {}", seen.text);
+        }
+        Ok(())
+    };
+    see("ann is not in her group", [false, true, false])?;
+    all(cellar, &["pts adduser ann ann:friends -localauth".into()])?;
+    see("ann is in her group", [true, true, false])?;
+    all(
+        cellar,
+        &[
+            "pts removeuser ann ann:friends -localauth".into(),
+            "pts adduser eve ann:friends -localauth".into(),
+        ],
+    )?;
+    see("eve is in the group in place of ann", [false, true, true])
 }
 
 pub(crate) fn all(cell: &Cell, commands: &[String]) -> Result<()> {
