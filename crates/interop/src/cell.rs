@@ -170,14 +170,33 @@ impl Cell {
     /// partitions.
     pub fn start_configured(name: &'static str, address: &'static str, lines: &str) -> Result<Cell> {
         let mut cell = Cell::prepare("none", name, address, &[])?;
-        let text = format!(
-            "[cell]\nname = \"test.example\"\nkeyfile = \"/etc/openafs/server/KeyFileExt\"\n\
-             userlist = \"/etc/openafs/server/UserList\"\n[server]\nannounce = [\"{address}\"]\n\
-             state = \"/var/lib/openafs/db\"\n[partitions]\na = \"/vicepa\"\n{lines}\n"
-        );
-        std::fs::write(cell.path().join(CONFIGURATION), text)?;
+        cell.configure(address, "", lines)?;
         cell.start_cellar()?;
         Ok(cell)
+    }
+
+    /// Cellar's file server on a host of its own, in the cell of `host`, likewise.
+    pub fn start_configured_joining(
+        host: &Cell,
+        name: &'static str,
+        address: &'static str,
+        lines: &str,
+    ) -> Result<Cell> {
+        let cell = Cell::prepare_joining(host, name, address)?;
+        cell.configure(host.address, "roles = [\"fs\", \"vol\", \"bos\"]", lines)?;
+        cell.join_with_cellar(host)
+    }
+
+    /// Writes the configuration file: the address of the databases, further lines of the section of the server, and of others.
+    fn configure(&self, databases: &str, server: &str, lines: &str) -> Result<()> {
+        let text = format!(
+            "[cell]\nname = \"test.example\"\nkeyfile = \"/etc/openafs/server/KeyFileExt\"\n\
+             userlist = \"/etc/openafs/server/UserList\"\ndatabase_servers = [\"{databases}\"]\n\
+             [server]\nannounce = [\"{}\"]\nstate = \"/var/lib/openafs/db\"\n{server}\n\
+             [partitions]\na = \"/vicepa\"\n{lines}\n",
+            self.address
+        );
+        Ok(std::fs::write(self.path().join(CONFIGURATION), text)?)
     }
 
     /// The namespaces, configuration and keys, and the servers of `kind`.

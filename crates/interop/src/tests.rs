@@ -3,6 +3,7 @@
 mod admin;
 mod asking;
 mod auditing;
+mod cutting;
 mod dumps;
 mod electing;
 mod examining;
@@ -45,6 +46,7 @@ pub(crate) fn all() -> Vec<Test> {
         stepping::tests(),
         syncing::tests(),
         vanishing::tests(),
+        cutting::tests(),
         resuming::tests(),
         admin::tests(),
         dumps::tests(),

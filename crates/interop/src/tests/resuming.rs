@@ -56,7 +56,7 @@ fn compare(cell: &Cell, volume: &str) -> Result<()> {
 }
 
 /// What a server said of its transfers: bytes that were sent, and whether that was all.
-fn transfers(cell: &Cell) -> Vec<(u64, bool)> {
+pub(crate) fn transfers(cell: &Cell) -> Vec<(u64, bool)> {
     let log = std::fs::read_to_string(cell.path().join("cellar.log")).unwrap_or_default();
     let of_line = |line: &str| {
         let at = line.find(" bytes=")? + " bytes=".len();

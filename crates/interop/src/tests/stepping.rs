@@ -2,6 +2,7 @@
 //! record in the journal: before the record takes the place of the one before it, and after.
 
 use crate::Test;
+use crate::tests::dumps::{dumped_from, vnodes};
 use crate::tests::jobs::{finish, jobs, program, settled};
 use crate::tests::mixed::all;
 use anyhow::{Context, Result, ensure};
@@ -12,7 +13,10 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![Test { name: "jobs-killed-at-each-step", needs: &[Means::Netns, Means::Strace], run: killed }]
+    vec![
+        Test { name: "jobs-killed-at-each-step", needs: &[Means::Netns, Means::Strace], run: killed },
+        Test { name: "jobs-between-killed", needs: &[Means::Netns, Means::Strace], run: between_killed },
+    ]
 }
 
 /// More syncs than any of the jobs has.
@@ -73,6 +77,11 @@ impl Cells {
     ) -> Result<Cells> {
         let first = Cell::start(Server::Cellar, first.0, first.1)?;
         let second = Cell::start_cellar_joining(&first, second.0, second.1, nobody)?;
+        Cells::of(first, second)
+    }
+
+    /// Two servers of one cell, the first with the databases.
+    fn of(first: Cell, second: Cell) -> Result<Cells> {
         let noise = first.scratch()?.join("noise");
         first.shell(&format!("head -c {FILE_KIB}K /dev/urandom > {}", noise.display()))?.ok()?;
         Ok(Cells { first, second, volumes: 0 })
@@ -156,6 +165,38 @@ impl Cells {
         Ok(known)
     }
 
+    /// Kills the runner of this command, with a volume of its own each time, at some of its syncs until it has no more; the servers
+    /// finish or undo all of that. How many volumes there are then.
+    fn kill_between(
+        &mut self,
+        what: &str,
+        command: impl Fn(&Cells, usize) -> Result<String>,
+    ) -> Result<usize> {
+        let (began, (mut sync, every), before) = (Instant::now(), BETWEEN, last(&jobs(&self.first)?));
+        let mut killed = 0;
+        loop {
+            let n = self.volumes + 1;
+            self.have(n)?;
+            if !self.is_killed(&command(self, n)?, sync)? {
+                break;
+            }
+            (killed, sync) = (killed + 1, sync + every);
+        }
+        ensure!(killed > 2, "{what} has only {sync} syncs");
+        finish(&self.first)?;
+        self.check().with_context(|| what.to_owned())?;
+        self.compare((1..=self.volumes).flat_map(|n| [(format!("s{n}"), n), (format!("s{n}/more"), n)]))?;
+        let mut ended = jobs(&self.first)?;
+        ended.retain(|job| job["job"].as_u64() > before);
+        let done = ended.iter().filter(|job| job["stage"] == "done").count();
+        println!(
+            "interop: {what}: killed at {killed} of {sync} syncs; {done} of {} jobs are done, the others undone; {:.0?}",
+            ended.len(),
+            began.elapsed()
+        );
+        Ok(self.volumes)
+    }
+
     /// Kills the runner of this work at each of its syncs, and compares what comes of that.
     fn step_through(&mut self, work: &Work) -> Result<()> {
         let (began, before) = (Instant::now(), last(&jobs(&self.first)?));
@@ -209,6 +250,30 @@ fn killed() -> Result<()> {
     all(&cells.first, &[format!("{} volume dump s1 {}/s1.dump", program()?, cells.folder())])?;
     for work in &WORKS {
         cells.step_through(work).with_context(|| format!("a {}", work.word))?;
+    }
+    Ok(())
+}
+
+/// Between OpenAFS's server and Cellar's: from which sync on the runner is killed, and at every which one.
+const BETWEEN: (usize, usize) = (SYNCS_UNTIL_RECORDED + 1, 5);
+
+/// A move from OpenAFS's server to Cellar's, which has the databases, and a release from there to both, whose runner is killed at
+/// some of its syncs.
+fn between_killed() -> Result<()> {
+    let first = Cell::start(Server::Cellar, "step3", "10.99.0.89")?;
+    let second = Cell::start_joining(&first, "step4", "10.99.0.90")?;
+    let mut cells = Cells::of(first, second)?;
+    let there = |n: usize| format!("move s{n} --to");
+    let begun = cells.kill_between("a move from OpenAFS's server", |cells, n| {
+        all(&cells.first, &[format!("{} volume {} {}", program()?, there(n), cells.second.address)])?;
+        Ok(format!("{} {}", there(n), cells.first.address))
+    })?;
+    cells.kill_between("a release to OpenAFS's server", |_, n| Ok(format!("release s{n}")))?;
+    for n in begun + 1..=cells.volumes {
+        let [here, there] = [&cells.first, &cells.second].map(|server| {
+            vnodes(&std::fs::read(dumped_from(&cells.first, &format!("s{n}.readonly"), server.address)?)?)
+        });
+        ensure!(here? == there?, "the read-only copies of s{n} differ");
     }
     Ok(())
 }
