@@ -1,8 +1,8 @@
 //! `vos`, `pts`, `bos`, `rxdebug`, `xstat_fs_test`: the same commands against OpenAFS and Cellar, and
 //! what they print compared.
 //!
-//! `suites/*.txt` holds the commands, one a line, `$ADDR` standing for the server, `$DUMPS` for the folder
-//! of volume dumps that OpenAFS made, `$SCRATCH` for one of the cell's own. What may differ
+//! `suites/*.txt` holds the commands, one a line, `$ADDR` standing for the server, `$OTHER` for the cell's second
+//! one if it has one, `$DUMPS` for the folder of volume dumps that OpenAFS made, `$SCRATCH` for one of the cell's own. What may differ
 //! stands in `suites/expected-differences.toml`, with a reason each; an entry that no longer differs
 //! is an error, so that the file can only shrink.
 
@@ -28,6 +28,8 @@ pub(crate) fn tests() -> Vec<Test> {
     );
     let run = || compare("vos-forward", &["-p", "2"]);
     tests.push(Test { name: "tools-vos-forward", needs: &[Means::Netns], run });
+    let run = || compare_on_two("vos-servers");
+    tests.push(Test { name: "tools-vos-servers", needs: &[Means::Netns], run });
     tests
 }
 
@@ -59,29 +61,49 @@ struct Observed {
     text: String,
 }
 
+/// A cell, and a second file server in it.
+struct Subject {
+    cell: Cell,
+    other: Option<Cell>,
+}
+
 /// Runs a suite in two cells made with these options of the `openafs-cell` tool.
 fn compare(suite: &str, options: &[&str]) -> Result<()> {
+    let openafs = Cell::start_with(Server::OpenAfs, "afs1", "10.99.0.1", options)?;
+    let cellar = Cell::start_with(Server::Cellar, "cellar1", "10.99.0.4", options)?;
+    compare_in(suite, &Subject { cell: openafs, other: None }, &Subject { cell: cellar, other: None })
+}
+
+/// Runs a suite in two cells of two servers each.
+fn compare_on_two(suite: &str) -> Result<()> {
+    let openafs = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
+    let other = Some(Cell::start_joining(&openafs, "afs2", "10.99.0.2")?);
+    let openafs = Subject { cell: openafs, other };
+    let cellar = Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?;
+    let other = Some(Cell::start_cellar_like(&cellar, "cellar2", "10.99.0.5")?);
+    compare_in(suite, &openafs, &Subject { cell: cellar, other })
+}
+
+fn compare_in(suite: &str, openafs: &Subject, cellar: &Subject) -> Result<()> {
     let expected: Expected =
         toml::from_str(&std::fs::read_to_string(own_file("suites/expected-differences.toml"))?)?;
     let of_suite = expected.difference.into_iter().filter(|entry| entry.suite == suite);
     let mut expected: HashMap<String, Difference> =
         of_suite.map(|entry| (entry.command.clone(), entry)).collect();
-    let openafs = Cell::start_with(Server::OpenAfs, "afs1", "10.99.0.1", options)?;
-    let cellar = Cell::start_with(Server::Cellar, "cellar1", "10.99.0.4", options)?;
     let mut report = String::new();
-    let compared = compare_suite(suite, &openafs, &cellar, &mut expected, &mut report)?;
+    let compared = compare_suite(suite, openafs, cellar, &mut expected, &mut report)?;
     for unused in expected.keys() {
         writeln!(report, "== expected-differences.toml has `{unused}`, which the suite does not run")?;
     }
-    ensure!(report.is_empty(), "{report}\nCellar's log ends:\n{}", cellar.cellar_log());
+    ensure!(report.is_empty(), "{report}\nCellar's log ends:\n{}", cellar.cell.cellar_log());
     println!("interop: {suite}: {compared} commands print the same, but for the expected differences");
     Ok(())
 }
 
 fn compare_suite(
     suite: &str,
-    openafs: &Cell,
-    cellar: &Cell,
+    openafs: &Subject,
+    cellar: &Subject,
     expected: &mut HashMap<String, Difference>,
     report: &mut String,
 ) -> Result<usize> {
@@ -90,8 +112,14 @@ fn compare_suite(
     let lines: Vec<&str> =
         text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).collect();
     for &line in &lines {
-        let theirs = observe(openafs, line, &mut left)?;
-        let ours = observe(cellar, line, &mut right)?;
+        // Side by side: a release to several sites takes `vos` five seconds, whatever the servers are.
+        let (theirs, ours) = std::thread::scope(|scope| {
+            let theirs = scope.spawn(|| observe(openafs, line, &mut left));
+            let ours = observe(cellar, line, &mut right);
+            (theirs.join(), ours)
+        });
+        let Ok(theirs) = theirs else { bail!("the thread of `{line}` panicked") };
+        let (theirs, ours) = (theirs?, ours?);
         let verdict = match expected.remove(line) {
             Some(entry) => judge_expected(&entry, &theirs, &ours),
             None if theirs == ours => Ok(()),
@@ -117,18 +145,27 @@ fn judge_expected(entry: &Difference, theirs: &Observed, ours: &Observed) -> Res
     Ok(())
 }
 
-fn observe(cell: &Cell, line: &str, normaliser: &mut Normaliser) -> Result<Observed> {
+fn observe(subject: &Subject, line: &str, normaliser: &mut Normaliser) -> Result<Observed> {
     // Numbers that count what happened are replaced where a line asks for it.
     let (line, numbers) = match line.strip_prefix("numbers-aside ") {
         Some(rest) => (rest, true),
         None => (line, false),
     };
+    let Subject { cell, other } = subject;
     let dumps = own_file("../afs-format/testdata/dump");
     let (dumps, scratch) = (dumps.to_str().context("path")?, cell.scratch()?);
     let scratch = scratch.to_str().context("path")?;
-    let line = line.replace("$ADDR", cell.address).replace("$DUMPS", dumps).replace("$SCRATCH", scratch);
+    // Tools refuse a line without the address of a second server.
+    let other = other.as_ref().map_or("", |other| other.address);
+    let line = line.replace("$ADDR", cell.address).replace("$OTHER", other);
+    let line = line.replace("$DUMPS", dumps).replace("$SCRATCH", scratch);
     let output = cell.shell(&line)?;
-    let text = output.text.replace(scratch, "SCRATCH").replace(dumps, "DUMPS");
+    let mut text = output.text.replace(scratch, "SCRATCH").replace(dumps, "DUMPS");
+    if !other.is_empty() {
+        text = regex::Regex::new(&format!(r"\b{}\b", regex::escape(other)))?
+            .replace_all(&text, "OTHER")
+            .into_owned();
+    }
     let mut text = normaliser.apply(&text, cell.name);
     if numbers {
         text = regex::Regex::new(r"-?\b\d+(\.\d+)?\b")?.replace_all(&text, "N").into_owned();
