@@ -1,18 +1,15 @@
 //! A release while a server with one of the sites is down, with real processes: the other site has the new version at once,
 //! and the one that was down gets it by itself when it is back.
 
+#[path = "support/locations.rs"]
+mod locations;
 #[path = "support/processes.rs"]
 mod processes;
 
-use afs_idl::vl;
-use cellar::client::{CellClient, Interface};
-use cellar::config;
-use cellar::network::{AfsNetwork, local_authentication};
+use locations::Locations;
 use processes::{PATIENCE, Server, addresses, cellar, run};
 use serde_json::Value;
 use std::net::Ipv4Addr;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const VOLUME: &str = "software";
@@ -42,26 +39,8 @@ impl World {
         run(&[&["volume", "--config", self.config()], arguments].concat())
     }
 
-    /// Lets the volume have read-only sites on these servers and no others, as `vos addsite` and `vos remsite` do.
     fn set_sites(&self, sites: &[Ipv4Addr]) {
-        let settings = config::file::load(Path::new(self.config())).unwrap();
-        let security = local_authentication(&settings.keys).unwrap();
-        let network = Arc::new(AfsNetwork::start(Some(security)).unwrap());
-        let cell = CellClient::new(network, vec![self.first.address]).unwrap();
-        let request = vl::GetEntryByNameNRequest { volume_name: VOLUME.into() };
-        let found =
-            cell.database(Interface::Locations, |way| vl::get_entry_by_name_n(way, &request)).unwrap();
-        let mut entry = found.entry;
-        for (at, site) in (1..).zip(sites) {
-            entry.server_number[at] = (*site).into();
-            entry.server_partition[at] = 0;
-            entry.server_flags[at] = vl::site_flags::READ_ONLY;
-        }
-        entry.server_count = 1 + sites.len() as i32;
-        let volume_id = entry.volume_id[0];
-        let request =
-            vl::ReplaceEntryNRequest { volume_id, volume_type: 0, new_entry: entry, release_type: 0 };
-        cell.database(Interface::Locations, |way| vl::replace_entry_n(way, &request)).unwrap();
+        Locations::of(&self.first.config, self.first.address).set_sites(VOLUME, sites);
     }
 
     fn write(&self, text: &str) {

@@ -1,17 +1,23 @@
 //! `--dry-run` of the commands that change a cell: it says what would be done and refuses what would be refused, and
 //! nothing is changed.
 
+#[path = "support/locations.rs"]
+mod locations;
 mod support;
 
+use afs_idl::vl;
+use cellar::client::Interface;
 use cellar::config;
 use cellar::jobs::journal::Journal;
 use cellar::serve;
 use jobs::{Job, Operation, Place, Stage};
+use locations::Locations;
 use serde_json::Value;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::time::Duration;
 
 struct Cell {
     config: PathBuf,
@@ -19,17 +25,28 @@ struct Cell {
     jobs: PathBuf,
     // Ends before the folder goes.
     _running: serve::Running,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Cell {
     fn start() -> Cell {
         let folder = tempfile::tempdir().unwrap();
         let address = support::address();
-        let config = support::configure(folder.path(), address, "").unwrap();
+        std::fs::create_dir(folder.path().join("vicepb")).unwrap();
+        let config = support::configure(folder.path(), address, "b = \"vicepb\"\n").unwrap();
         let settings = Arc::new(config::file::load(&config).unwrap());
         let running = serve::start(&settings).unwrap();
-        Cell { config, address, jobs: settings.jobs_path(), _running: running, _folder: folder }
+        Cell { config, address, jobs: settings.jobs_path(), _running: running, folder }
+    }
+
+    fn locations(&self) -> Locations {
+        Locations::of(&self.config, self.address)
+    }
+
+    /// A command with this server's address and the test's folder in it.
+    fn with_places(&self, command: &str) -> String {
+        let folder = self.folder.path().to_str().unwrap();
+        command.replace("ADDRESS", &self.address.to_string()).replace("FOLDER", folder)
     }
 
     /// Runs the program; what is asked has no blanks in it.
@@ -184,6 +201,147 @@ fn a_dry_run_tells_what_the_command_would_do_and_changes_nothing() {
         cell.run(command);
     }
     assert_ne!(cell.state(), state);
+}
+
+/// What each of them says that is a job, or brings a volume into a file.
+const FORETOLD_JOBS: [(&str, &str); 11] = [
+    ("volume copy one copied", "send the clone to copied on ADDRESS /vicepa"),
+    ("volume copy one copied.b --to ADDRESS --partition b", "ADDRESS /vicepb has "),
+    ("volume release released", "ADDRESS /vicepa gets a clone"),
+    ("volume release quiet", "nothing has changed, and all sites have it"),
+    ("volume backup one", "one has no backup yet"),
+    ("volume backup quiet", "bring quiet.backup on ADDRESS /vicepa up to date"),
+    (
+        "volume split one/below --to split.off",
+        "put a mount point of split.off in the place of cell:one/below",
+    ),
+    ("volume dump one FOLDER/one.dump", " on ADDRESS /vicepa to FOLDER/one.dump"),
+    ("volume restore FOLDER/dump restored", "would make a new volume restored on ADDRESS /vicepa"),
+    ("volume restore FOLDER/dump two --overwrite full", "would replace what two on ADDRESS /vicepa has"),
+    ("volume move one --to ADDRESS --partition b", "remove one and the clone on ADDRESS /vicepa, and unlock"),
+];
+
+/// What each of them refuses, and why.
+const REFUSED_JOBS: [(&str, &str); 27] = [
+    ("volume move none --to ADDRESS", "there is no volume none in the location database"),
+    ("volume move one --to ADDRESS", "one is on ADDRESS /vicepa already"),
+    ("volume move one --to ADDRESS --partition z", "the server has no such partition"),
+    ("volume move one --to ADDRESS --partition b --noauth", "you are not authorised for this"),
+    ("volume copy none new", "there is no volume none in the location database"),
+    ("volume copy one two", "a volume two exists already"),
+    ("volume copy one a/b", ""),
+    ("volume copy one new --partition z", "the server has no such partition"),
+    ("volume copy one new --noauth", "you are not authorised for this"),
+    ("volume release one", "one has no read-only sites (`vos addsite` makes them)"),
+    ("volume release released --noauth", "you are not authorised for this"),
+    ("volume backup none", "there is no volume none in the location database"),
+    ("volume backup one --noauth", "you are not authorised for this"),
+    ("volume split one/away --to new", "one/away does not exist"),
+    ("volume split one/text --to new", "one/text is no directory"),
+    ("volume split one/below --to two", "a volume two exists already"),
+    ("volume split one/below --to new --noauth", "you are not authorised for this"),
+    ("volume dump none FOLDER/new", "there is no volume none in the location database"),
+    ("volume dump one FOLDER/away/new", "No such file or directory (os error 2)"),
+    ("volume dump one FOLDER", ""),
+    ("volume dump one FOLDER/new --noauth", "you are not authorised for this"),
+    ("volume restore FOLDER/away new", "No such file or directory (os error 2)"),
+    (
+        "volume restore FOLDER/dump two",
+        "a volume two exists already; --overwrite full replaces all that it has",
+    ),
+    (
+        "volume restore FOLDER/dump none --overwrite incremental",
+        "there is no volume none to apply changes to",
+    ),
+    ("volume restore FOLDER/dump new --partition z", "the server has no such partition"),
+    ("volume restore FOLDER/dump new --noauth", "you are not authorised for this"),
+    ("volume restore FOLDER/dump two --overwrite full --noauth", "you are not authorised for this"),
+];
+
+/// Where the volumes of these tests are, byte for byte.
+fn entries(locations: &Locations) -> Vec<vl::NVldbEntry> {
+    ["one", "two", "released", "quiet"].map(|volume| locations.entry(volume)).to_vec()
+}
+
+/// A cell with volumes that can be moved, copied, released, backed up, split, dumped and restored.
+fn cell_with_volumes() -> (Cell, Locations) {
+    let cell = Cell::start();
+    let local = cell.folder.path();
+    std::fs::create_dir(local.join("below")).unwrap();
+    std::fs::write(local.join("below/text"), "below").unwrap();
+    std::fs::write(local.join("text"), "text").unwrap();
+    for volume in ["one", "two", "released", "quiet"] {
+        cell.run(&format!("volume create {volume} --quota 0 --acl system:anyuser=rl"));
+    }
+    for command in [
+        "cp FOLDER/below/ cell:one/below/",
+        "cp FOLDER/text cell:one/text",
+        "user create ann --id 500",
+        "group create friends --owner system:administrators",
+        "volume dump one FOLDER/dump",
+        "volume backup quiet",
+    ] {
+        cell.run(&cell.with_places(command));
+    }
+    let locations = cell.locations();
+    locations.set_sites("released", &[cell.address]);
+    locations.set_sites("quiet", &[cell.address]);
+    // What is cloned within two seconds of a change counts as older.
+    std::thread::sleep(Duration::from_secs(4));
+    cell.run("volume release quiet");
+    (cell, locations)
+}
+
+#[test]
+fn a_dry_run_of_a_job_tells_what_servers_say_of_it_and_changes_nothing() {
+    let (cell, locations) = cell_with_volumes();
+    let everything = || (cell.state(), entries(&locations), files(&cell.jobs));
+    let before = everything();
+    for (command, expected) in FORETOLD_JOBS {
+        let (command, expected) = (cell.with_places(command), cell.with_places(expected));
+        let told = cell.run(&format!("{command} --dry-run"));
+        assert!(told.contains(&expected), "{command}: {told}");
+        let told: Value = serde_json::from_str(&cell.run(&format!("{command} --dry-run --json"))).unwrap();
+        assert_eq!(told["is_done"], false, "{command}: {told}");
+    }
+    assert!(everything() == before, "something was changed");
+    for (command, expected) in REFUSED_JOBS {
+        let (command, expected) = (cell.with_places(command), cell.with_places(expected));
+        let words = |told: &str| told.split(" [").next().unwrap_or_default().to_owned();
+        let refused = cell.refusal(&format!("{command} --dry-run"));
+        assert!(refused.contains(&expected), "{command}: {refused}");
+        assert_eq!(words(&cell.refusal(&command)), words(&refused), "{command}");
+    }
+    let (state, entries, _) = everything();
+    assert_eq!((&state, &entries), (&before.0, &before.1), "nothing refused is done");
+    for (command, _) in FORETOLD_JOBS {
+        cell.run(&cell.with_places(command));
+    }
+    assert_ne!(cell.state(), state);
+}
+
+#[test]
+fn a_dry_run_names_locks_and_servers_that_do_not_answer() {
+    let (cell, locations) = cell_with_volumes();
+    let away = support::address();
+    let moved = cell.refusal(&format!("volume move two --to {away} --partition a --dry-run"));
+    assert!(moved.starts_with("the server does not answer"), "{moved}");
+    locations.set_sites("released", &[cell.address, away]);
+    let told: Value = serde_json::from_str(&cell.run("volume release released --dry-run --json")).unwrap();
+    let gets = |site: usize| told["sites"][site]["gets"].clone();
+    assert!(gets(0) == "clone" && gets(1)["later"].is_string(), "{told:#}");
+    locations.set_sites("released", &[away]);
+    let released = cell.refusal("volume release released --dry-run");
+    assert!(released.starts_with("the server does not answer"), "{released}");
+    let lock = |operation| {
+        let volume_id = locations.entry("two").volume_id[0];
+        let request = vl::SetLockRequest { volume_id, volume_type: 0, operation };
+        locations.cell.database(Interface::Locations, |way| vl::set_lock(way, &request)).unwrap();
+    };
+    lock(vl::entry_flags::BACKUP);
+    let locked = cell.program(&cell.with_places("volume move two --to ADDRESS --partition b --dry-run"));
+    let told = String::from_utf8_lossy(&locked.stderr).into_owned();
+    assert!(!locked.status.success() && told.contains("which is locked for a backup"), "{told}");
 }
 
 /// What each stage has before it, if the job is let go on and if it is cancelled.

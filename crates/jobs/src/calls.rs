@@ -37,6 +37,9 @@ pub(crate) const DOOMED: i32 = volume_flags::DELETE_ON_SALVAGE | volume_flags::O
 /// Dates are taken this many seconds earlier: what changed in the same second may have changed after.
 pub(crate) const CLOCK_SLACK_SECONDS: u32 = 2;
 
+/// What fails for those to whom location servers give no numbers.
+pub(crate) const GETTING_IDS: &str = "get a volume number";
+
 pub(crate) type Step<T = ()> = Result<T, Trouble>;
 
 /// A job at work.
@@ -112,11 +115,11 @@ impl<W: World> Run<'_, W> {
     pub(crate) fn new_ids(&self, bump_count: u32) -> Step<u32> {
         let request = vl::GetNewVolumeIdRequest { bump_count };
         let reply = self.world.locations(|vl| vl::get_new_volume_id(vl, &request));
-        reply.map(|reply| reply.new_volume_id).map_err(failed("get a volume number"))
+        reply.map(|reply| reply.new_volume_id).map_err(failed(GETTING_IDS))
     }
 
     /// The lock that the operation needs; 0 if it needs none.
-    fn lock_wanted(&self) -> i32 {
+    pub(crate) fn lock_wanted(&self) -> i32 {
         match self.job.operation {
             Operation::Move { .. } => entry_flags::MOVE,
             Operation::Backup => entry_flags::BACKUP,
@@ -170,24 +173,30 @@ impl<W: World> Run<'_, W> {
                 self.release_lock()?;
                 self.job.lock = Lock::Asked;
                 self.save()?;
-                let again = self.set_lock(operation).map_err(|refused| refused.code);
-                again.map_err(failed(format!("lock the entry of {}", self.job.name)))?;
+                self.set_lock(operation).map_err(|refused| self.not_locked(0, refused.code))?;
                 self.job.lock = Lock::Held;
             }
             Err(Unlocked { code, may_have_it }) => {
                 let is_asked = may_have_it && code == AbortCode::VL_ENTRYLOCKED;
-                let locked = if is_asked { entry::operation(&self.entry()?) } else { 0 };
-                if locked != operation {
-                    if !may_have_it || locked != 0 {
+                let has = if is_asked { entry::operation(&self.entry()?) } else { 0 };
+                if has != operation {
+                    if !may_have_it || has != 0 {
                         self.job.lock = Lock::Free;
                     }
                     self.save()?;
-                    return Err(failed(format!("lock the entry of {}", self.job.name))(code));
+                    return Err(self.not_locked(locked, code));
                 }
                 self.job.lock = Lock::Held;
             }
         }
         self.save()
+    }
+
+    /// `locked` are the flags of the entry as it is.
+    pub(crate) fn not_locked(&self, locked: i32, code: AbortCode) -> Trouble {
+        let why = entry::describe_lock(locked).filter(|_| code == AbortCode::VL_ENTRYLOCKED);
+        let why = why.map(|why| format!(", which is locked for a {why}")).unwrap_or_default();
+        failed(format!("lock the entry of {}{why}", self.job.name))(code)
     }
 
     /// A server that says nothing may have done it all the same, or do it later, and then the next one that is asked says
@@ -249,14 +258,10 @@ impl<W: World> Run<'_, W> {
     /// while if somebody else has it.
     pub(crate) fn open(&mut self, place: Place, volume: u32, flags: i32) -> Step<Transaction> {
         let request = vol::TransCreateRequest { volume_id: volume, partition: place.partition, flags };
-        let doing = || format!("open the volume {volume} on {place}");
+        let doing = || opening(place, volume);
         for _ in 0..BUSY_TRIES {
             self.heed()?;
-            // A volume that moves within a server is on two partitions for a while.
-            let is_it =
-                |other: &TransDebugInfo| other.volume_id == volume && other.partition == place.partition;
-            let mut there = self.monitor(place.server, &doing())?;
-            there.retain(is_it);
+            let there = self.open_on(place, volume)?;
             let ended = self.end_ours(place.server, &there)?;
             self.forget(place, volume)?;
             if ended == there.len() {
@@ -275,6 +280,14 @@ impl<W: World> Run<'_, W> {
             self.world.pause(BUSY_SECONDS);
         }
         Err(failed(doing())(AbortCode::VOLSERVOLBUSY))
+    }
+
+    /// What is open on a volume, for whomever. One that moves within a server is on two partitions for a while.
+    pub(crate) fn open_on(&self, place: Place, volume: u32) -> Step<Vec<TransDebugInfo>> {
+        let is_it = |open: &TransDebugInfo| open.volume_id == volume && open.partition == place.partition;
+        let mut there = self.monitor(place.server, &opening(place, volume))?;
+        there.retain(is_it);
+        Ok(there)
     }
 
     /// Remembers, before it is asked for, that there may be a transaction.
@@ -505,11 +518,13 @@ impl<W: World> Run<'_, W> {
     }
 
     /// What a server says about a volume without opening it; `None` if it has none of this number there.
+    /// Number 0 is nobody's, and tells whether there is such a partition.
     pub(crate) fn look(&self, place: Place, volume: u32) -> Step<Option<VolintInfo>> {
         let request = vol::ListOneVolumeRequest { partition: place.partition, volume_id: volume };
         match vol::list_one_volume(&*self.volumes(place.server), &request) {
             Ok(reply) => Ok(reply.entries.into_iter().next()),
             Err(ENODEV | AbortCode::VNOVOL) => Ok(None),
+            Err(code) if volume == 0 => Err(failed(format!("look at {place}"))(code)),
             Err(code) => Err(failed(format!("look at the volume {volume} on {place}"))(code)),
         }
     }
@@ -560,6 +575,11 @@ impl<W: World> Run<'_, W> {
         self.set_flags(open, 0)?;
         self.end(open)
     }
+}
+
+/// In words.
+pub(crate) fn opening(place: Place, volume: u32) -> String {
+    format!("open the volume {volume} on {place}")
 }
 
 fn destination(server: Ipv4Addr) -> vol::DestServer {

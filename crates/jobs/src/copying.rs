@@ -18,6 +18,7 @@ impl<W: World> Run<'_, W> {
         }
         let new_volume = self.job.new_volume;
         self.check_is_free(to, new_volume)?;
+        self.check_room(to)?;
         self.note("cloning");
         self.make_clone("copy-clone-temp")?;
         let clone = self.open(self.job.from, self.job.clone, attach_mode::OFFLINE)?;

@@ -106,7 +106,7 @@ impl<W: World> Run<'_, W> {
     }
 
     /// Refuses what cannot be done with the volume as its entry shows it.
-    fn check(&self, entry: &NVldbEntry) -> Step {
+    pub(crate) fn check(&self, entry: &NVldbEntry) -> Step {
         let job = &*self.job;
         if entry.volume_id[entry::READ_WRITE] != job.volume {
             return Err(Trouble::Refused(format!("{} is not the read-write volume", job.volume)));
@@ -231,7 +231,7 @@ impl<W: World> Run<'_, W> {
     }
 
     /// Refuses if a volume is where the job is to make one.
-    pub(crate) fn check_is_free(&mut self, place: crate::Place, volume: u32) -> Step {
+    pub(crate) fn check_is_free(&self, place: crate::Place, volume: u32) -> Step {
         match self.look(place, volume)? {
             None => Ok(()),
             Some(_) => Err(failed(format!(

@@ -17,8 +17,8 @@ pub(crate) fn operation(entry: &NVldbEntry) -> i32 {
     entry.flags & OPERATIONS
 }
 
-/// The operation that an entry is locked for, in a word.
-pub fn describe_lock(entry: &NVldbEntry) -> Option<&'static str> {
+/// The operation that an entry with these flags is locked for, in a word.
+pub(crate) fn describe_lock(flags: i32) -> Option<&'static str> {
     let names = [
         (entry_flags::MOVE, "move"),
         (entry_flags::RELEASE, "release"),
@@ -26,7 +26,7 @@ pub fn describe_lock(entry: &NVldbEntry) -> Option<&'static str> {
         (entry_flags::DELETE, "delete"),
         (entry_flags::DUMP, "dump"),
     ];
-    names.iter().find(|(bit, _)| entry.flags & bit != 0).map(|(_, name)| *name)
+    names.iter().find(|(bit, _)| flags & bit != 0).map(|(_, name)| *name)
 }
 
 /// The numbers of the sites.

@@ -25,19 +25,21 @@ mod copying;
 mod engine;
 mod entry;
 mod filling;
+mod foretelling;
 mod job;
 mod moving;
 mod plan;
 mod releasing;
+pub mod rights;
+mod room;
 mod sites;
 mod splitting;
 mod traffic;
 mod world;
 
 pub use engine::{End, run};
-pub use entry::describe_lock;
+pub use foretelling::{Gets, Outlook, Room, SiteOutlook, Told, foretell};
 pub use job::{Event, Job, Operation, Place, Stage};
-pub use plan::steps;
 pub use traffic::Traffic;
 pub use world::{Trouble, Wish, World};
 

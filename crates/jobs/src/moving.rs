@@ -11,6 +11,7 @@ impl<W: World> Run<'_, W> {
     pub(crate) fn move_volume(&mut self, to: Place) -> Step {
         let volume = self.job.volume;
         self.check_is_free(to, volume)?;
+        self.check_room(to)?;
         self.note("cloning");
         self.make_clone("move-clone-temp")?;
         let clone = self.open(self.job.from, self.job.clone, attach_mode::OFFLINE)?;

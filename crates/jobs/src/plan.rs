@@ -1,10 +1,10 @@
 //! What a job would do, in words.
 
 use crate::job::places;
-use crate::{Job, Operation};
+use crate::{Gets, Job, Operation, Outlook, Place, SiteOutlook};
 
-/// The steps of a job, in their order.
-pub fn steps(job: &Job) -> Vec<String> {
+/// The steps of a job, in their order, as things are.
+pub(crate) fn steps(job: &Job, outlook: &Outlook) -> Vec<String> {
     let (name, from) = (&job.name, job.from);
     match &job.operation {
         Operation::Move { to } => vec![
@@ -22,7 +22,10 @@ pub fn steps(job: &Job) -> Vec<String> {
             } else {
                 format!("let the entry point to {to}")
             },
-            format!("remove {name}, its backup and the clone on {from}, and unlock the entry"),
+            match outlook.backup {
+                Some(_) => format!("remove {name}, its backup and the clone on {from}, and unlock the entry"),
+                None => format!("remove {name} and the clone on {from}, and unlock the entry"),
+            },
         ],
         Operation::Copy { name: new, to } => vec![
             format!("get numbers for {new}"),
@@ -31,18 +34,7 @@ pub fn steps(job: &Job) -> Vec<String> {
             format!("make the entry of {new}"),
             format!("remove the clone on {from}"),
         ],
-        Operation::Release { all } => vec![
-            format!("lock the entry of {name} in the location database"),
-            "ask all read-only sites what they have".into(),
-            format!("clone {name} on {from}, which stays in use"),
-            if *all {
-                "send everything to the read-only sites, to as many at once as can be".into()
-            } else {
-                "send what they lack to the read-only sites, to as many at once as can be, those that lack little first".into()
-            },
-            "mark each site in the entry when it has it".into(),
-            "remove the clone if it is no read-only site's, and unlock the entry".into(),
-        ],
+        Operation::Release { .. } => releasing(job, &outlook.sites),
         Operation::Restore { file, name: new, to, offline, readonly, also } => {
             let made = if *readonly { "read-only and out of service" } else { "out of service" };
             let made = format!("make {new} on {to}, {made}, and send {file} to it");
@@ -69,10 +61,46 @@ pub fn steps(job: &Job) -> Vec<String> {
         ],
         Operation::Backup => vec![
             format!("lock the entry of {name} in the location database"),
-            format!("clone {name} on {from} as {name}.backup, or bring that up to date"),
+            match outlook.backup {
+                Some(_) => format!("bring {name}.backup on {from} up to date"),
+                None => format!("clone {name} on {from} as {name}.backup"),
+            },
             "unlock the entry".into(),
         ],
     }
+}
+
+fn releasing(job: &Job, sites: &[SiteOutlook]) -> Vec<String> {
+    let (name, from) = (&job.name, job.from);
+    let mut steps = vec![
+        format!("lock the entry of {name} in the location database"),
+        "ask all read-only sites what they have".into(),
+    ];
+    if sites.iter().all(|site| site.gets == Gets::Nothing) {
+        steps.push("unlock the entry: nothing has changed, and all sites have it".into());
+        return steps;
+    }
+    let beside = sites.iter().find(|site| site.place == from);
+    match beside.map(|site| &site.gets) {
+        Some(Gets::Nothing) => {}
+        Some(_) => steps.push(format!("clone {name} on {from} as its read-only volume there")),
+        None => steps.push(format!("clone {name} on {from}, which stays in use")),
+    }
+    for transfer in 1.. {
+        let is_in = |site: &&SiteOutlook| site.transfer == Some(transfer);
+        let Some(first) = sites.iter().find(is_in) else { break };
+        let further: Vec<Place> = sites.iter().filter(is_in).skip(1).map(|site| site.place).collect();
+        let what = if first.gets == Gets::Everything { "everything" } else { "what changed" };
+        let to = places(first.place, &further);
+        steps.push(format!("send {what} to {to}, take it into use there and say so in the entry"));
+    }
+    if beside.is_none() {
+        steps.push("remove the clone".into());
+    }
+    steps.push("unlock the entry".into());
+    let later = sites.iter().filter(|site| matches!(site.gets, Gets::Later(_)));
+    steps.extend(later.map(|site| format!("send it to {} when that is possible", site.place)));
+    steps
 }
 
 fn restoring(name: &str, made: String, offline: bool) -> Vec<String> {

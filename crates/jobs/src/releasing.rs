@@ -6,10 +6,10 @@
 
 use crate::calls::{Run, Step, failed, keep};
 use crate::job::{Lock, Transaction};
-use crate::sites::{Site, State, batches, state};
+use crate::sites::{Dates, Site, State, batches, state};
 use crate::{Operation, Place, Stage, Trouble, Wish, World, entry};
 use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
-use afs_idl::vol::{RestoreCookie, VolserStatus, attach_mode, volume_type};
+use afs_idl::vol::{RestoreCookie, attach_mode, volume_type};
 use base::AbortCode;
 
 /// What a read-only volume's name ends in.
@@ -46,26 +46,26 @@ impl<W: World> Run<'_, W> {
             entry.volume_id[entry::READ_ONLY] = self.new_ids(1)?;
             self.replace_entry(&entry)?;
         }
-        let source = self.source_status()?;
-        let sites = self.sites(&entry, &source, all)?;
+        let source = self.source_dates()?;
+        let sites = self.sites(&entry, source, all)?;
         let missing = sites.iter().filter(|site| site.state != State::Current).count();
         if missing == 0 {
             self.note(format!("nothing has changed; {} sites have it", sites.len()));
             return self.all_have_it(entry);
         }
         self.note(format!("{missing} of {} sites get the volume", sites.len()));
-        self.send_to(entry, &source, sites)
+        self.send_to(entry, source, sites)
     }
 
-    fn source_status(&mut self) -> Step<VolserStatus> {
+    fn source_dates(&mut self) -> Step<Dates> {
         let open = self.open(self.job.from, self.job.volume, attach_mode::BUSY)?;
         let status = self.status(open)?;
         self.end(open)?;
-        Ok(status)
+        Ok(Dates::from(&status))
     }
 
     /// What each site has.
-    fn sites(&self, entry: &NVldbEntry, source: &VolserStatus, all: bool) -> Step<Vec<Site>> {
+    pub(crate) fn sites(&self, entry: &NVldbEntry, source: Dates, all: bool) -> Step<Vec<Site>> {
         let numbers = entry::read_only_sites(entry);
         let was_cut_off = numbers.iter().any(|&site| entry.server_flags[site] & site_flags::NEW_REPLICA != 0);
         let volume = entry.volume_id[entry::READ_ONLY];
@@ -84,10 +84,10 @@ impl<W: World> Run<'_, W> {
         Ok(sites)
     }
 
-    fn send_to(&mut self, mut entry: NVldbEntry, source: &VolserStatus, mut sites: Vec<Site>) -> Step {
+    fn send_to(&mut self, mut entry: NVldbEntry, source: Dates, mut sites: Vec<Site>) -> Step {
         self.forget_marks(&mut entry, &sites)?;
         let volume = entry.volume_id[entry::READ_ONLY];
-        let beside = sites.iter().find(|site| site.place == self.job.from).copied();
+        let beside = self.beside(&sites);
         let clone = match beside {
             Some(site) if site.state == State::Current => volume,
             Some(site) => {
@@ -104,30 +104,40 @@ impl<W: World> Run<'_, W> {
             }
         };
         self.forget_marks(&mut entry, &sites)?;
-        for site in &sites {
-            let has_it = site.state == State::Current || beside.is_some_and(|it| it.place == site.place);
-            if has_it {
-                entry::set_new(&mut entry, site.number);
-            } else {
-                entry::set_old(&mut entry, site.number);
-            }
-        }
+        let left = self.mark(&mut entry, &sites);
         entry.server_flags[entry::read_write_site(&entry).unwrap_or(0)] |= site_flags::NEW_REPLICA;
         entry.flags |= entry_flags::READ_ONLY_EXISTS;
         // Only when one site has it clients are told to leave the others alone.
         if sites.iter().any(|site| entry::is_new(&entry, site.number)) {
             self.replace_entry(&entry)?;
         }
-        let left: Vec<Site> =
-            sites.iter().filter(|site| !entry::is_new(&entry, site.number)).copied().collect();
         let place = self.job.from;
         self.send_all(entry, (place, clone), &left)
     }
 
+    /// The site where the read-write volume is, whose read-only volume is the clone.
+    pub(crate) fn beside(&self, sites: &[Site]) -> Option<Site> {
+        sites.iter().find(|site| site.place == self.job.from).copied()
+    }
+
+    /// Marks the sites that have the clone, and those that do not, in the entry. Returns the latter.
+    pub(crate) fn mark(&self, entry: &mut NVldbEntry, sites: &[Site]) -> Vec<Site> {
+        let mut left = Vec::new();
+        for site in sites {
+            if site.state == State::Current || site.place == self.job.from {
+                entry::set_new(entry, site.number);
+            } else {
+                entry::set_old(entry, site.number);
+                left.push(*site);
+            }
+        }
+        left
+    }
+
     /// What sites had when they were looked at is not what the clone has if the volume was changed in between.
-    fn look_again(&mut self, source: &VolserStatus, sites: &mut [Site]) -> Step {
+    fn look_again(&mut self, source: Dates, sites: &mut [Site]) -> Step {
         if sites.iter().any(|site| site.state == State::Current)
-            && self.source_status()?.update_date != source.update_date
+            && self.source_dates()?.changed != source.changed
         {
             for site in sites {
                 site.becomes_old(source);
@@ -175,17 +185,8 @@ impl<W: World> Run<'_, W> {
         };
         let open = self.open(source.0, source.1, attach_mode::BUSY)?;
         let mut round = Round { entry, volume, cookie, source: open };
-        let has_one =
-            entry::read_only_sites(&round.entry).iter().any(|&site| entry::is_new(&round.entry, site));
-        let stays_online = |site: &Site| self.world.restores_at_once(site.place.server);
-        let keeps_others = sites.iter().all(|site| site.state == State::Unreachable || stays_online(site))
-            || sites.iter().any(|site| site.date() > 0 && stays_online(site));
-        let (first, others) = sites.split_at(usize::from(!has_one && !keeps_others).min(sites.len()));
-        let asks_what_it_lacks = self.world.restores_at_once(source.0.server);
-        let mut all = batches(first, |_| true);
-        all.extend(batches(others, |site| asks_what_it_lacks && stays_online(site)));
         let mut outcome = Ok(());
-        for batch in &all {
+        for batch in &self.batches(&round.entry, source.0, sites) {
             keep(&mut outcome, self.send_batch(&mut round, batch));
             if matches!(outcome, Err(Trouble::Stopped(_) | Trouble::Cancelled)) {
                 return outcome;
@@ -205,6 +206,19 @@ impl<W: World> Run<'_, W> {
                 self.wait_for_others()
             }
         }
+    }
+
+    /// The sites to which a volume is sent at the same time, batch by batch.
+    pub(crate) fn batches(&self, entry: &NVldbEntry, source: Place, sites: &[Site]) -> Vec<Vec<Site>> {
+        let has_one = entry::read_only_sites(entry).iter().any(|&site| entry::is_new(entry, site));
+        let stays_online = |site: &Site| self.world.restores_at_once(site.place.server);
+        let keeps_others = sites.iter().all(|site| site.state == State::Unreachable || stays_online(site))
+            || sites.iter().any(|site| site.date() > 0 && stays_online(site));
+        let (first, others) = sites.split_at(usize::from(!has_one && !keeps_others).min(sites.len()));
+        let asks_what_it_lacks = self.world.restores_at_once(source.server);
+        let mut all = batches(first, |_| true);
+        all.extend(batches(others, |site| asks_what_it_lacks && stays_online(site)));
+        all
     }
 
     /// Sends to some sites at once. What a site answers is noted; it does not keep the others from getting

@@ -4,6 +4,25 @@ use crate::Place;
 use crate::calls::CLOCK_SLACK_SECONDS;
 use afs_idl::vol::{VolintInfo, VolserStatus, volume_state};
 
+/// When a volume was made, and when it was changed last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dates {
+    pub(crate) made: u32,
+    pub(crate) changed: u32,
+}
+
+impl From<&VolserStatus> for Dates {
+    fn from(status: &VolserStatus) -> Dates {
+        Dates { made: status.creation_date, changed: status.update_date }
+    }
+}
+
+impl From<&VolintInfo> for Dates {
+    fn from(info: &VolintInfo) -> Dates {
+        Dates { made: info.creation_date, changed: info.update_date }
+    }
+}
+
 /// A read-only site of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
@@ -28,9 +47,9 @@ pub(crate) enum State {
 
 impl Site {
     /// The read-write volume, which was like `source` when this site was looked at, has been changed since.
-    pub(crate) fn becomes_old(&mut self, source: &VolserStatus) {
+    pub(crate) fn becomes_old(&mut self, source: Dates) {
         if self.state == State::Current {
-            self.state = State::Old(source.update_date.saturating_sub(CLOCK_SLACK_SECONDS));
+            self.state = State::Old(source.changed.saturating_sub(CLOCK_SLACK_SECONDS));
         }
     }
 
@@ -71,15 +90,15 @@ pub(crate) fn batches(sites: &[Site], takes_what_it_lacks: impl Fn(&Site) -> boo
 /// volume's last change, and shows the same last change. The dates of both are the read-write server's:
 /// a clone carries them along wherever it is sent. Within the slack of a second's resolution a site counts
 /// as old.
-pub(crate) fn state(info: Option<&VolintInfo>, source: &VolserStatus, is_trusted: bool) -> State {
+pub(crate) fn state(info: Option<&VolintInfo>, source: Dates, is_trusted: bool) -> State {
     let Some(info) = info else { return State::Nothing };
-    let is_later = info.creation_date > source.update_date.saturating_add(CLOCK_SLACK_SECONDS);
-    let is_of_this_volume = source.creation_date <= info.creation_date;
+    let is_later = info.creation_date > source.changed.saturating_add(CLOCK_SLACK_SECONDS);
+    let is_of_this_volume = source.made <= info.creation_date;
     // What was cut off before it went into service is nothing to build upon.
     let is_online = info.status == volume_state::OK && info.in_use != 0;
     if !is_trusted || !is_online || !is_of_this_volume {
         State::Old(0)
-    } else if is_later && info.update_date == source.update_date {
+    } else if is_later && info.update_date == source.changed {
         State::Current
     } else {
         State::Old(info.update_date.saturating_sub(CLOCK_SLACK_SECONDS))
@@ -117,8 +136,7 @@ mod tests {
     #[test]
     fn a_site_is_current_only_if_it_was_cloned_after_the_last_change_of_this_very_volume() {
         let state_of = |made: u32, site_made: u32, updated: u32, site_updated: u32, is_trusted| {
-            let source =
-                VolserStatus { creation_date: made, update_date: updated, ..VolserStatus::default() };
+            let source = Dates { made, changed: updated };
             let site = VolintInfo {
                 creation_date: site_made,
                 update_date: site_updated,
@@ -126,7 +144,7 @@ mod tests {
                 in_use: 1,
                 ..VolintInfo::default()
             };
-            state(Some(&site), &source, is_trusted)
+            state(Some(&site), source, is_trusted)
         };
         assert_eq!(state_of(10, 1000, 900, 900, true), State::Current);
         assert_eq!(state_of(10, 902, 900, 900, true), State::Old(898), "changed in the same moment");
@@ -135,7 +153,7 @@ mod tests {
         assert_eq!(state_of(10, 1000, 900, 900, false), State::Old(0), "a release was cut off");
         assert_eq!(state_of(1001, 1000, 900, 900, true), State::Old(0), "the volume was made anew");
         let offline = VolintInfo { creation_date: 1000, status: volume_state::OK, ..VolintInfo::default() };
-        assert_eq!(state(Some(&offline), &VolserStatus::default(), true), State::Old(0), "not in service");
-        assert_eq!(state(None, &VolserStatus::default(), true), State::Nothing);
+        assert_eq!(state(Some(&offline), Dates::default(), true), State::Old(0), "not in service");
+        assert_eq!(state(None, Dates::default(), true), State::Nothing);
     }
 }

@@ -22,14 +22,7 @@ impl<W: World> Run<'_, W> {
     /// Makes the new volume and its entry.
     pub(crate) fn prepare_split(&mut self, name: &str) -> Step {
         let from = self.job.from;
-        if !self.world.restores_at_once(from.server) {
-            // One that does not answer says so here.
-            self.look(from, self.job.volume)?;
-            return Err(Trouble::Refused(format!(
-                "{} is no Cellar server: what is cut off there nobody finishes or undoes",
-                from.server
-            )));
-        }
+        self.check_splits()?;
         self.check_name_is_free(name)?;
         if self.job.new_volume == 0 {
             self.job.new_volume = self.new_ids(NUMBERS)?;
@@ -49,6 +42,19 @@ impl<W: World> Run<'_, W> {
             _ => {}
         }
         self.enter(Stage::Switching)
+    }
+
+    /// Refuses servers that leave such a thing half done.
+    pub(crate) fn check_splits(&self) -> Step {
+        let from = self.job.from;
+        if self.world.restores_at_once(from.server) {
+            return Ok(());
+        }
+        // One that does not answer says so here.
+        self.look(from, self.job.volume)?;
+        let server = from.server;
+        let why = format!("{server} is no Cellar server: what is cut off there nobody finishes or undoes");
+        Err(Trouble::Refused(why))
     }
 
     /// Lets the server split the directory off.

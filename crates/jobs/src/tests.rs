@@ -1,6 +1,7 @@
 //! Seeded histories: a cell whose calls fail, whose answers get lost, whose servers are killed, and with
 //! them whoever runs the job, between any two steps.
 
+mod foretelling;
 mod history;
 mod locations;
 mod servers;

@@ -93,7 +93,7 @@ impl<W: World> Run<'_, W> {
 }
 
 /// Bytes for people.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let unit = (0..3).rev().find(|unit| bytes >= 1024 << (10 * unit));
     match unit {
         None => format!("{bytes} B"),

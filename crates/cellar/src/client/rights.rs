@@ -2,23 +2,18 @@
 //! the others of it, too.
 
 use super::{CellClient, Interface};
-use afs_idl::{cellar, pr, vl};
+use afs_idl::{cellar, pr};
 use base::AbortCode;
+use jobs::rights;
 use std::net::Ipv4Addr;
 
 /// PRUSERS, by which ListEntries gives users.
 pub const LIST_USERS: i32 = 1;
 
 impl CellClient {
-    /// Whether the location servers take changes from the caller. GetNewVolumeId of more numbers than anybody gets at
-    /// once ends with VL_BADVOLIDBUMP, but for those who get none with VL_PERM: that comes first (OpenAFS's
-    /// `getNewVolumeId` in vlprocs.c, and Cellar's).
+    /// Whether the location servers take changes from the caller.
     pub fn check_changes_locations(&self) -> Result<(), AbortCode> {
-        let request = vl::GetNewVolumeIdRequest { bump_count: u32::MAX };
-        match self.database(Interface::Locations, |vl| vl::get_new_volume_id(vl, &request)) {
-            Ok(_) | Err(AbortCode::VL_BADVOLIDBUMP) => Ok(()),
-            Err(code) => Err(code),
-        }
+        self.database(Interface::Locations, rights::check_changes_locations)
     }
 
     /// Whether the caller is an administrator to the protection servers: those alone see all entries (ListEntries).

@@ -3,6 +3,7 @@
 mod creating;
 mod files;
 mod following;
+mod foretelling;
 mod mounting;
 mod operations;
 mod policy;
@@ -145,8 +146,6 @@ impl Row for Shown {
     fn cells(&self) -> Vec<String> {
         let size = |kib: i32| HumanBytes(u64::try_from(kib).unwrap_or(0) << 10).to_string();
         let quota = if self.quota_kib == 0 { "none".into() } else { size(self.quota_kib) };
-        let updated =
-            jiff::Timestamp::from_second(self.updated.into()).map(|at| at.strftime("%F %T").to_string());
         vec![
             self.name.clone(),
             self.id.to_string(),
@@ -157,7 +156,7 @@ impl Row for Shown {
             size(self.used_kib),
             quota,
             self.files.to_string(),
-            updated.unwrap_or_default(),
+            time(self.updated),
         ]
     }
 }
@@ -233,6 +232,13 @@ impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         let _ = vol::end_trans(self.server, &vol::EndTransRequest { transaction: self.id });
     }
+}
+
+/// Seconds since 1970 for people.
+fn time(seconds: u32) -> String {
+    jiff::Timestamp::from_second(seconds.into())
+        .map(|at| at.strftime("%F %T").to_string())
+        .unwrap_or_default()
 }
 
 fn shown(info: &vol::VolintInfo, server: Ipv4Addr, partition: PartitionId) -> Shown {

@@ -51,7 +51,8 @@ impl Wishes {
 /// A cell, a journal, and somebody who watches.
 pub struct CellWorld<'a> {
     cell: &'a CellClient,
-    journal: &'a Journal,
+    /// None if it is only asked.
+    journal: Option<&'a Journal>,
     job: u32,
     wishes: Arc<Wishes>,
     watch: &'a (dyn Fn(&Job) + Sync),
@@ -70,7 +71,18 @@ impl<'a> CellWorld<'a> {
         wishes: Arc<Wishes>,
         watch: &'a (dyn Fn(&Job) + Sync),
     ) -> CellWorld<'a> {
+        let journal = Some(journal);
         CellWorld { cell, journal, job, wishes, watch, watch_file: None, cellars: Mutex::default() }
+    }
+
+    /// For who only asks: no job is run, and nothing recorded.
+    pub fn to_ask(cell: &'a CellClient) -> CellWorld<'a> {
+        let (wishes, watch) = (Arc::default(), &|_: &Job| ());
+        CellWorld { cell, journal: None, job: 0, wishes, watch, watch_file: None, cellars: Mutex::default() }
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.journal.is_some_and(|journal| journal.take_hurry(self.job))
     }
 
     /// The same; `watch_file` is called with the bytes of a file that were sent, and all that it has.
@@ -179,7 +191,7 @@ impl World for CellWorld<'_> {
 
     fn pause(&self, seconds: u32) {
         let (mut left, wish) = (Duration::from_secs(seconds.into()), self.wish());
-        while !left.is_zero() && self.wish() == wish && !self.journal.take_hurry(self.job) {
+        while !left.is_zero() && self.wish() == wish && !self.is_hurried() {
             let nap = left.min(NAP);
             std::thread::sleep(nap);
             left -= nap;
@@ -188,13 +200,14 @@ impl World for CellWorld<'_> {
 
     fn wish(&self) -> Wish {
         match self.wishes.get() {
-            Wish::GoOn if self.journal.is_cancelled(self.job) => Wish::Cancel,
+            Wish::GoOn if self.journal.is_some_and(|journal| journal.is_cancelled(self.job)) => Wish::Cancel,
             wish => wish,
         }
     }
 
     fn record(&self, job: &Job) -> Result<(), String> {
         (self.watch)(job);
-        self.journal.write(job).map_err(|error| format!("{error:#}"))
+        let journal = self.journal.ok_or("nothing is recorded where it is only asked what would be done")?;
+        journal.write(job).map_err(|error| format!("{error:#}"))
     }
 }

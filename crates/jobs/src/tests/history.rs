@@ -4,13 +4,13 @@ use super::locations::Database;
 use super::servers::Server;
 use super::wire::{Asked, way};
 use crate::world::is_silence;
-use crate::{End, Job, Operation, Place, Stage, Trouble, Wish, World, entry, run};
+use crate::{End, Job, Operation, Outlook, Place, Stage, Trouble, Wish, World, entry, foretell, run};
 use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
 use afs_idl::vol::{self, RestoreRequest, attach_mode, volume_type};
 use afs_idl::{CallStream, ClientConnection};
 use base::{AbortCode, UnixTime};
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -30,6 +30,9 @@ const FAULTS_MAX: u32 = 12;
 pub(super) const DUMP: &[u8] = b"a dump";
 /// A job that takes longer never ends.
 const SECONDS_MAX: u32 = 400_000;
+
+/// What each volume has.
+pub(super) const SIZE_KIB: i32 = 1000;
 
 pub(super) fn server(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, number)
@@ -64,7 +67,7 @@ pub(super) enum Extent {
     Changes,
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Volume {
     pub(super) partition: i32,
     pub(super) kind: i32,
@@ -79,6 +82,7 @@ pub(super) struct Volume {
     pub(super) is_split_off: bool,
 }
 
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Open {
     pub(super) volume: u32,
     pub(super) partition: i32,
@@ -87,7 +91,7 @@ pub(super) struct Open {
     pub(super) has_moved: bool,
 }
 
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Host {
     /// By number and partition.
     pub(super) volumes: BTreeMap<(u32, i32), Volume>,
@@ -95,7 +99,11 @@ pub(super) struct Host {
     pub(super) next: i32,
     /// Doomed volumes go at a restart, and a restore takes effect at once.
     pub(super) is_cellar: bool,
-    down_until: u32,
+    /// On each partition.
+    pub(super) free_kib: i64,
+    /// Nobody may change anything before.
+    pub(super) refuses_until: u32,
+    pub(super) down_until: u32,
 }
 
 impl Host {
@@ -130,6 +138,8 @@ pub(super) struct State {
     /// When the location server that takes changes was started.
     pub(super) locations_began: u32,
     pub(super) next_volume: u32,
+    /// Of anybody.
+    pub(super) takes_no_changes: bool,
     pub(super) forwards: u32,
     /// What the calls that sent to several sites read, and for how many.
     pub(super) reads: Vec<(Extent, usize)>,
@@ -390,6 +400,30 @@ impl History {
         History::with(0, operation, StdRng::seed_from_u64(0), (0.0, u32::MAX))
     }
 
+    /// The same of any seed's cell.
+    pub(super) fn calm(seed: u64, operation: Operation) -> History {
+        History::with(seed, operation, StdRng::seed_from_u64(seed), (0.0, u32::MAX))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.cell.state.lock()
+    }
+
+    pub(super) fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// What is foretold of the job; that this changes nothing.
+    pub(super) fn foretell(&self) -> Result<Outlook, Trouble> {
+        let kept = |state: &State| (state.hosts.clone(), state.entries.clone(), state.next_volume);
+        let before = kept(&self.state());
+        let foretold = foretell(&self.job, &self.cell);
+        let state = self.state();
+        assert_eq!(kept(&state), before);
+        assert!(state.journal.as_ref().is_none_or(|job| job.id != self.job.id), "it was begun");
+        foretold
+    }
+
     /// The same of a release to three other servers, which are all Cellar's or all OpenAFS's.
     pub(super) fn quiet_release(are_cellars: bool) -> History {
         let history = History::quiet(Operation::Release { all: false });
@@ -413,7 +447,9 @@ impl History {
     ) -> History {
         let mut hosts: BTreeMap<Ipv4Addr, Host> = BTreeMap::new();
         for number in 1..=4 {
-            hosts.insert(server(number), Host { is_cellar: random.random_bool(0.5), ..Host::default() });
+            let is_cellar = random.random_bool(0.5);
+            hosts
+                .insert(server(number), Host { is_cellar, free_kib: i64::from(SIZE_KIB), ..Host::default() });
         }
         if matches!(operation, Operation::Move { to } if to.server == server(1)) {
             // OpenAFS has both volumes in service when it restarts at the wrong moment.
@@ -466,6 +502,7 @@ impl History {
             behind: None,
             locations_began: 1,
             next_volume: 1000,
+            takes_no_changes: false,
             forwards: 0,
             reads: Vec::new(),
             restores: 0,

@@ -21,6 +21,8 @@ impl Database {
     }
 }
 
+/// Numbers that anybody gets at once.
+const IDS_MAX: u32 = 100;
 const OPERATIONS: i32 =
     entry_flags::MOVE | entry_flags::RELEASE | entry_flags::BACKUP | entry_flags::DELETE | entry_flags::DUMP;
 
@@ -85,6 +87,12 @@ impl vl::Server for Database {
         request: vl::GetNewVolumeIdRequest,
     ) -> Result<vl::GetNewVolumeIdReply, AbortCode> {
         let mut state = self.cell.state.lock();
+        if state.takes_no_changes {
+            return Err(AbortCode::VL_PERM);
+        }
+        if request.bump_count > IDS_MAX {
+            return Err(AbortCode::VL_BADVOLIDBUMP);
+        }
         state.next_volume += request.bump_count;
         Ok(vl::GetNewVolumeIdReply { new_volume_id: state.next_volume - request.bump_count })
     }
@@ -99,6 +107,9 @@ impl vl::Server for Database {
 
     fn set_lock(&self, _: &Caller, request: vl::SetLockRequest) -> Result<vl::SetLockReply, AbortCode> {
         let mut state = self.cell.state.lock();
+        if state.takes_no_changes {
+            return Err(AbortCode::VL_PERM);
+        }
         let entry = state.entries.get_mut(&request.volume_id).ok_or(AbortCode::VL_NOENT)?;
         if entry.flags & OPERATIONS != 0 {
             return Err(AbortCode::VL_ENTRYLOCKED);

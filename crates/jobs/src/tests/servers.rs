@@ -1,6 +1,6 @@
 //! The volume servers of a history.
 
-use super::history::{Cell, DUMP, Extent, Open, VOLUME, Volume, restored_files};
+use super::history::{Cell, DUMP, Extent, Open, SIZE_KIB, VOLUME, Volume, restored_files};
 use afs_idl::CallStream;
 use afs_idl::vol::{self, VolintInfo, VolserStatus, attach_mode, volume_flags, volume_state, volume_type};
 use base::{AbortCode, Caller};
@@ -10,9 +10,16 @@ use std::sync::Arc;
 const ENOENT: AbortCode = AbortCode(2);
 const ENODEV: AbortCode = AbortCode(19);
 
+/// Each server has so many.
+const PARTITIONS: i32 = 2;
+
 pub(super) struct Server {
     pub(super) cell: Arc<Cell>,
     pub(super) address: Ipv4Addr,
+}
+
+fn check_partition(partition: i32) -> Result<(), AbortCode> {
+    if partition < PARTITIONS { Ok(()) } else { Err(AbortCode::VOLSERILLEGAL_PARTITION) }
 }
 
 impl Server {
@@ -57,6 +64,16 @@ impl Server {
 
     fn has(&self, id: u32, partition: i32) -> bool {
         self.cell.state.lock().hosts[&self.address].volumes.contains_key(&(id, partition))
+    }
+
+    /// Refuses everybody, if that is what the server does.
+    fn administer(&self) -> Result<(), AbortCode> {
+        let state = self.cell.state.lock();
+        if state.now < state.hosts[&self.address].refuses_until {
+            Err(AbortCode::VOLSERBAD_ACCESS)
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether another partition of a Cellar server has a volume of the number of an open one.
@@ -106,6 +123,7 @@ impl vol::Server for Server {
         _: &Caller,
         r: vol::TransCreateRequest,
     ) -> Result<vol::TransCreateReply, AbortCode> {
+        self.administer()?;
         if !self.has(r.volume_id, r.partition) {
             return Err(AbortCode::VNOVOL);
         }
@@ -113,6 +131,7 @@ impl vol::Server for Server {
     }
 
     fn end_trans(&self, _: &Caller, r: vol::EndTransRequest) -> Result<vol::EndTransReply, AbortCode> {
+        self.administer()?;
         let mut state = self.cell.state.lock();
         let host = state.hosts.get_mut(&self.address).unwrap();
         host.open.remove(&r.transaction).ok_or(ENOENT)?;
@@ -135,6 +154,7 @@ impl vol::Server for Server {
         _: &Caller,
         r: vol::CreateVolumeRequest,
     ) -> Result<vol::CreateVolumeReply, AbortCode> {
+        self.administer()?;
         if self.has(r.volume_id, r.partition) {
             return Err(AbortCode::VVOLEXISTS);
         }
@@ -181,6 +201,7 @@ impl vol::Server for Server {
         _: &Caller,
         r: vol::ListOneVolumeRequest,
     ) -> Result<vol::ListOneVolumeReply, AbortCode> {
+        check_partition(r.partition)?;
         let state = self.cell.state.lock();
         let volume = state.hosts[&self.address].volumes.get(&(r.volume_id, r.partition)).ok_or(ENODEV)?;
         let info = VolintInfo {
@@ -189,9 +210,22 @@ impl vol::Server for Server {
             update_date: volume.updated,
             status: volume_state::OK,
             in_use: u32::from(volume.in_service),
+            size: SIZE_KIB,
             ..VolintInfo::default()
         };
         Ok(vol::ListOneVolumeReply { entries: vec![info] })
+    }
+
+    fn partition_info64(
+        &self,
+        _: &Caller,
+        r: vol::PartitionInfo64Request,
+    ) -> Result<vol::PartitionInfo64Reply, AbortCode> {
+        let partition: base::PartitionId = r.name.to_string().parse().unwrap();
+        check_partition(partition.index() as i32)?;
+        let free = self.cell.state.lock().hosts[&self.address].free_kib;
+        let partition = vol::DiskPartition64 { free, ..vol::DiskPartition64::default() };
+        Ok(vol::PartitionInfo64Reply { partition })
     }
 
     fn clone_volume(

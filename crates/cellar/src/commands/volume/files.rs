@@ -1,6 +1,6 @@
 //! `cellar volume dump`: volumes into files.
 
-use super::Transaction;
+use super::{Transaction, time};
 use crate::client::describe::failed;
 use crate::client::location::Site;
 use crate::client::{CellClient, Interface};
@@ -11,15 +11,20 @@ use anyhow::{Context as _, Result};
 use base::{AbortCode, VolumeId};
 use clap::Args;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use jobs::rights;
+use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Bytes that are read or written at a time.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// ENODEV, as volume servers say that they have no such volume.
+const NO_VOLUME: AbortCode = AbortCode(19);
 
 /// A dump to a file.
 #[derive(Args)]
@@ -34,6 +39,23 @@ pub struct DumpVolume {
     /// Say what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
+}
+
+/// What would be dumped.
+#[derive(Serialize)]
+struct Foretold<'a> {
+    volume: u32,
+    name: &'a str,
+    server: Ipv4Addr,
+    partition: String,
+    file: String,
+    /// Whether there is such a file, which would be replaced.
+    replaces: bool,
+    since: u32,
+    /// What the volume has; nothing while another operation has it.
+    size_kib: Option<u64>,
+    changed: Option<u32>,
+    is_done: bool,
 }
 
 /// What was transferred.
@@ -71,14 +93,13 @@ pub(super) fn dump(context: &Context, request: &DumpVolume) -> Result<()> {
     let cell = context.client()?;
     let located = super::locate_to_read(&cell, &request.volume)?;
     let (site, id) = located.readable_site(&request.volume)?;
+    check_file(&request.file)?;
+    if request.dry_run {
+        return foretell(context, &cell, request, site, id);
+    }
     let (name, file) = (request.volume.clone(), request.file.display().to_string());
     let mut done =
         Transferred { volume: id.0, name, server: site.server, file, bytes: 0, seconds: 0.0, is_done: false };
-    if request.dry_run {
-        let text =
-            format!("would dump the volume {id} on {} {} to {}", site.server, site.partition, done.file);
-        return context.format.done(&done, text);
-    }
     let start = Instant::now();
     let mut part = request.file.clone().into_os_string();
     part.push(".part");
@@ -93,6 +114,65 @@ pub(super) fn dump(context: &Context, request: &DumpVolume) -> Result<()> {
     done.is_done = true;
     let text = format!("{} is in {}: {}", done.name, done.file, done.rate());
     context.format.done(&done, text)
+}
+
+/// Refuses what is found out only when all has been sent, or cannot be written at all.
+fn check_file(path: &Path) -> Result<()> {
+    let shown = || format!("cannot write {}", path.display());
+    if path.is_dir() {
+        return Err(std::io::Error::from(ErrorKind::IsADirectory)).with_context(shown);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(std::io::Error::from).with_context(shown)
+}
+
+/// Says what would be dumped, or why not.
+fn foretell(
+    context: &Context,
+    cell: &CellClient,
+    request: &DumpVolume,
+    site: &Site,
+    id: VolumeId,
+) -> Result<()> {
+    let server = cell.connection(site.server, Interface::Volumes);
+    let refused = || failed(format!("open the volume {id}"));
+    rights::check_changes_volumes(&*server).map_err(refused())?;
+    let partition = site.partition.index() as i32;
+    let reply = vol::list_one_volume(&*server, &vol::ListOneVolumeRequest { partition, volume_id: id.0 });
+    let info = match reply.map(|reply| reply.entries.into_iter().next()) {
+        Ok(Some(info)) => info,
+        Ok(None) | Err(NO_VOLUME) => return Err(refused()(AbortCode::VNOVOL)),
+        Err(code) => return Err(refused()(code)),
+    };
+    let info = Some(info).filter(|info| info.status == vol::volume_state::OK);
+    let foretold = Foretold {
+        volume: id.0,
+        name: &request.volume,
+        server: site.server,
+        partition: site.partition.to_string(),
+        file: request.file.display().to_string(),
+        replaces: request.file.exists(),
+        since: request.since,
+        size_kib: info.as_ref().map(|info| u64::try_from(info.size).unwrap_or(0)),
+        changed: info.as_ref().map(|info| info.update_date),
+        is_done: false,
+    };
+    context.format.done(&foretold, foretold.text())
+}
+
+impl Foretold<'_> {
+    fn text(&self) -> String {
+        let Foretold { volume, server, partition, file, since, .. } = self;
+        let what = match (since, self.size_kib) {
+            (0, Some(size_kib)) => {
+                format!("{} of the volume {volume}", HumanBytes(size_kib.saturating_mul(1024)))
+            }
+            (0, None) => format!("the volume {volume}, which another operation has, when that is over,"),
+            (since, _) => format!("what changed in the volume {volume} since {}", time(*since)),
+        };
+        let replaced = if self.replaces { ", which is replaced" } else { "" };
+        format!("would dump {what} on {server} {partition} to {file}{replaced}")
+    }
 }
 
 fn write_dump(

@@ -12,6 +12,7 @@ use crate::jobs::journal::Journal;
 use crate::jobs::traffic::{self, Told};
 use crate::jobs::world::{CellWorld, Wishes};
 use anyhow::{Result, bail};
+use base::AbortCode;
 use clap::{Args, Subcommand};
 use foretelling::Foretold;
 use indicatif::HumanBytes;
@@ -287,6 +288,11 @@ fn amount(seconds: u32, traffic: Traffic) -> String {
     format!("{seconds} s, sent {sent} for {done}")
 }
 
+/// What was, or would be, in the way of a job.
+pub(super) fn explain(trouble: &str, code: Option<AbortCode>) -> String {
+    code.map_or_else(|| trouble.to_owned(), |code| format!("{trouble}: {}", describe(code)))
+}
+
 /// Says how a job went.
 pub(super) fn report(context: &Context, job: &Job, end: End) -> Result<()> {
     let (title, id) = (job.title(), job.id);
@@ -298,10 +304,7 @@ pub(super) fn report(context: &Context, job: &Job, end: End) -> Result<()> {
             context.format.done(&Shown::new(job, false, so_far(job)), format!("{title} is done ({how})"))
         }
         (_, Stage::Failed) => {
-            let why = match job.abort_code() {
-                Some(code) => format!("{}: {}", job.trouble.clone().unwrap_or_default(), describe(code)),
-                None => job.trouble.clone().unwrap_or_default(),
-            };
+            let why = explain(job.trouble.as_deref().unwrap_or_default(), job.abort_code());
             let left = if job.may_have_overwritten() {
                 format!("{} may not be as it was, so restore it again", job.name)
             } else {

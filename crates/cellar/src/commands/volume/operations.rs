@@ -1,6 +1,6 @@
 //! `cellar volume move`, `copy`, `release`, `backup`, `split`: operations that are jobs.
 
-use super::following;
+use super::{following, foretelling};
 use crate::client::location::Located;
 use crate::client::path::CellPath;
 use crate::client::{CellClient, Interface};
@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result, bail};
 use base::{PartitionId, VnodeId, VolumeId, VolumeName};
 use clap::Args;
 use jobs::{Job, Operation, Place};
-use serde::Serialize;
 use std::net::Ipv4Addr;
 
 /// A move.
@@ -88,16 +87,6 @@ pub(super) struct How {
     detach: bool,
 }
 
-/// What would be done.
-#[derive(Serialize)]
-struct Plan {
-    operation: Operation,
-    volume: u32,
-    name: String,
-    from: Place,
-    steps: Vec<String>,
-}
-
 /// Moves a volume.
 pub(super) fn move_volume(context: &Context, request: &Move) -> Result<()> {
     let cell = context.client()?;
@@ -106,7 +95,7 @@ pub(super) fn move_volume(context: &Context, request: &Move) -> Result<()> {
         None => first_partition(&cell, request.to)?,
     };
     let to = Place { server: request.to, partition: partition.index() as i32 };
-    do_job(context, &cell, &request.volume, Operation::Move { to }, &request.how)
+    do_job(context, &cell, &request.volume, &Operation::Move { to }, &request.how)
 }
 
 /// Copies a volume.
@@ -120,18 +109,18 @@ pub(super) fn copy_volume(context: &Context, request: &CopyVolume) -> Result<()>
         None => first_partition(&cell, server)?.index() as i32,
     };
     let operation = Operation::Copy { name: request.name.to_string(), to: Place { server, partition } };
-    do_job(context, &cell, &request.volume, operation, &request.how)
+    do_job(context, &cell, &request.volume, &operation, &request.how)
 }
 
 /// Releases a volume.
 pub(super) fn release(context: &Context, request: &Release) -> Result<()> {
     let cell = context.client()?;
-    do_job(context, &cell, &request.volume, Operation::Release { all: request.all }, &request.how)
+    do_job(context, &cell, &request.volume, &Operation::Release { all: request.all }, &request.how)
 }
 
 /// Backs a volume up.
 pub(super) fn back_up(context: &Context, request: &Backup) -> Result<()> {
-    do_job(context, &context.client()?, &request.volume, Operation::Backup, &request.how)
+    do_job(context, &context.client()?, &request.volume, &Operation::Backup, &request.how)
 }
 
 /// Makes a directory a volume of its own.
@@ -152,7 +141,7 @@ pub(super) fn split(context: &Context, request: &SplitVolume) -> Result<()> {
     }
     let (directory, name) = (node.fid.vnode.0, request.to.to_string());
     let operation = Operation::Split { directory, path: path.to_string(), name };
-    do_job(context, &cell, &volume, operation, &request.how)
+    do_job(context, &cell, &volume, &operation, &request.how)
 }
 
 /// Whether a number is that of a read-write volume.
@@ -170,7 +159,13 @@ fn place_of(located: &Located) -> Result<Place> {
     Ok(Place { server: site.server, partition: site.partition.index() as i32 })
 }
 
-fn do_job(context: &Context, cell: &CellClient, volume: &str, operation: Operation, how: &How) -> Result<()> {
+fn do_job(
+    context: &Context,
+    cell: &CellClient,
+    volume: &str,
+    operation: &Operation,
+    how: &How,
+) -> Result<()> {
     let located = cell.locate_newest(volume)?;
     let from = place_of(&located)?;
     let (id, name) = (located.read_write().0, located.name.as_str());
@@ -184,14 +179,7 @@ fn do_job(context: &Context, cell: &CellClient, volume: &str, operation: Operati
         }
         return following::follow(context, cell, &kept.journal, job);
     }
-    let job = make(0);
-    if let Operation::Copy { name, .. } | Operation::Split { name, .. } = &operation {
-        cell.check_name_is_free(name)?;
-    }
-    let steps = jobs::steps(&job);
-    let numbered: Vec<String> = (1..).zip(&steps).map(|(number, step)| format!("{number}. {step}")).collect();
-    let plan = Plan { operation, volume: id, name: name.into(), from, steps };
-    context.format.done(&plan, numbered.join("\n"))
+    foretelling::foretell(context, cell, &make(0))
 }
 
 #[cfg(test)]

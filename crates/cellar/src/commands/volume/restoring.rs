@@ -1,7 +1,7 @@
 //! `cellar volume restore`: volumes of files, and what files have over volumes.
 
 use super::files::Transferred;
-use super::{first_partition, following};
+use super::{first_partition, following, foretelling};
 use crate::client::describe::failed;
 use crate::client::location::{Located, Site};
 use crate::client::{CellClient, Interface};
@@ -12,8 +12,9 @@ use afs_idl::vol::{self, VolintInfo};
 use anyhow::{Context as _, Result, anyhow, bail};
 use base::{AbortCode, PartitionId, UnixTime, VolumeName};
 use clap::{Args, ValueEnum};
-use indicatif::HumanCount;
-use jobs::{Job, Operation, Place, Stage};
+use indicatif::{HumanBytes, HumanCount};
+use jobs::{Job, Operation, Outlook, Place, Room, Stage};
+use serde::Serialize;
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -86,6 +87,15 @@ impl FromStr for Spot {
         let partition = partition.map(str::parse).transpose().map_err(|_| wrong())?;
         Ok(Spot { server: server.parse().map_err(|_| wrong())?, partition })
     }
+}
+
+/// What would be done.
+#[derive(Serialize)]
+struct Plan {
+    #[serde(flatten)]
+    done: Transferred,
+    #[serde(flatten)]
+    outlook: Outlook,
 }
 
 /// The volume to restore over.
@@ -285,18 +295,20 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     let (volume, family) = over.as_ref().map_or((0, 0), |over| (over.volume, over.family));
     let (server, file) = (place.server, path.display().to_string());
     let mut done = Transferred { volume, name, server, file, bytes, seconds: 0.0, is_done: false };
+    let operation = operation(request, whole, over.is_some(), (place, further.clone()));
+    let make = |id| Job::new(id, operation.clone(), family, &done.name, place);
     // OpenAFS's servers overwrite as they read, so what is overwritten is not left to them to check.
-    if request.dry_run || over.is_some() {
-        let (contents, volume) = check(&cell, request, over.as_ref())?;
-        if request.dry_run {
-            let text = foretell(request, &contents, volume.as_ref(), (place, &further));
-            return context.format.done(&done, text);
-        }
+    let checked = over.as_ref().map(|over| check(&cell, request, Some(over))).transpose()?;
+    if request.dry_run {
+        let job = make(0);
+        let outlook = outlook(&cell, &job, bytes)?;
+        let (contents, volume) = checked.map_or_else(|| check(&cell, request, None), Ok)?;
+        let text = foretell(request, &contents, volume.as_ref(), (place, &further));
+        let text = format!("{text}\n{}", foretelling::lines(&job, &outlook).join("\n"));
+        return context.format.done(&Plan { done, outlook }, text);
     }
     let kept = following::journal_for(context, request.detach)?;
-    let operation = operation(request, whole, over.is_some(), (place, further));
-    let (mut job, claim) =
-        kept.journal.begin(|id| Job::new(id, operation.clone(), family, &done.name, place))?;
+    let (mut job, claim) = kept.journal.begin(make)?;
     if request.detach {
         drop(claim);
         return following::tell_detached(context, &job);
@@ -317,6 +329,19 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     done.is_done = true;
     let text = format!("{} is volume {} on {place}: {}", done.name, done.volume, done.rate());
     context.format.done(&done, text)
+}
+
+/// What servers say of it.
+fn outlook(cell: &CellClient, job: &Job, bytes: u64) -> Result<Outlook> {
+    let mut outlook = foretelling::ask(cell, job)?;
+    let is_short = |room: &&Room| room.free_kib.saturating_mul(1024) < bytes;
+    let told = |room: &Room| {
+        let (free, needed) = (HumanBytes(room.free_kib.saturating_mul(1024)), HumanBytes(bytes));
+        format!("{} has {free} free, and the dump {needed}", room.place)
+    };
+    let short: Vec<String> = outlook.rooms.iter().filter(is_short).map(told).collect();
+    outlook.cautions.extend(short);
+    Ok(outlook)
 }
 
 fn operation(

@@ -1,0 +1,125 @@
+//! `--dry-run` of operations that are jobs: what would be done, or why it would be refused.
+
+use super::{following, time};
+use crate::client::CellClient;
+use crate::commands::Context;
+use crate::jobs::world::CellWorld;
+use anyhow::{Result, bail};
+use indicatif::{HumanBytes, HumanCount};
+use jobs::{Gets, Job, Operation, Outlook, Place, SiteOutlook, Told, Trouble};
+use serde::Serialize;
+
+/// What would be done.
+#[derive(Serialize)]
+struct Plan<'a> {
+    operation: &'a Operation,
+    volume: u32,
+    name: &'a str,
+    from: Place,
+    #[serde(flatten)]
+    outlook: &'a Outlook,
+    is_done: bool,
+}
+
+/// Says what a job would do.
+pub(super) fn foretell(context: &Context, cell: &CellClient, job: &Job) -> Result<()> {
+    let outlook = &ask(cell, job)?;
+    let Job { operation, volume, name, from, .. } = job;
+    let plan = Plan { operation, volume: *volume, name, from: *from, outlook, is_done: false };
+    context.format.done(&plan, format!("would do the {}\n{}", job.title(), lines(job, outlook).join("\n")))
+}
+
+/// What servers say of a job, or why it would be refused.
+pub(super) fn ask(cell: &CellClient, job: &Job) -> Result<Outlook> {
+    match jobs::foretell(job, &CellWorld::to_ask(cell)) {
+        Ok(outlook) => Ok(outlook),
+        Err(trouble) => {
+            let code = if let Trouble::Call { code, .. } = &trouble { Some(*code) } else { None };
+            let why = following::explain(&trouble.to_string(), code);
+            bail!("the {} would be refused: {why}", job.title())
+        }
+    }
+}
+
+/// All of it for people, line by line.
+pub(super) fn lines(job: &Job, outlook: &Outlook) -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.extend(outlook.source.as_ref().map(|told| volume(&job.name, told)));
+    if job.operation == Operation::Backup {
+        let backup = outlook.backup.as_ref();
+        let told = backup.map(|told| format!("  {}.backup is of {}", job.name, time(told.made)));
+        lines.push(told.unwrap_or_else(|| format!("  {} has no backup yet", job.name)));
+    }
+    let free = |kib: u64| HumanBytes(kib.saturating_mul(1024));
+    lines.extend(
+        outlook.rooms.iter().map(|room| format!("  {} has {} free", room.place, free(room.free_kib))),
+    );
+    lines.extend(outlook.sites.iter().map(site));
+    lines.extend(outlook.cautions.iter().map(|caution| format!("  but {caution}")));
+    lines.extend((1..).zip(&outlook.steps).map(|(number, step)| format!("{number}. {step}")));
+    lines
+}
+
+fn volume(name: &str, told: &Told) -> String {
+    let (size, files) = (HumanBytes(told.size_kib.saturating_mul(1024)), HumanCount(told.files));
+    format!(
+        "  {name} has {size}, {files} files and directories, and was changed last at {}",
+        time(told.changed)
+    )
+}
+
+fn site(site: &SiteOutlook) -> String {
+    let place = site.place;
+    match &site.gets {
+        Gets::Nothing => format!("  {place} has it already"),
+        Gets::Clone => format!("  {place} gets a clone"),
+        Gets::ChangesSince(date) => format!("  {place} gets what changed since {}", time(*date)),
+        Gets::Everything => format!("  {place} gets everything"),
+        Gets::Later(why) => format!("  {place} gets it later: {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobs::Room;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn each_site_is_told_in_a_line_what_it_gets() {
+        let place = |last| Place { server: Ipv4Addr::new(192, 0, 2, last), partition: 0 };
+        let site = |last, gets| SiteOutlook { place: place(last), gets, transfer: None };
+        let told = Told { volume: 7, size_kib: 2048, files: 1234, made: 1, changed: 86_400 };
+        let outlook = Outlook {
+            source: Some(told),
+            rooms: vec![Room { place: place(4), free_kib: 1024 }],
+            sites: vec![
+                site(1, Gets::Clone),
+                site(2, Gets::Nothing),
+                site(3, Gets::ChangesSince(60)),
+                site(4, Gets::Everything),
+                site(5, Gets::Later("it does not answer".into())),
+            ],
+            cautions: vec!["it may not fit".into()],
+            steps: vec!["lock".into(), "unlock".into()],
+            ..Outlook::default()
+        };
+        let job = Job::new(0, Operation::Release { all: false }, 7, "data", place(1));
+        let expected = [
+            "  data has 2.00 MiB, 1,234 files and directories, and was changed last at 1970-01-02 00:00:00",
+            "  192.0.2.4 /vicepa has 1.00 MiB free",
+            "  192.0.2.1 /vicepa gets a clone",
+            "  192.0.2.2 /vicepa has it already",
+            "  192.0.2.3 /vicepa gets what changed since 1970-01-01 00:01:00",
+            "  192.0.2.4 /vicepa gets everything",
+            "  192.0.2.5 /vicepa gets it later: it does not answer",
+            "  but it may not fit",
+            "1. lock",
+            "2. unlock",
+        ];
+        assert_eq!(lines(&job, &outlook), expected);
+        let json = serde_json::to_value(&outlook).unwrap();
+        assert_eq!(json["sites"][2]["gets"]["changes_since"], 60);
+        assert_eq!(json["sites"][1]["gets"], "nothing");
+    }
+}

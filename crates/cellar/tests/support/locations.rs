@@ -1,0 +1,46 @@
+//! Entries of the location database, as `vos` changes them.
+
+use afs_idl::vl;
+use cellar::client::{CellClient, Interface};
+use cellar::config;
+use cellar::network::{AfsNetwork, local_authentication};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A client of the cell with the key of its servers.
+pub(crate) struct Locations {
+    pub(crate) cell: CellClient,
+}
+
+impl Locations {
+    /// Of the cell with this configuration and database server.
+    pub(crate) fn of(config: &Path, database: Ipv4Addr) -> Locations {
+        let settings = config::file::load(config).unwrap();
+        let security = local_authentication(&settings.keys).unwrap();
+        let network = Arc::new(AfsNetwork::start(Some(security)).unwrap());
+        Locations { cell: CellClient::new(network, vec![database]).unwrap() }
+    }
+
+    pub(crate) fn entry(&self, volume: &str) -> vl::NVldbEntry {
+        let request = vl::GetEntryByNameNRequest { volume_name: volume.into() };
+        let found = self.cell.database(Interface::Locations, |way| vl::get_entry_by_name_n(way, &request));
+        found.unwrap().entry
+    }
+
+    /// Lets a volume have read-only sites on the first partitions of these servers and no others, as `vos addsite` and
+    /// `vos remsite` do.
+    pub(crate) fn set_sites(&self, volume: &str, sites: &[Ipv4Addr]) {
+        let mut entry = self.entry(volume);
+        for (at, site) in (1..).zip(sites) {
+            entry.server_number[at] = (*site).into();
+            entry.server_partition[at] = 0;
+            entry.server_flags[at] = vl::site_flags::READ_ONLY;
+        }
+        entry.server_count = 1 + sites.len() as i32;
+        let volume_id = entry.volume_id[0];
+        let request =
+            vl::ReplaceEntryNRequest { volume_id, volume_type: 0, new_entry: entry, release_type: 0 };
+        self.cell.database(Interface::Locations, |way| vl::replace_entry_n(way, &request)).unwrap();
+    }
+}

@@ -1,0 +1,171 @@
+//! What is foretold of a job comes true: it is done as it was told, or refused for the reason that was told, whatever
+//! is in its way.
+
+use super::history::{History, VOLUME, Volume, place, server};
+use crate::{Gets, Operation, Outlook, Place, Stage, Trouble};
+use afs_idl::vl::entry_flags;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+const SEEDS: u64 = 3000;
+/// Everything that is in the way goes after this time; what is refused is refused long before.
+const SECONDS: u32 = 5000;
+
+/// What may be in the way.
+#[derive(Clone, Copy, Debug)]
+enum Hindrance {
+    Locked(i32),
+    NoRights,
+    /// On a server.
+    Refused(u8),
+    Down(u8),
+    Full(u8),
+    /// Where it is to go.
+    InTheWay,
+    NotCellar,
+    NoSites,
+    /// One of the sites is on no partition.
+    BadSite,
+}
+
+/// Where it may be told to go: also where there is no partition.
+fn target(random: &mut StdRng) -> Place {
+    match random.random_range(0..8) {
+        0 => place(1),
+        1 => Place { partition: 1, ..place(1) },
+        2 => Place { partition: 7, ..place(2) },
+        _ => place(2),
+    }
+}
+
+fn operation(random: &mut StdRng) -> Operation {
+    let to = target(random);
+    let name: String = if random.random_bool(0.1) { "data".into() } else { "new".into() };
+    let file: String = "/dump".into();
+    match random.random_range(0..8) {
+        0 | 1 => Operation::Move { to },
+        2 => Operation::Copy { name, to },
+        3 | 4 => Operation::Release { all: random.random_bool(0.3) },
+        5 => Operation::Backup,
+        6 => Operation::Split { directory: 7, path: "data/below".into(), name },
+        _ if random.random_bool(0.5) => {
+            let readonly = random.random_bool(0.5);
+            let also = if readonly { vec![place(3), place(4)] } else { Vec::new() };
+            Operation::Restore { file, name, to, offline: false, readonly, also }
+        }
+        _ => Operation::Overwrite { file, changes: false, offline: false, readonly: random.random_bool(0.5) },
+    }
+}
+
+fn hindrance(random: &mut StdRng) -> Hindrance {
+    let number = random.random_range(1..=4);
+    let locks = [entry_flags::MOVE, entry_flags::BACKUP, entry_flags::DUMP];
+    match random.random_range(0..12) {
+        0 => Hindrance::Locked(locks[random.random_range(0..locks.len())]),
+        1 => Hindrance::NoRights,
+        2 | 3 => Hindrance::Refused(number),
+        4 | 5 => Hindrance::Down(number),
+        6 | 7 => Hindrance::Full(2),
+        8 => Hindrance::InTheWay,
+        9 => Hindrance::NotCellar,
+        10 => Hindrance::NoSites,
+        _ => Hindrance::BadSite,
+    }
+}
+
+fn put(hindrance: Hindrance, history: &History, operation: &Operation) {
+    let mut state = history.state();
+    let until = state.now + SECONDS;
+    match (hindrance, operation) {
+        (Hindrance::Locked(flag), _) => state.entries.get_mut(&VOLUME).unwrap().flags |= flag,
+        (Hindrance::NoRights, _) => state.takes_no_changes = true,
+        (Hindrance::Refused(number), _) => {
+            state.hosts.get_mut(&server(number)).unwrap().refuses_until = until;
+        }
+        (Hindrance::Down(number), _) => state.hosts.get_mut(&server(number)).unwrap().down_until = until,
+        (Hindrance::Full(number), _) => state.hosts.get_mut(&server(number)).unwrap().free_kib = 10,
+        (Hindrance::InTheWay, Operation::Move { to }) if *to != place(1) => {
+            let volume = Volume { partition: to.partition, ..Volume::default() };
+            state.hosts.get_mut(&to.server).unwrap().volumes.insert((VOLUME, to.partition), volume);
+        }
+        (Hindrance::NotCellar, Operation::Split { .. }) => {
+            state.hosts.get_mut(&server(1)).unwrap().is_cellar = false;
+        }
+        (Hindrance::NoSites, Operation::Release { .. }) => {
+            state.entries.get_mut(&VOLUME).unwrap().server_count = 1;
+        }
+        (Hindrance::BadSite, Operation::Release { .. }) => {
+            state.entries.get_mut(&VOLUME).unwrap().server_partition[1] = 7;
+        }
+        _ => {}
+    }
+}
+
+/// How many sites got how much with each transfer.
+fn transfers(outlook: &Outlook) -> Vec<usize> {
+    let all = outlook.sites.iter().filter_map(|site| site.transfer);
+    let last = all.clone().max().unwrap_or(0);
+    (1..=last).map(|transfer| all.clone().filter(|&it| it == transfer).count()).collect()
+}
+
+fn check_done(history: &History, outlook: &Outlook) {
+    let job = history.job();
+    assert_eq!(job.stage, Stage::Done, "foretold: {outlook:#?}");
+    let waits = outlook.sites.iter().any(|site| matches!(site.gets, Gets::Later(_)));
+    let has_waited = job.events.iter().any(|event| event.what.starts_with("some sites do not have it yet"));
+    assert!(
+        matches!(job.operation, Operation::Restore { .. } | Operation::Overwrite { .. })
+            || waits == has_waited
+    );
+    if !waits && !outlook.sites.is_empty() {
+        let sent: Vec<usize> = history.reads().into_iter().map(|(_, sites)| sites).collect();
+        assert_eq!(sent, transfers(outlook), "foretold: {outlook:#?}");
+    }
+}
+
+/// Whether it was to be refused.
+fn play(seed: u64) -> bool {
+    // Not that of the cell: what is in the way would depend on whose servers they are.
+    let mut random = StdRng::seed_from_u64(!seed);
+    let operation = operation(&mut random);
+    let mut history = History::calm(seed, operation.clone());
+    if random.random_bool(0.5) && matches!(operation, Operation::Release { .. }) {
+        history.run_to_the_end();
+        history.reads();
+        history.write();
+        history.again(operation.clone());
+    }
+    let mut hindrances: Vec<Hindrance> =
+        (0..random.random_range(0..3)).map(|_| hindrance(&mut random)).collect();
+    // One that is away at first is waited for, and never has the partition.
+    if hindrances.iter().any(|hindrance| matches!(hindrance, Hindrance::BadSite)) {
+        hindrances = vec![Hindrance::BadSite];
+    }
+    for hindrance in hindrances {
+        put(hindrance, &history, &operation);
+    }
+    let foretold = history.foretell();
+    history.run_to_the_end();
+    match &foretold {
+        Ok(outlook) => check_done(&history, outlook),
+        Err(trouble) => {
+            let job = history.job();
+            assert_eq!(job.stage, Stage::Failed, "foretold: {trouble}");
+            match trouble {
+                // Numbers of new volumes are not foretold.
+                Trouble::Call { code, .. } => {
+                    assert_eq!(job.abort_code(), Some(*code), "foretold {trouble}, not {:?}", job.trouble);
+                }
+                trouble => assert_eq!(job.trouble, Some(trouble.to_string())),
+            }
+        }
+    }
+    foretold.is_err()
+}
+
+#[test]
+fn what_is_foretold_of_a_job_comes_true_and_asking_changes_nothing() {
+    let mut refused = 0;
+    seeds::play(SEEDS, |seed| refused += u64::from(play(seed)));
+    assert!((SEEDS / 5..SEEDS * 4 / 5).contains(&refused), "{refused} of {SEEDS} were refused");
+}
