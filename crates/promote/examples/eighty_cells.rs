@@ -7,9 +7,9 @@
 //!
 //! The tree is run by the very code that promotes ([`Promotion`]), with transfers that take their time on a
 //! modelled network: each cell has one link to the others, of the same rate in both directions, and inside a
-//! cell each server has one of its own. Transfers share links fairly (max-min). Verification reads the
-//! received copy, over the links to the machine that runs the promotion (OpenAFS's servers), or in the cell at
-//! the rate of a disk (Cellar's).
+//! cell each server has one of its own. Transfers share links fairly (max-min). Data passes through the machine that
+//! runs the promotion, or goes from server to server where cells have a key in common. Verification reads the
+//! received copy, over the links to that machine (OpenAFS's servers), or in the cell at the rate of a disk (Cellar's).
 //! Without the tree the source sends everything to every copy, and nothing is verified.
 
 use jobs::Place;
@@ -42,6 +42,24 @@ enum Verified {
     ByRunner,
     /// In the cell, at the rate of a disk.
     InCell,
+}
+
+/// How data comes from one cell to the other.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// Through the machine that runs the promotion, as by default.
+    ThroughRunner,
+    /// From server to server: `common_key = true`.
+    Direct,
+}
+
+/// What a tree is like.
+#[derive(Clone, Copy)]
+struct Plan {
+    fanout: usize,
+    way: Way,
+    verified: Verified,
+    parallel: usize,
 }
 
 /// A resource that transfers share.
@@ -131,7 +149,7 @@ fn cell_name(number: usize) -> String {
     format!("cell{number:02}")
 }
 
-fn flow_of(task: Task, verified: Verified, sends_of_source: &mut usize) -> Flow {
+fn flow_of(task: Task, plan: Plan, sends_of_source: &mut usize) -> Flow {
     let cell = task.cell.clone();
     let calls = |done| (vec![], CALLS_SECONDS, 1.0, done);
     let place = |server: u8| Place { server: Ipv4Addr::new(10, 0, 0, server), partition: 0 };
@@ -143,11 +161,14 @@ fn flow_of(task: Task, verified: Verified, sends_of_source: &mut usize) -> Flow 
         Step::Number => calls(Done::Number(100)),
         Step::Send { source, .. } => {
             *sends_of_source += usize::from(source == SOURCE);
-            let links = vec![Link::Out(source.clone()), Link::In(cell)];
+            let mut links = vec![Link::Out(source.clone()), Link::In(cell)];
+            if plan.way == Way::ThroughRunner {
+                links.extend([Link::In(RUNNER.into()), Link::Out(RUNNER.into())]);
+            }
             (links, SIZE_BYTES, f64::INFINITY, Done::Sent(SIZE_BYTES as u64))
         }
         Step::Digest(_) => {
-            let links = match verified {
+            let links = match plan.verified {
                 Verified::ByRunner => vec![Link::Out(cell), Link::In(RUNNER.into())],
                 Verified::InCell => vec![],
             };
@@ -166,8 +187,8 @@ fn contents() -> Digest {
     Digest { hash: [1; 32], vnodes: 100_000, bytes: SIZE_BYTES as u64 }
 }
 
-/// A promotion to cells of which none has anything yet, by the code that does it, with so many tasks at the same time.
-fn tree(fanout: usize, verified: Verified, parallel: usize) -> Figures {
+/// A promotion to cells of which none has anything yet, by the code that does it.
+fn tree(plan: Plan) -> Figures {
     let key = SigningKey::from_seed(&[1; 32]);
     let manifest = Manifest {
         volume: "software".into(),
@@ -186,13 +207,13 @@ fn tree(fanout: usize, verified: Verified, parallel: usize) -> Figures {
     record.want(1, &names);
     let keys = BTreeMap::from([("release".to_owned(), key.public())]);
     let trusted = names.iter().map(|name| (name.clone(), keys.clone())).collect();
-    let mut promotion = Promotion::new(record, Options { fanout, keep: 2, trusted });
+    let mut promotion = Promotion::new(record, Options { fanout: plan.fanout, keep: 2, trusted });
     let (mut figures, mut now, mut flows) = (Figures::default(), 0.0, Vec::new());
     loop {
-        while flows.len() < parallel
+        while flows.len() < plan.parallel
             && let Some(task) = promotion.next_task()
         {
-            flows.push(flow_of(task, verified, &mut figures.sends_of_source));
+            flows.push(flow_of(task, plan, &mut figures.sends_of_source));
         }
         if flows.is_empty() {
             assert!(names.iter().all(|name| promotion.record().cells[name].is_current()));
@@ -238,20 +259,28 @@ fn naive(at_once: usize) -> Figures {
     figures
 }
 
+impl Figures {
+    /// GiB that a link carried.
+    fn gib(&self, link: &Link) -> f64 {
+        self.carried.get(link).copied().unwrap_or(0.0) / GIB
+    }
+}
+
 fn row(name: &str, figures: &Figures) {
-    let gib = |link: &Link| figures.carried.get(link).copied().unwrap_or(0.0) / GIB;
+    let gib = |link: &Link| figures.gib(link);
     let cells = || (1..=CELLS).map(cell_name);
     let out = cells().map(|name| gib(&Link::Out(name))).fold(0.0, f64::max);
     let into = cells().map(|name| gib(&Link::In(name))).fold(0.0, f64::max);
     let minutes = |seconds: f64| format!("{:.1}", seconds / 60.0);
     println!(
-        "| {name} | {} | {} | {} | {} | {:.0} | {out:.0} | {into:.0} | {:.0} |",
+        "| {name} | {} | {} | {} | {} | {:.0} | {out:.0} | {into:.0} | {:.0} | {:.0} |",
         minutes(figures.first_done),
         minutes(figures.last_done),
         minutes(figures.all_copies_done),
         figures.sends_of_source,
         gib(&Link::Out(SOURCE.into())),
         gib(&Link::In(RUNNER.into())),
+        gib(&Link::Out(RUNNER.into())),
     );
 }
 
@@ -262,19 +291,68 @@ fn main() {
     );
     println!(
         "| plan | first cell, min | last cell, min | last copy, min | transfers of the source | \
-         GiB out of the source | GiB out of the busiest other cell | GiB into each cell | GiB into the runner |"
+         GiB out of the source | GiB out of the busiest other cell | GiB into each cell | GiB into the runner | \
+         GiB out of the runner |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     row("source to every copy, 8 at once", &naive(8));
     row("source to every copy, all at once", &naive(CELLS * COPIES));
-    row("source to every cell, copies inside, read back", &tree(CELLS, Verified::ByRunner, ALL));
-    for (verified, words) in [(Verified::ByRunner, "read back"), (Verified::InCell, "hashed in the cell")] {
-        for fanout in [8, 4, 3, 2, 1] {
-            row(&format!("tree, fan-out {fanout}, {words}"), &tree(fanout, verified, PARALLEL));
+    let flat = Plan { fanout: CELLS, way: Way::Direct, verified: Verified::ByRunner, parallel: ALL };
+    row("source to every cell, copies inside, read back", &tree(flat));
+    for (way, ways) in [(Way::ThroughRunner, "through the runner"), (Way::Direct, "server to server")] {
+        for (verified, words) in [(Verified::ByRunner, "read back"), (Verified::InCell, "hashed in the cell")]
+        {
+            for fanout in [8, 4, 3, 2, 1] {
+                let plan = Plan { fanout, way, verified, parallel: PARALLEL };
+                row(&format!("tree, fan-out {fanout}, {ways}, {words}"), &tree(plan));
+            }
+            for parallel in [8, 32, ALL] {
+                let plan = Plan { fanout: 3, way, verified, parallel };
+                row(&format!("tree, fan-out 3, {ways}, {words}, {parallel} at once"), &tree(plan));
+            }
         }
-        for parallel in [8, 32, ALL] {
-            let title = format!("tree, fan-out 3, {words}, {parallel} at once");
-            row(&title, &tree(3, verified, parallel));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gib(figures: &Figures, link: &Link) -> usize {
+        figures.gib(link).round() as usize
+    }
+
+    fn out_of_source(figures: &Figures) -> usize {
+        gib(figures, &Link::Out(SOURCE.into()))
+    }
+
+    #[test]
+    fn the_source_sends_the_volume_once_for_each_branch_of_the_tree_and_that_is_soonest() {
+        let naive = naive(CELLS * COPIES);
+        assert_eq!((naive.sends_of_source, out_of_source(&naive)), (240, 2400));
+        for way in [Way::ThroughRunner, Way::Direct] {
+            for fanout in [2, 3] {
+                let plan = Plan { fanout, way, verified: Verified::InCell, parallel: PARALLEL };
+                let tree = tree(plan);
+                assert_eq!((tree.sends_of_source, out_of_source(&tree)), (fanout, 10 * fanout));
+                assert!(tree.all_copies_done < naive.all_copies_done / 2.0, "{}", tree.all_copies_done);
+                for cell in (1..=CELLS).map(cell_name) {
+                    assert_eq!(gib(&tree, &Link::In(cell.clone())), 10, "{cell}");
+                    assert!(gib(&tree, &Link::Out(cell)) <= 10 * fanout);
+                }
+            }
         }
+    }
+
+    #[test]
+    fn all_that_the_cells_get_passes_through_the_runner_unless_they_have_a_key_in_common() {
+        let ends = |way, verified| {
+            let figures = tree(Plan { fanout: 3, way, verified, parallel: PARALLEL });
+            [Link::In(RUNNER.into()), Link::Out(RUNNER.into())].map(|link| gib(&figures, &link))
+        };
+        assert_eq!(ends(Way::ThroughRunner, Verified::InCell), [800, 800]);
+        assert_eq!(ends(Way::ThroughRunner, Verified::ByRunner), [1600, 800]);
+        assert_eq!(ends(Way::Direct, Verified::ByRunner), [800, 0]);
+        assert_eq!(ends(Way::Direct, Verified::InCell), [0, 0]);
     }
 }
