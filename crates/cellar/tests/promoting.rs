@@ -281,6 +281,28 @@ fn only_what_was_signed_is_believed(world: &World, former: &Tree) {
 }
 
 #[test]
+fn a_copy_that_could_not_be_made_is_made_when_its_server_is_back() {
+    let mut world = World::start();
+    let config = world.source.config.to_str().unwrap().to_owned();
+    run(&["volume", "create", VOLUME, "--quota", "0", "--acl", "system:anyuser=rl", "--config", &config]);
+    world.write("v1", &files(1, 1_000));
+    // b.example may choose; each of its two servers is to have a copy.
+    let text = std::fs::read_to_string(&world.cells).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with("sites"));
+    let text: Vec<&str> = ["copies = 2"].into_iter().chain(lines).collect();
+    std::fs::write(&world.cells, text.join("\n")).unwrap();
+    world.servers[1].kill();
+    let row = world.promote_to_both()[0].clone();
+    assert_eq!((&row["state"], &row["copies"]), (&Value::from("current"), &Value::from(2)), "{row}");
+    assert_eq!(row["sites"].as_array().unwrap().len(), 1, "{row}");
+    assert!(row["trouble"].as_str().unwrap().contains("does not answer"), "{row}");
+    world.servers[1].restart();
+    let row = world.promote_to_both()[0].clone();
+    assert_eq!((row["sites"].as_array().unwrap().len(), &row["trouble"]), (2, &Value::Null), "{row}");
+    world.both_have(1, &world.read(&world.source.config, VOLUME));
+}
+
+#[test]
 fn a_volume_that_was_there_before_is_not_touched() {
     let world = World::start();
     for server in [&world.source, &world.servers[2]] {

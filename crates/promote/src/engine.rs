@@ -84,6 +84,13 @@ pub enum Step {
         /// Where to.
         to: Place,
     },
+    /// Choose further sites, until there are so many, and enter them, for clients not to use yet: [`Done::Sites`].
+    Widen {
+        /// Where the volume lives.
+        home: Home,
+        /// As many sites are wanted.
+        copies: usize,
+    },
     /// Remove a clone, if it is there.
     Drop(Held),
 }
@@ -95,6 +102,8 @@ pub enum Done {
     Well,
     /// Where the volume is to live.
     Home(Home),
+    /// Further sites, and why there are not enough if that is so.
+    Sites(Vec<Place>, Option<String>),
     /// This many bytes were sent.
     Sent(u64),
     /// A number.
@@ -234,8 +243,13 @@ impl Promotion {
 
     fn copy(&self, name: &str, home: Home) -> Option<Step> {
         let cell = self.cell(name);
-        let (to, from) = (*cell.lacking.first()?, *cell.holds.get(&cell.wanted)?);
-        Some(Step::Copy { home, from, to })
+        let from = *cell.holds.get(&cell.wanted)?;
+        match cell.lacking.first() {
+            Some(_) if cell.doubted => Some(Step::Digest(from)),
+            Some(&to) => Some(Step::Copy { home, from, to }),
+            None if cell.is_short() && !cell.looked => Some(Step::Widen { home, copies: cell.copies }),
+            None => None,
+        }
     }
 
     /// Decides what the cell need not keep any more.
@@ -382,6 +396,12 @@ impl Promotion {
             }
             (Step::Number, Done::Number(clone)) => cell.clone = clone,
             (Step::Freeze { .. }, _) => cell.stage = Stage::Verifying,
+            (Step::Digest(_), Done::Digest(digest)) if cell.stage == Stage::Copying => {
+                cell.doubted = false;
+                if Some(digest) != expected {
+                    cell.lose_clone();
+                }
+            }
             (Step::Digest(held), Done::Digest(digest)) if Some(digest) == expected => cell.verified(*held),
             (Step::Digest(_), Done::Digest(digest)) => self.wrong(&task.cell, digest, expected),
             (Step::Publish { home, .. }, _) => {
@@ -390,6 +410,7 @@ impl Promotion {
                 cell.stage = Stage::Copying;
             }
             (Step::Copy { to, .. }, _) => cell.lacking.retain(|site| site != to),
+            (Step::Widen { .. }, Done::Sites(sites, scarce)) => cell.widen(sites, scarce),
             (Step::Drop(held), _) => cell.garbage.retain(|garbage| garbage != held),
             (step, done) => {
                 cell.halt = Some(Halt::Refused(format!("{step:?} was answered with {done:?}")));
@@ -432,6 +453,12 @@ impl Promotion {
     fn failed(&mut self, task: &Task, trouble: Trouble) {
         let cell = self.cell_mut(&task.cell);
         let why = match trouble {
+            // All sites that there are have it; further ones are looked for with the next run.
+            Trouble::Lasting(why) | Trouble::Passing(why) | Trouble::Changed(why)
+                if matches!(task.step, Step::Widen { .. }) =>
+            {
+                return cell.widen(Vec::new(), Some(why));
+            }
             Trouble::Lasting(why) => {
                 cell.halt = Some(Halt::Refused(why));
                 return;

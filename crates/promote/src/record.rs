@@ -47,7 +47,7 @@ pub enum Stage {
     Verifying,
     /// To take it into use at the first site.
     Publishing,
-    /// To send it to the other sites.
+    /// To send it to the other sites, and to look for further ones if there are too few.
     Copying,
     /// To remove clones that are not needed any more.
     Pruning,
@@ -95,6 +95,18 @@ pub struct CellRecord {
     pub bytes: u64,
     /// The sites that do not have the version in use yet.
     pub lacking: Vec<Place>,
+    /// Read-only sites that it is to have, as far as it has servers. Programs of before did not note it.
+    #[serde(default)]
+    pub copies: usize,
+    /// Why it has fewer.
+    #[serde(default)]
+    pub scarce: Option<String>,
+    /// Further sites were looked for in this run.
+    #[serde(default)]
+    pub(crate) looked: bool,
+    /// What further sites are to get was verified long ago, and is verified again.
+    #[serde(default)]
+    pub(crate) doubted: bool,
     /// What the staging volume holds; 0 if that is not certain.
     pub(crate) staged: u32,
     /// The clone that is being made; 0 if there is none.
@@ -128,6 +140,11 @@ impl CellRecord {
         self.wanted != 0 && self.in_use() == self.wanted && self.lacking.is_empty()
     }
 
+    /// Whether it has fewer sites than it is to have.
+    pub fn is_short(&self) -> bool {
+        self.home.as_ref().is_some_and(|home| home.sites.len() < self.copies)
+    }
+
     /// What stands in the way, in words.
     pub fn trouble(&self) -> Option<&str> {
         match self.halt.as_ref()? {
@@ -152,9 +169,38 @@ impl CellRecord {
             (self.home.take(), std::mem::take(&mut self.history), std::mem::take(&mut self.holds));
         let (garbage, staged) = (std::mem::take(&mut self.garbage), self.staged);
         let everything = self.everything;
-        let wanted = version;
-        *self =
-            CellRecord { wanted, home, history, holds, staged, garbage, everything, ..CellRecord::default() };
+        let (wanted, copies) = (version, self.copies);
+        *self = CellRecord {
+            wanted,
+            home,
+            history,
+            holds,
+            copies,
+            staged,
+            garbage,
+            everything,
+            ..CellRecord::default()
+        };
+    }
+
+    /// Further sites were looked for.
+    pub(crate) fn widen(&mut self, sites: Vec<Place>, scarce: Option<String>) {
+        (self.looked, self.tries, self.scarce) = (true, 0, scarce);
+        let Some(home) = &mut self.home else { return };
+        for site in sites {
+            if !home.sites.contains(&site) {
+                home.sites.push(site);
+                self.lacking.push(site);
+                self.doubted = true;
+            }
+        }
+    }
+
+    /// The clone of the wanted version is not what it was: it is to be sent anew. What is in use stays in use.
+    pub(crate) fn lose_clone(&mut self) {
+        let damaged = self.holds.remove(&self.wanted);
+        self.garbage.extend(damaged);
+        (self.staged, self.everything, self.doubted, self.stage) = (0, true, false, Stage::Sending);
     }
 
     /// Gives up the clone that is being made.
@@ -236,6 +282,11 @@ impl Record {
         }
     }
 
+    /// Lets a cell have so many read-only sites, from its next run on. What it has more stays.
+    pub fn want_copies(&mut self, cell: &str, copies: usize) {
+        self.cells.entry(cell.into()).or_default().copies = copies;
+    }
+
     /// Lets a cell go back to the version before; its number.
     pub fn roll_back(&mut self, cell: &str) -> Option<u32> {
         let record = self.cells.get_mut(cell)?;
@@ -250,6 +301,10 @@ impl Record {
             cell.halt = None;
             (cell.tries, cell.wrongs) = (0, 0);
             cell.avoid.clear();
+            cell.looked = false;
+            if cell.stage == Stage::Settled && cell.is_short() {
+                cell.stage = Stage::Copying;
+            }
         }
     }
 

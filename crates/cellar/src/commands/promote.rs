@@ -53,7 +53,7 @@ struct New {
     /// A file with their names, one in a line; `#` begins a remark.
     #[arg(long, value_name = "FILE")]
     to_file: Option<PathBuf>,
-    /// Copies in each cell; what promote.toml says if left out. Counts where the volume is new.
+    /// Copies in each cell; what promote.toml says if left out. Where there are more they stay.
     #[arg(long, value_name = "N")]
     copies: Option<usize>,
     /// Most cells that one cell serves; what promote.toml says if left out.
@@ -249,6 +249,9 @@ fn begin(mut open: Opened, new: &New) -> Result<()> {
         eprintln!("{} {text} version {version}", open.volume);
     }
     record.want(version, &targets);
+    for name in &targets {
+        record.want_copies(name, open.config.cell(name)?.wanted_copies());
+    }
     open.carry_on(record, &cells, &claim)
 }
 
@@ -281,7 +284,7 @@ fn resume(open: &Opened, dry_run: bool) -> Result<()> {
     let claim = open.journal.claim()?;
     if dry_run {
         let record = open.known()?;
-        return open.format.rows(&CellShown::late(&record));
+        return open.format.rows(&CellShown::unfinished(&record));
     }
     open.carry_on(open.known()?, &open.cells(false)?, &claim)
 }

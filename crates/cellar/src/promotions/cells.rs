@@ -1,6 +1,6 @@
 //! The cells as promotions see them: every [`Task`] in standard calls.
 
-use super::config::Config;
+use super::config::{COPIES_MAX, CellConfig, Config};
 use super::volumes::{OFFLINE, Open, Step, Volumes, failed};
 use crate::client::{CellClient, Interface};
 use afs_idl::cellar as own;
@@ -44,7 +44,7 @@ impl<'a> Cells<'a> {
         if let Some(client) = self.clients.lock().get(cell) {
             return Ok(client.clone());
         }
-        let connected = self.config.cell(cell).and_then(super::config::CellConfig::connect);
+        let connected = self.config.cell(cell).and_then(CellConfig::connect);
         let client = Arc::new(connected.map_err(|error| Trouble::Lasting(format!("{cell}: {error:#}")))?);
         Ok(self.clients.lock().entry(cell.into()).or_insert(client).clone())
     }
@@ -80,6 +80,9 @@ impl<'a> Cells<'a> {
             Do::Digest(held) => site.volumes().digest(held.place, held.volume).map(Done::Digest),
             Do::Publish { home, verified } => site.publish(home, *verified).map(|()| Done::Well),
             Do::Copy { home, from, to } => site.copy(home, *from, *to).map(|()| Done::Well),
+            Do::Widen { home, copies } => {
+                site.widen(home, *copies).map(|(sites, why)| Done::Sites(sites, why))
+            }
             Do::Drop(held) => site.volumes().remove(held.place, held.volume).map(|()| Done::Well),
         }
     }
@@ -154,10 +157,12 @@ impl Site<'_> {
     }
 
     fn choose(&self) -> Step<Home> {
-        let wanted =
-            self.cells.config.cell(self.name).map_err(|error| Trouble::Lasting(error.to_string()))?;
-        let sites =
-            if wanted.sites.is_empty() { self.roomiest(wanted.copies)? } else { wanted.sites.clone() };
+        let wanted = self.config()?;
+        let sites = if wanted.sites.is_empty() {
+            self.roomiest(wanted.copies, &[])?.places
+        } else {
+            wanted.sites.clone()
+        };
         if sites.is_empty() {
             return Err(Trouble::Passing(format!("no volume server of {} answers", self.name)));
         }
@@ -165,12 +170,51 @@ impl Site<'_> {
         Ok(Home { volume, read_only: volume + 1, sites })
     }
 
-    /// The partition with the most free room on each server, of those with the most room.
-    fn roomiest(&self, copies: usize) -> Step<Vec<Place>> {
-        let mut found: Vec<(i64, Place)> = Vec::new();
-        for server in self.servers()? {
+    fn config(&self) -> Step<&CellConfig> {
+        self.cells.config.cell(self.name).map_err(|error| Trouble::Lasting(error.to_string()))
+    }
+
+    /// Enters sites that clients are not to use yet, until there are enough. Those that are entered already come
+    /// first: by an earlier run, which did not hear of it, or by the cell's administrators.
+    fn widen(&self, home: &Home, copies: usize) -> Step<(Vec<Place>, Option<String>)> {
+        let is_further = |place: &Place| !home.sites.contains(place);
+        let lacking = copies.min(COPIES_MAX).saturating_sub(home.sites.len());
+        let entry = self.entry()?;
+        let mut sites: Vec<Place> = entry.iter().flat_map(read_only_places).filter(is_further).collect();
+        sites.truncate(lacking);
+        let taken: Vec<Ipv4Addr> = home.sites.iter().chain(&sites).map(|site| site.server).collect();
+        let wanted = self.config()?;
+        let found = if wanted.sites.is_empty() {
+            self.roomiest(lacking - sites.len(), &taken)?
+        } else {
+            let further = wanted.sites.iter().filter(|place| !taken.contains(&place.server));
+            Found { places: further.take(lacking - sites.len()).copied().collect(), silent: Vec::new() }
+        };
+        if !found.places.is_empty() {
+            self.edit_entry(|entry| found.places.iter().for_each(|place| add_site(entry, *place)))?;
+        }
+        let missing = lacking - sites.len() - found.places.len();
+        sites.extend(&found.places);
+        Ok((sites, (missing > 0).then(|| self.scarcity(&found.silent))))
+    }
+
+    /// Why there are not enough sites.
+    fn scarcity(&self, silent: &[Ipv4Addr]) -> String {
+        let silent: Vec<String> = silent.iter().map(Ipv4Addr::to_string).collect();
+        match &silent[..] {
+            [] => format!("{} has no further server", self.name),
+            [one] => format!("{one} does not answer"),
+            all => format!("{} do not answer", all.join(" and ")),
+        }
+    }
+
+    /// The partition with the most free room on each server, of those with the most room; none on some servers.
+    fn roomiest(&self, copies: usize, but: &[Ipv4Addr]) -> Step<Found> {
+        let (mut found, mut silent) = (Vec::new(), Vec::new());
+        for server in self.servers()?.into_iter().filter(|server| !but.contains(server)) {
             let connection = self.cell.connection(server, Interface::Volumes);
             let Ok(reply) = vol::x_list_partitions(&*connection, &vol::XListPartitionsRequest) else {
+                silent.push(server);
                 continue;
             };
             let free = |number: i32| {
@@ -182,7 +226,8 @@ impl Site<'_> {
             found.extend(reply.partitions.into_iter().filter_map(free).max_by_key(|(free, _)| *free));
         }
         found.sort_by_key(|(free, place)| (std::cmp::Reverse(*free), u32::from(place.server)));
-        Ok(found.into_iter().take(copies.min(vl::SITES - 1)).map(|(_, place)| place).collect())
+        let places = found.into_iter().take(copies.min(COPIES_MAX)).map(|(_, place)| place).collect();
+        Ok(Found { places, silent })
     }
 
     /// The first address of each file server that is registered.
@@ -348,6 +393,16 @@ impl Site<'_> {
 
     /// Changes the read-only sites of the entry, under its lock.
     fn change_entry(&self, change: impl Fn(&mut NVldbEntry, usize)) -> Step {
+        self.edit_entry(|entry| {
+            entry.flags |= entry_flags::READ_ONLY_EXISTS;
+            for site in read_only_sites(entry) {
+                change(entry, site);
+            }
+        })
+    }
+
+    /// Changes the entry, under its lock.
+    fn edit_entry(&self, edit: impl Fn(&mut NVldbEntry)) -> Step {
         let Some(found) = self.entry()? else {
             return Err(Trouble::Lasting(format!(
                 "{} has no entry of {} any more",
@@ -360,13 +415,7 @@ impl Site<'_> {
         let Some(mut entry) = self.entry()? else {
             return Err(Trouble::Passing(format!("the entry of {} has gone", self.volume())));
         };
-        entry.flags |= entry_flags::READ_ONLY_EXISTS;
-        let count = usize::try_from(entry.server_count).unwrap_or(0).min(vl::SITES);
-        for site in 0..count {
-            if entry.server_flags[site] & site_flags::READ_ONLY != 0 {
-                change(&mut entry, site);
-            }
-        }
+        edit(&mut entry);
         let request = vl::ReplaceEntryNRequest {
             volume_id,
             volume_type: 0,
@@ -403,6 +452,32 @@ pub(super) fn clone_name(volume: &str, number: u32) -> String {
     format!("{volume}.{number:x}")
 }
 
+/// Where copies can be made, and the servers that do not answer.
+struct Found {
+    places: Vec<Place>,
+    silent: Vec<Ipv4Addr>,
+}
+
+fn read_only_sites(entry: &NVldbEntry) -> Vec<usize> {
+    let count = usize::try_from(entry.server_count).unwrap_or(0).min(vl::SITES);
+    (0..count).filter(|&site| entry.server_flags[site] & site_flags::READ_ONLY != 0).collect()
+}
+
+fn read_only_places(entry: &NVldbEntry) -> Vec<Place> {
+    read_only_sites(entry).into_iter().map(|site| place_of(entry, site)).collect()
+}
+
+/// One more read-only site, which clients are not to use yet.
+fn add_site(entry: &mut NVldbEntry, place: Place) {
+    let number = usize::try_from(entry.server_count).unwrap_or(vl::SITES);
+    if number < vl::SITES && !read_only_places(entry).contains(&place) {
+        entry.server_number[number] = place.server.into();
+        entry.server_partition[number] = place.partition;
+        entry.server_flags[number] = site_flags::READ_ONLY | site_flags::DO_NOT_USE;
+        entry.server_count += 1;
+    }
+}
+
 fn place_of(entry: &NVldbEntry, site: usize) -> Place {
     Place { server: entry.server_number[site].into(), partition: entry.server_partition[site] }
 }
@@ -417,9 +492,9 @@ fn set_used(entry: &mut NVldbEntry, site: usize, is_used: bool) {
 /// Where a volume lives that was there before: the read-write volume's place first.
 fn adopted(entry: &NVldbEntry) -> Option<Home> {
     let count = usize::try_from(entry.server_count).unwrap_or(0).min(vl::SITES);
-    let with = |flag: i32| (0..count).filter(move |&site| entry.server_flags[site] & flag != 0);
-    let first = place_of(entry, with(site_flags::READ_WRITE).next()?);
-    let mut sites: Vec<Place> = with(site_flags::READ_ONLY).map(|site| place_of(entry, site)).collect();
+    let is_read_write = |site: &usize| entry.server_flags[*site] & site_flags::READ_WRITE != 0;
+    let first = place_of(entry, (0..count).find(is_read_write)?);
+    let mut sites = read_only_places(entry);
     let beside = sites.iter().position(|site| *site == first)?;
     sites.swap(0, beside);
     Some(Home { volume: entry.volume_id[0], read_only: entry.volume_id[1], sites })

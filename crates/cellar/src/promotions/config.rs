@@ -5,6 +5,7 @@ use crate::config::keys::{self, KeyFiles};
 use crate::config::openafs::read_optional;
 use crate::network::{AfsNetwork, local_authentication};
 use afs_format::cellservdb::parse_cellservdb;
+use afs_idl::vl;
 use anyhow::{Context, Result, bail};
 use base::{CellName, PartitionId};
 use jobs::Place;
@@ -15,6 +16,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Sites that an entry has room for, besides that of the staging volume.
+pub(super) const COPIES_MAX: usize = vl::SITES - 1;
 /// The client's list of cells.
 const CELLSERVDB: &str = "/etc/openafs/CellServDB";
 
@@ -75,6 +78,13 @@ pub struct CellConfig {
     pub copies: usize,
     /// Its servers and those of other cells with the same setting accept each other's tickets.
     pub common_key: bool,
+}
+
+impl CellConfig {
+    /// How many read-only sites a volume is to have in the cell, if it has the servers.
+    pub fn wanted_copies(&self) -> usize {
+        if self.sites.is_empty() { self.copies.min(COPIES_MAX) } else { self.sites.len() }
+    }
 }
 
 /// All of the file.

@@ -12,6 +12,7 @@ use std::net::Ipv4Addr;
 
 const SOURCE: &str = "source.example";
 const KEEP: usize = 2;
+const COPIES: usize = 3;
 const FANOUT: usize = 3;
 /// Nothing takes more steps than this.
 const STEPS_MAX: u32 = 200_000;
@@ -37,6 +38,8 @@ struct Cell {
     sites: BTreeMap<Ipv4Addr, (u64, bool)>,
     next: u32,
     down: u32,
+    /// How many of its servers do not answer.
+    silent: usize,
 }
 
 struct World {
@@ -111,6 +114,7 @@ impl World {
         self.versions.insert(version, contents);
         record.add_version(self.key.sign(manifest), held);
         record.want(version, &self.targets());
+        self.targets().iter().for_each(|name| record.want_copies(name, COPIES));
         record.forget(KEEP);
         for held in std::mem::take(&mut record.loose) {
             self.cells.get_mut(SOURCE).unwrap().clones.remove(&held.volume);
@@ -182,9 +186,13 @@ impl World {
     fn perform(&mut self, task: &Task) -> Outcome {
         match &task.step {
             Step::Look => {
-                let number = self.cells[&task.cell].number;
-                let sites = (1..=3).map(|server| place(number, server)).collect();
-                return Ok(Done::Home(Home { volume: 1, read_only: 2, sites }));
+                return Ok(Done::Home(Home { volume: 1, read_only: 2, sites: self.places(&task.cell) }));
+            }
+            Step::Widen { home, copies } => {
+                let mut sites = self.places(&task.cell);
+                sites.retain(|site| !home.sites.contains(site));
+                let scarce = (home.sites.len() + sites.len() < *copies).then(|| "no answer".into());
+                return Ok(Done::Sites(sites, scarce));
             }
             Step::Send { source, from, since, .. } => return self.send(task, source, *from, *since),
             Step::Number => {
@@ -229,6 +237,14 @@ impl World {
         Ok(Done::Well)
     }
 
+    /// The first is the one with the staging volume, which answers.
+    fn places(&mut self, name: &str) -> Vec<Place> {
+        let away = usize::from(self.chance(0.2));
+        let cell = &self.cells[name];
+        let there = COPIES - away.max(cell.silent);
+        (1..=there as u8).map(|server| place(cell.number, server)).collect()
+    }
+
     fn send(&mut self, task: &Task, source: &str, from: Held, since: u32) -> Outcome {
         let Some(&sent) = self.cells[source].clones.get(&from.volume) else {
             return Err(Trouble::Passing("the clone is gone".into()));
@@ -271,6 +287,8 @@ impl World {
             let (cell, known) = (&self.cells[&name], &record.cells[&name]);
             assert!(known.is_current() && known.halt.is_none(), "{name}: {known:?}");
             assert_eq!(known.in_use(), version, "{name}");
+            let home = known.home.as_ref().unwrap();
+            assert!(home.sites.len() == COPIES && cell.sites.len() == COPIES, "{name}: {home:?}");
             assert!(cell.sites.values().all(|site| *site == (self.versions[&version], true)), "{name}");
             let held: BTreeSet<u32> = known.holds.values().map(|held| held.volume).collect();
             let there: BTreeSet<u32> = cell.clones.keys().copied().collect();
@@ -359,6 +377,39 @@ fn a_cell_that_is_away_is_left_behind_and_its_children_are_served_by_others() {
     }
     world.cells.get_mut(&away).unwrap().down = 0;
     world.run();
+    world.assert_all_have(1);
+}
+
+#[test]
+fn copies_that_are_missing_are_made_when_their_servers_answer_though_nothing_has_changed() {
+    let mut world = World::new(6, 4, 0);
+    let (short, alone) = (name(1), name(2));
+    for (name, silent) in [(&short, 1), (&alone, 2)] {
+        world.cells.get_mut(name).unwrap().silent = silent;
+    }
+    let sites = |world: &World, name: &str| world.record().cells[name].home.as_ref().unwrap().sites.len();
+    let again = |world: &mut World| {
+        let mut record = world.record();
+        record.want(record.latest, &world.targets());
+        world.write(&record);
+        world.sends.clear();
+        world.run();
+    };
+    world.promote();
+    world.run();
+    again(&mut world);
+    for (name, count) in [(&short, 2), (&alone, 1)] {
+        let known = &world.record().cells[name];
+        assert!(known.is_current() && known.is_short() && known.scarce.is_some(), "{known:?}");
+        assert_eq!(sites(&world, name), count);
+    }
+    world.cells.get_mut(&short).unwrap().silent = 0;
+    again(&mut world);
+    assert_eq!((sites(&world, &short), sites(&world, &alone)), (3, 1));
+    assert!(!world.record().cells[&short].is_short() && world.record().cells[&short].scarce.is_none());
+    world.cells.get_mut(&alone).unwrap().silent = 0;
+    again(&mut world);
+    assert!(world.sends.is_empty(), "{:?}", world.sends);
     world.assert_all_have(1);
 }
 

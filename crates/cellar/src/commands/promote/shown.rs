@@ -1,7 +1,7 @@
 //! What `cellar promote` prints.
 
 use crate::output::Row;
-use crate::promotions::config::Config;
+use crate::promotions::config::{CellConfig, Config};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use jobs::Place;
 use promote::{CellRecord, Record, Stage, Step, Task, Tree, Trouble};
@@ -23,6 +23,8 @@ pub(super) struct CellShown {
     volume: Option<u32>,
     sites: Vec<Place>,
     lacking: Vec<Place>,
+    /// How many sites it is to have, as far as it has servers.
+    copies: usize,
     trouble: Option<String>,
 }
 
@@ -32,9 +34,11 @@ impl CellShown {
         record.cells.iter().map(|(name, cell)| CellShown::new(name, cell)).collect()
     }
 
-    /// Those of a record that do not have what they are to have.
-    pub(super) fn late(record: &Record) -> Vec<CellShown> {
-        late(record).map(|(name, cell)| CellShown::new(name, cell)).collect()
+    /// Those of a record with which it is to go on: they do not have what they are to have, or too few copies of it.
+    pub(super) fn unfinished(record: &Record) -> Vec<CellShown> {
+        let is_short = record.cells.iter().filter(|(_, cell)| cell.is_current() && cell.is_short());
+        let is_short = is_short.map(|(name, cell)| (name.as_str(), cell));
+        late(record).chain(is_short).map(|(name, cell)| CellShown::new(name, cell)).collect()
     }
 
     fn new(name: &str, cell: &CellRecord) -> CellShown {
@@ -51,7 +55,8 @@ impl CellShown {
             volume: cell.home.as_ref().map(|home| home.read_only),
             sites: cell.home.as_ref().map_or(Vec::new(), |home| home.sites.clone()),
             lacking: cell.lacking.clone(),
-            trouble: cell.trouble().map(str::to_owned),
+            copies: cell.copies.max(cell.home.as_ref().map_or(0, |home| home.sites.len())),
+            trouble: cell.trouble().map(str::to_owned).or_else(|| scarcity(cell)),
         }
     }
 }
@@ -60,6 +65,11 @@ impl CellShown {
 pub(super) fn late(record: &Record) -> impl Iterator<Item = (&str, &CellRecord)> {
     let cells = record.cells.iter().filter(|(_, cell)| cell.wanted != 0 && !cell.is_current());
     cells.map(|(name, cell)| (name.as_str(), cell))
+}
+
+/// Why it has fewer sites than it is to have.
+fn scarcity(cell: &CellRecord) -> Option<String> {
+    cell.scarce.as_ref().filter(|_| cell.is_short()).map(|why| format!("no further copy: {why}"))
 }
 
 fn state(cell: &CellRecord) -> &'static str {
@@ -92,11 +102,7 @@ impl Row for CellShown {
             version(self.in_use) + &wanted,
             self.since.map_or_else(|| "-".into(), date),
             self.former.map_or_else(|| "-".into(), version),
-            format!(
-                "{} of {}",
-                self.sites.len() - self.lacking.len().min(self.sites.len()),
-                self.sites.len()
-            ),
+            format!("{} of {}", self.sites.len() - self.lacking.len().min(self.sites.len()), self.copies),
             self.from.clone().unwrap_or_else(|| "-".into()),
             HumanBytes(self.sent_bytes).to_string(),
             self.trouble.clone().unwrap_or_default(),
@@ -122,14 +128,15 @@ impl PlanShown {
         let row = |(number, cell): (usize, &String)| {
             let from = tree.parent(number).map_or(&config.source, |parent| &cells[parent]);
             let known = record.cells.get(cell);
-            let sites = known.and_then(|known| known.home.as_ref()).map(|home| home.sites.len());
+            let sites = known.and_then(|known| known.home.as_ref()).map_or(0, |home| home.sites.len());
+            let wanted = config.cells.get(cell).map_or(0, CellConfig::wanted_copies);
             PlanShown {
                 cell: cell.clone(),
                 from: from.clone(),
                 depth: tree.depth(number),
                 is_direct: common(cell) && common(from),
                 has: known.map_or(0, CellRecord::in_use),
-                copies: sites.unwrap_or_else(|| config.cells.get(cell).map_or(0, |cell| cell.copies)),
+                copies: sites.max(wanted),
             }
         };
         cells.iter().enumerate().map(row).collect()
@@ -175,6 +182,7 @@ impl Progress {
             Step::Freeze { .. } | Step::Digest(_) => "is verified".into(),
             Step::Publish { .. } => "uses it".into(),
             Step::Copy { to, .. } => format!("has it on {to}"),
+            Step::Widen { .. } => "looks for servers for further copies".into(),
             Step::Drop(_) => "is tidied".to_owned(),
         };
         match trouble {
