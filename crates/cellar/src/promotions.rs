@@ -1,6 +1,7 @@
 //! Promotions in this program: their configuration, their journal, the cells as promotions see them, and
 //! whoever runs them.
 
+pub mod asking;
 pub mod cells;
 pub mod config;
 mod digests;

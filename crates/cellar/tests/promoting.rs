@@ -300,6 +300,18 @@ fn a_copy_that_could_not_be_made_is_made_when_its_server_is_back() {
     let row = world.promote_to_both()[0].clone();
     assert_eq!((row["sites"].as_array().unwrap().len(), &row["trouble"]), (2, &Value::Null), "{row}");
     world.both_have(1, &world.read(&world.source.config, VOLUME));
+    let troubles = |world: &World| -> Vec<Value> {
+        let asked = world.promote_well(&["status", VOLUME, "--ask"]);
+        let sites = |row: &Value| row["found"].as_array().unwrap().clone();
+        asked.as_array().unwrap().iter().flat_map(sites).map(|site| site["trouble"].clone()).collect()
+    };
+    assert_eq!(troubles(&world), [Value::Null, Value::Null, Value::Null]);
+    world.servers[1].kill();
+    let found = troubles(&world);
+    let [one, two, three] = &found[..] else { panic!("{found:?}") };
+    assert!(two.as_str().unwrap().contains("the server does not answer"), "{two}");
+    assert_eq!((one, three), (&Value::Null, &Value::Null));
+    assert_eq!(world.status()[0]["found"], Value::Null, "nobody is asked");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::output::Format;
 use crate::promotions::cells::Cells;
 use crate::promotions::config::Config;
 use crate::promotions::journal::{Claim, Journal};
-use crate::promotions::{run, source};
+use crate::promotions::{asking, run, source};
 use anyhow::{Context as _, Result, bail};
 use base::VolumeName;
 use clap::{Args, Subcommand};
@@ -69,8 +69,8 @@ struct New {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show what each cell has.
-    Status(Volume),
+    /// Show what each cell has, as the last run knew it.
+    Status(Status),
     /// Go on with cells that were left behind or refused, and with what was interrupted.
     Resume(Resume),
     /// Go back to the version that was in use before. Nothing is sent between cells for that.
@@ -85,9 +85,12 @@ enum Command {
 }
 
 #[derive(Args)]
-struct Volume {
+struct Status {
     /// The volume.
     volume: VolumeName,
+    /// Ask each cell's location servers and the servers of all sites what is there now.
+    #[arg(long)]
+    ask: bool,
 }
 
 #[derive(Args)]
@@ -143,9 +146,8 @@ pub fn run(promote: &Promote) -> Result<()> {
     let format = if promote.common.json { Format::Json } else { Format::Text };
     match &promote.command {
         Some(Command::Key { command }) => key(format, command),
-        Some(Command::Status(Volume { volume })) => {
-            let open = Opened::new(&promote.common, volume, format)?;
-            format.rows(&CellShown::all(&open.known()?))
+        Some(Command::Status(Status { volume, ask })) => {
+            status(&Opened::new(&promote.common, volume, format)?, *ask)
         }
         Some(Command::Resume(Resume { volume, dry_run })) => {
             resume(&Opened::new(&promote.common, volume, format)?, *dry_run)
@@ -217,6 +219,18 @@ impl Opened {
             ),
         }
     }
+}
+
+fn status(open: &Opened, ask: bool) -> Result<()> {
+    let record = open.known()?;
+    let mut shown = CellShown::all(&record);
+    if ask {
+        let mut found = asking::ask(&open.cells(false)?, &record, open.config.parallel);
+        for cell in &mut shown {
+            cell.add(found.remove(cell.name()).unwrap_or_default());
+        }
+    }
+    open.format.rows(&shown)
 }
 
 fn begin(mut open: Opened, new: &New) -> Result<()> {

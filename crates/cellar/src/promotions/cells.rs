@@ -56,6 +56,11 @@ impl<'a> Cells<'a> {
         self
     }
 
+    /// The entry of the volume in a cell.
+    pub(super) fn entry(&self, cell: &str) -> Step<Option<NVldbEntry>> {
+        Site { cells: self, name: cell, cell: &*self.client(cell)? }.entry()
+    }
+
     /// Whether somebody wants to stop.
     pub fn is_stopping(&self) -> bool {
         self.stop.load(std::sync::atomic::Ordering::Relaxed)
@@ -458,7 +463,7 @@ struct Found {
     silent: Vec<Ipv4Addr>,
 }
 
-fn read_only_sites(entry: &NVldbEntry) -> Vec<usize> {
+pub(super) fn read_only_sites(entry: &NVldbEntry) -> Vec<usize> {
     let count = usize::try_from(entry.server_count).unwrap_or(0).min(vl::SITES);
     (0..count).filter(|&site| entry.server_flags[site] & site_flags::READ_ONLY != 0).collect()
 }
@@ -478,7 +483,7 @@ fn add_site(entry: &mut NVldbEntry, place: Place) {
     }
 }
 
-fn place_of(entry: &NVldbEntry, site: usize) -> Place {
+pub(super) fn place_of(entry: &NVldbEntry, site: usize) -> Place {
     Place { server: entry.server_number[site].into(), partition: entry.server_partition[site] }
 }
 

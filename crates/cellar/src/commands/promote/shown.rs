@@ -1,6 +1,7 @@
 //! What `cellar promote` prints.
 
 use crate::output::Row;
+use crate::promotions::asking::Found;
 use crate::promotions::config::{CellConfig, Config};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use jobs::Place;
@@ -26,9 +27,35 @@ pub(super) struct CellShown {
     /// How many sites it is to have, as far as it has servers.
     copies: usize,
     trouble: Option<String>,
+    /// What was found at its sites, if they were asked.
+    found: Option<Vec<Found>>,
 }
 
 impl CellShown {
+    /// The cell's name.
+    pub(super) fn name(&self) -> &str {
+        &self.cell
+    }
+
+    /// Adds what was found at its sites.
+    pub(super) fn add(&mut self, found: Vec<Found>) {
+        self.found = Some(found);
+    }
+
+    /// How many sites have the version: as they were found, or else as it is known.
+    fn sites_with_it(&self) -> usize {
+        let known = || self.sites.len() - self.lacking.len().min(self.sites.len());
+        let well = |found: &Vec<Found>| found.iter().filter(|site| site.trouble.is_none()).count();
+        self.found.as_ref().map_or_else(known, well)
+    }
+
+    /// All that is not as it is to be.
+    fn troubles(&self) -> String {
+        let told = |site: &Found| Some(format!("{}: {}", site.place, site.trouble.as_ref()?));
+        let found = self.found.iter().flatten().filter_map(told);
+        self.trouble.clone().into_iter().chain(found).collect::<Vec<_>>().join("; ")
+    }
+
     /// All cells of a record.
     pub(super) fn all(record: &Record) -> Vec<CellShown> {
         record.cells.iter().map(|(name, cell)| CellShown::new(name, cell)).collect()
@@ -57,6 +84,7 @@ impl CellShown {
             lacking: cell.lacking.clone(),
             copies: cell.copies.max(cell.home.as_ref().map_or(0, |home| home.sites.len())),
             trouble: cell.trouble().map(str::to_owned).or_else(|| scarcity(cell)),
+            found: None,
         }
     }
 }
@@ -102,10 +130,10 @@ impl Row for CellShown {
             version(self.in_use) + &wanted,
             self.since.map_or_else(|| "-".into(), date),
             self.former.map_or_else(|| "-".into(), version),
-            format!("{} of {}", self.sites.len() - self.lacking.len().min(self.sites.len()), self.copies),
+            format!("{} of {}", self.sites_with_it(), self.copies),
             self.from.clone().unwrap_or_else(|| "-".into()),
             HumanBytes(self.sent_bytes).to_string(),
-            self.trouble.clone().unwrap_or_default(),
+            self.troubles(),
         ]
     }
 }
