@@ -1,7 +1,15 @@
 //! Which packets of one direction of a call have been seen.
 
-/// Packets beyond the first unseen one that are told apart: more than any window.
-const SPAN: u32 = 256;
+use rx_proto::limits::WINDOW_MAX;
+
+/// Packets beyond the first unseen one that are told apart: all that fit in a window, behind a packet that is lost.
+const SPAN: u32 = WINDOW_MAX as u32;
+
+/// A first packet beyond this one tells that the capture began within the call, not that those before it were lost.
+const FIRST_MAX: u32 = 256;
+
+/// Numbers in a word.
+const WORD: u32 = u64::BITS;
 
 /// What a sequence number means after those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +30,8 @@ pub(crate) enum Arrival {
 pub(crate) struct Sequences {
     /// The lowest number that has not been seen, 0 as long as none has been.
     base: u32,
-    /// Bit n: `base + n` has been seen.
-    seen: [u64; (SPAN / 64) as usize],
+    /// Bit `number % SPAN`: that number, beyond `base`, has been seen. Empty while there is no gap, as mostly.
+    seen: Vec<u64>,
     highest: u32,
     /// Numbers that were given up.
     missed: u64,
@@ -33,17 +41,16 @@ impl Sequences {
     pub(crate) fn see(&mut self, number: u32) -> Arrival {
         if self.base == 0 {
             // A capture that begins within a call does not miss what was before it.
-            self.base = if number <= SPAN { 1 } else { number };
+            self.base = if number <= FIRST_MAX { 1 } else { number };
             self.highest = self.base - 1;
         }
-        if number < self.base || number - self.base < SPAN && self.bit(number - self.base) {
+        if number < self.base || number - self.base < SPAN && self.bit(number) {
             return Arrival::Again;
         }
         if number - self.base >= SPAN {
             self.give_up_before(number - SPAN + 1);
         }
-        let offset = number - self.base;
-        self.seen[(offset / 64) as usize] |= 1 << (offset % 64);
+        self.set(number);
         let highest = self.highest;
         self.highest = highest.max(number);
         self.advance();
@@ -69,35 +76,54 @@ impl Sequences {
         self.missed + span.saturating_sub(seen.into())
     }
 
-    fn bit(&self, offset: u32) -> bool {
-        self.seen[(offset / 64) as usize] >> (offset % 64) & 1 == 1
+    fn bit(&self, number: u32) -> bool {
+        let (word, bit) = place(number);
+        self.seen.get(word).is_some_and(|word| word & bit != 0)
     }
 
+    fn set(&mut self, number: u32) {
+        if self.seen.is_empty() && number == self.base {
+            self.base = number.saturating_add(1);
+            return;
+        }
+        self.seen.resize((SPAN / WORD) as usize, 0);
+        let (word, bit) = place(number);
+        self.seen[word] |= bit;
+    }
+
+    fn clear(&mut self, number: u32) {
+        let (word, bit) = place(number);
+        if let Some(word) = self.seen.get_mut(word) {
+            *word &= !bit;
+        }
+    }
+
+    /// Goes on to the lowest number that has not been seen.
     fn advance(&mut self) {
-        while self.bit(0) {
-            self.shift(1);
+        while self.bit(self.base) {
+            self.clear(self.base);
+            self.base = self.base.saturating_add(1);
+        }
+        if self.base > self.highest {
+            self.seen = Vec::new();
         }
     }
 
     fn give_up_before(&mut self, base: u32) {
-        let by = base - self.base;
-        let counted = (0..by.min(SPAN)).filter(|offset| !self.bit(*offset)).count() as u64;
-        self.missed += counted + u64::from(by.saturating_sub(SPAN));
-        for _ in 0..by.min(SPAN) {
-            self.shift(1);
+        let end = base.min(self.base.saturating_add(SPAN));
+        for number in self.base..end {
+            self.missed += u64::from(!self.bit(number));
+            self.clear(number);
         }
+        self.missed += u64::from(base - end);
         self.base = base;
     }
+}
 
-    fn shift(&mut self, by: u32) {
-        let mut carry = 0;
-        for word in self.seen.iter_mut().rev() {
-            let low = *word << (64 - by);
-            *word = *word >> by | carry;
-            carry = low;
-        }
-        self.base = self.base.saturating_add(by);
-    }
+/// The word of a number's bit, and that bit.
+fn place(number: u32) -> (usize, u64) {
+    let offset = number % SPAN;
+    ((offset / WORD) as usize, 1 << (offset % WORD))
 }
 
 #[cfg(test)]
@@ -125,24 +151,40 @@ mod tests {
     fn gaps_that_are_never_filled() {
         let mut seen = Sequences::default();
         assert_eq!(seen.see(1), Arrival::InOrder);
-        assert_eq!(seen.see(1000), Arrival::AfterGap(998));
-        assert_eq!(seen.missing(), 998);
+        assert_eq!(seen.see(9000), Arrival::AfterGap(8998));
+        assert_eq!(seen.missing(), 8998);
         assert_eq!(seen.see(2), Arrival::Again, "too old to be told apart");
-        assert_eq!(seen.see(999), Arrival::IntoGap);
-        assert_eq!(seen.missing(), 997);
-        assert!(!seen.is_complete(1000));
+        assert_eq!(seen.see(8999), Arrival::IntoGap);
+        assert_eq!(seen.missing(), 8997);
+        assert!(!seen.is_complete(9000));
         let mut middle = Sequences::default();
         assert_eq!(middle.see(5000), Arrival::InOrder);
         assert_eq!(middle.see(5001), Arrival::InOrder);
         assert_eq!(middle.missing(), 0);
     }
 
+    #[test]
+    fn a_whole_window_behind_a_lost_packet() {
+        let mut seen = Sequences::default();
+        assert_eq!(seen.see(1), InOrder);
+        assert_eq!(seen.see(3), AfterGap(1));
+        let window = WINDOW_MAX as u32;
+        assert!((4..2 + window).all(|number| seen.see(number) == InOrder));
+        assert_eq!((seen.see(2), seen.see(2), seen.see(3)), (IntoGap, Again, Again));
+        assert!(seen.is_complete(1 + window) && seen.seen.is_empty());
+    }
+
+    /// Numbers of a first window, close to each other and not.
+    fn spread() -> impl Strategy<Value = u32> {
+        prop_oneof![1u32..200, 1u32..=SPAN]
+    }
+
     proptest! {
         #[test]
-        fn agrees_with_a_set(numbers in proptest::collection::vec(1u32..200, 1..300)) {
+        fn agrees_with_a_set(first in 1..=FIRST_MAX, more in proptest::collection::vec(spread(), 0..300)) {
             let mut seen = Sequences::default();
             let mut set = BTreeSet::new();
-            for number in numbers {
+            for number in [first].into_iter().chain(more) {
                 prop_assert_eq!(seen.see(number) == Arrival::Again, !set.insert(number));
                 let highest = *set.last().unwrap();
                 prop_assert_eq!(seen.missing(), u64::from(highest) - set.len() as u64);

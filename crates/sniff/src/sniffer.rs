@@ -42,7 +42,7 @@ impl Filter {
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections; beyond them the quarter that was silent longest is forgotten. One takes about a
-    /// kilobyte, and 600 bytes for each of up to four calls.
+    /// kilobyte, and 600 bytes for each of up to four calls, with half a kilobyte more each way while packets are missing.
     pub connections: usize,
     /// Clients, and servers; those beyond share a row.
     pub hosts: usize,
