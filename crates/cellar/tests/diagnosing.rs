@@ -1,12 +1,13 @@
 //! The five field stories of docs/diagnose.md: each is reproduced in a cell that is made worse on purpose, and
-//! `cellar doctor` and `cellar slow` name its cause.
+//! `cellar doctor` and `cellar slow` name its cause. So they do for clients that are slow themselves, and for a healthy cell
+//! they name none.
 
 #[path = "support/shown.rs"]
 mod shown;
 
 use ::volume::{NewVolume, PartitionHandle};
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
-use afs_idl::{ClientConnection, Forgetful, cb, fs as rxafs};
+use afs_idl::{CallStream, ClientConnection, Forgetful, cb, fs as rxafs};
 use anyhow::Result;
 use base::{AbortCode, Caller, HostUuid, UnixTime, VolumeId, VolumeType};
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use cellar::network::{AfsNetwork, local_authentication};
 use cellar::serve::offline::OfflineStore;
 use cellar::serve::{self, Hindrances};
 use disk::{DiskStep, HookedDisk, RealDisk};
-use load::files::{Fid, Files, volume_root};
+use load::files::{Fid, Files, read_exact, volume_root};
 use load::station::{FILE_SERVICE, Station};
 use rx::{Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry};
 use rx_security::Null;
@@ -475,6 +476,59 @@ fn packets_are_told_under_the_headings_of_the_page() {
             assert!(known.contains(&heading), "{story}: {heading:?} is none of {known:?}");
         }
     }
+}
+
+/// Longer than what a server and a client keep of a call between them.
+const LONG_BYTES: usize = 16 << 20;
+/// How long they are idle.
+const DAWDLING: Duration = Duration::from_secs(2);
+
+/// Clients that take their time: to take a reply, and to send what they store. The server waits for them, and tells so.
+#[test]
+fn clients_that_take_their_time() {
+    let place = Place::new("", "[observe]\nslow_call_ms = 500\n").unwrap();
+    let cell = place.start(&Hindrances::default()).unwrap();
+    let root = cell.volume(&cell.client().unwrap(), "patience").unwrap();
+    let data = Bytes::from(vec![7; LONG_BYTES]);
+    let fid = cell.make_files(root, 1, &data).unwrap()[0];
+    let station = Station::start().unwrap();
+    let connection = station.connect(cell.files_address(), FILE_SERVICE, None);
+    let length = LONG_BYTES as u64;
+    let idle = |procedure: &str| {
+        let calls = place.slow("client").into_iter().filter(|call| call["procedure"] == procedure);
+        let is_idle =
+            |call: &Value| call["parts_ns"]["client"].as_u64() >= Some(DAWDLING.as_nanos() as u64 / 2);
+        calls.filter(is_idle).collect::<Vec<_>>()
+    };
+    assert_eq!(idle("FetchData64"), Vec::<Value>::new());
+
+    let fetch = rxafs::FetchData64Request { fid, position: 0, length: LONG_BYTES as i64 };
+    let take = |stream: &mut dyn CallStream| {
+        read_exact(stream, &mut [0; 8])?;
+        thread::sleep(DAWDLING);
+        read_exact(stream, &mut vec![0; LONG_BYTES])
+    };
+    rxafs::fetch_data64(&*connection, &fetch, take).unwrap();
+    let store = rxafs::StoreData64Request { fid, length, file_length: length, ..Default::default() };
+    let send = |stream: &mut dyn CallStream| {
+        stream.write(data.slice(..LONG_BYTES / 2))?;
+        thread::sleep(DAWDLING);
+        stream.write(data.slice(LONG_BYTES / 2..))
+    };
+    for _ in 0..2 {
+        rxafs::store_data64(&*connection, &store, send).unwrap();
+    }
+
+    let [taken, sent] = ["FetchData64", "StoreData64"].map(idle);
+    assert!(taken.len() == 1 && sent.len() >= 2, "{:#?}", place.run(&["slow"], 0));
+    for call in &taken {
+        assert_eq!((&call["volume"], &call["user"]), (&fid.volume.into(), &"anonymous".into()), "{call}");
+    }
+    let printed = place.printed(&["slow"]);
+    let why = "it waited for its own client, to send or to take data (";
+    assert!(printed.lines().filter(|line| line.contains(why)).count() >= 3, "{printed}");
+    let slow = finding(&place.doctor("1"), "slow-clients");
+    assert!(slow.contains("slow calls lately waited for their own client"), "{slow}");
 }
 
 /// Bytes that cannot be compressed.
