@@ -1,5 +1,8 @@
-//! Calls of a running cell that wait for each other, and what the table of locks says of that. Alone in its process, for
-//! which locks are counted.
+//! Calls of a running cell that wait for each other, and what the table of locks and profiles say of that. Alone in its
+//! process, for which locks are counted and of which profiles are taken.
+
+#[path = "support/profiles.rs"]
+mod profiles;
 
 use ::volume::PartitionHandle;
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
@@ -27,6 +30,8 @@ use std::time::{Duration, Instant};
 use store::{HookedMeta, MetaStep};
 use tempfile::TempDir;
 
+/// Locks are counted for all cells of a process.
+static ALONE: Mutex<()> = Mutex::new(());
 /// What is waited for comes sooner.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a lock is held once all wait for it.
@@ -189,6 +194,27 @@ impl Contended {
         rows.iter().map(|row| (row["lock"].as_str().unwrap().to_owned(), of(row))).collect()
     }
 
+    /// How many calls of a procedure have ended.
+    fn calls(&self, procedure: &str) -> u64 {
+        let text = metrics(self.running.metrics_address().unwrap());
+        let prefix = format!("cellar_call_calls_total{{service=\"AFS\",procedure=\"{procedure}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&prefix)).map_or(0, |number| number.parse().unwrap())
+    }
+
+    /// All clients make a file at a time, and all but one wait for the volume. Until the server has counted them.
+    fn contend_for_the_volume(&self, round: u32) -> Waits {
+        let (before, root) = (self.calls("CreateFile"), self.root);
+        let create = |client: usize, files: Files| {
+            files.create(root, &format!("round.{round}.{client}")).unwrap();
+        };
+        let waits = self.contend("volume", &self.commits, |files| create(0, files), create);
+        let deadline = Instant::now() + PATIENCE;
+        while self.calls("CreateFile") < before + CALLS as u64 && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        waits
+    }
+
     /// Has one client do `hold`, which stands at the keeper's gate until all others wait for this lock with what they do;
     /// what was waited for it in that time.
     fn contend(
@@ -227,6 +253,7 @@ impl Contended {
 
 #[test]
 fn the_table_of_locks_has_every_wait_of_calls_to_the_nanosecond() {
+    let _alone = ALONE.lock();
     let cell = Contended::start();
     let files: Vec<Fid> = (0..CALLS)
         .map(|client| cell.files(client).create(cell.root, &format!("before.{client}")).unwrap())
@@ -277,5 +304,55 @@ fn the_table_of_locks_has_every_wait_of_calls_to_the_nanosecond() {
     let [waits, count, sum] = cell.contend("segment", &cell.segments, |owner| store(0, owner), store);
     assert_eq!((waits, count), (others, others));
     assert!(sum > 0);
+    cell.running.stop().unwrap();
+}
+
+/// The line of the source that is named so.
+fn source_line(site: &str) -> String {
+    let (file, line) = site.rsplit_once(':').unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.lines().nth(line.parse::<usize>().unwrap() - 1).unwrap().to_owned()
+}
+
+#[test]
+fn profiles_name_the_lock_its_holder_and_who_waits() {
+    let _alone = ALONE.lock();
+    let cell = Contended::start();
+    let (others, mut round) = (CALLS as u64 - 1, 0);
+    let mut contend = || {
+        round += 1;
+        cell.contend_for_the_volume(round)
+    };
+    let number = |row: &Value, key: &str| row[key].as_u64().unwrap();
+
+    let (locks, [waits, _, ns]) = profiles::during(&cell.config, &["locks"], &mut contend);
+    let of_volume: Vec<&Value> = locks.iter().filter(|row| row["lock"] == "volume").collect();
+    let [row] = of_volume[..] else { panic!("{locks:#?}") };
+    assert_eq!((number(row, "waits"), number(row, "total_ns")), (waits, ns), "{row}");
+    assert_eq!(row["waiter"], "AFS CreateFile");
+    let holder = row["holder"].as_str().unwrap();
+    assert!(holder.starts_with("crates/volume/src/"), "{holder}");
+    assert!(source_line(holder).contains("writer.lock()"), "{holder}");
+
+    let stacks = cell.config.with_file_name("off-cpu.folded");
+    let arguments = ["off-cpu", "--table", "--folded", stacks.to_str().unwrap()];
+    let (functions, [_, _, ns]) = profiles::during(&cell.config, &arguments, &mut contend);
+    let stacks = std::fs::read_to_string(stacks).unwrap();
+    let prefix = format!("AFS;CreateFile;volume {};[lock];", cell.root.volume);
+    let waited = stacks.lines().filter_map(|line| line.strip_prefix(&prefix)?.rsplit_once(' '));
+    let waited: Vec<(&str, u64)> = waited.map(|(frames, us)| (frames, us.parse().unwrap())).collect();
+    assert!(waited.iter().all(|(frames, _)| frames.contains("volume::")), "{stacks}");
+    let us: u64 = waited.iter().map(|(_, us)| us).sum();
+    assert!((ns / 1000).abs_diff(us) <= waited.len() as u64, "{us} us, not {ns} ns: {stacks}");
+    let shown = functions.iter().find(|row| row["function"] == "[lock]");
+    assert!(shown.is_some_and(|row| number(row, "total_us") >= us), "{functions:#?}");
+
+    let (latencies, _) = profiles::during(&cell.config, &["latency"], &mut contend);
+    let creations = latencies.iter().filter(|row| row["procedure"] == "AFS CreateFile");
+    let (waited, free): (Vec<&Value>, Vec<&Value>) =
+        creations.partition(|row| row["path"].as_str().unwrap().contains("lock"));
+    let calls = |rows: &[&Value]| rows.iter().map(|row| number(row, "calls")).sum::<u64>();
+    assert_eq!((calls(&waited), calls(&free)), (others, 1), "{latencies:#?}");
     cell.running.stop().unwrap();
 }

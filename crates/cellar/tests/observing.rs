@@ -597,47 +597,6 @@ fn prometheus_finds_no_fault_in_metrics_alerts_and_dashboard() {
     promtool(&["check", "rules", file.path().to_str().unwrap()], "");
 }
 
-/// Somebody stores files for as long as profiles are taken of the server.
-#[test]
-fn profiles_show_what_a_known_load_waits_for() {
-    let cell = Cell::start().unwrap();
-    let client = cell.client().unwrap();
-    let create = Create::with_acl("load".parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
-    volume::create_volume(&client, &create).unwrap();
-    let root = volume_root(&*client.connection(cell.address, Interface::Locations), "load").unwrap();
-    let station = Station::start().unwrap();
-    let connection = station.connect(SocketAddr::from((cell.address, 7000)), FILE_SERVICE, None);
-    let fid = Files::new(connection.clone()).create(root, "f").unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let (svg, folded) = (folder.path().join("cpu.svg"), folder.path().join("cpu.folded"));
-    let (io, latencies) = std::thread::scope(|scope| {
-        let looking = scope.spawn(|| {
-            let paths = [svg.to_str().unwrap(), folded.to_str().unwrap()];
-            cell.run(&["profile", "cpu", "--seconds", "2", "--svg", paths[0], "--folded", paths[1]]);
-            let read = |what| -> Vec<Value> {
-                serde_json::from_str(&cell.run(&["profile", what, "--seconds", "2", "--json"])).unwrap()
-            };
-            (read("io"), read("latency"))
-        });
-        let data = Bytes::from(vec![5; 300_000]);
-        while !looking.is_finished() {
-            store(&*connection, fid, &data, &mut Expected::default());
-        }
-        looking.join().unwrap()
-    });
-    let is_write = |row: &&Value| row["access"] == "write" && row["volume"] == root.volume;
-    let write = io.iter().find(is_write).unwrap_or_else(|| panic!("{io:?}"));
-    assert!(write["client"].as_str().unwrap().contains("127."), "{write}");
-    assert!(write["stack"].as_str().unwrap().starts_with("AFS;StoreData64;"), "{write}");
-    assert!(number(write, &["bytes"]) > 0 && number(write, &["accesses"]) > 0, "{write}");
-    let stores = latencies.iter().filter(|row| row["procedure"] == "AFS StoreData64");
-    let stores: u64 = stores.map(|row| number(row, &["calls"])).sum();
-    assert!(stores > 0, "{latencies:?}");
-    let stacks = std::fs::read_to_string(folded).unwrap();
-    assert!(stacks.lines().any(|line| line.starts_with("fileserver-")), "{stacks}");
-    assert!(std::fs::read_to_string(svg).unwrap().contains("<svg"));
-}
-
 /// In a mixed cell the first database server is another one, or silent; who looks from the machine of a file server
 /// of Cellar's means that.
 #[test]

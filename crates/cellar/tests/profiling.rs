@@ -1,0 +1,181 @@
+//! Profiles of a running cell under a known load: what is known to be busy, or to read and write, is what they show. Alone in
+//! its process, of which profiles are taken.
+
+#[path = "support/profiles.rs"]
+mod profiles;
+mod support;
+
+use afs_idl::ClientConnection;
+use bytes::Bytes;
+use cellar::client::{CellClient, Interface};
+use cellar::commands::volume::{self, Create};
+use cellar::config::{self, Settings};
+use cellar::network::{AfsNetwork, local_authentication};
+use cellar::serve::{self, Running};
+use load::files::{Fid, Files, volume_root};
+use load::station::{FILE_SERVICE, Station};
+use rand::seq::IndexedRandom;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+/// A process takes a profile at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+struct Cell {
+    address: Ipv4Addr,
+    config: PathBuf,
+    settings: Arc<Settings>,
+    client: CellClient,
+    // Ends before the folder goes.
+    _running: Running,
+    folder: tempfile::TempDir,
+}
+
+impl Cell {
+    fn start() -> Cell {
+        let folder = tempfile::tempdir().unwrap();
+        let address = support::address();
+        let config = support::configure(folder.path(), address, "").unwrap();
+        let settings = Arc::new(config::file::load(&config).unwrap());
+        let running = serve::start(&settings).unwrap();
+        let network = AfsNetwork::start(Some(local_authentication(&settings.keys).unwrap())).unwrap();
+        let client = CellClient::new(Arc::new(network), vec![address]).unwrap();
+        Cell { address, config, settings, client, _running: running, folder }
+    }
+
+    /// A volume that anybody may write; its root.
+    fn volume(&self, name: &str) -> Fid {
+        let create = Create::with_acl(name.parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
+        volume::create_volume(&self.client, &create).unwrap();
+        volume_root(&*self.client.connection(self.address, Interface::Locations), name).unwrap()
+    }
+
+    /// A connection to the file service, of the key's user or of nobody.
+    fn connect(&self, station: &Station, is_known: bool) -> Arc<dyn ClientConnection> {
+        let security = is_known.then(|| local_authentication(&self.settings.keys).unwrap());
+        station.connect(SocketAddr::from((self.address, 7000)), FILE_SERVICE, security)
+    }
+
+    fn run(&self, arguments: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        let output = command.args(arguments).arg("--config").arg(&self.config).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// Bytes that cannot be compressed.
+fn noise(length: usize) -> Bytes {
+    (0..length).map(|_| rand::random::<u8>()).collect()
+}
+
+/// Bytes that can, with some effort.
+fn words(length: usize) -> Bytes {
+    let words =
+        ["cell", "volume", "partition", "server", "client", "callback", "vnode", "token", "quota", "fid"];
+    let mut text = String::new();
+    while text.len() < length {
+        text.extend([*words.choose(&mut rand::rng()).unwrap(), " "]);
+        if rand::random_ratio(1, 4) {
+            text += &rand::random::<u32>().to_string();
+        }
+    }
+    text.into_bytes().into()
+}
+
+/// Threads that encode chunks: those that serve, and those that help them with the next chunk.
+const ENCODING: [&str; 2] = ["fileserver-work", "append"];
+
+/// A server that compresses all it can has the compressor on top, by its own time, in such threads, below the store.
+#[test]
+fn the_function_that_is_busy_is_on_top() {
+    let _alone = ALONE.lock();
+    let cell = Cell::start();
+    let root = cell.volume("packed");
+    cell.run(&["volume", "set", "packed", "--compression", "zstd:19"]);
+    let station = Station::start().unwrap();
+    let files = Files::new(cell.connect(&station, false));
+    let (fid, data) = (files.create(root, "f").unwrap(), words(500_000));
+    let [svg, folded] = ["cpu.svg", "cpu.folded"].map(|name| cell.folder.path().join(name));
+    let paths = [&svg, &folded].map(|path| path.to_str().unwrap());
+    let arguments = ["cpu", "--table", "--svg", paths[0], "--folded", paths[1]];
+    let mut profile = profiles::begin(&cell.config, &arguments, "4");
+    while profile.try_wait().unwrap().is_none() {
+        files.store(fid, &data).unwrap();
+    }
+    let functions = profiles::rows(profile);
+    let is_compressor = |name: &str| name.to_lowercase().contains("zstd");
+    let top = functions[0]["function"].as_str().unwrap();
+    assert!(is_compressor(top), "{functions:#?}");
+
+    let stacks = std::fs::read_to_string(folded).unwrap();
+    let parsed: Vec<(Vec<&str>, u64)> = stacks
+        .lines()
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(stack, us)| (stack.split(';').collect(), us.parse().unwrap()))
+        .collect();
+    let time = |is_it: &dyn Fn(&[&str]) -> bool| -> u64 {
+        parsed.iter().filter(|(frames, _)| is_it(frames)).map(|(_, us)| us).sum()
+    };
+    let own = |frames: &[&str]| is_compressor(frames.last().unwrap());
+    let (all, compressing) = (time(&|_| true), time(&own));
+    assert!(compressing * 2 > all, "{compressing} of {all} us: {stacks}");
+    let known = time(&|frames| {
+        own(frames) && ENCODING.contains(&frames[0]) && frames.iter().any(|name| name.contains("store::"))
+    });
+    assert!(known * 10 > compressing * 9, "{known} of {compressing} us are the store's: {stacks}");
+    let of_rows = |key: &str| -> u64 {
+        let rows = functions.iter().filter(|row| is_compressor(row["function"].as_str().unwrap()));
+        rows.filter_map(|row| row[key].as_u64()).sum()
+    };
+    assert_eq!(of_rows("own_us"), compressing, "the table is made of the stacks");
+    assert!(std::fs::read_to_string(svg).unwrap().contains(top), "{top} is not in the picture");
+}
+
+/// Chunks of files and what is written for each: docs/formats/segment.md.
+const CHUNK_BYTES: usize = 256 << 10;
+const HEADER_BYTES: usize = 64;
+const FILE_BYTES: usize = 300_000;
+/// A chunk that fills blocks, and a short one.
+const WRITTEN_BYTES: u64 =
+    ((HEADER_BYTES + CHUNK_BYTES).next_multiple_of(4096) + HEADER_BYTES + FILE_BYTES - CHUNK_BYTES) as u64;
+
+/// Two clients write to two volumes, and nobody else does anything: what is told of it is exact.
+#[test]
+fn accesses_are_told_by_function_volume_and_client() {
+    let _alone = ALONE.lock();
+    let cell = Cell::start();
+    let station = Station::start().unwrap();
+    let data = noise(FILE_BYTES);
+    let users = [("anonymous", false, 8), ("afs", true, 3)].map(|(user, is_known, stores)| {
+        let files = Files::new(cell.connect(&station, is_known));
+        let root = cell.volume(&format!("of.{user}"));
+        let fid = files.create(root, "f").unwrap();
+        // The first makes the segments.
+        files.store(fid, &data).unwrap();
+        (user, files, fid, stores)
+    });
+    let (rows, ()) = profiles::during(&cell.config, &["io"], || {
+        for (_, files, fid, stores) in &users {
+            (0..*stores).for_each(|_| files.store(*fid, &data).unwrap());
+        }
+    });
+    let writes = |row: &&Value| row["access"] == "write" && row["client"] != "";
+    // By client and volume.
+    let mut sums: BTreeMap<(String, u64), [u64; 2]> = BTreeMap::new();
+    for row in rows.iter().filter(writes) {
+        let stack = row["stack"].as_str().unwrap();
+        assert!(stack.starts_with("AFS;StoreData64;") && stack.contains("store::"), "{row}");
+        let client = row["client"].as_str().unwrap().to_owned();
+        let sum = sums.entry((client, row["volume"].as_u64().unwrap())).or_default();
+        sum[0] += row["accesses"].as_u64().unwrap();
+        sum[1] += row["bytes"].as_u64().unwrap();
+    }
+    let expected = users.map(|(user, _, fid, stores)| {
+        ((format!("{user} at 127.0.0.1"), u64::from(fid.volume)), [2 * stores, WRITTEN_BYTES * stores])
+    });
+    assert_eq!(sums, BTreeMap::from(expected), "{rows:#?}");
+}
