@@ -1,13 +1,19 @@
-//! What counting, or an audit, costs of a server's time:
-//! `cargo run --release -p cellar --example instruments -- CONFIG counting|audit PAIRS MILLISECONDS`. It serves the cell of
+//! What counting, an audit, both, or a profile costs of a server's time:
+//! `cargo run --release -p cellar --example instruments -- CONFIG INSTRUMENT PAIRS MILLISECONDS`. It serves the cell of
 //! that configuration, and while somebody asks it as much as it can answer (`cellar bench fs`), it switches the
 //! instrument on and off, for so many milliseconds each, and compares the processor time of a call. So the same process, with the same
 //! memory and the same clients, is measured against itself; every second pair is a sham, off and off, which has to come out as
 //! nothing. Docs/benchmarks.md has the figures.
+//!
+//! `counting`: every call is counted and timed, or none. `audit`: sinks of the configuration are told, or not. `everything`: both,
+//! which is all that can be switched. The figures that lanes, caches, locks and disks keep of themselves are in neither side of a
+//! comparison: they go on, since asking whether they are wanted would cost what they cost. `profile`: one of the processors at 99 Hz is
+//! taken meanwhile, or none, with counting on in both; to begin it and to make its tables at the end is not measured.
 
 use anyhow::{Context, Result, bail, ensure};
 use cellar::config;
 use cellar::serve::{self, Running};
+use profile::{Kind, Request, SECONDS_MAX, Stage};
 use rand::seq::SliceRandom;
 use rustix::time::{ClockId, clock_gettime};
 use std::path::PathBuf;
@@ -20,6 +26,10 @@ enum Instrument {
     Counting,
     /// What sinks of the configuration want of calls; they are on in any case.
     Audit,
+    /// Counting, and the audit if the configuration has one.
+    Everything,
+    /// Of the processors.
+    Profile,
 }
 
 impl Instrument {
@@ -27,28 +37,61 @@ impl Instrument {
         match name {
             "counting" => Ok(Instrument::Counting),
             "audit" => Ok(Instrument::Audit),
-            _ => bail!("no instrument {name:?}; there are counting and audit"),
+            "everything" => Ok(Instrument::Everything),
+            "profile" => Ok(Instrument::Profile),
+            _ => bail!("no instrument {name:?}; there are counting, audit, everything and profile"),
         }
-    }
-
-    fn switch(self, server: &Running, is_on: bool) -> Result<()> {
-        match self {
-            Instrument::Counting => server.recorder().count(is_on),
-            Instrument::Audit => {
-                server.trail().context("the configuration has no [audit.NAME]")?.listen(is_on);
-            }
-        }
-        Ok(())
     }
 }
 
 /// How it is switched.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Switch {
     instrument: Instrument,
     /// How long it stays on, or off.
     time: Duration,
+    /// The one that runs.
+    profile: Option<u64>,
 }
+
+impl Switch {
+    fn set(&mut self, server: &Running, is_on: bool) -> Result<()> {
+        match self.instrument {
+            Instrument::Counting => server.recorder().count(is_on),
+            Instrument::Audit => {
+                server.trail().context("the configuration has no [audit.NAME]")?.listen(is_on);
+            }
+            Instrument::Everything => {
+                server.recorder().count(is_on);
+                server.trail().into_iter().for_each(|trail| trail.listen(is_on));
+            }
+            Instrument::Profile => self.profile(is_on)?,
+        }
+        Ok(())
+    }
+
+    /// Ends the one that runs, with all that comes of it, and begins another.
+    fn profile(&mut self, is_on: bool) -> Result<()> {
+        if let Some(id) = self.profile.take() {
+            profile::stop(id)?;
+            while profile::state(id)?.stage == Stage::Runs {
+                std::thread::sleep(NAP);
+            }
+        }
+        if is_on {
+            let request = Request { kind: Kind::Cpu, seconds: SECONDS_MAX, hz: HZ };
+            self.profile = Some(profile::start(request)?);
+        }
+        std::thread::sleep(SETTLING);
+        Ok(())
+    }
+}
+
+/// Samples a second.
+const HZ: u32 = 99;
+const NAP: Duration = Duration::from_millis(5);
+/// After a profile has begun or ended, until it is measured.
+const SETTLING: Duration = Duration::from_millis(200);
 
 /// Fewer calls in a phase mean that nobody asks.
 const CALLS_MIN: u32 = 20;
@@ -61,8 +104,8 @@ fn processor_time() -> Result<Duration> {
 }
 
 /// Processor time of a call, in nanoseconds; `None` if nobody asked.
-fn phase(server: &Running, switch: Switch, is_on: bool) -> Result<Option<f64>> {
-    switch.instrument.switch(server, is_on)?;
+fn phase(server: &Running, switch: &mut Switch, is_on: bool) -> Result<Option<f64>> {
+    switch.set(server, is_on)?;
     let (calls, time) = (server.calls_ended(), processor_time()?);
     std::thread::sleep(switch.time);
     let calls = u32::try_from(server.calls_ended() - calls)?;
@@ -72,7 +115,7 @@ fn phase(server: &Running, switch: Switch, is_on: bool) -> Result<Option<f64>> {
 
 /// Two phases, of which the second in mind may be the first in time: the logarithm of their ratio, and the first's;
 /// `None` if nobody asked in one.
-fn pair(server: &Running, switch: Switch, is_on: bool) -> Result<Option<(f64, f64)>> {
+fn pair(server: &Running, switch: &mut Switch, is_on: bool) -> Result<Option<(f64, f64)>> {
     let mut order = [(0, false), (1, is_on)];
     order.shuffle(&mut rand::rng());
     let mut ns = [0.0; 2];
@@ -95,20 +138,26 @@ fn mean(figures: &[f64]) -> (f64, f64) {
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let mut argument = || arguments.next().context("wanted: CONFIG counting|audit PAIRS MILLISECONDS");
+    let mut argument =
+        || arguments.next().context("wanted: CONFIG counting|audit|everything|profile PAIRS MILLISECONDS");
     let config: PathBuf = argument()?.into();
     let instrument = Instrument::parse(&argument()?)?;
     let pairs: usize = argument()?.parse().context("PAIRS")?;
     let time = Duration::from_millis(argument()?.parse().context("MILLISECONDS")?);
-    let switch = Switch { instrument, time };
+    let mut switch = Switch { instrument, time, profile: None };
     ensure!(pairs >= 4, "of fewer than 4 pairs nothing can be said");
+    ensure!(
+        time < profile::LEASE,
+        "a profile of which nobody asks for {:?} ends: fewer MILLISECONDS",
+        profile::LEASE
+    );
     let server = serve::start(&Arc::new(config::file::load(&config)?))?;
     let mut asked = Instant::now();
     let mut ratios = [Vec::new(), Vec::new()];
     let mut off = Vec::new();
     while off.len() < pairs {
         let is_on = off.len() % 2 == 1;
-        let Some((ratio, ns)) = pair(&server, switch, is_on)? else {
+        let Some((ratio, ns)) = pair(&server, &mut switch, is_on)? else {
             ensure!(asked.elapsed() < PATIENCE, "nobody asks; {} pairs were measured", off.len());
             continue;
         };
@@ -116,6 +165,7 @@ fn main() -> Result<()> {
         ratios[usize::from(is_on)].push(ratio);
         off.push(ns);
     }
+    switch.set(&server, false)?;
     println!("{pairs} pairs; {:.2} us a call without {instrument:?}", mean(&off).0 / 1e3);
     for (name, ratios) in ["off against off", "on against off"].iter().zip(&ratios) {
         let (mean, error) = mean(ratios);
