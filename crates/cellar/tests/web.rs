@@ -2,8 +2,14 @@
 
 #[path = "web/browser.rs"]
 mod browser;
+#[path = "web/colours.rs"]
+mod colours;
 #[path = "web/contents.rs"]
 mod contents;
+#[path = "web/keyboard.rs"]
+mod keyboard;
+#[path = "web/measures.rs"]
+mod measures;
 mod support;
 
 use afs_idl::{ClientConnection, fs as rxafs};
@@ -46,10 +52,13 @@ impl Cell {
             "open_us": 200, "write_us": 3000, "read_us": 400, "total_us": 3690, "step": null, "error": null });
         std::fs::write(folder.path().join("probes.jsonl"), format!("{probe}\n{}", contents::probes()))?;
         // A port that is known before the server starts, so that `cellar web login` knows it.
-        let port = TcpListener::bind((address, 0))?.local_addr()?.port();
+        let ports = [TcpListener::bind((address, 0))?, TcpListener::bind((address, 0))?];
+        let [port, metrics] = ports.map(|free| free.local_addr().map(|free| free.port()));
+        let (port, metrics) = (port?, metrics?);
         let more = format!(
             "[observe]\nslow_call_ms = 1\n\
-             [web]\naddress = \"{address}\"\nport = {port}\nprobe_history = \"probes.jsonl\"\n"
+             [web]\naddress = \"{address}\"\nport = {port}\nprobe_history = \"probes.jsonl\"\n\
+             [metrics]\naddress = \"{address}\"\nport = {metrics}\n"
         );
         let config = support::configure(folder.path(), address, &more)?;
         let settings = Arc::new(config::file::load(&config)?);
@@ -77,6 +86,15 @@ impl Cell {
     fn stat(&self, table: &str) -> Vec<Value> {
         let json: Value = serde_json::from_str(&self.run(&["stat", "--json", table])).unwrap();
         json.as_array().unwrap().clone()
+    }
+
+    fn metrics(&self) -> String {
+        let address = self.settings.metrics.unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
     }
 
     fn login_address(&self) -> String {
@@ -201,21 +219,28 @@ fn a_browser_shows_what_cellar_stat_shows() {
     contents::the_bar_of_a_job_that_runs_moves(&mut browser, &cell);
     contents::probes_are_those_of_the_report(&mut browser, &cell);
     is_quiet(&mut browser);
+    measures::tables_are_those_of_the_server(&mut browser, &cell);
+    measures::slow_calls_are_those_of_the_command(&mut browser, &cell);
+    measures::lines_and_heat_maps_are_of_the_load(&mut browser, &cell);
+    is_quiet(&mut browser);
 
     keys_lead_everywhere(&mut browser, &volume);
+    keyboard::all_of_the_page_is_used(&mut browser, &volume);
     hostile_names_are_only_names(&mut browser);
     is_quiet(&mut browser);
     profiles_are_taken_and_shown(&mut browser, &cell);
     contents::functions_of_the_server_are_on_the_flame_graph(&mut browser, &cell, &volume);
     is_quiet(&mut browser);
 
+    let of_volume = format!("#/volume/{volume}");
+    colours::everything_can_be_read(&mut browser, &[&of_volume]);
     browser.prefer("dark");
     browser.wait_for(&format!("{background} !== {light}"));
     browser.evaluate("document.querySelector('#theme').click()");
     assert_eq!(browser.evaluate(background), light, "the page's own switch");
     is_quiet(&mut browser);
 
-    every_view_fits_a_phone(&mut browser, &cell);
+    every_view_fits_a_phone(&mut browser, &cell, &of_volume);
     is_quiet(&mut browser);
     a_server_that_goes_away_is_told_of(&mut browser, cell);
 }
@@ -403,13 +428,14 @@ fn flames_can_be_walked_through(browser: &mut Browser) {
     browser.key("Escape");
 }
 
-fn every_view_fits_a_phone(browser: &mut Browser, cell: &Cell) {
+/// Every view of the navigation, and that of a volume.
+fn every_view_fits_a_phone(browser: &mut Browser, cell: &Cell, of_volume: &str) {
     browser.resize(390, 844);
     let views =
         browser.evaluate("[...document.querySelectorAll('#nav a')].map((link) => link.getAttribute('href'))");
-    assert!(views.as_array().unwrap().len() >= 10, "{views}");
-    for view in views.as_array().unwrap() {
-        let view = view.as_str().unwrap();
+    let views: Vec<String> = serde_json::from_value(views).unwrap();
+    assert!(views.len() >= 10, "{views:?}");
+    for view in views.iter().map(String::as_str).chain([of_volume]) {
         browser.evaluate(&format!("location.hash = '{view}'"));
         browser.wait_for("document.querySelector('main').innerText.length > 20");
         no_wider_than_the_screen(browser, view);
@@ -487,6 +513,7 @@ fn pictures() {
             ("web-overview-dark", "dark", 1280, 960, "#/"),
             ("web-phone-dark", "dark", 390, 844, "#/"),
             ("web-volumes-light", "light", 1280, 560, "#/table/volumes"),
+            ("web-calls-dark", "dark", 1280, 560, "#/table/calls"),
             ("web-profile-light", "light", 1280, 900, "#/profile"),
             ("web-profile-dark", "dark", 1280, 760, "#/profile"),
         ] {
@@ -494,7 +521,7 @@ fn pictures() {
             browser.prefer(scheme);
             browser.evaluate(&format!("location.hash = '{view}'"));
             // What came lately, row by row, is kept from when the table is first shown.
-            std::thread::sleep(Duration::from_secs(if view == "#/table/volumes" { 60 } else { 5 }));
+            std::thread::sleep(Duration::from_secs(if view.starts_with("#/table/") { 60 } else { 5 }));
             if view == "#/profile" {
                 is_busy.store(true, Relaxed);
                 let kind = if scheme == "dark" { "waits" } else { "cpu" };

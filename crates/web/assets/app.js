@@ -241,6 +241,8 @@ function onKey(event) {
   event.preventDefault();
 }
 
+// An address with `#main` would be a view of that name.
+document.querySelector('.skip').addEventListener('click', (event) => { event.preventDefault(); byId('main').focus(); });
 byId('pause').addEventListener('click', () => setPaused(!paused));
 byId('theme').addEventListener('click', nextTheme);
 byId('help').addEventListener('click', showKeys);

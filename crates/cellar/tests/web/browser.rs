@@ -178,8 +178,11 @@ impl Browser {
             "Escape" => 27,
             "Tab" => 9,
             "Backspace" => 8,
-            "ArrowDown" => 40,
             "ArrowLeft" => 37,
+            "ArrowUp" => 38,
+            "ArrowRight" => 39,
+            "ArrowDown" => 40,
+            " " => 32,
             _ => 0,
         };
         let mut parameters = json!({ "type": "keyDown", "key": key, "windowsVirtualKeyCode": code });

@@ -39,7 +39,7 @@ fn open(browser: &mut Browser, view: &str, until: &str) {
 }
 
 /// The texts of the cells of all rows of a table.
-fn cells(browser: &mut Browser, table: &str) -> Vec<Vec<String>> {
+pub(super) fn table_rows(browser: &mut Browser, table: &str) -> Vec<Vec<String>> {
     let expression = format!(
         "[...document.querySelectorAll('table[data-table={table}] tbody tr')]\
          .map((row) => [...row.children].map((cell) => cell.textContent))"
@@ -65,6 +65,15 @@ pub(super) fn caches_and_locks_are_those_of_stat(browser: &mut Browser, cell: &C
     assert!(shown(browser, "lane", "waits") > 0, "threads of a server wait for its lanes");
 }
 
+/// Until the page has asked for a document twice: the second time, all that happened before is in it, and drawn.
+pub(super) fn looks_twice(browser: &mut Browser, document: &str) {
+    let looks = format!(
+        "performance.getEntriesByType('resource').filter(({{ name }}) => name.endsWith('{document}')).length"
+    );
+    browser.evaluate("performance.clearResourceTimings()");
+    browser.wait_for(&format!("{looks} >= 2"));
+}
+
 fn compare(
     browser: &mut Browser,
     cell: &Cell,
@@ -75,12 +84,7 @@ fn compare(
 ) {
     open_table(browser, table);
     let before = cell.stat(table);
-    let looks = format!(
-        "performance.getEntriesByType('resource').filter(({{ name }}) => name.endsWith('/tables/{table}')).length"
-    );
-    browser.evaluate("performance.clearResourceTimings()");
-    // The second has begun after that.
-    browser.wait_for(&format!("{looks} >= 2"));
+    looks_twice(browser, &format!("/tables/{table}"));
     let page: Vec<Vec<u64>> = before
         .iter()
         .map(|row| {
@@ -88,7 +92,7 @@ fn compare(
         })
         .collect();
     let after = cell.stat(table);
-    assert_eq!(cells(browser, table).len(), before.len());
+    assert_eq!(table_rows(browser, table).len(), before.len());
     for ((before, after), page) in before.iter().zip(&after).zip(page) {
         for (names, page) in names.iter().zip(page) {
             let value = |row: &Value| names.iter().fold(row, |value, name| &value[name]).as_u64().unwrap();
@@ -105,7 +109,7 @@ pub(super) fn snapshots_are_those_of_the_command(browser: &mut Browser, cell: &C
     let snapshots = told(cell, &["volume", "snapshot", "list", "load"]);
     let rows = "document.querySelectorAll('table[data-table=snapshots] tbody tr').length === 2";
     open(browser, &format!("volume/{volume}"), rows);
-    let page = cells(browser, "snapshots");
+    let page = table_rows(browser, "snapshots");
     for (row, told) in page.iter().zip(snapshots.as_array().unwrap()) {
         let expires = if told["expires"].is_null() { "never".into() } else { day(&told["expires"]) };
         let name = told["name"].as_str().unwrap();
@@ -121,7 +125,7 @@ pub(super) fn snapshots_are_those_of_the_command(browser: &mut Browser, cell: &C
     }
 
     open(browser, "volumes", "document.querySelector('table[data-table=inventory] tbody tr')");
-    let page = cells(browser, "inventory");
+    let page = table_rows(browser, "inventory");
     assert_eq!(page.len(), listed.len());
     for told in listed {
         let number = told["id"].to_string();
@@ -263,7 +267,7 @@ pub(super) fn probes_are_those_of_the_report(browser: &mut Browser, cell: &Cell)
         us @ 0..1000 => format!("{us}µs"),
         us => format!("{}.{:02}ms", us / 1000, us % 1000 / 10),
     };
-    let page = cells(browser, "probes");
+    let page = table_rows(browser, "probes");
     for told in report["volumes"].as_array().unwrap() {
         let row = page.iter().find(|row| row[0] == told["volume"].as_str().unwrap()).unwrap();
         assert_eq!(row[3..5], [told["probes"].to_string(), told["failures"].to_string()]);
@@ -274,7 +278,7 @@ pub(super) fn probes_are_those_of_the_report(browser: &mut Browser, cell: &Cell)
     }
     let probed = page.iter().find(|row| row[0] == PROBED).unwrap();
     assert_eq!(probed[3..5], ["4", "2"]);
-    let incidents = cells(browser, "incidents");
+    let incidents = table_rows(browser, "incidents");
     let told = report["incidents"].as_array().unwrap();
     assert_eq!((incidents.len(), told.len()), (1, 1));
     let lasted = told[0]["end_ms"].as_u64().unwrap() - told[0]["start_ms"].as_u64().unwrap();
@@ -310,7 +314,7 @@ pub(super) fn functions_of_the_server_are_on_the_flame_graph(
     browser.evaluate("document.querySelector('button[data-act=end]').click()");
     browser.wait_for("document.querySelectorAll('svg.flame .box').length > 20");
     let boxes = browser.evaluate("document.querySelector('svg.flame').textContent");
-    let functions = cells(browser, "functions");
+    let functions = table_rows(browser, "functions");
     // A program without names of functions is named itself.
     let is_own = |name: &str| ["rx::", "rx_proto::", "[cellar]"].iter().any(|part| name.contains(part));
     for name in [is_own, |name: &str| name.contains("sendm")] {

@@ -1,0 +1,414 @@
+//! What the page draws is what the server counts: every table of figures, lines and heat maps.
+
+use super::browser::Browser;
+use super::contents::{looks_twice, table_rows};
+use super::{Cell, FILE_SERVICE, Interface, Station, look, open_table};
+use bytes::Bytes;
+use events::catalogue::{CallbackFigures, PartitionFigures, ProcessFigures};
+use events::{Declaration, Declared, Kind};
+use load::files::{Files, volume_root};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Figures of a table by row (its labels) and column.
+type Figures = BTreeMap<Vec<String>, BTreeMap<String, u64>>;
+
+/// What the page shows of a table: every column.
+fn page(browser: &mut Browser, table: &str) -> Figures {
+    let told = browser.evaluate(&format!(
+        "[...document.querySelectorAll('table[data-table={table}] tbody tr')].map((row) => [row.dataset.key.split('\\u0000'),\
+         Object.fromEntries([...row.querySelectorAll('td.figure')].map(({{ dataset }}) => [dataset.figure, Number(dataset.value)]))])"
+    ));
+    let rows: Vec<(Vec<String>, BTreeMap<String, u64>)> = serde_json::from_value(told).unwrap();
+    rows.into_iter().filter(|(labels, _)| labels.iter().any(|label| !label.is_empty())).collect()
+}
+
+/// The same as the commands tell it, `key` being what they call a figure; distributions with all that is told of them.
+fn told(rows: &[Value], labels: &[&str], figures: &[Declaration]) -> Figures {
+    let row = |row: &Value| {
+        let label = |name: &&str| row[*name].as_str().map_or_else(|| row[*name].to_string(), str::to_owned);
+        let mut told = BTreeMap::new();
+        for figure in figures {
+            let unit = match figure.unit {
+                events::Unit::Count => "",
+                events::Unit::Bytes => "_bytes",
+                events::Unit::Nanoseconds => "_ns",
+            };
+            let (name, value) = (figure.name.replace('_', " "), &row[format!("{}{unit}", figure.name)]);
+            if let Value::Object(parts) = value {
+                told.extend(parts.iter().map(|(part, it)| (format!("{name} {part}"), it.as_u64().unwrap())));
+            } else {
+                let number = value.as_u64().unwrap_or_else(|| panic!("{name} of {row}"));
+                told.insert(name, number);
+            }
+        }
+        (labels.iter().map(label).collect::<Vec<_>>(), told)
+    };
+    rows.iter().filter(|row| !row[labels[0]].is_null() && row[labels[0]] != "(others)").map(row).collect()
+}
+
+/// The same as metrics tell it, of tables that `cellar stat` does not have.
+fn measured<F: Declared>(metrics: &str, label: &str) -> Figures {
+    let mut rows = Figures::new();
+    for figure in F::DECLARATIONS {
+        let prefix = format!("{}{{{label}=\"", figure.metric());
+        for line in metrics.lines().filter_map(|line| line.strip_prefix(&prefix)) {
+            let (name, number) = line.split_once("\"} ").unwrap();
+            let row = rows.entry(vec![name.to_owned()]).or_default();
+            row.insert(figure.name.replace('_', " "), number.parse().unwrap());
+        }
+    }
+    rows
+}
+
+/// A figure that only grows is between two askings; what may go up and down, near them.
+fn agree(table: &str, figures: &[Declaration], before: &Figures, page: &Figures, after: &Figures) {
+    assert_eq!(page.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "{table}");
+    let grows = |column: &str| {
+        let named = |figure: &&Declaration| {
+            let rest = column.strip_prefix(&figure.name.replace('_', " "));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
+        let figure = figures.iter().filter(named).max_by_key(|figure| figure.name.len());
+        matches!(figure.map(|figure| figure.kind), Some(Kind::Counter | Kind::Highest))
+            || column.ends_with(" max")
+    };
+    for (labels, row) in page {
+        let [before, after] = [before, after].map(|told| told.get(labels).cloned().unwrap_or_default());
+        // What is told of a distribution but its longest tells nothing while it changes.
+        let is_same = |column: &str| {
+            let count = column.rsplit_once(' ').map(|(name, _)| format!("{name} count"));
+            count.is_none_or(|count| before.get(&count) == after.get(&count))
+        };
+        for (column, value) in row {
+            let [least, most] = [&before, &after].map(|told| told.get(column).copied().unwrap_or(0));
+            let (least, most) = (least.min(most), least.max(most));
+            let (least, most) = match (grows(column), is_same(column)) {
+                (true, _) => (least, most),
+                (false, true) => (least.saturating_sub(2 + least / 10), most + 2 + most / 10),
+                (false, false) => continue,
+            };
+            assert!(
+                (least..=most).contains(value),
+                "{table} {labels:?} {column}: {value}, not {least} to {most}"
+            );
+        }
+    }
+    let something = page.values().flat_map(BTreeMap::values).filter(|value| **value > 0).count();
+    assert!(something > 0, "{table} has nothing but zeros");
+}
+
+pub(super) fn tables_are_those_of_the_server(browser: &mut Browser, cell: &Cell) {
+    let of_stat: [(&str, &[&str], &[Declaration]); 5] = [
+        ("clients", &["host", "user"], events::catalogue::UsageFigures::DECLARATIONS),
+        ("hosts", &["host"], events::catalogue::HostFigures::DECLARATIONS),
+        ("disk", &["partition", "access"], events::catalogue::DiskFigures::DECLARATIONS),
+        ("lanes", &["port", "lane"], events::catalogue::LaneFigures::DECLARATIONS),
+        ("workers", &["port"], events::catalogue::WorkerFigures::DECLARATIONS),
+    ];
+    let mut compare = |table: &str, figures: &[Declaration], ask: &dyn Fn() -> Figures| {
+        open_table(browser, table);
+        browser.evaluate("[...document.querySelectorAll('button[aria-pressed=false]')].find((it) => it.textContent === 'All columns')?.click()");
+        let before = ask();
+        looks_twice(browser, &format!("/tables/{table}"));
+        let page = page(browser, table);
+        agree(table, figures, &before, &page, &ask());
+    };
+    for (table, labels, figures) in of_stat {
+        compare(table, figures, &|| told(&cell.stat(table), labels, figures));
+    }
+    let metrics = || cell.metrics();
+    compare("callbacks", CallbackFigures::DECLARATIONS, &|| measured::<CallbackFigures>(&metrics(), "port"));
+    compare("partitions", PartitionFigures::DECLARATIONS, &|| {
+        measured::<PartitionFigures>(&metrics(), "partition")
+    });
+    process_is_that_of_the_metrics(browser, cell);
+}
+
+/// One row without a name.
+fn process_is_that_of_the_metrics(browser: &mut Browser, cell: &Cell) {
+    open_table(browser, "process");
+    let metrics = cell.metrics();
+    let figures = ProcessFigures::DECLARATIONS.iter().filter(|figure| figure.name == "volumes_loaded");
+    for figure in figures {
+        let prefix = format!("{} ", figure.metric());
+        let told = metrics.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap();
+        let name = figure.name.replace('_', " ");
+        let shown = browser
+            .evaluate(&format!("document.querySelector('main td[data-figure=\"{name}\"]').dataset.value"));
+        assert_eq!(shown, told, "{name}");
+    }
+}
+
+pub(super) fn slow_calls_are_those_of_the_command(browser: &mut Browser, cell: &Cell) {
+    let calls = || -> Vec<Value> { serde_json::from_str(&cell.run(&["slow", "--json"])).unwrap() };
+    browser.evaluate("location.hash = '#/slow'");
+    browser.wait_for("document.querySelector('table[data-table=slow] tbody tr')");
+    let before = calls();
+    looks_twice(browser, "/slow");
+    let shown = table_rows(browser, "slow");
+    let all = [before.clone(), calls()].concat();
+    assert!(
+        !before.is_empty() && shown.len() >= before.len().min(200),
+        "{} of {}",
+        shown.len(),
+        before.len()
+    );
+    // The page's own words for times.
+    let words = |browser: &mut Browser, of: &str| -> Vec<String> {
+        let expression = format!(
+            "import('/format.js').then(({{ day, time }}) => {}.map((call) => {of}))",
+            Value::Array(all.clone())
+        );
+        serde_json::from_value(browser.evaluate(&expression)).unwrap()
+    };
+    let ended = words(browser, "day(call.ended)");
+    let took = words(browser, "time(call.total_ns).join('')");
+    let parts = words(
+        browser,
+        "Object.entries(call.parts_ns).filter(([, ns]) => ns * 100 >= call.total_ns && ns > 0).map(([name, ns]) => `${name} ${time(ns).join(' ').trim()}`).join()",
+    );
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let known: Vec<([String; 4], &str)> = (0..all.len())
+        .map(|at| {
+            let call = &all[at];
+            let who = format!("{} at {}", text(&call["user"]), text(&call["host"]));
+            let what = format!("{} {}", text(&call["service"]), text(&call["procedure"]));
+            ([ended[at].clone(), what, who, took[at].clone()], parts[at].as_str())
+        })
+        .collect();
+    for row in &shown {
+        let [ended, what, _, who, took, why, ..] = &row[..] else { panic!("{row:?}") };
+        let is_it = |call: &&([String; 4], &str)| call.0 == [ended, what, who, took].map(Clone::clone);
+        let (_, parts) = known.iter().find(is_it).unwrap_or_else(|| panic!("{row:?} is none of {known:#?}"));
+        assert!(parts.split(',').all(|part| why.contains(part)), "{row:?}: {parts}");
+    }
+}
+
+/// What came in some periods: by line of the charts and by heat map.
+#[derive(Debug, Default)]
+struct Came {
+    lines: BTreeMap<String, u64>,
+    heats: BTreeMap<String, u64>,
+}
+
+/// The samples that the page draws, and their number.
+fn samples(browser: &mut Browser) -> Vec<Value> {
+    let told = browser.evaluate("fetch('/api/history?after=0').then((reply) => reply.json())");
+    told.as_array().unwrap().clone()
+}
+
+/// Waits until all that happened before is in a sample; that sample's number.
+fn settled(browser: &mut Browser) -> u64 {
+    let last =
+        |browser: &mut Browser| samples(browser).last().map_or(0, |sample| sample[0].as_u64().unwrap());
+    let then = last(browser);
+    while last(browser) < then + 2 {
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    last(browser)
+}
+
+fn came(samples: &[Value], history: &Value, after: u64, until: u64) -> Came {
+    let names = |key: &str| history[key].as_array().unwrap().clone();
+    let lines = names("charts").into_iter().flat_map(|chart| chart["lines"].as_array().unwrap().clone());
+    let (lines, heats): (Vec<Value>, Vec<Value>) = (lines.collect(), names("heats"));
+    let mut came = Came::default();
+    let number = |value: &Value| value.as_u64().unwrap();
+    for sample in samples.iter().filter(|sample| (after + 1..=until).contains(&number(&sample[0]))) {
+        for (line, value) in lines.iter().zip(sample[3].as_array().unwrap()) {
+            *came.lines.entry(line["name"].as_str().unwrap().into()).or_default() += number(value);
+        }
+        for (heat, pairs) in heats.iter().zip(sample[4].as_array().unwrap()) {
+            let counts = pairs.as_array().unwrap().iter().skip(1).step_by(2);
+            *came.heats.entry(heat["name"].as_str().unwrap().into()).or_default() +=
+                counts.map(number).sum::<u64>();
+        }
+    }
+    came
+}
+
+/// A known load: what `cellar stat` says of it is what the samples add up to, and they are what is drawn.
+pub(super) fn lines_and_heat_maps_are_of_the_load(browser: &mut Browser, cell: &Cell) {
+    let client = cell.client().unwrap();
+    let root = volume_root(&*client.connection(cell.address, Interface::Locations), "load").unwrap();
+    let station = Station::start().unwrap();
+    let anonymous = station.connect(SocketAddr::from((cell.address, 7000)), FILE_SERVICE, None);
+    let files = Files::new(anonymous.clone());
+    let fid = files.create(root, "drawn").unwrap();
+    let noise = Bytes::from((0..300_000).map(|_| rand::random()).collect::<Vec<u8>>());
+    browser.evaluate("location.hash = '#/'");
+    browser.wait_for("document.querySelector('.heat canvas')");
+
+    let (calls, disk) = (cell.stat("calls"), cell.stat("disk"));
+    let first = settled(browser);
+    (0..400).for_each(|_| look(&*anonymous, fid));
+    (0..3).for_each(|_| files.store(fid, &noise).unwrap());
+    files.fetch_and_compare(fid, &noise, 1 << 20).unwrap();
+    let last = settled(browser);
+    let (calls, disk) = ([calls, cell.stat("calls")], [disk, cell.stat("disk")]);
+
+    let about = browser.evaluate("fetch('/api/about').then((reply) => reply.json())");
+    let came = came(&samples(browser), &about["history"], first, last);
+    let sum = |rows: &[Value], path: &[&str], of: &dyn Fn(&Value) -> bool| -> u64 {
+        let value = |row: &Value| path.iter().fold(row, |value, name| &value[*name]).as_u64().unwrap();
+        rows.iter().filter(|row| of(row)).map(value).sum()
+    };
+    let of_files = |path: &[&str]| {
+        let of = |row: &Value| row["service"] == "AFS";
+        sum(&calls[1], path, &of) - sum(&calls[0], path, &of)
+    };
+    let [all, good, at_once] = [&["calls"][..], &["outcomes", "good"], &["at_once"]].map(of_files);
+    assert!(all >= 404, "{all} calls");
+    let expected = [
+        ("calls", all),
+        ("failed", all - good),
+        ("sent", of_files(&["sent_bytes"])),
+        ("received", of_files(&["received_bytes"])),
+    ];
+    for (line, number) in expected {
+        assert_eq!(came.lines[line], number, "{line}: {came:?}");
+    }
+    assert_eq!((came.heats["run"], came.heats["wait"]), (all, all - at_once), "{came:?}");
+    let of_disk = |path: &[&str], access: &str| {
+        let of = |row: &Value| access.is_empty() || row["access"] == access;
+        sum(&disk[1], path, &of) - sum(&disk[0], path, &of)
+    };
+    // What the server does by itself comes at any time.
+    let (written, told) = (came.lines["disk_written"], of_disk(&["moved_bytes"], "write"));
+    assert!((900_000..=told).contains(&written), "{written} of {told} bytes");
+    let (accesses, told) = (came.heats["disk"], of_disk(&["accesses"], ""));
+    assert!(accesses > 0 && accesses <= told, "{accesses} of {told} accesses");
+
+    browser.evaluate("document.activeElement.blur(); scrollTo(0, 0)");
+    browser.evaluate("performance.clearResourceTimings()");
+    browser.wait_for(&format!(
+        "performance.getEntriesByType('resource').some(({{ name }}) => Number(/after=(\\d+)/.exec(name)?.[1] ?? 0) >= {last})"
+    ));
+    browser.key("p");
+    browser.wait_for("document.querySelector('#state').dataset.state === 'paused'");
+    let drawn = json!({ "samples": samples(browser), "history": about["history"] });
+    browser.evaluate(&format!("window.drawn = {drawn}; {DRAWN}"));
+    numbers_are_told_under_the_cross_hair(browser);
+    for scheme in ["light", "dark"] {
+        browser.prefer(scheme);
+        pictures_are_of_the_samples(browser, scheme);
+    }
+    browser.prefer("light");
+    browser.key("p");
+    browser.wait_for("document.querySelector('#state').dataset.state === 'live'");
+}
+
+/// What the page must draw, made by other means. Chart 0 is that of calls, heat map 0 that of how long they are served.
+const DRAWN: &str = r"
+window.clockOf = (ms) => new Date(ms).toISOString().slice(11, 19);
+window.expected = async () => {
+  const { text, exact } = await import('/format.js');
+  const { samples, history } = window.drawn;
+  const within = (pairs, sum, share) => {
+    let seen = 0;
+    for (let at = 0; at < pairs.length; at += 2) { seen += pairs[at + 1]; if (seen >= share * sum) return text(history.heat_bounds_ns[pairs[at]], 'ns'); }
+  };
+  return Object.fromEntries(samples.map(([, at, span, lines, heats]) => {
+    const pairs = heats[0];
+    const sum = pairs.reduce((all, count, place) => all + (place % 2 ? count : 0), 0);
+    const rates = [0, 1].map((line) => `${text((lines[line] * 1000) / span, 'count', true)}/s`);
+    return [clockOf(at), { rates, heat: sum ? `${exact(sum)[0]}, half within ${within(pairs, sum, 0.5)}, 99 % within ${within(pairs, sum, 0.99)}` : 'none', calls: lines[0] }];
+  }));
+};
+window.rgb = (words) => words.match(/[\d.]+/g).slice(0, 3).map(Number);
+window.pixels = (canvas) => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+window.colours = (image) => new Set(Array.from({ length: image.data.length / 4 }, (_, at) => image.data.slice(4 * at, 4 * at + 4).join())).size;
+window.span = async (canvas) => {
+  const { spanOf } = await import('/chart.js');
+  // The page may not have the newest of these samples.
+  const { samples } = window.drawn;
+  const last = samples.findLast(([, at]) => clockOf(at) === window.lastDrawn);
+  const to = last[1];
+  const from = to - spanOf(samples[0][1], to);
+  const [left, right] = [52, canvas.clientWidth - 4];
+  const step = ((right - left) * 2000) / (to - from);
+  return { to, step, samples: samples.filter(([, at]) => at >= from && at <= to), x: (at) => left + ((right - left) * (at - from)) / (to - from) };
+};
+window.chartPicture = async () => {
+  const canvas = document.querySelector('.chart canvas');
+  const image = pixels(canvas);
+  const line = rgb(getComputedStyle(document.querySelector('.chart .key-1 i')).backgroundColor);
+  const isLine = (place) => image.data[place + 3] > 200 && line.every((channel, at) => Math.abs(channel - image.data[place + at]) < 40);
+  const { samples, x } = await span(canvas);
+  const peak = samples.reduce((best, sample) => (sample[3][0] / sample[2] > best[3][0] / best[2] ? sample : best));
+  let top = -1;
+  for (let place = 0; place < image.data.length && top < 0; place += 4) if (isLine(place)) top = (place / 4) % canvas.width;
+  return { colours: colours(image), top, peak: x(peak[1]) };
+};
+window.heatPicture = async () => {
+  const section = document.querySelector('.heat');
+  const canvas = section.querySelector('canvas.plot');
+  const image = pixels(canvas);
+  const scale = pixels(section.querySelector('canvas.scale'));
+  const { samples, x, step } = await span(canvas);
+  const all = samples.flatMap(([, at, , , heats]) => heats[0].flatMap((row, place, pairs) => (place % 2 ? [] : [{ at, row, count: pairs[place + 1] }])));
+  let [least, most] = [Math.min(...all.map(({ row }) => row)), Math.max(...all.map(({ row }) => row))];
+  while (most - least < 9) { if (least > 0) least -= 1; if (most < window.drawn.history.heat_bounds_ns.length - 1) most += 1; }
+  const greatest = Math.max(...all.map(({ count }) => count));
+  const [top, bottom] = [4, canvas.clientHeight - 20];
+  const height = (bottom - top) / (most - least + 1);
+  // The middle of a cell; the first ones may be cut off.
+  const column = (cell) => Math.floor(x(cell.at) - step / 2);
+  const cells = all.filter((cell) => column(cell) > 54);
+  const at = (cell) => {
+    const place = 4 * (Math.floor(bottom - height * (cell.row - least + 0.5)) * canvas.width + column(cell));
+    return [...image.data.slice(place, place + 4)];
+  };
+  const scaleColours = Array.from({ length: scale.width }, (_, step) => [...scale.data.slice(4 * step, 4 * step + 4)].join());
+  const wanted = (count) => Math.round((greatest > 1 ? Math.log(count) / Math.log(greatest) : 1) * (scale.width - 1));
+  const wrong = cells.filter((cell) => scaleColours[wanted(cell.count)] !== at(cell).join());
+  return { colours: colours(image), cells: cells.length, wrong: wrong.map((cell) => ({ ...cell, is: at(cell).join(), wanted: scaleColours[wanted(cell.count)] })), greatest, told: section.querySelector('.scale-key .number').textContent };
+};";
+
+/// The arrow keys lead through the samples, and the numbers beside a picture are those of each.
+fn numbers_are_told_under_the_cross_hair(browser: &mut Browser) {
+    let expected = browser.evaluate("expected()");
+    let most = expected.as_object().unwrap().values().map(|told| told["calls"].as_u64().unwrap()).max();
+    let mut seen = Vec::new();
+    browser.evaluate("document.querySelector('.chart canvas').focus()");
+    for key in ["ArrowRight"].iter().chain(&["ArrowLeft"; 12]) {
+        browser.key(key);
+        let told = browser.evaluate(
+            "(({ children }) => [children[children.length - 1].textContent, [...document.querySelector('.chart .legend').querySelectorAll('b')].map((it) => it.textContent)])(document.querySelector('.chart .legend'))",
+        );
+        let clock = told[0].as_str().unwrap().strip_prefix("at ").unwrap().to_owned();
+        if *key == "ArrowRight" {
+            browser.evaluate(&format!("window.lastDrawn = '{clock}'"));
+        }
+        assert_eq!(told[1], expected[&clock]["rates"], "{clock}");
+        seen.push(expected[&clock]["calls"].as_u64());
+    }
+    assert!(seen.contains(&most), "the load was not among {seen:?}");
+    browser.evaluate("document.querySelector('.heat canvas.plot').focus()");
+    for _ in 0..12 {
+        browser.key("ArrowLeft");
+        let told = browser.evaluate("document.querySelector('.heat .readout').textContent");
+        let (clock, words) = told.as_str().unwrap().split_once(": ").unwrap();
+        assert_eq!(expected[clock]["heat"], words, "{clock}");
+    }
+    browser.evaluate("document.activeElement.blur()");
+}
+
+fn pictures_are_of_the_samples(browser: &mut Browser, scheme: &str) {
+    // It is drawn in other colours a moment later.
+    let frames =
+        "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
+    browser.evaluate(frames);
+    let chart = browser.evaluate("chartPicture()");
+    let [top, peak] = ["top", "peak"].map(|key| chart[key].as_f64().unwrap());
+    assert!(chart["colours"].as_u64() > Some(20), "{scheme}: {chart}");
+    assert!((top - peak).abs() < 9.0, "{scheme}: the line is highest at {top}, the load was at {peak}");
+    let heat = browser.evaluate("heatPicture()");
+    assert!(heat["colours"].as_u64() > Some(5) && heat["cells"].as_u64() > Some(3), "{scheme}: {heat}");
+    assert_eq!(heat["wrong"], json!([]), "{scheme}: {heat}");
+    let told = heat["told"].as_str().unwrap().replace(',', "");
+    assert_eq!(told, heat["greatest"].to_string(), "{scheme}");
+}
