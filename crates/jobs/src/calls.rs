@@ -335,6 +335,12 @@ impl<W: World> Run<'_, W> {
                 if !is_silence(code) {
                     self.not_opened(place, volume);
                 }
+                if code == AbortCode::VOLSERBAD_ACCESS {
+                    // Rights are looked at before anything is made. Undoing would be refused likewise, for as long as they
+                    // are missing.
+                    self.job.new_begun = false;
+                    self.save()?;
+                }
                 Err(failed(format!("make the volume {volume} on {place}"))(code))
             }
         }

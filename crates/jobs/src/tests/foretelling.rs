@@ -4,6 +4,7 @@
 use super::history::{History, VOLUME, Volume, place, server};
 use crate::{Gets, Operation, Outlook, Place, Stage, Trouble};
 use afs_idl::vl::entry_flags;
+use base::AbortCode;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -168,4 +169,27 @@ fn what_is_foretold_of_a_job_comes_true_and_asking_changes_nothing() {
     let mut refused = 0;
     seeds::play(SEEDS, |seed| refused += u64::from(play(seed)));
     assert!((SEEDS / 5..SEEDS * 4 / 5).contains(&refused), "{refused} of {SEEDS} were refused");
+}
+
+#[test]
+fn a_target_that_refuses_for_good_does_not_keep_a_job_from_being_undone() {
+    let to = place(2);
+    for operation in [
+        Operation::Move { to },
+        Operation::Copy { name: "new".into(), to },
+        Operation::Restore {
+            file: "/dump".into(),
+            name: "new".into(),
+            to,
+            offline: false,
+            readonly: false,
+            also: Vec::new(),
+        },
+    ] {
+        let mut history = History::calm(1, operation);
+        history.state().hosts.get_mut(&server(2)).unwrap().refuses_until = u32::MAX;
+        history.run_to_the_end();
+        let job = history.job();
+        assert_eq!((job.stage, job.abort_code()), (Stage::Failed, Some(AbortCode::VOLSERBAD_ACCESS)));
+    }
 }
