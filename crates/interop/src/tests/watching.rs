@@ -3,7 +3,7 @@
 mod dissected;
 
 use crate::Test;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use dissected::{Dissected, FIELDS, Figures};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
@@ -49,6 +49,9 @@ for side in ingress egress; do
     tc filter add dev lo $side bpf direct-action bytecode '4,32 0 0 4294963256,37 0 1 4223384507,6 0 0 2,6 0 0 0'
 done";
 
+/// Captures on a lossy network, at most.
+const LOSSY_MAX: usize = 8;
+
 pub(crate) fn tests() -> Vec<Test> {
     let openafs = || watch(Server::OpenAfs, "afs1", "10.99.0.1");
     let cellar = || watch(Server::Cellar, "cellar1", "10.99.0.4");
@@ -81,19 +84,20 @@ fn watch(server: Server, name: &'static str, address: &'static str) -> Result<()
     );
 
     cell.shell(LOSSES)?.ok().context("losing packets with tc, by the kernel's cls_bpf")?;
-    let lossy = see(&cell, "lossy", FILES)?;
-    let (packets, calls) = lossy.compare()?;
-    let sum = |what: &str| -> u64 {
-        let sides = ["/from_client/", "/from_server/"].map(|side| format!("{side}{what}"));
-        sides.iter().filter_map(|place| lossy.theirs.total.get(place)).sum()
-    };
-    let [again, late, gaps] = ["retransmitted", "late", "gaps"].map(sum);
-    ensure!(again > 0 && late > 0 && gaps > 0, "nothing was lost: {:?}", lossy.theirs.total);
-    println!(
-        "interop: {name}: the same on a lossy network: {packets} packets, {again} sent again, {gaps} gaps, {late} \
-         that filled them, {calls} named calls"
-    );
-    Ok(())
+    // What gets lost is chance: a few runs of packets, and now and then none before the capture.
+    for _ in 0..LOSSY_MAX {
+        let lossy = see(&cell, "lossy", FILES)?;
+        let (packets, calls) = lossy.compare()?;
+        let [again, late, gaps] = ["retransmitted", "late", "gaps"].map(|what| lossy.sum(what));
+        println!(
+            "interop: {name}: the same on a lossy network: {packets} packets, {again} sent again, {gaps} gaps, {late} \
+             that filled them, {calls} named calls"
+        );
+        if again > 0 && late > 0 && gaps > 0 {
+            return Ok(());
+        }
+    }
+    bail!("nothing was lost in {LOSSY_MAX} captures")
 }
 
 /// What both make of the same packets.
@@ -149,6 +153,12 @@ fn compare_reports(live: &Value, again: &Value) -> Result<()> {
 }
 
 impl Both {
+    /// So many of both sides, by tshark.
+    fn sum(&self, what: &str) -> u64 {
+        let sides = ["/from_client/", "/from_server/"].map(|side| format!("{side}{what}"));
+        sides.iter().filter_map(|place| self.theirs.total.get(place)).sum()
+    }
+
     /// Everything that both can tell. Tells how many packets there were, and calls whose kind tshark can read.
     fn compare(&self) -> Result<(u64, u64)> {
         let packets = self.compare_packets()?;
