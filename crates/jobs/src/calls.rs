@@ -28,8 +28,9 @@ const SECURITY_INDEX: i32 = 1;
 pub(crate) const WHOLE_LOCK: i32 = lock_release::TIMESTAMP | lock_release::OPCODE | lock_release::AFSID;
 
 /// errno values that volume servers answer: no such transaction, no such volume in a listing.
-pub(crate) const ENOENT: AbortCode = AbortCode(2);
-const ENODEV: AbortCode = AbortCode(19);
+pub const ENOENT: AbortCode = AbortCode(2);
+/// See [`ENOENT`].
+pub const ENODEV: AbortCode = AbortCode(19);
 
 /// Flags of a volume that is being made: out of service, and gone after a restart.
 pub(crate) const DOOMED: i32 = volume_flags::DELETE_ON_SALVAGE | volume_flags::OUT_OF_SERVICE;

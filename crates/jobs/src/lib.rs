@@ -37,6 +37,7 @@ mod splitting;
 mod traffic;
 mod world;
 
+pub use calls::{ENODEV, ENOENT};
 pub use engine::{End, run};
 pub use foretelling::{Gets, Outlook, Room, SiteOutlook, Told, foretell};
 pub use job::{Event, Job, Operation, Place, Stage};

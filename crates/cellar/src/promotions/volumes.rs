@@ -5,7 +5,7 @@ use afs_idl::vol::{self, TransDebugInfo, VolintInfo, attach_mode, volume_flags};
 use afs_idl::{CallStream, ClientConnection};
 use base::AbortCode;
 use bytes::Bytes;
-use jobs::Place;
+use jobs::{ENODEV, ENOENT, Place};
 use promote::Trouble;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,9 +17,6 @@ const BUSY_PAUSE: Duration = Duration::from_secs(2);
 /// After so many tries a transaction that reads is in the way too, see [`is_stale`].
 const READER_TRIES: u32 = 5;
 const PIECE_BYTES: usize = 256 << 10;
-/// errno values that volume servers answer: no such transaction or volume.
-const ENOENT: AbortCode = AbortCode(2);
-const ENODEV: AbortCode = AbortCode(19);
 /// What does not go away by waiting.
 const LASTING: [AbortCode; 9] = [
     AbortCode::VL_PERM,

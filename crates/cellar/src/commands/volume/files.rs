@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use base::{AbortCode, VolumeId};
 use clap::Args;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
-use jobs::rights;
+use jobs::{ENODEV, rights};
 use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::fs::File;
@@ -22,9 +22,6 @@ use std::time::Instant;
 
 /// Bytes that are read or written at a time.
 const PIECE_BYTES: usize = 256 << 10;
-
-/// ENODEV, as volume servers say that they have no such volume.
-const NO_VOLUME: AbortCode = AbortCode(19);
 
 /// A dump to a file.
 #[derive(Args)]
@@ -141,7 +138,7 @@ fn foretell(
     let reply = vol::list_one_volume(&*server, &vol::ListOneVolumeRequest { partition, volume_id: id.0 });
     let info = match reply.map(|reply| reply.entries.into_iter().next()) {
         Ok(Some(info)) => info,
-        Ok(None) | Err(NO_VOLUME) => return Err(refused()(AbortCode::VNOVOL)),
+        Ok(None) | Err(ENODEV) => return Err(refused()(AbortCode::VNOVOL)),
         Err(code) => return Err(refused()(code)),
     };
     let info = Some(info).filter(|info| info.status == vol::volume_state::OK);
