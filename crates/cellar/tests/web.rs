@@ -88,15 +88,6 @@ impl Cell {
         json.as_array().unwrap().clone()
     }
 
-    fn metrics(&self) -> String {
-        let address = self.settings.metrics.unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        reply
-    }
-
     fn login_address(&self) -> String {
         let told: Value = serde_json::from_str(&self.run(&["web", "login", "--json"])).unwrap();
         told["url"].as_str().unwrap().to_owned()

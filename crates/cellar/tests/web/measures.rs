@@ -4,7 +4,6 @@ use super::browser::Browser;
 use super::contents::{looks_twice, table_rows};
 use super::{Cell, FILE_SERVICE, Interface, Station, look, open_table};
 use bytes::Bytes;
-use events::catalogue::{CallbackFigures, PartitionFigures, ProcessFigures};
 use events::{Declaration, Declared, Kind};
 use load::files::{Files, volume_root};
 use serde_json::{Value, json};
@@ -49,20 +48,6 @@ fn told(rows: &[Value], labels: &[&str], figures: &[Declaration]) -> Figures {
     rows.iter().filter(|row| !row[labels[0]].is_null() && row[labels[0]] != "(others)").map(row).collect()
 }
 
-/// The same as metrics tell it, of tables that `cellar stat` does not have.
-fn measured<F: Declared>(metrics: &str, label: &str) -> Figures {
-    let mut rows = Figures::new();
-    for figure in F::DECLARATIONS {
-        let prefix = format!("{}{{{label}=\"", figure.metric());
-        for line in metrics.lines().filter_map(|line| line.strip_prefix(&prefix)) {
-            let (name, number) = line.split_once("\"} ").unwrap();
-            let row = rows.entry(vec![name.to_owned()]).or_default();
-            row.insert(figure.name.replace('_', " "), number.parse().unwrap());
-        }
-    }
-    rows
-}
-
 /// A figure that only grows is between two askings; what may go up and down, near them.
 fn agree(table: &str, figures: &[Declaration], before: &Figures, page: &Figures, after: &Figures) {
     assert_eq!(page.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "{table}");
@@ -101,45 +86,34 @@ fn agree(table: &str, figures: &[Declaration], before: &Figures, page: &Figures,
 }
 
 pub(super) fn tables_are_those_of_the_server(browser: &mut Browser, cell: &Cell) {
-    let of_stat: [(&str, &[&str], &[Declaration]); 5] = [
+    let of_stat: [(&str, &[&str], &[Declaration]); 7] = [
         ("clients", &["host", "user"], events::catalogue::UsageFigures::DECLARATIONS),
         ("hosts", &["host"], events::catalogue::HostFigures::DECLARATIONS),
         ("disk", &["partition", "access"], events::catalogue::DiskFigures::DECLARATIONS),
         ("lanes", &["port", "lane"], events::catalogue::LaneFigures::DECLARATIONS),
         ("workers", &["port"], events::catalogue::WorkerFigures::DECLARATIONS),
+        ("callbacks", &["port"], events::catalogue::CallbackFigures::DECLARATIONS),
+        ("partitions", &["partition"], events::catalogue::PartitionFigures::DECLARATIONS),
     ];
-    let mut compare = |table: &str, figures: &[Declaration], ask: &dyn Fn() -> Figures| {
+    for (table, labels, figures) in of_stat {
         open_table(browser, table);
         browser.evaluate("[...document.querySelectorAll('button[aria-pressed=false]')].find((it) => it.textContent === 'All columns')?.click()");
+        let ask = || told(&cell.stat(table), labels, figures);
         let before = ask();
         looks_twice(browser, &format!("/tables/{table}"));
         let page = page(browser, table);
         agree(table, figures, &before, &page, &ask());
-    };
-    for (table, labels, figures) in of_stat {
-        compare(table, figures, &|| told(&cell.stat(table), labels, figures));
     }
-    let metrics = || cell.metrics();
-    compare("callbacks", CallbackFigures::DECLARATIONS, &|| measured::<CallbackFigures>(&metrics(), "port"));
-    compare("partitions", PartitionFigures::DECLARATIONS, &|| {
-        measured::<PartitionFigures>(&metrics(), "partition")
-    });
-    process_is_that_of_the_metrics(browser, cell);
+    process_is_that_of_stat(browser, cell);
 }
 
 /// One row without a name.
-fn process_is_that_of_the_metrics(browser: &mut Browser, cell: &Cell) {
+fn process_is_that_of_stat(browser: &mut Browser, cell: &Cell) {
     open_table(browser, "process");
-    let metrics = cell.metrics();
-    let figures = ProcessFigures::DECLARATIONS.iter().filter(|figure| figure.name == "volumes_loaded");
-    for figure in figures {
-        let prefix = format!("{} ", figure.metric());
-        let told = metrics.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap();
-        let name = figure.name.replace('_', " ");
-        let shown = browser
-            .evaluate(&format!("document.querySelector('main td[data-figure=\"{name}\"]').dataset.value"));
-        assert_eq!(shown, told, "{name}");
-    }
+    let told = &cell.stat("process")[0]["volumes_loaded"];
+    let shown = browser
+        .evaluate("Number(document.querySelector('main td[data-figure=\"volumes loaded\"]').dataset.value)");
+    assert!(told.is_u64() && shown == *told, "{shown}, not {told}");
 }
 
 pub(super) fn slow_calls_are_those_of_the_command(browser: &mut Browser, cell: &Cell) {
