@@ -1,14 +1,15 @@
 //! The byte streams that calls are made of.
 
-use base::AbortCode;
+use base::{AbortCode, Room};
 use bytes::{Buf, Bytes};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use xdr::{Source, XdrError};
 
 /// The two streams of one call: what the peer sends, and what we send.
 ///
 /// On a server the peer's stream is the request (opcode, arguments, data), on a client the reply.
-/// Both methods wait when they must. An error is the call's end: its abort code is the peer's or
+/// All methods wait when they must. An error is the call's end: its abort code is the peer's or
 /// what went wrong here, and every later use of the call fails with it as well.
 pub trait CallStream {
     /// Reads some bytes: as many as are here, at least one. 0 means that the peer has sent all.
@@ -17,6 +18,21 @@ pub trait CallStream {
     /// Reads some bytes, at most `max`, without copying where possible. None means that the peer
     /// has sent all.
     fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode>;
+
+    /// Fills the first of these rooms and gives it; one that is not full says that the peer has sent all. What comes
+    /// behind it may be put into the others meanwhile: those that are taken from the list belong to the stream, and until they have
+    /// come back, each as the first of a later call, nothing is read in another way.
+    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+        let mut room = rooms.pop_front().unwrap_or_default();
+        while room.left() > 0 {
+            let piece = self.read_chunk(room.left())?;
+            if piece.is_empty() {
+                break;
+            }
+            room.put(&piece);
+        }
+        Ok(room)
+    }
 
     /// Sends `data`, without copying where possible.
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode>;
@@ -91,6 +107,20 @@ impl CallStream for StreamSource<'_> {
             return self.stream.read_chunk(max);
         }
         Ok(self.ahead.split_to(max.min(self.ahead.len())))
+    }
+
+    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+        if !self.ahead.is_empty()
+            && let Some(mut first) = rooms.pop_front()
+        {
+            let put = first.put(&self.ahead);
+            self.ahead.advance(put);
+            if first.left() == 0 {
+                return Ok(first);
+            }
+            rooms.push_front(first);
+        }
+        self.stream.fill(rooms)
     }
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {

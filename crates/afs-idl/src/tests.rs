@@ -2,6 +2,7 @@
 
 mod calls;
 mod golden;
+mod rooms;
 mod survival;
 
 use std::fmt::Debug;

@@ -10,6 +10,7 @@ pub mod limits;
 pub mod names;
 pub mod principal;
 pub mod rights;
+pub mod room;
 pub mod time;
 
 pub use abort::AbortCode;
@@ -18,4 +19,5 @@ pub use ids::{Fid, HostUuid, PartitionId, UserId, VnodeId, VolumeId, VolumeType}
 pub use names::{CellName, NameError, SnapshotName, VolumeName};
 pub use principal::{Caller, Identity, Principal, SecurityLevel};
 pub use rights::Rights;
+pub use room::Room;
 pub use time::{Monotonic, UnixTime};

@@ -1,6 +1,6 @@
 //! What an endpoint tells its user, and the handles it does it with.
 
-use base::{AbortCode, Caller};
+use base::{AbortCode, Caller, Room};
 use bytes::Bytes;
 
 use crate::Path;
@@ -45,7 +45,7 @@ pub enum Event {
         /// Where replies go.
         path: Path,
     },
-    /// A read that was [`Read::Blocked`] will now give something else.
+    /// A read that was [`Read::Blocked`], or [`Landed::Blocked`], will now give something else.
     Readable(CallId),
     /// A write that was [`Write::Blocked`] will now accept something.
     Writable(CallId),
@@ -71,6 +71,17 @@ pub enum Read {
     Blocked,
     /// The peer has said all it had to say.
     End,
+    /// The call has failed.
+    Failed(AbortCode),
+}
+
+/// What [`crate::Endpoint::landed`] found.
+#[derive(Debug)]
+pub enum Landed {
+    /// The room that was lent first, full; or not, if the peer has said all it had to say.
+    Room(Room),
+    /// It is not full yet; [`Event::Readable`] follows.
+    Blocked,
     /// The call has failed.
     Failed(AbortCode),
 }

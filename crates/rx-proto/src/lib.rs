@@ -31,7 +31,7 @@ pub mod transmit;
 
 pub use config::{ConnectOptions, EndpointConfig, ServiceConfig};
 pub use endpoint::Endpoint;
-pub use event::{CallId, ConnectionId, Event, Read, Write};
+pub use event::{CallId, ConnectionId, Event, Landed, Read, Write};
 pub use header::{Flags, Header, PacketType};
 pub use inquiry::Inquiry;
 pub use path::Path;

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::AbortCode;
-use bytes::Bytes;
+use base::{AbortCode, Monotonic, Room};
+use bytes::{Buf, Bytes};
 use events::current::Part;
 use parking_lot::Condvar;
-use rx_proto::{CallId, Read, Write};
+use rx_proto::{CallId, Landed, Read, Write};
 
 use crate::clock;
 use crate::lane::{Lane, LaneState};
@@ -25,6 +25,8 @@ pub(crate) struct CallHandle {
     incoming: VecDeque<Bytes>,
     /// The peer has sent all, and it is in `incoming`.
     at_end: bool,
+    /// Rooms that the endpoint has.
+    lent: usize,
     is_released: bool,
 }
 
@@ -41,7 +43,8 @@ impl CallHandle {
         at_end: bool,
     ) -> CallHandle {
         let incoming = read.into_iter().filter(|piece| !piece.is_empty()).collect();
-        CallHandle { lane, call, condvar: Arc::new(Condvar::new()), incoming, at_end, is_released: false }
+        let condvar = Arc::new(Condvar::new());
+        CallHandle { lane, call, condvar, incoming, at_end, lent: 0, is_released: false }
     }
 
     /// See [`afs_idl::CallStream::read`].
@@ -53,8 +56,9 @@ impl CallHandle {
 
     /// See [`afs_idl::CallStream::read_chunk`].
     pub(crate) fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        debug_assert_eq!(self.lent, 0, "what comes next is put into a room");
         if self.incoming.is_empty() && !self.at_end && max > 0 {
-            self.fill()?;
+            self.wait_for_packets()?;
         }
         let Some(front) = self.incoming.front_mut() else { return Ok(Bytes::new()) };
         let piece = front.split_to(max.min(front.len()));
@@ -64,8 +68,72 @@ impl CallHandle {
         Ok(piece)
     }
 
+    /// See [`afs_idl::CallStream::fill`].
+    pub(crate) fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+        while self.lent == 0 {
+            self.put_incoming(rooms);
+            if self.at_end || rooms.front().is_none_or(|first| first.left() == 0) {
+                return Ok(rooms.pop_front().unwrap_or_default());
+            }
+            self.lend_or_take(rooms)?;
+        }
+        loop {
+            let lane = Arc::clone(&self.lane);
+            let mut state = lane.lock();
+            state.check()?;
+            let now = clock::now();
+            self.lend(now, &mut state, rooms);
+            match state.endpoint.landed(now, self.call) {
+                Landed::Room(room) => {
+                    self.lent -= 1;
+                    drop(state);
+                    lane.flush();
+                    return Ok(room);
+                }
+                Landed::Blocked => timed(|| lane.wait_for_call(state, self.call, &self.condvar)),
+                Landed::Failed(code) => return Err(code),
+            }
+        }
+    }
+
+    /// Puts what was taken from the endpoint into the first room.
+    fn put_incoming(&mut self, rooms: &mut VecDeque<Room>) {
+        let Some(room) = rooms.front_mut() else { return };
+        while let Some(piece) = self.incoming.front_mut() {
+            let put = room.put(piece);
+            piece.advance(put);
+            if !piece.is_empty() {
+                return;
+            }
+            self.incoming.pop_front();
+        }
+    }
+
+    /// Takes what the endpoint has already, to be copied without its lock; if it has nothing, lends it the rooms.
+    fn lend_or_take(&mut self, rooms: &mut VecDeque<Room>) -> Result<(), AbortCode> {
+        let lane = Arc::clone(&self.lane);
+        let mut state = lane.lock();
+        state.check()?;
+        let blocked = self.take_packets(&mut state);
+        if !self.at_end && self.incoming.is_empty() {
+            blocked?;
+            self.lend(clock::now(), &mut state, rooms);
+            return Ok(());
+        }
+        drop(state);
+        lane.flush();
+        Ok(())
+    }
+
+    fn lend(&mut self, now: Monotonic, state: &mut LaneState, rooms: &mut VecDeque<Room>) {
+        for room in rooms.drain(..) {
+            state.endpoint.lend(now, self.call, room);
+            self.lent += 1;
+        }
+    }
+
     /// Waits until there is something in `incoming` or the peer has sent all.
-    fn fill(&mut self) -> Result<(), AbortCode> {
+    fn wait_for_packets(&mut self) -> Result<(), AbortCode> {
         loop {
             let lane = Arc::clone(&self.lane);
             let mut state = lane.lock();

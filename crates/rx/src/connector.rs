@@ -1,11 +1,12 @@
 //! Calling others: connections from a port of ours to a service.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use afs_idl::{CallStream, ClientCall, ClientConnection};
-use base::AbortCode;
+use base::{AbortCode, Room};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rx_proto::{CallId, ConnectOptions, ConnectionId, Path};
@@ -167,6 +168,10 @@ impl CallStream for OutgoingCall {
 
     fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
         self.handle.read_chunk(max)
+    }
+
+    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+        self.handle.fill(rooms)
     }
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {

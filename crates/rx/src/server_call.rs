@@ -1,9 +1,10 @@
 //! A call that a service answers.
 
 use afs_idl::CallStream;
-use base::{AbortCode, Caller};
+use base::{AbortCode, Caller, Room};
 use bytes::Bytes;
 use fair_queue::Demand;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -191,6 +192,13 @@ impl CallStream for ServerCall {
         let piece = self.handle.read_chunk(max)?;
         self.bytes_moved += piece.len() as u64;
         Ok(piece)
+    }
+
+    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+        let known = rooms.front().map_or(0, |first| first.filled().len());
+        let room = self.handle.fill(rooms)?;
+        self.bytes_moved += (room.filled().len() - known) as u64;
+        Ok(room)
     }
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {

@@ -1,7 +1,7 @@
 //! Data arrives whole, in every combination of lanes and kernel abilities.
 mod common;
 
-use common::{ECHO, ask, client, download, pattern_digest, server_config, start, upload};
+use common::{ECHO, ask, client, download, pattern_digest, server_config, start, upload, upload_to_rooms};
 use rx::{Client, ClientConfig, ServerConfig, SocketOptions};
 
 const LARGE_BYTES: u64 = 64 << 20;
@@ -11,6 +11,7 @@ fn exchange_large(config: &ServerConfig, client: &Client, bytes: u64) {
     let connection = client.connect(address, common::SERVICE, None);
     let expected = pattern_digest(bytes);
     assert_eq!(upload(&*connection, bytes).unwrap(), expected, "{:?}", server.statistics().total());
+    assert_eq!(upload_to_rooms(&*connection, bytes).unwrap(), expected, "{:?}", server.statistics().total());
     assert_eq!(download(&*connection, bytes).unwrap(), expected, "{:?}", server.statistics().total());
 }
 

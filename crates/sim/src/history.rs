@@ -243,7 +243,7 @@ impl History {
 /// A reply must not come from nothing.
 fn check_served(manner: Manner, served: Served, context: &dyn Fn() -> String) {
     match manner {
-        Manner::Plain | Manner::Slow => assert_eq!(served.complete, 1, "{}", context()),
+        Manner::Plain | Manner::Slow | Manner::Lend => assert_eq!(served.complete, 1, "{}", context()),
         Manner::ReplyEarly => assert_eq!(served.begun, 1, "{}", context()),
         Manner::Refuse | Manner::RefuseEarly => panic!("replied to what was refused: {}", context()),
     }
@@ -344,6 +344,7 @@ fn plan(random: &mut SmallRng, mood: Mood, secret: bool, seed: u64) -> Plan {
         1 => Manner::RefuseEarly,
         2 => Manner::ReplyEarly,
         3 => Manner::Slow,
+        4 | 5 => Manner::Lend,
         _ => Manner::Plain,
     };
     let (request_length, reply_length) = (length(random), length(random));

@@ -31,11 +31,13 @@ pub enum Manner {
     ReplyEarly,
     /// Reads with pauses, then replies.
     Slow,
+    /// Lends rooms for what comes, and pauses now and then; then replies.
+    Lend,
 }
 
 impl Manner {
-    const ALL: [Manner; 5] =
-        [Manner::Plain, Manner::Refuse, Manner::RefuseEarly, Manner::ReplyEarly, Manner::Slow];
+    const ALL: [Manner; 6] =
+        [Manner::Plain, Manner::Refuse, Manner::RefuseEarly, Manner::ReplyEarly, Manner::Slow, Manner::Lend];
 }
 
 /// The beginning of every request: what the rest is and what is wanted.

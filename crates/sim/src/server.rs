@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use base::{AbortCode, Monotonic};
+use base::{AbortCode, Monotonic, Room};
 use bytes::Bytes;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use rx_proto::{CallId, Endpoint, Read, Write};
+use rx_proto::{CallId, Endpoint, Landed, Read, Write};
 
 use crate::pattern::{self, Manner, REQUEST_BYTES, Request};
 
@@ -16,6 +16,10 @@ pub const REFUSAL: AbortCode = AbortCode::VNOVNODE;
 
 /// Half of the replies up to this length are given whole, as servers do that have them at hand.
 const WHOLE_REPLY_BYTES: usize = 3000;
+
+/// Rooms of a call at a time, and their lengths: less and more than a packet.
+const ROOMS_MAX: usize = 3;
+const ROOM_BYTES_MAX: usize = 9000;
 
 /// Calls being served, and what has been served.
 #[derive(Debug, Default)]
@@ -44,6 +48,8 @@ struct ServerCall {
     request: Option<Request>,
     received: usize,
     wrong: bool,
+    /// Rooms that the endpoint has.
+    lent: usize,
     stage: Stage,
 }
 
@@ -59,8 +65,14 @@ enum Stage {
 impl Server {
     /// A call has come.
     pub fn arrived(&mut self, call: CallId) {
-        let fresh =
-            ServerCall { head: Vec::new(), request: None, received: 0, wrong: false, stage: Stage::Reading };
+        let fresh = ServerCall {
+            head: Vec::new(),
+            request: None,
+            received: 0,
+            wrong: false,
+            lent: 0,
+            stage: Stage::Reading,
+        };
         self.calls.insert(call, fresh);
     }
 
@@ -98,6 +110,7 @@ impl Server {
         loop {
             let state = self.calls.get_mut(&call)?;
             let step = match state.stage {
+                Stage::Reading if state.lends() => self.land(now, endpoint, call, random),
                 Stage::Reading => self.read(now, endpoint, call, random),
                 Stage::Pausing if woken => {
                     state.stage = Stage::Reading;
@@ -137,6 +150,30 @@ impl Server {
         Step::Again
     }
 
+    fn land(&mut self, now: Monotonic, endpoint: &mut Endpoint, call: CallId, random: &mut SmallRng) -> Step {
+        let Some(state) = self.calls.get_mut(&call) else { return Step::Wait };
+        while state.lent == 0 || state.lent < ROOMS_MAX && random.random_bool(0.5) {
+            let before = random.random_range(0..20);
+            let length = random.random_range(0..ROOM_BYTES_MAX);
+            endpoint.lend(now, call, Room::new(vec![0; before + length + 7], before..before + length));
+            state.lent += 1;
+        }
+        match endpoint.landed(now, call) {
+            Landed::Blocked => return Step::Wait,
+            Landed::Failed(_) => state.stage = Stage::Over,
+            Landed::Room(room) => {
+                state.lent -= 1;
+                self.take(call, room.filled());
+                if room.left() > 0 {
+                    self.complete(call);
+                    return self.think(now, call);
+                }
+                return self.after_data(now, endpoint, call, random);
+            }
+        }
+        Step::Again
+    }
+
     fn take(&mut self, call: CallId, bytes: &[u8]) {
         let Some(state) = self.calls.get_mut(&call) else { return };
         let missing = REQUEST_BYTES.saturating_sub(state.head.len()).min(bytes.len());
@@ -171,7 +208,7 @@ impl Server {
                 Step::Again
             }
             Some(Manner::ReplyEarly) => self.think(now, call),
-            Some(Manner::Slow) if random.random_bool(0.2) => {
+            Some(Manner::Slow | Manner::Lend) if random.random_bool(0.2) => {
                 state.stage = Stage::Pausing;
                 Step::Sleep(now + Duration::from_millis(random.random_range(1..300)))
             }
@@ -236,6 +273,12 @@ impl Server {
             Write::Failed(_) => state.stage = Stage::Over,
         }
         Step::Again
+    }
+}
+
+impl ServerCall {
+    fn lends(&self) -> bool {
+        self.request.is_some_and(|request| request.manner == Manner::Lend)
     }
 }
 

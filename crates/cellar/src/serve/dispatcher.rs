@@ -3,12 +3,13 @@
 use crate::network::now;
 use afs_idl::CallStream;
 use audit::{Call, Draft, Messages, ServiceTrail};
-use base::{AbortCode, Caller, Monotonic};
+use base::{AbortCode, Caller, Monotonic, Room};
 use bytes::Bytes;
 use events::current::{self, Noted, Part};
 use fileserver::Answer;
 use observe::{Ended, ServiceMeter};
 use rx::{Demand, ServerCall, Service};
+use std::collections::VecDeque;
 use std::time::Duration;
 use volume::Owed;
 use waits::Client;
@@ -252,6 +253,13 @@ impl CallStream for Counted<'_> {
         let piece = self.call.read_chunk(max)?;
         self.note_received(&piece);
         Ok(piece)
+    }
+
+    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+        let known = rooms.front().map_or(0, |first| first.filled().len());
+        let room = self.call.fill(rooms)?;
+        self.note_received(&room.filled()[known..]);
+        Ok(room)
     }
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use base::Monotonic;
-use bytes::Bytes;
+use base::{Monotonic, Room};
+use bytes::{Buf, Bytes};
 
 use crate::ack::Reason;
 use crate::header::Flags;
@@ -33,7 +33,15 @@ pub(crate) struct ReceiveQueue {
     window: u32,
     held: usize,
     discarding: bool,
+    /// Most calls have none.
+    lent: Option<Box<Lent>>,
     pub(crate) acks: AckPlan,
+}
+
+/// Rooms in which the reader wants what comes next, in their order: full ones, then at most one that is partly filled.
+#[derive(Debug, Default)]
+struct Lent {
+    rooms: VecDeque<Room>,
 }
 
 /// An empty queue that has memory.
@@ -95,6 +103,7 @@ impl ReceiveQueue {
             window,
             held: 0,
             discarding: false,
+            lent: None,
             acks: AckPlan::default(),
         }
     }
@@ -102,6 +111,7 @@ impl ReceiveQueue {
     /// Lets go of all packets; tells whether its memory is little.
     pub(crate) fn clear(&mut self) -> bool {
         self.slots.clear();
+        self.lent = None;
         self.slots.capacity() <= SPARE_PACKETS_MAX
     }
 
@@ -159,11 +169,7 @@ impl ReceiveQueue {
 
     /// Takes the next payload, if it has arrived and is not sealed.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
-        let slot = self.slots.front_mut()?;
-        if slot.as_ref()?.sealed {
-            return None;
-        }
-        let body = slot.take()?.body;
+        let body = std::mem::take(&mut self.front_mut()?.body);
         self.slots.pop_front();
         self.next += 1;
         self.held -= 1;
@@ -171,9 +177,63 @@ impl ReceiveQueue {
         Some(body)
     }
 
+    /// Takes a room for what the reader wants next, behind those that are here already.
+    pub(crate) fn lend(&mut self, room: Room) {
+        self.lent.get_or_insert_default().rooms.push_back(room);
+    }
+
+    /// Whether what comes next is put into a room.
+    pub(crate) fn has_rooms(&self) -> bool {
+        self.lent.is_some()
+    }
+
+    /// Puts what can be read into the rooms, as far as it fits; tells how many packets that empties.
+    pub(crate) fn land(&mut self) -> usize {
+        let Some(mut lent) = self.lent.take() else { return 0 };
+        let before = self.held;
+        for room in &mut lent.rooms {
+            while room.left() > 0
+                && let Some(slot) = self.front_mut()
+            {
+                let put = room.put(&slot.body);
+                slot.body.advance(put);
+                if slot.body.is_empty() {
+                    self.pop();
+                }
+            }
+        }
+        self.lent = Some(lent);
+        before - self.held
+    }
+
+    /// The first room, if it is full or nothing more will come.
+    pub(crate) fn take_room(&mut self) -> Option<Room> {
+        if !self.has_room_to_give() {
+            return None;
+        }
+        let rooms = &mut self.lent.as_mut()?.rooms;
+        let first = rooms.pop_front();
+        if rooms.is_empty() {
+            self.lent = None;
+        }
+        first
+    }
+
+    /// Whether [`ReceiveQueue::take_room`] will give one.
+    fn has_room_to_give(&self) -> bool {
+        let first = self.lent.as_ref().and_then(|lent| lent.rooms.front());
+        first.is_some_and(|first| first.left() == 0 || self.is_read())
+    }
+
+    /// What [`ReceiveQueue::pop`] would give.
+    fn front_mut(&mut self) -> Option<&mut Slot> {
+        self.slots.front_mut()?.as_mut().filter(|slot| !slot.sealed)
+    }
+
     /// From now on nobody reads: what arrives is dropped.
     pub(crate) fn discard(&mut self) -> usize {
         self.discarding = true;
+        self.lent = None;
         self.drop_unread()
     }
 
@@ -213,9 +273,9 @@ impl ReceiveQueue {
         self.last.is_some_and(|last| self.next > last)
     }
 
-    /// Whether [`ReceiveQueue::pop`] will give something.
+    /// Whether there is something for the reader to take.
     pub(crate) fn is_readable(&self) -> bool {
-        matches!(self.slots.front(), Some(Some(slot)) if !slot.sealed)
+        self.has_room_to_give() || matches!(self.slots.front(), Some(Some(slot)) if !slot.sealed)
     }
 
     /// Whether there are packets without a gap before them, sealed or not.

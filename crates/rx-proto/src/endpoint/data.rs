@@ -134,10 +134,10 @@ impl Endpoint {
             call.is_bulk = receives_much;
             self.bulk_calls = if receives_much { self.bulk_calls + 1 } else { self.bulk_calls - 1 };
         }
-        self.statistics.packets_now -= call.receive.drop_unread() as u64;
+        self.statistics.packets_now -= (call.receive.drop_unread() + call.receive.land()) as u64;
         if call.reader_waits && (call.receive.is_readable() || call.receive.is_read()) {
             call.reader_waits = false;
-            if receives_much {
+            if receives_much && !call.receive.has_rooms() {
                 call.receive.leave_acks_to_reader(now);
             }
             self.events.push_back(Event::Readable(CallId(key)));

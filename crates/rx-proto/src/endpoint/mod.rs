@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use base::{AbortCode, Monotonic, UnixTime};
+use base::{AbortCode, Monotonic, Room, UnixTime};
 use bytes::{Bytes, BytesMut};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -30,7 +30,7 @@ use crate::peer::{Peer, PeerCounters, PeerReport};
 use crate::slab::{Key, Slab};
 use crate::timers::{Timed, Timers};
 use crate::{
-    CallId, ConnectOptions, ConnectionId, EndpointConfig, Event, Inquiry, Outgoing, Path, Read,
+    CallId, ConnectOptions, ConnectionId, EndpointConfig, Event, Inquiry, Landed, Outgoing, Path, Read,
     ServiceConfig, Statistics, Transmit, Write,
 };
 
@@ -242,6 +242,17 @@ impl Endpoint {
         data: impl FnMut(Bytes),
     ) -> Option<Read> {
         self.read_packets(now, call.0, packets_max, data)
+    }
+
+    /// Lends room for what the reader wants next, behind the rooms that were lent before: the data are put there as they
+    /// come. Until all have come back from [`Endpoint::landed`] nothing is read in another way.
+    pub fn lend(&mut self, now: Monotonic, call: CallId, room: Room) {
+        self.lend_room(now, call.0, room);
+    }
+
+    /// Takes back the room that was lent first, if it is full or nothing more will come.
+    pub fn landed(&mut self, now: Monotonic, call: CallId) -> Landed {
+        self.take_room(now, call.0)
     }
 
     /// Takes bytes off the front of `data` to send them, as many as the send queue has room for. They

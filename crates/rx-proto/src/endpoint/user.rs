@@ -1,6 +1,6 @@
 //! What the user asks of calls and connections.
 
-use base::{AbortCode, Monotonic};
+use base::{AbortCode, Monotonic, Room};
 use bytes::Bytes;
 use rand::Rng;
 use rx_security::{ClientSecurity, ConnectionFacts};
@@ -12,7 +12,7 @@ use crate::call::receive::ack_delay;
 use crate::call::{Call, OwedAck, Phase, Side, TimeLimits};
 use crate::config::ConnectOptions;
 use crate::connection::{Channel, ConnectionKey, Security, Stage};
-use crate::event::{Read, Write};
+use crate::event::{Landed, Read, Write};
 use crate::header::PacketType;
 use crate::limits::{CHANNEL_MASK, CHANNELS};
 use crate::path::Path;
@@ -59,6 +59,29 @@ impl Endpoint {
             self.after_read(now, key);
         }
         after
+    }
+
+    pub(super) fn lend_room(&mut self, now: Monotonic, key: Key, room: Room) {
+        let Some(call) = self.calls.get_mut(key).filter(|call| call.failure().is_none()) else { return };
+        call.receive.lend(room);
+        let landed = call.receive.land();
+        self.statistics.packets_now -= landed as u64;
+        if landed > 0 {
+            self.after_read(now, key);
+        }
+    }
+
+    pub(super) fn take_room(&mut self, now: Monotonic, key: Key) -> Landed {
+        let Some(call) = self.calls.get_mut(key) else { return Landed::Failed(AbortCode::RX_CALL_DEAD) };
+        if let Some(code) = call.failure() {
+            return Landed::Failed(code);
+        }
+        let Some(room) = call.receive.take_room() else {
+            call.reader_waits = true;
+            return Landed::Blocked;
+        };
+        call.clocks.progress = now;
+        Landed::Room(room)
     }
 
     fn after_read(&mut self, now: Monotonic, key: Key) {

@@ -1,12 +1,14 @@
 //! A service with a few tricks, and what the tests need around it.
 #![allow(dead_code, unreachable_pub, reason = "every test program uses some of it")]
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
-use afs_idl::{CallStream, ClientCall, ClientConnection};
-use base::AbortCode;
+use afs_idl::{CallStream, ClientCall, ClientConnection, StreamSource};
+use base::{AbortCode, Room};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rx::{
@@ -21,6 +23,7 @@ pub const SERVICE: u16 = 77;
 /// First byte of a request.
 pub const ECHO: u8 = b'e';
 pub const UPLOAD: u8 = b'u';
+pub const LAND: u8 = b'l';
 pub const DOWNLOAD: u8 = b'd';
 pub const ABORT: u8 = b'a';
 pub const PANIC: u8 = b'p';
@@ -58,6 +61,10 @@ impl Service for Trick {
             }
             UPLOAD => {
                 let digest = hash_all(call)?;
+                call.write(Bytes::from(digest))
+            }
+            LAND => {
+                let digest = hash_landed(&mut StreamSource::new(call))?;
                 call.write(Bytes::from(digest))
             }
             DOWNLOAD => {
@@ -125,7 +132,17 @@ pub fn begin(connection: &dyn ClientConnection, trick: u8) -> Result<Box<dyn Cli
 
 /// Sends the pattern; gives the server's digest.
 pub fn upload(connection: &dyn ClientConnection, bytes: u64) -> Result<Vec<u8>, AbortCode> {
-    let mut call = begin(connection, UPLOAD)?;
+    send_pattern(begin(connection, UPLOAD)?, bytes)
+}
+
+/// The same to a server that has it put into rooms.
+pub fn upload_to_rooms(connection: &dyn ClientConnection, bytes: u64) -> Result<Vec<u8>, AbortCode> {
+    let mut call = begin(connection, LAND)?;
+    call.write(Bytes::copy_from_slice(&bytes.to_be_bytes()))?;
+    send_pattern(call, bytes)
+}
+
+fn send_pattern(mut call: Box<dyn ClientCall>, bytes: u64) -> Result<Vec<u8>, AbortCode> {
     write_pattern(&mut *call, bytes)?;
     call.end_request()?;
     let digest = read_all(&mut *call)?;
@@ -163,6 +180,37 @@ fn hash_all(stream: &mut dyn CallStream) -> Result<Vec<u8>, AbortCode> {
         }
         digest.update(&piece);
     }
+}
+
+/// Reads a length, and lends rooms for so many bytes: of all lengths up to some packets', two at a time, and sometimes after
+/// a pause so that what comes has to wait.
+fn hash_landed(stream: &mut StreamSource<'_>) -> Result<Vec<u8>, AbortCode> {
+    let mut digest = Sha256::new();
+    let mut length = Vec::new();
+    while length.len() < 8 {
+        length.extend_from_slice(&stream.read_chunk(8 - length.len())?);
+    }
+    let mut left = u64::from_be_bytes(length.try_into().unwrap()) as usize;
+    let (mut rooms, mut open) = (VecDeque::new(), 0);
+    for turn in 1usize.. {
+        while open < 2 && left > 0 {
+            let bytes = left.min(turn * 7919 % 65_536);
+            rooms.push_back(Room::new(vec![0; 70_000], 13..13 + bytes));
+            left -= bytes;
+            open += 1;
+        }
+        if open == 0 {
+            break;
+        }
+        let room = stream.fill(&mut rooms)?;
+        open -= 1;
+        assert_eq!(room.left(), 0);
+        digest.update(room.filled());
+        if turn.is_multiple_of(50) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    Ok(digest.finalize().to_vec())
 }
 
 /// So many bytes, different everywhere, in pieces of awkward sizes.

@@ -171,3 +171,80 @@ fn what_is_wrong_is_told_without_a_reader() {
     assert!(queue.0.acks.is_due());
     assert_eq!(queue.ack(), Some(Reason::PingResponse));
 }
+
+fn room(bytes: usize) -> Room {
+    Room::new(vec![0; bytes + 8], 8..8 + bytes)
+}
+
+/// The rooms that come back, with what is in them.
+fn landed(queue: &mut ReceiveQueue) -> Vec<Vec<u8>> {
+    std::iter::from_fn(|| queue.take_room()).map(|room| room.filled().to_vec()).collect()
+}
+
+fn insert(queue: &mut ReceiveQueue, sequence: u32, flags: Flags, body: &'static [u8], sealed: bool) {
+    assert!(matches!(queue.classify(sequence, flags), Arrival::InOrder | Arrival::OutOfOrder));
+    queue.insert(sequence, flags, Bytes::from_static(body), 0, sealed);
+}
+
+#[test]
+fn what_comes_is_put_into_rooms_in_order_however_packets_lie() {
+    let mut queue = Harness::new().0;
+    insert(&mut queue, 1, NONE, b"abc", false);
+    for bytes in [2, 4, 0, 3] {
+        queue.lend(room(bytes));
+    }
+    assert_eq!((queue.land(), queue.next(), queue.missing()), (1, 2, 2));
+    assert_eq!(landed(&mut queue), [b"ab"]);
+    // Behind a gap nothing lands, and then all of it; what no room is left for waits.
+    insert(&mut queue, 3, NONE, b"fgh", false);
+    assert_eq!((queue.land(), queue.is_readable()), (0, false));
+    insert(&mut queue, 2, NONE, b"de", false);
+    insert(&mut queue, 4, Flags::LAST_PACKET, b"ijkl", false);
+    assert_eq!((queue.land(), queue.held(), queue.next(), queue.missing()), (2, 1, 4, 5));
+    assert!(queue.is_readable() && queue.is_complete() && !queue.is_read());
+    assert_eq!(landed(&mut queue), [&b"cdef"[..], b"", b"ghi"]);
+    assert!(!queue.has_rooms() && queue.is_readable());
+    // The end leaves a room that is not full.
+    queue.lend(room(9));
+    assert_eq!((queue.land(), queue.is_read()), (1, true));
+    assert_eq!(landed(&mut queue), [b"jkl"]);
+}
+
+#[test]
+fn a_room_is_given_when_it_is_full_or_at_the_end() {
+    let mut queue = Harness::new().0;
+    queue.lend(room(4));
+    queue.lend(room(4));
+    insert(&mut queue, 1, NONE, b"abc", false);
+    assert_eq!((queue.land(), queue.take_room().is_none(), queue.is_readable()), (1, true, false));
+    insert(&mut queue, 2, NONE, b"de", false);
+    assert_eq!((queue.land(), landed(&mut queue)), (1, vec![b"abcd".to_vec()]));
+    assert!(queue.has_rooms() && !queue.is_readable());
+    insert(&mut queue, 3, Flags::LAST_PACKET, b"", false);
+    assert_eq!((queue.land(), landed(&mut queue)), (1, vec![b"e".to_vec()]));
+}
+
+#[test]
+fn what_is_sealed_lands_once_it_is_opened_and_nothing_when_nobody_reads() {
+    let mut queue = Harness::new().0;
+    queue.lend(room(10));
+    insert(&mut queue, 1, NONE, b"xyz", true);
+    assert_eq!((queue.land(), queue.has_unread()), (0, true));
+    queue.unseal(|_, _, _| Some(Bytes::from_static(b"abc")));
+    assert_eq!(queue.land(), 1);
+    queue.discard();
+    assert!(!queue.has_rooms() && queue.take_room().is_none());
+}
+
+#[test]
+fn a_sender_hears_of_what_landed_as_if_it_had_been_read() {
+    let mut queue = Harness::new();
+    queue.0.lend(room(255));
+    for sequence in 1..=255 {
+        queue.arrives(sequence, NONE);
+        queue.0.land();
+    }
+    assert!(queue.ack().is_some());
+    assert_eq!((queue.0.held(), queue.0.next()), (0, 256));
+    assert_eq!(queue.arrives(510, NONE), Arrival::OutOfOrder, "the window has moved on");
+}
