@@ -68,7 +68,7 @@ fn fill_and_damage(vicepa: &Path) -> Result<Vec<String>> {
         let fid = volume.create_file(&actor, volume.root(), name.as_bytes(), &set)?.status.fid(new.id);
         let mut data = (0..LENGTH).map(noise).collect::<Bytes>();
         let request = StoreRequest { offset: 0, length: LENGTH.into(), file_length: LENGTH.into(), set };
-        volume.store(&actor, fid, &request, &mut |most| Ok(data.split_to(data.len().min(most))))?;
+        volume.store(&actor, fid, &request, &mut |most: usize| Ok(data.split_to(data.len().min(most))))?;
         files.push(format!("{}.{}", fid.vnode.0, fid.unique));
     }
     drop((volume, volumes, partition));

@@ -50,7 +50,9 @@ fn fill(volumes: &Volumes) -> Fid {
             .collect::<Vec<u8>>(),
     );
     let request = StoreRequest { offset: 0, length: 100_000, file_length: 100_000, set };
-    volume.store(&actor, fid, &request, &mut |most| Ok(noise.split_to(noise.len().min(most)))).unwrap();
+    volume
+        .store(&actor, fid, &request, &mut |most: usize| Ok(noise.split_to(noise.len().min(most))))
+        .unwrap();
     fid
 }
 

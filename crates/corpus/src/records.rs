@@ -246,6 +246,7 @@ fn change_volume(volume: &Volume) -> Result<(), VolumeError> {
 fn store(volume: &Volume, actor: &Actor, fid: Fid) -> Result<(), VolumeError> {
     let request =
         StoreRequest { offset: 100, length: 5000, file_length: u64::MAX, set: SetStatus::default() };
-    let stored = volume.store(actor, fid, &request, &mut |most| Ok(Bytes::from(vec![b'y'; most.min(1000)])));
+    let stored =
+        volume.store(actor, fid, &request, &mut |most: usize| Ok(Bytes::from(vec![b'y'; most.min(1000)])));
     stored.map(drop)
 }

@@ -8,8 +8,10 @@ use crate::server::FileServer;
 use crate::wire;
 use afs_format::acl::{Acl, AclError, AclText};
 use afs_idl::{CallStream, fs as rxafs};
-use base::{AbortCode, Caller, UserId};
-use volume::{FileKind, SetStatus, StoreRequest};
+use base::{AbortCode, Caller, Room, UserId};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use volume::{DataSource, FileKind, SetStatus, StoreRequest};
 
 /// Files longer than this need StoreData64.
 const OLD_LENGTH_MAX: u32 = i32::MAX as u32;
@@ -53,9 +55,7 @@ impl FileServer {
                 set,
             };
             let begun = self.clock().monotonic();
-            let stored = view
-                .volume
-                .store(&session.actor(), view.fid, &store, &mut |bytes_max| stream.read_chunk(bytes_max));
+            let stored = view.volume.store(&session.actor(), view.fid, &store, &mut Sent(stream));
             let bytes = stored.is_ok().then_some(request.length);
             self.counters().stored(begun, self.clock().monotonic(), bytes);
             let status = stored?;
@@ -101,6 +101,19 @@ impl FileServer {
             let status = session.wire_status(view.fid, &view.status, view.access);
             Ok(rxafs::StoreACLReply { status, sync: view.sync() })
         })
+    }
+}
+
+/// The data that a client sends.
+struct Sent<'a>(&'a mut dyn CallStream);
+
+impl DataSource for Sent<'_> {
+    fn next(&mut self, bytes_max: usize) -> Result<Bytes, AbortCode> {
+        self.0.read_chunk(bytes_max)
+    }
+
+    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+        self.0.fill(rooms)
     }
 }
 

@@ -148,7 +148,12 @@ pub trait ChunkStore: Send + Sync {
         pieces: &[Bytes],
         codec: Codec,
     ) -> Result<ChunkAddress, StoreError> {
-        let addresses = self.append_all(vec![EncodedChunk::new(owner, pieces, codec)?])?;
+        self.append_one(EncodedChunk::new(owner, pieces, codec)?)
+    }
+
+    /// Appends one chunk.
+    fn append_one(&self, chunk: EncodedChunk) -> Result<ChunkAddress, StoreError> {
+        let addresses = self.append_all(vec![chunk])?;
         // As many as chunks.
         addresses.first().copied().ok_or(StoreError::Full)
     }
@@ -159,7 +164,7 @@ pub trait ChunkStore: Send + Sync {
     }
 
     /// What tells a chunk with these contents from all others of this store.
-    fn digest(&self, pieces: &[Bytes]) -> Digest {
+    fn digest(&self, pieces: &[&[u8]]) -> Digest {
         digest(None, pieces)
     }
 

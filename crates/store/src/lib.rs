@@ -42,6 +42,6 @@ pub use meta::{Batch, Change, CommitNumber, Family, KeyRange, MetaStore, Snapsho
 pub use partition::{Partition, PartitionConfig, PartitionStatistics};
 pub use rocks::{MetaConfig, MetaStatistics, RocksMeta};
 pub use segment::{
-    ChunkOf, ChunkStatistics, EncodedChunk, Recount, Reserve, SegmentAccount, SegmentAudit, SegmentConfig,
-    SegmentFacts, SegmentStore,
+    ChunkOf, ChunkStatistics, EncodedChunk, RawChunk, Recount, Reserve, SegmentAccount, SegmentAudit,
+    SegmentConfig, SegmentFacts, SegmentStore,
 };

@@ -210,7 +210,7 @@ impl ChunkStore for MemoryChunks {
         Ok(decoded.into_iter().map(|(owner, data)| state.append(owner, data)).collect())
     }
 
-    fn digest(&self, pieces: &[Bytes]) -> Digest {
+    fn digest(&self, pieces: &[&[u8]]) -> Digest {
         let mut digest = digest(self.keys.as_ref().map(KeyRing::digest_key), pieces);
         if self.has_colliding_digests {
             digest[1..16].fill(0);

@@ -33,7 +33,7 @@ mod walk;
 
 pub use audit::{SegmentAccount, SegmentAudit, SegmentFacts};
 pub use config::{Reserve, SegmentConfig};
-pub use encoded::EncodedChunk;
+pub use encoded::{EncodedChunk, RawChunk};
 pub(crate) use record::crc32c;
 pub use recount::{ChunkOf, Recount};
 pub use statistics::ChunkStatistics;

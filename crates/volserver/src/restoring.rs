@@ -132,7 +132,7 @@ fn put<F: FnMut(usize) -> Result<Bytes, AbortCode>>(
     let status = status(vnode, attributes).ok_or_else(|| reader.damaged("a vnode of a known type"))?;
     if !status.is_directory() {
         let mut failure = None;
-        let stored = restoration.file(status, &mut |most| {
+        let stored = restoration.file(status, &mut |most: usize| {
             reader.data(most).map_err(|error| {
                 failure = Some(error);
                 AbortCode::VOLSERREAD_DUMPERROR

@@ -77,7 +77,7 @@ fn create_file(volume: &Volume, name: &str) -> Outcome<Fid> {
 /// Stores bytes that cannot be compressed.
 fn store(volume: &Volume, fid: Fid, offset: u64, length: u64, rng: &mut SmallRng) -> Outcome<()> {
     let request = StoreRequest { offset, length, file_length: u64::MAX, set: NOTHING };
-    volume.store(&actor(), fid, &request, &mut |most| {
+    volume.store(&actor(), fid, &request, &mut |most: usize| {
         let mut bytes = vec![0; most.min(1 << CHUNK_SHIFT)];
         rng.fill_bytes(&mut bytes);
         Ok(Bytes::from(bytes))

@@ -90,7 +90,7 @@ fn store(opened: &Opened, files: &[Bytes]) -> Outcome<(Vec<Fid>, f64)> {
         let fid = made.status.fid(volume.id());
         let (length, mut rest) = (file.len() as u64, file.clone());
         let request = StoreRequest { offset: 0, length, file_length: length, set: NOTHING };
-        volume.store(&actor, fid, &request, &mut |most| Ok(rest.split_to(rest.len().min(most))))?;
+        volume.store(&actor, fid, &request, &mut |most: usize| Ok(rest.split_to(rest.len().min(most))))?;
         fids.push(fid);
     }
     opened.volumes.sync()?;

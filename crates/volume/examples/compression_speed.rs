@@ -76,7 +76,7 @@ fn one(
     let mut coming = pieces.iter().cycle();
     let mut piece = Bytes::new();
     let began = Instant::now();
-    volume.store(&actor(), fid, &request, &mut |most| {
+    volume.store(&actor(), fid, &request, &mut |most: usize| {
         if piece.is_empty() {
             // As from a socket: bytes that are in no cache shared with another thread yet.
             piece = Bytes::copy_from_slice(coming.next().map_or(&[][..], |piece| piece));

@@ -119,7 +119,7 @@ fn store_all(volume: &Volume, files: &[Bytes]) -> Outcome<()> {
         let length = file.len() as u64;
         let request = StoreRequest { offset: 0, length, file_length: length, set: NOTHING };
         let mut rest = file.clone();
-        volume.store(&actor, made.status.fid(volume.id()), &request, &mut |most| {
+        volume.store(&actor, made.status.fid(volume.id()), &request, &mut |most: usize| {
             // As from a socket: bytes that are in no cache shared with another thread yet.
             let piece = rest.split_to(rest.len().min(most).min(PIECE_BYTES));
             Ok(Bytes::copy_from_slice(&piece))

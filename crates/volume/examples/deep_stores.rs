@@ -45,7 +45,7 @@ fn round(volume: &Volume, files: &[Fid]) -> f64 {
             let request = StoreRequest { offset: 0, length, file_length: 0, set: NOTHING };
             let fid = files[stores as usize % files.len()];
             volume
-                .store(&actor(), fid, &request, &mut |most| Ok(data.split_to(most.min(data.len()))))
+                .store(&actor(), fid, &request, &mut |most: usize| Ok(data.split_to(most.min(data.len()))))
                 .unwrap();
             stores += 1;
         }

@@ -21,7 +21,7 @@ const ROUNDS: usize = 9;
 fn write(volume: &Volume, fid: Fid, byte: u8) -> Outcome<()> {
     let request = StoreRequest { offset: 0, length: 100, file_length: 0, set: SetStatus::default() };
     let mut rest = bytes::Bytes::from(vec![byte; 100]);
-    volume.store(&actor(), fid, &request, &mut |most| Ok(rest.split_to(rest.len().min(most))))?;
+    volume.store(&actor(), fid, &request, &mut |most: usize| Ok(rest.split_to(rest.len().min(most))))?;
     Ok(())
 }
 

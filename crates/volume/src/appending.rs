@@ -5,10 +5,9 @@
 //! while one processor compresses. Nothing depends on them: where all are busy, the caller does it itself.
 
 use crate::crew::Crew;
-use bytes::Bytes;
 use crossbeam::channel::{Receiver, bounded};
 use std::sync::Arc;
-use store::{ChunkAddress, ChunkOwner, ChunkStore, Codec, EncodedChunk, StoreError};
+use store::{ChunkAddress, ChunkOwner, ChunkStore, Codec, EncodedChunk, RawChunk, StoreError};
 
 type Answer = Result<ChunkAddress, StoreError>;
 
@@ -31,23 +30,24 @@ impl Appenders {
         self.0.threads() + 1
     }
 
-    /// [`ChunkStore::append_for`] on another thread, if one is free.
+    /// Encodes and appends a chunk on another thread, if one is free.
     pub(crate) fn append(
         &self,
         chunks: &Arc<dyn ChunkStore>,
         owner: ChunkOwner,
-        pieces: Vec<Bytes>,
+        contents: RawChunk,
         codec: Codec,
     ) -> Appending {
+        let append = move |chunks: &dyn ChunkStore| chunks.append_one(contents.encode(owner, codec)?);
         if self.0.threads() == 0 {
-            return Appending::Done(chunks.append_for(owner, &pieces, codec));
+            return Appending::Done(append(&**chunks));
         }
         let (answer, coming) = bounded(1);
         let chunks = Arc::clone(chunks);
         let job = move || {
-            let appended = chunks.append_for(owner, &pieces, codec);
+            let appended = append(&*chunks);
             // Whoever waits for the answer may close the store next.
-            drop((chunks, pieces));
+            drop(chunks);
             _ = answer.send(appended);
         };
         if let Err(refused) = self.0.offer(Box::new(job)) {
@@ -106,6 +106,7 @@ impl Appending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use store::MemoryChunks;
 
     #[test]
@@ -133,7 +134,9 @@ mod tests {
             let appenders = Appenders::new(threads);
             let data: Vec<Bytes> = (0..50u8).map(|byte| vec![byte; 100].into()).collect();
             let append = |data: &Bytes| {
-                appenders.append(&chunks, ChunkOwner::default(), vec![data.clone()], Codec::Lz4)
+                let mut room = RawChunk::room(data.len());
+                room.put(data);
+                appenders.append(&chunks, ChunkOwner::default(), RawChunk::landed(room), Codec::Lz4)
             };
             let coming: Vec<Appending> = data.iter().map(append).collect();
             for (appending, data) in coming.into_iter().zip(&data) {

@@ -16,10 +16,10 @@ use crate::replacing::put_job;
 use crate::shared::Partition;
 use crate::sharing::{Changes, Look, Offers, Outcome};
 use crate::sight::Sight;
+use crate::source::{DataSource, receive_pieces};
 use crate::totals::{OwnSums, Unfolded};
 use crate::volume::Volume;
 use crate::volumes::Volumes;
-use crate::writing::{DataSource, receive_pieces};
 use crate::{FileKind, NewVolume, VnodeStatus, VolumeError, VolumeHeader, epochs, keys};
 use afs_format::acl::Acl;
 use afs_format::directory::DirectoryBlob;
@@ -227,7 +227,7 @@ impl Restoration {
     /// `Invalid` (a number that cannot be a file's or came before), `NameTooLong` (a link),
     /// `PartitionFull`, `Transfer` (what `source` said, or RXGEN_SS_UNMARSHAL when it ended early),
     /// `Store`.
-    pub fn file(&mut self, status: VnodeStatus, source: &mut DataSource<'_>) -> Result<(), VolumeError> {
+    pub fn file(&mut self, status: VnodeStatus, source: &mut dyn DataSource) -> Result<(), VolumeError> {
         let is_link = status.kind == FileKind::SymbolicLink;
         if is_link && status.length > PATH_BYTES_MAX as u64 {
             return Err(VolumeError::NameTooLong { got: status.length as usize });
@@ -460,7 +460,7 @@ impl Restoration {
         let mut status = *reader.status();
         change(&mut status);
         let mut pieces = Vec::new().into_iter();
-        self.file(status, &mut |most| {
+        self.file(status, &mut |most: usize| {
             loop {
                 if let Some(piece) = pieces.next() {
                     return Ok(piece);

@@ -12,16 +12,14 @@ use crate::keys::{self, FileKey};
 use crate::reading::push_zeros;
 use crate::record::{Extent, Vnode};
 use crate::sharing::{Look, Offers, RowKey};
+use crate::source::{DataSource, Landing, receive_pieces};
 use crate::transaction::{Growth, Transaction};
 use crate::{Actor, StoreRequest, VnodeStatus, Volume, VolumeError, attributes, quota};
-use base::{AbortCode, Fid};
+use base::Fid;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use store::{ChunkAddress, ChunkOwner, Codec, EncodedChunk, StoreError};
-
-/// Where the data comes from: called with the most bytes wanted, answers at least one, or none if
-/// there are no more.
-pub(crate) type DataSource<'a> = dyn FnMut(usize) -> Result<Bytes, AbortCode> + 'a;
+use std::slice;
+use store::{ChunkAddress, ChunkOwner, Codec, RawChunk, StoreError};
 
 /// New bytes for a part of one chunk.
 struct Part {
@@ -102,7 +100,7 @@ impl<'v> Staged<'v> {
         }
     }
 
-    fn look(&mut self, pieces: &[Bytes], beside: Option<&Offers>) -> Result<Look, VolumeError> {
+    fn look(&mut self, pieces: &[impl AsRef<[u8]>], beside: Option<&Offers>) -> Result<Look, VolumeError> {
         if !self.volume.deduplicates() {
             return Ok(Look::Apart);
         }
@@ -111,9 +109,9 @@ impl<'v> Staged<'v> {
 
     /// Puts a whole chunk, together with those that come next unless it is the last. Call [`Staged::collect`] in
     /// the end.
-    fn put_soon(&mut self, index: u64, pieces: Vec<Bytes>, is_last: bool) -> Result<(), VolumeError> {
-        let length = pieces.iter().map(Bytes::len).sum::<usize>();
-        let (row, owner) = match self.look(&pieces, None)? {
+    fn put_soon(&mut self, index: u64, contents: RawChunk, is_last: bool) -> Result<(), VolumeError> {
+        let length = contents.as_ref().len() as u32;
+        let (row, owner) = match self.look(slice::from_ref(&contents), None)? {
             Look::Shared(extent) => {
                 self.extents.insert(index, extent);
                 return Ok(());
@@ -124,11 +122,11 @@ impl<'v> Staged<'v> {
             }
             Look::Apart => (None, self.file.owner(index)),
         };
-        let (chunk, codec) = (Gathered { index, length: length as u32, row }, self.volume.compression());
+        let (chunk, codec) = (Gathered { index, length, row }, self.volume.compression());
         if is_slow(codec) && !is_last {
-            return self.append_meanwhile(chunk, owner, pieces, codec);
+            return self.append_meanwhile(chunk, owner, contents, codec);
         }
-        match EncodedChunk::new(owner, &pieces, codec) {
+        match contents.encode(owner, codec) {
             Ok(encoded) => self.gathering.add(chunk, encoded),
             Err(error) => return self.appended(vec![chunk], Err(error)),
         }
@@ -140,14 +138,14 @@ impl<'v> Staged<'v> {
         &mut self,
         chunk: Gathered,
         owner: ChunkOwner,
-        pieces: Vec<Bytes>,
+        contents: RawChunk,
         codec: Codec,
     ) -> Result<(), VolumeError> {
         let appenders = &self.volume.shared.appenders;
         while self.coming.len() >= appenders.at_once() {
             self.collect_one()?;
         }
-        let appending = appenders.append(&self.volume.home.handle.chunks, owner, pieces, codec);
+        let appending = appenders.append(&self.volume.home.handle.chunks, owner, contents, codec);
         self.coming.push_back(Coming { chunk, appending });
         Ok(())
     }
@@ -229,9 +227,8 @@ impl Lengths {
 }
 
 impl Volume {
-    /// StoreData: takes the data from `source`, which is called with the most bytes wanted and
-    /// answers with at least one, or with none if there are no more. All of it becomes visible at
-    /// once or, with an error, nothing. The data version rises by one.
+    /// StoreData: takes the data from `source`. All of it becomes visible at once or, with an error, nothing. The data version
+    /// rises by one.
     ///
     /// # Errors
     /// `NoVnode`, `IsDirectory`, `ReadOnly`, `OverQuota`, `PartitionFull`, `FileTooLarge`, `Transfer`
@@ -241,7 +238,7 @@ impl Volume {
         actor: &Actor,
         fid: Fid,
         request: &StoreRequest,
-        source: &mut DataSource<'_>,
+        source: &mut dyn DataSource,
     ) -> Result<VnodeStatus, VolumeError> {
         let end = request.offset.checked_add(request.length).filter(|&end| i64::try_from(end).is_ok());
         end.ok_or(VolumeError::FileTooLarge)?;
@@ -284,23 +281,26 @@ impl Volume {
         &self,
         vnode: &Vnode,
         request: &StoreRequest,
-        source: &mut DataSource<'_>,
+        source: &mut dyn DataSource,
     ) -> Result<(Staged<'_>, BTreeMap<u64, Part>), VolumeError> {
         let chunk_bytes = 1u64 << vnode.chunk_shift;
         let mut whole = Staged::new(self, vnode);
         let mut parts = BTreeMap::new();
         let (mut at, end) = (request.offset, request.offset + request.length);
+        let mut landing = Landing::new(chunk_bytes as usize);
         while at < end {
             let begin = at % chunk_bytes;
-            let length = (chunk_bytes - begin).min(end - at) as usize;
-            let pieces = receive_pieces(length, source)?;
+            let length = (chunk_bytes - begin).min(end - at);
             let index = at >> vnode.chunk_shift;
-            at += length as u64;
-            if (length as u64) < chunk_bytes {
+            if length < chunk_bytes {
+                let length = length as usize;
+                let pieces = receive_pieces(length, source)?;
                 parts.insert(index, Part { begin: begin as usize, pieces, length });
             } else {
-                whole.put_soon(index, pieces, at == end)?;
+                let contents = landing.next((end - at) / chunk_bytes, source)?;
+                whole.put_soon(index, contents, at + length == end)?;
             }
+            at += length;
         }
         whole.collect()?;
         Ok((whole, parts))
@@ -415,21 +415,6 @@ impl Volume {
 /// as much as it gains.
 fn is_slow(codec: Codec) -> bool {
     matches!(codec, Codec::Zstd(_))
-}
-
-/// Exactly `length` bytes from the source.
-pub(crate) fn receive_pieces(length: usize, source: &mut DataSource<'_>) -> Result<Vec<Bytes>, VolumeError> {
-    let mut pieces = Vec::new();
-    let mut left = length;
-    while left > 0 {
-        let piece = source(left).map_err(VolumeError::Transfer)?;
-        if piece.is_empty() || piece.len() > left {
-            return Err(VolumeError::Transfer(AbortCode::RXGEN_SS_UNMARSHAL));
-        }
-        left -= piece.len();
-        pieces.push(piece);
-    }
-    Ok(pieces)
 }
 
 /// A chunk's old contents with a part replaced.

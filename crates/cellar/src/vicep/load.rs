@@ -176,7 +176,7 @@ fn put(
         return Ok(restoration.directory(status, acl, &blob)?);
     }
     let (mut data, mut failure) = (Data::new(source, vnode, progress), None);
-    let stored = restoration.file(status, &mut |most| {
+    let stored = restoration.file(status, &mut |most: usize| {
         data.next(most).map_err(|error| {
             failure = Some(error);
             AbortCode::VOLSERREAD_DUMPERROR

@@ -138,7 +138,7 @@ fn fill(volume: &Volume) -> Result<(), Box<dyn Error>> {
     volume.link(&actor, root, b"link", file)?;
     for (fid, length) in [(file, 5000), (small, 20)] {
         let request = StoreRequest { offset: 0, length, file_length: length, set };
-        volume.store(&actor, fid, &request, &mut |most| Ok(Bytes::from(vec![b'x'; most])))?;
+        volume.store(&actor, fid, &request, &mut |most: usize| Ok(Bytes::from(vec![b'x'; most])))?;
     }
     Ok(())
 }

@@ -66,8 +66,24 @@ pub(super) fn encode(pieces: &[Bytes], codec: Codec) -> Result<Encoded, StoreErr
         // Where it is written from, unless it shrinks.
         several => Stored::Framed(Frame::joining(several, raw_bytes)),
     };
+    Ok(shrunk_or_not(as_it_is, codec))
+}
+
+/// Encodes a chunk that is where it can be written from, so that one that does not shrink is not copied.
+///
+/// # Errors
+/// `TooLong`.
+pub(super) fn encode_framed(frame: Frame, codec: Codec) -> Result<Encoded, StoreError> {
+    match frame.stored().len() {
+        bytes if bytes > CHUNK_BYTES_MAX => Err(StoreError::TooLong { bytes }),
+        _ => Ok(shrunk_or_not(Stored::Framed(frame), codec)),
+    }
+}
+
+fn shrunk_or_not(as_it_is: Stored, codec: Codec) -> Encoded {
+    let raw_bytes = as_it_is.bytes().len();
     let shrunk = compressed(as_it_is.bytes(), codec);
-    Ok(shrunk.unwrap_or_else(|| Encoded::new(Encoding::Raw, raw_bytes, as_it_is)))
+    shrunk.unwrap_or_else(|| Encoded::new(Encoding::Raw, raw_bytes, as_it_is))
 }
 
 impl Encoded {

@@ -1,13 +1,44 @@
 //! A chunk as it is going to be stored, apart from any store.
 
 use super::codec::{self, Encoded};
+use super::frame::Frame;
 use super::record::RECORD_BYTES;
 use crate::{ChunkOwner, Codec, StoreError};
+use base::Room;
 use bytes::Bytes;
 
 /// A chunk that is joined, compressed and checksummed: best as soon as its last byte is there, while all of them are in
 /// the processor's caches. [`ChunkStore::append_all`](crate::ChunkStore::append_all) stores it.
 pub struct EncodedChunk(pub(super) Encoded);
+
+/// The contents of a chunk where they can be written from, if they do not shrink.
+pub struct RawChunk(Frame);
+
+impl RawChunk {
+    /// Room for a chunk of so many bytes, to be filled with them.
+    pub fn room(bytes: usize) -> Room {
+        Frame::room(bytes)
+    }
+
+    /// What was put into a room.
+    pub fn landed(room: Room) -> RawChunk {
+        RawChunk(Frame::landed(room))
+    }
+
+    /// Encodes it; `owner` is who will name it.
+    ///
+    /// # Errors
+    /// `TooLong`.
+    pub fn encode(self, owner: ChunkOwner, codec: Codec) -> Result<EncodedChunk, StoreError> {
+        codec::encode_framed(self.0, codec).map(|encoded| EncodedChunk::of(owner, encoded))
+    }
+}
+
+impl AsRef<[u8]> for RawChunk {
+    fn as_ref(&self) -> &[u8] {
+        self.0.stored()
+    }
+}
 
 impl EncodedChunk {
     /// Of contents in pieces; at most 1 MiB in all. `owner` is who will name it.
@@ -15,9 +46,12 @@ impl EncodedChunk {
     /// # Errors
     /// `TooLong`.
     pub fn new(owner: ChunkOwner, pieces: &[Bytes], codec: Codec) -> Result<EncodedChunk, StoreError> {
-        let mut encoded = codec::encode(pieces, codec)?;
+        codec::encode(pieces, codec).map(|encoded| EncodedChunk::of(owner, encoded))
+    }
+
+    fn of(owner: ChunkOwner, mut encoded: Encoded) -> EncodedChunk {
         encoded.record.owner = owner;
-        Ok(EncodedChunk(encoded))
+        EncodedChunk(encoded)
     }
 
     /// Who will name it.
@@ -58,5 +92,27 @@ mod tests {
             assert!(encoded.disk_bytes() <= most, "{codec}: {}", encoded.disk_bytes());
             assert_eq!(encoded.decode().unwrap(), chunk);
         }
+    }
+
+    #[test]
+    fn what_landed_in_a_room_is_a_chunk() {
+        let contents: Vec<u8> = (0..9000u32).map(|n| ((n * n) >> 7) as u8).collect();
+        let strange = [Room::new(vec![0; 9000], 0..9000), Room::new(vec![0; 20_000], 600..9600)];
+        for room in strange.into_iter().chain([0, 4032, 8192, 8999, 9000].map(RawChunk::room)) {
+            let mut room = room;
+            let length = room.left();
+            assert_eq!(room.put(&contents), length);
+            let raw = RawChunk::landed(room);
+            assert_eq!(raw.as_ref(), &contents[..length]);
+            let encoded = raw.encode(ChunkOwner([3; 24]), Codec::Raw).unwrap();
+            assert_eq!((encoded.owner(), encoded.raw_bytes()), (ChunkOwner([3; 24]), length));
+            assert_eq!(encoded.decode().unwrap(), contents[..length]);
+        }
+        let mut half = RawChunk::room(9000);
+        half.put(&contents[..10]);
+        assert_eq!(RawChunk::landed(half).as_ref(), &contents[..10]);
+        let mut long = RawChunk::room((1 << 20) + 1);
+        long.put(&vec![0; (1 << 20) + 1]);
+        assert!(RawChunk::landed(long).encode(ChunkOwner::default(), Codec::Raw).is_err());
     }
 }

@@ -3,6 +3,7 @@
 use super::pool::Buffer;
 use super::record::{RECORD_BYTES, Record, crc32c};
 use crate::ChunkOwner;
+use base::Room;
 use disk::DIRECT_ALIGNMENT;
 
 const ALIGNMENT: u64 = DIRECT_ALIGNMENT as u64;
@@ -49,6 +50,26 @@ impl Frame {
             stored_bytes,
             whole_bytes: 0,
         }
+    }
+
+    /// Room for so many stored bytes; [`Frame::landed`] makes a frame of it again.
+    pub(super) fn room(stored_bytes: usize) -> Room {
+        let (memory, start) = Frame::of(stored_bytes).buffer.into_memory();
+        Room::new(memory, start + RECORD_BYTES..start + RECORD_BYTES + stored_bytes)
+    }
+
+    /// With what was put into a room. One that [`Frame::room`] did not make is copied.
+    pub(super) fn landed(room: Room) -> Frame {
+        let (memory, filled) = room.into_parts();
+        let (stored_bytes, whole_bytes) = (filled.len(), 0);
+        let buffer = Buffer::whole(memory);
+        if buffer.place_in_memory() + RECORD_BYTES == filled.start
+            && buffer.len() >= RECORD_BYTES + stored_bytes + FILLER_BYTES_MAX
+        {
+            return Frame { buffer, stored_bytes, whole_bytes };
+        }
+        let (memory, _) = buffer.into_memory();
+        Frame::joining(&[&memory[filled]], stored_bytes)
     }
 
     /// With the concatenation of these pieces.

@@ -60,8 +60,28 @@ impl Buffer {
         if bytes.len() < length + DIRECT_ALIGNMENT {
             bytes.resize(length + DIRECT_ALIGNMENT, 0);
         }
-        let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT).min(DIRECT_ALIGNMENT);
-        Buffer { bytes, start, length }
+        Buffer::whole(bytes).shortened(length)
+    }
+
+    /// All aligned bytes of this memory.
+    pub(super) fn whole(bytes: Vec<u8>) -> Buffer {
+        let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT).min(bytes.len());
+        Buffer { length: bytes.len() - start, start, bytes }
+    }
+
+    fn shortened(mut self, length: usize) -> Buffer {
+        self.length = self.length.min(length);
+        self
+    }
+
+    /// Where it begins in its memory.
+    pub(super) fn place_in_memory(&self) -> usize {
+        self.start
+    }
+
+    /// Its memory, and where in that it begins.
+    pub(super) fn into_memory(mut self) -> (Vec<u8>, usize) {
+        (std::mem::take(&mut self.bytes), self.start)
     }
 }
 
@@ -81,7 +101,9 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        BUFFERS.give_back(std::mem::take(&mut self.bytes));
+        if !self.bytes.is_empty() {
+            BUFFERS.give_back(std::mem::take(&mut self.bytes));
+        }
     }
 }
 

@@ -473,7 +473,7 @@ impl ChunkStore for SegmentStore {
         Ok(addresses)
     }
 
-    fn digest(&self, pieces: &[Bytes]) -> Digest {
+    fn digest(&self, pieces: &[&[u8]]) -> Digest {
         digest(self.files.keys.as_ref().map(|keys| keys.digest_key()), pieces)
     }
 

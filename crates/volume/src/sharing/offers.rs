@@ -62,12 +62,13 @@ impl Offers {
         &mut self,
         home: &Partition,
         group: u64,
-        pieces: &[Bytes],
+        pieces: &[impl AsRef<[u8]>],
         beside: Option<&Offers>,
     ) -> Result<Look, VolumeError> {
         let chunks = &*home.handle.chunks;
+        let pieces: &[&[u8]] = &pieces.iter().map(AsRef::as_ref).collect::<Vec<_>>();
         let digest = chunks.digest(pieces);
-        let length = pieces.iter().map(Bytes::len).sum::<usize>() as u32;
+        let length = pieces.iter().map(|piece| piece.len()).sum::<usize>() as u32;
         let key = RowKey::of(&digest);
         let shared = Extent::Shared { row: key, length };
         let known = beside.and_then(|offers| offers.get(key)).or_else(|| self.get(key));
@@ -171,7 +172,7 @@ fn holds(
     chunks: &dyn ChunkStore,
     group: u64,
     address: ChunkAddress,
-    pieces: &[Bytes],
+    pieces: &[&[u8]],
 ) -> Result<bool, StoreError> {
     let mut contents = chunks.read_for(group, address)?;
     for piece in pieces {

@@ -221,7 +221,7 @@ fn a_transfer_that_ends_early_changes_nothing() {
     let before = volume.status(fid).unwrap();
     let request = StoreRequest { offset: 100, length: 3000, file_length: 0, set: nothing() };
     let mut calls = 0;
-    let outcome = volume.store(&actor(9), fid, &request, &mut |most| {
+    let outcome = volume.store(&actor(9), fid, &request, &mut |most: usize| {
         calls += 1;
         if calls > 5 { Err(AbortCode::RX_CALL_DEAD) } else { Ok(Bytes::from(vec![2; most])) }
     });

@@ -62,7 +62,9 @@ fn write(volume: &Volume, fid: Fid, byte: u8) {
     let data = vec![byte; 10_000];
     let request = StoreRequest { offset: 0, length: 10_000, file_length: 0, set: nothing() };
     let mut rest = Bytes::from(data);
-    volume.store(&actor(9), fid, &request, &mut |most| Ok(rest.split_to(rest.len().min(most)))).unwrap();
+    volume
+        .store(&actor(9), fid, &request, &mut |most: usize| Ok(rest.split_to(rest.len().min(most))))
+        .unwrap();
 }
 
 fn open(disk: &FaultyDisk, meta: &Arc<MemoryMeta>) -> (Arc<SegmentStore>, Volumes) {

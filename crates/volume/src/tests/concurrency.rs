@@ -93,7 +93,7 @@ fn a_slow_store_holds_nobody_up() {
     // While the data of one store is awaited, others do whatever they like with the same file.
     let mut is_first = true;
     volume
-        .store(&actor(1), fid, &request, &mut |most| {
+        .store(&actor(1), fid, &request, &mut |most: usize| {
             if std::mem::take(&mut is_first) {
                 store_at(&volume, fid, 0, &[1; 200], 200).unwrap();
                 volume.create_file(&actor(1), volume.root(), b"meanwhile", &nothing()).unwrap();

@@ -122,7 +122,7 @@ impl World {
         }
         let request = StoreRequest { offset, length: data.len() as u64, file_length, set: nothing() };
         let mut rest = Bytes::from(data);
-        volume.store(actor, fid, &request, &mut |most| Ok(rest.split_to(rest.len().min(most))))
+        volume.store(actor, fid, &request, &mut |most: usize| Ok(rest.split_to(rest.len().min(most))))
     }
 
     /// Begins to build new contents of the site, of which what comes may be kept.
@@ -150,7 +150,7 @@ impl World {
         if let Some(status) = next {
             let data = read_all(&source, status.fid(RW));
             let mut came = Bytes::from(data[..self.random.random_range(0..=data.len())].to_vec());
-            let came = restoration.file(status, &mut |most| {
+            let came = restoration.file(status, &mut |most: usize| {
                 let piece = came.split_to(came.len().min(most));
                 if piece.is_empty() { Err(AbortCode::RX_CALL_DEAD) } else { Ok(piece) }
             });
@@ -178,7 +178,9 @@ impl World {
             if is_other && status.kind == FileKind::File && self.random.random() {
                 let mut other = Bytes::from(vec![9; self.random.random_range(0..1500)]);
                 let status = VnodeStatus { length: other.len() as u64, ..status };
-                restoration.file(status, &mut |most| Ok(other.split_to(other.len().min(most)))).unwrap();
+                restoration
+                    .file(status, &mut |most: usize| Ok(other.split_to(other.len().min(most))))
+                    .unwrap();
             } else if is_same && !is_full {
                 restoration.keep(vnode, unique).unwrap();
             } else {
@@ -296,7 +298,7 @@ fn what_is_equal_is_not_written() {
         let request = StoreRequest { offset: 0, length: 2000, file_length: 2000, set: nothing() };
         let mut rest = data;
         volume
-            .store(&actor, files[usize::from(number)], &request, &mut |most| {
+            .store(&actor, files[usize::from(number)], &request, &mut |most: usize| {
                 Ok(rest.split_to(rest.len().min(most)))
             })
             .unwrap();
@@ -313,7 +315,9 @@ fn what_is_equal_is_not_written() {
     let actor = world.actor();
     let mut rest = Bytes::from_static(b"five!");
     let request = StoreRequest { offset: 600, length: 5, file_length: u64::MAX, set: nothing() };
-    volume.store(&actor, files[7], &request, &mut |most| Ok(rest.split_to(rest.len().min(most)))).unwrap();
+    volume
+        .store(&actor, files[7], &request, &mut |most: usize| Ok(rest.split_to(rest.len().min(most))))
+        .unwrap();
     let before = puts(&world);
     world.release(false);
     let after = puts(&world);

@@ -174,7 +174,7 @@ fn store_slowly(volume: &Volume, fid: Fid, bytes: &[u8], between: impl FnOnce())
     let mut rest = Bytes::from(chunks_of(bytes));
     let request = StoreRequest { offset: 0, length: rest.len() as u64, file_length: 0, set: nothing() };
     let mut between = Some(between);
-    let stored = volume.store(&actor(1), fid, &request, &mut |most| {
+    let stored = volume.store(&actor(1), fid, &request, &mut |most: usize| {
         if rest.len() == CHUNK
             && let Some(between) = between.take()
         {
@@ -348,7 +348,7 @@ fn digests_that_are_half_the_same_do_not_mix_chunks_up() {
         let (x, y) = (create(&one, "x"), create(&other, "y"));
         let request = StoreRequest { offset: 0, length: 512, file_length: 0, set: nothing() };
         let mut rest = Bytes::from(chunks_of(&[byte, 100]));
-        let stored = one.store(&actor(1), x, &request, &mut |most| {
+        let stored = one.store(&actor(1), x, &request, &mut |most: usize| {
             if rest.len() == CHUNK {
                 store_at(&other, y, 0, &chunks_of(&bytes), u64::MAX).unwrap();
             }

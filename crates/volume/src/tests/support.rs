@@ -354,7 +354,9 @@ pub(crate) fn store_at(
 ) -> Result<VnodeStatus, VolumeError> {
     let request = StoreRequest { offset, length: data.len() as u64, file_length, set: nothing() };
     let mut rest = Bytes::copy_from_slice(data);
-    volume.store(&actor(5000), fid, &request, &mut |most| Ok(rest.split_to(rest.len().min(most).min(97))))
+    volume.store(&actor(5000), fid, &request, &mut |most: usize| {
+        Ok(rest.split_to(rest.len().min(most).min(97)))
+    })
 }
 
 pub(crate) fn read_all(volume: &Arc<Volume>, fid: Fid) -> Vec<u8> {

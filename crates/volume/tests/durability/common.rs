@@ -136,7 +136,9 @@ pub(crate) fn store(
     let (offset, length) = (offset as u64, data.len() as u64);
     let request = StoreRequest { offset, length, file_length: cut, set: NOTHING };
     let mut rest = Bytes::copy_from_slice(data);
-    volume.store(&actor(), fid, &request, &mut |most| Ok(rest.split_to(rest.len().min(most)))).map(|_| ())
+    volume
+        .store(&actor(), fid, &request, &mut |most: usize| Ok(rest.split_to(rest.len().min(most))))
+        .map(|_| ())
 }
 
 /// A new file with these contents.

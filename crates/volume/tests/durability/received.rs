@@ -80,7 +80,7 @@ fn send(restoration: &mut Restoration, files: u32) -> Result<(), VolumeError> {
     for file in 0..files {
         let mut left = Bytes::from(contents(file));
         let status = status(file, left.len());
-        restoration.file(status, &mut |most| Ok(left.split_to(most.min(left.len()))))?;
+        restoration.file(status, &mut |most: usize| Ok(left.split_to(most.min(left.len()))))?;
     }
     Ok(())
 }

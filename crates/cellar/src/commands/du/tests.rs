@@ -198,7 +198,9 @@ fn file(volume: &Volume, directory: Fid, name: &str, length: usize) -> Fid {
     let mut data = Bytes::from(vec![b'x'; length]);
     let length = length as u64;
     let request = StoreRequest { offset: 0, length, file_length: length, set: NOTHING };
-    volume.store(&actor(), fid, &request, &mut |most| Ok(data.split_to(most.min(data.len())))).unwrap();
+    volume
+        .store(&actor(), fid, &request, &mut |most: usize| Ok(data.split_to(most.min(data.len()))))
+        .unwrap();
     fid
 }
 

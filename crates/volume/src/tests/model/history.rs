@@ -288,7 +288,7 @@ impl History {
         let mut rest = Bytes::copy_from_slice(&data);
         let breaks = self.random.random_bool(0.05) && length > 0;
         let actor = self.actor();
-        let got = self.volume.store(&actor, fid, &request, &mut |most| {
+        let got = self.volume.store(&actor, fid, &request, &mut |most: usize| {
             if breaks && rest.len() <= length / 2 + 1 {
                 return Err(AbortCode::RX_CALL_DEAD);
             }
