@@ -403,11 +403,33 @@ impl Volume {
                 }
             }
         }
-        for (&index, extent) in new.iter().copied().flatten() {
-            let old = self.extents(vnode, index, index, 1)?.pop().map(|(_, old)| old);
-            transaction.put_extent(vnode, index, Some(extent), old.as_ref())?;
+        for new in new {
+            let old = self.extents_at(vnode, new.keys())?;
+            for (&index, extent) in new {
+                transaction.put_extent(vnode, index, Some(extent), old.get(&index))?;
+            }
         }
         Ok(())
+    }
+
+    /// What the file has at these places, which rise: looked up once for each row of neighbours.
+    fn extents_at<'i>(
+        &self,
+        vnode: &Vnode,
+        indexes: impl Iterator<Item = &'i u64>,
+    ) -> Result<BTreeMap<u64, Extent>, VolumeError> {
+        let mut rows: Vec<(u64, u64)> = Vec::new();
+        for &index in indexes {
+            match rows.last_mut() {
+                Some((_, last)) if last.checked_add(1) == Some(index) => *last = index,
+                _ => rows.push((index, index)),
+            }
+        }
+        let mut found = BTreeMap::new();
+        for (first, last) in rows {
+            found.extend(self.extents(vnode, first, last, usize::MAX)?);
+        }
+        Ok(found)
     }
 }
 
