@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use base::{AbortCode, Monotonic, UnixTime};
+use base::{AbortCode, Monotonic, Room, UnixTime};
 use bytes::Bytes;
 use rx_proto::ack::Reason;
 use rx_proto::{
-    CallId, ConnectOptions, ConnectionId, Endpoint, EndpointConfig, Event, PacketType, Path, Read,
+    CallId, ConnectOptions, ConnectionId, Endpoint, EndpointConfig, Event, Landed, PacketType, Path, Read,
     ServiceConfig,
 };
 
@@ -606,6 +606,51 @@ fn a_reader_who_waits_for_data_acknowledges_it_once_he_has_read() {
         }
         pair.pass(300 * DELAY);
     }
+}
+
+/// What finds room is acknowledged like what was read; what finds none once there is room again, in one ACK for all of it.
+#[test]
+fn what_finds_room_is_acknowledged_at_once_and_what_finds_none_waits_for_the_reader() {
+    const ROOM_BYTES: usize = 60_000;
+    let mut pair = Pair::new();
+    let call = pair.sending(40_000);
+    let served = pair.arrived();
+    let lend = |pair: &mut Pair| {
+        pair.ends[SERVER].lend(pair.now, served, Room::new(vec![0; ROOM_BYTES], 0..ROOM_BYTES));
+        pair.drain();
+    };
+    let send = |pair: &mut Pair, bytes: usize| {
+        let before = pair.ends[SERVER].statistics().data_received;
+        pair.ends[CLIENT].write(pair.now, call, &mut Bytes::from(vec![1; bytes]));
+        pair.ends[CLIENT].flush(pair.now, call);
+        pair.drain();
+        pair.pass(DELAY + DELAY / 2);
+        assert!(pair.ends[SERVER].statistics().data_received > before + 6);
+    };
+    lend(&mut pair);
+    pair.pass(300 * DELAY);
+    assert!(matches!(pair.ends[SERVER].landed(pair.now, served), Landed::Blocked));
+    send(&mut pair, 10_000);
+    let received = pair.ends[SERVER].statistics().data_received as u32;
+    assert_eq!(server_acks(&pair), [(received + 1, Reason::Requested)], "it has found room");
+    assert_eq!(pair.ends[SERVER].statistics().packets_now, 0);
+    send(&mut pair, 10_000);
+    pair.pass(300 * DELAY);
+    send(&mut pair, 10_000);
+    assert_eq!(server_acks(&pair), [], "nothing is told of what has no room");
+    assert!(pair.ends[SERVER].statistics().packets_now > 6);
+    let Landed::Room(room) = pair.ends[SERVER].landed(pair.now, served) else { panic!("it is full") };
+    assert_eq!((room.left(), room.filled()[ROOM_BYTES - 1]), (0, 1));
+    lend(&mut pair);
+    let received = pair.ends[SERVER].statistics().data_received as u32;
+    assert_eq!(server_acks(&pair), [(received + 1, Reason::Requested)]);
+    assert_eq!(pair.ends[SERVER].statistics().packets_now, 0);
+    assert!(matches!(pair.ends[SERVER].landed(pair.now, served), Landed::Blocked));
+    pair.ends[CLIENT].end(pair.now, call);
+    pair.drain();
+    pair.pass(300 * DELAY);
+    let Landed::Room(room) = pair.ends[SERVER].landed(pair.now, served) else { panic!("nothing will come") };
+    assert_eq!(room.filled().len(), 70_000 - ROOM_BYTES);
 }
 
 /// What is under way to a server waits in its socket's buffer: many who send much share it.

@@ -135,11 +135,13 @@ impl Endpoint {
             self.bulk_calls = if receives_much { self.bulk_calls + 1 } else { self.bulk_calls - 1 };
         }
         self.statistics.packets_now -= (call.receive.drop_unread() + call.receive.land()) as u64;
-        if call.reader_waits && (call.receive.is_readable() || call.receive.is_read()) {
+        let wakes = call.reader_waits && (call.receive.is_readable() || call.receive.is_read());
+        // Who lends rooms wants no packets as long as there is some left.
+        if receives_much && if call.receive.has_rooms() { call.receive.has_unread() } else { wakes } {
+            call.receive.leave_acks_to_reader(now);
+        }
+        if wakes {
             call.reader_waits = false;
-            if receives_much && !call.receive.has_rooms() {
-                call.receive.leave_acks_to_reader(now);
-            }
             self.events.push_back(Event::Readable(CallId(key)));
         }
     }
