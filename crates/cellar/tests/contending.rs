@@ -1,39 +1,30 @@
 //! Calls of a running cell that wait for each other, and what the table of locks and profiles say of that. Alone in its
 //! process, for which locks are counted and of which profiles are taken.
 
-#[path = "support/profiles.rs"]
-mod profiles;
+mod support;
 
-use ::volume::PartitionHandle;
-use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
-use afs_idl::{ClientConnection, fs as rxafs};
+use afs_idl::ClientConnection;
 use bytes::Bytes;
-use cellar::client::{CellClient, Interface};
-use cellar::commands::volume::{self, Create};
-use cellar::config;
-use cellar::network::{AfsNetwork, local_authentication};
-use cellar::serve::{self, Hindrances, Running};
+use cellar::serve::Hindrances;
 use disk::{DiskStep, HookedDisk, RealDisk};
-use load::files::{Fid, Files, volume_root};
-use load::station::{FILE_SERVICE, Station};
+use load::files::{Fid, Files};
+use load::station::Station;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use store::{HookedMeta, MetaStep};
-use tempfile::TempDir;
+use support::cell::Cell;
+use support::place::Place;
+use support::{PATIENCE, profiles};
+use volume::PartitionHandle;
 
 /// Locks are counted for all cells of a process.
 static ALONE: Mutex<()> = Mutex::new(());
-/// What is waited for comes sooner.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a lock is held once all wait for it.
 const HOLD: Duration = Duration::from_millis(500);
 /// Calls at a time.
@@ -96,56 +87,17 @@ fn hindrances() -> (Hindrances, Keeper, Keeper) {
     (Hindrances { disk, partition: Box::new(partition), ..Hindrances::default() }, of_commits, of_segments)
 }
 
-/// All metrics. To ask for them takes no call.
-fn metrics(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
-}
-
-/// What the program prints, which ends with this status.
-fn printed(config: &Path, arguments: &[&str], status: i32) -> Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-    command.args(arguments).args(["--json", "--config"]).arg(config);
-    let output = command.env("HOME", config.parent().unwrap()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// Its rows.
-fn json(config: &Path, arguments: &[&str]) -> Vec<Value> {
-    printed(config, arguments, 0).as_array().unwrap().clone()
-}
-
-fn write_config(folder: &Path) -> Ipv4Addr {
-    let [_, a, b, c] = rand::random::<[u8; 4]>();
-    let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
-    std::fs::create_dir(folder.join("vicepa")).unwrap();
-    let secret = Secret::new(&[7; 32]);
-    let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
-    std::fs::write(folder.join("KeyFileExt"), &*write_extended(&[key])).unwrap();
-    let text = format!(
-        "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
-         announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n[metrics]\nport = 0\n\
-         [observe]\nslow_call_ms = 1\n"
-    );
-    std::fs::write(folder.join("cellar.toml"), text).unwrap();
-    address
-}
+/// Short waits are slow calls; and metrics, which are asked for without a call.
+const MORE: &str = "[metrics]\nport = 0\n[observe]\nslow_call_ms = 1\n";
 
 /// A cell with a volume in which everybody may do everything, and clients.
 struct Contended {
-    config: PathBuf,
     connections: Vec<Arc<dyn ClientConnection>>,
     root: Fid,
     commits: Keeper,
     segments: Keeper,
-    running: Running,
+    cell: Cell,
     _stations: Vec<Station>,
-    _folder: TempDir,
 }
 
 /// Waits of a lock, and their count and sum in the histogram.
@@ -153,32 +105,12 @@ type Waits = [u64; 3];
 
 impl Contended {
     fn start() -> Contended {
-        let folder = tempfile::tempdir().unwrap();
-        let address = write_config(folder.path());
-        let config = folder.path().join("cellar.toml");
-        let settings = Arc::new(config::file::load(&config).unwrap());
         let (hindrances, commits, segments) = hindrances();
-        let running = serve::start_hindered(&settings, &hindrances).unwrap();
-        let network =
-            Arc::new(AfsNetwork::start(Some(local_authentication(&settings.keys).unwrap())).unwrap());
-        let client = CellClient::new(network, vec![address]).unwrap();
-        let create = Create::with_acl("load".parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
-        volume::create_volume(&client, &create).unwrap();
-        let root = volume_root(&*client.connection(address, Interface::Locations), "load").unwrap();
+        let cell = Cell::start_at(Place::new(MORE), &hindrances);
+        let root = cell.volume("load");
         let stations: Vec<Station> = (0..CALLS).map(|_| Station::start().unwrap()).collect();
-        let connect =
-            |station: &Station| station.connect(SocketAddr::from((address, 7000)), FILE_SERVICE, None);
-        let connections: Vec<_> = stations.iter().map(connect).collect();
-        Contended {
-            config,
-            connections,
-            root,
-            commits,
-            segments,
-            running,
-            _stations: stations,
-            _folder: folder,
-        }
+        let connections = stations.iter().map(|station| cell.connect(station)).collect();
+        Contended { connections, root, commits, segments, cell, _stations: stations }
     }
 
     fn files(&self, client: usize) -> Files {
@@ -190,15 +122,14 @@ impl Contended {
         let of = |row: &Value| {
             [&row["waits"], &row["wait_ns"]["count"], &row["wait_ns"]["sum"]].map(|it| it.as_u64().unwrap())
         };
-        let rows = json(&self.config, &["stat", "locks"]);
+        let rows = self.cell.stat("locks");
         rows.iter().map(|row| (row["lock"].as_str().unwrap().to_owned(), of(row))).collect()
     }
 
     /// How many calls of a procedure have ended.
     fn calls(&self, procedure: &str) -> u64 {
-        let text = metrics(self.running.metrics_address().unwrap());
-        let prefix = format!("cellar_call_calls_total{{service=\"AFS\",procedure=\"{procedure}\"}} ");
-        text.lines().find_map(|line| line.strip_prefix(&prefix)).map_or(0, |number| number.parse().unwrap())
+        let name = format!("cellar_call_calls_total{{service=\"AFS\",procedure=\"{procedure}\"}}");
+        self.cell.figure(&name).unwrap_or(0)
     }
 
     /// All clients make a file at a time, and all but one wait for the volume. Until the server has counted them.
@@ -225,7 +156,6 @@ impl Contended {
         wait: impl Fn(usize, Files) + Sync,
     ) -> Waits {
         let (before, mut files) = (self.locks()[lock], (0..CALLS).map(|client| self.files(client)));
-        let address = self.running.metrics_address().unwrap();
         let holding = files.next().unwrap();
         keeper.is_next.store(true, SeqCst);
         thread::scope(|scope| {
@@ -237,10 +167,10 @@ impl Contended {
             }
             let waiting = format!("cellar_lock_waiting{{lock=\"{lock}\"}} {}\n", CALLS - 1);
             let deadline = Instant::now() + PATIENCE;
-            while !metrics(address).contains(&waiting) && Instant::now() < deadline {
+            while !self.cell.get("/metrics").contains(&waiting) && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(5));
             }
-            let told = metrics(address);
+            let told = self.cell.get("/metrics");
             // What they do takes less than that, so that they are slow for want of the lock.
             thread::sleep(HOLD);
             keeper.go.send(()).unwrap();
@@ -254,19 +184,22 @@ impl Contended {
 #[test]
 fn the_table_of_locks_has_every_wait_of_calls_to_the_nanosecond() {
     let _alone = ALONE.lock();
-    let cell = Contended::start();
+    let contended = Contended::start();
+    let cell = &contended.cell;
     let files: Vec<Fid> = (0..CALLS)
-        .map(|client| cell.files(client).create(cell.root, &format!("before.{client}")).unwrap())
+        .map(|client| contended.files(client).create(contended.root, &format!("before.{client}")).unwrap())
         .collect();
-    let root = cell.root;
-    let slow_before = json(&cell.config, &["slow"]).len();
+    let root = contended.root;
+    let slow_before = cell.rows(&["slow"]).len();
 
     // One changes the volume, and is held up; the others want to.
     let create = |client: usize, files: Files| {
         files.create(root, &format!("f.{client}")).unwrap();
     };
-    let [waits, count, sum] = cell.contend("volume", &cell.commits, |files| create(0, files), create);
-    let waited: Vec<u64> = json(&cell.config, &["slow"])
+    let [waits, count, sum] =
+        contended.contend("volume", &contended.commits, |files| create(0, files), create);
+    let waited: Vec<u64> = cell
+        .rows(&["slow"])
         .iter()
         .skip(slow_before)
         .filter(|call| call["procedure"] == "CreateFile")
@@ -276,35 +209,31 @@ fn the_table_of_locks_has_every_wait_of_calls_to_the_nanosecond() {
     assert_eq!((waits, count, sum), (others, others, waited.iter().sum()), "of calls: {waited:?}");
     assert_eq!(waited.len() as u64, others, "{waited:?}");
     // Who looks for what is wrong is told of it.
-    let told = printed(&cell.config, &["doctor", "--interval", "1"], 1);
-    let findings = told["findings"].as_array().unwrap();
-    let contended = findings.iter().find(|finding| finding["problem"] == "contended-lock");
-    let contended = contended.unwrap_or_else(|| panic!("{findings:#?}"));
+    let finding = cell.finding("contended-lock");
     let volume = format!("Changes of volume {} wait for each other.", root.volume);
-    assert_eq!(contended["what"], volume.as_str(), "{contended}");
-    let evidence = contended["evidence"].to_string();
+    assert_eq!(finding["what"], volume.as_str(), "{finding}");
+    let evidence = finding["evidence"].to_string();
     assert!(
         evidence
             .contains(&format!("{others} slow calls lately waited for another change of the same volume")),
-        "{contended}"
+        "{finding}"
     );
 
     // One changes the root directory, and is held up before that takes effect; the others ask what they may do with a file.
     let remove = |files: Files| files.remove(root, "f.0").unwrap();
-    let look = |_: usize, asking: Files| {
-        rxafs::fetch_status(asking.connection(), &rxafs::FetchStatusRequest { fid: files[0] }).unwrap();
-    };
-    let [waits, count, sum] = cell.contend("publish", &cell.commits, remove, look);
+    let look = |_: usize, asking: Files| support::look(asking.connection(), files[0]);
+    let [waits, count, sum] = contended.contend("publish", &contended.commits, remove, look);
     assert_eq!((waits, count), (others, others));
     assert!(sum > 0);
 
     // One writes what a new segment is begun for, and is held up; the others write, too.
     let data = Bytes::from(vec![7; 100_000]);
     let store = |client: usize, owner: Files| owner.store(files[client], &data).unwrap();
-    let [waits, count, sum] = cell.contend("segment", &cell.segments, |owner| store(0, owner), store);
+    let [waits, count, sum] =
+        contended.contend("segment", &contended.segments, |owner| store(0, owner), store);
     assert_eq!((waits, count), (others, others));
     assert!(sum > 0);
-    cell.running.stop().unwrap();
+    contended.cell.running.stop().unwrap();
 }
 
 /// The line of the source that is named so.
@@ -318,15 +247,16 @@ fn source_line(site: &str) -> String {
 #[test]
 fn profiles_name_the_lock_its_holder_and_who_waits() {
     let _alone = ALONE.lock();
-    let cell = Contended::start();
+    let contended = Contended::start();
+    let cell = &contended.cell;
     let (others, mut round) = (CALLS as u64 - 1, 0);
     let mut contend = || {
         round += 1;
-        cell.contend_for_the_volume(round)
+        contended.contend_for_the_volume(round)
     };
     let number = |row: &Value, key: &str| row[key].as_u64().unwrap();
 
-    let (locks, [waits, _, ns]) = profiles::during(&cell.config, &["locks"], &mut contend);
+    let (locks, [waits, _, ns]) = profiles::during(cell, &["locks"], &mut contend);
     let of_volume: Vec<&Value> = locks.iter().filter(|row| row["lock"] == "volume").collect();
     let [row] = of_volume[..] else { panic!("{locks:#?}") };
     assert_eq!((number(row, "waits"), number(row, "total_ns")), (waits, ns), "{row}");
@@ -335,11 +265,11 @@ fn profiles_name_the_lock_its_holder_and_who_waits() {
     assert!(holder.starts_with("crates/volume/src/"), "{holder}");
     assert!(source_line(holder).contains("writer.lock()"), "{holder}");
 
-    let stacks = cell.config.with_file_name("off-cpu.folded");
+    let stacks = cell.path("off-cpu.folded");
     let arguments = ["off-cpu", "--table", "--folded", stacks.to_str().unwrap()];
-    let (functions, [_, _, ns]) = profiles::during(&cell.config, &arguments, &mut contend);
+    let (functions, [_, _, ns]) = profiles::during(cell, &arguments, &mut contend);
     let stacks = std::fs::read_to_string(stacks).unwrap();
-    let prefix = format!("AFS;CreateFile;volume {};[lock];", cell.root.volume);
+    let prefix = format!("AFS;CreateFile;volume {};[lock];", contended.root.volume);
     let waited = stacks.lines().filter_map(|line| line.strip_prefix(&prefix)?.rsplit_once(' '));
     let waited: Vec<(&str, u64)> = waited.map(|(frames, us)| (frames, us.parse().unwrap())).collect();
     assert!(waited.iter().all(|(frames, _)| frames.contains("volume::")), "{stacks}");
@@ -348,11 +278,11 @@ fn profiles_name_the_lock_its_holder_and_who_waits() {
     let shown = functions.iter().find(|row| row["function"] == "[lock]");
     assert!(shown.is_some_and(|row| number(row, "total_us") >= us), "{functions:#?}");
 
-    let (latencies, _) = profiles::during(&cell.config, &["latency"], &mut contend);
+    let (latencies, _) = profiles::during(cell, &["latency"], &mut contend);
     let creations = latencies.iter().filter(|row| row["procedure"] == "AFS CreateFile");
     let (waited, free): (Vec<&Value>, Vec<&Value>) =
         creations.partition(|row| row["path"].as_str().unwrap().contains("lock"));
     let calls = |rows: &[&Value]| rows.iter().map(|row| number(row, "calls")).sum::<u64>();
     assert_eq!((calls(&waited), calls(&free)), (others, 1), "{latencies:#?}");
-    cell.running.stop().unwrap();
+    contended.cell.running.stop().unwrap();
 }

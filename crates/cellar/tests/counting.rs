@@ -6,26 +6,19 @@ mod support;
 use afs_idl::{CallStream, ClientConnection, Forgetful, cb, fs as rxafs};
 use base::{AbortCode, HostUuid};
 use bytes::Bytes;
-use cellar::client::{CellClient, Interface};
-use cellar::commands::volume::{self, Create};
-use cellar::config::{self, Settings};
-use cellar::network::{AfsNetwork, local_authentication};
-use cellar::serve::{self, Hindrances};
+use cellar::serve::Hindrances;
 use load::files::{Fid, Files, volume_root};
 use load::station::FILE_SERVICE;
-use rx::{Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry};
-use rx_security::Null;
+use rx::{Server, ServerCall, Service};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// What is waited for comes sooner.
-const PATIENCE: Duration = Duration::from_secs(60);
+use support::cell::Cell;
+use support::place::{Place, address};
+use support::{PATIENCE, figure, look, serve, soon};
 
 /// The service of locations, and its port.
 const LOCATIONS: (u16, u16) = (7003, 52);
@@ -33,74 +26,19 @@ const LOCATIONS: (u16, u16) = (7003, 52);
 /// A second partition, which cannot be opened, and metrics, which can be asked for without a call.
 const MORE: &str = "b = \"vicepb\"\n[metrics]\nport = 0\n";
 
-struct Cell {
-    address: Ipv4Addr,
-    config: PathBuf,
-    settings: Arc<Settings>,
-    // Ends before the folder goes.
-    running: serve::Running,
-    folder: tempfile::TempDir,
+fn start(hindrances: &Hindrances) -> Cell {
+    let place = Place::new(MORE);
+    std::fs::write(place.path("vicepb"), "no folder").unwrap();
+    Cell::start_at(place, hindrances)
 }
 
-impl Cell {
-    fn start(hindrances: &Hindrances) -> Cell {
-        let folder = tempfile::tempdir().unwrap();
-        let address = support::address();
-        let config = support::configure(folder.path(), address, MORE).unwrap();
-        std::fs::write(folder.path().join("vicepb"), "no folder").unwrap();
-        let settings = Arc::new(config::file::load(&config).unwrap());
-        let running = serve::start_hindered(&settings, hindrances).unwrap();
-        Cell { address, config, settings, running, folder }
-    }
-
-    fn restart(self) -> Cell {
-        self.running.stop().unwrap();
-        let running = serve::start(&self.settings).unwrap();
-        Cell { running, ..self }
-    }
-
-    fn client(&self) -> CellClient {
-        let network = AfsNetwork::start(Some(local_authentication(&self.settings.keys).unwrap())).unwrap();
-        CellClient::new(Arc::new(network), vec![self.address]).unwrap()
-    }
-
-    /// Makes a volume for everybody; its root.
-    fn volume(&self, name: &str) -> Fid {
-        let client = self.client();
-        let create = Create::with_acl(name.parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
-        volume::create_volume(&client, &create).unwrap();
-        volume_root(&*client.connection(self.address, Interface::Locations), name).unwrap()
-    }
-
-    fn port(&self) -> SocketAddr {
-        SocketAddr::from((self.address, 7000))
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        command.args(arguments).args(["--json", "--config"]).arg(&self.config);
-        command
-    }
-
-    /// Rows of a table.
-    fn stat(&self, table: &str) -> Vec<Value> {
-        let output = self.command(&["stat", table]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice::<Value>(&output.stdout).unwrap().as_array().unwrap().clone()
-    }
-
-    /// Figures of what clients are told of changes, by the names of their metrics.
-    fn callbacks<const N: usize>(&self, names: [&str; N]) -> [u64; N] {
-        let mut stream = TcpStream::connect(self.running.metrics_address().unwrap()).unwrap();
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        names.map(|name| {
-            let start = format!("cellar_callbacks_{name}{{port=\"fileserver\"}} ");
-            let number = text.lines().find_map(|line| line.strip_prefix(&start));
-            number.unwrap_or_else(|| panic!("no {start}: {text}")).parse().unwrap()
-        })
-    }
+/// Figures of what clients are told of changes, by the names of their metrics.
+fn callbacks<const N: usize>(cell: &Cell, names: [&str; N]) -> [u64; N] {
+    let metrics = cell.get("/metrics");
+    names.map(|name| {
+        let name = format!("cellar_callbacks_{name}{{port=\"fileserver\"}}");
+        figure(&metrics, &name).unwrap_or_else(|| panic!("no {name}: {metrics}"))
+    })
 }
 
 /// What answers a client's callbacks.
@@ -115,20 +53,7 @@ impl Service for Callbacks {
 
 /// A client with an address of its own.
 fn client_at(address: Ipv4Addr) -> Server {
-    let config = ServerConfig {
-        addresses: vec![address.into()],
-        lanes: 1,
-        workers_min: 1,
-        workers_max: 4,
-        ..ServerConfig::default()
-    };
-    let service = Arc::new(Callbacks(Forgetful::new(HostUuid(rand::random()))));
-    let entry = ServiceConfig { id: FILE_SERVICE, name: "callbacks".into(), security: vec![Arc::new(Null)] };
-    Server::start(&config, vec![ServiceEntry { config: entry, service }]).unwrap()
-}
-
-fn look(connection: &dyn ClientConnection, fid: Fid) {
-    rxafs::fetch_status(connection, &rxafs::FetchStatusRequest { fid }).unwrap();
+    serve(address, 0, Callbacks(Forgetful::new(HostUuid(rand::random()))))
 }
 
 fn find<'a>(rows: &'a [Value], of: &[(&str, &str)]) -> &'a Value {
@@ -138,18 +63,6 @@ fn find<'a>(rows: &'a [Value], of: &[(&str, &str)]) -> &'a Value {
 
 fn numbers<const N: usize>(row: &Value, names: [&str; N]) -> [u64; N] {
     names.map(|name| row[name].as_u64().unwrap_or_else(|| panic!("no {name} in {row}")))
-}
-
-/// Waits for what comes a moment later.
-fn soon<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// A client writes in the midst of a store for as long as this.
@@ -169,12 +82,12 @@ fn store_slowly(connection: &dyn ClientConnection, fid: Fid, data: &Bytes) {
 
 #[test]
 fn a_host_has_its_connections_its_calls_and_how_long_they_took() {
-    let cell = Cell::start(&Hindrances::default());
+    let cell = start(&Hindrances::default());
     let root = cell.volume("load");
     let begun = Instant::now();
-    let host = support::address();
+    let host = address();
     let client = client_at(host);
-    let connections: Vec<_> = (0..3).map(|_| client.connect(cell.port(), FILE_SERVICE, None)).collect();
+    let connections: Vec<_> = (0..3).map(|_| client.connect(cell.files_port(), FILE_SERVICE, None)).collect();
     let files = Files::new(connections[0].clone());
     let fid = files.create(root, "f").unwrap();
     let data = Bytes::from(vec![7; 40_000]);
@@ -202,15 +115,13 @@ fn a_host_has_its_connections_its_calls_and_how_long_they_took() {
     let pause = PAUSE.as_nanos() as u64;
     assert!(pause <= longest && longest <= time && time <= 5 * all && longest <= all, "{told} of {all} ns");
     // What people are shown are these.
-    let mut text = Command::new(env!("CARGO_BIN_EXE_cellar"));
-    let text = text.args(["stat", "hosts", "--config"]).arg(&cell.config).output().unwrap();
-    let text = String::from_utf8(text.stdout).unwrap();
+    let text = cell.run(&["stat", "hosts"]);
     let cells = text.lines().find(|line| line.trim_start().starts_with(&host)).unwrap();
     assert!(cells.split("  ").any(|cell| cell.trim() == doctor::text::time(longest)), "{text}");
     assert!(cells.split("  ").any(|cell| cell.trim() == doctor::text::time(time / 5)), "{text}");
 
     // Two more, by second: how many came in all intervals since the first.
-    let mut top = cell.command(&["top", "--interval", "1"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut top = cell.command(&["top", "--interval", "1", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut documents = BufReader::new(top.stdout.take().unwrap()).lines();
     let mut opened = || {
         let document: Value = serde_json::from_str(&documents.next().unwrap().unwrap()).unwrap();
@@ -219,7 +130,7 @@ fn a_host_has_its_connections_its_calls_and_how_long_they_took() {
         (row["opened"].as_f64().unwrap() * document["seconds"].as_f64().unwrap(), row["connections"].clone())
     };
     assert!(opened().0 < 0.1, "there were none");
-    let more: Vec<_> = (0..2).map(|_| client.connect(cell.port(), FILE_SERVICE, None)).collect();
+    let more: Vec<_> = (0..2).map(|_| client.connect(cell.files_port(), FILE_SERVICE, None)).collect();
     for connection in &more {
         look(&**connection, fid);
     }
@@ -240,19 +151,18 @@ fn a_host_has_its_connections_its_calls_and_how_long_they_took() {
 /// What took long does not hide what comes after it.
 #[test]
 fn the_longest_call_between_two_looks_is_none_of_before() {
-    let cell = Cell::start(&Hindrances::default());
+    let cell = start(&Hindrances::default());
     let root = cell.volume("load");
-    let host = support::address();
+    let host = address();
     let client = client_at(host);
-    let files = Files::new(client.connect(cell.port(), FILE_SERVICE, None));
+    let files = Files::new(client.connect(cell.files_port(), FILE_SERVICE, None));
     let fid = files.create(root, "f").unwrap();
     store_slowly(files.connection(), fid, &Bytes::from(vec![7; 40_000]));
     cell.running.recorder().next_period();
 
     let (host, volume) = (host.to_string(), root.volume.to_string());
     let longest = |arguments: &[&str]| {
-        let printed = cell.command(arguments).output().unwrap().stdout;
-        let document: Value = serde_json::from_slice(&printed).unwrap();
+        let document = cell.json(arguments);
         let of = |table: &str, labels: &[(&str, &str)], name: &str| {
             numbers(find(document[table].as_array().unwrap(), labels), [name])[0]
         };
@@ -269,12 +179,12 @@ fn the_longest_call_between_two_looks_is_none_of_before() {
 
 #[test]
 fn a_peer_is_told_of_as_it_tells_of_the_server() {
-    let cell = Cell::start(&Hindrances::default());
+    let cell = start(&Hindrances::default());
     let root = cell.volume("load");
     let begun = Instant::now();
-    let host = support::address();
+    let host = address();
     let client = client_at(host);
-    let files = Files::new(client.connect(cell.port(), FILE_SERVICE, None));
+    let files = Files::new(client.connect(cell.files_port(), FILE_SERVICE, None));
     let fid = files.create(root, "f").unwrap();
     let data = Bytes::from(vec![7; 1_000_000]);
     files.store(fid, &data).unwrap();
@@ -284,7 +194,7 @@ fn a_peer_is_told_of_as_it_tells_of_the_server() {
     // The same packets, from both ends, when the last acknowledgement has arrived.
     let (told, own) = soon("both count the same", || {
         let peers = client.peers().0;
-        let own = peers.into_iter().find(|peer| peer.address == cell.port())?;
+        let own = peers.into_iter().find(|peer| peer.address == cell.files_port())?;
         let rows = cell.stat("peers");
         let of_host = |row: &&Value| row["peer"].as_str().unwrap().starts_with(&format!("{host}:"));
         let told = rows.iter().find(of_host)?.clone();
@@ -318,22 +228,22 @@ fn a_peer_is_told_of_as_it_tells_of_the_server() {
 
 #[test]
 fn promises_are_those_that_were_made_and_not_taken_back() {
-    let cell = Cell::start(&Hindrances::default());
+    let cell = start(&Hindrances::default());
     let root = cell.volume("load");
     let names = ["hosts", "promises", "delivered_total", "unanswered_total"];
-    let maker = client_at(support::address());
-    let making = Files::new(maker.connect(cell.port(), FILE_SERVICE, None));
+    let maker = client_at(address());
+    let making = Files::new(maker.connect(cell.files_port(), FILE_SERVICE, None));
     let fids: Vec<Fid> = (0..5).map(|number| making.create(root, &format!("f{number}")).unwrap()).collect();
     making.give_up_callbacks();
-    let before = cell.callbacks(names);
+    let before = callbacks(&cell, names);
     let since = || {
-        let now = cell.callbacks(names);
+        let now = callbacks(&cell, names);
         [0, 1, 2, 3].map(|at| now[at].cast_signed() - before[at].cast_signed())
     };
 
-    let readers = [client_at(support::address()), client_at(support::address())];
+    let readers = [client_at(address()), client_at(address())];
     let reading =
-        readers.each_ref().map(|reader| Files::new(reader.connect(cell.port(), FILE_SERVICE, None)));
+        readers.each_ref().map(|reader| Files::new(reader.connect(cell.files_port(), FILE_SERVICE, None)));
     for _ in 0..2 {
         for (number, fid) in fids.iter().enumerate() {
             look(reading[0].connection(), *fid);
@@ -351,7 +261,7 @@ fn promises_are_those_that_were_made_and_not_taken_back() {
     let rows = cell.stat("callbacks");
     let row = find(&rows, &[("port", "fileserver")]);
     let told = numbers(row, ["hosts", "promises", "delivered", "unanswered"]);
-    assert_eq!(told, cell.callbacks(names), "the table is what the metrics are");
+    assert_eq!(told, callbacks(&cell, names), "the table is what the metrics are");
     assert_eq!(numbers(row, ["hosts_down", "evictions"]), [0, 0]);
 }
 
@@ -359,16 +269,15 @@ fn promises_are_those_that_were_made_and_not_taken_back() {
 fn partitions_and_the_process_are_as_they_are() {
     let earliest = SystemTime::now();
     let never = Hindrances { reclaim_pause: Duration::from_secs(3600), ..Hindrances::default() };
-    let cell = Cell::start(&never);
+    let cell = start(&never);
     let latest = SystemTime::now();
     let roots = ["one", "two", "three", "four", "five"].map(|name| cell.volume(name));
     for name in ["four", "five"] {
-        let output = cell.command(&["volume", "remove", name]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        cell.run(&["volume", "remove", name]);
     }
     let rows = cell.stat("partitions");
     let [open, broken] = ["/vicepa", "/vicepb"].map(|name| find(&rows, &[("partition", name)]));
-    let space = rustix::fs::statvfs(cell.folder.path().join("vicepa")).unwrap();
+    let space = rustix::fs::statvfs(cell.path("vicepa")).unwrap();
     let [size, free, offline, damaged, reclaiming] =
         numbers(open, ["size_bytes", "free_bytes", "offline", "damaged", "reclaiming"]);
     assert_eq!(
@@ -395,8 +304,8 @@ fn partitions_and_the_process_are_as_they_are() {
     assert!(resident > own / 4 && resident < own * 4, "{resident} of {own}");
 
     let cell = cell.restart();
-    let client = client_at(support::address());
-    let connection = client.connect(cell.port(), FILE_SERVICE, None);
+    let client = client_at(address());
+    let connection = client.connect(cell.files_port(), FILE_SERVICE, None);
     let before = process(&cell)[2];
     look(&*connection, roots[0]);
     look(&*connection, roots[1]);

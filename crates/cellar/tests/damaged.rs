@@ -1,45 +1,30 @@
 //! A damaged chunk that several files share: the scrubber finds it, `cellar store damaged` names every file and
 //! where another copy is, and the metrics tell what sharing saves.
 
-use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+mod support;
+
 use afs_idl::vl;
 use anyhow::Result;
 use base::{PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
 use cellar::client::{CellClient, Interface};
-use cellar::config;
-use cellar::network::{AfsNetwork, local_authentication};
-use cellar::serve;
+use cellar::serve::Hindrances;
 use serde_json::Value;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use store::{Partition, PartitionConfig};
+use support::cell::Cell;
+use support::place::Place;
+use support::soon;
 use volume::{Actor, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, VolumeOptions, Volumes};
 
 const VOLUME: u32 = 536_870_912;
 const LENGTH: u32 = 100_000;
 
-fn write_config(folder: &Path, address: Ipv4Addr) -> Result<PathBuf> {
-    let secret = Secret::new(&[7; 32]);
-    let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
-    fs::write(folder.join("KeyFileExt"), &*write_extended(&[key]))?;
-    let text = format!(
-        "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
-         announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n[metrics]\nport = 0\n"
-    );
-    let config = folder.join("cellar.toml");
-    fs::write(&config, text)?;
-    Ok(config)
-}
-
 /// Two files with the same noise in a volume that shares equal chunks; then a byte of the chunk is another.
 fn fill_and_damage(vicepa: &Path) -> Result<Vec<String>> {
-    fs::create_dir(vicepa)?;
     let partition = Partition::open(vicepa, &PartitionConfig::default())?;
     let id = PartitionId::from_index(0).unwrap();
     let space = Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 });
@@ -102,23 +87,6 @@ fn register(client: &CellClient, here: Ipv4Addr) {
     client.database(Interface::Locations, |vl| vl::create_entry_n(vl, &request)).unwrap();
 }
 
-fn damaged(config: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-    command.args(["store", "damaged"]).args(arguments).arg("--config").arg(config).output().unwrap()
-}
-
-fn rows(output: &Output) -> Vec<Value> {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
-}
-
-fn metrics(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).unwrap();
-    reply
-}
-
 /// A figure of the partition.
 fn figure(metrics: &str, name: &str) -> u64 {
     let name = format!("cellar_partition_{name}{{");
@@ -128,27 +96,17 @@ fn figure(metrics: &str, name: &str) -> u64 {
 
 #[test]
 fn what_is_damaged_is_listed_with_its_other_copies() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let [_, a, b, c] = rand::random::<[u8; 4]>();
-    let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
-    let files = fill_and_damage(&folder.path().join("vicepa"))?;
-    let config = write_config(folder.path(), address)?;
-    let settings = Arc::new(config::file::load(&config)?);
-    let running = serve::start(&settings)?;
-    let network = AfsNetwork::start(Some(local_authentication(&settings.keys)?))?;
-    register(&CellClient::new(Arc::new(network), vec![address])?, address);
+    let place = Place::new("[metrics]\nport = 0\n");
+    let files = fill_and_damage(&place.path("vicepa"))?;
+    let cell = Cell::start_at(place, &Hindrances::default());
+    register(&cell.client(), cell.address);
 
-    let begun = Instant::now();
-    let found = loop {
-        let output = damaged(&config, &["--json"]);
-        let found = rows(&output);
+    let found = soon("something is found", || {
+        let output = cell.output(&["store", "damaged", "--json"]);
+        let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(i32::from(!found.is_empty())), "{output:?}");
-        if !found.is_empty() {
-            break found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(180), "nothing is found");
-        std::thread::sleep(Duration::from_millis(200));
-    };
+        (!found.is_empty()).then_some(found)
+    });
     let told: Vec<&str> = found.iter().map(|row| row["file"].as_str().unwrap()).collect();
     assert_eq!(told, files, "both files that share the chunk");
     for row in &found {
@@ -159,12 +117,12 @@ fn what_is_damaged_is_listed_with_its_other_copies() -> Result<()> {
         );
         assert_eq!(row["elsewhere"], serde_json::json!(["192.0.2.7 /vicepb (read-only)"]));
     }
-    let table = damaged(&config, &[]);
+    let table = cell.output(&["store", "damaged"]);
     let (out, error) = (String::from_utf8(table.stdout)?, String::from_utf8(table.stderr)?);
     assert!(out.contains("0-99999") && out.contains("192.0.2.7 /vicepb (read-only)"), "{out}");
     assert!(error.contains("/vicepa: ") && error.contains("2 damaged places"), "{error}");
 
-    let metrics = metrics(running.metrics_address().unwrap());
+    let metrics = cell.get("/metrics");
     assert_eq!(figure(&metrics, "damaged"), 2);
     assert_eq!(figure(&metrics, "deduplicated_chunks"), 1);
     assert_eq!(figure(&metrics, "deduplicated_names"), 2);

@@ -2,89 +2,69 @@
 //! `cellar doctor` and `cellar slow` name its cause. So they do for clients that are slow themselves, and for a healthy cell
 //! they name none.
 
-#[path = "support/shown.rs"]
-mod shown;
+mod support;
 
-use ::volume::{NewVolume, PartitionHandle};
-use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
-use afs_idl::{CallStream, ClientConnection, Forgetful, cb, fs as rxafs};
-use anyhow::Result;
+use afs_idl::{CallStream, Forgetful, cb, fs as rxafs};
 use base::{AbortCode, Caller, HostUuid, UnixTime, VolumeId, VolumeType};
 use bytes::Bytes;
-use cellar::client::{CellClient, Interface};
-use cellar::commands::volume::{self, Create};
-use cellar::config::{self, Settings};
-use cellar::network::{AfsNetwork, local_authentication};
 use cellar::serve::offline::OfflineStore;
 use cellar::serve::{self, Hindrances};
 use disk::{DiskStep, HookedDisk, RealDisk};
-use load::files::{Fid, Files, read_exact, volume_root};
+use load::files::{Fid, Files, read_exact};
 use load::station::{FILE_SERVICE, Station};
-use rx::{Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry};
-use rx_security::Null;
+use rx::{Server, ServerCall, Service};
 use serde_json::Value;
-use shown::{Block, Sniffing, documented, headings, shortened};
 use std::cell::RefCell;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::net::Ipv4Addr;
+use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 use store::{Family, HookedMeta, MetaStep};
-use tempfile::TempDir;
+use support::place::{Place, cellar, printed};
+use support::shown::{self, Block, Sniffing, documented, headings, shortened};
+use support::{look, noise, serve, soon};
+use volume::{NewVolume, PartitionHandle};
 
-/// A folder with the configuration of a cell on an address of loopback that nobody else is likely to use.
-struct Place {
-    address: Ipv4Addr,
-    config: PathBuf,
-    story: String,
-    /// What is shown of the story.
+/// A story and the folder of its cell.
+struct Story {
+    place: Place,
+    name: String,
+    /// What is shown of it.
     block: RefCell<Block>,
-    // Ends last.
-    folder: TempDir,
 }
 
 /// The cell while it runs.
-struct Cell<'a> {
-    place: &'a Place,
-    settings: Arc<Settings>,
+struct Running {
     // Held until the cell ends.
-    _running: serve::Running,
+    _server: serve::Running,
     _sniffing: Sniffing,
 }
 
-impl Place {
-    fn new(story: &str, more: &str) -> Result<Place> {
-        let folder = tempfile::tempdir()?;
-        let [_, a, b, c] = rand::random::<[u8; 4]>();
-        let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
-        std::fs::create_dir(folder.path().join("vicepa"))?;
-        let secret = Secret::new(&[7; 32]);
-        let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
-        std::fs::write(folder.path().join("KeyFileExt"), &*write_extended(&[key]))?;
-        let text = format!(
-            "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
-             announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n{more}"
-        );
-        let config = folder.path().join("cellar.toml");
-        std::fs::write(&config, text)?;
-        let block = RefCell::new(Block::new(story));
-        Ok(Place { address, config, story: story.to_owned(), block, folder })
+impl Deref for Story {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
+}
+
+impl Story {
+    fn new(name: &str, more: &str) -> Story {
+        Story { place: Place::new(more), name: name.to_owned(), block: RefCell::new(Block::new(name)) }
     }
 
-    fn start(&self, hindrances: &Hindrances) -> Result<Cell<'_>> {
-        let settings = Arc::new(config::file::load(&self.config)?);
-        let running = serve::start_hindered(&settings, hindrances)?;
-        let sniffing = Sniffing::start(&self.story);
-        Ok(Cell { place: self, settings, _running: running, _sniffing: sniffing })
+    fn start(&self, hindrances: &Hindrances) -> Running {
+        let server = serve::start_hindered(&self.settings(), hindrances).unwrap();
+        Running { _server: server, _sniffing: Sniffing::start(&self.name) }
     }
 
     /// Roots of volumes that are there when the server starts.
-    fn volumes_made_before(&self, count: u32) -> Result<Vec<Fid>> {
-        let settings = config::file::load(&self.config)?;
-        let store = OfflineStore::open(&settings)?;
+    fn volumes_made_before(&self, count: u32) -> Vec<Fid> {
+        let settings = self.settings();
+        let store = OfflineStore::open(&settings).unwrap();
         let make = |number: u32| {
             let id = VolumeId(536_870_912 + 3 * number);
             let new = NewVolume {
@@ -98,32 +78,15 @@ impl Place {
                 destroy_me: 0,
                 now: UnixTime(1),
             };
-            store.volumes.create(settings.partitions[0].id, &new)?;
-            Ok(Fid { volume: id.0, vnode: 1, unique: 1 })
+            store.volumes.create(settings.partitions[0].id, &new).unwrap();
+            Fid { volume: id.0, vnode: 1, unique: 1 }
         };
         (0..count).map(make).collect()
     }
 
-    /// What the program prints, which ends with this status.
-    fn run(&self, arguments: &[&str], status: i32) -> Value {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        command.args(arguments).args(["--json", "--config"]).arg(&self.config);
-        let output = command.env("HOME", self.folder.path()).output().unwrap();
-        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {out}{err}");
-        serde_json::from_str(&out).unwrap()
-    }
-
-    /// What a person sees.
-    fn printed(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        command.args(arguments).arg("--config").arg(&self.config).env("HOME", self.folder.path());
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
-    }
-
     /// Shows that in the story's block of docs/diagnose.md: the first lines.
     fn show(&self, arguments: &[&str]) {
-        let printed = shortened(&self.printed(arguments), &[]);
+        let printed = shortened(&self.run(arguments), &[]);
         self.block.borrow_mut().add(&arguments.join(" "), &printed);
     }
 
@@ -133,16 +96,29 @@ impl Place {
         if shown::is_wanted() {
             self.show(&["slow"]);
             let shown = ["doctor", "--interval", interval];
-            self.block.borrow_mut().add(&shown.join(" "), &self.printed(&shown));
+            let printed = String::from_utf8(self.output(&shown).stdout).unwrap();
+            self.block.borrow_mut().add(&shown.join(" "), &printed);
         }
-        let told = self.run(&["doctor", "--interval", interval], 1);
-        told["findings"].as_array().unwrap().clone()
+        self.findings(interval)
     }
 
     /// Slow calls with this cause.
     fn slow(&self, cause: &str) -> Vec<Value> {
-        let calls = self.run(&["slow"], 0);
-        calls.as_array().unwrap().iter().filter(|call| call["cause"] == cause).cloned().collect()
+        self.rows(&["slow"]).into_iter().filter(|call| call["cause"] == cause).collect()
+    }
+
+    /// Makes files of these contents.
+    fn make_files(&self, root: Fid, count: usize, data: &Bytes) -> Vec<Fid> {
+        let station = Station::start().unwrap();
+        let files = Files::new(self.connect(&station));
+        let make = |number: usize| {
+            let fid = files.create(root, &format!("f{number}")).unwrap();
+            files.store(fid, data).unwrap();
+            fid
+        };
+        let made = (0..count).map(make).collect();
+        files.give_up_callbacks();
+        made
     }
 }
 
@@ -150,37 +126,6 @@ impl Place {
 fn finding(findings: &[Value], problem: &str) -> String {
     let found = findings.iter().find(|finding| finding["problem"] == problem);
     found.unwrap_or_else(|| panic!("no {problem} in {findings:#?}")).to_string()
-}
-
-impl Cell<'_> {
-    fn client(&self) -> Result<CellClient> {
-        let network = AfsNetwork::start(Some(local_authentication(&self.settings.keys)?))?;
-        CellClient::new(Arc::new(network), vec![self.place.address])
-    }
-
-    fn files_address(&self) -> SocketAddr {
-        SocketAddr::from((self.place.address, 7000))
-    }
-
-    /// Makes a volume that anybody may write; its root.
-    fn volume(&self, client: &CellClient, name: &str) -> Result<Fid> {
-        volume::create_volume(client, &Create::with_acl(name.parse()?, 0, &["system:anyuser=rlidwk"]))?;
-        volume_root(&*client.connection(self.place.address, Interface::Locations), name)
-    }
-
-    /// Makes files of these contents.
-    fn make_files(&self, root: Fid, count: usize, data: &Bytes) -> Result<Vec<Fid>> {
-        let station = Station::start()?;
-        let files = Files::new(station.connect(self.files_address(), FILE_SERVICE, None));
-        let make = |number: usize| {
-            let fid = files.create(root, &format!("f{number}"))?;
-            files.store(fid, data)?;
-            Ok(fid)
-        };
-        let made = (0..count).map(make).collect();
-        files.give_up_callbacks();
-        made
-    }
 }
 
 /// Threads that go on with something until this is dropped.
@@ -256,15 +201,8 @@ impl cb::Server for Dawdler {
     }
 }
 
-fn dawdling_client() -> Result<Server> {
-    let config = ServerConfig { lanes: 1, workers_min: 1, workers_max: 4, ..ServerConfig::default() };
-    let service = Arc::new(Dawdler(Forgetful::new(HostUuid(rand::random()))));
-    let entry = ServiceConfig { id: 1, name: "callbacks".into(), security: vec![Arc::new(Null)] };
-    Ok(Server::start(&config, vec![ServiceEntry { config: entry, service }])?)
-}
-
-fn status(connection: &dyn ClientConnection, fid: Fid) -> Result<(), AbortCode> {
-    rxafs::fetch_status(connection, &rxafs::FetchStatusRequest { fid }).map(drop)
+fn dawdling_client() -> Server {
+    serve(Ipv4Addr::UNSPECIFIED, 0, Dawdler(Forgetful::new(HostUuid(rand::random()))))
 }
 
 /// Each read of metadata of volumes takes as long as this.
@@ -295,23 +233,22 @@ fn slow_disk(read: Duration) -> Hindrances {
 /// volumes held does not come back.
 #[test]
 fn slow_volume_removal() {
-    let place = Place::new("slow-removal", "").unwrap();
+    let story = Story::new("slow-removal", "");
     let hindrances = Hindrances { reclaim_pause: Duration::from_secs(3600), ..Hindrances::default() };
-    let cell = place.start(&hindrances).unwrap();
-    let client = cell.client().unwrap();
+    let _running = story.start(&hindrances);
     let names = ["one", "two", "three", "four"];
-    let roots: Vec<Fid> = names.iter().map(|name| cell.volume(&client, name).unwrap()).collect();
-    let dawdler = dawdling_client().unwrap();
-    status(&*dawdler.connect(cell.files_address(), FILE_SERVICE, None), roots[0]).unwrap();
+    let roots: Vec<Fid> = names.iter().map(|name| story.volume(name)).collect();
+    let dawdler = dawdling_client();
+    look(&*dawdler.connect(story.files_port(), FILE_SERVICE, None), roots[0]);
     for name in names {
-        place.run(&["volume", "remove", name], 0);
+        story.run(&["volume", "remove", name]);
     }
 
-    let slow = place.slow("callback");
+    let slow = story.slow("callback");
     let removed = slow.iter().find(|call| call["procedure"] == "DeleteVolume");
     let is_told = |call: &Value| call["service"] == "AFSVol" && call["volume"].as_u64() > Some(0);
     assert!(removed.is_some_and(is_told), "{slow:?}");
-    let findings = place.doctor("1");
+    let findings = story.doctor("1");
     let removal = finding(&findings, "slow-removal");
     assert!(
         removal.contains("AFSVol DeleteVolume: 4 calls") && removal.contains("waits for clients"),
@@ -331,45 +268,44 @@ fn slow_volume_removal() {
 /// Story 2. After a start, volumes are slow to come into service.
 #[test]
 fn slow_attach() {
-    let place = Place::new("slow-attach", "").unwrap();
-    let roots = place.volumes_made_before(4).unwrap();
-    let cell = place.start(&slow_meta(Duration::from_millis(400))).unwrap();
+    let story = Story::new("slow-attach", "");
+    let roots = story.volumes_made_before(4);
+    let _running = story.start(&slow_meta(Duration::from_millis(400)));
     let station = Station::start().unwrap();
-    let connection = station.connect(cell.files_address(), FILE_SERVICE, None);
+    let connection = story.connect(&station);
     for root in &roots {
-        status(&*connection, *root).unwrap();
+        look(&*connection, *root);
     }
 
-    let slow = place.slow("load");
+    let slow = story.slow("load");
     assert!(slow.len() >= roots.len(), "{slow:?}");
-    let attach = finding(&place.doctor("1"), "slow-attach");
+    let attach = finding(&story.doctor("1"), "slow-attach");
     assert!(attach.contains("4 volumes were waited for") && attach.contains("first asked for"), "{attach}");
     // What is in memory is served at once.
     for root in &roots {
-        status(&*connection, *root).unwrap();
+        look(&*connection, *root);
     }
-    assert_eq!(place.slow("load").len(), slow.len());
+    assert_eq!(story.slow("load").len(), slow.len());
 }
 
 /// Story 3. The one thread that receives has no time left, though nothing that it hands on waits.
 #[test]
 fn saturated_listener() {
-    let place = Place::new("saturated-listener", "[rx]\nlanes = 1\n").unwrap();
+    let story = Story::new("saturated-listener", "[rx]\nlanes = 1\n");
     let hindrances = Hindrances { receive_pause: Duration::from_millis(100), ..Hindrances::default() };
-    let cell = place.start(&hindrances).unwrap();
-    let root = cell.volume(&cell.client().unwrap(), "busy").unwrap();
+    let _running = story.start(&hindrances);
+    let root = story.volume("busy");
     let mut load = Load::new();
     let station = Arc::new(Station::start().unwrap());
     for _ in 0..24 {
-        let (station, connection) =
-            (station.clone(), station.connect(cell.files_address(), FILE_SERVICE, None));
+        let (station, connection) = (station.clone(), story.connect(&station));
         load.add(move || {
-            let _ = (&station, status(&*connection, root));
+            let _ = (&station, rxafs::fetch_status(&*connection, &rxafs::FetchStatusRequest { fid: root }));
         });
     }
 
-    place.show(&["stat", "lanes", "--interval", "2", "--count", "1"]);
-    let findings = place.doctor("4");
+    story.show(&["stat", "lanes", "--interval", "2", "--count", "1"]);
+    let findings = story.doctor("4");
     let saturated = finding(&findings, "saturated-lane");
     assert!(saturated.contains("fileserver lane 0: idle") && saturated.contains("rx.lanes"), "{saturated}");
     let exhausted = findings.iter().find(|finding| finding["problem"] == "threads-exhausted");
@@ -381,14 +317,14 @@ fn saturated_listener() {
 fn thread_starvation() {
     let more = "[rx]\nworkers = 16\n[store]\nchunk_cache_mb = 1\nscrub_mb_per_s = 0\n[observe]\nslow_call_ms = 50\n\
                 [fairness]\nuser_percent = 100\nvolume_percent = 100\nsmall_calls_percent = 0\nstalled_calls = 0\n";
-    let place = Place::new("thread-starvation", more).unwrap();
-    let (large, small) = (Bytes::from(noise(300_000)), Bytes::from_static(b"0123456789"));
-    let cell = place.start(&slow_disk(Duration::from_secs(1))).unwrap();
-    let root = cell.volume(&cell.client().unwrap(), "shared").unwrap();
-    let larges = cell.make_files(root, 24, &large).unwrap();
-    let other = cell.volume(&cell.client().unwrap(), "home").unwrap();
-    let smalls = cell.make_files(other, 6, &small).unwrap();
-    let security = local_authentication(&cell.settings.keys).unwrap();
+    let story = Story::new("thread-starvation", more);
+    let (large, small) = (noise(300_000), Bytes::from_static(b"0123456789"));
+    let _running = story.start(&slow_disk(Duration::from_secs(1)));
+    let root = story.volume("shared");
+    let larges = story.make_files(root, 24, &large);
+    let other = story.volume("home");
+    let smalls = story.make_files(other, 6, &small);
+    let security = story.security();
     let stations = [Arc::new(Station::start().unwrap()), Arc::new(Station::start().unwrap())];
     let mut load = Load::new();
     for (fid, data, batch) in larges
@@ -398,20 +334,18 @@ fn thread_starvation() {
     {
         let station = stations[usize::from(batch)].clone();
         let security = batch.then(|| security.clone() as Arc<dyn rx_security::ClientSecurity>);
-        let files = Files::new(station.connect(cell.files_address(), FILE_SERVICE, security));
+        let files = Files::new(station.connect(story.files_port(), FILE_SERVICE, security));
         load.add(move || {
             let _ = (&station, files.fetch_and_compare(fid, &data, 1 << 20));
         });
     }
     // Until the batch user has them all.
-    while place.slow("disk").len() < 8 {
-        thread::sleep(Duration::from_millis(200));
-    }
+    soon("it has them", || (story.slow("disk").len() >= 8).then_some(()));
 
-    let top = shortened(&place.printed(&["top", "--once"]), &["VOLUMES", "WORKERS", "DISKS"]);
+    let top = shortened(&story.run(&["top", "--once"]), &["VOLUMES", "WORKERS", "DISKS"]);
     Block::new("thread-starvation-top").add("top --once", &top);
-    place.show(&["stat", "clients", "--interval", "3", "--count", "1"]);
-    let findings = place.doctor("5");
+    story.show(&["stat", "clients", "--interval", "3", "--count", "1"]);
+    let findings = story.doctor("5");
     let exhausted = finding(&findings, "threads-exhausted");
     assert!(exhausted.contains("threads at work") && exhausted.contains("AFS FetchData64"), "{exhausted}");
     let starving = finding(&findings, "starving-user");
@@ -423,7 +357,7 @@ fn thread_starvation() {
     let what =
         findings.iter().find(|finding| finding["problem"] == "starving-user").unwrap()["what"].to_string();
     assert!(!what.contains("anonymous"), "{what}");
-    let slow = place.slow("queue");
+    let slow = story.slow("queue");
     let waits = |call: &Value| call["procedure"] == "FetchData64" && call["user"] == "anonymous";
     assert!(slow.iter().any(waits), "{slow:?}");
 }
@@ -432,28 +366,26 @@ fn thread_starvation() {
 #[test]
 fn cold_cache() {
     let more = "[store]\nchunk_cache_mb = 1\nscrub_mb_per_s = 0\n[observe]\nslow_call_ms = 20\n";
-    let place = Place::new("cold-cache", more).unwrap();
-    let cell = place.start(&slow_disk(Duration::from_millis(60))).unwrap();
-    let root = cell.volume(&cell.client().unwrap(), "cold").unwrap();
-    let data = Bytes::from(noise(100_000));
-    let fids = cell.make_files(root, 64, &data).unwrap();
+    let story = Story::new("cold-cache", more);
+    let _running = story.start(&slow_disk(Duration::from_millis(60)));
+    let root = story.volume("cold");
+    let data = noise(100_000);
+    let fids = story.make_files(root, 64, &data);
     let station = Arc::new(Station::start().unwrap());
     let mut load = Load::new();
     for part in fids.chunks(8) {
         let (station, data, part) = (station.clone(), data.clone(), part.to_vec());
-        let files = Files::new(station.connect(cell.files_address(), FILE_SERVICE, None));
+        let files = Files::new(story.connect(&station));
         load.add(move || {
             for fid in &part {
                 let _ = (&station, files.fetch_and_compare(*fid, &data, 1 << 20));
             }
         });
     }
-    while place.slow("disk").len() < 64 {
-        thread::sleep(Duration::from_millis(200));
-    }
+    soon("many calls wait for the disk", || (story.slow("disk").len() >= 64).then_some(()));
 
-    place.show(&["stat", "caches", "--interval", "3", "--count", "1"]);
-    let findings = place.doctor("5");
+    story.show(&["stat", "caches", "--interval", "3", "--count", "1"]);
+    let findings = story.doctor("5");
     let cache = finding(&findings, "cache-too-small");
     assert!(cache.contains("chunks: ") && cache.contains("store.chunk_cache_mb"), "{cache}");
     let disk = finding(&findings, "slow-disk");
@@ -467,8 +399,7 @@ fn cold_cache() {
 #[test]
 fn packets_are_told_under_the_headings_of_the_page() {
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus/corpus/capture/calls.pcap");
-    let output = Command::new(env!("CARGO_BIN_EXE_cellar")).arg("sniff").arg(capture).output().unwrap();
-    let known = headings(&String::from_utf8(output.stdout).unwrap());
+    let known = headings(&printed(cellar(&["sniff"]).arg(capture)));
     for story in ["slow-removal", "slow-attach", "saturated-listener", "thread-starvation", "cold-cache"] {
         let shown = headings(&documented(&format!("{story}-sniff")));
         assert!(!shown.is_empty(), "{story}");
@@ -486,16 +417,16 @@ const DAWDLING: Duration = Duration::from_secs(2);
 /// Clients that take their time: to take a reply, and to send what they store. The server waits for them, and tells so.
 #[test]
 fn clients_that_take_their_time() {
-    let place = Place::new("", "[observe]\nslow_call_ms = 500\n").unwrap();
-    let cell = place.start(&Hindrances::default()).unwrap();
-    let root = cell.volume(&cell.client().unwrap(), "patience").unwrap();
+    let story = Story::new("", "[observe]\nslow_call_ms = 500\n");
+    let _running = story.start(&Hindrances::default());
+    let root = story.volume("patience");
     let data = Bytes::from(vec![7; LONG_BYTES]);
-    let fid = cell.make_files(root, 1, &data).unwrap()[0];
+    let fid = story.make_files(root, 1, &data)[0];
     let station = Station::start().unwrap();
-    let connection = station.connect(cell.files_address(), FILE_SERVICE, None);
+    let connection = story.connect(&station);
     let length = LONG_BYTES as u64;
     let idle = |procedure: &str| {
-        let calls = place.slow("client").into_iter().filter(|call| call["procedure"] == procedure);
+        let calls = story.slow("client").into_iter().filter(|call| call["procedure"] == procedure);
         let is_idle =
             |call: &Value| call["parts_ns"]["client"].as_u64() >= Some(DAWDLING.as_nanos() as u64 / 2);
         calls.filter(is_idle).collect::<Vec<_>>()
@@ -520,37 +451,30 @@ fn clients_that_take_their_time() {
     }
 
     let [taken, sent] = ["FetchData64", "StoreData64"].map(idle);
-    assert!(taken.len() == 1 && sent.len() >= 2, "{:#?}", place.run(&["slow"], 0));
+    assert!(taken.len() == 1 && sent.len() >= 2, "{:#?}", story.run(&["slow"]));
     for call in &taken {
         assert_eq!((&call["volume"], &call["user"]), (&fid.volume.into(), &"anonymous".into()), "{call}");
     }
-    let printed = place.printed(&["slow"]);
+    let told = story.run(&["slow"]);
     let why = "it waited for its own client, to send or to take data (";
-    assert!(printed.lines().filter(|line| line.contains(why)).count() >= 3, "{printed}");
-    let slow = finding(&place.doctor("1"), "slow-clients");
+    assert!(told.lines().filter(|line| line.contains(why)).count() >= 3, "{told}");
+    let slow = finding(&story.doctor("1"), "slow-clients");
     assert!(slow.contains("slow calls lately waited for their own client"), "{slow}");
-}
-
-/// Bytes that cannot be compressed.
-fn noise(length: usize) -> Vec<u8> {
-    (0..length).map(|_| rand::random()).collect()
 }
 
 /// A healthy cell under a little load has none of these problems, and one that is not there cannot be looked at.
 #[test]
 fn a_healthy_cell() {
-    let place = Place::new("", "").unwrap();
-    let cell = place.start(&Hindrances::default()).unwrap();
-    let root = cell.volume(&cell.client().unwrap(), "well").unwrap();
-    let fids = cell.make_files(root, 3, &Bytes::from_static(b"data")).unwrap();
+    let story = Story::new("", "");
+    let running = story.start(&Hindrances::default());
+    let root = story.volume("well");
+    let fids = story.make_files(root, 3, &Bytes::from_static(b"data"));
     let station = Station::start().unwrap();
-    let files = Files::new(station.connect(cell.files_address(), FILE_SERVICE, None));
+    let files = Files::new(story.connect(&station));
     for fid in &fids {
         files.fetch_and_compare(*fid, &Bytes::from_static(b"data"), 100).unwrap();
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-    command.args(["doctor", "--interval", "1", "--json", "--config"]).arg(&place.config);
-    let output = command.env("HOME", place.folder.path()).output().unwrap();
+    let output = story.output(&["doctor", "--interval", "1", "--json"]);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     // What the machine does meanwhile is not the cell's, and locks are counted by process: those of the cells of
     // other tests, too.
@@ -568,9 +492,7 @@ fn a_healthy_cell() {
     assert_eq!(own.collect::<Vec<_>>(), Vec::<&Value>::new());
     assert_eq!(output.status.code(), Some(i32::from(!findings.is_empty())));
     assert_eq!(told["not_looked_at"], serde_json::json!([]));
-    drop(cell);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-    let status =
-        command.args(["doctor", "--on", "127.0.0.1:1", "--config"]).arg(&place.config).output().unwrap();
-    assert_eq!(status.status.code(), Some(2), "{}", String::from_utf8_lossy(&status.stderr));
+    drop(running);
+    let output = story.output(&["doctor", "--on", "127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,58 +1,45 @@
 //! `--dry-run` of the commands that change a cell: it says what would be done and refuses what would be refused, and
 //! nothing is changed.
 
-#[path = "support/locations.rs"]
-mod locations;
 mod support;
 
 use afs_idl::vl;
 use cellar::client::Interface;
-use cellar::config;
 use cellar::jobs::journal::Journal;
-use cellar::serve;
-use jobs::{Job, Operation, Place, Stage};
-use locations::Locations;
+use cellar::serve::Hindrances;
+use jobs::{Job, Operation, Stage};
 use serde_json::Value;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::Arc;
+use std::process::Output;
 use std::time::Duration;
+use support::cell::Cell;
+use support::locations::Locations;
+use support::place::{Place, address};
 
-struct Cell {
-    config: PathBuf,
-    address: Ipv4Addr,
-    jobs: PathBuf,
-    // Ends before the folder goes.
-    _running: serve::Running,
-    folder: tempfile::TempDir,
-}
+/// A cell that is asked in lines.
+struct Asked(Cell);
 
-impl Cell {
-    fn start() -> Cell {
-        let folder = tempfile::tempdir().unwrap();
-        let address = support::address();
-        std::fs::create_dir(folder.path().join("vicepb")).unwrap();
-        let config = support::configure(folder.path(), address, "b = \"vicepb\"\n").unwrap();
-        let settings = Arc::new(config::file::load(&config).unwrap());
-        let running = serve::start(&settings).unwrap();
-        Cell { config, address, jobs: settings.jobs_path(), _running: running, folder }
+impl Asked {
+    fn start() -> Asked {
+        let place = Place::new("b = \"vicepb\"\n");
+        std::fs::create_dir(place.path("vicepb")).unwrap();
+        Asked(Cell::start_at(place, &Hindrances::default()))
     }
 
-    fn locations(&self) -> Locations {
-        Locations::of(&self.config, self.address)
+    fn jobs(&self) -> PathBuf {
+        self.0.settings().jobs_path()
     }
 
     /// A command with this server's address and the test's folder in it.
     fn with_places(&self, command: &str) -> String {
-        let folder = self.folder.path().to_str().unwrap();
-        command.replace("ADDRESS", &self.address.to_string()).replace("FOLDER", folder)
+        let folder = self.0.folder().to_str().unwrap();
+        command.replace("ADDRESS", &self.0.address.to_string()).replace("FOLDER", folder)
     }
 
     /// Runs the program; what is asked has no blanks in it.
     fn program(&self, arguments: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        command.args(arguments.split_whitespace()).arg("--config").arg(&self.config).output().unwrap()
+        self.0.output(&arguments.split_whitespace().collect::<Vec<_>>())
     }
 
     /// What it prints.
@@ -157,7 +144,7 @@ const REFUSED: [(&str, &str); 31] = [
 
 #[test]
 fn a_dry_run_tells_what_the_command_would_do_and_changes_nothing() {
-    let cell = Cell::start();
+    let cell = Asked::start();
     for command in [
         "volume create one --quota 0 --acl system:anyuser=rl",
         "volume create two --quota 0",
@@ -264,9 +251,9 @@ fn entries(locations: &Locations) -> Vec<vl::NVldbEntry> {
 }
 
 /// A cell with volumes that can be moved, copied, released, backed up, split, dumped and restored.
-fn cell_with_volumes() -> (Cell, Locations) {
-    let cell = Cell::start();
-    let local = cell.folder.path();
+fn cell_with_volumes() -> (Asked, Locations) {
+    let cell = Asked::start();
+    let local = cell.0.folder();
     std::fs::create_dir(local.join("below")).unwrap();
     std::fs::write(local.join("below/text"), "below").unwrap();
     std::fs::write(local.join("text"), "text").unwrap();
@@ -283,9 +270,9 @@ fn cell_with_volumes() -> (Cell, Locations) {
     ] {
         cell.run(&cell.with_places(command));
     }
-    let locations = cell.locations();
-    locations.set_sites("released", &[cell.address]);
-    locations.set_sites("quiet", &[cell.address]);
+    let locations = Locations::of(&cell.0);
+    locations.set_sites("released", &[cell.0.address]);
+    locations.set_sites("quiet", &[cell.0.address]);
     // What is cloned within two seconds of a change counts as older.
     std::thread::sleep(Duration::from_secs(4));
     cell.run("volume release quiet");
@@ -295,7 +282,7 @@ fn cell_with_volumes() -> (Cell, Locations) {
 #[test]
 fn a_dry_run_of_a_job_tells_what_servers_say_of_it_and_changes_nothing() {
     let (cell, locations) = cell_with_volumes();
-    let everything = || (cell.state(), entries(&locations), files(&cell.jobs));
+    let everything = || (cell.state(), entries(&locations), files(&cell.jobs()));
     let before = everything();
     for (command, expected) in FORETOLD_JOBS {
         let (command, expected) = (cell.with_places(command), cell.with_places(expected));
@@ -323,10 +310,10 @@ fn a_dry_run_of_a_job_tells_what_servers_say_of_it_and_changes_nothing() {
 #[test]
 fn a_dry_run_names_locks_and_servers_that_do_not_answer() {
     let (cell, locations) = cell_with_volumes();
-    let away = support::address();
+    let away = address();
     let moved = cell.refusal(&format!("volume move two --to {away} --partition a --dry-run"));
     assert!(moved.starts_with("the server does not answer"), "{moved}");
-    locations.set_sites("released", &[cell.address, away]);
+    locations.set_sites("released", &[cell.0.address, away]);
     let told: Value = serde_json::from_str(&cell.run("volume release released --dry-run --json")).unwrap();
     let gets = |site: usize| told["sites"][site]["gets"].clone();
     assert!(gets(0) == "clone" && gets(1)["later"].is_string(), "{told:#}");
@@ -359,8 +346,8 @@ const STAGES: [(Stage, &str, &str); 6] = [
 ];
 
 fn a_move(id: u32, stage: Stage) -> Job {
-    let place = Place { server: Ipv4Addr::LOCALHOST, partition: 0 };
-    let to = Place { partition: 1, ..place };
+    let place = jobs::Place { server: Ipv4Addr::LOCALHOST, partition: 0 };
+    let to = jobs::Place { partition: 1, ..place };
     let mut job = Job::new(id, Operation::Move { to }, 100, "data", place);
     job.stage = stage;
     job
@@ -377,10 +364,9 @@ fn files(journal: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 #[test]
 fn a_dry_run_tells_how_an_interrupted_job_would_end_and_leaves_it() {
-    let folder = tempfile::tempdir().unwrap();
     // No server runs here, so the jobs are the person's own.
-    let config = support::configure(folder.path(), support::address(), "").unwrap();
-    let path = folder.path().join("cellar/jobs/t.example");
+    let place = Place::new("");
+    let path = place.path("cellar/jobs/t.example");
     let journal = Journal::open(path.clone()).unwrap();
     for (stage, ..) in STAGES {
         journal.begin(|id| a_move(id, stage)).unwrap();
@@ -391,10 +377,9 @@ fn a_dry_run_tells_how_an_interrupted_job_would_end_and_leaves_it() {
     journal.cancel(9).unwrap();
     let before = files(&path);
     let program = |arguments: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        command.args(["volume", "jobs"]).args(arguments.split_whitespace()).arg("--dry-run");
-        command.arg("--config").arg(&config).env("XDG_STATE_HOME", folder.path());
-        command.output().unwrap()
+        let asked = format!("volume jobs {arguments} --dry-run");
+        let mut command = place.command(&asked.split_whitespace().collect::<Vec<_>>());
+        command.env("XDG_STATE_HOME", place.folder()).output().unwrap()
     };
     let would = |arguments: &str| {
         let output = program(&format!("{arguments} --json"));
@@ -428,13 +413,13 @@ fn a_dry_run_tells_how_an_interrupted_job_would_end_and_leaves_it() {
 
 #[test]
 fn a_dry_run_tells_how_the_job_of_a_server_would_end_and_asks_it_for_nothing() {
-    let cell = Cell::start();
-    let journal = Journal::open(cell.jobs.clone()).unwrap();
+    let cell = Asked::start();
+    let journal = Journal::open(cell.jobs()).unwrap();
     // Held, so that the server does not take them over.
     let _claim = journal.begin(|id| a_move(id, Stage::Switching)).unwrap();
     journal.begin(|id| a_move(id, Stage::Failed)).unwrap();
-    let before = files(&cell.jobs);
-    let on = format!("--on {} --dry-run", cell.address);
+    let before = files(&cell.jobs());
+    let on = format!("--on {} --dry-run", cell.0.address);
     for (arguments, expected) in [
         ("resume", "wait no longer"),
         ("resume 1", "wait no longer"),
@@ -446,5 +431,5 @@ fn a_dry_run_tells_how_the_job_of_a_server_would_end_and_asks_it_for_nothing() {
     for (arguments, expected) in [("resume 2", "the job 2 is over"), ("cancel 3", "there is no job 3")] {
         assert_eq!(cell.refusal(&format!("volume jobs {arguments} {on}")), expected);
     }
-    assert_eq!(files(&cell.jobs), before);
+    assert_eq!(files(&cell.jobs()), before);
 }

@@ -5,38 +5,18 @@ mod support;
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
+use support::place::{Place, printed};
 use walkdir::WalkDir;
 
-struct Cell {
-    folder: tempfile::TempDir,
-    config: PathBuf,
+fn import(place: &Place, kind: &str, path: &Path, options: &[&str]) -> Command {
+    let mut command = place.command(&["import", kind, "--json"]);
+    command.arg(path).args(options);
+    command
 }
 
-impl Cell {
-    fn new() -> Cell {
-        let folder = tempfile::tempdir().unwrap();
-        let config = support::configure(folder.path(), support::address(), "").unwrap();
-        Cell { folder, config }
-    }
-
-    fn import(&self, kind: &str, path: &Path, options: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        command
-            .args(["import", kind])
-            .arg(path)
-            .args(options)
-            .arg("--json")
-            .arg("--config")
-            .arg(&self.config);
-        command.output().unwrap()
-    }
-
-    fn import_well(&self, kind: &str, path: &Path, options: &[&str]) -> Value {
-        let output = self.import(kind, path, options);
-        assert!(output.status.success(), "{kind}: {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
+fn import_well(place: &Place, kind: &str, path: &Path, options: &[&str]) -> Value {
+    serde_json::from_str(&printed(&mut import(place, kind, path, options))).unwrap()
 }
 
 /// A database file: Ubik's header and, behind it, these words at these addresses.
@@ -85,15 +65,15 @@ fn vldb() -> Vec<u8> {
 #[test]
 fn a_damaged_database_is_refused_with_the_place_and_nothing_of_it_is_taken_over() {
     for (kind, whole) in [("prdb", prdb()), ("vldb", vldb())] {
-        let cell = Cell::new();
-        let file = cell.folder.path().join(format!("{kind}.DB0"));
+        let place = Place::new("");
+        let file = place.path(&format!("{kind}.DB0"));
         let with = |at: usize, byte: u8| {
             let mut damaged = whole.clone();
             damaged[at] = byte;
             damaged
         };
         let entry = whole.len() - if kind == "prdb" { 192 } else { 148 };
-        for (damaged, place) in [
+        for (damaged, at) in [
             (Vec::new(), "byte 0: "),
             (whole[..40].to_vec(), "byte 40: "),
             (with(0, 1), "byte 0: "),
@@ -105,23 +85,24 @@ fn a_damaged_database_is_refused_with_the_place_and_nothing_of_it_is_taken_over(
         ] {
             std::fs::write(&file, damaged).unwrap();
             for options in [&["--dry-run"][..], &[]] {
-                let refused = cell.import(kind, &file, options);
+                let refused = import(&place, kind, &file, options).output().unwrap();
                 let told = String::from_utf8(refused.stderr).unwrap();
-                assert!(!refused.status.success() && refused.stdout.is_empty(), "{kind} {place}");
-                assert!(told.contains(place) && told.contains(".DB0"), "{kind} {place}: {told}");
+                assert!(!refused.status.success() && refused.stdout.is_empty(), "{kind} {at}");
+                assert!(told.contains(at) && told.contains(".DB0"), "{kind} {at}: {told}");
             }
         }
         std::fs::write(&file, &whole).unwrap();
         let counted = if kind == "prdb" { "users" } else { "volumes" };
         for (options, dry_run) in [(&["--dry-run"][..], true), (&[], false)] {
-            let told = cell.import_well(kind, &file, options);
+            let told = import_well(&place, kind, &file, options);
             assert_eq!(
                 (told[counted].as_u64(), told["dry_run"].as_bool()),
                 (Some(1), Some(dry_run)),
                 "{told}"
             );
         }
-        assert!(!cell.import(kind, &file, &[]).status.success(), "there is something to lose now");
+        let again = import(&place, kind, &file, &[]).output().unwrap();
+        assert!(!again.status.success(), "there is something to lose now");
     }
 }
 
@@ -148,11 +129,11 @@ fn outcomes(told: &Value) -> Vec<(&str, &str)> {
 
 #[test]
 fn clones_share_what_an_interrupted_run_brought_in() {
-    let cell = Cell::new();
-    let copy = vicepa(cell.folder.path());
-    let first = cell.import_well("vicep", &copy, &["--volume", "home"]);
+    let place = Place::new("");
+    let copy = vicepa(place.folder());
+    let first = import_well(&place, "vicep", &copy, &["--volume", "home"]);
     assert_eq!(outcomes(&first), [("home", "imported")]);
-    let rest = cell.import_well("vicep", &copy, &[]);
+    let rest = import_well(&place, "vicep", &copy, &[]);
     let shared = [("home", "present"), ("home.readonly", "shared"), ("home.backup", "shared")];
     assert_eq!(outcomes(&rest), shared);
 }

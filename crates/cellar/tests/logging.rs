@@ -1,80 +1,36 @@
 //! Lines of events in the log of a running server say what its counters count.
 
-use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+mod support;
+
 use afs_idl::cellar::{PurgeVolumeCacheRequest, purge_volume_cache};
 use afs_idl::fs as rxafs;
 use bytes::Bytes;
-use cellar::client::{CellClient, Interface};
-use cellar::commands::volume::{self, Create};
-use cellar::config;
-use cellar::network::{AfsNetwork, local_authentication};
-use load::files::{Fid, Files, volume_root};
-use load::station::{FILE_SERVICE, Station};
+use cellar::client::Interface;
+use load::files::{Fid, Files};
+use load::station::Station;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use support::place::Place;
+use support::process::Process;
+use support::{get, look, noise, soon};
 
 /// A server in a process of its own, which has a log.
-struct Cell {
-    address: Ipv4Addr,
-    config: PathBuf,
-    process: Child,
-    _folder: tempfile::TempDir,
-}
+struct Logging(Process);
 
-impl Drop for Cell {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// What somebody waits for, at most 20 seconds.
-fn soon<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-impl Cell {
-    fn start(observe: &str) -> Cell {
-        let folder = tempfile::tempdir().unwrap();
-        let [_, a, b, c] = rand::random::<[u8; 4]>();
-        let address = Ipv4Addr::new(127, a | 128, b, c.clamp(2, 250));
-        std::fs::create_dir(folder.path().join("vicepa")).unwrap();
-        let secret = Secret::new(&[7; 32]);
-        let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
-        std::fs::write(folder.path().join("KeyFileExt"), &*write_extended(&[key])).unwrap();
-        let text = format!(
-            "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nbind = [\"{address}\"]\n\
-             announce = [\"{address}\"]\n[partitions]\na = \"vicepa\"\n[metrics]\nport = 0\n{observe}"
-        );
-        let config = folder.path().join("cellar.toml");
-        std::fs::write(&config, text).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        command.args(["serve", "--config"]).arg(&config).env("HOME", folder.path());
+impl Logging {
+    fn start(observe: &str) -> Logging {
+        let place = Place::new(&format!("[metrics]\nport = 0\n{observe}"));
         // Lines of events are there whatever else is wanted.
-        command.env("CELLAR_LOG", "warn,cellar=info").env("CELLAR_LOG_FORMAT", "json");
-        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let cell = Cell { address, config, process, _folder: folder };
+        let environment = [("CELLAR_LOG", "warn,cellar=info"), ("CELLAR_LOG_FORMAT", "json")];
+        let server = Logging(Process::begin(place, &environment));
         soon("the server serves", || {
-            cell.log().iter().any(|line| line["message"] == "serving").then_some(())
+            server.log().iter().any(|line| line["message"] == "serving").then_some(())
         });
-        cell
+        server
     }
 
     fn log(&self) -> Vec<Value> {
-        let path = config::file::load(&self.config).unwrap().log_path.join("CellarLog");
+        let path = self.0.settings().log_path.join("CellarLog");
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -84,51 +40,28 @@ impl Cell {
         self.log().into_iter().filter(|line| line["target"] == "event").collect()
     }
 
-    fn client(&self) -> CellClient {
-        let settings = config::file::load(&self.config).unwrap();
-        let network = AfsNetwork::start(Some(local_authentication(&settings.keys).unwrap())).unwrap();
-        CellClient::new(Arc::new(network), vec![self.address]).unwrap()
-    }
-
     /// All metrics: names with labels, and numbers as they are written.
     fn metrics(&self) -> BTreeMap<String, String> {
         let log = self.log();
         let address = log.iter().find(|line| line["message"] == "metrics").unwrap()["address"].clone();
-        let mut stream = TcpStream::connect(address.as_str().unwrap()).unwrap();
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
+        let reply = get(address.as_str().unwrap().parse().unwrap(), "/metrics").unwrap();
         let numbers =
             reply.lines().filter(|line| line.starts_with("cellar_")).filter_map(|line| line.rsplit_once(' '));
         numbers.map(|(name, number)| (name.to_owned(), number.to_owned())).collect()
     }
 
-    /// What the program prints.
-    fn run(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        let output = command.args(arguments).arg("--config").arg(&self.config).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
     /// Somebody stores files and others read them, who are told when they change.
     fn load(&self) {
-        let client = self.client();
-        let create = Create::with_acl("load".parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
-        volume::create_volume(&client, &create).unwrap();
-        let root = volume_root(&*client.connection(self.address, Interface::Locations), "load").unwrap();
+        let root = self.0.volume("load");
         let stations = [(); 3].map(|()| Station::start().unwrap());
-        let [writer, readers @ ..] = stations
-            .each_ref()
-            .map(|station| station.connect(SocketAddr::from((self.address, 7000)), FILE_SERVICE, None));
+        let [writer, readers @ ..] = stations.each_ref().map(|station| self.0.connect(station));
         let fid = Files::new(writer.clone()).create(root, "f").unwrap();
         for _ in 0..5 {
             for reader in &readers {
-                rxafs::fetch_status(&**reader, &rxafs::FetchStatusRequest { fid }).unwrap();
+                look(&**reader, fid);
             }
             // Which does not shrink.
-            let data: Vec<u8> = (0..100_000).map(|_| rand::random()).collect();
-            let data = Bytes::from(data);
+            let data = noise(100_000);
             let length = data.len() as u64;
             let request =
                 rxafs::StoreData64Request { fid, length, file_length: length, ..Default::default() };
@@ -137,10 +70,7 @@ impl Cell {
         // More than there is room for in memory, read twice.
         let files = Files::new(writer.clone());
         let stored: Vec<(Fid, Bytes)> = (0..20)
-            .map(|number| {
-                let data: Vec<u8> = (0..100_000).map(|_| rand::random()).collect();
-                (files.create(root, &format!("f{number}")).unwrap(), data.into())
-            })
+            .map(|number| (files.create(root, &format!("f{number}")).unwrap(), noise(100_000)))
             .collect();
         for (fid, data) in &stored {
             files.store(*fid, data).unwrap();
@@ -149,7 +79,8 @@ impl Cell {
             files.fetch_and_compare(*fid, data, 1 << 20).unwrap();
         }
         let purge = PurgeVolumeCacheRequest { volume: root.volume };
-        let own = client.connection(self.address, Interface::Cellar);
+        let client = self.0.client();
+        let own = client.connection(self.0.address, Interface::Cellar);
         purge_volume_cache(&*own, &purge).unwrap();
         let nothing = rxafs::FetchStatusRequest { fid: Fid { vnode: 99_999, ..fid } };
         rxafs::fetch_status(&*readers[0], &nothing).unwrap_err();
@@ -234,7 +165,7 @@ fn of_metrics(metrics: &BTreeMap<String, String>) -> Sums {
 
 #[test]
 fn lines_of_all_events_add_up_to_what_is_counted() {
-    let cell = Cell::start(
+    let cell = Logging::start(
         "[observe]\nlog_events = [\"call\", \"disk\", \"lock\", \"callback\", \"cache\"]\nlog_events_per_second = 1000000\n\
          [store]\nchunk_cache_mb = 1\n",
     );
@@ -278,7 +209,8 @@ fn lines_of_all_events_add_up_to_what_is_counted() {
 
 #[test]
 fn lines_that_are_too_many_or_of_what_was_quick_are_left_out_and_the_first_are_counted() {
-    let cell = Cell::start("[observe]\nlog_events = [\"call\", \"disk=100s\"]\nlog_events_per_second = 3\n");
+    let cell =
+        Logging::start("[observe]\nlog_events = [\"call\", \"disk=100s\"]\nlog_events_per_second = 3\n");
     cell.load();
     let calls = soon("lines and what was left out are all calls", || {
         let (metrics, lines) = (cell.metrics(), cell.events());
@@ -304,35 +236,28 @@ fn lines_that_are_too_many_or_of_what_was_quick_are_left_out_and_the_first_are_c
 
 #[test]
 fn what_is_logged_is_chosen_while_the_server_runs() {
-    let cell = Cell::start("");
-    cell.run(&["server", "log-events", "call", "lock=1us", "--per-second", "50"]);
+    let cell = Logging::start("");
+    cell.0.run(&["server", "log-events", "call", "lock=1us", "--per-second", "50"]);
     // The last call before ends after it was chosen.
     soon("calls are logged", || cell.events().iter().any(|line| line["message"] == "call").then_some(()));
-    let table: Value = serde_json::from_str(&cell.run(&["stat", "events", "--json"])).unwrap();
+    let table = cell.0.stat("events");
     let on = |row: &&Value| row["on"] == 1;
     // What has written most stands first, and that is for the threads to say.
-    let mut chosen: Vec<(&str, &Value)> = table
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(on)
-        .map(|row| (row["event"].as_str().unwrap(), &row["from_ns"]))
-        .collect();
+    let mut chosen: Vec<(&str, &Value)> =
+        table.iter().filter(on).map(|row| (row["event"].as_str().unwrap(), &row["from_ns"])).collect();
     chosen.sort_by_key(|row| row.0);
-    assert_eq!(chosen, [("call", &0.into()), ("lock", &1000.into())], "{table}");
-    cell.run(&["server", "log-events"]);
-    let written = || {
-        let table: Value = serde_json::from_str(&cell.run(&["stat", "events", "--json"])).unwrap();
-        table.as_array().unwrap().iter().find(|row| row["event"] == "call").unwrap()["written"].clone()
-    };
+    assert_eq!(chosen, [("call", &0.into()), ("lock", &1000.into())], "{table:?}");
+    cell.0.run(&["server", "log-events"]);
+    let written =
+        || cell.0.stat("events").iter().find(|row| row["event"] == "call").unwrap()["written"].clone();
     let before = written();
     assert_eq!((written(), before.as_u64() > Some(0)), (before, true), "to ask is a call");
 }
 
 #[test]
 fn each_thread_of_a_server_has_a_name() {
-    let cell = Cell::start("[observe]\nlog_events = [\"call=10s\"]\n");
-    let tasks = format!("/proc/{}/task", cell.process.id());
+    let cell = Logging::start("[observe]\nlog_events = [\"call=10s\"]\n");
+    let tasks = format!("/proc/{}/task", cell.0.id());
     let names = || -> Vec<String> {
         let tasks = std::fs::read_dir(&tasks).unwrap().flatten();
         let names = tasks.flat_map(|task| std::fs::read_to_string(task.path().join("comm")));

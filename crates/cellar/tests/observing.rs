@@ -3,24 +3,21 @@
 mod support;
 
 use afs_idl::{CallStream, ClientConnection, cellar as own, fs as rxafs};
-use anyhow::Result;
 use base::AbortCode;
 use bytes::Bytes;
-use cellar::client::{CellClient, Interface, Network};
-use cellar::commands::volume::{self, Create};
-use cellar::config::{self, Settings};
-use cellar::network::{AfsNetwork, local_authentication};
-use cellar::serve;
-use load::files::{Fid, Files, read_exact, volume_root};
+use cellar::client::{Interface, Network};
+use load::files::{Fid, Files, read_exact};
 use load::station::{FILE_SERVICE, Station};
 use observe::Table;
 use serde_json::Value;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use support::cell::Cell;
+use support::place::Place;
+use support::{PATIENCE, noise};
 
 /// Sizes of the files, and how much one call reads of them.
 const SIZES: [usize; 3] = [10, 5_000, 300_000];
@@ -29,92 +26,31 @@ const CALL_BYTES: u64 = 100_000;
 /// What the configuration has besides.
 const MORE: &str = "[metrics]\nport = 0\nprobe_history = \"probes.jsonl\"\n";
 
-/// A cell on an address of loopback that nobody else is likely to use: the ports are AFS's.
-struct Cell {
-    address: Ipv4Addr,
-    config: PathBuf,
-    settings: Arc<Settings>,
-    // Ends before the folder goes.
-    running: serve::Running,
-    _folder: tempfile::TempDir,
-}
-
-impl Cell {
-    fn start() -> Result<Cell> {
-        let folder = tempfile::tempdir()?;
-        let address = support::address();
-        let config = support::configure(folder.path(), address, MORE)?;
-        let settings = Arc::new(config::file::load(&config)?);
-        let running = serve::start(&settings)?;
-        Ok(Cell { address, config, settings, running, _folder: folder })
-    }
-
-    /// With nothing in its caches.
-    fn restart(self) -> Cell {
-        let Cell { address, config, settings, running, _folder: folder } = self;
-        running.stop().unwrap();
-        let running = serve::start(&settings).unwrap();
-        Cell { address, config, settings, running, _folder: folder }
-    }
-
-    /// The sum of a metric's rows with this label. To ask for it passes no packets of AFS.
-    fn metric(&self, name: &str, label: &str) -> u64 {
-        let text = self.get("/metrics");
-        let rows =
-            text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{')?.split_once("} "));
-        let mut numbers = rows.filter(|(labels, _)| labels.split(',').any(|of| of == label)).peekable();
-        assert!(numbers.peek().is_some(), "no {name} with {label}: {text}");
-        numbers.map(|(_, number)| number.parse::<u64>().unwrap()).sum()
-    }
-
-    fn client(&self) -> Result<CellClient> {
-        let network = AfsNetwork::start(Some(local_authentication(&self.settings.keys)?))?;
-        CellClient::new(Arc::new(network), vec![self.address])
-    }
-
-    /// A document of the port for metrics.
-    fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.running.metrics_address().unwrap()).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        reply
-    }
-
-    fn stat(&self, arguments: &[&str]) -> Vec<Value> {
-        let json: Value =
-            serde_json::from_str(&self.run(&[&["stat", "--json"][..], arguments].concat())).unwrap();
-        json.as_array().unwrap().clone()
-    }
-
-    /// What the program prints.
-    fn run(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        let output = command.args(arguments).arg("--config").arg(&self.config).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
+/// The sum of a metric's rows with this label.
+fn metric(cell: &Cell, name: &str, label: &str) -> u64 {
+    let text = cell.get("/metrics");
+    let rows = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{')?.split_once("} "));
+    let mut numbers = rows.filter(|(labels, _)| labels.split(',').any(|of| of == label)).peekable();
+    assert!(numbers.peek().is_some(), "no {name} with {label}: {text}");
+    numbers.map(|(_, number)| number.parse::<u64>().unwrap()).sum()
 }
 
 /// What a stopped cell had open is closed: its database can be opened again, in the same process.
 #[test]
 fn a_cell_is_started_twice_in_one_process() {
-    let Cell { settings, running, _folder, .. } = Cell::start().unwrap();
-    running.stop().unwrap();
-    serve::start(&settings).unwrap().stop().unwrap();
+    Cell::start(MORE).restart().running.stop().unwrap();
 }
 
 #[test]
 fn metrics_and_page_are_for_this_machine_unless_said_otherwise() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = support::configure(folder.path(), Ipv4Addr::LOCALHOST, MORE).unwrap();
-    let text = std::fs::read_to_string(&config).unwrap();
+    let place = Place::new(MORE);
+    let text = std::fs::read_to_string(&place.config).unwrap();
     for (address, expected) in
         [("", Ipv4Addr::LOCALHOST), ("address = \"192.0.2.7\"", Ipv4Addr::new(192, 0, 2, 7))]
     {
-        std::fs::write(&config, format!("{text}{address}\n[web]\n{address}\n")).unwrap();
-        let settings = config::file::load(&config).unwrap();
-        let web = settings.web.unwrap().address.ip();
+        std::fs::write(&place.config, format!("{text}{address}\n[web]\n{address}\n")).unwrap();
+        let settings = place.settings();
+        let web = settings.web.as_ref().unwrap().address.ip();
         assert_eq!((settings.metrics.unwrap().ip(), web), (expected.into(), expected.into()));
     }
 }
@@ -194,21 +130,16 @@ fn usage(row: &Value) -> [u64; 4] {
 
 #[test]
 fn what_a_known_load_did_adds_up_in_every_table() {
-    let cell = Cell::start().unwrap();
-    let client = cell.client().unwrap();
-    let create = Create::with_acl("load".parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
-    volume::create_volume(&client, &create).unwrap();
-    let root = volume_root(&*client.connection(cell.address, Interface::Locations), "load").unwrap();
+    let (cell, root) = cell_with_volume();
     let volume = root.volume.to_string();
     let station = Station::start().unwrap();
-    let address = SocketAddr::from((cell.address, 7000));
-    let anonymous = station.connect(address, FILE_SERVICE, None);
-    let admin_network = AfsNetwork::start(Some(local_authentication(&cell.settings.keys).unwrap())).unwrap();
-    let admin = admin_network.connect(address, FILE_SERVICE);
+    let anonymous = cell.connect(&station);
+    let admin_network = cell.network();
+    let admin = admin_network.connect(cell.files_port(), FILE_SERVICE);
     let fids: Vec<Fid> =
         ["a", "b", "c"].map(|name| Files::new(anonymous.clone()).create(root, name).unwrap()).to_vec();
-    let before = [cell.stat(&["calls"]), cell.stat(&["clients", "--volume", &volume])];
-    let disk_before = cell.stat(&["disk"]);
+    let before = [cell.stat("calls"), cell.stat(&format!("clients --volume {volume}"))];
+    let disk_before = cell.stat("disk");
     // What each of the two did.
     let mut each = [Expected::default(), Expected::default()];
     for (fid, bytes) in fids.iter().zip(SIZES) {
@@ -224,7 +155,7 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     for (procedure, numbers) in each.iter().flat_map(|of| &of.0) {
         all.add(procedure, *numbers);
     }
-    let calls = cell.stat(&["calls"]);
+    let calls = cell.stat("calls");
     for (procedure, expected) in &all.0 {
         let of = [("service", "AFS"), ("procedure", *procedure)];
         let numbers = |rows: &[Value]| {
@@ -241,7 +172,7 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     }
     assert!(find(&calls, &[("service", "AFSVol"), ("procedure", "CreateVolume")]).is_some(), "{calls:?}");
 
-    let clients = cell.stat(&["clients", "--volume", &volume]);
+    let clients = cell.stat(&format!("clients --volume {volume}"));
     let mut sum = [0; 4];
     for row in &clients {
         let then = find(&before[1], &[("user", row["user"].as_str().unwrap())]).map_or([0; 4], usage);
@@ -252,7 +183,7 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     }
     assert_eq!(clients.len(), 2, "{clients:?}");
     // From the volume's clients on to what each of them called.
-    let called = cell.stat(&["calls", "--volume", &volume]);
+    let called = cell.stat(&format!("calls --volume {volume}"));
     for row in &clients {
         let is_its = |call: &&Value| call["user"] == row["user"] && call["host"] == row["host"];
         let mut of_calls = [0; 4];
@@ -263,7 +194,7 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     }
     let looks = find(&called, &[("user", "anonymous"), ("procedure", "FetchStatus")]).unwrap();
     assert_eq!(number(looks, &["calls"]), 60);
-    let volumes = cell.stat(&["volumes"]);
+    let volumes = cell.stat("volumes");
     let row = find(&volumes, &[("volume", &volume)]).unwrap();
     assert_eq!(usage(row), sum);
     assert_eq!(row["name"], "load");
@@ -271,7 +202,7 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     assert_eq!(number(row, &["classes", "fetch"]), 1 + 1 + 3);
 
     // Both clients, and who asks, are on one host.
-    let hosts = cell.stat(&["hosts"]);
+    let hosts = cell.stat("hosts");
     let host = find(&hosts, &[("host", clients[0]["host"].as_str().unwrap())]).unwrap();
     assert_eq!(number(host, &["data_calls"]), 3 + 1 + 1 + 3);
     assert_eq!(number(host, &["classes", "store"]), 3);
@@ -282,17 +213,17 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     assert!(number(host, &["data_time_ns"]) >= number(host, &["data_longest_ns"]), "{host}");
 
     let written = |rows: &[Value]| number(find(rows, &[("access", "write")]).unwrap(), &["moved_bytes"]);
-    assert!(written(&cell.stat(&["disk"])) > written(&disk_before), "the largest file went to the disk");
-    let locks = cell.stat(&["locks"]);
+    assert!(written(&cell.stat("disk")) > written(&disk_before), "the largest file went to the disk");
+    let locks = cell.stat("locks");
     let names: Vec<&str> = locks.iter().filter_map(|row| row["lock"].as_str()).collect();
     assert!(
         ["volume", "publish", "hosts", "lane", "segment"].iter().all(|name| names.contains(name)),
         "{names:?}"
     );
-    let lanes = cell.stat(&["lanes"]);
+    let lanes = cell.stat("lanes");
     let received: u64 = lanes.iter().map(|row| number(row, &["received_datagrams"])).sum();
     assert!(received >= all.total()[0], "{lanes:?}");
-    assert_eq!(cell.stat(&["workers"]).len(), 5);
+    assert_eq!(cell.stat("workers").len(), 5);
 
     // Lanes and peers count the same packets; asking sends some, so the sum lies between two looks.
     let first_sent = |rows: &[Value]| -> u64 {
@@ -303,21 +234,21 @@ fn what_a_known_load_did_adds_up_in_every_table() {
             })
             .sum()
     };
-    let peers = cell.stat(&["peers"]);
-    let sums = [first_sent(&lanes), first_sent(&peers), first_sent(&cell.stat(&["lanes"]))];
+    let peers = cell.stat("peers");
+    let sums = [first_sent(&lanes), first_sent(&peers), first_sent(&cell.stat("lanes"))];
     assert!(sums.is_sorted() && sums[0] > 0, "{sums:?} {peers:?}");
     let trips = |rows: &[Value], key: &[&str]| -> u64 {
         let of_port = rows.iter().filter(|row| row["port"] == "fileserver" || row["port"] == "(others)");
         of_port.map(|row| number(row, key)).sum()
     };
     let told = trips(&peers, &["round_trips_ns", "count"]);
-    let sums = [trips(&lanes, &["round_trips"]), told, trips(&cell.stat(&["lanes"]), &["round_trips"])];
+    let sums = [trips(&lanes, &["round_trips"]), told, trips(&cell.stat("lanes"), &["round_trips"])];
     assert!(sums.is_sorted() && told > 0, "{sums:?} {peers:?}");
     let of_load = peers.iter().map(|row| number(row, &["received_packets"])).max().unwrap();
     assert!(of_load >= all.total()[0] / 2, "one of the two did more than half: {peers:?}");
     assert!(peers.iter().any(|row| number(row, &["connections"]) > 0 && number(row, &["round_trip_ns"]) > 0));
 
-    let top: Value = serde_json::from_str(&cell.run(&["top", "--once", "--json"])).unwrap();
+    let top = cell.json(&["top", "--once"]);
     // The same tables everywhere, each with what there is to tell.
     let tables = Table::ALL.iter().map(|table| table.name());
     let told = top.as_object().unwrap();
@@ -326,7 +257,7 @@ fn what_a_known_load_did_adds_up_in_every_table() {
         let rows = told[table].as_array().unwrap();
         // No audit is configured.
         assert_eq!(rows.is_empty(), table == "audit", "{table}: {rows:?}");
-        assert_eq!(cell.stat(&[table]).is_empty(), table == "audit", "{table}");
+        assert_eq!(cell.stat(table).is_empty(), table == "audit", "{table}");
     }
     let same = |rows: &Value| find(rows.as_array().unwrap(), &[("procedure", "StoreData64")]).cloned();
     assert_eq!(same(&top["calls"]), same(&Value::Array(calls.clone())));
@@ -345,11 +276,8 @@ fn what_a_known_load_did_adds_up_in_every_table() {
 
 /// A cell with an empty volume for everybody, and its root directory.
 fn cell_with_volume() -> (Cell, Fid) {
-    let cell = Cell::start().unwrap();
-    let client = cell.client().unwrap();
-    let create = Create::with_acl("load".parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
-    volume::create_volume(&client, &create).unwrap();
-    let root = volume_root(&*client.connection(cell.address, Interface::Locations), "load").unwrap();
+    let cell = Cell::start(MORE);
+    let root = cell.volume("load");
     (cell, root)
 }
 
@@ -375,7 +303,7 @@ const OF_PORT: [&str; 7] = [
 
 /// What both sides count when the last acknowledgements have arrived.
 fn when_quiet<T: PartialEq + std::fmt::Debug>(mut look: impl FnMut() -> (T, T)) -> T {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let (server, client) = look();
         if server == client {
@@ -390,9 +318,8 @@ fn when_quiet<T: PartialEq + std::fmt::Debug>(mut look: impl FnMut() -> (T, T)) 
 fn lanes_peers_and_workers_count_what_their_client_counts() {
     let (cell, root) = cell_with_volume();
     let (station, mut load) = (Station::start().unwrap(), Expected::default());
-    let address = SocketAddr::from((cell.address, 7000));
-    let connection = station.connect(address, FILE_SERVICE, None);
-    let of_port = || OF_PORT.map(|name| cell.metric(name, "port=\"fileserver\""));
+    let connection = cell.connect(&station);
+    let of_port = || OF_PORT.map(|name| metric(&cell, name, "port=\"fileserver\""));
     let before = of_port();
     let fid = Files::new(connection.clone()).create(root, "f").unwrap();
     store(&*connection, fid, &Bytes::from(vec![7; 300_000]), &mut load);
@@ -405,7 +332,7 @@ fn lanes_peers_and_workers_count_what_their_client_counts() {
     assert!(counted.iter().all(|number| *number > 0), "{counted:?}");
     // Datagrams and bytes from it, bytes to it, data packets to it for the first time, as its row has them.
     when_quiet(|| {
-        let peers = cell.stat(&["peers"]);
+        let peers = cell.stat("peers");
         let of_port = peers.iter().filter(|row| row["port"] == "fileserver");
         let row = of_port.max_by_key(|row| number(row, &["received_packets"])).unwrap();
         let first_sent = number(row, &["data_sent"]) - number(row, &["data_resent"]);
@@ -415,11 +342,11 @@ fn lanes_peers_and_workers_count_what_their_client_counts() {
         ((of_peer, first_sent), ([sent, sent_bytes, received_bytes], data))
     });
     // The tables know what the metrics knew, and who asked for them.
-    let lanes = cell.stat(&["lanes"]);
+    let lanes = cell.stat("lanes");
     let received = lanes.iter().filter(|row| row["port"] == "fileserver");
     let received: u64 = received.map(|row| number(row, &["data_received"])).sum();
     assert!(received > before[4] + counted[4] && received <= of_port()[4], "{lanes:?}");
-    let workers = cell.stat(&["workers"]);
+    let workers = cell.stat("workers");
     let arrived = number(find(&workers, &[("port", "fileserver")]).unwrap(), &["arrived"]);
     assert!(arrived > before[6] + calls && arrived <= of_port()[6], "{workers:?}");
 }
@@ -434,24 +361,22 @@ const SEGMENT_HEADER_BYTES: usize = 32;
 fn disks_and_caches_count_what_is_written_and_read_cold_and_warm() {
     const FILE_BYTES: usize = 300_000;
     let (cell, root) = cell_with_volume();
-    let address = SocketAddr::from((cell.address, 7000));
     let station = Station::start().unwrap();
-    let connection = station.connect(address, FILE_SERVICE, None);
+    let connection = cell.connect(&station);
     let files = Files::new(connection.clone());
     let [first, fid] = ["first", "f"].map(|name| files.create(root, name).unwrap());
-    let data: Vec<u8> = (0..FILE_BYTES).map(|_| rand::random()).collect();
-    let data = Bytes::from(data);
+    let data = noise(FILE_BYTES);
     // The first file makes the segments.
     store(&*connection, first, &data, &mut Expected::default());
     let disk = |cell: &Cell, access: &str| {
         let label = format!("access=\"{access}\"");
         let names =
             ["cellar_disk_accesses_total", "cellar_disk_moved_bytes_total", "cellar_disk_failed_total"];
-        names.map(|name| cell.metric(name, &label))
+        names.map(|name| metric(cell, name, &label))
     };
     let cache = |cell: &Cell| {
         let names = ["cellar_cache_hits_total", "cellar_cache_misses_total"];
-        names.map(|name| cell.metric(name, "cache=\"chunks\""))
+        names.map(|name| metric(cell, name, "cache=\"chunks\""))
     };
     let before = disk(&cell, "write");
     store(&*connection, fid, &data, &mut Expected::default());
@@ -462,7 +387,7 @@ fn disks_and_caches_count_what_is_written_and_read_cold_and_warm() {
     assert_eq!(since(disk(&cell, "write"), before), [2, written as u64, 0]);
 
     let cell = cell.restart();
-    let connection = station.connect(address, FILE_SERVICE, None);
+    let connection = cell.connect(&station);
     // Two segments are opened, whose own headers are read too.
     let read = (FILE_BYTES + 2 * (HEADER_BYTES + SEGMENT_HEADER_BYTES)) as u64;
     for (what, reads, misses) in [("cold", [4, read, 0], 2), ("warm", [0; 3], 0)] {
@@ -473,13 +398,13 @@ fn disks_and_caches_count_what_is_written_and_read_cold_and_warm() {
         // Three calls, of which the last reads of both chunks.
         assert_eq!([now[0] - before.1[0], now[1] - before.1[1]], [4 - misses, misses], "{what}");
     }
-    let disks = cell.stat(&["disk"]);
+    let disks = cell.stat("disk");
     let row = find(&disks, &[("access", "read")]).unwrap();
     let row = [&["accesses"][..], &["moved_bytes"], &["failed"], &["time_ns", "count"]]
         .map(|path| number(row, path));
     let [accesses, moved, failed] = disk(&cell, "read");
     assert_eq!(row, [accesses, moved, failed, accesses]);
-    let caches = cell.stat(&["caches"]);
+    let caches = cell.stat("caches");
     let row = find(&caches, &[("name", "chunks")]).unwrap();
     assert_eq!([number(row, &["hits"]), number(row, &["misses"])], cache(&cell));
 }
@@ -489,18 +414,17 @@ fn disks_and_caches_count_what_is_written_and_read_cold_and_warm() {
 #[test]
 fn caches_of_status_directories_and_totals_count_what_is_looked_for_cold_and_warm() {
     let (cell, root) = cell_with_volume();
-    let address = SocketAddr::from((cell.address, 7000));
     let station = Station::start().unwrap();
-    let connection = station.connect(address, FILE_SERVICE, None);
+    let connection = cell.connect(&station);
     let fid = Files::new(connection.clone()).create(root, "f").unwrap();
     let counted = |cell: &Cell, cache: &str| {
         let label = format!("cache=\"{cache}\"");
-        ["cellar_cache_hits_total", "cellar_cache_misses_total"].map(|name| cell.metric(name, &label))
+        ["cellar_cache_hits_total", "cellar_cache_misses_total"].map(|name| metric(cell, name, &label))
     };
     let since = |now: [u64; 2], before: [u64; 2]| [now[0] - before[0], now[1] - before[1]];
     let cell = cell.restart();
-    let connection = station.connect(address, FILE_SERVICE, None);
-    let own = cell.client().unwrap();
+    let connection = cell.connect(&station);
+    let own = cell.client();
     let own = own.connection(cell.address, Interface::Cellar);
     let status = || look(&*connection, fid, true, &mut Expected::default());
     let names = || {
@@ -527,7 +451,7 @@ fn caches_of_status_directories_and_totals_count_what_is_looked_for_cold_and_war
         assert!(hits >= things && misses == 0, "{cache}, warm: {hits} hits, {misses} misses");
         assert_eq!(count(10), [10 * hits, 0], "{cache}");
     }
-    let caches = cell.stat(&["caches"]);
+    let caches = cell.stat("caches");
     for (cache, ..) in of {
         let row = find(&caches, &[("name", cache)]).unwrap();
         assert_eq!([number(row, &["hits"]), number(row, &["misses"])], counted(&cell, cache), "{caches:?}");
@@ -560,9 +484,9 @@ fn promtool(arguments: &[&str], input: &str) -> Option<String> {
 
 #[test]
 fn prometheus_finds_no_fault_in_metrics_alerts_and_dashboard() {
-    let cell = Cell::start().unwrap();
+    let cell = Cell::start(MORE);
     let probe = r#"{"time_ms":1795000000000,"volume":"probe.a","server":"10.0.0.1","total_us":1500}"#;
-    std::fs::write(cell.config.with_file_name("probes.jsonl"), format!("{probe}\n")).unwrap();
+    std::fs::write(cell.path("probes.jsonl"), format!("{probe}\n")).unwrap();
     let metrics = cell.get("/metrics");
     let (_, metrics) = metrics.split_once("\r\n\r\n").unwrap();
     let line = "cellar_probe_time_seconds{volume=\"probe.a\",server=\"10.0.0.1\"} 0.001500000\n";
@@ -601,14 +525,14 @@ fn prometheus_finds_no_fault_in_metrics_alerts_and_dashboard() {
 /// of Cellar's means that.
 #[test]
 fn the_file_server_of_the_configuration_is_the_one_that_is_looked_at() {
-    let cell = Cell::start().unwrap();
+    let cell = Cell::start(MORE);
     let text = std::fs::read_to_string(&cell.config).unwrap();
     let joining = text
         .replace("[server]\n", "database_servers = [\"192.0.2.1\"]\n[server]\nroles = [\"fs\", \"vol\"]\n");
     std::fs::write(&cell.config, joining).unwrap();
     assert!(cell.run(&["top", "--once"]).starts_with("CALLS\n"));
-    let status: Value = serde_json::from_str(&cell.run(&["server", "status", "--json"])).unwrap();
+    let status = cell.json(&["server", "status"]);
     assert_eq!(status["server"], cell.address.to_string());
-    assert!(!cell.stat(&["workers"]).is_empty());
+    assert!(!cell.stat("workers").is_empty());
     assert!(cell.run(&["slow"]).starts_with("No call took"));
 }

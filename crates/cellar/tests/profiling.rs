@@ -1,78 +1,22 @@
 //! Profiles of a running cell under a known load: what is known to be busy, or to read and write, is what they show. Alone in
 //! its process, of which profiles are taken.
 
-#[path = "support/profiles.rs"]
-mod profiles;
 mod support;
 
-use afs_idl::ClientConnection;
 use bytes::Bytes;
-use cellar::client::{CellClient, Interface};
-use cellar::commands::volume::{self, Create};
-use cellar::config::{self, Settings};
-use cellar::network::{AfsNetwork, local_authentication};
-use cellar::serve::{self, Running};
-use load::files::{Fid, Files, volume_root};
+use load::files::Files;
 use load::station::{FILE_SERVICE, Station};
 use rand::seq::IndexedRandom;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use support::cell::Cell;
+use support::{noise, profiles};
 
 /// A process takes a profile at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-struct Cell {
-    address: Ipv4Addr,
-    config: PathBuf,
-    settings: Arc<Settings>,
-    client: CellClient,
-    // Ends before the folder goes.
-    _running: Running,
-    folder: tempfile::TempDir,
-}
-
-impl Cell {
-    fn start() -> Cell {
-        let folder = tempfile::tempdir().unwrap();
-        let address = support::address();
-        let config = support::configure(folder.path(), address, "").unwrap();
-        let settings = Arc::new(config::file::load(&config).unwrap());
-        let running = serve::start(&settings).unwrap();
-        let network = AfsNetwork::start(Some(local_authentication(&settings.keys).unwrap())).unwrap();
-        let client = CellClient::new(Arc::new(network), vec![address]).unwrap();
-        Cell { address, config, settings, client, _running: running, folder }
-    }
-
-    /// A volume that anybody may write; its root.
-    fn volume(&self, name: &str) -> Fid {
-        let create = Create::with_acl(name.parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
-        volume::create_volume(&self.client, &create).unwrap();
-        volume_root(&*self.client.connection(self.address, Interface::Locations), name).unwrap()
-    }
-
-    /// A connection to the file service, of the key's user or of nobody.
-    fn connect(&self, station: &Station, is_known: bool) -> Arc<dyn ClientConnection> {
-        let security = is_known.then(|| local_authentication(&self.settings.keys).unwrap());
-        station.connect(SocketAddr::from((self.address, 7000)), FILE_SERVICE, security)
-    }
-
-    fn run(&self, arguments: &[&str]) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        let output = command.args(arguments).arg("--config").arg(&self.config).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-}
-
-/// Bytes that cannot be compressed.
-fn noise(length: usize) -> Bytes {
-    (0..length).map(|_| rand::random::<u8>()).collect()
-}
-
-/// Bytes that can, with some effort.
+/// Bytes that can be compressed, with some effort.
 fn words(length: usize) -> Bytes {
     let words =
         ["cell", "volume", "partition", "server", "client", "callback", "vnode", "token", "quota", "fid"];
@@ -93,16 +37,16 @@ const ENCODING: [&str; 2] = ["fileserver-work", "append"];
 #[test]
 fn the_function_that_is_busy_is_on_top() {
     let _alone = ALONE.lock();
-    let cell = Cell::start();
+    let cell = Cell::start("");
     let root = cell.volume("packed");
     cell.run(&["volume", "set", "packed", "--compression", "zstd:19"]);
     let station = Station::start().unwrap();
-    let files = Files::new(cell.connect(&station, false));
+    let files = Files::new(cell.connect(&station));
     let (fid, data) = (files.create(root, "f").unwrap(), words(500_000));
-    let [svg, folded] = ["cpu.svg", "cpu.folded"].map(|name| cell.folder.path().join(name));
+    let [svg, folded] = ["cpu.svg", "cpu.folded"].map(|name| cell.path(name));
     let paths = [&svg, &folded].map(|path| path.to_str().unwrap());
     let arguments = ["cpu", "--table", "--svg", paths[0], "--folded", paths[1]];
-    let mut profile = profiles::begin(&cell.config, &arguments, "4");
+    let mut profile = profiles::begin(&cell, &arguments, "4");
     while profile.try_wait().unwrap().is_none() {
         files.store(fid, &data).unwrap();
     }
@@ -147,18 +91,19 @@ const WRITTEN_BYTES: u64 =
 #[test]
 fn accesses_are_told_by_function_volume_and_client() {
     let _alone = ALONE.lock();
-    let cell = Cell::start();
+    let cell = Cell::start("");
     let station = Station::start().unwrap();
     let data = noise(FILE_BYTES);
     let users = [("anonymous", false, 8), ("afs", true, 3)].map(|(user, is_known, stores)| {
-        let files = Files::new(cell.connect(&station, is_known));
+        let security = is_known.then(|| cell.security());
+        let files = Files::new(station.connect(cell.files_port(), FILE_SERVICE, security));
         let root = cell.volume(&format!("of.{user}"));
         let fid = files.create(root, "f").unwrap();
         // The first makes the segments.
         files.store(fid, &data).unwrap();
         (user, files, fid, stores)
     });
-    let (rows, ()) = profiles::during(&cell.config, &["io"], || {
+    let (rows, ()) = profiles::during(&cell, &["io"], || {
         for (_, files, fid, stores) in &users {
             (0..*stores).for_each(|_| files.store(*fid, &data).unwrap());
         }

@@ -1,15 +1,15 @@
 //! Promotions between cells, with real processes: three cells of which one has two servers, killed servers, a
 //! killed promotion, going back, a signature that a cell does not trust, and a manifest that was changed.
 
-#[path = "support/processes.rs"]
-mod processes;
+mod support;
 
-use processes::{PATIENCE, Server, addresses, cellar, run};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use support::place::{Place, addresses, cellar, printed};
+use support::process::Process;
+use support::soon;
 
 const VOLUME: &str = "software";
 
@@ -18,8 +18,8 @@ type Tree = BTreeMap<String, Vec<u8>>;
 
 struct World {
     folder: tempfile::TempDir,
-    source: Server,
-    servers: Vec<Server>,
+    source: Process,
+    servers: Vec<Process>,
     cells: PathBuf,
 }
 
@@ -28,7 +28,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let [a, b, b2, c] = addresses();
         let start = |name: &str, cell: &str, key, address, database| {
-            Server::start(&folder.path().join(name), cell, key, address, database)
+            Process::start(Place::member(&folder.path().join(name), cell, key, address, database))
         };
         let source = start("a", "a.example", 1, a, a);
         // c.example has the key of a.example: their servers talk to each other.
@@ -38,7 +38,7 @@ impl World {
             start("c", "c.example", 1, c, c),
         ];
         let key = folder.path().join("release.key");
-        let public = run(&["promote", "key", "new", key.to_str().unwrap()]);
+        let public = printed(&mut cellar(&["promote", "key", "new", key.to_str().unwrap()]));
         let cells = folder.path().join("promote.toml");
         let text = format!(
             "source = \"a.example\"\nsigning_key = \"release.key\"\nstate = \"state\"\n\
@@ -68,15 +68,15 @@ impl World {
         }
         let from = format!("{}/", local.display());
         let to = format!("cell:{VOLUME}/{directory}");
-        run(&["cp", "--config", self.source.config.to_str().unwrap(), &from, &to]);
+        self.source.run(&["cp", &from, &to]);
     }
 
     /// What a volume holds, by way of a dump.
-    fn read(&self, config: &Path, volume: &str) -> Tree {
+    fn read(&self, server: &Process, volume: &str) -> Tree {
         let (dump, out) = (self.path("read.dump"), self.path("read"));
         let _ = std::fs::remove_dir_all(&out);
-        run(&["volume", "dump", volume, dump.to_str().unwrap(), "--config", config.to_str().unwrap()]);
-        run(&["dump", "extract", dump.to_str().unwrap(), out.to_str().unwrap()]);
+        server.run(&["volume", "dump", volume, dump.to_str().unwrap()]);
+        printed(cellar(&["dump", "extract"]).args([&dump, &out]));
         let files = walkdir::WalkDir::new(&out).into_iter().map(Result::unwrap);
         files
             .filter(|entry| entry.file_type().is_file())
@@ -88,7 +88,7 @@ impl World {
     }
 
     fn read_cell(&self, server: usize) -> Tree {
-        self.read(&self.servers[server].config, &format!("{VOLUME}.readonly"))
+        self.read(&self.servers[server], &format!("{VOLUME}.readonly"))
     }
 
     fn promote_command(&self, arguments: &[&str]) -> Command {
@@ -117,12 +117,8 @@ impl World {
         let mut command = self.promote_command(&[VOLUME, "--to", "b.example", "c.example"]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let journal = self.path(&format!("state/a.example/{VOLUME}.json"));
-        let until = Instant::now() + PATIENCE;
         let is_sending = || std::fs::read_to_string(&journal).unwrap().contains("\"stage\": \"sending\"");
-        while !is_sending() && child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < until, "it never sends");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        soon("it sends", || (is_sending() || child.try_wait().unwrap().is_some()).then_some(()));
         child
     }
 
@@ -132,10 +128,8 @@ impl World {
 
     /// How often a procedure was called on one of the servers.
     fn calls(&self, server: usize, procedure: &str) -> u64 {
-        let config = self.servers[server].config.to_str().unwrap();
-        let rows: Value =
-            serde_json::from_str(&run(&["stat", "calls", "--json", "--config", config])).unwrap();
-        let of_it = rows.as_array().unwrap().iter().filter(|row| row["procedure"] == procedure);
+        let rows = self.servers[server].stat("calls");
+        let of_it = rows.iter().filter(|row| row["procedure"] == procedure);
         of_it.filter_map(|row| row["calls"].as_u64()).sum()
     }
 
@@ -150,18 +144,9 @@ impl World {
         }
         // The second server of b.example.
         let on = self.servers[1].address.to_string();
-        let list = run(&[
-            "volume",
-            "list",
-            "--json",
-            "--on",
-            &on,
-            "--config",
-            self.servers[0].config.to_str().unwrap(),
-        ]);
-        let list: Value = serde_json::from_str(&list).unwrap();
-        let there = list.as_array().unwrap().iter().find(|row| row["name"] == format!("{VOLUME}.readonly"));
-        assert_eq!(there.map(|row| row["online"].clone()), Some(Value::from(true)), "{list}");
+        let list = self.servers[0].rows(&["volume", "list", "--on", &on]);
+        let there = list.iter().find(|row| row["name"] == format!("{VOLUME}.readonly"));
+        assert_eq!(there.map(|row| row["online"].clone()), Some(Value::from(true)), "{list:?}");
     }
 }
 
@@ -182,11 +167,10 @@ fn files(version: u8, length: usize) -> Tree {
 #[test]
 fn a_volume_and_its_changes_are_carried_to_other_cells() {
     let world = World::start();
-    let config = world.source.config.to_str().unwrap().to_owned();
-    run(&["volume", "create", VOLUME, "--quota", "0", "--acl", "system:anyuser=rl", "--config", &config]);
+    world.source.run(&["volume", "create", VOLUME, "--quota", "0", "--acl", "system:anyuser=rl"]);
     world.write("v1", &files(1, 300_000));
     world.promote_to_both();
-    let one = world.read(&world.source.config, VOLUME);
+    let one = world.read(&world.source, VOLUME);
     assert_eq!(one.len(), 3);
     // What arrived was hashed where it is: nobody read it back.
     for server in [0, 2] {
@@ -197,7 +181,7 @@ fn a_volume_and_its_changes_are_carried_to_other_cells() {
 
     world.write("v2", &files(2, 1_000));
     world.promote_to_both();
-    let two = world.read(&world.source.config, VOLUME);
+    let two = world.read(&world.source, VOLUME);
     assert_eq!(two.len(), 6);
     world.both_have(2, &two);
 }
@@ -205,11 +189,10 @@ fn a_volume_and_its_changes_are_carried_to_other_cells() {
 #[test]
 fn killed_servers_catch_up_and_cells_go_back_without_the_source() {
     let mut world = World::start();
-    let config = world.source.config.to_str().unwrap().to_owned();
-    run(&["volume", "create", VOLUME, "--quota", "0", "--acl", "system:anyuser=rl", "--config", &config]);
+    world.source.run(&["volume", "create", VOLUME, "--quota", "0", "--acl", "system:anyuser=rl"]);
     world.write("v1", &files(1, 100_000));
     world.promote_to_both();
-    let one = world.read(&world.source.config, VOLUME);
+    let one = world.read(&world.source, VOLUME);
     world.both_have(1, &one);
 
     // Nothing changed: no new version.
@@ -224,7 +207,7 @@ fn killed_servers_catch_up_and_cells_go_back_without_the_source() {
     if !child.wait().unwrap().success() {
         world.promote_well(&["resume", VOLUME]);
     }
-    let two = world.read(&world.source.config, VOLUME);
+    let two = world.read(&world.source, VOLUME);
     world.both_have(2, &two);
 
     // The promotion itself is killed while it sends.
@@ -233,7 +216,7 @@ fn killed_servers_catch_up_and_cells_go_back_without_the_source() {
     child.kill().unwrap();
     child.wait().unwrap();
     world.promote_well(&["resume", VOLUME]);
-    let three = world.read(&world.source.config, VOLUME);
+    let three = world.read(&world.source, VOLUME);
     world.both_have(3, &three);
 
     // Back, from what the cells keep; the source is not asked.
@@ -277,14 +260,13 @@ fn only_what_was_signed_is_believed(world: &World, former: &Tree) {
     assert_eq!(world.read_cell(2), *former, "the former version is in use");
     change(-1);
     world.promote_well(&["resume", VOLUME]);
-    world.both_have(4, &world.read(&world.source.config, VOLUME));
+    world.both_have(4, &world.read(&world.source, VOLUME));
 }
 
 #[test]
 fn a_copy_that_could_not_be_made_is_made_when_its_server_is_back() {
     let mut world = World::start();
-    let config = world.source.config.to_str().unwrap().to_owned();
-    run(&["volume", "create", VOLUME, "--quota", "0", "--acl", "system:anyuser=rl", "--config", &config]);
+    world.source.run(&["volume", "create", VOLUME, "--quota", "0", "--acl", "system:anyuser=rl"]);
     world.write("v1", &files(1, 1_000));
     // b.example may choose; each of its two servers is to have a copy.
     let text = std::fs::read_to_string(&world.cells).unwrap();
@@ -299,7 +281,7 @@ fn a_copy_that_could_not_be_made_is_made_when_its_server_is_back() {
     world.servers[1].restart();
     let row = world.promote_to_both()[0].clone();
     assert_eq!((row["sites"].as_array().unwrap().len(), &row["trouble"]), (2, &Value::Null), "{row}");
-    world.both_have(1, &world.read(&world.source.config, VOLUME));
+    world.both_have(1, &world.read(&world.source, VOLUME));
     let troubles = |world: &World| -> Vec<Value> {
         let asked = world.promote_well(&["status", VOLUME, "--ask"]);
         let sites = |row: &Value| row["found"].as_array().unwrap().clone();
@@ -318,7 +300,7 @@ fn a_copy_that_could_not_be_made_is_made_when_its_server_is_back() {
 fn a_volume_that_was_there_before_is_not_touched() {
     let world = World::start();
     for server in [&world.source, &world.servers[2]] {
-        run(&["volume", "create", VOLUME, "--config", server.config.to_str().unwrap()]);
+        server.run(&["volume", "create", VOLUME]);
     }
     let output = world.promote(&[VOLUME, "--to", "c.example"]);
     assert!(!output.status.success());

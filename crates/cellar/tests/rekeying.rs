@@ -1,25 +1,25 @@
 //! The cell gets a new key while its servers run, as `asetkey add` and `asetkey delete` give it, with real processes.
 
-#[path = "support/processes.rs"]
-mod processes;
+mod support;
 
-use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
-use processes::{PATIENCE, Server, addresses, cellar, run};
+use afs_format::keyfile::write_extended;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use support::place::{self, Place, addresses, cellar, printed};
+use support::process::Process;
+use support::soon;
 
 /// Longer than servers take to look at their files.
 const A_WHILE: Duration = Duration::from_secs(7);
 
-fn key(kvno: u32) -> TypedKey {
-    let secret = Secret::new(&[kvno as u8; 32]);
-    TypedKey { key_type: KeyType::RxkadKerberos5, kvno, subtype: 18, secret }
+fn key(kvno: u8) -> afs_format::keyfile::TypedKey {
+    place::key(kvno.into(), kvno)
 }
 
 struct World {
-    first: Server,
-    second: Server,
+    first: Process,
+    second: Process,
     // Goes when they have ended.
     _folder: tempfile::TempDir,
 }
@@ -28,29 +28,28 @@ impl World {
     fn start() -> World {
         let folder = tempfile::tempdir().unwrap();
         let [a, b, ..] = addresses();
-        let start =
-            |name: &str, address| Server::start(&folder.path().join(name), "a.example", 1, address, a);
+        let start = |name: &str, address| {
+            Process::start(Place::member(&folder.path().join(name), "a.example", 1, address, a))
+        };
         let (first, second) = (start("a", a), start("b", b));
         World { first, second, _folder: folder }
     }
 
     /// Puts this into the key files of both servers.
     fn give(&self, contents: &[u8]) {
-        for config in [&self.first.config, &self.second.config] {
-            let path = config.with_file_name("KeyFileExt");
-            let new = path.with_extension("new");
+        for server in [&self.first, &self.second] {
+            let (path, new) = (server.path("KeyFileExt"), server.path("KeyFileExt.new"));
             std::fs::write(&new, contents).unwrap();
             std::fs::rename(new, path).unwrap();
         }
     }
 
     /// The configuration of an administrator who has this key, whatever the servers have.
-    fn administrator(&self, kvno: u32) -> PathBuf {
-        let config = &self.first.config;
+    fn administrator(&self, kvno: u8) -> PathBuf {
         let name = format!("Key{kvno}");
-        std::fs::write(config.with_file_name(&name), &*write_extended(&[key(kvno)])).unwrap();
-        let text = std::fs::read_to_string(config).unwrap().replace("KeyFileExt", &name);
-        let path = config.with_file_name(format!("{name}.toml"));
+        std::fs::write(self.first.path(&name), &*write_extended(&[key(kvno)])).unwrap();
+        let text = std::fs::read_to_string(&self.first.config).unwrap().replace("KeyFileExt", &name);
+        let path = self.first.path(&format!("{name}.toml"));
         std::fs::write(&path, text).unwrap();
         path
     }
@@ -71,8 +70,8 @@ fn asks(server: Ipv4Addr, administrator: &Path) -> Result<(), String> {
 fn a_new_key_takes_no_restart() {
     let mut world = World::start();
     let [old, new] = [1, 2].map(|kvno| world.administrator(kvno));
-    let volume = |arguments: &[&str]| {
-        run(&[&["volume", "--config", new.to_str().unwrap()], arguments].concat());
+    let run = |arguments: &[&str]| {
+        printed(cellar(arguments).arg("--config").arg(&new));
     };
     assert_eq!(world.is_known(&old), [Ok(()), Ok(())]);
     assert!(world.is_known(&new).iter().all(Result::is_err));
@@ -83,11 +82,7 @@ fn a_new_key_takes_no_restart() {
     assert_eq!(world.is_known(&old), [Ok(()), Ok(())]);
 
     world.give(&write_extended(&[key(1), key(2)]));
-    let until = Instant::now() + PATIENCE;
-    while world.is_known(&new) != [Ok(()), Ok(())] {
-        assert!(Instant::now() < until, "{:?}", world.is_known(&new));
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    soon("both know the new one", || (world.is_known(&new) == [Ok(()), Ok(())]).then_some(()));
     assert_eq!(world.is_known(&old), [Ok(()), Ok(())], "both are good now");
 
     world.give(&write_extended(&[key(2)]));
@@ -100,10 +95,9 @@ fn a_new_key_takes_no_restart() {
     world.first.kill();
     world.first.restart();
     let [first, second] = [&world.first, &world.second].map(|server| server.address.to_string());
-    volume(&["create", "v", "--quota", "0", "--acl", "system:anyuser=rl", "--on", &second]);
+    run(&["volume", "create", "v", "--quota", "0", "--acl", "system:anyuser=rl", "--on", &second]);
     // What anybody may, the second asks the first's protection server.
-    let config = new.to_str().unwrap();
-    run(&["du", "cell:v", "--noauth", "--config", config]);
-    volume(&["move", "v", "--to", &first]);
-    run(&["du", "cell:v", "--noauth", "--config", config]);
+    run(&["du", "cell:v", "--noauth"]);
+    run(&["volume", "move", "v", "--to", &first]);
+    run(&["du", "cell:v", "--noauth"]);
 }

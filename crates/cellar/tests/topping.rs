@@ -1,29 +1,23 @@
 //! `cellar top` beside a known load: in a terminal, with keys, and for programs.
 
 mod support;
-#[path = "support/terminal.rs"]
-mod terminal;
 
-use afs_idl::{ClientConnection, fs as rxafs};
+use afs_idl::ClientConnection;
 use bytes::Bytes;
-use cellar::client::{CellClient, Interface, Network};
-use cellar::commands::volume::{self, Create};
-use cellar::config;
-use cellar::network::{AfsNetwork, local_authentication};
-use cellar::serve;
-use load::files::{Fid, Files, volume_root};
+use cellar::client::Network;
+use cellar::network::AfsNetwork;
+use load::files::{Fid, Files};
 use load::station::{FILE_SERVICE, Station};
 use observe::Table;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::{Duration, Instant};
-use terminal::{PATIENCE, Terminal};
+use support::cell::Cell;
+use support::terminal::Terminal;
+use support::{Over, look, soon};
 
 /// Files that are written, and calls for status: by somebody unknown and by the cell's key in one volume, and in another.
 const STORES: u64 = 3;
@@ -33,69 +27,27 @@ const LOOKS: [u64; 3] = [60, 21, 5];
 const ALL_LOOKS: u64 = LOOKS[0] + LOOKS[1] + LOOKS[2] + 2;
 
 /// A cell that has had this load.
-struct Cell {
-    address: Ipv4Addr,
-    config: PathBuf,
+struct Loaded {
     unknown: Arc<dyn ClientConnection>,
     file: Fid,
-    // Ends before the folder goes.
-    _running: serve::Running,
+    cell: Cell,
     _clients: (Station, AfsNetwork),
-    _folder: tempfile::TempDir,
 }
 
-fn look(connection: &dyn ClientConnection, fid: Fid) {
-    rxafs::fetch_status(connection, &rxafs::FetchStatusRequest { fid }).unwrap();
-}
-
-impl Cell {
-    fn start() -> Cell {
-        let folder = tempfile::tempdir().unwrap();
-        let address = support::address();
-        let config = support::configure(folder.path(), address, "").unwrap();
-        let settings = Arc::new(config::file::load(&config).unwrap());
-        let running = serve::start(&settings).unwrap();
-        let network = || AfsNetwork::start(Some(local_authentication(&settings.keys).unwrap())).unwrap();
-        let client = CellClient::new(Arc::new(network()), vec![address]).unwrap();
-        let locations = client.connection(address, Interface::Locations);
-        let [file, other] = ["load", "other"].map(|name| {
-            let create = Create::with_acl(name.parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
-            volume::create_volume(&client, &create).unwrap();
-            volume_root(&*locations, name).unwrap()
-        });
-        let port = SocketAddr::from((address, 7000));
-        let (station, known) = (Station::start().unwrap(), network());
-        let unknown = station.connect(port, FILE_SERVICE, None);
+impl Loaded {
+    fn start() -> Loaded {
+        let cell = Cell::start("");
+        let [root, other] = ["load", "other"].map(|name| cell.volume(name));
+        let (station, known) = (Station::start().unwrap(), cell.network());
+        let unknown = cell.connect(&station);
         let files = Files::new(unknown.clone());
-        let root = file;
         let file = files.create(root, "f").unwrap();
         (0..STORES).for_each(|_| files.store(file, &Bytes::from_static(b"some data")).unwrap());
-        let admin = known.connect(port, FILE_SERVICE);
+        let admin = known.connect(cell.files_port(), FILE_SERVICE);
         (0..LOOKS[0]).for_each(|_| look(&*unknown, file));
         (0..LOOKS[1]).for_each(|_| look(&*admin, file));
         (0..LOOKS[2]).for_each(|_| look(&*unknown, other));
-        Cell {
-            address,
-            config,
-            unknown,
-            file,
-            _running: running,
-            _clients: (station, known),
-            _folder: folder,
-        }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        command.args(arguments).arg("--config").arg(&self.config);
-        command
-    }
-
-    /// What the program prints.
-    fn run(&self, arguments: &[&str]) -> String {
-        let output = self.command(arguments).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        Loaded { unknown, file, cell, _clients: (station, known) }
     }
 
     /// Does something while calls for status come; what that gives, and how many came.
@@ -112,15 +64,6 @@ impl Cell {
             work()
         });
         (given, calls.load(Relaxed))
-    }
-}
-
-/// Ends the load, however the work ends.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
     }
 }
 
@@ -141,12 +84,13 @@ fn told(document: &Value) -> u64 {
 
 #[test]
 fn documents_by_second_come_a_line_each_until_they_are_enough() {
-    let cell = Cell::start();
+    let loaded = Loaded::start();
+    let cell = &loaded.cell;
     let arguments = ["top", "--json", "--interval", "1", "--count", "2"];
-    let (printed, came) = cell.under_load(|| cell.run(&arguments));
+    let (printed, came) = loaded.under_load(|| cell.run(&arguments));
     let documents: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(documents.len(), 2, "{printed}");
-    let workers: Value = serde_json::from_str(&cell.run(&["stat", "workers", "--json"])).unwrap();
+    let workers = cell.stat("workers");
     for document in &documents {
         assert!(Table::ALL.iter().all(|table| document[table.name()].is_array()), "{document}");
         assert!(of_procedure(document, "StoreData64") < 0.001, "they came before");
@@ -155,7 +99,7 @@ fn documents_by_second_come_a_line_each_until_they_are_enough() {
     let sum: u64 = documents.iter().map(told).sum();
     assert!((1..=came).contains(&sum), "{sum} of {came}");
     // An interval of two looks is less than all of the time.
-    let all: Value = serde_json::from_str(&cell.run(&["top", "--json"])).unwrap();
+    let all = cell.json(&["top"]);
     assert_eq!(of_procedure(&all, "FetchStatus").round() as u64, ALL_LOOKS + came);
     assert_eq!(all["seconds"], Value::Null);
 
@@ -164,18 +108,14 @@ fn documents_by_second_come_a_line_each_until_they_are_enough() {
     let mut lines = BufReader::new(top.stdout.take().unwrap()).lines();
     assert!(serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap().is_object());
     drop(lines);
-    let deadline = Instant::now() + PATIENCE;
-    while top.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "it goes on, and nobody reads");
-        thread::sleep(Duration::from_millis(50));
-    }
+    soon("what nobody reads ends", || top.try_wait().unwrap());
 }
 
 #[test]
 fn once_with_an_interval_tells_what_came_in_it() {
-    let cell = Cell::start();
-    let (printed, came) = cell.under_load(|| cell.run(&["top", "--once", "--json", "--interval", "1"]));
-    let document: Value = serde_json::from_str(&printed).unwrap();
+    let loaded = Loaded::start();
+    let cell = &loaded.cell;
+    let (document, came) = loaded.under_load(|| cell.json(&["top", "--once", "--interval", "1"]));
     assert!((1..=came).contains(&told(&document)), "{document}");
     assert!(document["seconds"].as_f64().unwrap() >= 1.0, "{document}");
     assert!(of_procedure(&document, "StoreData64") < 0.001, "they came before");
@@ -192,7 +132,7 @@ fn once_with_an_interval_tells_what_came_in_it() {
         (&["top", "--interval", "1", "--count", "2"][..], "`--count` is for `--json`"),
         (&["top", "--once", "--interval", "1", "--count", "2"], "--count"),
     ] {
-        let output = cell.command(arguments).output().unwrap();
+        let output = cell.output(arguments);
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
     }
@@ -225,7 +165,8 @@ fn names(screen: &[String]) -> Vec<String> {
 
 #[test]
 fn keys_lead_through_the_tables_of_a_known_load() {
-    let cell = Cell::start();
+    let loaded = Loaded::start();
+    let cell = &loaded.cell;
     let mut terminal = Terminal::start(&cell.command(&["top", "--interval", "1"]), 40, 220);
     let about = format!("cellar top: {} every 1 s, by second", cell.address);
     terminal.wait_for("rates", |screen| screen[0] == about && screen[2].starts_with("SERVICE"));
@@ -256,7 +197,7 @@ fn keys_lead_through_the_tables_of_a_known_load() {
     terminal.wait_for("by what was stored", by_store);
 
     // From the volume to its clients, from one of them to its calls, and back.
-    let volume = cell.file.volume;
+    let volume = loaded.file.volume;
     terminal.press("\r");
     let about = format!("clients of volume {volume} load");
     terminal.wait_for("its clients", |screen| screen[0].contains(&about) && screen[2].starts_with("HOST"));

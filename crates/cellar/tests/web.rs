@@ -12,144 +12,63 @@ mod keyboard;
 mod measures;
 mod support;
 
-use afs_idl::{ClientConnection, fs as rxafs};
-use anyhow::Result;
 use browser::Browser;
 use bytes::Bytes;
-use cellar::client::{CellClient, Interface};
-use cellar::commands::volume::{self, Create};
-use cellar::config::{self, Settings};
-use cellar::network::{AfsNetwork, local_authentication};
-use load::files::{Fid, Files, volume_root};
+use load::files::Files;
 use load::station::{FILE_SERVICE, Station};
-use serde_json::{Value, json};
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use serde_json::json;
+use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
+use support::place::Place;
+use support::process::Process;
+use support::{Over, get, look, soon};
 
 /// A name that would be a script, if it were taken for markup.
 const HOSTILE: &str = "<script>window.harmed=1</script><img src=x onerror=window.harmed=1>";
 
-/// A cell on an address of loopback that nobody else is likely to use: the ports are AFS's.
-struct Cell {
-    address: Ipv4Addr,
-    config: PathBuf,
-    settings: Arc<Settings>,
-    // Ends before the folder goes.
-    running: Running,
-    _folder: tempfile::TempDir,
+/// Starts the server, and waits until its page tells of it.
+fn start() -> Process {
+    let place = Place::new("");
+    let probe = json!({ "time_ms": now_ms(), "volume": HOSTILE, "server": "127.0.0.1", "locate_us": 90,
+        "open_us": 200, "write_us": 3000, "read_us": 400, "total_us": 3690, "step": null, "error": null });
+    std::fs::write(place.path("probes.jsonl"), format!("{probe}\n{}", contents::probes())).unwrap();
+    // A port that is known before the server starts, so that `cellar web login` knows it.
+    let address = place.address;
+    let ports = [(); 2].map(|()| TcpListener::bind((address, 0)).unwrap());
+    let [port, metrics] = ports.map(|free| free.local_addr().unwrap().port());
+    place.configure(&format!(
+        "[observe]\nslow_call_ms = 1\n\
+         [web]\naddress = \"{address}\"\nport = {port}\nprobe_history = \"probes.jsonl\"\n\
+         [metrics]\naddress = \"{address}\"\nport = {metrics}\n"
+    ));
+    let cell = Process::start(place);
+    soon("the page is served", || {
+        let about = get((address, port).into(), "/api/about");
+        about.is_ok_and(|reply| reply.starts_with("HTTP/1.1 200 ")).then_some(())
+    });
+    cell
 }
 
-impl Cell {
-    fn start() -> Result<Cell> {
-        let folder = tempfile::tempdir()?;
-        let address = support::address();
-        let probe = json!({ "time_ms": now_ms(), "volume": HOSTILE, "server": "127.0.0.1", "locate_us": 90,
-            "open_us": 200, "write_us": 3000, "read_us": 400, "total_us": 3690, "step": null, "error": null });
-        std::fs::write(folder.path().join("probes.jsonl"), format!("{probe}\n{}", contents::probes()))?;
-        // A port that is known before the server starts, so that `cellar web login` knows it.
-        let ports = [TcpListener::bind((address, 0))?, TcpListener::bind((address, 0))?];
-        let [port, metrics] = ports.map(|free| free.local_addr().map(|free| free.port()));
-        let (port, metrics) = (port?, metrics?);
-        let more = format!(
-            "[observe]\nslow_call_ms = 1\n\
-             [web]\naddress = \"{address}\"\nport = {port}\nprobe_history = \"probes.jsonl\"\n\
-             [metrics]\naddress = \"{address}\"\nport = {metrics}\n"
-        );
-        let config = support::configure(folder.path(), address, &more)?;
-        let settings = Arc::new(config::file::load(&config)?);
-        let running = Running::start(&config, &settings);
-        Ok(Cell { address, config, settings, running, _folder: folder })
-    }
-
-    fn url(&self) -> String {
-        self.settings.web.as_ref().unwrap().url()
-    }
-
-    fn client(&self) -> Result<CellClient> {
-        let network = AfsNetwork::start(Some(local_authentication(&self.settings.keys)?))?;
-        CellClient::new(Arc::new(network), vec![self.address])
-    }
-
-    /// What the program prints.
-    fn run(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new(program());
-        let output = command.args(arguments).arg("--config").arg(&self.config).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn stat(&self, table: &str) -> Vec<Value> {
-        let json: Value = serde_json::from_str(&self.run(&["stat", "--json", table])).unwrap();
-        json.as_array().unwrap().clone()
-    }
-
-    fn login_address(&self) -> String {
-        let told: Value = serde_json::from_str(&self.run(&["web", "login", "--json"])).unwrap();
-        told["url"].as_str().unwrap().to_owned()
-    }
-
-    /// Makes a volume, and calls the server so often that something is seen; gives the volume's number.
-    fn load(&self) -> String {
-        let client = self.client().unwrap();
-        let create = Create::with_acl("load".parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
-        volume::create_volume(&client, &create).unwrap();
-        let root = volume_root(&*client.connection(self.address, Interface::Locations), "load").unwrap();
-        let station = Station::start().unwrap();
-        let anonymous = station.connect(SocketAddr::from((self.address, 7000)), FILE_SERVICE, None);
-        let files = Files::new(anonymous.clone());
-        let fid = files.create(root, "a").unwrap();
-        files.store(fid, &Bytes::from(vec![7; 300_000])).unwrap();
-        (0..50).for_each(|_| look(&*anonymous, fid));
-        root.volume.to_string()
-    }
+fn login_address(cell: &Process) -> String {
+    cell.json(&["web", "login"])["url"].as_str().unwrap().to_owned()
 }
 
-/// A server in a process of its own.
-struct Running(Child);
-
-impl Running {
-    /// Starts one, and waits until it answers.
-    fn start(config: &Path, settings: &Settings) -> Running {
-        let mut command = Command::new(program());
-        let command =
-            command.args(["serve", "--config"]).arg(config).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut running = Running(command.spawn().unwrap());
-        let address = settings.web.as_ref().unwrap().address;
-        while !answers(address) {
-            assert!(matches!(running.0.try_wait(), Ok(None)), "the server ended");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        running
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
-        let _ = self.0.wait();
-    }
-}
-
-/// Whether a page tells of its server.
-fn answers(address: SocketAddr) -> bool {
-    let Ok(mut stream) = TcpStream::connect(address) else { return false };
-    let mut reply = String::new();
-    let request = format!("GET /api/about HTTP/1.1\r\nHost: {address}\r\n\r\n");
-    let asked = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut reply));
-    asked.is_ok() && reply.starts_with("HTTP/1.1 200 ")
+/// Makes a volume, and calls the server so often that something is seen; gives the volume's number.
+fn load(cell: &Process) -> String {
+    let root = cell.volume("load");
+    let station = Station::start().unwrap();
+    let anonymous = cell.connect(&station);
+    let files = Files::new(anonymous.clone());
+    let fid = files.create(root, "a").unwrap();
+    files.store(fid, &Bytes::from(vec![7; 300_000])).unwrap();
+    (0..50).for_each(|_| look(&*anonymous, fid));
+    root.volume.to_string()
 }
 
 fn now_ms() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64
-}
-
-fn look(connection: &dyn ClientConnection, fid: Fid) {
-    rxafs::fetch_status(connection, &rxafs::FetchStatusRequest { fid }).unwrap();
 }
 
 /// The exact number of a figure in the row of a table that has this label.
@@ -183,12 +102,12 @@ fn no_wider_than_the_screen(browser: &mut Browser, view: &str) {
 #[test]
 fn a_browser_shows_what_cellar_stat_shows() {
     let Some(chromium) = browser::find() else { return };
-    let cell = Cell::start().unwrap();
-    let volume = cell.load();
+    let mut cell = start();
+    let volume = load(&cell);
     let mut browser = Browser::start(&chromium);
     browser.resize(1280, 900);
     browser.prefer("light");
-    browser.open(&cell.url());
+    browser.open(&cell.settings().web.as_ref().unwrap().url());
     browser.wait_for("document.querySelector('#state')?.dataset.state === 'live'");
     let background = "getComputedStyle(document.body).backgroundColor";
     let light = browser.evaluate(background);
@@ -233,10 +152,10 @@ fn a_browser_shows_what_cellar_stat_shows() {
 
     every_view_fits_a_phone(&mut browser, &cell, &of_volume);
     is_quiet(&mut browser);
-    a_server_that_goes_away_is_told_of(&mut browser, cell);
+    a_server_that_goes_away_is_told_of(&mut browser, &mut cell);
 }
 
-fn calls_are_those_of_stat(browser: &mut Browser, cell: &Cell) {
+fn calls_are_those_of_stat(browser: &mut Browser, cell: &Process) {
     open_table(browser, "calls");
     browser.key("a");
     browser.wait_for("document.querySelector('.span').getAttribute('aria-pressed') === 'true'");
@@ -264,8 +183,8 @@ fn calls_are_those_of_stat(browser: &mut Browser, cell: &Cell) {
     assert!(row["calls"].as_u64().unwrap() >= 50);
 }
 
-fn sign_in(browser: &mut Browser, cell: &Cell) {
-    let address = cell.login_address();
+fn sign_in(browser: &mut Browser, cell: &Process) {
+    let address = login_address(cell);
     browser.open(&address);
     browser.wait_for("!document.querySelector('#sign-out').hidden");
     assert_eq!(browser.evaluate("location.hash"), "#/", "the code goes from the address");
@@ -276,7 +195,7 @@ fn sign_in(browser: &mut Browser, cell: &Cell) {
     assert!(browser.complaints().iter().all(|line| line.contains("401")));
 }
 
-fn volumes_are_those_of_stat(browser: &mut Browser, cell: &Cell, volume: &str) {
+fn volumes_are_those_of_stat(browser: &mut Browser, cell: &Process, volume: &str) {
     open_table(browser, "volumes");
     let rows = cell.stat("volumes");
     let row = rows.iter().find(|row| row["volume"] == volume).unwrap();
@@ -345,22 +264,20 @@ fn hostile_names_are_only_names(browser: &mut Browser) {
 }
 
 /// Of the server's waits, which are there without any luck: it is called while the profile is taken.
-fn profiles_are_taken_and_shown(browser: &mut Browser, cell: &Cell) {
+fn profiles_are_taken_and_shown(browser: &mut Browser, cell: &Process) {
     browser.evaluate("location.hash = '#/profile'");
     browser.wait_for("document.querySelector('button[data-kind=waits]')");
     browser.evaluate("document.querySelector('input.seconds').value = '600'");
     browser.evaluate("document.querySelector('button[data-kind=waits]').click()");
     browser.wait_for("!document.querySelector('button[data-act=end]').disabled");
     assert_eq!(browser.evaluate("document.querySelector('button[data-kind=cpu]').disabled"), true);
-    let client = cell.client().unwrap();
     let waits = |browser: &mut Browser| {
         let words = browser.evaluate("document.querySelector('main [role=status]').textContent");
         let words = words.as_str().unwrap().to_owned();
         words.split(", ").nth(1).and_then(|words| words.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0)
     };
     for number in 0.. {
-        let create = Create::with_acl(format!("p.{number}").parse().unwrap(), 0, &["system:anyuser=rlidwk"]);
-        volume::create_volume(&client, &create).unwrap();
+        cell.volume(&format!("p.{number}"));
         if waits(browser) >= 20 {
             break;
         }
@@ -420,7 +337,7 @@ fn flames_can_be_walked_through(browser: &mut Browser) {
 }
 
 /// Every view of the navigation, and that of a volume.
-fn every_view_fits_a_phone(browser: &mut Browser, cell: &Cell, of_volume: &str) {
+fn every_view_fits_a_phone(browser: &mut Browser, cell: &Process, of_volume: &str) {
     browser.resize(390, 844);
     let views =
         browser.evaluate("[...document.querySelectorAll('#nav a')].map((link) => link.getAttribute('href'))");
@@ -446,25 +363,18 @@ fn every_view_fits_a_phone(browser: &mut Browser, cell: &Cell, of_volume: &str) 
     browser.resize(1280, 900);
 }
 
-fn a_server_that_goes_away_is_told_of(browser: &mut Browser, cell: Cell) {
+fn a_server_that_goes_away_is_told_of(browser: &mut Browser, cell: &mut Process) {
     browser.evaluate("location.hash = '#/'");
     browser.wait_for("document.querySelector('.heat canvas')");
-    let Cell { config, settings, running, _folder, .. } = cell;
-    drop(running);
+    cell.kill();
     browser.wait_for("!document.querySelector('#down').hidden");
     let told = browser.evaluate("document.querySelector('#down').innerText");
     assert!(told.as_str().unwrap().contains("does not answer"), "{told}");
-    let _running = Running::start(&config, &settings);
+    cell.restart();
     browser.wait_for("document.querySelector('#down').hidden");
     browser.wait_for("document.querySelector('#state').dataset.state === 'live'");
     // Sessions end with the server.
     browser.wait_for("document.querySelector('#sign-out').hidden");
-}
-
-/// The program under test. Pictures of profiles are of one as it is installed: `CELLAR_PROGRAM` names it, and it
-/// has names for its functions.
-fn program() -> PathBuf {
-    std::env::var_os("CELLAR_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_cellar").into(), PathBuf::from)
 }
 
 /// How long the server is called before pictures are taken.
@@ -476,19 +386,14 @@ const PICTURE_LOAD: Duration = Duration::from_secs(110);
 fn pictures() {
     let folder = PathBuf::from(std::env::var_os("CELLAR_PICTURES").expect("CELLAR_PICTURES names a folder"));
     let chromium = browser::find().expect("Chromium takes the pictures");
-    let cell = Cell::start().unwrap();
-    let client = cell.client().unwrap();
+    let cell = start();
     let names = ["home.ann", "home.bob", "projects", "software", "web.content"];
     for name in names {
-        volume::create_volume(
-            &client,
-            &Create::with_acl(name.parse().unwrap(), 0, &["system:anyuser=rlidwk"]),
-        )
-        .unwrap();
+        cell.volume(name);
     }
     let mut browser = Browser::start(&chromium);
     browser.resize(1280, 960);
-    browser.open(&cell.login_address());
+    browser.open(&login_address(&cell));
     browser.wait_for("document.querySelector('#sign-out')?.hidden === false");
     let (is_busy, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -529,23 +434,12 @@ fn pictures() {
     });
 }
 
-/// Says at its end that it is all over.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 /// Somebody who reads and writes in bursts, or without a pause.
-fn use_for_pictures(cell: &Cell, name: &str, number: u64, is_busy: &AtomicBool, is_over: &AtomicBool) {
-    let client = cell.client().unwrap();
-    let root = volume_root(&*client.connection(cell.address, Interface::Locations), name).unwrap();
+fn use_for_pictures(cell: &Process, name: &str, number: u64, is_busy: &AtomicBool, is_over: &AtomicBool) {
+    let root = cell.root(name);
     let station = Station::start().unwrap();
-    let address = SocketAddr::from((cell.address, 7000));
-    let security = (number % 2 == 1).then(|| local_authentication(&cell.settings.keys).unwrap());
-    let connection = station.connect(address, FILE_SERVICE, security);
+    let security = (number % 2 == 1).then(|| cell.security());
+    let connection = station.connect(cell.files_port(), FILE_SERVICE, security);
     let files = Files::new(connection.clone());
     let fid = files.create(root, "a").unwrap();
     let data = Bytes::from(vec![7; 40_000 * (1 + number as usize)]);

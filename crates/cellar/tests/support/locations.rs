@@ -1,12 +1,9 @@
 //! Entries of the location database, as `vos` changes them.
 
+use super::place::Place;
 use afs_idl::vl;
 use cellar::client::{CellClient, Interface};
-use cellar::config;
-use cellar::network::{AfsNetwork, local_authentication};
 use std::net::Ipv4Addr;
-use std::path::Path;
-use std::sync::Arc;
 
 /// A client of the cell with the key of its servers.
 pub(crate) struct Locations {
@@ -14,12 +11,9 @@ pub(crate) struct Locations {
 }
 
 impl Locations {
-    /// Of the cell with this configuration and database server.
-    pub(crate) fn of(config: &Path, database: Ipv4Addr) -> Locations {
-        let settings = config::file::load(config).unwrap();
-        let security = local_authentication(&settings.keys).unwrap();
-        let network = Arc::new(AfsNetwork::start(Some(security)).unwrap());
-        Locations { cell: CellClient::new(network, vec![database]).unwrap() }
+    /// Of the cell whose databases are here.
+    pub(crate) fn of(place: &Place) -> Locations {
+        Locations { cell: place.client() }
     }
 
     pub(crate) fn entry(&self, volume: &str) -> vl::NVldbEntry {

@@ -1,6 +1,7 @@
 //! What the program prints, as docs/diagnose.md shows it: in blocks between lines like `<!-- bench NAME -->`. With the name
 //! of a folder in `CELLAR_SHOW` each block is put there, in a file of its name; `scripts/stories` brings them into the page.
 
+use super::place::cellar;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -102,8 +103,8 @@ pub(crate) struct Sniffing(Option<(Child, Block)>);
 impl Sniffing {
     pub(crate) fn start(name: &str) -> Sniffing {
         let start = |_| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-            command.args(["sniff", "-i", "lo", "--seconds", "100", "--top", "4"]).stdout(Stdio::piped());
+            let mut command = cellar(&["sniff", "-i", "lo", "--seconds", "100", "--top", "4"]);
+            command.stdout(Stdio::piped());
             let child = command.spawn().unwrap();
             // Until it looks.
             thread::sleep(Duration::from_secs(1));

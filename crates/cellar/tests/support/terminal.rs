@@ -1,13 +1,11 @@
 //! A terminal for a program, by `script` of util-linux: what stands on its screen, and keys for it.
 
+use super::PATIENCE;
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-
-/// What is waited for comes sooner.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a screen begins and ends: the program writes all of it each time.
 const BEGIN: &str = "\x1b[H";

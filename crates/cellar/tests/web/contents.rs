@@ -1,13 +1,11 @@
 //! What the views say is what the commands say of the same server.
 
 use super::browser::Browser;
-use super::{Cell, FILE_SERVICE, Station, look, now_ms, open_table, program, shown};
+use super::{Process, Station, look, now_ms, open_table, shown};
 use cellar::jobs::journal::Journal;
 use jobs::Stage;
-use load::files::{Files, volume_root};
+use load::files::Files;
 use serde_json::{Value, json};
-use std::net::SocketAddr;
-use std::process::Command;
 
 /// The volume of [`probes`].
 const PROBED: &str = "probe.fs1";
@@ -26,11 +24,6 @@ pub(super) fn probes() -> String {
         line(100_000, Some(900), 6200, None),
     ];
     lines.map(|line| format!("{line}\n")).concat()
-}
-
-/// The command's JSON.
-fn told(cell: &Cell, arguments: &[&str]) -> Value {
-    serde_json::from_str(&cell.run(&[arguments, &["--json"]].concat())).unwrap()
 }
 
 fn open(browser: &mut Browser, view: &str, until: &str) {
@@ -54,7 +47,7 @@ fn day(seconds: &Value) -> String {
 }
 
 /// Whoever asks adds to what is counted: the page is looked at between two askings, and says something between.
-pub(super) fn caches_and_locks_are_those_of_stat(browser: &mut Browser, cell: &Cell) {
+pub(super) fn caches_and_locks_are_those_of_stat(browser: &mut Browser, cell: &Process) {
     let caches = ["entries", "limit", "hits", "misses", "evictions", "purged"];
     let of_caches =
         ["entries", "limit_bytes", "hits", "misses", "evictions", "purged"].map(|name| vec![name]);
@@ -76,7 +69,7 @@ pub(super) fn looks_twice(browser: &mut Browser, document: &str) {
 
 fn compare(
     browser: &mut Browser,
-    cell: &Cell,
+    cell: &Process,
     table: &str,
     label: &str,
     figures: &[&str],
@@ -102,11 +95,11 @@ fn compare(
     }
 }
 
-pub(super) fn snapshots_are_those_of_the_command(browser: &mut Browser, cell: &Cell, volume: &str) {
+pub(super) fn snapshots_are_those_of_the_command(browser: &mut Browser, cell: &Process, volume: &str) {
     for snapshot in [&["before-upgrade"][..], &["for-a-day", "--expires", "1d"]] {
         cell.run(&[&["volume", "snapshot", "create", "load"], snapshot].concat());
     }
-    let snapshots = told(cell, &["volume", "snapshot", "list", "load"]);
+    let snapshots = cell.json(&["volume", "snapshot", "list", "load"]);
     let rows = "document.querySelectorAll('table[data-table=snapshots] tbody tr').length === 2";
     open(browser, &format!("volume/{volume}"), rows);
     let page = table_rows(browser, "snapshots");
@@ -117,7 +110,7 @@ pub(super) fn snapshots_are_those_of_the_command(browser: &mut Browser, cell: &C
     }
     assert!(page[1][3] != "never" && page[0][3] == "never", "{page:?}");
     let facts = browser.evaluate("document.querySelector('.facts').innerText.replace(/\\s+/g, ' ')");
-    let listed = told(cell, &["volume", "list"]);
+    let listed = cell.json(&["volume", "list"]);
     let listed = listed.as_array().unwrap();
     let load = listed.iter().find(|row| row["id"] == volume.parse::<u64>().unwrap()).unwrap();
     for fact in [format!("Number {volume} "), format!("Files {} ", load["files"])] {
@@ -137,14 +130,13 @@ pub(super) fn snapshots_are_those_of_the_command(browser: &mut Browser, cell: &C
 }
 
 /// One job that sends nothing, one that does, and one that fails.
-pub(super) fn jobs_are_those_of_the_command(browser: &mut Browser, cell: &Cell) {
+pub(super) fn jobs_are_those_of_the_command(browser: &mut Browser, cell: &Process) {
     open(browser, "jobs", "document.querySelector('main').innerText.includes('No job')");
     cell.run(&["volume", "backup", "load"]);
     cell.run(&["volume", "copy", "load", "load.copy"]);
-    let mut failing = Command::new(program());
-    failing.args(["volume", "copy", "load", "load.bad", "--partition", "z", "--config"]).arg(&cell.config);
-    assert!(!failing.output().unwrap().status.success(), "there is no such partition");
-    let jobs = told(cell, &["volume", "jobs", "list"]);
+    let failing = cell.output(&["volume", "copy", "load", "load.bad", "--partition", "z"]);
+    assert!(!failing.status.success(), "there is no such partition");
+    let jobs = cell.json(&["volume", "jobs", "list"]);
     let jobs = jobs.as_array().unwrap();
     // They come without anybody's doing.
     let stages = "[...document.querySelectorAll('article.job .stage')].map((it) => it.textContent).join()";
@@ -161,7 +153,7 @@ pub(super) fn jobs_are_those_of_the_command(browser: &mut Browser, cell: &Cell) 
         let words = if job["trouble"].is_null() { &job["doing"] } else { &job["trouble"] };
         assert_eq!((&page["title"], &page["words"]), (&job["title"], words));
         assert_eq!((&page["stage"], &page["position"]), (&job["stage"], &json!(1)));
-        let shown = told(cell, &["volume", "jobs", "show", &number]);
+        let shown = cell.json(&["volume", "jobs", "show", &number]);
         let events = shown["events"].as_array().unwrap();
         let step = |event: &Value| format!("{} {}", day(&event["at"]), event["what"].as_str().unwrap());
         assert_eq!(page["steps"], events.iter().map(step).collect::<Value>());
@@ -178,8 +170,8 @@ pub(super) fn jobs_are_those_of_the_command(browser: &mut Browser, cell: &Cell) 
 
 /// A job that somebody runs, at each of its stages: this test, by its record in the journal. What was sent for it the server
 /// itself tells, for it knows the transaction.
-pub(super) fn the_bar_of_a_job_that_runs_moves(browser: &mut Browser, cell: &Cell) {
-    let journal = Journal::open(cell.settings.jobs_path()).unwrap();
+pub(super) fn the_bar_of_a_job_that_runs_moves(browser: &mut Browser, cell: &Process) {
+    let journal = Journal::open(cell.settings().jobs_path()).unwrap();
     let copied = journal.all().unwrap().into_iter().find(|job| job.traffic().total > 0).unwrap();
     let sent = copied.traffic();
     let mut record = serde_json::to_value(&copied).unwrap();
@@ -243,7 +235,7 @@ pub(super) fn the_bar_of_a_job_that_runs_moves(browser: &mut Browser, cell: &Cel
 }
 
 /// What is scrolled on a phone stays so when the view is drawn anew, and its rows are lines.
-pub(super) fn a_scrolled_table_stays_so(browser: &mut Browser, cell: &Cell) {
+pub(super) fn a_scrolled_table_stays_so(browser: &mut Browser, cell: &Process) {
     let row =
         |number: u32| format!("document.querySelector('main').textContent.includes('scrolled.{number}')");
     cell.run(&["volume", "create", "scrolled.1"]);
@@ -259,9 +251,9 @@ pub(super) fn a_scrolled_table_stays_so(browser: &mut Browser, cell: &Cell) {
     assert!(highest.as_u64().unwrap() < 40, "a row is {highest} high");
 }
 
-pub(super) fn probes_are_those_of_the_report(browser: &mut Browser, cell: &Cell) {
-    let history = cell.config.with_file_name("probes.jsonl");
-    let report = told(cell, &["probe", "report", "--history", history.to_str().unwrap(), "--hours", "24"]);
+pub(super) fn probes_are_those_of_the_report(browser: &mut Browser, cell: &Process) {
+    let history = cell.path("probes.jsonl");
+    let report = cell.json(&["probe", "report", "--history", history.to_str().unwrap(), "--hours", "24"]);
     open(browser, "probes", "document.querySelector('table[data-table=probes] tbody tr')");
     let us = |value: &Value| match value.as_u64().unwrap() {
         us @ 0..1000 => format!("{us}µs"),
@@ -292,19 +284,17 @@ pub(super) fn probes_are_those_of_the_report(browser: &mut Browser, cell: &Cell)
 /// Of the processors' time: the server is called until enough was seen.
 pub(super) fn functions_of_the_server_are_on_the_flame_graph(
     browser: &mut Browser,
-    cell: &Cell,
+    cell: &Process,
     volume: &str,
 ) {
     open(browser, "profile", "document.querySelector('button[data-kind=cpu]:not(:disabled)')");
     browser.evaluate("document.querySelector('input.seconds').value = '600'");
     browser.evaluate("document.querySelector('button[data-kind=cpu]').click()");
     browser.wait_for("!document.querySelector('button[data-act=end]').disabled");
-    let root =
-        volume_root(&*cell.client().unwrap().connection(cell.address, super::Interface::Locations), "load")
-            .unwrap();
+    let root = cell.root("load");
     assert_eq!(root.volume.to_string(), volume);
     let station = Station::start().unwrap();
-    let anonymous = station.connect(SocketAddr::from((cell.address, 7000)), FILE_SERVICE, None);
+    let anonymous = cell.connect(&station);
     let fid = Files::new(anonymous.clone()).create(root, "looked-at").unwrap();
     let samples =
         "Number(/(\\d+) samples/.exec(document.querySelector('main [role=status]').textContent)?.[1] ?? 0)";

@@ -2,13 +2,12 @@
 
 use super::browser::Browser;
 use super::contents::{looks_twice, table_rows};
-use super::{Cell, FILE_SERVICE, Interface, Station, look, open_table};
-use bytes::Bytes;
+use super::{Process, Station, look, open_table};
+use crate::support::noise;
 use events::{Declaration, Declared, Kind};
-use load::files::{Files, volume_root};
+use load::files::Files;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Figures of a table by row (its labels) and column.
@@ -85,7 +84,7 @@ fn agree(table: &str, figures: &[Declaration], before: &Figures, page: &Figures,
     assert!(something > 0, "{table} has nothing but zeros");
 }
 
-pub(super) fn tables_are_those_of_the_server(browser: &mut Browser, cell: &Cell) {
+pub(super) fn tables_are_those_of_the_server(browser: &mut Browser, cell: &Process) {
     let of_stat: [(&str, &[&str], &[Declaration]); 7] = [
         ("clients", &["host", "user"], events::catalogue::UsageFigures::DECLARATIONS),
         ("hosts", &["host"], events::catalogue::HostFigures::DECLARATIONS),
@@ -108,7 +107,7 @@ pub(super) fn tables_are_those_of_the_server(browser: &mut Browser, cell: &Cell)
 }
 
 /// One row without a name.
-fn process_is_that_of_stat(browser: &mut Browser, cell: &Cell) {
+fn process_is_that_of_stat(browser: &mut Browser, cell: &Process) {
     open_table(browser, "process");
     let told = &cell.stat("process")[0]["volumes_loaded"];
     let shown = browser
@@ -116,8 +115,8 @@ fn process_is_that_of_stat(browser: &mut Browser, cell: &Cell) {
     assert!(told.is_u64() && shown == *told, "{shown}, not {told}");
 }
 
-pub(super) fn slow_calls_are_those_of_the_command(browser: &mut Browser, cell: &Cell) {
-    let calls = || -> Vec<Value> { serde_json::from_str(&cell.run(&["slow", "--json"])).unwrap() };
+pub(super) fn slow_calls_are_those_of_the_command(browser: &mut Browser, cell: &Process) {
+    let calls = || cell.rows(&["slow"]);
     browser.evaluate("location.hash = '#/slow'");
     browser.wait_for("document.querySelector('table[data-table=slow] tbody tr')");
     let before = calls();
@@ -205,22 +204,21 @@ fn came(samples: &[Value], history: &Value, after: u64, until: u64) -> Came {
 }
 
 /// A known load: what `cellar stat` says of it is what the samples add up to, and they are what is drawn.
-pub(super) fn lines_and_heat_maps_are_of_the_load(browser: &mut Browser, cell: &Cell) {
-    let client = cell.client().unwrap();
-    let root = volume_root(&*client.connection(cell.address, Interface::Locations), "load").unwrap();
+pub(super) fn lines_and_heat_maps_are_of_the_load(browser: &mut Browser, cell: &Process) {
+    let root = cell.root("load");
     let station = Station::start().unwrap();
-    let anonymous = station.connect(SocketAddr::from((cell.address, 7000)), FILE_SERVICE, None);
+    let anonymous = cell.connect(&station);
     let files = Files::new(anonymous.clone());
     let fid = files.create(root, "drawn").unwrap();
-    let noise = Bytes::from((0..300_000).map(|_| rand::random()).collect::<Vec<u8>>());
+    let data = noise(300_000);
     browser.evaluate("location.hash = '#/'");
     browser.wait_for("document.querySelector('.heat canvas')");
 
     let (calls, disk) = (cell.stat("calls"), cell.stat("disk"));
     let first = settled(browser);
     (0..400).for_each(|_| look(&*anonymous, fid));
-    (0..3).for_each(|_| files.store(fid, &noise).unwrap());
-    files.fetch_and_compare(fid, &noise, 1 << 20).unwrap();
+    (0..3).for_each(|_| files.store(fid, &data).unwrap());
+    files.fetch_and_compare(fid, &data, 1 << 20).unwrap();
     let last = settled(browser);
     let (calls, disk) = ([calls, cell.stat("calls")], [disk, cell.stat("disk")]);
 

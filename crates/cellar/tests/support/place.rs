@@ -1,0 +1,210 @@
+//! The folder of a server: its configuration, its key, its partition; the program's commands with that configuration, and
+//! connections to the services.
+
+use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+use afs_idl::ClientConnection;
+use cellar::client::{CellClient, Interface};
+use cellar::commands::volume::{self, Create};
+use cellar::config::{self, Settings};
+use cellar::network::{AfsNetwork, local_authentication};
+use load::files::{Fid, volume_root};
+use load::station::{FILE_SERVICE, Station};
+use rx_security::ClientSecurity;
+use serde_json::Value;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// An address of loopback that nobody else is likely to use: the ports are AFS's.
+pub(crate) fn address() -> Ipv4Addr {
+    addresses()[0]
+}
+
+/// Several, one behind the other.
+pub(crate) fn addresses() -> [Ipv4Addr; 4] {
+    let [a, b, c, _] = rand::random::<[u8; 4]>();
+    [0, 1, 2, 3].map(|n| Ipv4Addr::new(127, a | 128, b, c.clamp(2, 240) + n))
+}
+
+/// The program under test, which logs only what is wrong. `CELLAR_PROGRAM` names another one: pictures of profiles are of
+/// the program as it is installed, which has names for its functions.
+pub(crate) fn cellar(arguments: &[&str]) -> Command {
+    let program = std::env::var_os("CELLAR_PROGRAM").unwrap_or(env!("CARGO_BIN_EXE_cellar").into());
+    let mut command = Command::new(program);
+    command.args(arguments).env("CELLAR_LOG", "warn");
+    command
+}
+
+/// What a command prints, which ends well.
+pub(crate) fn printed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A key of the cell.
+pub(crate) fn key(kvno: u32, byte: u8) -> TypedKey {
+    TypedKey { key_type: KeyType::RxkadKerberos5, kvno, subtype: 18, secret: Secret::new(&[byte; 32]) }
+}
+
+/// The folder of a server, which may run or not.
+pub(crate) struct Place {
+    pub(crate) address: Ipv4Addr,
+    pub(crate) config: PathBuf,
+    // Goes with this, unless the folder is somebody else's.
+    _temporary: Option<TempDir>,
+}
+
+impl Place {
+    /// Of a server that is a cell, with `more` at the end of the configuration: further partitions, then further sections.
+    pub(crate) fn new(more: &str) -> Place {
+        let (folder, address) = (tempfile::tempdir().unwrap(), address());
+        let text = configuration("t.example", address, "", "") + more;
+        let config = write(folder.path(), 7, &text);
+        Place { address, config, _temporary: Some(folder) }
+    }
+
+    /// Of one of the servers of a cell that has this name and a key of such bytes; one of them has the databases.
+    pub(crate) fn member(
+        folder: &Path,
+        cell: &str,
+        key_byte: u8,
+        address: Ipv4Addr,
+        database: Ipv4Addr,
+    ) -> Place {
+        std::fs::create_dir_all(folder).unwrap();
+        let databases = format!("database_servers = [\"{database}\"]\n");
+        let roles = if address == database { "" } else { "roles = [\"fs\", \"vol\", \"bos\"]\n" };
+        let config = write(folder, key_byte, &configuration(cell, address, &databases, roles));
+        Place { address, config, _temporary: None }
+    }
+
+    /// Puts more at the end of the configuration.
+    pub(crate) fn configure(&self, more: &str) {
+        let text = std::fs::read_to_string(&self.config).unwrap();
+        std::fs::write(&self.config, text + more).unwrap();
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.config.parent().unwrap()
+    }
+
+    /// A file of the folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder().join(name)
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::new(config::file::load(&self.config).unwrap())
+    }
+
+    /// The program with this configuration.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = cellar(arguments);
+        command.arg("--config").arg(&self.config).env("HOME", self.folder());
+        command
+    }
+
+    pub(crate) fn output(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// What the program prints, which ends well.
+    pub(crate) fn run(&self, arguments: &[&str]) -> String {
+        printed(&mut self.command(arguments))
+    }
+
+    /// The same for programs.
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.run(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    /// The rows that it prints.
+    pub(crate) fn rows(&self, arguments: &[&str]) -> Vec<Value> {
+        self.json(arguments).as_array().unwrap().clone()
+    }
+
+    /// Rows of a table of the server. Behind its name there may be options.
+    pub(crate) fn stat(&self, table: &str) -> Vec<Value> {
+        let words: Vec<&str> = ["stat"].into_iter().chain(table.split(' ')).collect();
+        self.rows(&words)
+    }
+
+    /// What the doctor finds in so many seconds; it finds something.
+    pub(crate) fn findings(&self, interval: &str) -> Vec<Value> {
+        let output = self.output(&["doctor", "--interval", interval, "--json"]);
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{told}{}", String::from_utf8_lossy(&output.stderr));
+        let told: Value = serde_json::from_str(&told).unwrap();
+        told["findings"].as_array().unwrap().clone()
+    }
+
+    /// What it finds of this problem in a second.
+    pub(crate) fn finding(&self, problem: &str) -> Value {
+        let findings = self.findings("1");
+        let found = findings.iter().find(|finding| finding["problem"] == problem);
+        found.unwrap_or_else(|| panic!("no {problem} in {findings:#?}")).clone()
+    }
+
+    /// Who has the cell's key, and is an administrator with it.
+    pub(crate) fn security(&self) -> Arc<dyn ClientSecurity> {
+        local_authentication(&self.settings().keys).unwrap()
+    }
+
+    /// The network of such a person.
+    pub(crate) fn network(&self) -> AfsNetwork {
+        AfsNetwork::start(Some(self.security())).unwrap()
+    }
+
+    /// A client of a cell whose databases are here, for such a person.
+    pub(crate) fn client(&self) -> CellClient {
+        CellClient::new(Arc::new(self.network()), vec![self.address]).unwrap()
+    }
+
+    /// Makes a volume in which everybody may write; its root.
+    pub(crate) fn volume(&self, name: &str) -> Fid {
+        self.volume_with(name, "rlidwk")
+    }
+
+    /// Makes a volume in which everybody has these rights; its root.
+    pub(crate) fn volume_with(&self, name: &str, rights: &str) -> Fid {
+        let client = self.client();
+        let create = Create::with_acl(name.parse().unwrap(), 0, &[&format!("system:anyuser={rights}")]);
+        volume::create_volume(&client, &create).unwrap();
+        self.root(name)
+    }
+
+    /// The root directory of a volume that is there.
+    pub(crate) fn root(&self, volume: &str) -> Fid {
+        volume_root(&*self.client().connection(self.address, Interface::Locations), volume).unwrap()
+    }
+
+    /// Where the file service is.
+    pub(crate) fn files_port(&self) -> SocketAddr {
+        SocketAddr::from((self.address, 7000))
+    }
+
+    /// A connection of nobody in particular to the file service.
+    pub(crate) fn connect(&self, station: &Station) -> Arc<dyn ClientConnection> {
+        station.connect(self.files_port(), FILE_SERVICE, None)
+    }
+}
+
+/// What stands in the configuration, but for what a test adds.
+fn configuration(cell: &str, address: Ipv4Addr, of_cell: &str, of_server: &str) -> String {
+    format!(
+        "[cell]\nname = \"{cell}\"\nkeyfile = \"KeyFileExt\"\n{of_cell}[server]\nbind = [\"{address}\"]\n\
+         announce = [\"{address}\"]\n{of_server}[partitions]\na = \"vicepa\"\n"
+    )
+}
+
+/// Writes a configuration with this text, and what it names.
+fn write(folder: &Path, key_byte: u8, text: &str) -> PathBuf {
+    std::fs::create_dir(folder.join("vicepa")).unwrap();
+    std::fs::write(folder.join("KeyFileExt"), &*write_extended(&[key(1, key_byte)])).unwrap();
+    let config = folder.join("cellar.toml");
+    std::fs::write(&config, text).unwrap();
+    config
+}

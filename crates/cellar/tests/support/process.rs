@@ -1,0 +1,73 @@
+//! A server as a process of its own, which can be killed.
+
+use super::place::{Place, cellar};
+use super::soon;
+use std::ops::Deref;
+use std::process::{Child, Command, Stdio};
+
+/// A server that runs until it is dropped. What can be done with its [`Place`] can be done with it.
+pub(crate) struct Process {
+    child: Child,
+    place: Place,
+}
+
+impl Process {
+    /// Starts one, and waits until it answers.
+    pub(crate) fn start(place: Place) -> Process {
+        let mut process = Process::begin(place, &[]);
+        process.wait();
+        process
+    }
+
+    /// Without waiting, and with this in its environment.
+    pub(crate) fn begin(place: Place, environment: &[(&str, &str)]) -> Process {
+        let mut command = serving(&place);
+        command.envs(environment.iter().copied());
+        Process { child: command.spawn().unwrap(), place }
+    }
+
+    fn wait(&mut self) {
+        let on = self.place.address.to_string();
+        soon(&format!("{on} serves"), || {
+            assert!(self.child.try_wait().unwrap().is_none(), "{on} has ended");
+            self.place.output(&["volume", "list", "--on", &on]).status.success().then_some(())
+        });
+    }
+
+    /// The number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.child = serving(&self.place).spawn().unwrap();
+        self.wait();
+    }
+}
+
+fn serving(place: &Place) -> Command {
+    let mut command = cellar(&["serve", "--config"]);
+    command.arg(&place.config).env("HOME", place.folder());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+impl Deref for Process {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
