@@ -1,6 +1,7 @@
 //! Cells in namespaces of their own: OpenAFS's, and Cellar's in its place.
 
 use anyhow::{Context, Result, bail, ensure};
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,6 +18,14 @@ pub fn cellar_program() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("cellar");
     ensure!(path.exists(), "{} is missing; `make interop` builds it", path.display());
     Ok(path)
+}
+
+/// Where programs are looked for by commands in cells: `cellar` is the one beside this program.
+fn search_path() -> Result<OsString> {
+    let program = cellar_program()?;
+    let others = std::env::var_os("PATH").unwrap_or_default();
+    let folders = program.parent().map(Path::to_owned).into_iter().chain(std::env::split_paths(&others));
+    Ok(std::env::join_paths(folders)?)
 }
 
 /// How long a command may take before it is ended.
@@ -224,7 +233,7 @@ impl Cell {
 
     fn tool(&self, arguments: &[&str]) -> Result<Output> {
         let mut command = Command::new(tools().join("openafs-cell"));
-        command.arg("-d").arg(self.path()).args(arguments).stdin(Stdio::null());
+        command.arg("-d").arg(self.path()).args(arguments).env("PATH", search_path()?).stdin(Stdio::null());
         // The holder of the namespaces would keep a pipe open for ever, so a file takes the output.
         let log = tempfile::NamedTempFile::new()?;
         let (stdout, stderr) = outputs(log.path())?;
@@ -233,7 +242,7 @@ impl Cell {
         Ok(Output { status: status.code().unwrap_or(-1), text })
     }
 
-    /// Runs a command, its words separated by blanks, inside the cell.
+    /// Runs a command, its words separated by blanks, inside the cell; `cellar` is the program that is tested.
     pub fn run(&self, command: &str) -> Result<Output> {
         let words: Vec<&str> = command.split_whitespace().collect();
         self.run_words(&words)
@@ -341,11 +350,8 @@ impl Cell {
         match server {
             Server::OpenAfs => self.tool(&["volume", volume])?.ok().map(drop),
             Server::Cellar => {
-                let cellar = cellar_program()?;
-                let cellar = cellar.to_str().context("path")?;
-                let words =
-                    [cellar, "volume", "create", volume, "--quota", "0", "--acl", "system:anyuser=rlidwka"];
-                self.run_words(&words)?.ok().map(drop)
+                let create = format!("cellar volume create {volume} --quota 0 --acl system:anyuser=rlidwka");
+                self.run(&create)?.ok().map(drop)
             }
         }
     }

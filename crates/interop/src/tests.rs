@@ -32,7 +32,7 @@ mod watching;
 
 use crate::Test;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, cellar_program};
+use interop::cell::Cell;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -122,7 +122,7 @@ pub(crate) fn calls(server: &Cell, procedures: &[&str]) -> Result<u64> {
 
 /// The sum of a figure of these procedures of a Cellar server, as `cellar stat calls` has it.
 pub(crate) fn figure(server: &Cell, procedures: &[&str], figure: &str) -> Result<u64> {
-    let rows = server.run(&format!("{} stat calls --json", cellar_program()?.display()))?.ok()?;
+    let rows = server.run("cellar stat calls --json")?.ok()?;
     let rows: Value = serde_json::from_str(&rows).context(rows)?;
     let rows = rows.as_array().context("no rows")?.iter();
     let found = rows.filter(|row| procedures.iter().any(|procedure| row["procedure"] == *procedure));

@@ -8,7 +8,7 @@
 use crate::Test;
 use crate::tests::own_file;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use regex::Regex;
 use serde_json::Value;
@@ -40,12 +40,11 @@ type Figures = BTreeMap<String, i64>;
 fn ask(server: Server, name: &'static str, address: &'static str) -> Result<()> {
     let cell = Cell::start(server, name, address)?;
     cell.open_volume(server, "work.1")?;
-    let cellar = cellar_program()?;
-    let stat = format!("{} stat --json", cellar.to_str().context("path")?);
     let run = |command: &str| cell.shell(command)?.ok().with_context(|| command.to_owned());
     let json = |command: String| -> Result<Value> { Ok(serde_json::from_str(&run(&command)?)?) };
 
-    let transport = || -> Result<Value> { json(format!("{stat} rx {address} --connections --peers")) };
+    let transport =
+        || -> Result<Value> { json(format!("cellar stat --json rx {address} --connections --peers")) };
     let before = transport()?;
     let theirs = run(&format!("rxdebug {address} 7000 -rxstats -noconns"))?;
     let version = run(&format!("rxdebug {address} 7000 -version"))?;
@@ -58,7 +57,7 @@ fn ask(server: Server, name: &'static str, address: &'static str) -> Result<()> 
     let mut figures = 0;
     for collection in 0..4 {
         let ours = || -> Result<Figures> {
-            Ok(of_xstat(&json(format!("{stat} xstat {address} --collection {collection}"))?))
+            Ok(of_xstat(&json(format!("cellar stat --json xstat {address} --collection {collection}"))?))
         };
         let before = ours()?;
         let theirs = run(&format!("xstat_fs_test {address} -once -collID {collection}"))?;
@@ -73,13 +72,11 @@ fn ask(server: Server, name: &'static str, address: &'static str) -> Result<()> 
 fn monitor(server: Server, name: &'static str, address: &'static str) -> Result<()> {
     let cell = Cell::start(server, name, address)?;
     cell.open_volume(server, "work.1")?;
-    let cellar = cellar_program()?;
-    let cellar = cellar.to_str().context("path")?;
     let run = |command: &str| cell.shell(command)?.ok().with_context(|| command.to_owned());
     let ours = || -> Result<Figures> {
         let mut figures = Figures::new();
         for collection in [2, 3] {
-            let told = run(&format!("{cellar} stat --json xstat {address} --collection {collection}"))?;
+            let told = run(&format!("cellar stat --json xstat {address} --collection {collection}"))?;
             figures.extend(of_xstat(&serde_json::from_str(&told)?));
         }
         Ok(figures)
@@ -91,8 +88,8 @@ fn monitor(server: Server, name: &'static str, address: &'static str) -> Result<
     let scout = format!("scout -server {address} -frequency 1");
 
     let at_first = ours()?;
-    run(&format!("{cellar} cp {}/ cell:work.1/suites/", suites.display()))?;
-    run(&format!("{cellar} cp cell:work.1/suites/ {}/back/", scratch.display()))?;
+    run(&format!("cellar cp {}/ cell:work.1/suites/", suites.display()))?;
+    run(&format!("cellar cp cell:work.1/suites/ {}/back/", scratch.display()))?;
     let before = ours()?;
     let noted = on_terminal(&cell, &monitor, &scratch.join("terminal"), &noted, "[Probe 2,")?;
     let shown = on_terminal(&cell, &scout, &shown, &shown, "Probe 2 results")?;
@@ -175,15 +172,13 @@ fn as_scout(server: Server, figures: &Figures) -> Figures {
 fn top() -> Result<()> {
     let cell = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
     cell.open_volume(Server::OpenAfs, "work.1")?;
-    let program = cellar_program()?;
-    let program = program.to_str().context("path")?;
     let run = |command: &str| cell.shell(command)?.ok().with_context(|| command.to_owned());
     let (suites, scratch) = (own_file("suites"), cell.scratch()?);
-    run(&format!("{program} cp {}/ cell:work.1/suites/", suites.display()))?;
-    run(&format!("{program} cp cell:work.1/suites/ {}/back/", scratch.display()))?;
+    run(&format!("cellar cp {}/ cell:work.1/suites/", suites.display()))?;
+    run(&format!("cellar cp cell:work.1/suites/ {}/back/", scratch.display()))?;
     let address = cell.address;
     let look = || -> Result<Value> {
-        Ok(serde_json::from_str(&run(&format!("{program} top --server {address} --json"))?)?)
+        Ok(serde_json::from_str(&run(&format!("cellar top --server {address} --json"))?)?)
     };
     let before = look()?;
     let transport = run(&format!("rxdebug {address} 7000 -rxstats -noconns"))?;

@@ -4,7 +4,7 @@ use crate::Test;
 use crate::tests::kafs::token;
 use crate::tests::own_file;
 use anyhow::{Context, Result, bail, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use regex::Regex;
 use serde_json::Value;
@@ -83,9 +83,9 @@ const COMMANDS: [&str; 34] = [
     "bos removeuser $ADDR zoe -localauth",
     "bos restart $ADDR nosuch -localauth",
     "bos setcellname $ADDR other.example -noauth",
-    "CELLAR cp SUITES/ cell:open.1/first/",
-    "CELLAR cp SUITES/ cell:open.1/first/",
-    "CELLAR cp cell:open.1/first/ $SCRATCH/back/",
+    "cellar cp SUITES/ cell:open.1/first/",
+    "cellar cp SUITES/ cell:open.1/first/",
+    "cellar cp cell:open.1/first/ $SCRATCH/back/",
 ];
 
 /// Whose lines are compared with each other: one client's calls of one service are in order.
@@ -156,8 +156,7 @@ fn journal() -> Result<()> {
     shell(END_JOURNAL)?;
     create("meanwhile")?;
     shell(BEGIN_JOURNAL)?;
-    let cellar = cellar_program()?;
-    let counted: Value = serde_json::from_str(&shell(&format!("{} stat audit --json", cellar.display()))?)?;
+    let counted: Value = serde_json::from_str(&shell("cellar stat audit --json")?)?;
     // A line beside those of calls says when the audit began.
     let records = counted[0]["records"].as_u64().context("records")?;
     let calls =
@@ -227,7 +226,6 @@ fn commands(cell: &Cell) -> Result<()> {
     for command in COMMANDS {
         let command = command
             .replace("$ADDR", cell.address)
-            .replace("CELLAR", &cellar_program()?.display().to_string())
             .replace("$SCRATCH", &scratch.display().to_string())
             .replace("SUITES", &suites.display().to_string());
         cell.run(&command)?;

@@ -3,7 +3,7 @@
 
 use crate::Test;
 use crate::tests::dumps::{dumped, dumped_from, vnodes};
-use crate::tests::jobs::{begin, finish, jobs, program, settled};
+use crate::tests::jobs::{begin, finish, jobs, settled};
 use crate::tests::mixed::{all, copy};
 use crate::tests::resuming::transfers;
 use crate::tests::wait_for;
@@ -75,7 +75,7 @@ fn cut_amid(first: &Cell, second: &Cell, which: &str, time: Duration) -> Result<
     std::thread::sleep(time);
     link(second, "up")?;
     // They would go on by themselves; with each try that failed they wait twice as long.
-    all(first, &[format!("{} volume jobs resume --on {}", program()?, first.address)])?;
+    all(first, &[format!("cellar volume jobs resume --on {}", first.address)])?;
     finish(first)?;
     let ended = ours()?;
     let ends: Vec<_> = ended.iter().map(|job| job["stage"].to_string()).collect();

@@ -10,7 +10,7 @@ use crate::tests::joining::nothing_is_left_on;
 use crate::tests::mixed::{all, copy, fetch_and_compare};
 use crate::tests::{own_file, wait_for};
 use anyhow::{Context, Result};
-use interop::cell::{Cell, cellar_program};
+use interop::cell::Cell;
 use interop::databases::{Database, Databases};
 use interop::means::Means;
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ impl Site {
     fn go_through(&mut self) -> Result<()> {
         self.say("both file servers have joined");
         let tree = own_file("src");
-        let create = format!("{} volume create tree --on {} --quota 0", program()?, CELLAR.1);
+        let create = format!("cellar volume create tree --on {} --quota 0", CELLAR.1);
         self.all(&[
             &format!("pts createuser {} -localauth", OPENAFS.1),
             "pts creategroup system:lab -localauth",
@@ -114,16 +114,15 @@ impl Site {
         let folder = self.openafs.scratch()?;
         let (file, copied) = (folder.join("work"), folder.join("copied"));
         std::fs::write(&file, format!("round {round}\n"))?;
-        let cp = format!("{} cp --noauth", program()?);
         self.all(&[
-            &format!("{cp} {} cell:tree/work", file.display()),
-            &format!("{cp} cell:tree/work {}", copied.display()),
+            &format!("cellar cp --noauth {} cell:tree/work", file.display()),
+            &format!("cellar cp --noauth cell:tree/work {}", copied.display()),
             &format!("cmp {} {}", file.display(), copied.display()),
         ])
     }
 
     fn move_to(&self, address: &str) -> Result<()> {
-        self.all(&[&format!("{} volume move tree --to {address}", program()?)])
+        self.all(&[&format!("cellar volume move tree --to {address}")])
     }
 
     /// Asks one of the location servers.
@@ -168,8 +167,4 @@ impl Site {
         let versions = Database::ALL.map(|database| self.databases.versions(database));
         format!("{versions:?}\n{:#?}", self.contents())
     }
-}
-
-fn program() -> Result<String> {
-    Ok(cellar_program()?.display().to_string())
 }

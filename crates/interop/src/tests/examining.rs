@@ -3,7 +3,7 @@
 use crate::Test;
 use crate::tests::own_file;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use serde_json::Value;
 
@@ -39,14 +39,12 @@ sleep 1
 fn examine() -> Result<()> {
     let cell = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
     cell.open_volume(Server::OpenAfs, "work.1")?;
-    let program = cellar_program()?;
-    let program = program.to_str().context("path")?;
-    let doctor = format!("{program} doctor --server {} --interval 2 --json", cell.address);
+    let doctor = format!("cellar doctor --server {} --interval 2 --json", cell.address);
     let begin = BEGIN_CALLS.replace("$ADDR", cell.address);
 
     let (suites, scratch) = (own_file("suites"), cell.scratch()?);
     let work = format!(
-        "{program} cp {}/ cell:work.1/suites/ && {program} cp cell:work.1/suites/ {}/back/",
+        "cellar cp {}/ cell:work.1/suites/ && cellar cp cell:work.1/suites/ {}/back/",
         suites.display(),
         scratch.display()
     );

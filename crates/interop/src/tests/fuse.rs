@@ -7,7 +7,7 @@
 use crate::Test;
 use crate::tests::{script, wait_for};
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::path::Path;
 use std::time::Duration;
@@ -30,8 +30,8 @@ fn files() -> Result<()> {
     for volume in ["root.cell", "data"] {
         cell.open_volume(Server::Cellar, volume)?;
     }
-    let mount = format!("{} volume mount root.cell/data data", cellar_program()?.display());
-    cell.run(&mount)?.ok().context(mount)?;
+    let mount = "cellar volume mount root.cell/data data";
+    cell.run(mount)?.ok().context(mount)?;
     let got = in_mounted_cell(&cell, |root| {
         through_mount_point(&cell, root)?;
         run_script(&cell, root)

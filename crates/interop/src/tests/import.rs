@@ -6,7 +6,7 @@ mod damaging;
 use crate::Test;
 use crate::tests::dumps::dumped;
 use anyhow::{Context, Result, bail, ensure};
-use interop::cell::{Cell, Output, Server, cellar_program};
+use interop::cell::{Cell, Output, Server};
 use interop::means::Means;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,10 +44,9 @@ fn taken_over() -> Result<()> {
     fill(&openafs)?;
     let before = answers(&openafs)?;
     let mut cellar = Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?;
-    let program = cellar_program()?;
     let imports = ["prdb", "vldb"].map(|database| {
         let file = openafs.path().join(format!("var/db/{database}.DB0"));
-        format!("{} import {database} {}", program.display(), file.display())
+        format!("cellar import {database} {}", file.display())
     });
     for sync in 1..=SYNCS_MAX {
         cellar.end_cellar("TERM")?;
@@ -136,8 +135,7 @@ fn partition_taken_over() -> Result<()> {
     let mut cellar = Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?;
     cellar.end_cellar("TERM")?;
     let import = |cell: &Cell, options: &str| {
-        let program = cellar_program()?;
-        cell.run(&format!("{} import vicep {} --to a {options}", program.display(), partition.display()))
+        cell.run(&format!("cellar import vicep {} --to a {options}", partition.display()))
     };
     let used = import(&openafs, "--dry-run")?;
     ensure!(used.status != 0 && used.text.contains("in use by dafileserver"), "{}", used.text);
@@ -187,11 +185,10 @@ const SYNCS_MAX: usize = 100;
 /// Begins an import again and again: strace ends it (SIGKILL) at the first sync of any of its threads, then at the second,
 /// and so on, until one goes through. No end damages what is stored.
 fn interrupted(cellar: &Cell, partition: &Path) -> Result<()> {
-    let program = cellar_program()?;
-    let import = format!("{} import vicep {} --to a", program.display(), partition.display());
+    let import = format!("cellar import vicep {} --to a", partition.display());
     for sync in 1..=SYNCS_MAX {
         let (ran, was_killed) = run_until_sync(cellar, &import, sync)?;
-        cellar.run(&format!("{} store check --data", program.display()))?.ok()?;
+        cellar.run("cellar store check --data")?.ok()?;
         if !was_killed {
             ensure!(ran.status == 1 && ran.text.contains("1 of 7 volumes cannot"), "{}", ran.text);
             let present = ran.text.matches("in the store already").count();
@@ -216,9 +213,8 @@ fn run_until_sync(cell: &Cell, command: &str, sync: usize) -> Result<(Output, bo
 /// their read-write volume have its next uniquifier, which nobody gives out.
 fn compare_dumps(cellar: &Cell, volume: &str, before: &Path) -> Result<()> {
     let after = dumped(cellar, volume, volume)?;
-    let program = cellar_program()?;
     let (before, after) = (before.display(), after.display());
-    let command = format!("{} dump diff --everything --json {before} {after}", program.display());
+    let command = format!("cellar dump diff --everything --json {before} {after}");
     let result = cellar.run(&command)?;
     // What it says of the number of differences comes behind the list.
     let mut values = serde_json::Deserializer::from_str(&result.text).into_iter::<serde_json::Value>();
@@ -240,13 +236,12 @@ fn make_volumes(cell: &Cell) -> Result<()> {
     std::fs::write(&whole, content::dump(SIZE)?)?;
     let added = scratch.join("added");
     std::fs::write(&added, vec![b'+'; 3 << 20])?;
-    let program = cellar_program()?;
     for command in [
         format!("vos restore {address} a tree -file {} -localauth", whole.display()),
         format!("vos restore {address} a victim -file {} -localauth", whole.display()),
         format!("vos addsite {address} a tree -localauth"),
         "vos release tree -localauth".to_owned(),
-        format!("{} cp {} cell:tree/added", program.display(), added.display()),
+        format!("cellar cp {} cell:tree/added", added.display()),
         "vos setfields tree -maxquota 4000000 -localauth".to_owned(),
         "vos backup tree -localauth".to_owned(),
         format!("vos create {address} a new -maxquota 777 -localauth"),

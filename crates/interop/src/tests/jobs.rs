@@ -4,7 +4,7 @@ use crate::Test;
 use crate::tests::mixed::{all, copy, fetch_and_compare};
 use crate::tests::own_file;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use serde_json::Value;
 use std::path::Path;
@@ -60,7 +60,7 @@ fn killed() -> Result<()> {
         [first.address, second.address].map(|server| format!("vos addsite {server} a tree -localauth"));
     all(&first, &sites)?;
     let dump = first.scratch()?.join("dump");
-    all(&first, &[format!("{} volume dump tree {}", program()?, dump.display())])?;
+    all(&first, &[format!("cellar volume dump tree {}", dump.display())])?;
     for round in 0..4 * ROUNDS {
         let victim = [Victim::Runner, Victim::First, Victim::Second][dice.throw(3) as usize];
         let pause = Duration::from_millis(dice.throw(1500));
@@ -81,7 +81,7 @@ fn killed() -> Result<()> {
             check_new(&first, &new, &listed, &big).with_context(|| format!("after round {round}"))?;
         }
     }
-    all(&first, &[format!("{} volume release tree --all", program()?)])?;
+    all(&first, &["cellar volume release tree --all".into()])?;
     fetch_and_compare(&first, "data", &tree)?;
     compare_big(&first, "tree", &big)
 }
@@ -90,7 +90,7 @@ fn killed() -> Result<()> {
 fn check_new(first: &Cell, name: &str, listed: &str, big: &Path) -> Result<()> {
     let line = format!("{name} ");
     let count = listed.lines().filter(|found| found.starts_with(&line)).count();
-    let is_known = first.run(&format!("{} volume examine {name}", program()?))?.status == 0;
+    let is_known = first.run(&format!("cellar volume examine {name}"))?.status == 0;
     ensure!(count == usize::from(is_known), "known: {is_known}, on {count} servers:\n{listed}");
     println!("interop: {name} is {}", if is_known { "there" } else { "not there" });
     if is_known { compare_big(first, name, big) } else { Ok(()) }
@@ -104,13 +104,9 @@ fn compare_big(first: &Cell, volume: &str, big: &Path) -> Result<()> {
     first.shell(&format!("rm {}", copied.display()))?.ok().map(drop)
 }
 
-pub(crate) fn program() -> Result<String> {
-    Ok(cellar_program()?.display().to_string())
-}
-
 /// The server that does not have the read-write volume.
 fn other(first: &Cell, second: &Cell) -> Result<&'static str> {
-    let shown = first.run(&format!("{} volume examine tree", cellar_program()?.display()))?.ok()?;
+    let shown = first.run("cellar volume examine tree")?.ok()?;
     Ok(if shown.contains(first.address) { second.address } else { first.address })
 }
 
@@ -118,8 +114,7 @@ fn other(first: &Cell, second: &Cell) -> Result<&'static str> {
 pub(crate) fn begin(cell: &Cell, command: &str) -> Result<()> {
     let folder = cell.scratch()?;
     let line = format!(
-        "setsid {} volume {command} > {}/runner.log 2>&1 < /dev/null & echo $! > {}/runner.pid",
-        program()?,
+        "setsid cellar volume {command} > {}/runner.log 2>&1 < /dev/null & echo $! > {}/runner.pid",
         folder.display(),
         folder.display()
     );
@@ -160,7 +155,7 @@ pub(crate) fn finish(cell: &Cell) -> Result<()> {
 
 /// The jobs of a cell's server, as `--json` shows them.
 pub(crate) fn jobs(cell: &Cell) -> Result<Vec<Value>> {
-    let listed = cell.run(&format!("{} volume jobs list --json", program()?))?.ok()?;
+    let listed = cell.run("cellar volume jobs list --json")?.ok()?;
     serde_json::from_str(&listed).with_context(|| format!("no list of jobs: {listed}"))
 }
 

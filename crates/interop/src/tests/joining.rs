@@ -6,7 +6,7 @@ use crate::tests::dumps::{dumped_from, vnodes};
 use crate::tests::mixed::{all, copy, fetch_and_compare};
 use crate::tests::{own_file, wait_for};
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::time::Duration;
 
@@ -124,12 +124,10 @@ pub(crate) fn nothing_is_left_on(host: &Cell, servers: &[&Cell]) -> Result<()> {
 /// Read-only copies on both servers, from a read-write volume on either, whole and then what changed.
 fn releases() -> Result<()> {
     let pair = Pair::start()?;
-    let cellar = cellar_program()?;
     pair.openafs.open_volume(Server::OpenAfs, "theirs")?;
-    let create = format!("{} volume create ours --on CELLAR --quota 0", cellar.display());
-    pair.all(&[&create])?;
+    pair.all(&["cellar volume create ours --on CELLAR --quota 0"])?;
     for volume in ["theirs", "ours"] {
-        pair.all(&[&format!("{} volume set {volume} --quota 3G", cellar.display())])?;
+        pair.all(&[&format!("cellar volume set {volume} --quota 3G")])?;
         let shown = pair.openafs.run(&format!("vos examine {volume} -localauth"))?.ok()?;
         ensure!(shown.contains("MaxQuota    3145728 K"), "{shown}");
         copy(&pair.openafs, &format!("{}/ cell:{volume}/first/", own_file("src").display()))?;
@@ -150,14 +148,12 @@ fn releases() -> Result<()> {
 /// starts.
 fn databases_down() -> Result<()> {
     let mut pair = Pair::start()?;
-    let cellar = cellar_program()?;
     pair.openafs.open_volume(Server::OpenAfs, "data")?;
     let (host, file) = (pair.openafs.address, pair.openafs.path().join("file"));
     std::fs::write(&file, "for hosts of the lab\n")?;
     pair.all(&["vos move data OPENAFS a CELLAR a"])?;
     copy(&pair.openafs, &format!("{} cell:data/file", file.display()))?;
-    let read =
-        format!("{} cp --noauth --server {host} cell:data/file {}.copy", cellar.display(), file.display());
+    let read = format!("cellar cp --noauth --server {host} cell:data/file {}.copy", file.display());
     pair.all(&[&read])?;
 
     // Protection servers only: who needs nothing of them is served all the time.

@@ -53,13 +53,11 @@ fn mount_points() -> Result<()> {
     for volume in ["data", "other", "small"] {
         cell.open_volume(Server::Cellar, volume)?;
     }
-    let cellar = interop::cell::cellar_program()?;
-    let cellar = cellar.display();
     std::fs::write(cell.path().join("inside"), "in the other volume\n")?;
     for command in [
-        format!("{cellar} volume mount data/other other"),
-        format!("{cellar} volume mount data/small small"),
-        format!("{cellar} cp {} cell:other/inside", cell.path().join("inside").display()),
+        "cellar volume mount data/other other".to_owned(),
+        "cellar volume mount data/small small".to_owned(),
+        format!("cellar cp {} cell:other/inside", cell.path().join("inside").display()),
         "vos setfields small -maxquota 1000 -localauth".to_owned(),
     ] {
         cell.run(&command)?.ok().with_context(|| command)?;
@@ -156,11 +154,10 @@ fn snapshots() -> Result<()> {
         ("seen", "rolled-back", &["rollback data monday"]),
         ("written-again", "mounted-again", &["mount data/snap data monday"]),
     ];
-    let cellar = interop::cell::cellar_program()?;
     let taken = turns.iter().try_for_each(|(theirs, ours, commands)| {
         wait_for(Duration::from_secs(100), || Ok(out.join(theirs).exists())).context(*theirs)?;
         for command in *commands {
-            let command = format!("{} volume snapshot {command}", cellar.display());
+            let command = format!("cellar volume snapshot {command}");
             cell.run(&command)?.ok().context(command)?;
         }
         std::fs::write(out.join(ours), "").context(*ours)
@@ -280,8 +277,7 @@ fn write_under_kills(cell: &mut Cell, volume: &str, kills: usize) -> Result<Writ
 
 pub(crate) fn check_records(cell: &Cell, volume: &str, acknowledged: &[u32]) -> Result<()> {
     let copy = cell.path().join(format!("copy-{volume}"));
-    let cellar = interop::cell::cellar_program()?;
-    cell.run(&format!("{} cp cell:{volume}/ {}", cellar.display(), copy.display()))?.ok()?;
+    cell.run(&format!("cellar cp cell:{volume}/ {}", copy.display()))?.ok()?;
     for number in acknowledged {
         let text = std::fs::read_to_string(copy.join(format!("record.{number}")))
             .with_context(|| format!("record {number} was acknowledged and is gone"))?;

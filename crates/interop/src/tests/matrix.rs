@@ -10,7 +10,7 @@ mod table;
 use crate::Test;
 use crate::tests::import::content::{Size, dump, nodes};
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use seen::{Seen, compare_lines, dump_of, expected, through_client};
 use std::path::PathBuf;
@@ -108,14 +108,10 @@ impl Way<'_> {
         Ok(rows)
     }
 
-    /// Runs a command beside the databases, in which `@FROM`, `@TO` and `@CELLAR` stand for the servers and our
-    /// program.
+    /// Runs a command beside the databases, in which `@FROM` and `@TO` stand for the servers.
     fn run(&self, command: &str) -> Result<String> {
         let end = if command.starts_with("vos ") { " -localauth" } else { "" };
-        let command = command
-            .replace("@FROM", self.from.address)
-            .replace("@TO", self.to.address)
-            .replace("@CELLAR", &cellar_program()?.display().to_string());
+        let command = command.replace("@FROM", self.from.address).replace("@TO", self.to.address);
         self.host.shell(&format!("{command}{end}"))?.ok().context(command)
     }
 
@@ -288,57 +284,57 @@ impl Way<'_> {
     fn with_cellar(&self) -> Result<Rows> {
         let volume = &format!("ours.{}", self.short);
         let golden = self.golden.display();
-        self.run(&format!("@CELLAR volume restore {golden} {volume} --on @FROM"))?;
+        self.run(&format!("cellar volume restore {golden} {volume} --on @FROM"))?;
         let first = self.made(volume)?;
         let (full, part) = (self.file(&format!("{volume}.full"))?, self.file(&format!("{volume}.part"))?);
-        self.run(&format!("@CELLAR volume copy {volume} {volume}.copy --to @TO"))?;
+        self.run(&format!("cellar volume copy {volume} {volume}.copy --to @TO"))?;
         let mut rows = vec![self.same("cellar volume copy", &format!("{volume}.copy"), &first)?];
         self.run(&format!("vos addsite @TO a {volume}"))?;
-        self.run(&format!("@CELLAR volume release {volume}"))?;
+        self.run(&format!("cellar volume release {volume}"))?;
         let copy = &format!("{volume}.readonly");
         rows.push(self.same("cellar volume release, first", copy, &first)?);
         let restored = &format!("{volume}.r");
-        self.run(&format!("@CELLAR volume dump {volume} {full}"))?;
-        self.run(&format!("@CELLAR volume restore {full} {restored} --on @TO"))?;
+        self.run(&format!("cellar volume dump {volume} {full}"))?;
+        self.run(&format!("cellar volume restore {full} {restored} --on @TO"))?;
         rows.push(self.same("cellar volume dump and restore, full", restored, &first)?);
-        self.run(&format!("@CELLAR volume backup {volume}"))?;
+        self.run(&format!("cellar volume backup {volume}"))?;
 
         let since = self.run("sleep 1; date +%s; sleep 1")?;
         let second = self.change(volume, 0, self.from, &first)?;
         let backup = &format!("{volume}.backup");
         rows.push(self.same_on(self.from, "cellar volume backup, before the move", backup, &first)?);
-        self.run(&format!("@CELLAR volume release {volume}"))?;
+        self.run(&format!("cellar volume release {volume}"))?;
         rows.push(self.same("cellar volume release, changed", copy, &second)?);
-        self.run(&format!("@CELLAR volume release {volume}"))?;
+        self.run(&format!("cellar volume release {volume}"))?;
         rows.push(self.same("cellar volume release, unchanged", copy, &second)?);
-        self.run(&format!("@CELLAR volume dump --since {} {volume} {part}", since.trim()))?;
+        self.run(&format!("cellar volume dump --since {} {volume} {part}", since.trim()))?;
         self.run(&format!("vos restore @TO a {restored} -file {part} -overwrite incremental"))?;
         rows.push(self.same("cellar volume dump --since, vos restore", restored, &second)?);
-        self.run(&format!("@CELLAR volume restore {full} {restored} --overwrite full"))?;
+        self.run(&format!("cellar volume restore {full} {restored} --overwrite full"))?;
         rows.push(self.same("cellar volume restore --overwrite full", restored, &first)?);
-        self.run(&format!("@CELLAR volume restore {part} {restored} --overwrite incremental"))?;
+        self.run(&format!("cellar volume restore {part} {restored} --overwrite incremental"))?;
         rows.push(self.same("cellar volume restore --overwrite incremental", restored, &second)?);
         let kept = &format!("{volume}.o");
-        self.run(&format!("@CELLAR volume restore {full} {kept} --on @TO --readonly --also-on @FROM/a"))?;
+        self.run(&format!("cellar volume restore {full} {kept} --on @TO --readonly --also-on @FROM/a"))?;
         let copies = &format!("{kept}.readonly");
         rows.push(self.same("cellar volume restore --readonly", copies, &first)?);
         rows.push(self.same_on(self.from, "the same, its second site", copies, &first)?);
-        self.run(&format!("@CELLAR volume restore {part} {kept} --overwrite incremental --readonly"))?;
+        self.run(&format!("cellar volume restore {part} {kept} --overwrite incremental --readonly"))?;
         rows.push(self.same("the same, --overwrite incremental", copies, &second)?);
         rows.push(self.same_on(self.from, "the same, then its second site", copies, &second)?);
         let kept_id = self.id(copies)?;
-        self.run(&format!("@CELLAR volume remove {kept} --copies"))?;
+        self.run(&format!("cellar volume remove {kept} --copies"))?;
         for server in [self.from, self.to] {
             ensure!(!self.is_on(server, &kept_id)?, "{copies} is still on {}", server.address);
         }
-        self.run(&format!("@CELLAR volume release {volume} --all"))?;
+        self.run(&format!("cellar volume release {volume} --all"))?;
         rows.push(self.same("cellar volume release --all", copy, &second)?);
 
         let id = self.id(volume)?;
-        self.run(&format!("@CELLAR volume move {volume} --to @TO"))?;
+        self.run(&format!("cellar volume move {volume} --to @TO"))?;
         rows.push(self.same("cellar volume move", volume, &second)?);
         ensure!(!self.is_on(self.from, &id)?, "the moved volume is still on {}", self.from.address);
-        self.run(&format!("@CELLAR volume backup {volume}"))?;
+        self.run(&format!("cellar volume backup {volume}"))?;
         self.change(volume, 1, self.to, &second)?;
         rows.push(self.same("cellar volume backup, after the move", backup, &second)?);
         Ok(rows)

@@ -6,7 +6,7 @@ use crate::tests::kafs::token;
 use crate::tests::own_file;
 use crate::tests::trees::compare;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::path::Path;
 
@@ -70,7 +70,7 @@ fn mixed() -> Result<()> {
 /// OpenAFS's file server asks Cellar's protection server who is in which group: whoever comes into one of an access list is let in,
 /// and whoever is taken out is kept out, over the next connection.
 fn asked_who_people_are(cellar: &Cell, openafs: &Cell) -> Result<()> {
-    let (program, file) = (cellar_program()?, cellar.scratch()?.join("for-friends"));
+    let file = cellar.scratch()?.join("for-friends");
     std::fs::write(&file, "for friends\n")?;
     let people: Vec<String> = ["ann -id 1001", "bob -id 1002", "eve -id 1003"]
         .map(|who| format!("pts createuser {who} -localauth"))
@@ -80,8 +80,8 @@ fn asked_who_people_are(cellar: &Cell, openafs: &Cell) -> Result<()> {
         cellar,
         &[
             "pts creategroup ann:friends -owner ann -localauth".into(),
-            format!("{} volume create private --acl ann:friends=rl --acl bob=rl", program.display()),
-            format!("{} cp {} cell:private/for-friends", program.display(), file.display()),
+            "cellar volume create private --acl ann:friends=rl --acl bob=rl".into(),
+            format!("cellar cp {} cell:private/for-friends", file.display()),
             format!("vos move private {} a {} a -localauth", cellar.address, openafs.address),
         ],
     )?;
@@ -117,7 +117,7 @@ pub(crate) fn all(cell: &Cell, commands: &[String]) -> Result<()> {
 }
 
 pub(crate) fn copy(cell: &Cell, paths: &str) -> Result<()> {
-    all(cell, &[format!("{} cp {paths}", cellar_program()?.display())])
+    all(cell, &[format!("cellar cp {paths}")])
 }
 
 /// What stands in `tree/FOLDER` is what stands in `source`.

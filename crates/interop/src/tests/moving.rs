@@ -11,7 +11,7 @@ use crate::tests::kafs::{NEEDS, acknowledged, check_records, users_of};
 use crate::tests::mixed::all;
 use crate::tests::{calls, script, wait_for};
 use anyhow::{Context, Result, bail, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use interop::vm::Guest;
 use std::path::Path;
@@ -37,9 +37,7 @@ const ERRORS_PER_MOVE_MAX: usize = 2;
 fn moves_under_kafs() -> Result<()> {
     let pair = Pair::start()?;
     let second = Cell::start_cellar_joining(&pair.openafs, SECOND.0, SECOND.1, NOBODY)?;
-    let cellar = cellar_program()?;
-    let create = format!("{} volume create data --on CELLAR --quota 0", cellar.display());
-    pair.all(&[&format!("{create} --acl system:anyuser=rlidwka")])?;
+    pair.all(&["cellar volume create data --on CELLAR --quota 0 --acl system:anyuser=rlidwka"])?;
     let out = pair.openafs.path().join("out");
     std::fs::create_dir(&out)?;
     let mut guest = Guest::new(&pair.openafs, "moves", 400)
@@ -57,7 +55,7 @@ fn moves_under_kafs() -> Result<()> {
         ensure!(guest.is_running()?, "the guest ended");
         Ok(())
     };
-    let own = format!("{} volume move data --to {}", cellar.display(), SECOND.1);
+    let own = format!("cellar volume move data --to {}", SECOND.1);
     let between = |from, to| format!("vos move data {from} a {to} a -localauth");
     let (first, theirs) = (pair.cellar.address, pair.openafs.address);
     let hops = [between(first, SECOND.1), between(SECOND.1, first), own, between(SECOND.1, theirs)];
@@ -113,9 +111,7 @@ fn lines<'a>(printed: &'a str, begin: &str) -> Vec<&'a str> {
 /// Users, groups and owners of OpenAFS's protection server on Cellar's file server.
 fn joined_users() -> Result<()> {
     let pair = Pair::start()?;
-    let cellar = cellar_program()?;
-    let open = "--quota 0 --acl system:anyuser=rlidwka";
-    pair.all(&[&format!("{} volume create data --on CELLAR {open}", cellar.display())])?;
+    pair.all(&["cellar volume create data --on CELLAR --quota 0 --acl system:anyuser=rlidwka"])?;
     users_of(&pair.openafs).with_context(|| format!("Cellar's log ends:\n{}", pair.cellar.cellar_log()))
 }
 

@@ -4,7 +4,7 @@ use crate::Test;
 use crate::tests::joining::Pair;
 use crate::tests::wait_for;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Server, cellar_program};
+use interop::cell::Server;
 use interop::means::Means;
 use serde_json::Value;
 use std::path::Path;
@@ -22,9 +22,8 @@ const VOLUMES: [&str; 2] = ["theirs", "ours"];
 
 fn probe() -> Result<()> {
     let mut pair = Pair::start()?;
-    let program = cellar_program()?.display().to_string();
     pair.openafs.open_volume(Server::OpenAfs, VOLUMES[0])?;
-    let create = format!("{program} volume create {} --on CELLAR --quota 0", VOLUMES[1]);
+    let create = format!("cellar volume create {} --on CELLAR --quota 0", VOLUMES[1]);
     pair.all(&[&create])?;
     let history = pair.openafs.scratch()?.join("history");
     let path = history.to_str().context("path")?.to_owned();
@@ -49,7 +48,7 @@ fn probe() -> Result<()> {
     let printed = prober.end()?;
     ensure!(printed.contains(&format!("{} on {}", VOLUMES[1], pair.cellar.address)), "{printed}");
 
-    let report = pair.openafs.run(&format!("{program} probe report --history {path} --json"))?.ok()?;
+    let report = pair.openafs.run(&format!("cellar probe report --history {path} --json"))?.ok()?;
     let report: Value = serde_json::from_str(&report)?;
     let incidents = report["incidents"].as_array().context("incidents")?;
     ensure!(incidents.len() == 1, "{report}");
@@ -59,7 +58,7 @@ fn probe() -> Result<()> {
     // A probe that was under way when the server was killed began before.
     ensure!(start.is_some_and(|start| start + 60_000 > killed_ms && start < started_ms), "{incident}");
     ensure!(end.is_some_and(|end| end > killed_ms && Some(end) > start), "{incident}");
-    let text = pair.openafs.run(&format!("{program} probe report --history {path}"))?.ok()?;
+    let text = pair.openafs.run(&format!("cellar probe report --history {path}"))?.ok()?;
     ensure!(text.contains("INCIDENTS") && text.contains(VOLUMES[1]), "{text}");
     println!("interop: probe: one incident, from its start to its end: {incident}");
     Ok(())

@@ -9,7 +9,7 @@ use crate::tests::matrix::seen::{LIST, compare_lines, listing};
 use crate::tests::mixed::copy;
 use crate::tests::own_file;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ impl World {
         let target = Cell::start(Server::OpenAfs, "afs8", "10.99.0.82")?;
         let second = Cell::start_joining(&target, "afs9", "10.99.0.83")?;
         let (key, cells) = (source.path().join("release.key"), source.path().join("promote.toml"));
-        let new = format!("{} promote key new {}", cellar_program()?.display(), key.display());
+        let new = format!("cellar promote key new {}", key.display());
         let public = source.run(&new)?.ok().context(new)?;
         let keyfile = |cell: &Cell| cell.path().join("etc/server/KeyFileExt").display().to_string();
         let text = format!(
@@ -79,8 +79,7 @@ impl World {
     }
 
     fn promote(&self, arguments: &str) -> Result<String> {
-        let command =
-            format!("{} promote {arguments} --cells {}", cellar_program()?.display(), self.cells.display());
+        let command = format!("cellar promote {arguments} --cells {}", self.cells.display());
         self.source.run(&command)?.ok().context(command)
     }
 

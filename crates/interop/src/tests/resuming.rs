@@ -4,7 +4,7 @@ use crate::Test;
 use crate::tests::jobs::{begin, finish, jobs};
 use crate::tests::mixed::{all, copy};
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ fn resumed() -> Result<()> {
     let (there, back) = (to(&second), to(&first));
     interrupted(&first, &mut second, &there, &back).context("a move")?;
     compare(&first, "tree")?;
-    all(&first, &[format!("{} volume {back}", cellar_program()?.display())])?;
+    all(&first, &[format!("cellar volume {back}")])?;
     all(&first, &[format!("vos addsite {} a tree -localauth", second.address)])?;
     let unsite = format!("vos remove {} a tree.readonly -localauth", second.address);
     let site = format!("vos addsite {} a tree -localauth", second.address);
@@ -83,11 +83,7 @@ fn interrupted(first: &Cell, second: &mut Cell, command: &str, back: &str) -> Re
         if is_sending && sent.first().is_some_and(|(_, is_whole)| !is_whole) {
             return check(&sent);
         }
-        let back = if back.starts_with("move") {
-            format!("{} volume {back}", cellar_program()?.display())
-        } else {
-            back.to_owned()
-        };
+        let back = if back.starts_with("move") { format!("cellar volume {back}") } else { back.to_owned() };
         first.shell(&back)?.ok()?;
     }
     anyhow::bail!("{ATTEMPTS_MAX} times over before it was seen to send")

@@ -3,7 +3,7 @@
 use crate::Test;
 use crate::tests::mixed::{all, copy};
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -52,10 +52,8 @@ fn progress_bars() -> Result<()> {
 /// What a terminal of [`COLUMNS`] gets from `cellar volume`.
 fn seen(cell: &Cell, command: &str) -> Result<String> {
     let typed = cell.scratch()?.join("typed");
-    let cellar = cellar_program()?;
     cell.shell(&format!(
-        "TERM=xterm script -qefc 'stty rows 24 cols {COLUMNS}; exec {} volume {command}' {} < /dev/null > /dev/null",
-        cellar.display(),
+        "TERM=xterm script -qefc 'stty rows 24 cols {COLUMNS}; exec cellar volume {command}' {} < /dev/null > /dev/null",
         typed.display()
     ))?
     .ok()
@@ -91,8 +89,7 @@ fn on_a_terminal(cell: &Cell, command: &str) -> Result<()> {
 /// The messages of a command whose errors go to a file, and nothing in the file.
 fn without_one(cell: &Cell, command: &str) -> Result<()> {
     let errors = cell.scratch()?.join("errors");
-    let cellar = cellar_program()?;
-    let said = cell.shell(&format!("{} volume {command} 2> {}", cellar.display(), errors.display()))?.ok()?;
+    let said = cell.shell(&format!("cellar volume {command} 2> {}", errors.display()))?.ok()?;
     ensure!(!said.contains('\x1b') && said.lines().count() == 1, "{command} without a terminal: {said:?}");
     let errors = std::fs::read_to_string(errors)?;
     ensure!(errors.is_empty(), "{command} without a terminal wrote {errors:?}");

@@ -5,7 +5,7 @@ use crate::tests::jobs::{begin, finish};
 use crate::tests::mixed::{copy, fetch_and_compare};
 use crate::tests::own_file;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const KILLED_AFTER_MS: [u64; 4] = [150, 400, 800, 1500];
 const BIG_FILE_MIB: u32 = 64;
 
 fn cellar(cell: &Cell, command: &str) -> Result<String> {
-    cell.run(&format!("{} {command}", cellar_program()?.display()))?.ok()
+    cell.run(&format!("cellar {command}"))?.ok()
 }
 
 fn splits() -> Result<()> {
@@ -31,8 +31,7 @@ fn splits() -> Result<()> {
     cell.shell(&format!("head -c {BIG_FILE_MIB}M /dev/urandom > {}", big.display()))?.ok()?;
     let steps = cellar(&cell, "volume split tree/data --to data --dry-run")?;
     ensure!(steps.contains("put a mount point of data"), "{steps}");
-    let refused =
-        cell.run(&format!("{} volume split tree/data/main.rs --to data", cellar_program()?.display()))?;
+    let refused = cell.run("cellar volume split tree/data/main.rs --to data")?;
     ensure!(refused.text.contains("is no directory"), "{}", refused.text);
     fetch_and_compare(&cell, "data", &source).context("nothing was done")?;
     let done = cellar(&cell, "volume split tree/data --to data --json")?;

@@ -3,7 +3,7 @@
 
 use crate::Test;
 use crate::tests::dumps::{dumped_from, vnodes};
-use crate::tests::jobs::{finish, jobs, program, settled};
+use crate::tests::jobs::{finish, jobs, settled};
 use crate::tests::mixed::all;
 use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server};
@@ -102,10 +102,10 @@ impl Cells {
         while self.volumes < count {
             let n = self.volumes + 1;
             self.first.open_volume(Server::Cellar, &format!("s{n}"))?;
-            let (folder, program) = (self.folder(), program()?);
+            let folder = self.folder();
             let script = format!(
-                "(echo s{n}; cat {folder}/noise) > {folder}/s{n} && {program} cp {folder}/s{n} cell:s{n}/file && \
-                 mkdir -p {folder}/more && cp {folder}/s{n} {folder}/more/file && {program} cp {folder}/more/ cell:s{n}/more/ && \
+                "(echo s{n}; cat {folder}/noise) > {folder}/s{n} && cellar cp {folder}/s{n} cell:s{n}/file && \
+                 mkdir -p {folder}/more && cp {folder}/s{n} {folder}/more/file && cellar cp {folder}/more/ cell:s{n}/more/ && \
                  vos addsite {} a s{n} -localauth && vos addsite {} a s{n} -localauth",
                 self.first.address, self.second.address
             );
@@ -119,8 +119,7 @@ impl Cells {
     fn is_killed(&self, command: &str, sync: usize) -> Result<bool> {
         let trace = format!("{}/trace", self.folder());
         let inject = format!("-e trace=fsync -e inject=fsync:signal=SIGKILL:when={sync}");
-        let ran =
-            self.first.run(&format!("strace -f -o {trace} {inject} {} volume {command}", program()?))?;
+        let ran = self.first.run(&format!("strace -f -o {trace} {inject} cellar volume {command}"))?;
         let is_killed = std::fs::read_to_string(&trace)?.contains("killed by SIGKILL");
         ensure!(is_killed || ran.status == 0, "{command}: {}", ran.text);
         Ok(is_killed)
@@ -128,10 +127,10 @@ impl Cells {
 
     /// What the volumes have is what was written to them.
     pub(crate) fn compare(&self, names: impl Iterator<Item = (String, usize)>) -> Result<()> {
-        let (folder, program) = (self.folder(), program()?);
+        let folder = self.folder();
         let one = |(name, n): (String, usize)| {
             format!(
-                "{program} cp cell:{name}/file {folder}/got && cmp {folder}/s{n} {folder}/got && rm {folder}/got"
+                "cellar cp cell:{name}/file {folder}/got && cmp {folder}/s{n} {folder}/got && rm {folder}/got"
             )
         };
         let script: Vec<String> = names.map(one).collect();
@@ -247,7 +246,7 @@ fn last(jobs: &[Value]) -> Option<u64> {
 fn killed() -> Result<()> {
     let mut cells = Cells::start(("step1", "10.99.0.83"), ("step2", "10.99.0.84"), "10.99.0.85")?;
     cells.have(1)?;
-    all(&cells.first, &[format!("{} volume dump s1 {}/s1.dump", program()?, cells.folder())])?;
+    all(&cells.first, &[format!("cellar volume dump s1 {}/s1.dump", cells.folder())])?;
     for work in &WORKS {
         cells.step_through(work).with_context(|| format!("a {}", work.word))?;
     }
@@ -265,7 +264,7 @@ fn between_killed() -> Result<()> {
     let mut cells = Cells::of(first, second)?;
     let there = |n: usize| format!("move s{n} --to");
     let begun = cells.kill_between("a move from OpenAFS's server", |cells, n| {
-        all(&cells.first, &[format!("{} volume {} {}", program()?, there(n), cells.second.address)])?;
+        all(&cells.first, &[format!("cellar volume {} {}", there(n), cells.second.address)])?;
         Ok(format!("{} {}", there(n), cells.first.address))
     })?;
     cells.kill_between("a release to OpenAFS's server", |_, n| Ok(format!("release s{n}")))?;

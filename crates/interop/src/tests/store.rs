@@ -4,7 +4,7 @@
 use crate::Test;
 use crate::tests::soak;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program, tools};
+use interop::cell::{Cell, Server, tools};
 use interop::means::Means;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -88,8 +88,7 @@ impl Drop for Writer {
 }
 
 fn store_check(cell: &Cell) -> Result<()> {
-    let program = cellar_program()?;
-    let found = cell.run(&format!("{} store check /vicepa --data", program.display()))?;
+    let found = cell.run("cellar store check /vicepa --data")?;
     found.ok().context("cellar store check found something").map(drop)
 }
 
@@ -178,8 +177,6 @@ fn partition_full() -> Result<()> {
 
 fn partition_broken() -> Result<()> {
     let mut cell = Cell::start_on("cellbrok", "10.99.0.18", &["-p", "3"], "true")?;
-    let cellar = cellar_program()?;
-    let cellar = cellar.display();
     let address = cell.address;
     std::fs::write(cell.path().join("some"), "some text\n")?;
     for part in ["a", "b", "c"] {
@@ -206,19 +203,19 @@ fn partition_broken() -> Result<()> {
     for part in ["a", "c"] {
         copy_in(&cell, part)?;
     }
-    let missing = cell.run(&format!("{cellar} cp cell:volume.b/some {}/b", cell.path().display()))?;
+    let missing = cell.run(&format!("cellar cp cell:volume.b/some {}/b", cell.path().display()))?;
     ensure!(missing.status != 0, "a volume of the broken partition served:\n{}", missing.text);
 
     cell.end_cellar("TERM")?;
     cell.shell(&format!("mv {away} {current}"))?.ok()?;
     cell.start_cellar()?;
     let copy = cell.path().join("copy");
-    cell.run(&format!("{cellar} cp cell:volume.b/some {}", copy.display()))?.ok()?;
+    cell.run(&format!("cellar cp cell:volume.b/some {}", copy.display()))?.ok()?;
     ensure!(std::fs::read_to_string(copy)? == "some text\n", "other bytes");
     Ok(())
 }
 
 fn copy_in(cell: &Cell, part: &str) -> Result<()> {
-    let (cellar, some) = (cellar_program()?, cell.path().join("some"));
-    cell.run(&format!("{} cp {} cell:volume.{part}/some", cellar.display(), some.display()))?.ok().map(drop)
+    let some = cell.path().join("some");
+    cell.run(&format!("cellar cp {} cell:volume.{part}/some", some.display()))?.ok().map(drop)
 }

@@ -2,7 +2,7 @@
 //! one of its threads syncs for the first, second, third time.
 
 use crate::Test;
-use crate::tests::jobs::{begin, finish, jobs, program};
+use crate::tests::jobs::{begin, finish, jobs};
 use crate::tests::mixed::all;
 use crate::tests::soak;
 use crate::tests::stepping::{Cells, WORKS, Work};
@@ -36,7 +36,7 @@ const NAP: Duration = Duration::from_millis(100);
 fn killed() -> Result<()> {
     let mut cells = Cells::start(("sync1", "10.99.0.86"), ("sync2", "10.99.0.87"), "10.99.0.88")?;
     cells.have(1)?;
-    all(&cells.first, &[format!("{} volume dump s1 {}/s1.dump", program()?, cells.folder())])?;
+    all(&cells.first, &[format!("cellar volume dump s1 {}/s1.dump", cells.folder())])?;
     for (word, is_second, least, most) in KILLS {
         let work = WORKS.iter().find(|work| work.word == word).context("no such work")?;
         let began = Instant::now();

@@ -4,7 +4,7 @@
 use crate::Test;
 use crate::tests::mixed::{all, copy};
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn transfers() -> Result<()> {
 }
 
 fn cellar(cell: &Cell, command: &str) -> Result<String> {
-    cell.run(&format!("{} {command}", cellar_program()?.display()))?.ok()
+    cell.run(&format!("cellar {command}"))?.ok()
 }
 
 /// A number of a JSON object that was printed.
@@ -95,11 +95,7 @@ fn jobs_elsewhere(first: &Cell, second: &Cell) -> Result<()> {
     ensure!(there.contains("release of tree") && there.contains("move of tree"), "{there}");
     let one = cellar(second, &format!("volume jobs show 1 --on {}", first.address))?;
     ensure!(one.contains("sent 64."), "{one}");
-    let over = second.run(&format!(
-        "{} volume jobs cancel 1 --on {}",
-        cellar_program()?.display(),
-        first.address
-    ))?;
+    let over = second.run(&format!("cellar volume jobs cancel 1 --on {}", first.address))?;
     ensure!(over.ok().is_err(), "a job that is over cannot be cancelled");
     Ok(())
 }

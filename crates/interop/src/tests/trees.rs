@@ -2,7 +2,7 @@
 
 use crate::Test;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -61,13 +61,11 @@ fn sources() -> Vec<(&'static str, PathBuf)> {
 
 fn trees_in_and_out() -> Result<()> {
     let mut cell = Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?;
-    let cellar = cellar_program()?;
-    let cellar = cellar.display();
     let sources = sources();
     ensure!(!sources.is_empty(), "there is no tree to move");
     for (name, source) in &sources {
         cell.open_volume(Server::Cellar, name)?;
-        cell.run(&format!("{cellar} cp {}/ cell:{name}/", source.display()))?
+        cell.run(&format!("cellar cp {}/ cell:{name}/", source.display()))?
             .ok()
             .with_context(|| format!("storing {}", source.display()))?;
     }
@@ -75,7 +73,7 @@ fn trees_in_and_out() -> Result<()> {
     cell.start_cellar()?;
     for (name, source) in &sources {
         let copy = cell.path().join(format!("copy-{name}"));
-        cell.run(&format!("{cellar} cp cell:{name}/ {}", copy.display()))?
+        cell.run(&format!("cellar cp cell:{name}/ {}", copy.display()))?
             .ok()
             .with_context(|| format!("fetching {name}"))?;
         compare(source, &copy)?;
@@ -98,8 +96,6 @@ pub(crate) fn compare(source: &Path, copy: &Path) -> Result<()> {
 
 /// OpenAFS's `afsio`, whose paths begin at root.afs, reads and overwrites files.
 fn afsio(cell: &Cell) -> Result<()> {
-    let cellar = cellar_program()?;
-    let cellar = cellar.display();
     for volume in ["root.afs", "root.cell"] {
         cell.open_volume(Server::Cellar, volume)?;
     }
@@ -108,8 +104,8 @@ fn afsio(cell: &Cell) -> Result<()> {
     std::fs::write(&original, bytes)?;
     let original = original.display().to_string();
     for command in [
-        format!("{cellar} volume mount root.afs/test.example root.cell"),
-        format!("{cellar} cp {original} cell:root.cell/stored"),
+        "cellar volume mount root.afs/test.example root.cell".to_owned(),
+        format!("cellar cp {original} cell:root.cell/stored"),
     ] {
         cell.run(&command)?.ok().with_context(|| command)?;
     }
@@ -120,7 +116,7 @@ fn afsio(cell: &Cell) -> Result<()> {
     ensure!(refused.text.contains("use -force"), "afsio write over a file: {}", refused.text);
     // Over a longer file `-force` changes the beginning and leaves the rest, as pwrite does. (1.8.9
     // cannot make a file that it is given by path, not even on OpenAFS's servers.)
-    cell.run(&format!("{cellar} cp {original} cell:root.cell/stored.new"))?.ok()?;
+    cell.run(&format!("cellar cp {original} cell:root.cell/stored.new"))?.ok()?;
     for command in [
         format!("tail -c 1234567 {original} >{original}.tail"),
         format!("afsio write -file {path} -force <{original}.tail"),
@@ -132,7 +128,7 @@ fn afsio(cell: &Cell) -> Result<()> {
     }
     for (stored, wanted) in [("stored", "over"), ("stored.new", "both")] {
         let fetched = cell.path().join(stored);
-        cell.run(&format!("{cellar} cp cell:root.cell/{stored} {}", fetched.display()))?.ok()?;
+        cell.run(&format!("cellar cp cell:root.cell/{stored} {}", fetched.display()))?.ok()?;
         let agrees = digest(&fetched)? == digest(Path::new(&format!("{original}.{wanted}")))?;
         ensure!(agrees, "what afsio wrote to {stored} reads otherwise");
     }

@@ -5,7 +5,7 @@ use crate::Test;
 use crate::tests::mixed::{all, copy};
 use crate::tests::wait_for;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::time::{Duration, Instant};
 
@@ -75,7 +75,7 @@ fn prepare(cell: &Cell, server: Server) -> Result<()> {
 /// Starts a client whose output nobody reads, or whose input stops, and waits until it stands still.
 fn begin(cell: &Cell, volume: &str, procedure: &str) -> Result<()> {
     let (folder, server) = (cell.scratch()?, cell.address);
-    let (folder, cellar) = (folder.display(), cellar_program()?);
+    let folder = folder.display();
     let restore = |options: &str| {
         let half = format!("head -c {HALF_MIB}M {folder}/dump; exec sleep 9999");
         format!("vos restore {server} a {volume} {options} -localauth < <({half})")
@@ -83,10 +83,9 @@ fn begin(cell: &Cell, volume: &str, procedure: &str) -> Result<()> {
     let client = match volume {
         "dumped" => "vos dump dumped -localauth > >(exec sleep 9999)".to_owned(),
         // It writes into a file beside the one that is named, whose reader opens it and reads nothing.
-        "dumped.ours" => format!(
-            "sleep 9999 <> {folder}/ours.part & exec {} volume dump {volume} {folder}/ours",
-            cellar.display()
-        ),
+        "dumped.ours" => {
+            format!("sleep 9999 <> {folder}/ours.part & exec cellar volume dump {volume} {folder}/ours")
+        }
         "overwritten" => restore("-overwrite incremental"),
         _ => restore(""),
     };

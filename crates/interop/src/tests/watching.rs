@@ -5,7 +5,7 @@ mod dissected;
 use crate::Test;
 use anyhow::{Context, Result, bail, ensure};
 use dissected::{Dissected, FIELDS, Figures};
-use interop::cell::{Cell, Server, cellar_program};
+use interop::cell::{Cell, Server};
 use interop::means::Means;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,11 +34,11 @@ set -e
 mkdir -p $SCRATCH/out/folder
 for n in $(seq 20); do head -c $((n * n * 40)) /dev/urandom >$SCRATCH/out/folder/$n; done
 head -c $BYTES /dev/urandom >$SCRATCH/out/big
-$CELLAR cp --noauth --server $ADDR $SCRATCH/out/ cell:work.1/$TO/
-$CELLAR cp --noauth --server $ADDR cell:work.1/$TO/ $SCRATCH/back.$TO/
+cellar cp --noauth --server $ADDR $SCRATCH/out/ cell:work.1/$TO/
+cellar cp --noauth --server $ADDR cell:work.1/$TO/ $SCRATCH/back.$TO/
 diff -r $SCRATCH/out $SCRATCH/back.$TO
-$CELLAR cp $SCRATCH/out/ cell:work.1/$TO.mine/
-$CELLAR cp cell:work.1/$TO.mine/big $SCRATCH/out/big
+cellar cp $SCRATCH/out/ cell:work.1/$TO.mine/
+cellar cp cell:work.1/$TO.mine/big $SCRATCH/out/big
 diff -r $SCRATCH/out $SCRATCH/back.$TO";
 
 /// Loses one packet in thirty, half of them before they are captured and half thereafter: one in sixty of each. In the classic
@@ -111,20 +111,12 @@ fn see(cell: &Cell, what: &str, work: &str) -> Result<Both> {
     let scratch = cell.scratch()?.join(what);
     std::fs::create_dir(&scratch)?;
     let scratch = scratch.to_str().context("path")?;
-    let cellar = cellar_program()?;
-    let cellar = cellar.to_str().context("path")?;
-    let work = [
-        ("$ADDR", cell.address),
-        ("$SCRATCH", scratch),
-        ("$CELLAR", cellar),
-        ("$TO", what),
-        ("$BYTES", BIG_FILE_BYTES),
-    ]
-    .iter()
-    .fold(work.to_owned(), |work, (name, value)| work.replace(name, value));
+    let work = [("$ADDR", cell.address), ("$SCRATCH", scratch), ("$TO", what), ("$BYTES", BIG_FILE_BYTES)]
+        .iter()
+        .fold(work.to_owned(), |work, (name, value)| work.replace(name, value));
     // The watcher is ready when its packet socket is bound.
     cell.shell(&format!(
-        "{cellar} sniff -i lo --write {scratch}/seen.pcap --json >{scratch}/live.json & watcher=$!
+        "cellar sniff -i lo --write {scratch}/seen.pcap --json >{scratch}/live.json & watcher=$!
          until awk 'NR > 1 && $5 > 0 {{ found = 1 }} END {{ exit !found }}' /proc/net/packet
          do kill -0 $watcher || exit 1; sleep 0.05; done
          ( {work}
@@ -133,7 +125,7 @@ fn see(cell: &Cell, what: &str, work: &str) -> Result<Both> {
     ))?
     .ok()?;
     let live: Value = serde_json::from_str(&std::fs::read_to_string(format!("{scratch}/live.json"))?)?;
-    let again = cell.shell(&format!("{cellar} sniff {scratch}/seen.pcap --json"))?.ok()?;
+    let again = cell.shell(&format!("cellar sniff {scratch}/seen.pcap --json"))?.ok()?;
     compare_reports(&live, &serde_json::from_str(&again)?)?;
     let fields = FIELDS.map(|field| format!("-e {field}")).join(" ");
     let ports = [7000, 7001, 7002, 7003, 7005, 7007].map(|port| format!("-d udp.port=={port},rx")).join(" ");

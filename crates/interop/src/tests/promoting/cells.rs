@@ -6,7 +6,7 @@ use crate::tests::trees::compare;
 use crate::tests::{calls, figure, own_file, wait_for};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use interop::cell::{Beside, Cell, Server, cellar_program};
+use interop::cell::{Beside, Cell, Server};
 use promote::{Digest, PublicKey, SignedManifest, digest};
 use serde_json::Value;
 use std::convert::Infallible;
@@ -101,7 +101,7 @@ impl World {
             &[],
         )?;
         let (key, cells) = (home[0].path().join("release.key"), home[0].path().join("promote.toml"));
-        let new = format!("{} promote key new {}", cellar_program()?.display(), key.display());
+        let new = format!("cellar promote key new {}", key.display());
         let public = home[0].run(&new)?.ok().context(new)?;
         let section = |name: &str, servers: &Servers, has_common: bool| {
             let [databases, first, other] = [0, FIRST, 2].map(|server| servers[server].address);
