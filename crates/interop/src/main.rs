@@ -6,9 +6,9 @@
 //! means (a list out of `netns`, `fuse`, `emulation`, `tshark`,
 //! `bpftrace`): then the summary counts it as skipped.
 //!
-//! Each test is a process of its own, with a network of its own, so that as many run at a time as there are processors
-//! (`CELLAR_TEST_JOBS` says otherwise). It may take `CELLAR_TEST_LIMIT` seconds: one that hangs fails, and what it
-//! started is ended before the next begins.
+//! Each test is a process of its own, with a network of its own, so that several run at a time: twice as many as there are
+//! processors (`CELLAR_TEST_JOBS` says otherwise), since most of them wait most of the time. It may take
+//! `CELLAR_TEST_LIMIT` seconds: one that hangs fails, and what it started is ended before the next begins.
 
 mod churn;
 mod privileged;
@@ -99,6 +99,8 @@ const FAILURE: &str = "failure";
 const LIMIT_SECONDS: u64 = 1800;
 /// More tests at a time have no place: each may have several servers, and a guest of 1 GiB.
 const JOBS_MAX: usize = 8;
+/// They wait for votes, for limits of time to pass, for servers to start: less than half of each processor is used by one.
+const JOBS_PER_PROCESSOR: usize = 2;
 
 fn limits() -> Result<Limits> {
     let seconds = match std::env::var("CELLAR_TEST_LIMIT") {
@@ -112,14 +114,13 @@ fn limits() -> Result<Limits> {
 
 /// How many tests run at a time.
 fn jobs() -> Result<usize> {
-    match std::env::var("CELLAR_TEST_JOBS") {
-        Ok(text) => text.parse().ok().filter(|jobs| (1..=JOBS_MAX).contains(jobs)).with_context(|| {
-            format!("CELLAR_TEST_JOBS={text}: expected how many tests run at a time, 1 to {JOBS_MAX}")
-        }),
-        Err(_) => {
-            Ok(std::thread::available_parallelism().map_or(1, |processors| processors.get().min(JOBS_MAX)))
-        }
-    }
+    let Ok(text) = std::env::var("CELLAR_TEST_JOBS") else {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        return Ok((JOBS_PER_PROCESSOR * processors).min(JOBS_MAX));
+    };
+    text.parse().ok().filter(|jobs| (1..=JOBS_MAX).contains(jobs)).with_context(|| {
+        format!("CELLAR_TEST_JOBS={text}: expected how many tests run at a time, 1 to {JOBS_MAX}")
+    })
 }
 
 /// Runs all, so many at a time; in the order of their ends.

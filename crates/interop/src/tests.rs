@@ -37,16 +37,18 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Every test in the order of running: first those that take long, so that none of them runs alone in the end.
+/// Every test in the order of running: first those that take long, so that none of them runs alone in the end; of these
+/// first those that wait, beside which the guests have the processors.
 pub(crate) fn all() -> Vec<Test> {
     [
         electing::tests(),
+        vanishing::tests(),
+        cutting::tests(),
         kafs::tests(),
+        promoting::tests(),
         moving::tests(),
         stepping::tests(),
         syncing::tests(),
-        vanishing::tests(),
-        cutting::tests(),
         resuming::tests(),
         admin::tests(),
         dumps::tests(),
@@ -61,7 +63,6 @@ pub(crate) fn all() -> Vec<Test> {
         store::tests(),
         trees::tests(),
         fuse::tests(),
-        promoting::tests(),
         watching::tests(),
         asking::tests(),
         examining::tests(),
