@@ -19,7 +19,7 @@ check:
 	cargo xtask tidy
 
 unit:
-	cargo test --workspace --no-fail-fast
+	scripts/unit
 
 interop:                        ## the real OpenAFS tools, kafs and afsd.fuse (root)
 	cargo build --release -p cellar -p interop
