@@ -10,6 +10,8 @@ mod contents;
 mod keyboard;
 #[path = "web/measures.rs"]
 mod measures;
+#[path = "web/since.rs"]
+mod since;
 mod support;
 
 use browser::Browser;
@@ -132,6 +134,7 @@ fn a_browser_shows_what_cellar_stat_shows() {
     measures::tables_are_those_of_the_server(&mut browser, &cell);
     measures::slow_calls_are_those_of_the_command(&mut browser, &cell);
     measures::lines_and_heat_maps_are_of_the_load(&mut browser, &cell);
+    since::greatest_are_those_of_the_commands(&mut browser);
     is_quiet(&mut browser);
 
     keys_lead_everywhere(&mut browser, &volume);
