@@ -155,14 +155,30 @@ impl<W: World> Run<'_, W> {
         self.check_changes_locations().map_err(failed(GETTING_IDS))
     }
 
-    /// Whether the read-write volume would be opened.
-    fn check_source(&self, outlook: &mut Outlook) -> Step {
-        outlook.source = self.check_opens(outlook, self.job.from, self.job.volume)?;
-        Ok(())
+    /// Whether the read-write volume would be opened. Returns whether it is in service, as far as its server tells.
+    fn check_source(&self, outlook: &mut Outlook) -> Step<bool> {
+        let info = self.check_opens(outlook, self.job.from, self.job.volume)?;
+        outlook.source = info.as_ref().map(Told::from);
+        Ok(info.is_none_or(|info| info.in_use != 0))
     }
 
-    /// Whether a volume would be opened. Returns what it has, if its server tells.
-    fn check_opens(&self, outlook: &mut Outlook, place: Place, volume: u32) -> Step<Option<Told>> {
+    /// Whether the read-write volume would be opened and cloned.
+    fn check_clones(&self, outlook: &mut Outlook) -> Step {
+        let is_in_service = self.check_source(outlook)?;
+        self.check_is_cloned(is_in_service)
+    }
+
+    /// Clone and ReClone of a volume that is out of service end with VOFFLINE (OpenAFS's `VolClone` and `VolReClone` in
+    /// volprocs.c, and Cellar's).
+    fn check_is_cloned(&self, is_in_service: bool) -> Step {
+        if is_in_service {
+            return Ok(());
+        }
+        Err(failed(format!("clone the volume {}", self.job.volume))(AbortCode::VOFFLINE))
+    }
+
+    /// Whether a volume would be opened. Returns what its server tells of it, if it tells anything.
+    fn check_opens(&self, outlook: &mut Outlook, place: Place, volume: u32) -> Step<Option<VolintInfo>> {
         let is_open = !self.open_on(place, volume)?.is_empty();
         self.check_changes_volumes(place, &opening(place, volume))?;
         let info = self.look(place, volume)?;
@@ -174,7 +190,7 @@ impl<W: World> Run<'_, W> {
         } else if info.in_use == 0 {
             outlook.cautions.push(format!("the volume {volume} on {place} is not in service"));
         }
-        Ok(has_figures(&info).then(|| Told::from(&info)))
+        Ok(Some(info).filter(has_figures))
     }
 
     fn check_changes_volumes(&self, place: Place, doing: &str) -> Step {
@@ -202,7 +218,7 @@ impl<W: World> Run<'_, W> {
     fn foretell_move(&self, outlook: &mut Outlook, entry: &NVldbEntry, to: Place) -> Step {
         self.check_is_free(to, self.job.volume)?;
         let free_kib = self.check_room(to)?;
-        self.check_source(outlook)?;
+        self.check_clones(outlook)?;
         self.check_makes(to, &self.job.name)?;
         self.add_room(outlook, to, free_kib);
         outlook.backup = self.backup(entry)?;
@@ -214,7 +230,7 @@ impl<W: World> Run<'_, W> {
         // What it would be numbered is not known.
         self.look(to, 0)?;
         let free_kib = self.check_room(to)?;
-        self.check_source(outlook)?;
+        self.check_clones(outlook)?;
         self.check_makes(to, name)?;
         self.add_room(outlook, to, free_kib);
         Ok(())
@@ -224,12 +240,12 @@ impl<W: World> Run<'_, W> {
         self.check_splits()?;
         self.check_new(name)?;
         self.check_makes(self.job.from, name)?;
-        self.check_source(outlook)
+        self.check_source(outlook).map(drop)
     }
 
     fn foretell_backup(&self, outlook: &mut Outlook, entry: &NVldbEntry) -> Step {
         outlook.backup = self.backup(entry)?;
-        self.check_source(outlook)
+        self.check_clones(outlook)
     }
 
     fn backup(&self, entry: &NVldbEntry) -> Step<Option<Told>> {
@@ -260,7 +276,8 @@ impl<W: World> Run<'_, W> {
 
     fn foretell_overwriting(&self, outlook: &mut Outlook, entry: &NVldbEntry) -> Step {
         let kind = if self.job.is_read_only() { entry::READ_ONLY } else { entry::READ_WRITE };
-        outlook.source = self.check_opens(outlook, self.job.from, entry.volume_id[kind])?;
+        let info = self.check_opens(outlook, self.job.from, entry.volume_id[kind])?;
+        outlook.source = info.as_ref().map(Told::from);
         if !self.job.is_read_only() {
             return Ok(());
         }
@@ -280,10 +297,15 @@ impl<W: World> Run<'_, W> {
 // Releases.
 impl<W: World> Run<'_, W> {
     fn foretell_release(&self, outlook: &mut Outlook, entry: &NVldbEntry, all: bool) -> Step {
-        self.check_source(outlook)?;
+        let is_in_service = self.check_source(outlook)?;
         let source = outlook.source.as_ref();
         let source = source.map(|told| Dates { made: told.made, changed: told.changed }).unwrap_or_default();
         let sites = self.sites(entry, source, all)?;
+        let is_cloned_already =
+            self.beside(&sites).map_or_else(|| sites.iter().all(is_current), |site| is_current(&site));
+        if !is_cloned_already {
+            self.check_is_cloned(is_in_service)?;
+        }
         let mut marked = entry.clone();
         let left = self.mark(&mut marked, &sites);
         let volume = entry.volume_id[entry::READ_ONLY];
@@ -324,8 +346,12 @@ impl<W: World> Run<'_, W> {
     }
 }
 
+fn is_current(site: &Site) -> bool {
+    site.state == State::Current
+}
+
 /// A site to which nothing need be sent.
 fn nothing_sent(site: &Site) -> SiteOutlook {
-    let gets = if site.state == State::Current { Gets::Nothing } else { Gets::Clone };
+    let gets = if is_current(site) { Gets::Nothing } else { Gets::Clone };
     SiteOutlook { place: site.place, gets, transfer: None }
 }

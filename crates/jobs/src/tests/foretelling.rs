@@ -21,6 +21,8 @@ enum Hindrance {
     Refused(u8),
     Down(u8),
     Full(u8),
+    /// The volume, which is cloned then if it has to be.
+    OutOfService,
     /// Where it is to go.
     InTheWay,
     NotCellar,
@@ -61,7 +63,7 @@ fn operation(random: &mut StdRng) -> Operation {
 fn hindrance(random: &mut StdRng) -> Hindrance {
     let number = random.random_range(1..=4);
     let locks = [entry_flags::MOVE, entry_flags::BACKUP, entry_flags::DUMP];
-    match random.random_range(0..12) {
+    match random.random_range(0..13) {
         0 => Hindrance::Locked(locks[random.random_range(0..locks.len())]),
         1 => Hindrance::NoRights,
         2 | 3 => Hindrance::Refused(number),
@@ -70,6 +72,7 @@ fn hindrance(random: &mut StdRng) -> Hindrance {
         8 => Hindrance::InTheWay,
         9 => Hindrance::NotCellar,
         10 => Hindrance::NoSites,
+        11 => Hindrance::OutOfService,
         _ => Hindrance::BadSite,
     }
 }
@@ -85,6 +88,16 @@ fn put(hindrance: Hindrance, history: &History, operation: &Operation) {
         }
         (Hindrance::Down(number), _) => state.hosts.get_mut(&server(number)).unwrap().down_until = until,
         (Hindrance::Full(number), _) => state.hosts.get_mut(&server(number)).unwrap().free_kib = 10,
+        // A split is refused by the file server before there is a job, and a restore puts it into service.
+        (
+            Hindrance::OutOfService,
+            Operation::Split { .. } | Operation::Restore { .. } | Operation::Overwrite { .. },
+        ) => {}
+        (Hindrance::OutOfService, _) => {
+            let first = state.hosts.get_mut(&server(1)).unwrap();
+            first.volumes.get_mut(&(VOLUME, 0)).unwrap().in_service = false;
+            state.is_taken_off = true;
+        }
         (Hindrance::InTheWay, Operation::Move { to }) if *to != place(1) => {
             let volume = Volume { partition: to.partition, ..Volume::default() };
             state.hosts.get_mut(&to.server).unwrap().volumes.insert((VOLUME, to.partition), volume);

@@ -140,6 +140,8 @@ pub(super) struct State {
     pub(super) next_volume: u32,
     /// Of anybody.
     pub(super) takes_no_changes: bool,
+    /// Somebody took the volume out of service before the job.
+    pub(super) is_taken_off: bool,
     pub(super) forwards: u32,
     /// What the calls that sent to several sites read, and for how many.
     pub(super) reads: Vec<(Extent, usize)>,
@@ -503,6 +505,7 @@ impl History {
             locations_began: 1,
             next_volume: 1000,
             takes_no_changes: false,
+            is_taken_off: false,
             forwards: 0,
             reads: Vec::new(),
             restores: 0,
@@ -598,7 +601,7 @@ impl History {
     }
 
     /// Whether a volume is out of service because that was wanted, or because it may have a part of the dump only.
-    fn is_left_off(&self, volume: u32) -> bool {
+    fn is_left_off(&self, state: &State, volume: u32) -> bool {
         let is_done = self.job.stage == Stage::Done;
         match self.job.operation {
             Operation::Restore { offline, .. } => offline && volume == self.job.restored(),
@@ -606,7 +609,7 @@ impl History {
                 volume == self.job.restored()
                     && (is_done && offline || !is_done && self.job.may_have_overwritten())
             }
-            _ => false,
+            _ => volume == VOLUME && state.is_taken_off,
         }
     }
 
@@ -701,7 +704,7 @@ impl History {
                     there.push((place, id));
                 }
                 let is_failed_site = is_behind || is_read_only && !is_done;
-                let may_be_off = is_failed_site || self.is_left_off(id);
+                let may_be_off = is_failed_site || self.is_left_off(&state, id);
                 assert!(volume.in_service || may_be_off, "{id} on {address} is out of service");
             }
         }

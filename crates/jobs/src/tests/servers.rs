@@ -76,6 +76,12 @@ impl Server {
         }
     }
 
+    /// Refuses to clone what is out of service.
+    fn check_in_service(&self, transaction: i32) -> Result<(), AbortCode> {
+        let is_in_service = self.with(transaction, |volume, _, _| volume.in_service && !volume.is_doomed)?;
+        if is_in_service { Ok(()) } else { Err(AbortCode::VOFFLINE) }
+    }
+
     /// Whether another partition of a Cellar server has a volume of the number of an open one.
     fn holds_apart(&self, transaction: i32) -> bool {
         let state = self.cell.state.lock();
@@ -233,6 +239,7 @@ impl vol::Server for Server {
         _: &Caller,
         r: vol::CloneVolumeRequest,
     ) -> Result<vol::CloneVolumeReply, AbortCode> {
+        self.check_in_service(r.transaction)?;
         if self.beside(r.transaction, r.new_volume_id)?.is_some() {
             return Err(AbortCode::VVOLEXISTS);
         }
@@ -248,6 +255,7 @@ impl vol::Server for Server {
     }
 
     fn re_clone(&self, _: &Caller, r: vol::ReCloneRequest) -> Result<vol::ReCloneReply, AbortCode> {
+        self.check_in_service(r.transaction)?;
         let kind = self.beside(r.transaction, r.clone_id)?.ok_or(AbortCode::VNOVOL)?.kind;
         assert_ne!(kind, volume_type::READ_WRITE);
         let clone =

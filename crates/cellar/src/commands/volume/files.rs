@@ -49,7 +49,7 @@ struct Foretold<'a> {
     /// Whether there is such a file, which would be replaced.
     replaces: bool,
     since: u32,
-    /// What the volume has; nothing while another operation has it.
+    /// What the volume has; nothing if its server cannot tell.
     size_kib: Option<u64>,
     changed: Option<u32>,
     is_done: bool,
@@ -141,6 +141,9 @@ fn foretell(
         Ok(None) | Err(ENODEV) => return Err(refused()(AbortCode::VNOVOL)),
         Err(code) => return Err(refused()(code)),
     };
+    if info.status == vol::volume_state::BUSY {
+        return Err(refused()(AbortCode::VOLSERVOLBUSY));
+    }
     let info = Some(info).filter(|info| info.status == vol::volume_state::OK);
     let foretold = Foretold {
         volume: id.0,
