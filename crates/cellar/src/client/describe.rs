@@ -20,6 +20,7 @@ pub fn describe(code: AbortCode) -> String {
         AbortCode::UAENOTEMPTY => "the directory is not empty",
         AbortCode::UAEROFS => "the volume can only be read",
         AbortCode::VL_NOENT | AbortCode::VOLSERNOVOL => "there is no such volume",
+        jobs::ENODEV => "the server has no such volume",
         AbortCode::VL_NAMEEXIST => "a volume of this name exists already",
         AbortCode::VL_IDEXIST => "a volume of this number exists already",
         AbortCode::VL_PERM | AbortCode::VOLSERBAD_ACCESS | AbortCode::PRPERM | AbortCode::BZACCESS => {

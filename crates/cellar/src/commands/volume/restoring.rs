@@ -318,7 +318,8 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     drop(claim);
     if job.stage != Stage::Done {
         return following::report(context, &job, end).map_err(|error| {
-            match flaw(&job, path, over.is_some()) {
+            let is_dump_refused = job.abort_code() == Some(AbortCode::VOLSERREAD_DUMPERROR);
+            match is_dump_refused.then(|| flaw(&cell, &make(0), path, bytes)).flatten() {
                 Some(flaw) => anyhow!("{error:#}; {flaw}"),
                 None => error,
             }
@@ -334,14 +335,18 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
 /// What servers say of it.
 fn outlook(cell: &CellClient, job: &Job, bytes: u64) -> Result<Outlook> {
     let mut outlook = foretelling::ask(cell, job)?;
-    let is_short = |room: &&Room| room.free_kib.saturating_mul(1024) < bytes;
-    let told = |room: &Room| {
-        let (free, needed) = (HumanBytes(room.free_kib.saturating_mul(1024)), HumanBytes(bytes));
-        format!("{} has {free} free, and the dump {needed}", room.place)
-    };
-    let short: Vec<String> = outlook.rooms.iter().filter(is_short).map(told).collect();
+    let short: Vec<String> = short_of_room(&outlook.rooms, bytes).collect();
     outlook.cautions.extend(short);
     Ok(outlook)
+}
+
+/// Where a dump of so many bytes does not fit as it is.
+fn short_of_room(rooms: &[Room], bytes: u64) -> impl Iterator<Item = String> {
+    let is_short = move |room: &&Room| room.free_kib.saturating_mul(1024) < bytes;
+    rooms.iter().filter(is_short).map(move |room| {
+        let (free, needed) = (HumanBytes(room.free_kib.saturating_mul(1024)), HumanBytes(bytes));
+        format!("{} has {free} free, and the dump {needed}", room.place)
+    })
 }
 
 fn operation(
@@ -358,15 +363,18 @@ fn operation(
     Operation::Restore { file, name: request.name.to_string(), to, offline, readonly, also }
 }
 
-/// Why a server refused a dump.
-fn flaw(job: &Job, path: &Path, is_over: bool) -> Option<String> {
-    if job.abort_code() != Some(AbortCode::VOLSERREAD_DUMPERROR) {
-        return None;
+/// Why a server says of a dump that it is damaged. OpenAFS's servers say so of a full partition, too.
+fn flaw(cell: &CellClient, job: &Job, path: &Path, bytes: u64) -> Option<String> {
+    match &job.operation {
+        Operation::Overwrite { changes: true, .. } => {
+            Some(format!("the dump is sound, but names files that {} does not have", job.name))
+        }
+        Operation::Overwrite { .. } => Some(format!("the dump is sound, so {} may be full", job.from)),
+        _ => Contents::read_all(path).err().map(|flaw| format!("{flaw:#}")).or_else(|| {
+            let rooms = foretelling::ask(cell, job).ok()?.rooms;
+            short_of_room(&rooms, bytes).next().map(|short| format!("the dump is sound, but {short}"))
+        }),
     }
-    if is_over {
-        return Some(format!("the dump is sound, but names files that {} does not have", job.name));
-    }
-    Contents::read_all(path).err().map(|flaw| format!("{flaw:#}"))
 }
 
 #[cfg(test)]
