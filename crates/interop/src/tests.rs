@@ -7,6 +7,7 @@ mod cutting;
 mod dumps;
 mod electing;
 mod examining;
+mod foretelling;
 mod fuse;
 mod import;
 mod jobs;
@@ -56,6 +57,7 @@ pub(crate) fn all() -> Vec<Test> {
         mixed::tests(),
         joining::tests(),
         jobs::tests(),
+        foretelling::tests(),
         transfers::tests(),
         showing::tests(),
         splitting::tests(),

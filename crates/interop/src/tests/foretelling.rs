@@ -1,0 +1,333 @@
+//! `--dry-run` of operations that are jobs, in a cell of OpenAFS with a file server of Cellar: asking changes nothing, and what is
+//! foretold becomes of the job.
+
+use crate::Test;
+use crate::tests::joining::{Pair, nothing_is_left_on};
+use crate::tests::mixed::copy;
+use crate::tests::{own_file, wait_for};
+use anyhow::{Context, Result, ensure};
+use interop::cell::{Output, Server, cellar_program};
+use interop::means::Means;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![Test { name: "joining-foretold", needs: &[Means::Netns], run: foretold }]
+}
+
+/// A job, and what a dry run says of it. `OPENAFS` and `CELLAR` are the servers' addresses, `FOLDER` is one for files.
+type Told = (&'static str, &'static str);
+
+/// Something is in the way, with these commands, of jobs that are refused for it, all at the same time; then it is put away again.
+struct Obstacle {
+    put: &'static [&'static str],
+    refused: &'static [Told],
+    away: &'static [&'static str],
+}
+
+const OBSTACLES: &[Obstacle] = &[
+    Obstacle {
+        put: &[],
+        refused: &[
+            ("move theirs --to OPENAFS", "theirs is on OPENAFS /vicepa already"),
+            ("move theirs --to OPENAFS --partition z", "the server has no such partition"),
+            ("move theirs --to CELLAR --partition z", "the server has no such partition"),
+            ("move ours --to OPENAFS --partition z", "the server has no such partition"),
+            ("move theirs --to CELLAR --noauth", "you are not authorised for this"),
+            ("copy theirs ours", "a volume ours exists already"),
+            ("copy theirs new --to CELLAR --partition z", "the server has no such partition"),
+            ("copy ours new --to OPENAFS --partition z", "the server has no such partition"),
+            ("copy theirs new --noauth", "you are not authorised for this"),
+            ("release gone.1", "gone.1 has no read-only sites"),
+            ("release theirs --noauth", "you are not authorised for this"),
+            ("backup theirs --noauth", "you are not authorised for this"),
+            ("split theirs/first --to new", "OPENAFS is no Cellar server"),
+            ("split ours/first --to theirs", "a volume theirs exists already"),
+            ("split ours/first --to new --noauth", "you are not authorised for this"),
+            ("dump theirs FOLDER/new --noauth", "you are not authorised for this"),
+            ("restore FOLDER/dump theirs", "a volume theirs exists already"),
+            ("restore FOLDER/dump new --on OPENAFS --partition z", "the server has no such partition"),
+            ("restore FOLDER/dump new --on OPENAFS --noauth", "you are not authorised for this"),
+            ("restore FOLDER/dump theirs --overwrite full --noauth", "you are not authorised for this"),
+            ("restore FOLDER/dump theirs --overwrite incremental", "it is a full dump"),
+        ],
+        away: &[],
+    },
+    // The entry is locked; the volume is out of service; it is not there.
+    Obstacle {
+        put: &[
+            "vos lock theirs",
+            "vos addsite CELLAR a off.3",
+            "vos offline OPENAFS a off.1",
+            "vos offline OPENAFS a off.2",
+            "vos offline OPENAFS a off.3",
+            "vos offline OPENAFS a off.4",
+            "vos offline CELLAR a ours",
+            "vos addsite OPENAFS a gone.3",
+            "vos zap OPENAFS a gone.1",
+            "vos zap OPENAFS a gone.2",
+            "vos zap OPENAFS a gone.3",
+            "vos zap OPENAFS a gone.4",
+        ],
+        refused: &[
+            ("move theirs --to CELLAR", "which is locked for a delete"),
+            ("release theirs", "which is locked for a delete"),
+            ("backup theirs", "which is locked for a delete"),
+            ("restore FOLDER/dump theirs --overwrite full", "which is locked for a delete"),
+            ("move off.1 --to CELLAR", "the volume is offline"),
+            ("copy off.2 new --to CELLAR", "the volume is offline"),
+            ("release off.3", "the volume is offline"),
+            ("backup off.4", "the volume is offline"),
+            ("copy ours new.ours --to OPENAFS", "the volume is offline"),
+            ("release ours", "the volume is offline"),
+            ("move gone.1 --to CELLAR", "the server has no such volume"),
+            ("copy gone.2 new.gone", "the server has no such volume"),
+            ("release gone.3", "the server has no such volume"),
+            ("backup gone.4", "the server has no such volume"),
+            ("dump gone.1 FOLDER/new", "the server has no such volume"),
+            ("restore FOLDER/dump gone.1 --overwrite full", "the server has no such volume"),
+        ],
+        away: &[
+            "vos unlock theirs",
+            "vos online OPENAFS a off.1",
+            "vos online OPENAFS a off.2",
+            "vos online OPENAFS a off.3",
+            "vos online OPENAFS a off.4",
+            "vos online CELLAR a ours",
+        ],
+    },
+    Obstacle {
+        put: &["vos shadow theirs OPENAFS a CELLAR a", "vos shadow ours CELLAR a OPENAFS b"],
+        refused: &[
+            ("move theirs --to CELLAR", "the server has a volume of this number already"),
+            ("move ours --to OPENAFS --partition b", "the server has a volume of this number already"),
+        ],
+        away: &["vos zap CELLAR a theirs", "vos zap OPENAFS b ours"],
+    },
+    Obstacle {
+        put: &["mount -t tmpfs -o size=100k tmpfs /vicepb"],
+        refused: &[
+            ("move theirs --to OPENAFS --partition b", "OPENAFS /vicepb has 100.0 KiB free, and theirs has"),
+            ("copy theirs new --partition b", "OPENAFS /vicepb has 100.0 KiB free, and theirs has"),
+            ("move ours --to OPENAFS --partition b", "OPENAFS /vicepb has 100.0 KiB free, and ours has"),
+            ("copy ours new --to OPENAFS --partition b", "OPENAFS /vicepb has 100.0 KiB free, and ours has"),
+        ],
+        away: &["umount /vicepb"],
+    },
+];
+
+/// What is done as it was told, each after those before it.
+const DONE: &[Told] = &[
+    ("backup theirs", "clone theirs on OPENAFS /vicepa as theirs.backup"),
+    ("backup theirs", "bring theirs.backup on OPENAFS /vicepa up to date"),
+    ("release theirs", "send everything to CELLAR /vicepa"),
+    ("release ours", "send everything to OPENAFS /vicepa"),
+    ("copy theirs copied --to CELLAR", "send the clone to copied on CELLAR /vicepa"),
+    ("copy theirs copied.b --partition b", "send the clone to copied.b on OPENAFS /vicepb"),
+    ("copy ours copied.c --to OPENAFS --partition b", "send the clone to copied.c on OPENAFS /vicepb"),
+    ("dump theirs FOLDER/theirs", " on OPENAFS /vicepa to FOLDER/theirs"),
+    ("restore FOLDER/dump new --on OPENAFS --partition b", "would make a new volume new on OPENAFS /vicepb"),
+    ("release theirs", "nothing has changed, and all sites have it"),
+    ("release ours", "nothing has changed, and all sites have it"),
+    ("restore FOLDER/dump theirs --overwrite full", "would replace what theirs on OPENAFS /vicepa has"),
+    ("release theirs", "CELLAR /vicepa gets everything"),
+    ("split ours/first --to split", "put a mount point of split in the place of cell:ours/first"),
+    ("release ours", "OPENAFS /vicepa gets what changed since"),
+    ("move theirs --to CELLAR", "remove theirs, its backup and the clone on OPENAFS /vicepa"),
+    ("move theirs --to OPENAFS", "into service on OPENAFS /vicepa"),
+    ("move theirs --to OPENAFS --partition b", "take theirs into service there"),
+    ("move ours --to OPENAFS --partition b", "into service on OPENAFS /vicepb"),
+];
+
+/// How long somebody may take to begin.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn foretold() -> Result<()> {
+    let mut asking = Asking::start()?;
+    for Obstacle { put, refused, away } in OBSTACLES {
+        asking.all(put)?;
+        asking.are_refused(refused).with_context(|| put.join(", "))?;
+        asking.all(away)?;
+    }
+    asking.full_partition()?;
+    asking.unchanged(|| DONE.iter().try_for_each(|(job, _)| asking.run(&format!("{job} --dry-run")).map(drop)))?;
+    for (job, expected) in DONE {
+        asking.tells(job, true, expected)?;
+        asking.run(job)?.ok().with_context(|| format!("{job}, which was foretold to be done"))?;
+    }
+    asking.busy_volume()?;
+    asking.server_away()?;
+    let pair = &asking.pair;
+    nothing_is_left_on(&pair.openafs, &[&pair.openafs, &pair.cellar])
+}
+
+/// A cell with OpenAFS's server, of two partitions, and Cellar's, and whoever asks them.
+struct Asking {
+    pair: Pair,
+    folder: PathBuf,
+}
+
+impl Asking {
+    /// Volumes `theirs` and `ours` on OpenAFS's and Cellar's server, with sites on both; others for being taken away.
+    fn start() -> Result<Asking> {
+        let pair = Pair::start_with(&["-p", "2"])?;
+        let folder = pair.openafs.scratch()?;
+        pair.openafs.open_volume(Server::OpenAfs, "theirs")?;
+        let asking = Asking { pair, folder };
+        asking.run("create ours --on CELLAR --quota 0 --acl system:anyuser=rl")?.ok()?;
+        for number in 1..=4 {
+            asking.all(&[
+                &format!("vos create OPENAFS a off.{number}"),
+                &format!("vos create OPENAFS a gone.{number}"),
+            ])?;
+        }
+        for volume in ["theirs", "ours"] {
+            copy(&asking.pair.openafs, &format!("{}/ cell:{volume}/first/", own_file("src").display()))?;
+            asking.all(&[
+                &format!("vos addsite OPENAFS a {volume}"),
+                &format!("vos addsite CELLAR a {volume}"),
+            ])?;
+        }
+        asking.all(&["vos dump theirs -file FOLDER/dump"])?;
+        Ok(asking)
+    }
+
+    fn filled(&self, text: &str) -> String {
+        let Pair { openafs, cellar } = &self.pair;
+        let folder = self.folder.display().to_string();
+        text.replace("OPENAFS", openafs.address).replace("CELLAR", cellar.address).replace("FOLDER", &folder)
+    }
+
+    fn all(&self, commands: &[&str]) -> Result<()> {
+        let filled: Vec<String> = commands.iter().map(|command| self.filled(command)).collect();
+        self.pair.all(&filled.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Runs `cellar volume` on OpenAFS's host, with a journal of its own.
+    fn run(&self, job: &str) -> Result<Output> {
+        let (folder, program) = (self.folder.display(), cellar_program()?);
+        let command = format!("env XDG_STATE_HOME={folder} {} volume {job}", program.display());
+        self.pair.openafs.run(&self.filled(&command))
+    }
+
+    /// What a dry run says, which succeeds or does not.
+    fn ask(&self, job: &str, is_done: bool) -> Result<String> {
+        let asked = self.run(&format!("{job} --dry-run"))?;
+        ensure!(
+            (asked.status == 0) == is_done,
+            "{job} --dry-run: exit status {}: {}",
+            asked.status,
+            asked.text
+        );
+        Ok(asked.text)
+    }
+
+    /// Nothing is changed by what is asked.
+    fn unchanged<T>(&self, ask: impl FnOnce() -> Result<T>) -> Result<T> {
+        let before = self.state()?;
+        let told = ask()?;
+        let after = self.state()?;
+        let came: Vec<&str> = after.lines().filter(|line| !before.contains(line)).collect();
+        ensure!(before == after, "asking changed\n{before}\nto what has {came:#?}");
+        Ok(told)
+    }
+
+    /// What the location database and both servers have, and what is open there.
+    fn state(&self) -> Result<String> {
+        let (theirs, ours) = (self.pair.openafs.address, self.pair.cellar.address);
+        // Who looks for a directory reads, and that is noted.
+        let script = format!(
+            "vos listvldb -localauth; for server in {theirs} {ours}; do \
+             vos listvol $server -long -localauth | grep -v 'accesses in the past day\\|Last Access'; \
+             vos status $server -localauth; done; find {} ! -name '*.lock' -path '*jobs*'",
+            self.folder.display()
+        );
+        self.pair.openafs.shell(&script)?.ok()
+    }
+
+    /// A dry run says this of a job, which would be done or not.
+    fn tells(&self, job: &str, is_done: bool, expected: &str) -> Result<String> {
+        let (told, expected) = (self.ask(job, is_done)?, self.filled(expected));
+        ensure!(told.contains(&expected), "{job} --dry-run: {told}");
+        Ok(told)
+    }
+
+    /// Dry runs refuse these jobs for the reason for which they are refused then.
+    fn are_refused(&self, jobs: &[Told]) -> Result<()> {
+        let ask = || jobs.iter().map(|(job, expected)| self.tells(job, false, expected)).collect();
+        let foretold: Vec<String> = self.unchanged(ask)?;
+        // Some wait before they give up.
+        let ended: Vec<Result<Output>> = std::thread::scope(|scope| {
+            let running: Vec<_> = jobs.iter().map(|(job, _)| scope.spawn(|| self.run(job))).collect();
+            running.into_iter().map(|job| job.join().expect("no panic")).collect()
+        });
+        for (((job, _), foretold), ended) in jobs.iter().zip(foretold).zip(ended) {
+            let ended = ended?;
+            ensure!(
+                ended.status != 0 && why(&ended.text) == why(&foretold),
+                "{job}: {}, foretold {foretold}",
+                ended.text
+            );
+        }
+        Ok(())
+    }
+
+    /// A dump need not fit where it seems not to: that is only a caution. OpenAFS's server then says that the dump is damaged.
+    fn full_partition(&self) -> Result<()> {
+        self.all(&["mount -t tmpfs -o size=100k tmpfs /vicepb"])?;
+        let job = "restore FOLDER/dump new --on OPENAFS --partition b";
+        self.tells(job, true, "but OPENAFS /vicepb has 100.00 KiB free, and the dump ")?;
+        let refused = self.run(job)?;
+        let expected = self.filled("the dump is sound, but OPENAFS /vicepb has ");
+        ensure!(refused.status != 0 && refused.text.contains(&expected), "{job}: {}", refused.text);
+        self.all(&["umount /vicepb"])
+    }
+
+    /// Somebody dumps a volume, and takes his time: a dump is refused, a job waits for him.
+    fn busy_volume(&self) -> Result<()> {
+        let (folder, host) = (self.folder.display(), &self.pair.openafs);
+        // More than is on its way when nobody takes it.
+        host.shell(&format!("head -c 4M /dev/zero > {folder}/zeros"))?.ok()?;
+        copy(host, &format!("{folder}/zeros cell:theirs/zeros"))?;
+        let wait = format!("until [ -e {folder}/go ]; do sleep 0.1; done; cat > /dev/null");
+        let dumped = format!("vos dump theirs -localauth | ({wait})");
+        std::thread::scope(|scope| {
+            let dumping = scope.spawn(|| host.shell(&dumped)?.ok());
+            let told = self.of_busy_volume();
+            let job = scope.spawn(|| self.run("backup theirs"));
+            let waiting = wait_for(LIMIT, || Ok(self.run("jobs list --json")?.ok()?.contains("\"working\"")));
+            std::fs::write(self.folder.join("go"), "")?;
+            dumping.join().expect("no panic")?;
+            job.join().expect("no panic")?.ok().context("a backup of what was busy")?;
+            told.and(waiting)
+        })
+    }
+
+    fn of_busy_volume(&self) -> Result<()> {
+        let status = self.filled("vos status OPENAFS -localauth");
+        wait_for(LIMIT, || Ok(self.pair.openafs.run(&status)?.ok()?.contains("Dump")))?;
+        self.unchanged(|| {
+            self.tells("backup theirs", true, "another operation has the volume")?;
+            self.tells("move theirs --to CELLAR", true, "it is waited for")
+        })?;
+        self.are_refused(&[("dump theirs FOLDER/busy", "another operation has the volume")])
+    }
+
+    /// One of the servers is away. A release waits for it alone.
+    fn server_away(&mut self) -> Result<()> {
+        self.pair.cellar.end_cellar("TERM")?;
+        self.tells("move theirs --to CELLAR --partition a", false, "the server does not answer")?;
+        self.tells("copy theirs new.2 --to CELLAR --partition a", false, "the server does not answer")?;
+        self.tells("release theirs", true, "CELLAR /vicepa gets it later")?;
+        let waits = self.run("release theirs")?;
+        ensure!(waits.status != 0 && waits.text.contains("did not reach all sites"), "{}", waits.text);
+        self.pair.cellar.start_cellar()?;
+        self.run("jobs resume")?.ok().map(drop)
+    }
+}
+
+/// The reason alone.
+fn why(told: &str) -> &str {
+    let reason = told.trim().rsplit(": ").next().unwrap_or_default();
+    reason.split(" [").next().unwrap_or_default()
+}
