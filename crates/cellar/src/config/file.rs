@@ -274,7 +274,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         userlist,
         database_path: state.join("db"),
         sysid_path: state.join("sysid"),
-        log_path: folder.join(file.server.logs.unwrap_or_else(|| state.join("log"))),
+        log_path: file.server.logs.map_or_else(|| state.join("log"), |path| folder.join(path)),
         cell,
     };
     match (settings.roles_refusal(), named_roles) {
@@ -484,12 +484,15 @@ mod tests {
 
     /// The settings of a file with these lines after the cell's name and key.
     fn load_lines(lines: &str) -> Result<Settings> {
-        let folder = tempfile::tempdir().unwrap();
+        load_lines_in(tempfile::tempdir().unwrap().path(), lines)
+    }
+
+    fn load_lines_in(folder: &Path, lines: &str) -> Result<Settings> {
         let secret = Secret::new(&[7; 32]);
         let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
-        std::fs::write(folder.path().join("KeyFileExt"), &*write_extended(&[key])).unwrap();
-        std::fs::create_dir(folder.path().join("p")).unwrap();
-        let path = folder.path().join("cellar.toml");
+        std::fs::write(folder.join("KeyFileExt"), &*write_extended(&[key])).unwrap();
+        std::fs::create_dir(folder.join("p")).unwrap();
+        let path = folder.join("cellar.toml");
         let text = format!("[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n{lines}\n");
         std::fs::write(&path, text).unwrap();
         load(&path)
@@ -498,6 +501,23 @@ mod tests {
     /// What such a file is refused with.
     fn refusal(lines: &str) -> String {
         load_lines(lines).map_or_else(|error| format!("{error:#}"), |settings| settings.cell.to_string())
+    }
+
+    #[test]
+    fn what_a_file_names_lies_beside_it_also_if_its_own_path_is_relative() {
+        let here = std::env::current_dir().unwrap();
+        let folder = tempfile::tempdir_in(&here).unwrap();
+        let relative = folder.path().strip_prefix(&here).unwrap();
+        let settings = load_lines_in(relative, "[web]\n[partitions]\na = \"p\"").unwrap();
+        for (path, expected) in [
+            (&settings.log_path, "state/log"),
+            (&settings.database_path, "state/db"),
+            (&settings.sysid_path, "state/sysid"),
+            (&settings.userlist_path, "state/UserList"),
+            (&settings.web.unwrap().key_path, "state/web.key"),
+        ] {
+            assert_eq!(path, &relative.join(expected));
+        }
     }
 
     #[test]
