@@ -9,7 +9,7 @@ use crate::promotions::journal::{Claim, Journal};
 use crate::promotions::{asking, run, source};
 use anyhow::{Context as _, Result, bail};
 use base::VolumeName;
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use promote::{Promotion, Record, SigningKey, Tree};
 use shown::{CellShown, PlanShown, Progress};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -103,14 +103,15 @@ struct Resume {
 }
 
 #[derive(Args)]
+#[command(group(ArgGroup::new("where").required(true).args(["within", "everywhere"])))]
 struct Rollback {
     /// The volume.
     volume: VolumeName,
     /// In these cells.
-    #[arg(long = "in", num_args = 1.., value_name = "CELL", required_unless_present = "everywhere")]
+    #[arg(long = "in", num_args = 1.., value_name = "CELL")]
     within: Vec<String>,
     /// In all cells that have it.
-    #[arg(long, conflicts_with = "within")]
+    #[arg(long)]
     everywhere: bool,
     /// Say what would be done, and do nothing.
     #[arg(long)]
