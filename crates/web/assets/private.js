@@ -146,7 +146,7 @@ export class Volume {
 const STAGES = ['beginning', 'working', 'switching', 'cleaning', 'done'];
 
 export class Jobs extends Document {
-  constructor() { super('Jobs', 'jobs', 'moves, copies, releases and backups of volumes, the latest first'); }
+  constructor() { super('Jobs', 'jobs', 'moves, copies, releases, backups, restores and splits of volumes, the latest first'); }
 
   parts(jobs) {
     if (jobs.length === 0) return [h('div', { class: 'panel' }, note('No job', 'cellar volume move, copy, release and backup are jobs.'))];

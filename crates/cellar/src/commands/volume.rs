@@ -58,7 +58,7 @@ pub enum Volume {
     Dump(files::DumpVolume),
     /// Make a volume of a dump in a file, or restore one over a volume.
     Restore(restoring::RestoreVolume),
-    /// What moves, copies, releases and backups you began, and how they went.
+    /// What moves, copies, releases, backups, restores and splits you began, and how they went.
     Jobs {
         /// What to do; they are listed if nothing is said.
         #[command(subcommand)]
