@@ -150,7 +150,9 @@ fn foretold() -> Result<()> {
         asking.all(away)?;
     }
     asking.full_partition()?;
-    asking.unchanged(|| DONE.iter().try_for_each(|(job, _)| asking.run(&format!("{job} --dry-run")).map(drop)))?;
+    asking.unchanged(|| {
+        DONE.iter().try_for_each(|(job, _)| asking.run(&format!("{job} --dry-run")).map(drop))
+    })?;
     for (job, expected) in DONE {
         asking.tells(job, true, expected)?;
         asking.run(job)?.ok().with_context(|| format!("{job}, which was foretold to be done"))?;
