@@ -93,7 +93,7 @@ pub(crate) fn batches(sites: &[Site], takes_what_it_lacks: impl Fn(&Site) -> boo
 pub(crate) fn state(info: Option<&VolintInfo>, source: Dates, is_trusted: bool) -> State {
     let Some(info) = info else { return State::Nothing };
     let is_later = info.creation_date > source.changed.saturating_add(CLOCK_SLACK_SECONDS);
-    let is_of_this_volume = source.made <= info.creation_date;
+    let is_of_this_volume = source.made.saturating_add(CLOCK_SLACK_SECONDS) <= info.creation_date;
     // What was cut off before it went into service is nothing to build upon.
     let is_online = info.status == volume_state::OK && info.in_use != 0;
     if !is_trusted || !is_online || !is_of_this_volume {
@@ -152,6 +152,8 @@ mod tests {
         assert_eq!(state_of(10, 1000, 900, 890, true), State::Old(888), "of another time");
         assert_eq!(state_of(10, 1000, 900, 900, false), State::Old(0), "a release was cut off");
         assert_eq!(state_of(1001, 1000, 900, 900, true), State::Old(0), "the volume was made anew");
+        assert_eq!(state_of(1000, 1000, 900, 900, true), State::Old(0), "in the same moment");
+        assert_eq!(state_of(998, 1000, 900, 900, true), State::Current);
         let offline = VolintInfo { creation_date: 1000, status: volume_state::OK, ..VolintInfo::default() };
         assert_eq!(state(Some(&offline), Dates::default(), true), State::Old(0), "not in service");
         assert_eq!(state(None, Dates::default(), true), State::Nothing);
