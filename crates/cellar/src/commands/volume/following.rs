@@ -290,7 +290,10 @@ fn amount(seconds: u32, traffic: Traffic) -> String {
 
 /// What was, or would be, in the way of a job.
 pub(super) fn explain(trouble: &str, code: Option<AbortCode>) -> String {
-    code.map_or_else(|| trouble.to_owned(), |code| format!("{trouble}: {}", describe(code)))
+    let Some(code) = code else { return trouble.to_owned() };
+    // The code stands behind its words.
+    let what = trouble.strip_suffix(&format!(": {code}")).unwrap_or(trouble);
+    format!("{what}: {}", describe(code))
 }
 
 /// Says how a job went.
@@ -318,5 +321,19 @@ pub(super) fn report(context: &Context, job: &Job, end: End) -> Result<()> {
             job.latest()
         ),
         _ => bail!("the {title} is interrupted (job {id}): `cellar volume jobs resume {id}` goes on"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_in_the_way_is_told_in_words_and_the_code_once() {
+        let code = AbortCode::VDISKFULL;
+        let trouble = jobs::Trouble::Call { doing: "make it".into(), code };
+        let told = explain(&trouble.to_string(), Some(code));
+        assert_eq!(told, format!("cannot make it: the partition is full [{code}]"));
+        assert_eq!(explain("it is there", None), "it is there");
     }
 }
