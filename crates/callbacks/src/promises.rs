@@ -471,6 +471,18 @@ mod tests {
         assert!(promises.steps.is_empty() && promises.files() == 0);
     }
 
+    #[test]
+    fn a_good_part_of_all_hosts_is_soon_noticed() {
+        let (mut promises, fid) = (Promises::default(), fid(1, 2));
+        // In no order, as clients come to a file. The table would grow at 448.
+        let form = |promises: &Promises| promises.holders_of(fid).map(Holders::form);
+        let mut hosts = (0..1_000).map(|number| HostId(number * 383 % 1_000));
+        hosts.by_ref().take(300).for_each(|host| promises.put(fid, host, host.0, |_| 1_000));
+        assert_eq!(form(&promises), Some(3));
+        hosts.by_ref().take(120).for_each(|host| promises.put(fid, host, host.0, |_| 1_000));
+        assert_eq!(form(&promises), Some(4));
+    }
+
     /// A file with one holder takes these, and what a tree takes for 8 bytes of key.
     #[test]
     fn a_promise_takes_so_many_bytes() {

@@ -36,8 +36,8 @@ fn index_of(host: HostId) -> usize {
 impl Array {
     /// Of these holders, unless they are too few for that among so many hosts.
     pub(super) fn of(table: &Table, holders: impl Iterator<Item = (HostId, u32)> + Clone) -> Option<Array> {
-        // So it takes 32 bytes a holder at most; a hash table takes 19 to 39.
-        const SPREAD_MAX: usize = 2;
+        // So it takes 48 bytes a holder at most; a hash table takes 19 to 39.
+        const SPREAD_MAX: usize = 3;
         let end = holders.clone().map(|(host, _)| index_of(host) + 1).max()?;
         if end > SPREAD_MAX * holders.clone().count() {
             return None;

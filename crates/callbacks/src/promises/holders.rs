@@ -5,7 +5,6 @@ use super::{BY_FILE, Renewal, Table};
 use crate::host::HostId;
 use crate::numbers::ByNumber;
 use chains::Chain;
-use std::hash::BuildHasherDefault;
 
 /// More promises than this are not chained: each link leads to other memory.
 const CHAINED: usize = 4;
@@ -112,15 +111,14 @@ impl Holders {
                 few.push((host, place));
                 *self = match Array::of(table, few.iter().copied()) {
                     Some(most) => Holders::Most(Box::new(most)),
-                    None => Holders::many(few.drain(..), 0),
+                    None => Holders::many(few.drain(..)),
                 };
             }
             Holders::Many(many) => {
-                // When the table is to grow, its holders are looked at anyway.
-                let is_full = many.len() == many.capacity();
                 many.insert(host, place);
                 let holders = many.iter().map(|(host, place)| (*host, *place));
-                if let Some(most) = is_full.then(|| Array::of(table, holders)).flatten() {
+                let is_time = is_time_to_look(many.len());
+                if let Some(most) = is_time.then(|| Array::of(table, holders)).flatten() {
                     *self = Holders::Most(Box::new(most));
                 }
             }
@@ -128,18 +126,14 @@ impl Holders {
                 if !most.add(table, host, place) {
                     let mut holders = most.hand_over(table);
                     holders.push((host, place));
-                    // As many must come before this is thought over.
-                    let room = 2 * holders.len();
-                    *self = Holders::many(holders, room);
+                    *self = Holders::many(holders);
                 }
             }
         }
     }
 
-    fn many(holders: impl IntoIterator<Item = (HostId, u32)>, room: usize) -> Holders {
-        let mut many = ByHost::with_capacity_and_hasher(room, BuildHasherDefault::default());
-        many.extend(holders);
-        Holders::Many(Box::new(many))
+    fn many(holders: impl IntoIterator<Item = (HostId, u32)>) -> Holders {
+        Holders::Many(Box::new(holders.into_iter().collect()))
     }
 
     /// Takes out the promise to a host, which is here, and answers whether nobody is left.
@@ -171,12 +165,18 @@ impl Holders {
                 if most.len() <= FEW / 2 {
                     *self = Holders::Few(most.hand_over(table));
                 } else if most.is_sparse() {
-                    *self = Holders::many(most.hand_over(table), 0);
+                    *self = Holders::many(most.hand_over(table));
                 }
             }
         }
         false
     }
+}
+
+/// Whether it is looked at now if so many holders are a good part of all hosts: eight times while they double, so that
+/// each that comes costs a look at 16 others at most.
+fn is_time_to_look(holders: usize) -> bool {
+    holders.is_multiple_of(1 << holders.ilog2().saturating_sub(3))
 }
 
 #[cfg(test)]
