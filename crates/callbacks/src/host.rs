@@ -82,6 +82,18 @@ impl Host {
         }
     }
 
+    /// Reads a little of each part that a call needs; what comes of it means nothing.
+    pub(crate) fn look(&self) -> u64 {
+        let owed = self.needs_reset.unwrap_or_default() ^ self.delayed.len() as u64;
+        let addresses = self.addresses.len() as u64 ^ u64::from(self.primary.port());
+        owed ^ addresses ^ self.last_call.0 ^ self.last_active.0 ^ u64::from(self.capabilities)
+    }
+
+    /// The same of what the first part leads to.
+    pub(crate) fn look_at_addresses(&self) -> u64 {
+        self.addresses.first().map_or(0, |address| u64::from(address.port()))
+    }
+
     /// Nobody talks to it, and there is nothing to say to it before a call of it is answered.
     pub(crate) fn is_owed_nothing(&self) -> bool {
         !self.busy && self.needs_reset.is_none() && self.delayed.is_empty()

@@ -155,9 +155,14 @@ impl Promises {
         self.holders_of(fid).is_some_and(|holders| holders.find(&self.places, host).is_some())
     }
 
-    /// Reads a little of what is known of the promise to a host; what comes of it means nothing.
+    /// Reads a little of what is known of the promise to a host, or of what a first one would be chained to; what comes
+    /// of it means nothing.
     pub(crate) fn look(&self, fid: Fid, host: HostId) -> u64 {
-        self.holders_of(fid).map_or(0, |holders| holders.look(&self.places, host))
+        if let Some(sequence) = self.holders_of(fid).and_then(|holders| holders.look(&self.places, host)) {
+            return sequence;
+        }
+        let last = self.hosts.get(&(host, fid.volume)).and_then(Chain::last);
+        last.and_then(|place| self.places.get(place)).map_or(0, |promise| promise.sequence)
     }
 
     fn promises_on(&self, fid: Fid) -> impl Iterator<Item = (HostId, u32)> + '_ {

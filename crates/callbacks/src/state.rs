@@ -146,6 +146,8 @@ pub struct Callbacks {
     /// Addresses where nobody said who it is, and until when they are refused.
     silent: BTreeMap<SocketAddr, Monotonic>,
     promises: Promises,
+    /// Whose calls come next, and what they are about; kept for its memory.
+    foreseen: Vec<(HostId, Option<Fid>)>,
     delayed: usize,
     /// Hosts that are up, hold nothing in our memory, and have not been told so yet.
     owing_reset: BTreeSet<HostId>,
@@ -190,6 +192,7 @@ impl Callbacks {
             identifying: BTreeSet::new(),
             silent: BTreeMap::new(),
             promises: Promises::default(),
+            foreseen: Vec::new(),
             delayed: 0,
             owing_reset: BTreeSet::new(),
             sequence: 0,
@@ -230,12 +233,19 @@ impl Callbacks {
     /// Reads a little of what is known of callers, their hosts and their promises on a file: of thousands of them nothing is
     /// in a processor's caches, and what is looked at here one after the other is fetched from memory at a time. What
     /// comes of it means nothing.
-    pub fn look_ahead(&self, calls: impl Iterator<Item = (SocketAddr, u64, Option<Fid>)>) -> u64 {
+    pub fn look_ahead(&mut self, calls: impl Iterator<Item = (SocketAddr, u64, Option<Fid>)>) -> u64 {
+        let mut found = std::mem::take(&mut self.foreseen);
         let known = |(peer, number, fid)| Some((*self.connections.get(&Connection { number, peer })?, fid));
-        calls.filter_map(known).fold(0, |seen, (id, fid)| {
-            let host = self.hosts.get(id).map_or(0, |host| host.addresses.len() as u64 ^ host.last_active.0);
-            seen ^ host ^ fid.map_or(0, |fid| self.promises.look(fid, id))
-        })
+        found.extend(calls.filter_map(known));
+        let hosts = found.iter().filter_map(|(id, _)| self.hosts.get(*id));
+        let mut seen = hosts.clone().fold(0, |seen, host| seen ^ host.look());
+        for (id, fid) in &found {
+            seen ^= fid.map_or(0, |fid| self.promises.look(fid, *id));
+        }
+        seen ^= hosts.fold(0, |seen, host| seen ^ host.look_at_addresses());
+        found.clear();
+        self.foreseen = found;
+        seen
     }
 
     /// Whether so many promises more can be made without taking any from others.

@@ -59,6 +59,11 @@ impl Chain {
     pub fn first(&self) -> Option<u32> {
         present(self.first)
     }
+
+    /// The one that came last.
+    pub fn last(&self) -> Option<u32> {
+        present(self.last)
+    }
 }
 
 impl Default for Chain {

@@ -139,8 +139,13 @@ impl Subjects {
     /// Reads a little of what is remembered of each of these: see [`FileServer::look_ahead`](crate::FileServer::look_ahead).
     pub(crate) fn look_ahead<'a>(&self, callers: impl Iterator<Item = &'a Caller>) -> u64 {
         let known = self.known.read();
-        let found = callers.filter_map(|caller| known.get(&caller.connection));
-        found.fold(0, |seen, (subject, _)| seen ^ subject.groups.first().map_or(0, |id| id.0 as u64))
+        // Each step leads to memory that the one before it tells of: all of one step, then all of the next.
+        let found: Vec<_> = callers.filter_map(|caller| known.get(&caller.connection)).collect();
+        let users = found
+            .iter()
+            .fold(0, |seen, (subject, _)| seen ^ subject.user.0 ^ subject.host_groups.len() as i32);
+        let groups = found.iter().filter_map(|(subject, _)| subject.groups.first());
+        groups.fold(users as u64, |seen, id| seen ^ id.0 as u64)
     }
 
     /// Who is calling. As in OpenAFS a connection's caller keeps the groups that it had while nobody

@@ -69,10 +69,10 @@ impl Holders {
     }
 
     /// See [`super::Promises::look`].
-    pub(super) fn look(&self, table: &Table, host: HostId) -> u64 {
+    pub(super) fn look(&self, table: &Table, host: HostId) -> Option<u64> {
         match self {
-            Holders::Most(most) => most.sequence(host).unwrap_or_default(),
-            _ => self.find(table, host).map_or(0, |place| table[place].sequence),
+            Holders::Most(most) => most.sequence(host),
+            _ => self.find(table, host).map(|place| table[place].sequence),
         }
     }
 
