@@ -14,7 +14,7 @@ use crate::header::{Flags, Header, PacketType};
 use crate::limits::{CHANNEL_MASK, CHANNELS};
 use crate::path::Path;
 use crate::slab::Key;
-use crate::timers::{Armed, earlier};
+use crate::timers::{Armed, earlier, look};
 
 /// What a packet's connection is found by. With the epoch's high bit set the address does not
 /// matter: hosts have several (rxi_FindConnection).
@@ -235,6 +235,17 @@ impl Connection {
             abort_after: Monotonic(0),
             abort_at: None,
         }
+    }
+
+    /// Reads a little of each part that a call on this channel needs: see [`crate::Endpoint::look_ahead`].
+    pub(crate) fn look(&self, channel: usize) -> u64 {
+        let Channel { number, answer_after, .. } = self.channels[channel];
+        let security = matches!(self.security.stage, Stage::Verified(_)) ^ self.security.protection.is_some();
+        let times = self.used_at.0 ^ look(self.abort_at) ^ self.limits.dead.as_secs() ^ answer_after.0;
+        let armed = self.armed.look() ^ self.channels_armed[channel].look();
+        let numbers = number ^ self.serial ^ self.facts.connection_id ^ self.counters.packets_received;
+        let place = u64::from(self.path.remote.port()) ^ self.peer.number();
+        u64::from(numbers) ^ u64::from(security) ^ times ^ armed ^ place
     }
 
     /// The serial number for the next packet; never 0, which means "none" in ACKs.

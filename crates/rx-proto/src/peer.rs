@@ -12,7 +12,7 @@ use crate::limits::{
     PACKET_BYTES_MAX, PACKET_BYTES_MIN, REACH_INTERVAL, REACH_LIFETIME, UNREACHED_PACKETS_MAX,
 };
 use crate::rtt::Rtt;
-use crate::timers::Armed;
+use crate::timers::{Armed, look};
 
 /// The window that a peer is assumed to have before it has said so (rx_initSendWindow).
 const WINDOW_INITIAL: u32 = 16;
@@ -164,6 +164,15 @@ impl Peer {
             congestion_window_packets: self.learnt.map_or(0, |learnt| learnt.window),
             packet_bytes: self.mtu.packet_bytes(),
         }
+    }
+
+    /// Reads a little of each part that a call needs: see [`crate::Endpoint::look_ahead`].
+    pub(crate) fn look(&self) -> u64 {
+        let learnt = self.learnt.map_or(0, |learnt| learnt.at.0);
+        let counters = self.counters.connections ^ self.counters.bytes_sent;
+        let reached = look(self.reach.until) ^ u64::from(self.aborts.count) ^ u64::from(self.window);
+        let rtt = self.rtt.least().as_secs() ^ self.rtt.variation().as_secs();
+        self.heard_at.0 ^ self.armed.look() ^ learnt ^ counters ^ reached ^ rtt ^ self.mtu.proven as u64
     }
 
     /// Packets that the peer's last call had room for.

@@ -72,6 +72,16 @@ impl Armed {
     pub(crate) fn fired(&mut self) {
         self.0 = None;
     }
+
+    /// See [`look`].
+    pub(crate) fn look(&self) -> u64 {
+        look(self.0)
+    }
+}
+
+/// A deadline as a number that means nothing, for who looks ahead.
+pub(crate) fn look(at: Option<Monotonic>) -> u64 {
+    at.map_or(0, |at| at.0)
 }
 
 /// The earlier of two deadlines.

@@ -12,7 +12,7 @@ use base::{AbortCode, Monotonic};
 use crate::congestion::Congestion;
 use crate::limits::{BULK_PACKETS, PACKET_BYTES_MIN};
 use crate::slab::Key;
-use crate::timers::{Armed, earlier};
+use crate::timers::{Armed, earlier, look};
 use receive::ReceiveQueue;
 use send::SendQueue;
 
@@ -158,10 +158,14 @@ pub(crate) enum Late {
 }
 
 impl Call {
-    /// Reads a little of each part, so that it is in the processor's caches.
+    /// Reads a little of each part, so that all of it is in the processor's caches.
     pub(crate) fn look(&self) -> u64 {
         let channel = u64::from(self.channel) ^ self.limits.dead.as_secs();
-        self.clocks.received.0 ^ self.send.look() ^ self.receive.look() ^ channel
+        let limits = self.limits.idle.map_or(0, |idle| idle.as_secs());
+        let times =
+            self.clocks.started.0 ^ self.clocks.received.0 ^ look(self.abort_at) ^ look(self.reach_at);
+        let rare = self.owed.map_or(0, |owed| owed.at.0) ^ self.doubt.map_or(0, |doubt| doubt.since.0);
+        channel ^ limits ^ times ^ rare ^ self.armed.look() ^ self.send.look() ^ self.receive.look()
     }
 
     pub(crate) fn new(parts: NewCall, now: Monotonic) -> Call {

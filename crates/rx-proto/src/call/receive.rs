@@ -90,7 +90,8 @@ pub(crate) struct AckPlan {
 impl ReceiveQueue {
     /// See [`Call::look`](super::Call::look).
     pub(crate) fn look(&self) -> u64 {
-        u64::from(self.next) ^ self.held as u64
+        let times = crate::timers::look(self.acks.at) ^ crate::timers::look(self.acks.reader_until);
+        u64::from(self.next) ^ self.held as u64 ^ times
     }
 
     pub(crate) fn new(window: u32, spare: SpareQueue) -> ReceiveQueue {

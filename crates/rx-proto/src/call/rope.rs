@@ -29,7 +29,12 @@ pub(crate) struct Place {
 impl Rope {
     /// See [`Call::look`](super::Call::look).
     pub(crate) fn look(&self) -> u64 {
-        self.chunks.front().map_or(0, |chunk| chunk.len() as u64)
+        // The first byte is written when the memory is freed, and whether others have the chunk stands elsewhere.
+        let chunk = self
+            .chunks
+            .front()
+            .map_or(0, |chunk| u64::from(chunk.is_unique()) ^ chunk.first().copied().map_or(0, u64::from));
+        chunk ^ self.uncut_bytes as u64
     }
 
     /// An empty one with the memory of another.

@@ -20,6 +20,7 @@ use crate::call::pace::Pace;
 use crate::call::rope::{Gathered, Place, Rope};
 use crate::congestion::Congestion;
 use crate::rtt::Rtt;
+use crate::timers::look;
 
 /// Transmissions that must have overtaken a packet for it to be lost.
 const REORDER_PACKETS: u64 = 3;
@@ -158,8 +159,12 @@ pub(crate) enum Timeout {
 impl SendQueue {
     /// See [`Call::look`](super::Call::look).
     pub(crate) fn look(&self) -> u64 {
-        let packet = self.packets.front().map_or(0, |packet| packet.order);
-        packet ^ self.rope.look() ^ self.arrived ^ u64::from(self.backoff)
+        let packet = self.packets.front().map_or(0, |packet| packet.order ^ u64::from(packet.checksum));
+        let times = look(self.timeout_at) ^ look(self.loss_at) ^ self.acked_at.0;
+        let first = self.probes[0].map_or(0, |probe| probe.sent_at.0);
+        let last = self.probes[PROBES - 1].map_or(0, |probe| probe.sent_at.0);
+        let windows = self.congestion.window() ^ self.pace.packets() ^ self.backoff;
+        packet ^ self.rope.look() ^ self.arrived ^ times ^ first ^ last ^ u64::from(windows)
     }
 
     /// `window` is what the peer is believed to have room for, `window_max` how much of what it says is used.

@@ -10,6 +10,7 @@ use super::Endpoint;
 use super::input::key_of;
 use crate::header;
 use crate::path::Path;
+use crate::peer::Peer;
 
 impl Endpoint {
     /// See the module's text. Changes nothing that shows.
@@ -23,14 +24,14 @@ impl Endpoint {
             self.index.get(&key_of(&header, path).1).map(|key| (*key, header.channel()))
         }));
         let mut seen = 0;
-        for (key, _) in &found {
-            let Some(connection) = self.connections.get(*key) else { continue };
-            seen ^= connection.used_at.0 ^ u64::from(connection.counters.packets_received);
-            seen ^= self.peers.get(connection.peer).map_or(0, |peer| peer.heard_at.0);
+        for (key, channel) in &found {
+            seen ^= self.connections.get(*key).map_or(0, |connection| connection.look(*channel));
         }
         for (key, channel) in &found {
-            let call = self.connections.get(*key).and_then(|connection| connection.channels[*channel].call);
-            seen ^= call.and_then(|call| self.calls.get(call)).map_or(0, |call| call.look());
+            let Some(connection) = self.connections.get(*key) else { continue };
+            seen ^= self.peers.get(connection.peer).map_or(0, Peer::look);
+            let call = connection.channels[*channel].call.and_then(|call| self.calls.get(call));
+            seen ^= call.map_or(0, |call| call.look());
         }
         black_box(seen);
         found.clear();
