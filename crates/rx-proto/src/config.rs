@@ -45,8 +45,8 @@ pub struct EndpointConfig {
     pub last_ack_delay: Duration,
     /// Connections, of both directions.
     pub connections_max: usize,
-    /// With fewer connections [`crate::Endpoint::look_ahead`] does nothing, and services are not asked to: all is in the
-    /// processor's caches.
+    /// With fewer connections [`crate::Endpoint::look_ahead`] does nothing, services are not asked to, and calls do not rest
+    /// while their replies are under way: all is in the processor's caches.
     pub crowd_connections: usize,
     /// Calls, of both directions, released or not.
     pub calls_max: usize,

@@ -11,6 +11,7 @@
 pub mod ack;
 pub mod answers;
 mod call;
+mod calls;
 pub mod config;
 mod congestion;
 mod connection;

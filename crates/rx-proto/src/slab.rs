@@ -62,6 +62,18 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// Removes an entry where it is, and moves it nowhere.
+    pub(crate) fn discard(&mut self, key: Key) {
+        if let Some(slot) = self.slots.get_mut(key.index as usize)
+            && slot.generation == key.generation
+            && slot.value.is_some()
+        {
+            slot.value = None;
+            self.free.push(key.index);
+            self.len -= 1;
+        }
+    }
+
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
         if slot.generation == key.generation { slot.value.as_ref() } else { None }
@@ -107,5 +119,12 @@ mod tests {
         assert_eq!(slab.at(0), Some((second, &'b')));
         assert_eq!(slab.places(), 1);
         assert_eq!(slab.keys(), [second]);
+        slab.discard(first);
+        assert_eq!(slab.len(), 1);
+        slab.discard(second);
+        slab.discard(second);
+        assert_eq!((slab.get(second), slab.len()), (None, 0));
+        let third = slab.insert_with(|_| 'c');
+        assert_eq!((slab.places(), slab.get(third)), (1, Some(&'c')));
     }
 }

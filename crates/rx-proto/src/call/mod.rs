@@ -2,6 +2,7 @@
 
 mod pace;
 pub(crate) mod receive;
+pub(crate) mod rest;
 pub(crate) mod rope;
 pub(crate) mod send;
 
@@ -145,7 +146,6 @@ pub(crate) struct NewCall {
     pub(crate) receive_window: u32,
     pub(crate) congestion: Congestion,
     pub(crate) limits: TimeLimits,
-    pub(crate) spare: SpareQueues,
 }
 
 /// What has become too late.
@@ -168,20 +168,23 @@ impl Call {
         channel ^ limits ^ times ^ rare ^ self.armed.look() ^ self.send.look() ^ self.receive.look()
     }
 
-    pub(crate) fn new(parts: NewCall, now: Monotonic) -> Call {
+    /// A new one in the memory of one that is over and cleared.
+    pub(crate) fn reusing(spare: Option<Box<Call>>, parts: NewCall, now: Monotonic) -> Box<Call> {
+        let Some(mut call) = spare else { return Box::new(Call::new(parts, SpareQueues::default(), now)) };
+        let queues = call.take_spare();
+        *call = Call::new(parts, queues, now);
+        call
+    }
+
+    fn new(parts: NewCall, spare: SpareQueues, now: Monotonic) -> Call {
         Call {
             connection: parts.connection,
             side: parts.side,
             channel: parts.channel,
             number: parts.number,
             phase: parts.phase,
-            send: SendQueue::new(
-                parts.send_window,
-                parts.send_window_max,
-                parts.congestion,
-                parts.spare.send,
-            ),
-            receive: ReceiveQueue::new(parts.receive_window, parts.spare.receive),
+            send: SendQueue::new(parts.send_window, parts.send_window_max, parts.congestion, spare.send),
+            receive: ReceiveQueue::new(parts.receive_window, spare.receive),
             released: false,
             reader_waits: false,
             writer_waits: false,

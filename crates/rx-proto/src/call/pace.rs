@@ -37,6 +37,11 @@ impl Pace {
         Pace { packets: u32::MAX, at: Monotonic(0), each: Duration::ZERO, has_held: false }
     }
 
+    /// Of one packet that has left, and nothing that was heard.
+    pub(crate) fn is_of_first(self) -> bool {
+        self.packets == u32::MAX - 1 && self.each == Duration::ZERO && !self.has_held
+    }
+
     /// Packets that may leave now.
     pub(crate) fn packets(self) -> u32 {
         self.packets

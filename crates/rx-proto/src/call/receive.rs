@@ -360,6 +360,22 @@ impl ReceiveQueue {
     }
 }
 
+/// See [`super::rest`].
+impl ReceiveQueue {
+    /// The last packet, if all have been read and nothing is to be said about them.
+    pub(crate) fn rest(&self) -> Option<u32> {
+        let is_through = self.is_read() && self.held == 0 && self.slots.is_empty() && self.discarding;
+        let is_silent = self.acks.due.is_none() && self.acks.at.is_none() && self.acks.pong.is_none();
+        self.last.filter(|last| is_through && is_silent && self.highest == *last)
+    }
+
+    /// All packets up to this one, the last, have been read.
+    pub(crate) fn resume(&mut self, last: u32) {
+        (self.next, self.missing, self.highest) = (last + 1, last + 1, last);
+        (self.last, self.discarding) = (Some(last), true);
+    }
+}
+
 impl AckPlan {
     /// An ACK is due now. One that reports trouble is not replaced by one that does not.
     pub(crate) fn propose(&mut self, reason: Reason, serial: u32) {

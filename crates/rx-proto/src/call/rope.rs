@@ -60,6 +60,11 @@ impl Rope {
         }
     }
 
+    /// The only chunk that there ever was, if all of it is in packets.
+    pub(crate) fn only_chunk(&self) -> Option<&Bytes> {
+        self.chunks.front().filter(|_| self.chunks.len() == 1 && self.first == 0 && self.uncut_bytes == 0)
+    }
+
     /// Bytes that are in no packet yet.
     pub(crate) fn uncut_bytes(&self) -> usize {
         self.uncut_bytes

@@ -17,6 +17,7 @@ use bytes::Bytes;
 
 use crate::ack::Ack;
 use crate::call::pace::Pace;
+use crate::call::rest::{Body, Sent};
 use crate::call::rope::{Gathered, Place, Rope};
 use crate::congestion::Congestion;
 use crate::rtt::Rtt;
@@ -664,6 +665,54 @@ impl SendQueue {
     /// Packets sent so far, and so the next sequence number less one.
     pub(crate) fn sequences(&self) -> u32 {
         self.next_sequence().wrapping_sub(1)
+    }
+}
+
+/// See [`super::rest`].
+impl SendQueue {
+    /// What has to be kept of it, if it has sent one packet, which is all, and has heard nothing.
+    pub(crate) fn rest(&self) -> Option<Sent> {
+        let (packet, [probe, older @ ..]) = (self.packets.front()?, &self.probes);
+        let body = match packet.sealed.as_deref() {
+            Some([body]) => body,
+            Some(_) => return None,
+            None => self.rope.only_chunk()?,
+        };
+        let is_one =
+            self.packets.len() == 1 && self.next_order == 1 && self.in_flight == 1 && self.first == 1;
+        let is_all = self.last_cut && !self.muted && self.pending_bytes() == 0 && self.flush_bytes == 0;
+        let is_first = self.backoff == 0 && self.pace.is_of_first() && self.loss_at.is_none();
+        let is_silent = self.ack_serial.is_none() && self.acked_at == Monotonic(0) && self.behind == 0;
+        let is_probe = probe.is_none_or(|probe| probe.sent_at == packet.sent_at);
+        if !(is_one && is_all && is_first && is_silent && is_probe) || older.iter().any(Option::is_some) {
+            return None;
+        }
+        Some(Sent {
+            at: packet.sent_at,
+            timeout_at: self.timeout_at?,
+            window: self.window,
+            learnt: self.congestion.learnt(packet.sent_at),
+            probe: probe.map(|probe| probe.serial),
+            checksum: packet.checksum,
+            is_sealed: packet.sealed.is_some(),
+            body: Body::of(body),
+        })
+    }
+
+    /// Makes an empty one what it was.
+    pub(crate) fn resume(&mut self, sent: &Sent) {
+        let mut body = sent.body.bytes();
+        let sealed = sent.is_sealed.then(|| Box::from([body.clone()]));
+        let body_bytes = self.push(&mut body, usize::MAX);
+        self.end();
+        self.cut(body_bytes, 1);
+        self.on_sent(0, sent.at);
+        if let Some(packet) = self.packets.front_mut() {
+            (packet.checksum, packet.sealed) = (sent.checksum, sealed);
+        }
+        self.forget_sent();
+        self.timeout_at = Some(sent.timeout_at);
+        self.probes[0] = sent.probe.map(|serial| Probe { serial, sent_at: sent.at });
     }
 }
 

@@ -191,6 +191,9 @@ impl Endpoint {
     /// the client has given the old call up.
     fn supersede(&mut self, now: Monotonic, key: Key, channel: usize) {
         let Some(old) = self.connections.get(key).and_then(|it| it.channels[channel].call) else { return };
+        if self.end_rest(now, old) {
+            return;
+        }
         let Some(call) = self.calls.get_mut(old) else { return };
         if call.send.is_all_cut() && call.receive.is_complete() {
             call.send.on_all_received(now);
@@ -208,7 +211,6 @@ impl Endpoint {
         let waiting = connection.side == Side::Server;
         let unverified = connection.security.is_challenging();
         let window = u32::from(self.config.receive_window_packets).clamp(1, WINDOW_MAX as u32);
-        let mut spare = self.spare_calls.pop();
         let parts = NewCall {
             connection: key,
             side: connection.side,
@@ -220,16 +222,8 @@ impl Endpoint {
             receive_window: if unverified { window.min(UNVERIFIED_WINDOW) } else { window },
             congestion: Congestion::new(peer.and_then(|peer| peer.learnt), now),
             limits: connection.limits,
-            spare: spare.as_mut().map(|call| call.take_spare()).unwrap_or_default(),
         };
-        let call = match spare {
-            Some(mut call) => {
-                *call = Call::new(parts, now);
-                call
-            }
-            None => Box::new(Call::new(parts, now)),
-        };
-        let call = self.calls.insert_with(|_| call);
+        let call = self.calls.insert(Call::reusing(self.spare_calls.pop(), parts, now));
         connection.channels[channel] =
             Channel { number, call: Some(call), outcome: Outcome::Silence, answer_after: Monotonic(0) };
         connection.used_at = now;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::Endpoint;
 use super::output::count_bytes;
-use crate::call::{Phase, Side};
+use crate::call::{Call, Phase, Side};
 use crate::connection::{Channel, Outcome};
 use crate::event::{CallId, ConnectionId, Event};
 use crate::header::{Header, PacketType};
@@ -82,6 +82,7 @@ impl Endpoint {
             Some(connection) => {
                 let armed = &mut connection.channels_armed[place];
                 self.timers.arm(Timed::Channel(connection_key, channel), armed, deadline);
+                self.put_to_rest(key, deadline);
             }
             None => self.timers.arm(Timed::Call(key), &mut call.armed, deadline),
         }
@@ -169,9 +170,20 @@ impl Endpoint {
     /// Takes a call off its channel.
     fn detach(&mut self, now: Monotonic, key: Key, outcome: Outcome) {
         let Some(call) = self.calls.get(key) else { return };
-        let connection_key = call.connection;
+        let (connection, channel) = (call.connection, call.channel);
+        self.leave_channel(now, (connection, channel), key, outcome);
+    }
+
+    /// The same for a call on this channel of this connection.
+    pub(super) fn leave_channel(
+        &mut self,
+        now: Monotonic,
+        (connection_key, channel): (Key, u8),
+        key: Key,
+        outcome: Outcome,
+    ) {
         let Some(connection) = self.connections.get_mut(connection_key) else { return };
-        let channel = &mut connection.channels[usize::from(call.channel)];
+        let channel = &mut connection.channels[usize::from(channel)];
         if channel.call != Some(key) {
             return;
         }
@@ -201,6 +213,11 @@ impl Endpoint {
         self.statistics.packets_now -= call.receive.held() as u64;
         self.bulk_calls -= usize::from(call.is_bulk);
         self.statistics.calls_now = self.calls.len() as u64;
+        self.keep_spare(call);
+    }
+
+    /// Keeps the memory of a call for the next one.
+    pub(super) fn keep_spare(&mut self, mut call: Box<Call>) {
         if call.clear() && self.spare_calls.len() < super::SPARE_MAX {
             self.spare_calls.push(call);
         }
@@ -217,6 +234,7 @@ impl Endpoint {
             self.events.push_back(Event::ConnectionFailed(ConnectionId(key), code));
         }
         for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
+            self.wake(now, call);
             self.fail(now, call, code, Tell::Nobody);
             // What is done and only lingers has no use any more.
             if self.calls.get(call).is_some_and(|call| call.released) {

@@ -148,6 +148,7 @@ impl Endpoint {
 
     /// Gives a packet to the call it belongs to.
     fn deliver(&mut self, now: Monotonic, wall: UnixTime, key: Key, packet: Packet) {
+        self.wake(now, key);
         let Some(call) = self.calls.get_mut(key) else { return };
         match packet.header.kind {
             PacketType::Data => self.on_data(now, wall, key, packet),

@@ -150,7 +150,14 @@ impl Endpoint {
 
     fn channel_view(&self, channel: &Channel) -> ChannelView {
         let Some(call) = channel.call.and_then(|key| self.calls.get(key)) else {
-            return ChannelView { number: channel.number, ..ChannelView::default() };
+            let view = ChannelView { number: channel.number, ..ChannelView::default() };
+            // Who rests has the whole request, and has sent the whole reply.
+            let is_resting = channel.call.is_some_and(|key| self.calls.resting(key).is_some());
+            return if is_resting {
+                ChannelView { state: 4, mode: 4, flags: 32, other: 2, ..view }
+            } else {
+                view
+            };
         };
         let (state, mode) = state_and_mode(call);
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };

@@ -8,6 +8,8 @@ use std::hint::black_box;
 
 use super::Endpoint;
 use super::input::key_of;
+use crate::call::Call;
+use crate::call::rest::Rest;
 use crate::header;
 use crate::path::Path;
 use crate::peer::Peer;
@@ -30,8 +32,9 @@ impl Endpoint {
         for (key, channel) in &found {
             let Some(connection) = self.connections.get(*key) else { continue };
             seen ^= self.peers.get(connection.peer).map_or(0, Peer::look);
-            let call = connection.channels[*channel].call.and_then(|call| self.calls.get(call));
-            seen ^= call.map_or(0, |call| call.look());
+            let Some(call) = connection.channels[*channel].call else { continue };
+            let resting = self.calls.resting(call).map(Rest::look);
+            seen ^= resting.unwrap_or_else(|| self.calls.get(call).map_or(0, Call::look));
         }
         black_box(seen);
         found.clear();

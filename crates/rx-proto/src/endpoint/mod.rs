@@ -7,6 +7,7 @@ mod input;
 mod inspect;
 mod look_ahead;
 mod output;
+mod rest;
 mod run;
 mod time;
 mod unreachable;
@@ -23,6 +24,7 @@ use rand_chacha::ChaCha12Rng;
 use rx_security::ClientSecurity;
 
 use crate::call::Call;
+use crate::calls::Calls;
 use crate::connection::{Connection, ConnectionKey, EPOCH_ANY_ADDRESS};
 use crate::hash::{SeededMap, SeededState};
 use crate::header::HEADER_BYTES;
@@ -85,8 +87,7 @@ pub struct Endpoint {
     index: SeededMap<ConnectionKey, Key>,
     /// Connections and channels that are about to be used; kept for its memory.
     foreseen: Vec<(Key, usize)>,
-    /// Boxed: they are large, and come and go.
-    calls: Slab<Box<Call>>,
+    calls: Calls,
     timers: Timers,
     /// Kept for its memory.
     due: Vec<Timed>,
@@ -143,7 +144,7 @@ impl Endpoint {
             connections: Slab::new(),
             index: SeededMap::with_hasher(state),
             foreseen: Vec::new(),
-            calls: Slab::new(),
+            calls: Calls::new(),
             timers: Timers::default(),
             due: Vec::new(),
             ready: VecDeque::new(),
@@ -338,8 +339,8 @@ impl Endpoint {
 
     /// Server calls that are released but whose replies have not been acknowledged to their end.
     pub fn replies_under_way(&self) -> usize {
-        let calls = self.calls.keys().into_iter().filter_map(|key| self.calls.get(key));
-        calls.filter(|call| call.released && call.is_running()).count()
+        // All that rest are.
+        self.calls.all().filter(|call| call.is_none_or(|call| call.released && call.is_running())).count()
     }
 
     /// The network said that a packet to `remote` could not be delivered: nobody listens there, or

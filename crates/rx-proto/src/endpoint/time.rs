@@ -37,10 +37,16 @@ impl Endpoint {
 
     fn channel_time(&mut self, now: Monotonic, key: Key, channel: u8) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        connection.channels_armed[usize::from(channel)].fired();
-        if let Some(call) = connection.channels[usize::from(channel)].call {
-            self.call_time(now, call);
+        let armed = &mut connection.channels_armed[usize::from(channel)];
+        armed.fired();
+        let Some(call) = connection.channels[usize::from(channel)].call else { return };
+        let deadline = self.calls.resting(call).map(|rest| rest.deadline);
+        if deadline.is_some_and(|at| at > now) {
+            self.timers.arm(Timed::Channel(key, channel), armed, deadline);
+            return;
         }
+        self.wake(now, call);
+        self.call_time(now, call);
     }
 
     fn call_time(&mut self, now: Monotonic, key: Key) {

@@ -85,7 +85,7 @@ impl Endpoint {
     pub(super) fn is_doubt_confirmed(&mut self, now: Monotonic, key: Key) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
         let Some(doubt) = call.doubt.take_if(|doubt| doubt.until <= now) else { return false };
-        let Call { connection, .. } = **call;
+        let Call { connection, .. } = *call;
         let peer = self.connections.get(connection).and_then(|it| self.peers.get(it.peer));
         peer.is_some_and(|peer| peer.heard_at <= doubt.since)
     }

@@ -1,0 +1,65 @@
+//! Server calls whose short replies are under way rest: see [`crate::call::rest`].
+
+use base::Monotonic;
+
+use super::Endpoint;
+use crate::call::{Call, NewCall, Phase, Side};
+use crate::congestion::{Congestion, Learnt};
+use crate::connection::Outcome;
+use crate::limits::WINDOW_MAX;
+use crate::slab::Key;
+
+impl Endpoint {
+    /// Puts a call on its channel to rest until this time, if nothing but that is left to wait for. Of few clients all calls
+    /// are at hand: there it would be work for nothing.
+    pub(super) fn put_to_rest(&mut self, key: Key, until: Option<Monotonic>) {
+        if !self.is_crowded() {
+            return;
+        }
+        let (Some(until), Some(call)) = (until, self.calls.get(key)) else { return };
+        let Some(rest) = call.rest(until) else { return };
+        if let Some(call) = self.calls.put_to_rest(key, rest) {
+            self.keep_spare(call);
+        }
+    }
+
+    /// A call that rests goes on. To be called before anything happens to it but its end by the next call.
+    pub(super) fn wake(&mut self, now: Monotonic, key: Key) {
+        let Some(rest) = self.calls.resting(key) else { return };
+        let Some(connection) = self.connections.get(rest.connection) else { return };
+        let parts = NewCall {
+            connection: rest.connection,
+            side: Side::Server,
+            channel: rest.channel,
+            number: rest.number,
+            phase: Phase::Active,
+            send_window: rest.sent.window,
+            send_window_max: u32::from(self.config.send_window_packets).clamp(1, WINDOW_MAX as u32),
+            receive_window: u32::from(self.config.receive_window_packets).clamp(1, WINDOW_MAX as u32),
+            congestion: Congestion::new(Some(Learnt { at: now, ..rest.sent.learnt }), now),
+            limits: connection.limits,
+        };
+        let mut call = Call::reusing(self.spare_calls.pop(), parts, now);
+        call.resume(rest);
+        self.calls.put_to_work(key, call);
+    }
+
+    /// The client's next call says that it has the reply: what rested is over. False if this call does not rest.
+    pub(super) fn end_rest(&mut self, now: Monotonic, key: Key) -> bool {
+        let Some(rest) = self.calls.resting(key) else { return false };
+        let (connection, channel, learnt) = (rest.connection, rest.channel, rest.sent.learnt);
+        let outcome = Outcome::Received(rest.request_last.wrapping_add(1));
+        self.calls.discard_resting(key);
+        self.statistics.calls_ended += 1;
+        self.statistics.calls_now = self.calls.len() as u64;
+        if let Some(peer) = self.connections.get(connection).and_then(|it| self.peers.get_mut(it.peer)) {
+            peer.on_success();
+            peer.learnt = Some(Learnt { at: now, ..learnt });
+        }
+        self.leave_channel(now, (connection, channel), key, outcome);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;
