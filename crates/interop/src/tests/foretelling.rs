@@ -151,7 +151,8 @@ fn foretold() -> Result<()> {
     }
     asking.full_partition()?;
     asking.unchanged(|| {
-        DONE.iter().try_for_each(|(job, _)| asking.run(&format!("{job} --dry-run")).map(drop))
+        let all = together(DONE, |(job, _)| asking.run(&format!("{job} --dry-run")));
+        all.into_iter().try_for_each(|asked| asked.map(drop))
     })?;
     for (job, expected) in DONE {
         asking.tells(job, true, expected)?;
@@ -256,13 +257,10 @@ impl Asking {
 
     /// Dry runs refuse these jobs for the reason for which they are refused then.
     fn are_refused(&self, jobs: &[Told]) -> Result<()> {
-        let ask = || jobs.iter().map(|(job, expected)| self.tells(job, false, expected)).collect();
+        let ask = || together(jobs, |(job, expected)| self.tells(job, false, expected)).into_iter().collect();
         let foretold: Vec<String> = self.unchanged(ask)?;
         // Some wait before they give up.
-        let ended: Vec<Result<Output>> = std::thread::scope(|scope| {
-            let running: Vec<_> = jobs.iter().map(|(job, _)| scope.spawn(|| self.run(job))).collect();
-            running.into_iter().map(|job| job.join().expect("no panic")).collect()
-        });
+        let ended = together(jobs, |(job, _)| self.run(job));
         for (((job, _), foretold), ended) in jobs.iter().zip(foretold).zip(ended) {
             let ended = ended?;
             ensure!(
@@ -318,14 +316,28 @@ impl Asking {
     /// One of the servers is away. A release waits for it alone.
     fn server_away(&mut self) -> Result<()> {
         self.pair.cellar.end_cellar("TERM")?;
-        self.tells("move theirs --to CELLAR --partition a", false, "the server does not answer")?;
-        self.tells("copy theirs new.2 --to CELLAR --partition a", false, "the server does not answer")?;
-        self.tells("release theirs", true, "CELLAR /vicepa gets it later")?;
+        // Some seconds pass before a server that says nothing is given up.
+        let asked = [
+            ("move theirs --to CELLAR --partition a", false, "the server does not answer"),
+            ("copy theirs new.2 --to CELLAR --partition a", false, "the server does not answer"),
+            ("release theirs", true, "CELLAR /vicepa gets it later"),
+        ];
+        let told = together(&asked, |(job, is_done, expected)| self.tells(job, *is_done, expected));
+        told.into_iter().try_for_each(|told| told.map(drop))?;
         let waits = self.run("release theirs")?;
         ensure!(waits.status != 0 && waits.text.contains("did not reach all sites"), "{}", waits.text);
         self.pair.cellar.start_cellar()?;
         self.run("jobs resume")?.ok().map(drop)
     }
+}
+
+/// Does something for each, all at the same time.
+fn together<A: Sync, T: Send>(each: &[A], work: impl Fn(&A) -> T + Sync) -> Vec<T> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let running: Vec<_> = each.iter().map(|one| scope.spawn(move || work(one))).collect();
+        running.into_iter().map(|it| it.join().expect("no panic")).collect()
+    })
 }
 
 /// The reason alone.
