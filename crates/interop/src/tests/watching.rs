@@ -85,8 +85,8 @@ fn watch(server: Server, name: &'static str, address: &'static str) -> Result<()
 
     cell.shell(LOSSES)?.ok().context("losing packets with tc, by the kernel's cls_bpf")?;
     // What gets lost is chance: a few runs of packets, and now and then none before the capture.
-    for _ in 0..LOSSY_MAX {
-        let lossy = see(&cell, "lossy", FILES)?;
+    for number in 0..LOSSY_MAX {
+        let lossy = see(&cell, &format!("lossy{number}"), FILES)?;
         let (packets, calls) = lossy.compare()?;
         let [again, late, gaps] = ["retransmitted", "late", "gaps"].map(|what| lossy.sum(what));
         println!(
