@@ -19,7 +19,7 @@ check:
 	cargo xtask tidy
 
 unit:
-	scripts/unit
+	cargo test --workspace --no-fail-fast
 
 interop:                        ## the real OpenAFS tools, kafs and afsd.fuse (root)
 	cargo build --release -p cellar -p interop
