@@ -136,8 +136,9 @@ impl Endpoint {
         }
         self.statistics.packets_now -= (call.receive.drop_unread() + call.receive.land()) as u64;
         let wakes = call.reader_waits && (call.receive.is_readable() || call.receive.is_read());
-        // Who lends rooms wants no packets as long as there is some left.
-        if receives_much && if call.receive.has_rooms() { call.receive.has_unread() } else { wakes } {
+        // Who lends rooms comes for packets only when none is left for them.
+        let reader_comes = if call.receive.has_rooms() { call.receive.has_unread() } else { wakes };
+        if receives_much && reader_comes {
             call.receive.leave_acks_to_reader(now);
         }
         if wakes {
