@@ -6,31 +6,35 @@ use afs_format::acl::Acl;
 use base::{Fid, VnodeId};
 use std::sync::Arc;
 
+/// The mode bits that a privileged actor may set.
 const MODE_BITS: u16 = 0o7777;
-const SET_USER_ID: u16 = 0o4000;
+/// The mode bits that everybody may set.
+const PERMISSION_BITS: u16 = 0o777;
+const SET_ID_BITS: u16 = 0o6000;
 
-/// Applies `set` as OpenAFS does: a new owner costs the set-user-id bit unless the actor is
-/// privileged or sets the mode too.
+/// Applies `set` with the rules of OpenAFS's `Update_TargetVnodeStatus`. An unprivileged actor sets
+/// only permission bits, whatever the vnode's kind and the call, and changing the owner clears the
+/// set-id bits.
 pub(crate) fn apply(status: &mut VnodeStatus, actor: &Actor, set: &SetStatus) {
     if let Some(time) = set.client_modified {
         status.client_modified = time;
     }
     if let Some(owner) = set.owner {
-        drop_set_user_id(status, actor);
+        clear_set_id(status, actor);
         status.owner = owner;
     }
     if let Some(mode) = set.mode {
-        status.mode = mode & MODE_BITS;
+        status.mode = mode & if actor.privileged { MODE_BITS } else { PERMISSION_BITS };
     }
     if let Some(group) = set.group {
         status.group = group;
     }
 }
 
-/// Whoever is not privileged cannot keep a set-user-id bit over a change of data or owner.
-pub(crate) fn drop_set_user_id(status: &mut VnodeStatus, actor: &Actor) {
+/// Clears the set-id bits when an unprivileged actor changes the data or the owner.
+pub(crate) fn clear_set_id(status: &mut VnodeStatus, actor: &Actor) {
     if !actor.privileged {
-        status.mode &= !SET_USER_ID;
+        status.mode &= !SET_ID_BITS;
     }
 }
 

@@ -81,7 +81,8 @@ impl VnodeStatus {
 pub struct Actor {
     /// Becomes the author, and the owner of what is created.
     pub user: UserId,
-    /// A member of system:administrators: may keep set-user-id bits.
+    /// A member of system:administrators. Only a privileged actor sets the set-id and sticky bits,
+    /// and keeps them over a change of data or owner.
     pub privileged: bool,
     /// The volume server in a transaction of its own: may change what is taken from file service.
     pub in_transaction: bool,
@@ -92,7 +93,7 @@ pub struct Actor {
 /// Changes to a status (AFSStoreStatus): what is `None` stays, or has its default on creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetStatus {
-    /// AFS_SETMODE: Unix mode bits.
+    /// AFS_SETMODE: Unix mode bits. Of an unprivileged actor only `0o777` count.
     pub mode: Option<u16>,
     /// AFS_SETOWNER.
     pub owner: Option<UserId>,

@@ -368,7 +368,7 @@ impl Volume {
         status.data_version += 1;
         status.author = actor.user;
         status.client_modified = actor.now;
-        attributes::drop_set_user_id(status, actor);
+        attributes::clear_set_id(status, actor);
         attributes::apply(status, actor, &request.set);
         let status = transaction.put(vnode)?;
         let committed = match transaction.commit_with(&[&whole.offers, &merged.offers])? {

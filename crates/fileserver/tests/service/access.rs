@@ -2,7 +2,8 @@
 
 use crate::people::{ALICE, BOB};
 use crate::wire::mode;
-use crate::world::{HOME, World, root};
+use crate::world::{Client, HOME, World, root};
+use afs_idl::MemoryStream;
 use afs_idl::fs::{self, Server};
 use base::AbortCode;
 
@@ -97,19 +98,67 @@ fn giving_files_away_is_for_administrators() {
 }
 
 #[test]
-fn set_user_id_bits_do_not_survive_a_store() {
+fn set_id_bits_do_not_survive_a_store() {
     let world = World::new();
     let (admin, bob) = (world.client("admin", 9), world.client("bob", 2));
     world.set_acl(&admin, root(), "2\n0\nstaff\t127\nadmin\t127\n").unwrap();
     let file = world.create(&bob, root(), "file").unwrap();
-    let chmod = |client: &crate::world::Client, bits| {
-        let request = fs::StoreStatusRequest { fid: file, status: mode(Some(bits)) };
-        world.server.store_status(&client.caller, request).map(|reply| reply.new_status.unix_mode_bits)
-    };
-    assert_eq!(chmod(&world.client("alice", 1), 0o4755), Err(AbortCode::UAEACCES));
-    assert_eq!(chmod(&admin, 0o4755), Ok(0o4755));
-    assert_eq!(world.write(&admin, file, b"x").unwrap().unix_mode_bits, 0o4755);
+    assert_eq!(world.chmod(&world.client("alice", 1), file, 0o4755), Err(AbortCode::UAEACCES));
+    assert_eq!(world.chmod(&admin, file, 0o6755), Ok(0o6755));
+    assert_eq!(world.write(&admin, file, b"x").unwrap().unix_mode_bits, 0o6755);
     assert_eq!(world.write(&bob, file, b"y").unwrap().unix_mode_bits, 0o755);
+}
+
+#[test]
+fn only_administrators_set_set_id_and_sticky_bits() {
+    let world = World::new();
+    let (admin, bob) = (world.client("admin", 9), world.client("bob", 2));
+    world.set_acl(&admin, root(), "2\n0\nstaff\t127\nadmin\t127\n").unwrap();
+    let bits_given = |client: &Client, name: &str| {
+        let made = [0o4755, 0o2755, 0o1777].map(|bits| {
+            let name = format!("{name} {bits:o}");
+            let file = world.create_with(client, root(), &name, mode(Some(bits))).unwrap();
+            let directory =
+                world.make_dir_with(client, root(), &(name.clone() + "d"), mode(Some(bits))).unwrap();
+            let link = fs::SymlinkRequest {
+                directory: root(),
+                name: (name + "l").as_str().into(),
+                contents: "target".into(),
+                status: mode(Some(bits)),
+            };
+            let link = world.server.symlink(&client.caller, link).unwrap();
+            [file.file_status, directory.file_status, link.file_status].map(|status| status.unix_mode_bits)
+        });
+        made.map(|[file, directory, link]| {
+            assert!(file == directory && file == link, "{file:o} {directory:o} {link:o}");
+            file
+        })
+    };
+    assert_eq!(bits_given(&bob, "bob"), [0o755, 0o755, 0o777]);
+    assert_eq!(bits_given(&admin, "admin"), [0o4755, 0o2755, 0o1777]);
+
+    let file = world.create(&bob, root(), "file").unwrap();
+    let directory = world.make_dir(&bob, root(), "directory").unwrap();
+    // With INSERT the owner of a file gets what is allowed; elsewhere set-id bits are refused, as
+    // `Check_PermissionRights` does.
+    for (bits, of_file, of_directory) in [
+        (0o4755, Ok(0o755), Err(AbortCode::UAEACCES)),
+        (0o2755, Ok(0o755), Err(AbortCode::UAEACCES)),
+        (0o1777, Ok(0o777), Ok(0o777)),
+    ] {
+        assert_eq!(world.chmod(&bob, file, bits), of_file, "{bits:o}");
+        assert_eq!(world.chmod(&bob, directory, bits), of_directory, "{bits:o}");
+        assert_eq!(world.chmod(&admin, directory, bits), Ok(bits), "{bits:o}");
+    }
+    let request = fs::StoreData64Request {
+        fid: file,
+        status: mode(Some(0o6755)),
+        position: 0,
+        length: 0,
+        file_length: 0,
+    };
+    let stored = world.server.store_data64(&bob.caller, request, &mut MemoryStream::default()).unwrap();
+    assert_eq!(stored.new_status.unix_mode_bits, 0o755);
 }
 
 #[test]

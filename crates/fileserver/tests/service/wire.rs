@@ -45,8 +45,24 @@ impl World {
         directory: fs::Fid,
         name: &str,
     ) -> Result<fs::Fid, AbortCode> {
-        let request = fs::MakeDirRequest { directory, name: name.into(), status: mode(None) };
-        self.server.make_dir(&client.caller, request).map(|reply| reply.fid)
+        self.make_dir_with(client, directory, name, mode(None)).map(|reply| reply.fid)
+    }
+
+    pub(crate) fn make_dir_with(
+        &self,
+        client: &Client,
+        directory: fs::Fid,
+        name: &str,
+        status: fs::StoreStatus,
+    ) -> Result<fs::MakeDirReply, AbortCode> {
+        let request = fs::MakeDirRequest { directory, name: name.into(), status };
+        self.server.make_dir(&client.caller, request)
+    }
+
+    /// Sets the mode; returns what the file server set.
+    pub(crate) fn chmod(&self, client: &Client, fid: fs::Fid, bits: u32) -> Result<u32, AbortCode> {
+        let request = fs::StoreStatusRequest { fid, status: mode(Some(bits)) };
+        self.server.store_status(&client.caller, request).map(|reply| reply.new_status.unix_mode_bits)
     }
 
     pub(crate) fn remove(

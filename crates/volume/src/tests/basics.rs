@@ -287,20 +287,44 @@ fn quota_and_room_are_respected_with_the_spare() {
 }
 
 #[test]
-fn only_the_privileged_keep_set_user_id_bits() {
+fn only_the_privileged_keep_set_id_bits() {
     let (_server, volume) = Server::with_volume(options());
     let fid = file(&volume, "a");
-    let suid = SetStatus { mode: Some(0o4755), ..nothing() };
-    volume.set_status(&actor(1), fid, &suid).unwrap();
-    assert_eq!(store_at(&volume, fid, 0, b"x", u64::MAX).unwrap().mode, 0o755);
-    volume.set_status(&actor(1), fid, &suid).unwrap();
-    let owner = SetStatus { owner: Some(UserId(9)), ..nothing() };
-    assert_eq!(volume.set_status(&actor(1), fid, &owner).unwrap().mode, 0o755);
-    volume.set_status(&actor(1), fid, &suid).unwrap();
     let admin = Actor { privileged: true, ..actor(1) };
-    assert_eq!(volume.set_status(&admin, fid, &owner).unwrap().mode, 0o4755);
+    let set_id = SetStatus { mode: Some(0o7755), ..nothing() };
+    let owner = SetStatus { owner: Some(UserId(9)), ..nothing() };
+    let mark = || assert_eq!(volume.set_status(&admin, fid, &set_id).unwrap().mode, 0o7755);
+    mark();
+    assert_eq!(store_at(&volume, fid, 0, b"x", u64::MAX).unwrap().mode, 0o1755);
+    mark();
+    assert_eq!(volume.set_status(&actor(1), fid, &owner).unwrap().mode, 0o1755);
+    mark();
+    assert_eq!(volume.set_status(&admin, fid, &owner).unwrap().mode, 0o7755);
     volume.set_status(&admin, volume.root(), &owner).unwrap();
     assert_eq!(volume.header().owner, 9);
+}
+
+#[test]
+fn others_set_permission_bits_only() {
+    let (_server, volume) = Server::with_volume(options());
+    let all = SetStatus { mode: Some(0o7755), ..nothing() };
+    for (privileged, expected) in [(false, 0o755), (true, 0o7755)] {
+        let actor = Actor { privileged, ..actor(1) };
+        let root = volume.root();
+        let name = |kind: &str| format!("{kind} {privileged}").into_bytes();
+        let file = volume.create_file(&actor, root, &name("file"), &all).unwrap().status;
+        let directory = volume.make_directory(&actor, root, &name("directory"), &all).unwrap().status;
+        let link = volume.create_symlink(&actor, root, &name("link"), b"target", &all).unwrap().status;
+        assert_eq!([file.mode, directory.mode, link.mode], [expected; 3]);
+        for status in [file, directory] {
+            let changed = volume.set_status(&actor, status.fid(volume.id()), &all).unwrap();
+            assert_eq!(changed.mode, expected);
+        }
+        let request = StoreRequest { offset: 0, length: 0, file_length: 0, set: all };
+        let stored =
+            volume.store(&actor, file.fid(volume.id()), &request, &mut |_: usize| Ok(Bytes::new())).unwrap();
+        assert_eq!(stored.mode, expected);
+    }
 }
 
 #[test]

@@ -211,7 +211,7 @@ impl History {
         let random = &mut self.random;
         let mut maybe = |value: u32| random.random_bool(0.3).then_some(value);
         SetStatus {
-            mode: maybe(0o4711).map(|mode| mode as u16),
+            mode: maybe(0o7711).map(|mode| mode as u16),
             owner: maybe(77).map(|owner| UserId(owner as i32)),
             group: maybe(88).map(|group| group as i32),
             client_modified: maybe(99).map(UnixTime),

@@ -165,7 +165,9 @@ impl Reference {
         node.status.author = actor.user;
         node.status.client_modified = actor.now;
         node.status.server_modified = actor.now;
-        node.status.mode &= !0o4000;
+        if !actor.privileged {
+            node.status.mode &= !0o6000;
+        }
         set_status(&mut node.status, actor, set);
         Ok(())
     }
@@ -350,18 +352,19 @@ fn check_name(name: &[u8]) -> Answer<()> {
 fn set_status(status: &mut VnodeStatus, actor: &Actor, set: &SetStatus) {
     status.client_modified = set.client_modified.unwrap_or(status.client_modified);
     if set.owner.is_some() && !actor.privileged {
-        status.mode &= !0o4000;
+        status.mode &= !0o6000;
     }
     status.owner = set.owner.unwrap_or(status.owner);
-    status.mode = set.mode.map_or(status.mode, |mode| mode & 0o7777);
+    let settable = if actor.privileged { 0o7777 } else { 0o777 };
+    status.mode = set.mode.map_or(status.mode, |mode| mode & settable);
     status.group = set.group.unwrap_or(status.group);
 }
 
-/// Whoever asks.
+/// The caller of operation `number`: one of three users; every fifth is privileged.
 pub(super) fn actor(number: u32) -> Actor {
     Actor {
         user: UserId(number as i32 % 3),
-        privileged: false,
+        privileged: number.is_multiple_of(5),
         in_transaction: false,
         now: base::UnixTime(10_000 + number),
     }
