@@ -8,6 +8,7 @@ pub mod file;
 pub mod keys;
 pub mod memory;
 pub mod openafs;
+pub mod security;
 mod upkeep;
 pub mod web;
 
@@ -23,6 +24,7 @@ use keys::KeyFiles;
 use memory::CacheSizes;
 use rx::Fairness;
 use rx_security::{KeySet, LocalRealms};
+use security::SecuritySettings;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use store::Codec;
@@ -217,6 +219,8 @@ pub struct Settings {
     pub sysid_path: PathBuf,
     /// Directory of log files, for `bos getlog`.
     pub log_path: PathBuf,
+    /// What is demanded of callers.
+    pub security: SecuritySettings,
     /// Sizes.
     pub tuning: Tuning,
 }

@@ -6,6 +6,7 @@ use super::encryption::KeySource;
 use super::keys::{self, KeyFiles};
 use super::memory::CacheSizes;
 use super::openafs::{addresses, local_realms};
+use super::security::{SecuritySection, SecuritySettings};
 use super::web::{WebSection, WebSettings};
 mod fairness;
 
@@ -48,6 +49,8 @@ struct File {
     audit: BTreeMap<Spanned<String>, AuditSection>,
     #[serde(default)]
     observe: ObserveSection,
+    #[serde(default)]
+    security: SecuritySection,
 }
 
 #[derive(Deserialize)]
@@ -228,6 +231,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         keytab: below(file.cell.keytab),
         may_lack: false,
     };
+    let security = SecuritySettings::new(origin, file.security)?;
     let keys = keys::load(&key_files)?;
     let realms = file.cell.realms.unwrap_or_else(|| vec![cell.default_realm()]);
     let realms = local_realms(&cell, &realms, &foreign(origin, &file.cell.foreign)?);
@@ -243,6 +247,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         keys: keys.set,
         key_files,
         warnings: keys.warnings,
+        security,
         slow_call_ms: origin.bounded(
             file.observe.slow_call_ms.as_ref(),
             "observe.slow_call_ms",
@@ -479,8 +484,11 @@ fn caches(origin: &Origin<'_>, store: &StoreSection, default: CacheSizes) -> Res
 
 #[cfg(test)]
 mod tests {
+    use super::super::security::ServiceLevels;
     use super::*;
     use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+    use base::SecurityLevel;
+    use rx_security::Enctype;
 
     /// The settings of a file with these lines after the cell's name and key.
     fn load_lines(lines: &str) -> Result<Settings> {
@@ -527,6 +535,34 @@ mod tests {
         assert_eq!(seconds("").idle_transaction_seconds, 600);
         let set = seconds("[volume_server]\nidle_transaction_seconds = 120");
         assert_eq!(set.idle_transaction_seconds, 120);
+    }
+
+    #[test]
+    fn security_has_defaults_and_services_inherit_levels() {
+        let security =
+            |lines: &str| load_lines(&format!("{lines}\n[partitions]\na = \"p\"")).unwrap().security;
+        assert_eq!(security(""), SecuritySettings::default());
+        let set = security(
+            "[security]\nclock_skew_seconds = 300\ndotted_principals = true\nweak_enctypes = [\"arcfour-hmac\"]\n\
+             own_calls = \"auth\"\nforward_destinations = [\"192.0.2.1\", \"192.0.2.2:17005\"]\n\
+             [security.levels]\nusers = \"auth\"\ncell = \"crypt\"\n\
+             [security.levels.pt]\nanonymous = false\nusers = \"crypt\"",
+        );
+        let (clear, auth, crypt) =
+            (SecurityLevel::Clear, SecurityLevel::Authenticated, SecurityLevel::Encrypted);
+        assert_eq!((set.clock_skew_seconds, set.dotted_principals, set.own_calls), (300, true, auth));
+        assert_eq!(set.weak_enctypes, [Enctype::Rc4Hmac]);
+        let destinations = ["192.0.2.1:7005".parse().unwrap(), "192.0.2.2:17005".parse().unwrap()];
+        assert_eq!(set.forward_destinations.as_deref(), Some(&destinations[..]));
+        let levels = |anonymous, users, administrators| ServiceLevels {
+            anonymous,
+            users,
+            administrators,
+            cell: crypt,
+        };
+        assert_eq!(set.levels.vol, levels(true, auth, clear));
+        assert_eq!(set.levels.pt, levels(false, crypt, clear));
+        assert_eq!(set.levels.cellar, levels(true, auth, crypt));
     }
 
     #[test]
@@ -580,6 +616,26 @@ mod tests {
                 "[volume_server]\nidle_transaction_seconds = 119",
                 ["line 5", "volume_server.idle_transaction_seconds", "120 to 86400"],
             ),
+            ("[security]\ncolour = 1", ["line 5", "colour", "`clock_skew_seconds`"]),
+            ("[security]\nclock_skew_seconds = 3601", ["line 5", "security.clock_skew_seconds", "0 to 3600"]),
+            (
+                "[security]\nweak_enctypes = [\"aes\"]",
+                ["line 5", "security.weak_enctypes", "\"arcfour-hmac\""],
+            ),
+            ("[security]\nown_calls = \"none\"", ["line 5", "security.own_calls", "\"auth\""]),
+            (
+                "[security]\nforward_destinations = [\"fs1\"]",
+                ["line 5", "security.forward_destinations", "192.0.2.1:7005"],
+            ),
+            (
+                "[security.levels]\nusers = \"high\"",
+                ["line 5", "security.levels.users", "\"clear\", \"auth\", \"crypt\""],
+            ),
+            (
+                "[security.levels.vol]\ncell = \"high\"",
+                ["line 5", "security.levels.vol.cell", "\"clear\", \"auth\", \"crypt\""],
+            ),
+            ("[security.levels.ubik]", ["line 4", "ubik", "`vol`"]),
             ("[partitions]\n9 = \"p\"", ["line 5", "partitions", "/vicepa to /vicepiv"]),
             (
                 "[partitions]\na = \"p\"\n[encryption.b]\nkey_file = \"k\"",

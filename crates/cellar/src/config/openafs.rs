@@ -1,6 +1,7 @@
 //! The files that an OpenAFS server on this machine would read, taken as they are.
 
 use super::keys::{self, KeyFiles};
+use super::security::SecuritySettings;
 use super::{PartitionSettings, Role, Settings, Tuning};
 use afs_format::cellservdb::{CellServer, parse_cellservdb, parse_krb_conf, parse_thiscell};
 use afs_format::netinfo::{NetInfo, NetRestrict, announced, parse_netinfo, parse_netrestrict};
@@ -89,6 +90,7 @@ pub fn load() -> Result<Settings> {
         slow_call_ms: super::SLOW_CALL_MS,
         count_calls: true,
         event_lines: super::EventLines::default(),
+        security: SecuritySettings::default(),
         tuning: Tuning::default(),
         cell,
     })

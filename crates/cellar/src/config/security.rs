@@ -1,0 +1,133 @@
+//! `[security]`: who may call, how calls must be protected, and which keys are trusted.
+//! docs/configuration.md describes every key.
+
+mod levels;
+
+use super::file::Origin;
+use anyhow::Result;
+use base::SecurityLevel;
+use levels::LevelsSection;
+pub use levels::{CallerClass, LevelPolicy, ServiceLevels};
+use rx_security::Enctype;
+use serde::Deserialize;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use toml::Spanned;
+
+/// Seconds by which the clock of a Kerberos server may be ahead, as in OpenAFS.
+const CLOCK_SKEW_SECONDS: u32 = 900;
+
+/// The port of a volume server.
+const VOLUME_SERVER_PORT: u16 = 7005;
+
+/// The section of `cellar.toml`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SecuritySection {
+    clock_skew_seconds: Option<Spanned<u32>>,
+    dotted_principals: Option<bool>,
+    weak_enctypes: Option<Vec<Spanned<String>>>,
+    own_calls: Option<Spanned<String>>,
+    forward_destinations: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    levels: LevelsSection,
+}
+
+/// What the server demands of its callers, and of itself where it calls others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecuritySettings {
+    /// By how many seconds the beginning of a ticket may be in the future.
+    pub clock_skew_seconds: u32,
+    /// Whether the first component of a Kerberos principal may have a dot.
+    pub dotted_principals: bool,
+    /// Broken encryption types that are accepted in keys and tickets all the same.
+    pub weak_enctypes: Vec<Enctype>,
+    /// The level of this server's calls to other servers.
+    pub own_calls: SecurityLevel,
+    /// Where volumes may be sent; `None` for the file servers of the location database.
+    pub forward_destinations: Option<Vec<SocketAddrV4>>,
+    /// The least level of calls, by service and class of caller.
+    pub levels: LevelPolicy,
+}
+
+impl Default for SecuritySettings {
+    fn default() -> SecuritySettings {
+        SecuritySettings {
+            clock_skew_seconds: CLOCK_SKEW_SECONDS,
+            dotted_principals: false,
+            weak_enctypes: Vec::new(),
+            own_calls: SecurityLevel::Encrypted,
+            forward_destinations: None,
+            levels: LevelPolicy::default(),
+        }
+    }
+}
+
+impl SecuritySettings {
+    /// The settings of a section.
+    pub(super) fn new(origin: &Origin<'_>, section: SecuritySection) -> Result<SecuritySettings> {
+        let default = SecuritySettings::default();
+        Ok(SecuritySettings {
+            clock_skew_seconds: origin.bounded(
+                section.clock_skew_seconds.as_ref(),
+                "security.clock_skew_seconds",
+                default.clock_skew_seconds,
+                0,
+                3600,
+            )?,
+            dotted_principals: section.dotted_principals.unwrap_or(default.dotted_principals),
+            weak_enctypes: weak_enctypes(origin, section.weak_enctypes.as_deref().unwrap_or_default())?,
+            own_calls: choice(
+                origin,
+                section.own_calls.as_ref(),
+                "security.own_calls",
+                &levels::LEVELS,
+                default.own_calls,
+            )?,
+            forward_destinations: section
+                .forward_destinations
+                .map(|texts| texts.iter().map(|text| destination(origin, text)).collect())
+                .transpose()?,
+            levels: LevelPolicy::new(origin, &section.levels)?,
+        })
+    }
+}
+
+/// The value of a key that has a fixed set of words, or `default` if the key is absent. An unknown word is
+/// refused with the valid ones.
+pub(super) fn choice<T: Copy>(
+    origin: &Origin<'_>,
+    text: Option<&Spanned<String>>,
+    key: &str,
+    words: &[(&str, T)],
+    default: T,
+) -> Result<T> {
+    let Some(text) = text else { return Ok(default) };
+    let known = words.iter().find(|(word, _)| word == text.get_ref());
+    known.map(|(_, value)| *value).ok_or_else(|| {
+        let valid: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        origin.bad(text, key, format!("`{}` is not known; valid are {}", text.get_ref(), valid.join(", ")))
+    })
+}
+
+/// The names of weak encryption types, as in krb5.conf.
+const WEAK_ENCTYPES: [(&str, Enctype); 4] = [
+    ("des-cbc-crc", Enctype::DesCbcCrc),
+    ("des-cbc-md5", Enctype::DesCbcMd5),
+    ("des3-cbc-sha1", Enctype::Des3CbcHmacSha1),
+    ("arcfour-hmac", Enctype::Rc4Hmac),
+];
+
+fn weak_enctypes(origin: &Origin<'_>, names: Vec<Spanned<String>>) -> Result<Vec<Enctype>> {
+    let parse = |name: &Spanned<String>| {
+        choice(origin, Some(name), "security.weak_enctypes", &WEAK_ENCTYPES, Enctype::DesCbcCrc)
+    };
+    names.iter().map(parse).collect()
+}
+
+fn destination(origin: &Origin<'_>, text: &Spanned<String>) -> Result<SocketAddrV4> {
+    let alone = || text.get_ref().parse::<Ipv4Addr>().map(|host| SocketAddrV4::new(host, VOLUME_SERVER_PORT));
+    text.get_ref().parse().or_else(|_| alone()).map_err(|_| {
+        let what = format!("`{}` is not an address like `192.0.2.1` or `192.0.2.1:7005`", text.get_ref());
+        origin.bad(text, "security.forward_destinations", what)
+    })
+}

@@ -1,0 +1,164 @@
+//! `[security.levels]`: the least protection of calls, by service and class of caller.
+
+use super::super::file::Origin;
+use super::choice;
+use anyhow::Result;
+use base::SecurityLevel;
+use serde::Deserialize;
+use toml::Spanned;
+
+/// The names of rxkad's levels, as in OpenAFS's tools.
+pub(super) const LEVELS: [(&str, SecurityLevel); 3] = [
+    ("clear", SecurityLevel::Clear),
+    ("auth", SecurityLevel::Authenticated),
+    ("crypt", SecurityLevel::Encrypted),
+];
+
+/// `[security.levels]`: the levels of all services, and below it a table for each service with its own.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LevelsSection {
+    anonymous: Option<bool>,
+    users: Option<Spanned<String>>,
+    administrators: Option<Spanned<String>>,
+    cell: Option<Spanned<String>>,
+    fs: Option<ClassesSection>,
+    pt: Option<ClassesSection>,
+    vl: Option<ClassesSection>,
+    vol: Option<ClassesSection>,
+    bos: Option<ClassesSection>,
+    cellar: Option<ClassesSection>,
+}
+
+/// `[security.levels.SERVICE]`.
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClassesSection {
+    anonymous: Option<bool>,
+    users: Option<Spanned<String>>,
+    administrators: Option<Spanned<String>>,
+    cell: Option<Spanned<String>>,
+}
+
+impl LevelsSection {
+    /// The levels of all services.
+    fn classes(&self) -> ClassesSection {
+        ClassesSection {
+            anonymous: self.anonymous,
+            users: self.users.clone(),
+            administrators: self.administrators.clone(),
+            cell: self.cell.clone(),
+        }
+    }
+}
+
+impl ClassesSection {
+    /// The levels of one service; `prefix` is `SERVICE.` in that service's own table.
+    fn resolve(&self, origin: &Origin<'_>, prefix: &str, default: ServiceLevels) -> Result<ServiceLevels> {
+        let level = |text: &Option<Spanned<String>>, class: &str, default| {
+            choice(origin, text.as_ref(), &format!("security.levels.{prefix}{class}"), &LEVELS, default)
+        };
+        Ok(ServiceLevels {
+            anonymous: self.anonymous.unwrap_or(default.anonymous),
+            users: level(&self.users, "users", default.users)?,
+            administrators: level(&self.administrators, "administrators", default.administrators)?,
+            cell: level(&self.cell, "cell", default.cell)?,
+        })
+    }
+}
+
+/// How much a caller is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CallerClass {
+    /// Without a ticket.
+    Anonymous,
+    /// With a ticket.
+    User,
+    /// In UserList.
+    Administrator,
+    /// With the cell's key: the cell's servers, and tools with `-localauth`.
+    Cell,
+}
+
+/// What one service demands of its callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceLevels {
+    /// Whether callers without a ticket are served.
+    pub anonymous: bool,
+    /// The least level of users' calls.
+    pub users: SecurityLevel,
+    /// The least level of administrators' calls.
+    pub administrators: SecurityLevel,
+    /// The least level of calls with the cell's key.
+    pub cell: SecurityLevel,
+}
+
+impl ServiceLevels {
+    /// What clients and tools of AFS use without an option: any level. They choose it themselves and do not
+    /// raise it when a server asks for more, so that a higher default would refuse them.
+    const AFS: ServiceLevels = ServiceLevels {
+        anonymous: true,
+        users: SecurityLevel::Clear,
+        administrators: SecurityLevel::Clear,
+        cell: SecurityLevel::Clear,
+    };
+
+    /// Cellar's own service, whose clients are Cellar's own and always encrypt.
+    const CELLAR: ServiceLevels = ServiceLevels {
+        administrators: SecurityLevel::Encrypted,
+        cell: SecurityLevel::Encrypted,
+        ..ServiceLevels::AFS
+    };
+
+    /// The least level of a class's calls; `None` if the class is not served.
+    pub fn least(&self, class: CallerClass) -> Option<SecurityLevel> {
+        match class {
+            CallerClass::Anonymous => self.anonymous.then_some(SecurityLevel::Clear),
+            CallerClass::User => Some(self.users),
+            CallerClass::Administrator => Some(self.administrators),
+            CallerClass::Cell => Some(self.cell),
+        }
+    }
+}
+
+/// What each service demands of its callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LevelPolicy {
+    /// File server.
+    pub fs: ServiceLevels,
+    /// Protection server.
+    pub pt: ServiceLevels,
+    /// Volume location server.
+    pub vl: ServiceLevels,
+    /// Volume server.
+    pub vol: ServiceLevels,
+    /// Basic overseer.
+    pub bos: ServiceLevels,
+    /// Cellar's own service, on the ports of the file and the volume server.
+    pub cellar: ServiceLevels,
+}
+
+impl Default for LevelPolicy {
+    fn default() -> LevelPolicy {
+        let afs = ServiceLevels::AFS;
+        LevelPolicy { fs: afs, pt: afs, vl: afs, vol: afs, bos: afs, cellar: ServiceLevels::CELLAR }
+    }
+}
+
+impl LevelPolicy {
+    pub(super) fn new(origin: &Origin<'_>, section: &LevelsSection) -> Result<LevelPolicy> {
+        let default = LevelPolicy::default();
+        let resolve = |name: &str, own: &Option<ClassesSection>, default: ServiceLevels| {
+            let all = section.classes().resolve(origin, "", default)?;
+            own.as_ref().map_or(Ok(all), |own| own.resolve(origin, &format!("{name}."), all))
+        };
+        Ok(LevelPolicy {
+            fs: resolve("fs", &section.fs, default.fs)?,
+            pt: resolve("pt", &section.pt, default.pt)?,
+            vl: resolve("vl", &section.vl, default.vl)?,
+            vol: resolve("vol", &section.vol, default.vol)?,
+            bos: resolve("bos", &section.bos, default.bos)?,
+            cellar: resolve("cellar", &section.cellar, default.cellar)?,
+        })
+    }
+}
