@@ -117,7 +117,7 @@ const WEAK_ENCTYPES: [(&str, Enctype); 4] = [
     ("arcfour-hmac", Enctype::Rc4Hmac),
 ];
 
-fn weak_enctypes(origin: &Origin<'_>, names: Vec<Spanned<String>>) -> Result<Vec<Enctype>> {
+fn weak_enctypes(origin: &Origin<'_>, names: &[Spanned<String>]) -> Result<Vec<Enctype>> {
     let parse = |name: &Spanned<String>| {
         choice(origin, Some(name), "security.weak_enctypes", &WEAK_ENCTYPES, Enctype::DesCbcCrc)
     };
