@@ -11,4 +11,5 @@ pub mod output;
 pub mod promotions;
 pub mod quickstart;
 pub mod serve;
+pub mod umask;
 pub mod vicep;

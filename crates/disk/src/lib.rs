@@ -13,6 +13,7 @@
 //! [`RealDisk`] is the operating system. [`FaultyDisk`] keeps everything in memory and uses every
 //! freedom of the list above, chosen by a seed. [`MeteredDisk`] measures another disk.
 
+pub mod beneath;
 pub mod faulty;
 pub mod hooked;
 pub mod metered;

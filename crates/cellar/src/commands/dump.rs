@@ -57,7 +57,7 @@ pub struct Extract {
     file: PathBuf,
     /// Where to; must be empty or missing.
     folder: PathBuf,
-    /// Set owners and groups as they are in the dump; needs root.
+    /// Set owners, groups and modes as they are in the dump; needs root. Without it the umask takes from the modes.
     #[arg(long)]
     owners: bool,
     /// Print JSON.

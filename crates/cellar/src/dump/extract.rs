@@ -1,22 +1,27 @@
-//! The files of a dump on a local disk.
+//! The files of a dump on a local disk. A dump's names and links are its owner's: nothing is written outside the
+//! folder ([`disk::beneath`]).
 
 use super::contents::{Contents, Data, ROOT, Source, is_directory, open, printable, refused};
 use afs_format::dump::{Item, Reader, VnodeAttributes};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
+use disk::beneath::{Attributes, Folder, check_name};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsStr;
-use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
-use std::io::{Seek as _, SeekFrom, Write as _};
+use std::ffi::{OsStr, OsString};
+use std::fs::create_dir_all;
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
+
+/// Permission bits of what is being written.
+const PRIVATE: u32 = 0o600;
 
 /// What to do with the files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Give them the owners and groups of the dump (needs root).
+    /// Give them the owners and groups of the dump (needs root), and the modes whatever the umask is.
     pub owners: bool,
 }
 
@@ -43,51 +48,83 @@ pub struct Written {
 pub fn extract(dump: &Path, folder: &Path, options: Options) -> Result<Written> {
     let contents = Contents::read(dump)?;
     let paths = contents.paths()?;
-    let mut places: HashMap<u32, Vec<PathBuf>> = HashMap::new();
+    let mut places: HashMap<u32, Vec<Place>> = HashMap::new();
     for (path, vnode) in &paths {
-        places.entry(*vnode).or_default().push(place(folder, path)?);
+        places.entry(*vnode).or_default().push(Place::parse(path)?);
     }
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut inside = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    ensure!(inside.next().is_none(), "{} is not empty", folder.display());
+    create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    // The user named it, and may have named a link.
+    let root = Folder::open(&folder.join(""));
+    let root = root.with_context(|| format!("cannot read {}", folder.display()))?;
+    let inside = root.names().with_context(|| format!("cannot read {}", folder.display()))?;
+    ensure!(inside.is_empty(), "{} is not empty", folder.display());
     let written = Written { nameless: contents.without_name(&paths).len() as u64, ..Written::default() };
-    let mut extraction = Extraction { contents, paths, places, options, written };
-    extraction.make_directories(folder)?;
+    let umask = if options.owners { 0 } else { crate::umask::current() };
+    let mut extraction = Extraction { root, contents, paths, places, options, umask, written };
+    extraction.make_directories()?;
     extraction.write_files(dump)?;
     extraction.make_links()?;
     extraction.finish_directories()?;
     Ok(extraction.written)
 }
 
-/// A path of a dump below `folder`. Names were checked when the directory was read; this is the last
-/// guard against one that leads elsewhere.
-fn place(folder: &Path, path: &[u8]) -> Result<PathBuf> {
-    let mut place = folder.to_owned();
-    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-        if matches!(name, b"." | b"..") || name.contains(&0) {
-            bail!("{} is no path to write to", printable(path));
+/// A path of a dump, below the folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Place {
+    folder: PathBuf,
+    /// Empty for the folder itself.
+    name: OsString,
+}
+
+impl Place {
+    /// Names were checked when the directory was read; this is the last guard against one that leads elsewhere.
+    fn parse(path: &[u8]) -> Result<Place> {
+        let mut place = Place::default();
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            let name = OsStr::from_bytes(name);
+            check_name(name).with_context(|| format!("{} is no path to write to", printable(path)))?;
+            place.folder.push(&place.name);
+            name.clone_into(&mut place.name);
         }
-        place.push(OsStr::from_bytes(name));
+        Ok(place)
     }
-    Ok(place)
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
 }
 
 struct Extraction {
+    root: Folder,
     contents: Contents,
     paths: BTreeMap<Vec<u8>, u32>,
-    places: HashMap<u32, Vec<PathBuf>>,
+    places: HashMap<u32, Vec<Place>>,
     options: Options,
+    /// Permission bits that nothing gets.
+    umask: u32,
     written: Written,
 }
 
 impl Extraction {
+    /// The folder in which something is written.
+    fn around(&self, place: &Place) -> Result<Arc<Folder>> {
+        let folder = self.root.descend(&place.folder);
+        let shown = || format!("cannot open {}", self.root.path().join(&place.folder).display());
+        folder.map(Arc::new).with_context(shown)
+    }
+
+    fn shown(&self, place: &Place) -> String {
+        self.root.path().join(place.path()).display().to_string()
+    }
+
     /// In the order of paths, a directory comes before what is in it.
-    fn make_directories(&mut self, folder: &Path) -> Result<()> {
+    fn make_directories(&mut self) -> Result<()> {
         for (path, vnode) in &self.paths {
             if is_directory(*vnode) {
-                let place = place(folder, path)?;
+                let place = Place::parse(path)?;
                 if *vnode != ROOT {
-                    fs::create_dir(&place).with_context(|| format!("cannot make {}", place.display()))?;
+                    let made = self.around(&place)?.make(&place.name);
+                    made.with_context(|| format!("cannot make {}", self.shown(&place)))?;
                 }
                 self.written.directories += 1;
             }
@@ -113,13 +150,14 @@ impl Extraction {
     fn write_file(
         &mut self,
         reader: &mut Reader<Source>,
-        places: &[PathBuf],
+        places: &[Place],
         status: &VnodeAttributes,
     ) -> Result<()> {
         let first = &places[0];
-        let doing = || format!("cannot write {}", first.display());
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(first).with_context(doing)?;
+        let folder = self.around(first)?;
+        let shown = format!("cannot write {}", self.shown(first));
+        let doing = || shown.clone();
+        let mut fresh = folder.begin(&first.name, PRIVATE).with_context(doing)?;
         loop {
             let piece = reader.data(usize::MAX)?;
             if piece.is_empty() {
@@ -128,16 +166,18 @@ impl Extraction {
             let length = piece.len() as u64;
             // Holes are zeros in a dump, which here take no room again.
             if piece.iter().all(|byte| *byte == 0) {
-                file.seek(SeekFrom::Current(length as i64)).with_context(doing)?;
+                fresh.file().seek(SeekFrom::Current(length as i64)).with_context(doing)?;
             } else {
-                file.write_all(&piece).with_context(doing)?;
+                fresh.file().write_all(&piece).with_context(doing)?;
             }
             self.written.bytes += length;
         }
-        file.set_len(status.length.unwrap_or(0)).with_context(doing)?;
-        self.finish(&file, first, status)?;
+        fresh.file().set_len(status.length.unwrap_or(0)).with_context(doing)?;
+        fresh.set_attributes(&self.attributes(status)).with_context(doing)?;
+        fresh.keep().with_context(doing)?;
         for other in &places[1..] {
-            fs::hard_link(first, other).with_context(|| format!("cannot link {}", other.display()))?;
+            let linked = folder.make_hard_link(&first.name, &*self.around(other)?, &other.name);
+            linked.with_context(|| format!("cannot link {}", self.shown(other)))?;
         }
         self.written.files += 1;
         Ok(())
@@ -148,8 +188,8 @@ impl Extraction {
         for (vnode, node) in &self.contents.nodes {
             let (Data::Link(target), Some(places)) = (&node.data, self.places.get(vnode)) else { continue };
             for place in places {
-                symlink(OsStr::from_bytes(target), place)
-                    .with_context(|| format!("cannot make the link {}", place.display()))?;
+                let made = self.around(place)?.make_link(&place.name, OsStr::from_bytes(target));
+                made.with_context(|| format!("cannot make the link {}", self.shown(place)))?;
             }
             self.written.links += 1;
         }
@@ -162,22 +202,38 @@ impl Extraction {
             let status = self.contents.nodes.get(vnode).and_then(|node| node.attributes.as_ref());
             if let Some(status) = status.filter(|status| status.kind == 2) {
                 let place = &self.places[vnode][0];
-                let folder = File::open(place).with_context(|| format!("cannot open {}", place.display()))?;
-                self.finish(&folder, place, status)?;
+                let finish = || -> io::Result<()> {
+                    self.root.descend(&place.path())?.set_attributes(&self.attributes(status))
+                };
+                let doing = || format!("cannot set mode, owner and time of {}", self.shown(place));
+                finish().with_context(doing)?;
             }
         }
         Ok(())
     }
 
-    fn finish(&self, file: &File, place: &Path, status: &VnodeAttributes) -> Result<()> {
-        let doing = || format!("cannot set mode, owner and time of {}", place.display());
-        if self.options.owners {
-            chown(place, Some(status.owner), Some(status.group)).with_context(doing)?;
+    fn attributes(&self, status: &VnodeAttributes) -> Attributes {
+        Attributes {
+            owners: self.options.owners.then_some((status.owner, status.group)),
+            // Set-id bits would give away a local user's rights.
+            mode: Some(u32::from(status.mode) & 0o1777 & !self.umask),
+            modified: Some(UNIX_EPOCH + Duration::from_secs(status.client_modified.0.into())),
         }
-        // Set-user-id bits would give away a local user's rights.
-        let mode = Permissions::from_mode(u32::from(status.mode) & 0o1777);
-        file.set_permissions(mode).with_context(doing)?;
-        let modified = UNIX_EPOCH + Duration::from_secs(status.client_modified.0.into());
-        file.set_times(FileTimes::new().set_modified(modified)).with_context(doing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_lead_elsewhere_are_refused() {
+        let place = Place::parse(b"/a//b/c").unwrap();
+        assert_eq!((&*place.folder, &*place.name), (Path::new("a/b"), OsStr::new("c")));
+        assert_eq!(Place::parse(b"/").unwrap(), Place::default());
+        for path in ["/..", "/a/../b", "/./a", "/a\0b"] {
+            let refused = format!("{:#}", Place::parse(path.as_bytes()).unwrap_err());
+            assert!(refused.contains("is no path to write to: "), "{refused}");
+        }
     }
 }
