@@ -13,6 +13,7 @@ pub mod convert;
 pub mod forgetful;
 mod generated;
 pub mod memory;
+pub mod reply;
 pub mod rxstats_off;
 pub mod server;
 pub mod stream;
@@ -21,6 +22,7 @@ pub mod uuid;
 pub use forgetful::Forgetful;
 pub use generated::*;
 pub use memory::{MemoryConnection, MemoryStream};
+pub use reply::ReplyWriter;
 pub use stream::{CallStream, ClientCall, ClientConnection, StreamSource};
 
 #[cfg(test)]

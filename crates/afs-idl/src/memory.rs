@@ -1,6 +1,6 @@
 //! Calls in memory, for tests and for calls within the process.
 
-use crate::{CallStream, ClientCall, ClientConnection};
+use crate::{CallStream, ClientCall, ClientConnection, ReplyWriter};
 use base::AbortCode;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -44,6 +44,20 @@ impl CallStream for MemoryStream {
         self.outgoing.extend_from_slice(&data);
         Ok(())
     }
+}
+
+/// The reply that `procedure` writes in pieces.
+///
+/// # Errors
+/// What `procedure` returns; RXGEN_CC_UNMARSHAL if it wrote something else than a `Reply`.
+pub fn collect<Reply: xdr::Decode>(
+    procedure: impl FnOnce(&mut ReplyWriter<'_>) -> Result<(), AbortCode>,
+) -> Result<Reply, AbortCode> {
+    let mut stream = MemoryStream::default();
+    let mut writer = ReplyWriter::new(&mut stream);
+    procedure(&mut writer)?;
+    writer.finish()?;
+    xdr::from_slice(&stream.outgoing).map_err(|_| AbortCode::RXGEN_CC_UNMARSHAL)
 }
 
 /// Serves one call: reads the request from the stream and writes the reply to it.

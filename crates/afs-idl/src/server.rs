@@ -1,6 +1,6 @@
 //! What every service's `dispatch` has in common.
 
-use crate::{CallStream, StreamSource};
+use crate::{CallStream, ReplyWriter, StreamSource};
 use base::AbortCode;
 use xdr::{Decode, Encode, XdrError};
 
@@ -31,7 +31,24 @@ pub fn serve_split<Request: Decode, Reply: Encode>(
     answer(source, &reply)
 }
 
+/// Serves a call whose reply is written in pieces.
+pub fn serve_streamed<Request: Decode>(
+    source: &mut StreamSource<'_>,
+    procedure: impl FnOnce(Request, &mut ReplyWriter<'_>) -> Result<(), AbortCode>,
+) -> Result<(), AbortCode> {
+    let request = take(source)?;
+    let mut reply = ReplyWriter::new(source);
+    procedure(request, &mut reply)?;
+    reply.finish()
+}
+
+/// Replies up to this size are not accounted for.
+pub const SMALL_REPLY_BYTES: usize = 64 * 1024;
+
 fn answer<Reply: Encode>(stream: &mut dyn CallStream, reply: &Reply) -> Result<(), AbortCode> {
     let reply = xdr::to_vec(reply);
+    if reply.len() > SMALL_REPLY_BYTES {
+        stream.hold(reply.len())?;
+    }
     if reply.is_empty() { Ok(()) } else { stream.write(reply.into()) }
 }

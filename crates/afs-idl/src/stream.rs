@@ -36,6 +36,16 @@ pub trait CallStream {
 
     /// Sends `data`, without copying where possible.
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode>;
+
+    /// Accounts for this many more bytes of memory that a server holds for the answer until the call ends. A stream
+    /// without an account accepts everything.
+    ///
+    /// # Errors
+    /// VBUSY if the caller's calls hold too much already.
+    fn hold(&mut self, bytes: usize) -> Result<(), AbortCode> {
+        let _ = bytes;
+        Ok(())
+    }
 }
 
 /// A connection on which calls can be made.
@@ -125,5 +135,9 @@ impl CallStream for StreamSource<'_> {
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
         self.stream.write(data)
+    }
+
+    fn hold(&mut self, bytes: usize) -> Result<(), AbortCode> {
+        self.stream.hold(bytes)
     }
 }

@@ -14,7 +14,7 @@ pub mod room;
 pub mod time;
 
 pub use abort::AbortCode;
-pub use authority::LocalAuthority;
+pub use authority::{Access, LocalAuthority};
 pub use ids::{Fid, HostUuid, PartitionId, UserId, VnodeId, VolumeId, VolumeType};
 pub use names::{CellName, NameError, SnapshotName, VolumeName};
 pub use principal::{Caller, Identity, Principal, SecurityLevel};

@@ -4,8 +4,10 @@ use crate::wire::{
     abort_code, check_entry, debug_entry, fields, kind_of, max_kind, new_kind, optional_user, position,
     wire_ids, wire_position,
 };
-use afs_idl::pr::{self, Server};
-use base::{AbortCode, Caller, LocalAuthority, Principal, UnixTime, UserId};
+use afs_idl::ReplyWriter;
+use afs_idl::pr::{self, NAME_LENGTH, Server};
+use afs_idl::server::SMALL_REPLY_BYTES;
+use base::{AbortCode, Caller, Identity, LocalAuthority, Principal, UnixTime, UserId};
 use ptdb::{Actor, Change, Entry, NewEntry, Protection, ProtectionError};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -17,6 +19,11 @@ pub type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;
 const OWNED_MAX: usize = 5000;
 /// Entries in one answer of ListEntries (PR_MAXENTRIES).
 const ENTRIES_MAX: usize = 500;
+/// Ids that IDToName translates for a caller that is not authenticated (PR_MAXLIST). Authenticated callers may ask
+/// for every member of the largest group, as `pts membership` does.
+const ANONYMOUS_IDS_MAX: usize = 5000;
+/// Ids whose names are read under one hold of the database's lock.
+const NAMES_STEP: usize = 128;
 /// Flags of ListEntries.
 const LIST_USERS: i32 = 1;
 const LIST_GROUPS: i32 = 2;
@@ -26,6 +33,20 @@ pub struct PtService {
     protection: Arc<Protection>,
     authority: Arc<dyn LocalAuthority>,
     clock: Clock,
+}
+
+/// Writes a list of ids, and that none were left out: all fit, or the call fails.
+fn write_ids(reply: &mut ReplyWriter<'_>, ids: &[UserId]) -> Result<(), AbortCode> {
+    hold(reply, size_of_val(ids))?;
+    reply.put(&(ids.len() as u32))?;
+    for id in ids {
+        reply.put(&id.0)?;
+    }
+    reply.put(&0_i32)
+}
+
+fn hold(reply: &mut ReplyWriter<'_>, bytes: usize) -> Result<(), AbortCode> {
+    if bytes > SMALL_REPLY_BYTES { reply.hold(bytes) } else { Ok(()) }
 }
 
 fn id_lists(ids: Vec<UserId>) -> (Vec<i32>, i32) {
@@ -138,10 +159,25 @@ impl Server for PtService {
         Ok(pr::NameToIDReply { ids: r.names.iter().map(id).collect::<Result<_, _>>()? })
     }
 
-    fn id_to_name(&self, caller: &Caller, r: pr::IDToNameRequest) -> Result<pr::IDToNameReply, AbortCode> {
+    fn id_to_name(
+        &self,
+        caller: &Caller,
+        r: pr::IDToNameRequest,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
         let ids: Vec<_> = r.ids.into_iter().map(UserId).collect();
-        let names = self.ask(caller, |p, actor| p.names(actor, &ids))?;
-        Ok(pr::IDToNameReply { names: names.into_iter().map(Into::into).collect() })
+        if caller.identity == Identity::Anonymous && ids.len() > ANONYMOUS_IDS_MAX {
+            return Err(AbortCode::PRTOOMANY);
+        }
+        hold(reply, size_of_val(&*ids))?;
+        let actor = self.ask(caller, |p, actor| p.names(actor, &[]).map(|_| actor.clone()))?;
+        reply.put(&(ids.len() as u32))?;
+        for step in ids.chunks(NAMES_STEP) {
+            for name in self.protection.names(&actor, step).map_err(|error| abort_code(&error))? {
+                reply.put_with(|out| xdr::chars::encode(&name.into(), out, NAME_LENGTH))?;
+            }
+        }
+        Ok(())
     }
 
     fn delete(&self, caller: &Caller, r: pr::DeleteRequest) -> Result<pr::DeleteReply, AbortCode> {
@@ -203,18 +239,18 @@ impl Server for PtService {
         &self,
         caller: &Caller,
         r: pr::ListElementsRequest,
-    ) -> Result<pr::ListElementsReply, AbortCode> {
-        let (list, over) = id_lists(self.ask(caller, |p, actor| p.elements(actor, UserId(r.id)))?);
-        Ok(pr::ListElementsReply { list, over })
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        write_ids(reply, &self.ask(caller, |p, actor| p.elements(actor, UserId(r.id)))?)
     }
 
     fn list_super_groups(
         &self,
         caller: &Caller,
         r: pr::ListSuperGroupsRequest,
-    ) -> Result<pr::ListSuperGroupsReply, AbortCode> {
-        let (list, over) = id_lists(self.ask(caller, |p, actor| p.supergroups(actor, UserId(r.id)))?);
-        Ok(pr::ListSuperGroupsReply { list, over })
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        write_ids(reply, &self.ask(caller, |p, actor| p.supergroups(actor, UserId(r.id)))?)
     }
 
     fn is_a_member_of(

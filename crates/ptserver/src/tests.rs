@@ -105,7 +105,8 @@ fn the_life_of_a_group() {
     assert_eq!(service.add_to_group(&named("bob"), pair), Err(AbortCode::PRPERM));
     call::<_, pr::AddToGroupReply>(&service, &as_alice, pr::ADD_TO_GROUP, &pair).unwrap();
     assert_eq!(service.add_to_group(&as_alice, pair), Err(AbortCode::PRIDEXIST));
-    let elements = service.list_elements(&as_alice, pr::ListElementsRequest { id: group }).unwrap();
+    let members = pr::ListElementsRequest { id: group };
+    let elements: pr::ListElementsReply = call(&service, &as_alice, pr::LIST_ELEMENTS, &members).unwrap();
     assert_eq!((elements.list, elements.over), (vec![bob], 0));
     let set = service.get_cps(&named("root"), pr::GetCPSRequest { id: bob }).unwrap();
     assert_eq!(set.list, [group, -102, -101, bob]);
@@ -210,6 +211,24 @@ fn raw_records_are_found_by_their_place() {
     assert_eq!((entry.id, entry.reserved[0], entry.name.to_string()), (alice, NOW.0 as i32, "alice".into()));
     let none = service.dump_entry(&named("root"), pr::DumpEntryRequest { position: 0 });
     assert_eq!(none, Err(AbortCode::PRNOENT));
+}
+
+#[test]
+fn anonymous_callers_translate_a_bounded_number_of_ids() {
+    let service = service();
+    let nobody = caller(Identity::Anonymous);
+    let translate = |caller: &Caller, count| -> Result<pr::IDToNameReply, AbortCode> {
+        call(&service, caller, pr::ID_TO_NAME, &pr::IDToNameRequest { ids: vec![-204; count] })
+    };
+    assert_eq!(translate(&nobody, 5000).unwrap().names.len(), 5000);
+    assert_eq!(translate(&nobody, 5001), Err(AbortCode::PRTOOMANY));
+    assert_eq!(translate(&named("root"), 20_000).unwrap().names.len(), 20_000);
+    let look_up = |count| -> Result<pr::NameToIDReply, AbortCode> {
+        let names = vec!["anonymous".into(); count];
+        call(&service, &named("root"), pr::NAME_TO_ID, &pr::NameToIDRequest { names })
+    };
+    assert_eq!(look_up(5000).unwrap().ids.len(), 5000);
+    assert_eq!(look_up(5001), Err(AbortCode::RXGEN_SS_UNMARSHAL));
 }
 
 proptest! {

@@ -21,6 +21,7 @@ pub mod listing;
 pub mod locations;
 mod lookup;
 pub mod pattern;
+mod selection;
 pub mod servers;
 
 #[cfg(test)]
@@ -37,4 +38,5 @@ pub use import::Imported;
 pub use listing::{Filter, LIST_ENTRIES_MAX, Match, Step};
 pub use locations::Locations;
 pub use pattern::NamePattern;
+pub use selection::Selection;
 pub use servers::{SERVERS_MAX, Server, Servers};

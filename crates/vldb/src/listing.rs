@@ -34,7 +34,7 @@ impl Filter {
         self.flags.is_none_or(|flags| location.flags & flags != 0)
     }
 
-    fn wants(&self, server: Option<ServerNumber>, location: &Location) -> bool {
+    pub(crate) fn wants(&self, server: Option<ServerNumber>, location: &Location) -> bool {
         let any_site = server.is_none() && self.partition.is_none();
         self.wants_flags(location)
             && (any_site || location.sites.iter().any(|site| self.wants_site(server, *site)))
@@ -63,27 +63,11 @@ pub struct Step {
 
 impl Locations {
     /// The filter's server by number; `Err(())` if nothing can match.
-    fn filter_server(&self, filter: &Filter) -> Result<Option<ServerNumber>, ()> {
+    pub(crate) fn filter_server(&self, filter: &Filter) -> Result<Option<ServerNumber>, ()> {
         match filter.server {
             None => Ok(None),
             Some(address) => self.servers().by_address(address).map(Some).ok_or(()),
         }
-    }
-
-    /// All entries that the filter wants, at most [`LIST_ENTRIES_MAX`] (VL_ListAttributes,
-    /// VL_ListAttributesN, VL_LinkedList, VL_LinkedListN).
-    pub fn list(&self, filter: &Filter) -> Result<Vec<Location>, LocationError> {
-        let Ok(server) = self.filter_server(filter) else {
-            return Ok(Vec::new());
-        };
-        let mut found = Vec::new();
-        self.lookup().entries(EntryNumber(0), server, &mut |_, location| {
-            if filter.wants(server, &location) {
-                found.push(location);
-            }
-            if found.len() > LIST_ENTRIES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        if found.len() > LIST_ENTRIES_MAX { Err(LocationError::TooLong(LIST_ENTRIES_MAX)) } else { Ok(found) }
     }
 
     /// At most `limit` entries behind `previous` of which a volume on a wanted site has a name that

@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use store::MetaStore;
+use store::{MetaStore, Snapshot};
 
 /// The location database of a cell.
 ///
@@ -44,6 +44,11 @@ impl Locations {
 
     pub(crate) fn lookup(&self) -> Lookup<'_> {
         Lookup(&*self.meta)
+    }
+
+    /// The state of the records as it is now.
+    pub(crate) fn snapshot(&self) -> Box<dyn Snapshot + '_> {
+        self.meta.snapshot()
     }
 
     /// The table of servers as it is now. Take it behind the entries whose sites it is to explain.

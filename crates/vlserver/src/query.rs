@@ -1,8 +1,10 @@
 //! What the calls that read are asked, in the database's terms.
 
-use crate::wire::WireEntry;
+use crate::wire::{WireEntry, abort_code};
+use afs_idl::ReplyWriter;
+use afs_idl::server::SMALL_REPLY_BYTES;
 use afs_idl::vl::{ListAddrByAttributes, ListByAttributes, NVldbEntry, address_mask, list_mask};
-use base::VolumeId;
+use base::{AbortCode, VolumeId};
 use std::net::Ipv4Addr;
 use vldb::{
     EntryNumber, Filter, Location, LocationError, Locations, NamePattern, SERVERS_MAX, Server, ServerNumber,
@@ -27,17 +29,89 @@ fn single(attributes: &ListByAttributes) -> Option<VolumeQuery> {
     wanted.then_some(VolumeQuery::Id(VolumeId(attributes.volume_id)))
 }
 
-/// All entries with the attributes.
-pub(crate) fn list<E: WireEntry>(
+/// How the entries of a list are preceded on the wire.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListForm {
+    /// Their number, once.
+    Counted,
+    /// A 1 before each, a 0 after the last.
+    Chained,
+}
+
+/// Writes the number of entries with the attributes, and the entries.
+pub(crate) fn write_list<E: WireEntry>(
     locations: &Locations,
     attributes: &ListByAttributes,
-) -> Result<Vec<E>, LocationError> {
-    let found = match single(attributes) {
-        Some(query) => vec![locations.find(&query, None)?],
-        None => locations.list(&filter(attributes))?,
-    };
+    form: ListForm,
+    reply: &mut ReplyWriter<'_>,
+) -> Result<(), AbortCode> {
+    let coded = |error: LocationError| abort_code(&error);
+    if let Some(query) = single(attributes) {
+        let found = locations.find(&query, None).map_err(coded)?;
+        return EntryWriter::begin(1, form, reply)?.end([E::new(&found, &locations.servers())]);
+    }
+    let selection = locations.select(&filter(attributes)).map_err(coded)?;
+    if selection.held_bytes() > SMALL_REPLY_BYTES {
+        reply.hold(selection.held_bytes())?;
+    }
     let servers = locations.servers();
-    Ok(found.iter().map(|location| E::new(location, &servers)).collect())
+    let mut writer = EntryWriter::begin(selection.len(), form, reply)?;
+    selection.visit(|location| writer.entry(&E::new(&location, &servers)).map_err(Failure::Call)).map_err(
+        |failure| match failure {
+            Failure::Location(error) => coded(error),
+            Failure::Call(code) => code,
+        },
+    )?;
+    writer.end::<E>([])
+}
+
+/// Why a list ended early.
+enum Failure {
+    Location(LocationError),
+    Call(AbortCode),
+}
+
+impl From<LocationError> for Failure {
+    fn from(error: LocationError) -> Failure {
+        Failure::Location(error)
+    }
+}
+
+/// Writes a list.
+struct EntryWriter<'w, 's> {
+    form: ListForm,
+    reply: &'w mut ReplyWriter<'s>,
+}
+
+impl<'w, 's> EntryWriter<'w, 's> {
+    /// Begins the reply with the number of entries, which is a field of its own.
+    fn begin(
+        count: usize,
+        form: ListForm,
+        reply: &'w mut ReplyWriter<'s>,
+    ) -> Result<EntryWriter<'w, 's>, AbortCode> {
+        let count = count as u32;
+        reply.put(&count)?;
+        if form == ListForm::Counted {
+            reply.put(&count)?;
+        }
+        Ok(EntryWriter { form, reply })
+    }
+
+    fn entry<E: WireEntry>(&mut self, entry: &E) -> Result<(), AbortCode> {
+        if self.form == ListForm::Chained {
+            self.reply.put(&true)?;
+        }
+        self.reply.put(entry)
+    }
+
+    /// Writes the last entries and ends the list.
+    fn end<E: WireEntry>(mut self, last: impl IntoIterator<Item = E>) -> Result<(), AbortCode> {
+        for entry in last {
+            self.entry(&entry)?;
+        }
+        if self.form == ListForm::Chained { self.reply.put(&false) } else { Ok(()) }
+    }
 }
 
 /// A step of the list of entries with the attributes and a name that matches, and the index to go
@@ -48,8 +122,9 @@ pub(crate) fn list_matching(
     pattern: Option<&NamePattern>,
     start: i32,
 ) -> Result<(Vec<NVldbEntry>, i32), LocationError> {
-    if single(attributes).is_some() {
-        return Ok((list(locations, attributes)?, -1));
+    if let Some(query) = single(attributes) {
+        let found = locations.find(&query, None)?;
+        return Ok((vec![wire(locations, &found)], -1));
     }
     let Some(previous) = entry_number(locations, start) else {
         return Ok((Vec::new(), -1));

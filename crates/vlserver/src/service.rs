@@ -1,10 +1,11 @@
 //! One method for each call of the interface.
 
-use crate::query;
+use crate::query::{self, ListForm};
 use crate::statistics::Statistics;
 use crate::wire::{WireEntry, abort_code, address_word, from_n, from_old, header, update};
+use afs_idl::ReplyWriter;
 use afs_idl::vl::{self, ListByAttributes, VLCallBack};
-use base::{AbortCode, Caller, LocalAuthority, UnixTime, VolumeId};
+use base::{AbortCode, Access, Caller, LocalAuthority, UnixTime, VolumeId};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use vldb::{LocationError, Locations, NamePattern, NewLocation, Server, VolumeQuery, volume_type};
@@ -19,8 +20,9 @@ const NO_ADDRESS: u32 = u32::MAX;
 /// Settings of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Lists and statistics only for superusers (`-restricted_query admin`).
-    pub restricted_query: bool,
+    /// Who may list entries and ask for statistics (`-restricted_query`). Single entries and addresses, which cache
+    /// managers need, are for everybody.
+    pub queries: Access,
 }
 
 /// The volume location service.
@@ -61,9 +63,7 @@ impl VlService {
         ask: impl FnOnce(&Locations) -> Result<T, LocationError>,
     ) -> Result<T, AbortCode> {
         self.statistics.count(opcode, || {
-            if self.settings.restricted_query {
-                self.check_superuser(caller)?;
-            }
+            self.check_query(caller)?;
             ask(&self.locations).map_err(|error| abort_code(&error))
         })
     }
@@ -114,12 +114,21 @@ impl VlService {
 
     fn attributes<E: WireEntry>(
         &self,
-        caller: &Caller,
-        opcode: u32,
+        (caller, opcode): (&Caller, u32),
         attributes: &ListByAttributes,
-    ) -> Result<(i32, Vec<E>), AbortCode> {
-        let entries = self.list(caller, opcode, |locations| query::list(locations, attributes))?;
-        Ok((entries.len() as i32, entries))
+        form: ListForm,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        self.statistics.count(opcode, || {
+            self.check_query(caller)?;
+            query::write_list::<E>(&self.locations, attributes, form, reply)
+        })
+    }
+
+    /// Refuses callers that may not list.
+    fn check_query(&self, caller: &Caller) -> Result<(), AbortCode> {
+        let allowed = self.settings.queries.allows(caller, &*self.authority);
+        if allowed { Ok(()) } else { Err(AbortCode::VL_PERM) }
     }
 
     fn create(
@@ -330,54 +339,60 @@ impl vl::Server for VlService {
         &self,
         caller: &Caller,
         r: vl::ListAttributesRequest,
-    ) -> Result<vl::ListAttributesReply, AbortCode> {
-        let (entry_count, entries) = self.attributes(caller, vl::LIST_ATTRIBUTES, &r.attributes)?;
-        Ok(vl::ListAttributesReply { entry_count, entries })
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        let of = (caller, vl::LIST_ATTRIBUTES);
+        self.attributes::<vl::VldbEntry>(of, &r.attributes, ListForm::Counted, reply)
     }
 
     fn list_attributes_n(
         &self,
         caller: &Caller,
         r: vl::ListAttributesNRequest,
-    ) -> Result<vl::ListAttributesNReply, AbortCode> {
-        let (entry_count, entries) = self.attributes(caller, vl::LIST_ATTRIBUTES_N, &r.attributes)?;
-        Ok(vl::ListAttributesNReply { entry_count, entries })
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        let of = (caller, vl::LIST_ATTRIBUTES_N);
+        self.attributes::<vl::NVldbEntry>(of, &r.attributes, ListForm::Counted, reply)
     }
 
     fn list_attributes_u(
         &self,
         caller: &Caller,
         r: vl::ListAttributesURequest,
-    ) -> Result<vl::ListAttributesUReply, AbortCode> {
-        let (entry_count, entries) = self.attributes(caller, vl::LIST_ATTRIBUTES_U, &r.attributes)?;
-        Ok(vl::ListAttributesUReply { entry_count, entries })
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        let of = (caller, vl::LIST_ATTRIBUTES_U);
+        self.attributes::<vl::UVldbEntry>(of, &r.attributes, ListForm::Counted, reply)
     }
 
     fn linked_list(
         &self,
         caller: &Caller,
         r: vl::LinkedListRequest,
-    ) -> Result<vl::LinkedListReply, AbortCode> {
-        let (entry_count, entries) = self.attributes(caller, vl::LINKED_LIST, &r.attributes)?;
-        Ok(vl::LinkedListReply { entry_count, entries })
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        let of = (caller, vl::LINKED_LIST);
+        self.attributes::<vl::VldbEntry>(of, &r.attributes, ListForm::Chained, reply)
     }
 
     fn linked_list_n(
         &self,
         caller: &Caller,
         r: vl::LinkedListNRequest,
-    ) -> Result<vl::LinkedListNReply, AbortCode> {
-        let (entry_count, entries) = self.attributes(caller, vl::LINKED_LIST_N, &r.attributes)?;
-        Ok(vl::LinkedListNReply { entry_count, entries })
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        let of = (caller, vl::LINKED_LIST_N);
+        self.attributes::<vl::NVldbEntry>(of, &r.attributes, ListForm::Chained, reply)
     }
 
     fn linked_list_u(
         &self,
         caller: &Caller,
         r: vl::LinkedListURequest,
-    ) -> Result<vl::LinkedListUReply, AbortCode> {
-        let (entry_count, entries) = self.attributes(caller, vl::LINKED_LIST_U, &r.attributes)?;
-        Ok(vl::LinkedListUReply { entry_count, entries })
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        let of = (caller, vl::LINKED_LIST_U);
+        self.attributes::<vl::UVldbEntry>(of, &r.attributes, ListForm::Chained, reply)
     }
 
     /// Patterns are for superusers, as they make the server look at every entry.
@@ -388,7 +403,8 @@ impl vl::Server for VlService {
     ) -> Result<vl::ListAttributesN2Reply, AbortCode> {
         let (entries, next_start_index) = self.statistics.count(vl::LIST_ATTRIBUTES_N2, || {
             let pattern = NamePattern::parse(r.volume_name.as_bytes());
-            if self.settings.restricted_query || !matches!(pattern, Ok(None)) {
+            self.check_query(caller)?;
+            if !matches!(pattern, Ok(None)) {
                 self.check_superuser(caller)?;
             }
             pattern

@@ -4,7 +4,9 @@ use crate::ubik::VoteService;
 use crate::{Settings, VlService};
 use afs_idl::vl::{self, ListAddrByAttributes, ListByAttributes, NVldbEntry, Server, VldbUpdateEntry};
 use afs_idl::{MemoryStream, vl::VldbEntry};
-use base::{AbortCode, Caller, HostUuid, Identity, LocalAuthority, Principal, SecurityLevel, UnixTime};
+use base::{
+    AbortCode, Access, Caller, HostUuid, Identity, LocalAuthority, Principal, SecurityLevel, UnixTime,
+};
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -186,12 +188,14 @@ fn writing_is_for_superusers() {
 
 #[test]
 fn lists_can_be_restricted() {
-    let service = service_with(Settings { restricted_query: true });
+    let service = service_with(Settings { queries: Access::Administrators });
     create(&service, "a", FIRST);
     let all = ListByAttributes::default();
-    assert!(service.list_attributes_n(&root(), vl::ListAttributesNRequest { attributes: all }).is_ok());
-    let refused = service.list_attributes_n(&nobody(), vl::ListAttributesNRequest { attributes: all });
-    assert_eq!(refused, Err(AbortCode::VL_PERM));
+    let list = |caller: &Caller| -> Result<vl::ListAttributesNReply, AbortCode> {
+        call(&service, caller, vl::LIST_ATTRIBUTES_N, &vl::ListAttributesNRequest { attributes: all })
+    };
+    assert!(list(&root()).is_ok());
+    assert_eq!(list(&nobody()), Err(AbortCode::VL_PERM));
     assert_eq!(service.list_entry_n(&nobody(), vl::ListEntryNRequest::default()), Err(AbortCode::VL_PERM));
     assert_eq!(service.get_stats(&nobody(), vl::GetStatsRequest), Err(AbortCode::VL_PERM));
     let plain = service.list_attributes_n2(&nobody(), vl::ListAttributesN2Request::default());
@@ -246,10 +250,13 @@ fn all_ways_to_list_agree() {
         create(&service, &format!("v{n}"), FIRST + n * 3);
     }
     let attributes = ListByAttributes { mask: 1, server: 0xc000_0202, ..ListByAttributes::default() };
-    let n = service.list_attributes_n(&nobody(), vl::ListAttributesNRequest { attributes }).unwrap();
-    let linked = service.linked_list_n(&nobody(), vl::LinkedListNRequest { attributes }).unwrap();
+    let request = vl::ListAttributesNRequest { attributes };
+    let n: vl::ListAttributesNReply = call(&service, &nobody(), vl::LIST_ATTRIBUTES_N, &request).unwrap();
+    let request = vl::LinkedListNRequest { attributes };
+    let linked: vl::LinkedListNReply = call(&service, &nobody(), vl::LINKED_LIST_N, &request).unwrap();
     assert_eq!((n.entry_count, &n.entries), (5, &linked.entries));
-    let old = service.list_attributes(&nobody(), vl::ListAttributesRequest { attributes }).unwrap();
+    let request = vl::ListAttributesRequest { attributes };
+    let old: vl::ListAttributesReply = call(&service, &nobody(), vl::LIST_ATTRIBUTES, &request).unwrap();
     assert_eq!(old.entries.len(), 5);
     let request = vl::ListAttributesN2Request { attributes, volume_name: ".*".into(), start_index: 0 };
     let n2 = service.list_attributes_n2(&nobody(), request).unwrap();
@@ -270,7 +277,8 @@ fn all_ways_to_list_agree() {
     let beyond = service.list_entry_n(&nobody(), vl::ListEntryNRequest { previous_index: 99 }).unwrap();
     assert_eq!((beyond.count, beyond.next_index), (-1, 0));
     let one = ListByAttributes { mask: 8, volume_id: FIRST + 4, ..ListByAttributes::default() };
-    let one = service.list_attributes_u(&nobody(), vl::ListAttributesURequest { attributes: one }).unwrap();
+    let request = vl::ListAttributesURequest { attributes: one };
+    let one: vl::ListAttributesUReply = call(&service, &nobody(), vl::LIST_ATTRIBUTES_U, &request).unwrap();
     assert_eq!(one.entries[0].name.to_string(), "v1");
 }
 

@@ -10,10 +10,10 @@ use vldb::{
     Location, LocationError, NewLocation, NewSite, Server, Servers, Site, SiteUpdate, Totals, Update,
     site_flags,
 };
-use xdr::XdrString;
+use xdr::{Encode, XdrString};
 
 /// One of the three forms of an entry.
-pub(crate) trait WireEntry: Default {
+pub(crate) trait WireEntry: Default + Encode {
     /// The entry with its servers' addresses or UUIDs; sites that do not fit are left out.
     fn new(location: &Location, servers: &Servers) -> Self;
 }

@@ -2,17 +2,19 @@
 
 use crate::codes::ENODEV;
 use crate::server::{DESTROY_ME, VolumeServer};
+use afs_idl::ReplyWriter;
+use afs_idl::server::SMALL_REPLY_BYTES;
 use afs_idl::vol::{VolintInfo, VolintXInfo, VolserStatus, volume_state};
 use base::{AbortCode, UnixTime, VolumeId};
 use std::ops::ControlFlow;
 use volume::{Listed, VolumeHeader, VolumeState};
-use xdr::XdrString;
+use xdr::{Encode, XdrString};
 
 /// After this time the count of a day's use is over.
 const DAY_SECONDS: u32 = 86_400;
 
 /// What can be told of a volume, in either form.
-pub(crate) trait Entry: Default {
+pub(crate) trait Entry: Default + Encode {
     /// A volume that can be used; `in_use` says whether file service does.
     fn of(header: &VolumeHeader, in_use: bool, now: UnixTime) -> Self;
 
@@ -85,23 +87,72 @@ impl Entry for VolintXInfo {
     }
 }
 
-/// All volumes of a partition; with `flags` 0 their numbers alone. Those that were left over by a
+/// Writes all volumes of a partition; with `flags` 0 their numbers alone. Those that were left over by a
 /// transaction that was making them are left out. Loads none of them.
-pub(crate) fn all<T: Entry>(server: &VolumeServer, partition: i32, flags: i32) -> Result<Vec<T>, AbortCode> {
+///
+/// The number of entries is sent first, so the volumes are chosen before the first entry is written. A volume that is
+/// deleted while the client takes the list is shown as one that cannot be attached.
+pub(crate) fn write_all<T: Entry>(
+    server: &VolumeServer,
+    partition: i32,
+    flags: i32,
+    reply: &mut ReplyWriter<'_>,
+) -> Result<(), AbortCode> {
     let partition = server.partition(partition)?;
     let (busy, now) = (server.transactions().volumes(), server.now());
-    let mut entries = Vec::new();
-    server.volumes().list_headers(partition, &mut |mut listed| {
+    let form = |mut listed: Listed| -> Option<T> {
         let id = listed.header.number();
         listed.header.id = id;
-        entries.extend(match () {
+        match () {
             () if flags == 0 => Some(T::bare(id, XdrString::default(), 0)),
             () if busy.contains(&(id, partition)) => Some(busy_entry(id)),
             () => entry(&listed, now),
-        });
+        }
+    };
+    let mut chosen = Vec::new();
+    server.volumes().list_headers(partition, &mut |listed| {
+        let id = listed.header.id;
+        chosen.extend(form(listed).map(|_| id));
         ControlFlow::Continue(())
     })?;
-    Ok(entries)
+    let held = size_of_val(&*chosen);
+    if held > SMALL_REPLY_BYTES {
+        reply.hold(held)?;
+    }
+    reply.put(&(chosen.len() as u32))?;
+    let mut left = chosen.as_slice();
+    let mut outcome = Ok(());
+    server.volumes().list_headers(partition, &mut |listed| {
+        outcome = write_up_to(&mut left, listed, form, reply);
+        if outcome.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    outcome?;
+    left.iter().try_for_each(|&id| reply.put(&gone::<T>(id)))
+}
+
+/// Writes the entry of a volume, if it is among those `left`, and before it those of volumes that are gone.
+fn write_up_to<T: Entry>(
+    left: &mut &[VolumeId],
+    listed: Listed,
+    form: impl FnOnce(Listed) -> Option<T>,
+    reply: &mut ReplyWriter<'_>,
+) -> Result<(), AbortCode> {
+    let id = listed.header.id;
+    while let Some((&next, behind)) = left.split_first()
+        && next <= id
+    {
+        *left = behind;
+        if next == id {
+            return reply.put(&form(listed).unwrap_or_else(|| gone(id)));
+        }
+        reply.put(&gone::<T>(next))?;
+    }
+    Ok(())
+}
+
+/// A volume that was deleted while it was to be listed.
+fn gone<T: Entry>(id: VolumeId) -> T {
+    T::bare(id, XdrString::default(), volume_state::NO_VOLUME)
 }
 
 /// One volume of a partition. Of one that was left over it tells the name of the header file that

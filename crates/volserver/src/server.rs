@@ -7,7 +7,7 @@ use crate::splitting;
 use crate::transactions::{Expired, IDLE_SECONDS_MAX, Transactions, Use};
 use crate::transfers::Transfers;
 use afs_idl::cellar::TransferInfo;
-use base::{AbortCode, Caller, PartitionId, UnixTime, VolumeId};
+use base::{AbortCode, Access, Caller, Identity, PartitionId, UnixTime, VolumeId};
 use std::sync::Arc;
 use tracing::{info, warn};
 use volume::{Volume, Volumes};
@@ -51,6 +51,7 @@ pub struct VolumeServer {
     other_servers: Option<Arc<dyn OtherServers>>,
     transfers: Transfers,
     idle_seconds_max: u32,
+    queries: Access,
 }
 
 impl VolumeServer {
@@ -63,7 +64,14 @@ impl VolumeServer {
             other_servers: None,
             transfers: Transfers::default(),
             idle_seconds_max: IDLE_SECONDS_MAX,
+            queries: Access::Anyone,
         }
+    }
+
+    /// The same server, with these callers allowed to list volumes, partitions and transactions (`-restricted_query`).
+    #[must_use]
+    pub fn with_queries(self, queries: Access) -> VolumeServer {
+        VolumeServer { queries, ..self }
     }
 
     /// The same server, which ends transactions that nobody has used for longer than these seconds. Clients pause
@@ -200,6 +208,33 @@ impl VolumeServer {
             return self.change(caller, transaction, procedure);
         }
         self.look(transaction, procedure)
+    }
+
+    /// Refuses callers that may not query volumes.
+    pub(crate) fn check_query(&self, caller: &Caller) -> Result<(), AbortCode> {
+        let allowed = match self.queries {
+            Access::Anyone => true,
+            Access::Authenticated => matches!(caller.identity, Identity::Known(_)),
+            Access::Administrators => self.parts.administrators.is_administrator(caller),
+        };
+        if allowed { Ok(()) } else { Err(AbortCode::VOLSERBAD_ACCESS) }
+    }
+
+    /// The flags and the volume of the transaction of this number, for a call that changes nothing. Only administrators,
+    /// who alone open transactions, keep one alive by that; otherwise anyone who guesses a number could keep a volume
+    /// locked.
+    pub(crate) fn query(
+        &self,
+        caller: &Caller,
+        transaction: i32,
+        procedure: &'static str,
+    ) -> Result<(i32, Arc<Volume>), AbortCode> {
+        self.check_query(caller)?;
+        if !self.parts.administrators.is_administrator(caller) {
+            return self.transactions.observe(transaction).ok_or(codes::ENOENT);
+        }
+        let (used, volume) = self.look(transaction, procedure)?;
+        Ok((used.flags(), volume))
     }
 
     /// The transaction of this number and its volume, for one call.

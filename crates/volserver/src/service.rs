@@ -6,7 +6,7 @@ use crate::server::VolumeServer;
 use crate::{
     changing, cloning, creating, digesting, forwarding, listing, partitions, restoring, splitting, taking,
 };
-use afs_idl::{CallStream, cellar, vol};
+use afs_idl::{CallStream, ReplyWriter, cellar, vol};
 use base::{AbortCode, Caller, UnixTime, VolumeId};
 
 impl vol::Server for VolumeServer {
@@ -152,9 +152,13 @@ impl vol::Server for VolumeServer {
         })
     }
 
-    fn get_flags(&self, _: &Caller, request: vol::GetFlagsRequest) -> Result<vol::GetFlagsReply, AbortCode> {
-        let (used, _) = self.look(request.transaction, "GetFlags")?;
-        Ok(vol::GetFlagsReply { flags: used.flags() })
+    fn get_flags(
+        &self,
+        caller: &Caller,
+        request: vol::GetFlagsRequest,
+    ) -> Result<vol::GetFlagsReply, AbortCode> {
+        let (flags, _) = self.query(caller, request.transaction, "GetFlags")?;
+        Ok(vol::GetFlagsReply { flags })
     }
 
     fn set_flags(
@@ -177,17 +181,21 @@ impl vol::Server for VolumeServer {
         Ok(vol::SetForwardingReply)
     }
 
-    fn get_name(&self, _: &Caller, request: vol::GetNameRequest) -> Result<vol::GetNameReply, AbortCode> {
-        let (_used, volume) = self.look(request.transaction, "GetName")?;
+    fn get_name(
+        &self,
+        caller: &Caller,
+        request: vol::GetNameRequest,
+    ) -> Result<vol::GetNameReply, AbortCode> {
+        let (_, volume) = self.query(caller, request.transaction, "GetName")?;
         Ok(vol::GetNameReply { name: volume.header().name.as_str().into() })
     }
 
     fn get_status(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: vol::GetStatusRequest,
     ) -> Result<vol::GetStatusReply, AbortCode> {
-        let (_used, volume) = self.look(request.transaction, "GetStatus")?;
+        let (_, volume) = self.query(caller, request.transaction, "GetStatus")?;
         Ok(vol::GetStatusReply { status: listing::status(&volume.header()) })
     }
 
@@ -238,63 +246,73 @@ impl vol::Server for VolumeServer {
         Ok(vol::SignalRestoreReply)
     }
 
-    fn monitor(&self, _: &Caller, _: vol::MonitorRequest) -> Result<vol::MonitorReply, AbortCode> {
+    fn monitor(&self, caller: &Caller, _: vol::MonitorRequest) -> Result<vol::MonitorReply, AbortCode> {
+        self.check_query(caller)?;
         Ok(vol::MonitorReply { transactions: self.transactions().monitor() })
     }
 
     fn list_volumes(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: vol::ListVolumesRequest,
-    ) -> Result<vol::ListVolumesReply, AbortCode> {
-        Ok(vol::ListVolumesReply { entries: listing::all(self, request.partition, request.flags)? })
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        self.check_query(caller)?;
+        listing::write_all::<vol::VolintInfo>(self, request.partition, request.flags, reply)
     }
 
     fn x_list_volumes(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: vol::XListVolumesRequest,
-    ) -> Result<vol::XListVolumesReply, AbortCode> {
-        Ok(vol::XListVolumesReply { entries: listing::all(self, request.partition, request.flags)? })
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        self.check_query(caller)?;
+        listing::write_all::<vol::VolintXInfo>(self, request.partition, request.flags, reply)
     }
 
     fn list_one_volume(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: vol::ListOneVolumeRequest,
     ) -> Result<vol::ListOneVolumeReply, AbortCode> {
+        self.check_query(caller)?;
         Ok(vol::ListOneVolumeReply { entries: listing::one(self, request.partition, request.volume_id)? })
     }
 
     fn x_list_one_volume(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: vol::XListOneVolumeRequest,
     ) -> Result<vol::XListOneVolumeReply, AbortCode> {
+        self.check_query(caller)?;
         Ok(vol::XListOneVolumeReply { entries: listing::one(self, request.partition, request.volume_id)? })
     }
 
     fn list_partitions(
         &self,
-        _: &Caller,
+        caller: &Caller,
         _: vol::ListPartitionsRequest,
     ) -> Result<vol::ListPartitionsReply, AbortCode> {
+        self.check_query(caller)?;
         Ok(vol::ListPartitionsReply { partitions: partitions::first_26(self) })
     }
 
     fn x_list_partitions(
         &self,
-        _: &Caller,
+        caller: &Caller,
         _: vol::XListPartitionsRequest,
     ) -> Result<vol::XListPartitionsReply, AbortCode> {
+        self.check_query(caller)?;
         Ok(vol::XListPartitionsReply { partitions: partitions::all(self) })
     }
 
     fn partition_info(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: vol::PartitionInfoRequest,
     ) -> Result<vol::PartitionInfoReply, AbortCode> {
+        self.check_query(caller)?;
         Ok(vol::PartitionInfoReply { partition: partitions::narrow_information(self, &request.name)? })
     }
 
@@ -310,9 +328,10 @@ impl vol::Server for VolumeServer {
 
     fn partition_info64(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: vol::PartitionInfo64Request,
     ) -> Result<vol::PartitionInfo64Reply, AbortCode> {
+        self.check_query(caller)?;
         Ok(vol::PartitionInfo64Reply { partition: partitions::information(self, &request.name)? })
     }
 }

@@ -130,6 +130,14 @@ impl Transactions {
         Some(Use { transactions: self, id, volume_id: transaction.volume_id })
     }
 
+    /// The flags and the volume of the transaction of this number, without using it: its idle time goes on.
+    pub(crate) fn observe(&self, id: i32) -> Option<(i32, Arc<Volume>)> {
+        let table = self.table.lock();
+        let transaction = table.open.get(&id).filter(|transaction| !transaction.is_ended)?;
+        current::volume(transaction.volume_id.0);
+        Some((transaction.flags, transaction.attached()?))
+    }
+
     /// The volumes that have transactions, and where they are.
     pub(crate) fn volumes(&self) -> HashSet<(VolumeId, PartitionId)> {
         let table = self.table.lock();

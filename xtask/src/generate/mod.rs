@@ -96,7 +96,7 @@ fn head(out: &mut String, interface: &Interface) {
          #![allow(unused_variables, reason = \"default methods ignore their arguments\")]\n\
          #![allow(clippy::all, clippy::pedantic, reason = \"generated code is judged by its generator\")]\n\n\
          use crate::client::{self, Direction};\n\
-         use crate::{CallStream, ClientConnection, StreamSource, server, uuid};\n\
+         use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};\n\
          use base::{AbortCode, Caller, HostUuid};\n\
          use xdr::{Decode, Encode, Source, XdrError, XdrString};\n\
          use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};\n",

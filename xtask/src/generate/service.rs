@@ -76,13 +76,17 @@ fn server(out: &mut String, procedures: &[Procedure]) {
          pub trait Server {\n",
     );
     for procedure in procedures {
-        let Procedure { rust_name, split, .. } = procedure;
+        let Procedure { rust_name, split, is_streamed, .. } = procedure;
         procedure_docs(out, procedure);
-        let stream = if split.is_some() { ", stream: &mut dyn CallStream" } else { "" };
+        let (stream, result) = match split {
+            Some(_) => (", stream: &mut dyn CallStream", format!("{rust_name}Reply")),
+            None if *is_streamed => (", reply: &mut ReplyWriter<'_>", "()".to_owned()),
+            None => ("", format!("{rust_name}Reply")),
+        };
         let _ = writeln!(
             out,
             "fn {}(&self, caller: &Caller, request: {rust_name}Request{stream}) \
-             -> Result<{rust_name}Reply, AbortCode> {{\nErr(AbortCode::RXGEN_OPCODE)\n}}\n",
+             -> Result<{result}, AbortCode> {{\nErr(AbortCode::RXGEN_OPCODE)\n}}\n",
             snake(rust_name)
         );
     }
@@ -92,6 +96,7 @@ fn server(out: &mut String, procedures: &[Procedure]) {
 fn procedure_docs(out: &mut String, procedure: &Procedure) {
     docs(out, &procedure.docs);
     let data = match procedure.split {
+        None if procedure.is_streamed => " Writes the fields of the reply in their order.",
         None => "",
         Some(Split::ToServer) => " The stream gives the data behind the request.",
         Some(Split::FromServer) => " The stream takes the data before the reply.",
@@ -110,8 +115,12 @@ fn dispatch(out: &mut String, procedures: &[Procedure]) {
          let mut source = StreamSource::new(stream);\n\
          match server::take(&mut source)? {\n",
     );
-    for Procedure { rust_name, split, .. } in procedures {
-        let (kind, more) = if split.is_some() { ("serve_split", ", stream") } else { ("serve", "") };
+    for Procedure { rust_name, split, is_streamed, .. } in procedures {
+        let (kind, more) = match split {
+            Some(_) => ("serve_split", ", stream"),
+            None if *is_streamed => ("serve_streamed", ", reply"),
+            None => ("serve", ""),
+        };
         let _ = writeln!(
             out,
             "{} => server::{kind}(&mut source, |request{more}| server.{}(caller, request{more})),",

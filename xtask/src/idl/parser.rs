@@ -98,12 +98,14 @@ impl Parser {
         self.sign('=')?;
         let opcode = self.number()?;
         let split = if self.take_keyword("split") { Some(self.direction()?) } else { None };
+        let is_streamed = self.take_keyword("streamed");
+        ensure!(split.is_none() || !is_streamed, "{name} is `split`: it cannot be `streamed` as well");
         self.sign('{')?;
         let (mut request, mut reply) = (Vec::new(), Vec::new());
         while !self.take_sign('}') {
             self.argument(&mut request, &mut reply)?;
         }
-        Ok(Procedure { docs, name, rust_name, opcode, split, request, reply })
+        Ok(Procedure { docs, name, rust_name, opcode, split, is_streamed, request, reply })
     }
 
     fn direction(&mut self) -> Result<Split> {

@@ -66,6 +66,8 @@ pub(crate) struct Procedure {
     pub(crate) rust_name: String,
     pub(crate) opcode: i64,
     pub(crate) split: Option<Split>,
+    /// The server writes the reply in pieces.
+    pub(crate) is_streamed: bool,
     pub(crate) request: Vec<Field>,
     pub(crate) reply: Vec<Field>,
 }

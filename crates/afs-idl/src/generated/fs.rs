@@ -9,7 +9,7 @@
 
 pub use super::common::*;
 use crate::client::{self, Direction};
-use crate::{CallStream, ClientConnection, StreamSource, server, uuid};
+use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use base::{AbortCode, Caller, HostUuid};
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};

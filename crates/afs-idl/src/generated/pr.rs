@@ -8,15 +8,18 @@
 #![allow(clippy::all, clippy::pedantic, reason = "generated code is judged by its generator")]
 
 use crate::client::{self, Direction};
-use crate::{CallStream, ClientConnection, StreamSource, server, uuid};
+use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use base::{AbortCode, Caller, HostUuid};
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
 pub const NAME_LENGTH: usize = 64;
 pub const NAME_MAX: usize = 64;
+/// Most ids in one list (OPENAFS_MAXPRLIST).
 pub const IDS_MAX: usize = 500000;
-/// Most names to look up in one call.
-pub const LOOKUP_MAX: usize = 65536;
+/// Most names to look up in one call (PR_MAXLIST).
+pub const LOOKUP_MAX: usize = 5000;
+/// Most entries in one answer of ListEntries that a client accepts.
+pub const ENTRIES_MAX: usize = 5000;
 pub mod update_mask {
     pub const NAME: u32 = 1;
     pub const ID: u32 = 2;
@@ -1120,7 +1123,7 @@ impl Encode for ListEntriesReply {
 impl Decode for ListEntriesReply {
     fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ListEntriesReply, XdrError> {
         Ok(ListEntriesReply {
-            entries: list::decode(source, IDS_MAX, CheckEntry::decode)?,
+            entries: list::decode(source, ENTRIES_MAX, CheckEntry::decode)?,
             next_start_index: i32::decode(source)?,
         })
     }
@@ -1264,8 +1267,13 @@ pub trait Server {
     }
 
     /// Gives the names of numbers; the digits where there is none.
-    /// (IDToName, opcode 505.)
-    fn id_to_name(&self, caller: &Caller, request: IDToNameRequest) -> Result<IDToNameReply, AbortCode> {
+    /// (IDToName, opcode 505.) Writes the fields of the reply in their order.
+    fn id_to_name(
+        &self,
+        caller: &Caller,
+        request: IDToNameRequest,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1326,12 +1334,13 @@ pub trait Server {
     }
 
     /// Gives a group's members or the groups that a user is in.
-    /// (ListElements, opcode 514.)
+    /// (ListElements, opcode 514.) Writes the fields of the reply in their order.
     fn list_elements(
         &self,
         caller: &Caller,
         request: ListElementsRequest,
-    ) -> Result<ListElementsReply, AbortCode> {
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1398,12 +1407,13 @@ pub trait Server {
     }
 
     /// Gives the groups that a group is in.
-    /// (ListSuperGroups, opcode 530.)
+    /// (ListSuperGroups, opcode 530.) Writes the fields of the reply in their order.
     fn list_super_groups(
         &self,
         caller: &Caller,
         request: ListSuperGroupsRequest,
-    ) -> Result<ListSuperGroupsReply, AbortCode> {
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 }
@@ -1424,7 +1434,9 @@ pub fn dispatch<T: Server + ?Sized>(
         DUMP_ENTRY => server::serve(&mut source, |request| server.dump_entry(caller, request)),
         ADD_TO_GROUP => server::serve(&mut source, |request| server.add_to_group(caller, request)),
         NAME_TO_ID => server::serve(&mut source, |request| server.name_to_id(caller, request)),
-        ID_TO_NAME => server::serve(&mut source, |request| server.id_to_name(caller, request)),
+        ID_TO_NAME => {
+            server::serve_streamed(&mut source, |request, reply| server.id_to_name(caller, request, reply))
+        }
         DELETE => server::serve(&mut source, |request| server.delete(caller, request)),
         REMOVE_FROM_GROUP => server::serve(&mut source, |request| server.remove_from_group(caller, request)),
         GET_CPS => server::serve(&mut source, |request| server.get_cps(caller, request)),
@@ -1433,7 +1445,9 @@ pub fn dispatch<T: Server + ?Sized>(
         SET_MAX => server::serve(&mut source, |request| server.set_max(caller, request)),
         LIST_ENTRY => server::serve(&mut source, |request| server.list_entry(caller, request)),
         CHANGE_ENTRY => server::serve(&mut source, |request| server.change_entry(caller, request)),
-        LIST_ELEMENTS => server::serve(&mut source, |request| server.list_elements(caller, request)),
+        LIST_ELEMENTS => {
+            server::serve_streamed(&mut source, |request, reply| server.list_elements(caller, request, reply))
+        }
         IS_A_MEMBER_OF => server::serve(&mut source, |request| server.is_a_member_of(caller, request)),
         SET_FIELDS_ENTRY => server::serve(&mut source, |request| server.set_fields_entry(caller, request)),
         LIST_OWNED => server::serve(&mut source, |request| server.list_owned(caller, request)),
@@ -1441,7 +1455,9 @@ pub fn dispatch<T: Server + ?Sized>(
         GET_HOST_CPS => server::serve(&mut source, |request| server.get_host_cps(caller, request)),
         UPDATE_ENTRY => server::serve(&mut source, |request| server.update_entry(caller, request)),
         LIST_ENTRIES => server::serve(&mut source, |request| server.list_entries(caller, request)),
-        LIST_SUPER_GROUPS => server::serve(&mut source, |request| server.list_super_groups(caller, request)),
+        LIST_SUPER_GROUPS => server::serve_streamed(&mut source, |request, reply| {
+            server.list_super_groups(caller, request, reply)
+        }),
         _ => Err(AbortCode::RXGEN_OPCODE),
     }
 }

@@ -8,7 +8,7 @@
 #![allow(clippy::all, clippy::pedantic, reason = "generated code is judged by its generator")]
 
 use crate::client::{self, Direction};
-use crate::{CallStream, ClientConnection, StreamSource, server, uuid};
+use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use base::{AbortCode, Caller, HostUuid};
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};

@@ -8,7 +8,7 @@
 #![allow(clippy::all, clippy::pedantic, reason = "generated code is judged by its generator")]
 
 use crate::client::{self, Direction};
-use crate::{CallStream, ClientConnection, StreamSource, server, uuid};
+use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use base::{AbortCode, Caller, HostUuid};
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
@@ -2078,18 +2078,24 @@ pub trait Server {
     }
 
     /// Lists entries.
-    /// (ListAttributes, opcode 511.)
+    /// (ListAttributes, opcode 511.) Writes the fields of the reply in their order.
     fn list_attributes(
         &self,
         caller: &Caller,
         request: ListAttributesRequest,
-    ) -> Result<ListAttributesReply, AbortCode> {
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Lists entries as a linked list.
-    /// (LinkedList, opcode 512.)
-    fn linked_list(&self, caller: &Caller, request: LinkedListRequest) -> Result<LinkedListReply, AbortCode> {
+    /// (LinkedList, opcode 512.) Writes the fields of the reply in their order.
+    fn linked_list(
+        &self,
+        caller: &Caller,
+        request: LinkedListRequest,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2172,22 +2178,24 @@ pub trait Server {
     }
 
     /// ListAttributes, N form.
-    /// (ListAttributesN, opcode 522.)
+    /// (ListAttributesN, opcode 522.) Writes the fields of the reply in their order.
     fn list_attributes_n(
         &self,
         caller: &Caller,
         request: ListAttributesNRequest,
-    ) -> Result<ListAttributesNReply, AbortCode> {
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// LinkedList, N form.
-    /// (LinkedListN, opcode 523.)
+    /// (LinkedListN, opcode 523.) Writes the fields of the reply in their order.
     fn linked_list_n(
         &self,
         caller: &Caller,
         request: LinkedListNRequest,
-    ) -> Result<LinkedListNReply, AbortCode> {
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2252,22 +2260,24 @@ pub trait Server {
     }
 
     /// ListAttributes, U form.
-    /// (ListAttributesU, opcode 530.)
+    /// (ListAttributesU, opcode 530.) Writes the fields of the reply in their order.
     fn list_attributes_u(
         &self,
         caller: &Caller,
         request: ListAttributesURequest,
-    ) -> Result<ListAttributesUReply, AbortCode> {
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// LinkedList, U form.
-    /// (LinkedListU, opcode 531.)
+    /// (LinkedListU, opcode 531.) Writes the fields of the reply in their order.
     fn linked_list_u(
         &self,
         caller: &Caller,
         request: LinkedListURequest,
-    ) -> Result<LinkedListUReply, AbortCode> {
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2321,8 +2331,12 @@ pub fn dispatch<T: Server + ?Sized>(
         SET_LOCK => server::serve(&mut source, |request| server.set_lock(caller, request)),
         RELEASE_LOCK => server::serve(&mut source, |request| server.release_lock(caller, request)),
         LIST_ENTRY => server::serve(&mut source, |request| server.list_entry(caller, request)),
-        LIST_ATTRIBUTES => server::serve(&mut source, |request| server.list_attributes(caller, request)),
-        LINKED_LIST => server::serve(&mut source, |request| server.linked_list(caller, request)),
+        LIST_ATTRIBUTES => server::serve_streamed(&mut source, |request, reply| {
+            server.list_attributes(caller, request, reply)
+        }),
+        LINKED_LIST => {
+            server::serve_streamed(&mut source, |request, reply| server.linked_list(caller, request, reply))
+        }
         GET_STATS => server::serve(&mut source, |request| server.get_stats(caller, request)),
         PROBE_SERVER => server::serve(&mut source, |request| server.probe_server(caller, request)),
         GET_ADDRS => server::serve(&mut source, |request| server.get_addrs(caller, request)),
@@ -2334,8 +2348,12 @@ pub fn dispatch<T: Server + ?Sized>(
         }
         REPLACE_ENTRY_N => server::serve(&mut source, |request| server.replace_entry_n(caller, request)),
         LIST_ENTRY_N => server::serve(&mut source, |request| server.list_entry_n(caller, request)),
-        LIST_ATTRIBUTES_N => server::serve(&mut source, |request| server.list_attributes_n(caller, request)),
-        LINKED_LIST_N => server::serve(&mut source, |request| server.linked_list_n(caller, request)),
+        LIST_ATTRIBUTES_N => server::serve_streamed(&mut source, |request, reply| {
+            server.list_attributes_n(caller, request, reply)
+        }),
+        LINKED_LIST_N => {
+            server::serve_streamed(&mut source, |request, reply| server.linked_list_n(caller, request, reply))
+        }
         UPDATE_ENTRY_BY_NAME => {
             server::serve(&mut source, |request| server.update_entry_by_name(caller, request))
         }
@@ -2346,8 +2364,12 @@ pub fn dispatch<T: Server + ?Sized>(
         }
         REPLACE_ENTRY_U => server::serve(&mut source, |request| server.replace_entry_u(caller, request)),
         LIST_ENTRY_U => server::serve(&mut source, |request| server.list_entry_u(caller, request)),
-        LIST_ATTRIBUTES_U => server::serve(&mut source, |request| server.list_attributes_u(caller, request)),
-        LINKED_LIST_U => server::serve(&mut source, |request| server.linked_list_u(caller, request)),
+        LIST_ATTRIBUTES_U => server::serve_streamed(&mut source, |request, reply| {
+            server.list_attributes_u(caller, request, reply)
+        }),
+        LINKED_LIST_U => {
+            server::serve_streamed(&mut source, |request, reply| server.linked_list_u(caller, request, reply))
+        }
         REGISTER_ADDRS => server::serve(&mut source, |request| server.register_addrs(caller, request)),
         GET_ADDRS_U => server::serve(&mut source, |request| server.get_addrs_u(caller, request)),
         LIST_ATTRIBUTES_N2 => {

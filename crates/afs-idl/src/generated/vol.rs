@@ -8,7 +8,7 @@
 #![allow(clippy::all, clippy::pedantic, reason = "generated code is judged by its generator")]
 
 use crate::client::{self, Direction};
-use crate::{CallStream, ClientConnection, StreamSource, server, uuid};
+use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use base::{AbortCode, Caller, HostUuid};
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
@@ -2204,12 +2204,13 @@ pub trait Server {
     }
 
     /// Lists a partition's volumes.
-    /// (ListVolumes, opcode 116.)
+    /// (ListVolumes, opcode 116.) Writes the fields of the reply in their order.
     fn list_volumes(
         &self,
         caller: &Caller,
         request: ListVolumesRequest,
-    ) -> Result<ListVolumesReply, AbortCode> {
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2268,12 +2269,13 @@ pub trait Server {
     }
 
     /// Lists a partition's volumes, with statistics.
-    /// (XListVolumes, opcode 124.)
+    /// (XListVolumes, opcode 124.) Writes the fields of the reply in their order.
     fn x_list_volumes(
         &self,
         caller: &Caller,
         request: XListVolumesRequest,
-    ) -> Result<XListVolumesReply, AbortCode> {
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2391,7 +2393,9 @@ pub fn dispatch<T: Server + ?Sized>(
         GET_STATUS => server::serve(&mut source, |request| server.get_status(caller, request)),
         SIGNAL_RESTORE => server::serve(&mut source, |request| server.signal_restore(caller, request)),
         LIST_PARTITIONS => server::serve(&mut source, |request| server.list_partitions(caller, request)),
-        LIST_VOLUMES => server::serve(&mut source, |request| server.list_volumes(caller, request)),
+        LIST_VOLUMES => {
+            server::serve_streamed(&mut source, |request, reply| server.list_volumes(caller, request, reply))
+        }
         SET_IDS_TYPES => server::serve(&mut source, |request| server.set_ids_types(caller, request)),
         MONITOR => server::serve(&mut source, |request| server.monitor(caller, request)),
         PARTITION_INFO => server::serve(&mut source, |request| server.partition_info(caller, request)),
@@ -2399,7 +2403,9 @@ pub fn dispatch<T: Server + ?Sized>(
         LIST_ONE_VOLUME => server::serve(&mut source, |request| server.list_one_volume(caller, request)),
         NUKE_VOLUME => server::serve(&mut source, |request| server.nuke_volume(caller, request)),
         SET_DATE => server::serve(&mut source, |request| server.set_date(caller, request)),
-        X_LIST_VOLUMES => server::serve(&mut source, |request| server.x_list_volumes(caller, request)),
+        X_LIST_VOLUMES => server::serve_streamed(&mut source, |request, reply| {
+            server.x_list_volumes(caller, request, reply)
+        }),
         X_LIST_ONE_VOLUME => server::serve(&mut source, |request| server.x_list_one_volume(caller, request)),
         SET_INFO => server::serve(&mut source, |request| server.set_info(caller, request)),
         X_LIST_PARTITIONS => server::serve(&mut source, |request| server.x_list_partitions(caller, request)),

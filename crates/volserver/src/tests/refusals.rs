@@ -48,7 +48,7 @@ fn restore(cell: &Cell, transaction: i32, name: &str, dump: &[u8]) -> Result<(),
 /// Numbers of all volumes on a partition, those too that are not whole.
 fn numbers(cell: &Cell, partition: i32) -> Vec<u32> {
     let request = vol::ListVolumesRequest { partition, flags: 0 };
-    let entries = cell.server.list_volumes(&admin(), request).unwrap().entries;
+    let entries = cell.list_volumes(&admin(), request).unwrap();
     entries.iter().map(|entry| entry.volume_id).collect()
 }
 

@@ -259,7 +259,16 @@ impl Cell {
 
     pub(super) fn list(&self, partition: i32) -> Vec<vol::VolintInfo> {
         let request = vol::ListVolumesRequest { partition, flags: 1 };
-        self.server.list_volumes(&anybody(), request).unwrap().entries
+        self.list_volumes(&anybody(), request).unwrap()
+    }
+
+    pub(super) fn list_volumes(
+        &self,
+        caller: &Caller,
+        request: vol::ListVolumesRequest,
+    ) -> Result<Vec<vol::VolintInfo>, AbortCode> {
+        let listed = afs_idl::memory::collect(|reply| self.server.list_volumes(caller, request, reply));
+        listed.map(|reply: vol::ListVolumesReply| reply.entries)
     }
 
     pub(super) fn list_one(&self, partition: i32, volume_id: u32) -> Result<vol::VolintInfo, AbortCode> {
