@@ -1,14 +1,18 @@
 //! How the command line reaches servers: a port of its own, which also answers what file servers ask
 //! their clients.
 
+mod identity;
+mod renewing;
+
 use crate::client::Network;
 use afs_idl::{ClientConnection, Forgetful, cb};
 use anyhow::{Context, Result};
 use base::{AbortCode, HostUuid, SecurityLevel, UnixTime};
-use parking_lot::RwLock;
+pub use identity::{CellIdentity, check_keys};
+pub use renewing::{RENEWAL, Renewing};
 use rx::{ConnectOptions, Path, Server, ServerCall, ServerConfig, Service, ServiceEntry};
 use rx_proto::ServiceConfig;
-use rx_security::{ClientSecurity, KeySet, Null, RxkadClient, forge_local_ticket};
+use rx_security::{ClientSecurity, KeyRing, KeySet, Null};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +41,7 @@ impl Service for Callbacks {
 /// The port.
 pub struct AfsNetwork {
     server: Server,
-    security: RwLock<Option<Arc<dyn ClientSecurity>>>,
+    security: Option<Arc<dyn ClientSecurity>>,
     database_patience: ConnectOptions,
 }
 
@@ -56,12 +60,7 @@ impl AfsNetwork {
         let entry = ServiceConfig { id: 1, name: "callbacks".into(), security: security_classes };
         let server = Server::start(&config, vec![ServiceEntry { config: entry, service }])
             .context("cannot open a UDP port")?;
-        Ok(AfsNetwork { server, security: RwLock::new(security), database_patience: DATABASE_PATIENCE })
-    }
-
-    /// Who connections are made as from now on; those that are there stay as they are.
-    pub fn authenticate(&self, security: Arc<dyn ClientSecurity>) {
-        *self.security.write() = Some(security);
+        Ok(AfsNetwork { server, security, database_patience: DATABASE_PATIENCE })
     }
 
     /// The same for a server, which only asks and changes nothing that cannot be changed twice: it
@@ -80,22 +79,26 @@ impl Network for AfsNetwork {
         } else {
             ConnectOptions::default()
         };
-        let path = Path::to(address);
-        self.server.connector().connect_with(path, service, self.security.read().clone(), options)
+        let (connector, security) = (self.server.connector(), self.security.clone());
+        let connect = move || connector.connect_with(Path::to(address), service, security.clone(), options);
+        Arc::new(Renewing::new(Box::new(connect), RENEWAL))
     }
 }
 
-/// What `-localauth` is: a ticket that the holder of the cell's key makes for itself.
+/// The identity of `-localauth`: tickets that the holder of the cell's key makes for itself.
+///
+/// # Errors
+/// The keys make no ticket.
 pub fn local_authentication(keys: &KeySet) -> Result<Arc<dyn ClientSecurity>> {
     local_authentication_at(keys, SecurityLevel::Encrypted)
 }
 
 /// The same at another level of protection.
+///
+/// # Errors
+/// The keys make no ticket.
 pub fn local_authentication_at(keys: &KeySet, level: SecurityLevel) -> Result<Arc<dyn ClientSecurity>> {
-    // About one in 2^52 DES keys is weak and refused; the second try cannot fail as well.
-    let ticket = forge_local_ticket(keys, rand::random(), rand::random())
-        .or_else(|_| forge_local_ticket(keys, rand::random(), rand::random()))?;
-    Ok(Arc::new(RxkadClient::from_ticket(ticket, level)?))
+    Ok(Arc::new(CellIdentity::new(Arc::new(KeyRing::new(keys.clone())), level)?))
 }
 
 /// The time of day.

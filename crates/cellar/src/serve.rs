@@ -2,6 +2,7 @@
 
 pub mod authority;
 pub mod cell_keys;
+mod destinations;
 mod dispatcher;
 pub mod environment;
 mod hindrances;
@@ -26,12 +27,12 @@ pub mod web;
 use crate::client::CellClient;
 use crate::config::encryption::KeySource;
 use crate::config::{PartitionSettings, Role, Settings};
-use crate::network::{AfsNetwork, local_authentication};
+use crate::network::{AfsNetwork, CellIdentity};
 use anyhow::{Context, Result, anyhow, bail};
 use audit::{Program, Trail};
 use authority::Authority;
 use base::{LocalAuthority, PartitionId};
-use cell_keys::{AsClient, CellKeys};
+use cell_keys::CellKeys;
 use disk::{Disk, DiskMeter, MeteredDisk};
 use environment::Callbacks;
 use events::LINES;
@@ -75,7 +76,7 @@ pub struct Running {
     background: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
     trail: Option<Arc<Trail>>,
-    keys: (Arc<CellKeys>, Arc<AsClient>),
+    keys: (Arc<CellKeys>, Arc<CellClient>),
     /// Dropped once nothing happens any more.
     event_log: Option<EventLog>,
     volumes: Arc<Volumes>,
@@ -112,8 +113,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     observatory.recorder().count(settings.count_calls);
     observatory.recorder().remember_slow(settings.slow_call_ms.saturating_mul(1_000_000));
     let keys = Arc::new(CellKeys::read(settings.key_files.clone())?);
-    let client = Arc::new(cell_client(settings, &keys)?);
-    let cell = client.cell.clone();
+    let cell = Arc::new(cell_client(settings, &keys)?);
     let services =
         Services::new(settings, &authority, databases.as_ref(), &volumes, &cell, &observatory, &keys)?;
     let (file_server, volume_server, uuid) =
@@ -129,7 +129,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     if let Some(period) = settings.tuning.durability.period {
         background.extend(syncing::start(&ending, &volumes, period));
     }
-    background.push(cell_keys::follow(&ending, &keys, &client));
+    background.push(cell_keys::follow(&ending, &keys, &cell));
     background.push(observatory.begin_periods(&ending));
     background.extend(upkeep::start(&ending, &volumes, settings.tuning.upkeep));
     if settings.roles.contains(&Role::Fs) {
@@ -152,7 +152,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
         background,
         ending,
         trail,
-        keys: (keys, client),
+        keys: (keys, cell),
         event_log: Some(event_log),
         volumes,
         _partitions: partitions,
@@ -189,15 +189,14 @@ fn volume_options(settings: &Settings) -> VolumeOptions {
 }
 
 /// The way to the cell's database servers, as the holder of its key.
-fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<AsClient> {
-    let security = local_authentication(&keys.ring().current())?;
+fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<CellClient> {
+    let security = Arc::new(CellIdentity::new(keys.ring(), settings.security.own_calls)?);
     let network = Arc::new(AfsNetwork::start(Some(security))?.impatient());
     let mut servers: Vec<Ipv4Addr> = settings.database_servers.iter().map(|server| server.address).collect();
     if servers.is_empty() {
         servers.clone_from(&settings.announce);
     }
-    let cell = Arc::new(CellClient::new(network.clone(), servers)?);
-    Ok(AsClient { network, cell })
+    CellClient::new(network, servers)
 }
 
 fn open_databases(settings: &Settings) -> Result<Option<Database>> {

@@ -28,7 +28,9 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let [a, b, b2, c] = addresses();
         let start = |name: &str, cell: &str, key, address, database| {
-            Process::start(Place::member(&folder.path().join(name), cell, key, address, database))
+            let place = Place::member(&folder.path().join(name), cell, key, address, database);
+            place.configure(&format!("[security]\nforward_destinations = [\"{a}\", \"{c}\"]\n"));
+            Process::start(place)
         };
         let source = start("a", "a.example", 1, a, a);
         // c.example has the key of a.example: their servers talk to each other.

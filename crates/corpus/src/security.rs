@@ -5,8 +5,8 @@ use base::{Identity, SecurityLevel, UnixTime};
 use bytes::Bytes;
 use rx_security::rxkad::{KVNO_KERBEROS_5, KVNO_KERBEROS_5_SEALED_PART, fuzzing};
 use rx_security::{
-    ClientSecurity, ConnectionFacts, KeySet, LocalRealms, PacketFacts, RxkadClient, RxkadServer,
-    SecurityError, ServerSecurity, ServiceKey, SessionKey, Ticket, Verified, forge_local_ticket,
+    ClientSecurity, ConnectionFacts, KeySet, LOCAL_TICKET_END_MAX, LocalRealms, PacketFacts, RxkadClient,
+    RxkadServer, SecurityError, ServerSecurity, ServiceKey, SessionKey, Ticket, Verified, forge_local_ticket,
 };
 use std::sync::Arc;
 
@@ -55,7 +55,8 @@ pub fn server() -> RxkadServer {
 
 /// A client with a ticket of the cell's key.
 pub fn client(level: SecurityLevel) -> RxkadClient {
-    let ticket = forge_local_ticket(&keys(), [0x34; 8], [9; 16]).expect("a good session key");
+    let ticket =
+        forge_local_ticket(&keys(), [0x34; 8], [9; 16], LOCAL_TICKET_END_MAX).expect("a good session key");
     RxkadClient::from_ticket(ticket, level).expect("a good ticket")
 }
 

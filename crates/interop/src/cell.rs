@@ -160,6 +160,10 @@ impl Cell {
         ] {
             std::fs::copy(host.path().join(file), cell.path().join(file)).context(file)?;
         }
+        let security = "etc/server/cellar-security.toml";
+        if host.path().join(security).exists() {
+            std::fs::copy(host.path().join(security), cell.path().join(security)).context(security)?;
+        }
         Ok(cell)
     }
 

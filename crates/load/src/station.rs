@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use base::{AbortCode, HostUuid, SecurityLevel};
 use rx::{Server, ServerCall, ServerConfig, ServerStatistics, Service, ServiceConfig, ServiceEntry};
 use rx_security::{
-    ClientSecurity, KeySet, Null, RxkadClient, ServerSecurity, ServiceKey, forge_local_ticket,
+    ClientSecurity, KeySet, LOCAL_TICKET_END_MAX, Null, RxkadClient, ServerSecurity, ServiceKey,
+    forge_local_ticket,
 };
 use std::net::SocketAddr;
 use std::path::Path;
@@ -62,7 +63,7 @@ pub fn encrypted(key_file: &Path) -> Result<Arc<dyn ClientSecurity>> {
     for key in parse_extended(&bytes)?.iter().filter(|key| key.key_type == KeyType::RxkadKerberos5) {
         keys.insert(key.kvno, ServiceKey::new(key.subtype as i32, key.secret.expose())?);
     }
-    let ticket = forge_local_ticket(&keys, rand::random(), rand::random())?;
+    let ticket = forge_local_ticket(&keys, rand::random(), rand::random(), LOCAL_TICKET_END_MAX)?;
     Ok(Arc::new(RxkadClient::from_ticket(ticket, SecurityLevel::Encrypted)?))
 }
 

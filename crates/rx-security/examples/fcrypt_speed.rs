@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use base::SecurityLevel;
 use bytes::Bytes;
 use rx_security::{
-    ClientSecurity, ConnectionFacts, KeySet, PacketFacts, PacketProtection, RxkadClient, ServiceKey,
-    forge_local_ticket,
+    ClientSecurity, ConnectionFacts, KeySet, LOCAL_TICKET_END_MAX, PacketFacts, PacketProtection,
+    RxkadClient, ServiceKey, forge_local_ticket,
 };
 
 /// Payload of each packet.
@@ -64,7 +64,8 @@ fn facts(sequence: u32) -> PacketFacts {
 fn protection(level: SecurityLevel) -> Box<dyn PacketProtection> {
     let mut keys = KeySet::new();
     keys.insert(1, ServiceKey::new(18, &[7; 32]).expect("a key of 32 bytes"));
-    let ticket = forge_local_ticket(&keys, [0x34; 8], [9; 16]).expect("a key that is not weak");
+    let ticket =
+        forge_local_ticket(&keys, [0x34; 8], [9; 16], LOCAL_TICKET_END_MAX).expect("a key that is not weak");
     let client = RxkadClient::from_ticket(ticket, level).expect("a ticket of proper length");
     let connection = ConnectionFacts { epoch: 1, connection_id: 4, service_id: 1, security_index: 2 };
     client.start(connection).expect("rxkad clients always start").protection()

@@ -31,4 +31,6 @@ pub use error::SecurityError;
 pub use key::{Enctype, KeyError, KeyRing, KeySet, KeySource, ServiceKey};
 pub use null::Null;
 pub use protection::{ConnectionFacts, Overhead, PacketFacts, PacketProtection, Protected};
-pub use rxkad::{LocalRealms, RxkadClient, RxkadServer, SessionKey, Ticket, forge_local_ticket};
+pub use rxkad::{
+    LOCAL_TICKET_END_MAX, LocalRealms, RxkadClient, RxkadServer, SessionKey, Ticket, forge_local_ticket,
+};

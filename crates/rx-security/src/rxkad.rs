@@ -30,7 +30,7 @@ mod ticket5;
 mod times;
 
 pub use client::RxkadClient;
-pub use local::forge_local_ticket;
+pub use local::{LOCAL_TICKET_END_MAX, forge_local_ticket};
 pub use names::LocalRealms;
 pub use server::RxkadServer;
 pub use session::SessionKey;

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use rx_security::rxkad::{KVNO_KERBEROS_5, KVNO_KERBEROS_5_SEALED_PART};
 use rx_security::{
-    ClientSecurity, ConnectionFacts, KeySet, LocalRealms, PacketFacts, RxkadClient, RxkadServer,
-    ServerSecurity, ServiceKey, forge_local_ticket,
+    ClientSecurity, ConnectionFacts, KeySet, LOCAL_TICKET_END_MAX, LocalRealms, PacketFacts, RxkadClient,
+    RxkadServer, ServerSecurity, ServiceKey, forge_local_ticket,
 };
 
 const CONNECTION: ConnectionFacts =
@@ -30,7 +30,8 @@ fn server() -> RxkadServer {
 }
 
 fn client(enctype: i32, length: usize, level: SecurityLevel) -> RxkadClient {
-    let ticket = forge_local_ticket(&keys(enctype, length), [0x34; 8], [9; 16]).unwrap();
+    let ticket =
+        forge_local_ticket(&keys(enctype, length), [0x34; 8], [9; 16], LOCAL_TICKET_END_MAX).unwrap();
     RxkadClient::from_ticket(ticket, level).unwrap()
 }
 

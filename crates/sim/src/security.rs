@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use base::SecurityLevel;
 use rx_security::{
-    ClientSecurity, KeySet, LocalRealms, Null, RxkadClient, RxkadServer, ServerSecurity, ServiceKey,
-    forge_local_ticket,
+    ClientSecurity, KeySet, LOCAL_TICKET_END_MAX, LocalRealms, Null, RxkadClient, RxkadServer,
+    ServerSecurity, ServiceKey, forge_local_ticket,
 };
 
 /// Which security class a connection uses.
@@ -38,7 +38,7 @@ pub fn client_class(class: Class) -> Option<Arc<dyn ClientSecurity>> {
         Class::Rxkad(level) => (7, level),
         Class::Impostor => (8, SecurityLevel::Encrypted),
     };
-    let ticket = forge_local_ticket(&keys(fill), [0x5a; 8], [9; 16]).expect("a ticket");
+    let ticket = forge_local_ticket(&keys(fill), [0x5a; 8], [9; 16], LOCAL_TICKET_END_MAX).expect("a ticket");
     let client = RxkadClient::from_ticket(ticket, level).expect("a client");
     Some(Arc::new(client))
 }

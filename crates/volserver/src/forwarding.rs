@@ -27,6 +27,13 @@ const RESUME_PAUSE: Duration = Duration::from_secs(2);
 
 /// Connections to other volume servers, on which this one is an administrator.
 pub trait OtherServers: Send + Sync {
+    /// Whether volumes may be sent to this address. It is named by the caller, and the connection is made with
+    /// the cell's identity.
+    ///
+    /// # Errors
+    /// They may not, or nobody could say.
+    fn check(&self, server: SocketAddrV4) -> Result<(), AbortCode>;
+
     /// A connection to the volume service at this address.
     ///
     /// # Errors
@@ -101,6 +108,7 @@ fn others(server: &VolumeServer) -> Result<&dyn OtherServers, AbortCode> {
 impl Parcel<'_> {
     fn send(self, replica: &Replica, source: Source) -> Result<(), AbortCode> {
         let address = address(&replica.server)?;
+        self.others.check(address)?;
         let header = self.volume.header();
         let total = header.used_kib << 10;
         let (volume, now) = (header.number(), self.server.now());

@@ -90,9 +90,14 @@ impl Located {
 const SERVERS_MAX: usize = 254;
 
 impl CellClient {
-    /// The first address of each file server that is registered. They are asked for by their places: GetAddrs tells the
-    /// addresses of those alone that have not registered with a UUID, which nobody does any more.
+    /// The first address of each file server that is registered.
     pub fn file_servers(&self) -> Result<Vec<Ipv4Addr>, AbortCode> {
+        Ok(self.file_server_table()?.iter().filter_map(|addresses| addresses.first().copied()).collect())
+    }
+
+    /// The addresses of each file server that is registered. Servers are asked for by their places: GetAddrs tells the
+    /// addresses of those alone that have not registered with a UUID, which nobody does any more.
+    pub fn file_server_table(&self) -> Result<Vec<Vec<Ipv4Addr>>, AbortCode> {
         let all = |vl: &dyn ClientConnection| vl::get_addrs(vl, &vl::GetAddrsRequest::default());
         let count = self.database(Interface::Locations, all)?.addresses.len().min(SERVERS_MAX);
         let mut servers = Vec::new();
@@ -101,7 +106,7 @@ impl CellClient {
                 vl::ListAddrByAttributes { mask: vl::address_mask::INDEX, index, ..Default::default() };
             let request = vl::GetAddrsURequest { attributes };
             match self.database(Interface::Locations, |vl| vl::get_addrs_u(vl, &request)) {
-                Ok(reply) => servers.extend(reply.addresses.first().map(|&address| Ipv4Addr::from(address))),
+                Ok(reply) => servers.push(reply.addresses.iter().map(|&address| address.into()).collect()),
                 Err(AbortCode::VL_NOENT | AbortCode::VL_INDEXERANGE) => {}
                 Err(code) => return Err(code),
             }

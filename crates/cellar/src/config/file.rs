@@ -175,7 +175,11 @@ pub(super) struct Origin<'a> {
     text: &'a str,
 }
 
-impl Origin<'_> {
+impl<'a> Origin<'a> {
+    pub(super) fn new(path: &'a Path, text: &'a str) -> Origin<'a> {
+        Origin { path, text }
+    }
+
     fn line<T>(&self, value: &Spanned<T>) -> usize {
         1 + self.text[..value.span().start.min(self.text.len())].matches('\n').count()
     }
@@ -213,7 +217,7 @@ pub fn load(path: &Path) -> Result<Settings> {
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
     let file: File =
         toml::from_str(&text).with_context(|| format!("in the configuration {}", path.display()))?;
-    let origin = Origin { path, text: &text };
+    let origin = Origin::new(path, &text);
     let folder = path.parent().unwrap_or(Path::new("."));
     resolve(&origin, folder, file)
 }
@@ -231,7 +235,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         keytab: below(file.cell.keytab),
         may_lack: false,
     };
-    let security = SecuritySettings::new(origin, file.security)?;
+    let security = SecuritySettings::new(origin, &file.security)?;
     let keys = keys::load(&key_files)?;
     let realms = file.cell.realms.unwrap_or_else(|| vec![cell.default_realm()]);
     let realms = local_realms(&cell, &realms, &foreign(origin, &file.cell.foreign)?);
@@ -553,7 +557,7 @@ mod tests {
         assert_eq!((set.clock_skew_seconds, set.dotted_principals, set.own_calls), (300, true, auth));
         assert_eq!(set.weak_enctypes, [Enctype::Rc4Hmac]);
         let destinations = ["192.0.2.1:7005".parse().unwrap(), "192.0.2.2:17005".parse().unwrap()];
-        assert_eq!(set.forward_destinations.as_deref(), Some(&destinations[..]));
+        assert_eq!(set.forward_destinations, destinations);
         let levels = |anonymous, users, administrators| ServiceLevels {
             anonymous,
             users,

@@ -62,6 +62,7 @@ pub fn load() -> Result<Settings> {
         keytab: Some(server.join("rxkad.keytab")),
         may_lack: true,
     };
+    let security = SecuritySettings::load(&server.join("cellar-security.toml"))?;
     let keys = keys::load(&key_files)?;
     Ok(Settings {
         source: SERVER_DIRECTORY.into(),
@@ -90,7 +91,7 @@ pub fn load() -> Result<Settings> {
         slow_call_ms: super::SLOW_CALL_MS,
         count_calls: true,
         event_lines: super::EventLines::default(),
-        security: SecuritySettings::default(),
+        security,
         tuning: Tuning::default(),
         cell,
     })

@@ -4,13 +4,14 @@
 mod levels;
 
 use super::file::Origin;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use base::SecurityLevel;
 use levels::LevelsSection;
 pub use levels::{CallerClass, LevelPolicy, ServiceLevels};
 use rx_security::Enctype;
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
 use toml::Spanned;
 
 /// Seconds by which the clock of a Kerberos server may be ahead, as in OpenAFS.
@@ -43,8 +44,8 @@ pub struct SecuritySettings {
     pub weak_enctypes: Vec<Enctype>,
     /// The level of this server's calls to other servers.
     pub own_calls: SecurityLevel,
-    /// Where volumes may be sent; `None` for the file servers of the location database.
-    pub forward_destinations: Option<Vec<SocketAddrV4>>,
+    /// Where volumes may be sent, beside the file servers of the location database.
+    pub forward_destinations: Vec<SocketAddrV4>,
     /// The least level of calls, by service and class of caller.
     pub levels: LevelPolicy,
 }
@@ -56,15 +57,33 @@ impl Default for SecuritySettings {
             dotted_principals: false,
             weak_enctypes: Vec::new(),
             own_calls: SecurityLevel::Encrypted,
-            forward_destinations: None,
+            forward_destinations: Vec::new(),
             levels: LevelPolicy::default(),
         }
     }
 }
 
+/// A file with this section alone, for servers that have OpenAFS's configuration files.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SecurityFile {
+    #[serde(default)]
+    security: SecuritySection,
+}
+
 impl SecuritySettings {
+    /// The settings of a file that has the section alone; the defaults if there is no such file.
+    ///
+    /// # Errors
+    /// The file cannot be read or understood.
+    pub fn load(path: &Path) -> Result<SecuritySettings> {
+        let Some(text) = super::openafs::read_optional(path)? else { return Ok(SecuritySettings::default()) };
+        let file: SecurityFile = toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
+        SecuritySettings::new(&Origin::new(path, &text), &file.security)
+    }
+
     /// The settings of a section.
-    pub(super) fn new(origin: &Origin<'_>, section: SecuritySection) -> Result<SecuritySettings> {
+    pub(super) fn new(origin: &Origin<'_>, section: &SecuritySection) -> Result<SecuritySettings> {
         let default = SecuritySettings::default();
         Ok(SecuritySettings {
             clock_skew_seconds: origin.bounded(
@@ -83,10 +102,7 @@ impl SecuritySettings {
                 &levels::LEVELS,
                 default.own_calls,
             )?,
-            forward_destinations: section
-                .forward_destinations
-                .map(|texts| texts.iter().map(|text| destination(origin, text)).collect())
-                .transpose()?,
+            forward_destinations: destinations(origin, section.forward_destinations.as_deref())?,
             levels: LevelPolicy::new(origin, &section.levels)?,
         })
     }
@@ -124,10 +140,35 @@ fn weak_enctypes(origin: &Origin<'_>, names: &[Spanned<String>]) -> Result<Vec<E
     names.iter().map(parse).collect()
 }
 
-fn destination(origin: &Origin<'_>, text: &Spanned<String>) -> Result<SocketAddrV4> {
-    let alone = || text.get_ref().parse::<Ipv4Addr>().map(|host| SocketAddrV4::new(host, VOLUME_SERVER_PORT));
-    text.get_ref().parse().or_else(|_| alone()).map_err(|_| {
-        let what = format!("`{}` is not an address like `192.0.2.1` or `192.0.2.1:7005`", text.get_ref());
-        origin.bad(text, "security.forward_destinations", what)
-    })
+fn destinations(origin: &Origin<'_>, texts: Option<&[Spanned<String>]>) -> Result<Vec<SocketAddrV4>> {
+    let alone = |text: &str| text.parse::<Ipv4Addr>().map(|host| SocketAddrV4::new(host, VOLUME_SERVER_PORT));
+    let parse = |text: &Spanned<String>| {
+        text.get_ref().parse().or_else(|_| alone(text.get_ref())).map_err(|_| {
+            let what = format!("`{}` is not an address like `192.0.2.1` or `192.0.2.1:7005`", text.get_ref());
+            origin.bad(text, "security.forward_destinations", what)
+        })
+    };
+    texts.unwrap_or_default().iter().map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_its_own_has_the_section_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cellar-security.toml");
+        assert_eq!(SecuritySettings::load(&path).unwrap(), SecuritySettings::default());
+        std::fs::write(&path, "[security]\nclock_skew_seconds = 60\n").unwrap();
+        assert_eq!(SecuritySettings::load(&path).unwrap().clock_skew_seconds, 60);
+        for (text, words) in [
+            ("[cell]\nname = \"x\"", ["cellar-security.toml", "line 1", "`security`"]),
+            ("[security]\nown_calls = \"x\"", ["cellar-security.toml", "line 2", "security.own_calls"]),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let refusal = format!("{:#}", SecuritySettings::load(&path).unwrap_err());
+            assert!(words.iter().all(|word| refusal.contains(word)), "{refusal}");
+        }
+    }
 }

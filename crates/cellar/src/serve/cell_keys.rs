@@ -4,7 +4,7 @@
 use super::{thread, wait};
 use crate::client::CellClient;
 use crate::config::keys::{self, KeyFiles, KeyStamp, Keys};
-use crate::network::{AfsNetwork, local_authentication};
+use crate::network::check_keys;
 use anyhow::Result;
 use bosserver::KeyList;
 use parking_lot::Mutex;
@@ -30,14 +30,6 @@ struct Read {
     des: KeyList,
 }
 
-/// Where this server is a client: of the cell's databases.
-pub struct AsClient {
-    /// What connections are made by.
-    pub network: Arc<AfsNetwork>,
-    /// Who keeps them.
-    pub cell: Arc<CellClient>,
-}
-
 impl CellKeys {
     /// Reads them.
     ///
@@ -61,7 +53,7 @@ impl CellKeys {
 
     /// Reads the files if they have changed since. If that fails the keys stay as they are. Connections that are open
     /// stay open.
-    pub fn look(&self, client: &AsClient) {
+    pub fn look(&self, client: &CellClient) {
         let stamp = self.files.stamp();
         let mut read = self.read.lock();
         if read.stamp == stamp {
@@ -82,26 +74,23 @@ impl CellKeys {
         }
     }
 
-    fn take(&self, keys: KeySet, client: &AsClient) {
+    fn take(&self, keys: KeySet, client: &CellClient) {
         if keys == *self.ring.current() {
             return;
         }
-        match local_authentication(&keys) {
-            Ok(security) => {
-                client.network.authenticate(security);
-                client.cell.forget_connections();
-            }
-            Err(error) => tracing::error!(%error, "the cell's new keys make no ticket for this server"),
+        if let Err(error) = check_keys(&keys) {
+            tracing::error!(%error, "the cell's new keys make no ticket for this server");
         }
         let versions: Vec<String> =
             keys.versions().map(|(kvno, enctype)| format!("{kvno} ({})", enctype.number())).collect();
         tracing::info!(versions = versions.join(", "), "the cell's keys have changed");
         self.ring.replace(keys);
+        client.forget_connections();
     }
 }
 
 /// Looks at the files from time to time.
-pub fn follow(ending: &Arc<AtomicBool>, keys: &Arc<CellKeys>, client: &Arc<AsClient>) -> JoinHandle<()> {
+pub fn follow(ending: &Arc<AtomicBool>, keys: &Arc<CellKeys>, client: &Arc<CellClient>) -> JoinHandle<()> {
     let (ending, keys, client) = (ending.clone(), keys.clone(), client.clone());
     thread("keys", move || {
         while wait(&ending, PERIOD) {

@@ -3,6 +3,7 @@
 use super::Hindrances;
 use super::authority::Authority;
 use super::cell_keys::CellKeys;
+use super::destinations::Destinations;
 use super::dispatcher::{AtOnce, DemandOf, Dispatcher};
 use super::environment::{Callbacks, SystemClock, process_kib, transport_figures};
 use super::locator::{LocalLocator, RemoteLocator};
@@ -15,7 +16,7 @@ use super::transport;
 use super::volume_servers::VolumeServers;
 use crate::client::CellClient;
 use crate::config::{Role, Settings};
-use crate::network::now;
+use crate::network::{CellIdentity, now};
 use adminserver::{AdminServer, AdminServerParts, Below, DirectoryUsage};
 use afs_idl::rxstats_off::RpcStatisticsOff;
 use afs_idl::{CallStream, rxstats};
@@ -215,11 +216,13 @@ impl Services {
         for warning in settings.warnings.iter().chain(&settings.roles_warning()) {
             tracing::warn!("{warning}");
         }
+        let identity = CellIdentity::new(keys.ring(), settings.security.own_calls)?;
+        let destinations = Destinations::new(settings.security.forward_destinations.clone(), cell.clone());
         let mut services = Services {
             prepared: Vec::new(),
             security: vec![Arc::new(Null), Arc::new(RxkadServer::new(keys.ring(), settings.realms.clone()))],
             callbacks: Arc::default(),
-            volume_servers: Arc::new(VolumeServers::new(keys.ring())),
+            volume_servers: Arc::new(VolumeServers::new(identity, destinations)),
             statistics: Arc::default(),
             file_server: None,
             volume_server: None,

@@ -5,7 +5,9 @@ use base::SecurityLevel;
 use corpus::frames::push;
 use corpus::security::{CONNECTION, TicketKind, client, keys, server};
 use rx_security::rxkad::fuzzing;
-use rx_security::{ClientSecurity, KeySet, PacketFacts, ServerSecurity, ServiceKey, forge_local_ticket};
+use rx_security::{
+    ClientSecurity, KeySet, LOCAL_TICKET_END_MAX, PacketFacts, ServerSecurity, ServiceKey, forge_local_ticket,
+};
 
 const HEADER_BYTES: usize = 28;
 const RESPONSE_BYTES: usize = 56;
@@ -45,11 +47,13 @@ fn kinded(kind: TicketKind, bytes: &[u8]) -> Vec<u8> {
 fn tickets() -> Vec<Seed> {
     let body = fuzzing::kerberos_5_body(&["alice", "admin"], 18, &[5; 32], 1_800_000_000);
     let des = fuzzing::kerberos_5_body(&["host", "a.example"], 1, &[0x34; 8], 1_800_000_000);
-    let own = forge_local_ticket(&keys(), [0x34; 8], [9; 16]).expect("a good session key");
+    let own =
+        forge_local_ticket(&keys(), [0x34; 8], [9; 16], LOCAL_TICKET_END_MAX).expect("a good session key");
     let mut des_only = KeySet::new();
     let key = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef];
     des_only.insert(4, ServiceKey::new(1, &key).expect("a good key"));
-    let kerberos_4 = forge_local_ticket(&des_only, [0x34; 8], [9; 16]).expect("a good session key");
+    let kerberos_4 =
+        forge_local_ticket(&des_only, [0x34; 8], [9; 16], LOCAL_TICKET_END_MAX).expect("a good session key");
     let mut seeds = vec![
         seed("ticket", "own", kinded(TicketKind::SealedPart, &own.bytes)),
         seed("ticket", "own_kerberos_4", kinded(TicketKind::Kerberos4, &kerberos_4.bytes)),

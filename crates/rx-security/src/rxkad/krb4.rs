@@ -4,6 +4,7 @@
 //! ended by a NUL; 4 bytes address; 8 bytes session key; 1 byte lifetime; 4 bytes start time; the
 //! service's name and instance, each ended by a NUL; zeros up to a multiple of 8.
 
+use base::UnixTime;
 use des::Des;
 use des::cipher::KeyInit;
 use zeroize::Zeroizing;
@@ -19,6 +20,8 @@ use crate::krb5::modes;
 const PADDED_BYTES: usize = 56;
 /// The lifetime that means "never ends".
 const LIFETIME_NEVER: u8 = 0xff;
+/// The longest lifetime with an end: [`LIFETIME_SECONDS_MAX`].
+const LIFETIME_30_DAYS: u8 = 0xbf;
 
 /// Opens a ticket sealed with a version of the cell's DES key.
 pub(super) fn open(kvno: u32, ticket: &[u8], keys: &dyn KeySource) -> Result<Opened, SecurityError> {
@@ -32,15 +35,20 @@ pub(super) fn open(kvno: u32, ticket: &[u8], keys: &dyn KeySource) -> Result<Ope
     decode(&plain)
 }
 
-/// Seals a ticket without realm, start and end, for the service `afs`.
-pub(super) fn seal(key: [u8; 8], name: &str, session_key: &SessionKey) -> Vec<u8> {
+/// Seals a ticket without realm for the service `afs`. A ticket with an end has begun long ago: its lifetime
+/// is a byte for whole minutes, and only the end has to be exact.
+pub(super) fn seal(key: [u8; 8], name: &str, session_key: &SessionKey, end: UnixTime) -> Vec<u8> {
+    let (start, lifetime) = match end.0 {
+        NEVER => (0, LIFETIME_NEVER),
+        end => (end.saturating_sub(LIFETIME_SECONDS_MAX), LIFETIME_30_DAYS),
+    };
     let mut plain = Zeroizing::new(vec![0]);
     plain.extend_from_slice(name.as_bytes());
     plain.extend_from_slice(&[0, 0, 0]);
     plain.extend_from_slice(&[0; 4]);
     plain.extend_from_slice(&session_key.0);
-    plain.push(LIFETIME_NEVER);
-    plain.extend_from_slice(&[0; 4]);
+    plain.push(lifetime);
+    plain.extend_from_slice(&start.to_be_bytes());
     plain.extend_from_slice(b"afs\0\0");
     let whole = plain.len().next_multiple_of(8);
     plain.resize(whole, 0);
@@ -153,12 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn own_tickets_open() {
+    fn own_tickets_open_and_end_as_asked() {
         let session = SessionKey(*b"SESSKEY!");
         let key = keys().key(7, Enctype::DesCbcCrc).unwrap().des_bytes();
-        let opened = open(7, &seal(key, "afs", &session), &keys()).unwrap();
-        assert_eq!((opened.name.as_str(), opened.realm.as_str()), ("afs", ""));
-        assert_eq!((opened.start, opened.end), (0, NEVER));
+        for (end, start) in [(NEVER, 0), (1_700_003_600, 1_700_003_600 - LIFETIME_SECONDS_MAX)] {
+            let opened = open(7, &seal(key, "afs", &session, UnixTime(end)), &keys()).unwrap();
+            assert_eq!((opened.name.as_str(), opened.realm.as_str()), ("afs", ""));
+            assert_eq!((opened.start, opened.end), (start, end));
+        }
     }
 
     #[test]

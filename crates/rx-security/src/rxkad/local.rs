@@ -10,27 +10,32 @@ use crate::key::{Enctype, KeySet, ServiceKey};
 use crate::krb5::cipher::{self, CONFOUNDER_BYTES, USAGE_TICKET};
 use crate::krb5::message::{Sealed, TicketBody};
 
-/// The end of such Kerberos 5 tickets: the last second that fits 31 bits.
-const END: u32 = 0x7fff_ffff;
+/// The end of a ticket that does not end, as OpenAFS's tools make it.
+pub const LOCAL_TICKET_END_MAX: UnixTime = UnixTime(0x7fff_ffff);
 /// The session key in such tickets is a DES key.
 const SESSION_ENCTYPE: i32 = 1;
 
 /// Seals a ticket for the cell's servers themselves (name `afs`, no instance, no realm) with the
-/// preferred of the keys. All of `random` must be fresh and unpredictable.
+/// preferred of the keys. Both random arguments must be fresh and unpredictable. The ticket has begun
+/// and ends at `expires`; from [`LOCAL_TICKET_END_MAX`] on it does not end.
 ///
 /// With a Kerberos 5 key it is the sealed part of a ticket; if there are only DES keys, a Kerberos 4
-/// ticket. This is what OpenAFS's tools make for `-localauth`.
+/// ticket. OpenAFS's tools make the same for `-localauth`, without an end.
+///
+/// # Errors
+/// There is no key, or the random session key is one of DES's weak keys.
 pub fn forge_local_ticket(
     keys: &KeySet,
     random_session_key: [u8; 8],
     random_confounder: [u8; CONFOUNDER_BYTES],
+    expires: UnixTime,
 ) -> Result<Ticket, SecurityError> {
     let (kvno, key) = keys.preferred().ok_or(SecurityError::UnknownKey { kvno: 0, enctype: 18 })?;
     let session_key = SessionKey::from_random(random_session_key)
         .ok_or(SecurityError::BadKey("random session key is weak; try another"))?;
     match key.enctype() {
-        Enctype::DesCbcCrc | Enctype::DesCbcMd5 => Ok(kerberos_4(kvno, key, session_key)),
-        _ => Ok(kerberos_5(kvno, key, session_key, random_confounder)),
+        Enctype::DesCbcCrc | Enctype::DesCbcMd5 => Ok(kerberos_4(kvno, key, session_key, expires)),
+        _ => Ok(kerberos_5(kvno, key, session_key, random_confounder, expires)),
     }
 }
 
@@ -39,7 +44,9 @@ fn kerberos_5(
     key: &ServiceKey,
     session_key: SessionKey,
     confounder: [u8; CONFOUNDER_BYTES],
+    expires: UnixTime,
 ) -> Ticket {
+    let end = expires.min(LOCAL_TICKET_END_MAX);
     let body = TicketBody {
         invalid: false,
         session_enctype: SESSION_ENCTYPE,
@@ -47,17 +54,18 @@ fn kerberos_5(
         realm: Vec::new(),
         name: vec![SERVER_NAME.as_bytes().to_vec()],
         start: 0,
-        end: END,
+        end: end.0,
     };
     let ciphertext = cipher::seal(key, USAGE_TICKET, confounder, &body.encode());
     let enctype = key.enctype().number();
     let bytes = Sealed { enctype, kvno, ciphertext: &ciphertext }.encode();
-    Ticket { kvno: KVNO_KERBEROS_5_SEALED_PART, bytes, session_key, expires: UnixTime(END) }
+    Ticket { kvno: KVNO_KERBEROS_5_SEALED_PART, bytes, session_key, expires: end }
 }
 
-fn kerberos_4(kvno: u32, key: &ServiceKey, session_key: SessionKey) -> Ticket {
-    let bytes = krb4::seal(key.des_bytes(), SERVER_NAME, &session_key);
-    Ticket { kvno, bytes, session_key, expires: UnixTime(NEVER) }
+fn kerberos_4(kvno: u32, key: &ServiceKey, session_key: SessionKey, expires: UnixTime) -> Ticket {
+    let expires = if expires < LOCAL_TICKET_END_MAX { expires } else { UnixTime(NEVER) };
+    let bytes = krb4::seal(key.des_bytes(), SERVER_NAME, &session_key, expires);
+    Ticket { kvno, bytes, session_key, expires }
 }
 
 #[cfg(test)]
@@ -82,7 +90,7 @@ mod tests {
         let mut keys = KeySet::new();
         keys.insert(3, key.clone());
         let session_key = <[u8; 8]>::try_from(&session_key[..]).unwrap();
-        let ours = forge_local_ticket(&keys, session_key, [0; 16]).unwrap();
+        let ours = forge_local_ticket(&keys, session_key, [0; 16], LOCAL_TICKET_END_MAX).unwrap();
         assert_eq!(*open(&ours.bytes), *open(theirs));
         assert_eq!(ours.bytes.len(), theirs.len());
     }

@@ -117,7 +117,9 @@ fn every_session_key_type() {
 fn local_tickets_are_the_servers_own() {
     for enctype in Enctype::ALL {
         let keys = keys(enctype);
-        let ticket = forge_local_ticket(&keys, *b"\x12\x34\x56\x78\x9a\xbc\xde\xf0", [6; 16]).unwrap();
+        let ticket =
+            forge_local_ticket(&keys, *b"\x12\x34\x56\x78\x9a\xbc\xde\xf0", [6; 16], LOCAL_TICKET_END_MAX)
+                .unwrap();
         let kerberos_4 = matches!(enctype, Enctype::DesCbcCrc | Enctype::DesCbcMd5);
         assert_eq!(ticket.kvno, if kerberos_4 { KVNO } else { KVNO_KERBEROS_5_SEALED_PART });
         for level in LEVELS {
@@ -126,9 +128,10 @@ fn local_tickets_are_the_servers_own() {
             assert_eq!(name(&verified), "afs");
         }
     }
-    let none = forge_local_ticket(&KeySet::new(), [1; 8], [0; 16]).unwrap_err();
+    let none = forge_local_ticket(&KeySet::new(), [1; 8], [0; 16], LOCAL_TICKET_END_MAX).unwrap_err();
     assert_eq!(none.abort_code(), AbortCode::RXKADUNKNOWNKEY);
-    let weak = forge_local_ticket(&keys(Enctype::Rc4Hmac), [1; 8], [0; 16]).unwrap_err();
+    let weak =
+        forge_local_ticket(&keys(Enctype::Rc4Hmac), [1; 8], [0; 16], LOCAL_TICKET_END_MAX).unwrap_err();
     assert_eq!(weak.abort_code(), AbortCode::RXKADBADKEY);
 }
 
@@ -230,7 +233,7 @@ fn replays_are_refused() {
 fn every_damaged_byte_of_a_response_is_noticed() {
     for enctype in [Enctype::Aes256CtsHmacSha1, Enctype::DesCbcCrc] {
         let server = server(keys(enctype));
-        let local = forge_local_ticket(&keys(enctype), [0x5b; 8], [6; 16]).unwrap();
+        let local = forge_local_ticket(&keys(enctype), [0x5b; 8], [6; 16], LOCAL_TICKET_END_MAX).unwrap();
         let client = RxkadClient::from_ticket(local, SecurityLevel::Encrypted);
         let mut client = client.unwrap().start(CONNECTION).unwrap();
         let mut accept = server.accept(CONNECTION, [7; 16]);

@@ -1,4 +1,4 @@
-use super::network::{DYING, Network, OTHERS, Other, SLOW};
+use super::network::{DYING, FORBIDDEN, Network, OTHERS, Other, REFUSED, SLOW};
 use super::support::{Cell, Disks, LARGE, START, admin, read, write};
 use afs_format::transfer::CHUNK_BYTES;
 use afs_idl::MemoryStream;
@@ -72,6 +72,16 @@ fn with_files() -> (Cell, Disks) {
     }
     disks.reads.store(0, Ordering::Relaxed);
     (cell, disks)
+}
+
+#[test]
+fn nothing_is_sent_to_a_forbidden_destination() {
+    for network in [Network::of_dumps(), Network::of_cellars()] {
+        let ((mut cell, _), other, network) = (with_files(), Arc::new(Cell::new()), Arc::new(network));
+        cell.server = cell.server.with_other_servers(Arc::new(Other::new(&other, &network)));
+        assert_eq!(send_to(&cell, &other, &[FORBIDDEN.into()]), [REFUSED.0]);
+        assert!(network.streams().is_empty() && network.asked() == 0);
+    }
 }
 
 /// A target at this port with a volume that is there or not.

@@ -21,6 +21,10 @@ const BEFORE_SLOW: usize = 2;
 /// The port of a server that is not Cellar's.
 pub(super) const OTHERS: i32 = 4;
 
+/// A port that volumes may not be sent to, and what such a transfer ends with.
+pub(super) const FORBIDDEN: u16 = 5;
+pub(super) const REFUSED: AbortCode = AbortCode(13);
+
 /// What happens on it.
 #[derive(Default)]
 pub(super) struct Network {
@@ -106,6 +110,10 @@ impl Other {
 }
 
 impl OtherServers for Other {
+    fn check(&self, server: SocketAddrV4) -> Result<(), AbortCode> {
+        if server.port() == FORBIDDEN { Err(REFUSED) } else { Ok(()) }
+    }
+
     fn connect(&self, server: SocketAddrV4) -> Result<Arc<dyn ClientConnection>, AbortCode> {
         if server.port() == 1 { Err(AbortCode::RX_CALL_DEAD) } else { Ok(self.way(server, false)) }
     }

@@ -80,24 +80,19 @@ pub(super) fn through() -> Result<()> {
     world.everywhere(former)
 }
 
+/// Servers of the two cells that have a key in common.
+const HOME: [&str; 3] = ["10.99.0.11", "10.99.0.12", "10.99.0.13"];
+const MIDDLE: [&str; 3] = ["10.99.0.21", "10.99.0.22", "10.99.0.23"];
+
 impl World {
     fn start() -> Result<World> {
-        let home = servers(
-            "home.example",
-            ["home1", "home2", "home3"],
-            ["10.99.0.11", "10.99.0.12", "10.99.0.13"],
-            COMMON,
-        )?;
-        let middle = servers(
-            "middle.example",
-            ["mid1", "mid2", "mid3"],
-            ["10.99.0.21", "10.99.0.22", "10.99.0.23"],
-            COMMON,
-        )?;
+        let home = servers("home.example", ["home1", "home2", "home3"], HOME, MIDDLE, COMMON)?;
+        let middle = servers("middle.example", ["mid1", "mid2", "mid3"], MIDDLE, HOME, COMMON)?;
         let last = servers(
             "last.example",
             ["last1", "last2", "last3"],
             ["10.99.0.31", "10.99.0.32", "10.99.0.33"],
+            [],
             &[],
         )?;
         let (key, cells) = (home[0].path().join("release.key"), home[0].path().join("promote.toml"));
@@ -275,9 +270,16 @@ fn servers(
     cell: &'static str,
     names: [&'static str; 3],
     addresses: [&'static str; 3],
+    forwards: impl IntoIterator<Item = &'static str>,
     options: &[&str],
 ) -> Result<Servers> {
-    let host = Cell::start_with(Server::Cellar, names[0], addresses[0], &[&["-c", cell], options].concat())?;
+    let forwards: Vec<String> = forwards.into_iter().map(|address| format!("\"{address}\"")).collect();
+    let script = format!(
+        "printf '[security]\\nforward_destinations = [%s]\\n' '{}' > /etc/openafs/server/cellar-security.toml",
+        forwards.join(", ")
+    );
+    let options = [&["-c", cell], options].concat();
+    let host = Cell::start_on(names[0], addresses[0], &options, &script)?;
     let second = Cell::start_cellar_like(&host, names[1], addresses[1])?;
     let third = Cell::start_cellar_like(&host, names[2], addresses[2])?;
     Ok([host, second, third])
