@@ -11,7 +11,8 @@ use base::UserId;
 pub struct Policy {
     /// Only administrators change anything, and foreign users cannot register (`-restricted`).
     pub restricted: bool,
-    /// Unauthenticated callers get nothing but name lookups (`-restrict_anonymous`).
+    /// Unauthenticated callers may look up ids of names, nothing else. Stricter than OpenAFS's `-restrict_anonymous`, which
+    /// leaves them lists of members and of owned groups.
     pub restrict_anonymous: bool,
     /// Access bits of users that have none set, as [`EntryFlags`] bits (`-default_access`).
     pub user_access: u32,

@@ -53,7 +53,7 @@ impl Protection {
 
     /// A group's members or a user's groups (PR_ListElements), ascending.
     pub fn elements(&self, actor: &Actor, id: UserId) -> Result<Vec<UserId>, ProtectionError> {
-        self.read_as(actor, |access| list(access, List::Elements, id))
+        self.read_as_known(actor, |access| list(access, List::Elements, id))
     }
 
     /// The groups that a group is in (PR_ListSuperGroups), ascending.
@@ -77,7 +77,7 @@ impl Protection {
         id: Option<UserId>,
         host: Ipv4Addr,
     ) -> Result<Vec<UserId>, ProtectionError> {
-        self.read_as(actor, |access| {
+        self.read_as_known(actor, |access| {
             let mut set = host_groups(access.tables, host)?;
             if let Some(id) = id {
                 let entry = access.tables.need(id)?;
@@ -106,7 +106,7 @@ impl Protection {
 
     /// Whether `user` is in `group` (PR_IsAMemberOf). Either entry's access bits may allow to ask.
     pub fn is_member_as(&self, actor: &Actor, user: UserId, group: UserId) -> Result<bool, ProtectionError> {
-        self.read_as(actor, |access| {
+        self.read_as_known(actor, |access| {
             let user_entry = access.tables.need(user)?;
             let group_entry = access.tables.need(group)?;
             if !group_entry.is_group() {
@@ -128,7 +128,7 @@ impl Protection {
         from: Option<UserId>,
         limit: usize,
     ) -> Result<Vec<UserId>, ProtectionError> {
-        self.read_as(actor, |access| {
+        self.read_as_known(actor, |access| {
             if owner.0 == 0 {
                 access.check(None, Wish::MODIFY)?;
             } else {
@@ -151,7 +151,7 @@ impl Protection {
 
     /// The entry at a place of the listing order, with its lists (PR_DumpEntry).
     pub fn dump(&self, actor: &Actor, position: u32) -> Result<Dump, ProtectionError> {
-        self.read_as(actor, |access| {
+        self.read_as_known(actor, |access| {
             access.check(None, Wish::DUMP)?;
             let id = access.tables.id_at(position)?.ok_or(ProtectionError::NoEntry(UserId(0)))?;
             dump(access.tables, id)

@@ -33,6 +33,27 @@ impl EntryFlags {
     /// `r`: members may remove members.
     pub const REMOVE_MEMBER: u32 = 0x01 << 16;
 
+    /// The bits of an access mask as `pts` shows it, like `S-M--`: letters `S`, `s`, `O`, `M`, `m`, `A`, `a` and `r`, and
+    /// `-` in the place of those that are not set. `None` if there is anything else in it.
+    pub fn parse_access(text: &str) -> Option<u32> {
+        text.chars().try_fold(0, |bits, letter| {
+            Some(
+                bits | match letter {
+                    'S' => EntryFlags::STATUS_ANY,
+                    's' => EntryFlags::STATUS_MEMBER,
+                    'O' => EntryFlags::OWNED_ANY,
+                    'M' => EntryFlags::MEMBERSHIP_ANY,
+                    'm' => EntryFlags::MEMBERSHIP_MEMBER,
+                    'A' => EntryFlags::ADD_ANY,
+                    'a' => EntryFlags::ADD_MEMBER,
+                    'r' => EntryFlags::REMOVE_MEMBER,
+                    '-' => 0,
+                    _ => return None,
+                },
+            )
+        })
+    }
+
     /// Whether all of `bits` are set.
     pub fn has(self, bits: u32) -> bool {
         self.0 & bits == bits

@@ -491,7 +491,7 @@ mod tests {
     use super::super::security::ServiceLevels;
     use super::*;
     use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
-    use base::SecurityLevel;
+    use base::{Access, SecurityLevel};
     use rx_security::Enctype;
 
     /// The settings of a file with these lines after the cell's name and key.
@@ -570,6 +570,21 @@ mod tests {
     }
 
     #[test]
+    fn queries_of_databases_and_volumes_can_be_restricted() {
+        let load = |lines: &str| load_lines(&format!("{lines}\n[partitions]\na = \"p\"")).unwrap();
+        let set = load(
+            "[security]\nlocation_queries = \"administrators\"\nvolume_queries = \"authenticated\"\n\
+             protection_queries = \"authenticated\"\nprotection_changes = \"administrators\"\n\
+             protection_default_access = [\"s-\", \"SOMar\"]",
+        );
+        let queries = set.security.queries;
+        assert_eq!((queries.location, queries.volume), (Access::Administrators, Access::Authenticated));
+        let policy = queries.protection;
+        assert_eq!((policy.restrict_anonymous, policy.restricted), (true, true));
+        assert_eq!((policy.user_access, policy.group_access), (0x40 << 16, 0xb3 << 16));
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_line_and_what_is_valid() {
         let partition = "[partitions]\na = \"p\"";
         assert_eq!(refusal(partition), "t.example");
@@ -625,6 +640,18 @@ mod tests {
             (
                 "[security]\nweak_enctypes = [\"aes\"]",
                 ["line 5", "security.weak_enctypes", "\"arcfour-hmac\""],
+            ),
+            (
+                "[security]\nvolume_queries = \"admin\"",
+                ["line 5", "security.volume_queries", "\"anyone\", \"authenticated\", \"administrators\""],
+            ),
+            (
+                "[security]\nprotection_queries = \"administrators\"",
+                ["line 5", "security.protection_queries", "\"anyone\", \"authenticated\""],
+            ),
+            (
+                "[security]\nprotection_default_access = [\"S\", \"x\"]",
+                ["line 5", "security.protection_default_access", "`S-M--`"],
             ),
             ("[security]\nown_calls = \"none\"", ["line 5", "security.own_calls", "\"auth\""]),
             (

@@ -2,12 +2,14 @@
 //! docs/configuration.md describes every key.
 
 mod levels;
+mod queries;
 
 use super::file::Origin;
 use anyhow::{Context, Result};
 use base::SecurityLevel;
 use levels::LevelsSection;
 pub use levels::{CallerClass, LevelPolicy, ServiceLevels};
+pub use queries::QueryPolicy;
 use rx_security::Enctype;
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -29,6 +31,11 @@ pub(super) struct SecuritySection {
     weak_enctypes: Option<Vec<Spanned<String>>>,
     own_calls: Option<Spanned<String>>,
     forward_destinations: Option<Vec<Spanned<String>>>,
+    location_queries: Option<Spanned<String>>,
+    volume_queries: Option<Spanned<String>>,
+    protection_queries: Option<Spanned<String>>,
+    protection_changes: Option<Spanned<String>>,
+    protection_default_access: Option<Spanned<[String; 2]>>,
     #[serde(default)]
     levels: LevelsSection,
 }
@@ -48,6 +55,8 @@ pub struct SecuritySettings {
     pub forward_destinations: Vec<SocketAddrV4>,
     /// The least level of calls, by service and class of caller.
     pub levels: LevelPolicy,
+    /// Who may query the databases and the volume server.
+    pub queries: QueryPolicy,
 }
 
 impl Default for SecuritySettings {
@@ -59,6 +68,7 @@ impl Default for SecuritySettings {
             own_calls: SecurityLevel::Encrypted,
             forward_destinations: Vec::new(),
             levels: LevelPolicy::default(),
+            queries: QueryPolicy::default(),
         }
     }
 }
@@ -104,6 +114,7 @@ impl SecuritySettings {
             )?,
             forward_destinations: destinations(origin, section.forward_destinations.as_deref())?,
             levels: LevelPolicy::new(origin, &section.levels)?,
+            queries: QueryPolicy::new(origin, section)?,
         })
     }
 }

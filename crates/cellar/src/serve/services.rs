@@ -30,7 +30,7 @@ use fileserver::{
 };
 use observe::ServiceMeter;
 use parking_lot::Mutex;
-use ptdb::{Policy, Protection};
+use ptdb::Protection;
 use ptserver::PtService;
 use rx::{Demand, Server, ServerConfig, ServerStatistics, ServiceConfig, ServiceEntry, SocketOptions};
 use rx_security::{Null, RxkadServer, ServerSecurity};
@@ -105,7 +105,7 @@ struct Stores {
 
 impl Stores {
     fn open(
-        roles: &[Role],
+        settings: &Settings,
         databases: Option<&Database>,
         volumes: &Arc<Volumes>,
         cell: &Arc<CellClient>,
@@ -113,8 +113,10 @@ impl Stores {
         let meta = || databases.map(Database::meta).context("the cell's databases are not open");
         let open_locations = || Locations::open(meta()?).context("cannot open the location database");
         let open_protection = || {
-            Protection::open(meta()?, Policy::default(), now()).context("cannot open the protection database")
+            let policy = settings.security.queries.protection;
+            Protection::open(meta()?, policy, now()).context("cannot open the protection database")
         };
+        let roles = &settings.roles;
         Ok(Stores {
             volumes: volumes.clone(),
             locations: roles.contains(&Role::Vl).then(open_locations).transpose()?.map(Arc::new),
@@ -232,7 +234,7 @@ impl Services {
             observatory: observatory.clone(),
             keys: keys.clone(),
         };
-        let stores = Stores::open(&settings.roles, databases, volumes, cell)?;
+        let stores = Stores::open(settings, databases, volumes, cell)?;
         // In the order of Role::ALL: the volume server must know the file server.
         for role in Role::ALL.into_iter().filter(|role| settings.roles.contains(role)) {
             services.prepare(role, settings, authority, &stores)?;
@@ -254,7 +256,7 @@ impl Services {
         match role {
             Role::Vl => {
                 let locations = stores.locations()?;
-                let rules = vlserver::Settings::default();
+                let rules = vlserver::Settings { queries: settings.security.queries.location };
                 let service = VlService::new(locations.clone(), authority.clone(), rules, clock);
                 self.add_votes(role, settings, move || locations.writes());
                 self.add(role, 52, LOCATIONS, move |caller, call| {
@@ -279,7 +281,8 @@ impl Services {
                 });
                 let server = server
                     .with_other_servers(self.volume_servers.clone())
-                    .with_idle_seconds_max(settings.tuning.idle_transaction_seconds);
+                    .with_idle_seconds_max(settings.tuning.idle_transaction_seconds)
+                    .with_queries(settings.security.queries.volume);
                 let server = Arc::new(server);
                 let deleted = server.delete_unfinished();
                 if deleted > 0 {

@@ -1,7 +1,7 @@
 //! Who may do what, as one table.
 
 use super::{Fixture, NOW, code};
-use crate::{Actor, Change, Fields, Kind, NewEntry, Policy};
+use crate::{Actor, Change, EntryFlags, Fields, Kind, NewEntry, Policy};
 use base::{AbortCode, Caller, Identity, LocalAuthority, Principal, SecurityLevel, UserId};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -164,7 +164,16 @@ fn anonymous_callers_can_be_kept_out() {
     let policy = Policy { restrict_anonymous: true, ..Policy::default() };
     assert_eq!(answers(0xff, policy, examine), ".yyyyyy");
     assert_eq!(answers(0xff, policy, list_max), ".yyyyyy");
-    assert_eq!(answers(0xff, policy, members), "yyyyyyy");
+    assert_eq!(answers(0xff, policy, members), ".yyyyyy");
+}
+
+#[test]
+fn access_masks_are_read_as_pts_shows_them() {
+    let default = Policy::default();
+    assert_eq!(EntryFlags::parse_access("S----"), Some(default.user_access));
+    assert_eq!(EntryFlags::parse_access("S-M--"), Some(default.group_access));
+    assert_eq!(EntryFlags::parse_access("SsOMmAar"), Some(0xff << EntryFlags::ACCESS_SHIFT));
+    assert_eq!((EntryFlags::parse_access(""), EntryFlags::parse_access("S-x--")), (Some(0), None));
 }
 
 #[test]
