@@ -18,6 +18,7 @@ impl AdminServer {
         caller: &Caller,
         request: GetFiguresRequest,
     ) -> Result<GetFiguresReply, AbortCode> {
+        self.check_verified(caller)?;
         let table = Table::of_number(request.table);
         let of_volume = || matches!(request.table, CLIENTS_OF_VOLUME | CALLS_OF_VOLUME);
         if table.map_or_else(of_volume, Table::is_private) && !self.parts.authority.is_superuser(caller) {

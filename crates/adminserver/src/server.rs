@@ -5,7 +5,7 @@ use crate::snapshots::{Keeper, SnapshotHost};
 use crate::transport::TransportSource;
 use crate::{DirectoryUsage, JobKeeper};
 use afs_idl::cellar::{GetServerInfoReply, PartitionInfo};
-use base::{AbortCode, Caller, LocalAuthority, PartitionId, UnixTime};
+use base::{AbortCode, Access, Caller, LocalAuthority, PartitionId, UnixTime};
 use observe::Observed;
 use std::sync::{Arc, OnceLock};
 use volume::Volumes;
@@ -62,9 +62,21 @@ impl AdminServer {
         if allowed { Ok(()) } else { Err(AbortCode::UAEACCES) }
     }
 
-    pub(crate) fn server_info(&self) -> GetServerInfoReply {
-        let volumes = &self.parts.volumes;
-        let partitions = volumes.partitions().into_iter().map(|id| self.partition_info(id));
+    /// Refuses callers that have not authenticated. They may ask what server this is, and for what the file service
+    /// shows them of a directory; everything else costs more than the question, or is the cell's own business.
+    ///
+    /// # Errors
+    /// UAEACCES.
+    pub(crate) fn check_verified(&self, caller: &Caller) -> Result<(), AbortCode> {
+        let allowed = Access::Authenticated.allows(caller, &*self.parts.authority);
+        if allowed { Ok(()) } else { Err(AbortCode::UAEACCES) }
+    }
+
+    /// GetServerInfo (1). Anonymous callers get no partitions: their room is asked of the system for each.
+    pub(crate) fn server_info(&self, caller: &Caller) -> GetServerInfoReply {
+        let known =
+            self.check_verified(caller).map_or_else(|_| Vec::new(), |()| self.parts.volumes.partitions());
+        let partitions = known.into_iter().map(|id| self.partition_info(id));
         GetServerInfoReply {
             version: self.parts.version.as_str().into(),
             started: self.started.0,

@@ -17,23 +17,29 @@ use afs_idl::cellar::{
 use base::{AbortCode, Caller};
 
 impl cellar::Server for AdminServer {
-    fn get_server_info(&self, _: &Caller, _: GetServerInfoRequest) -> Result<GetServerInfoReply, AbortCode> {
-        Ok(self.server_info())
+    fn get_server_info(
+        &self,
+        caller: &Caller,
+        _: GetServerInfoRequest,
+    ) -> Result<GetServerInfoReply, AbortCode> {
+        Ok(self.server_info(caller))
     }
 
     fn get_transport(
         &self,
-        _: &Caller,
+        caller: &Caller,
         _: cellar::GetTransportRequest,
     ) -> Result<cellar::GetTransportReply, AbortCode> {
+        self.check_verified(caller)?;
         self.transport_call()
     }
 
     fn get_volume_policy(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: GetVolumePolicyRequest,
     ) -> Result<GetVolumePolicyReply, AbortCode> {
+        self.check_verified(caller)?;
         self.volume_policy(request)
     }
 
@@ -47,9 +53,10 @@ impl cellar::Server for AdminServer {
 
     fn get_volume_deduplication(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: GetVolumeDeduplicationRequest,
     ) -> Result<GetVolumeDeduplicationReply, AbortCode> {
+        self.check_verified(caller)?;
         self.volume_deduplication(request)
     }
 
@@ -63,9 +70,10 @@ impl cellar::Server for AdminServer {
 
     fn get_deduplication(
         &self,
-        _: &Caller,
+        caller: &Caller,
         _: GetDeduplicationRequest,
     ) -> Result<GetDeduplicationReply, AbortCode> {
+        self.check_verified(caller)?;
         Ok(self.deduplication())
     }
 
@@ -80,17 +88,20 @@ impl cellar::Server for AdminServer {
 
     fn list_snapshots(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: ListSnapshotsRequest,
     ) -> Result<ListSnapshotsReply, AbortCode> {
+        self.check_verified(caller)?;
         self.list_snapshots_call(request.volume, request.skip)
     }
 
     fn get_snapshot_space(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: GetSnapshotSpaceRequest,
     ) -> Result<GetSnapshotSpaceReply, AbortCode> {
+        // Walks all records that the snapshot shares.
+        self.administer(caller, "GetSnapshotSpace")?;
         self.snapshot_space(&self.find_snapshot(request.volume, &request.name)?)
     }
 
@@ -116,9 +127,10 @@ impl cellar::Server for AdminServer {
 
     fn get_snapshot_policy(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: GetSnapshotPolicyRequest,
     ) -> Result<GetSnapshotPolicyReply, AbortCode> {
+        self.check_verified(caller)?;
         Ok(GetSnapshotPolicyReply { policy: self.snapshot_policy(request.volume)? })
     }
 
@@ -150,9 +162,10 @@ impl cellar::Server for AdminServer {
 
     fn get_cache_statistics(
         &self,
-        _: &Caller,
+        caller: &Caller,
         _: GetCacheStatisticsRequest,
     ) -> Result<GetCacheStatisticsReply, AbortCode> {
+        self.check_verified(caller)?;
         Ok(self.cache_statistics())
     }
 

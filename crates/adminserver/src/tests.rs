@@ -282,8 +282,25 @@ fn server_with(clock: Arc<dyn Fn() -> UnixTime + Send + Sync>, host: Arc<FakeHos
 }
 
 #[test]
-fn anybody_may_ask_what_server_this_is() {
-    let info = server().get_server_info(&caller(Identity::Anonymous), GetServerInfoRequest).unwrap();
+fn anonymous_callers_learn_what_server_this_is_and_no_more() {
+    let server = server();
+    let info = server.get_server_info(&anonymous(), GetServerInfoRequest).unwrap();
+    assert_eq!((info.version.to_string(), info.partitions.len()), ("Cellar x".into(), 0));
+    // Of directories the file service decides, by their access lists.
+    let decided = ["GetServerInfo", "GetDirectoryTotals", "ListSubdirectories"];
+    for (opcode, name) in cellar::PROCEDURES.iter().filter(|(_, name)| !decided.contains(name)) {
+        let mut request = opcode.to_be_bytes().to_vec();
+        request.extend([0; 256]);
+        let mut stream = afs_idl::MemoryStream::new(&request, 64);
+        let code = cellar::dispatch(&server, &anonymous(), &mut stream).unwrap_err();
+        assert!([AbortCode::UAEACCES, AbortCode::RXGEN_OPCODE].contains(&code), "{name}: {code:?}");
+        assert!(stream.outgoing.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn authenticated_callers_see_the_partitions() {
+    let info = server().get_server_info(&known("alice"), GetServerInfoRequest).unwrap();
     assert_eq!((info.started, info.now), (1000, 1001));
     assert_eq!(info.version.to_string(), "Cellar x");
     let [partition] = &info.partitions[..] else { panic!("{info:?}") };
@@ -291,9 +308,9 @@ fn anybody_may_ask_what_server_this_is() {
 }
 
 #[test]
-fn anybody_may_ask_how_the_port_does_once_it_is_open() {
+fn the_port_is_shown_once_it_is_open() {
     let server = server();
-    let ask = || server.get_transport(&caller(Identity::Anonymous), cellar::GetTransportRequest);
+    let ask = || server.get_transport(&known("alice"), cellar::GetTransportRequest);
     assert_eq!(ask().map(|reply| reply.waiting), Err(AbortCode::VBUSY));
     server.set_transport(Box::new(|| cellar::GetTransportReply { waiting: 7, ..Default::default() }));
     assert_eq!(ask().map(|reply| reply.waiting), Ok(7));
@@ -324,7 +341,7 @@ fn superusers_set_the_policy_of_a_volume() {
     server.parts.volumes.create(PartitionId::from_index(2).unwrap(), &new).unwrap();
     let policy = || {
         let request = GetVolumePolicyRequest { volume: 7 };
-        let reply = server.get_volume_policy(&caller(Identity::Anonymous), request).unwrap();
+        let reply = server.get_volume_policy(&known("alice"), request).unwrap();
         (reply.compression.to_string(), reply.effective.to_string())
     };
     let set = |who: &str, text: &str| {
@@ -341,7 +358,7 @@ fn superusers_set_the_policy_of_a_volume() {
     assert_eq!(policy(), (String::new(), "lz4".into()));
     let shares = || {
         let request = GetVolumeDeduplicationRequest { volume: 7 };
-        server.get_volume_deduplication(&caller(Identity::Anonymous), request).unwrap().enabled
+        server.get_volume_deduplication(&known("alice"), request).unwrap().enabled
     };
     let share = |who: &str, volume, enabled| {
         let request = SetVolumeDeduplicationRequest { volume, enabled };
@@ -352,7 +369,7 @@ fn superusers_set_the_policy_of_a_volume() {
     assert_eq!(share("admin", 7, 2), Err(AbortCode::UAEINVAL));
     assert_eq!(share("admin", 8, 1), Err(AbortCode::VNOVOL));
     assert_eq!((share("admin", 7, 1), shares()), (Ok(()), 1));
-    let figures = server.get_deduplication(&caller(Identity::Anonymous), GetDeduplicationRequest).unwrap();
+    let figures = server.get_deduplication(&known("alice"), GetDeduplicationRequest).unwrap();
     assert_eq!((figures.partitions.len(), figures.partitions[0].partition), (1, 2));
     assert_eq!((figures.partitions[0].chunks, figures.partitions[0].saved_bytes), (0, 0));
     assert_eq!((share("admin", 7, 0), shares()), (Ok(()), 0));
@@ -361,9 +378,9 @@ fn superusers_set_the_policy_of_a_volume() {
 }
 
 #[test]
-fn caches_are_shown_to_anybody_and_emptied_by_superusers() {
+fn caches_are_shown_to_users_and_emptied_by_superusers() {
     let server = server();
-    let anybody = caller(Identity::Anonymous);
+    let anybody = known("alice");
     let figures = server.get_cache_statistics(&anybody, GetCacheStatisticsRequest).unwrap().caches;
     let names: Vec<String> = figures.iter().map(|cache| cache.name.to_string()).collect();
     assert_eq!(names, ["status", "directories", "totals", "chunks"]);
@@ -374,10 +391,10 @@ fn caches_are_shown_to_anybody_and_emptied_by_superusers() {
 }
 
 #[test]
-fn superusers_see_who_uses_what_and_anybody_the_rest() {
+fn superusers_see_who_uses_what_and_users_the_rest() {
     let server = server();
     let ask = |who: &Caller, table| server.get_figures(who, GetFiguresRequest { table, volume: 1 });
-    let (admin, anybody) = (known("admin"), caller(Identity::Anonymous));
+    let (admin, anybody) = (known("admin"), known("alice"));
     let private = [Table::Volumes, Table::Clients, Table::Hosts, Table::Peers];
     for table in Table::ALL.iter().filter(|table| !private.contains(table)) {
         assert!(!ask(&anybody, table.number()).unwrap().names.is_empty(), "{table:?}");
@@ -395,7 +412,7 @@ fn superusers_see_who_uses_what_and_anybody_the_rest() {
 #[test]
 fn superusers_choose_what_the_log_has_lines_of() {
     let server = server();
-    let (admin, anybody) = (known("admin"), caller(Identity::Anonymous));
+    let (admin, anybody) = (known("admin"), known("alice"));
     let choose = |who: &Caller, words: &[&str], per_second| {
         let events = words.iter().map(|word| LoggedEvent { word: (*word).into() }).collect();
         server.set_logged_events(who, SetLoggedEventsRequest { events, per_second }).map(drop)

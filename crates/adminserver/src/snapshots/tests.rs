@@ -1,8 +1,8 @@
 //! Snapshots as administrators and the clock ask for them.
 
 use super::{SnapshotEntry, SnapshotHost};
+use crate::AdminServer;
 use crate::tests::{FakeHost, known, server_at};
-use crate::{AdminServer, tests::anonymous};
 use afs_idl::cellar::{self, Server as _, SnapshotPolicy};
 use base::{AbortCode, PartitionId, UnixTime, VolumeId, VolumeType};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl World {
 
     fn names(&self) -> Vec<String> {
         let request = cellar::ListSnapshotsRequest { volume: HOME.0, skip: 0 };
-        let reply = self.server.list_snapshots(&anonymous(), request).unwrap();
+        let reply = self.server.list_snapshots(&known("alice"), request).unwrap();
         reply.snapshots.iter().map(|one| one.name.to_string()).collect()
     }
 
@@ -133,7 +133,7 @@ fn a_rollback_is_told_to_clients() {
     assert_eq!(world.host.changed(), [HOME]);
     assert!(world.has("old") && !world.has("new"));
     let request = cellar::GetSnapshotSpaceRequest { volume: HOME.0, name: "one".into() };
-    let space = world.server.get_snapshot_space(&anonymous(), request).unwrap();
+    let space = world.server.get_snapshot_space(&known("admin"), request).unwrap();
     assert_eq!((space.records, space.chunks), (0, 0), "the volume shows the same");
 }
 

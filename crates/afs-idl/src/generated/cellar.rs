@@ -2634,7 +2634,7 @@ pub const PROCEDURES: &[(u32, &str)] = &[
 
 /// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.
 pub trait Server {
-    /// Says what server this is. Anybody may ask.
+    /// Says what server this is. Anyone may ask; partitions are listed for callers that have authenticated.
     /// (GetServerInfo, opcode 1.)
     fn get_server_info(
         &self,
@@ -2644,7 +2644,8 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// How the port of the file server does: who waits, and what the network has lost. Anybody may ask.
+    /// How the port of the file server does: who waits, and what the network has lost. For callers that have
+    /// authenticated.
     /// (GetTransport, opcode 2.)
     fn get_transport(
         &self,
@@ -2675,6 +2676,7 @@ pub trait Server {
     }
 
     /// What removing this snapshot now, and no other, would give back. Walks all records that it shares.
+    /// For superusers.
     /// (GetSnapshotSpace, opcode 102.)
     fn get_snapshot_space(
         &self,
@@ -2745,7 +2747,8 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Tells how new file data of a volume is compressed: `raw`, `lz4`, `zstd:1` to `zstd:19`. Anybody may ask.
+    /// Tells how new file data of a volume is compressed: `raw`, `lz4`, `zstd:1` to `zstd:19`. For callers
+    /// that have authenticated.
     /// (GetVolumePolicy, opcode 300.)
     fn get_volume_policy(
         &self,
@@ -2766,7 +2769,8 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Tells whether new file data of a volume shares chunks of equal contents: 1 or 0. Anybody may ask.
+    /// Tells whether new file data of a volume shares chunks of equal contents: 1 or 0. For callers that
+    /// have authenticated.
     /// (GetVolumeDeduplication, opcode 302.)
     fn get_volume_deduplication(
         &self,
@@ -2786,7 +2790,7 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Of all partitions. Anybody may ask.
+    /// Of all partitions. For callers that have authenticated.
     /// (GetDeduplication, opcode 304.)
     fn get_deduplication(
         &self,
@@ -2796,7 +2800,7 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Absolute figures of all caches. Anybody may ask.
+    /// Absolute figures of all caches. For callers that have authenticated.
     /// (GetCacheStatistics, opcode 320.)
     fn get_cache_statistics(
         &self,
@@ -2887,7 +2891,7 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Lists what the server sends. Anybody may ask.
+    /// Lists what the server sends. For administrators.
     /// (ListTransfers, opcode 410.)
     fn list_transfers(
         &self,
@@ -2946,8 +2950,8 @@ pub trait Server {
     /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
     /// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 11 hosts, 12 locks, 13 what
     /// the clients of one volume called (host, user, service, procedure), 14 lines of events in the log by event, 20 what clients are told of changes, 21 partitions, 22 the process
-    /// (one row without labels). Superusers may ask for all, anybody for those that do not tell
-    /// who uses what.
+    /// (one row without labels). Superusers may ask for all, others that have authenticated for those that
+    /// do not name volumes, users or hosts.
     /// (GetFigures, opcode 500.)
     fn get_figures(&self, caller: &Caller, request: GetFiguresRequest) -> Result<GetFiguresReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3094,7 +3098,7 @@ pub fn dispatch<T: Server + ?Sized>(
     }
 }
 
-/// Says what server this is. Anybody may ask.
+/// Says what server this is. Anyone may ask; partitions are listed for callers that have authenticated.
 pub fn get_server_info(
     connection: &dyn ClientConnection,
     request: &GetServerInfoRequest,
@@ -3102,7 +3106,8 @@ pub fn get_server_info(
     client::call(connection, GET_SERVER_INFO, request)
 }
 
-/// How the port of the file server does: who waits, and what the network has lost. Anybody may ask.
+/// How the port of the file server does: who waits, and what the network has lost. For callers that have
+/// authenticated.
 pub fn get_transport(
     connection: &dyn ClientConnection,
     request: &GetTransportRequest,
@@ -3127,6 +3132,7 @@ pub fn list_snapshots(
 }
 
 /// What removing this snapshot now, and no other, would give back. Walks all records that it shares.
+/// For superusers.
 pub fn get_snapshot_space(
     connection: &dyn ClientConnection,
     request: &GetSnapshotSpaceRequest,
@@ -3183,7 +3189,8 @@ pub fn list_subdirectories(
     client::call(connection, LIST_SUBDIRECTORIES, request)
 }
 
-/// Tells how new file data of a volume is compressed: `raw`, `lz4`, `zstd:1` to `zstd:19`. Anybody may ask.
+/// Tells how new file data of a volume is compressed: `raw`, `lz4`, `zstd:1` to `zstd:19`. For callers
+/// that have authenticated.
 pub fn get_volume_policy(
     connection: &dyn ClientConnection,
     request: &GetVolumePolicyRequest,
@@ -3200,7 +3207,8 @@ pub fn set_volume_policy(
     client::call(connection, SET_VOLUME_POLICY, request)
 }
 
-/// Tells whether new file data of a volume shares chunks of equal contents: 1 or 0. Anybody may ask.
+/// Tells whether new file data of a volume shares chunks of equal contents: 1 or 0. For callers that
+/// have authenticated.
 pub fn get_volume_deduplication(
     connection: &dyn ClientConnection,
     request: &GetVolumeDeduplicationRequest,
@@ -3216,7 +3224,7 @@ pub fn set_volume_deduplication(
     client::call(connection, SET_VOLUME_DEDUPLICATION, request)
 }
 
-/// Of all partitions. Anybody may ask.
+/// Of all partitions. For callers that have authenticated.
 pub fn get_deduplication(
     connection: &dyn ClientConnection,
     request: &GetDeduplicationRequest,
@@ -3224,7 +3232,7 @@ pub fn get_deduplication(
     client::call(connection, GET_DEDUPLICATION, request)
 }
 
-/// Absolute figures of all caches. Anybody may ask.
+/// Absolute figures of all caches. For callers that have authenticated.
 pub fn get_cache_statistics(
     connection: &dyn ClientConnection,
     request: &GetCacheStatisticsRequest,
@@ -3318,7 +3326,7 @@ pub fn resume_job(
     client::call(connection, RESUME_JOB, request)
 }
 
-/// Lists what the server sends. Anybody may ask.
+/// Lists what the server sends. For administrators.
 pub fn list_transfers(
     connection: &dyn ClientConnection,
     request: &ListTransfersRequest,
@@ -3367,8 +3375,8 @@ pub fn digest_contents(
 /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
 /// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 11 hosts, 12 locks, 13 what
 /// the clients of one volume called (host, user, service, procedure), 14 lines of events in the log by event, 20 what clients are told of changes, 21 partitions, 22 the process
-/// (one row without labels). Superusers may ask for all, anybody for those that do not tell
-/// who uses what.
+/// (one row without labels). Superusers may ask for all, others that have authenticated for those that
+/// do not name volumes, users or hosts.
 pub fn get_figures(
     connection: &dyn ClientConnection,
     request: &GetFiguresRequest,

@@ -67,6 +67,11 @@ impl Context {
         self.named_server().or_else(own).unwrap_or_else(|| client.default_server())
     }
 
+    /// Whether the command does not authenticate.
+    pub(super) fn is_anonymous(&self) -> bool {
+        self.connect.noauth
+    }
+
     /// A client of the cell, authenticated unless the person said otherwise.
     pub fn client(&self) -> Result<CellClient> {
         let anonymous = self.connect.noauth;

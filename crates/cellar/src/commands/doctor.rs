@@ -75,7 +75,9 @@ fn examine(context: &Context, examining: &Examining) -> Result<Examined> {
     let Asking { client, unseen } = asking(context, named)?;
     let server = named.unwrap_or_else(|| SocketAddrV4::new(context.server_to_watch(&client), FILE_PORT));
     transport::version(server)?;
-    let info = if server.port() == FILE_PORT { who(&client, *server.ip()) } else { None };
+    // Without a key a Cellar server is looked at as another server is, by what it tells everybody.
+    let may_ask = server.port() == FILE_PORT && unseen.is_empty() && !context.is_anonymous();
+    let info = if may_ask { who(&client, *server.ip()) } else { None };
     let begun = around::Begun::now(*server.ip());
     let mut examined = if let Some(info) = info {
         own::examine(&client, *server.ip(), examining.interval, &info)?

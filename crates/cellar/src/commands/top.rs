@@ -104,7 +104,9 @@ impl Asker {
         let server = address.unwrap_or_else(|| SocketAddrV4::new(context.server_to_watch(&client), fs::PORT));
         transport::version(server)?;
         let connection = client.connection(*server.ip(), Interface::Cellar);
-        if server.port() == fs::PORT && get_server_info(&*connection, &GetServerInfoRequest).is_ok() {
+        // Without a key a Cellar server is watched as another server is, by what it tells everybody.
+        let may_ask = server.port() == fs::PORT && !context.is_anonymous();
+        if may_ask && get_server_info(&*connection, &GetServerInfoRequest).is_ok() {
             return Ok(Asker::Own(Asking { server: *server.ip(), connection, _client: client }));
         }
         Foreign::find(server, all).map(Asker::Foreign)

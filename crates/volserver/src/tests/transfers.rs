@@ -157,7 +157,9 @@ fn what_was_sent_is_told() {
     let pair = Pair::new();
     pair.send(0);
     pair.send(0);
-    let reply = pair.cell.server.list_transfers(&anybody(), cellar::ListTransfersRequest).unwrap();
+    let reply = pair.cell.server.list_transfers(&admin(), cellar::ListTransfersRequest).unwrap();
+    let stranger = pair.cell.server.list_transfers(&anybody(), cellar::ListTransfersRequest);
+    assert_eq!(stranger, Err(AbortCode::VOLSERBAD_ACCESS));
     let [first, second] = &reply.transfers[..] else { panic!("{reply:?}") };
     assert_eq!((first.volume, first.to, first.code), (ID, SERVER.host, 0));
     assert!(first.ended != 0 && first.done > 8 * CHUNK_BYTES as u64 && first.done <= first.total);
