@@ -1,5 +1,6 @@
 //! `cellar serve`: opens the stores, starts the services, and ends them in order.
 
+mod admission;
 pub mod authority;
 pub mod cell_keys;
 mod destinations;
@@ -15,6 +16,7 @@ pub mod metrics;
 pub mod observed;
 pub mod offline;
 pub mod overseer;
+mod refusals;
 pub mod registration;
 pub mod services;
 pub mod snapshots;
@@ -112,7 +114,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
         Arc::new(Observatory::new(meters, &volumes, trail.clone(), settings.probe_history.clone()));
     observatory.recorder().count(settings.count_calls);
     observatory.recorder().remember_slow(settings.slow_call_ms.saturating_mul(1_000_000));
-    let keys = Arc::new(CellKeys::read(settings.key_files.clone())?);
+    let keys = Arc::new(CellKeys::read(settings.key_files.clone(), settings.security.clone())?);
     let cell = Arc::new(cell_client(settings, &keys)?);
     let services =
         Services::new(settings, &authority, databases.as_ref(), &volumes, &cell, &observatory, &keys)?;

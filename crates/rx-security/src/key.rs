@@ -62,6 +62,31 @@ impl Enctype {
         }
     }
 
+    /// Whether the type is broken: single and triple DES, and RC4 (RFC 6649, RFC 8429).
+    pub fn is_weak(self) -> bool {
+        match self {
+            Enctype::DesCbcCrc | Enctype::DesCbcMd5 | Enctype::Des3CbcHmacSha1 | Enctype::Rc4Hmac => true,
+            Enctype::Aes128CtsHmacSha1
+            | Enctype::Aes256CtsHmacSha1
+            | Enctype::Aes128CtsHmacSha256
+            | Enctype::Aes256CtsHmacSha384 => false,
+        }
+    }
+
+    /// The type's name in krb5.conf.
+    pub fn name(self) -> &'static str {
+        match self {
+            Enctype::DesCbcCrc => "des-cbc-crc",
+            Enctype::DesCbcMd5 => "des-cbc-md5",
+            Enctype::Des3CbcHmacSha1 => "des3-cbc-sha1",
+            Enctype::Aes128CtsHmacSha1 => "aes128-cts-hmac-sha1-96",
+            Enctype::Aes256CtsHmacSha1 => "aes256-cts-hmac-sha1-96",
+            Enctype::Aes128CtsHmacSha256 => "aes128-cts-hmac-sha256-128",
+            Enctype::Aes256CtsHmacSha384 => "aes256-cts-hmac-sha384-192",
+            Enctype::Rc4Hmac => "arcfour-hmac",
+        }
+    }
+
     /// The type under which keys are kept: one for all of single DES, whose keys are alike.
     fn family(self) -> Enctype {
         match self {
@@ -150,6 +175,13 @@ impl KeySet {
     /// No keys.
     pub fn new() -> KeySet {
         KeySet::default()
+    }
+
+    /// Takes the keys of types that `is_allowed` refuses out of the set and returns their versions and types.
+    pub fn remove_unless(&mut self, is_allowed: impl Fn(Enctype) -> bool) -> Vec<(u32, Enctype)> {
+        let refused = self.versions().filter(|(_, enctype)| !is_allowed(*enctype)).collect();
+        self.keys.retain(|(enctype, _), _| is_allowed(*enctype));
+        refused
     }
 
     /// Adds a key, in place of one with the same version and type.

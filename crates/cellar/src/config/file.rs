@@ -236,7 +236,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         may_lack: false,
     };
     let security = SecuritySettings::new(origin, &file.security)?;
-    let keys = keys::load(&key_files)?;
+    let keys = keys::load(&key_files, &security)?;
     let realms = file.cell.realms.unwrap_or_else(|| vec![cell.default_realm()]);
     let realms = local_realms(&cell, &realms, &foreign(origin, &file.cell.foreign)?);
     let userlist_path = file.cell.userlist.map_or_else(|| state.join("UserList"), |path| folder.join(path));

@@ -1,5 +1,6 @@
 //! The cell's keys from KeyFileExt, KeyFile and rxkad.keytab.
 
+use super::security::SecuritySettings;
 use afs_format::keyfile::{KeyType, parse_des, parse_extended};
 use afs_format::keytab;
 use anyhow::{Context, Result, bail};
@@ -50,9 +51,37 @@ pub struct Keys {
     pub warnings: Vec<String>,
 }
 
-/// Loads every rxkad key of the files. A key of a type that is not supported is left out with a
-/// warning; no usable key at all is an error.
-pub fn load(files: &KeyFiles) -> Result<Keys> {
+/// Loads the rxkad keys of the files that the settings allow. The others, and keys of a type that is not
+/// supported, are left out with a warning.
+///
+/// # Errors
+/// A file cannot be read, or no key is left.
+pub fn load(files: &KeyFiles, security: &SecuritySettings) -> Result<Keys> {
+    let mut keys = load_all(files)?;
+    let refused = keys.set.remove_unless(|enctype| security.allows(enctype));
+    let refused: Vec<String> = refused
+        .into_iter()
+        .map(|(kvno, enctype)| {
+            let name = enctype.name();
+            format!(
+                "key version {kvno} ({name}) is not used: the type is broken; replace the key, or allow it with \
+                 `weak_enctypes = [\"{name}\"]` in [security]"
+            )
+        })
+        .collect();
+    match (keys.set.is_empty(), refused.as_slice()) {
+        (true, [first, ..]) => bail!("the cell has no key that is used: {first}"),
+        _ => keys.warnings.extend(refused),
+    }
+    Ok(keys)
+}
+
+/// Loads every rxkad key of the files, also of broken types: for clients of cells that have no others. A key of
+/// a type that is not supported is left out with a warning.
+///
+/// # Errors
+/// A file cannot be read, or there is no key.
+pub fn load_all(files: &KeyFiles) -> Result<Keys> {
     type Add = fn(&mut Keys, &Path) -> Result<()>;
     let sources: [(&Option<PathBuf>, Add); 3] =
         [(&files.des, add_des), (&files.extended, add_extended), (&files.keytab, add_keytab)];
@@ -87,10 +116,6 @@ fn add_des(keys: &mut Keys, path: &Path) -> Result<()> {
         insert_des(keys, path, key.kvno, key.secret.expose());
     }
     keys.des.changed = changed(path);
-    if !keys.des.keys.is_empty() {
-        let text = "has single DES keys; who breaks one can be anybody: remove it once no ticket needs it";
-        keys.warnings.push(format!("{} {text}", path.display()));
-    }
     Ok(())
 }
 
@@ -152,14 +177,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("KeyFileExt");
         std::fs::write(&path, &*write_extended(&[kerberos(3, 18), kerberos(4, 99)])).unwrap();
-        let keys = load(&extended(&path)).unwrap();
+        let keys = load_all(&extended(&path)).unwrap();
         assert_eq!(keys.set.versions().map(|(kvno, _)| kvno).collect::<Vec<_>>(), [3]);
         assert!(keys.warnings[0].contains("key version 4") && keys.warnings[0].contains("type 99"));
         std::fs::write(&path, &*write_extended(&[])).unwrap();
-        assert!(load(&extended(&path)).unwrap_err().to_string().contains("no rxkad key"));
+        assert!(load_all(&extended(&path)).unwrap_err().to_string().contains("no rxkad key"));
         std::fs::write(&path, [1, 2, 3]).unwrap();
-        assert!(format!("{:#}", load(&extended(&path)).unwrap_err()).contains("KeyFileExt"));
-        assert!(load(&KeyFiles::default()).is_err());
+        assert!(format!("{:#}", load_all(&extended(&path)).unwrap_err()).contains("KeyFileExt"));
+        assert!(load_all(&KeyFiles::default()).is_err());
     }
 
     #[test]
@@ -168,9 +193,9 @@ mod tests {
         let path = folder.path().join("KeyFileExt");
         std::fs::write(&path, &*write_extended(&[kerberos(3, 18)])).unwrap();
         let named = KeyFiles { des: Some(folder.path().join("KeyFile")), ..extended(&path) };
-        assert!(format!("{:#}", load(&named).unwrap_err()).contains("KeyFile: cannot read"));
+        assert!(format!("{:#}", load_all(&named).unwrap_err()).contains("KeyFile: cannot read"));
         let files = KeyFiles { may_lack: true, ..named };
-        assert_eq!(load(&files).unwrap().set.len(), 1);
+        assert_eq!(load_all(&files).unwrap().set.len(), 1);
         let stamp = files.stamp();
         assert_eq!(files.stamp(), stamp);
         std::fs::write(folder.path().join("KeyFile"), [0; 4]).unwrap();
@@ -187,14 +212,46 @@ mod tests {
         let old = TypedKey { key_type: KeyType::Rxkad, kvno: 5, subtype: 0, secret: key(5).secret };
         std::fs::write(&other, &*write_extended(&[old, kerberos(9, 18)])).unwrap();
         let files = KeyFiles { des: Some(path.clone()), ..extended(&other) };
-        let keys = load(&files).unwrap();
+        let keys = load_all(&files).unwrap();
         let versions: Vec<u32> = keys.des.keys.iter().map(|key| key.version).collect();
         assert_eq!(versions, [2, 5, 7]);
         assert!(keys.des.keys.iter().all(|key| key.checksum == 0x948a_43f9));
         assert!(keys.set.key(7, Enctype::DesCbcCrc).is_some() && keys.set.len() == 4);
         assert_eq!(keys.set.preferred().unwrap().0, 9, "tools make tickets with the strongest");
-        assert!(keys.des.changed.0 > 0 && keys.warnings[0].contains("KeyFile has single DES keys"));
+        assert!(keys.des.changed.0 > 0);
         std::fs::write(&path, [0, 0, 0, 1]).unwrap();
-        assert!(format!("{:#}", load(&files).unwrap_err()).contains("cut off"));
+        assert!(format!("{:#}", load_all(&files).unwrap_err()).contains("cut off"));
+    }
+
+    #[test]
+    fn weak_keys_are_used_only_if_allowed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("KeyFileExt");
+        let weak = |kvno, subtype, bytes: &[u8]| TypedKey {
+            key_type: KeyType::RxkadKerberos5,
+            kvno,
+            subtype,
+            secret: Secret::new(bytes),
+        };
+        let all = [weak(1, 1, &[7; 8]), weak(2, 16, &[7; 24]), weak(3, 23, &[7; 16]), kerberos(4, 18)];
+        std::fs::write(&path, &*write_extended(&all)).unwrap();
+        let (files, default) = (extended(&path), SecuritySettings::default());
+        let versions = |security: &SecuritySettings| {
+            let mut versions: Vec<u32> =
+                load(&files, security).unwrap().set.versions().map(|(kvno, _)| kvno).collect();
+            versions.sort_unstable();
+            versions
+        };
+        assert_eq!(versions(&default), [4]);
+        let warnings = load(&files, &default).unwrap().warnings.join("\n");
+        for words in ["version 1 (des-cbc-crc)", "version 2 (des3-cbc-sha1)", "version 3 (arcfour-hmac)"] {
+            assert!(warnings.contains(words), "{warnings}");
+        }
+        let allowing = |enctype| SecuritySettings { weak_enctypes: vec![enctype], ..default.clone() };
+        assert_eq!(versions(&allowing(Enctype::DesCbcMd5)), [1, 4], "single DES is one type");
+        assert_eq!(versions(&allowing(Enctype::Rc4Hmac)), [3, 4]);
+        std::fs::write(&path, &*write_extended(&all[..2])).unwrap();
+        let refusal = load(&files, &default).unwrap_err().to_string();
+        assert!(refusal.contains("no key that is used") && refusal.contains("weak_enctypes"), "{refusal}");
     }
 }

@@ -63,7 +63,7 @@ pub fn load() -> Result<Settings> {
         may_lack: true,
     };
     let security = SecuritySettings::load(&server.join("cellar-security.toml"))?;
-    let keys = keys::load(&key_files)?;
+    let keys = keys::load(&key_files, &security)?;
     Ok(Settings {
         source: SERVER_DIRECTORY.into(),
         realms: local_realms(&cell, &realms, &exclusions),

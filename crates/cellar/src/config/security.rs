@@ -82,6 +82,13 @@ struct SecurityFile {
 }
 
 impl SecuritySettings {
+    /// Whether keys of the type are used.
+    pub fn allows(&self, enctype: Enctype) -> bool {
+        let is_single_des = |enctype| matches!(enctype, Enctype::DesCbcCrc | Enctype::DesCbcMd5);
+        let is_meant = |weak: &Enctype| *weak == enctype || is_single_des(*weak) && is_single_des(enctype);
+        !enctype.is_weak() || self.weak_enctypes.iter().any(is_meant)
+    }
+
     /// The settings of a file that has the section alone; the defaults if there is no such file.
     ///
     /// # Errors
@@ -95,6 +102,13 @@ impl SecuritySettings {
     /// The settings of a section.
     pub(super) fn new(origin: &Origin<'_>, section: &SecuritySection) -> Result<SecuritySettings> {
         let default = SecuritySettings::default();
+        let own_calls = choice(
+            origin,
+            section.own_calls.as_ref(),
+            "security.own_calls",
+            &levels::LEVELS,
+            default.own_calls,
+        )?;
         Ok(SecuritySettings {
             clock_skew_seconds: origin.bounded(
                 section.clock_skew_seconds.as_ref(),
@@ -105,15 +119,9 @@ impl SecuritySettings {
             )?,
             dotted_principals: section.dotted_principals.unwrap_or(default.dotted_principals),
             weak_enctypes: weak_enctypes(origin, section.weak_enctypes.as_deref().unwrap_or_default())?,
-            own_calls: choice(
-                origin,
-                section.own_calls.as_ref(),
-                "security.own_calls",
-                &levels::LEVELS,
-                default.own_calls,
-            )?,
+            own_calls,
             forward_destinations: destinations(origin, section.forward_destinations.as_deref())?,
-            levels: LevelPolicy::new(origin, &section.levels)?,
+            levels: LevelPolicy::new(origin, &section.levels, own_calls)?,
             queries: QueryPolicy::new(origin, section)?,
         })
     }
@@ -136,18 +144,11 @@ pub(super) fn choice<T: Copy>(
     })
 }
 
-/// The names of weak encryption types, as in krb5.conf.
-const WEAK_ENCTYPES: [(&str, Enctype); 4] = [
-    ("des-cbc-crc", Enctype::DesCbcCrc),
-    ("des-cbc-md5", Enctype::DesCbcMd5),
-    ("des3-cbc-sha1", Enctype::Des3CbcHmacSha1),
-    ("arcfour-hmac", Enctype::Rc4Hmac),
-];
-
+/// Single DES is one type: a key has no other. Kerberos 4 tickets need it, too.
 fn weak_enctypes(origin: &Origin<'_>, names: &[Spanned<String>]) -> Result<Vec<Enctype>> {
-    let parse = |name: &Spanned<String>| {
-        choice(origin, Some(name), "security.weak_enctypes", &WEAK_ENCTYPES, Enctype::DesCbcCrc)
-    };
+    let weak = Enctype::ALL.into_iter().filter(|enctype| enctype.is_weak());
+    let words: Vec<(&str, Enctype)> = weak.map(|enctype| (enctype.name(), enctype)).collect();
+    let parse = |name| choice(origin, Some(name), "security.weak_enctypes", &words, Enctype::DesCbcCrc);
     names.iter().map(parse).collect()
 }
 

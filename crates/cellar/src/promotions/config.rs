@@ -186,7 +186,7 @@ fn names<'a>(names: impl Iterator<Item = &'a String>) -> String {
 impl CellConfig {
     /// A client of the cell, as its superuser.
     pub fn connect(&self) -> Result<CellClient> {
-        let keys = keys::load(&self.keys)?;
+        let keys = keys::load_all(&self.keys)?;
         let network = AfsNetwork::start(Some(local_authentication(&keys.set)?))?;
         CellClient::new(Arc::new(network), self.database_servers.clone())
     }

@@ -29,6 +29,18 @@ impl Authority {
         }
     }
 
+    /// A list without a file.
+    #[cfg(test)]
+    pub fn of_list(list: &str, realms: LocalRealms) -> Authority {
+        Authority { path: PathBuf::new(), realms, list: RwLock::new(UserList::parse(list)) }
+    }
+
+    /// Whether the caller holds the cell's key: one of the cell's servers, or a tool with `-localauth`.
+    pub fn is_cell(caller: &Caller) -> bool {
+        matches!(&caller.identity, Identity::Known(principal)
+            if principal.name == CELL_PRINCIPAL && principal.instance.is_empty() && principal.realm.is_empty())
+    }
+
     /// The principals of the list.
     pub fn users(&self) -> Vec<Principal> {
         self.list.read().principals().cloned().collect()
@@ -50,9 +62,8 @@ impl Authority {
 impl LocalAuthority for Authority {
     fn is_superuser(&self, caller: &Caller) -> bool {
         let Identity::Known(principal) = &caller.identity else { return false };
-        let is_cell =
-            principal.name == CELL_PRINCIPAL && principal.instance.is_empty() && principal.realm.is_empty();
-        is_cell || self.list.read().contains(principal, |principal| self.realms.is_local(principal))
+        Authority::is_cell(caller)
+            || self.list.read().contains(principal, |principal| self.realms.is_local(principal))
     }
 
     fn is_local_realm(&self, principal: &Principal) -> bool {

@@ -4,6 +4,7 @@
 use super::{thread, wait};
 use crate::client::CellClient;
 use crate::config::keys::{self, KeyFiles, KeyStamp, Keys};
+use crate::config::security::SecuritySettings;
 use crate::network::check_keys;
 use anyhow::Result;
 use bosserver::KeyList;
@@ -20,6 +21,7 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// The keys in use.
 pub struct CellKeys {
     files: KeyFiles,
+    security: SecuritySettings,
     ring: Arc<KeyRing>,
     read: Mutex<Read>,
 }
@@ -35,10 +37,15 @@ impl CellKeys {
     ///
     /// # Errors
     /// A file cannot be read, or there is no key.
-    pub fn read(files: KeyFiles) -> Result<CellKeys> {
+    pub fn read(files: KeyFiles, security: SecuritySettings) -> Result<CellKeys> {
         let stamp = files.stamp();
-        let Keys { set, des, .. } = keys::load(&files)?;
-        Ok(CellKeys { files, ring: Arc::new(KeyRing::new(set)), read: Mutex::new(Read { stamp, des }) })
+        let Keys { set, des, .. } = keys::load(&files, &security)?;
+        Ok(CellKeys {
+            files,
+            security,
+            ring: Arc::new(KeyRing::new(set)),
+            read: Mutex::new(Read { stamp, des }),
+        })
     }
 
     /// The keys, for those who look at them with each handshake.
@@ -60,7 +67,7 @@ impl CellKeys {
             return;
         }
         read.stamp = stamp;
-        match keys::load(&self.files) {
+        match keys::load(&self.files, &self.security) {
             Ok(keys) => {
                 read.des = keys.des;
                 drop(read);

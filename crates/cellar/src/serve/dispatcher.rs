@@ -1,5 +1,6 @@
 //! The way of every call to its service, on which it is counted.
 
+use super::admission::Admission;
 use crate::network::now;
 use afs_idl::CallStream;
 use audit::{Call, Draft, Messages, ServiceTrail};
@@ -39,6 +40,8 @@ const PANIC_CODE: AbortCode = AbortCode::UAEIO;
 
 /// A generated dispatcher as the transport wants it.
 pub(super) struct Dispatcher {
+    /// Which callers are served.
+    pub(super) admission: Admission,
     pub(super) dispatch: Dispatch,
     pub(super) at_once: Option<AtOnce>,
     pub(super) demand: DemandOf,
@@ -87,17 +90,19 @@ impl Service for Dispatcher {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
         let mut counted = Counted::begin(self, &caller, call);
-        let result = if self.ends_when_durable {
-            self.serve_owing(&caller, &mut counted)
-        } else {
-            (self.dispatch)(&caller, &mut counted)
-        };
+        let result = self.admission.check(&caller).and_then(|()| {
+            if self.ends_when_durable {
+                self.serve_owing(&caller, &mut counted)
+            } else {
+                (self.dispatch)(&caller, &mut counted)
+            }
+        });
         counted.result = result;
         result
     }
 
     fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
-        let at_once = self.at_once.as_ref()?;
+        let at_once = self.at_once.as_ref().filter(|_| self.admission.is_open(caller))?;
         let opcode = opcode(request);
         // What is answered here ends well: whoever ends badly goes to a worker.
         let audited = self.trail.as_ref().and_then(|trail| Some((trail, trail.begin_good(opcode)?)));

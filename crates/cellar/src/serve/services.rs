@@ -1,6 +1,7 @@
 //! The services, and the ports they are served on.
 
 use super::Hindrances;
+use super::admission::Admission;
 use super::authority::Authority;
 use super::cell_keys::CellKeys;
 use super::destinations::Destinations;
@@ -10,11 +11,13 @@ use super::locator::{LocalLocator, RemoteLocator};
 use super::membership::RemoteMembership;
 use super::observed::Observatory;
 use super::overseer::ProcessOverseer;
+use super::refusals::Refusals;
 use super::registration::server_uuid;
 use super::snapshots::CellSnapshots;
 use super::transport;
 use super::volume_servers::VolumeServers;
 use crate::client::CellClient;
+use crate::config::security::{LevelPolicy, SecuritySettings};
 use crate::config::{Role, Settings};
 use crate::network::{CellIdentity, now};
 use adminserver::{AdminServer, AdminServerParts, Below, DirectoryUsage};
@@ -33,7 +36,7 @@ use parking_lot::Mutex;
 use ptdb::Protection;
 use ptserver::PtService;
 use rx::{Demand, Server, ServerConfig, ServerStatistics, ServiceConfig, ServiceEntry, SocketOptions};
-use rx_security::{Null, RxkadServer, ServerSecurity};
+use rx_security::{LocalRealms, Null, RxkadServer, ServerSecurity};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -53,6 +56,9 @@ const REMOTE_MEMBERSHIP_LIFETIME: Duration = Duration::from_secs(600);
 
 /// The number of the service of statistics by procedure (RX_STATS_SERVICE_ID), on every port.
 const RPC_STATISTICS_SERVICE: u16 = 409;
+
+/// The number of the file service.
+const FILE_SERVICE: u16 = 1;
 
 /// The number of Cellar's own service, on the file server's port and on the volume server's.
 pub(super) const ADMIN_SERVICE: u16 = 20011;
@@ -151,7 +157,7 @@ impl Stores {
 /// All services of the process.
 pub struct Services {
     prepared: Vec<Prepared>,
-    security: Vec<Arc<dyn ServerSecurity>>,
+    rxkad: RxkadServer,
     callbacks: Arc<Callbacks>,
     volume_servers: Arc<VolumeServers>,
     statistics: Arc<OnceLock<StatisticsSource>>,
@@ -162,6 +168,9 @@ pub struct Services {
     uuid: HostUuid,
     observatory: Arc<Observatory>,
     keys: Arc<CellKeys>,
+    levels: LevelPolicy,
+    authority: Arc<Authority>,
+    refusals: Arc<Refusals>,
 }
 
 /// Tells the file server of this process, if there is one, what happens to volumes.
@@ -222,7 +231,7 @@ impl Services {
         let destinations = Destinations::new(settings.security.forward_destinations.clone(), cell.clone());
         let mut services = Services {
             prepared: Vec::new(),
-            security: vec![Arc::new(Null), Arc::new(RxkadServer::new(keys.ring(), settings.realms.clone()))],
+            rxkad: rxkad(&settings.security, keys, settings.realms.clone()),
             callbacks: Arc::default(),
             volume_servers: Arc::new(VolumeServers::new(identity, destinations)),
             statistics: Arc::default(),
@@ -233,6 +242,9 @@ impl Services {
             uuid: server_uuid(settings)?,
             observatory: observatory.clone(),
             keys: keys.clone(),
+            levels: settings.security.levels,
+            authority: authority.clone(),
+            refusals: Arc::default(),
         };
         let stores = Stores::open(settings, databases, volumes, cell)?;
         // In the order of Role::ALL: the volume server must know the file server.
@@ -321,6 +333,7 @@ impl Services {
         let demand: DemandOf = Box::new(|_, _| Demand::SMALL);
         let (meter, trail) = (self.meter(interface), self.trail(interface));
         let dispatcher = Dispatcher {
+            admission: self.admission(role, id),
             dispatch: Box::new(dispatch),
             at_once: None,
             demand,
@@ -334,6 +347,13 @@ impl Services {
     fn add_dispatcher(&mut self, role: Role, id: u16, name: &'static str, dispatcher: Dispatcher) {
         let dispatcher = Arc::new(dispatcher);
         self.prepared.push(Prepared { role, id, name, dispatcher });
+    }
+
+    /// Which callers a service on the port of a role serves.
+    fn admission(&self, role: Role, id: u16) -> Admission {
+        let levels = self.levels.of(role, id == ADMIN_SERVICE);
+        let name = if id == ADMIN_SERVICE { "cellar" } else { role.instance() };
+        Admission::new(name, levels, self.authority.clone(), self.refusals.clone())
     }
 
     fn meter(&self, interface: Interface) -> ServiceMeter {
@@ -375,8 +395,9 @@ impl Services {
         let snapshots = Arc::new(CellSnapshots::new(settings, &stores.cell, &server));
         self.snapshots = Some(snapshots.clone());
         let usage = Arc::new(FromFileServer(server.clone()));
-        let dispatcher = file_dispatcher(server, self.meter(FILES), self.trail(FILES));
-        self.add_dispatcher(Role::Fs, 1, FILES.name, dispatcher);
+        let admission = self.admission(Role::Fs, FILE_SERVICE);
+        let dispatcher = file_dispatcher(server, admission, self.meter(FILES), self.trail(FILES));
+        self.add_dispatcher(Role::Fs, FILE_SERVICE, FILES.name, dispatcher);
         self.prepare_admin_server(authority, stores, snapshots, usage);
     }
 
@@ -478,6 +499,14 @@ impl Services {
         }));
     }
 
+    /// The security classes of a service. Its challenge demands what all of its callers must have, so that a client
+    /// which protects less fails before it calls.
+    fn security_classes(&self, role: Role, id: u16) -> Vec<Arc<dyn ServerSecurity>> {
+        let levels = self.levels.of(role, id == ADMIN_SERVICE);
+        let least = levels.users.min(levels.administrators).min(levels.cell);
+        vec![Arc::new(Null), Arc::new(self.rxkad.clone().with_level_min(least))]
+    }
+
     /// Opens one role's port with all its services.
     fn start_one(&self, role: Role, settings: &Settings, hindrances: &Hindrances) -> Result<Arc<Server>> {
         let mut config = server_config(role, settings);
@@ -489,7 +518,7 @@ impl Services {
                 config: ServiceConfig {
                     id: prepared.id,
                     name: prepared.name.into(),
-                    security: self.security.clone(),
+                    security: self.security_classes(role, prepared.id),
                 },
                 service: prepared.dispatcher.clone(),
             });
@@ -500,6 +529,12 @@ impl Services {
         transport::warn_of_small_buffers(role.instance(), &statistics, config.socket.buffer_bytes);
         Ok(Arc::new(server))
     }
+}
+
+/// rxkad as the settings want it.
+fn rxkad(settings: &SecuritySettings, keys: &CellKeys, realms: LocalRealms) -> RxkadServer {
+    let server = RxkadServer::new(keys.ring(), realms).with_clock_skew(settings.clock_skew_seconds);
+    if settings.dotted_principals { server.with_dotted_names() } else { server }
 }
 
 /// Whoever waits for an answer of a few bytes does not wait until dozens of workers have moved their megabytes.
@@ -536,9 +571,15 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
     config
 }
 
-fn file_dispatcher(server: Arc<FileServer>, meter: ServiceMeter, trail: Option<ServiceTrail>) -> Dispatcher {
+fn file_dispatcher(
+    server: Arc<FileServer>,
+    admission: Admission,
+    meter: ServiceMeter,
+    trail: Option<ServiceTrail>,
+) -> Dispatcher {
     let [quick, asked, told] = [(); 3].map(|()| Arc::clone(&server));
     Dispatcher {
+        admission,
         dispatch: Box::new(move |caller, call| afs_idl::fs::dispatch(&*server, caller, call)),
         at_once: Some(AtOnce {
             answer: Box::new(move |caller, request| quick.answer_at_once(caller, request)),

@@ -11,8 +11,8 @@ use super::{NEVER, RXKAD_INDEX, ticket, times};
 use crate::key::KeySource;
 use crate::{ConnectionFacts, SecurityError, ServerHandshake, ServerSecurity, Verified};
 
-/// By how many seconds clocks may differ, unless set otherwise.
-const CLOCK_SKEW_SECONDS: u32 = 300;
+/// By how many seconds clocks may differ, unless set otherwise: as in OpenAFS (`KTC_TIME_UNCERTAINTY`).
+const CLOCK_SKEW_SECONDS: u32 = 900;
 
 /// Accepts connections whose peers hold a ticket for the cell.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ struct Settings {
 
 impl RxkadServer {
     /// A server with these keys, to which the users of these realms are the cell's own. It accepts
-    /// every level, lets clocks differ by 5 minutes, and refuses names with dots.
+    /// every level, lets clocks differ by 15 minutes, and refuses names with dots.
     pub fn new(keys: Arc<dyn KeySource>, realms: LocalRealms) -> RxkadServer {
         let settings = Settings {
             keys,
@@ -49,7 +49,7 @@ impl RxkadServer {
         self.with(|settings| settings.level_min = level_min)
     }
 
-    /// Sets by how many seconds a ticket may begin in the future (OpenAFS allows 900).
+    /// Sets by how many seconds a ticket may begin in the future.
     #[must_use]
     pub fn with_clock_skew(self, clock_skew_seconds: u32) -> RxkadServer {
         self.with(|settings| settings.clock_skew_seconds = clock_skew_seconds)

@@ -1,5 +1,6 @@
 //! `[security.levels]`: the least protection of calls, by service and class of caller.
 
+use super::super::Role;
 use super::super::file::Origin;
 use super::choice;
 use anyhow::Result;
@@ -103,6 +104,10 @@ impl ServiceLevels {
         cell: SecurityLevel::Clear,
     };
 
+    /// The protection service: `pts -localauth` and OpenAFS's file servers always encrypt.
+    const PROTECTION: ServiceLevels =
+        ServiceLevels { cell: SecurityLevel::Authenticated, ..ServiceLevels::AFS };
+
     /// Cellar's own service, whose clients are Cellar's own and always encrypt.
     const CELLAR: ServiceLevels = ServiceLevels {
         administrators: SecurityLevel::Encrypted,
@@ -140,14 +145,34 @@ pub struct LevelPolicy {
 
 impl Default for LevelPolicy {
     fn default() -> LevelPolicy {
-        let afs = ServiceLevels::AFS;
-        LevelPolicy { fs: afs, pt: afs, vl: afs, vol: afs, bos: afs, cellar: ServiceLevels::CELLAR }
+        let (afs, pt) = (ServiceLevels::AFS, ServiceLevels::PROTECTION);
+        LevelPolicy { fs: afs, pt, vl: afs, vol: afs, bos: afs, cellar: ServiceLevels::CELLAR }
     }
 }
 
 impl LevelPolicy {
-    pub(super) fn new(origin: &Origin<'_>, section: &LevelsSection) -> Result<LevelPolicy> {
-        let default = LevelPolicy::default();
+    /// What is demanded on the port of a role, by Cellar's own service or by the others there.
+    pub fn of(&self, role: Role, is_cellars_own: bool) -> ServiceLevels {
+        match role {
+            _ if is_cellars_own => self.cellar,
+            Role::Fs => self.fs,
+            Role::Pt => self.pt,
+            Role::Vl => self.vl,
+            Role::Vol => self.vol,
+            Role::Bos => self.bos,
+        }
+    }
+
+    /// The levels of a section. Servers that call each other at a lower level than usual expect it of each other.
+    pub(super) fn new(
+        origin: &Origin<'_>,
+        section: &LevelsSection,
+        own_calls: SecurityLevel,
+    ) -> Result<LevelPolicy> {
+        let mut default = LevelPolicy::default();
+        for levels in [&mut default.pt, &mut default.cellar] {
+            levels.cell = levels.cell.min(own_calls);
+        }
         let resolve = |name: &str, own: &Option<ClassesSection>, default: ServiceLevels| {
             let all = section.classes().resolve(origin, "", default)?;
             own.as_ref().map_or(Ok(all), |own| own.resolve(origin, &format!("{name}."), all))
