@@ -242,7 +242,7 @@ fn caller(identity: Identity) -> Caller {
         level: SecurityLevel::Clear,
         peer: SocketAddr::from(([10, 0, 0, 1], 7001)),
         local: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        connection: 1,
+        connection: base::Connection::new(),
     }
 }
 

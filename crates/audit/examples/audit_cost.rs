@@ -40,7 +40,7 @@ fn caller(number: u64) -> Caller {
         level: SecurityLevel::Encrypted,
         peer: SocketAddr::from(([10, 0, 0, 1], 7001)),
         local: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        connection: number << 2,
+        connection: base::Connection::new(),
     }
 }
 

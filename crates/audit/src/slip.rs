@@ -106,7 +106,7 @@ impl<'a> Slip<'a> {
             took_ns,
             procedure << 48 | privileges << 40 | self.flags() << 32 | u64::from(code),
             u64::from(noted.user as u32) << 32 | u64::from(address),
-            caller.connection,
+            caller.connection.number(),
             u64::from(caller.peer.port()) << 48 | a << 32 | b << 16 | c,
         ];
         for (place, value) in head.iter().zip(values) {

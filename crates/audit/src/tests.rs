@@ -51,7 +51,7 @@ fn caller(identity: Identity) -> Caller {
         level: SecurityLevel::Encrypted,
         peer: SocketAddr::from(([192, 0, 2, 7], 7001)),
         local: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        connection: 5,
+        connection: base::Connection::new(),
     }
 }
 
@@ -196,12 +196,13 @@ fn lines_are_json() {
     assert_eq!(lines.len(), 12);
     assert_eq!((&lines[0]["event"], &lines[11]["event"]), (&"AFS_Aud_On".into(), &"AFS_Aud_Off".into()));
     let mut first = lines[1].clone();
+    assert!(first["connection"].take().as_u64().is_some_and(|number| number > 0));
     let time = first["time"].take().as_str().unwrap().to_owned();
     assert_eq!((time.len(), time.ends_with('Z')), ("2026-11-16T12:00:00.123456Z".len(), true), "{time}");
     let expected = serde_json::json!({
         "time": null, "event": "AFS_SRX_StACL", "class": "rights", "service": "AFS", "procedure": "StoreACL",
         "outcome": "good", "code": 0, "user": "ann@CELL", "local_user": true, "user_id": 42,
-        "host": "192.0.2.7", "port": 7001, "level": "encrypted", "connection": 5, "took_us": 1500,
+        "host": "192.0.2.7", "port": 7001, "level": "encrypted", "connection": null, "took_us": 1500,
         "privileges": ["store-acl", "set-mode"], "cut_off": false, "arguments": { "fid": "536870912.1.1", "acl": "1\n0\nann 127\n" },
     });
     assert_eq!(first, expected);

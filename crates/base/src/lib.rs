@@ -5,6 +5,7 @@
 
 pub mod abort;
 pub mod authority;
+pub mod connection;
 pub mod ids;
 pub mod limits;
 pub mod names;
@@ -15,6 +16,7 @@ pub mod time;
 
 pub use abort::AbortCode;
 pub use authority::{Access, LocalAuthority};
+pub use connection::Connection;
 pub use ids::{Fid, HostUuid, PartitionId, UserId, VnodeId, VolumeId, VolumeType};
 pub use names::{CellName, NameError, SnapshotName, VolumeName};
 pub use principal::{Caller, Identity, Principal, SecurityLevel};

@@ -1,5 +1,6 @@
 //! Who is calling, as the security layer proved it.
 
+use crate::Connection;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -67,6 +68,6 @@ pub struct Caller {
     pub peer: SocketAddr,
     /// The server's address it was sent to.
     pub local: IpAddr,
-    /// A number for the connection, unique while the server runs.
-    pub connection: u64,
+    /// The connection that the call came on.
+    pub connection: Connection,
 }

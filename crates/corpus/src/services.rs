@@ -14,12 +14,12 @@ use crate::frames::frames;
 use crate::idl::anonymous;
 use crate::records::NOW;
 use afs_idl::{CallStream, MemoryStream};
-use base::{AbortCode, Caller, Identity, LocalAuthority, Principal, SecurityLevel};
+use base::{AbortCode, Caller, Connection, Identity, LocalAuthority, Principal, SecurityLevel};
 use bytes::Bytes;
 use ptdb::{Actor, Kind, NewEntry, Policy, Protection};
 use ptserver::PtService;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use store::MemoryMeta;
 use vldb::Locations;
 use vlserver::{Settings, VlService};
@@ -41,6 +41,13 @@ pub enum Who {
     Alice = 2,
 }
 
+/// A connection for each value of a piece's first byte, the same in all calls.
+static CONNECTIONS: [OnceLock<Connection>; 256] = [const { OnceLock::new() }; 256];
+
+fn connection(byte: u8) -> Connection {
+    CONNECTIONS[usize::from(byte)].get_or_init(Connection::new).clone()
+}
+
 /// The caller that a piece's first byte names; a set bit 4 means: at another workstation.
 fn caller(byte: u8) -> Caller {
     let host = 1 + (byte >> 4 & 1);
@@ -48,11 +55,11 @@ fn caller(byte: u8) -> Caller {
     let name = match byte & 3 {
         1 => "admin",
         2 => "alice",
-        _ => return Caller { peer, connection: host.into(), ..anonymous() },
+        _ => return Caller { peer, connection: connection(byte & 0x10), ..anonymous() },
     };
     let principal = Principal { name: name.to_owned(), instance: String::new(), realm: String::new() };
     let identity = Identity::Known(principal);
-    let connection = u64::from(byte & 0x13) + 10;
+    let connection = connection(byte & 0x13);
     Caller { identity, level: SecurityLevel::Encrypted, peer, connection, ..anonymous() }
 }
 

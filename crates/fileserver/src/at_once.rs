@@ -8,6 +8,7 @@ use crate::access::{Access, Reading};
 use crate::counters::Operation;
 use crate::pipeline::Session;
 use crate::server::FileServer;
+use crate::subject::Subjects;
 use crate::wire;
 use afs_format::acl::Acl;
 use afs_idl::fs as rxafs;
@@ -58,15 +59,16 @@ impl FileServer {
 
     /// Looks at what the answers to these will need of the clients: callers, hosts and promises.
     pub fn look_ahead(&self, requests: &[(&Caller, &[u8])]) {
-        let seen = self.subjects().look_ahead(requests.iter().map(|(caller, _)| *caller));
+        let seen = Subjects::look_ahead(requests.iter().map(|(caller, _)| *caller));
         let fetched = |request: &[u8]| {
             let (opcode, arguments) = request.split_first_chunk()?;
             let is_status = u32::from_be_bytes(*opcode) == rxafs::FETCH_STATUS;
             let request: rxafs::FetchStatusRequest = is_status.then(|| xdr::from_slice(arguments).ok())??;
             Some(Fid::from(request.fid))
         };
-        let calls =
-            requests.iter().map(|(caller, request)| (caller.peer, caller.connection, fetched(request)));
+        let calls = requests
+            .iter()
+            .map(|(caller, request)| (caller.peer, caller.connection.number(), fetched(request)));
         black_box(seen ^ self.hosts().state().look_ahead(calls));
     }
 

@@ -13,8 +13,6 @@ pub struct FileServerConfig {
     pub implicit_admin_rights: Rights,
     /// How long a caller's groups are believed before they are looked up again.
     pub membership_lifetime: Duration,
-    /// Most connections whose caller's groups are remembered.
-    pub memberships_max: usize,
     /// Limits of hosts and promises.
     pub callbacks: CallbackConfig,
     /// Most files with locks.
@@ -39,7 +37,6 @@ impl Default for FileServerConfig {
             uuid: HostUuid::default(),
             implicit_admin_rights: Rights::LOOKUP,
             membership_lifetime: Duration::from_secs(60),
-            memberships_max: 100_000,
             callbacks: CallbackConfig::default(),
             locks_max: 200_000,
             break_threads_max: 16,

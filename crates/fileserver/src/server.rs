@@ -34,7 +34,7 @@ impl FileServer {
         let membership = environment.membership.clone();
         FileServer {
             hosts: Hosts::new(environment.network.clone(), environment.clock.clone(), config.clone()),
-            subjects: Subjects::new(membership, config.membership_lifetime, config.memberships_max),
+            subjects: Subjects::new(membership, config.membership_lifetime),
             locks: Mutex::new(Locks::new(config.locks_max)),
             counters: Counters::default(),
             moved: MovedAnswers::default(),

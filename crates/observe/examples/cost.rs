@@ -22,7 +22,7 @@ fn caller(number: u32) -> Caller {
         level: SecurityLevel::Encrypted,
         peer: SocketAddr::from(([10, 0, 0, 1], 7001)),
         local: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        connection: number.into(),
+        connection: base::Connection::new(),
     }
 }
 

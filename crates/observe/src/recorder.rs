@@ -139,7 +139,7 @@ impl Usage {
     }
 
     fn record(&mut self, volume: u32, caller: &Caller, call: &Counted<'_>) {
-        let slot = slot(caller.connection, volume);
+        let slot = slot(caller.connection.number(), volume);
         if self.lately[slot].is_some_and(|place| self.add_at(place, volume, caller, call)) {
             return;
         }

@@ -20,7 +20,7 @@ fn caller(host: u8, name: &str) -> Caller {
         level: SecurityLevel::Clear,
         peer: SocketAddr::from(([10, 0, 0, host], 7001)),
         local: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        connection: 1,
+        connection: base::Connection::new(),
     }
 }
 
@@ -86,7 +86,7 @@ fn a_volume_has_the_calls_of_clients_that_lost_their_rows() {
     let meter = meter(&recorder);
     for number in 0..5000_u32 {
         let host = SocketAddr::from((Ipv4Addr::from(0x0a00_0000 + number), 7001));
-        let who = Caller { peer: host, connection: number.into(), ..caller(0, "alice") };
+        let who = Caller { peer: host, connection: base::Connection::new(), ..caller(0, "alice") };
         count(&meter, &who, 7 + number % 2, &ended(130));
         count(&meter, &who, 7, &ended(133));
     }

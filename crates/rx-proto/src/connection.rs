@@ -47,6 +47,8 @@ const FAILED_LIFETIME: std::time::Duration = std::time::Duration::from_secs(30);
 pub(crate) struct Connection {
     pub(crate) side: Side,
     pub(crate) key: ConnectionKey,
+    /// What services know it by.
+    handle: base::Connection,
     pub(crate) facts: ConnectionFacts,
     pub(crate) path: Path,
     pub(crate) peer: Key,
@@ -219,6 +221,7 @@ impl Connection {
         Connection {
             side,
             key: ConnectionKey::new(facts.epoch, facts.connection_id, side, path.remote),
+            handle: base::Connection::new(),
             facts,
             path,
             peer,
@@ -305,7 +308,7 @@ impl Connection {
     }
 
     /// The facts about the caller for services.
-    pub(crate) fn caller(&self, number: u64) -> Caller {
+    pub(crate) fn caller(&self) -> Caller {
         let (identity, level) = match &self.security.stage {
             Stage::Verified(proof) => (proof.identity.clone(), proof.level),
             _ => (Identity::Anonymous, SecurityLevel::Clear),
@@ -319,7 +322,7 @@ impl Connection {
             level,
             peer: self.path.remote,
             local: self.path.local.unwrap_or(unspecified),
-            connection: number,
+            connection: self.handle.clone(),
         }
     }
 
@@ -348,3 +351,6 @@ impl Connection {
 fn unprotected(payload: &[Bytes]) -> Protected {
     Protected { checksum: 0, pieces: payload.to_vec() }
 }
+
+#[cfg(test)]
+mod tests;

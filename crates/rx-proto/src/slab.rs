@@ -1,4 +1,7 @@
 //! Storage with stable, never reused keys.
+//!
+//! A place is used again with a new generation. When its generations are exhausted the place is retired, so that no key ever
+//! comes back.
 
 /// Index and generation of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -8,7 +11,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// One number for both parts.
+    /// Both parts in one number, different from that of every other key of the slab.
     pub(crate) fn number(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -44,7 +47,7 @@ impl<T> Slab<T> {
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[index as usize];
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.generation = slot.generation.checked_add(1).expect("an exhausted place is not free");
         let key = Key { index, generation: slot.generation };
         slot.value = Some(make(key));
         self.len += 1;
@@ -57,9 +60,16 @@ impl<T> Slab<T> {
             return None;
         }
         let value = slot.value.take()?;
-        self.free.push(key.index);
-        self.len -= 1;
+        self.vacate(key);
         Some(value)
+    }
+
+    /// Counts an entry out; its place is free for the next one unless its generations are exhausted.
+    fn vacate(&mut self, key: Key) {
+        if key.generation < u32::MAX {
+            self.free.push(key.index);
+        }
+        self.len -= 1;
     }
 
     /// Removes an entry where it is, and moves it nowhere.
@@ -69,8 +79,7 @@ impl<T> Slab<T> {
             && slot.value.is_some()
         {
             slot.value = None;
-            self.free.push(key.index);
-            self.len -= 1;
+            self.vacate(key);
         }
     }
 
@@ -103,8 +112,38 @@ impl<T> Slab<T> {
 }
 
 #[cfg(test)]
+impl<T> Slab<T> {
+    /// A slab whose one free place has had this many generations.
+    pub(crate) fn worn(generation: u32) -> Slab<T> {
+        Slab { slots: vec![Slot { generation, value: None }], free: vec![0], len: 0 }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_without_generations_left_is_retired() {
+        for discards in [false, true] {
+            let mut slab = Slab::worn(u32::MAX - 2);
+            let mut keys = Vec::new();
+            for value in 'a'..='f' {
+                let key = slab.insert_with(|_| value);
+                assert_eq!(slab.get(key), Some(&value));
+                if discards {
+                    slab.discard(key)
+                } else {
+                    _ = slab.remove(key)
+                }
+                keys.push(key);
+            }
+            let numbers: std::collections::HashSet<u64> = keys.iter().map(|key| key.number()).collect();
+            assert_eq!(numbers.len(), keys.len(), "keys never come back");
+            assert_eq!((slab.len(), slab.places()), (0, 2), "a second place after the first was exhausted");
+            assert!(keys.iter().all(|key| slab.get(*key).is_none()));
+        }
+    }
 
     #[test]
     fn old_keys_find_nothing() {

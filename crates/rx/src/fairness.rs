@@ -108,7 +108,13 @@ mod tests {
             Identity::Known(Principal { name: name.into(), instance: String::new(), realm: String::new() })
         });
         let peer = peer.parse().unwrap();
-        Caller { identity, level: SecurityLevel::Clear, peer, local: [127, 0, 0, 1].into(), connection: 1 }
+        Caller {
+            identity,
+            level: SecurityLevel::Clear,
+            peer,
+            local: [127, 0, 0, 1].into(),
+            connection: base::Connection::new(),
+        }
     }
 
     #[test]

@@ -531,10 +531,8 @@ impl LaneState {
         arrivals: &dyn Arrivals,
         call: CallId,
         service_id: u16,
-        mut caller: Caller,
+        caller: Caller,
     ) {
-        // Endpoints number their connections each for itself.
-        caller.connection |= (self.lane as u64) << LANE_SHIFT;
         let (request, is_whole) = self.read_first(call, at);
         let arrived = Arrived { lane: self.lane, call, service_id, caller, request, is_whole, at };
         if arrived.whole_request().is_some() && self.refusing.is_none() && self.short.len() < SHORT_MAX {
@@ -584,9 +582,6 @@ impl LaneState {
         }
     }
 }
-
-/// Where the lane's number stands in [`Caller::connection`].
-const LANE_SHIFT: u32 = 56;
 
 /// What the lane's thread keeps between its turns.
 struct Turn {

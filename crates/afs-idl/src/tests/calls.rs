@@ -79,7 +79,7 @@ fn caller() -> Caller {
         level: SecurityLevel::Clear,
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 7001)),
         local: IpAddr::from(Ipv4Addr::LOCALHOST),
-        connection: 1,
+        connection: base::Connection::new(),
     }
 }
 

@@ -405,7 +405,7 @@ mod tests {
         let older = Arc::new(Older::default());
         let peer: SocketAddr = "10.0.0.1:7000".parse().unwrap();
         let (identity, level) = (Identity::Anonymous, SecurityLevel::Clear);
-        let caller = Caller { identity, level, peer, local: peer.ip(), connection: 1 };
+        let caller = Caller { identity, level, peer, local: peer.ip(), connection: base::Connection::new() };
         let server = older.clone();
         let connection =
             MemoryConnection::new(peer, 1444, move |stream| fs::dispatch(&*server, &caller, stream));

@@ -84,7 +84,13 @@ mod tests {
             |name: &str| Principal { name: name.into(), instance: String::new(), realm: String::new() };
         let identity = name.map_or(Identity::Anonymous, |name| Identity::Known(principal(name)));
         let peer = "192.0.2.1:7001".parse().unwrap();
-        Caller { identity, level, peer, local: "192.0.2.2".parse().unwrap(), connection: 1 }
+        Caller {
+            identity,
+            level,
+            peer,
+            local: "192.0.2.2".parse().unwrap(),
+            connection: base::Connection::new(),
+        }
     }
 
     #[test]

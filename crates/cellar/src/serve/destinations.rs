@@ -94,7 +94,7 @@ mod tests {
         let fakes = Fakes::new(|address, _, stream| {
             let (identity, level) = (Identity::Anonymous, SecurityLevel::Clear);
             let (peer, local) = ((address, 7001).into(), address.into());
-            let caller = Caller { identity, level, peer, local, connection: 1 };
+            let caller = Caller { identity, level, peer, local, connection: base::Connection::new() };
             vl::dispatch(&Registered, &caller, stream)
         });
         let destinations = Destinations::new(Vec::new(), fakes.cell(1));

@@ -43,12 +43,7 @@ fn volumes() -> Volumes {
 }
 
 fn config() -> FileServerConfig {
-    FileServerConfig {
-        memberships_max: 100,
-        locks_max: 100,
-        callbacks: CallbackConfig::default(),
-        ..Default::default()
-    }
+    FileServerConfig { locks_max: 100, callbacks: CallbackConfig::default(), ..Default::default() }
 }
 
 /// The file service.

@@ -3,8 +3,8 @@
 use crate::people::People;
 use afs_idl::{ClientConnection, MemoryConnection, MemoryStream, cb, fs};
 use base::{
-    AbortCode, Caller, Fid, HostUuid, Identity, Monotonic, PartitionId, Principal, SecurityLevel, UnixTime,
-    VolumeId, VolumeType,
+    AbortCode, Caller, Connection, Fid, HostUuid, Identity, Monotonic, PartitionId, Principal, SecurityLevel,
+    UnixTime, VolumeId, VolumeType,
 };
 use fileserver::{CallbackNetwork, Clock, Environment, FileServer, FileServerConfig};
 use parking_lot::Mutex;
@@ -136,12 +136,12 @@ impl CallbackNetwork for TestNetwork {
         Arc::new(MemoryConnection::new(peer, 100, move |stream| {
             let station = station.as_ref().filter(|station| station.reachable.load(SeqCst));
             let station = station.ok_or(AbortCode::RX_CALL_DEAD)?;
-            cb::dispatch(&**station, &caller("", SocketAddr::from(([9, 9, 9, 9], 7000)), 0), stream)
+            cb::dispatch(&**station, &caller("", SocketAddr::from(([9, 9, 9, 9], 7000))), stream)
         }))
     }
 }
 
-fn caller(name: &str, peer: SocketAddr, connection: u64) -> Caller {
+fn caller(name: &str, peer: SocketAddr) -> Caller {
     let principal =
         |name: &str| Principal { name: name.into(), instance: String::new(), realm: String::new() };
     Caller {
@@ -149,7 +149,7 @@ fn caller(name: &str, peer: SocketAddr, connection: u64) -> Caller {
         level: SecurityLevel::Encrypted,
         peer,
         local: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        connection,
+        connection: Connection::new(),
     }
 }
 
@@ -168,7 +168,6 @@ pub(crate) struct World {
     pub(crate) meta: Arc<MemoryMeta>,
     pub(crate) server: Arc<FileServer>,
     pub(crate) log: Log,
-    connections: AtomicU64,
 }
 
 fn volumes(meta: &Arc<MemoryMeta>, durability: Durability) -> Volumes {
@@ -221,8 +220,7 @@ impl World {
         let meta = Arc::new(MemoryMeta::new());
         let volumes = Arc::new(volumes(&meta, durability));
         let server = start(config, &clock, &network, &people, &volumes);
-        let connections = AtomicU64::new(1);
-        let world = World { clock, network, people, volumes, meta, server, log: Log::default(), connections };
+        let world = World { clock, network, people, volumes, meta, server, log: Log::default() };
         let admin = world.client("admin", 99);
         world.set_acl(&admin, root(), "2\n0\nstaff\t127\nsystem:anyuser\t9\n").unwrap();
         world.heard();
@@ -254,7 +252,7 @@ impl World {
             Arc::new(Workstation { name, uuid, reachable, log, on_break })
         };
         let station = self.network.stations.lock().entry(address).or_insert_with(new).clone();
-        Client { caller: caller(user, address, self.connections.fetch_add(1, SeqCst)), station }
+        Client { caller: caller(user, address), station }
     }
 
     /// The same workstation and user on another connection, from another address.
@@ -262,7 +260,7 @@ impl World {
         let mut stations = self.network.stations.lock();
         stations.remove(&client.caller.peer);
         stations.insert(address, client.station.clone());
-        let connection = self.connections.fetch_add(1, SeqCst);
+        let connection = Connection::new();
         Client { caller: Caller { peer: address, connection, ..client.caller.clone() }, ..client.clone() }
     }
 

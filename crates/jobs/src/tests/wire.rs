@@ -56,7 +56,7 @@ fn serve(
         return Err(AbortCode::RX_CALL_DEAD);
     }
     let (identity, level) = (Identity::Anonymous, SecurityLevel::Clear);
-    let caller = Caller { identity, level, peer, local: peer.ip(), connection: 1 };
+    let caller = Caller { identity, level, peer, local: peer.ip(), connection: base::Connection::new() };
     let answer = |stream: &mut MemoryStream| match asked {
         Asked::Volumes(server) => vol::dispatch(&cell.server(server), &caller, stream),
         Asked::Locations => vl::dispatch(&cell.database(false), &caller, stream),

@@ -22,7 +22,7 @@ impl Sample {
             level: SecurityLevel::Clear,
             peer: SocketAddr::from(([10, 0, 0, 1], 7001)),
             local: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            connection: 1,
+            connection: base::Connection::new(),
         };
         for call in 0..100 {
             let result = if call % 10 == 0 { Err(AbortCode::VBUSY) } else { Ok(()) };

@@ -198,7 +198,13 @@ impl LocalAuthority for Trust {
 
 fn caller(identity: Identity) -> Caller {
     let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    Caller { identity, level: SecurityLevel::Encrypted, peer: (local, 7001).into(), local, connection: 1 }
+    Caller {
+        identity,
+        level: SecurityLevel::Encrypted,
+        peer: (local, 7001).into(),
+        local,
+        connection: base::Connection::new(),
+    }
 }
 
 #[test]

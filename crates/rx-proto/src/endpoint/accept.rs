@@ -246,7 +246,7 @@ impl Endpoint {
             call: CallId(key),
             connection: ConnectionId(connection_key),
             service_id: connection.facts.service_id,
-            caller: connection.caller(connection_key.number()),
+            caller: connection.caller(),
             path: connection.path,
         });
     }

@@ -128,7 +128,7 @@ fn caller(identity: Identity) -> Caller {
         level: SecurityLevel::Encrypted,
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 40000)),
         local: IpAddr::from(Ipv4Addr::LOCALHOST),
-        connection: 1,
+        connection: base::Connection::new(),
     }
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn cell() -> (Arc<Fakes>, Asked) {
     let fakes = Fakes::new(move |address, service, stream| {
         let peer = (address, 7000).into();
         let (identity, level, local) = (Identity::Anonymous, SecurityLevel::Clear, address.into());
-        let caller = Caller { identity, level, peer, local, connection: 1 };
+        let caller = Caller { identity, level, peer, local, connection: base::Connection::new() };
         match service {
             vote::SERVICE => state(address, stream),
             52 => vl::dispatch(&Locations(address, told.clone()), &caller, stream),

@@ -35,7 +35,13 @@ fn caller(name: &str, realm: &str, host: [u8; 4]) -> Caller {
         _ => Identity::Known(Principal { name: name.into(), instance: String::new(), realm: realm.into() }),
     };
     let peer = (Ipv4Addr::from(host), 7001).into();
-    Caller { identity, level: SecurityLevel::Clear, peer, local: IpAddr::V4(server(9)), connection: 1 }
+    Caller {
+        identity,
+        level: SecurityLevel::Clear,
+        peer,
+        local: IpAddr::V4(server(9)),
+        connection: base::Connection::new(),
+    }
 }
 
 fn database() -> Arc<Protection> {

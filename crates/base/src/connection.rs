@@ -1,0 +1,90 @@
+//! A caller's connection, as services see it.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The number of the next connection of the process. 2^64 connections do not happen.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// A connection on which calls arrive. Clones are the same connection.
+///
+/// Its number identifies it in logs and tables. What a service knows about the caller is not looked up by that number
+/// but attached to the connection, so that it dies with it and can never be found through another one.
+#[derive(Clone)]
+pub struct Connection {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    number: u64,
+    /// Guards the reference only.
+    attached: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
+}
+
+impl Connection {
+    /// A new connection, with a number that no other connection of the process has or will have.
+    pub fn new() -> Connection {
+        Connection {
+            shared: Arc::new(Shared { number: NEXT.fetch_add(1, Relaxed), attached: Mutex::default() }),
+        }
+    }
+
+    /// The number, unique while the process runs. For logs and for tables that compare the caller as well; no right
+    /// may depend on it alone.
+    pub fn number(&self) -> u64 {
+        self.shared.number
+    }
+
+    /// What the connection's service attached last, if it is a `T`.
+    pub fn attached<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        let attached = self.shared.attached.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        attached.and_then(|it| it.downcast().ok())
+    }
+
+    /// Attaches a value in place of the one before. A connection belongs to one service, which has the only slot.
+    pub fn attach<T: Any + Send + Sync>(&self, value: Arc<T>) {
+        let old = self.shared.attached.lock().unwrap_or_else(PoisonError::into_inner).replace(value);
+        drop(old);
+    }
+}
+
+impl Default for Connection {
+    fn default() -> Connection {
+        Connection::new()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Connection").field(&self.number()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn numbers_never_repeat_in_a_process() {
+        let draw = || (0..1000).map(|_| Connection::new().number()).collect::<Vec<_>>();
+        let numbers: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(draw)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), 4000);
+    }
+
+    #[test]
+    fn what_is_attached_stays_with_the_connection() {
+        let (first, second) = (Connection::new(), Connection::new());
+        first.attach(Arc::new(7_u32));
+        assert_eq!(first.clone().attached::<u32>().as_deref(), Some(&7));
+        assert_eq!(first.attached::<u64>(), None, "another type");
+        assert_eq!(second.attached::<u32>(), None, "another connection");
+        first.attach(Arc::new(8_u32));
+        assert_eq!(first.attached::<u32>().as_deref(), Some(&8));
+    }
+}
