@@ -23,7 +23,9 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// What `acl` gives. `implicit` is what administrators have in any case. For what is not a
+    /// What `acl` gives. What the caller's groups have and what its host's groups have is computed apart, each less
+    /// its own negative entries, and added (`GetRights`, fs_setacl(1)): a negative entry of a group of hosts takes
+    /// nothing from users. `implicit` is what administrators have in any case. For what is not a
     /// directory, "administer" says whether the caller owns it.
     pub(crate) fn new(acl: &Acl, status: &VnodeStatus, subject: &Subject, implicit: Rights) -> Access {
         let host = acl.rights_of(&subject.host_groups);

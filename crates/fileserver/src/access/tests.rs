@@ -235,6 +235,23 @@ fn rights_come_from_lists_hosts_and_ownership() {
     let at_host = Subject { host_groups: vec![UserId(-9)], ..subject(OTHER, &[]) };
     let at_host = access(&at_host, &directory);
     assert_eq!((at_host.caller, at_host.anyone), (rights("lk"), rights("lk")));
+    // What a negative entry of hosts takes is what hosts have, not what users have (fs_setacl(1)).
+    let acl = Acl::new(
+        &[entry(UserId::ANYUSER, "rl"), entry(GROUP, "rlidwk"), entry(UserId(-9), "rlik")],
+        &[entry(UserId(-9), "ri"), entry(UserId(-8), "lik"), entry(OTHER, "w")],
+    )
+    .unwrap();
+    let at_hosts = |groups: &[i32], user| {
+        let host_groups = groups.iter().map(|group| UserId(*group)).collect();
+        let subject = Subject { host_groups, ..subject(user, &[]) };
+        let Access { caller, anyone } = Access::new(&acl, &directory, &subject, Rights::NONE);
+        assert_eq!(caller, anyone);
+        caller
+    };
+    assert_eq!(at_hosts(&[], OTHER), rights("rl"));
+    assert_eq!(at_hosts(&[-9], OTHER), rights("rlk"));
+    assert_eq!(at_hosts(&[-9, -8], OTHER), rights("rl"));
+    assert_eq!(at_hosts(&[-8], UserId::ANONYMOUS), rights("rl"));
     // Administrators always look up.
     let nothing = Acl::new(&[], &[]).unwrap();
     let admin = subject(OTHER, &[UserId::ADMINISTRATORS]);
