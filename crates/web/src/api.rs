@@ -5,7 +5,7 @@ use crate::history::History;
 use crate::http::Reply;
 use crate::profiles;
 use crate::request::{Method, Request};
-use crate::site::{Site, now, too_many};
+use crate::site::{Site, in_clear, now, too_many};
 use crate::source::Source;
 use crate::tables;
 use events::current::PARTS;
@@ -59,9 +59,14 @@ impl Site {
     }
 
     fn login(&self, request: &Request) -> Reply {
+        if !self.is_confidential(request) {
+            return in_clear();
+        }
         let code = String::from_utf8_lossy(&request.body);
-        match self.guard.sign_in(code.trim(), request.peer, now()) {
-            Attempt::Fine(secret) => json_reply(&json!({})).with("Set-Cookie", self.cookie(Some(&secret))),
+        match self.guard.sign_in(code.trim(), self.client(request), now()) {
+            Attempt::Fine(secret) => {
+                json_reply(&json!({})).with("Set-Cookie", self.cookie(request, Some(&secret)))
+            }
             Attempt::Wrong => Reply::text(
                 "401 Unauthorized",
                 "This address was used already, or is too old. `cellar web login` prints a new one.\n",
@@ -74,7 +79,7 @@ impl Site {
         if let Some(secret) = self.secret(request) {
             self.guard.sign_out(secret);
         }
-        json_reply(&json!({})).with("Set-Cookie", self.cookie(None))
+        json_reply(&json!({})).with("Set-Cookie", self.cookie(request, None))
     }
 }
 

@@ -1,10 +1,11 @@
 //! HTTP/1.1, as little of it as metrics and the page need: one request a connection, everything bounded.
 
+use crate::clients::{Client, Clients};
 use crate::request::{Method, Request};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,20 +13,23 @@ use std::time::{Duration, Instant};
 const HEAD_BYTES_MAX: usize = 8192;
 /// Most bytes behind it.
 const BODY_BYTES_MAX: usize = 4096;
-/// How long a client may take for its request.
+/// How long a client may take for its request, head and body together.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// How long it may take for the reply, and for each piece of it.
 const REPLY_TIME: Duration = Duration::from_secs(30);
 const PIECE_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 16 << 10;
-/// Clients at a time; further ones are turned away.
-const CLIENTS_MAX: usize = 16;
 
 /// Who answers requests, in any thread.
 pub trait Handler: Send + Sync + 'static {
     /// The answer. For HEAD, what GET would get; the body is left out.
     fn answer(&self, request: &Request) -> Reply;
+
+    /// Whether many clients come from this address, as those of a proxy or a tunnel do.
+    fn is_shared(&self, peer: IpAddr) -> bool {
+        peer.to_canonical().is_loopback()
+    }
 }
 
 /// What is sent back.
@@ -111,7 +115,7 @@ impl Drop for Server {
 }
 
 fn accept(listener: &TcpListener, closed: &AtomicBool, handler: &Arc<dyn Handler>) {
-    let clients = Arc::new(AtomicUsize::new(0));
+    let clients = Arc::new(Clients::default());
     for stream in listener.incoming() {
         if closed.load(Ordering::SeqCst) {
             return;
@@ -124,39 +128,27 @@ fn accept(listener: &TcpListener, closed: &AtomicBool, handler: &Arc<dyn Handler
     }
 }
 
-/// One of the clients that are served; counted until it is dropped, by a panic too.
-struct Client(Arc<AtomicUsize>);
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-fn serve_beside(stream: TcpStream, handler: &Arc<dyn Handler>, clients: &Arc<AtomicUsize>) {
-    let before = clients.fetch_add(1, Ordering::Relaxed);
-    let client = Client(clients.clone());
-    if before >= CLIENTS_MAX {
-        return;
-    }
+fn serve_beside(stream: TcpStream, handler: &Arc<dyn Handler>, clients: &Arc<Clients>) {
+    let Ok(client) = clients.admit(&stream, |peer| handler.is_shared(peer)) else { return };
     let handler = handler.clone();
     let serve = move || {
-        let _client = client;
         // A client that goes away is no news.
-        let _ = serve_one(stream, &*handler);
+        let _ = serve_one(stream, &*handler, &client);
     };
     // Without a thread the client is turned away.
     let _ = std::thread::Builder::new().name("web-client".into()).spawn(serve);
 }
 
-fn serve_one(mut stream: TcpStream, handler: &dyn Handler) -> std::io::Result<()> {
-    let peer = stream.peer_addr()?.ip();
-    let (reply, with_body) = match read_head(&mut stream)? {
+fn serve_one(mut stream: TcpStream, handler: &dyn Handler, client: &Client) -> std::io::Result<()> {
+    let peer = stream.peer_addr()?.ip().to_canonical();
+    let end = Instant::now() + REQUEST_TIME;
+    let (reply, with_body) = match read_head(&mut stream, end)? {
         None => (Reply::text("431 Request Header Fields Too Large", "too long\n"), true),
         Some((head, begun)) => match Request::parse(&head, peer) {
             Err(refusal) => (refusal, true),
             Ok(mut request) => {
-                let refusal = read_body(&mut stream, &mut request, begun)?.err();
+                let refusal = read_body(&mut stream, &mut request, begun, end)?.err();
+                client.has_asked();
                 let with_body = request.method != Method::Head;
                 (refusal.unwrap_or_else(|| handler.answer(&request)), with_body)
             }
@@ -182,8 +174,7 @@ fn send(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// The request up to its empty line, and what came behind it already; `None` if it is too long.
-fn read_head(stream: &mut impl ReadFor) -> std::io::Result<Option<(Vec<u8>, Vec<u8>)>> {
-    let end = Instant::now() + REQUEST_TIME;
+fn read_head(stream: &mut impl ReadFor, end: Instant) -> std::io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     let mut head = Vec::new();
     loop {
         if let Some(length) = head_length(&head) {
@@ -202,6 +193,7 @@ fn read_body(
     stream: &mut impl ReadFor,
     request: &mut Request,
     begun: Vec<u8>,
+    end: Instant,
 ) -> std::io::Result<Result<(), Reply>> {
     let length = match request.body_length() {
         Ok(length) if length > BODY_BYTES_MAX => {
@@ -210,7 +202,6 @@ fn read_body(
         Ok(length) => length,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let end = Instant::now() + REQUEST_TIME;
     request.body = begun;
     while request.body.len() < length {
         read_more(stream, &mut request.body, end)?;

@@ -45,7 +45,7 @@ impl fmt::Display for KeyError {
             KeyError::Io(path, error) => write!(f, "the page's key in {}: {error}", path.display()),
             KeyError::Open(path, mode) => write!(
                 f,
-                "the page's key in {} can be read by others (mode {mode:o}); make it 600",
+                "the page's key in {0} can be read by others (mode {mode:o}): run `chmod 600 {0}`",
                 path.display()
             ),
             KeyError::Malformed(path) => {

@@ -12,6 +12,7 @@
 
 mod api;
 mod assets;
+mod clients;
 mod guard;
 mod history;
 mod http;

@@ -23,6 +23,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 pub struct SiteSettings {
     /// Names that it is reached by besides addresses and `localhost`.
     pub names: Vec<String>,
+    /// Proxies that are reached over TLS. Only what they say of their clients is believed.
+    pub tls_proxies: Vec<IpAddr>,
 }
 
 /// The page. It answers from its first moment on, and tells that the server is starting until [`Self::begin`].
@@ -69,10 +71,33 @@ impl Site {
     }
 
     /// What makes a browser keep a session's secret, or forget it.
-    pub(crate) fn cookie(&self, secret: Option<&str>) -> String {
+    pub(crate) fn cookie(&self, request: &Request, secret: Option<&str>) -> String {
         let (value, seconds) = secret.map_or(("", 0), |secret| (secret, SESSION_LIFETIME.as_secs()));
         let name = self.cookie_name();
-        format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict")
+        let secure = if self.is_proxy(request.peer) { "; Secure" } else { "" };
+        format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
+    }
+
+    fn is_proxy(&self, peer: IpAddr) -> bool {
+        self.settings.tls_proxies.contains(&peer)
+    }
+
+    /// Whether nobody on the way could read the request: it came over TLS, or from this machine.
+    pub(crate) fn is_confidential(&self, request: &Request) -> bool {
+        if self.is_proxy(request.peer) {
+            return request
+                .header("x-forwarded-proto")
+                .is_some_and(|name| name.eq_ignore_ascii_case("https"));
+        }
+        request.peer.is_loopback()
+    }
+
+    /// The address whose attempts to sign in are counted.
+    pub(crate) fn client(&self, request: &Request) -> IpAddr {
+        let told = request.header("x-forwarded-for").filter(|_| self.is_proxy(request.peer));
+        // The last one is the proxy's own; those before it are what its client said.
+        let told = told.and_then(|list| list.rsplit(',').next()?.trim().parse().ok());
+        told.unwrap_or(request.peer)
     }
 
     pub(crate) fn secret<'a>(&self, request: &'a Request) -> Option<&'a str> {
@@ -83,10 +108,14 @@ impl Site {
     /// key; what to answer if it tried too often.
     pub(crate) fn is_trusted(&self, request: &Request) -> Result<bool, Reply> {
         if let Some(text) = request.header("authorization").and_then(|text| text.strip_prefix("Bearer ")) {
-            let known = self.guard.is_key(text.trim(), request.peer, now());
+            if !self.is_confidential(request) {
+                return Err(in_clear());
+            }
+            let known = self.guard.is_key(text.trim(), self.client(request), now());
             return known.ok_or_else(too_many);
         }
-        Ok(self.secret(request).is_some_and(|secret| self.guard.is_signed_in(secret, now())))
+        let is_signed_in = |secret| self.guard.is_signed_in(secret, now());
+        Ok(self.is_confidential(request) && self.secret(request).is_some_and(is_signed_in))
     }
 
     /// A page elsewhere whose name was made to lead here must not read what this one tells.
@@ -116,6 +145,11 @@ impl Site {
 }
 
 impl Handler for Site {
+    fn is_shared(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        peer.is_loopback() || self.is_proxy(peer)
+    }
+
     fn answer(&self, request: &Request) -> Reply {
         let reply = self.refusal(request).unwrap_or_else(|| match assets::find(&request.path) {
             Some(_) if request.method == Method::Post => Reply::text("405 Method Not Allowed", "only GET\n"),
@@ -143,6 +177,16 @@ fn is_same(origin: &str, host: &str) -> bool {
 /// What who tried too often is told.
 pub(crate) fn too_many() -> Reply {
     Reply::text("429 Too Many Requests", "too many attempts; wait a minute\n").with("Retry-After", "60")
+}
+
+/// The refusal of a key or a code that others could read on its way.
+pub(crate) fn in_clear() -> Reply {
+    Reply::text(
+        "403 Forbidden",
+        "Keys and codes are not taken from another machine without TLS: use `ssh -L`, or a proxy with TLS that \
+         `tls_proxies` in [web] names. What was sent could be read on its way: remove the key's file and restart the \
+         server if it was the key.\n",
+    )
 }
 
 /// The time since 1970.

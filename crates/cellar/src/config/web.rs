@@ -16,6 +16,8 @@ pub(super) struct WebSection {
     key_file: Option<PathBuf>,
     #[serde(default)]
     names: Vec<String>,
+    #[serde(default)]
+    tls_proxies: Vec<IpAddr>,
     pub(super) probe_history: Option<PathBuf>,
 }
 
@@ -28,6 +30,8 @@ pub struct WebSettings {
     pub key_path: PathBuf,
     /// Names that it is reached by, besides addresses and `localhost`.
     pub names: Vec<String>,
+    /// Proxies with TLS, whose word about their clients is believed.
+    pub tls_proxies: Vec<IpAddr>,
 }
 
 impl WebSettings {
@@ -38,6 +42,7 @@ impl WebSettings {
             address: SocketAddr::new(address, section.port.unwrap_or(PORT)),
             key_path: section.key_file.map_or_else(|| state.join("web.key"), |path| folder.join(path)),
             names: section.names,
+            tls_proxies: section.tls_proxies,
         }
     }
 

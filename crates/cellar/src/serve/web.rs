@@ -35,7 +35,8 @@ impl Page {
     /// Opens the port; until [`Self::begin`] it tells that the server is starting.
     pub fn open(settings: &WebSettings) -> Result<Page> {
         let key = Key::load_or_make(&settings.key_path)?;
-        let site = Arc::new(Site::new(key, SiteSettings { names: settings.names.clone() }));
+        let (names, tls_proxies) = (settings.names.clone(), settings.tls_proxies.clone());
+        let site = Arc::new(Site::new(key, SiteSettings { names, tls_proxies }));
         let address = settings.address;
         let server = Server::open(address, site.clone())
             .with_context(|| format!("cannot open TCP port {address} for the page (`web.port`)"))?;
@@ -43,7 +44,8 @@ impl Page {
         tracing::info!(address = %server.address(), "web page");
         if !address.ip().is_loopback() {
             tracing::warn!(
-                "the web page can be reached by other machines, unencrypted; docs/web.md says what to put before it"
+                "the web page can be reached by other machines, unencrypted: they see the sums of all calls, and sign in \
+                 only through a proxy that `tls_proxies` names (docs/web.md)"
             );
         }
         Ok(Page { site, server })

@@ -38,6 +38,22 @@ fn requests_are_answered_over_a_socket() {
     assert!(head.contains("Content-Length: 9\r\n"), "{head}");
 }
 
+#[test]
+fn slow_clients_do_not_close_the_port_for_others() {
+    let server = Server::open(SocketAddr::from(([127, 0, 0, 1], 0)), Arc::new(Echo)).unwrap();
+    // More than are served at a time, from the address that may have them all; none sends its request whole.
+    let slow: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            stream.write_all(b"GET /slow HTTP/1.1\r\n").unwrap();
+            stream
+        })
+        .collect();
+    let reply = ask(&server, b"GET /a HTTP/1.1\r\n\r\n");
+    assert!(reply.ends_with("Get /a 0"), "{reply}");
+    drop(slow);
+}
+
 /// Gives a client's bytes in pieces.
 struct Pieces(Vec<Vec<u8>>);
 
@@ -55,10 +71,11 @@ impl ReadFor for Pieces {
 
 #[test]
 fn heads_are_bounded_and_split_from_what_follows() {
+    let later = Instant::now() + REQUEST_TIME;
     let long = vec![vec![b'x'; 1000]; 1000];
-    assert_eq!(read_head(&mut Pieces(long)).unwrap(), None);
-    assert!(read_head(&mut Pieces(vec![b"GET / HT".to_vec()])).is_err());
+    assert_eq!(read_head(&mut Pieces(long), later).unwrap(), None);
+    assert!(read_head(&mut Pieces(vec![b"GET / HT".to_vec()]), later).is_err());
     let pieces = vec![b"GET / HTTP/1.1\r\n\r".to_vec(), b"\nbody\n\n".to_vec()];
     let expected = (b"GET / HTTP/1.1\r\n\r\n".to_vec(), b"body\n\n".to_vec());
-    assert_eq!(read_head(&mut Pieces(pieces)).unwrap(), Some(expected));
+    assert_eq!(read_head(&mut Pieces(pieces), later).unwrap(), Some(expected));
 }

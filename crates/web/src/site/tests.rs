@@ -7,6 +7,10 @@ use std::net::Ipv4Addr;
 
 const ADDRESS: &str = "127.0.0.1:9798";
 
+/// A proxy with TLS, and a machine that is none.
+const PROXY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+
 struct Case {
     site: Site,
     key: Key,
@@ -16,16 +20,22 @@ struct Case {
 fn case() -> Case {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("key");
-    let site =
-        Site::new(Key::load_or_make(&path).unwrap(), SiteSettings { names: vec!["fs1.example.org".into()] });
+    let site = Site::new(
+        Key::load_or_make(&path).unwrap(),
+        SiteSettings { names: vec!["fs1.example.org".into()], tls_proxies: vec![PROXY] },
+    );
     site.opened(ADDRESS.parse().unwrap());
     Case { site, key: Key::load(&path).unwrap(), folder }
 }
 
 impl Case {
     fn ask(&self, line: &str, headers: &str, body: &str) -> Reply {
+        self.ask_from(Ipv4Addr::LOCALHOST.into(), line, headers, body)
+    }
+
+    fn ask_from(&self, peer: IpAddr, line: &str, headers: &str, body: &str) -> Reply {
         let head = format!("{line} HTTP/1.1\r\n{headers}\r\n\r\n");
-        let mut request = Request::parse(head.as_bytes(), Ipv4Addr::LOCALHOST.into()).unwrap();
+        let mut request = Request::parse(head.as_bytes(), peer).unwrap();
         request.body = body.into();
         self.site.answer(&request)
     }
@@ -61,6 +71,51 @@ fn code(reply: &Reply) -> &'static str {
 
 fn json(reply: &Reply) -> Value {
     serde_json::from_slice(&reply.body).unwrap()
+}
+
+#[test]
+fn keys_and_codes_are_taken_over_tls_or_from_this_machine() {
+    let case = case();
+    case.begin();
+    let key = std::fs::read_to_string(case.folder.path().join("key")).unwrap();
+    let (bearer, session) = (format!("Authorization: Bearer {}", key.trim()), case.signed_in());
+    let own: IpAddr = Ipv4Addr::LOCALHOST.into();
+    for (peer, proto, is_taken) in [
+        (own, "", true),
+        (OTHER, "", false),
+        // Anybody can say that.
+        (OTHER, "X-Forwarded-Proto: https\r\n", false),
+        (PROXY, "", false),
+        (PROXY, "X-Forwarded-Proto: http\r\n", false),
+        (PROXY, "X-Forwarded-Proto: https\r\n", true),
+    ] {
+        let get = |headers: &str| {
+            let headers = format!("Host: {ADDRESS}\r\n{proto}{headers}");
+            case.ask_from(peer, "GET /api/slow", &headers, "")
+        };
+        let headers = format!("Host: {ADDRESS}\r\nX-Cellar: 1\r\n{proto}X-End: 1");
+        let login = case.ask_from(peer, "POST /api/login", &headers, &case.key.code(now()));
+        let codes = [code(&get(&bearer)), code(&get(&session)), code(&login)];
+        assert_eq!(codes, if is_taken { ["200"; 3] } else { ["403", "401", "403"] }, "{peer} {proto}");
+        let cookie = login.headers.iter().find(|(name, _)| *name == "Set-Cookie").map(|(_, value)| value);
+        assert_eq!(cookie.is_some_and(|cookie| cookie.ends_with("; Secure")), is_taken && peer == PROXY);
+    }
+}
+
+#[test]
+fn a_proxys_clients_are_counted_one_by_one() {
+    let case = case();
+    let attempt = |client: &str, body: &str| {
+        let headers = format!(
+            "Host: {ADDRESS}\r\nX-Cellar: 1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-For: 10.0.0.1, {client}"
+        );
+        code(&case.ask_from(PROXY, "POST /api/login", &headers, body))
+    };
+    for _ in 0..10 {
+        assert_eq!(attempt("198.51.100.1", "guess"), "401");
+    }
+    assert_eq!(attempt("198.51.100.1", "guess"), "429");
+    assert_eq!(attempt("198.51.100.2", &case.key.code(now())), "200");
 }
 
 #[test]
