@@ -150,8 +150,27 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Whether it writes the state of a server, which other users of the machine must not read. What people copy out
+    /// of a cell is theirs.
+    fn writes_state(&self) -> bool {
+        matches!(
+            self,
+            Command::Serve { .. }
+                | Command::Quickstart(_)
+                | Command::Import { .. }
+                | Command::Store { .. }
+                | Command::Promote(_)
+        )
+    }
+}
+
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if command.writes_state() {
+        cellar::umask::make_private();
+    }
+    let result = match command {
         Command::Serve { config } => load_settings(config.as_deref()).and_then(serve::run),
         Command::Quickstart(quickstart) => quickstart::run(&quickstart),
         Command::Volume { command, connect } => commands::volume::run(&Context::new(&connect), &command),

@@ -49,17 +49,17 @@ pub fn run(quickstart: &Quickstart) -> Result<()> {
 
 fn make(quickstart: &Quickstart, config: &Path) -> Result<()> {
     let folder = &quickstart.dir;
-    std::fs::create_dir_all(folder.join("vicepa"))?;
+    crate::files::make_folder(&folder.join("vicepa"))?;
     let secret = Secret::new(&rand::random::<[u8; 32]>());
     let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: KEY_TYPE, secret };
-    crate::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key]), 0o600)?;
+    crate::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key]))?;
     let text = format!(
         "# A cell on loopback; docs/configuration.md describes every key.\n\n\
          [cell]\nname = \"{}\"\nkeyfile = \"KeyFileExt\"\nadministrators = [\"{}\"]\n\n\
          [server]\nbind = [\"127.0.0.1\"]\n\n[partitions]\na = \"vicepa\"\n\n[web]\n",
         quickstart.cell, quickstart.user
     );
-    crate::files::replace(config, text.as_bytes(), 0o644)?;
+    crate::files::replace(config, text.as_bytes())?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ pub mod cell_keys;
 mod destinations;
 mod dispatcher;
 pub mod environment;
+mod exposed;
 mod hindrances;
 mod jobs;
 mod jobs_service;

@@ -1,5 +1,10 @@
 //! The permission bits that new files of this process do not get.
 
+/// Keeps what this process makes for its own user: folders 0700, files 0600. Call it first, before there are threads.
+pub fn make_private() {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+}
+
 /// The umask of this process. Reading it changes nothing, unlike umask(2).
 pub fn current() -> u32 {
     // Linux before 4.7 does not say: then what most systems have.

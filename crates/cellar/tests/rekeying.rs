@@ -38,16 +38,14 @@ impl World {
     /// Puts this into the key files of both servers.
     fn give(&self, contents: &[u8]) {
         for server in [&self.first, &self.second] {
-            let (path, new) = (server.path("KeyFileExt"), server.path("KeyFileExt.new"));
-            std::fs::write(&new, contents).unwrap();
-            std::fs::rename(new, path).unwrap();
+            cellar::files::replace(&server.path("KeyFileExt"), contents).unwrap();
         }
     }
 
     /// The configuration of an administrator who has this key, whatever the servers have.
     fn administrator(&self, kvno: u8) -> PathBuf {
         let name = format!("Key{kvno}");
-        std::fs::write(self.first.path(&name), &*write_extended(&[key(kvno)])).unwrap();
+        cellar::files::replace(&self.first.path(&name), &write_extended(&[key(kvno)])).unwrap();
         let text = std::fs::read_to_string(&self.first.config).unwrap().replace("KeyFileExt", &name);
         let path = self.first.path(&format!("{name}.toml"));
         std::fs::write(&path, text).unwrap();

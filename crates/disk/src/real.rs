@@ -7,10 +7,14 @@ use rustix::io::{Errno, pwritev};
 use std::fs;
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+
+/// Permission bits of what is made: other users of the machine must not read it.
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
 
 /// The disks of this machine, through the operating system's page cache unless a call says otherwise.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,11 +92,11 @@ impl Lock for RealLock {}
 
 impl Disk for RealDisk {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir(path)
+        fs::DirBuilder::new().mode(FOLDER_MODE).create(path)
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let file = fs::File::options().read(true).write(true).create_new(true).open(path)?;
+        let file = fs::File::options().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)?;
         Ok(RealFile::handle(file))
     }
 
@@ -134,7 +138,8 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
-        let file = fs::File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = fs::File::options();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(RealLock(file)))
     }

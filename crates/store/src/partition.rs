@@ -22,7 +22,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// The folder inside `/vicepX` that is ours; format: docs/formats/partition.md.
-pub(crate) const FOLDER: &str = "cellar";
+pub const FOLDER: &str = "cellar";
 
 /// How a partition is opened.
 #[derive(Clone, Copy, Debug)]

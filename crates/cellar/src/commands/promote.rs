@@ -353,13 +353,7 @@ fn key(format: Format, command: &Key) -> Result<()> {
 /// A key is never written over another.
 fn write_new(file: &Path, text: &str) -> Result<()> {
     use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
     let shown = || format!("cannot make {}", file.display());
-    let mut made = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(file)
-        .with_context(shown)?;
+    let mut made = crate::files::create_new(file).with_context(shown)?;
     writeln!(made, "{text}").and_then(|()| made.sync_all()).with_context(shown)
 }

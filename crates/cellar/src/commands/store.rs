@@ -7,6 +7,7 @@ mod rekey;
 
 use super::context::load_settings;
 use crate::config::encryption::KeySource;
+use crate::files::Exposure;
 use crate::output::{Format, Row};
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
@@ -163,7 +164,7 @@ fn finish(all: &[Checked], format: Format) -> Result<()> {
 
 /// Partitions, and where their master keys come from.
 fn partitions(check: &Check) -> Result<Vec<(PathBuf, Option<KeySource>)>> {
-    let given = check.key_file.clone().map(KeySource::File);
+    let given = check.key_file.clone().map(|path| KeySource::File(path, Exposure::Refused));
     if !check.partitions.is_empty() && (given.is_some() || check.config.is_none()) {
         return Ok(check.partitions.iter().map(|path| (path.clone(), given.clone())).collect());
     }

@@ -1,9 +1,9 @@
 //! Where the master keys of encrypted partitions come from.
 
+use crate::files::{Exposure, read_secret};
 use anyhow::{Context, Result, bail};
 use std::fmt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use store::MasterKey;
 use zeroize::Zeroizing;
@@ -11,8 +11,8 @@ use zeroize::Zeroizing;
 /// Where a partition's master key comes from. It is read when the partition is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// A file with 32 bytes, or 64 hexadecimal digits.
-    File(PathBuf),
+    /// A file with 32 bytes, or 64 hexadecimal digits, and what happens if other users may reach it.
+    File(PathBuf, Exposure),
     /// What a shell command prints: the same.
     Command(String),
 }
@@ -20,8 +20,9 @@ pub enum KeySource {
 impl fmt::Display for KeySource {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KeySource::File(path) => write!(out, "the key file {}", path.display()),
-            KeySource::Command(command) => write!(out, "the key command `{command}`"),
+            KeySource::File(path, _) => write!(out, "the key file {}", path.display()),
+            // Its arguments may hold a secret.
+            KeySource::Command(_) => write!(out, "the key command"),
         }
     }
 }
@@ -31,9 +32,13 @@ impl KeySource {
     ///
     /// # Errors
     /// Says that it must be one.
-    pub fn from_either(file: Option<PathBuf>, command: Option<String>) -> Result<KeySource> {
+    pub fn from_either(
+        file: Option<PathBuf>,
+        command: Option<String>,
+        exposure: Exposure,
+    ) -> Result<KeySource> {
         match (file, command) {
-            (Some(file), None) => Ok(KeySource::File(file)),
+            (Some(file), None) => Ok(KeySource::File(file, exposure)),
             (None, Some(command)) => Ok(KeySource::Command(command)),
             (None, None) => bail!("needs `key_file` or `key_command`"),
             (Some(_), Some(_)) => bail!("has both `key_file` and `key_command`; it needs one of them"),
@@ -43,10 +48,10 @@ impl KeySource {
     /// The key.
     ///
     /// # Errors
-    /// What the system or the command says, or what a key is; never the key.
+    /// What the system says, how the command ended, or what a key is; never the key, the command or what it prints.
     pub fn load(&self) -> Result<MasterKey> {
         let bytes = match self {
-            KeySource::File(path) => read(path),
+            KeySource::File(path, exposure) => read(path, *exposure),
             KeySource::Command(command) => ask(command),
         };
         let key = bytes.and_then(|bytes| Ok(MasterKey::parse(&bytes)?));
@@ -54,23 +59,21 @@ impl KeySource {
     }
 }
 
-fn read(path: &PathBuf) -> Result<Zeroizing<Vec<u8>>> {
-    let bytes = Zeroizing::new(std::fs::read(path).context("cannot read it")?);
-    let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
-    if mode & 0o077 != 0 {
-        tracing::warn!(path = %path.display(), mode = format!("{:o}", mode & 0o777),
-            "others than its owner may read this master key; `chmod 600` keeps it");
+fn read(path: &Path, exposure: Exposure) -> Result<Zeroizing<Vec<u8>>> {
+    let (bytes, mending) = read_secret(path, exposure)?;
+    if let Some(mending) = mending {
+        tracing::warn!("{mending}");
     }
     Ok(bytes)
 }
 
 fn ask(command: &str) -> Result<Zeroizing<Vec<u8>>> {
     let mut shell = Command::new("/bin/sh");
-    let asked = shell.args(["-c", command]).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let asked = shell.args(["-c", command]).stdin(Stdio::null()).stderr(Stdio::null()).output();
     let output = asked.context("cannot start /bin/sh")?;
     let bytes = Zeroizing::new(output.stdout);
     if !output.status.success() {
-        bail!("it ended with {}", output.status);
+        bail!("it ended with {}; run it by hand to see what it prints", output.status);
     }
     Ok(bytes)
 }
@@ -78,6 +81,7 @@ fn ask(command: &str) -> Result<Zeroizing<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn error(source: &KeySource) -> String {
         format!("{:#}", source.load().unwrap_err())
@@ -87,14 +91,26 @@ mod tests {
     fn keys_come_from_files_and_commands() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
-        let source = KeySource::File(path.clone());
-        assert!(error(&source).contains("cannot read it"));
-        std::fs::write(&path, "11".repeat(32)).unwrap();
+        let source = KeySource::File(path.clone(), Exposure::Refused);
+        assert!(error(&source).contains("cannot read the file"));
+        crate::files::replace(&path, "11".repeat(32).as_bytes()).unwrap();
         source.load().unwrap();
-        std::fs::write(&path, "secret").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(error(&source).contains("(mode 640): run `chmod 600 "));
+        KeySource::File(path.clone(), Exposure::Allowed).load().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        crate::files::replace(&path, b"secret").unwrap();
         assert!(error(&source).contains("openssl rand") && !error(&source).contains("secret"));
         KeySource::Command("printf '%064d' 7".into()).load().unwrap();
         assert!(error(&KeySource::Command("exit 3".into())).contains("exit status: 3"));
         assert!(error(&KeySource::Command("echo no".into())).contains("64 hexadecimal digits"));
+    }
+
+    #[test]
+    fn a_failing_command_is_not_printed() {
+        for command in ["exit 3 # token=s3cret", "echo s3cret; exit 1", "echo s3cret"] {
+            let source = KeySource::Command(command.into());
+            assert!(!error(&source).contains("s3cret") && !source.to_string().contains("s3cret"));
+        }
     }
 }

@@ -8,6 +8,7 @@ use super::memory::CacheSizes;
 use super::openafs::{addresses, local_realms};
 use super::security::{SecuritySection, SecuritySettings};
 use super::web::{WebSection, WebSettings};
+use crate::files::Exposure;
 mod fairness;
 
 use super::{EventLines, PartitionSettings, Role, Settings, Tuning, Upkeep};
@@ -228,14 +229,9 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
     let state = folder.join(file.server.state.unwrap_or_else(|| "state".into()));
     let named_roles = file.server.roles;
     let roles = roles(origin, named_roles.as_ref())?;
-    let below = |path: Option<PathBuf>| path.map(|path| folder.join(path));
-    let key_files = KeyFiles {
-        extended: below(file.cell.keyfile),
-        des: below(file.cell.des_keyfile),
-        keytab: below(file.cell.keytab),
-        may_lack: false,
-    };
     let security = SecuritySettings::new(origin, &file.security)?;
+    let exposure = security.key_files;
+    let key_files = key_files(folder, &file.cell, exposure);
     let keys = keys::load(&key_files, &security)?;
     let realms = file.cell.realms.unwrap_or_else(|| vec![cell.default_realm()]);
     let realms = local_realms(&cell, &realms, &foreign(origin, &file.cell.foreign)?);
@@ -273,6 +269,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
             folder,
             partitions(origin, folder, file.partitions, &roles)?,
             file.encryption,
+            exposure,
         )?,
         database_servers: database_servers(&plain(&file.cell.database_servers), &announce),
         bind,
@@ -289,6 +286,17 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
     match (settings.roles_refusal(), named_roles) {
         (Some(refusal), Some(named)) => Err(origin.bad(&named, "server.roles", refusal)),
         _ => Ok(settings),
+    }
+}
+
+fn key_files(folder: &Path, cell: &CellSection, exposure: Exposure) -> KeyFiles {
+    let below = |path: &Option<PathBuf>| path.as_ref().map(|path| folder.join(path));
+    KeyFiles {
+        extended: below(&cell.keyfile),
+        des: below(&cell.des_keyfile),
+        keytab: below(&cell.keytab),
+        may_lack: false,
+        exposure,
     }
 }
 
@@ -392,6 +400,7 @@ fn encrypted(
     folder: &Path,
     mut partitions: Vec<PartitionSettings>,
     sections: BTreeMap<Spanned<String>, EncryptionSection>,
+    exposure: Exposure,
 ) -> Result<Vec<PartitionSettings>> {
     for (name, section) in sections {
         let bad = |what: String| origin.bad(&name, "encryption", what);
@@ -401,7 +410,7 @@ fn encrypted(
         let partition =
             partition.ok_or_else(|| bad(format!("there is no partition `{}`", name.get_ref())))?;
         let key_file = section.key_file.map(|path| folder.join(path));
-        let source = KeySource::from_either(key_file, section.key_command);
+        let source = KeySource::from_either(key_file, section.key_command, exposure);
         partition.key = Some(source.map_err(|error| bad(format!("`{}` {error}", name.get_ref())))?);
     }
     Ok(partitions)
@@ -487,7 +496,7 @@ fn caches(origin: &Origin<'_>, store: &StoreSection, default: CacheSizes) -> Res
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::security::ServiceLevels;
     use super::*;
     use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
@@ -499,10 +508,10 @@ mod tests {
         load_lines_in(tempfile::tempdir().unwrap().path(), lines)
     }
 
-    fn load_lines_in(folder: &Path, lines: &str) -> Result<Settings> {
+    pub(crate) fn load_lines_in(folder: &Path, lines: &str) -> Result<Settings> {
         let secret = Secret::new(&[7; 32]);
         let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
-        std::fs::write(folder.join("KeyFileExt"), &*write_extended(&[key])).unwrap();
+        crate::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key])).unwrap();
         std::fs::create_dir(folder.join("p")).unwrap();
         let path = folder.join("cellar.toml");
         let text = format!("[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n{lines}\n");

@@ -1,6 +1,7 @@
 //! The cell's keys from KeyFileExt, KeyFile and rxkad.keytab.
 
 use super::security::SecuritySettings;
+use crate::files::{Exposure, read_secret};
 use afs_format::keyfile::{KeyType, parse_des, parse_extended};
 use afs_format::keytab;
 use anyhow::{Context, Result, bail};
@@ -24,9 +25,12 @@ pub struct KeyFiles {
     pub keytab: Option<PathBuf>,
     /// One that is not there is left out.
     pub may_lack: bool,
+    /// What happens with one that other users may reach.
+    pub exposure: Exposure,
 }
 
-/// What tells that files have changed: of each its length, its last change in nanoseconds and its inode, if it is there.
+/// What tells that files have changed: of each its length, the last change of its contents or mode in nanoseconds and
+/// its inode, if it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyStamp([Option<(u64, i64, u64)>; 3]);
 
@@ -35,7 +39,7 @@ impl KeyFiles {
     pub fn stamp(&self) -> KeyStamp {
         KeyStamp([&self.des, &self.extended, &self.keytab].map(|path| {
             let found = path.as_ref()?.metadata().ok()?;
-            Some((found.len(), found.mtime() * 1_000_000_000 + found.mtime_nsec(), found.ino()))
+            Some((found.len(), found.ctime() * 1_000_000_000 + found.ctime_nsec(), found.ino()))
         }))
     }
 }
@@ -82,14 +86,17 @@ pub fn load(files: &KeyFiles, security: &SecuritySettings) -> Result<Keys> {
 /// # Errors
 /// A file cannot be read, or there is no key.
 pub fn load_all(files: &KeyFiles) -> Result<Keys> {
-    type Add = fn(&mut Keys, &Path) -> Result<()>;
+    type Add = fn(&mut Keys, &Path, &[u8]) -> Result<()>;
     let sources: [(&Option<PathBuf>, Add); 3] =
         [(&files.des, add_des), (&files.extended, add_extended), (&files.keytab, add_keytab)];
     let mut keys = Keys { set: KeySet::new(), des: KeyList::default(), warnings: Vec::new() };
     let mut names = Vec::new();
     for (path, add) in sources {
         let Some(path) = path.as_ref().filter(|path| !files.may_lack || path.exists()) else { continue };
-        add(&mut keys, path).with_context(|| format!("in {}", path.display()))?;
+        let shown = || format!("in {}", path.display());
+        let (bytes, mending) = read_secret(path, files.exposure).with_context(shown)?;
+        keys.warnings.extend(mending.map(|mending| mending.to_string()));
+        add(&mut keys, path, &bytes).with_context(shown)?;
         names.push(path.display().to_string());
     }
     match (keys.set.is_empty(), names.as_slice()) {
@@ -107,20 +114,16 @@ fn changed(path: &Path) -> UnixTime {
     UnixTime(u32::try_from(since.as_secs()).unwrap_or(0))
 }
 
-fn read(path: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>> {
-    Ok(zeroize::Zeroizing::new(std::fs::read(path).context("cannot read the file")?))
-}
-
-fn add_des(keys: &mut Keys, path: &Path) -> Result<()> {
-    for key in parse_des(&read(path)?)? {
+fn add_des(keys: &mut Keys, path: &Path, bytes: &[u8]) -> Result<()> {
+    for key in parse_des(bytes)? {
         insert_des(keys, path, key.kvno, key.secret.expose());
     }
     keys.des.changed = changed(path);
     Ok(())
 }
 
-fn add_extended(keys: &mut Keys, path: &Path) -> Result<()> {
-    for key in parse_extended(&read(path)?)? {
+fn add_extended(keys: &mut Keys, path: &Path, bytes: &[u8]) -> Result<()> {
+    for key in parse_extended(bytes)? {
         let bytes = key.secret.expose();
         match key.key_type {
             KeyType::RxkadKerberos5 => insert(keys, path, key.kvno, key.subtype as i32, bytes),
@@ -131,8 +134,8 @@ fn add_extended(keys: &mut Keys, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn add_keytab(keys: &mut Keys, path: &Path) -> Result<()> {
-    for entry in keytab::parse(&read(path)?)? {
+fn add_keytab(keys: &mut Keys, path: &Path, bytes: &[u8]) -> Result<()> {
+    for entry in keytab::parse(bytes)? {
         if entry.components.first().is_some_and(|first| first == "afs") {
             insert(keys, path, entry.kvno, entry.enctype, entry.secret.expose());
         }
@@ -173,16 +176,32 @@ mod tests {
     }
 
     #[test]
+    fn a_key_file_that_others_may_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("KeyFileExt");
+        crate::files::replace(&path, &write_extended(&[kerberos(3, 18)])).unwrap();
+        let files = extended(&path);
+        let before = files.stamp();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert_ne!(files.stamp(), before, "a change of mode is seen");
+        let refused = format!("{:#}", load_all(&files).unwrap_err());
+        assert!(refused.contains("(mode 644): run `chmod 600 "), "{refused}");
+        let allowed = load_all(&KeyFiles { exposure: Exposure::Allowed, ..files }).unwrap();
+        assert!(!allowed.set.is_empty() && allowed.warnings[0].contains("(mode 644)"));
+    }
+
+    #[test]
     fn keys_are_read_and_an_empty_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("KeyFileExt");
-        std::fs::write(&path, &*write_extended(&[kerberos(3, 18), kerberos(4, 99)])).unwrap();
+        crate::files::replace(&path, &write_extended(&[kerberos(3, 18), kerberos(4, 99)])).unwrap();
         let keys = load_all(&extended(&path)).unwrap();
         assert_eq!(keys.set.versions().map(|(kvno, _)| kvno).collect::<Vec<_>>(), [3]);
         assert!(keys.warnings[0].contains("key version 4") && keys.warnings[0].contains("type 99"));
-        std::fs::write(&path, &*write_extended(&[])).unwrap();
+        crate::files::replace(&path, &write_extended(&[])).unwrap();
         assert!(load_all(&extended(&path)).unwrap_err().to_string().contains("no rxkad key"));
-        std::fs::write(&path, [1, 2, 3]).unwrap();
+        crate::files::replace(&path, &[1, 2, 3]).unwrap();
         assert!(format!("{:#}", load_all(&extended(&path)).unwrap_err()).contains("KeyFileExt"));
         assert!(load_all(&KeyFiles::default()).is_err());
     }
@@ -191,14 +210,14 @@ mod tests {
     fn a_file_that_may_be_missing_is_left_out_and_changes_are_seen() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("KeyFileExt");
-        std::fs::write(&path, &*write_extended(&[kerberos(3, 18)])).unwrap();
+        crate::files::replace(&path, &write_extended(&[kerberos(3, 18)])).unwrap();
         let named = KeyFiles { des: Some(folder.path().join("KeyFile")), ..extended(&path) };
         assert!(format!("{:#}", load_all(&named).unwrap_err()).contains("KeyFile: cannot read"));
         let files = KeyFiles { may_lack: true, ..named };
         assert_eq!(load_all(&files).unwrap().set.len(), 1);
         let stamp = files.stamp();
         assert_eq!(files.stamp(), stamp);
-        std::fs::write(folder.path().join("KeyFile"), [0; 4]).unwrap();
+        crate::files::replace(&folder.path().join("KeyFile"), &[0; 4]).unwrap();
         assert_ne!(files.stamp(), stamp);
     }
 
@@ -208,9 +227,9 @@ mod tests {
         let (path, other) = (folder.path().join("KeyFile"), folder.path().join("KeyFileExt"));
         let key =
             |kvno| DesKey { kvno, secret: Secret::new(&[0x13, 0x34, 0x57, 0x79, 0x9b, 0xbc, 0xdf, 0xf1]) };
-        std::fs::write(&path, &*write_des(&[key(7), key(2)]).unwrap()).unwrap();
+        crate::files::replace(&path, &write_des(&[key(7), key(2)]).unwrap()).unwrap();
         let old = TypedKey { key_type: KeyType::Rxkad, kvno: 5, subtype: 0, secret: key(5).secret };
-        std::fs::write(&other, &*write_extended(&[old, kerberos(9, 18)])).unwrap();
+        crate::files::replace(&other, &write_extended(&[old, kerberos(9, 18)])).unwrap();
         let files = KeyFiles { des: Some(path.clone()), ..extended(&other) };
         let keys = load_all(&files).unwrap();
         let versions: Vec<u32> = keys.des.keys.iter().map(|key| key.version).collect();
@@ -219,7 +238,7 @@ mod tests {
         assert!(keys.set.key(7, Enctype::DesCbcCrc).is_some() && keys.set.len() == 4);
         assert_eq!(keys.set.preferred().unwrap().0, 9, "tools make tickets with the strongest");
         assert!(keys.des.changed.0 > 0);
-        std::fs::write(&path, [0, 0, 0, 1]).unwrap();
+        crate::files::replace(&path, &[0, 0, 0, 1]).unwrap();
         assert!(format!("{:#}", load_all(&files).unwrap_err()).contains("cut off"));
     }
 
@@ -234,7 +253,7 @@ mod tests {
             secret: Secret::new(bytes),
         };
         let all = [weak(1, 1, &[7; 8]), weak(2, 16, &[7; 24]), weak(3, 23, &[7; 16]), kerberos(4, 18)];
-        std::fs::write(&path, &*write_extended(&all)).unwrap();
+        crate::files::replace(&path, &write_extended(&all)).unwrap();
         let (files, default) = (extended(&path), SecuritySettings::default());
         let versions = |security: &SecuritySettings| {
             let mut versions: Vec<u32> =
@@ -250,7 +269,7 @@ mod tests {
         let allowing = |enctype| SecuritySettings { weak_enctypes: vec![enctype], ..default.clone() };
         assert_eq!(versions(&allowing(Enctype::DesCbcMd5)), [1, 4], "single DES is one type");
         assert_eq!(versions(&allowing(Enctype::Rc4Hmac)), [3, 4]);
-        std::fs::write(&path, &*write_extended(&all[..2])).unwrap();
+        crate::files::replace(&path, &write_extended(&all[..2])).unwrap();
         let refusal = load(&files, &default).unwrap_err().to_string();
         assert!(refusal.contains("no key that is used") && refusal.contains("weak_enctypes"), "{refusal}");
     }

@@ -3,6 +3,7 @@
 use super::keys::{self, KeyFiles};
 use super::security::SecuritySettings;
 use super::{PartitionSettings, Role, Settings, Tuning};
+use crate::files::Exposure;
 use afs_format::cellservdb::{CellServer, parse_cellservdb, parse_krb_conf, parse_thiscell};
 use afs_format::netinfo::{NetInfo, NetRestrict, announced, parse_netinfo, parse_netrestrict};
 use afs_format::userlist::UserList;
@@ -61,6 +62,7 @@ pub fn load() -> Result<Settings> {
         des: Some(server.join("KeyFile")),
         keytab: Some(server.join("rxkad.keytab")),
         may_lack: true,
+        exposure: Exposure::Refused,
     };
     let security = SecuritySettings::load(&server.join("cellar-security.toml"))?;
     let keys = keys::load(&key_files, &security)?;

@@ -5,6 +5,7 @@ mod levels;
 mod queries;
 
 use super::file::Origin;
+use crate::files::Exposure;
 use anyhow::{Context, Result};
 use base::SecurityLevel;
 use levels::LevelsSection;
@@ -36,6 +37,7 @@ pub(super) struct SecuritySection {
     protection_queries: Option<Spanned<String>>,
     protection_changes: Option<Spanned<String>>,
     protection_default_access: Option<Spanned<[String; 2]>>,
+    loose_key_files: Option<bool>,
     #[serde(default)]
     levels: LevelsSection,
 }
@@ -53,6 +55,8 @@ pub struct SecuritySettings {
     pub own_calls: SecurityLevel,
     /// Where volumes may be sent, beside the file servers of the location database.
     pub forward_destinations: Vec<SocketAddrV4>,
+    /// What happens with key files that other users of the machine may reach.
+    pub key_files: Exposure,
     /// The least level of calls, by service and class of caller.
     pub levels: LevelPolicy,
     /// Who may query the databases and the volume server.
@@ -67,6 +71,7 @@ impl Default for SecuritySettings {
             weak_enctypes: Vec::new(),
             own_calls: SecurityLevel::Encrypted,
             forward_destinations: Vec::new(),
+            key_files: Exposure::Refused,
             levels: LevelPolicy::default(),
             queries: QueryPolicy::default(),
         }
@@ -121,10 +126,16 @@ impl SecuritySettings {
             weak_enctypes: weak_enctypes(origin, section.weak_enctypes.as_deref().unwrap_or_default())?,
             own_calls,
             forward_destinations: destinations(origin, section.forward_destinations.as_deref())?,
+            key_files: exposure(section.loose_key_files),
             levels: LevelPolicy::new(origin, &section.levels, own_calls)?,
             queries: QueryPolicy::new(origin, section)?,
         })
     }
+}
+
+/// What `loose_key_files` says.
+pub fn exposure(loose: Option<bool>) -> Exposure {
+    if loose == Some(true) { Exposure::Allowed } else { Exposure::Refused }
 }
 
 /// The value of a key that has a fixed set of words, or `default` if the key is absent. An unknown word is

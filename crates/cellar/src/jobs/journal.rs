@@ -40,7 +40,7 @@ pub struct Claim {
 impl Journal {
     /// The journal in a folder, which is made if it is not there.
     pub fn open(folder: PathBuf) -> Result<Journal> {
-        std::fs::create_dir_all(&folder)
+        files::make_folder(&folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
         Ok(Journal { folder })
     }
@@ -59,7 +59,7 @@ impl Journal {
     pub fn of_server(folder: PathBuf) -> Option<Journal> {
         let journal = Journal { folder };
         let probe = journal.folder.join(PROBE);
-        File::create(probe).is_ok().then_some(journal)
+        files::create(&probe).is_ok().then_some(journal)
     }
 
     /// Makes a job, with a number of its own, and claims it. `make` gets the number.
@@ -67,7 +67,7 @@ impl Journal {
         let mut id = self.ids()?.last().map_or(1, |last| last.saturating_add(1));
         for _ in 0..1000 {
             let path = self.path(id);
-            match File::create_new(&path) {
+            match files::create_new(&path) {
                 Ok(_) => {
                     let claim = self.claim(id)?.context("somebody else runs the new job")?;
                     let job = make(id);
@@ -86,7 +86,7 @@ impl Journal {
     pub fn write(&self, job: &Job) -> Result<()> {
         let path = self.path(job.id);
         let text = serde_json::to_vec_pretty(&Record { version: VERSION, job: job.clone() })?;
-        files::replace(&path, &text, 0o600).with_context(|| format!("cannot write {}", path.display()))
+        files::replace(&path, &text).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// One job.
@@ -115,7 +115,7 @@ impl Journal {
     pub fn claim(&self, id: u32) -> Result<Option<Claim>> {
         let path = self.folder.join(format!("{id}.lock"));
         let shown = || format!("cannot lock {}", path.display());
-        let file = File::create(&path).with_context(shown)?;
+        let file = files::create(&path).with_context(shown)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Claim { _file: file })),
             Err(Errno::WOULDBLOCK) => Ok(None),
@@ -126,7 +126,7 @@ impl Journal {
     /// Asks whoever runs a job to undo it.
     pub fn cancel(&self, id: u32) -> Result<()> {
         let path = self.cancel_path(id);
-        File::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
+        files::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
     }
 
     /// Whether somebody asked for that.
@@ -137,7 +137,7 @@ impl Journal {
     /// Asks whoever runs a job not to wait any longer, or to take it on.
     pub fn hurry(&self, id: u32) -> Result<()> {
         let path = self.hurry_path(id);
-        File::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
+        files::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
     }
 
     /// Whether somebody asked for that since this was last called.

@@ -3,6 +3,8 @@
 use crate::client::CellClient;
 use crate::config::keys::{self, KeyFiles};
 use crate::config::openafs::read_optional;
+use crate::config::security;
+use crate::files::{Exposure, read_secret};
 use crate::network::{AfsNetwork, local_authentication};
 use afs_format::cellservdb::parse_cellservdb;
 use afs_idl::vl;
@@ -38,6 +40,7 @@ struct File {
     parallel: usize,
     #[serde(default)]
     trusted: BTreeMap<String, String>,
+    loose_key_files: Option<bool>,
     cell: BTreeMap<String, CellSection>,
 }
 
@@ -95,6 +98,7 @@ pub struct Config {
     /// The name under which it is signed.
     pub signer: String,
     signing_key: Option<PathBuf>,
+    exposure: Exposure,
     /// Where what is known about promotions is kept.
     pub state: PathBuf,
     /// Cells that are worked on at the same time.
@@ -126,11 +130,12 @@ impl Config {
     fn parse(text: &str, folder: &Path) -> Result<Config> {
         let file: File = toml::from_str(text)?;
         let trusted = public_keys(&file.trusted)?;
+        let exposure = security::exposure(file.loose_key_files);
         let mut cells = BTreeMap::new();
         let mut believes = BTreeMap::new();
         for (name, section) in &file.cell {
-            let cell =
-                cell(name, section, folder, file.copies).with_context(|| format!("cell.\"{name}\""))?;
+            let cell = cell(name, section, folder, file.copies, exposure)
+                .with_context(|| format!("cell.\"{name}\""))?;
             cells.insert(name.clone(), cell);
             believes.insert(
                 name.clone(),
@@ -152,6 +157,7 @@ impl Config {
         Ok(Config {
             signer: file.signer.unwrap_or_else(|| "release".into()),
             signing_key: file.signing_key.map(|key| folder.join(key)),
+            exposure,
             state,
             parallel: file.parallel,
             options: Options { fanout: file.fanout, keep: file.keep, trusted: believes },
@@ -166,8 +172,11 @@ impl Config {
             bail!("`signing_key` names no file; `cellar promote key new FILE` makes one");
         };
         let shown = || format!("in {}", path.display());
-        let text = std::fs::read_to_string(path).with_context(shown)?;
-        text.parse().with_context(shown)
+        let (bytes, mending) = read_secret(path, self.exposure).with_context(shown)?;
+        if let Some(mending) = mending {
+            eprintln!("cellar: {mending}");
+        }
+        std::str::from_utf8(&bytes)?.parse().with_context(shown)
     }
 
     /// A cell that must be there.
@@ -218,7 +227,13 @@ fn trusted_by(
     wanted.iter().map(find).collect()
 }
 
-fn cell(name: &str, section: &CellSection, folder: &Path, copies: usize) -> Result<CellConfig> {
+fn cell(
+    name: &str,
+    section: &CellSection,
+    folder: &Path,
+    copies: usize,
+    exposure: Exposure,
+) -> Result<CellConfig> {
     let servers = match section.database_servers.as_slice() {
         [] => from_cellservdb(name)?,
         servers => servers.to_vec(),
@@ -229,6 +244,7 @@ fn cell(name: &str, section: &CellSection, folder: &Path, copies: usize) -> Resu
         des: path(&section.des_keyfile),
         keytab: path(&section.keytab),
         may_lack: false,
+        exposure,
     };
     let sites = section.sites.iter().map(|site| place(site)).collect::<Result<Vec<_>>>()?;
     let copies = section.copies.unwrap_or(copies).max(sites.len());

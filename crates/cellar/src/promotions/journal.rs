@@ -43,8 +43,8 @@ impl Journal {
     pub fn claim(&self) -> Result<Claim> {
         let path = self.path.with_extension("lock");
         let shown = || format!("cannot lock {}", path.display());
-        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).with_context(shown)?;
-        let file = File::create(&path).with_context(shown)?;
+        files::make_folder(path.parent().unwrap_or(Path::new("."))).with_context(shown)?;
+        let file = files::create(&path).with_context(shown)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Claim { _file: file }),
             Err(Errno::WOULDBLOCK) => bail!("somebody else is promoting this volume ({})", path.display()),
@@ -74,8 +74,7 @@ impl Journal {
     /// Writes what is known, durably.
     pub fn write(&self, record: &Record) -> Result<()> {
         let text = serde_json::to_vec_pretty(&Kept { version: VERSION, record: record.clone() })?;
-        files::replace(&self.path, &text, 0o600)
-            .with_context(|| format!("cannot write {}", self.path.display()))
+        files::replace(&self.path, &text).with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 

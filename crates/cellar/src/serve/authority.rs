@@ -53,7 +53,7 @@ impl Authority {
         if !change(&mut edited) {
             return Ok(false);
         }
-        crate::files::replace(&self.path, edited.to_text().as_bytes(), 0o644)?;
+        crate::files::replace(&self.path, edited.to_text().as_bytes())?;
         *list = edited;
         Ok(true)
     }

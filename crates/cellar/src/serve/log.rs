@@ -5,10 +5,10 @@ mod json;
 mod structure;
 
 pub use self::events::EventLog;
+use crate::files;
 use anyhow::{Context, Result, bail};
 use json::JsonLines;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Mutex;
@@ -22,6 +22,8 @@ use tracing_subscriber::{EnvFilter, Layer};
 pub const LOG_FILE: &str = "CellarLog";
 /// That of the run before.
 pub const OLD_LOG_FILE: &str = "CellarLog.old";
+/// Both.
+pub(crate) const FILES: [&str; 2] = [LOG_FILE, OLD_LOG_FILE];
 
 /// The variable that chooses how lines look: `text`, which is the default, or `json`.
 const FORM_VARIABLE: &str = "CELLAR_LOG_FORMAT";
@@ -63,12 +65,12 @@ impl Form {
 /// between `text` and `json`. The log of the run before is kept as CellarLog.old.
 pub fn start(folder: &Path) -> Result<()> {
     let form = Form::parse(std::env::var_os(FORM_VARIABLE).as_deref())?;
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    files::make_folder(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let path = folder.join(LOG_FILE);
     if path.exists() {
         std::fs::rename(&path, folder.join(OLD_LOG_FILE))?;
     }
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let file = files::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     let filter = EnvFilter::try_from_env("CELLAR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     // Of which events there are lines is chosen elsewhere: who wants them wants to see them.
     let filter = filter.add_directive("event=info".parse()?);

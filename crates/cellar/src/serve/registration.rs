@@ -43,8 +43,7 @@ pub fn server_uuid(settings: &Settings) -> Result<HostUuid> {
 
 fn write_sysid(path: &Path, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Result<()> {
     let sysid = SysId { uuid, addresses: addresses.to_vec() };
-    crate::files::replace(path, &sysid.to_bytes(), 0o644)
-        .with_context(|| format!("cannot write {}", path.display()))
+    crate::files::replace(path, &sysid.to_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Registers, and keeps registered in the background until `ending`.

@@ -224,7 +224,12 @@ impl Services {
         observatory: &Arc<Observatory>,
         keys: &Arc<CellKeys>,
     ) -> Result<Services> {
-        for warning in settings.warnings.iter().chain(&settings.roles_warning()) {
+        for warning in settings
+            .warnings
+            .iter()
+            .chain(&settings.roles_warning())
+            .chain(&super::exposed::warnings(settings))
+        {
             tracing::warn!("{warning}");
         }
         let identity = CellIdentity::new(keys.ring(), settings.security.own_calls)?;

@@ -19,7 +19,7 @@ fn place(letter: usize) -> PartitionId {
 fn settings(folder: &Path) -> anyhow::Result<Settings> {
     let secret = Secret::new(&[7; 32]);
     let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
-    fs::write(folder.join("KeyFileExt"), &*write_extended(&[key]))?;
+    crate::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key]))?;
     let lines: Vec<String> = LETTERS.iter().map(|letter| format!("{letter} = \"{letter}\"")).collect();
     let text = format!(
         "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[partitions]\n{}\n",

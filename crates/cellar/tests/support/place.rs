@@ -203,7 +203,7 @@ fn configuration(cell: &str, address: Ipv4Addr, of_cell: &str, of_server: &str) 
 /// Writes a configuration with this text, and what it names.
 fn write(folder: &Path, key_byte: u8, text: &str) -> PathBuf {
     std::fs::create_dir(folder.join("vicepa")).unwrap();
-    std::fs::write(folder.join("KeyFileExt"), &*write_extended(&[key(1, key_byte)])).unwrap();
+    cellar::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key(1, key_byte)])).unwrap();
     let config = folder.join("cellar.toml");
     std::fs::write(&config, text).unwrap();
     config

@@ -22,6 +22,18 @@ fn what_is_written_is_read_and_the_end_is_the_end() {
 }
 
 #[test]
+fn other_users_can_read_nothing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().join(name);
+    RealDisk.create_dir(&path("folder")).unwrap();
+    RealDisk.create(&path("file")).unwrap();
+    let _lock = RealDisk.lock(&path("lock")).unwrap();
+    let mode = |name: &str| fs::metadata(path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(["folder", "file", "lock"].map(mode), [0o700, 0o600, 0o600]);
+}
+
+#[test]
 fn names_come_and_go() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

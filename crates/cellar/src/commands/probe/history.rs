@@ -1,10 +1,12 @@
 //! What came of probes: a file with a line of JSON each, the oldest first.
 
+use crate::files;
 use anyhow::{Context, Result, ensure};
 use events::catalogue::ProbeFigures;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// The longest line that is read.
@@ -96,7 +98,8 @@ impl History {
             text.push_str(&serde_json::to_string(outcome)?);
             text.push('\n');
         }
-        let mut file = File::options().create(true).append(true).open(&self.path).with_context(doing)?;
+        let mut file =
+            File::options().create(true).append(true).mode(0o600).open(&self.path).with_context(doing)?;
         if !ends_with_line(&self.path).with_context(doing)? {
             text.insert(0, '\n'); // who wrote before was ended in the middle
         }
@@ -115,7 +118,7 @@ impl History {
         let mut old = File::open(&self.path)?;
         old.seek(SeekFrom::Start(start))?;
         let new = self.path.with_extension("new");
-        let mut out = File::create(&new)?;
+        let mut out = files::create(&new)?;
         io::copy(&mut old, &mut out)?;
         out.sync_all()?;
         fs::rename(&new, &self.path)?;

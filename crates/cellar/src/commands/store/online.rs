@@ -251,10 +251,7 @@ fn write_notes(path: &Path, notes: &Notes) -> Result<()> {
                 _ => Ok(()),
             };
         }
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        fs::write(&new, serde_json::to_vec_pretty(notes)?)?;
-        fs::rename(&new, path)
+        crate::files::replace(path, &serde_json::to_vec_pretty(notes)?)
     };
     write().with_context(|| format!("cannot note in {} how far the check came", path.display()))
 }

@@ -3,6 +3,7 @@
 use crate::commands::context::load_settings;
 use crate::config::Settings;
 use crate::config::encryption::KeySource;
+use crate::files::Exposure;
 use crate::output::Format;
 use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
@@ -56,7 +57,7 @@ pub(super) fn run(rekey: &Rekey) -> Result<()> {
     let present = present(rekey)?;
     let next = match (&rekey.new_key_file, &rekey.new_key_command) {
         (None, None) => present.clone(),
-        (file, command) => KeySource::from_either(file.clone(), command.clone())?,
+        (file, command) => KeySource::from_either(file.clone(), command.clone(), Exposure::Refused)?,
     };
     let (old, new) = (present.load()?, next.load()?);
     let data_keys = Partition::rekey(&rekey.partition, &old, &new, rekey.new_data_key)
@@ -69,7 +70,7 @@ pub(super) fn run(rekey: &Rekey) -> Result<()> {
 
 fn present(rekey: &Rekey) -> Result<KeySource> {
     if rekey.key_file.is_some() || rekey.key_command.is_some() {
-        return KeySource::from_either(rekey.key_file.clone(), rekey.key_command.clone());
+        return KeySource::from_either(rekey.key_file.clone(), rekey.key_command.clone(), Exposure::Refused);
     }
     let settings = load_settings(rekey.config.as_deref())?;
     configured(&settings, &rekey.partition)

@@ -10,6 +10,7 @@ use afs_idl::vol;
 use anyhow::{Context as _, Result};
 use base::{AbortCode, VolumeId};
 use clap::Args;
+use disk::beneath::Folder;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use jobs::{ENODEV, rights};
 use rustix::fs::{Access, access};
@@ -18,6 +19,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Bytes that are read or written at a time.
@@ -98,19 +100,21 @@ pub(super) fn dump(context: &Context, request: &DumpVolume) -> Result<()> {
     let mut done =
         Transferred { volume: id.0, name, server: site.server, file, bytes: 0, seconds: 0.0, is_done: false };
     let start = Instant::now();
-    let mut part = request.file.clone().into_os_string();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let written = write_dump(context.format, &cell, site, id, request.since, &part);
-    if written.is_err() {
-        let _ = std::fs::remove_file(&part);
-    }
-    done.bytes = written?;
-    std::fs::rename(&part, &request.file).with_context(|| format!("cannot write {}", done.file))?;
+    let shown = || format!("cannot write {}", request.file.display());
+    let name = request.file.file_name().with_context(shown)?;
+    let folder = Folder::open(&folder_of(&request.file).join("")).map(Arc::new).with_context(shown)?;
+    // Whoever has the dump has all files of the volume, whatever their access lists say.
+    let mut fresh = folder.begin(name, 0o600).with_context(shown)?;
+    done.bytes = write_dump(context.format, &cell, (site, id), request.since, fresh.file(), &request.file)?;
+    fresh.keep().with_context(shown)?;
     done.seconds = start.elapsed().as_secs_f64();
     done.is_done = true;
     let text = format!("{} is in {}: {}", done.name, done.file, done.rate());
     context.format.done(&done, text)
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Refuses what is found out only when all has been sent, or cannot be written at all.
@@ -119,8 +123,9 @@ fn check_file(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Err(std::io::Error::from(ErrorKind::IsADirectory)).with_context(shown);
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(std::io::Error::from).with_context(shown)
+    access(folder_of(path), Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(std::io::Error::from)
+        .with_context(shown)
 }
 
 /// Says what would be dumped, or why not.
@@ -178,13 +183,12 @@ impl Foretold<'_> {
 fn write_dump(
     format: Format,
     cell: &CellClient,
-    site: &Site,
-    id: VolumeId,
+    (site, id): (&Site, VolumeId),
     from_date: u32,
+    file: &mut File,
     path: &Path,
 ) -> Result<u64> {
     let shown = || format!("cannot write {}", path.display());
-    let mut file = File::create(path).with_context(shown)?;
     let server = cell.connection(site.server, Interface::Volumes);
     let open = Transaction::begin(vol::attach_mode::BUSY, &*server, site.partition, id.0)
         .map_err(failed(format!("open the volume {id}")))?;

@@ -45,7 +45,7 @@ fn register(entries: &Entries, stream: &mut MemoryStream) -> Result<(), AbortCod
 fn settings(folder: &TempDir) -> Arc<Settings> {
     let key =
         TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret: Secret::new(&[7; 32]) };
-    std::fs::write(folder.path().join("KeyFileExt"), &*write_extended(&[key])).unwrap();
+    crate::files::replace(&folder.path().join("KeyFileExt"), &write_extended(&[key])).unwrap();
     std::fs::create_dir_all(folder.path().join("p")).unwrap();
     let path = folder.path().join("cellar.toml");
     let text = "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nannounce = [\"192.0.2.8\"]\nstate = \".\"\n\

@@ -1,0 +1,114 @@
+//! Key files, which only the server's user and root may reach.
+
+use anyhow::{Context, Result, bail};
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+/// Permission bits of group and others.
+const OTHERS: u32 = 0o077;
+
+/// What happens with key files that other users may reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exposure {
+    /// They are refused.
+    #[default]
+    Refused,
+    /// They are read, with a warning: `security.loose_key_files`.
+    Allowed,
+}
+
+/// A file or folder that other users may reach, and the command that ends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mending {
+    path: PathBuf,
+    found: String,
+    command: &'static str,
+}
+
+impl fmt::Display for Mending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, found, command) = (self.path.display(), &self.found, self.command);
+        write!(f, "other users may reach {path} ({found}): run `{command} {path}`")
+    }
+}
+
+/// Whether other users may reach what is at `path`; `None` also if nothing is there.
+pub fn exposed(path: &Path) -> Option<Mending> {
+    mending(path, &path.metadata().ok()?)
+}
+
+fn mending(path: &Path, metadata: &Metadata) -> Option<Mending> {
+    let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    let mode = metadata.permissions().mode() & 0o7777;
+    let (found, command) = if owner != 0 && owner != own {
+        (format!("it belongs to the user {owner}"), if own == 0 { "chown root" } else { "sudo chown $USER" })
+    } else if mode & OTHERS != 0 {
+        (format!("mode {mode:o}"), if metadata.is_dir() { "chmod 700" } else { "chmod 600" })
+    } else {
+        return None;
+    };
+    Some(Mending { path: path.to_owned(), found, command })
+}
+
+/// Reads a key file, and says what is wrong with its mode if that is allowed.
+///
+/// # Errors
+/// It cannot be read, or other users may reach it.
+pub fn read_secret(path: &Path, exposure: Exposure) -> Result<(Zeroizing<Vec<u8>>, Option<Mending>)> {
+    let doing = "cannot read the file";
+    let mut file = File::open(path).context(doing)?;
+    // Of what is open: the name may lead elsewhere by now.
+    let mending = mending(path, &file.metadata().context(doing)?);
+    if let (Some(mending), Exposure::Refused) = (&mending, exposure) {
+        bail!("{mending}, or set `loose_key_files = true` to allow it");
+    }
+    let mut bytes = Zeroizing::new(Vec::new());
+    file.read_to_end(&mut bytes).context(doing)?;
+    Ok((bytes, mending))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::chown;
+
+    #[test]
+    fn a_key_file_that_others_may_reach_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        std::fs::write(&path, "secret").unwrap();
+        let read = |mode, exposure| {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            read_secret(&path, exposure)
+        };
+        for mode in [0o600, 0o400, 0o700] {
+            assert_eq!(read(mode, Exposure::Refused).unwrap().1, None, "{mode:o}");
+        }
+        for mode in [0o640, 0o604, 0o620, 0o602, 0o644] {
+            let refused = read(mode, Exposure::Refused).unwrap_err().to_string();
+            let wanted = format!("(mode {mode:o}): run `chmod 600 {}`", path.display());
+            assert!(refused.contains(&wanted) && refused.contains("loose_key_files"), "{refused}");
+            let (bytes, mending) = read(mode, Exposure::Allowed).unwrap();
+            assert!(&**bytes == b"secret" && mending.unwrap().to_string().contains(&wanted));
+        }
+        assert!(exposed(&folder.path().join("missing")).is_none());
+    }
+
+    #[test]
+    fn a_key_file_of_another_user_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        std::fs::write(&path, "secret").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        // Only root can give it away.
+        if chown(&path, Some(4711), None).is_ok() {
+            let refused = read_secret(&path, Exposure::Refused).unwrap_err().to_string();
+            assert!(refused.contains("it belongs to the user 4711): run `chown root"), "{refused}");
+        }
+    }
+}
