@@ -22,6 +22,7 @@ pub mod registration;
 pub mod services;
 pub mod snapshots;
 mod syncing;
+mod tickets;
 pub mod transport;
 mod upkeep;
 pub mod volume_servers;

@@ -61,6 +61,9 @@ pub enum SecurityError {
     /// The ticket does not decrypt or does not hold together.
     #[error("bad ticket: {0}")]
     BadTicket(&'static str),
+    /// The first component of the principal has a dot, which is not allowed here.
+    #[error("the first component of the principal has a dot")]
+    DottedName,
     /// No key here opens the ticket.
     #[error("no key with version {kvno} and encryption type {enctype}")]
     UnknownKey {
@@ -118,7 +121,7 @@ impl SecurityError {
             Self::OutOfSequence { .. } => AbortCode::RXKADOUTOFSEQUENCE,
             Self::NotAuthenticated | Self::NotYetValid { .. } => AbortCode::RXKADNOAUTH,
             Self::BadKey(_) => AbortCode::RXKADBADKEY,
-            Self::BadTicket(_) => AbortCode::RXKADBADTICKET,
+            Self::BadTicket(_) | Self::DottedName => AbortCode::RXKADBADTICKET,
             Self::UnknownKey { .. } => AbortCode::RXKADUNKNOWNKEY,
             Self::Expired { .. } => AbortCode::RXKADEXPIRED,
             Self::SealedInconsistent(_) => AbortCode::RXKADSEALEDINCON,

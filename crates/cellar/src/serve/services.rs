@@ -14,6 +14,7 @@ use super::overseer::ProcessOverseer;
 use super::refusals::Refusals;
 use super::registration::server_uuid;
 use super::snapshots::CellSnapshots;
+use super::tickets::ObservedRxkad;
 use super::transport;
 use super::volume_servers::VolumeServers;
 use crate::client::CellClient;
@@ -509,7 +510,8 @@ impl Services {
     fn security_classes(&self, role: Role, id: u16) -> Vec<Arc<dyn ServerSecurity>> {
         let levels = self.levels.of(role, id == ADMIN_SERVICE);
         let least = levels.users.min(levels.administrators).min(levels.cell);
-        vec![Arc::new(Null), Arc::new(self.rxkad.clone().with_level_min(least))]
+        let rxkad = self.rxkad.clone().with_level_min(least);
+        vec![Arc::new(Null), Arc::new(ObservedRxkad { rxkad, refusals: self.refusals.clone() })]
     }
 
     /// Opens one role's port with all its services.

@@ -77,7 +77,7 @@ pub(super) fn from_kerberos_5(
         return Err(SecurityError::BadTicket("name is empty"));
     }
     if first.contains('.') && !dots_allowed {
-        return Err(SecurityError::BadTicket("name has a dot in its first component"));
+        return Err(SecurityError::DottedName);
     }
     if components.len() == 1 {
         return Ok((first, second));
