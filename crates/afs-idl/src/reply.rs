@@ -1,11 +1,37 @@
 //! Replies that are sent while they are made.
 
 use crate::CallStream;
+use crate::server::SMALL_REPLY_BYTES;
 use base::AbortCode;
 use xdr::Encode;
 
 /// Bytes that are collected before they are sent.
 pub const PIECE_BYTES: usize = 32 * 1024;
+
+/// Room for a piece with the value that completes it.
+const PIECE_ROOM_BYTES: usize = PIECE_BYTES + 1024;
+
+/// Replies up to this size, which are nearly all, are not accounted for.
+const UNACCOUNTED_BYTES: usize = 8 * 1024;
+
+/// Sends a whole reply.
+///
+/// Packets refer to what they were cut from. A large reply is sent in pieces of their own, or the last packet that the
+/// client does not acknowledge would keep all of it in memory.
+pub(crate) fn send_whole(stream: &mut dyn CallStream, reply: Vec<u8>) -> Result<(), AbortCode> {
+    if reply.is_empty() {
+        return Ok(());
+    }
+    if reply.len() <= SMALL_REPLY_BYTES {
+        return send(stream, reply);
+    }
+    stream.hold(reply.len())?;
+    reply.chunks(PIECE_BYTES).try_for_each(|piece| send(stream, piece.to_vec()))
+}
+
+fn send(stream: &mut dyn CallStream, piece: Vec<u8>) -> Result<(), AbortCode> {
+    if piece.len() > UNACCOUNTED_BYTES { stream.write_held(piece) } else { stream.write(piece.into()) }
+}
 
 /// Sends a reply in pieces as the client takes them, so that a long list needs no more memory than a short one.
 ///
@@ -59,7 +85,8 @@ impl<'a> ReplyWriter<'a> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        let piece = std::mem::take(&mut self.buffer);
-        self.stream.write(piece.into())
+        let next =
+            if self.buffer.len() < PIECE_BYTES { Vec::new() } else { Vec::with_capacity(PIECE_ROOM_BYTES) };
+        send(self.stream, std::mem::replace(&mut self.buffer, next))
     }
 }

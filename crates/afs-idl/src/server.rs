@@ -1,6 +1,6 @@
 //! What every service's `dispatch` has in common.
 
-use crate::{CallStream, ReplyWriter, StreamSource};
+use crate::{CallStream, ReplyWriter, StreamSource, reply};
 use base::AbortCode;
 use xdr::{Decode, Encode, XdrError};
 
@@ -42,13 +42,9 @@ pub fn serve_streamed<Request: Decode>(
     reply.finish()
 }
 
-/// Replies up to this size are not accounted for.
+/// Lists and encoded replies up to this size are not accounted for while a call is served.
 pub const SMALL_REPLY_BYTES: usize = 64 * 1024;
 
 fn answer<Reply: Encode>(stream: &mut dyn CallStream, reply: &Reply) -> Result<(), AbortCode> {
-    let reply = xdr::to_vec(reply);
-    if reply.len() > SMALL_REPLY_BYTES {
-        stream.hold(reply.len())?;
-    }
-    if reply.is_empty() { Ok(()) } else { stream.write(reply.into()) }
+    reply::send_whole(stream, xdr::to_vec(reply))
 }

@@ -37,14 +37,22 @@ pub trait CallStream {
     /// Sends `data`, without copying where possible.
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode>;
 
-    /// Accounts for this many more bytes of memory that a server holds for the answer until the call ends. A stream
-    /// without an account accepts everything.
+    /// Accounts for this many more bytes of memory that a server holds until it has served the call. A stream without an
+    /// account accepts everything.
     ///
     /// # Errors
     /// VBUSY if the caller's calls hold too much already.
     fn hold(&mut self, bytes: usize) -> Result<(), AbortCode> {
         let _ = bytes;
         Ok(())
+    }
+
+    /// Sends a piece of a large reply, and accounts for it until the client has acknowledged all of it.
+    ///
+    /// # Errors
+    /// As [`write`](CallStream::write); VBUSY for the first piece if the caller's calls hold too much already.
+    fn write_held(&mut self, data: Vec<u8>) -> Result<(), AbortCode> {
+        self.write(data.into())
     }
 }
 
@@ -139,5 +147,9 @@ impl CallStream for StreamSource<'_> {
 
     fn hold(&mut self, bytes: usize) -> Result<(), AbortCode> {
         self.stream.hold(bytes)
+    }
+
+    fn write_held(&mut self, data: Vec<u8>) -> Result<(), AbortCode> {
+        self.stream.write_held(data)
     }
 }

@@ -8,6 +8,7 @@ mod dispatcher;
 pub mod environment;
 mod exposed;
 mod hindrances;
+mod holdings;
 mod jobs;
 mod jobs_service;
 pub mod locator;

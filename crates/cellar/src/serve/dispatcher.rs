@@ -1,6 +1,7 @@
 //! The way of every call to its service, on which it is counted.
 
 use super::admission::Admission;
+use super::holdings::{Held, Holdings};
 use crate::network::now;
 use afs_idl::CallStream;
 use audit::{Call, Draft, Messages, ServiceTrail};
@@ -11,6 +12,7 @@ use fileserver::Answer;
 use observe::{Ended, ServiceMeter};
 use rx::{Demand, ServerCall, Service};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 use volume::Owed;
 use waits::Client;
@@ -46,6 +48,8 @@ pub(super) struct Dispatcher {
     pub(super) at_once: Option<AtOnce>,
     pub(super) demand: DemandOf,
     pub(super) meter: ServiceMeter,
+    /// What callers of all services hold.
+    pub(super) holdings: Arc<Holdings>,
     /// A call that changed volumes is ended by whoever makes that durable, and its worker goes on: for
     /// services that do nothing after a change that would have to wait for it.
     pub(super) ends_when_durable: bool,
@@ -156,6 +160,8 @@ struct Counted<'a> {
     is_handed_over: bool,
     /// What the audit wants of it, once its opcode is known.
     draft: Option<Draft>,
+    /// What the caller holds for a large answer.
+    held: Option<Held>,
 }
 
 impl<'a> Counted<'a> {
@@ -179,6 +185,7 @@ impl<'a> Counted<'a> {
             result,
             is_handed_over: false,
             draft: None,
+            held: None,
         }
     }
 
@@ -275,6 +282,21 @@ impl CallStream for Counted<'_> {
         self.call.write(data)?;
         self.sent += bytes;
         Ok(())
+    }
+
+    fn hold(&mut self, bytes: usize) -> Result<(), AbortCode> {
+        self.held.get_or_insert_with(|| Held::nothing(&self.of.holdings, self.caller)).add(bytes)
+    }
+
+    fn write_held(&mut self, data: Vec<u8>) -> Result<(), AbortCode> {
+        let mut held = Held::nothing(&self.of.holdings, self.caller);
+        if self.sent == 0 {
+            held.add(data.len())?;
+        } else {
+            // A reply that has begun goes on. The send queue bounds what one call has under way.
+            held.add_anyway(data.len());
+        }
+        self.write(held.bytes_of(data))
     }
 }
 

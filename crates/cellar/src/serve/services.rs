@@ -7,6 +7,7 @@ use super::cell_keys::CellKeys;
 use super::destinations::Destinations;
 use super::dispatcher::{AtOnce, DemandOf, Dispatcher};
 use super::environment::{Callbacks, SystemClock, process_kib, transport_figures};
+use super::holdings::Holdings;
 use super::locator::{LocalLocator, RemoteLocator};
 use super::membership::RemoteMembership;
 use super::observed::Observatory;
@@ -172,6 +173,7 @@ pub struct Services {
     levels: LevelPolicy,
     authority: Arc<Authority>,
     refusals: Arc<Refusals>,
+    holdings: Arc<Holdings>,
 }
 
 /// Tells the file server of this process, if there is one, what happens to volumes.
@@ -251,6 +253,7 @@ impl Services {
             levels: settings.security.levels,
             authority: authority.clone(),
             refusals: Arc::default(),
+            holdings: Arc::default(),
         };
         let stores = Stores::open(settings, databases, volumes, cell)?;
         // In the order of Role::ALL: the volume server must know the file server.
@@ -344,6 +347,7 @@ impl Services {
             at_once: None,
             demand,
             meter,
+            holdings: self.holdings.clone(),
             ends_when_durable: false,
             trail,
         };
@@ -401,8 +405,9 @@ impl Services {
         let snapshots = Arc::new(CellSnapshots::new(settings, &stores.cell, &server));
         self.snapshots = Some(snapshots.clone());
         let usage = Arc::new(FromFileServer(server.clone()));
-        let admission = self.admission(Role::Fs, FILE_SERVICE);
-        let dispatcher = file_dispatcher(server, admission, self.meter(FILES), self.trail(FILES));
+        let (admission, meter, trail) =
+            (self.admission(Role::Fs, FILE_SERVICE), self.meter(FILES), self.trail(FILES));
+        let dispatcher = file_dispatcher(server, admission, self.holdings.clone(), meter, trail);
         self.add_dispatcher(Role::Fs, FILE_SERVICE, FILES.name, dispatcher);
         self.prepare_admin_server(authority, stores, snapshots, usage);
     }
@@ -581,6 +586,7 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
 fn file_dispatcher(
     server: Arc<FileServer>,
     admission: Admission,
+    holdings: Arc<Holdings>,
     meter: ServiceMeter,
     trail: Option<ServiceTrail>,
 ) -> Dispatcher {
@@ -594,6 +600,7 @@ fn file_dispatcher(
         }),
         demand: Box::new(move |caller, request| asked.demand(caller, request)),
         meter,
+        holdings,
         ends_when_durable: true,
         trail,
     }
