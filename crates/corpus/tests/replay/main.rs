@@ -8,6 +8,7 @@ mod inputs;
 mod layout;
 mod memory;
 mod mutate;
+mod worst;
 
 use inputs::Input;
 use rand::SeedableRng;
