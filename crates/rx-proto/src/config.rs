@@ -1,9 +1,11 @@
 //! What an endpoint can be told about how to behave.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limits::WINDOW_MAX;
+use crate::standing::Standing;
 use base::AbortCode;
 use rx_security::ServerSecurity;
 
@@ -43,20 +45,33 @@ pub struct EndpointConfig {
     pub ack_delay: Duration,
     /// Delay of the acknowledgement of a reply's last packet: the next call may make it superfluous.
     pub last_ack_delay: Duration,
-    /// Connections, of both directions.
+    /// Connections, of both directions. Of those whose callers are not verified half as many are kept; of those that
+    /// have proved nothing only `unproven_connections_max`, in addition.
     pub connections_max: usize,
+    /// Connections of clients that have proved nothing: not even that their address is theirs.
+    pub unproven_connections_max: usize,
+    /// Packets kept of their calls.
+    pub unproven_packets_max: usize,
     /// With fewer connections [`crate::Endpoint::look_ahead`] does nothing, services are not asked to, and calls do not rest
     /// while their replies are under way: all is in the processor's caches.
     pub crowd_connections: usize,
-    /// Calls, of both directions, released or not.
+    /// Calls, of both directions, released or not. Half as many are kept in addition on connections whose callers are
+    /// not verified: neither kind takes the other's room.
     pub calls_max: usize,
-    /// Packets received and not yet read, of all calls.
+    /// Packets received and not yet read, of all calls; likewise.
     pub packets_max: usize,
     /// Calls waiting for a worker (see [`crate::Endpoint::set_waiting_calls`]) above which new ones
     /// are aborted with `busy_code`.
     pub waiting_calls_max: usize,
     /// See `waiting_calls_max`; clients take VBUSY as "try again".
     pub busy_code: AbortCode,
+    /// Who may ask with DEBUG and VERSION packets.
+    pub rxdebug: DebugAudience,
+    /// Hosts whose DEBUG questions are answered in full. Others get three times the length of their question at most,
+    /// and where that is too little are told that there is no such entry. Loopback addresses count as own hosts.
+    pub own_hosts: Vec<IpAddr>,
+    /// DEBUG and VERSION packets answered in a second.
+    pub rxdebug_per_second: u32,
     /// Aborts of server calls to one peer that go out at once, counted since its last success.
     pub abort_burst: u32,
     /// Time between further aborts to that peer.
@@ -88,15 +103,37 @@ impl Default for EndpointConfig {
             ack_delay: Duration::from_millis(100),
             last_ack_delay: Duration::from_millis(100),
             connections_max: 100_000,
+            unproven_connections_max: 2048,
+            unproven_packets_max: 4096,
             crowd_connections: 500,
             calls_max: 50_000,
             packets_max: 400_000,
             waiting_calls_max: 10_000,
             busy_code: AbortCode::VBUSY,
+            rxdebug: DebugAudience::Anyone,
+            own_hosts: Vec::new(),
+            rxdebug_per_second: 2000,
             abort_burst: 10,
             abort_interval: Duration::from_secs(3),
         }
     }
+}
+
+/// Who may ask with DEBUG and VERSION packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DebugAudience {
+    /// Every host.
+    #[default]
+    Anyone,
+    /// [`EndpointConfig::own_hosts`].
+    OwnHosts,
+    /// No host.
+    Nobody,
+}
+
+/// How much of a limit connections of this standing may take.
+pub(crate) fn share(max: usize, standing: Standing) -> usize {
+    if standing == Standing::Verified { max } else { (max / 2).max(1) }
 }
 
 /// A service that the endpoint answers for.

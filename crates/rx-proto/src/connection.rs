@@ -11,9 +11,10 @@ use rx_security::{
 
 use crate::call::{Side, TimeLimits};
 use crate::header::{Flags, Header, PacketType};
-use crate::limits::{CHANNEL_MASK, CHANNELS};
+use crate::limits::{CHANNEL_MASK, CHANNELS, UNPROVEN_LIFETIME};
 use crate::path::Path;
 use crate::slab::Key;
+use crate::standing::Standing;
 use crate::timers::{Armed, earlier, look};
 
 /// What a packet's connection is found by. With the epoch's high bit set the address does not
@@ -43,6 +44,9 @@ pub(crate) const EPOCH_ANY_ADDRESS: u32 = 0x8000_0000;
 /// A failed server connection goes on refusing packets for this long.
 const FAILED_LIFETIME: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// Packets sent last that a peer may quote to prove its address.
+const ECHOES_MAX: u32 = 64;
+
 /// See the module's description.
 pub(crate) struct Connection {
     pub(crate) side: Side,
@@ -64,6 +68,14 @@ pub(crate) struct Connection {
     pub(crate) channels_armed: [Armed; CHANNELS],
     pub(crate) counters: ConnectionCounters,
     serial: u32,
+    /// The serial number of its first packet.
+    first_serial: u32,
+    /// How much its peer has proved; what it counts as.
+    pub(crate) standing: Standing,
+    /// Not before then is its peer asked for a proof again.
+    pub(crate) ask_after: Monotonic,
+    /// When the security class proved its caller.
+    pub(crate) verified_at: Option<Monotonic>,
     /// Not before then is another abort of the connection sent.
     pub(crate) abort_after: Monotonic,
     /// An abort of the connection that is held back.
@@ -120,11 +132,10 @@ pub(crate) enum Stage {
     Client(Option<Box<dyn ClientHandshake>>),
 }
 
-/// A challenge that is being repeated.
+/// A challenge that waits for its response.
 pub(crate) struct Challenging {
     pub(crate) handshake: Box<dyn ServerHandshake>,
-    pub(crate) sent: u32,
-    pub(crate) again_at: Option<Monotonic>,
+    pub(crate) is_sent: bool,
 }
 
 /// What a handshake proved.
@@ -144,7 +155,7 @@ impl Security {
     }
 
     pub(crate) fn challenging(handshake: Box<dyn ServerHandshake>) -> Security {
-        let challenging = Challenging { handshake, sent: 0, again_at: None };
+        let challenging = Challenging { handshake, is_sent: false };
         Security { protection: None, stage: Stage::Challenging(challenging) }
     }
 
@@ -213,11 +224,12 @@ pub(crate) struct NewConnection {
     pub(crate) limits: TimeLimits,
     /// The first packet's serial. Unpredictable, so that only who sees our packets can echo it.
     pub(crate) serial: u32,
+    pub(crate) standing: Standing,
 }
 
 impl Connection {
     pub(crate) fn new(parts: NewConnection, now: Monotonic) -> Connection {
-        let NewConnection { side, facts, path, peer, security, limits, serial } = parts;
+        let NewConnection { side, facts, path, peer, security, limits, serial, standing } = parts;
         Connection {
             side,
             key: ConnectionKey::new(facts.epoch, facts.connection_id, side, path.remote),
@@ -235,6 +247,10 @@ impl Connection {
             channels_armed: Default::default(),
             counters: ConnectionCounters::default(),
             serial,
+            first_serial: serial,
+            standing,
+            ask_after: Monotonic(0),
+            verified_at: None,
             abort_after: Monotonic(0),
             abort_at: None,
         }
@@ -256,6 +272,12 @@ impl Connection {
         let serial = self.serial;
         self.serial = if serial == u32::MAX { 1 } else { serial + 1 };
         serial
+    }
+
+    /// Whether one of the last packets sent on it had this serial number. Nobody can guess it who has not seen them.
+    pub(crate) fn has_sent_lately(&self, serial: u32) -> bool {
+        let sent = self.serial.wrapping_sub(self.first_serial);
+        (1..=sent.min(ECHOES_MAX)).contains(&self.serial.wrapping_sub(serial))
     }
 
     /// The number of the next packet, for rxdebug.
@@ -326,7 +348,7 @@ impl Connection {
         }
     }
 
-    /// Whether replies may be large only after the peer's address is proven by a ping.
+    /// Whether its calls are served only while its peer's address is proved: its security class has proved nothing.
     pub(crate) fn needs_reach(&self) -> bool {
         self.side == Side::Server
             && !matches!(&self.security.stage, Stage::Verified(proof) if proof.challenged)
@@ -334,16 +356,16 @@ impl Connection {
 
     /// When to look at the connection again.
     pub(crate) fn deadline(&self, lifetime: std::time::Duration) -> Option<Monotonic> {
-        let challenge = match &self.security.stage {
-            Stage::Challenging(challenging) if self.error.is_none() => challenging.again_at,
-            _ => None,
-        };
-        earlier(earlier(challenge, self.abort_at), self.expiry(lifetime))
+        earlier(self.abort_at, self.expiry(lifetime))
     }
 
     /// When to forget the connection if nothing happens on it.
     pub(crate) fn expiry(&self, lifetime: std::time::Duration) -> Option<Monotonic> {
-        let lifetime = if self.error.is_some() { lifetime.min(FAILED_LIFETIME) } else { lifetime };
+        let lifetime = match self.standing {
+            _ if self.error.is_some() => lifetime.min(FAILED_LIFETIME),
+            Standing::Unproven => lifetime.min(UNPROVEN_LIFETIME),
+            Standing::Reachable | Standing::Verified => lifetime,
+        };
         (self.side == Side::Server && !self.has_calls()).then(|| self.used_at + lifetime)
     }
 }

@@ -279,6 +279,11 @@ pub(crate) fn encode_counters(counters: &Statistics) -> Vec<u8> {
     out.0
 }
 
+/// The beginning of the answer beyond the last connection and the last peer. Who asks looks no further.
+pub(crate) fn encode_no_entry() -> Vec<u8> {
+    [0xff; 8].to_vec()
+}
+
 /// The answer to a question that does not exist.
 pub(crate) fn encode_unknown() -> Vec<u8> {
     BAD_TYPE.to_be_bytes().to_vec()

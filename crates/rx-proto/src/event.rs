@@ -3,7 +3,7 @@
 use base::{AbortCode, Caller, Room};
 use bytes::Bytes;
 
-use crate::Path;
+use crate::{Path, Standing};
 
 /// A call. Never used twice by one endpoint; one that has been released is answered like a call
 /// that failed with `RX_CALL_DEAD`.
@@ -31,7 +31,7 @@ impl CallId {
 /// Something that happened. Events about a call stop when it is released.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A client began a call, and its connection is verified. Must be answered by reading and
+    /// A client began a call, and has proved its address or itself. Must be answered by reading and
     /// writing or by [`crate::Endpoint::abort`], and in any case by [`crate::Endpoint::release`].
     CallArrived {
         /// The call.
@@ -42,6 +42,8 @@ pub enum Event {
         service_id: u16,
         /// Who calls, proven by the security class.
         caller: Caller,
+        /// How much the caller has proved: reachable or verified.
+        standing: Standing,
         /// Where replies go.
         path: Path,
     },

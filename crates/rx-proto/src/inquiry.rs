@@ -17,6 +17,8 @@ pub struct Inquiry {
     pub(crate) path: Path,
     pub(crate) header: Header,
     pub(crate) progress: Progress,
+    /// Bytes that the body of the answer may have.
+    pub(crate) room: usize,
 }
 
 /// What has been found so far.
@@ -39,7 +41,7 @@ pub(crate) enum List {
 }
 
 impl Inquiry {
-    pub(crate) fn new(path: Path, header: Header, question: Question) -> Inquiry {
+    pub(crate) fn new(path: Path, header: Header, question: Question, room: usize) -> Inquiry {
         let progress = match question {
             Question::Basics => Progress::Basics(Basics::default()),
             Question::Counters => Progress::Counters(Box::default()),
@@ -48,11 +50,22 @@ impl Inquiry {
             Question::Peer(index) => Progress::Seeking(List::Peers, index),
             Question::Unknown => Progress::Unknown,
         };
-        Inquiry { path, header, progress }
+        Inquiry { path, header, progress, room }
     }
 
-    /// The body of the answer.
+    /// The body of the answer. Where there is no room for it, it says that there is no such entry, or no such question.
     pub(crate) fn body(&self) -> Vec<u8> {
+        let body = self.full_body();
+        if body.len() <= self.room {
+            return body;
+        }
+        match &self.progress {
+            Progress::Seeking(..) | Progress::Found(_) => debug::encode_no_entry(),
+            _ => debug::encode_unknown(),
+        }
+    }
+
+    fn full_body(&self) -> Vec<u8> {
         match &self.progress {
             Progress::Basics(basics) => basics.encode(),
             Progress::Counters(counters) => debug::encode_counters(counters),

@@ -10,11 +10,13 @@
 
 pub mod ack;
 pub mod answers;
+mod bucket;
 mod call;
 mod calls;
 pub mod config;
 mod congestion;
 mod connection;
+mod cookie;
 pub mod debug;
 pub mod endpoint;
 pub mod event;
@@ -26,16 +28,19 @@ pub mod path;
 mod peer;
 mod rtt;
 mod slab;
+pub mod standing;
 pub mod statistics;
 mod timers;
 pub mod transmit;
+mod unproven;
 
-pub use config::{ConnectOptions, EndpointConfig, ServiceConfig};
+pub use config::{ConnectOptions, DebugAudience, EndpointConfig, ServiceConfig};
 pub use endpoint::Endpoint;
 pub use event::{CallId, ConnectionId, Event, Landed, Read, Write};
 pub use header::{Flags, Header, PacketType};
 pub use inquiry::Inquiry;
 pub use path::Path;
 pub use peer::{PeerCounters, PeerReport, RoundTrips};
+pub use standing::Standing;
 pub use statistics::Statistics;
 pub use transmit::{Bodies, Outgoing, Transmit};

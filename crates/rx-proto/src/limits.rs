@@ -47,20 +47,30 @@ pub const TRANSMIT_PACKETS_MAX: usize = 64;
 /// Damaged packets after which a call is given up; until then they are dropped like lost ones.
 pub const BAD_PACKETS_MAX: u32 = 64;
 
-/// Time between challenges to a silent client (RX_CHALLENGE_TIMEOUT).
-pub const CHALLENGE_INTERVAL: Duration = Duration::from_secs(2);
+/// Shortest time between two challenges, or two reachability pings, on one connection. Each answers a packet of the
+/// client, which repeats its request until it is heard.
+pub const PROOF_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Challenges after which the calls that wait for an answer are given up.
-pub const CHALLENGES_MAX: u32 = 25;
+/// A connection that has proved nothing is dropped after this time of silence.
+pub const UNPROVEN_LIFETIME: Duration = Duration::from_secs(30);
 
-/// Time between reachability pings (RX_CHECKREACH_TIMEOUT).
-pub const REACH_INTERVAL: Duration = Duration::from_secs(2);
+/// Connections that have proved nothing, of one host (an IPv4 address or an IPv6 network of 64 bits).
+pub const UNPROVEN_PER_HOST_MAX: usize = 256;
+
+/// The same while half of the room of all hosts is taken.
+pub const UNPROVEN_PER_HOST_CROWDED: usize = 8;
+
+/// Packets kept of a call whose peer has to prove something first.
+pub const UNPROVEN_WINDOW: u32 = 16;
+
+/// Bytes of such a packet. Longer ones are dropped, and are sent again after the proof.
+pub const UNPROVEN_BODY_BYTES_MAX: usize = 2048;
+
+/// Bytes sent per byte received, while an address has proved nothing (RFC 9000, section 8.1).
+pub const AMPLIFICATION_MAX: usize = 3;
 
 /// How long a peer counts as reachable after it proved it (RX_CHECKREACH_TTL).
 pub const REACH_LIFETIME: Duration = Duration::from_secs(60);
-
-/// Datagrams of replies that a peer of unproven address is sent per check.
-pub const UNREACHED_PACKETS_MAX: u32 = 3;
 
 /// Bytes of the answer to a VERSION packet.
 pub const VERSION_BYTES: usize = 65;

@@ -8,9 +8,7 @@ use base::{AbortCode, Monotonic};
 use crate::EndpointConfig;
 use crate::ack::Trailer;
 use crate::congestion::Learnt;
-use crate::limits::{
-    PACKET_BYTES_MAX, PACKET_BYTES_MIN, REACH_INTERVAL, REACH_LIFETIME, UNREACHED_PACKETS_MAX,
-};
+use crate::limits::{AMPLIFICATION_MAX, PACKET_BYTES_MAX, PACKET_BYTES_MIN, REACH_LIFETIME};
 use crate::rtt::Rtt;
 use crate::timers::{Armed, look};
 
@@ -190,24 +188,42 @@ impl Peer {
         }
     }
 
-    /// The peer has echoed something that only its owner can know.
+    /// The peer has echoed something unpredictable that was sent to its address.
     pub(crate) fn on_reached(&mut self, now: Monotonic) {
         self.reach.until = Some(now + REACH_LIFETIME);
     }
 
-    /// Whether a packet of a reply may go to this address: it is proven, or little has been sent.
-    pub(crate) fn may_send(&mut self, now: Monotonic) -> bool {
-        self.reach.may_send(now)
-    }
-
-    /// A packet of a reply goes to an address that may be unproven.
-    pub(crate) fn on_unproven_sent(&mut self) {
-        self.reach.sent += 1;
-    }
-
-    /// Whether it is proven that the address is the peer's.
+    /// Whether the address was proved lately: new calls may be served at once.
     pub(crate) fn is_reached(&self, now: Monotonic) -> bool {
-        self.reach.is_reached(now)
+        self.reach.until.is_some_and(|until| now < until)
+    }
+
+    /// Whether the proof of the address is so young that no new one has to be asked for.
+    pub(crate) fn is_fresh(&self, now: Monotonic) -> bool {
+        self.reach.until.is_some_and(|until| now + REACH_LIFETIME / 2 < until)
+    }
+
+    /// Whether the address has ever been proved: no bytes are counted any more.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.reach.until.is_some()
+    }
+
+    /// Bytes came from the address.
+    pub(crate) fn on_bytes(&mut self, bytes: u32) {
+        if !self.is_proven() {
+            let credit = (AMPLIFICATION_MAX as u32).saturating_mul(bytes);
+            self.reach.credit_bytes = self.reach.credit_bytes.saturating_add(credit);
+        }
+    }
+
+    /// Whether a datagram of this length may be sent to the address. To one that has proved nothing that takes credit.
+    pub(crate) fn spend(&mut self, bytes: usize) -> bool {
+        if self.is_proven() {
+            return true;
+        }
+        let left = u32::try_from(bytes).ok().and_then(|bytes| self.reach.credit_bytes.checked_sub(bytes));
+        self.reach.credit_bytes = left.unwrap_or(self.reach.credit_bytes);
+        left.is_some()
     }
 
     /// A call ended well.
@@ -305,32 +321,14 @@ impl PacketLength {
     }
 }
 
-/// Whether the peer's address is really the peer's: large replies to forged addresses would make
-/// us a weapon.
+/// Whether packets to the peer's address reach the peer. Answers to forged addresses would turn a server against
+/// others.
 #[derive(Debug, Default)]
 struct Reach {
+    /// The end of the last proof's life; `None` if the address has proved nothing yet.
     until: Option<Monotonic>,
-    sent: u32,
-    round: Monotonic,
-}
-
-impl Reach {
-    fn is_reached(&self, now: Monotonic) -> bool {
-        self.until.is_some_and(|until| now < until)
-    }
-
-    fn may_send(&mut self, now: Monotonic) -> bool {
-        if self.is_reached(now) {
-            return true;
-        }
-        if self.sent >= UNREACHED_PACKETS_MAX && now.since(self.round) >= REACH_INTERVAL {
-            self.sent = 0;
-        }
-        if self.sent == 0 {
-            self.round = now;
-        }
-        self.sent < UNREACHED_PACKETS_MAX
-    }
+    /// Bytes that may be sent before it has.
+    credit_bytes: u32,
 }
 
 /// Slows down clients that repeat a failing call (rxi_SendCallAbort: after so many equal aborts
@@ -343,9 +341,6 @@ struct AbortBrake {
 
 impl AbortBrake {
     fn delay(&mut self, code: AbortCode, config: &EndpointConfig) -> Option<Duration> {
-        if code == AbortCode::RXGEN_OPCODE {
-            return None; // asking for something new is no misbehaviour
-        }
         if self.code != Some(code) {
             *self = AbortBrake { code: Some(code), count: 0 };
         }
@@ -373,7 +368,6 @@ mod tests {
             assert_eq!(peer.abort_delay(AbortCode::VNOVNODE, &config), None);
         }
         assert_eq!(peer.abort_delay(AbortCode::VNOVNODE, &config), Some(config.abort_interval));
-        assert_eq!(peer.abort_delay(AbortCode::RXGEN_OPCODE, &config), None);
         assert_eq!(peer.abort_delay(AbortCode::VNOVOL, &config), None);
         for _ in 0..20 {
             let _delay = peer.abort_delay(AbortCode::VNOVNODE, &config);
@@ -383,20 +377,32 @@ mod tests {
     }
 
     #[test]
-    fn unproven_addresses_get_little() {
-        let mut peer = peer();
-        for _ in 0..UNREACHED_PACKETS_MAX {
-            assert!(peer.may_send(at(0)));
-            peer.on_unproven_sent();
+    fn the_abort_brake_spares_no_code() {
+        let (mut peer, config) = (peer(), EndpointConfig::default());
+        for _ in 0..config.abort_burst {
+            assert_eq!(peer.abort_delay(AbortCode::RXGEN_OPCODE, &config), None);
         }
-        assert!(!peer.may_send(at(1)));
-        assert!(peer.may_send(at(2)));
+        assert_eq!(peer.abort_delay(AbortCode::RXGEN_OPCODE, &config), Some(config.abort_interval));
+    }
+
+    #[test]
+    fn unproven_addresses_get_three_times_their_bytes() {
+        let mut peer = peer();
+        assert!(!peer.spend(1));
+        peer.on_bytes(28);
+        assert!(peer.spend(65) && !peer.spend(20) && peer.spend(19) && !peer.spend(1));
+        peer.on_bytes(u32::MAX);
+        peer.on_bytes(u32::MAX);
+        assert!(peer.spend(u32::MAX as usize) && !peer.spend(usize::MAX));
+    }
+
+    #[test]
+    fn proofs_of_an_address_age() {
+        let mut peer = peer();
         peer.on_reached(at(2));
-        assert!((0..100).all(|_| {
-            peer.on_unproven_sent();
-            peer.may_send(at(61))
-        }));
-        assert!(!peer.is_reached(at(62)));
+        assert!(peer.is_fresh(at(31)) && !peer.is_fresh(at(32)));
+        assert!(peer.is_reached(at(61)) && !peer.is_reached(at(62)));
+        assert!(peer.is_proven() && peer.spend(usize::MAX));
     }
 
     #[test]

@@ -132,9 +132,9 @@ mod tests {
                 let key = slab.insert_with(|_| value);
                 assert_eq!(slab.get(key), Some(&value));
                 if discards {
-                    slab.discard(key)
+                    slab.discard(key);
                 } else {
-                    _ = slab.remove(key)
+                    _ = slab.remove(key);
                 }
                 keys.push(key);
             }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::call::Side;
 use crate::header::PacketType;
+use crate::standing::Standing;
 
 /// Kinds of packets that are counted, by packet type less one (RX_N_PACKET_TYPES).
 pub const PACKET_TYPES: usize = 13;
@@ -83,6 +84,18 @@ pub struct Statistics {
     pub peers_now: u64,
     /// Packets received and not yet read.
     pub packets_now: u64,
+    /// Connections present, by [`Standing`]; so the next two.
+    pub connections_by_standing: [u64; Standing::COUNT],
+    /// Calls present.
+    pub calls_by_standing: [u64; Standing::COUNT],
+    /// Packets received and not yet read.
+    pub packets_by_standing: [u64; Standing::COUNT],
+    /// Connections dropped because their peers proved nothing, to make room or after some time.
+    pub unproven_dropped: u64,
+    /// DEBUG and VERSION packets not answered: the host may not ask, or too many asked.
+    pub questions_refused: u64,
+    /// Datagrams not sent because the address had proved nothing, and had sent too little.
+    pub unproven_withheld: u64,
 }
 
 impl Statistics {
@@ -133,10 +146,16 @@ impl std::ops::AddAssign<&Statistics> for Statistics {
         self.calls_now += other.calls_now;
         self.peers_now += other.peers_now;
         self.packets_now += other.packets_now;
+        add_each(&mut self.connections_by_standing, &other.connections_by_standing);
+        add_each(&mut self.calls_by_standing, &other.calls_by_standing);
+        add_each(&mut self.packets_by_standing, &other.packets_by_standing);
+        self.unproven_dropped += other.unproven_dropped;
+        self.questions_refused += other.questions_refused;
+        self.unproven_withheld += other.unproven_withheld;
     }
 }
 
-fn add_each(sums: &mut [u64; PACKET_TYPES], others: &[u64; PACKET_TYPES]) {
+fn add_each<const N: usize>(sums: &mut [u64; N], others: &[u64; N]) {
     for (sum, other) in sums.iter_mut().zip(others) {
         *sum += other;
     }
@@ -146,6 +165,18 @@ impl Statistics {
     /// Counts a packet received.
     pub(crate) fn received(&mut self, kind: PacketType) {
         self.packets_received[kind.index()] += 1;
+    }
+
+    /// Counts packets that are kept until they are read.
+    pub(crate) fn keep(&mut self, standing: Standing, packets: usize) {
+        self.packets_now += packets as u64;
+        self.packets_by_standing[standing.index()] += packets as u64;
+    }
+
+    /// Counts kept packets that were read or dropped.
+    pub(crate) fn let_go(&mut self, standing: Standing, packets: usize) {
+        self.packets_now -= packets as u64;
+        self.packets_by_standing[standing.index()] -= packets as u64;
     }
 
     /// Counts a packet sent.

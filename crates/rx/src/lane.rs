@@ -761,7 +761,7 @@ impl Lane {
 
     /// Answers rxdebug for all lanes. At no time is more than one of them locked.
     fn answer_question(&self, path: Path, datagram: Bytes) {
-        let Some(mut inquiry) = self.lock().endpoint.inquire(path, datagram) else { return };
+        let Some(mut inquiry) = self.lock().endpoint.inquire(clock::now(), path, datagram) else { return };
         let Some(siblings) = self.siblings.get().and_then(Weak::upgrade) else { return };
         let load = self.arrivals.load();
         for lane in siblings.all() {

@@ -13,6 +13,7 @@ use base::{AbortCode, Monotonic};
 use crate::congestion::Congestion;
 use crate::limits::{BULK_PACKETS, PACKET_BYTES_MIN};
 use crate::slab::Key;
+use crate::standing::Standing;
 use crate::timers::{Armed, earlier, look};
 use receive::ReceiveQueue;
 use send::SendQueue;
@@ -27,7 +28,7 @@ pub(crate) enum Side {
 /// Where a call is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Server: packets have arrived, the connection is not verified. The user does not know of it.
+    /// Server: packets have arrived, and the peer has to prove itself or its address. The user does not know of it.
     Waiting,
     /// The user reads and writes, or has released it and the rest is being sent.
     Active,
@@ -65,8 +66,8 @@ pub(crate) struct Call {
     pub(crate) ping: Option<Ping>,
     /// A padded ping's serial and length.
     pub(crate) length_probe: Option<(u32, usize)>,
-    /// When to ping again a peer whose address is unproven.
-    pub(crate) reach_at: Option<Monotonic>,
+    /// What it counts as.
+    pub(crate) standing: Standing,
     pub(crate) damaged: u32,
     /// It is counted among those that receive much.
     pub(crate) is_bulk: bool,
@@ -146,6 +147,7 @@ pub(crate) struct NewCall {
     pub(crate) receive_window: u32,
     pub(crate) congestion: Congestion,
     pub(crate) limits: TimeLimits,
+    pub(crate) standing: Standing,
 }
 
 /// What has become too late.
@@ -162,8 +164,7 @@ impl Call {
     pub(crate) fn look(&self) -> u64 {
         let channel = u64::from(self.channel) ^ self.limits.dead.as_secs();
         let limits = self.limits.idle.map_or(0, |idle| idle.as_secs());
-        let times =
-            self.clocks.started.0 ^ self.clocks.received.0 ^ look(self.abort_at) ^ look(self.reach_at);
+        let times = self.clocks.started.0 ^ self.clocks.received.0 ^ look(self.abort_at);
         let rare = self.owed.map_or(0, |owed| owed.at.0) ^ self.doubt.map_or(0, |doubt| doubt.since.0);
         channel ^ limits ^ times ^ rare ^ self.armed.look() ^ self.send.look() ^ self.receive.look()
     }
@@ -196,7 +197,7 @@ impl Call {
             abort_at: None,
             ping: None,
             length_probe: None,
-            reach_at: None,
+            standing: parts.standing,
             damaged: 0,
             is_bulk: false,
             owed: None,
@@ -226,6 +227,15 @@ impl Call {
         match self.phase {
             Phase::Failed(code) => Some(code),
             _ => None,
+        }
+    }
+
+    /// Whether an ACK is to be sent now. While the peer has to prove itself only pings are answered: what is not
+    /// acknowledged is sent again, and each time the peer is asked again.
+    pub(crate) fn owes_ack(&self) -> bool {
+        match self.phase {
+            Phase::Waiting => self.receive.acks.has_pong(),
+            _ => self.receive.acks.is_due(),
         }
     }
 
@@ -296,14 +306,14 @@ impl Call {
         match self.phase {
             Phase::Failed(_) => self.abort_at,
             Phase::Done => acks,
-            Phase::Waiting | Phase::Active => {
+            Phase::Waiting => Some(self.clocks.received + self.limits.dead),
+            Phase::Active => {
                 let limits = [
                     self.ping.is_none().then(|| self.ping_at()),
                     Some(self.clocks.received + self.limits.dead),
                     // What the user keeps waiting does not time out, but has to be looked at again.
                     self.limits.idle.map(|idle| (self.clocks.progress + idle).max(now + self.limits.ping())),
                     self.limits.total.map(|total| self.clocks.started + total),
-                    self.reach_at,
                     self.owed.map(|owed| owed.at),
                     self.doubt.map(|doubt| doubt.until),
                 ];

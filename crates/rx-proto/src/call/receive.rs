@@ -437,6 +437,11 @@ impl AckPlan {
         Some(chosen)
     }
 
+    /// Takes the serial of a ping to answer, and nothing else.
+    pub(crate) fn take_pong(&mut self) -> Option<u32> {
+        self.pong.take()
+    }
+
     /// Whether a ping waits for its answer.
     pub(crate) fn has_pong(&self) -> bool {
         self.pong.is_some()

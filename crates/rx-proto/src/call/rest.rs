@@ -11,6 +11,7 @@ use bytes::Bytes;
 use super::{Call, Clocks, Phase, Side};
 use crate::congestion::Learnt;
 use crate::slab::Key;
+use crate::standing::Standing;
 
 /// Longer replies are kept where they are. FetchStatus's takes 120.
 const SHORT_BYTES: usize = 128;
@@ -26,6 +27,7 @@ pub(crate) struct Rest {
     /// The request's last packet.
     pub(crate) request_last: u32,
     pub(crate) damaged: u32,
+    pub(crate) standing: Standing,
     pub(crate) clocks: Clocks,
     pub(crate) sent: Sent,
 }
@@ -91,7 +93,7 @@ impl Call {
     pub(crate) fn rest(&self, deadline: Monotonic) -> Option<Rest> {
         let is_released = self.side == Side::Server && self.phase == Phase::Active && self.released;
         let is_waited_for = self.ready || self.unarmed || self.reader_waits || self.writer_waits;
-        let is_asking = self.ping.is_some() || self.length_probe.is_some() || self.reach_at.is_some();
+        let is_asking = self.ping.is_some() || self.length_probe.is_some();
         if !is_released || is_waited_for || is_asking || self.is_bulk || self.abort_at.is_some() {
             return None;
         }
@@ -102,6 +104,7 @@ impl Call {
             deadline,
             request_last: self.receive.rest()?,
             damaged: self.damaged,
+            standing: self.standing,
             clocks: self.clocks,
             sent: self.send.rest()?,
         })

@@ -29,6 +29,7 @@ fn connection(user: Option<u32>) -> Connection {
         security: Security { protection: None, stage: Stage::Verified(proof) },
         limits: TimeLimits { dead: std::time::Duration::from_secs(30), idle: None, total: None },
         serial: 1,
+        standing: Standing::Verified,
     };
     Connection::new(parts, Monotonic(0))
 }

@@ -10,10 +10,14 @@ use super::input::Packet;
 use crate::ack::{self, Ack, Reason};
 use crate::call::receive::{Arrival, ack_delay};
 use crate::call::{Phase, Side};
+use crate::config::share;
 use crate::event::{CallId, Event};
 use crate::header::{Flags, Header};
-use crate::limits::{BAD_PACKETS_MAX, JUMBO_BODY_BYTES, JUMBO_HEADER_BYTES, JUMBO_PACKETS_MAX};
+use crate::limits::{
+    BAD_PACKETS_MAX, JUMBO_BODY_BYTES, JUMBO_HEADER_BYTES, JUMBO_PACKETS_MAX, UNPROVEN_BODY_BYTES_MAX,
+};
 use crate::slab::Key;
+use crate::standing::Standing;
 
 /// One data packet, perhaps out of a jumbogram.
 #[derive(Clone, Debug)]
@@ -93,7 +97,14 @@ impl Endpoint {
     fn store(&mut self, now: Monotonic, key: Key, data: Data, arrival: Arrival) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
         // The packet that the reader waits for is taken in any case, so that every call goes on.
-        let full = self.statistics.packets_now >= self.config.packets_max as u64;
+        let standing = call.standing;
+        if standing == Standing::Unproven && !self.make_room_for_unproven(now, key, data.body.len()) {
+            self.statistics.data_no_space += 1;
+            return false;
+        }
+        let Some(call) = self.calls.get_mut(key) else { return false };
+        let kept = self.statistics.packets_by_standing[standing.index()] as usize;
+        let full = standing != Standing::Unproven && kept >= share(self.config.packets_max, standing);
         if full && (arrival == Arrival::OutOfOrder || call.receive.has_unread()) {
             self.statistics.data_no_space += 1;
             call.receive.acks.propose(Reason::NoSpace, data.serial);
@@ -109,10 +120,12 @@ impl Endpoint {
         };
         match opened {
             Ok(body) => {
+                // A small packet must not keep the large buffer that it was received in.
+                let body = if standing == Standing::Unproven { Bytes::copy_from_slice(&body) } else { body };
                 call.receive.insert(data.sequence, data.flags, body, data.checksum, sealed);
                 call.clocks.progress = now;
                 self.statistics.data_received += 1;
-                self.statistics.packets_now += 1;
+                self.statistics.keep(standing, 1);
                 self.on_stored(now, key);
                 true
             }
@@ -127,6 +140,20 @@ impl Endpoint {
         }
     }
 
+    /// Whether a packet of a call whose peer has proved nothing may be kept. The oldest of its kind go for it.
+    fn make_room_for_unproven(&mut self, now: Monotonic, key: Key, bytes: usize) -> bool {
+        let Some(connection) = self.calls.get(key).map(|call| call.connection) else { return false };
+        let kept = |endpoint: &Endpoint| {
+            endpoint.statistics.packets_by_standing[Standing::Unproven.index()] as usize
+        };
+        while kept(self) >= self.config.unproven_packets_max
+            && let Some(oldest) = self.unproven.oldest().filter(|oldest| *oldest != connection)
+        {
+            self.drop_unproven(now, oldest);
+        }
+        bytes <= UNPROVEN_BODY_BYTES_MAX && kept(self) < self.config.unproven_packets_max
+    }
+
     fn on_stored(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let receives_much = call.receives_much();
@@ -134,7 +161,8 @@ impl Endpoint {
             call.is_bulk = receives_much;
             self.bulk_calls = if receives_much { self.bulk_calls + 1 } else { self.bulk_calls - 1 };
         }
-        self.statistics.packets_now -= (call.receive.drop_unread() + call.receive.land()) as u64;
+        let taken = call.receive.drop_unread() + call.receive.land();
+        self.statistics.let_go(call.standing, taken);
         let wakes = call.reader_waits && (call.receive.is_readable() || call.receive.is_read());
         // Who lends rooms comes for packets only when none is left for them.
         let reader_comes = if call.receive.has_rooms() { call.receive.has_unread() } else { wakes };
@@ -157,6 +185,10 @@ impl Endpoint {
             call.receive.acks.on_ping(packet.header.serial);
             call.clocks.received = now;
         }
+        if call.phase == Phase::Waiting {
+            self.on_waiting_ack(now, key, packet);
+        }
+        let Some(call) = self.calls.get_mut(key) else { return };
         if call.phase != Phase::Active {
             return;
         }
@@ -185,9 +217,6 @@ impl Endpoint {
             call.clocks.progress = now;
         }
         self.on_length_probe(key, &ack);
-        if result.round_trip.is_some() {
-            self.on_reached(now, key);
-        }
         self.wake_writer(key);
     }
 
@@ -202,20 +231,6 @@ impl Endpoint {
         let Some(connection) = self.connections.get(call.connection) else { return };
         if let Some(peer) = self.peers.get_mut(connection.peer) {
             peer.mtu.on_probe_answered(length);
-        }
-    }
-
-    /// The peer's address is proven: replies on this connection need not wait any more.
-    fn on_reached(&mut self, now: Monotonic, key: Key) {
-        let Some(connection) = self.calls.get(key).and_then(|call| self.connections.get(call.connection))
-        else {
-            return;
-        };
-        for other in connection.channels.map(|channel| channel.call).into_iter().flatten() {
-            let Some(call) = self.calls.get_mut(other) else { continue };
-            if call.reach_at.take().is_some() && other != key {
-                self.settle(now, other);
-            }
         }
     }
 

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use base::{AbortCode, Monotonic};
 use bytes::Bytes;
+use rand::Rng;
 
 use super::Endpoint;
 use super::output::count_bytes;
 use crate::call::{Call, Phase, Side};
 use crate::connection::{Channel, Outcome};
+use crate::cookie::COOKIE_LIFETIME;
 use crate::event::{CallId, ConnectionId, Event};
 use crate::header::{Header, PacketType};
 use crate::path::Path;
@@ -42,8 +44,8 @@ impl Endpoint {
             self.remove_call(now, key);
             return;
         }
-        let acks = call.failure().is_none() && (call.receive.acks.is_due() || call.ping.is_some());
-        let speaks = call.is_running() && call.may_send() && call.reach_at.is_none();
+        let acks = call.failure().is_none() && (call.owes_ack() || call.ping.is_some());
+        let speaks = call.is_running() && call.may_send();
         let ready = acks
             || speaks && call.send.has_any() && call.send.wants_to_send(self.payload_max(call.connection));
         let Some(call) = self.calls.get_mut(key) else { return };
@@ -72,7 +74,7 @@ impl Endpoint {
         let mut deadline = call.deadline(now);
         let (connection_key, channel) = (call.connection, call.channel);
         let connection = self.connections.get_mut(connection_key);
-        if call.is_running() && call.may_send() && call.reach_at.is_none() {
+        if call.is_running() && call.may_send() {
             let peer = connection.as_ref().and_then(|it| self.peers.get(it.peer));
             let resend = peer.and_then(|peer| call.send.deadline(now, &peer.rtt, is_blocked));
             deadline = crate::timers::earlier(deadline, resend);
@@ -210,7 +212,8 @@ impl Endpoint {
         }
         let Some(mut call) = self.calls.remove(key) else { return };
         self.timers.disarm(Timed::Call(key), &mut call.armed);
-        self.statistics.packets_now -= call.receive.held() as u64;
+        self.statistics.let_go(call.standing, call.receive.held());
+        self.statistics.calls_by_standing[call.standing.index()] -= 1;
         self.bulk_calls -= usize::from(call.is_bulk);
         self.statistics.calls_now = self.calls.len() as u64;
         self.keep_spare(call);
@@ -252,14 +255,32 @@ impl Endpoint {
             self.timers.disarm(Timed::Channel(key, channel), armed);
         }
         self.index.remove(&connection.key);
+        self.unproven.remove(key);
         self.statistics.connections_now = self.connections.len() as u64;
+        self.statistics.connections_by_standing[connection.standing.index()] -= 1;
         *self.statistics.connections_of(connection.side) -= 1;
+        if connection.verified_at.is_some_and(|at| now.since(at) < COOKIE_LIFETIME) {
+            self.cookies.forget(self.random.random()); // its response must not count again
+        }
         if let Some(peer) = self.peers.get_mut(connection.peer) {
             peer.connections -= 1;
             peer.idle_since = now;
+            if peer.connections == 0 && connection.side == Side::Server && !peer.is_proven() {
+                self.forget_peer(connection.peer);
+                return;
+            }
             let at = (peer.connections == 0).then(|| now + crate::peer::PEER_LIFETIME);
             self.timers.arm(Timed::Peer(connection.peer), &mut peer.armed, at);
         }
+    }
+
+    /// Forgets a peer that has no connections.
+    pub(super) fn forget_peer(&mut self, key: Key) {
+        let Some(mut peer) = self.peers.remove(key) else { return };
+        self.timers.disarm(Timed::Peer(key), &mut peer.armed);
+        self.forgotten.add(&peer.counters);
+        self.peer_index.remove(&peer.address);
+        self.statistics.peers_now = self.peers.len() as u64;
     }
 
     /// Brings a connection's timer up to date.
@@ -304,14 +325,20 @@ impl Endpoint {
         self.send_on(key, &answer, body);
     }
 
-    /// Queues a packet of a connection outside of the calls' order.
+    /// Queues a packet of a connection outside of the calls' order. To an address that has proved nothing it is sent
+    /// only if that has sent enough.
     pub(super) fn send_on(&mut self, key: Key, header: &Header, body: Bytes) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if self.control.len() < crate::limits::CONTROL_PACKETS_MAX
-            && let Some(peer) = self.peers.get_mut(connection.peer)
-        {
-            count_bytes(connection, peer, 1, crate::header::HEADER_BYTES + body.len());
+        let Some(peer) = self.peers.get_mut(connection.peer) else { return };
+        if self.control.len() >= crate::limits::CONTROL_PACKETS_MAX {
+            return;
         }
+        let bytes = crate::header::HEADER_BYTES + body.len();
+        if connection.side == Side::Server && !peer.spend(bytes) {
+            self.statistics.unproven_withheld += 1;
+            return;
+        }
+        count_bytes(connection, peer, 1, bytes);
         let path = connection.path;
         self.send_control(path, header, body);
     }

@@ -30,7 +30,7 @@ impl Endpoint {
     /// Sorts a packet by what it is about.
     pub(super) fn sort(&mut self, now: Monotonic, wall: UnixTime, packet: Packet) {
         match packet.header.kind {
-            PacketType::Version => self.answer_version(&packet),
+            PacketType::Version => self.answer_version(now, &packet),
             PacketType::Debug => self.answer_debug(now, &packet),
             _ => self.connection_input(now, wall, packet),
         }
@@ -57,9 +57,12 @@ impl Endpoint {
             return;
         }
         connection.used_at = now;
-        if connection.path.remote == packet.path.remote {
+        let is_own = connection.path.remote == packet.path.remote;
+        if is_own {
             connection.path = packet.path;
         }
+        // Only who has seen our packets knows the ids of connections that we began.
+        let proves_address = is_own && connection.side == Side::Client;
         let length = (HEADER_BYTES + packet.body.len()) as u32;
         connection.counters.packets_received = connection.counters.packets_received.wrapping_add(1);
         connection.counters.bytes_received = connection.counters.bytes_received.wrapping_add(length);
@@ -68,6 +71,11 @@ impl Endpoint {
             peer.counters.received += 1;
             peer.counters.bytes_received += u64::from(length);
             peer.heard_at = now;
+            if proves_address {
+                peer.on_reached(now);
+            } else if is_own {
+                peer.on_bytes(length);
+            }
         }
         match packet.header.call_number {
             _ if failed && packet.header.kind == PacketType::Abort => {}

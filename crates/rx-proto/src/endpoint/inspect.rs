@@ -6,11 +6,12 @@ use bytes::Bytes;
 use super::Endpoint;
 use super::input::Packet;
 use crate::call::{Call, Phase, Side};
+use crate::config::DebugAudience;
 use crate::connection::{Channel, Connection, Stage};
 use crate::debug::{Basics, ChannelView, ConnectionView, PeerView, Question, SecurityView};
-use crate::header::{Flags, Header};
+use crate::header::{Flags, HEADER_BYTES, Header};
 use crate::inquiry::{Inquiry, List, Progress};
-use crate::limits::VERSION_BYTES;
+use crate::limits::{AMPLIFICATION_MAX, VERSION_BYTES};
 use crate::path::Path;
 use crate::peer::Peer;
 use crate::slab::Slab;
@@ -60,31 +61,52 @@ pub(super) struct Cursors {
 }
 
 impl Endpoint {
-    pub(super) fn answer_version(&mut self, packet: &Packet) {
-        let mut body = self.config.version.as_bytes().to_vec();
-        body.truncate(VERSION_BYTES - 1);
-        body.resize(VERSION_BYTES, 0);
+    pub(super) fn answer_version(&mut self, now: Monotonic, packet: &Packet) {
         // Only what a client asks is answered: two servers must not keep answering each other.
-        if packet.header.flags.contains(Flags::CLIENT_INITIATED) {
-            self.send_answer(packet.path, packet.header, body);
+        if !packet.header.flags.contains(Flags::CLIENT_INITIATED) {
+            return;
         }
+        let Some(room) = self.answer_room(now, packet) else { return };
+        let bytes = VERSION_BYTES.min(room);
+        let mut body = self.config.version.as_bytes().to_vec();
+        body.truncate(bytes.saturating_sub(1));
+        body.resize(bytes, 0);
+        self.send_answer(packet.path, packet.header, body);
+    }
+
+    /// Bytes that the body of the answer to a question may have; `None` if it is not answered.
+    fn answer_room(&mut self, now: Monotonic, packet: &Packet) -> Option<usize> {
+        let host = packet.path.remote.ip().to_canonical();
+        let is_own = host.is_loopback() || self.config.own_hosts.contains(&host);
+        let may_ask = match self.config.rxdebug {
+            DebugAudience::Anyone => true,
+            DebugAudience::OwnHosts => is_own,
+            DebugAudience::Nobody => false,
+        };
+        if !may_ask || !self.questions.take(now) {
+            self.statistics.questions_refused += 1;
+            return None;
+        }
+        let asked = HEADER_BYTES + packet.body.len();
+        Some(if is_own { usize::MAX } else { AMPLIFICATION_MAX * asked - HEADER_BYTES })
     }
 
     /// A question that only this endpoint was asked.
     pub(super) fn answer_debug(&mut self, now: Monotonic, packet: &Packet) {
-        if let Some(mut inquiry) = self.begin_inquiry(packet) {
+        if let Some(mut inquiry) = self.begin_inquiry(now, packet) {
             self.add_to(now, &mut inquiry);
             self.answer(&inquiry);
         }
     }
 
-    pub(super) fn begin_inquiry(&mut self, packet: &Packet) -> Option<Inquiry> {
+    pub(super) fn begin_inquiry(&mut self, now: Monotonic, packet: &Packet) -> Option<Inquiry> {
         let asks = packet.header.flags.contains(Flags::CLIENT_INITIATED);
         let Some(question) = Question::parse(&packet.body).filter(|_| asks) else {
             self.statistics.malformed += 1;
             return None;
         };
-        Some(Inquiry::new(packet.path, packet.header, question))
+        let room = self.answer_room(now, packet)?;
+        Some(Inquiry::new(packet.path, packet.header, question, room))
     }
 
     pub(super) fn send_answer(&mut self, path: Path, question: Header, body: Vec<u8>) {

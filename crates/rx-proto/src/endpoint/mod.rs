@@ -7,6 +7,7 @@ mod input;
 mod inspect;
 mod look_ahead;
 mod output;
+mod proof;
 mod rest;
 mod run;
 mod time;
@@ -23,18 +24,24 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use rx_security::ClientSecurity;
 
+use crate::bucket::TokenBucket;
 use crate::call::Call;
 use crate::calls::Calls;
 use crate::connection::{Connection, ConnectionKey, EPOCH_ANY_ADDRESS};
+use crate::cookie::Cookies;
 use crate::hash::{SeededMap, SeededState};
 use crate::header::HEADER_BYTES;
 use crate::peer::{Peer, PeerCounters, PeerReport};
 use crate::slab::{Key, Slab};
 use crate::timers::{Timed, Timers};
+use crate::unproven::Unproven;
 use crate::{
     CallId, ConnectOptions, ConnectionId, EndpointConfig, Event, Inquiry, Landed, Outgoing, Path, Read,
     ServiceConfig, Statistics, Transmit, Write,
 };
+
+/// Responses of connections that were forgotten which are checked in a second: each costs the opening of a ticket.
+const LATE_RESPONSES_PER_SECOND: u32 = 1000;
 
 /// Lists of packets kept for the next transmits, and calls for the next ones.
 pub(super) const SPARE_MAX: usize = 64;
@@ -87,6 +94,13 @@ pub struct Endpoint {
     index: SeededMap<ConnectionKey, Key>,
     /// Connections and channels that are about to be used; kept for its memory.
     foreseen: Vec<(Key, usize)>,
+    /// Connections whose peers have proved nothing.
+    unproven: Unproven,
+    /// When one of them was dropped to make room.
+    unproven_dropped_at: Option<Monotonic>,
+    cookies: Cookies,
+    late_responses: TokenBucket,
+    questions: TokenBucket,
     calls: Calls,
     timers: Timers,
     /// Kept for its memory.
@@ -129,13 +143,19 @@ impl Endpoint {
     /// An endpoint without services. `seed` decides all its random choices (connection ids, epochs,
     /// nonces): it must be unpredictable in production and fixed in a simulation.
     pub fn new(config: EndpointConfig, seed: u64, now: Monotonic) -> Endpoint {
-        let _ = now;
         let mut random = ChaCha12Rng::seed_from_u64(seed);
         let state = SeededState::new(random.random(), random.random());
+        let unproven_max = config.unproven_connections_max;
+        let questions = TokenBucket::new(config.rxdebug_per_second, now);
         Endpoint {
             config,
             statistics: Statistics::default(),
             epoch: random.random::<u32>() | EPOCH_ANY_ADDRESS,
+            cookies: Cookies::new(random.random()),
+            unproven: Unproven::new(unproven_max, state),
+            unproven_dropped_at: None,
+            late_responses: TokenBucket::new(LATE_RESPONSES_PER_SECOND, now),
+            questions,
             random,
             services: SeededMap::with_hasher(state),
             peers: Slab::new(),
@@ -387,9 +407,9 @@ impl Endpoint {
 
     /// Takes in a DEBUG packet (see [`crate::debug::is_question`]) without answering it: for servers
     /// of several endpoints. `None` if there is nothing to answer.
-    pub fn inquire(&mut self, path: Path, datagram: Bytes) -> Option<Inquiry> {
+    pub fn inquire(&mut self, now: Monotonic, path: Path, datagram: Bytes) -> Option<Inquiry> {
         let packet = self.take_in(path, datagram)?;
-        self.begin_inquiry(&packet)
+        self.begin_inquiry(now, &packet)
     }
 
     /// Adds what this endpoint knows to an answer. What a server's workers are doing should have

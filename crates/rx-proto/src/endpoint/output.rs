@@ -10,12 +10,10 @@ use crate::Path;
 use crate::ack::{Ack, BEYOND_BYTES_MAX, Reason, Trailer};
 use crate::call::rope::Gathered;
 use crate::call::send::SentFacts;
-use crate::call::{Call, Ping, Side};
+use crate::call::{Call, Phase, Ping, Side};
 use crate::connection::Connection;
 use crate::header::{Flags, HEADER_BYTES, PacketType, place};
-use crate::limits::{
-    ACKS_MAX, REACH_INTERVAL, SHARED_WINDOW_MIN, TRANSMIT_BYTES_MAX, TRANSMIT_PACKETS_MAX, WINDOW_MAX,
-};
+use crate::limits::{ACKS_MAX, SHARED_WINDOW_MIN, TRANSMIT_BYTES_MAX, TRANSMIT_PACKETS_MAX, WINDOW_MAX};
 use crate::peer::Peer;
 use crate::slab::Key;
 use crate::transmit::{Outgoing, Transmit};
@@ -124,7 +122,11 @@ impl Endpoint {
         if let Some(ping) = call.ping.take() {
             return self.transmit_ack(now, key, Reason::Ping, 0, ping);
         }
-        let speaks = call.is_running() && call.may_send() && call.reach_at.is_none();
+        if call.phase == Phase::Waiting {
+            let serial = call.receive.acks.take_pong()?;
+            return self.transmit_ack(now, key, Reason::PingResponse, serial, Ping::Plain);
+        }
+        let speaks = call.is_running() && call.may_send();
         let pong = call.receive.acks.has_pong();
         if let Some(transmit) = (speaks && !pong).then(|| self.transmit_data(now, key)).flatten() {
             return Some(transmit);
@@ -197,6 +199,10 @@ impl Endpoint {
         }
         call.clocks.sent = now;
         let bytes = HEADER_BYTES + body.len();
+        if call.side == Side::Server && !peer.spend(bytes) {
+            self.statistics.unproven_withheld += 1;
+            return None;
+        }
         count_bytes(connection, peer, 1, bytes);
         self.statistics.sent(PacketType::Ack, bytes);
         let path = connection.path;
@@ -234,22 +240,6 @@ impl Endpoint {
     }
 }
 
-/// Whether a reply may go on: not too far before its receiver has shown that it is there.
-fn may_reach(now: Monotonic, call: &mut Call, connection: &Connection, peer: &mut Peer) -> bool {
-    if !connection.needs_reach() || peer.is_reached(now) {
-        return true;
-    }
-    if call.reach_at.is_some() {
-        return false;
-    }
-    if !peer.may_send(now) {
-        call.reach_at = Some(now + REACH_INTERVAL);
-        call.ping = Some(Ping::Plain);
-        return false;
-    }
-    true
-}
-
 /// Adds packets to a batch, those to be sent again first, as many as it holds and the windows allow.
 fn fill(
     now: Monotonic,
@@ -259,14 +249,14 @@ fn fill(
     payload_max: usize,
     batch: &mut Batch,
 ) -> Result<(), base::AbortCode> {
-    let proven = !connection.needs_reach() || peer.is_reached(now);
+    let is_fresh = !connection.needs_reach() || peer.is_fresh(now);
     let header = connection.call_template(PacketType::Data, call.channel, call.number).encode();
     call.send.begin_batch();
     let mut from = 0;
-    while proven || may_reach(now, call, connection, peer) {
+    loop {
         let mut next = call.send.next_unsent(from);
         if next.is_none() {
-            cut_some(call, connection, payload_max, if proven { usize::MAX } else { 1 }, batch)?;
+            cut_some(call, connection, payload_max, batch)?;
             next = call.send.next_unsent(from);
         }
         let Some(place) = next else { break };
@@ -276,12 +266,10 @@ fn fill(
         }
         let serial = connection.next_serial();
         let again = call.send.on_sent(place, now);
-        let request_ack = !proven || call.send.should_request_ack(packet, again);
+        // An answer proves the address again before the last proof is too old.
+        let request_ack = !is_fresh || call.send.should_request_ack(packet, again);
         if request_ack {
             call.send.add_probe(serial, now, &peer.rtt);
-        }
-        if !proven {
-            peer.on_unproven_sent();
         }
         if again {
             batch.resent += 1;
@@ -305,7 +293,6 @@ fn cut_some(
     call: &mut Call,
     connection: &mut Connection,
     payload_max: usize,
-    packets_max: usize,
     batch: &Batch,
 ) -> Result<(), base::AbortCode> {
     let place = call.send.packets();
@@ -316,7 +303,7 @@ fn cut_some(
     };
     if connection.security.is_plain() {
         let shortest = payload_max.min(call.send.pending_bytes());
-        let count = call.send.cut(payload_max, packets_max.min(batch.room(shortest)));
+        let count = call.send.cut(payload_max, batch.room(shortest));
         let mut checksums = [0; TRANSMIT_PACKETS_MAX];
         let checksums = &mut checksums[..count];
         connection.security.checksums(facts(place, call), checksums);
@@ -326,7 +313,7 @@ fn cut_some(
     let overhead = connection.security.overhead();
     let payload = payload_max.min(call.send.pending_bytes());
     let shortest = (overhead.header_bytes + payload).next_multiple_of(overhead.block_bytes);
-    let count = call.send.cut(payload_max, packets_max.min(SEALED_MAX).min(batch.room(shortest)));
+    let count = call.send.cut(payload_max, SEALED_MAX.min(batch.room(shortest)));
     let payloads: Vec<Vec<Bytes>> = (place..place + count).map(|place| call.send.payload(place)).collect();
     let packets: Vec<(PacketFacts, &[Bytes])> =
         (place..).zip(&payloads).map(|(place, payload)| (facts(place, call), &payload[..])).collect();
@@ -350,7 +337,7 @@ fn after_filling(
         batch.ask_for_ack();
         call.send.add_probe(serial, now, &peer.rtt);
     }
-    batch.mark_more(call.send.wants_to_send(payload_max) && call.reach_at.is_none());
+    batch.mark_more(call.send.wants_to_send(payload_max));
     call.clocks.sent = now;
     call.owed = None; // a new call says that the last one is through
     if call.side == Side::Server {
@@ -375,7 +362,8 @@ pub(super) fn count_bytes(connection: &mut Connection, peer: &mut Peer, packets:
 
 fn ack_body(arena: &mut BytesMut, call: &Call, reason: Reason, serial: u32, trailer: Trailer) -> Bytes {
     let (mut received, mut beyond) = ([0; ACKS_MAX], [0; BEYOND_BYTES_MAX]);
-    let mut bits = call.receive.bits();
+    let acknowledges = call.phase != Phase::Waiting;
+    let mut bits = call.receive.bits().filter(|_| acknowledges);
     let mut count = 0;
     for (slot, bit) in received.iter_mut().zip(bits.by_ref()) {
         *slot = bit;

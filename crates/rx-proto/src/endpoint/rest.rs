@@ -38,6 +38,7 @@ impl Endpoint {
             receive_window: u32::from(self.config.receive_window_packets).clamp(1, WINDOW_MAX as u32),
             congestion: Congestion::new(Some(Learnt { at: now, ..rest.sent.learnt }), now),
             limits: connection.limits,
+            standing: rest.standing,
         };
         let mut call = Call::reusing(self.spare_calls.pop(), parts, now);
         call.resume(rest);
@@ -49,6 +50,7 @@ impl Endpoint {
         let Some(rest) = self.calls.resting(key) else { return false };
         let (connection, channel, learnt) = (rest.connection, rest.channel, rest.sent.learnt);
         let outcome = Outcome::Received(rest.request_last.wrapping_add(1));
+        self.statistics.calls_by_standing[rest.standing.index()] -= 1;
         self.calls.discard_resting(key);
         self.statistics.calls_ended += 1;
         self.statistics.calls_now = self.calls.len() as u64;

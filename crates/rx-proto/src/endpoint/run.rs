@@ -93,6 +93,7 @@ impl Endpoint {
             if let Some(peer) = self.peers.get_mut(connection.peer) {
                 peer.counters.received += u64::from(run.packets);
                 peer.counters.bytes_received += run.bytes;
+                peer.on_bytes(u32::try_from(run.bytes).unwrap_or(u32::MAX));
             }
         }
         self.announce(now, run.call);

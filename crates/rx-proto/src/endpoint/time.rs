@@ -6,7 +6,6 @@ use super::Endpoint;
 use super::finish::Tell;
 use crate::call::send::Timeout;
 use crate::call::{Late, Phase, Ping};
-use crate::connection::Stage;
 use crate::slab::Key;
 use crate::timers::Timed;
 
@@ -59,7 +58,8 @@ impl Endpoint {
                 }
             }
             Phase::Done => call.receive.acks.on_time(now),
-            Phase::Waiting | Phase::Active => self.running_call_time(now, key),
+            Phase::Waiting => self.waiting_call_time(now, key),
+            Phase::Active => self.running_call_time(now, key),
         }
         self.settle(now, key);
     }
@@ -81,13 +81,10 @@ impl Endpoint {
             self.send_owed_ack(connection, channel, owed);
         }
         let Some(call) = self.calls.get_mut(key) else { return };
-        if call.reach_at.is_some_and(|at| at <= now) {
-            call.reach_at = None; // settling sends a little more, and pings again
-        }
         if now >= call.ping_at() {
             call.ping = Some(Ping::Plain);
         }
-        if call.phase == Phase::Active && call.may_send() && call.reach_at.is_none() {
+        if call.may_send() {
             self.resend(now, key);
         }
     }
@@ -114,10 +111,6 @@ impl Endpoint {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.armed.fired();
         let expiry = connection.expiry(self.config.connection_lifetime);
-        let challenge = match &connection.security.stage {
-            Stage::Challenging(challenging) => challenging.again_at.is_some_and(|at| at <= now),
-            _ => false,
-        };
         let abort = connection.abort_at.is_some_and(|at| at <= now);
         if expiry.is_some_and(|at| at <= now) {
             self.remove_connection(now, key);
@@ -125,9 +118,6 @@ impl Endpoint {
         }
         if abort {
             self.send_connection_abort(now, key);
-        }
-        if challenge {
-            self.challenge(now, key);
         }
         self.arm_connection(key);
     }
@@ -140,11 +130,7 @@ impl Endpoint {
         }
         let end = peer.idle_since + crate::peer::PEER_LIFETIME;
         if end <= now {
-            let address = peer.address;
-            self.forgotten.add(&peer.counters);
-            self.peers.remove(key);
-            self.peer_index.remove(&address);
-            self.statistics.peers_now = self.peers.len() as u64;
+            self.forget_peer(key);
         } else {
             self.timers.arm(Timed::Peer(key), &mut peer.armed, Some(end));
         }

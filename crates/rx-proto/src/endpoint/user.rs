@@ -11,12 +11,13 @@ use super::finish::Tell;
 use crate::call::receive::ack_delay;
 use crate::call::{Call, OwedAck, Phase, Side, TimeLimits};
 use crate::config::ConnectOptions;
-use crate::connection::{Channel, ConnectionKey, Security, Stage};
+use crate::connection::{Channel, ConnectionKey, NewConnection, Security, Stage};
 use crate::event::{Landed, Read, Write};
 use crate::header::PacketType;
 use crate::limits::{CHANNEL_MASK, CHANNELS};
 use crate::path::Path;
 use crate::slab::Key;
+use crate::standing::Standing;
 
 impl Endpoint {
     pub(super) fn read_call(&mut self, now: Monotonic, key: Key) -> Read {
@@ -46,7 +47,7 @@ impl Endpoint {
             }
         }
         let taken = held - call.receive.held();
-        self.statistics.packets_now -= taken as u64;
+        self.statistics.let_go(call.standing, taken);
         let after = match left {
             0 => None,
             _ if call.receive.is_read() => Some(Read::End),
@@ -65,7 +66,7 @@ impl Endpoint {
         let Some(call) = self.calls.get_mut(key).filter(|call| call.failure().is_none()) else { return };
         call.receive.lend(room);
         let landed = call.receive.land();
-        self.statistics.packets_now -= landed as u64;
+        self.statistics.let_go(call.standing, landed);
         if landed > 0 {
             self.after_read(now, key);
         }
@@ -98,7 +99,7 @@ impl Endpoint {
             return Write::Failed(code);
         }
         if call.side == Side::Server {
-            self.statistics.packets_now -= call.receive.discard() as u64;
+            self.statistics.let_go(call.standing, call.receive.discard());
         } else if call.send.is_ended() && call.phase == Phase::Active && !call.send.is_muted() {
             return Write::Failed(AbortCode::RX_INVALID_OPERATION);
         }
@@ -120,7 +121,7 @@ impl Endpoint {
         call.send.end();
         call.clocks.progress = now;
         if call.side == Side::Server {
-            self.statistics.packets_now -= call.receive.discard() as u64;
+            self.statistics.let_go(call.standing, call.receive.discard());
         }
         self.settle(now, key);
     }
@@ -132,7 +133,7 @@ impl Endpoint {
         if let Some(call) = self.calls.get_mut(key).filter(|call| may_send(call)) {
             call.send.push(&mut reply, limit);
             if reply.is_empty() {
-                self.statistics.packets_now -= call.receive.discard() as u64;
+                self.statistics.let_go(call.standing, call.receive.discard());
                 call.send.end();
                 call.clocks.progress = now;
                 call.released = true;
@@ -156,7 +157,7 @@ impl Endpoint {
             self.fail(now, key, AbortCode::RX_USER_ABORT, Tell::Peer);
             return;
         }
-        self.statistics.packets_now -= call.receive.discard() as u64;
+        self.statistics.let_go(call.standing, call.receive.discard());
         let connection = call.connection;
         if call.phase == Phase::Done && call.side == Side::Client {
             call.receive.plan_window_ack(now + self.config.last_ack_delay);
@@ -173,7 +174,7 @@ impl Endpoint {
         security: Option<Arc<dyn ClientSecurity>>,
         options: ConnectOptions,
     ) -> Result<Key, AbortCode> {
-        if !self.make_room(now) {
+        if !self.make_room(now, Standing::Verified) {
             return Err(AbortCode::RX_CALL_DEAD);
         }
         let facts = ConnectionFacts {
@@ -192,7 +193,19 @@ impl Endpoint {
             idle: options.idle_time,
             total: options.call_time_max,
         };
-        Ok(self.add_connection(now, Side::Client, facts, path, security, limits))
+        let peer = self.peer_at(now, path.remote);
+        let serial = self.random.random_range(1..1 << 31);
+        let parts = NewConnection {
+            side: Side::Client,
+            facts,
+            path,
+            peer,
+            security,
+            limits,
+            serial,
+            standing: Standing::Verified,
+        };
+        Ok(self.add_connection(now, parts))
     }
 
     /// A random id that is not in use. (Ids that count up collided after restarts.)
@@ -211,7 +224,7 @@ impl Endpoint {
         if connection.side == Side::Server || connection.error.is_some() {
             return None;
         }
-        if self.calls.len() >= self.config.calls_max {
+        if !self.has_room_for_call(Standing::Verified) {
             return None;
         }
         let Some(channel) = self.free_channel(key) else {

@@ -26,6 +26,9 @@ const ENTRIES_MAX: u32 = 100_000;
 /// The longest answer: the longest packet.
 const ANSWER_BYTES_MAX: usize = 16_384;
 
+/// Body bytes of the other questions: servers answer strangers with three times a question's length at most.
+const QUESTION_BYTES: usize = 84;
+
 /// Body bytes of a question for the version.
 const VERSION_BYTES: usize = 65;
 
@@ -269,7 +272,9 @@ impl Asker {
     }
 
     fn question(&mut self, kind: u32, index: u32) -> Result<Vec<u8>> {
-        self.ask(PacketType::Debug, &[kind.to_be_bytes(), index.to_be_bytes()].concat())
+        let mut body = [kind.to_be_bytes(), index.to_be_bytes()].concat();
+        body.resize(QUESTION_BYTES, 0);
+        self.ask(PacketType::Debug, &body)
     }
 
     pub(crate) fn version(&mut self) -> Result<String> {

@@ -24,6 +24,7 @@ fn call() -> Call {
         receive_window: 100,
         congestion: Congestion::new(Some(LEARNT), SENT),
         limits,
+        standing: Standing::Reachable,
     };
     *Call::reusing(None, parts, Monotonic(5_000))
 }
@@ -82,12 +83,11 @@ type Change = fn(&mut Call);
 
 #[test]
 fn who_has_anything_else_to_wait_for_does_not_rest() {
-    let changes: [(&str, Change); 12] = [
+    let changes: [(&str, Change); 11] = [
         ("held by its user", |call| call.released = false),
         ("about to send", |call| call.ready = true),
         ("to be armed", |call| call.unarmed = true),
         ("about to ask", |call| call.ping = Some(super::super::Ping::Plain)),
-        ("asking", |call| call.reach_at = Some(DEADLINE)),
         ("failed", |call| call.phase = Phase::Failed(base::AbortCode::VBUSY)),
         ("owes an answer", |call| call.receive.acks.on_ping(5)),
         ("owes an ACK", |call| call.receive.acks.propose_at(DEADLINE)),

@@ -4,12 +4,14 @@ use crate::{EndpointConfig, Event, Flags, Header, PacketType, Path, ServiceConfi
 use base::UnixTime;
 use bytes::Bytes;
 use rx_security::Null;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 const SERVICE: u16 = 5;
 const WALL: UnixTime = UnixTime(1_700_000_000);
-const START: Monotonic = Monotonic(1_000_000_000);
+/// The address of the client was proved at time 0: so long ago that the next reply asks for a new proof.
+const START: Monotonic = Monotonic(50_000_000_000);
 
 struct Server(Endpoint);
 
@@ -19,11 +21,13 @@ impl Server {
         let mut endpoint = Endpoint::new(config, 1, Monotonic(0));
         let security: Vec<Arc<dyn rx_security::ServerSecurity>> = vec![Arc::new(Null)];
         endpoint.add_service(ServiceConfig { id: SERVICE, name: "short".into(), security });
+        let peer = endpoint.peer_at(Monotonic(0), client());
+        endpoint.peers.get_mut(peer).expect("a peer").on_reached(Monotonic(0));
         Server(endpoint)
     }
 
     fn takes(&mut self, now: Monotonic, header: Header, body: &[u8]) {
-        let path = Path::to(([127, 0, 0, 1], 7001).into());
+        let path = Path::to(client());
         self.0.handle_datagram(now, WALL, path, [&header.encode(), body].concat().into());
         while let Some(event) = self.0.poll_event() {
             if let Event::CallArrived { call, .. } = event {
@@ -58,6 +62,10 @@ impl Server {
     }
 }
 
+fn client() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 7001))
+}
+
 fn request(number: u32) -> Header {
     Header {
         epoch: 0x8000_0001,
@@ -87,7 +95,6 @@ fn acknowledgement(reply: Header) -> (Header, Vec<u8>) {
 #[test]
 fn the_next_call_ends_what_rests() {
     let mut server = Server::new();
-    // A third reply would ask first whether the client is there.
     for number in 1..=2 {
         server.answers(START, number);
         assert_eq!(server.ended(), (u64::from(number) - 1, 1));
@@ -99,7 +106,7 @@ fn the_next_call_ends_what_rests() {
 fn an_acknowledgement_ends_it_and_tells_the_round_trip() {
     let mut server = Server::new();
     let reply = server.answers(START, 1);
-    assert!(reply.flags.contains(Flags::REQUEST_ACK), "the client has proven nothing yet");
+    assert!(reply.flags.contains(Flags::REQUEST_ACK), "the proof of the client's address is old");
     let (header, body) = acknowledgement(reply);
     let later = START + Duration::from_millis(3);
     server.takes(later, header, &body);
