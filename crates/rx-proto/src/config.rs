@@ -67,8 +67,9 @@ pub struct EndpointConfig {
     pub busy_code: AbortCode,
     /// Who may ask with DEBUG and VERSION packets.
     pub rxdebug: DebugAudience,
-    /// Hosts whose DEBUG questions are answered in full. Others get three times the length of their question at most,
-    /// and where that is too little are told that there is no such entry. Loopback addresses count as own hosts.
+    /// Hosts whose DEBUG questions are answered in full. Others get three times the length of their question at most, are
+    /// answered that there is no such entry where that is too little, and see zeros in place of the numbers of connections,
+    /// with which packets can be forged. Loopback addresses and the server's own count as own hosts.
     pub own_hosts: Vec<IpAddr>,
     /// DEBUG and VERSION packets answered in a second.
     pub rxdebug_per_second: u32,

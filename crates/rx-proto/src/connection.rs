@@ -17,8 +17,9 @@ use crate::slab::Key;
 use crate::standing::Standing;
 use crate::timers::{Armed, earlier, look};
 
-/// What a packet's connection is found by. With the epoch's high bit set the address does not
-/// matter: hosts have several (rxi_FindConnection).
+/// What a packet's connection is found by: its numbers and the peer's address. Connections that have a key of their own, and
+/// whose epoch is unique without an address (its high bit is set, rxi_FindConnection), are found without the address, too:
+/// hosts have several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionKey {
     epoch: u32,
@@ -29,12 +30,12 @@ pub(crate) struct ConnectionKey {
 
 impl ConnectionKey {
     pub(crate) fn new(epoch: u32, cid: u32, side: Side, remote: SocketAddr) -> ConnectionKey {
-        ConnectionKey {
-            epoch,
-            id: cid & !CHANNEL_MASK,
-            server: side == Side::Server,
-            remote: (epoch & EPOCH_ANY_ADDRESS == 0).then_some(remote),
-        }
+        ConnectionKey { epoch, id: cid & !CHANNEL_MASK, server: side == Side::Server, remote: Some(remote) }
+    }
+
+    /// The key without the address, if the epoch allows that.
+    pub(crate) fn anywhere(self) -> Option<ConnectionKey> {
+        (self.epoch & EPOCH_ANY_ADDRESS != 0).then_some(ConnectionKey { remote: None, ..self })
     }
 }
 
@@ -55,11 +56,15 @@ pub(crate) struct Connection {
     handle: base::Connection,
     pub(crate) facts: ConnectionFacts,
     pub(crate) path: Path,
+    /// Another address of the peer, which has sent what only the peer can make.
+    pub(crate) alternate: Option<SocketAddr>,
     pub(crate) peer: Key,
     pub(crate) channels: [Channel; CHANNELS],
     pub(crate) security: Security,
     pub(crate) error: Option<AbortCode>,
     pub(crate) used_at: Monotonic,
+    /// Client: a challenge was answered.
+    pub(crate) has_responded: bool,
     /// Client: a call found no channel.
     pub(crate) wants_channel: bool,
     pub(crate) limits: TimeLimits,
@@ -136,6 +141,8 @@ pub(crate) enum Stage {
 pub(crate) struct Challenging {
     pub(crate) handshake: Box<dyn ServerHandshake>,
     pub(crate) is_sent: bool,
+    /// A response has come.
+    pub(crate) is_answered: bool,
 }
 
 /// What a handshake proved.
@@ -155,7 +162,7 @@ impl Security {
     }
 
     pub(crate) fn challenging(handshake: Box<dyn ServerHandshake>) -> Security {
-        let challenging = Challenging { handshake, is_sent: false };
+        let challenging = Challenging { handshake, is_sent: false, is_answered: false };
         Security { protection: None, stage: Stage::Challenging(challenging) }
     }
 
@@ -172,6 +179,11 @@ impl Security {
     /// Whether packets have to be kept as they are until the client has answered.
     pub(crate) fn is_challenging(&self) -> bool {
         matches!(self.stage, Stage::Challenging(_))
+    }
+
+    /// Whether both ends have a key by which packets are known to be theirs.
+    pub(crate) fn has_key(&self) -> bool {
+        self.protection.is_some()
     }
 
     pub(crate) fn overhead(&self) -> Overhead {
@@ -236,11 +248,13 @@ impl Connection {
             handle: base::Connection::new(),
             facts,
             path,
+            alternate: None,
             peer,
             channels: [Channel::default(); CHANNELS],
             security,
             error: None,
             used_at: now,
+            has_responded: false,
             wants_channel: false,
             limits,
             armed: Armed::default(),

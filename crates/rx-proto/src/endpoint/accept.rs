@@ -121,6 +121,7 @@ impl Endpoint {
         let (index_key, side, standing) = (connection.key, connection.side, connection.standing);
         let key = self.connections.insert_with(|_| connection);
         self.index.insert(index_key, key);
+        self.index_anywhere(key);
         self.statistics.connections_now = self.connections.len() as u64;
         self.statistics.connections_by_standing[standing.index()] += 1;
         *self.statistics.connections_of(side) += 1;

@@ -254,7 +254,7 @@ impl Endpoint {
         for (channel, armed) in (0..).zip(&mut connection.channels_armed) {
             self.timers.disarm(Timed::Channel(key, channel), armed);
         }
-        self.index.remove(&connection.key);
+        self.unindex(key, connection.key);
         self.unproven.remove(key);
         self.statistics.connections_now = self.connections.len() as u64;
         self.statistics.connections_by_standing[connection.standing.index()] -= 1;

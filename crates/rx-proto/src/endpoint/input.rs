@@ -92,6 +92,9 @@ impl Endpoint {
         if let Some(found) = self.index.get(&key) {
             return Some(*found);
         }
+        if let Some(found) = self.find_elsewhere(key, packet) {
+            return Some(found);
+        }
         if side == Side::Client {
             self.statistics.spurious += 1;
             return None;

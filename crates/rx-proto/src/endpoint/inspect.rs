@@ -76,8 +76,7 @@ impl Endpoint {
 
     /// Bytes that the body of the answer to a question may have; `None` if it is not answered.
     fn answer_room(&mut self, now: Monotonic, packet: &Packet) -> Option<usize> {
-        let host = packet.path.remote.ip().to_canonical();
-        let is_own = host.is_loopback() || self.config.own_hosts.contains(&host);
+        let is_own = self.trusts(packet.path);
         let may_ask = match self.config.rxdebug {
             DebugAudience::Anyone => true,
             DebugAudience::OwnHosts => is_own,
@@ -118,7 +117,7 @@ impl Endpoint {
         match &mut inquiry.progress {
             Progress::Basics(sum) => *sum += self.basics(),
             Progress::Counters(sum) => **sum += &self.statistics,
-            Progress::Seeking(list, index) => match self.entry(now, *list, *index) {
+            Progress::Seeking(list, index) => match self.entry(now, inquiry.path, *list, *index) {
                 Ok(entry) => inquiry.progress = Progress::Found(entry),
                 Err(count) => *index = index.saturating_sub(count),
             },
@@ -127,7 +126,7 @@ impl Endpoint {
     }
 
     /// The n-th entry of a list, or how many there are.
-    fn entry(&mut self, now: Monotonic, list: List, index: u32) -> Result<Vec<u8>, u32> {
+    fn entry(&mut self, now: Monotonic, asker: Path, list: List, index: u32) -> Result<Vec<u8>, u32> {
         let Cursors { busy, connections, peers } = &mut self.cursors;
         let place = match list {
             List::BusyConnections => busy.find(&self.connections, index, is_busy)?,
@@ -137,7 +136,7 @@ impl Endpoint {
         let entry = if list == List::Peers {
             self.peers.at(place).map(|(_, peer)| peer_view(peer, now).encode())
         } else {
-            self.connections.at(place).map(|(_, connection)| self.view(connection).encode())
+            self.connections.at(place).map(|(_, connection)| self.view_for(asker, connection).encode())
         };
         entry.ok_or(index)
     }
@@ -152,6 +151,22 @@ impl Endpoint {
             waited: self.waited_calls,
             idle_workers: self.idle_workers as u64,
         }
+    }
+
+    /// What is shown of a connection. The numbers by which its packets are known go to trusted hosts only.
+    fn view_for(&self, asker: Path, connection: &Connection) -> ConnectionView {
+        let view = self.view(connection);
+        if self.trusts(asker) {
+            return view;
+        }
+        let channels = view.channels.map(|channel| ChannelView { number: 0, ..channel });
+        ConnectionView { epoch: 0, id: 0, serial: 0, channels, ..view }
+    }
+
+    /// Whether a question comes from this host, or from one that the configuration trusts.
+    fn trusts(&self, asker: Path) -> bool {
+        let host = asker.remote.ip().to_canonical();
+        host.is_loopback() || asker.local == Some(asker.remote.ip()) || self.config.own_hosts.contains(&host)
     }
 
     fn view(&self, connection: &Connection) -> ConnectionView {

@@ -6,6 +6,7 @@ mod finish;
 mod input;
 mod inspect;
 mod look_ahead;
+mod origin;
 mod output;
 mod proof;
 mod rest;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::Endpoint;
 use super::accept::NewServer;
-use super::finish::Tell;
+use super::finish::{Tell, abort_body};
 use super::input::Packet;
 use crate::ack;
 use crate::call::{Phase, Ping, Side};
@@ -25,8 +25,8 @@ use crate::limits::{CHANNELS, PROOF_INTERVAL, WINDOW_MAX};
 use crate::slab::Key;
 use crate::standing::Standing;
 
-/// A client whose proof was wrong is told so after this time (rxi_ReceiveResponsePacket).
-const BAD_RESPONSE_DELAY: Duration = Duration::from_secs(1);
+/// Shortest time between two answers to wrong responses on one connection.
+const BAD_RESPONSE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Endpoint {
     /// Packets of a call have come: it is announced to the user, or its peer is asked for a proof.
@@ -119,11 +119,17 @@ impl Endpoint {
         if !challenging.is_sent {
             return; // from before we began; the client will send its call again
         }
+        let is_first = !std::mem::replace(&mut challenging.is_answered, true);
+        if !is_first && !self.late_responses.take(now) {
+            return;
+        }
         match challenging.handshake.verify(body, wall) {
             Ok(verified) => {
                 let numbers = verified.call_numbers;
                 let index = connection.facts.security_index;
                 connection.security = Security::verified(index, verified, true);
+                self.index_anywhere(key);
+                let Some(connection) = self.connections.get_mut(key) else { return };
                 if let Some(peer) = self.peers.get_mut(connection.peer) {
                     peer.on_reached(now);
                 }
@@ -133,11 +139,19 @@ impl Endpoint {
             }
             Err(error) => {
                 self.statistics.handshakes_failed += 1;
-                connection.abort_after = now + BAD_RESPONSE_DELAY;
-                connection.abort_at = Some(connection.abort_after);
-                self.fail_connection(now, key, error.abort_code());
+                self.refuse_response(now, key, error.abort_code());
             }
         }
+    }
+
+    /// Answers a wrong response, which ends nothing: it may be forged, and the client's own may still come.
+    fn refuse_response(&mut self, now: Monotonic, key: Key, code: AbortCode) {
+        let Some(connection) = self.connections.get_mut(key).filter(|it| now >= it.abort_after) else {
+            return;
+        };
+        connection.abort_after = now + BAD_RESPONSE_INTERVAL;
+        let header = connection.header(PacketType::Abort);
+        self.send_on(key, &header, abort_body(code));
     }
 
     /// The caller is known: what he has sent is opened. `numbers` are the client's own word on which

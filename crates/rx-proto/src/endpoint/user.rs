@@ -305,9 +305,12 @@ impl Endpoint {
         let Some(handshake) = handshake else { return };
         match handshake.respond(body, numbers) {
             Ok(response) => {
+                connection.has_responded = true;
                 let header = connection.header(PacketType::Response);
                 self.send_on(key, &header, Bytes::from(response));
             }
+            // A forged challenge ends nothing once a good one was answered.
+            Err(_) if connection.has_responded => self.statistics.spurious += 1,
             Err(error) => {
                 self.statistics.handshakes_failed += 1;
                 self.fail_connection(now, key, error.abort_code());

@@ -1,0 +1,77 @@
+//! Where packets of a connection may come from.
+//!
+//! OpenAFS finds a connection whose epoch has its high bit set whatever address a packet comes from, so that anybody who
+//! knows the numbers of a connection can end it or change it. Here a connection belongs to one address. A packet from
+//! elsewhere counts only if the peer alone can have made it: new data that unseals with the connection's key. That
+//! address is then the peer's as well, for hosts with several; what is sent still goes to the first one, as in OpenAFS.
+//! Nobody can take the numbers of another's connection either: the same numbers from another address are another
+//! connection.
+
+use rx_security::PacketFacts;
+
+use super::Endpoint;
+use super::input::Packet;
+use crate::call::Side;
+use crate::call::receive::Arrival;
+use crate::connection::ConnectionKey;
+use crate::header::{Flags, Header, PacketType};
+use crate::slab::Key;
+
+impl Endpoint {
+    /// Lets a connection with a key be found by packets from its peer's other addresses.
+    pub(super) fn index_anywhere(&mut self, key: Key) {
+        let Some(connection) = self.connections.get(key).filter(|it| it.security.has_key()) else { return };
+        if let Some(anywhere) = connection.key.anywhere() {
+            self.index.entry(anywhere).or_insert(key);
+        }
+    }
+
+    /// Takes a connection out of the index.
+    pub(super) fn unindex(&mut self, key: Key, index_key: ConnectionKey) {
+        self.index.remove(&index_key);
+        if let Some(anywhere) = index_key.anywhere()
+            && self.index.get(&anywhere) == Some(&key)
+        {
+            self.index.remove(&anywhere);
+        }
+    }
+
+    /// The connection of a packet that comes from another address than the connection is with.
+    pub(super) fn find_elsewhere(&mut self, index_key: ConnectionKey, packet: &Packet) -> Option<Key> {
+        let key = *self.index.get(&index_key.anywhere()?)?;
+        let remote = packet.path.remote;
+        // Whoever overheard that data may have sent it first: what ends a connection comes from its own address.
+        let goes_on = matches!(packet.header.kind, PacketType::Data | PacketType::Ack | PacketType::AckAll);
+        let is_known = goes_on && self.connections.get(key).is_some_and(|it| it.alternate == Some(remote));
+        if is_known || self.is_new_data(key, &packet.header) && self.unseals(key, packet) {
+            self.connections.get_mut(key)?.alternate = Some(remote);
+            return Some(key);
+        }
+        None
+    }
+
+    /// Whether it is data that has not come before: a packet that was overheard proves nothing.
+    fn is_new_data(&mut self, key: Key, header: &Header) -> bool {
+        let is_data = header.kind == PacketType::Data && !header.flags.contains(Flags::JUMBO_PACKET);
+        let Some(connection) = self.connections.get(key).filter(|it| is_data && it.error.is_none()) else {
+            return false;
+        };
+        let channel = connection.channels[header.channel()];
+        if channel.number != header.call_number {
+            return connection.side == Side::Server && header.call_number > channel.number;
+        }
+        let call = channel.call.and_then(|call| self.calls.get_mut(call));
+        let arrival = call.map(|call| call.receive.classify(header.sequence, header.flags));
+        matches!(arrival, Some(Arrival::InOrder | Arrival::OutOfOrder))
+    }
+
+    /// Whether a packet opens with the key of a connection that has one.
+    fn unseals(&mut self, key: Key, packet: &Packet) -> bool {
+        let header = &packet.header;
+        let (channel, call_number) = (header.channel() as u8, header.call_number);
+        let facts = PacketFacts { call_number, channel, sequence: header.sequence };
+        let connection = self.connections.get_mut(key).filter(|it| it.security.has_key());
+        connection
+            .is_some_and(|it| it.security.unprotect(facts, header.checksum, packet.body.clone()).is_ok())
+    }
+}
