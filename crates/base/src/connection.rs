@@ -26,9 +26,9 @@ struct Shared {
 impl Connection {
     /// A new connection, with a number that no other connection of the process has or will have.
     pub fn new() -> Connection {
-        Connection {
-            shared: Arc::new(Shared { number: NEXT.fetch_add(1, Relaxed), attached: Mutex::default() }),
-        }
+        let number = NEXT.fetch_add(1, Relaxed);
+        assert!(number < u64::MAX, "the process has no connection numbers left");
+        Connection { shared: Arc::new(Shared { number, attached: Mutex::default() }) }
     }
 
     /// The number, unique while the process runs. For logs and for tables that compare the caller as well; no right

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use base::{AbortCode, Caller, Identity, Monotonic, SecurityLevel, UnixTime};
 use bytes::Bytes;
 use rx_security::{
-    ClientHandshake, ConnectionFacts, Overhead, PacketFacts, PacketProtection, Protected, SecurityError,
-    ServerHandshake, Verified,
+    ClientHandshake, ConnectionFacts, KeyLease, Overhead, PacketFacts, PacketProtection, Protected,
+    SecurityError, ServerHandshake, Verified,
 };
 
 use crate::call::{Side, TimeLimits};
@@ -150,6 +150,8 @@ pub(crate) struct Proof {
     pub(crate) identity: Identity,
     pub(crate) level: SecurityLevel,
     pub(crate) expires: Option<UnixTime>,
+    /// Of the key that the proof was made with.
+    pub(crate) lease: Option<KeyLease>,
     /// The peer has answered a challenge, so its address is its own.
     pub(crate) challenged: bool,
 }
@@ -168,11 +170,11 @@ impl Security {
 
     /// Takes over what a handshake led to.
     pub(crate) fn verified(index: u8, verified: Verified, challenged: bool) -> Security {
-        let Verified { protection, identity, level, expires, .. } = verified;
+        let Verified { protection, identity, level, expires, lease, .. } = verified;
         let null = index == rx_security::null::NULL_INDEX;
         Security {
             protection: (!null).then_some(protection),
-            stage: Stage::Verified(Proof { identity, level, expires, challenged }),
+            stage: Stage::Verified(Proof { identity, level, expires, lease, challenged }),
         }
     }
 

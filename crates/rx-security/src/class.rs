@@ -3,6 +3,7 @@
 
 use base::{Identity, SecurityLevel, UnixTime};
 
+use crate::KeyLease;
 use crate::{ConnectionFacts, PacketProtection, SecurityError};
 
 /// A class as a client uses it: holds what is needed to open connections (for rxkad a ticket).
@@ -60,6 +61,8 @@ pub struct Verified {
     pub level: SecurityLevel,
     /// When the connection must not start calls any more; `None` is never.
     pub expires: Option<UnixTime>,
+    /// The key that this was proved with, if there was one: without it the connection must not start calls either.
+    pub lease: Option<KeyLease>,
     /// The client's word on the call numbers of the four channels: a data packet of an older call
     /// is a replay. `None` where the class says nothing.
     pub call_numbers: Option<[u32; 4]>,

@@ -1,8 +1,9 @@
 //! Service keys: what a cell's tickets are sealed with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use zeroize::Zeroizing;
 
@@ -163,6 +164,28 @@ impl fmt::Debug for ServiceKey {
 pub trait KeySource: Send + Sync {
     /// The key with that version and type. All of single DES is one type.
     fn key(&self, kvno: u32, enctype: Enctype) -> Option<ServiceKey>;
+
+    /// A lease on that key, which says when it is not trusted any more. Get it before the key.
+    fn lease(&self, _kvno: u32, _enctype: Enctype) -> KeyLease {
+        KeyLease::default()
+    }
+}
+
+/// Says whether a key that opened a ticket is still trusted. Clones are the same lease.
+#[derive(Clone, Debug, Default)]
+pub struct KeyLease {
+    is_revoked: Arc<AtomicBool>,
+}
+
+impl KeyLease {
+    /// Whether the key was removed or replaced. What was proved with it counts no more.
+    pub fn is_revoked(&self) -> bool {
+        self.is_revoked.load(Relaxed)
+    }
+
+    fn revoke(&self) {
+        self.is_revoked.store(true, Relaxed);
+    }
 }
 
 /// Keys by version and type. Several versions may be in use at once, while a new one spreads.
@@ -229,17 +252,31 @@ impl KeySource for KeySet {
 pub struct KeyRing {
     /// Guards nothing but the pointer; held for no longer than it takes to copy or set it.
     keys: RwLock<Arc<KeySet>>,
+    /// Leases on keys that are in the ring.
+    leases: Mutex<HashMap<(u32, Enctype), KeyLease>>,
 }
 
 impl KeyRing {
     /// A ring with these keys.
     pub fn new(keys: KeySet) -> KeyRing {
-        KeyRing { keys: RwLock::new(Arc::new(keys)) }
+        KeyRing { keys: RwLock::new(Arc::new(keys)), leases: Mutex::default() }
     }
 
-    /// Uses these keys from now on. Connections that are open stay open.
+    /// Uses these keys from now on. Connections whose keys are not among them begin no more calls.
     pub fn replace(&self, keys: KeySet) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        let new = Arc::new(keys);
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(
+            &mut *self.keys.write().unwrap_or_else(PoisonError::into_inner),
+            Arc::clone(&new),
+        );
+        leases.retain(|(kvno, enctype), lease| {
+            let stays = old.key(*kvno, *enctype) == new.key(*kvno, *enctype);
+            if !stays {
+                lease.revoke();
+            }
+            stays
+        });
     }
 
     /// The keys now in use.
@@ -251,6 +288,14 @@ impl KeyRing {
 impl KeySource for KeyRing {
     fn key(&self, kvno: u32, enctype: Enctype) -> Option<ServiceKey> {
         self.current().key(kvno, enctype)
+    }
+
+    fn lease(&self, kvno: u32, enctype: Enctype) -> KeyLease {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.key(kvno, enctype).is_none() {
+            return KeyLease::default(); // of no key: no ticket opens with it
+        }
+        leases.entry((kvno, enctype)).or_default().clone()
     }
 }
 
@@ -273,6 +318,24 @@ mod tests {
         let ring = KeyRing::new(keys);
         ring.replace(KeySet::new());
         assert!(ring.key(4, Enctype::Aes256CtsHmacSha1).is_none());
+    }
+
+    #[test]
+    fn leases_end_with_their_keys() {
+        let set = |keys: &[(u32, u8)]| {
+            let mut set = KeySet::new();
+            for (kvno, byte) in keys {
+                set.insert(*kvno, ServiceKey::new(18, &[*byte; 32]).unwrap());
+            }
+            set
+        };
+        let ring = KeyRing::new(set(&[(3, 3), (4, 4), (5, 5)]));
+        let leases = [3, 4, 5, 6].map(|kvno| ring.lease(kvno, Enctype::Aes256CtsHmacSha1));
+        ring.replace(set(&[(3, 3), (5, 9), (6, 6)]));
+        assert_eq!(leases.each_ref().map(KeyLease::is_revoked), [false, true, true, false]);
+        ring.replace(set(&[(6, 6)]));
+        assert!(leases[0].is_revoked());
+        assert!(!ring.lease(6, Enctype::Aes256CtsHmacSha1).is_revoked());
     }
 
     #[test]

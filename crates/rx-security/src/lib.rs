@@ -28,7 +28,7 @@ mod test_support;
 
 pub use class::{ClientHandshake, ClientSecurity, ServerHandshake, ServerSecurity, Verified};
 pub use error::SecurityError;
-pub use key::{Enctype, KeyError, KeyRing, KeySet, KeySource, ServiceKey};
+pub use key::{Enctype, KeyError, KeyLease, KeyRing, KeySet, KeySource, ServiceKey};
 pub use null::Null;
 pub use protection::{ConnectionFacts, Overhead, PacketFacts, PacketProtection, Protected};
 pub use rxkad::{

@@ -60,6 +60,7 @@ impl ServerHandshake for Null {
             return Err(SecurityError::Inconsistent("response on a connection without security"));
         }
         Ok(Verified {
+            lease: None,
             protection: Box::new(Null),
             identity: Identity::Anonymous,
             level: SecurityLevel::Clear,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::SecurityLevel;
 use rx_security::{
-    ClientSecurity, KeySet, LOCAL_TICKET_END_MAX, LocalRealms, Null, RxkadClient, RxkadServer,
+    ClientSecurity, KeySet, KeySource, LOCAL_TICKET_END_MAX, LocalRealms, Null, RxkadClient, RxkadServer,
     ServerSecurity, ServiceKey, forge_local_ticket,
 };
 
@@ -19,7 +19,8 @@ pub enum Class {
     Impostor,
 }
 
-fn keys(fill: u8) -> KeySet {
+/// The cell's keys: one, with 32 such bytes. The server's are `keys(7)`.
+pub fn keys(fill: u8) -> KeySet {
     let mut keys = KeySet::new();
     keys.insert(3, ServiceKey::new(18, &[fill; 32]).expect("a key of the right length"));
     keys
@@ -27,7 +28,12 @@ fn keys(fill: u8) -> KeySet {
 
 /// What servers accept.
 pub fn server_classes() -> Vec<Arc<dyn ServerSecurity>> {
-    let rxkad = RxkadServer::new(Arc::new(keys(7)), LocalRealms::of_cell("sim.example"));
+    server_classes_with(Arc::new(keys(7)))
+}
+
+/// The same with keys that may change.
+pub fn server_classes_with(keys: Arc<dyn KeySource>) -> Vec<Arc<dyn ServerSecurity>> {
+    let rxkad = RxkadServer::new(keys, LocalRealms::of_cell("sim.example"));
     vec![Arc::new(Null), Arc::new(rxkad)]
 }
 

@@ -10,7 +10,9 @@ use rx_proto::{
     CallId, ConnectOptions, ConnectionId, Endpoint, EndpointConfig, Event, Header, Path, Read, ServiceConfig,
     Write,
 };
-use sim::security::{Class, client_class, server_classes};
+use rx_security::{KeyRing, KeySet, KeySource};
+use sim::security::{Class, client_class, keys, server_classes, server_classes_with};
+use std::sync::Arc;
 
 const SERVICE: u16 = 5;
 const WALL: UnixTime = UnixTime(1_700_000_000);
@@ -68,9 +70,17 @@ struct Line {
 
 impl Line {
     fn new(class: Class) -> Line {
+        Line::with_keys(class, Arc::new(keys(7)))
+    }
+
+    fn with_keys(class: Class, keys: Arc<dyn KeySource>) -> Line {
         let now = Monotonic(1);
         let mut server = Endpoint::new(EndpointConfig::default(), seed(1), now);
-        server.add_service(ServiceConfig { id: SERVICE, name: "line".into(), security: server_classes() });
+        server.add_service(ServiceConfig {
+            id: SERVICE,
+            name: "line".into(),
+            security: server_classes_with(keys),
+        });
         let mut client = Endpoint::new(EndpointConfig::default(), seed(2), now);
         let security = client_class(class);
         let connection = client.connect(now, Path::to(SERVER), SERVICE, security, ConnectOptions::default());
@@ -282,4 +292,34 @@ fn strangers_are_not_shown_numbers_of_connections() {
     assert!(epoch != 0 && id != 0);
     let (epoch, id) = numbers_shown_to(SocketAddr::from((Ipv4Addr::LOCALHOST, 4000)), &[]);
     assert!(epoch != 0 && id != 0);
+}
+
+/// Whoever has a connection that was made with a key begins no call on it once the key is removed.
+#[test]
+fn a_connection_does_not_outlive_its_key() {
+    let ring = Arc::new(KeyRing::new(keys(7)));
+    let mut line =
+        Line::with_keys(Class::Rxkad(SecurityLevel::Clear), Arc::clone(&ring) as Arc<dyn KeySource>);
+    (0..50).for_each(|_| line.step());
+    let mut both = keys(7);
+    both.insert(4, rx_security::ServiceKey::new(18, &[8; 32]).unwrap());
+    ring.replace(both);
+    let before = line.calls_done;
+    (0..50).for_each(|_| line.step());
+    assert!(before > 0 && line.calls_done > before, "another key changes nothing");
+    while line.call.is_some() {
+        line.step();
+    }
+    ring.replace(KeySet::new());
+    line.call();
+    line.call();
+    for datagram in sent(&mut line.client, line.now) {
+        line.server.handle_datagram(line.now, WALL, Path::to(CLIENT), datagram);
+    }
+    for datagram in sent(&mut line.server, line.now) {
+        line.client.handle_datagram(line.now, WALL, Path::to(SERVER), datagram);
+    }
+    let failed = std::iter::from_fn(|| line.client.poll_event())
+        .any(|event| matches!(event, Event::ConnectionFailed(_, AbortCode::RXKADUNKNOWNKEY)));
+    assert!(failed, "the call is refused");
 }

@@ -58,8 +58,8 @@ impl CellKeys {
         self.read.lock().des.clone()
     }
 
-    /// Reads the files if they have changed since. If that fails the keys stay as they are. Connections that are open
-    /// stay open.
+    /// Reads the files if they have changed since. If that fails the keys stay as they are. Connections whose keys were
+    /// removed begin no more calls.
     pub fn look(&self, client: &CellClient) {
         let stamp = self.files.stamp();
         let mut read = self.read.lock();

@@ -20,7 +20,13 @@ fn connection(user: Option<u32>) -> Connection {
         service_id: 1,
         security_index: rx_security::null::NULL_INDEX,
     };
-    let proof = Proof { identity, level: SecurityLevel::Clear, expires: None, challenged: user.is_some() };
+    let proof = Proof {
+        identity,
+        level: SecurityLevel::Clear,
+        expires: None,
+        lease: None,
+        challenged: user.is_some(),
+    };
     let parts = NewConnection {
         side: Side::Server,
         facts,

@@ -3,7 +3,7 @@
 use base::{AbortCode, Monotonic, UnixTime};
 use bytes::Bytes;
 use rand::Rng;
-use rx_security::{ConnectionFacts, ServerHandshake};
+use rx_security::{ConnectionFacts, KeyLease, ServerHandshake};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -196,8 +196,8 @@ impl Endpoint {
             self.statistics.spurious += 1;
             return None;
         }
-        if self.is_expired(key, wall) {
-            self.fail_connection(now, key, AbortCode::RXKADEXPIRED);
+        if let Some(code) = self.lapse(key, wall) {
+            self.fail_connection(now, key, code);
             self.send_connection_abort(now, key);
             return None;
         }
@@ -224,10 +224,13 @@ impl Endpoint {
         standing == Standing::Unproven || present < share(self.config.calls_max, standing)
     }
 
-    fn is_expired(&self, key: Key, wall: UnixTime) -> bool {
-        let connection = self.connections.get(key);
-        let Some(Stage::Verified(proof)) = connection.map(|it| &it.security.stage) else { return false };
-        proof.expires.is_some_and(|end| wall >= end)
+    /// Why the proof of a connection's caller does not hold any more, if so.
+    fn lapse(&self, key: Key, wall: UnixTime) -> Option<AbortCode> {
+        let Stage::Verified(proof) = &self.connections.get(key)?.security.stage else { return None };
+        if proof.lease.as_ref().is_some_and(KeyLease::is_revoked) {
+            return Some(AbortCode::RXKADUNKNOWNKEY);
+        }
+        proof.expires.is_some_and(|end| wall >= end).then_some(AbortCode::RXKADEXPIRED)
     }
 
     /// Sends a packet about the call that a packet belongs to, whether or not the call is known.

@@ -13,7 +13,7 @@ use super::ticket::Opened;
 use super::times::LIFETIME_SECONDS_MAX;
 use super::{NEVER, SessionKey, names};
 use crate::SecurityError;
-use crate::key::{Enctype, KeySource};
+use crate::key::{Enctype, KeyLease, KeySource};
 use crate::krb5::modes;
 
 /// A length that old issuers padded every shorter ticket to.
@@ -26,13 +26,14 @@ const LIFETIME_30_DAYS: u8 = 0xbf;
 /// Opens a ticket sealed with a version of the cell's DES key.
 pub(super) fn open(kvno: u32, ticket: &[u8], keys: &dyn KeySource) -> Result<Opened, SecurityError> {
     let unknown = SecurityError::UnknownKey { kvno, enctype: Enctype::DesCbcCrc.number() };
+    let lease = keys.lease(kvno, Enctype::DesCbcCrc);
     let key = keys.key(kvno, Enctype::DesCbcCrc).ok_or(unknown)?.des_bytes();
     if !ticket.len().is_multiple_of(8) {
         return Err(SecurityError::BadTicket("ticket is not made of whole blocks"));
     }
     let mut plain = Zeroizing::new(ticket.to_vec());
     modes::pcbc_decrypt(&Des::new(&key.into()), &key, &mut plain);
-    decode(&plain)
+    decode(&plain, lease)
 }
 
 /// Seals a ticket without realm for the service `afs`. A ticket with an end has begun long ago: its lifetime
@@ -57,7 +58,7 @@ pub(super) fn seal(key: [u8; 8], name: &str, session_key: &SessionKey, end: Unix
     sealed
 }
 
-fn decode(plain: &[u8]) -> Result<Opened, SecurityError> {
+fn decode(plain: &[u8], lease: KeyLease) -> Result<Opened, SecurityError> {
     let mut fields = Fields { rest: plain };
     let little_endian = fields.take::<1>()?[0] & 1 != 0;
     let name = fields.string(1)?;
@@ -74,7 +75,7 @@ fn decode(plain: &[u8]) -> Result<Opened, SecurityError> {
     if read.next_multiple_of(8) != plain.len() && plain.len() != PADDED_BYTES {
         return Err(SecurityError::BadTicket("ticket is too long for what it holds"));
     }
-    Ok(Opened { name, instance, realm, session_key, start, end: end(start, lifetime) })
+    Ok(Opened { name, instance, realm, session_key, start, end: end(start, lifetime), lease })
 }
 
 /// The fields of a ticket, read from the front.
@@ -187,7 +188,7 @@ mod tests {
         assert!(open(8, &sealed(plain), &keys()).is_err());
         assert!(open(7, &sealed(plain)[1..], &keys()).is_err());
         for length in 0..plain.len() {
-            assert!(decode(&plain[..length]).is_err(), "{length}");
+            assert!(decode(&plain[..length], KeyLease::default()).is_err(), "{length}");
         }
         let long = [&plain[..], &[0; 40]].concat();
         assert!(open(7, &sealed(&long), &keys()).is_err());

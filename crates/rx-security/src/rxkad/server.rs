@@ -114,6 +114,7 @@ impl ServerHandshake for RxkadAccept {
             identity: Identity::Known(principal),
             level,
             expires: (opened.end != NEVER).then_some(UnixTime(opened.end)),
+            lease: Some(opened.lease),
             call_numbers: Some(claims.call_numbers),
         })
     }

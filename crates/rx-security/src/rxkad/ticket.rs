@@ -4,7 +4,7 @@ use base::UnixTime;
 
 use super::{KVNO_KERBEROS_5, SessionKey, krb4, ticket5};
 use crate::SecurityError;
-use crate::key::KeySource;
+use crate::key::{KeyLease, KeySource};
 
 /// A ticket with what its holder must know to use it.
 #[derive(Clone, Debug)]
@@ -45,6 +45,8 @@ pub(super) struct Opened {
     pub(super) session_key: SessionKey,
     pub(super) start: u32,
     pub(super) end: u32,
+    /// Of the key that opened it.
+    pub(super) lease: KeyLease,
 }
 
 /// Opens a ticket of any kind.

@@ -3,7 +3,7 @@
 use super::ticket::Opened;
 use super::{KVNO_KERBEROS_5, SessionKey, names};
 use crate::SecurityError;
-use crate::key::{Enctype, KeySource};
+use crate::key::{Enctype, KeyLease, KeySource};
 use crate::krb5::cipher::{self, USAGE_TICKET};
 use crate::krb5::der::{DerError, Reader};
 use crate::krb5::message::{Sealed, TicketBody, sealed_part_of_ticket};
@@ -26,7 +26,7 @@ pub(super) fn open(
     } else {
         Sealed::decode(&mut Reader::new(ticket))?
     };
-    let body = unseal(&sealed, keys)?;
+    let (body, lease) = unseal(&sealed, keys)?;
     if body.invalid {
         return Err(SecurityError::NotAuthenticated);
     }
@@ -38,15 +38,17 @@ pub(super) fn open(
         session_key: SessionKey::from_kerberos(body.session_enctype, &body.session_key)?,
         start: body.start,
         end: body.end,
+        lease,
     })
 }
 
-fn unseal(sealed: &Sealed<'_>, keys: &dyn KeySource) -> Result<TicketBody, SecurityError> {
+fn unseal(sealed: &Sealed<'_>, keys: &dyn KeySource) -> Result<(TicketBody, KeyLease), SecurityError> {
     let (kvno, number) = (sealed.kvno, sealed.enctype);
     let unknown = SecurityError::UnknownKey { kvno, enctype: number };
     let enctype = Enctype::from_number(number).ok_or(unknown.clone())?;
+    let lease = keys.lease(kvno, enctype);
     let key = keys.key(kvno, enctype).ok_or(unknown)?;
     let plain = cipher::open(enctype, &key, USAGE_TICKET, sealed.ciphertext)
         .map_err(|_| SecurityError::BadTicket("ticket does not decrypt"))?;
-    Ok(TicketBody::decode(&plain)?)
+    Ok((TicketBody::decode(&plain)?, lease))
 }
