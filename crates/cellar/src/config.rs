@@ -108,8 +108,6 @@ pub struct Tuning {
     pub workers: usize,
     /// How users and volumes share them.
     pub fairness: Fairness,
-    /// Calls that may wait for them, per port.
-    pub waiting_calls: usize,
     /// Kernel receive buffer of each socket in bytes.
     pub socket_buffer_bytes: usize,
     /// What is kept in memory, of all partitions together.
@@ -133,7 +131,6 @@ impl Default for Tuning {
             lanes: cores.min(4),
             workers: 64,
             fairness: Fairness::default(),
-            waiting_calls: 10_000,
             socket_buffer_bytes: 16 << 20,
             caches: memory::cache_sizes(),
             loaded_volumes: VolumeOptions::default().loaded_volumes_max,

@@ -82,6 +82,29 @@ impl<T> Flow<T> {
         Some((volume, call, place))
     }
 
+    /// Takes the newest call for a volume. With it the place of a parked line that became empty.
+    pub(crate) fn pop_newest(&mut self, volume: u32) -> Option<(T, Option<Place>)> {
+        let calls = self.calls.get_mut(&volume)?;
+        let call = calls.pop_back()?;
+        if !calls.is_empty() {
+            return Some((call, None));
+        }
+        self.calls.remove(&volume);
+        let place = self.parked.remove(&volume);
+        // Found at once as a rule: a volume with nothing but a new call has come last.
+        if place.is_none()
+            && let Some(turn) = self.turns.iter().rposition(|it| *it == volume)
+        {
+            self.turns.remove(turn);
+        }
+        Some((call, place))
+    }
+
+    /// Everything that waits.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &T> {
+        self.calls.values().flatten()
+    }
+
     /// Takes the volume whose turn it is out of the turns.
     pub(crate) fn park(&mut self, place: Place) {
         if let Some(volume) = self.turns.pop_front() {

@@ -10,19 +10,27 @@
 //!   not saved up, and what others did meanwhile is no debt.
 //! * **Volume.** A user's calls for several volumes take turns; calls for one volume keep their order.
 //!
+//! Before all of that comes the [`Kind`] of the caller. Each kind has a [`Queue`] part of its own: rooms for
+//! waiting calls, lines, volumes and a guaranteed part of the workers. Verified callers go first, so that a
+//! flood of calls that cost nothing to make neither refuses nor delays them; anonymous callers keep their part.
+//! In a full room the newest call of the user with most waiting calls makes room for users with fewer.
+//!
 //! On top of that are limits on what is being served. While others wait, one user and one volume hold
 //! at most a share of the workers; a few workers are left to small calls. Apart from the last, no worker
 //! idles while a call waits: if all who wait are over their share, one of them is served.
 //!
 //! Nothing here knows a clock or a thread. See [`Queue`] for what to call in which order.
 
+mod crowd;
 mod flow;
 mod holders;
+mod kind;
 mod limits;
 mod line;
 mod numbers;
 mod queue;
 
+pub use kind::Kind;
 pub use limits::{COST_MAX, Limits, SMALL_SHARE, WEIGHT_MAX, WEIGHT_ORDINARY};
 pub use queue::{Next, Queue, Refusal, Ticket};
 
@@ -56,9 +64,9 @@ impl Demand {
     /// A small call that is about no volume.
     pub const SMALL: Demand = Demand { class: Class::Small, volume: 0, cost: 1 };
 
-    /// The same, wanted by somebody.
-    pub fn of(self, user: u64, weight: u32) -> Work {
-        Work { user, weight, volume: self.volume, class: self.class, cost: self.cost }
+    /// The work that it is for a user of a kind.
+    pub fn of(self, user: u64, weight: u32, kind: Kind) -> Work {
+        Work { user, kind, weight, volume: self.volume, class: self.class, cost: self.cost }
     }
 }
 
@@ -72,6 +80,8 @@ pub fn cost_of(bytes: u64) -> u32 {
 pub struct Work {
     /// Whose it is: a number that nobody who calls can choose, such as a keyed hash.
     pub user: u64,
+    /// The user's kind; the same in all calls of a user.
+    pub kind: Kind,
     /// The user's share in relation to others; [`WEIGHT_ORDINARY`] for most. 1 to [`WEIGHT_MAX`].
     pub weight: u32,
     /// The volume it is about; 0 is none, and has no limit.

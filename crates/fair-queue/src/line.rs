@@ -93,6 +93,19 @@ impl<T> Line<T> {
         Some(popped)
     }
 
+    /// Takes the newest call of a user for a volume, as if it had never come.
+    pub(crate) fn pop_newest(&mut self, user: u64, volume: u32, is_free: bool) -> Option<(T, Option<Place>)> {
+        let popped = self.flows.get_mut(&user)?.pop_newest(volume)?;
+        self.waiting -= 1;
+        self.refresh(user, is_free);
+        Some(popped)
+    }
+
+    /// Everything that waits, in no order.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &T> {
+        self.flows.values().flat_map(Flow::calls)
+    }
+
     /// Moves a user's tag, and puts it where it belongs now.
     pub(crate) fn charge(&mut self, user: u64, tags: u64, is_free: bool) {
         let Some(flow) = self.flows.get_mut(&user) else { return };

@@ -2,10 +2,12 @@
 
 use std::cmp::Ordering;
 
-use crate::holders::{Users, Volumes};
-use crate::limits::{Limits, SMALL_SHARE, WEIGHT_ORDINARY};
+use crate::crowd::Waiting;
+use crate::holders::Users;
+use crate::kind::Part;
+use crate::limits::Limits;
 use crate::line::{Line, charge};
-use crate::{Class, Work};
+use crate::{Class, Kind, Work};
 
 /// Lines that are put aside in one [`Queue::take_next`], so that it is never long.
 const LOOKS_MAX: usize = 16;
@@ -13,7 +15,7 @@ const LOOKS_MAX: usize = 16;
 /// Why a call was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Too many wait.
+    /// Too many of its kind wait, and no other user has more waiting calls than this one.
     Full,
     /// Too many of this user wait.
     UserFull,
@@ -53,13 +55,11 @@ pub enum Next<T> {
 #[derive(Debug)]
 pub struct Queue<T> {
     limits: Limits,
-    small: Line<(Work, T)>,
-    bulk: Line<(Work, T)>,
-    strangers: Line<(Work, T)>,
+    /// By [`Kind::index`].
+    parts: [Part<T>; Kind::COUNT],
     users: Users,
-    volumes: Volumes,
-    /// The tag of the class that was served last.
-    present: u64,
+    /// Calls that were added so far.
+    added: u64,
 }
 
 impl<T> Queue<T> {
@@ -67,12 +67,9 @@ impl<T> Queue<T> {
     pub fn new(limits: Limits) -> Queue<T> {
         Queue {
             limits: limits.in_range(),
-            small: Line::new(),
-            bulk: Line::new(),
-            strangers: Line::new(),
+            parts: [Part::new(), Part::new()],
             users: Users::default(),
-            volumes: Volumes::default(),
-            present: 0,
+            added: 0,
         }
     }
 
@@ -83,84 +80,71 @@ impl<T> Queue<T> {
 
     /// Calls that wait.
     pub fn waiting(&self) -> usize {
-        self.small.waiting + self.bulk.waiting + self.strangers.waiting
+        self.parts.iter().map(Part::waiting).sum()
     }
 
     /// Calls being served, also those that wait for their clients, but not those of strangers.
     pub fn served(&self) -> usize {
-        self.small.served + self.bulk.served
+        self.parts.iter().map(Part::served).sum()
     }
 
     /// Of these, how many wait for their clients.
     pub fn stalled(&self) -> usize {
-        self.small.stalled + self.bulk.stalled
+        self.parts.iter().map(Part::stalled).sum()
     }
 
     /// Whether something waits for which there is a worker.
     pub fn can_serve(&self) -> bool {
-        self.may_serve(Class::Small) || self.may_serve(Class::Bulk) || self.may_serve(Class::Stranger)
+        let classes = [Class::Small, Class::Bulk, Class::Stranger];
+        Kind::SERVED.into_iter().any(|kind| classes.into_iter().any(|class| self.may_serve(kind, class)))
     }
 
-    /// Adds a call, unless too many wait.
-    pub fn push(&mut self, work: Work, call: T) -> Result<(), Refusal> {
-        let is_stranger = work.class == Class::Stranger;
-        let strangers = self.strangers.waiting;
-        let others = if is_stranger { strangers } else { self.waiting() - strangers };
-        if others >= self.limits.waiting_max {
-            return Err(Refusal::Full);
-        }
+    /// Adds a call. If the room of its kind is full, the newest call of the user with most waiting calls makes room
+    /// and is returned, unless that user is the caller's.
+    pub fn push(&mut self, work: Work, call: T) -> Result<Option<T>, Refusal> {
         if self.users.of(work.user).0 >= self.limits.waiting_of_user_max {
             return Err(Refusal::UserFull);
         }
+        let is_full = self.part(work.kind).waiting_with(work.class) >= self.limits.waiting_max;
+        let displaced = if is_full { Some(self.displace(work)?) } else { None };
         self.users.change(work.user, |user| user.waiting += 1);
-        let (is_free, present) = (self.is_free(work.user), self.present);
-        if is_stranger {
-            self.strangers.push(work.user, 0, (work, call), true);
-            return Ok(());
-        }
-        let line = self.line(work.class);
-        if line.waiting == 0 {
-            line.tag = line.tag.max(present);
-        }
-        line.push(work.user, work.volume, (work, call), is_free);
-        Ok(())
+        self.added += 1;
+        let waiting = Waiting { work, sequence: self.added, call };
+        let is_free = work.class == Class::Stranger || self.is_free(work.user);
+        self.part(work.kind).push(waiting, is_free);
+        Ok(displaced)
     }
 
     /// What to serve now.
     pub fn take_next(&mut self) -> Next<T> {
-        if self.may_serve(Class::Stranger) {
-            return self.take_stranger();
-        }
-        for _ in 0..LOOKS_MAX {
-            let small = self.may_serve(Class::Small);
-            let bulk = self.may_serve(Class::Bulk);
-            if !small && !bulk {
-                return Next::Nothing;
-            }
-            if let Some(class) = self.choose(small, bulk, Line::has_ready) {
-                if let Some(next) = self.take_ready(class) {
-                    return next;
-                }
-            } else if !(small && self.release_any(Class::Small) || bulk && self.release_any(Class::Bulk)) {
-                return self.take_held(small, bulk);
+        for kind in Kind::SERVED {
+            if self.may_serve(kind, Class::Stranger) {
+                return self.take_stranger(kind);
             }
         }
-        Next::Again
+        for kind in Kind::SERVED {
+            let next = self.take_next_of(kind);
+            if !matches!(next, Next::Nothing) {
+                return next;
+            }
+        }
+        Next::Nothing
     }
 
     /// The call is over; `cost` is what it really was.
     pub fn finish(&mut self, mut ticket: Ticket, cost: u32) {
         self.resume(&mut ticket);
-        let Work { user, weight, volume, class, cost: expected } = ticket.work;
+        let Work { user, kind, weight, volume, class, cost: expected } = ticket.work;
         if class == Class::Stranger {
-            return self.strangers.finish();
+            return self.part(kind).strangers.finish();
         }
         let was_free = self.is_free(user);
         self.users.change(user, |user| user.served -= 1);
-        self.volumes.end(volume, self.limits.volume_share);
+        let share = self.limits.volume_share;
+        self.part(kind).volumes.end(volume, share);
         let (was, is) = (charge(expected, weight), charge(cost, weight));
         let is_free = self.is_free(user);
-        let line = self.line(class);
+        let line = self.part(kind).line(class);
         match is.cmp(&was) {
             Ordering::Equal => {}
             Ordering::Greater => line.charge(user, is - was, is_free),
@@ -168,18 +152,21 @@ impl<T> Queue<T> {
         }
         line.finish();
         if was_free != is_free {
-            self.refresh(user);
+            self.refresh(kind, user);
         }
-        self.release(volume);
+        self.release(kind, volume);
     }
 
     /// The worker can do nothing but wait for the client of this call. True if another may be
     /// served instead.
     pub fn stall(&mut self, ticket: &mut Ticket) -> bool {
-        let is_stranger = ticket.work.class == Class::Stranger;
-        if !ticket.stalled && !is_stranger && self.stalled() < self.limits.stalled_max() {
+        let Work { kind, class, .. } = ticket.work;
+        let may_stall = class != Class::Stranger
+            && self.stalled() < self.limits.stalled_max()
+            && self.parts[kind.index()].stalled() < self.limits.stalled_max_of(kind);
+        if !ticket.stalled && may_stall {
             ticket.stalled = true;
-            self.line(ticket.work.class).stalled += 1;
+            self.part(kind).line(class).stalled += 1;
         }
         ticket.stalled
     }
@@ -187,155 +174,199 @@ impl<T> Queue<T> {
     /// The client has done something.
     pub fn resume(&mut self, ticket: &mut Ticket) {
         if std::mem::take(&mut ticket.stalled) {
-            self.line(ticket.work.class).stalled -= 1;
+            self.part(ticket.work.kind).line(ticket.work.class).stalled -= 1;
         }
     }
 
     /// Gives up everything that waits.
     pub fn drain(&mut self) -> Vec<T> {
-        let mut left = Vec::new();
-        for class in [Class::Small, Class::Bulk, Class::Stranger] {
-            for (work, call) in self.line(class).take_all() {
-                self.users.change(work.user, |user| user.waiting -= 1);
-                left.push(call);
-            }
+        let left: Vec<Waiting<T>> = self.parts.iter_mut().flat_map(Part::take_all).collect();
+        for waiting in &left {
+            self.users.change(waiting.work.user, |user| user.waiting -= 1);
         }
-        self.volumes.forget_parked();
-        left
+        left.into_iter().map(|waiting| waiting.call).collect()
     }
 
-    fn line(&mut self, class: Class) -> &mut Line<(Work, T)> {
-        match class {
-            Class::Small => &mut self.small,
-            Class::Bulk => &mut self.bulk,
-            Class::Stranger => &mut self.strangers,
-        }
+    fn part(&mut self, kind: Kind) -> &mut Part<T> {
+        &mut self.parts[kind.index()]
     }
 
     fn is_free(&self, user: u64) -> bool {
         self.users.of(user).1 < self.limits.user_share
     }
 
-    /// Whether there is something of the class, and a worker for it.
-    fn may_serve(&self, class: Class) -> bool {
-        if class == Class::Stranger {
-            return self.strangers.waiting > 0 && self.strangers.served < self.limits.strangers_max;
+    /// Makes room for a call of a user that has fewer waiting calls than another.
+    fn displace(&mut self, work: Work) -> Result<T, Refusal> {
+        let crowd = self.part(work.kind).crowd(work.class);
+        let (most, user) = crowd.largest().ok_or(Refusal::Full)?;
+        if crowd.count_of(work.user) + 1 >= most {
+            return Err(Refusal::Full);
         }
-        let working = self.served() - self.stalled();
-        if working >= self.limits.workers || self.served() >= self.limits.served_max {
-            return false;
+        let (class, volume) = crowd.newest(user).ok_or(Refusal::Full)?;
+        let is_free = class == Class::Stranger || self.is_free(user);
+        let Limits { waiting_max, volume_share, .. } = self.limits;
+        let part = self.part(work.kind);
+        let popped = part.line(class).pop_newest(user, volume, is_free);
+        let (waiting, emptied) = popped.ok_or(Refusal::Full)?;
+        if let Some(place) = emptied {
+            part.volumes.forget(volume, class, place, volume_share);
         }
+        part.leave(&waiting, waiting_max);
+        self.users.change(user, |user| user.waiting -= 1);
+        Ok(waiting.call)
+    }
+
+    /// Whether there is something of the kind and class, and a worker for it.
+    fn may_serve(&self, kind: Kind, class: Class) -> bool {
+        let part = &self.parts[kind.index()];
         match class {
-            Class::Small | Class::Stranger => self.small.waiting > 0,
-            Class::Bulk => {
-                let has_worker = self.bulk.served - self.bulk.stalled < self.limits.bulk_max();
-                let has_thread = self.bulk.served + self.limits.workers_for_small < self.limits.served_max;
-                self.bulk.waiting > 0 && has_worker && has_thread
-            }
+            Class::Small => part.small.waiting > 0 && self.has_worker(kind),
+            Class::Bulk => part.bulk.waiting > 0 && self.has_worker_for_bulk(kind),
+            Class::Stranger => part.strangers.waiting > 0 && self.has_worker_for_stranger(kind),
         }
     }
 
-    /// The class whose turn it is, of those with something that fits.
-    fn choose(&self, small: bool, bulk: bool, fits: impl Fn(&Line<(Work, T)>) -> bool) -> Option<Class> {
-        match (small && fits(&self.small), bulk && fits(&self.bulk)) {
-            (true, true) if self.bulk.tag < self.small.tag => Some(Class::Bulk),
-            (true, _) => Some(Class::Small),
-            (false, true) => Some(Class::Bulk),
-            (false, false) => None,
+    /// Whether one more call of the kind may be served: in its own part, or in what is left beside the other's.
+    fn has_worker(&self, kind: Kind) -> bool {
+        let (limits, part) = (&self.limits, &self.parts[kind.index()]);
+        let others = limits.kept(kind.other());
+        if self.served() >= limits.served_max || part.served() + others >= limits.served_max {
+            return false;
         }
+        let working = part.working();
+        let all_working: usize = self.parts.iter().map(Part::working).sum();
+        working < limits.kept(kind) || all_working < limits.workers && working + others < limits.workers
+    }
+
+    fn has_worker_for_bulk(&self, kind: Kind) -> bool {
+        let (limits, part) = (&self.limits, &self.parts[kind.index()]);
+        let others = limits.kept(kind.other());
+        let all_served: usize = self.parts.iter().map(|part| part.bulk.served).sum();
+        let all_working: usize = self.parts.iter().map(Part::bulk_working).sum();
+        let has_thread = all_served + limits.workers_for_small < limits.served_max
+            && part.bulk.served + limits.workers_for_small + others < limits.served_max;
+        let working = part.bulk_working();
+        let is_kept = part.working() < limits.kept(kind) && working < limits.kept_for_bulk(kind);
+        let bulk_max = limits.bulk_max();
+        let has_turn = is_kept || all_working < bulk_max && working + others < bulk_max;
+        has_thread && has_turn && self.has_worker(kind)
+    }
+
+    fn has_worker_for_stranger(&self, kind: Kind) -> bool {
+        let all: usize = self.parts.iter().map(|part| part.strangers.served).sum();
+        let of_kind = self.parts[kind.index()].strangers.served;
+        all < self.limits.strangers_max && of_kind < self.limits.strangers_max_of_kind()
+    }
+
+    fn take_next_of(&mut self, kind: Kind) -> Next<T> {
+        for _ in 0..LOOKS_MAX {
+            let small = self.may_serve(kind, Class::Small);
+            let bulk = self.may_serve(kind, Class::Bulk);
+            if !small && !bulk {
+                return Next::Nothing;
+            }
+            if let Some(class) = self.part(kind).choose(small, bulk, Line::has_ready) {
+                if let Some(next) = self.take_ready(kind, class) {
+                    return next;
+                }
+            } else if !(small && self.release_any(kind, Class::Small)
+                || bulk && self.release_any(kind, Class::Bulk))
+            {
+                return self.take_held(kind, small, bulk);
+            }
+        }
+        Next::Again
     }
 
     /// Takes the first call of who is below its share. `None`: its volume is not, and it was put aside.
-    fn take_ready(&mut self, class: Class) -> Option<Next<T>> {
-        let (tag, user, volume) = self.line(class).first_ready()?;
-        if self.volumes.is_full(volume, self.limits.volume_share) {
-            let place = self.volumes.park(volume, class, tag, user);
+    fn take_ready(&mut self, kind: Kind, class: Class) -> Option<Next<T>> {
+        let share = self.limits.volume_share;
+        let part = &mut self.parts[kind.index()];
+        let (tag, user, volume) = part.line(class).first_ready()?;
+        if part.volumes.is_full(volume, share) {
+            let place = part.volumes.park(volume, class, tag, user);
             let is_free = self.is_free(user);
-            self.line(class).park(user, place, is_free);
+            self.part(kind).line(class).park(user, place, is_free);
             return None;
         }
-        Some(self.take(class, user))
+        Some(self.take(kind, class, user))
     }
 
-    /// Nobody below its share waits: workers are not left idle for that.
-    fn take_held(&mut self, small: bool, bulk: bool) -> Next<T> {
+    /// Nobody of the kind below its share waits: workers are not left idle for that.
+    fn take_held(&mut self, kind: Kind, small: bool, bulk: bool) -> Next<T> {
         let allowed = |user: u64| self.users.of(user).1 < self.limits.user_max();
-        let Some(class) = self.choose(small, bulk, |line| line.first_held(allowed).is_some()) else {
+        let part = &self.parts[kind.index()];
+        let Some(class) = part.choose(small, bulk, |line| line.first_held(allowed).is_some()) else {
             return Next::Nothing;
         };
-        let line = if class == Class::Small { &self.small } else { &self.bulk };
+        let line = if class == Class::Small { &part.small } else { &part.bulk };
         match line.first_held(allowed) {
-            Some(user) => self.take(class, user),
+            Some(user) => self.take(kind, class, user),
             None => Next::Nothing,
         }
     }
 
     /// Strangers hold nothing of the workers; they only take turns among themselves.
-    fn take_stranger(&mut self) -> Next<T> {
-        let Some((_, user, _)) = self.strangers.first_ready() else { return Next::Nothing };
-        let Some((_, (work, call), _)) = self.strangers.pop(user) else { return Next::Nothing };
+    fn take_stranger(&mut self, kind: Kind) -> Next<T> {
+        let room_size = self.limits.waiting_max;
+        let part = self.part(kind);
+        let Some((_, user, _)) = part.strangers.first_ready() else { return Next::Nothing };
+        let Some((_, waiting, _)) = part.strangers.pop(user) else { return Next::Nothing };
+        let work = waiting.work;
+        part.leave(&waiting, room_size);
+        part.strangers.charge(user, charge(work.cost, work.weight), true);
         self.users.change(user, |user| user.waiting -= 1);
-        self.strangers.charge(user, charge(work.cost, work.weight), true);
-        Next::Serve(call, Ticket { work, stalled: false })
+        Next::Serve(waiting.call, Ticket { work, stalled: false })
     }
 
-    fn take(&mut self, class: Class, user: u64) -> Next<T> {
-        let Some((volume, (work, call), emptied)) = self.line(class).pop(user) else { return Next::Nothing };
-        let share = self.limits.volume_share;
+    fn take(&mut self, kind: Kind, class: Class, user: u64) -> Next<T> {
+        let (room_size, share) = (self.limits.waiting_max, self.limits.volume_share);
+        let part = self.part(kind);
+        let Some((volume, waiting, emptied)) = part.line(class).pop(user) else { return Next::Nothing };
         if let Some(place) = emptied {
-            self.volumes.forget(volume, class, place, share);
+            part.volumes.forget(volume, class, place, share);
         }
-        self.volumes.begin(volume, share);
+        part.leave(&waiting, room_size);
+        part.volumes.begin(volume, share);
         self.users.change(user, |user| {
             user.waiting -= 1;
             user.served += 1;
         });
-        let is_free = self.is_free(user);
-        self.line(class).charge(user, charge(work.cost, work.weight), is_free);
+        let (is_free, work) = (self.is_free(user), waiting.work);
+        self.part(kind).line(class).charge(user, charge(work.cost, work.weight), is_free);
         if !is_free {
-            self.refresh(user);
+            self.refresh(kind, user);
         }
-        self.charge_class(class, work.cost);
-        Next::Serve(call, Ticket { work, stalled: false })
-    }
-
-    /// Classes are charged like users; one that could not be served meanwhile has lost its turns.
-    fn charge_class(&mut self, class: Class, cost: u32) {
-        let weight = match class {
-            Class::Small => SMALL_SHARE * WEIGHT_ORDINARY,
-            Class::Bulk | Class::Stranger => WEIGHT_ORDINARY,
-        };
-        let line = self.line(class);
-        let present = line.tag;
-        line.tag = present.saturating_add(charge(cost, weight));
-        self.present = self.present.max(present);
-        if !self.may_serve(Class::Bulk) {
-            self.bulk.tag = self.bulk.tag.max(self.present);
-        }
+        let bulk_is_open = self.may_serve(kind, Class::Bulk);
+        self.part(kind).charge_class(class, work.cost, bulk_is_open);
+        Next::Serve(waiting.call, Ticket { work, stalled: false })
     }
 
     /// Puts the user where it belongs after what it holds has changed.
-    fn refresh(&mut self, user: u64) {
+    fn refresh(&mut self, kind: Kind, user: u64) {
         let is_free = self.is_free(user);
-        self.small.refresh(user, is_free);
-        self.bulk.refresh(user, is_free);
+        let part = self.part(kind);
+        part.small.refresh(user, is_free);
+        part.bulk.refresh(user, is_free);
     }
 
     /// A call for the volume has ended: one that was put aside for it may go on.
-    fn release(&mut self, volume: u32) {
-        if let Some((class, user)) = self.volumes.release(volume, self.limits.volume_share) {
+    fn release(&mut self, kind: Kind, volume: u32) {
+        let share = self.limits.volume_share;
+        if let Some((class, user)) = self.part(kind).volumes.release(volume, share) {
             let is_free = self.is_free(user);
-            self.line(class).unpark(user, volume, is_free);
+            self.part(kind).line(class).unpark(user, volume, is_free);
         }
     }
 
     /// The same for any volume below its share.
-    fn release_any(&mut self, class: Class) -> bool {
-        let Some((volume, user)) = self.volumes.release_any(class, self.limits.volume_share) else {
+    fn release_any(&mut self, kind: Kind, class: Class) -> bool {
+        let share = self.limits.volume_share;
+        let Some((volume, user)) = self.part(kind).volumes.release_any(class, share) else {
             return false;
         };
         let is_free = self.is_free(user);
-        self.line(class).unpark(user, volume, is_free);
+        self.part(kind).line(class).unpark(user, volume, is_free);
         true
     }
 }

@@ -1,6 +1,6 @@
 //! Bounds on who gets how much, in seeded histories; a failure prints the seed.
 
-use fair_queue::{COST_MAX, Class, Limits, Next, Queue, SMALL_SHARE, Ticket, Work};
+use fair_queue::{COST_MAX, Class, Kind, Limits, Next, Queue, SMALL_SHARE, Ticket, Work};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -13,6 +13,7 @@ fn limits(workers: usize) -> Limits {
         waiting_of_user_max: 100_000,
         workers,
         workers_for_small: 0,
+        workers_kept: [0; 2],
         served_max: workers,
         strangers_max: 1,
         user_share: workers,
@@ -21,7 +22,7 @@ fn limits(workers: usize) -> Limits {
 }
 
 fn work(user: u64, class: Class, cost: u32, weight: u32) -> Work {
-    Work { user, weight, volume: 0, class, cost }
+    Work { user, kind: Kind::Reachable, weight, volume: 0, class, cost }
 }
 
 fn next<T>(queue: &mut Queue<T>) -> Option<(T, Ticket)> {
@@ -74,7 +75,7 @@ fn what_a_call_really_cost_counts() {
     let mut queue = Queue::new(limits(1));
     let mut got = [0_u32; 2];
     for user in 0..2 {
-        (0..3).for_each(|_| queue.push(work(user, Class::Bulk, 1, 100), user).unwrap());
+        (0..3).for_each(|_| _ = queue.push(work(user, Class::Bulk, 1, 100), user).unwrap());
     }
     for _ in 0..10_000 {
         let (user, ticket) = next(&mut queue).unwrap();
@@ -92,7 +93,7 @@ fn what_a_call_really_cost_counts() {
 fn what_was_announced_is_forgiven_and_absence_is_no_credit() {
     let mut queue = Queue::new(limits(1));
     let announced = [100, 1];
-    (0..3).for_each(|_| queue.push(work(0, Class::Bulk, announced[0], 100), 0).unwrap());
+    (0..3).for_each(|_| _ = queue.push(work(0, Class::Bulk, announced[0], 100), 0).unwrap());
     let serve = |queue: &mut Queue<u64>, times: usize| {
         let mut got = [0_u32; 2];
         for _ in 0..times {
@@ -104,7 +105,7 @@ fn what_was_announced_is_forgiven_and_absence_is_no_credit() {
         got
     };
     assert_eq!(serve(&mut queue, 1000), [1000, 0]);
-    (0..3).for_each(|_| queue.push(work(1, Class::Bulk, announced[1], 100), 1).unwrap());
+    (0..3).for_each(|_| _ = queue.push(work(1, Class::Bulk, announced[1], 100), 1).unwrap());
     let got = serve(&mut queue, 1000);
     assert!(got[0].abs_diff(got[1]) <= 4, "{got:?}");
 }

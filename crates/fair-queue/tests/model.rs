@@ -1,6 +1,6 @@
 //! The queue beside a model that looks at everything that waits.
 
-use fair_queue::{Class, Limits, Next, Queue, Refusal, Ticket, Work};
+use fair_queue::{Class, Kind, Limits, Next, Queue, Refusal, Ticket, Work};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -26,28 +26,45 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Every other user is a verified one.
+fn kind_of(user: u64) -> Kind {
+    if user.is_multiple_of(2) { Kind::Verified } else { Kind::Reachable }
+}
+
 fn limits() -> impl Strategy<Value = Limits> {
-    (1..30usize, 1..20usize, 1..9usize, 0..4usize, 0..40usize, 1..6usize, 1..6usize).prop_map(
-        |(waiting_max, waiting_of_user_max, workers, for_small, served_max, user_share, volume_share)| {
-            Limits {
+    (1..30usize, 1..20usize, 1..9usize, 0..4usize, 0..40usize, 1..6usize, 1..6usize, 0..3usize, 0..3usize)
+        .prop_map(
+            |(
                 waiting_max,
                 waiting_of_user_max,
                 workers,
-                workers_for_small: for_small.min(workers - 1),
-                served_max: served_max.max(workers),
-                strangers_max: 2,
+                for_small,
+                served_max,
                 user_share,
                 volume_share,
-            }
-        },
-    )
+                kept,
+                kept_too,
+            )| {
+                Limits {
+                    waiting_max,
+                    waiting_of_user_max,
+                    workers,
+                    workers_for_small: for_small.min(workers - 1),
+                    workers_kept: [kept, kept_too],
+                    served_max: served_max.max(workers),
+                    strangers_max: 4,
+                    user_share,
+                    volume_share,
+                }
+            },
+        )
 }
 
 struct Model {
     limits: Limits,
     waiting: Vec<(usize, Work)>,
     served: Vec<(Work, Ticket, bool)>,
-    strangers: Vec<Ticket>,
+    strangers: Vec<(Work, Ticket)>,
 }
 
 impl Model {
@@ -56,32 +73,81 @@ impl Model {
     }
 
     fn is_below_share(&self, work: &Work) -> bool {
-        let of_volume = self.served.iter().filter(|(it, ..)| it.volume == work.volume).count();
+        let alike = |it: &Work| it.volume == work.volume && it.kind == work.kind;
+        let of_volume = self.served.iter().filter(|(it, ..)| alike(it)).count();
         self.user_served(work.user) < self.limits.user_share
             && (work.volume == 0 || of_volume < self.limits.volume_share)
     }
 
-    /// Whether a worker is there for calls of the class.
-    fn is_open(&self, class: Class) -> bool {
-        let count = |bulk_only: bool, stalled: bool| {
-            let counts = |(work, _, stalls): &&(Work, Ticket, bool)| {
-                (!bulk_only || work.class == Class::Bulk) && (stalled || !*stalls)
-            };
-            self.served.iter().filter(counts).count()
+    /// Calls being served: of which kind, whether bulk only, whether also those that wait for their clients.
+    fn count(&self, kind: Option<Kind>, bulk_only: bool, stalled: bool) -> usize {
+        let counts = |(work, _, stalls): &&(Work, Ticket, bool)| {
+            kind.is_none_or(|kind| kind == work.kind)
+                && (!bulk_only || work.class == Class::Bulk)
+                && (stalled || !*stalls)
         };
+        self.served.iter().filter(counts).count()
+    }
+
+    fn kept(&self, kind: Kind) -> usize {
         let limits = &self.limits;
-        let any = count(false, false) < limits.workers && count(false, true) < limits.served_max;
-        let bulk = count(true, false) < limits.workers - limits.workers_for_small
-            && count(true, true) + limits.workers_for_small < limits.served_max;
-        any && (class == Class::Small || bulk)
+        limits.workers_kept[kind.index()].min(limits.workers - limits.workers_for_small - 1)
+    }
+
+    /// Whether a worker is there for calls of the kind and class.
+    fn is_open(&self, kind: Kind, class: Class) -> bool {
+        let limits = &self.limits;
+        let other = if kind == Kind::Verified { Kind::Reachable } else { Kind::Verified };
+        let (kept, others) = (self.kept(kind), self.kept(other));
+        let working = self.count(Some(kind), false, false);
+        let any = self.count(None, false, true) < limits.served_max
+            && self.count(Some(kind), false, true) + others < limits.served_max
+            && (working < kept
+                || self.count(None, false, false) < limits.workers && working + others < limits.workers);
+        if class == Class::Small {
+            return any;
+        }
+        let for_small = limits.workers_for_small;
+        let bulk_max = limits.workers - for_small;
+        let bulk_working = self.count(Some(kind), true, false);
+        let is_kept = working < kept && bulk_working < kept * bulk_max / limits.workers;
+        any && self.count(None, true, true) + for_small < limits.served_max
+            && self.count(Some(kind), true, true) + for_small + others < limits.served_max
+            && (is_kept || self.count(None, true, false) < bulk_max && bulk_working + others < bulk_max)
     }
 
     fn could_serve(&self, work: &Work) -> bool {
         if work.class == Class::Stranger {
-            return self.strangers.len() < self.limits.strangers_max;
+            let alike = self.strangers.iter().filter(|(it, _)| it.kind == work.kind).count();
+            return self.strangers.len() < 4 && alike < 3;
         }
         let user_max = self.limits.workers.max(self.limits.served_max / 4);
-        self.is_open(work.class) && (self.is_below_share(work) || self.user_served(work.user) < user_max)
+        self.is_open(work.kind, work.class)
+            && (self.is_below_share(work) || self.user_served(work.user) < user_max)
+    }
+
+    /// What a push is to return.
+    fn push(&mut self, name: usize, work: Work) -> Result<Option<usize>, Refusal> {
+        let of_user = self.waiting.iter().filter(|(_, it)| it.user == work.user).count();
+        if of_user >= self.limits.waiting_of_user_max {
+            return Err(Refusal::UserFull);
+        }
+        let is_stranger = |work: &Work| work.class == Class::Stranger;
+        let alike = |it: &Work| is_stranger(it) == is_stranger(&work) && it.kind == work.kind;
+        let room: Vec<(usize, u64)> =
+            self.waiting.iter().filter(|(_, it)| alike(it)).map(|(name, it)| (*name, it.user)).collect();
+        let mut displaced = None;
+        if room.len() >= self.limits.waiting_max {
+            let count = |user: u64| room.iter().filter(|(_, it)| *it == user).count();
+            let (most, user) = room.iter().map(|(_, user)| (count(*user), *user)).max().unwrap();
+            if count(work.user) + 1 >= most {
+                return Err(Refusal::Full);
+            }
+            displaced = room.iter().rev().find(|(_, it)| *it == user).map(|(name, _)| *name);
+            self.waiting.retain(|(name, _)| Some(*name) != displaced);
+        }
+        self.waiting.push((name, work));
+        Ok(displaced)
     }
 }
 
@@ -95,23 +161,13 @@ proptest! {
         for (name, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Push { user, volume, class, cost, weight } => {
-                    let work = Work { user, weight, volume, class, cost };
-                    let of_user = model.waiting.iter().filter(|(_, it)| it.user == user).count();
-                    let is_stranger = |class| class == Class::Stranger;
-                    let alike = |(_, it): &&(usize, Work)| is_stranger(it.class) == is_stranger(class);
-                    let expected = if model.waiting.iter().filter(alike).count() >= limits.waiting_max {
-                        Err(Refusal::Full)
-                    } else if of_user >= limits.waiting_of_user_max {
-                        Err(Refusal::UserFull)
-                    } else {
-                        model.waiting.push((name, work));
-                        Ok(())
-                    };
+                    let work = Work { user, kind: kind_of(user), weight, volume, class, cost };
+                    let expected = model.push(name, work);
                     prop_assert_eq!(queue.push(work, name), expected);
                 }
                 Step::Next => serve(&mut queue, &mut model)?,
                 Step::Finish { which, cost } if which % 4 == 0 && !model.strangers.is_empty() => {
-                    queue.finish(model.strangers.remove(0), cost);
+                    queue.finish(model.strangers.remove(which % model.strangers.len()).1, cost);
                 }
                 Step::Finish { which, cost } if !model.served.is_empty() => {
                     let (_, ticket, _) = model.served.swap_remove(which % model.served.len());
@@ -120,8 +176,14 @@ proptest! {
                 Step::Stall { which } if !model.served.is_empty() => {
                     let which = which % model.served.len();
                     let all = model.served.iter().filter(|(.., stalls)| *stalls).count();
+                    let kind = model.served[which].0.kind;
+                    let of_kind = model.count(Some(kind), false, true) - model.count(Some(kind), false, false);
+                    let other = if kind == Kind::Verified { Kind::Reachable } else { Kind::Verified };
+                    let others = model.kept(other);
                     let (_, ticket, stalls) = &mut model.served[which];
-                    let expected = *stalls || all < limits.served_max - limits.workers;
+                    let stalled_max = limits.served_max - limits.workers;
+                    let most = stalled_max - stalled_max * others / limits.workers;
+                    let expected = *stalls || all < stalled_max && of_kind < most;
                     *stalls = queue.stall(ticket);
                     prop_assert_eq!(*stalls, expected);
                 }
@@ -139,7 +201,7 @@ proptest! {
         }
         // Everything that waits gets its turn.
         while !model.waiting.is_empty() || !model.served.is_empty() {
-            for ticket in model.strangers.drain(..) {
+            for (_, ticket) in model.strangers.drain(..) {
                 queue.finish(ticket, 1);
             }
             if let Some((_, ticket, _)) = model.served.pop() {
@@ -151,11 +213,11 @@ proptest! {
 
     #[test]
     fn what_is_drained_is_what_waited(pushes in prop::collection::vec((0..5u64, 0..4u32, any::<bool>()), 0..60), served in 0..10usize) {
-        let limits = Limits { waiting_max: 100, waiting_of_user_max: 100, workers: 5, workers_for_small: 1, served_max: 9, strangers_max: 1, user_share: 2, volume_share: 2 };
+        let limits = Limits { waiting_max: 100, waiting_of_user_max: 100, workers: 5, workers_for_small: 1, workers_kept: [0; 2], served_max: 9, strangers_max: 1, user_share: 2, volume_share: 2 };
         let mut queue = Queue::new(limits);
         for (name, (user, volume, bulk)) in pushes.iter().enumerate() {
             let class = if *bulk { Class::Bulk } else { Class::Small };
-            queue.push(Work { user: *user, weight: 100, volume: *volume, class, cost: 3 }, name).unwrap();
+            queue.push(Work { user: *user, kind: kind_of(*user), weight: 100, volume: *volume, class, cost: 3 }, name).unwrap();
         }
         let mut seen = Vec::new();
         let mut tickets = Vec::new();
@@ -187,16 +249,29 @@ fn serve(queue: &mut Queue<usize>, model: &mut Model) -> Result<(), TestCaseErro
     let place = model.waiting.iter().position(|(it, _)| *it == name);
     let place = place.ok_or_else(|| TestCaseError::fail("served what does not wait"))?;
     let (_, work) = model.waiting[place];
+    if work.kind == Kind::Reachable {
+        let is_ahead = |it: &Work| {
+            it.kind == Kind::Verified
+                && (it.class == Class::Stranger || work.class != Class::Stranger)
+                && model.could_serve(it)
+        };
+        let ahead = model.waiting.iter().find(|(_, it)| is_ahead(it));
+        prop_assert!(ahead.is_none(), "{work:?} is served before {ahead:?}");
+    }
     if work.class == Class::Stranger {
         prop_assert!(model.could_serve(&work), "too many strangers");
         model.waiting.remove(place);
-        model.strangers.push(ticket);
+        model.strangers.push((work, ticket));
         return Ok(());
     }
-    prop_assert!(model.is_open(work.class), "no worker was free for {work:?}");
+    prop_assert!(model.is_open(work.kind, work.class), "no worker was free for {work:?}");
     if !model.is_below_share(&work) {
-        let is_better =
-            |it: &Work| it.class != Class::Stranger && model.is_open(it.class) && model.is_below_share(it);
+        let is_better = |it: &Work| {
+            it.class != Class::Stranger
+                && it.kind == work.kind
+                && model.is_open(it.kind, it.class)
+                && model.is_below_share(it)
+        };
         let better = model.waiting.iter().find(|(_, it)| is_better(it));
         prop_assert!(better.is_none(), "{work:?} is over its share, and {better:?} waits");
     }
@@ -217,6 +292,7 @@ fn calls_of_one_user_for_several_volumes_take_turns() {
         waiting_of_user_max: 100,
         workers: 1,
         workers_for_small: 0,
+        workers_kept: [0; 2],
         served_max: 1,
         strangers_max: 1,
         user_share: 1,
@@ -225,7 +301,12 @@ fn calls_of_one_user_for_several_volumes_take_turns() {
     let mut queue = Queue::new(limits);
     let calls = [(1, 'a'), (1, 'b'), (1, 'c'), (2, 'd'), (3, 'e'), (2, 'f')];
     for (volume, name) in calls {
-        queue.push(Work { user: 9, weight: 100, volume, class: Class::Bulk, cost: 1 }, name).unwrap();
+        queue
+            .push(
+                Work { user: 9, kind: Kind::Verified, weight: 100, volume, class: Class::Bulk, cost: 1 },
+                name,
+            )
+            .unwrap();
     }
     let mut order = BTreeMap::new();
     for turn in 0..calls.len() {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::limits::WINDOW_MAX;
 use crate::standing::Standing;
-use base::AbortCode;
 use rx_security::ServerSecurity;
 
 /// Behaviour of a whole endpoint.
@@ -60,11 +59,6 @@ pub struct EndpointConfig {
     pub calls_max: usize,
     /// Packets received and not yet read, of all calls; likewise.
     pub packets_max: usize,
-    /// Calls waiting for a worker (see [`crate::Endpoint::set_waiting_calls`]) above which new ones
-    /// are aborted with `busy_code`.
-    pub waiting_calls_max: usize,
-    /// See `waiting_calls_max`; clients take VBUSY as "try again".
-    pub busy_code: AbortCode,
     /// Who may ask with DEBUG and VERSION packets.
     pub rxdebug: DebugAudience,
     /// Hosts whose DEBUG questions are answered in full. Others get three times the length of their question at most, are
@@ -109,8 +103,6 @@ impl Default for EndpointConfig {
             crowd_connections: 500,
             calls_max: 50_000,
             packets_max: 400_000,
-            waiting_calls_max: 10_000,
-            busy_code: AbortCode::VBUSY,
             rxdebug: DebugAudience::Anyone,
             own_hosts: Vec::new(),
             rxdebug_per_second: 2000,

@@ -5,7 +5,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use base::{Caller, Identity};
-use fair_queue::{Limits, WEIGHT_MAX, WEIGHT_ORDINARY};
+use fair_queue::{Kind, Limits, WEIGHT_MAX, WEIGHT_ORDINARY};
 
 /// How the workers are shared between users and volumes while there are too few of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +16,18 @@ pub struct Fairness {
     pub volume_share_percent: u8,
     /// Part of the workers that only serves small calls, in percent.
     pub small_calls_percent: u8,
+    /// Part of the workers that only serves verified callers, in percent.
+    pub verified_calls_percent: u8,
+    /// Part of the workers that only serves anonymous callers, in percent. Verified ones are served first by all others.
+    pub anonymous_calls_percent: u8,
     /// Calls that may wait for their clients (that take or send no data for now, or are being told of
     /// a change) while others are served in their place.
     pub stalled_max: usize,
     /// Calls served at a time, beside all others, of clients of which nobody knows yet whether they
     /// answer.
     pub strangers_max: usize,
+    /// Calls of each kind, verified and anonymous, that may wait; and as many of clients that are not known to answer.
+    pub waiting_max: usize,
     /// Calls of one user that may wait.
     pub waiting_of_user_max: usize,
     /// Shares of users and hosts in percent of an ordinary one, by name (`user`, `user.instance`,
@@ -35,8 +41,11 @@ impl Default for Fairness {
             user_share_percent: 25,
             volume_share_percent: 50,
             small_calls_percent: 12,
+            verified_calls_percent: 12,
+            anonymous_calls_percent: 12,
             stalled_max: 192,
             strangers_max: 128,
+            waiting_max: 10_000,
             waiting_of_user_max: 5_000,
             weights: HashMap::new(),
         }
@@ -50,13 +59,18 @@ impl Fairness {
     }
 
     /// The limits for so many workers.
-    pub(crate) fn limits(&self, workers: usize, waiting_max: usize) -> Limits {
+    pub(crate) fn limits(&self, workers: usize) -> Limits {
+        let waiting_max = self.waiting_max.max(1);
+        let mut workers_kept = [0; Kind::COUNT];
         let part = |percent: u8| workers * usize::from(percent) / 100;
+        workers_kept[Kind::Verified.index()] = part(self.verified_calls_percent);
+        workers_kept[Kind::Reachable.index()] = part(self.anonymous_calls_percent);
         Limits {
             waiting_max,
             waiting_of_user_max: self.waiting_of_user_max.min(waiting_max.div_ceil(2)),
             workers,
             workers_for_small: part(self.small_calls_percent),
+            workers_kept,
             served_max: workers + self.stalled_max,
             strangers_max: self.strangers_max,
             user_share: part(self.user_share_percent),
@@ -84,6 +98,15 @@ impl Users {
             Identity::Known(principal) => self.hasher.hash_one(principal),
         };
         (number, self.weight(caller))
+    }
+
+    /// The caller's kind. It follows from what the caller's number is made of, so that each number is of one kind.
+    pub(crate) fn kind(caller: &Caller) -> Kind {
+        match &caller.identity {
+            // Calls of addresses that have proved nothing do not arrive.
+            Identity::Anonymous => Kind::Reachable,
+            Identity::Known(_) => Kind::Verified,
+        }
     }
 
     fn weight(&self, caller: &Caller) -> u32 {
@@ -146,9 +169,10 @@ mod tests {
 
     #[test]
     fn one_worker_is_enough_for_everything() {
-        let limits = Fairness::default().limits(1, 4);
+        let limits = Fairness { waiting_max: 4, ..Fairness::default() }.limits(1);
         assert_eq!((limits.workers, limits.workers_for_small, limits.waiting_of_user_max), (1, 0, 2));
-        let limits = Fairness::default().limits(64, 10_000);
+        let limits = Fairness::default().limits(64);
         assert_eq!((limits.workers_for_small, limits.user_share, limits.volume_share), (7, 16, 32));
+        assert_eq!(limits.workers_kept, [7, 7]);
     }
 }

@@ -26,6 +26,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rx_proto::{CallId, ConnectionId, Endpoint, Event, Path, Read, Transmit};
 use waits::{Lock, LockName};
 
+use crate::call::CallHandle;
 use crate::clock;
 use crate::gather::Gather;
 use crate::idle::IdleTime;
@@ -77,8 +78,9 @@ const SLEEP_MAX: Duration = Duration::from_secs(10);
 
 /// Who takes the calls that arrive.
 pub(crate) trait Arrivals: Send + Sync {
-    /// Takes a call, or answers the code to abort it with. Called under the lane's lock.
-    fn take(&self, call: Arrived) -> Result<(), AbortCode>;
+    /// Takes a call, or returns the code to abort it with. Returns the call that had to make room, if any. Called under
+    /// the lane's lock.
+    fn take(&self, call: Arrived) -> Result<Option<Displaced>, AbortCode>;
 
     /// The reply to a call whose request has been read whole, if its service has one without waiting
     /// for anything. Called by the lane's thread, without its lock.
@@ -92,6 +94,14 @@ pub(crate) trait Arrivals: Send + Sync {
 
     /// Calls waiting, calls that ever waited, idle workers: for rxdebug.
     fn load(&self) -> Load;
+}
+
+/// A call that had been taken and is refused nevertheless, of any lane.
+#[derive(Debug)]
+pub(crate) struct Displaced {
+    pub(crate) lane: usize,
+    pub(crate) call: CallId,
+    pub(crate) code: AbortCode,
 }
 
 /// See [`Arrivals::load`].
@@ -128,7 +138,7 @@ impl Arrived {
 pub(crate) struct NoArrivals;
 
 impl Arrivals for NoArrivals {
-    fn take(&self, _call: Arrived) -> Result<(), AbortCode> {
+    fn take(&self, _call: Arrived) -> Result<Option<Displaced>, AbortCode> {
         Err(AbortCode::RX_INVALID_OPERATION)
     }
 
@@ -183,6 +193,8 @@ pub(crate) struct LaneState {
     serving: HashSet<CallId>,
     /// Arrived calls with whole requests, which the lane's thread may answer itself.
     short: Vec<Arrived>,
+    /// Calls of other lanes to refuse once the lock is released.
+    displaced: Vec<Displaced>,
     /// Set by [`Lane::refuse`]: what every operation fails with from then on.
     refusing: Option<AbortCode>,
 }
@@ -203,6 +215,7 @@ impl Lane {
             waiting_channels: HashMap::new(),
             serving: HashSet::new(),
             short: Vec::new(),
+            displaced: Vec::new(),
             refusing: None,
         };
         Ok(Lane {
@@ -311,6 +324,7 @@ impl Lane {
         if !has_more {
             self.wake_for_timer(&state);
         }
+        self.refuse_displaced(state);
         has_more
     }
 
@@ -564,14 +578,24 @@ impl LaneState {
     fn hand_on(&mut self, arrivals: &dyn Arrivals, arrived: Arrived) {
         let call = arrived.call;
         match self.check().and_then(|()| arrivals.take(arrived)) {
-            Ok(()) => {
+            Ok(displaced) => {
                 self.serving.insert(call);
+                match displaced {
+                    Some(Displaced { lane, call, code }) if lane == self.lane => {
+                        self.serving.remove(&call);
+                        self.refuse_call(call, code);
+                    }
+                    other => self.displaced.extend(other),
+                }
             }
-            Err(code) => {
-                self.endpoint.abort(clock::now(), call, code);
-                self.endpoint.release(clock::now(), call);
-            }
+            Err(code) => self.refuse_call(call, code),
         }
+    }
+
+    fn refuse_call(&mut self, call: CallId, code: AbortCode) {
+        let now = clock::now();
+        self.endpoint.abort(now, call, code);
+        self.endpoint.release(now, call);
     }
 
     fn wake_all(&mut self) {
@@ -693,7 +717,7 @@ impl Turn {
         state.dispatch_events(now, &*lane.arrivals);
         std::mem::swap(&mut state.short, &mut self.short);
         let is_crowded = state.endpoint.is_crowded();
-        drop(state);
+        lane.refuse_displaced(state);
         if is_crowded && self.short.len() >= LOOK_AHEAD_MIN {
             lane.arrivals.look_ahead(&self.short);
         }
@@ -756,6 +780,20 @@ impl Lane {
                 Some(reply) => state.endpoint.reply(now, arrived.call, reply),
                 None => state.hand_on(&*self.arrivals, arrived),
             }
+        }
+        self.refuse_displaced(state);
+    }
+
+    /// Releases the lock and refuses the calls of other lanes that had to make room: no thread holds the locks of two lanes.
+    fn refuse_displaced(&self, mut state: MutexGuard<'_, LaneState>) {
+        let displaced = std::mem::take(&mut state.displaced);
+        drop(state);
+        if displaced.is_empty() {
+            return;
+        }
+        let Some(siblings) = self.siblings.get().and_then(Weak::upgrade) else { return };
+        for Displaced { lane, call, code } in displaced {
+            CallHandle::new(Arc::clone(&siblings.all()[lane]), call).abort(code);
         }
     }
 

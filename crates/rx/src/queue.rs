@@ -49,15 +49,17 @@ struct Inner<T> {
 /// Why an item was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Too many are waiting, of all users or of this one.
+    /// Too many are waiting of this user, or of its kind and no user of it has more.
     Full,
     /// [`CallQueue::close`] was called.
     Closed,
 }
 
 /// What a push found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pushed {
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Pushed<T> {
+    /// The item that made room for this one: the newest of the user that had most.
+    pub(crate) displaced: Option<T>,
     /// It could be served, but all threads have something to do.
     pub(crate) workers_wanted: bool,
 }
@@ -125,13 +127,13 @@ impl<T> CallQueue<T> {
     }
 
     /// Adds an item.
-    pub(crate) fn push(&self, work: Work, item: T) -> Result<Pushed, Refusal> {
+    pub(crate) fn push(&self, work: Work, item: T) -> Result<Pushed<T>, Refusal> {
         let mut inner = self.inner.lock();
         if inner.closed {
             return Err(Refusal::Closed);
         }
         waits::probes::queue_enter(inner.queue.waiting());
-        inner.queue.push(work, item).map_err(|_| Refusal::Full)?;
+        let displaced = inner.queue.push(work, item).map_err(|_| Refusal::Full)?;
         let can_serve = inner.queue.can_serve();
         let has_idle = inner.queue.waiting() <= inner.idle.len() + inner.called;
         inner.waited += u64::from(!can_serve || !has_idle);
@@ -140,7 +142,7 @@ impl<T> CallQueue<T> {
         let seat = if is_stranger { inner.call_another() } else { inner.call_one() };
         drop(inner);
         wake(seat);
-        Ok(Pushed { workers_wanted: can_serve && !has_idle })
+        Ok(Pushed { displaced, workers_wanted: can_serve && !has_idle })
     }
 
     /// Gives back the worker's last item with what it cost, and takes the next; waits for one. `None`
@@ -212,14 +214,14 @@ impl<T> CallQueue<T> {
 mod tests {
     use super::*;
     use crate::Fairness;
-    use fair_queue::Demand;
+    use fair_queue::{Demand, Kind};
 
     fn queue<T>(waiting_max: usize) -> CallQueue<T> {
-        CallQueue::new(Fairness::default().limits(8, waiting_max))
+        CallQueue::new(Fairness { waiting_max, ..Fairness::default() }.limits(8))
     }
 
     fn of(user: u64) -> Work {
-        Demand::SMALL.of(user, 100)
+        Demand::SMALL.of(user, 100, Kind::Reachable)
     }
 
     #[test]
@@ -230,11 +232,13 @@ mod tests {
         assert_eq!(queue.push(of(1), 0), Err(Refusal::Full));
         assert!(queue.push(of(2), 0).is_ok());
         assert!(queue.push(of(3), 0).is_ok());
-        assert_eq!(queue.push(of(4), 0), Err(Refusal::Full));
+        let pushed = queue.push(of(4), 0).unwrap();
+        assert_eq!(pushed.displaced, Some(0), "user 1 has most");
+        assert_eq!(queue.push(of(5), 0), Err(Refusal::Full), "all have one");
         queue.next(None).unwrap();
-        assert!(queue.push(of(4), 0).is_ok());
+        assert!(queue.push(of(5), 0).is_ok());
         let load = queue.load();
-        assert_eq!((load.waiting, load.waited, load.idle_workers), (4, 5, 0));
+        assert_eq!((load.waiting, load.waited, load.idle_workers), (4, 6, 0));
     }
 
     /// However many threads there are: one that stands in for another need not be busy when nothing can be served.
@@ -257,6 +261,25 @@ mod tests {
         let mut left = served.into_iter();
         (0..2).for_each(|_| queue.inner.lock().queue.finish(left.next().unwrap(), 1));
         assert!(!queue.load().is_full);
+    }
+
+    #[test]
+    fn verified_items_find_room_and_workers_beside_12000_anonymous_ones() {
+        let queue = CallQueue::new(Fairness::default().limits(64));
+        let verified = Work { kind: Kind::Verified, ..of(1 << 40) };
+        for class in [Class::Small, Class::Stranger] {
+            let refused =
+                (0..12_000).filter(|user| queue.push(Work { class, ..of(*user) }, 0).is_err()).count();
+            assert_eq!(refused, 2_000);
+            // Workers take as many as they may.
+            let may_take = || queue.inner.lock().queue.can_serve();
+            while may_take() {
+                queue.next(None).unwrap();
+            }
+            let pushed = queue.push(Work { class, ..verified }, 1).unwrap();
+            assert_eq!(pushed, Pushed { displaced: None, workers_wanted: true });
+            assert_eq!(queue.next(None).unwrap().0, 1);
+        }
     }
 
     #[test]

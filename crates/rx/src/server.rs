@@ -50,7 +50,7 @@ pub struct ServerConfig {
     pub fairness: Fairness,
     /// Socket buffers and offloads.
     pub socket: SocketOptions,
-    /// Protocol behaviour. Its `waiting_calls_max` and `busy_code` hold for all lanes together.
+    /// Protocol behaviour.
     pub endpoint: EndpointConfig,
 }
 
@@ -174,8 +174,6 @@ fn worker_limits(config: &ServerConfig) -> WorkerLimits {
     WorkerLimits {
         threads_min: config.workers_min.max(1),
         threads_max: config.workers_max.max(config.workers_min).max(1),
-        waiting_calls_max: config.endpoint.waiting_calls_max.max(1),
-        busy_code: config.endpoint.busy_code,
         fairness: config.fairness.clone(),
     }
 }

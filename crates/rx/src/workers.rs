@@ -15,7 +15,7 @@ use crate::call::CallHandle;
 use crate::clock;
 use crate::connector::Connector;
 use crate::fairness::{Fairness, Users};
-use crate::lane::{Arrivals, Arrived, Load};
+use crate::lane::{Arrivals, Arrived, Displaced, Load};
 use crate::lanes::Lanes;
 use crate::priority::Priority;
 use crate::queue::{CallQueue, QueueLoad, Refusal};
@@ -26,13 +26,14 @@ use crate::statistics::{CallCounters, CallStatistics};
 /// What a caller is told whose service panicked: an input/output error is what users see of it.
 pub(crate) const PANIC_CODE: AbortCode = AbortCode::UAEIO;
 
+/// What callers get when too many calls wait: clients take it as "try again".
+const BUSY_CODE: AbortCode = AbortCode::VBUSY;
+
 /// How many threads, and how many calls may wait for them.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerLimits {
     pub(crate) threads_min: usize,
     pub(crate) threads_max: usize,
-    pub(crate) waiting_calls_max: usize,
-    pub(crate) busy_code: AbortCode,
     pub(crate) fairness: Fairness,
 }
 
@@ -65,7 +66,7 @@ impl WorkerPool {
         Arc::new_cyclic(|own| WorkerPool {
             name: name.to_owned(),
             services,
-            queue: CallQueue::new(limits.fairness.limits(limits.threads_max, limits.waiting_calls_max)),
+            queue: CallQueue::new(limits.fairness.limits(limits.threads_max)),
             users: Users::new(&limits.fairness),
             limits,
             lanes: OnceLock::new(),
@@ -192,7 +193,11 @@ impl WorkerPool {
         let (user, weight) = self.users.of(&call.caller);
         let [request, _] = &call.request;
         let service = self.services.get(&call.service_id);
-        service.map_or(Demand::SMALL, |service| service.demand(&call.caller, request)).of(user, weight)
+        service.map_or(Demand::SMALL, |service| service.demand(&call.caller, request)).of(
+            user,
+            weight,
+            Users::kind(&call.caller),
+        )
     }
 
     fn run_service(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
@@ -212,18 +217,21 @@ impl WorkerPool {
 }
 
 impl Arrivals for WorkerPool {
-    fn take(&self, call: Arrived) -> Result<(), AbortCode> {
+    fn take(&self, call: Arrived) -> Result<Option<Displaced>, AbortCode> {
         self.counters.arrived.increment();
         match self.queue.push(self.work(&call), call) {
             Ok(pushed) => {
                 if pushed.workers_wanted {
                     self.add_thread();
                 }
-                Ok(())
+                Ok(pushed.displaced.map(|arrived| {
+                    self.counters.refused_busy.increment();
+                    Displaced { lane: arrived.lane, call: arrived.call, code: BUSY_CODE }
+                }))
             }
             Err(Refusal::Full) => {
                 self.counters.refused_busy.increment();
-                Err(self.limits.busy_code)
+                Err(BUSY_CODE)
             }
             Err(Refusal::Closed) => Err(AbortCode::RX_RESTARTING),
         }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use common::{
     ABORT, CALL_BACK, ECHO, HOLD, PANIC, SERVICE, Trick, ask, begin, client, entry, server_config, start,
 };
-use rx::{EndpointConfig, Fairness, Server, ServerConfig};
+use rx::{Fairness, Server, ServerConfig};
 
 #[test]
 fn the_servers_abort_codes_arrive() {
@@ -102,9 +102,8 @@ fn a_stopped_client_fails_its_calls() {
 #[test]
 fn more_calls_than_may_wait_are_told_to_come_back() {
     let (trick, held) = Trick::new();
-    let endpoint = EndpointConfig { waiting_calls_max: 2, ..EndpointConfig::default() };
-    let fairness = Fairness { stalled_max: 0, ..Fairness::default() };
-    let config = ServerConfig { workers_min: 1, workers_max: 1, fairness, endpoint, ..server_config(1) };
+    let fairness = Fairness { stalled_max: 0, waiting_max: 2, ..Fairness::default() };
+    let config = ServerConfig { workers_min: 1, workers_max: 1, fairness, ..server_config(1) };
     let server = Server::start(&config, vec![entry(trick)]).unwrap();
     let client = client();
     let connection = client.connect(server.addresses()[0], SERVICE, None);

@@ -2,18 +2,24 @@
 
 mod common;
 
-use base::Caller;
+use base::{AbortCode, Caller, Identity, Principal, UnixTime};
 use bytes::Bytes;
 use common::{DOWNLOAD, ECHO, HOLD, Trick, ask, begin, client, entry, server_config};
 use rx::{Class, Demand, Fairness, Server, ServerCall, ServerConfig, Service};
+use rx_security::{
+    ClientHandshake, ClientSecurity, ConnectionFacts, Null, SecurityError, ServerHandshake, ServerSecurity,
+    Verified,
+};
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// Who holds a call is a stranger.
 struct Wary(Arc<Trick>);
 
 impl Service for Wary {
-    fn serve(&self, call: &mut ServerCall) -> Result<(), base::AbortCode> {
+    fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         self.0.serve(call)
     }
 
@@ -84,4 +90,101 @@ fn a_silent_stranger_keeps_nobody_waiting_but_strangers() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(ask(&*known, ECHO, b"hello").unwrap(), &b"hello"[..]);
+}
+
+/// No security, but the server takes all callers for `ann`.
+struct Named;
+
+const NAMED_INDEX: u8 = 9;
+
+impl ClientSecurity for Named {
+    fn index(&self) -> u8 {
+        NAMED_INDEX
+    }
+
+    fn start(&self, connection: ConnectionFacts) -> Result<Box<dyn ClientHandshake>, SecurityError> {
+        Null.start(connection)
+    }
+}
+
+impl ServerSecurity for Named {
+    fn index(&self) -> u8 {
+        NAMED_INDEX
+    }
+
+    fn needs_challenge(&self) -> bool {
+        false
+    }
+
+    fn accept(&self, _: ConnectionFacts, _: [u8; 16]) -> Box<dyn ServerHandshake> {
+        Box::new(Named)
+    }
+}
+
+impl ServerHandshake for Named {
+    fn challenge(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn verify(&mut self, response: &[u8], now: UnixTime) -> Result<Verified, SecurityError> {
+        let ann = Principal { name: "ann".into(), instance: String::new(), realm: String::new() };
+        Ok(Verified { identity: Identity::Known(ann), ..Null.verify(response, now)? })
+    }
+}
+
+/// Every caller is a stranger.
+struct Unknown(Arc<Trick>);
+
+impl Service for Unknown {
+    fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
+        self.0.serve(call)
+    }
+
+    fn demand(&self, _caller: &Caller, _request: &[u8]) -> Demand {
+        Demand { class: Class::Stranger, ..Demand::SMALL }
+    }
+}
+
+fn client_at(last: u8) -> rx::Client {
+    let addresses = vec![IpAddr::from([127, 0, 0, last])];
+    rx::Client::start(&rx::ClientConfig { addresses, socket: common::sockets(), ..Default::default() })
+        .unwrap()
+}
+
+/// Anonymous strangers hold all workers that they may have and fill their room from several addresses.
+#[test]
+fn anonymous_strangers_do_not_keep_a_verified_stranger_out() {
+    let (trick, held) = Trick::new();
+    let fairness = Fairness { strangers_max: 4, waiting_max: 8, ..Fairness::default() };
+    let mut service = entry(Arc::new(Unknown(trick)));
+    service.config.security.push(Arc::new(Named));
+    let server = Server::start(&ServerConfig { fairness, ..server_config(2) }, vec![service]).unwrap();
+    let address = server.addresses()[0];
+    let clients: Vec<rx::Client> = (2..6).map(client_at).collect();
+    let hold = |client: &rx::Client| {
+        let mut call = begin(&*client.connect(address, common::SERVICE, None), HOLD).unwrap();
+        // It may have been refused already.
+        let _ = call.write(Bytes::from(vec![0; 5000]));
+        call
+    };
+    let _served: Vec<_> = (0..3).map(|_| hold(&clients[0])).collect();
+    (0..3).for_each(|_| assert_eq!(held.recv().unwrap(), None));
+    let waiting: Vec<_> = clients.iter().flat_map(|client| (0..5).map(move |_| client)).map(hold).collect();
+    std::thread::scope(|scope| {
+        let (end, ends) = channel();
+        for mut call in waiting {
+            let end = end.clone();
+            scope.spawn(move || end.send(call.read_chunk(1)).unwrap());
+        }
+        (0..12).for_each(|_| assert_eq!(ends.recv().unwrap(), Err(AbortCode::VBUSY)));
+        assert_eq!(server.statistics().waiting_calls, 8);
+        let client = client_at(9);
+        let known = client.connect(address, common::SERVICE, Some(Arc::new(Named)));
+        for _ in 0..10 {
+            assert_eq!(ask(&*known, ECHO, b"hello").unwrap(), &b"hello"[..]);
+        }
+        server.stop();
+        (0..8).for_each(|_| assert_eq!(ends.recv().unwrap(), Err(AbortCode::RX_RESTARTING)));
+    });
+    assert_eq!(server.statistics().calls.refused_busy, 12);
 }

@@ -424,7 +424,7 @@ fn tuning(
     fairness: &FairnessSection,
 ) -> Result<Tuning> {
     let default = Tuning::default();
-    let (fairness, waiting_calls) = fairness.resolve(origin, default.waiting_calls)?;
+    let fairness = fairness.resolve(origin)?;
     let durability = match &store.durability {
         None => default.durability,
         Some(text) => DurabilityPolicy::parse(text.get_ref())
@@ -443,7 +443,6 @@ fn tuning(
         lanes: origin.bounded(rx.lanes.as_ref(), "rx.lanes", default.lanes, 1, 64)?,
         workers: origin.bounded(rx.workers.as_ref(), "rx.workers", default.workers, 4, 1024)?,
         fairness,
-        waiting_calls,
         socket_buffer_bytes: buffer_mb << 20,
         caches,
         loaded_volumes,

@@ -574,7 +574,6 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
         ..ServerConfig::default()
     };
     config.endpoint.version = version();
-    config.endpoint.waiting_calls_max = settings.tuning.waiting_calls;
     if role == Role::Vol {
         // A dump may wait for its next tape.
         let seconds = settings.tuning.idle_transaction_seconds;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Endpoint;
-use super::finish::{Tell, abort_body};
+use super::finish::Tell;
 use super::input::Packet;
 use crate::Path;
 use crate::call::{Call, NewCall, Phase, Side, TimeLimits};
@@ -203,11 +203,6 @@ impl Endpoint {
         }
         self.supersede(now, key, header.channel());
         let standing = self.connections.get(key)?.standing;
-        if self.waiting_calls > self.config.waiting_calls_max {
-            self.statistics.calls_refused += 1;
-            self.send_call_packet(key, packet, PacketType::Abort, abort_body(self.config.busy_code));
-            return None;
-        }
         if !self.has_room_for_call(standing) {
             self.statistics.calls_refused += 1;
             self.send_call_packet(key, packet, PacketType::Busy, Bytes::new());

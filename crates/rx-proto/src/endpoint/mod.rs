@@ -391,7 +391,8 @@ impl Endpoint {
     }
 
     /// The number of calls that have arrived and wait for a worker, of this and of all endpoints that
-    /// share the workers; so the next two.
+    /// share the workers; so the next two. They are for rxdebug: whose calls may wait is decided by the
+    /// queue before the workers, which knows the callers.
     pub fn set_waiting_calls(&mut self, waiting: usize) {
         self.waiting_calls = waiting;
     }

@@ -13,6 +13,8 @@ pub(super) struct FairnessSection {
     user_percent: Option<Spanned<u8>>,
     volume_percent: Option<Spanned<u8>>,
     small_calls_percent: Option<Spanned<u8>>,
+    verified_calls_percent: Option<Spanned<u8>>,
+    anonymous_calls_percent: Option<Spanned<u8>>,
     stalled_calls: Option<Spanned<usize>>,
     new_clients: Option<Spanned<usize>>,
     waiting_calls: Option<Spanned<usize>>,
@@ -22,8 +24,8 @@ pub(super) struct FairnessSection {
 }
 
 impl FairnessSection {
-    /// The limits, and how many calls may wait.
-    pub(super) fn resolve(&self, origin: &Origin<'_>, waiting: usize) -> Result<(Fairness, usize)> {
+    /// How the workers are shared, and how many calls may wait.
+    pub(super) fn resolve(&self, origin: &Origin<'_>) -> Result<Fairness> {
         let default = Fairness::default();
         let percent = |value: &Option<Spanned<u8>>, key: &str, default: u8, least: u8, most: u8| {
             origin.bounded(value.as_ref(), key, default, least, most)
@@ -38,8 +40,27 @@ impl FairnessSection {
             0,
             90,
         )?;
-        let waiting =
-            origin.bounded(self.waiting_calls.as_ref(), "fairness.waiting_calls", waiting, 10, 1_000_000)?;
+        let verified = percent(
+            &self.verified_calls_percent,
+            "fairness.verified_calls_percent",
+            default.verified_calls_percent,
+            0,
+            45,
+        )?;
+        let anonymous = percent(
+            &self.anonymous_calls_percent,
+            "fairness.anonymous_calls_percent",
+            default.anonymous_calls_percent,
+            0,
+            45,
+        )?;
+        let waiting = origin.bounded(
+            self.waiting_calls.as_ref(),
+            "fairness.waiting_calls",
+            default.waiting_max,
+            10,
+            1_000_000,
+        )?;
         let waiting_of_user = origin.bounded(
             self.waiting_calls_per_user.as_ref(),
             "fairness.waiting_calls_per_user",
@@ -55,15 +76,17 @@ impl FairnessSection {
         let count = |value: &Option<Spanned<usize>>, key: &str, default: usize, least: usize| {
             origin.bounded(value.as_ref(), key, default, least, 10_000)
         };
-        let fairness = Fairness {
+        Ok(Fairness {
             stalled_max: count(&self.stalled_calls, "fairness.stalled_calls", default.stalled_max, 0)?,
             strangers_max: count(&self.new_clients, "fairness.new_clients", default.strangers_max, 1)?,
             user_share_percent: user,
             volume_share_percent: volume,
             small_calls_percent: small,
+            verified_calls_percent: verified,
+            anonymous_calls_percent: anonymous,
+            waiting_max: waiting,
             waiting_of_user_max: waiting_of_user,
             weights,
-        };
-        Ok((fairness, waiting))
+        })
     }
 }
