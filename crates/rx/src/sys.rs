@@ -490,10 +490,10 @@ pub(crate) fn monotonic_ns() -> u64 {
 }
 
 /// A number that nobody can guess.
-pub(crate) fn random_seed() -> io::Result<u64> {
-    let mut seed = [0u8; 8];
+pub(crate) fn random_seed() -> io::Result<[u8; 32]> {
+    let mut seed = [0u8; 32];
     // SAFETY: the buffer is owned by this frame and its size is given.
     let got = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };
     // Requests of up to 256 bytes are never cut short (getrandom(2)).
-    if got == 8 { Ok(u64::from_ne_bytes(seed)) } else { Err(io::Error::last_os_error()) }
+    if usize::try_from(got) == Ok(seed.len()) { Ok(seed) } else { Err(io::Error::last_os_error()) }
 }

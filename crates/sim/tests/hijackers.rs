@@ -75,13 +75,13 @@ impl Line {
 
     fn with_keys(class: Class, keys: Arc<dyn KeySource>) -> Line {
         let now = Monotonic(1);
-        let mut server = Endpoint::new(EndpointConfig::default(), seed(1), now);
+        let mut server = Endpoint::new(EndpointConfig::default(), 1, now);
         server.add_service(ServiceConfig {
             id: SERVICE,
             name: "line".into(),
             security: server_classes_with(keys),
         });
-        let mut client = Endpoint::new(EndpointConfig::default(), seed(2), now);
+        let mut client = Endpoint::new(EndpointConfig::default(), 2, now);
         let security = client_class(class);
         let connection = client.connect(now, Path::to(SERVER), SERVICE, security, ConnectOptions::default());
         let connection = connection.expect("room");
@@ -171,10 +171,6 @@ impl Line {
     }
 }
 
-fn seed(number: u64) -> u64 {
-    number
-}
-
 fn sent(endpoint: &mut Endpoint, now: Monotonic) -> Vec<Bytes> {
     let transmits: Vec<_> = std::iter::from_fn(|| endpoint.poll_transmit(now)).collect();
     // What goes to the hijacker is of no interest to the other end.
@@ -259,7 +255,7 @@ fn a_wrong_response_ends_nothing() {
 fn numbers_shown_to(asker: SocketAddr, hosts: &[std::net::IpAddr]) -> (u32, u32) {
     let mut line = Line::new(Class::Null);
     let config = EndpointConfig { own_hosts: hosts.to_vec(), ..EndpointConfig::default() };
-    line.server = Endpoint::new(config, seed(1), line.now);
+    line.server = Endpoint::new(config, 1, line.now);
     line.server.add_service(ServiceConfig { id: SERVICE, name: "line".into(), security: server_classes() });
     (0..20).for_each(|_| line.step());
     let question = Header {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use base::{AbortCode, Monotonic, Room, UnixTime};
 use bytes::{Bytes, BytesMut};
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use rand_chacha::ChaCha12Rng;
 use rx_security::ClientSecurity;
 
@@ -33,6 +33,7 @@ use crate::cookie::Cookies;
 use crate::hash::{SeededMap, SeededState};
 use crate::header::HEADER_BYTES;
 use crate::peer::{Peer, PeerCounters, PeerReport};
+use crate::seed::Seed;
 use crate::slab::{Key, Slab};
 use crate::timers::{Timed, Timers};
 use crate::unproven::Unproven;
@@ -143,8 +144,8 @@ impl std::fmt::Debug for Endpoint {
 impl Endpoint {
     /// An endpoint without services. `seed` decides all its random choices (connection ids, epochs,
     /// nonces): it must be unpredictable in production and fixed in a simulation.
-    pub fn new(config: EndpointConfig, seed: u64, now: Monotonic) -> Endpoint {
-        let mut random = ChaCha12Rng::seed_from_u64(seed);
+    pub fn new(config: EndpointConfig, seed: impl Into<Seed>, now: Monotonic) -> Endpoint {
+        let mut random = seed.into().generator();
         let state = SeededState::new(random.random(), random.random());
         let unproven_max = config.unproven_connections_max;
         let questions = TokenBucket::new(config.rxdebug_per_second, now);
