@@ -557,6 +557,7 @@ pub(crate) mod tests {
         let set = security(
             "[security]\nclock_skew_seconds = 300\ndotted_principals = true\nweak_enctypes = [\"arcfour-hmac\"]\n\
              own_calls = \"auth\"\nforward_destinations = [\"192.0.2.1\", \"192.0.2.2:17005\"]\n\
+             rxdebug = \"nobody\"\nown_hosts = [\"192.0.2.80\"]\n\
              [security.levels]\nusers = \"auth\"\ncell = \"crypt\"\n\
              [security.levels.pt]\nanonymous = false\nusers = \"crypt\"",
         );
@@ -566,6 +567,8 @@ pub(crate) mod tests {
         assert_eq!(set.weak_enctypes, [Enctype::Rc4Hmac]);
         let destinations = ["192.0.2.1:7005".parse().unwrap(), "192.0.2.2:17005".parse().unwrap()];
         assert_eq!(set.forward_destinations, destinations);
+        let own: std::net::IpAddr = [192, 0, 2, 80].into();
+        assert_eq!((set.rxdebug, set.own_hosts), (rx_proto::DebugAudience::Nobody, vec![own]));
         let levels = |anonymous, users, administrators| ServiceLevels {
             anonymous,
             users,
@@ -662,6 +665,8 @@ pub(crate) mod tests {
                 ["line 5", "security.protection_default_access", "`S-M--`"],
             ),
             ("[security]\nown_calls = \"none\"", ["line 5", "security.own_calls", "\"auth\""]),
+            ("[security]\nrxdebug = \"me\"", ["line 5", "security.rxdebug", "own-hosts"]),
+            ("[security]\nown_hosts = [\"fs1\"]", ["line 5", "security.own_hosts", "192.0.2.1"]),
             (
                 "[security]\nforward_destinations = [\"fs1\"]",
                 ["line 5", "security.forward_destinations", "192.0.2.1:7005"],

@@ -11,9 +11,10 @@ use base::SecurityLevel;
 use levels::LevelsSection;
 pub use levels::{CallerClass, LevelPolicy, ServiceLevels};
 pub use queries::QueryPolicy;
+use rx_proto::DebugAudience;
 use rx_security::Enctype;
 use serde::Deserialize;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use toml::Spanned;
 
@@ -22,6 +23,13 @@ const CLOCK_SKEW_SECONDS: u32 = 900;
 
 /// The port of a volume server.
 const VOLUME_SERVER_PORT: u16 = 7005;
+
+/// The words of `rxdebug`.
+const AUDIENCES: [(&str, DebugAudience); 3] = [
+    ("anyone", DebugAudience::Anyone),
+    ("own-hosts", DebugAudience::OwnHosts),
+    ("nobody", DebugAudience::Nobody),
+];
 
 /// The section of `cellar.toml`.
 #[derive(Default, Deserialize)]
@@ -32,6 +40,8 @@ pub(super) struct SecuritySection {
     weak_enctypes: Option<Vec<Spanned<String>>>,
     own_calls: Option<Spanned<String>>,
     forward_destinations: Option<Vec<Spanned<String>>>,
+    rxdebug: Option<Spanned<String>>,
+    own_hosts: Option<Vec<Spanned<String>>>,
     location_queries: Option<Spanned<String>>,
     volume_queries: Option<Spanned<String>>,
     protection_queries: Option<Spanned<String>>,
@@ -57,6 +67,10 @@ pub struct SecuritySettings {
     pub forward_destinations: Vec<SocketAddrV4>,
     /// What happens with key files that other users of the machine may reach.
     pub key_files: Exposure,
+    /// Who may ask with DEBUG and VERSION packets (`rxdebug`).
+    pub rxdebug: DebugAudience,
+    /// Hosts that are answered in full, beside this one.
+    pub own_hosts: Vec<IpAddr>,
     /// The least level of calls, by service and class of caller.
     pub levels: LevelPolicy,
     /// Who may query the databases and the volume server.
@@ -71,6 +85,8 @@ impl Default for SecuritySettings {
             weak_enctypes: Vec::new(),
             own_calls: SecurityLevel::Encrypted,
             forward_destinations: Vec::new(),
+            rxdebug: DebugAudience::default(),
+            own_hosts: Vec::new(),
             key_files: Exposure::Refused,
             levels: LevelPolicy::default(),
             queries: QueryPolicy::default(),
@@ -127,6 +143,14 @@ impl SecuritySettings {
             own_calls,
             forward_destinations: destinations(origin, section.forward_destinations.as_deref())?,
             key_files: exposure(section.loose_key_files),
+            rxdebug: choice(
+                origin,
+                section.rxdebug.as_ref(),
+                "security.rxdebug",
+                &AUDIENCES,
+                default.rxdebug,
+            )?,
+            own_hosts: hosts(origin, section.own_hosts.as_deref().unwrap_or_default())?,
             levels: LevelPolicy::new(origin, &section.levels, own_calls)?,
             queries: QueryPolicy::new(origin, section)?,
         })
@@ -161,6 +185,16 @@ fn weak_enctypes(origin: &Origin<'_>, names: &[Spanned<String>]) -> Result<Vec<E
     let words: Vec<(&str, Enctype)> = weak.map(|enctype| (enctype.name(), enctype)).collect();
     let parse = |name| choice(origin, Some(name), "security.weak_enctypes", &words, Enctype::DesCbcCrc);
     names.iter().map(parse).collect()
+}
+
+fn hosts(origin: &Origin<'_>, texts: &[Spanned<String>]) -> Result<Vec<IpAddr>> {
+    let parse = |text: &Spanned<String>| {
+        text.get_ref().parse().map_err(|_| {
+            let what = format!("`{}` is not an address like `192.0.2.1`", text.get_ref());
+            origin.bad(text, "security.own_hosts", what)
+        })
+    };
+    texts.iter().map(parse).collect()
 }
 
 fn destinations(origin: &Origin<'_>, texts: Option<&[Spanned<String>]>) -> Result<Vec<SocketAddrV4>> {

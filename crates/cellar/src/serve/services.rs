@@ -552,6 +552,13 @@ fn rxkad(settings: &SecuritySettings, keys: &CellKeys, realms: LocalRealms) -> R
 /// Whoever waits for an answer of a few bytes does not wait until dozens of workers have moved their megabytes.
 const BULK_NICE: i32 = 10;
 
+/// The hosts of the cell's administrators, as far as the configuration names them.
+fn own_hosts(settings: &Settings) -> Vec<IpAddr> {
+    let databases = settings.database_servers.iter().map(|server| server.address);
+    let servers = settings.announce.iter().copied().chain(databases);
+    settings.security.own_hosts.iter().copied().chain(servers.map(IpAddr::V4)).collect()
+}
+
 fn server_config(role: Role, settings: &Settings) -> ServerConfig {
     let is_file_server = role == Role::Fs;
     let addresses = match settings.bind.as_slice() {
@@ -574,6 +581,8 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
         ..ServerConfig::default()
     };
     config.endpoint.version = version();
+    config.endpoint.rxdebug = settings.security.rxdebug;
+    config.endpoint.own_hosts = own_hosts(settings);
     if role == Role::Vol {
         // A dump may wait for its next tape.
         let seconds = settings.tuning.idle_transaction_seconds;
