@@ -54,6 +54,9 @@ pub const PROOF_INTERVAL: Duration = Duration::from_millis(100);
 /// A connection that has proved nothing is dropped after this time of silence.
 pub const UNPROVEN_LIFETIME: Duration = Duration::from_secs(30);
 
+/// Peers that are remembered. With more of them a peer is forgotten with its last connection.
+pub const PEERS_MAX: u64 = 65_536;
+
 /// Connections that have proved nothing, of one host (an IPv4 address or an IPv6 network of 64 bits).
 pub const UNPROVEN_PER_HOST_MAX: usize = 256;
 

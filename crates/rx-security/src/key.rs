@@ -165,10 +165,8 @@ pub trait KeySource: Send + Sync {
     /// The key with that version and type. All of single DES is one type.
     fn key(&self, kvno: u32, enctype: Enctype) -> Option<ServiceKey>;
 
-    /// A lease on that key, which says when it is not trusted any more. Get it before the key.
-    fn lease(&self, _kvno: u32, _enctype: Enctype) -> KeyLease {
-        KeyLease::default()
-    }
+    /// That key, and a lease that says when it is not trusted any more.
+    fn leased(&self, kvno: u32, enctype: Enctype) -> Option<(ServiceKey, KeyLease)>;
 }
 
 /// Says whether a key that opened a ticket is still trusted. Clones are the same lease.
@@ -245,6 +243,11 @@ impl KeySource for KeySet {
     fn key(&self, kvno: u32, enctype: Enctype) -> Option<ServiceKey> {
         self.keys.get(&(enctype.family(), kvno)).cloned()
     }
+
+    /// A set does not change: its leases last.
+    fn leased(&self, kvno: u32, enctype: Enctype) -> Option<(ServiceKey, KeyLease)> {
+        self.key(kvno, enctype).map(|key| (key, KeyLease::default()))
+    }
 }
 
 /// A set of keys that can be exchanged while servers use it (after the key files have changed).
@@ -290,12 +293,11 @@ impl KeySource for KeyRing {
         self.current().key(kvno, enctype)
     }
 
-    fn lease(&self, kvno: u32, enctype: Enctype) -> KeyLease {
+    fn leased(&self, kvno: u32, enctype: Enctype) -> Option<(ServiceKey, KeyLease)> {
+        // Keys are replaced under the same lock: the lease is that of this key.
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.key(kvno, enctype).is_none() {
-            return KeyLease::default(); // of no key: no ticket opens with it
-        }
-        leases.entry((kvno, enctype)).or_default().clone()
+        let key = self.key(kvno, enctype)?;
+        Some((key, leases.entry((kvno, enctype)).or_default().clone()))
     }
 }
 
@@ -330,12 +332,14 @@ mod tests {
             set
         };
         let ring = KeyRing::new(set(&[(3, 3), (4, 4), (5, 5)]));
-        let leases = [3, 4, 5, 6].map(|kvno| ring.lease(kvno, Enctype::Aes256CtsHmacSha1));
+        let lease = |kvno| ring.leased(kvno, Enctype::Aes256CtsHmacSha1).map(|(_, lease)| lease);
+        assert!(lease(6).is_none());
+        let leases = [3, 4, 5].map(|kvno| lease(kvno).unwrap());
         ring.replace(set(&[(3, 3), (5, 9), (6, 6)]));
-        assert_eq!(leases.each_ref().map(KeyLease::is_revoked), [false, true, true, false]);
+        assert_eq!(leases.each_ref().map(KeyLease::is_revoked), [false, true, true]);
         ring.replace(set(&[(6, 6)]));
         assert!(leases[0].is_revoked());
-        assert!(!ring.lease(6, Enctype::Aes256CtsHmacSha1).is_revoked());
+        assert!(!lease(6).unwrap().is_revoked());
     }
 
     #[test]

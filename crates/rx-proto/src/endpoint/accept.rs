@@ -201,6 +201,10 @@ impl Endpoint {
             self.send_connection_abort(now, key);
             return None;
         }
+        if self.would_interrupt(key, packet) && !self.unseals(key, packet) {
+            self.statistics.spurious += 1;
+            return None;
+        }
         self.supersede(now, key, header.channel());
         let standing = self.connections.get(key)?.standing;
         if !self.has_room_for_call(standing) {
@@ -234,6 +238,16 @@ impl Endpoint {
         let theirs = &packet.header;
         let header = connection.call_header(kind, theirs.channel() as u8, theirs.call_number);
         self.send_on(key, &header, body);
+    }
+
+    /// Whether a new call would end one that is still under way, on a connection whose packets can be told from forged
+    /// ones.
+    fn would_interrupt(&self, key: Key, packet: &Packet) -> bool {
+        let Some(connection) = self.connections.get(key).filter(|it| it.security.has_key()) else {
+            return false;
+        };
+        let old = connection.channels[packet.header.channel()].call.and_then(|call| self.calls.get(call));
+        old.is_some_and(|call| !(call.send.is_all_cut() && call.receive.is_complete()))
     }
 
     /// A new call on a channel ends the old one: either it was the old reply's acknowledgement, or

@@ -13,6 +13,7 @@ use crate::connection::{Channel, Outcome};
 use crate::cookie::COOKIE_LIFETIME;
 use crate::event::{CallId, ConnectionId, Event};
 use crate::header::{Header, PacketType};
+use crate::limits::PEERS_MAX;
 use crate::path::Path;
 use crate::slab::Key;
 use crate::timers::Timed;
@@ -265,7 +266,8 @@ impl Endpoint {
         if let Some(peer) = self.peers.get_mut(connection.peer) {
             peer.connections -= 1;
             peer.idle_since = now;
-            if peer.connections == 0 && connection.side == Side::Server && !peer.is_proven() {
+            let is_stranger = connection.side == Side::Server && !peer.is_proven();
+            if peer.connections == 0 && (is_stranger || self.statistics.peers_now > PEERS_MAX) {
                 self.forget_peer(connection.peer);
                 return;
             }

@@ -15,6 +15,7 @@ use crate::call::Side;
 use crate::call::receive::Arrival;
 use crate::connection::ConnectionKey;
 use crate::header::{Flags, Header, PacketType};
+use crate::limits::JUMBO_BODY_BYTES;
 use crate::slab::Key;
 
 impl Endpoint {
@@ -65,13 +66,16 @@ impl Endpoint {
         matches!(arrival, Some(Arrival::InOrder | Arrival::OutOfOrder))
     }
 
-    /// Whether a packet opens with the key of a connection that has one.
-    fn unseals(&mut self, key: Key, packet: &Packet) -> bool {
+    /// Whether a packet, of a jumbogram the first, opens with the key of a connection that has one.
+    pub(super) fn unseals(&mut self, key: Key, packet: &Packet) -> bool {
         let header = &packet.header;
         let (channel, call_number) = (header.channel() as u8, header.call_number);
+        let mut body = packet.body.clone();
+        if header.flags.contains(Flags::JUMBO_PACKET) {
+            body.truncate(JUMBO_BODY_BYTES);
+        }
         let facts = PacketFacts { call_number, channel, sequence: header.sequence };
         let connection = self.connections.get_mut(key).filter(|it| it.security.has_key());
-        connection
-            .is_some_and(|it| it.security.unprotect(facts, header.checksum, packet.body.clone()).is_ok())
+        connection.is_some_and(|it| it.security.unprotect(facts, header.checksum, body).is_ok())
     }
 }

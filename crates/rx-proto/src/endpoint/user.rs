@@ -14,7 +14,7 @@ use crate::config::ConnectOptions;
 use crate::connection::{Channel, ConnectionKey, NewConnection, Security, Stage};
 use crate::event::{Landed, Read, Write};
 use crate::header::PacketType;
-use crate::limits::{CHANNEL_MASK, CHANNELS};
+use crate::limits::{CHANNEL_MASK, CHANNELS, PROOF_INTERVAL};
 use crate::path::Path;
 use crate::slab::Key;
 use crate::standing::Standing;
@@ -300,12 +300,16 @@ impl Endpoint {
         if !connection.has_calls() {
             return;
         }
+        if now < connection.ask_after {
+            return;
+        }
         let numbers = connection.call_numbers();
         let Stage::Client(handshake) = &mut connection.security.stage else { return };
         let Some(handshake) = handshake else { return };
         match handshake.respond(body, numbers) {
             Ok(response) => {
                 connection.has_responded = true;
+                connection.ask_after = now + PROOF_INTERVAL;
                 let header = connection.header(PacketType::Response);
                 self.send_on(key, &header, Bytes::from(response));
             }

@@ -26,8 +26,8 @@ const LIFETIME_30_DAYS: u8 = 0xbf;
 /// Opens a ticket sealed with a version of the cell's DES key.
 pub(super) fn open(kvno: u32, ticket: &[u8], keys: &dyn KeySource) -> Result<Opened, SecurityError> {
     let unknown = SecurityError::UnknownKey { kvno, enctype: Enctype::DesCbcCrc.number() };
-    let lease = keys.lease(kvno, Enctype::DesCbcCrc);
-    let key = keys.key(kvno, Enctype::DesCbcCrc).ok_or(unknown)?.des_bytes();
+    let (key, lease) = keys.leased(kvno, Enctype::DesCbcCrc).ok_or(unknown)?;
+    let key = key.des_bytes();
     if !ticket.len().is_multiple_of(8) {
         return Err(SecurityError::BadTicket("ticket is not made of whole blocks"));
     }

@@ -46,8 +46,7 @@ fn unseal(sealed: &Sealed<'_>, keys: &dyn KeySource) -> Result<(TicketBody, KeyL
     let (kvno, number) = (sealed.kvno, sealed.enctype);
     let unknown = SecurityError::UnknownKey { kvno, enctype: number };
     let enctype = Enctype::from_number(number).ok_or(unknown.clone())?;
-    let lease = keys.lease(kvno, enctype);
-    let key = keys.key(kvno, enctype).ok_or(unknown)?;
+    let (key, lease) = keys.leased(kvno, enctype).ok_or(unknown)?;
     let plain = cipher::open(enctype, &key, USAGE_TICKET, sealed.ciphertext)
         .map_err(|_| SecurityError::BadTicket("ticket does not decrypt"))?;
     Ok((TicketBody::decode(&plain)?, lease))
