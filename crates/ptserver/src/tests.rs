@@ -245,3 +245,31 @@ proptest! {
         let _ = pr::dispatch(&service(), &named("root"), &mut MemoryStream::new(&call, 16));
     }
 }
+
+/// OPENAFS-SA-2016-001 (CVE-2016-2860): being foreign gives no rights.
+#[test]
+fn sa_2016_001_foreign_users_make_no_groups_of_others() {
+    let service = service();
+    let alice = create(&service, "alice", 0, 0);
+    let foreign = |name: &str| {
+        caller(Identity::Known(Principal {
+            name: name.into(),
+            instance: String::new(),
+            realm: "other.org".into(),
+        }))
+    };
+    for (name, owner) in [
+        ("system:mine", 0),
+        ("alice:friends", 0),
+        ("alice:friends", alice),
+        ("group", 0),
+        ("bob@other.org:x", alice),
+    ] {
+        let new = pr::NewEntryRequest { name: name.into(), flag: 2, owner };
+        for who in ["bob", "admin", "afs"] {
+            let made: Result<pr::NewEntryReply, AbortCode> =
+                call(&service, &foreign(who), pr::NEW_ENTRY, &new);
+            assert!(made.is_err(), "{who} made {name} of {owner}");
+        }
+    }
+}
