@@ -310,6 +310,15 @@ impl Cell {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
+    /// The process of the server, as this program's process namespace numbers it.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn server_pid(&self) -> Result<u32> {
+        let child = self.daemon.as_ref().context("Cellar does not run")?;
+        daemon(child.id())?.context("Cellar has ended already")
+    }
+
     /// Sends `signal` (`TERM`, `KILL` ...) to Cellar and waits for its end.
     pub fn end_cellar(&mut self, signal: &str) -> Result<()> {
         let mut child = self.daemon.take().context("Cellar does not run")?;

@@ -6,6 +6,7 @@
 pub mod cell;
 pub mod databases;
 pub mod ending;
+pub mod hostile;
 pub mod limited;
 pub mod means;
 pub mod normalise;

@@ -7,7 +7,8 @@
 //! `bpftrace`): then the summary counts it as skipped.
 //!
 //! Each test is a process of its own, with a network of its own, so that several run at a time: twice as many as there are
-//! processors (`CELLAR_TEST_JOBS` says otherwise), since most of them wait most of the time. It may take
+//! processors (`CELLAR_TEST_JOBS` says otherwise), since most of them wait most of the time. Tests that measure rates or keep
+//! all processors busy run after the others, one at a time. A test may take
 //! `CELLAR_TEST_LIMIT` seconds: one that hangs fails, and what it started is ended before the next begins.
 
 mod churn;
@@ -64,9 +65,9 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let all = tests::all();
+    let (all, alone) = (tests::all(), tests::alone());
     if arguments.iter().any(|argument| argument == "--list") {
-        for test in &all {
+        for test in all.iter().chain(&alone) {
             println!("{}", test.name);
         }
         return ExitCode::SUCCESS;
@@ -75,8 +76,10 @@ fn main() -> ExitCode {
     let hidden = tests::hidden();
     let hidden = hidden.iter().filter(|test| arguments.iter().any(|word| word == test.name));
     let tests: Vec<&Test> = all.iter().filter(wanted).chain(hidden).collect();
+    let alone: Vec<&Test> = alone.iter().filter(wanted).collect();
     let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
-    for (name, outcome) in run_all(&tests, limits, jobs) {
+    let outcomes = run_all(&tests, limits, jobs).into_iter().chain(run_all(&alone, limits, 1));
+    for (name, outcome) in outcomes {
         match outcome {
             Outcome::Passed => passed += 1,
             Outcome::Failed(reason) => failures.push((name, reason)),
@@ -143,7 +146,7 @@ fn run_all<'a>(tests: &[&'a Test], limits: Limits, jobs: usize) -> Vec<(&'a str,
 /// The process of one test.
 fn own_process(name: &str, folder: &Path) -> ExitCode {
     ending::list_in(folder);
-    let tests = tests::all().into_iter().chain(tests::hidden());
+    let tests = tests::all().into_iter().chain(tests::alone()).chain(tests::hidden());
     let Some(test) = tests.into_iter().find(|test| test.name == name) else {
         println!("interop: there is no test {name}");
         return ExitCode::FAILURE;

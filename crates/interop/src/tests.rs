@@ -9,6 +9,7 @@ mod electing;
 mod examining;
 mod foretelling;
 mod fuse;
+mod hostile;
 mod import;
 mod jobs;
 mod joining;
@@ -71,6 +72,7 @@ pub(crate) fn all() -> Vec<Test> {
         tracing::tests(),
         auditing::tests(),
         probing::tests(),
+        hostile::tests(),
         limits::tests(),
     ]
     .into_iter()
@@ -78,9 +80,14 @@ pub(crate) fn all() -> Vec<Test> {
     .collect()
 }
 
-/// Tests that are only run when they are called by their whole names: some of them must fail.
+/// Tests that run after the others, one at a time: they measure rates, or keep all processors busy.
+pub(crate) fn alone() -> Vec<Test> {
+    hostile::alone()
+}
+
+/// Tests that are only run when they are called by their whole names: some of them must fail, others await what the server lacks.
 pub(crate) fn hidden() -> Vec<Test> {
-    limits::hidden()
+    limits::hidden().into_iter().chain(hostile::hidden()).collect()
 }
 
 /// A file of this crate.

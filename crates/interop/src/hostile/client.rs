@@ -1,0 +1,159 @@
+//! An honest client: a port, a UUID, a callback service, and connections from this port.
+
+use crate::cell::Cell;
+use afs_idl::cb::{self, CallBackReply, CallBackRequest, Server as CallBackService};
+use afs_idl::{ClientConnection, Forgetful, common};
+use anyhow::{Context, Result};
+use base::{AbortCode, Caller, HostUuid};
+use cellar::client::{CellClient, Network};
+use cellar::config::keys::{self, KeyFiles};
+use cellar::config::security::SecuritySettings;
+use cellar::network::local_authentication;
+use rx::{ConnectOptions, Path, Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry};
+use rx_security::{ClientSecurity, Null, ServerSecurity};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The service of callbacks.
+const CALLBACKS: u16 = 1;
+
+/// An honest client gives up a call that takes longer.
+const CALL_MAX: Duration = Duration::from_secs(30);
+
+/// A client of the target. It answers what file servers ask.
+pub struct Client {
+    server: Server,
+    security: Option<Arc<dyn ClientSecurity>>,
+    promises: Arc<Promises>,
+}
+
+impl Client {
+    /// A client without a token at this address of the namespace.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn anonymous(address: Ipv4Addr, uuid: HostUuid) -> Result<Client> {
+        Client::open(address, uuid, None)
+    }
+
+    /// A client that holds the key of the cell, as administrators' tools on a server do.
+    ///
+    /// # Errors
+    /// The cell has no key, or what the system said.
+    pub fn administrator(address: Ipv4Addr, cell: &Cell) -> Result<Client> {
+        let extended = Some(cell.path().join("etc/server/KeyFileExt"));
+        let keys = keys::load(&KeyFiles { extended, ..KeyFiles::default() }, &SecuritySettings::default())?;
+        Client::open(address, uuid(), Some(local_authentication(&keys.set)?))
+    }
+
+    fn open(address: Ipv4Addr, uuid: HostUuid, security: Option<Arc<dyn ClientSecurity>>) -> Result<Client> {
+        let config = ServerConfig {
+            name: "client".into(),
+            addresses: vec![IpAddr::V4(address)],
+            lanes: 1,
+            workers_min: 1,
+            workers_max: 4,
+            ..ServerConfig::default()
+        };
+        let promises = Arc::new(Promises { about: Forgetful::new(uuid), broken: Mutex::default() });
+        let classes: Vec<Arc<dyn ServerSecurity>> = vec![Arc::new(Null)];
+        let entry = ServiceEntry {
+            config: ServiceConfig { id: CALLBACKS, name: "callbacks".into(), security: classes },
+            service: Arc::clone(&promises) as Arc<dyn Service>,
+        };
+        let server = Server::start(&config, vec![entry]).context("cannot open a UDP port")?;
+        Ok(Client { server, security, promises })
+    }
+
+    /// Files whose callback promises the server has broken, in the order of the breaks.
+    pub fn broken(&self) -> Vec<common::Fid> {
+        self.promises.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same client, as the rest of the program uses it.
+    ///
+    /// # Errors
+    /// None that is expected.
+    pub fn of_cell(self: &Arc<Client>, databases: Ipv4Addr) -> Result<CellClient> {
+        CellClient::new(Arc::clone(self) as Arc<dyn Network>, vec![databases])
+    }
+}
+
+impl Network for Client {
+    fn connect(&self, address: SocketAddr, service: u16) -> Arc<dyn ClientConnection> {
+        let options = ConnectOptions { call_time_max: Some(CALL_MAX), ..ConnectOptions::default() };
+        let connector = self.server.connector();
+        connector.connect_with(Path::to(address), service, self.security.clone(), options)
+    }
+}
+
+/// A UUID that no other client has.
+pub fn uuid() -> HostUuid {
+    HostUuid(rand::random())
+}
+
+/// The callback service, which notes what is broken.
+struct Promises {
+    about: Forgetful,
+    /// Guards the list.
+    broken: Mutex<Vec<common::Fid>>,
+}
+
+impl Service for Promises {
+    fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
+        let caller = call.caller().clone();
+        cb::dispatch(self, &caller, call)
+    }
+}
+
+impl CallBackService for Promises {
+    fn call_back(&self, _: &Caller, request: CallBackRequest) -> Result<CallBackReply, AbortCode> {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).extend(request.fids);
+        Ok(CallBackReply)
+    }
+
+    fn init_call_back_state(
+        &self,
+        caller: &Caller,
+        request: cb::InitCallBackStateRequest,
+    ) -> Result<cb::InitCallBackStateReply, AbortCode> {
+        self.about.init_call_back_state(caller, request)
+    }
+
+    fn init_call_back_state3(
+        &self,
+        caller: &Caller,
+        request: cb::InitCallBackState3Request,
+    ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
+        self.about.init_call_back_state3(caller, request)
+    }
+
+    fn probe(&self, caller: &Caller, request: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
+        self.about.probe(caller, request)
+    }
+
+    fn probe_uuid(
+        &self,
+        caller: &Caller,
+        request: cb::ProbeUuidRequest,
+    ) -> Result<cb::ProbeUuidReply, AbortCode> {
+        self.about.probe_uuid(caller, request)
+    }
+
+    fn who_are_you(
+        &self,
+        caller: &Caller,
+        request: cb::WhoAreYouRequest,
+    ) -> Result<cb::WhoAreYouReply, AbortCode> {
+        self.about.who_are_you(caller, request)
+    }
+
+    fn tell_me_about_yourself(
+        &self,
+        caller: &Caller,
+        request: cb::TellMeAboutYourselfRequest,
+    ) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
+        self.about.tell_me_about_yourself(caller, request)
+    }
+}

@@ -1,0 +1,47 @@
+//! Verified clients at work.
+
+use super::target::SERVER;
+use crate::cell::Cell;
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// What `cellar bench fs` measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Calls that succeeded, each second.
+    pub rate: f64,
+    /// Calls that failed, or whose replies were wrong.
+    pub failed: u64,
+    /// Calls that the server answered with "busy".
+    pub busy: u64,
+}
+
+impl Load {
+    /// Runs clients with the cell's key on `host` in a volume of the target. `mix` describes them (docs/load.md).
+    ///
+    /// # Errors
+    /// They could not begin.
+    pub fn run(host: &Cell, volume: &str, mix: &str, seconds: u32) -> Result<Load> {
+        let path = host.path().join("mix.toml");
+        std::fs::write(&path, mix)?;
+        let report = host.shell(&format!(
+            "cellar bench fs {} --server {SERVER} --volume {volume} --level auth --threads 1 \
+             --warm-up 2 --seconds {seconds} --json",
+            path.display()
+        ))?;
+        let text = report.ok()?;
+        let start = text.find('{').with_context(|| format!("no report: {text}"))?;
+        Load::of(&serde_json::from_str(&text[start..]).with_context(|| text.clone())?)
+    }
+
+    fn of(report: &Value) -> Result<Load> {
+        let groups = report["groups"].as_array().context("no groups")?;
+        let kinds = groups.iter().filter_map(|group| group["kinds"].as_array()).flatten();
+        let (mut failed, mut busy) = (0, 0);
+        for kind in kinds {
+            failed += kind["failed"].as_u64().context("failed")?;
+            busy += kind["busy"].as_u64().context("busy")?;
+        }
+        Ok(Load { rate: report["calls_per_second"].as_f64().context("calls_per_second")?, failed, busy })
+    }
+}

@@ -1,0 +1,43 @@
+//! Attackers from other addresses against the release program: what each of them must not achieve. docs/testing.md
+//! lists them.
+
+mod amplify;
+mod callbacks;
+mod flood;
+mod forward;
+mod hijack;
+mod identity;
+mod interfaces;
+mod memory;
+mod queue;
+
+use crate::Test;
+use anyhow::Result;
+use interop::means::Means;
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("hostile-amplify", amplify::amplify),
+        test("hostile-hijack", hijack::hijack),
+        test("hostile-rxdebug", hijack::rxdebug),
+        test("hostile-forward", forward::forward),
+    ]
+}
+
+/// Those that send tens of thousands of datagrams a second.
+pub(crate) fn alone() -> Vec<Test> {
+    vec![test("hostile-queue", queue::queue), test("hostile-identity", identity::identity)]
+}
+
+/// Those that a server does not pass yet.
+pub(crate) fn hidden() -> Vec<Test> {
+    vec![
+        test("hostile-callbacks", callbacks::callbacks),
+        test("hostile-flood", flood::flood),
+        test("hostile-memory", memory::memory),
+    ]
+}
+
+fn test(name: &'static str, run: fn() -> Result<()>) -> Test {
+    Test { name, needs: &[Means::Netns], run }
+}

@@ -1,0 +1,247 @@
+//! A single datagram from an address that never answers: whatever it is, the server sends at most three times its bytes
+//! to that address (RFC 9000, section 8.1).
+
+use super::interfaces::{Procedure, procedures};
+use afs_idl::{bozo, cellar as own, fs, pr, vl, vol};
+use anyhow::{Result, ensure};
+use interop::hostile::packet::{self, first, request};
+use interop::hostile::{Listener, SERVER, Spoofer, Target, stranger};
+use rx_proto::{Flags, Header, PacketType};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+/// Most bytes out for each byte in.
+const FACTOR: u32 = 3;
+/// Datagrams each second: slow enough that no limit on strangers hides what one of them gets.
+const RATE: u32 = 250;
+/// How long the server is listened to after the last datagram: repeats and pings of its own come in this time.
+const LISTEN: Duration = Duration::from_secs(35);
+/// More do not fit in a packet.
+const WORDS_MAX: usize = 340;
+
+/// An interface of this text, at a port.
+type Served = (u16, u16, &'static str);
+/// What the servers of databases say to each other has no interface in idl/.
+const UBIK: &str = "procedure Beacon = 10000 {
+    in state: u32
+    in start: u32
+    in version: u64
+    in transaction: u64
+procedure Debug = 10001 {
+procedure GetSyncSite = 10003 {
+procedure XDebug = 10004 {
+procedure InterfaceAddr = 10005 {
+    in addresses: u32[256]
+procedure Begin = 20000 {
+    in transaction: u64
+procedure GetVersion = 20006 {
+procedure GetFile = 20007 {
+    in file: u32
+procedure Probe = 20010 {
+";
+const FS: &str = include_str!("../../../../../idl/fs.idl");
+const OWN: &str = include_str!("../../../../../idl/cellar.idl");
+const PR: &str = include_str!("../../../../../idl/pr.idl");
+const VL: &str = include_str!("../../../../../idl/vl.idl");
+const VOL: &str = include_str!("../../../../../idl/vol.idl");
+const BOZO: &str = include_str!("../../../../../idl/bozo.idl");
+const STATISTICS: &str = include_str!("../../../../../idl/rxstats.idl");
+const SERVICES: [Served; 16] = [
+    (7000, 1, FS),
+    (7000, 20_011, OWN),
+    (7000, 409, STATISTICS),
+    (7002, 73, PR),
+    (7002, 50, UBIK),
+    (7002, 51, UBIK),
+    (7002, 409, STATISTICS),
+    (7003, 52, VL),
+    (7003, 50, UBIK),
+    (7003, 51, UBIK),
+    (7003, 409, STATISTICS),
+    (7005, 4, VOL),
+    (7005, 20_011, OWN),
+    (7005, 409, STATISTICS),
+    (7007, 1, BOZO),
+    (7007, 409, STATISTICS),
+];
+const PORTS: [u16; 5] = [7000, 7002, 7003, 7005, 7007];
+
+/// A datagram and what it is.
+struct Probe {
+    name: String,
+    port: u16,
+    datagram: Vec<u8>,
+}
+
+pub(super) fn amplify() -> Result<()> {
+    let target = Target::start()?;
+    let mut probes = calls()?;
+    probes.extend(known_calls());
+    probes.extend(kinds());
+    let listener = Listener::open(target.interface())?;
+    let sent = send(&probes, listener)?;
+    judge(&probes, &sent)
+}
+
+/// Each procedure of each service: in one packet, with and without its end; and by rxkad.
+fn calls() -> Result<Vec<Probe>> {
+    let mut probes = Vec::new();
+    for (port, service_id, interface) in SERVICES {
+        for Procedure { name, opcode, words } in procedures(interface)? {
+            let (number, words) = (probes.len() as u32, words.min(WORDS_MAX));
+            let body = request(opcode, &vec![0; 4 * words]);
+            let name = |kind: &str| format!("{port}/{service_id} {name}, {words} words of {kind}");
+            let mut add = |kind: &str, datagram| probes.push(Probe { name: name(kind), port, datagram });
+            add("zeros", packet::call(service_id, number, opcode, &body[4..]));
+            add("ones", packet::call(service_id, number + 1, opcode, &vec![0xff; 4 * words]));
+            let open = Header { flags: Flags::CLIENT_INITIATED, ..first(service_id, number + 2) };
+            add("zeros, to be continued", packet::datagram(&open, &body));
+        }
+        let name = format!("{port}/{service_id} by rxkad");
+        let datagram = packet::rxkad_call(service_id, probes.len() as u32);
+        probes.push(Probe { name, port, datagram });
+    }
+    Ok(probes)
+}
+
+/// Calls whose answers are long, as they are made.
+fn known_calls() -> Vec<Probe> {
+    let mut probes = Vec::new();
+    let mut add = |name: &str, port, service_id, opcode, arguments: Vec<u8>| {
+        let number = 100_000 + probes.len() as u32;
+        let datagram = packet::call(service_id, number, opcode, &arguments);
+        probes.push(Probe { name: format!("{port}/{service_id} {name}"), port, datagram });
+    };
+    let root = xdr::to_vec(&common_fid());
+    for (name, opcode) in [("FetchStatus", fs::FETCH_STATUS), ("FetchACL", fs::FETCH_ACL)] {
+        add(name, 7000, 1, opcode, root.clone());
+    }
+    let whole = [&root[..], &[0; 8], &(1_u64 << 20).to_be_bytes()].concat();
+    add("FetchData64 of a directory", 7000, 1, fs::FETCH_DATA64, whole);
+    add("InlineBulkStatus", 7000, 1, fs::INLINE_BULK_STATUS, [&[0, 0, 0, 1][..], &root].concat());
+    for collection in 0..4_u32 {
+        add("GetXStats", 7000, 1, fs::GET_X_STATS, [1_u32.to_be_bytes(), collection.to_be_bytes()].concat());
+    }
+    let name = [&9_u32.to_be_bytes()[..], b"root.cell\0\0\0"].concat();
+    for opcode in [vl::GET_ENTRY_BY_NAME_O, vl::GET_ENTRY_BY_NAME_N, vl::GET_ENTRY_BY_NAME_U] {
+        add("GetEntryByName", 7003, 52, opcode, name.clone());
+    }
+    for table in 0..40_u32 {
+        let arguments = [table.to_be_bytes(), [0; 4]].concat();
+        add(&format!("GetFigures {table}"), 7000, 20_011, own::GET_FIGURES, arguments);
+    }
+    for user in [1_i32, -204, 32_766] {
+        for opcode in [pr::GET_CPS, pr::LIST_ENTRY, pr::LIST_ELEMENTS] {
+            add("of an entry", 7002, 73, opcode, user.to_be_bytes().to_vec());
+        }
+    }
+    let partition = [&0_u32.to_be_bytes()[..], &1_u32.to_be_bytes()].concat();
+    add("ListVolumes", 7005, 4, vol::LIST_VOLUMES, partition);
+    add("EnumerateInstance", 7007, 1, bozo::ENUMERATE_INSTANCE, vec![0; 4]);
+    probes
+}
+
+/// The root directory of a volume that may be there.
+fn common_fid() -> afs_idl::common::Fid {
+    afs_idl::common::Fid { volume: 536_870_912, vnode: 1, unique: 1 }
+}
+
+/// Every type of packet at every port, with and without a call number, with bodies of some lengths.
+fn kinds() -> Vec<Probe> {
+    let mut probes = Vec::new();
+    let lengths = [0, 4, 8, 24, 65, 500];
+    for port in PORTS {
+        for kind in (0..=20_u8).chain([128, 255]) {
+            for (number, length) in lengths.into_iter().enumerate() {
+                let service_id =
+                    SERVICES.iter().find(|service| service.0 == port).map_or(1, |service| service.1);
+                let id = 200_000 + probes.len() as u32;
+                let header = Header {
+                    call_number: u32::from(number % 2 == 0),
+                    flags: Flags::CLIENT_INITIATED.with(Flags::REQUEST_ACK).with(Flags::LAST_PACKET),
+                    security_index: (number % 4) as u8,
+                    ..first(service_id, id)
+                };
+                let mut datagram = packet::datagram(&header, &body(length, number));
+                datagram[KIND] = kind;
+                let name = format!("{port} packet of type {kind} with {length} bytes");
+                probes.push(Probe { name, port, datagram });
+            }
+        }
+        probes.extend((1..=6_u32).map(|question| debug(port, question)));
+    }
+    probes
+}
+
+/// Where a header says what kind of packet it is.
+const KIND: usize = 20;
+
+/// Bytes that begin with a small number.
+fn body(length: usize, number: usize) -> Vec<u8> {
+    let mut body = vec![0; length];
+    if let Some(last) = body.get_mut(3) {
+        *last = number as u8;
+    }
+    body
+}
+
+/// What rxdebug asks.
+fn debug(port: u16, question: u32) -> Probe {
+    let header = Header { kind: PacketType::Debug, flags: Flags::CLIENT_INITIATED, ..first(0, question) };
+    let body = [question.to_be_bytes(), [0; 4]].concat();
+    Probe {
+        name: format!("{port} rxdebug's question {question}"),
+        port,
+        datagram: packet::datagram(&header, &body),
+    }
+}
+
+/// Sends all, each from an address of its own, and counts what the server sends to each.
+fn send(probes: &[Probe], mut listener: Listener) -> Result<BTreeMap<Ipv4Addr, u32>> {
+    let start = Instant::now();
+    let duration = Duration::from_secs(1) * probes.len() as u32 / RATE + LISTEN;
+    let mut out = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| -> Result<()> {
+            let mut spoofer = Spoofer::open()?;
+            for (number, probe) in probes.iter().enumerate() {
+                let due = start + Duration::from_secs(1) * number as u32 / RATE;
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                let to = SocketAddrV4::new(SERVER, probe.port);
+                spoofer.send(stranger(number as u32), to, &probe.datagram)?;
+            }
+            Ok(())
+        });
+        let unseen = listener.listen(start + duration, |seen| {
+            if *seen.from.ip() == SERVER {
+                *out.entry(*seen.to.ip()).or_default() += seen.payload.len() as u32;
+            }
+        })?;
+        ensure!(unseen == 0, "{unseen} datagrams passed unseen");
+        sender.join().map_err(|_| anyhow::anyhow!("the sender panicked"))?
+    })?;
+    Ok(out)
+}
+
+/// How many rows are shown.
+const SHOWN: usize = 10;
+
+fn judge(probes: &[Probe], out: &BTreeMap<Ipv4Addr, u32>) -> Result<()> {
+    let bytes = |number: usize| out.get(stranger(number as u32).ip()).copied().unwrap_or(0);
+    let mut rows: Vec<(u32, u32, &str)> = probes
+        .iter()
+        .enumerate()
+        .map(|(number, probe)| (bytes(number), probe.datagram.len() as u32, probe.name.as_str()))
+        .collect();
+    rows.sort_by(|a, b| (u64::from(b.0) * u64::from(a.1)).cmp(&(u64::from(a.0) * u64::from(b.1))));
+    let answered = rows.iter().filter(|row| row.0 > 0).count();
+    println!("hostile: {answered} of {} datagrams were answered; the worst:", rows.len());
+    for (out, sent, name) in rows.iter().take(SHOWN) {
+        println!("hostile: {:6.2} ({out} bytes for {sent}): {name}", f64::from(*out) / f64::from(*sent));
+    }
+    let over: Vec<_> = rows.iter().filter(|(out, sent, _)| *out > FACTOR * sent).collect();
+    ensure!(over.is_empty(), "{} datagrams bring more than {FACTOR} times their bytes", over.len());
+    ensure!(answered * 4 > rows.len(), "only {answered} of {} datagrams were answered", rows.len());
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Fifty thousand calls a second from addresses that prove nothing, at every port. Twenty verified clients keep half of
+//! their throughput, and every call of theirs succeeds.
+//!
+//! Attacker, clients and server share this machine's processors, so the throughput to compare with is not that of an idle
+//! machine: the same attacker runs, but sends to closed ports of a host without servers. What differs is what the server
+//! does with the datagrams.
+
+use anyhow::{Context, Result, ensure};
+use base::HostUuid;
+use interop::cell::{Cell, Server};
+use interop::hostile::{ATTACKER, Client, Flood, Load, SERVER, Shape, Target};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const RATE: u32 = 50_000;
+/// Addresses that take turns.
+const SOURCES: u32 = 4096;
+/// Ports and services that are called.
+const SERVICES: [(u16, u16); 4] = [(7000, 1), (7002, 73), (7003, 52), (7005, 4)];
+const SECONDS: u32 = 8;
+const MIX: &str = "title = \"verified clients\"\n[[group]]\nname = \"verified\"\nclients = 20\nfiles = 20\n\
+                   file_size = \"64KiB\"\nwork = { status = 6, read = 3, small_file = 1 }\n";
+/// The host that datagrams are sent to in vain.
+const SINK: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 6);
+/// Most that a new client waits for its first answer after the flood.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+pub(super) fn flood() -> Result<()> {
+    let target = Target::start()?;
+    target.cell.open_volume(Server::Cellar, "work.1")?;
+    let host = target.host("clients", "10.99.0.5")?;
+    let sink = target.host("sink", "10.99.0.6")?;
+    let mut shape = Shape::calls(RATE, SOURCES, &SERVICES);
+    let attacked = shape.services.clone();
+    shape.services.iter_mut().for_each(|(to, _)| *to = SocketAddrV4::new(SINK, to.port()));
+    let undisturbed = work(&host, &shape).context("beside an attacker of nobody")?;
+    drop(sink);
+    shape.services = attacked;
+    let flooded = work(&host, &shape).context("beside the attacker")?;
+    at_once()?;
+    ensure!(flooded.failed == 0 && flooded.busy == 0, "calls of verified clients failed: {flooded:?}");
+    ensure!(
+        flooded.rate >= undisturbed.rate / 2.0,
+        "{:.0} calls a second are left of {:.0}",
+        flooded.rate,
+        undisturbed.rate
+    );
+    Ok(())
+}
+
+/// Runs the clients beside a flood, and administrators' tools beside both.
+fn work(host: &Cell, shape: &Shape) -> Result<Load> {
+    let flood = Flood::start(shape.clone())?;
+    let (load, tools) = std::thread::scope(|scope| {
+        let load = scope.spawn(|| Load::run(host, "work.1", MIX, SECONDS));
+        let mut tools = Ok(0);
+        while !load.is_finished() && tools.is_ok() {
+            tools = use_tools(host).and_then(|()| Ok(tools? + 1));
+        }
+        (load.join(), tools)
+    });
+    let flooded = flood.end()?;
+    let load = load.map_err(|_| anyhow::anyhow!("the clients panicked"))??;
+    println!(
+        "hostile: {:.0} calls a second, {} failed, {} busy; {} rounds of tools; {:.0} datagrams a second",
+        load.rate,
+        load.failed,
+        load.busy,
+        tools?,
+        flooded.rate()
+    );
+    Ok(load)
+}
+
+/// Each tool makes a connection of its own.
+fn use_tools(host: &Cell) -> Result<()> {
+    for command in
+        ["pts examine admin -localauth", "vos listaddrs -localauth", "vos listvol 10.99.0.4 -localauth"]
+    {
+        host.run(command)?.ok().with_context(|| command.to_owned())?;
+    }
+    Ok(())
+}
+
+/// New clients are answered at once.
+fn at_once() -> Result<()> {
+    let start = Instant::now();
+    let client = Arc::new(Client::anonymous(ATTACKER, HostUuid(rand::random()))?);
+    let cell = client.of_cell(SERVER)?;
+    let root = cell.root_of("work.1").context("a new client")?;
+    cell.list(&root).context("a new client")?;
+    ensure!(start.elapsed() <= AT_ONCE, "a new client waited {:?}", start.elapsed());
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! How long requests are, by the interfaces in idl/ (idl/README.md describes the language).
+
+use anyhow::{Context, Result, bail};
+use std::collections::HashMap;
+
+/// What another file may import.
+const COMMON: &str = include_str!("../../../../../idl/common.idl");
+
+/// A procedure of an interface.
+pub(super) struct Procedure {
+    pub(super) name: String,
+    pub(super) opcode: u32,
+    /// How many words of zeros are a request's arguments that decode.
+    pub(super) words: usize,
+}
+
+/// The procedures that an interface has.
+///
+/// # Errors
+/// The text names what it does not define.
+pub(super) fn procedures(text: &str) -> Result<Vec<Procedure>> {
+    let mut types = Types::default();
+    types.read(COMMON);
+    types.read(text);
+    let mut procedures: Vec<Procedure> = Vec::new();
+    for line in lines(text) {
+        if let Some(rest) = line.strip_prefix("procedure ") {
+            let (name, rest) = rest.split_once(" = ").with_context(|| line.to_owned())?;
+            let opcode = rest.split_whitespace().next().unwrap_or_default();
+            let opcode = opcode.parse().with_context(|| line.to_owned())?;
+            procedures.push(Procedure { name: name.to_owned(), opcode, words: 0 });
+        } else if let Some(argument) = line.strip_prefix("in ").or_else(|| line.strip_prefix("inout ")) {
+            let (_, kind) = argument.split_once(": ").with_context(|| line.to_owned())?;
+            procedures.last_mut().context("an argument of nothing")?.words += types.words(kind)?;
+        }
+    }
+    Ok(procedures)
+}
+
+/// Lines without comments.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(|line| line.split("//").next().unwrap_or_default().trim())
+}
+
+/// What is defined: numbers, and of types the parts.
+#[derive(Default)]
+struct Types<'a> {
+    numbers: HashMap<&'a str, usize>,
+    parts: HashMap<&'a str, Vec<&'a str>>,
+}
+
+impl<'a> Types<'a> {
+    fn read(&mut self, text: &'a str) {
+        let mut structure = None;
+        for line in lines(text) {
+            if let Some((name, value)) = line.strip_prefix("const ").and_then(|rest| rest.split_once(" = ")) {
+                let name = name.split(':').next().unwrap_or_default();
+                self.numbers.insert(name, value.parse().unwrap_or(0));
+            } else if let Some((name, kind)) =
+                line.strip_prefix("type ").and_then(|rest| rest.split_once(" = "))
+            {
+                self.parts.insert(name, vec![kind]);
+            } else if let Some(name) = line.strip_prefix("struct ") {
+                let name = name.trim_end_matches(" {");
+                self.parts.insert(name, Vec::new());
+                structure = Some(name);
+            } else if line.starts_with('}') {
+                structure = None;
+            } else if let (Some(name), Some((_, kind))) = (structure, line.split_once(": ")) {
+                self.parts.entry(name).or_default().push(kind);
+            }
+        }
+    }
+
+    /// How many words of zeros a value has: lists, strings and chains are empty.
+    fn words(&self, kind: &str) -> Result<usize> {
+        if kind.ends_with('>') {
+            return Ok(1);
+        }
+        if let Some((element, count)) = kind.strip_suffix(']').and_then(|kind| kind.rsplit_once('[')) {
+            let known = self.numbers.get(count).copied();
+            let count = known.map_or_else(|| count.parse().with_context(|| kind.to_owned()), Ok)?;
+            return Ok(match element {
+                "opaque" => count.div_ceil(4),
+                "chars" | "octets" => count,
+                element => count * self.words(element)?,
+            });
+        }
+        match kind {
+            "u32" | "i32" => Ok(1),
+            "u64" | "i64" => Ok(2),
+            "uuid" => Ok(11),
+            name => match self.parts.get(name) {
+                Some(parts) => parts.iter().map(|part| self.words(part)).sum(),
+                None => bail!("the type {name} is not defined"),
+            },
+        }
+    }
+}
