@@ -9,15 +9,27 @@ pub struct CallbackConfig {
     pub promises_max: usize,
     /// Most client hosts.
     pub hosts_max: usize,
-    /// Most connections whose caller is remembered; an older one is asked again who it is.
+    /// Most client hosts at one IP address (or /64 network of IPv6). Address translators put many clients behind
+    /// one address, each at a port of its own.
+    pub hosts_per_ip_max: usize,
+    /// Most connections that are remembered, besides one for each host; on another connection a client is identified
+    /// again.
     pub connections_max: usize,
+    /// Most connections of one host that are remembered.
+    pub host_connections_max: usize,
+    /// Most identifications under way at one IP address.
+    pub identifying_per_ip_max: usize,
     /// Most breaks kept for one host that is down; beyond that it is told to forget everything.
     pub delayed_max: usize,
-    /// Most addresses of one host.
+    /// Most addresses at which one UUID is known, and most interfaces of a client that are remembered (AFS_MAX_INTERFACE_ADDR).
     pub addresses_max: usize,
-    /// A client that did not say who it is is not asked again for so long, but refused: asking costs
+    /// A known client that did not answer when it was identified is refused for so long: asking costs
     /// a worker's patience.
     pub refused_after_silence: Duration,
+    /// Likewise for an address where no client has ever answered. It is sent one packet in this time.
+    pub stranger_refused_after_silence: Duration,
+    /// Shortest time between two probes of a host because its UUID is named at other addresses.
+    pub probe_interval: Duration,
     /// A host that holds nothing and has been silent this long is forgotten.
     pub host_idle_max: Duration,
 }
@@ -27,10 +39,15 @@ impl Default for CallbackConfig {
         CallbackConfig {
             promises_max: 1_500_000,
             hosts_max: 100_000,
+            hosts_per_ip_max: 4_096,
             connections_max: 200_000,
+            host_connections_max: 4_096,
+            identifying_per_ip_max: 8,
             delayed_max: 2_000,
             addresses_max: 32,
             refused_after_silence: Duration::from_secs(10),
+            stranger_refused_after_silence: Duration::from_secs(60),
+            probe_interval: Duration::from_secs(60),
             host_idle_max: Duration::from_secs(2 * 60 * 60),
         }
     }

@@ -29,6 +29,12 @@ pub struct Counters {
     pub breaks_failed: u64,
     /// Breaks kept for a host that was down.
     pub breaks_delayed: u64,
+    /// Promises that were given up from another address than the one they were made to, and stand.
+    pub give_ups_ignored: u64,
+    /// Times that a UUID was named at one address while a client answered to it at another.
+    pub uuid_conflicts: u64,
+    /// UUIDs that two clients used at the same time within the last day.
+    pub uuids_shared: u64,
     /// Files with promises now.
     pub files: u64,
     /// Promises and undelivered breaks now.

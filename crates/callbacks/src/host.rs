@@ -1,9 +1,10 @@
-//! One client host: who it is, where it is reached, and what it is owed.
+//! One client host: its identity, its address, and what it is owed.
 
 use crate::config::CallbackConfig;
+use crate::ranking::{Class, Rank};
 use base::{Fid, HostUuid, Monotonic};
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 
 /// Names a host while the server runs; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,10 +28,8 @@ pub struct HostInfo {
     pub id: HostId,
     /// Its UUID, if it has one.
     pub uuid: Option<HostUuid>,
-    /// Where callbacks are sent.
-    pub primary: SocketAddr,
-    /// Every address that it has called from.
-    pub addresses: Vec<SocketAddr>,
+    /// Where it calls from and callbacks are sent.
+    pub address: SocketAddr,
     /// Whether it answered last time.
     pub up: bool,
     /// Promises that it holds.
@@ -41,108 +40,122 @@ pub struct HostInfo {
     pub last_call: Monotonic,
 }
 
+/// A client at one address.
+///
+/// A UUID is a claim that any client can make, so it gives no access to what another address was
+/// promised: promises, undelivered breaks and resets belong to the address that has answered calls to it.
+/// Hosts with the same UUID are *twins*: one client with several addresses, cloned machines, or an impostor.
+/// A message that a silent host misses also goes to its twins, which can only make them drop cached data.
+///
+/// Secured callbacks (rxgk) will add a callback key here: a host that has one is found by the key of the
+/// connection instead of by address and UUID in `Callbacks::place`, and its messages are sent under it.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) uuid: Option<HostUuid>,
-    pub(crate) primary: SocketAddr,
-    /// Addresses it has called from, oldest first; all of them lead here in the table of addresses.
-    pub(crate) addresses: Vec<SocketAddr>,
-    /// Addresses it says it has; only tried when the primary one fails, and checked then.
-    reported: Vec<SocketAddr>,
+    pub(crate) address: SocketAddr,
+    /// Interfaces that the client named at this address; only tried when it is silent, and probed then.
+    pub(crate) reported: Vec<SocketAddr>,
     pub(crate) capabilities: u32,
     pub(crate) up: bool,
     /// It must be told to forget everything; the sequence number of the reason.
     pub(crate) needs_reset: Option<u64>,
     /// Breaks it missed, with the sequence number of the change.
     pub(crate) delayed: BTreeMap<Fid, u64>,
-    /// A message was taken by whoever is at the main address since the host last called from there.
-    pub(crate) unconfirmed: bool,
-    /// Somebody is talking to it before one of its calls is answered.
+    /// A call is talking to it before one of its calls is answered.
     pub(crate) busy: bool,
+    /// Its UUID was in use at other addresses when it appeared; these are still to be checked.
+    pub(crate) newcomer: bool,
+    /// When it was last probed because its UUID was named elsewhere.
+    pub(crate) probed: Option<Monotonic>,
     pub(crate) last_call: Monotonic,
     /// Like `last_call`, without the calls that mean no activity (GetTime and the like).
     pub(crate) last_active: Monotonic,
+    /// Its connections, oldest first.
+    pub(crate) connections: VecDeque<u64>,
+    /// Its place in the order of eviction.
+    pub(crate) rank: Rank,
 }
 
 impl Host {
     pub(crate) fn new(now: Monotonic, address: SocketAddr, uuid: Option<HostUuid>, sequence: u64) -> Host {
         Host {
             uuid,
-            primary: address,
-            addresses: vec![address],
+            address,
             reported: Vec::new(),
             capabilities: 0,
             up: true,
             needs_reset: Some(sequence),
             delayed: BTreeMap::new(),
-            unconfirmed: false,
             busy: false,
+            newcomer: false,
+            probed: None,
             last_call: now,
             last_active: now,
+            connections: VecDeque::new(),
+            rank: Rank::new(Class::Empty, now),
         }
     }
 
-    /// Reads a little of each part that a call needs; what comes of it means nothing.
+    /// Reads a little of each part that a call needs; the result means nothing.
     pub(crate) fn look(&self) -> u64 {
         let owed = self.needs_reset.unwrap_or_default() ^ self.delayed.len() as u64;
-        let addresses = self.addresses.len() as u64 ^ u64::from(self.primary.port());
-        owed ^ addresses ^ self.last_call.0 ^ self.last_active.0 ^ u64::from(self.capabilities)
+        let address = u64::from(self.address.port());
+        owed ^ address ^ self.last_call.0 ^ self.last_active.0 ^ u64::from(self.capabilities)
     }
 
-    /// The same of what the first part leads to.
-    pub(crate) fn look_at_addresses(&self) -> u64 {
-        self.addresses.first().map_or(0, |address| u64::from(address.port()))
-    }
-
-    /// Nobody talks to it, and there is nothing to say to it before a call of it is answered.
+    /// No call is talking to it, and nothing has to be said or checked before a call of it is answered.
     pub(crate) fn is_owed_nothing(&self) -> bool {
-        !self.busy && self.needs_reset.is_none() && self.delayed.is_empty()
+        !self.busy && !self.newcomer && self.needs_reset.is_none() && self.delayed.is_empty()
     }
 
-    /// It calls from `peer`.
-    pub(crate) fn on_call(&mut self, now: Monotonic, peer: SocketAddr, active: bool, sequence: u64) {
+    /// Notes a call. Returns whether its place in the order of eviction has changed.
+    pub(crate) fn on_call(&mut self, now: Monotonic, active: bool) -> bool {
         self.last_call = now;
         if active {
             self.last_active = now;
         }
-        if self.busy {
-            return;
-        }
-        if !self.up {
-            self.set_primary(peer, sequence);
-        }
-        self.unconfirmed &= self.primary != peer;
+        active && Rank::new(self.rank.class, now) != self.rank
     }
 
     /// Takes over what a client said of itself.
     pub(crate) fn learn(&mut self, config: &CallbackConfig, said: &Identification) {
         self.capabilities = said.capabilities;
-        self.reported = said.addresses.iter().take(config.addresses_max).copied().collect();
+        let others = said.addresses.iter().filter(|other| **other != self.address && is_remote(other.ip()));
+        self.reported = others.take(config.addresses_max).copied().collect();
     }
 
-    /// Makes `address` the main one. If the last messages went to another, who knows who took them:
-    /// then the host must be told to forget everything.
-    pub(crate) fn set_primary(&mut self, address: SocketAddr, sequence: u64) {
-        if self.primary != address && std::mem::take(&mut self.unconfirmed) {
-            self.needs_reset = Some(sequence);
-        }
-        self.primary = address;
+    /// Whether the client named `ip` as one of its interfaces.
+    pub(crate) fn names(&self, ip: IpAddr) -> bool {
+        self.reported.iter().any(|reported| reported.ip() == ip)
     }
+}
 
-    /// Where else to try, in order: other addresses it called from, newest first, then reported ones.
-    pub(crate) fn alternates(&self) -> Vec<SocketAddr> {
-        // Each costs a writer some patience before it gives a host up.
-        const ALTERNATES_MAX: usize = 2;
-        if self.uuid.is_none() {
-            return Vec::new();
+/// Whether an address can belong to another machine: not loopback, link-local, multicast, broadcast or none at all.
+fn is_remote(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            let special = ip.is_loopback() || ip.is_link_local() || ip.is_multicast() || ip.is_broadcast();
+            !special && ip.octets()[0] != 0
         }
-        let mut alternates: Vec<SocketAddr> = Vec::new();
-        for &address in self.addresses.iter().rev().chain(&self.reported) {
-            if address != self.primary && !alternates.contains(&address) {
-                alternates.push(address);
-            }
+        IpAddr::V6(ip) => {
+            let special = ip.is_loopback() || ip.is_unicast_link_local() || ip.is_multicast();
+            !special && !ip.is_unspecified()
         }
-        alternates.truncate(ALTERNATES_MAX);
-        alternates
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn special_addresses_are_not_learnt() {
+        let address = |ip: [u8; 4]| SocketAddr::from((ip, 7001));
+        let mut host = Host::new(Monotonic(0), address([10, 0, 0, 1]), None, 0);
+        let good = [address([10, 1, 0, 1]), address([192, 168, 0, 1])];
+        let special = [[127, 0, 0, 1], [169, 254, 1, 1], [224, 0, 0, 1], [255; 4], [0; 4], [10, 0, 0, 1]];
+        let addresses = special.map(address).into_iter().chain(good).collect();
+        host.learn(&CallbackConfig::default(), &Identification { addresses, ..Identification::default() });
+        assert_eq!(host.reported, good);
     }
 }

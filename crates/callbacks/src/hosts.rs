@@ -94,11 +94,11 @@ mod tests {
         let host = |port: u16| Host::new(Monotonic(0), ([127, 0, 0, 1], port).into(), None, 0);
         let (one, two) = (hosts.add(host(1)), hosts.add(host(2)));
         assert_eq!((one, two), (HostId(1), HostId(2)));
-        assert_eq!(hosts.remove(one).map(|host| host.primary.port()), Some(1));
+        assert_eq!(hosts.remove(one).map(|host| host.address.port()), Some(1));
         assert!(!hosts.contains(one) && hosts.remove(one).is_none() && hosts.get_mut(one).is_none());
         let three = hosts.add(host(3));
         assert!(three != one && hosts.get(one).is_none());
-        assert_eq!((hosts[three].primary.port(), hosts.len()), (3, 2));
+        assert_eq!((hosts[three].address.port(), hosts.len()), (3, 2));
         assert_eq!(hosts.iter().map(|(id, _)| id).collect::<Vec<_>>(), [three, two]);
         assert!(hosts.get(HostId(0)).is_none() && hosts.get(HostId(99)).is_none());
     }

@@ -1,23 +1,26 @@
-//! Random histories of clients that fetch, store, vanish, move and return, and of a server that
-//! restarts, against the two promises of this crate: while a client can be reached it never relies
-//! on an old version once a change is acknowledged; and before any of its calls is answered it has
-//! been told all that it missed.
+//! Random histories of clients that fetch, store, vanish, move and return, of attackers who answer with any
+//! UUID from addresses of their own, and of a server that restarts, against the two promises of this crate:
+//! while a client can be reached it never relies on an old version once a change is acknowledged; and before
+//! any of its calls is answered it has been told all that it missed.
 
 use base::{Fid, HostUuid, Monotonic, VnodeId, VolumeId};
 use callbacks::{
-    Arrival, CallbackConfig, CallbackKind, Callbacks, Delivered, Delivery, HostId, Identification, Message,
-    Task,
+    Arrival, CallbackConfig, CallbackKind, Callbacks, Delivered, Delivery, Effort, HostId, Identification,
+    Message, Probe, Task,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 #[derive(Debug)]
 struct Client {
     uuid: Option<HostUuid>,
+    /// Where its next call comes from.
     address: SocketAddr,
+    /// Another interface, which answers, too.
+    second: Option<SocketAddr>,
     connection: u64,
     reachable: bool,
     /// The server has heard of it and has lost no message to it since.
@@ -41,11 +44,23 @@ impl Client {
     }
 }
 
+/// An address that answers as whom it likes, and forgets what it is told.
+#[derive(Debug)]
+struct Attacker {
+    address: SocketAddr,
+    uuid: Option<HostUuid>,
+    claims: Vec<SocketAddr>,
+    reachable: bool,
+}
+
 struct World {
     random: StdRng,
     now: Monotonic,
     callbacks: Callbacks,
     clients: Vec<Client>,
+    attackers: Vec<Attacker>,
+    /// Interfaces that are cut off for now.
+    cut: BTreeSet<SocketAddr>,
     versions: BTreeMap<Fid, u64>,
     next_port: u16,
     next_connection: u64,
@@ -54,16 +69,22 @@ struct World {
 }
 
 const CLIENTS: usize = 8;
+const ATTACKERS: usize = 5;
 const READ_ONLY: VolumeId = VolumeId(9);
 
 fn config() -> CallbackConfig {
     CallbackConfig {
         promises_max: 40,
-        hosts_max: 6,
+        hosts_max: 10,
+        hosts_per_ip_max: 3,
         connections_max: 12,
+        host_connections_max: 3,
+        identifying_per_ip_max: 2,
         delayed_max: 2,
         addresses_max: 3,
         refused_after_silence: Duration::from_secs(60),
+        stranger_refused_after_silence: Duration::from_secs(60),
+        probe_interval: Duration::from_secs(60),
         host_idle_max: Duration::from_secs(7_200),
     }
 }
@@ -75,6 +96,8 @@ impl World {
             now: Monotonic(0),
             callbacks: Callbacks::new(config()),
             clients: Vec::new(),
+            attackers: Vec::new(),
+            cut: BTreeSet::new(),
             versions: BTreeMap::new(),
             next_port: 1_000,
             next_connection: 1,
@@ -87,12 +110,17 @@ impl World {
             let client = Client {
                 uuid,
                 address,
+                second: uuid.filter(|_| n < 2).map(|_| SocketAddr::from(([10, 1, 0, n as u8], 7001))),
                 connection: 0,
                 reachable: true,
                 in_contact: false,
                 cache: BTreeMap::new(),
             };
             world.clients.push(client);
+        }
+        for n in 0..ATTACKERS {
+            let address = SocketAddr::from(([10, 66, 0, n as u8 / 2], 7_000 + n as u16));
+            world.attackers.push(Attacker { address, uuid: None, claims: Vec::new(), reachable: true });
         }
         world
     }
@@ -110,61 +138,93 @@ impl World {
     }
 
     fn at(&self, address: SocketAddr) -> Option<usize> {
-        self.clients.iter().position(|client| client.address == address && client.reachable)
+        self.owner(address).filter(|at| self.clients[*at].reachable && !self.cut.contains(&address))
     }
 
-    /// Sends one delivery, with retries, to whoever is at the address. True if the host was reached.
+    fn owner(&self, address: SocketAddr) -> Option<usize> {
+        self.clients.iter().position(|client| client.address == address || client.second == Some(address))
+    }
+
+    fn attacker_at(&self, address: SocketAddr) -> Option<&Attacker> {
+        self.attackers.iter().find(|attacker| attacker.address == address && attacker.reachable)
+    }
+
+    /// Whether somebody answers at `address`, as `uuid` if that is asked first.
+    fn answers(&self, address: SocketAddr, uuid: Option<Option<HostUuid>>) -> bool {
+        let there = self.at(address).map(|at| self.clients[at].uuid);
+        let there = there.or_else(|| self.attacker_at(address).map(|attacker| attacker.uuid));
+        there.is_some_and(|there| uuid.is_none_or(|uuid| there == uuid))
+    }
+
+    /// Sends one delivery, with retries, to whoever is at the address. True if the host was reached. A client
+    /// is out of contact if a message to its own address was lost, and none to another address of it arrived.
     fn send(&mut self, mut delivery: Delivery) -> bool {
-        loop {
-            let there = self.at(delivery.address);
-            let there = there.filter(|at| !delivery.probe || self.clients[*at].uuid == delivery.uuid);
-            if let Some(at) = there {
+        let (mut silent, mut heard) = (BTreeSet::new(), BTreeSet::new());
+        let reached = loop {
+            let uuid = delivery.uuid;
+            let reached = self.answers(delivery.address, delivery.probe.then_some(uuid));
+            if reached && let Some(at) = self.at(delivery.address) {
                 self.clients[at].receive(&delivery.message);
+                heard.insert(at);
+            } else if !reached {
+                silent.extend(self.owner(delivery.address));
             }
-            let meant = self
-                .clients
-                .iter()
-                .position(|c| c.uuid == delivery.uuid && (c.uuid.is_some() || c.address == delivery.address));
-            match self.callbacks.delivered(&delivery, there.is_some()) {
-                Delivered::Done | Delivered::Forgotten => return true,
+            match self.callbacks.delivered(&delivery, reached) {
+                Delivered::Done | Delivered::Forgotten => break true,
                 Delivered::Retry(next) => delivery = *next,
-                Delivered::Delayed => {
-                    if let Some(at) = meant {
-                        self.clients[at].in_contact = false;
-                    }
-                    return false;
-                }
+                Delivered::Delayed => break false,
             }
+        };
+        for &lost in silent.difference(&heard) {
+            self.clients[lost].in_contact = false;
         }
+        reached
     }
 
     fn identify(&mut self, address: SocketAddr, connection: u64, may_reset: bool) -> bool {
         let there = self.at(address);
-        let resets = may_reset && self.random.random_bool(0.7);
+        let answers = self.answers(address, None);
+        let resets = answers && may_reset && self.random.random_bool(0.7);
         if let Some(at) = there.filter(|_| resets) {
             self.clients[at].receive(&Message::Reset);
         }
-        let said = self.at(address).map(|at| Identification {
-            uuid: self.clients[at].uuid,
-            addresses: vec![SocketAddr::from(([192, 168, 0, at as u8], address.port()))],
-            capabilities: 1,
-        });
-        self.callbacks.identified(self.now, address, connection, said, resets && there.is_some()).is_ok()
+        let said = match (there, self.attacker_at(address)) {
+            (Some(at), _) => {
+                let client = &self.clients[at];
+                let private = SocketAddr::from(([192, 168, 0, at as u8], address.port()));
+                let addresses = client.second.into_iter().flat_map(|second| [client.address, second]);
+                let addresses = addresses.chain([private]).collect();
+                Some(Identification { uuid: client.uuid, addresses, capabilities: 1 })
+            }
+            (None, Some(Attacker { uuid, claims, .. })) => {
+                Some(Identification { uuid: *uuid, addresses: claims.clone(), capabilities: 0 })
+            }
+            (None, None) => None,
+        };
+        self.callbacks.identified(self.now, address, connection, said, resets).is_ok()
     }
 
-    /// Brings a call of `client` to the point where it is executed.
-    fn arrive(&mut self, client: usize) -> Option<HostId> {
-        let (address, connection) = (self.clients[client].address, self.clients[client].connection);
+    fn probe(&mut self, probe: &Probe) {
+        let answers = self.answers(probe.address, Some(Some(probe.uuid)));
+        if let Some(silent) = self.owner(probe.address).filter(|_| !answers)
+            && self.clients[silent].second.is_none()
+        {
+            self.clients[silent].in_contact = false;
+        }
+        self.callbacks.probed(self.now, probe, answers);
+    }
+
+    /// Brings a call to the point where it is executed.
+    fn arrive_from(&mut self, address: SocketAddr, connection: u64) -> Option<HostId> {
         for _ in 0..1_000 {
             let go_on = match self.callbacks.arrive(self.now, address, connection, true) {
-                Arrival::Ready(host) => {
-                    self.assert_fresh(client);
-                    self.clients[client].in_contact = true;
-                    self.answered += 1;
-                    return Some(host);
+                Arrival::Ready(host) => return Some(host),
+                Arrival::First(Task::Identify { address, connection, effort }) => {
+                    self.identify(address, connection, effort == Effort::AskAndReset)
                 }
-                Arrival::First(Task::Identify { address, connection, may_reset }) => {
-                    self.identify(address, connection, may_reset)
+                Arrival::First(Task::Probe(probe)) => {
+                    self.probe(&probe);
+                    true
                 }
                 Arrival::First(Task::Deliver(delivery)) => self.send(delivery),
                 Arrival::First(Task::Evict(delivery)) => {
@@ -175,12 +235,59 @@ impl World {
                 Arrival::Refuse(_) => false,
             };
             if !go_on {
-                self.refused += 1;
-                self.clients[client].in_contact = false;
                 return None;
             }
         }
         panic!("the call is never let in");
+    }
+
+    /// Likewise, of an honest client, which then has been told all that it missed.
+    fn arrive(&mut self, client: usize) -> Option<HostId> {
+        if let Some(second) = self.clients[client].second
+            && self.random.random_bool(0.3)
+        {
+            self.clients[client].second = Some(std::mem::replace(&mut self.clients[client].address, second));
+        }
+        let (address, connection) = (self.clients[client].address, self.clients[client].connection);
+        let host = self.arrive_from(address, connection);
+        if host.is_some() {
+            self.assert_fresh(client);
+            self.answered += 1;
+        } else {
+            self.refused += 1;
+        }
+        self.clients[client].in_contact = host.is_some();
+        host
+    }
+
+    /// An attacker names any UUID and any interfaces, and does what a client may.
+    fn attack(&mut self) {
+        let number = self.random.random_range(0..ATTACKERS);
+        let victim = self.random.random_range(0..CLIENTS);
+        let (uuid, claim) = (self.clients[victim].uuid, self.clients[victim].address);
+        let connection = self.random.random_range(0..6) + 5_000_000 * (number as u64 + 1);
+        if self.random.random_bool(0.5) {
+            let attacker = &mut self.attackers[number];
+            (attacker.uuid, attacker.claims) = (uuid, vec![claim]);
+        }
+        self.attackers[number].reachable = self.random.random_bool(0.7);
+        let address = self.attackers[number].address;
+        let Some(host) = self.arrive_from(address, connection) else { return };
+        for _ in 0..self.random.random_range(0..8) {
+            let fid = self.fid();
+            match self.random.random_range(0..3) {
+                0 => self.callbacks.give_up(host, &[fid]),
+                1 => self.callbacks.give_up_all(host),
+                _ => {
+                    let deliveries =
+                        self.callbacks.promise(self.now, host, fid, CallbackKind::File).deliveries;
+                    for delivery in deliveries {
+                        self.send(delivery);
+                    }
+                }
+            }
+        }
+        self.attackers[number].reachable = self.random.random_bool(0.7);
     }
 
     fn assert_fresh(&self, client: usize) {
@@ -256,8 +363,15 @@ impl World {
     fn step(&mut self) {
         let client = self.random.random_range(0..CLIENTS);
         match self.random.random_range(0..100) {
-            0..50 => self.fetch(client),
-            50..75 => self.store(client),
+            0..40 => self.fetch(client),
+            40..62 => self.store(client),
+            62..72 => self.attack(),
+            72..75 => {
+                let interface = self.clients[client].address;
+                if !self.cut.remove(&interface) {
+                    self.cut.insert(interface);
+                }
+            }
             75..83 => {
                 let reachable = !self.clients[client].reachable;
                 self.clients[client].reachable = reachable;

@@ -42,6 +42,7 @@ pub(crate) const ALL: &[Rule] = &[
     clients::unanswered,
     clients::late,
     clients::promises_exhausted,
+    clients::shared_uuids,
     clients::slow_takers,
     caches::too_small,
     caches::cold,

@@ -464,6 +464,12 @@ fn client_cases() -> Vec<Case> {
             "1 times all promises of a host were taken back; there are 60 of at most 60",
             callbacks(CallbackFigures { promises: 60, limit: 60, hosts: 2, ..CallbackFigures::default() }),
         ),
+        (
+            "shared-uuids",
+            callbacks(CallbackFigures { shared_uuids: 1, hosts: 2, ..CallbackFigures::default() }),
+            "1 UUIDs were answered to at two addresses",
+            callbacks(CallbackFigures { hosts: 2, ..CallbackFigures::default() }),
+        ),
         ("slow-clients", slow_calls("client", 3), "waited for their own client", slow_calls("client", 2)),
         (
             "cache-too-small",

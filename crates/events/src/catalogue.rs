@@ -290,6 +290,8 @@ figures! {
         unanswered: counter Count,
         /// Times that promises were taken back to make room for others.
         evictions: counter Count,
+        /// UUIDs that two clients used at the same time within the last day.
+        shared_uuids: gauge Count,
     }
 }
 

@@ -23,6 +23,8 @@ pub struct FileServerConfig {
     pub waiting_calls_max: usize,
     /// How long a silent client is waited for when it is asked who it is.
     pub identify_patience: Duration,
+    /// Likewise if it did not answer a minute ago: shorter than the time after which Rx sends a packet again.
+    pub once_patience: Duration,
     /// How long a silent client is waited for when its promise is broken.
     pub break_patience: Duration,
     /// How long a silent client is waited for at an address that it may not have any more.
@@ -42,6 +44,7 @@ impl Default for FileServerConfig {
             break_threads_max: 16,
             waiting_calls_max: 128,
             identify_patience: Duration::from_secs(12),
+            once_patience: Duration::from_millis(950),
             break_patience: Duration::from_secs(4),
             probe_patience: Duration::from_secs(2),
             piece_bytes: 256 * 1024,

@@ -4,7 +4,7 @@ use crate::subject::Membership;
 use afs_idl::ClientConnection;
 use afs_idl::fs::VolumeInfo;
 use base::{AbortCode, Monotonic, UnixTime};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use volume::Volumes;
@@ -14,6 +14,11 @@ pub trait CallbackNetwork: Send + Sync {
     /// A connection, without security, from this server's own port to the callback service (RXAFSCB,
     /// service 1) at `peer`. Calls on it fail when the peer has been silent for `patience`.
     fn connection(&self, peer: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection>;
+
+    /// Whether an address is this server's own, so that no message for a client goes there unless it called from there.
+    fn is_own(&self, _ip: IpAddr) -> bool {
+        false
+    }
 }
 
 /// Time.

@@ -8,12 +8,15 @@ use crate::environment::{CallbackNetwork, Clock};
 use crate::stranger::{self, Said};
 use afs_idl::cb;
 use base::{AbortCode, Caller, Fid, HostUuid, Monotonic};
-use callbacks::{Arrival, Callbacks, Delivered, Delivery, HostId, Identification, Message, Refusal, Task};
+use callbacks::{
+    Arrival, Callbacks, Delivered, Delivery, Effort, HostId, Identification, Message, Probe, Refusal,
+    SharedUuid, Task,
+};
 use events::catalogue::CallbackSent;
 use events::current::Part;
 use events::{Event, LINES};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -115,12 +118,16 @@ impl Hosts {
 
     fn perform(&self, task: Task) -> Result<(), Refusal> {
         match task {
-            Task::Identify { address, connection, may_reset } => {
-                let (said, was_reset) = self.ask_who(address, may_reset);
+            Task::Identify { address, connection, effort } => {
+                let (said, was_reset) = self.ask_who(address, effort);
                 let now = self.clock.monotonic();
                 let identified = self.state.lock().identified(now, address, connection, said, was_reset);
                 self.reported.notify_all();
                 identified
+            }
+            Task::Probe(probe) => {
+                self.probe(&probe);
+                Ok(())
             }
             Task::Deliver(delivery) => self.send(delivery).then_some(()).ok_or(Refusal::Unreachable),
             Task::Evict(delivery) => {
@@ -130,10 +137,33 @@ impl Hosts {
         }
     }
 
+    /// Checks whether a host still answers at its address, since its UUID was named at another one.
+    fn probe(&self, probe: &Probe) {
+        let answered = self.answers_to(probe.address, probe.uuid).is_ok();
+        let shared = self.state.lock().probed(self.clock.monotonic(), probe, answered);
+        if let Some(SharedUuid { uuid, addresses: [address, other], .. }) = shared {
+            tracing::warn!(
+                %uuid, %address, %other,
+                "two clients use one UUID: remove the UUID file of one (OpenAFS: the folder /var/cache/openafs) and \
+                 restart it"
+            );
+        }
+    }
+
+    /// Whether a client with this UUID is at `address`.
+    fn answers_to(&self, address: SocketAddr, client_uuid: HostUuid) -> Result<(), AbortCode> {
+        let connection = self.network.connection(address, self.config.probe_patience);
+        cb::probe_uuid(&*connection, &cb::ProbeUuidRequest { client_uuid }).map(drop)
+    }
+
     /// Asks who is there, and whether it has also forgotten everything, as it may be told meanwhile.
-    fn ask_who(&self, address: SocketAddr, may_reset: bool) -> (Option<Identification>, bool) {
-        let connection = self.network.connection(address, self.config.identify_patience);
-        let said = if may_reset {
+    fn ask_who(&self, address: SocketAddr, effort: Effort) -> (Option<Identification>, bool) {
+        let patience = match effort {
+            Effort::Once => self.config.once_patience,
+            Effort::Ask | Effort::AskAndReset => self.config.identify_patience,
+        };
+        let connection = self.network.connection(address, patience);
+        let said = if effort == Effort::AskAndReset {
             stranger::ask_and_reset(&*connection, self.config.uuid)
         } else {
             let who = cb::tell_me_about_yourself(&*connection, &cb::TellMeAboutYourselfRequest);
@@ -142,13 +172,13 @@ impl Hosts {
         let addresses = match said.who {
             Ok(reply) => {
                 let capabilities = reply.capabilities.first().copied().unwrap_or(0);
-                return (Some(identification(address, &reply.addresses, capabilities)), said.was_reset);
+                return (Some(self.identification(address, &reply.addresses, capabilities)), said.was_reset);
             }
             Err(AbortCode::RXGEN_OPCODE) => cb::who_are_you(&*connection, &cb::WhoAreYouRequest),
             Err(code) => Err(code),
         };
         let identification = match addresses {
-            Ok(reply) => Some(identification(address, &reply.addresses, 0)),
+            Ok(reply) => Some(self.identification(address, &reply.addresses, 0)),
             Err(AbortCode::RXGEN_OPCODE) => Some(Identification::default()),
             Err(code) => {
                 tracing::warn!(%address, %code, "a client does not say who it is");
@@ -156,6 +186,19 @@ impl Hosts {
             }
         };
         (identification, false)
+    }
+
+    /// What a client said, without addresses that are this server's: a bridge may have the same one on both.
+    fn identification(
+        &self,
+        address: SocketAddr,
+        said: &cb::InterfaceAddr,
+        capabilities: u32,
+    ) -> Identification {
+        let addresses = said.addresses().map(IpAddr::from).filter(|ip| !self.network.is_own(*ip));
+        let addresses = addresses.map(|ip| SocketAddr::new(ip, address.port())).collect();
+        let uuid = (said.uuid != HostUuid::default()).then_some(said.uuid);
+        Identification { uuid, addresses, capabilities }
     }
 
     /// Sends one message, to other addresses of the host too if need be. False if the host is still to be told.
@@ -191,9 +234,7 @@ impl Hosts {
 
     fn call(&self, delivery: &Delivery) -> Result<(), AbortCode> {
         if delivery.probe {
-            let connection = self.network.connection(delivery.address, self.config.probe_patience);
-            let client_uuid = delivery.uuid.unwrap_or_default();
-            cb::probe_uuid(&*connection, &cb::ProbeUuidRequest { client_uuid })?;
+            self.answers_to(delivery.address, delivery.uuid.unwrap_or_default())?;
         }
         let connection = self.network.connection(delivery.address, self.config.break_patience);
         match (&delivery.message, delivery.uuid) {
@@ -267,12 +308,6 @@ fn outcome(delivered: &Delivered) -> Option<&'static str> {
         Delivered::Delayed | Delivered::Forgotten => Some("unanswered"),
         Delivered::Retry(_) => None,
     }
-}
-
-fn identification(address: SocketAddr, said: &cb::InterfaceAddr, capabilities: u32) -> Identification {
-    let addresses = said.addresses().map(|ip| SocketAddr::new(ip.into(), address.port())).collect();
-    let uuid = (said.uuid != HostUuid::default()).then_some(said.uuid);
-    Identification { uuid, addresses, capabilities }
 }
 
 #[cfg(test)]

@@ -77,6 +77,11 @@ impl FileServer {
         self.hosts.state().counters()
     }
 
+    /// UUIDs that two clients were seen to use at the same time.
+    pub fn shared_uuids(&self) -> Vec<callbacks::SharedUuid> {
+        self.hosts.state().shared_uuids()
+    }
+
     /// Counts and times of one kind of call.
     pub fn operation_count(&self, operation: Operation) -> OperationCount {
         self.counters.operation(operation)

@@ -1,6 +1,10 @@
 //! What random histories cannot reach because they finish every delivery at once.
 
 use super::*;
+use crate::host::Identification;
+use crate::message::{Arrival, Delivered, Delivery, Effort, Message, Refusal, StandIn, Task};
+use base::HostUuid;
+use std::time::Duration;
 
 fn address(host: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], 7001))
@@ -113,26 +117,6 @@ fn breaks_of_many_files_are_cut_into_calls_of_fifty() {
 }
 
 #[test]
-fn another_address_is_tried_before_a_host_is_down() {
-    let mut callbacks = Callbacks::new(CallbackConfig::default());
-    let host = enter(&mut callbacks, 1);
-    let said = Identification {
-        uuid: Some(HostUuid([1; 16])),
-        addresses: vec![address(1), address(77)],
-        capabilities: 0,
-    };
-    callbacks.arrive(Monotonic(9), address(1), 2, true);
-    callbacks.identified(Monotonic(9), address(1), 2, Some(said), false).unwrap();
-    promise(&mut callbacks, host, 2);
-    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
-    let Delivered::Retry(retry) = callbacks.delivered(&breaking, false) else { panic!("no retry") };
-    assert_eq!((retry.address, retry.probe), (address(77), true));
-    assert_eq!(callbacks.delivered(&retry, true), Delivered::Done);
-    let primary = callbacks.hosts().next().unwrap().primary;
-    assert_eq!(primary, address(77));
-}
-
-#[test]
 fn messages_to_a_host_that_is_forgotten_meanwhile_are_counted_by_what_became_of_them() {
     for (reached, told, counted) in [(true, Delivered::Done, (2, 0)), (false, Delivered::Forgotten, (1, 1))] {
         let mut callbacks = Callbacks::new(CallbackConfig::default());
@@ -151,23 +135,283 @@ fn messages_to_a_host_that_is_forgotten_meanwhile_are_counted_by_what_became_of_
 #[test]
 fn who_forgot_everything_while_it_was_asked_is_let_in_at_once() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
-    let ask = |callbacks: &mut Callbacks, port: u16, expected: bool| {
-        let peer = SocketAddr::from(([10, 0, 0, 9], port));
-        match callbacks.arrive(Monotonic(1), peer, u64::from(port), true) {
-            Arrival::First(Task::Identify { may_reset, .. }) => assert_eq!(may_reset, expected),
-            other => panic!("{other:?}"),
-        }
-        let said = Identification { uuid: Some(HostUuid([9; 16])), ..Identification::default() };
-        callbacks.identified(Monotonic(1), peer, u64::from(port), Some(said), expected).unwrap();
-        match callbacks.arrive(Monotonic(1), peer, u64::from(port), true) {
-            Arrival::Ready(host) => host,
-            other => panic!("{other:?}"),
-        }
+    let Arrival::First(Task::Identify { effort, .. }) = callbacks.arrive(at(1), address(9), 1, true) else {
+        panic!()
     };
-    let host = ask(&mut callbacks, 7001, true);
-    let fid = Fid { volume: VolumeId(1), vnode: VnodeId(2), unique: 3 };
-    callbacks.promise(Monotonic(1), host, fid, CallbackKind::File);
-    // The same host at another address, where nobody was known: it is told for nothing, and loses nothing here.
-    assert_eq!(ask(&mut callbacks, 7002, true), host);
-    assert!(callbacks.holds(host, fid));
+    assert_eq!(effort, Effort::AskAndReset);
+    callbacks.identified(at(1), address(9), 1, said(9, &[]), true).unwrap();
+    let Arrival::Ready(host) = callbacks.arrive(at(1), address(9), 1, true) else { panic!() };
+    promise(&mut callbacks, host, 2);
+    let Arrival::First(Task::Identify { effort, .. }) = callbacks.arrive(at(2), address(9), 2, true) else {
+        panic!()
+    };
+    assert_eq!(effort, Effort::Ask);
+    callbacks.identified(at(2), address(9), 2, said(9, &[]), false).unwrap();
+    assert_eq!(callbacks.arrive(at(2), address(9), 2, true), Arrival::Ready(host));
+    assert!(callbacks.holds(host, fid(2)));
+}
+
+fn at(seconds: u64) -> Monotonic {
+    Monotonic(0) + Duration::from_secs(seconds)
+}
+
+fn said(uuid: u8, addresses: &[SocketAddr]) -> Option<Identification> {
+    let addresses = addresses.to_vec();
+    Some(Identification { uuid: Some(HostUuid([uuid; 16])), addresses, capabilities: 0 })
+}
+
+/// Lets a client in at `peer` that answers with this UUID and these interfaces. `alive`: whether the client that is
+/// probed meanwhile answers. Returns also whether one was probed.
+fn enter_as(
+    callbacks: &mut Callbacks,
+    now: Monotonic,
+    peer: SocketAddr,
+    said: Option<Identification>,
+    alive: bool,
+) -> (HostId, bool) {
+    let connection = u64::from(peer.port()) << 32 | now.0 >> 30;
+    let mut probed = false;
+    loop {
+        match callbacks.arrive(now, peer, connection, true) {
+            Arrival::Ready(host) => return (host, probed),
+            Arrival::First(Task::Identify { .. }) => {
+                callbacks.identified(now, peer, connection, said.clone(), false).unwrap();
+            }
+            Arrival::First(Task::Probe(probe)) => {
+                probed = true;
+                callbacks.probed(now, &probe, alive);
+            }
+            Arrival::First(Task::Deliver(delivery) | Task::Evict(delivery)) => {
+                callbacks.delivered(&delivery, true);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_uuid_named_elsewhere_takes_nothing() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let (victim, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    promise(&mut callbacks, victim, 2);
+    let (thief, probed) = enter_as(&mut callbacks, at(2), address(66), said(1, &[address(1)]), true);
+    assert!(thief != victim && probed);
+    callbacks.give_up(thief, &[fid(2)]);
+    callbacks.give_up_all(thief);
+    assert!(callbacks.holds(victim, fid(2)));
+    assert_eq!(callbacks.counters().give_ups_ignored, 2);
+    let deliveries = callbacks.break_files(&[fid(2)], Some(thief));
+    assert_eq!(deliveries.iter().map(|delivery| delivery.address).collect::<Vec<_>>(), [address(1)]);
+    assert_eq!(callbacks.delivered(&deliveries[0], true), Delivered::Done);
+}
+
+#[test]
+fn what_an_impostor_receives_is_still_owed_to_the_client() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let (victim, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    promise(&mut callbacks, victim, 2);
+    enter_as(&mut callbacks, at(2), address(66), said(1, &[address(1)]), true);
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+    let Delivered::Retry(copy) = callbacks.delivered(&breaking, false) else { panic!("no copy") };
+    assert_eq!(copy.address, address(66));
+    assert_eq!(callbacks.delivered(&copy, true), Delivered::Done);
+    let connection = u64::from(address(1).port()) << 32 | at(1).0 >> 30;
+    let Arrival::First(Task::Deliver(late)) = callbacks.arrive(at(3), address(1), connection, true) else {
+        panic!("the client is answered before it hears what it missed")
+    };
+    assert_eq!((late.address, late.message), (address(1), Message::Break(vec![fid(2)])));
+}
+
+#[test]
+fn probes_of_a_client_are_a_minute_apart() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    let probes = (0..61u64).filter(|second| {
+        // Thieves that are silent when they are probed themselves.
+        let peer = SocketAddr::from(([10, 0, 1, *second as u8], 7001));
+        callbacks.hosts.get_mut(HostId(1)).unwrap().last_call = at(9_999);
+        enter_as(&mut callbacks, at(10 + second), peer, said(1, &[]), true).1
+    });
+    let probed = probes.count();
+    let victim = callbacks.hosts.get(HostId(1)).unwrap();
+    assert_eq!(victim.probed, Some(at(70)), "once a minute: {probed} probes of all hosts");
+    assert!(victim.up);
+}
+
+#[test]
+fn a_client_that_has_moved_is_not_waited_for() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let (old, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    promise(&mut callbacks, old, 2);
+    let (new, probed) = enter_as(&mut callbacks, at(2), address(2), said(1, &[]), false);
+    assert!(probed);
+    promise(&mut callbacks, new, 3);
+    let deliveries = callbacks.break_files(&[fid(2), fid(3)], None);
+    let addresses: Vec<SocketAddr> = deliveries.iter().map(|delivery| delivery.address).collect();
+    assert_eq!(addresses, [address(2), address(2)], "what it was promised elsewhere goes to where it is");
+    assert!(callbacks.shared_uuids().is_empty());
+}
+
+#[test]
+fn a_dead_interface_costs_one_silence() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let both = [address(1), address(2)];
+    let (first, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &both), true);
+    for vnode in [2, 4] {
+        promise(&mut callbacks, first, vnode);
+    }
+    enter_as(&mut callbacks, at(2), address(2), said(1, &both), true);
+    assert!(callbacks.shared_uuids().is_empty(), "they name each other");
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+    assert_eq!(breaking.address, address(1));
+    let Delivered::Retry(copy) = callbacks.delivered(&breaking, false) else { panic!("no copy") };
+    assert_eq!((copy.address, copy.probe), (address(2), false));
+    assert_eq!(callbacks.delivered(&copy, true), Delivered::Done);
+    let second: Vec<Delivery> = callbacks.break_files(&[fid(4)], None);
+    assert_eq!(second.iter().map(|delivery| delivery.address).collect::<Vec<_>>(), [address(2)]);
+}
+
+#[test]
+fn an_interface_that_never_called_is_probed_first() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let interfaces = [address(1), address(77), SocketAddr::from(([127, 0, 0, 1], 7001))];
+    let (host, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &interfaces), true);
+    promise(&mut callbacks, host, 2);
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+    let Delivered::Retry(copy) = callbacks.delivered(&breaking, false) else { panic!("no copy") };
+    assert_eq!((copy.address, copy.probe), (address(77), true));
+    assert_eq!(callbacks.delivered(&copy, false), Delivered::Delayed, "and no other, loopback least of all");
+    promise(&mut callbacks, host, 3);
+    assert!(callbacks.break_files(&[fid(3)], None).is_empty(), "a silent interface is not tried again");
+}
+
+#[test]
+fn clones_are_both_told_and_reported() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let (one, _) = enter_as(&mut callbacks, at(1), address(1), said(5, &[]), true);
+    let (two, _) = enter_as(&mut callbacks, at(2), address(2), said(5, &[]), true);
+    for clone in [one, two] {
+        promise(&mut callbacks, clone, 2);
+    }
+    let deliveries = callbacks.break_files(&[fid(2)], None);
+    let addresses: Vec<SocketAddr> = deliveries.iter().map(|delivery| delivery.address).collect();
+    assert_eq!(addresses, [address(1), address(2)]);
+    // One clone changes what the other has cached.
+    promise(&mut callbacks, two, 3);
+    assert_eq!(callbacks.break_files(&[fid(3)], Some(one)).len(), 1);
+    let shared = callbacks.shared_uuids();
+    assert_eq!((shared[0].uuid, shared[0].addresses), (HostUuid([5; 16]), [address(1), address(2)]));
+    assert_eq!((callbacks.counters().uuid_conflicts, callbacks.counters().uuids_shared), (1, 1));
+    callbacks.maintain(at(2) + Duration::from_secs(25 * 60 * 60));
+    assert_eq!(callbacks.counters().uuids_shared, 0);
+}
+
+#[test]
+fn an_impostor_cannot_make_a_client_forget_everything() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let (victim, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    promise(&mut callbacks, victim, 2);
+    for round in 0..20 {
+        let (thief, _) =
+            enter_as(&mut callbacks, at(2 + 2 * round), address(66), said(1, &[address(1)]), true);
+        promise(&mut callbacks, thief, 9);
+        // Another client at the same address: the thief's host is gone, untold.
+        enter_as(&mut callbacks, at(3 + 2 * round), address(66), said(7, &[]), true);
+    }
+    assert!(callbacks.holds(victim, fid(2)));
+    assert!(callbacks.hosts.get(victim).unwrap().is_owed_nothing() && callbacks.owing_reset.is_empty());
+}
+
+#[test]
+fn a_flood_of_ports_and_uuids_stays_within_its_bounds() {
+    let config = CallbackConfig {
+        hosts_max: 50,
+        hosts_per_ip_max: 10,
+        connections_max: 60,
+        host_connections_max: 4,
+        addresses_max: 5,
+        ..CallbackConfig::default()
+    };
+    let mut callbacks = Callbacks::new(config.clone());
+    let (victim, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    promise(&mut callbacks, victim, 2);
+    for number in 0..2_000u16 {
+        let peer = SocketAddr::from(([10, 9, 0, (number % 3) as u8], 1_000 + number));
+        enter_as(
+            &mut callbacks,
+            at(2),
+            peer,
+            said(if number % 2 == 0 { 1 } else { number as u8 }, &[]),
+            true,
+        );
+        assert!(callbacks.hosts.len() <= config.hosts_max && callbacks.ranking.count_at(peer.ip()) <= 10);
+        assert!(callbacks.twins.count(Some(HostUuid([1; 16]))) <= config.addresses_max);
+        assert_eq!(callbacks.ranking.len(), callbacks.hosts.len());
+        assert!(callbacks.connections.len() <= config.connections_max + config.hosts_max);
+    }
+    assert!(callbacks.holds(victim, fid(2)), "empty hosts go first");
+    for number in 0..100u16 {
+        let peer = SocketAddr::from(([10, 9, 1, 1], 1_000 + number));
+        let Arrival::First(Task::Identify { effort, .. }) = callbacks.arrive(at(3), peer, 1, true) else {
+            assert!(number >= 8);
+            break;
+        };
+        assert!(number < 8 && effort == Effort::AskAndReset, "identifications of one address are few");
+    }
+}
+
+#[test]
+fn a_silent_stranger_is_sent_one_packet_a_minute() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let mut efforts = Vec::new();
+    for second in 0..=180 {
+        match callbacks.arrive(at(second), address(1), second, true) {
+            Arrival::First(Task::Identify { effort, .. }) => {
+                efforts.push((second, effort));
+                let silence = callbacks.identified(at(second), address(1), second, None, false);
+                assert_eq!(silence, Err(Refusal::Unreachable));
+            }
+            other => assert_eq!(other, Arrival::Refuse(Refusal::Unreachable)),
+        }
+    }
+    let once = |second| (second, Effort::Once);
+    assert_eq!(efforts, [(0, Effort::AskAndReset), once(60), once(120), once(180)]);
+}
+
+#[test]
+fn a_full_address_evicts_its_own_least_active_host() {
+    let config = CallbackConfig { hosts_per_ip_max: 2, ..CallbackConfig::default() };
+    let mut callbacks = Callbacks::new(config);
+    let port = |port: u16| SocketAddr::from(([10, 0, 0, 1], port));
+    let (other, _) = enter_as(&mut callbacks, at(0), address(2), said(9, &[]), true);
+    for number in 1..=2 {
+        let (host, _) =
+            enter_as(&mut callbacks, at(100 * number), port(number as u16), said(number as u8, &[]), true);
+        promise(&mut callbacks, host, 2);
+    }
+    let Arrival::First(Task::Evict(reset)) = callbacks.arrive(at(300), port(3), 3, true) else {
+        panic!("a host with promises is told before it is dropped")
+    };
+    assert_eq!((reset.address, &reset.message), (port(1), &Message::Reset));
+    callbacks.delivered(&reset, true);
+    let (_, _) = enter_as(&mut callbacks, at(301), port(3), said(3, &[]), true);
+    let mut left: Vec<u16> = callbacks.hosts().map(|host| host.address.port()).collect();
+    left.sort_unstable();
+    assert_eq!((left, callbacks.hosts.contains(other)), (vec![2, 3, 7001], true));
+}
+
+#[test]
+fn copies_go_first_to_addresses_that_the_client_named() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let (host, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[address(2)]), true);
+    enter_as(&mut callbacks, at(2), address(2), said(1, &[address(1)]), true);
+    for thief in 50..60 {
+        let claims = said(1, &[address(1), address(2)]);
+        enter_as(&mut callbacks, at(u64::from(thief)), address(thief), claims, true);
+    }
+    promise(&mut callbacks, host, 2);
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+    let Delivered::Retry(copy) = callbacks.delivered(&breaking, false) else { panic!("no copy") };
+    assert!(matches!(copy.stand_in, Some(StandIn::Twin(..))));
+    assert_eq!((copy.address, copy.stand_ins.len()), (address(2), 2));
 }

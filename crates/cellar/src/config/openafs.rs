@@ -120,7 +120,7 @@ pub fn addresses(info: &NetInfo, restrict: &NetRestrict) -> Result<Vec<Ipv4Addr>
 }
 
 /// The IPv4 addresses of this network namespace, from the kernel's table of local routes.
-fn machine_addresses() -> Result<Vec<Ipv4Addr>> {
+pub fn machine_addresses() -> std::io::Result<Vec<Ipv4Addr>> {
     let trie = std::fs::read_to_string("/proc/net/fib_trie")?;
     Ok(local_addresses(&trie))
 }

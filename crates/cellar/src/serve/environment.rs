@@ -1,14 +1,15 @@
 //! What the file service needs from this process.
 
+use crate::config::openafs::machine_addresses;
 use afs_idl::{ClientCall, ClientConnection};
 use base::{AbortCode, Monotonic};
 use fileserver::{CallbackNetwork, Clock, TransportFigures};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rx::{ConnectOptions, Connector, Path, ServerStatistics};
 use rx_proto::PacketType;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The number of the callback service.
 const CALLBACK_SERVICE: u16 = 1;
@@ -43,6 +44,7 @@ impl Way {
 pub struct Callbacks {
     /// To be opened with the port; before, nobody can have called.
     pub way: Way,
+    own: OwnAddresses,
 }
 
 /// A connection from a port that is closed.
@@ -63,6 +65,33 @@ impl CallbackNetwork for Callbacks {
         let Some(connector) = self.way.get() else { return Arc::new(Closed(peer)) };
         let options = ConnectOptions { dead_time: Some(patience), ..ConnectOptions::default() };
         connector.connect_with(Path::to(peer), CALLBACK_SERVICE, None, options)
+    }
+
+    fn is_own(&self, ip: IpAddr) -> bool {
+        self.own.contains(ip, Instant::now())
+    }
+}
+
+/// The machine's addresses, read again when they are older than [`OWN_LIFETIME`]: they may change while it serves.
+#[derive(Default)]
+struct OwnAddresses {
+    /// Guards the addresses and the time they were read; nothing waits under it.
+    read: Mutex<Option<(Instant, Vec<Ipv4Addr>)>>,
+}
+
+/// How long the machine's addresses are believed.
+const OWN_LIFETIME: Duration = Duration::from_secs(60);
+
+impl OwnAddresses {
+    fn contains(&self, ip: IpAddr, now: Instant) -> bool {
+        let mut read = self.read.lock();
+        if read.as_ref().is_none_or(|(at, _)| now.saturating_duration_since(*at) > OWN_LIFETIME) {
+            let addresses = machine_addresses();
+            let addresses =
+                addresses.inspect_err(|error| tracing::warn!(%error, "cannot list the machine's addresses"));
+            *read = Some((now, addresses.unwrap_or_default()));
+        }
+        read.as_ref().is_some_and(|(_, own)| own.iter().any(|own| IpAddr::V4(*own) == ip))
     }
 }
 

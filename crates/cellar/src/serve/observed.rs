@@ -262,6 +262,7 @@ fn callback_figures(server: &FileServer) -> CallbackFigures {
         delivered: counters.breaks_delivered,
         unanswered: counters.breaks_failed,
         evictions: counters.cleared_asking_host + counters.cleared_idle_host,
+        shared_uuids: counters.uuids_shared,
     }
 }
 

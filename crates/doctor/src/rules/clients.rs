@@ -78,6 +78,30 @@ pub(crate) fn late(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
+/// Two clients use one UUID.
+pub(crate) fn shared_uuids(snapshot: &Snapshot) -> Vec<Finding> {
+    let now = Snapshot::total(&snapshot.now.callbacks);
+    if now.shared_uuids == 0 {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "shared-uuids",
+        weight: 44,
+        what: "Two clients use the same UUID.".into(),
+        evidence: vec![format!(
+            "{} UUIDs were answered to at two addresses at the same time within the last day; the log names each with \
+             both addresses (`two clients use one UUID`)",
+            now.shared_uuids
+        )],
+        cause: "A machine was cloned with its client's UUID, or somebody names the UUID of another client. Both are told of \
+                changes, each of what it was promised itself."
+            .into(),
+        remedy: "On the clone remove the UUID (OpenAFS: the folder /var/cache/openafs) and restart the client; if \
+                 none was cloned, find out who is at the address that the log names second."
+            .into(),
+    }]
+}
+
 /// Promises are taken back for want of room.
 pub(crate) fn promises_exhausted(snapshot: &Snapshot) -> Vec<Finding> {
     let news = Snapshot::total(&snapshot.callbacks());

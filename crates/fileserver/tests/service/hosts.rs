@@ -59,9 +59,9 @@ fn a_host_that_cannot_be_called_back_is_not_served() {
     alice.station.set_reachable(false);
     assert_eq!(world.status(&alice, root()), Err(AbortCode::RX_CALL_DEAD));
     alice.station.set_reachable(true);
-    // For a while it is not asked again.
+    // For a minute it is not asked again.
     assert_eq!(world.status(&alice, root()), Err(AbortCode::RX_CALL_DEAD));
-    world.clock.advance(10);
+    world.clock.advance(60);
     world.status(&alice, root()).unwrap();
 }
 
@@ -104,9 +104,76 @@ fn a_host_that_moves_is_found_at_its_new_address() {
     world.status(&alice, file).unwrap();
     world.heard();
     world.write(&bob, file, b"new").unwrap();
+    // Once for the promise made at the new address, and once for the one made at the old address.
+    assert_eq!(world.heard(), vec![format!("alice drops {}", text(file)); 2]);
+    let hosts = world.server.client_hosts();
+    let down: Vec<_> = hosts.iter().filter(|host| !host.up).map(|host| host.address.to_string()).collect();
+    assert_eq!((hosts.len(), down), (4, vec!["10.0.0.1:7001".to_owned()]), "admin, bob, and two of alice");
+}
+
+/// Somebody answers to alice's UUID at another address, and gives up all that she was promised.
+#[test]
+fn naming_a_clients_uuid_takes_none_of_its_callbacks() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&alice, file).unwrap();
+    let thief = world.impostor("thief", 66, &alice);
+    world.heard();
+    world.status(&thief, root()).unwrap();
+    let heard = world.heard();
+    assert_eq!(heard, ["thief tells about itself", "thief forgets all", "alice is probed"]);
+    let one = fs::GiveUpCallBacksRequest { fids: vec![file], call_backs: Vec::new() };
+    assert!(world.server.give_up_call_backs(&thief.caller, one).is_ok());
+    assert!(world.server.give_up_all_call_backs(&thief.caller, fs::GiveUpAllCallBacksRequest).is_ok());
+    world.write(&bob, file, b"new").unwrap();
     assert_eq!(world.heard(), [format!("alice drops {}", text(file))]);
-    // The new server, admin's first contact, alice and bob.
-    assert_eq!(world.server.client_hosts().len(), 3);
+    let shared = world.server.shared_uuids();
+    assert_eq!(shared[0].addresses, [alice.caller.peer, thief.caller.peer]);
+}
+
+/// What an impostor takes in the place of a silent client is kept for the client.
+#[test]
+fn a_silent_client_hears_later_what_an_impostor_took() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&alice, file).unwrap();
+    world.status(&world.impostor("thief", 66, &alice), root()).unwrap();
+    alice.station.set_reachable(false);
+    world.heard();
+    world.write(&bob, file, b"new").unwrap();
+    assert_eq!(world.heard(), [format!("thief drops {}", text(file))]);
+    alice.station.set_reachable(true);
+    world.status(&alice, file).unwrap();
+    assert_eq!(world.heard(), [format!("alice drops {}", text(file))]);
+}
+
+/// The address that a client named as another interface of its own is probed before it is told anything.
+#[test]
+fn a_change_reaches_another_interface_of_a_client() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&alice, file).unwrap();
+    world.moved(&alice, "192.168.7.7:7001".parse().unwrap());
+    world.heard();
+    world.write(&bob, file, b"new").unwrap();
+    assert_eq!(world.heard(), ["alice is probed".to_owned(), format!("alice drops {}", text(file))]);
+}
+
+/// A server's bridge may have the address that a client's bridge has.
+#[test]
+fn no_message_goes_to_an_address_of_the_server() {
+    let world = World::new();
+    world.network.own("192.168.7.7".parse().unwrap());
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&alice, file).unwrap();
+    world.moved(&alice, "192.168.7.7:7001".parse().unwrap());
+    world.heard();
+    world.write(&bob, file, b"new").unwrap();
+    assert_eq!(world.heard(), Vec::<String>::new());
 }
 
 #[test]

@@ -128,6 +128,14 @@ const SERVER_UUID: HostUuid = HostUuid([7; 16]);
 #[derive(Default)]
 pub(crate) struct TestNetwork {
     stations: Mutex<HashMap<SocketAddr, Arc<Workstation>>>,
+    own: Mutex<Option<IpAddr>>,
+}
+
+impl TestNetwork {
+    /// Gives the server this address.
+    pub(crate) fn own(&self, ip: IpAddr) {
+        *self.own.lock() = Some(ip);
+    }
 }
 
 impl CallbackNetwork for TestNetwork {
@@ -138,6 +146,10 @@ impl CallbackNetwork for TestNetwork {
             let station = station.ok_or(AbortCode::RX_CALL_DEAD)?;
             cb::dispatch(&**station, &caller("", SocketAddr::from(([9, 9, 9, 9], 7000))), stream)
         }))
+    }
+
+    fn is_own(&self, ip: IpAddr) -> bool {
+        *self.own.lock() == Some(ip)
     }
 }
 
@@ -242,6 +254,11 @@ impl World {
     /// Like [`Self::client`], with a cache manager of before UUIDs.
     pub(crate) fn old_client(&self, user: &'static str, number: u8) -> Client {
         self.client_with(user, user, number, None)
+    }
+
+    /// Somebody at workstation `number` who answers to the UUID of another client.
+    pub(crate) fn impostor(&self, name: &'static str, number: u8, victim: &Client) -> Client {
+        self.client_with("", name, number, victim.station.uuid)
     }
 
     fn client_with(&self, user: &str, name: &'static str, number: u8, uuid: Option<HostUuid>) -> Client {

@@ -198,6 +198,7 @@ impl Shown for CallbackFigures {
         ("DELIVERED", Show::Count, |row| row.delivered),
         ("UNANSWERED", Show::Count, |row| row.unanswered),
         ("TAKEN BACK", Show::Count, |row| row.evictions),
+        ("SHARED UUIDS", Show::Now, |row| row.shared_uuids),
     ];
 }
 

@@ -1,0 +1,177 @@
+//! Identifications under way, and addresses where the last one failed.
+
+use crate::config::CallbackConfig;
+use crate::message::Effort;
+use crate::ranking::origin;
+use base::Monotonic;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+/// Most addresses that are remembered as silent; those whose time ends first are forgotten.
+const SILENT_MAX: usize = 10_000;
+
+/// What may happen to a caller that is not identified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Ask it now.
+    Ask(Effort),
+    /// It is being asked, or its turn comes soon.
+    Wait,
+    /// It did not answer a moment ago.
+    Silent,
+    /// Too many at its address are being asked, some of which do not answer.
+    Full,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    until: Monotonic,
+    /// A host has been known at the address.
+    was_known: bool,
+}
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub(crate) struct Identifying {
+    under_way: BTreeSet<SocketAddr>,
+    /// How many of them each origin has.
+    by_origin: BTreeMap<IpAddr, usize>,
+    silent: BTreeMap<SocketAddr, Silence>,
+    silent_order: BTreeSet<(Monotonic, SocketAddr)>,
+}
+
+impl Identifying {
+    /// Whether `address` was silent a moment ago.
+    pub(crate) fn is_silent(&self, now: Monotonic, address: SocketAddr) -> bool {
+        self.silent.get(&address).is_some_and(|silence| now < silence.until)
+    }
+
+    /// Begins an identification if the limits allow it; [`Identifying::end`] ends it.
+    pub(crate) fn begin(
+        &mut self,
+        config: &CallbackConfig,
+        now: Monotonic,
+        address: SocketAddr,
+        is_known: bool,
+    ) -> Admission {
+        if self.is_silent(now, address) {
+            return Admission::Silent;
+        }
+        if self.under_way.contains(&address) {
+            return Admission::Wait;
+        }
+        let count = self.by_origin.entry(origin(address.ip())).or_default();
+        if *count >= config.identifying_per_ip_max {
+            return if self.some_silent_at(now, address) { Admission::Full } else { Admission::Wait };
+        }
+        *count += 1;
+        self.under_way.insert(address);
+        Admission::Ask(match (is_known, self.silent.get(&address)) {
+            (true, _) => Effort::Ask,
+            (false, Some(silence)) if !silence.was_known => Effort::Once,
+            (false, _) => Effort::AskAndReset,
+        })
+    }
+
+    /// Some ports of an address that is asked a lot do not answer: its calls are not worth waiting for.
+    fn some_silent_at(&self, now: Monotonic, address: SocketAddr) -> bool {
+        const LOOKED_AT_MAX: usize = 64;
+        let port = |port| SocketAddr::new(address.ip(), port);
+        let silences = self.silent.range(port(0)..=port(u16::MAX)).take(LOOKED_AT_MAX);
+        silences.into_iter().any(|(_, silence)| now < silence.until)
+    }
+
+    pub(crate) fn end(&mut self, address: SocketAddr) {
+        if !self.under_way.remove(&address) {
+            return;
+        }
+        let origin = origin(address.ip());
+        if let Some(count) = self.by_origin.get_mut(&origin) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_origin.remove(&origin);
+            }
+        }
+    }
+
+    /// `address` did not answer, and is not asked again before `until`.
+    pub(crate) fn remember_silence(&mut self, address: SocketAddr, until: Monotonic, was_known: bool) {
+        self.forget_silence(address);
+        if self.silent.len() >= SILENT_MAX
+            && let Some(&(_, first)) = self.silent_order.first()
+        {
+            self.forget_silence(first);
+        }
+        self.silent.insert(address, Silence { until, was_known });
+        self.silent_order.insert((until, address));
+    }
+
+    pub(crate) fn forget_silence(&mut self, address: SocketAddr) {
+        if let Some(silence) = self.silent.remove(&address) {
+            self.silent_order.remove(&(silence.until, address));
+        }
+    }
+
+    /// Forgets silences that ended before `since`.
+    pub(crate) fn forget_silences_before(&mut self, since: Monotonic) {
+        while let Some(&(until, address)) = self.silent_order.first()
+            && until < since
+        {
+            self.forget_silence(address);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        assert_eq!(self.silent.len(), self.silent_order.len());
+        (self.under_way.len(), self.silent.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic(0) + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn an_address_has_few_identifications_under_way() {
+        let config = CallbackConfig { identifying_per_ip_max: 2, ..CallbackConfig::default() };
+        let address = |host: u8, port: u16| SocketAddr::from(([10, 0, 0, host], port));
+        let mut identifying = Identifying::default();
+        let mut begin = |now, address| identifying.begin(&config, now, address, false);
+        assert_eq!(begin(at(0), address(1, 1)), Admission::Ask(Effort::AskAndReset));
+        assert_eq!(begin(at(0), address(1, 1)), Admission::Wait);
+        assert_eq!(begin(at(0), address(1, 2)), Admission::Ask(Effort::AskAndReset));
+        assert_eq!(begin(at(0), address(1, 3)), Admission::Wait);
+        assert_eq!(begin(at(0), address(2, 3)), Admission::Ask(Effort::AskAndReset));
+        identifying.end(address(1, 1));
+        identifying.remember_silence(address(1, 1), at(60), false);
+        let mut begin = |now, address| identifying.begin(&config, now, address, false);
+        assert_eq!(begin(at(0), address(1, 3)), Admission::Ask(Effort::AskAndReset));
+        assert_eq!(
+            begin(at(0), address(1, 4)),
+            Admission::Full,
+            "an address with a silent port does not queue"
+        );
+        assert_eq!(begin(at(59), address(1, 1)), Admission::Silent);
+        identifying.end(address(1, 2));
+        assert_eq!(identifying.begin(&config, at(60), address(1, 1), false), Admission::Ask(Effort::Once));
+    }
+
+    #[test]
+    fn silent_addresses_are_bounded_and_forgotten_in_order() {
+        let mut identifying = Identifying::default();
+        let address = |number: usize| SocketAddr::from(([10, 0, (number >> 8) as u8, number as u8], 7001));
+        for number in 0..SILENT_MAX + 5 {
+            identifying.remember_silence(address(number), at(number as u64), false);
+        }
+        assert_eq!(identifying.sizes(), (0, SILENT_MAX));
+        assert!(!identifying.is_silent(at(0), address(4)) && identifying.is_silent(at(0), address(5)));
+        identifying.forget_silences_before(at(SILENT_MAX as u64));
+        assert_eq!(identifying.sizes(), (0, 5));
+    }
+}

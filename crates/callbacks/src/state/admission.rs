@@ -1,0 +1,121 @@
+//! Calls that arrive: from a known host, or from a caller that has to be identified first.
+
+use super::Callbacks;
+use crate::host::{Host, HostId};
+use crate::identifying::Admission;
+use crate::message::{Arrival, Delivery, Message, Probe, Refusal, Task};
+use base::Monotonic;
+use base::limits::BULK_FIDS_MAX;
+use std::cmp::Reverse;
+use std::net::SocketAddr;
+
+impl Callbacks {
+    /// A call has come from `peer` on `connection`. `active` is false for calls that say nothing
+    /// about use of files (GetTime, GetStatistics, GetCapabilities).
+    pub fn arrive(&mut self, now: Monotonic, peer: SocketAddr, connection: u64, active: bool) -> Arrival {
+        match self.known(peer, connection) {
+            Some(host) => self.admit(now, host, active),
+            None => self.identify(now, peer, connection),
+        }
+    }
+
+    /// Whether [`Callbacks::arrive`] would let this call in at once.
+    pub fn is_ready(&self, peer: SocketAddr, connection: u64) -> bool {
+        let host = self.known(peer, connection).and_then(|id| self.hosts.get(id));
+        host.is_some_and(Host::is_owed_nothing)
+    }
+
+    /// [`Callbacks::arrive`] of a call that uses files, if that lets it in at once: the host, and its capabilities
+    /// (as [`Callbacks::capabilities`] has them). `None` has changed nothing.
+    pub fn arrive_at_once(
+        &mut self,
+        now: Monotonic,
+        peer: SocketAddr,
+        connection: u64,
+    ) -> Option<(HostId, u32)> {
+        let id = self.known(peer, connection)?;
+        // A host that is back may be owed something that is found out only then.
+        let host = self.hosts.get_mut(id).filter(|host| host.up && host.is_owed_nothing())?;
+        let capabilities = host.capabilities;
+        if host.on_call(now, true) {
+            self.rank(id);
+        }
+        Some((id, capabilities))
+    }
+
+    fn known(&self, peer: SocketAddr, connection: u64) -> Option<HostId> {
+        let id = self.connections.get(peer, connection)?;
+        self.hosts.contains(id).then_some(id)
+    }
+
+    fn admit(&mut self, now: Monotonic, id: HostId, active: bool) -> Arrival {
+        let host = self.host_mut(id);
+        let moved = host.on_call(now, active);
+        let (busy, newcomer) = (host.busy, host.newcomer);
+        if moved {
+            self.rank(id);
+        }
+        if busy {
+            return Arrival::Wait;
+        }
+        if newcomer && let Some(arrival) = self.check_twins(now, id) {
+            return arrival;
+        }
+        self.admit_checked(id)
+    }
+
+    fn admit_checked(&mut self, id: HostId) -> Arrival {
+        let host = self.host_mut(id);
+        let message = if host.needs_reset.is_some() {
+            Message::Reset
+        } else if host.delayed.is_empty() {
+            if !std::mem::replace(&mut host.up, true) {
+                self.rank(id);
+            }
+            return Arrival::Ready(id);
+        } else {
+            Message::Break(host.delayed.keys().take(BULK_FIDS_MAX).copied().collect())
+        };
+        host.busy = true;
+        let delivery = Delivery { exclusive: true, ..self.delivery(id, message) };
+        Arrival::First(Task::Deliver(delivery))
+    }
+
+    /// A UUID has appeared at another address: makes room if it has too many, and checks the one that was
+    /// heard of last. If that is silent, the client has moved, and changes need not wait for the old address.
+    /// Probes of one host are a minute apart, whatever names its UUID.
+    fn check_twins(&mut self, now: Monotonic, id: HostId) -> Option<Arrival> {
+        while self.twins.count(self.hosts[id].uuid) > self.config.addresses_max {
+            let twins = self.twins_of(id).filter(|twin| !self.hosts[*twin].busy);
+            let least =
+                twins.min_by_key(|twin| (self.hosts[*twin].rank.class, self.hosts[*twin].last_call))?;
+            if let Some(arrival) = self.evict(least) {
+                return Some(arrival);
+            }
+        }
+        self.host_mut(id).newcomer = false;
+        let due = |host: &Host| host.probed.is_none_or(|at| now.since(at) >= self.config.probe_interval);
+        let twins = self.twins_of(id).filter(|twin| self.hosts[*twin].up && due(&self.hosts[*twin]));
+        let host = twins.min_by_key(|twin| Reverse(self.hosts[*twin].last_call))?;
+        let twin = self.host_mut(host);
+        twin.probed = Some(now);
+        let probe = Probe { host, address: twin.address, uuid: twin.uuid?, newcomer: id };
+        Some(Arrival::First(Task::Probe(probe)))
+    }
+
+    fn identify(&mut self, now: Monotonic, peer: SocketAddr, connection: u64) -> Arrival {
+        if self.identifying.is_silent(now, peer) {
+            return Arrival::Refuse(Refusal::Unreachable);
+        }
+        let is_known = self.by_address.contains_key(&peer);
+        if !is_known && let Some(arrival) = self.make_host_room(peer.ip()) {
+            return arrival;
+        }
+        match self.identifying.begin(&self.config, now, peer, is_known) {
+            Admission::Ask(effort) => Arrival::First(Task::Identify { address: peer, connection, effort }),
+            Admission::Wait => Arrival::Wait,
+            Admission::Silent => Arrival::Refuse(Refusal::Unreachable),
+            Admission::Full => Arrival::Refuse(Refusal::Busy),
+        }
+    }
+}

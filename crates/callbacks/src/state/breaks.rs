@@ -1,0 +1,261 @@
+//! Changes that break promises, and what becomes of the messages about them.
+
+use super::{Callbacks, whole};
+use crate::host::HostId;
+use crate::message::{Delivered, Delivery, Message, StandIn};
+use base::limits::BULK_FIDS_MAX;
+use base::{Fid, VnodeId, VolumeId};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Most other addresses that a message goes to when its host is silent. Each costs a writer some patience.
+const STAND_INS_MAX: usize = 3;
+
+impl Callbacks {
+    /// `fids` have changed through `except`: messages for everybody else who holds promises on them.
+    /// Send all of them, and report each, before the change is acknowledged.
+    pub fn break_files(&mut self, fids: &[Fid], except: Option<HostId>) -> Vec<Delivery> {
+        let mut broken: BTreeMap<HostId, Vec<Fid>> = BTreeMap::new();
+        for &fid in fids {
+            for holder in self.promises.holders(fid).filter(|holder| Some(*holder) != except) {
+                broken.entry(holder).or_default().push(fid);
+            }
+        }
+        self.break_promises(broken, except)
+    }
+
+    /// All of `volume` may have changed or gone: messages for everybody who holds promises in it.
+    pub fn break_volume(&mut self, volume: VolumeId) -> Vec<Delivery> {
+        let holders = self.promises.volume_holders(volume);
+        self.break_promises(holders.into_iter().map(|host| (host, vec![whole(volume)])).collect(), None)
+    }
+
+    fn break_promises(
+        &mut self,
+        broken: BTreeMap<HostId, Vec<Fid>>,
+        except: Option<HostId>,
+    ) -> Vec<Delivery> {
+        self.counters.breaks += 1;
+        self.sequence += 1;
+        let sequence = self.sequence;
+        let mut deliveries = Vec::new();
+        for (id, fids) in broken {
+            let up = self.hosts[id].up;
+            if !up {
+                self.delay(id, &fids, sequence);
+            }
+            for part in fids.chunks(BULK_FIDS_MAX) {
+                let delivery = Delivery { sequence, ..self.delivery(id, Message::Break(part.to_vec())) };
+                let delivery = if up { Some(delivery) } else { self.redirect(delivery) };
+                self.counters.deliveries_under_way -= u64::from(delivery.is_none());
+                deliveries.extend(delivery);
+            }
+        }
+        // Last: what was just delayed may have made a reset necessary.
+        deliveries.extend(self.resets_owed(except));
+        deliveries
+    }
+
+    fn resets_owed(&mut self, except: Option<HostId>) -> Vec<Delivery> {
+        let owing: Vec<HostId> = self.owing_reset.iter().filter(|id| Some(**id) != except).copied().collect();
+        owing.into_iter().map(|id| self.delivery(id, Message::Reset)).collect()
+    }
+
+    pub(super) fn delivery(&mut self, id: HostId, message: Message) -> Delivery {
+        self.counters.deliveries_under_way += 1;
+        let host = &self.hosts[id];
+        Delivery {
+            host: id,
+            address: host.address,
+            uuid: host.uuid,
+            probe: false,
+            message,
+            stand_in: None,
+            stand_ins: Vec::new(),
+            heard: false,
+            sequence: self.sequence,
+            exclusive: false,
+        }
+    }
+
+    /// Reports whether a delivery was received.
+    pub fn delivered(&mut self, delivery: &Delivery, reached: bool) -> Delivered {
+        match delivery.stand_in {
+            Some(stand_in) => self.delivered_elsewhere(delivery, stand_in, reached),
+            None => self.delivered_home(delivery, reached),
+        }
+    }
+
+    fn delivered_home(&mut self, delivery: &Delivery, reached: bool) -> Delivered {
+        let Some(host) = self.hosts.get_mut(delivery.host) else {
+            self.end_delivery(reached);
+            return if reached { Delivered::Done } else { Delivered::Forgotten };
+        };
+        if delivery.exclusive {
+            host.busy = false;
+            host.up = reached;
+        }
+        if reached {
+            self.reached(delivery.host, delivery);
+            self.end_delivery(true);
+            return Delivered::Done;
+        }
+        self.missed(delivery.host, delivery);
+        if !delivery.exclusive
+            && let Some(next) = self.redirect(delivery.clone())
+        {
+            return Delivered::Retry(Box::new(next));
+        }
+        self.end_delivery(false);
+        Delivered::Delayed
+    }
+
+    /// A stand-in has been told, or not. What the host itself is owed stays: that both are the same client is not
+    /// proved.
+    fn delivered_elsewhere(&mut self, delivery: &Delivery, stand_in: StandIn, reached: bool) -> Delivered {
+        match stand_in {
+            StandIn::Twin(twin, _) if self.hosts.contains(twin) => {
+                if reached {
+                    self.reached(twin, delivery);
+                } else {
+                    self.missed(twin, delivery);
+                }
+            }
+            StandIn::Reported(address) if !reached => {
+                if let Some(host) = self.hosts.get_mut(delivery.host) {
+                    host.reported.retain(|reported| *reported != address);
+                }
+            }
+            _ => {}
+        }
+        let heard = delivery.heard || reached;
+        if let Some(next) = next_stand_in(Delivery { heard, ..delivery.clone() }) {
+            return Delivered::Retry(Box::new(next));
+        }
+        self.end_delivery(heard);
+        if heard { Delivered::Done } else { Delivered::Delayed }
+    }
+
+    fn end_delivery(&mut self, reached: bool) {
+        self.counters.deliveries_under_way = self.counters.deliveries_under_way.saturating_sub(1);
+        let count =
+            if reached { &mut self.counters.breaks_delivered } else { &mut self.counters.breaks_failed };
+        *count += 1;
+    }
+
+    /// The same message to other addresses that may be the client of a silent host, if there are any.
+    fn redirect(&mut self, delivery: Delivery) -> Option<Delivery> {
+        let stand_ins = self.stand_ins(delivery.host);
+        let told: Vec<HostId> = stand_ins.iter().filter_map(twin_of).collect();
+        // Kin that no copy goes to must forget everything instead.
+        self.reset_kin(delivery.host, &told);
+        next_stand_in(Delivery { stand_ins, ..delivery })
+    }
+
+    /// Where else the client of a host may be: first hosts that it named itself, then those that name it, then those that
+    /// called last, then addresses that it named and that have never called.
+    fn stand_ins(&self, id: HostId) -> Vec<StandIn> {
+        let host = &self.hosts[id];
+        let order = |twin: &HostId| {
+            let other = &self.hosts[*twin];
+            let unnamed = !host.names(other.address.ip());
+            (unnamed, !self.is_kin(*twin, host.address.ip()), Reverse(other.last_call))
+        };
+        let mut twins: Vec<HostId> = self.twins_of(id).filter(|twin| self.hosts[*twin].up).collect();
+        twins.sort_by_key(order);
+        let twins = twins.into_iter().map(|twin| StandIn::Twin(twin, self.hosts[twin].address));
+        let reported = host.reported.iter().filter(|_| host.uuid.is_some());
+        let unknown = reported.filter(|reported| !self.by_address.contains_key(reported));
+        twins.chain(unknown.map(|reported| StandIn::Reported(*reported))).take(STAND_INS_MAX).collect()
+    }
+
+    fn reached(&mut self, id: HostId, delivery: &Delivery) {
+        match &delivery.message {
+            Message::Break(fids) => {
+                for &fid in fids {
+                    self.end_promise(id, fid, delivery.sequence);
+                    self.forget_delayed(id, fid, delivery.sequence);
+                }
+            }
+            Message::Reset => {
+                self.promises.remove_host(id, delivery.sequence);
+                self.forget_reset(id, delivery.sequence);
+            }
+        }
+        self.rank(id);
+    }
+
+    fn end_promise(&mut self, id: HostId, fid: Fid, sequence: u64) {
+        if fid.vnode == VnodeId(0) {
+            self.promises.remove_volume(fid.volume, id, sequence);
+        } else {
+            self.promises.remove(fid, id, sequence);
+        }
+    }
+
+    fn forget_delayed(&mut self, id: HostId, fid: Fid, sequence: u64) {
+        let Some(host) = self.hosts.get_mut(id) else { return };
+        if host.delayed.get(&fid).is_some_and(|since| *since <= sequence) {
+            host.delayed.remove(&fid);
+            self.delayed -= 1;
+        }
+    }
+
+    fn forget_reset(&mut self, id: HostId, sequence: u64) {
+        let Some(host) = self.hosts.get_mut(id) else { return };
+        let before = host.delayed.len();
+        host.delayed.retain(|_, since| *since > sequence);
+        self.delayed -= before - host.delayed.len();
+        if host.needs_reset.is_some_and(|since| since <= sequence) {
+            host.needs_reset = None;
+            self.owing_reset.remove(&id);
+        }
+    }
+
+    fn missed(&mut self, id: HostId, delivery: &Delivery) {
+        self.mark_down(id);
+        match &delivery.message {
+            Message::Break(fids) => self.delay(id, fids, delivery.sequence),
+            // A host that owes a reset is marked so before it is sent; a stand-in for one is not.
+            Message::Reset if id != delivery.host => self.need_reset(id),
+            Message::Reset => {}
+        }
+        self.rank(id);
+    }
+
+    /// Turns promises of a host that is down into breaks that it gets later.
+    fn delay(&mut self, id: HostId, fids: &[Fid], sequence: u64) {
+        for &fid in fids {
+            self.end_promise(id, fid, sequence);
+            let Some(host) = self.hosts.get_mut(id) else { return };
+            if host.delayed.len() >= self.config.delayed_max {
+                self.clear_host(id);
+                return;
+            }
+            if host.delayed.insert(fid, sequence).is_none() {
+                self.delayed += 1;
+                self.counters.breaks_delayed += 1;
+            }
+        }
+    }
+}
+
+fn twin_of(stand_in: &StandIn) -> Option<HostId> {
+    match stand_in {
+        StandIn::Twin(twin, _) => Some(*twin),
+        StandIn::Reported(_) => None,
+    }
+}
+
+/// The delivery to its next stand-in.
+fn next_stand_in(mut delivery: Delivery) -> Option<Delivery> {
+    if delivery.stand_ins.is_empty() {
+        return None;
+    }
+    let next = delivery.stand_ins.remove(0);
+    let (address, probe) = match next {
+        StandIn::Twin(_, address) => (address, false),
+        StandIn::Reported(address) => (address, true),
+    };
+    Some(Delivery { address, probe, stand_in: Some(next), exclusive: false, ..delivery })
+}

@@ -1,0 +1,138 @@
+//! Room for hosts and promises: those that cost least go first, and clients that lose promises are told.
+
+use super::{Callbacks, seconds};
+use crate::config::PROMISE_S_MAX;
+use crate::host::{Host, HostId};
+use crate::message::{Arrival, Delivery, Message, Refusal, Task};
+use base::Monotonic;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Shared UUIDs are remembered this long after they were last seen.
+const SHARED_REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A failed identification is remembered this long after its address may be asked again.
+const SILENCE_REMEMBERED: Duration = Duration::from_secs(10 * 60);
+
+impl Callbacks {
+    /// Makes room for a host at `ip`; `None` if there is room now. If an address has too many hosts, the room comes
+    /// from its own.
+    pub(super) fn make_host_room(&mut self, ip: IpAddr) -> Option<Arrival> {
+        let is_idle = |id: &HostId| !self.hosts[*id].busy;
+        let least = if self.ranking.count_at(ip) >= self.config.hosts_per_ip_max {
+            self.ranking.all_at(ip).find(is_idle)
+        } else if self.hosts.len() >= self.config.hosts_max {
+            self.ranking.all().find(is_idle)
+        } else {
+            return None;
+        };
+        let Some(least) = least else { return Some(Arrival::Refuse(Refusal::Busy)) };
+        self.evict(least)
+    }
+
+    /// Drops a host; one that holds promises and is up must first be told.
+    pub(super) fn evict(&mut self, id: HostId) -> Option<Arrival> {
+        if !self.hosts[id].up {
+            self.drop_untold(id);
+            return None;
+        }
+        if !self.promises.has_any(id) && !self.owing_reset.contains(&id) {
+            self.drop_host(id);
+            return None;
+        }
+        self.clear_host(id);
+        self.host_mut(id).busy = true;
+        let delivery = Delivery { exclusive: true, ..self.delivery(id, Message::Reset) };
+        Some(Arrival::First(Task::Evict(delivery)))
+    }
+
+    /// Drops all that a host holds; it must be told to forget everything.
+    pub(super) fn clear_host(&mut self, id: HostId) {
+        self.counters.hosts_cleared += 1;
+        self.sequence += 1;
+        self.promises.remove_host(id, u64::MAX);
+        let Some(host) = self.hosts.get_mut(id) else { return };
+        self.delayed -= host.delayed.len();
+        host.delayed.clear();
+        let up = host.up;
+        self.need_reset(id);
+        if !up {
+            self.reset_kin(id, &[]);
+        }
+    }
+
+    /// Brings the number of promises under its limit by clearing the least recently active hosts.
+    pub(super) fn make_room(&mut self, now: Monotonic, asking: HostId) -> Vec<Delivery> {
+        let mut deliveries = Vec::new();
+        if self.used() <= self.config.promises_max {
+            return deliveries;
+        }
+        self.counters.space_searches += 1;
+        if self.expire(now) > 0 && self.used() <= self.config.promises_max {
+            self.counters.cleared_expired += 1;
+            return deliveries;
+        }
+        let enough = self.config.promises_max - self.config.promises_max / 16;
+        while self.used() > enough {
+            let Some(id) = self.least_active(asking) else { break };
+            self.clear_host(id);
+            if self.hosts[id].up {
+                deliveries.push(self.delivery(id, Message::Reset));
+            }
+        }
+        deliveries
+    }
+
+    /// The host to clear: one that is down or longest without activity, the asking one only if there is no other.
+    fn least_active(&mut self, asking: HostId) -> Option<HostId> {
+        let mut ended = Vec::new();
+        let others = self.ranking.holding().filter(|id| *id != asking);
+        let found = others.into_iter().find(|id| {
+            let holds = self.holds_any(*id);
+            if !holds {
+                ended.push(*id);
+            }
+            holds
+        });
+        // Hosts whose promises have ended since: each is passed over once.
+        for id in ended {
+            self.rank(id);
+        }
+        if found.is_some() {
+            self.counters.cleared_idle_host += 1;
+            return found;
+        }
+        let own = self.holds_any(asking);
+        self.counters.cleared_asking_host += u64::from(own);
+        own.then_some(asking)
+    }
+
+    fn holds_any(&self, id: HostId) -> bool {
+        self.promises.has_any(id) || self.hosts.get(id).is_some_and(|host| !host.delayed.is_empty())
+    }
+
+    fn expire(&mut self, now: Monotonic) -> usize {
+        let count = self.promises.expire(seconds(now));
+        self.counters.expired += count as u64;
+        count
+    }
+
+    /// Ends expired promises and forgets hosts that are gone. Call it every few minutes.
+    pub fn maintain(&mut self, now: Monotonic) {
+        self.expire(now);
+        let before = |age: Duration| Monotonic(now.0.saturating_sub(age.as_nanos() as u64));
+        self.identifying.forget_silences_before(before(SILENCE_REMEMBERED));
+        self.twins.forget_shared_before(before(SHARED_REMEMBERED));
+        let idle_max = self.config.host_idle_max;
+        let gone = |id: HostId, host: &Host| {
+            let silent = now.since(host.last_call);
+            let holds_nothing = host.delayed.is_empty() && !self.promises.has_any(id);
+            let down_for_good = !host.up && silent > Duration::from_secs(PROMISE_S_MAX);
+            !host.busy && (silent > idle_max && holds_nothing || down_for_good)
+        };
+        let gone: Vec<HostId> = self.hosts.iter().filter(|(id, h)| gone(*id, h)).map(|(id, _)| id).collect();
+        for id in gone {
+            self.drop_untold(id);
+        }
+    }
+}

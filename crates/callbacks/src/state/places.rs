@@ -1,0 +1,147 @@
+//! Where clients are: hosts by address and UUID.
+
+use super::Callbacks;
+use crate::host::{Host, HostId, Identification};
+use crate::message::{Probe, Refusal};
+use crate::twins::SharedUuid;
+use base::{HostUuid, Monotonic};
+use std::net::{IpAddr, SocketAddr};
+
+impl Callbacks {
+    /// The answer to [`Task::Identify`](crate::Task::Identify); `None` if there was none. `was_reset`: before or while
+    /// it answered, the client has forgotten everything.
+    pub fn identified(
+        &mut self,
+        now: Monotonic,
+        address: SocketAddr,
+        connection: u64,
+        said: Option<Identification>,
+        was_reset: bool,
+    ) -> Result<(), Refusal> {
+        self.identifying.end(address);
+        let Some(said) = said else {
+            self.note_silence(now, address);
+            return Err(Refusal::Unreachable);
+        };
+        self.identifying.forget_silence(address);
+        let (id, is_new) = self.place(now, address, said.uuid);
+        let host = self.hosts.get_mut(id).expect("just found or made");
+        if was_reset && is_new {
+            // No call from this address has been answered since then.
+            host.needs_reset = None;
+        }
+        host.learn(&self.config, &said);
+        host.last_call = now;
+        let (host_max, total_max) = (self.config.host_connections_max, self.config.connections_max);
+        self.connections.add(id, host, connection, host_max, total_max);
+        Ok(())
+    }
+
+    /// No client answers at `address`: a host that has it is down.
+    fn note_silence(&mut self, now: Monotonic, address: SocketAddr) {
+        let known = self.by_address.get(&address).copied();
+        let patience = match known {
+            Some(_) => self.config.refused_after_silence,
+            None => self.config.stranger_refused_after_silence,
+        };
+        self.identifying.remember_silence(address, now + patience, known.is_some());
+        if let Some(id) = known {
+            self.mark_down(id);
+        }
+    }
+
+    /// The host at `address` that has this UUID or none, and whether it is new. Another client at a known address
+    /// takes its place; a known UUID at another address is a host of its own, and takes nothing from the others.
+    fn place(&mut self, now: Monotonic, address: SocketAddr, uuid: Option<HostUuid>) -> (HostId, bool) {
+        if let Some(&there) = self.by_address.get(&address) {
+            if self.hosts[there].uuid == uuid {
+                return (there, false);
+            }
+            self.drop_untold(there);
+        }
+        let mut host = Host::new(now, address, uuid, self.sequence);
+        host.newcomer = self.twins.count(uuid) > 0;
+        let rank = host.rank;
+        let id = self.hosts.add(host);
+        self.by_address.insert(address, id);
+        self.twins.add(uuid, id);
+        self.ranking.insert(address.ip(), rank, id);
+        (id, true)
+    }
+
+    /// The result of [`Task::Probe`](crate::Task::Probe): whether a client with the UUID answered at the address. Returns
+    /// what is to be reported: that two clients use the UUID, if that was not known before.
+    pub fn probed(&mut self, now: Monotonic, probe: &Probe, answered: bool) -> Option<SharedUuid> {
+        if !answered {
+            self.mark_down(probe.host);
+            return None;
+        }
+        let (old, new) = (self.hosts.get(probe.host)?, self.hosts.get(probe.newcomer)?);
+        if old.names(new.address.ip()) || new.names(old.address.ip()) {
+            return None;
+        }
+        self.counters.uuid_conflicts += 1;
+        let addresses = [old.address, new.address];
+        let shared = SharedUuid { uuid: probe.uuid, addresses, seen: now };
+        self.twins.note_shared(shared.clone()).then_some(shared)
+    }
+
+    pub(super) fn mark_down(&mut self, id: HostId) {
+        if let Some(host) = self.hosts.get_mut(id) {
+            host.up = false;
+        }
+        self.owing_reset.remove(&id);
+        self.rank(id);
+    }
+
+    /// Forgets a host that could not be told. The promises may have been made to a client that is still served at
+    /// another address of its own.
+    pub(super) fn drop_untold(&mut self, id: HostId) {
+        let host = &self.hosts[id];
+        if self.promises.has_any(id) || !host.delayed.is_empty() || host.needs_reset.is_some() {
+            self.reset_kin(id, &[]);
+        }
+        self.drop_host(id);
+    }
+
+    /// Hosts that by their own account are the client of host `id` at another address, or share its IP address, must be told
+    /// to forget everything, except those in `told`. Hosts that merely have the same UUID are left alone:
+    /// otherwise an impostor could empty a client's cache at will.
+    pub(super) fn reset_kin(&mut self, id: HostId, told: &[HostId]) {
+        let ip = self.hosts[id].address.ip();
+        let is_kin = |twin: &HostId| !told.contains(twin) && self.is_kin(*twin, ip);
+        let kin: Vec<HostId> = self.twins_of(id).filter(is_kin).collect();
+        self.sequence += 1;
+        for twin in kin {
+            self.need_reset(twin);
+        }
+    }
+
+    pub(super) fn is_kin(&self, twin: HostId, ip: IpAddr) -> bool {
+        let twin = &self.hosts[twin];
+        twin.address.ip() == ip || twin.names(ip)
+    }
+
+    /// Host `id` must be told to forget everything that happened up to now.
+    pub(super) fn need_reset(&mut self, id: HostId) {
+        let sequence = self.sequence;
+        let host = self.host_mut(id);
+        host.needs_reset = Some(sequence);
+        if host.up {
+            self.owing_reset.insert(id);
+        }
+        self.rank(id);
+    }
+
+    /// Forgets a host altogether. When it calls again it is new, and is told to forget everything.
+    pub(super) fn drop_host(&mut self, id: HostId) {
+        self.promises.remove_host(id, u64::MAX);
+        self.owing_reset.remove(&id);
+        let Some(host) = self.hosts.remove(id) else { return };
+        self.delayed -= host.delayed.len();
+        self.by_address.remove(&host.address);
+        self.twins.remove(host.uuid, id);
+        self.ranking.remove(host.address.ip(), host.rank, id);
+        self.connections.remove_host(&host);
+    }
+}
