@@ -82,9 +82,9 @@ fn begin(cell: &Cell, volume: &str, procedure: &str) -> Result<()> {
     };
     let client = match volume {
         "dumped" => "vos dump dumped -localauth > >(exec sleep 9999)".to_owned(),
-        // It writes into a file beside the one that is named, whose reader opens it and reads nothing.
+        // It writes into a pipe, whose reader opens it and reads nothing.
         "dumped.ours" => {
-            format!("sleep 9999 <> {folder}/ours.part & exec cellar volume dump {volume} {folder}/ours")
+            format!("sleep 9999 <> {folder}/ours & exec cellar volume dump {volume} {folder}/ours")
         }
         "overwritten" => restore("-overwrite incremental"),
         _ => restore(""),
@@ -92,7 +92,7 @@ fn begin(cell: &Cell, volume: &str, procedure: &str) -> Result<()> {
     let script = cell.path().join(format!("client-{volume}.sh"));
     std::fs::write(&script, format!("echo $$ > {folder}/{volume}.pid\n{}\n", with_exec(&client)))?;
     cell.shell(&format!(
-        "[ -p {folder}/ours.part ] || mkfifo {folder}/ours.part; \
+        "[ -p {folder}/ours ] || mkfifo {folder}/ours; \
          setsid bash {} > {folder}/{volume}.said 2>&1 < /dev/null &",
         script.display()
     ))?

@@ -101,16 +101,28 @@ pub(super) fn dump(context: &Context, request: &DumpVolume) -> Result<()> {
         Transferred { volume: id.0, name, server: site.server, file, bytes: 0, seconds: 0.0, is_done: false };
     let start = Instant::now();
     let shown = || format!("cannot write {}", request.file.display());
-    let name = request.file.file_name().with_context(shown)?;
-    let folder = Folder::open(&folder_of(&request.file).join("")).map(Arc::new).with_context(shown)?;
-    // Whoever has the dump has all files of the volume, whatever their access lists say.
-    let mut fresh = folder.begin(name, 0o600).with_context(shown)?;
-    done.bytes = write_dump(context.format, &cell, (site, id), request.since, fresh.file(), &request.file)?;
-    fresh.keep().with_context(shown)?;
+    let write =
+        |out: &mut File| write_dump(context.format, &cell, (site, id), request.since, out, &request.file);
+    if is_stream(&request.file) {
+        let mut out = File::options().write(true).open(&request.file).with_context(shown)?;
+        done.bytes = write(&mut out)?;
+    } else {
+        let name = request.file.file_name().with_context(shown)?;
+        let folder = Folder::open(&folder_of(&request.file).join("")).map(Arc::new).with_context(shown)?;
+        // Whoever has the dump has all files of the volume, whatever their access lists say.
+        let mut fresh = folder.begin(name, 0o600).with_context(shown)?;
+        done.bytes = write(fresh.file())?;
+        fresh.keep().with_context(shown)?;
+    }
     done.seconds = start.elapsed().as_secs_f64();
     done.is_done = true;
     let text = format!("{} is in {}: {}", done.name, done.file, done.rate());
     context.format.done(&done, text)
+}
+
+/// Whether it is a pipe or a device, which is written to as it is and not replaced.
+fn is_stream(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 fn folder_of(file: &Path) -> &Path {
@@ -122,6 +134,9 @@ fn check_file(path: &Path) -> Result<()> {
     let shown = || format!("cannot write {}", path.display());
     if path.is_dir() {
         return Err(std::io::Error::from(ErrorKind::IsADirectory)).with_context(shown);
+    }
+    if is_stream(path) {
+        return access(path, Access::WRITE_OK).map_err(std::io::Error::from).with_context(shown);
     }
     access(folder_of(path), Access::WRITE_OK | Access::EXEC_OK)
         .map_err(std::io::Error::from)
