@@ -73,7 +73,8 @@ fn acl_of(connection: &dyn ClientConnection, fid: Fid) -> Vec<u8> {
 /// Access lists that OpenAFS's parsers read or wrote beyond their buffers for.
 fn malformed_acls() -> Vec<Vec<u8>> {
     let entries = |count: usize| {
-        let lines: String = (0..count).map(|n| format!("{}\t1\n", n + 1)).collect();
+        let lines: Vec<String> = (0..count).map(|n| format!("{}\t1\n", n + 1)).collect();
+        let lines = lines.concat();
         format!("{count}\n0\n{lines}\0").into_bytes()
     };
     vec![
@@ -104,8 +105,7 @@ fn sa_2013_001_and_2024_002_malformed_acls_are_refused() {
         assert!(stored.is_err(), "{shown:?}");
         assert_eq!(acl_of(&*admin, root), before, "{shown:?}");
     }
-    assert_eq!(before.iter().filter(|byte| **byte == 0).count(), 1, "one NUL, at the end");
-    assert_eq!(before.last(), Some(&0));
+    assert_eq!(before.iter().position(|byte| *byte == 0), Some(before.len() - 1), "one NUL, at the end");
     world.check_alive();
 }
 
@@ -296,7 +296,9 @@ fn sa_2017_001_absurd_ack_trailers_do_no_harm() {
         let mut peer = RawPeer::new(world.cell.address);
         let ack = |serial: u32| {
             let mut body = vec![0; 4];
-            [1, 0, serial].iter().for_each(|word: &u32| word.encode(&mut body));
+            for word in [1_u32, 0, serial] {
+                word.encode(&mut body);
+            }
             body.extend_from_slice(&[7, 0, 0, 0, 0]);
             (0..4).for_each(|_| value.encode(&mut body));
             body
@@ -426,7 +428,7 @@ fn sa_2018_001_strangers_cannot_write_volumes() {
 #[test]
 fn sa_2018_003_claimed_lengths_cost_nothing() {
     let world = World::new();
-    let services: [(u16, u16, &[(u32, &str)]); 6] = [
+    let services = [
         (fs::PORT, fs::SERVICE_ID, fs::PROCEDURES),
         (pr::PORT, pr::SERVICE_ID, pr::PROCEDURES),
         (vl::PORT, vl::SERVICE_ID, vl::PROCEDURES),
