@@ -150,6 +150,7 @@ impl World {
     }
 
     /// Whether somebody answers at `address`, as `uuid` if that is asked first.
+    #[allow(clippy::option_option, reason = "any answer, one without a UUID, or one with this UUID")]
     fn answers(&self, address: SocketAddr, uuid: Option<Option<HostUuid>>) -> bool {
         let there = self.at(address).map(|at| self.clients[at].uuid);
         let there = there.or_else(|| self.attacker_at(address).map(|attacker| attacker.uuid));
