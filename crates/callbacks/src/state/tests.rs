@@ -155,6 +155,7 @@ fn at(seconds: u64) -> Monotonic {
     Monotonic(0) + Duration::from_secs(seconds)
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "as what a host answered, which may be nothing")]
 fn said(uuid: u8, addresses: &[SocketAddr]) -> Option<Identification> {
     let addresses = addresses.to_vec();
     Some(Identification { uuid: Some(HostUuid([uuid; 16])), addresses, capabilities: 0 })
@@ -162,6 +163,7 @@ fn said(uuid: u8, addresses: &[SocketAddr]) -> Option<Identification> {
 
 /// Lets a client in at `peer` that answers with this UUID and these interfaces. `alive`: whether the client that is
 /// probed meanwhile answers. Returns also whether one was probed.
+#[allow(clippy::needless_pass_by_value, reason = "calls read better")]
 fn enter_as(
     callbacks: &mut Callbacks,
     now: Monotonic,
