@@ -5,6 +5,7 @@ use base::{Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -113,6 +114,9 @@ fn an_encrypted_partition_is_checked_with_or_without_its_key_and_gets_another() 
     let (folder, old, new) = (folder.path(), keys.path().join("old"), keys.path().join("new"));
     fs::write(&old, "01".repeat(32)).unwrap();
     fs::write(&new, [2; 32]).unwrap();
+    for key in [&old, &new] {
+        fs::set_permissions(key, fs::Permissions::from_mode(0o600)).unwrap();
+    }
     let (partition, volumes) = open_with(folder, Some(&MasterKey::parse(&[1; 32]).unwrap()));
     fill(&volumes);
     drop((volumes, partition));
