@@ -10,6 +10,8 @@ use serde_json::Value;
 pub struct Load {
     /// Calls that succeeded, each second.
     pub rate: f64,
+    /// The share of packets that were sent again.
+    pub repeated: f64,
     /// Calls that failed, or whose replies were wrong.
     pub failed: u64,
     /// Calls that the server answered with "busy".
@@ -42,6 +44,7 @@ impl Load {
             failed += kind["failed"].as_u64().context("failed")?;
             busy += kind["busy"].as_u64().context("busy")?;
         }
-        Ok(Load { rate: report["calls_per_second"].as_f64().context("calls_per_second")?, failed, busy })
+        let figure = |name: &'static str| report[name].as_f64().context(name);
+        Ok(Load { rate: figure("calls_per_second")?, repeated: figure("repeated_share")?, failed, busy })
     }
 }

@@ -13,6 +13,9 @@ pub const ATTACKER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 254);
 pub const STRANGERS: u32 = 1 << 16;
 
 const NETWORK: &str = "10.98.0.0/16";
+/// Drops (2) frames of IPv4 to that network and lets the others pass (0), in the classic instructions of packet filters.
+const TO_STRANGERS: &str =
+    "7,40 0 0 12,21 0 4 2048,32 0 0 30,84 0 0 4294901760,21 0 1 174194688,6 0 0 2,6 0 0 0";
 const BRIDGE: &str = "afsbr0";
 /// The port that clients of AFS call from.
 const CLIENT_PORT: u16 = 7001;
@@ -85,6 +88,19 @@ impl Target {
         ip(&["address", "add", &format!("{address}/24"), "dev", BRIDGE])
     }
 
+    /// Drops what the server sends to strangers as soon as it has left the server's namespace. On a machine that is attacker
+    /// and server, the way through the bridge would be a load that a server does not have.
+    ///
+    /// # Errors
+    /// What tc(8) said.
+    pub fn drop_answers(&self) -> Result<()> {
+        let link = self.link();
+        run("tc", &["qdisc", "add", "dev", &link, "clsact"])?;
+        let filter =
+            ["filter", "add", "dev", &link, "ingress", "bpf", "direct-action", "bytecode", TO_STRANGERS];
+        run("tc", &filter)
+    }
+
     /// The interface that the attacker's traffic with the server passes.
     pub fn interface(&self) -> &'static str {
         BRIDGE
@@ -109,8 +125,12 @@ impl Target {
 }
 
 fn ip(arguments: &[&str]) -> Result<()> {
-    let output = Command::new("ip").args(arguments).output()?;
+    run("ip", arguments)
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(program).args(arguments).output()?;
     let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "ip {}: {error}", arguments.join(" "));
+    ensure!(output.status.success(), "{program} {}: {error}", arguments.join(" "));
     Ok(())
 }

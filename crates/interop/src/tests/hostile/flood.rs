@@ -3,7 +3,7 @@
 //!
 //! Attacker, clients and server share this machine's processors, so the throughput to compare with is not that of an idle
 //! machine: the same attacker runs, but sends to closed ports of a host without servers. What differs is what the server
-//! does with the datagrams.
+//! does with the datagrams: it receives and answers each. Its answers are dropped when they have left its namespace.
 
 use anyhow::{Context, Result, ensure};
 use base::HostUuid;
@@ -21,6 +21,8 @@ const SERVICES: [(u16, u16); 4] = [(7000, 1), (7002, 73), (7003, 52), (7005, 4)]
 const SECONDS: u32 = 8;
 const MIX: &str = "title = \"verified clients\"\n[[group]]\nname = \"verified\"\nclients = 20\nfiles = 20\n\
                    file_size = \"64KiB\"\nwork = { status = 6, read = 3, small_file = 1 }\n";
+/// Between rounds of tools, whose programs take processors from the clients.
+const PAUSE: Duration = Duration::from_millis(300);
 /// The host that datagrams are sent to in vain.
 const SINK: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 6);
 /// Most that a new client waits for its first answer after the flood.
@@ -31,13 +33,14 @@ pub(super) fn flood() -> Result<()> {
     target.cell.open_volume(Server::Cellar, "work.1")?;
     let host = target.host("clients", "10.99.0.5")?;
     let sink = target.host("sink", "10.99.0.6")?;
+    target.drop_answers()?;
     let mut shape = Shape::calls(RATE, SOURCES, &SERVICES);
     let attacked = shape.services.clone();
     shape.services.iter_mut().for_each(|(to, _)| *to = SocketAddrV4::new(SINK, to.port()));
-    let undisturbed = work(&host, &shape).context("beside an attacker of nobody")?;
+    let undisturbed = work(&target.cell, &host, &shape).context("beside an attacker of nobody")?;
     drop(sink);
     shape.services = attacked;
-    let flooded = work(&host, &shape).context("beside the attacker")?;
+    let flooded = work(&target.cell, &host, &shape).context("beside the attacker")?;
     at_once()?;
     ensure!(flooded.failed == 0 && flooded.busy == 0, "calls of verified clients failed: {flooded:?}");
     ensure!(
@@ -50,27 +53,40 @@ pub(super) fn flood() -> Result<()> {
 }
 
 /// Runs the clients beside a flood, and administrators' tools beside both.
-fn work(host: &Cell, shape: &Shape) -> Result<Load> {
+fn work(cell: &Cell, host: &Cell, shape: &Shape) -> Result<Load> {
+    let before = dropped(cell)?;
     let flood = Flood::start(shape.clone())?;
     let (load, tools) = std::thread::scope(|scope| {
         let load = scope.spawn(|| Load::run(host, "work.1", MIX, SECONDS));
         let mut tools = Ok(0);
         while !load.is_finished() && tools.is_ok() {
             tools = use_tools(host).and_then(|()| Ok(tools? + 1));
+            std::thread::sleep(PAUSE);
         }
         (load.join(), tools)
     });
+    let dropped = dropped(cell)? - before;
     let flooded = flood.end()?;
     let load = load.map_err(|_| anyhow::anyhow!("the clients panicked"))??;
     println!(
-        "hostile: {:.0} calls a second, {} failed, {} busy; {} rounds of tools; {:.0} datagrams a second",
+        "hostile: {:.0} calls a second, {:.2} % of packets again, {} failed, {} busy; {} rounds of tools; {:.0} datagrams a second, {dropped} \
+         dropped at the server",
         load.rate,
+        load.repeated * 100.0,
         load.failed,
         load.busy,
         tools?,
         flooded.rate()
     );
     Ok(load)
+}
+
+/// Datagrams that the kernel of a host dropped because their socket's buffer was full.
+fn dropped(host: &Cell) -> Result<u64> {
+    let lines = host.shell("grep ^Udp: /proc/net/snmp")?.ok()?;
+    let [names, values] = [0, 1].map(|line| lines.lines().nth(line).unwrap_or_default().split_whitespace());
+    let found = names.zip(values).find(|(name, _)| *name == "RcvbufErrors").context("no RcvbufErrors")?;
+    Ok(found.1.parse()?)
 }
 
 /// Each tool makes a connection of its own.
