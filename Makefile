@@ -2,7 +2,11 @@
 
 CELL ?= cell
 
-.PHONY: run test check unit interop bench soak deps fmt
+.PHONY: help run test check unit interop bench soak deps deny fmt
+.DEFAULT_GOAL := run
+
+help:                           ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: deps                       ## a complete cell on loopback, kept in ./cell
 	cargo build --release -p cellar
@@ -13,12 +17,15 @@ test: deps check unit interop   ## every test there is; CI runs this
 deps:                           ## Debian packages that building and testing need
 	scripts/install-deps
 
-check:
+check: deny                     ## format, lints, the repository's own rules, dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo xtask tidy
 
-unit:
+deny:                           ## licences, duplicates, advisories of dependencies, where cargo-deny is installed
+	scripts/deny
+
+unit:                           ## unit tests, models and simulations
 	cargo test --workspace --no-fail-fast
 
 interop:                        ## the real OpenAFS tools, kafs and afsd.fuse (root)
@@ -34,5 +41,5 @@ bench: deps                     ## Cellar beside OpenAFS on this machine; the fi
 soak: deps                      ## the seeded tests with ever new seeds, for SOAK_MINUTES (60); then kills and full disks
 	scripts/soak
 
-fmt:
+fmt:                            ## formats the sources
 	cargo fmt --all
