@@ -1,116 +1,247 @@
-//! NetInfo and NetRestrict: which of a server's addresses are announced.
+//! NetInfo and NetRestrict: the addresses that a server registers.
 //!
-//! NetInfo(5) lists addresses to announce; `f ADDRESS` announces one that the machine does not have
-//! (behind a translator). NetRestrict(5) lists addresses to keep quiet about, 255 standing for any
-//! value of a byte.
+//! NetInfo(5) lists the addresses to register. `f ADDRESS` registers an address that the machine does not have
+//! (behind a translator). NetRestrict(5) lists the addresses to leave out. Both take a network as `ADDRESS/LENGTH`;
+//! NetRestrict also takes 255 for any value of a byte, as older versions of OpenAFS do. Only the first word of a line
+//! counts, and a line that cannot be parsed is passed over, as in OpenAFS (`src/auth/netrestrict.c`).
 
 use crate::cellservdb::LineError;
 use std::net::Ipv4Addr;
 
-/// What NetInfo asks for.
+/// The addresses that agree with `value` in the bits of `mask`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    value: u32,
+    mask: u32,
+}
+
+impl Network {
+    /// Whether `address` belongs to the network.
+    pub fn contains(&self, address: Ipv4Addr) -> bool {
+        (u32::from(address) ^ self.value) & self.mask == 0
+    }
+
+    fn single(address: Ipv4Addr) -> Network {
+        Network { value: address.into(), mask: u32::MAX }
+    }
+
+    fn with_length(address: Ipv4Addr, length: u32) -> Network {
+        Network { value: address.into(), mask: u32::MAX << (32 - length) }
+    }
+
+    /// The addresses that a NetRestrict line without a length covers: a byte of 255 fits any.
+    fn with_wildcards(address: Ipv4Addr) -> Network {
+        let mask = address.octets().map(|byte| if byte == 255 { 0 } else { 255 });
+        Network { value: address.into(), mask: u32::from_be_bytes(mask) }
+    }
+}
+
+/// Contents of NetInfo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetInfo {
-    /// Addresses to announce if the machine has them.
-    pub addresses: Vec<Ipv4Addr>,
-    /// Addresses to announce in any case.
-    pub forced: Vec<Ipv4Addr>,
+    /// Lines in file order.
+    pub entries: Vec<NetInfoEntry>,
 }
 
-/// Address patterns that are not announced.
+/// One line of NetInfo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetInfoEntry {
+    /// Registers the machine's first address in this network.
+    Own(Network),
+    /// Registers this address, which the machine need not have.
+    Forced(Ipv4Addr),
+}
+
+/// Contents of NetRestrict: the networks whose addresses are not registered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetRestrict {
-    patterns: Vec<Ipv4Addr>,
+    networks: Vec<Network>,
 }
 
-fn addresses(text: &str) -> impl Iterator<Item = (usize, bool, Result<Ipv4Addr, LineError>)> + '_ {
-    (1..).zip(text.lines()).filter_map(|(line, raw)| {
-        let content = raw.split('#').next().unwrap_or_default().trim();
-        if content.is_empty() {
-            return None;
+/// A parsed file and the lines that were passed over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parsed<T> {
+    /// What the valid lines say.
+    pub value: T,
+    /// The lines that were passed over, in file order.
+    pub skipped: Vec<LineError>,
+}
+
+impl<T> Parsed<T> {
+    /// Parses each line that is not empty with `parse`.
+    fn lines<E>(
+        text: &str,
+        parse: impl Fn(&str) -> Result<E, String>,
+        collect: impl FnOnce(Vec<E>) -> T,
+    ) -> Parsed<T> {
+        let (mut entries, mut skipped) = (Vec::new(), Vec::new());
+        for (line, raw) in (1..).zip(text.lines()) {
+            let content = raw.split('#').next().unwrap_or_default().trim();
+            if content.is_empty() {
+                continue;
+            }
+            match parse(content) {
+                Ok(entry) => entries.push(entry),
+                Err(what) => skipped.push(LineError::new(line, what)),
+            }
         }
-        let forced = content.strip_prefix(['f', 'F']).filter(|rest| rest.starts_with([' ', '\t']));
-        let address = forced.unwrap_or(content).trim();
-        let parsed = address
-            .parse()
-            .map_err(|_| LineError::new(line, format!("`{address}` is not an IPv4 address like 192.0.2.1")));
-        Some((line, forced.is_some(), parsed))
-    })
-}
-
-/// Reads NetInfo.
-pub fn parse_netinfo(text: &str) -> Result<NetInfo, LineError> {
-    let mut info = NetInfo::default();
-    for (_, forced, address) in addresses(text) {
-        let list = if forced { &mut info.forced } else { &mut info.addresses };
-        list.push(address?);
+        Parsed { value: collect(entries), skipped }
     }
-    Ok(info)
 }
 
-/// Reads NetRestrict.
-pub fn parse_netrestrict(text: &str) -> Result<NetRestrict, LineError> {
-    let mut patterns = Vec::new();
-    for (line, forced, address) in addresses(text) {
-        if forced {
-            return Err(LineError::new(line, "`f` has a meaning in NetInfo only"));
+/// Parses NetInfo.
+pub fn parse_netinfo(text: &str) -> Parsed<NetInfo> {
+    Parsed::lines(text, parse_netinfo_line, |entries| NetInfo { entries })
+}
+
+/// Parses NetRestrict.
+pub fn parse_netrestrict(text: &str) -> Parsed<NetRestrict> {
+    Parsed::lines(text, parse_netrestrict_line, |networks| NetRestrict { networks })
+}
+
+fn parse_netinfo_line(content: &str) -> Result<NetInfoEntry, String> {
+    let Some(forced) = content.strip_prefix(['f', 'F']) else {
+        let (address, length) = parse_address(content)?;
+        let network = length.map_or(Network::single(address), |length| Network::with_length(address, length));
+        return Ok(NetInfoEntry::Own(network));
+    };
+    match parse_address(forced)? {
+        (address, None | Some(32)) => Ok(NetInfoEntry::Forced(address)),
+        (_, Some(_)) => Err(format!("`{content}` is a network; expected a single address after `f`")),
+    }
+}
+
+fn parse_netrestrict_line(content: &str) -> Result<Network, String> {
+    if content.starts_with(['f', 'F']) {
+        return Err("`f` is valid in NetInfo only".into());
+    }
+    let (address, length) = parse_address(content)?;
+    Ok(length.map_or(Network::with_wildcards(address), |length| Network::with_length(address, length)))
+}
+
+/// The address and the length in the first word. With a length, bytes at the end may be missing.
+fn parse_address(content: &str) -> Result<(Ipv4Addr, Option<u32>), String> {
+    let word = content.split_whitespace().next().unwrap_or_default();
+    let refusal =
+        || format!("`{word}` is neither an IPv4 address like 192.0.2.1 nor a network like 192.0.2.0/24");
+    let (digits, length) = match word.split_once('/') {
+        Some((digits, length)) => {
+            (digits, Some(parse_number(length).filter(|length| (1..=32).contains(length))))
         }
-        patterns.push(address?);
+        None => (word, None),
+    };
+    let mut octets = [0; 4];
+    let mut count = 0;
+    for part in digits.strip_suffix('.').unwrap_or(digits).split('.') {
+        let octet = parse_number(part).and_then(|number| u8::try_from(number).ok());
+        *octets.get_mut(count).ok_or_else(refusal)? = octet.ok_or_else(refusal)?;
+        count += 1;
     }
-    Ok(NetRestrict { patterns })
+    match length {
+        None if count == 4 => Ok((octets.into(), None)),
+        Some(Some(length)) => Ok((octets.into(), Some(length))),
+        _ => Err(refusal()),
+    }
+}
+
+/// A decimal number of digits alone.
+fn parse_number(text: &str) -> Option<u32> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
 }
 
 impl NetRestrict {
-    /// Whether `address` is not to be announced.
+    /// Whether `address` is left out.
     pub fn covers(&self, address: Ipv4Addr) -> bool {
-        let fits = |pattern: &Ipv4Addr| {
-            pattern.octets().iter().zip(address.octets()).all(|(&want, got)| want == 255 || want == got)
-        };
-        self.patterns.iter().any(fits)
+        self.networks.iter().any(|network| network.contains(address))
     }
 }
 
-/// The addresses to announce out of those the machine has: those that NetInfo names (all but
-/// loopback if it names none), less NetRestrict's, plus the forced ones.
+/// The addresses to register of a machine that has the addresses `have`: those that NetInfo names, in its order, or all
+/// but loopback if no line of it fits; without those that NetRestrict covers.
 pub fn announced(have: &[Ipv4Addr], info: &NetInfo, restrict: &NetRestrict) -> Vec<Ipv4Addr> {
-    let everything = info.addresses.is_empty() && info.forced.is_empty();
-    let wanted = |address: &Ipv4Addr| {
-        if everything { !address.is_loopback() } else { info.addresses.contains(address) }
-    };
-    let mut out: Vec<Ipv4Addr> =
-        have.iter().copied().filter(wanted).filter(|&address| !restrict.covers(address)).collect();
-    for &address in &info.forced {
-        if !out.contains(&address) {
-            out.push(address);
-        }
+    let mut named = Vec::new();
+    for entry in &info.entries {
+        let address = match entry {
+            NetInfoEntry::Own(network) => have.iter().copied().find(|&address| network.contains(address)),
+            NetInfoEntry::Forced(address) => Some(*address),
+        };
+        named.extend(address.filter(|address| !named.contains(address)));
     }
-    out
+    if named.is_empty() {
+        named.extend(have.iter().filter(|address| !address.is_loopback()));
+    }
+    named.retain(|&address| !restrict.covers(address));
+    named
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ip(text: &str) -> Ipv4Addr {
-        text.parse().unwrap()
+    fn ips(text: &str) -> Vec<Ipv4Addr> {
+        text.split_whitespace().map(|word| word.parse().unwrap()).collect()
+    }
+
+    fn skipped<T>(parsed: &Parsed<T>) -> Vec<usize> {
+        parsed.skipped.iter().map(|error| error.line).collect()
     }
 
     #[test]
     fn announced_addresses_follow_both_files() {
-        let have = [ip("127.0.0.1"), ip("10.0.0.1"), ip("10.0.1.1")];
-        let none = NetInfo::default();
-        let free = NetRestrict::default();
-        assert_eq!(announced(&have, &none, &free), [ip("10.0.0.1"), ip("10.0.1.1")]);
-        let restrict = parse_netrestrict("10.0.1.255\n").unwrap();
-        assert_eq!(announced(&have, &none, &restrict), [ip("10.0.0.1")]);
-        let info = parse_netinfo("# ours\n10.0.1.1\nf 192.0.2.7\n").unwrap();
-        assert_eq!(announced(&have, &info, &free), [ip("10.0.1.1"), ip("192.0.2.7")]);
-        let loopback = parse_netinfo("127.0.0.1\n").unwrap();
-        assert_eq!(announced(&have, &loopback, &free), [ip("127.0.0.1")]);
+        let have = ips("127.0.0.1 10.0.0.1 10.0.1.1");
+        for (info, restrict, expected) in [
+            ("", "", "10.0.0.1 10.0.1.1"),
+            ("", "10.0.1.255\n", "10.0.0.1"),
+            ("# ours\n10.0.1.1\nf 192.0.2.7\n", "", "10.0.1.1 192.0.2.7"),
+            ("127.0.0.1\n", "", "127.0.0.1"),
+            // A network stands for the first address in it.
+            ("10.0.0.0/8\n", "", "10.0.0.1"),
+            ("10.0.1.0/24\n10.0.0.0/24\n10/8\n", "", "10.0.1.1 10.0.0.1"),
+            ("", "10.0.0.0/23\n", ""),
+            ("", "10.0.0.0/24 # inner\n", "10.0.1.1"),
+            ("f 10.9.9.9\n10.0.0.1", "10.9/16\n", "10.0.0.1"),
+            // Nothing fits: all.
+            ("192.0.2.1\n", "", "10.0.0.1 10.0.1.1"),
+        ] {
+            let (info, restrict) = (parse_netinfo(info), parse_netrestrict(restrict));
+            assert_eq!((skipped(&info), skipped(&restrict)), (vec![], vec![]));
+            let found = announced(&have, &info.value, &restrict.value);
+            assert_eq!(found, ips(expected), "{info:?} {restrict:?}");
+        }
     }
 
     #[test]
-    fn an_error_names_its_line() {
-        assert_eq!(parse_netinfo("\n\n10.0.0.1.2\n").unwrap_err().line, 3);
-        assert_eq!(parse_netrestrict("f 10.0.0.1\n").unwrap_err().line, 1);
+    fn only_the_first_word_of_a_line_counts() {
+        let have = ips("10.99.0.72 172.20.0.1");
+        let info = parse_netinfo("10.99.0.72 eth0\n\t172.20.0.1.\t# bridge\nF10.1.1.1 outside\n");
+        let found = announced(&have, &info.value, &NetRestrict::default());
+        assert_eq!(found, ips("10.99.0.72 172.20.0.1 10.1.1.1"));
+        let restrict = parse_netrestrict("  172.16.0.0/12 containers\n");
+        assert_eq!(announced(&have, &NetInfo::default(), &restrict.value), ips("10.99.0.72"));
+        assert_eq!((skipped(&info), skipped(&restrict)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn broken_lines_are_passed_over_and_named() {
+        let bad = [
+            "10.0.0.1.2",
+            "10.0.0",
+            "10.0.0.256",
+            "10.0.0.0/33",
+            "10.0.0.0/0",
+            "10.0.0.0/",
+            "eth0",
+            "10.0.0.+1",
+        ];
+        for line in bad {
+            let parsed = parse_netinfo(&format!("\n{line}\n10.0.0.9\n"));
+            assert_eq!((skipped(&parsed), parsed.value.entries.len()), (vec![2], 1), "{line}");
+            let parsed = parse_netrestrict(&format!("\n{line}\n10.0.0.9\n"));
+            assert_eq!(skipped(&parsed), [2], "{line}");
+            assert!(parsed.value.covers(ips("10.0.0.9")[0]) && !parsed.value.covers(ips("10.0.0.1")[0]));
+        }
+        assert_eq!(skipped(&parse_netinfo("f 10.0.0.0/8\nf\nf 10.0.0.1/32\n")), [1, 2]);
+        assert_eq!(skipped(&parse_netrestrict("f 10.0.0.1\n")), [1]);
     }
 }

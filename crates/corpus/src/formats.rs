@@ -85,11 +85,11 @@ pub fn keytab(data: &[u8]) {
 /// NetInfo and NetRestrict.
 pub fn netinfo(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let info = parse_netinfo(&text).unwrap_or_default();
-    let restrict = parse_netrestrict(&text).unwrap_or_default();
+    let info = parse_netinfo(&text).value;
+    let restrict = parse_netrestrict(&text).value;
     let have = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(10, 0, 0, 1)];
     let announced = announced(&have, &info, &restrict);
-    assert!(announced.len() <= have.len() + info.addresses.len() + info.forced.len());
+    assert!(announced.len() <= have.len() + info.entries.len());
 }
 
 /// sysid files.

@@ -5,7 +5,7 @@ use super::security::SecuritySettings;
 use super::{PartitionSettings, Role, Settings, Tuning};
 use crate::files::Exposure;
 use afs_format::cellservdb::{CellServer, parse_cellservdb, parse_krb_conf, parse_thiscell};
-use afs_format::netinfo::{NetInfo, NetRestrict, announced, parse_netinfo, parse_netrestrict};
+use afs_format::netinfo::{NetInfo, NetRestrict, Parsed, announced, parse_netinfo, parse_netrestrict};
 use afs_format::userlist::UserList;
 use anyhow::{Context, Result, bail};
 use base::{CellName, PartitionId};
@@ -52,8 +52,8 @@ pub fn load() -> Result<Settings> {
     let cells = parse_file(&server.join("CellServDB"), parse_cellservdb)?.unwrap_or_default();
     let database_servers =
         cells.into_iter().find(|entry| entry.name == cell).map(|entry| entry.servers).unwrap_or_default();
-    let info = parse_file(&local.join("NetInfo"), parse_netinfo)?.unwrap_or_default();
-    let restrict = parse_file(&local.join("NetRestrict"), parse_netrestrict)?.unwrap_or_default();
+    let mut warnings = Vec::new();
+    let (info, restrict) = net_files(local, &mut warnings)?;
     let userlist_path = server.join("UserList");
     let exclusions = read_optional(&server.join("krb.excl"))?.unwrap_or_default();
     let realms = parse_krb_conf(&read_optional(&server.join("krb.conf"))?.unwrap_or_default(), &cell);
@@ -66,6 +66,7 @@ pub fn load() -> Result<Settings> {
     };
     let security = SecuritySettings::load(&server.join("cellar-security.toml"))?;
     let keys = keys::load(&key_files, &security)?;
+    warnings.extend(keys.warnings);
     Ok(Settings {
         source: SERVER_DIRECTORY.into(),
         realms: local_realms(&cell, &realms, &exclusions),
@@ -80,7 +81,7 @@ pub fn load() -> Result<Settings> {
         partitions: partitions(Path::new("/"))?,
         keys: keys.set,
         key_files,
-        warnings: keys.warnings,
+        warnings,
         userlist: UserList::parse(&read_optional(&userlist_path)?.unwrap_or_default()),
         userlist_path,
         database_path: Path::new(DATABASE_DIRECTORY).join("cellar"),
@@ -109,6 +110,24 @@ fn default_roles(database_servers: &[CellServer], machine: &[Ipv4Addr]) -> Vec<R
 /// Who belongs to the cell: those of its realms without those of krb.excl.
 pub fn local_realms(cell: &CellName, realms: &[String], exclusions: &str) -> LocalRealms {
     LocalRealms::of_cell(cell.as_str()).with_krb_conf(&realms.join(" ")).with_krb_excl(exclusions)
+}
+
+/// NetInfo and NetRestrict in a folder. Lines that cannot be parsed become warnings.
+fn net_files(folder: &Path, warnings: &mut Vec<String>) -> Result<(NetInfo, NetRestrict)> {
+    let info = net_file(&folder.join("NetInfo"), parse_netinfo, warnings)?;
+    let restrict = net_file(&folder.join("NetRestrict"), parse_netrestrict, warnings)?;
+    Ok((info, restrict))
+}
+
+fn net_file<T: Default>(
+    path: &Path,
+    parse: impl FnOnce(&str) -> Parsed<T>,
+    warnings: &mut Vec<String>,
+) -> Result<T> {
+    let Some(text) = read_optional(path)? else { return Ok(T::default()) };
+    let Parsed { value, skipped } = parse(&text);
+    warnings.extend(skipped.iter().map(|error| format!("{}, {error}; the line is ignored", path.display())));
+    Ok(value)
 }
 
 /// NetInfo and NetRestrict applied to the machine's addresses. Where that leaves nothing (a machine
@@ -177,6 +196,22 @@ mod tests {
         let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.99.0.0\n        /24 link UNICAST\n     |-- 10.99.0.1\n        \
                     /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 10.99.0.255\n        /32 link BROADCAST\n";
         assert_eq!(local_addresses(trie), [Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::LOCALHOST]);
+    }
+
+    #[test]
+    fn broken_lines_of_net_files_become_warnings() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("NetInfo"), "10.99.0.72 eth0\n10.99.0.300\n").unwrap();
+        std::fs::write(folder.path().join("NetRestrict"), "172.16.0.0/12\n\neth1\n").unwrap();
+        let mut warnings = Vec::new();
+        let (info, restrict) = net_files(folder.path(), &mut warnings).unwrap();
+        assert!(info.entries.len() == 1 && restrict.covers(Ipv4Addr::new(172, 17, 0, 1)));
+        for (warning, place) in
+            warnings.iter().zip(["NetInfo, line 2: `10.99.0.300`", "NetRestrict, line 3: `eth1`"])
+        {
+            assert!(warning.contains(place), "{warning}");
+        }
+        assert_eq!(warnings.len(), 2);
     }
 
     #[test]

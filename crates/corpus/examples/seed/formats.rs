@@ -40,6 +40,7 @@ fn texts() -> Vec<Seed> {
         seed("names", "number", "536870915"),
         seed("names", "principal", "alice/admin@TEST.EXAMPLE"),
         seed("names", "pattern", "^user\\.[a-m].*\\(x\\|y\\)\\{2,3\\}$\nuser.alice"),
+        seed("netinfo", "networks", "10.99.0.72 eth0\n172.16/12 # inner\nf 10.0.0.0/8\n10.0.0.1.2\n"),
         seed("netinfo", "mixed", "10.0.0.1\nf 10.0.0.2\n# remark\n10.255.255.255\n192.168.0.0/16\n"),
         seed("userlist", "usual", "alice\nbob.admin\n # remark\n example 2 3\ncarol@OTHER.EXAMPLE\n"),
     ]
