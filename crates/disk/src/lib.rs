@@ -31,7 +31,8 @@ use std::sync::Arc;
 /// Room on the file system that holds a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Size of the file system.
+    /// Size of the file system without the blocks that only a privileged writer can allocate, so that the difference to
+    /// `free_bytes` is what is used. `df` computes its percentage from the same figure.
     pub total_bytes: u64,
     /// What an unprivileged writer can still allocate.
     pub free_bytes: u64,

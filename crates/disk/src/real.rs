@@ -2,7 +2,7 @@
 
 use crate::{Disk, File, Lock, Space};
 use parking_lot::Mutex;
-use rustix::fs::{Advice, FlockOperation, OFlags, fadvise, flock, statvfs};
+use rustix::fs::{Advice, FlockOperation, OFlags, StatVfs, fadvise, flock, statvfs};
 use rustix::io::{Errno, pwritev};
 use std::fs;
 use std::io::{self, IoSlice};
@@ -85,6 +85,14 @@ pub fn forget_cached(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+fn space_of(facts: &StatVfs) -> Space {
+    let privileged = facts.f_bfree.saturating_sub(facts.f_bavail);
+    Space {
+        total_bytes: facts.f_blocks.saturating_sub(privileged).saturating_mul(facts.f_frsize),
+        free_bytes: facts.f_bavail.saturating_mul(facts.f_frsize),
+    }
+}
+
 /// Holds the descriptor whose closing gives the lock back.
 struct RealLock(#[allow(dead_code, reason = "held for its lock, never read")] fs::File);
 
@@ -130,11 +138,7 @@ impl Disk for RealDisk {
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
-        let facts = statvfs(path)?;
-        Ok(Space {
-            total_bytes: facts.f_blocks.saturating_mul(facts.f_frsize),
-            free_bytes: facts.f_bavail.saturating_mul(facts.f_frsize),
-        })
+        Ok(space_of(&statvfs(path)?))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {

@@ -298,7 +298,7 @@ figures! {
 figures! {
     /// One partition.
     PartitionFigures of "partition", weight size {
-        /// Its size.
+        /// Its size without the reserve and without blocks that only root can allocate: size - free is what is used.
         size: gauge Bytes,
         /// What may still be used.
         free: gauge Bytes,

@@ -11,9 +11,10 @@ const AGE_MAX: Duration = Duration::from_millis(100);
 /// Room on a partition in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// Size of its file system.
+    /// What file data and metadata may take: the size of the file system without the reserve.
     pub total_bytes: u64,
-    /// What file data may still take: not the reserve.
+    /// What file data may still take: not the reserve. The difference to the total is what is used, unless the reserve is
+    /// in use.
     pub usable_bytes: u64,
 }
 

@@ -176,10 +176,7 @@ impl Partition {
 
     /// Room as it was at most 100 ms ago: cheap enough to be asked before everything that grows.
     pub fn room(&self) -> Result<Room, StoreError> {
-        self.gauge.read(|| {
-            let total_bytes = self.space()?.total_bytes;
-            Ok(Room { total_bytes, usable_bytes: self.usable_bytes()? })
-        })
+        self.gauge.read(|| self.segments.room())
     }
 
     /// Room that file data may still take, in bytes.

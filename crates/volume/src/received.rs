@@ -37,8 +37,11 @@ pub const KEPT_SECONDS: u32 = 6 * 3600;
 /// Most transfers of which something is kept on a partition.
 pub const KEPT_MAX: usize = 64;
 
-/// Nothing is kept where less than one part in so many is free.
+/// Nothing is kept where less than this fraction of the partition is free, ...
 const FREE_PARTS: u64 = 20;
+
+/// ... unless this much is free, in KiB: a twentieth of a large partition is room for many transfers.
+const FREE_KIB_ENOUGH: u64 = 4 << 20;
 
 /// Tells the time.
 pub type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;
@@ -220,7 +223,7 @@ impl Volumes {
         let mut count = 0;
         for home in &self.partitions {
             let space = (home.handle.space)();
-            let is_full = space.free_kib < space.total_kib / FREE_PARTS;
+            let is_full = space.free_kib < (space.total_kib / FREE_PARTS).min(FREE_KIB_ENOUGH);
             count += home.forget(&|receipt| is_full || receipt.is_expired(now))?;
         }
         Ok(count)

@@ -14,6 +14,7 @@ mod partitions;
 mod purge;
 mod quota;
 mod reading_ahead;
+mod received;
 mod restoring;
 mod scrubbing;
 mod sealing;

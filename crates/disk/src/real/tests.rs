@@ -65,6 +65,16 @@ fn a_file_system_has_a_size() {
     assert!(space.total_bytes > 0 && space.free_bytes <= space.total_bytes);
 }
 
+#[test]
+fn privileged_blocks_count_neither_as_free_nor_in_the_total() {
+    let mut facts = statvfs("/").unwrap();
+    (facts.f_frsize, facts.f_blocks, facts.f_bfree, facts.f_bavail) = (4096, 1000, 600, 550);
+    assert_eq!(space_of(&facts), Space { total_bytes: 950 * 4096, free_bytes: 550 * 4096 });
+    // A file system may report a quota here that leaves more than is free.
+    facts.f_bavail = 700;
+    assert_eq!(space_of(&facts), Space { total_bytes: 1000 * 4096, free_bytes: 700 * 4096 });
+}
+
 /// As a block, wherever the allocator put the vector.
 fn aligned(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
     memory.resize(length + DIRECT_ALIGNMENT, 0);

@@ -99,7 +99,7 @@ fn check(sent: &[(u64, bool)]) -> Result<()> {
     ensure!(
         before + after < whole + SLACK,
         "{before} and then {after} bytes were sent of {whole} (nothing is kept of a transfer where less than a \
-         twentieth of the file system is free: look at `df`)"
+         twentieth of the file system and less than 4 GiB are free: check `df`)"
     );
     Ok(())
 }

@@ -13,10 +13,9 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// What may still be written, given the room on the file system.
-    pub(super) fn usable(self, space: Space) -> u64 {
-        let part = space.total_bytes / 1000 * self.permille;
-        space.free_bytes.saturating_sub(self.bytes.max(part))
+    /// Its size in bytes on this file system.
+    pub(super) fn of(self, space: Space) -> u64 {
+        self.bytes.max(space.total_bytes / 1000 * self.permille)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whether there is room for another chunk.
 
 use super::config::Reserve;
-use crate::StoreError;
+use crate::{StoreError, gauge};
 use disk::{Disk, Space};
 use std::io;
 use std::path::Path;
@@ -35,8 +35,19 @@ impl Room {
 
     /// What may still be written.
     pub(super) fn usable(&self, space: Space, purpose: Purpose) -> u64 {
-        let kept = if purpose == Purpose::Data { self.compaction_bytes } else { 0 };
-        self.reserve.usable(space).saturating_sub(kept)
+        space.free_bytes.saturating_sub(self.kept(space, purpose))
+    }
+
+    /// What data may use, in all and still.
+    pub(super) fn for_data(&self, space: Space) -> gauge::Room {
+        let total_bytes = space.total_bytes.saturating_sub(self.kept(space, Purpose::Data));
+        gauge::Room { total_bytes, usable_bytes: self.usable(space, Purpose::Data) }
+    }
+
+    /// What is withheld from writers with this purpose.
+    fn kept(&self, space: Space, purpose: Purpose) -> u64 {
+        let compaction = if purpose == Purpose::Data { self.compaction_bytes } else { 0 };
+        self.reserve.of(space).saturating_add(compaction)
     }
 
     /// Takes room for `bytes`; `Full` if that would go into what is kept for others.

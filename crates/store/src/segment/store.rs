@@ -18,7 +18,7 @@ use crate::health::Health;
 use crate::home::failed;
 use crate::{
     CacheStatistics, ChunkAddress, ChunkOwner, ChunkStore, EncodedChunk, IdAllocator, KeyRing, MetaStore,
-    SegmentRecords, SegmentUse, StoreError,
+    SegmentRecords, SegmentUse, StoreError, gauge,
 };
 use bytes::Bytes;
 use disk::{Disk, File, Space};
@@ -232,9 +232,14 @@ impl SegmentStore {
         room::space(&*self.files.disk, &self.files.folder)
     }
 
+    /// Room for data on the file system, without what is kept for metadata and compaction.
+    pub fn room(&self) -> Result<gauge::Room, StoreError> {
+        Ok(self.room.for_data(self.space()?))
+    }
+
     /// Room that new data may still take, in bytes.
     pub fn usable_bytes(&self) -> Result<u64, StoreError> {
-        Ok(self.room.usable(self.space()?, Purpose::Data))
+        Ok(self.room()?.usable_bytes)
     }
 
     /// Why it takes no more writes, if so.

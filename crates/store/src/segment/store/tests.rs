@@ -333,7 +333,10 @@ fn a_full_partition_takes_no_chunks_but_recovers() {
         }
     };
     assert!(matches!(error, StoreError::Full), "{error}");
-    assert!((6596..9096).contains(&store.space().unwrap().free_bytes));
+    let space = store.space().unwrap();
+    assert!((6596..9096).contains(&space.free_bytes));
+    let room = store.room().unwrap();
+    assert_eq!(room.total_bytes - room.usable_bytes, space.total_bytes - space.free_bytes, "{room:?}");
     store.sync().unwrap();
     for address in &addresses {
         store.release(*address);
