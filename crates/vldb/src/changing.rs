@@ -14,6 +14,26 @@ use std::sync::Arc;
 /// Most volume ids given out at once (MAXBUMPCOUNT).
 const BUMP_MAX: u32 = i32::MAX as u32;
 
+/// The form in which a caller sees entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EntryForm {
+    /// The form with room for [`VOLUME_SITES_MAX`] sites (nvldbentry, uvldbentry).
+    #[default]
+    Current,
+    /// The form with room for 8 sites (vldbentry, VldbUpdateEntry).
+    Old,
+}
+
+impl EntryForm {
+    /// Sites that an entry of this form can hold (NMAXNSERVERS, OMAXNSERVERS).
+    pub fn sites_max(self) -> usize {
+        match self {
+            EntryForm::Current => VOLUME_SITES_MAX,
+            EntryForm::Old => 8,
+        }
+    }
+}
+
 /// A site as a caller describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewSite {
@@ -38,6 +58,8 @@ pub struct NewLocation {
     pub flags: u32,
     /// 1 to 13 sites.
     pub sites: Vec<NewSite>,
+    /// The form in which the caller wrote the entry.
+    pub form: EntryForm,
 }
 
 /// What to do with one site (VL_UpdateEntry); the steps are taken in the order of the fields.
@@ -70,6 +92,8 @@ pub struct Update {
     pub ids: [Option<VolumeId>; 3],
     /// Changes of sites, at least one if given.
     pub sites: Option<Vec<SiteUpdate>>,
+    /// The form in which the caller sees the entry.
+    pub form: EntryForm,
 }
 
 fn partition(wire: i32) -> Result<u8, LocationError> {
@@ -89,7 +113,7 @@ fn site(draft: &mut Draft<'_>, new: &NewSite) -> Result<Site, LocationError> {
 /// Checks all of an entry that does not depend on others, and numbers its servers.
 fn location(draft: &mut Draft<'_>, new: &NewLocation, locked: UnixTime) -> Result<Location, LocationError> {
     let name = new_name(&new.name)?;
-    if new.sites.is_empty() || new.sites.len() > VOLUME_SITES_MAX {
+    if new.sites.is_empty() || new.sites.len() > new.form.sites_max() {
         return Err(LocationError::BadServer);
     }
     if new.ids[VolumeType::ReadWrite as usize].0 == 0 {
@@ -123,6 +147,11 @@ impl Locations {
 
     /// Replaces an entry but for its read-write id and lock, then unlocks what `release` says
     /// (VL_ReplaceEntry, VL_ReplaceEntryN).
+    ///
+    /// # Errors
+    ///
+    /// `Full` if the entry has more sites than `new.form` can hold: the caller was shown only the
+    /// first of them, and would remove the others.
     pub fn replace(
         &self,
         id: VolumeId,
@@ -133,6 +162,9 @@ impl Locations {
         check_release(release)?;
         self.write(|draft| {
             let (number, old) = draft.lookup.find(&VolumeQuery::Id(id), kind)?;
+            if old.sites.len() > new.form.sites_max() {
+                return Err(LocationError::Full);
+            }
             let mut new = location(draft, new, old.locked)?;
             if new.id(VolumeType::ReadWrite) != old.id(VolumeType::ReadWrite) {
                 return Err(LocationError::BadEntry("the read-write volume id cannot change"));
@@ -260,13 +292,18 @@ fn updated(draft: &mut Draft<'_>, old: &Location, update: &Update) -> Result<Loc
             return Err(LocationError::BadServer);
         }
         for step in sites {
-            update_site(draft, &mut new.sites, step)?;
+            update_site(draft, &mut new.sites, step, update.form)?;
         }
     }
     Ok(new)
 }
 
-fn update_site(draft: &mut Draft<'_>, sites: &mut Vec<Site>, step: &SiteUpdate) -> Result<(), LocationError> {
+fn update_site(
+    draft: &mut Draft<'_>,
+    sites: &mut Vec<Site>,
+    step: &SiteUpdate,
+    form: EntryForm,
+) -> Result<(), LocationError> {
     let target = (step.target.0, partition(step.target.1)?);
     if step.delete {
         let at = place(draft, sites, target).ok_or(LocationError::NoSite)?;
@@ -277,7 +314,7 @@ fn update_site(draft: &mut Draft<'_>, sites: &mut Vec<Site>, step: &SiteUpdate) 
         if place(draft, sites, (new.address, new_partition)).is_some() {
             return Err(LocationError::SiteExists);
         }
-        if sites.len() >= VOLUME_SITES_MAX {
+        if sites.len() >= form.sites_max() {
             return Err(LocationError::Full);
         }
         sites.push(site(draft, new)?);

@@ -55,8 +55,8 @@ pub enum LocationError {
     /// The site to add is in the entry already.
     #[error("the volume has this site already")]
     SiteExists,
-    /// No room for another site or another server.
-    #[error("no room for another server")]
+    /// No room for another site or another server, or more sites than the caller's form holds.
+    #[error("no room for more sites or servers")]
     Full,
     /// The addresses belong to other servers, too.
     #[error("the addresses belong to more than one server")]

@@ -27,7 +27,7 @@ pub mod servers;
 #[cfg(test)]
 mod tests;
 
-pub use changing::{NewLocation, NewSite, SiteUpdate, Update};
+pub use changing::{EntryForm, NewLocation, NewSite, SiteUpdate, Update};
 pub use codec::Totals;
 pub use entry::{
     EntryNumber, Location, ServerNumber, Site, VolumeQuery, entry_flags, release, site_flags, volume_type,

@@ -9,7 +9,9 @@ mod patterns;
 mod records;
 mod servers;
 
-use crate::{LocationError, Locations, NewLocation, NewSite, VolumeQuery, entry_flags, site_flags};
+use crate::{
+    EntryForm, LocationError, Locations, NewLocation, NewSite, VolumeQuery, entry_flags, site_flags,
+};
 use base::{AbortCode, UnixTime, VolumeId};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -61,6 +63,7 @@ fn volume(name: &str, id: u32) -> NewLocation {
         clone: VolumeId(0),
         flags: entry_flags::RW_EXISTS,
         sites: vec![site(1, 0, site_flags::READ_WRITE)],
+        form: EntryForm::Current,
     }
 }
 

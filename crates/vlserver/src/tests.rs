@@ -249,6 +249,74 @@ fn the_life_of_a_volume() {
     assert_eq!(service.get_entry_by_idn(&nobody(), bad), Err(AbortCode::VL_BADVOLTYPE));
 }
 
+/// A volume with this many sites, each on a server of its own.
+fn entry_with_sites(name: &str, id: u32, sites: usize) -> NVldbEntry {
+    let mut entry = NVldbEntry { server_count: sites as i32, ..entry(name, id) };
+    for at in 0..sites {
+        entry.server_number[at] = 0xc000_0201 + at as u32;
+        entry.server_flags[at] = if at == 0 { 4 } else { 2 };
+    }
+    entry
+}
+
+fn site_count(service: &VlService, id: u32) -> i32 {
+    let request = vl::GetEntryByIDNRequest { volume_id: id, volume_type: -1 };
+    service.get_entry_by_idn(&nobody(), request).unwrap().entry.server_count
+}
+
+fn old_entry(service: &VlService, id: u32) -> VldbEntry {
+    let request = vl::GetEntryByIDRequest { volume_id: id, volume_type: -1 };
+    service.get_entry_by_id(&nobody(), request).unwrap().entry
+}
+
+#[test]
+fn replacing_by_the_old_form_keeps_every_site() {
+    let service = service();
+    let new_entry = entry_with_sites("ten", FIRST, 10);
+    service.create_entry_n(&root(), vl::CreateEntryNRequest { new_entry }).unwrap();
+    let entry = old_entry(&service, FIRST);
+    assert_eq!(entry.server_count, 8);
+    let replace =
+        vl::ReplaceEntryRequest { volume_id: FIRST, volume_type: 0, new_entry: entry, release_type: 0 };
+    assert_eq!(service.replace_entry(&root(), replace), Err(AbortCode::VL_REPSFULL));
+    assert_eq!(site_count(&service, FIRST), 10);
+    let new_entry = VldbEntry { server_count: 9, ..VldbEntry::default() };
+    let create = service.create_entry(&root(), vl::CreateEntryRequest { new_entry });
+    assert_eq!(create, Err(AbortCode::VL_BADSERVER));
+}
+
+#[test]
+fn the_old_form_replaces_entries_that_it_can_hold() {
+    let service = service();
+    let new_entry = entry_with_sites("eight", FIRST, 8);
+    service.create_entry_n(&root(), vl::CreateEntryNRequest { new_entry }).unwrap();
+    let new_entry = VldbEntry { server_count: 7, ..old_entry(&service, FIRST) };
+    let replace = vl::ReplaceEntryRequest { volume_id: FIRST, volume_type: 0, new_entry, release_type: 0 };
+    service.replace_entry(&root(), replace).unwrap();
+    assert_eq!(site_count(&service, FIRST), 7);
+}
+
+#[test]
+fn an_update_adds_no_site_beyond_the_old_form() {
+    let service = service();
+    for (name, id, sites) in [("eight", FIRST, 8), ("ten", FIRST + 3, 10)] {
+        let new_entry = entry_with_sites(name, id, sites);
+        service.create_entry_n(&root(), vl::CreateEntryNRequest { new_entry }).unwrap();
+    }
+    let mut update = VldbUpdateEntry { mask: 0x20, modified_sites: 1, ..Default::default() };
+    update.site_mask[0] = 0x0200;
+    update.site_new_server[0] = 0xc000_0280;
+    let request =
+        |volume_id, update| vl::UpdateEntryRequest { volume_id, volume_type: 0, update, release_type: 0 };
+    let full = service.update_entry(&root(), request(FIRST, update.clone()));
+    assert_eq!(full, Err(AbortCode::VL_REPSFULL));
+    assert_eq!(site_count(&service, FIRST), 8);
+    update.site_mask[0] = 0x0100;
+    update.site_target_server[0] = 0xc000_020a;
+    service.update_entry(&root(), request(FIRST + 3, update)).unwrap();
+    assert_eq!(site_count(&service, FIRST + 3), 9);
+}
+
 #[test]
 fn all_ways_to_list_agree() {
     let service = service();

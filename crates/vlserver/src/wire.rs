@@ -7,14 +7,15 @@ use afs_idl::vl::{
 use base::{AbortCode, HostUuid, VolumeId};
 use std::net::Ipv4Addr;
 use vldb::{
-    Location, LocationError, NewLocation, NewSite, Server, Servers, Site, SiteUpdate, Totals, Update,
-    site_flags,
+    EntryForm, Location, LocationError, NewLocation, NewSite, Server, Servers, Site, SiteUpdate, Totals,
+    Update, site_flags,
 };
 use xdr::{Encode, XdrString};
 
 /// One of the three forms of an entry.
 pub(crate) trait WireEntry: Default + Encode {
-    /// The entry with its servers' addresses or UUIDs; sites that do not fit are left out.
+    /// The entry with its servers' addresses or UUIDs. The old form carries the first 8 sites, as
+    /// OpenAFS sends it: an old client can read from those.
     fn new(location: &Location, servers: &Servers) -> Self;
 }
 
@@ -150,6 +151,7 @@ pub(crate) fn from_old(entry: VldbEntry) -> Result<NewLocation, LocationError> {
         ids: entry.volume_id.map(VolumeId),
         clone: VolumeId(entry.clone_id),
         flags: entry.flags as u32,
+        form: EntryForm::Old,
     })
 }
 
@@ -165,6 +167,7 @@ pub(crate) fn from_n(entry: NVldbEntry) -> Result<NewLocation, LocationError> {
         ids: entry.volume_id.map(VolumeId),
         clone: VolumeId(entry.clone_id),
         flags: entry.flags as u32,
+        form: EntryForm::Current,
     })
 }
 
@@ -182,6 +185,7 @@ pub(crate) fn update(wire: &VldbUpdateEntry) -> Result<Update, LocationError> {
             id(update_mask::BACKUP_ID, wire.backup_id),
         ],
         sites: has(update_mask::SITES).then(|| site_updates(wire)).transpose()?,
+        form: EntryForm::Old,
     })
 }
 

@@ -9,7 +9,7 @@ use ptdb::{Actor as Person, Kind, NewEntry};
 use std::error::Error;
 use std::sync::Arc;
 use store::{MemoryChunks, MemoryMeta};
-use vldb::{Locations, NewLocation, NewSite};
+use vldb::{EntryForm, Locations, NewLocation, NewSite};
 use volume::{
     Actor, CloneVolume, Kept, NewSnapshot, Period, Policy, ScrubPolicy, SetStatus, StoreRequest, Volume,
     Volumes,
@@ -36,7 +36,14 @@ fn locations() -> Result<Vec<u8>, Box<dyn Error>> {
         let sites = vec![site([10, 0, 0, 1], 4), site([10, 0, 0, 2], 2)];
         let ids = [VolumeId(id), VolumeId(id + 1), VolumeId(id + 2)];
         let name = name.as_bytes().to_vec();
-        locations.create(&NewLocation { name, ids, clone: VolumeId(0), flags: 0x3000, sites })?;
+        locations.create(&NewLocation {
+            name,
+            ids,
+            clone: VolumeId(0),
+            flags: 0x3000,
+            sites,
+            form: EntryForm::Current,
+        })?;
     }
     locations.lock(VolumeId(536_870_912), Some(VolumeType::ReadWrite), 0x10, NOW)?;
     Ok(dump(&*meta))

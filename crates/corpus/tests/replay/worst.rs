@@ -122,6 +122,7 @@ fn location_lists_take_bounded_memory() {
             clone: VolumeId(0),
             flags: entry_flags::RW_EXISTS,
             sites: vec![site],
+            form: vldb::EntryForm::Current,
         };
         locations.create(&new).unwrap();
     }

@@ -120,6 +120,7 @@ fn some_new(rng: &mut StdRng, rw: VolumeId) -> NewLocation {
         clone: VolumeId(0),
         flags: if rng.random() { 0x1000 } else { [0x2000, 0x3000][rng.random_range(0..2)] },
         sites: (0..rng.random_range(1..4)).map(|_| site(rng)).collect(),
+        form: crate::EntryForm::Current,
     }
 }
 
@@ -192,6 +193,7 @@ fn seen(f: &Fixture, location: &Location) -> Volume {
             clone: location.clone,
             flags: location.flags,
             sites: location.sites.iter().map(site).collect(),
+            form: crate::EntryForm::Current,
         },
         locked: location.locked != UnixTime(0),
     }
