@@ -32,7 +32,7 @@ interop:                        ## the real OpenAFS tools, kafs and afsd.fuse (r
 	cargo build --release -p cellar -p interop
 	target/release/interop
 
-bench: deps                     ## Cellar beside OpenAFS on this machine; the figures go into docs/benchmarks.md
+bench: deps                     ## Cellar beside OpenAFS on this machine; the figures go into docs/lab/benchmarks.md
 	cargo build --release -p cellar -p bench
 	cargo build --release -p volume --example big_volume --example many_volumes
 	cargo build --release -p store --example cache_purge

@@ -5,7 +5,7 @@
 //! its entries count and not their places in its pages. Left out is what differs between a volume and its
 //! copy: the volume's header, with its numbers and dates, and the server's own times of change. So equal
 //! digests mean: clients see the same. It can be taken from a full dump, of whatever server, and from a
-//! volume where it lies (`docs/formats/promotions.md`).
+//! volume where it lies (`docs/reference/formats/promotions.md`).
 
 use crate::acl::{Acl, AclEntry};
 use crate::directory::{DirectoryBlob, PAGE_BYTES, PAGES_MAX};

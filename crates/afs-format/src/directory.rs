@@ -3,7 +3,7 @@
 //! A blob is 1 to 1023 pages of 2 KiB; a page is 64 slots of 32 bytes. Slot 0 of every page is its
 //! header with a bitmap of the slots in use. In page 0 slots 1 to 12 hold the free counts of the
 //! first 128 pages and a hash table of 128 chains. An entry takes as many slots in a row as its
-//! name needs and is linked into the chain of its name's hash. `docs/formats/directory.md` draws it
+//! name needs and is linked into the chain of its name's hash. `docs/reference/formats/directory.md` draws it
 //! byte by byte (facts from OpenAFS `src/dir`).
 //!
 //! [`DirectoryBlob`] is edited entry by entry: an edit touches two or three pages however large the

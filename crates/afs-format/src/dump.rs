@@ -1,7 +1,7 @@
 //! The volume dump: what `vos dump` writes and `vos restore` reads.
 //!
 //! A dump is a stream of tagged values, all numbers big-endian: a dump header, a volume header, the
-//! vnodes (directories first), and an end mark. `docs/formats/dump.md` draws it. Facts from OpenAFS
+//! vnodes (directories first), and an end mark. `docs/reference/formats/dump.md` draws it. Facts from OpenAFS
 //! 1.8 `volser/dump.h` and `volser/dumpstuff.c`.
 //!
 //! [`Reader`] and the `put_` functions work on streams: neither ever holds more than one header and

@@ -4,7 +4,7 @@
 //! information, the indexes of its large vnodes (directories) and small ones, and the table of links
 //! that it shares with its clones. Every vnode's data is a file of its own. Numbers stand in the byte
 //! order of the machine that wrote them; the files of little-endian machines are read.
-//! `docs/formats/namei.md` draws it. Facts from OpenAFS 1.8 `vol/volume.h`, `vol/vnode.h`,
+//! `docs/reference/formats/namei.md` draws it. Facts from OpenAFS 1.8 `vol/volume.h`, `vol/vnode.h`,
 //! `vol/namei_ops.c` and `util/flipbase64.c`.
 
 mod info;

@@ -1,5 +1,5 @@
 //! What goes between two Cellar servers in place of a volume dump: the same dump, in which a chunk of a
-//! file that the target has already is a reference with its digest (`docs/formats/transfer.md`).
+//! file that the target has already is a reference with its digest (`docs/reference/formats/transfer.md`).
 //!
 //! Every chunk of data is checked against its digest before it is given out, and the end mark against all
 //! that came before it.

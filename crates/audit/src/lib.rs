@@ -4,7 +4,7 @@
 //! [`ServiceTrail`] is a service's way to it: [`ServiceTrail::begin`] when a call's opcode is known,
 //! [`Draft`] gathers the first bytes of its messages if they are not at hand, [`ServiceTrail::record`] when it has ended.
 //! What a call did is decoded and written by a thread of each sink; the thread that served the call only copies some
-//! words to memory of its own, from where the sink's fetches them. docs/audit.md has the events and both forms.
+//! words to memory of its own, from where the sink's fetches them. docs/guide/audit.md has the events and both forms.
 
 mod argument;
 mod block;

@@ -3,7 +3,7 @@
 //! Starts a cell of each in namespaces of their own, and runs each workload against both in turn,
 //! several rounds of it. A load generator runs inside each cell's namespaces, so that all traffic is
 //! on a loopback device; it compares every byte with what was stored, and a workload that moves
-//! wrong bytes fails. docs/benchmarks.md says what the figures mean.
+//! wrong bytes fails. docs/lab/benchmarks.md says what the figures mean.
 #![allow(clippy::cast_precision_loss, reason = "rates and times are printed with three digits")]
 
 mod cpu;

@@ -14,7 +14,7 @@ pub(crate) struct RecordOptions {
     /// The block's name
     block: String,
     /// The document
-    #[arg(long, default_value = "docs/benchmarks.md")]
+    #[arg(long, default_value = "docs/lab/benchmarks.md")]
     file: PathBuf,
 }
 

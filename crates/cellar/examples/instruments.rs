@@ -3,7 +3,7 @@
 //! that configuration, and while somebody asks it as much as it can answer (`cellar bench fs`), it switches the
 //! instrument on and off, for so many milliseconds each, and compares the processor time of a call. So the same process, with the same
 //! memory and the same clients, is measured against itself; every second pair is a sham, off and off, which has to come out as
-//! nothing. Docs/benchmarks.md has the figures.
+//! nothing. Docs/lab/benchmarks.md has the figures.
 //!
 //! `counting`: every call is counted and timed, or none. `audit`: sinks of the configuration are told, or not. `everything`: both,
 //! which is all that can be switched. The figures that lanes, caches, locks and disks keep of themselves are in neither side of a

@@ -54,7 +54,7 @@ fn make(quickstart: &Quickstart, config: &Path) -> Result<()> {
     let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: KEY_TYPE, secret };
     crate::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key]))?;
     let text = format!(
-        "# A cell on loopback; docs/configuration.md describes every key.\n\n\
+        "# A cell on loopback; docs/reference/configuration.md describes every key.\n\n\
          [cell]\nname = \"{}\"\nkeyfile = \"KeyFileExt\"\nadministrators = [\"{}\"]\n\n\
          [server]\nbind = [\"127.0.0.1\"]\n\n[partitions]\na = \"vicepa\"\n\n[web]\n",
         quickstart.cell, quickstart.user

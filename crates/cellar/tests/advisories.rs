@@ -1,4 +1,4 @@
-//! OpenAFS's security advisories from 2013 on, replayed against a whole cell. `docs/advisories.md` lists all of them, those
+//! OpenAFS's security advisories from 2013 on, replayed against a whole cell. `docs/reference/advisories.md` lists all of them, those
 //! included that other tests cover or that cannot apply.
 
 mod support;
@@ -496,9 +496,9 @@ fn sa_2024_003_clients_refuse_replies_that_do_not_decode() {
     assert_eq!(names.unwrap_err(), AbortCode::RXGEN_CC_UNMARSHAL);
 }
 
-/// The first word of each row of the table in `docs/advisories.md`, and the tests that the row names.
+/// The first word of each row of the table in `docs/reference/advisories.md`, and the tests that the row names.
 fn table() -> Vec<(String, Vec<String>)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/advisories.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/advisories.md");
     let text = std::fs::read_to_string(path).unwrap();
     let rows = text.lines().filter(|line| line.starts_with("| OPENAFS-SA-") || line.starts_with("| CVE-"));
     rows.map(|row| {

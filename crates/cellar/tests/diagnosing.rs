@@ -1,4 +1,4 @@
-//! The five field stories of docs/diagnose.md: each is reproduced in a cell that is made worse on purpose, and
+//! The five field stories of docs/guide/diagnose.md: each is reproduced in a cell that is made worse on purpose, and
 //! `cellar doctor` and `cellar slow` name its cause. So they do for clients that are slow themselves, and for a healthy cell
 //! they name none.
 
@@ -84,7 +84,7 @@ impl Story {
         (0..count).map(make).collect()
     }
 
-    /// Shows that in the story's block of docs/diagnose.md: the first lines.
+    /// Shows that in the story's block of docs/guide/diagnose.md: the first lines.
     fn show(&self, arguments: &[&str]) {
         let printed = shortened(&self.run(arguments), &[]);
         self.block.borrow_mut().add(&arguments.join(" "), &printed);

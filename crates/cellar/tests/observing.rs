@@ -351,7 +351,7 @@ fn lanes_peers_and_workers_count_what_their_client_counts() {
     assert!(arrived > before[6] + calls && arrived <= of_port()[6], "{workers:?}");
 }
 
-/// Chunks of files, and what stands before those that do not shrink: docs/formats/segment.md. Those of at least
+/// Chunks of files, and what stands before those that do not shrink: docs/reference/formats/segment.md. Those of at least
 /// 64 KiB fill whole blocks.
 const CHUNK_BYTES: usize = 256 << 10;
 const HEADER_BYTES: usize = 64;

@@ -79,7 +79,7 @@ fn the_function_that_is_busy_is_on_top() {
     assert!(std::fs::read_to_string(svg).unwrap().contains(top), "{top} is not in the picture");
 }
 
-/// Chunks of files and what is written for each: docs/formats/segment.md.
+/// Chunks of files and what is written for each: docs/reference/formats/segment.md.
 const CHUNK_BYTES: usize = 256 << 10;
 const HEADER_BYTES: usize = 64;
 const FILE_BYTES: usize = 300_000;

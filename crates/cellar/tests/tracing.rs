@@ -1,12 +1,12 @@
-//! The probes in the program are those that docs/tracing.md lists, as `readelf` sees them.
+//! The probes in the program are those that docs/reference/tracing.md lists, as `readelf` sees them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// The table of docs/tracing.md: names, and how many numbers each passes.
+/// The table of docs/reference/tracing.md: names, and how many numbers each passes.
 fn documented() -> BTreeMap<String, usize> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tracing.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/tracing.md");
     let text = std::fs::read_to_string(path).unwrap();
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
     let probes = rows.filter(|(name, _)| name.contains("__"));

@@ -383,7 +383,7 @@ fn a_server_that_goes_away_is_told_of(browser: &mut Browser, cell: &mut Process)
 /// How long the server is called before pictures are taken.
 const PICTURE_LOAD: Duration = Duration::from_secs(110);
 
-/// Takes the pictures of docs/web.md: `CELLAR_PICTURES` names the folder.
+/// Takes the pictures of docs/guide/web.md: `CELLAR_PICTURES` names the folder.
 #[test]
 #[ignore = "takes minutes and changes the documentation"]
 fn pictures() {

@@ -7,7 +7,7 @@
 //! and by the fuzzers in `fuzz/` at the top of the repository.
 //!
 //! A new target is a function, a line of [`TARGETS`], a seed in `examples/seed`, and a file in
-//! `fuzz/fuzz_targets`; the test says what is missing. `docs/testing.md` tells how to fuzz.
+//! `fuzz/fuzz_targets`; the test says what is missing. `docs/design/testing.md` tells how to fuzz.
 
 pub mod captures;
 pub mod formats;

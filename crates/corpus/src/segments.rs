@@ -62,7 +62,7 @@ pub(crate) fn crc(bytes: &[u8]) -> [u8; 4] {
     (checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32).to_be_bytes()
 }
 
-/// A segment whose headers are right; drawn in docs/formats/segment.md.
+/// A segment whose headers are right; drawn in docs/reference/formats/segment.md.
 fn sealed(data: &[u8]) -> Vec<u8> {
     let mut file = [&b"CELLSEGM"[..], &1u32.to_be_bytes(), &[0; 4], &SEGMENT.to_be_bytes(), &[0; 4]].concat();
     file.extend(crc(&file));

@@ -1,5 +1,5 @@
 //! What counting a call costs: `cargo run --release -p observe --example cost CALLS USERS`; instructions with
-//! `valgrind --tool=callgrind`. Each user has a connection, and they take turns. Docs/observe.md has the figures.
+//! `valgrind --tool=callgrind`. Each user has a connection, and they take turns. Docs/guide/observe.md has the figures.
 
 use base::{Caller, Identity, Principal, SecurityLevel, UnixTime};
 use events::current;

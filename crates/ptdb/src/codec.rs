@@ -1,4 +1,4 @@
-//! Keys and values in the store; drawn in `docs/formats/protection.md`.
+//! Keys and values in the store; drawn in `docs/reference/formats/protection.md`.
 
 use crate::entry::{Entry, EntryFlags, Totals};
 use crate::error::ProtectionError;

@@ -11,7 +11,7 @@
 //! - changing the id of a group that is in groups, or has groups in it, works;
 //! - an unauthenticated caller is never the owner of anything.
 //!
-//! The records are drawn in `docs/formats/protection.md`.
+//! The records are drawn in `docs/reference/formats/protection.md`.
 
 pub mod access;
 pub mod actor;

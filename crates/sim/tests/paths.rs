@@ -1,6 +1,6 @@
 //! How fast one long call is over long, lossy and narrow paths, and what two leave each other.
 //!
-//! `cargo test --release -p sim --test paths -- --ignored --nocapture` prints the table of docs/benchmarks.md.
+//! `cargo test --release -p sim --test paths -- --ignored --nocapture` prints the table of docs/lab/benchmarks.md.
 
 use base::{Monotonic, UnixTime};
 use bytes::Bytes;

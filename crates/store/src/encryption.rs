@@ -3,7 +3,7 @@
 //! File data is encrypted with *data keys*, which lie in the partition's [key ring](KeyRing), wrapped
 //! with the *master key*, which does not: it comes from a file or a command that the configuration names.
 //! New data takes the newest data key; older ones stay for what they encrypted, so neither a new data
-//! key nor a new master key rewrites anything. Format: docs/formats/keys.md.
+//! key nor a new master key rewrites anything. Format: docs/reference/formats/keys.md.
 
 mod master;
 mod ring;

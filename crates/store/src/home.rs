@@ -1,6 +1,6 @@
 //! The folder that a partition or database lives in: its version, its id, and its lock.
 //!
-//! Format: docs/formats/partition.md.
+//! Format: docs/reference/formats/partition.md.
 
 use crate::StoreError;
 use disk::{Disk, Lock};

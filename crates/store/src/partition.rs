@@ -21,7 +21,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The folder inside `/vicepX` that is ours; format: docs/formats/partition.md.
+/// The folder inside `/vicepX` that is ours; format: docs/reference/formats/partition.md.
 pub const FOLDER: &str = "cellar";
 
 /// How a partition is opened.

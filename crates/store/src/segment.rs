@@ -1,4 +1,4 @@
-//! File data in segment files. Format: docs/formats/segment.md.
+//! File data in segment files. Format: docs/reference/formats/segment.md.
 //!
 //! The way of a chunk: [`encode`](codec) it and compute its checksum, outside every lock; reserve
 //! room behind the last record, under a lock that is held only for that; write it there; note that

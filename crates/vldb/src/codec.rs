@@ -1,4 +1,4 @@
-//! Keys and values in the store; drawn in `docs/formats/locations.md`.
+//! Keys and values in the store; drawn in `docs/reference/formats/locations.md`.
 
 use crate::entry::{EntryNumber, Location, ServerNumber, Site};
 use crate::error::LocationError;

@@ -4,7 +4,7 @@
 //! servers by their place in the table of servers ([`Servers`]), so that a server's change of
 //! addresses changes no entry. Entries are found by id, by name and by server through secondary
 //! keys, so that every look-up costs the same however many volumes there are; the records are drawn
-//! in `docs/formats/locations.md`.
+//! in `docs/reference/formats/locations.md`.
 //!
 //! Behaviour is that of OpenAFS 1.8 with these deliberate differences: an id belongs to one volume
 //! whatever its type, names that could never be looked up are refused, entries keep their place in

@@ -1,4 +1,4 @@
-//! Proving that a partition is what `docs/formats` says: nothing is changed, and nothing in normal
+//! Proving that a partition is what `docs/reference/formats` says: nothing is changed, and nothing in normal
 //! work needs it.
 //!
 //! Four passes, in which rows of shared chunks are counted against the extents that name them. The registry tells which volumes and groups there are. Every version of every record

@@ -1,4 +1,4 @@
-//! Keys of volume records. `docs/formats/volume.md` draws them; all numbers are big-endian.
+//! Keys of volume records. `docs/reference/formats/volume.md` draws them; all numbers are big-endian.
 
 use crate::sharing::RowKey;
 use base::{SnapshotName, VnodeId, VolumeId};

@@ -1,7 +1,7 @@
 //! Volumes, vnodes, directories, quotas and epochs on a store.
 //!
 //! [`Volumes`] are all volumes of a server, [`Volume`] is one. A volume's records lie in a
-//! *group* that it shares with its clones; `docs/formats/volume.md` draws them.
+//! *group* that it shares with its clones; `docs/reference/formats/volume.md` draws them.
 //!
 //! # Locks
 //! Of each group, in this order:

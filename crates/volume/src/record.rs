@@ -1,4 +1,4 @@
-//! Values of volume records, as `docs/formats/volume.md` draws them. Every value begins with its
+//! Values of volume records, as `docs/reference/formats/volume.md` draws them. Every value begins with its
 //! version; an empty value says that the record was deleted in its epoch.
 
 mod extensions;

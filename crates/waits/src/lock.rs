@@ -92,7 +92,7 @@ impl Named {
         let wait = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let event = LockWait { lock: self.name.text(), holder, wait };
         FIGURES.mine()[self.name as usize].count(&event);
-        // What calls note as a wait for a lock is that for changes of their volume: docs/observe.md.
+        // What calls note as a wait for a lock is that for changes of their volume: docs/guide/observe.md.
         let is_noted = matches!(self.name, LockName::Volume | LockName::Test);
         contended(&event, is_noted);
         guard

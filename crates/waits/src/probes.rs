@@ -1,4 +1,4 @@
-//! Static probes (USDT) for bpftrace, perf, SystemTap and gdb. docs/tracing.md lists them with their
+//! Static probes (USDT) for bpftrace, perf, SystemTap and gdb. docs/reference/tracing.md lists them with their
 //! arguments, and a test compares that list with what `readelf` finds in the program.
 //!
 //! Texts are two arguments: address and length. A probe that nobody traces is one `nop`.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Where the reasons are.
-const REASONS: &str = "docs/dependencies.md";
+const REASONS: &str = "docs/design/dependencies.md";
 
 /// Packages whose library has another name.
 const LIBRARY_NAMES: [(&str, &str); 1] = [("md-5", "md5")];

@@ -761,7 +761,7 @@ impl Decode for SlowCallInfo {
     }
 }
 
-/// An event that leaves lines: `call`, or `disk=10ms` for those that took as long (docs/observe.md).
+/// An event that leaves lines: `call`, or `disk=10ms` for those that took as long (docs/guide/observe.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedEvent {
     pub word: XdrString,
@@ -2922,7 +2922,7 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Restores the stream (docs/formats/transfer.md) into the transaction's volume. If the call is cut off, or the
+    /// Restores the stream (docs/reference/formats/transfer.md) into the transaction's volume. If the call is cut off, or the
     /// server is, what came until then is kept for a while, for the next call that sends to a volume of this number on the
     /// partition.
     /// (TakeVolume, opcode 413.) The stream gives the data behind the request.
@@ -2935,7 +2935,7 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Goes on computing what the transaction's volume holds (docs/formats/promotions.md), for a bounded time: call it
+    /// Goes on computing what the transaction's volume holds (docs/reference/formats/promotions.md), for a bounded time: call it
     /// until it is done. How far it is is forgotten with the transaction.
     /// (DigestContents, opcode 414.)
     fn digest_contents(
@@ -3011,7 +3011,7 @@ pub trait Server {
 
     /// A piece of a document of a profile that has ended, from this byte on; it is at the end where less than
     /// 65536 come. Documents: 1 folded stacks in microseconds, 2 accesses to disks, 3 waits for locks, 4
-    /// latencies; these are tables of lines with tabulators (docs/profile.md). UAEAGAIN if it has not ended.
+    /// latencies; these are tables of lines with tabulators (docs/guide/profile.md). UAEAGAIN if it has not ended.
     /// (FetchProfile, opcode 523.)
     fn fetch_profile(
         &self,
@@ -3351,7 +3351,7 @@ pub fn get_chunk_digests(
     client::call(connection, GET_CHUNK_DIGESTS, request)
 }
 
-/// Restores the stream (docs/formats/transfer.md) into the transaction's volume. If the call is cut off, or the
+/// Restores the stream (docs/reference/formats/transfer.md) into the transaction's volume. If the call is cut off, or the
 /// server is, what came until then is kept for a while, for the next call that sends to a volume of this number on the
 /// partition.
 pub fn take_volume(
@@ -3362,7 +3362,7 @@ pub fn take_volume(
     client::call_split(connection, TAKE_VOLUME, request, Direction::ToServer, transfer)
 }
 
-/// Goes on computing what the transaction's volume holds (docs/formats/promotions.md), for a bounded time: call it
+/// Goes on computing what the transaction's volume holds (docs/reference/formats/promotions.md), for a bounded time: call it
 /// until it is done. How far it is is forgotten with the transaction.
 pub fn digest_contents(
     connection: &dyn ClientConnection,
@@ -3432,7 +3432,7 @@ pub fn stop_profile(
 
 /// A piece of a document of a profile that has ended, from this byte on; it is at the end where less than
 /// 65536 come. Documents: 1 folded stacks in microseconds, 2 accesses to disks, 3 waits for locks, 4
-/// latencies; these are tables of lines with tabulators (docs/profile.md). UAEAGAIN if it has not ended.
+/// latencies; these are tables of lines with tabulators (docs/guide/profile.md). UAEAGAIN if it has not ended.
 pub fn fetch_profile(
     connection: &dyn ClientConnection,
     request: &FetchProfileRequest,

@@ -1,4 +1,4 @@
-//! `cellar bench`: load on servers, and what they make of it. docs/load.md says how to use it.
+//! `cellar bench`: load on servers, and what they make of it. docs/guide/load.md says how to use it.
 
 pub mod fs;
 pub mod rxperf;

@@ -1,4 +1,4 @@
-//! `[audit.NAME]`: the sinks of the audit. docs/audit.md describes them.
+//! `[audit.NAME]`: the sinks of the audit. docs/guide/audit.md describes them.
 
 use super::file::Origin;
 use ::audit::{Filter, SinkSettings, Target};

@@ -10,7 +10,7 @@ const INTERVAL_MS: RangeInclusive<u64> = 10..=60_000;
 /// How long stored data may wait with `close`.
 const CLOSE_PERIOD: Duration = Duration::from_secs(1);
 
-/// When an acknowledged change is on disk; docs/store.md says what a crash can lose.
+/// When an acknowledged change is on disk; docs/design/store.md says what a crash can lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurabilityPolicy {
     /// Which changes wait for the disk.

@@ -1,4 +1,4 @@
-//! `cellar.toml`: the server's own configuration file. docs/configuration.md describes every key.
+//! `cellar.toml`: the server's own configuration file. docs/reference/configuration.md describes every key.
 
 use super::audit::AuditSection;
 use super::durability::DurabilityPolicy;

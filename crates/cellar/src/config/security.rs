@@ -1,5 +1,5 @@
 //! `[security]`: who may call, how calls must be protected, and which keys are trusted.
-//! docs/configuration.md describes every key.
+//! docs/reference/configuration.md describes every key.
 
 mod levels;
 mod queries;

@@ -1,4 +1,4 @@
-//! The journal: a folder with a file for each job (`docs/formats/jobs.md`).
+//! The journal: a folder with a file for each job (`docs/reference/formats/jobs.md`).
 
 use crate::files;
 use anyhow::{Context, Result, bail};

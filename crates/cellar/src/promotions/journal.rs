@@ -1,4 +1,4 @@
-//! What is known about a volume's promotions: a file for each volume (`docs/formats/promotions.md`).
+//! What is known about a volume's promotions: a file for each volume (`docs/reference/formats/promotions.md`).
 
 use crate::files;
 use anyhow::{Context, Result, bail};

@@ -45,7 +45,7 @@ impl Page {
         if !address.ip().is_loopback() {
             tracing::warn!(
                 "the web page can be reached by other machines, unencrypted: they see the sums of all calls, and sign in \
-                 only through a proxy that `tls_proxies` names (docs/web.md)"
+                 only through a proxy that `tls_proxies` names (docs/guide/web.md)"
             );
         }
         Ok(Page { site, server })

@@ -1,4 +1,4 @@
-//! What the program prints, as docs/diagnose.md shows it: in blocks between lines like `<!-- bench NAME -->`. With the name
+//! What the program prints, as docs/guide/diagnose.md shows it: in blocks between lines like `<!-- bench NAME -->`. With the name
 //! of a folder in `CELLAR_SHOW` each block is put there, in a file of its name; `scripts/stories` brings them into the page.
 
 use super::place::cellar;
@@ -50,18 +50,22 @@ impl Drop for Block {
         }
         let page = documented(&self.name);
         for heading in headings(&self.text) {
-            assert!(headings(&page).contains(&heading), "docs/diagnose.md, {}: no {heading:?}", self.name);
+            assert!(
+                headings(&page).contains(&heading),
+                "docs/guide/diagnose.md, {}: no {heading:?}",
+                self.name
+            );
         }
     }
 }
 
 /// The block of that name in the page.
 pub(crate) fn documented(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/diagnose.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/diagnose.md");
     let page = std::fs::read_to_string(path).unwrap();
     let block = page.split_once(&format!("<!-- bench {name} -->\n"));
     let block = block.and_then(|(_, rest)| rest.split_once(&format!("<!-- /bench {name} -->\n")));
-    block.unwrap_or_else(|| panic!("docs/diagnose.md has no block {name}")).0.to_owned()
+    block.unwrap_or_else(|| panic!("docs/guide/diagnose.md has no block {name}")).0.to_owned()
 }
 
 /// The headings of tables: lines that begin with a blank and a word of capitals, without numbers, by column.

@@ -51,7 +51,7 @@ pub(crate) fn slow_disk(snapshot: &Snapshot) -> Vec<Finding> {
                 .into(),
         remedy: "`iostat -x 1` and `smartctl -a` tell what the disk does and how it is. For reads a larger \
                  `store.chunk_cache_mb` helps (see `cache-too-small`), for syncs a disk with a protected \
-                 write cache, or `durability = \"close\"` with what docs/configuration.md says of it; \
+                 write cache, or `durability = \"close\"` with what docs/reference/configuration.md says of it; \
                  `store.scrub_mb_per_s` and `store.compaction_mb_per_s` bound what the server does by itself."
             .into(),
     }]

@@ -93,7 +93,7 @@ pub(crate) fn waited_for(snapshot: &Snapshot) -> Vec<Finding> {
                 busy / 100,
                 busy % 100
             )],
-            cause: "Many threads need it at the same time, or who has it keeps it long (docs/observe.md says what \
+            cause: "Many threads need it at the same time, or who has it keeps it long (docs/guide/observe.md says what \
                     each lock guards)."
                 .into(),
             remedy: "For `volume`, `cellar stat volumes` tells which one is changed most, and `cellar slow` who waits: \

@@ -171,7 +171,7 @@ pub(crate) fn starving_user(snapshot: &Snapshot) -> Vec<Finding> {
             .into(),
         remedy: format!(
             "Give the user less: `fairness.user_percent`{percent_now}, and a small part in \
-             `[fairness.weights]` (docs/configuration.md). `cellar slow` tells what the calls wait for."
+             `[fairness.weights]` (docs/reference/configuration.md). `cellar slow` tells what the calls wait for."
         ),
     }]
 }

@@ -19,7 +19,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Runs clients with the cell's key on `host` in a volume of the target. `mix` describes them (docs/load.md).
+    /// Runs clients with the cell's key on `host` in a volume of the target. `mix` describes them (docs/guide/load.md).
     ///
     /// # Errors
     /// They could not begin.

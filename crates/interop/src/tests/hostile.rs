@@ -1,4 +1,4 @@
-//! Attackers from other addresses against the release program: what each of them must not achieve. docs/testing.md
+//! Attackers from other addresses against the release program: what each of them must not achieve. docs/design/testing.md
 //! lists them.
 
 mod amplify;

@@ -2,7 +2,7 @@
 //! volume that moves while it is written.
 //!
 //! When the volume leaves OpenAFS's server the client is OpenAFS's: the kernel's kafs waits for ever after VMOVED;
-//! see `docs/testing.md`. When it leaves Cellar's it is kafs, too.
+//! see `docs/design/testing.md`. When it leaves Cellar's it is kafs, too.
 
 use crate::Test;
 use crate::tests::fuse::in_mounted_cell;

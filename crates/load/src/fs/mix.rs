@@ -1,4 +1,4 @@
-//! What clients do: a small text file in TOML. docs/load.md describes it.
+//! What clients do: a small text file in TOML. docs/guide/load.md describes it.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;

@@ -154,7 +154,7 @@ fn dashboard_and_alerts_ask_for_metrics_that_there_are() {
     }
 }
 
-/// The lines of docs/metrics.md, each with what it is about.
+/// The lines of docs/reference/metrics.md, each with what it is about.
 fn documented() -> Vec<String> {
     let labels = |labels: &[&str]| labels.join(", ");
     let metric = |of: &[&str], declaration: &Declaration| {
@@ -191,7 +191,7 @@ fn documented() -> Vec<String> {
 
 #[test]
 fn names_types_and_units_are_those_that_are_promised() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/metrics.md");
     let page = std::fs::read_to_string(path).unwrap();
     let is_row = |line: &&str| {
         line.starts_with("| ") && !line.starts_with("| metric ") && !line.starts_with("| table ")
@@ -199,9 +199,9 @@ fn names_types_and_units_are_those_that_are_promised() {
     let promised: Vec<&str> = page.lines().filter(is_row).collect();
     let declared = documented();
     let gone: Vec<&&str> = promised.iter().filter(|row| !declared.iter().any(|own| own == **row)).collect();
-    assert!(gone.is_empty(), "docs/metrics.md promises what is no longer declared: {gone:#?}");
+    assert!(gone.is_empty(), "docs/reference/metrics.md promises what is no longer declared: {gone:#?}");
     let new: Vec<&String> = declared.iter().filter(|row| !promised.contains(&row.as_str())).collect();
-    assert!(new.is_empty(), "docs/metrics.md lacks: {new:#?}");
+    assert!(new.is_empty(), "docs/reference/metrics.md lacks: {new:#?}");
     assert_eq!(promised.len(), declared.len(), "a line is there twice");
     let metrics = exposition(&Sample::new());
     let named = |line: &&&str| line.starts_with("| `");

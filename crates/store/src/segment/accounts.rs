@@ -1,7 +1,7 @@
 //! How much of each segment is still needed.
 //!
 //! What is persisted is what is *dead*, never what is live: it only grows, so that a row that a crash
-//! left behind the truth keeps too much rather than too little. See docs/formats/partition.md.
+//! left behind the truth keeps too much rather than too little. See docs/reference/formats/partition.md.
 
 use super::audit::SegmentAccount;
 use super::header::HEADER_BYTES;

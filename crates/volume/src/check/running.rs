@@ -1,7 +1,7 @@
 //! A check beside a server at work, at a pace, that can be interrupted and gone on with.
 //!
 //! It reads snapshots. A snapshot is what a crash at that moment would leave, and of that every invariant
-//! holds without any repair (`docs/store.md`): so nothing that writers, the purger and the compactor do
+//! holds without any repair (`docs/design/store.md`): so nothing that writers, the purger and the compactor do
 //! meanwhile can look like a damage in the metadata. Segments are files and have no snapshots. They are
 //! looked at after the snapshot that names their chunks was taken, so they hold at least what it names,
 //! less what was given back since. So whatever is wrong with a chunk counts only if a record names it still

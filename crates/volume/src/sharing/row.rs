@@ -1,4 +1,4 @@
-//! The record of a shared chunk, and the sums over all of them. `docs/formats/volume.md` draws both.
+//! The record of a shared chunk, and the sums over all of them. `docs/reference/formats/volume.md` draws both.
 
 use crate::{VolumeError, keys};
 use std::ops::ControlFlow;

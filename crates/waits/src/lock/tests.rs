@@ -177,9 +177,9 @@ fn locks_of_each_name_are_counted_and_told_under_it_alone() {
             (waited.iter().sum(), waited.into_iter().max().unwrap())
         );
     }
-    let documented = include_str!("../../../../docs/observe.md");
+    let documented = include_str!("../../../../docs/guide/observe.md");
     for name in after.iter().map(|(name, _)| format!("\n| {name} | ")) {
-        assert!(documented.contains(&name), "docs/observe.md does not list{name}");
+        assert!(documented.contains(&name), "docs/guide/observe.md does not list{name}");
     }
 }
 

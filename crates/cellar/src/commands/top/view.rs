@@ -37,7 +37,7 @@ const ALL_KEYS: [&str; 16] = [
     "By second: calls, bytes, and times that add up. MEAN, P50, P99, MAX and LONGEST",
     "are of what came since the last look (LONGEST may be of 16 s more); what there",
     "is now (connections, threads, what is in use) is as it is now.",
-    "What each column means: docs/observe.md.",
+    "What each column means: docs/guide/observe.md.",
 ];
 
 /// What stands above the table.
