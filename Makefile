@@ -14,6 +14,9 @@ run: deps                       ## a complete cell on loopback, kept in ./cell
 
 test: deps check unit interop   ## every test there is; CI runs this
 
+quick:                          ## before each commit: checks and units; names what it leaves out
+	scripts/quick
+
 deps:                           ## Debian packages that building and testing need
 	scripts/install-deps
 
