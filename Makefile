@@ -2,7 +2,7 @@
 
 CELL ?= cell
 
-.PHONY: help run test check unit interop bench soak deps deny fmt
+.PHONY: help run test quick check unit interop bench soak deps deny fmt
 .DEFAULT_GOAL := run
 
 help:                           ## this list
