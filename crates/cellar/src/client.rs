@@ -28,6 +28,9 @@ use ubik::{Roster, Search, Verdict};
 pub trait Network: Send + Sync {
     /// A connection to `service` at `address`; it is made when the first call begins.
     fn connect(&self, address: SocketAddr, service: u16) -> Arc<dyn ClientConnection>;
+
+    /// This machine has lost the addresses `lost` and has the addresses `own`.
+    fn on_addresses_changed(&self, _lost: &[Ipv4Addr], _own: &[Ipv4Addr]) {}
 }
 
 /// The services of a cell by the names of their interfaces: service number and port.
@@ -77,6 +80,12 @@ impl CellClient {
         }
         let (connections, rosters) = (Mutex::default(), Mutex::default());
         Ok(CellClient { network, database_servers, connections, rosters })
+    }
+
+    /// This machine has lost the addresses `lost` and has the addresses `own`: later calls use new connections.
+    pub fn on_addresses_changed(&self, lost: &[Ipv4Addr], own: &[Ipv4Addr]) {
+        self.network.on_addresses_changed(lost, own);
+        self.forget_connections();
     }
 
     /// Whoever asks for a connection from now on has a new one.

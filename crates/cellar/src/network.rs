@@ -9,11 +9,12 @@ use afs_idl::{ClientConnection, Forgetful, cb};
 use anyhow::{Context, Result};
 use base::{AbortCode, HostUuid, SecurityLevel, UnixTime};
 pub use identity::{CellIdentity, check_keys};
+use parking_lot::Mutex;
 pub use renewing::{RENEWAL, Renewing};
 use rx::{ConnectOptions, Path, Server, ServerCall, ServerConfig, Service, ServiceEntry};
 use rx_proto::ServiceConfig;
 use rx_security::{ClientSecurity, KeyRing, KeySet, Null};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,9 @@ pub struct AfsNetwork {
     server: Server,
     security: Option<Arc<dyn ClientSecurity>>,
     database_patience: ConnectOptions,
+    own_databases: bool,
+    /// Addresses that the machine has lost since the start.
+    lost: Mutex<Vec<Ipv4Addr>>,
 }
 
 impl AfsNetwork {
@@ -60,7 +64,13 @@ impl AfsNetwork {
         let entry = ServiceConfig { id: 1, name: "callbacks".into(), security: security_classes };
         let server = Server::start(&config, vec![ServiceEntry { config: entry, service }])
             .context("cannot open a UDP port")?;
-        Ok(AfsNetwork { server, security, database_patience: DATABASE_PATIENCE })
+        Ok(AfsNetwork {
+            server,
+            security,
+            database_patience: DATABASE_PATIENCE,
+            own_databases: false,
+            lost: Mutex::default(),
+        })
     }
 
     /// The same for a server, which only asks and changes nothing that cannot be changed twice: it
@@ -70,10 +80,28 @@ impl AfsNetwork {
         self.database_patience.idle_time = Some(BUSY_TIME);
         self
     }
+
+    /// For a server that has the cell's only databases and is bound to every address: it still reaches them after
+    /// it has lost the address that its configuration names.
+    #[must_use]
+    pub fn with_own_databases(mut self) -> AfsNetwork {
+        self.own_databases = true;
+        self
+    }
+
+    /// Where a service that is configured at `address` answers now.
+    fn current(&self, address: SocketAddr) -> SocketAddr {
+        let is_lost = |ip: IpAddr| self.lost.lock().iter().any(|lost| IpAddr::V4(*lost) == ip);
+        if self.own_databases && is_lost(address.ip()) {
+            return SocketAddr::from((Ipv4Addr::LOCALHOST, address.port()));
+        }
+        address
+    }
 }
 
 impl Network for AfsNetwork {
     fn connect(&self, address: SocketAddr, service: u16) -> Arc<dyn ClientConnection> {
+        let address = self.current(address);
         let options = if DATABASE_SERVICES.contains(&service) {
             self.database_patience
         } else {
@@ -82,6 +110,19 @@ impl Network for AfsNetwork {
         let (connector, security) = (self.server.connector(), self.security.clone());
         let connect = move || connector.connect_with(Path::to(address), service, security.clone(), options);
         Arc::new(Renewing::new(Box::new(connect), RENEWAL))
+    }
+
+    fn on_addresses_changed(&self, lost: &[Ipv4Addr], own: &[Ipv4Addr]) {
+        let mut all = self.lost.lock();
+        all.extend_from_slice(lost);
+        all.sort_unstable();
+        all.dedup();
+        all.retain(|address| !own.contains(address));
+        drop(all);
+        let connector = self.server.connector();
+        for address in lost {
+            connector.forget_source(IpAddr::V4(*address));
+        }
     }
 }
 

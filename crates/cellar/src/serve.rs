@@ -47,12 +47,13 @@ use log::EventLog;
 use metrics::Metrics;
 use observe::Recorder;
 use observed::Observatory;
+use registration::OnChange;
 use rx::Server;
 use services::Services;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -139,7 +140,8 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     background.extend(upkeep::start(&ending, &volumes, settings.tuning.upkeep));
     if settings.roles.contains(&Role::Fs) {
         background.extend(jobs::start(&ending, settings, &cell, admin_server.as_deref()));
-        background.push(registration::register(settings, &cell, uuid, ending.clone()));
+        let on_change = follow_addresses(&ways, &cell);
+        background.push(registration::register(settings, &cell, uuid, on_change, ending.clone()));
     }
     if let Some(metrics) = &metrics {
         metrics.ready(&observatory);
@@ -196,12 +198,28 @@ fn volume_options(settings: &Settings) -> VolumeOptions {
 /// The way to the cell's database servers, as the holder of its key.
 fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<CellClient> {
     let security = Arc::new(CellIdentity::new(keys.ring(), settings.security.own_calls)?);
-    let network = Arc::new(AfsNetwork::start(Some(security))?.impatient());
+    let network = AfsNetwork::start(Some(security))?.impatient();
+    let has_databases = [Role::Vl, Role::Pt].iter().all(|role| settings.roles.contains(role));
+    let is_alone = has_databases && settings.bind.is_empty() && settings.other_database_servers().is_empty();
+    let network = Arc::new(if is_alone { network.with_own_databases() } else { network });
     let mut servers: Vec<Ipv4Addr> = settings.database_servers.iter().map(|server| server.address).collect();
     if servers.is_empty() {
         servers.clone_from(&settings.announce);
     }
     CellClient::new(network, servers)
+}
+
+/// Ends connections from addresses that the machine has lost, of all ports that call others.
+fn follow_addresses(ways: &(Arc<Callbacks>, Arc<VolumeServers>), cell: &Arc<CellClient>) -> OnChange {
+    let ((callbacks, volume_servers), cell) = (ways.clone(), cell.clone());
+    Box::new(move |lost, own| {
+        cell.on_addresses_changed(lost, own);
+        for connector in [callbacks.way.get(), volume_servers.way.get()].into_iter().flatten() {
+            for address in lost {
+                connector.forget_source(IpAddr::V4(*address));
+            }
+        }
+    })
 }
 
 fn open_databases(settings: &Settings) -> Result<Option<Database>> {

@@ -20,6 +20,7 @@ mod mixed;
 mod moving;
 mod probing;
 mod promoting;
+mod readdressing;
 mod resuming;
 mod showing;
 mod splitting;
@@ -46,6 +47,7 @@ pub(crate) fn all() -> Vec<Test> {
         electing::tests(),
         vanishing::tests(),
         cutting::tests(),
+        readdressing::tests(),
         kafs::tests(),
         promoting::tests(),
         moving::tests(),

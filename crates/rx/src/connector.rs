@@ -1,7 +1,7 @@
 //! Calling others: connections from a port of ours to a service.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,7 +57,6 @@ impl Connector {
         options: ConnectOptions,
     ) -> Arc<dyn ClientConnection> {
         let lane = Arc::clone(self.lanes.of_peer(path.remote));
-        let path = lane.with_source(path);
         let shared = Shared {
             lane,
             path,
@@ -68,6 +67,15 @@ impl Connector {
             channel_free: Arc::new(Condvar::new()),
         };
         Arc::new(Connection { shared: Arc::new(shared) })
+    }
+
+    /// The machine has lost an address: what was to be answered there fails with `RX_CALL_DEAD`, and later calls
+    /// leave from another address.
+    pub fn forget_source(&self, local: IpAddr) {
+        for lane in self.lanes.all() {
+            lane.lock().endpoint.handle_source_gone(clock::now(), local);
+            lane.flush();
+        }
     }
 }
 
@@ -135,7 +143,9 @@ impl Shared {
             return Ok(None);
         }
         let (security, options) = (self.security.clone(), self.options);
-        let connection = endpoint.connect(now, self.path, self.service_id, security, options)?;
+        // The way to the peer may have changed since the last one.
+        let path = self.lane.with_source(self.path);
+        let connection = endpoint.connect(now, path, self.service_id, security, options)?;
         open.push(connection);
         Ok(endpoint.open_call(now, connection))
     }

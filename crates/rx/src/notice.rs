@@ -1,6 +1,6 @@
 //! What ICMP says about datagrams of ours, as far as it matters.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use base::Monotonic;
 use rx_proto::Endpoint;
@@ -39,6 +39,8 @@ enum Fate {
     Unreachable,
     /// It should have had at most so many bytes.
     TooBig(usize),
+    /// It was to leave from this address, which the machine no longer has.
+    SourceGone(IpAddr),
 }
 
 impl Notice {
@@ -49,6 +51,11 @@ impl Notice {
         Some(Notice { remote: error.to, fate: fate(error)?, quote })
     }
 
+    /// A datagram to `remote` was refused since the machine no longer has the address `local`.
+    pub(crate) fn source_gone(remote: SocketAddr, local: IpAddr) -> Notice {
+        Notice { remote, fate: Fate::SourceGone(local), quote: [0; HEADER_BYTES] }
+    }
+
     /// Tells the endpoint that sent it.
     pub(crate) fn tell(&self, now: Monotonic, endpoint: &mut Endpoint) {
         match self.fate {
@@ -57,6 +64,7 @@ impl Notice {
                 endpoint.handle_packet_too_big(rx_proto::Path::to(self.remote), bytes);
             }
             Fate::TooBig(_) => {}
+            Fate::SourceGone(local) => endpoint.handle_source_gone(now, local),
         }
     }
 }

@@ -126,6 +126,16 @@ pub(crate) fn usual_source(remote: SocketAddr) -> Option<IpAddr> {
     Some(probe.local_addr().ok()?.as_socket()?.ip())
 }
 
+/// Whether the machine has lost the address `local`: it has a way to `remote`, but not from there.
+fn is_source_gone(local: IpAddr, remote: SocketAddr) -> bool {
+    let can_leave = || {
+        let probe = new_socket(remote)?;
+        probe.bind(&SocketAddr::new(local, 0).into())?;
+        probe.connect(&remote.into())
+    };
+    usual_source(remote).is_some() && can_leave().is_err()
+}
+
 impl AsFd for LaneSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -298,6 +308,13 @@ impl LaneSocket {
         error: &io::Error,
         counters: &LaneCounters,
     ) {
+        if let Some(local) = item.message.from.filter(|_| errors::may_be_the_sources(error))
+            && is_source_gone(local, item.message.to)
+        {
+            let _ = self.notices.push(Notice::source_gone(item.message.to, local));
+            counters.send_errors.add(item.run.map_or(1, Run::packets));
+            return;
+        }
         let Some(run) = item.run.filter(|_| self.segmentation.note_refusal(item.message.to, error)) else {
             counters.send_errors.add(item.run.map_or(1, Run::packets));
             tracing::debug!(to = %item.message.to, %error, "datagram not sent");

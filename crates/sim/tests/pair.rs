@@ -670,3 +670,28 @@ fn windows_get_smaller_while_many_send_much() {
     pair.pass(20 * DELAY);
     assert_eq!(pair.window_offered(first), Some(4096));
 }
+
+#[test]
+fn calls_from_a_lost_address_fail_at_once() {
+    let mut pair = Pair::new();
+    let connection = pair.connect();
+    let answered = pair.answered(connection);
+    pair.ends[CLIENT].release(pair.now, answered);
+    let (asked, served) = pair.asked();
+    let other = std::net::IpAddr::from([10, 0, 0, 9]);
+    for (end, local) in [(CLIENT, other), (SERVER, address(SERVER).ip())] {
+        pair.ends[end].handle_source_gone(pair.now, local);
+        pair.pass(DELAY);
+        assert_eq!(pair.ends[CLIENT].connection_error(connection), None, "another's address, or a server's");
+    }
+    pair.ends[CLIENT].handle_source_gone(pair.now, address(CLIENT).ip());
+    pair.drain();
+    assert_eq!(pair.ends[CLIENT].read(pair.now, asked), Read::Failed(AbortCode::RX_CALL_DEAD));
+    assert_eq!(pair.ends[CLIENT].connection_error(connection), Some(AbortCode::RX_CALL_DEAD));
+    let event = Event::ConnectionFailed(connection, AbortCode::RX_CALL_DEAD);
+    assert!(pair.events[CLIENT].iter().any(|told| format!("{told:?}") == format!("{event:?}")));
+    let next = pair.connect();
+    pair.answered(next);
+    let question = Read::Data(Bytes::from_static(b"question"));
+    assert_eq!(pair.ends[SERVER].read(pair.now, served), question, "calls of clients go on");
+}

@@ -2,7 +2,8 @@
 //!
 //! It does so when it starts, until it works; then every hour, since a location database may have
 //! been restored from before; and soon after the machine's addresses have changed, unless they are
-//! named in the configuration. To register the same again changes nothing.
+//! named in the configuration. To register the same again changes nothing. Connections from addresses that the machine
+//! has lost are ended then, so that calls leave from one that it has.
 
 use crate::client::describe::describe;
 use crate::client::{CellClient, Interface};
@@ -25,7 +26,10 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// What is registered is registered again after this time.
 const REPEAT: Duration = Duration::from_secs(3600);
 /// How often the machine's addresses are looked at.
-const LOOK: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Called when the machine's addresses have changed, with those it has lost and those it has.
+pub type OnChange = Box<dyn Fn(&[Ipv4Addr], &[Ipv4Addr]) + Send>;
 
 /// The UUID in the sysid file, which is made if it is missing.
 pub fn server_uuid(settings: &Settings) -> Result<HostUuid> {
@@ -51,9 +55,10 @@ pub fn register(
     settings: &Arc<Settings>,
     cell: &Arc<CellClient>,
     uuid: HostUuid,
+    on_change: OnChange,
     ending: Arc<AtomicBool>,
 ) -> JoinHandle<()> {
-    let mut registrar = Registrar::new(settings, cell, uuid);
+    let mut registrar = Registrar::new(settings, cell, uuid, on_change);
     registrar.attempt();
     super::thread("register", move || {
         while super::wait(&ending, LOOK.min(registrar.pause())) {
@@ -67,16 +72,22 @@ struct Registrar {
     settings: Arc<Settings>,
     cell: Arc<CellClient>,
     uuid: HostUuid,
+    on_change: OnChange,
     addresses: Vec<Ipv4Addr>,
     failures: u32,
     next: Instant,
 }
 
 impl Registrar {
-    fn new(settings: &Arc<Settings>, cell: &Arc<CellClient>, uuid: HostUuid) -> Registrar {
+    fn new(
+        settings: &Arc<Settings>,
+        cell: &Arc<CellClient>,
+        uuid: HostUuid,
+        on_change: OnChange,
+    ) -> Registrar {
         let addresses = settings.announce.clone();
         let (settings, cell) = (Arc::clone(settings), Arc::clone(cell));
-        Registrar { settings, cell, uuid, addresses, failures: 0, next: Instant::now() }
+        Registrar { settings, cell, uuid, on_change, addresses, failures: 0, next: Instant::now() }
     }
 
     /// Time until it is due.
@@ -87,8 +98,16 @@ impl Registrar {
     /// Registers if it is due or the addresses have changed.
     fn look(&mut self) {
         let changed = self.settings.announced_now().filter(|now| *now != self.addresses);
+        self.look_at(changed);
+    }
+
+    /// The same, with the machine's addresses if they have changed.
+    fn look_at(&mut self, changed: Option<Vec<Ipv4Addr>>) {
         if let Some(addresses) = changed {
             tracing::info!(before = ?self.addresses, now = ?addresses, "the machine's addresses have changed");
+            let lost: Vec<Ipv4Addr> =
+                self.addresses.iter().copied().filter(|address| !addresses.contains(address)).collect();
+            (self.on_change)(&lost, &addresses);
             (self.addresses, self.failures, self.next) = (addresses, 0, Instant::now());
         }
         if self.pause().is_zero() {

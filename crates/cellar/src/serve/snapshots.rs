@@ -53,7 +53,8 @@ impl CellSnapshots {
     }
 
     fn address(&self) -> Result<Ipv4Addr, AbortCode> {
-        self.settings.announce.first().copied().ok_or(NO_ADDRESS)
+        let now = self.settings.announced_now().and_then(|addresses| addresses.first().copied());
+        now.or(self.settings.announce.first().copied()).ok_or(NO_ADDRESS)
     }
 }
 

@@ -16,7 +16,7 @@ mod unreachable;
 mod user;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use base::{AbortCode, Monotonic, Room, UnixTime};
@@ -374,6 +374,12 @@ impl Endpoint {
     /// soon after; calls from clients are not affected.
     pub fn handle_unreachable(&mut self, now: Monotonic, remote: SocketAddr, quote: &[u8]) {
         self.on_unreachable(now, remote, quote);
+    }
+
+    /// This host no longer has the address `local`. Replies to it never arrive, and servers go on sending them there:
+    /// client connections that use it fail with `RX_CALL_DEAD`, and so do their calls.
+    pub fn handle_source_gone(&mut self, now: Monotonic, local: IpAddr) {
+        self.on_source_gone(now, local);
     }
 
     /// Whether `quote`, as a notice of the network repeats it, is the beginning of a packet that was

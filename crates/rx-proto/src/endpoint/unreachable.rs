@@ -11,14 +11,14 @@
 //! nothing at all is heard from it for about a round trip. As in OpenAFS only calls made from here
 //! can end like this, never those of clients.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use base::Monotonic;
+use base::{AbortCode, Monotonic};
 
 use super::Endpoint;
 use crate::call::{Call, Doubt, Ping, Side};
-use crate::connection::ConnectionKey;
+use crate::connection::{Connection, ConnectionKey};
 use crate::header::{self, Flags, Header};
 use crate::slab::Key;
 
@@ -55,6 +55,17 @@ impl Endpoint {
         let Some(connection) = self.connections.get(key) else { return };
         for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
             self.doubt(now, call);
+        }
+    }
+
+    /// Fails the client connections whose packets leave from an address that this host has lost. OpenAFS's servers and
+    /// Cellar's answer to the address that a connection began with, so that no other address can take it over.
+    pub(super) fn on_source_gone(&mut self, now: Monotonic, local: IpAddr) {
+        for key in self.connections.keys() {
+            let uses = |it: &Connection| it.side == Side::Client && it.path.local == Some(local);
+            if self.connections.get(key).is_some_and(uses) {
+                self.fail_connection(now, key, AbortCode::RX_CALL_DEAD);
+            }
         }
     }
 

@@ -65,3 +65,11 @@ pub(super) fn may_be_anothers(error: &io::Error) -> bool {
         )
     )
 }
+
+/// Whether the kernel may have refused a datagram for its source address, which the machine may have lost.
+pub(super) fn may_be_the_sources(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL | libc::EADDRNOTAVAIL | libc::EACCES)
+    )
+}

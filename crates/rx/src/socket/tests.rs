@@ -269,3 +269,25 @@ fn errors_of_ipv6_peers_are_seen() {
     assert_eq!(socket.fetch_errors(&counters), 1);
     assert_eq!(socket.notice().map(|notice| notice.remote), Some(nowhere));
 }
+
+#[test]
+fn a_lost_source_address_is_noticed() {
+    let (socket, counters) = (bind_one([0; 4], &small()), LaneCounters::default());
+    let peer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let to = peer.local_addr().unwrap();
+    let lost = IpAddr::from([192, 0, 2, 55]);
+    for (local, packets, expected) in [
+        (Some(lost), 1, Some(Notice::source_gone(to, lost))),
+        (Some(lost), 20, Some(Notice::source_gone(to, lost))),
+        (Some(to.ip()), 1, None),
+        (None, 1, None),
+    ] {
+        let transmit =
+            Transmit { path: Path { remote: to, local }, ..transmit(to, &datagrams(packets, 100)) };
+        let mut gather = Gather::default();
+        gather.push(&transmit);
+        socket.send(&gather, &counters);
+        assert_eq!(socket.notice(), expected, "{local:?}");
+        while socket.notice().is_some() {}
+    }
+}

@@ -59,7 +59,7 @@ fn the_sync_site_is_found_in_three_calls_and_sysid_written() {
     let (folder, entries) = (tempfile::tempdir().unwrap(), Arc::default());
     let (settings, fakes) = (settings(&folder), servers(&entries));
     let uuid = server_uuid(&settings).unwrap();
-    let mut registrar = Registrar::new(&settings, &fakes.cell(5), uuid);
+    let mut registrar = Registrar::new(&settings, &fakes.cell(5), uuid, Box::new(|_, _| {}));
     registrar.addresses = vec![server(77)];
     registrar.attempt();
     assert_eq!(fakes.calls(), 3, "a copy, its vote, the site");
@@ -78,7 +78,8 @@ fn the_sync_site_is_found_in_three_calls_and_sysid_written() {
 fn it_is_tried_again_ever_less_often_until_it_works() {
     let (folder, entries) = (tempfile::tempdir().unwrap(), Arc::default());
     let (settings, fakes) = (settings(&folder), servers(&entries));
-    let mut registrar = Registrar::new(&settings, &fakes.cell(5), server_uuid(&settings).unwrap());
+    let mut registrar =
+        Registrar::new(&settings, &fakes.cell(5), server_uuid(&settings).unwrap(), Box::new(|_, _| {}));
     fakes.fail(server(SYNC_SITE), Some(AbortCode::VL_MULTIPADDR));
     let mut pauses = Vec::new();
     for _ in 0..6 {
@@ -102,4 +103,24 @@ fn refusals_say_what_helps() {
         let text = refusal(code, uuid);
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
+}
+
+#[test]
+fn changed_addresses_end_old_connections_and_are_registered() {
+    let (folder, entries) = (tempfile::tempdir().unwrap(), Arc::default());
+    let (settings, fakes) = (settings(&folder), servers(&entries));
+    let changes = Arc::new(Mutex::new(Vec::new()));
+    let noted = changes.clone();
+    let on_change =
+        move |lost: &[Ipv4Addr], own: &[Ipv4Addr]| noted.lock().push((lost.to_vec(), own.to_vec()));
+    let uuid = server_uuid(&settings).unwrap();
+    let mut registrar = Registrar::new(&settings, &fakes.cell(5), uuid, Box::new(on_change));
+    registrar.addresses = vec![server(77), server(78)];
+    registrar.attempt();
+    registrar.look_at(None);
+    registrar.look_at(Some(vec![server(78), server(79)]));
+    assert_eq!(*changes.lock(), [(vec![server(77)], vec![server(78), server(79)])]);
+    let registered: Vec<_> = entries.0.lock().iter().map(|(_, addresses)| addresses.clone()).collect();
+    let numbers = |list: [u8; 2]| list.map(|number| u32::from(server(number))).to_vec();
+    assert_eq!(registered, [numbers([77, 78]), numbers([78, 79])]);
 }
