@@ -22,7 +22,7 @@ use encryption::KeySource;
 use events::lines::Choice;
 use keys::KeyFiles;
 use memory::CacheSizes;
-use rx::Fairness;
+use rx::{EndpointConfig, Fairness};
 use rx_security::{KeySet, LocalRealms};
 use security::SecuritySettings;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -110,6 +110,8 @@ pub struct Tuning {
     pub fairness: Fairness,
     /// Kernel receive buffer of each socket in bytes.
     pub socket_buffer_bytes: usize,
+    /// The longest datagram that is sent or asked for, Rx header included, IP and UDP headers not.
+    pub packet_bytes_max: usize,
     /// What is kept in memory, of all partitions together.
     pub caches: CacheSizes,
     /// Volumes that stay in memory while nobody uses them.
@@ -132,6 +134,7 @@ impl Default for Tuning {
             workers: 64,
             fairness: Fairness::default(),
             socket_buffer_bytes: 16 << 20,
+            packet_bytes_max: EndpointConfig::default().packet_bytes_max,
             caches: memory::cache_sizes(),
             loaded_volumes: VolumeOptions::default().loaded_volumes_max,
             durability: DurabilityPolicy::ALWAYS,

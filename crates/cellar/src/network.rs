@@ -11,7 +11,7 @@ use base::{AbortCode, HostUuid, SecurityLevel, UnixTime};
 pub use identity::{CellIdentity, check_keys};
 use parking_lot::Mutex;
 pub use renewing::{RENEWAL, Renewing};
-use rx::{ConnectOptions, Path, Server, ServerCall, ServerConfig, Service, ServiceEntry};
+use rx::{ConnectOptions, EndpointConfig, Path, Server, ServerCall, ServerConfig, Service, ServiceEntry};
 use rx_proto::ServiceConfig;
 use rx_security::{ClientSecurity, KeyRing, KeySet, Null};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -52,13 +52,22 @@ pub struct AfsNetwork {
 impl AfsNetwork {
     /// Opens a free port. `security` of `None` is anonymous.
     pub fn start(security: Option<Arc<dyn ClientSecurity>>) -> Result<AfsNetwork> {
-        let config = ServerConfig {
+        AfsNetwork::start_with(security, EndpointConfig::default().packet_bytes_max)
+    }
+
+    /// The same with datagrams of at most this length.
+    pub fn start_with(
+        security: Option<Arc<dyn ClientSecurity>>,
+        packet_bytes_max: usize,
+    ) -> Result<AfsNetwork> {
+        let mut config = ServerConfig {
             name: "client".into(),
             lanes: 1,
             workers_min: 1,
             workers_max: 4,
             ..ServerConfig::default()
         };
+        config.endpoint.limit_packets(packet_bytes_max);
         let service = Arc::new(Callbacks(Forgetful::new(HostUuid(*uuid::Uuid::new_v4().as_bytes()))));
         let security_classes: Vec<Arc<dyn rx_security::ServerSecurity>> = vec![Arc::new(Null)];
         let entry = ServiceConfig { id: 1, name: "callbacks".into(), security: security_classes };

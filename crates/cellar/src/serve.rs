@@ -198,7 +198,7 @@ fn volume_options(settings: &Settings) -> VolumeOptions {
 /// The way to the cell's database servers, as the holder of its key.
 fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<CellClient> {
     let security = Arc::new(CellIdentity::new(keys.ring(), settings.security.own_calls)?);
-    let network = AfsNetwork::start(Some(security))?.impatient();
+    let network = AfsNetwork::start_with(Some(security), settings.tuning.packet_bytes_max)?.impatient();
     let has_databases = [Role::Vl, Role::Pt].iter().all(|role| settings.roles.contains(role));
     let is_alone = has_databases && settings.bind.is_empty() && settings.other_database_servers().is_empty();
     let network = Arc::new(if is_alone { network.with_own_databases() } else { network });

@@ -244,7 +244,7 @@ impl Machine {
                 self.endpoint.close(self.now, connection);
                 self.connections.retain(|(_, known)| *known != connection);
             }
-            Event::Writable(_) | Event::ChannelFree(_) => {}
+            Event::Writable(_) | Event::ChannelFree(_) | Event::PathIsShort { .. } => {}
         }
     }
 

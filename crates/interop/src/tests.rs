@@ -22,6 +22,7 @@ mod probing;
 mod promoting;
 mod readdressing;
 mod resuming;
+mod shortening;
 mod showing;
 mod splitting;
 mod stepping;
@@ -48,6 +49,7 @@ pub(crate) fn all() -> Vec<Test> {
         vanishing::tests(),
         cutting::tests(),
         readdressing::tests(),
+        shortening::tests(),
         kafs::tests(),
         promoting::tests(),
         moving::tests(),

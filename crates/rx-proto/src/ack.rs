@@ -80,6 +80,14 @@ impl Reason {
         }
     }
 
+    /// Whether a DATA packet that arrived caused the ACK.
+    pub(crate) fn answers_data(self) -> bool {
+        matches!(
+            self,
+            Self::Requested | Self::Duplicate | Self::OutOfSequence | Self::ExceedsWindow | Self::NoSpace
+        )
+    }
+
     /// The number in packets.
     pub fn to_wire(self) -> u8 {
         match self {

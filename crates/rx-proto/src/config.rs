@@ -25,10 +25,13 @@ pub struct EndpointConfig {
     pub send_window_packets: u16,
     /// Bytes that a call takes from its writer beyond what is under way; at least 32,768 are.
     pub send_queue_bytes: usize,
-    /// Datagram size, Rx header included, that every path is believed to carry. 1472 fills an
-    /// Ethernet frame over IPv4; over IPv6 20 bytes are taken off.
+    /// Datagram size, Rx header included, that most paths carry and that padded pings try first. 1472 fills an
+    /// Ethernet frame over IPv4; over IPv6 20 bytes are taken off, here and below.
     pub packet_bytes: usize,
-    /// Datagram size that padded pings try to reach; not more than `packet_bytes` means no probing.
+    /// Datagram size that a path is assumed to carry before a padded ping was answered, if that is less than
+    /// `packet_bytes`. 1252 fills the 1280 bytes that every IPv6 path has. Loopback carries `packet_bytes`.
+    pub packet_bytes_assumed: usize,
+    /// Datagram size that padded pings try to reach; not more than `packet_bytes` means no more than that.
     pub packet_bytes_max: usize,
     /// Datagrams in one [`crate::Transmit`] at most.
     pub transmit_packets: usize,
@@ -74,6 +77,12 @@ pub struct EndpointConfig {
 }
 
 impl EndpointConfig {
+    /// Sends, and asks for, no datagrams of more than `bytes`, Rx header included.
+    pub fn limit_packets(&mut self, bytes: usize) {
+        self.packet_bytes = self.packet_bytes.min(bytes);
+        self.packet_bytes_max = bytes;
+    }
+
     /// Bytes that a call may keep from its writer: room for two packets at least, so that a full
     /// packet and the beginning of the next always find place.
     pub(crate) fn send_queue_limit(&self) -> usize {
@@ -90,6 +99,7 @@ impl Default for EndpointConfig {
             send_window_packets: WINDOW_MAX as u16,
             send_queue_bytes: 512 * 1024,
             packet_bytes: 1472,
+            packet_bytes_assumed: 1252,
             packet_bytes_max: 1472,
             transmit_packets: 44,
             dead_time: Duration::from_secs(30),

@@ -2,6 +2,7 @@
 
 use base::{AbortCode, Caller, Room};
 use bytes::Bytes;
+use std::net::SocketAddr;
 
 use crate::{Path, Standing};
 
@@ -62,6 +63,14 @@ pub enum Event {
     /// A client connection is unusable (its security handshake failed, or the server aborted it):
     /// its calls have failed, and new ones are refused. Close it.
     ConnectionFailed(ConnectionId, AbortCode),
+    /// The path to a host was found not to carry datagrams of [`crate::EndpointConfig::packet_bytes`]. Told once for each
+    /// host while that is remembered, and again if it carries even less.
+    PathIsShort {
+        /// The host.
+        remote: SocketAddr,
+        /// The longest datagrams sent to it now, Rx header included.
+        packet_bytes: usize,
+    },
 }
 
 /// What [`crate::Endpoint::read`] found.

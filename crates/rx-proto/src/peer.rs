@@ -8,24 +8,16 @@ use base::{AbortCode, Monotonic};
 use crate::EndpointConfig;
 use crate::ack::Trailer;
 use crate::congestion::Learnt;
-use crate::limits::{AMPLIFICATION_MAX, PACKET_BYTES_MAX, PACKET_BYTES_MIN, REACH_LIFETIME};
+use crate::limits::{AMPLIFICATION_MAX, REACH_LIFETIME};
+use crate::packet_length::{PacketLength, Short};
 use crate::rtt::Rtt;
 use crate::timers::{Armed, look};
 
 /// The window that a peer is assumed to have before it has said so (rx_initSendWindow).
 const WINDOW_INITIAL: u32 = 16;
 
-/// IPv6 headers are so much longer than IPv4's.
-const IPV6_EXTRA_BYTES: usize = 20;
-
 /// A peer without connections is remembered for this long (rx_idlePeerTime).
 pub(crate) const PEER_LIFETIME: Duration = Duration::from_secs(60);
-
-/// How long until a path length that failed is tried again.
-const PROBE_INTERVAL: Duration = Duration::from_secs(60);
-
-/// A path length is given up after so many silent probes.
-const PROBES_MAX: u32 = 3;
 
 /// See the module's description.
 #[derive(Debug)]
@@ -132,7 +124,12 @@ pub struct PeerReport {
 }
 
 impl Peer {
-    pub(crate) fn new(address: SocketAddr, config: &EndpointConfig, now: Monotonic) -> Peer {
+    pub(crate) fn new(
+        address: SocketAddr,
+        config: &EndpointConfig,
+        short: Option<Short>,
+        now: Monotonic,
+    ) -> Peer {
         Peer {
             address,
             rtt: Rtt::default(),
@@ -141,7 +138,7 @@ impl Peer {
             idle_since: now,
             heard_at: Monotonic(0),
             armed: Armed::default(),
-            mtu: PacketLength::new(address, config),
+            mtu: PacketLength::new(address, config, short),
             counters: PeerCounters::default(),
             window: WINDOW_INITIAL,
             reach: Reach::default(),
@@ -170,7 +167,7 @@ impl Peer {
         let counters = self.counters.connections ^ self.counters.bytes_sent;
         let reached = look(self.reach.until) ^ u64::from(self.aborts.count) ^ u64::from(self.window);
         let rtt = self.rtt.least().as_secs() ^ self.rtt.variation().as_secs();
-        self.heard_at.0 ^ self.armed.look() ^ learnt ^ counters ^ reached ^ rtt ^ self.mtu.proven as u64
+        self.heard_at.0 ^ self.armed.look() ^ learnt ^ counters ^ reached ^ rtt ^ self.mtu.look()
     }
 
     /// Packets that the peer's last call had room for.
@@ -226,6 +223,11 @@ impl Peer {
         left.is_some()
     }
 
+    /// The length of a padded ping to send now, if one is worth it.
+    pub(crate) fn probe(&mut self, now: Monotonic) -> Option<usize> {
+        self.mtu.probe(now, self.heard_at, self.rtt.timeout(0))
+    }
+
     /// A call ended well.
     pub(crate) fn on_success(&mut self) {
         self.aborts = AbortBrake::default();
@@ -234,90 +236,6 @@ impl Peer {
     /// How long an abort has to wait, if at all.
     pub(crate) fn abort_delay(&mut self, code: AbortCode, config: &EndpointConfig) -> Option<Duration> {
         self.aborts.delay(code, config)
-    }
-}
-
-/// How long packets to a peer may be, Rx header included.
-#[derive(Debug)]
-pub(crate) struct PacketLength {
-    /// Known to get through.
-    proven: usize,
-    /// What the configuration says gets through everywhere.
-    safe: usize,
-    /// The most that is tried.
-    ceiling: usize,
-    advertised: usize,
-    probes: u32,
-    probe_at: Monotonic,
-}
-
-impl PacketLength {
-    fn new(address: SocketAddr, config: &EndpointConfig) -> PacketLength {
-        let extra = if address.is_ipv6() { IPV6_EXTRA_BYTES } else { 0 };
-        let bound = |bytes: usize| bytes.saturating_sub(extra).clamp(PACKET_BYTES_MIN, PACKET_BYTES_MAX);
-        let safe = bound(config.packet_bytes);
-        PacketLength {
-            proven: safe,
-            safe,
-            ceiling: bound(config.packet_bytes_max).max(safe),
-            advertised: PACKET_BYTES_MAX,
-            probes: 0,
-            probe_at: Monotonic(0),
-        }
-    }
-
-    /// The length to send now.
-    pub(crate) fn packet_bytes(&self) -> usize {
-        self.proven.min(self.advertised)
-    }
-
-    /// What the peer says it takes.
-    pub(crate) fn advertised(&mut self, bytes: usize) {
-        self.advertised = bytes.clamp(PACKET_BYTES_MIN, PACKET_BYTES_MAX);
-    }
-
-    /// The network says so.
-    pub(crate) fn too_big(&mut self, bytes: usize) {
-        let bytes = bytes.max(PACKET_BYTES_MIN);
-        self.safe = self.safe.min(bytes);
-        self.ceiling = self.ceiling.min(bytes);
-        self.proven = self.proven.min(bytes);
-    }
-
-    /// The length of a padded ping to send now, if one is worth it.
-    pub(crate) fn probe(&mut self, now: Monotonic) -> Option<usize> {
-        let goal = self.ceiling.min(self.advertised);
-        if goal <= self.proven || now < self.probe_at {
-            return None;
-        }
-        if self.probes == PROBES_MAX {
-            self.probes = 0;
-            self.probe_at = now + PROBE_INTERVAL;
-            self.ceiling = usize::midpoint(self.proven, goal);
-            return None;
-        }
-        self.probes += 1;
-        self.probe_at = now + Duration::from_millis(500);
-        Some(goal)
-    }
-
-    /// A padded ping was answered.
-    pub(crate) fn on_probe_answered(&mut self, bytes: usize) {
-        self.proven = self.proven.max(bytes);
-        self.probes = 0;
-    }
-
-    /// Long packets go unanswered: back to what is safe.
-    pub(crate) fn on_black_hole(&mut self, now: Monotonic) {
-        if self.proven > self.safe {
-            self.proven = self.safe;
-            self.probe_at = now + PROBE_INTERVAL;
-        }
-    }
-
-    /// The most that may ever be sent.
-    pub(crate) fn ceiling(&self) -> usize {
-        self.ceiling
     }
 }
 
@@ -354,7 +272,7 @@ mod tests {
     use super::*;
 
     fn peer() -> Peer {
-        Peer::new("127.0.0.1:7001".parse().unwrap(), &EndpointConfig::default(), Monotonic(0))
+        Peer::new("127.0.0.1:7001".parse().unwrap(), &EndpointConfig::default(), None, Monotonic(0))
     }
 
     fn at(seconds: u64) -> Monotonic {
@@ -416,24 +334,5 @@ mod tests {
         let once = trips;
         trips.add(&once);
         assert_eq!((trips.counts[1], trips.total), (4, once.total * 2));
-    }
-
-    #[test]
-    fn obeys_and_probes_lengths() {
-        let config = EndpointConfig { packet_bytes_max: 9000, ..EndpointConfig::default() };
-        let mut mtu = PacketLength::new("127.0.0.1:1".parse().unwrap(), &config);
-        assert_eq!(mtu.packet_bytes(), 1472);
-        assert_eq!(mtu.probe(at(1)), Some(9000));
-        assert_eq!(mtu.probe(at(1)), None);
-        mtu.on_probe_answered(9000);
-        assert_eq!(mtu.packet_bytes(), 9000);
-        mtu.advertised(1200);
-        assert_eq!(mtu.packet_bytes(), 1200);
-        mtu.advertised(3);
-        assert_eq!(mtu.packet_bytes(), PACKET_BYTES_MIN);
-        mtu.advertised(9000);
-        mtu.on_black_hole(at(5));
-        assert_eq!(mtu.packet_bytes(), 1472);
-        assert_eq!(PacketLength::new("[::1]:1".parse().unwrap(), &config).packet_bytes(), 1452);
     }
 }

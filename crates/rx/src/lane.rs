@@ -529,6 +529,13 @@ impl LaneState {
                         condvar.notify_all();
                     }
                 }
+                Event::PathIsShort { remote, packet_bytes } => {
+                    tracing::warn!(
+                        host = %remote.ip(),
+                        packet_bytes,
+                        "the path to this host drops longer packets without a word; shorter ones are sent"
+                    );
+                }
                 Event::ChannelFree(connection) | Event::ConnectionFailed(connection, _) => {
                     if let Some(condvar) = self.waiting_channels.remove(&connection) {
                         condvar.notify_one();

@@ -59,7 +59,7 @@ impl Application {
                 self.server.ended(call);
                 self.run(now, endpoint, call, false);
             }
-            Event::ChannelFree(_) | Event::ConnectionFailed(..) => {}
+            Event::ChannelFree(_) | Event::ConnectionFailed(..) | Event::PathIsShort { .. } => {}
         }
         self.open(now, endpoint);
     }

@@ -677,7 +677,11 @@ fn calls_from_a_lost_address_fail_at_once() {
     let connection = pair.connect();
     let answered = pair.answered(connection);
     pair.ends[CLIENT].release(pair.now, answered);
-    let (asked, served) = pair.asked();
+    let asked = pair.ends[CLIENT].open_call(pair.now, connection).expect("a free channel");
+    pair.ends[CLIENT].write(pair.now, asked, &mut Bytes::from_static(b"question"));
+    pair.ends[CLIENT].end(pair.now, asked);
+    pair.pass(4 * DELAY);
+    let served = pair.arrived();
     let other = std::net::IpAddr::from([10, 0, 0, 9]);
     for (end, local) in [(CLIENT, other), (SERVER, address(SERVER).ip())] {
         pair.ends[end].handle_source_gone(pair.now, local);

@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use base::{CellName, PartitionId};
 use events::lines::{Choice, PER_SECOND};
 use fairness::FairnessSection;
+use rx_proto::limits::{PACKET_BYTES_MAX, PACKET_BYTES_MIN};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -131,6 +132,7 @@ struct RxSection {
     lanes: Option<Spanned<usize>>,
     workers: Option<Spanned<usize>>,
     socket_buffer_mb: Option<Spanned<usize>>,
+    packet_bytes_max: Option<Spanned<usize>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -444,6 +446,13 @@ fn tuning(
         workers: origin.bounded(rx.workers.as_ref(), "rx.workers", default.workers, 4, 1024)?,
         fairness,
         socket_buffer_bytes: buffer_mb << 20,
+        packet_bytes_max: origin.bounded(
+            rx.packet_bytes_max.as_ref(),
+            "rx.packet_bytes_max",
+            default.packet_bytes_max,
+            PACKET_BYTES_MIN,
+            PACKET_BYTES_MAX,
+        )?,
         caches,
         loaded_volumes,
         durability,
@@ -538,6 +547,14 @@ pub(crate) mod tests {
         ] {
             assert_eq!(path, &relative.join(expected));
         }
+    }
+
+    #[test]
+    fn packets_have_a_longest_length() {
+        let load = |lines: &str| load_lines(&format!("{lines}\n[partitions]\na = \"p\""));
+        let bytes = |lines: &str| load(lines).unwrap().tuning.packet_bytes_max;
+        assert_eq!((bytes(""), bytes("[rx]\npacket_bytes_max = 1272")), (1472, 1272));
+        assert!(load("[rx]\npacket_bytes_max = 500").is_err());
     }
 
     #[test]

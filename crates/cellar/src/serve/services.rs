@@ -584,6 +584,7 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
     config.endpoint.rxdebug = settings.security.rxdebug;
     config.endpoint.own_hosts = own_hosts(settings);
     if role == Role::Vol {
+    config.endpoint.limit_packets(settings.tuning.packet_bytes_max);
         // A dump may wait for its next tape.
         let seconds = settings.tuning.idle_transaction_seconds;
         config.endpoint.server_idle_time = Duration::from_secs(seconds.into());

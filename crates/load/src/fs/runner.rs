@@ -231,7 +231,10 @@ impl<'a> Runner<'a> {
             Event::Readable(call) | Event::Writable(call) | Event::Failed(call, _) => {
                 client.on_call(now, endpoint, call)
             }
-            Event::Ended(_) | Event::ChannelFree(_) | Event::ConnectionFailed(..) => None,
+            Event::Ended(_)
+            | Event::ChannelFree(_)
+            | Event::ConnectionFailed(..)
+            | Event::PathIsShort { .. } => None,
         };
         if let Some(done) = done
             && self.finish(port, &done)

@@ -64,8 +64,6 @@ pub(crate) struct Call {
     pub(crate) abort_at: Option<Monotonic>,
     /// A ping is to be sent.
     pub(crate) ping: Option<Ping>,
-    /// A padded ping's serial and length.
-    pub(crate) length_probe: Option<(u32, usize)>,
     /// What it counts as.
     pub(crate) standing: Standing,
     pub(crate) damaged: u32,
@@ -196,7 +194,6 @@ impl Call {
             limits: parts.limits,
             abort_at: None,
             ping: None,
-            length_probe: None,
             standing: parts.standing,
             damaged: 0,
             is_bulk: false,

@@ -93,7 +93,7 @@ impl Call {
     pub(crate) fn rest(&self, deadline: Monotonic) -> Option<Rest> {
         let is_released = self.side == Side::Server && self.phase == Phase::Active && self.released;
         let is_waited_for = self.ready || self.unarmed || self.reader_waits || self.writer_waits;
-        let is_asking = self.ping.is_some() || self.length_probe.is_some();
+        let is_asking = self.ping.is_some();
         if !is_released || is_waited_for || is_asking || self.is_bulk || self.abort_at.is_some() {
             return None;
         }

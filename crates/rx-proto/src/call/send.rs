@@ -71,6 +71,8 @@ pub(crate) struct SendQueue {
     acked_at: Monotonic,
     /// ACKs since then that asked again for what had been read.
     behind: u32,
+    /// An ACK was the answer to a DATA packet since the first timeout in a row.
+    is_answered: bool,
     probes: [Option<Probe>; PROBES],
 }
 
@@ -193,6 +195,7 @@ impl SendQueue {
             ack_serial: None,
             acked_at: Monotonic(0),
             behind: 0,
+            is_answered: false,
             probes: [None; PROBES],
         }
     }
@@ -457,6 +460,7 @@ impl SendQueue {
         rtt: &Rtt,
     ) -> AckResult {
         self.pace.refill(now, self.congestion.window(), rtt);
+        self.is_answered |= ack.reason.answers_data();
         let mut result = AckResult { round_trip: self.take_probe(ack.serial, now), ..AckResult::default() };
         let done = ack.first.wrapping_sub(self.first);
         if done as usize > self.packets.len() {
@@ -634,6 +638,7 @@ impl SendQueue {
             return Timeout::Nothing;
         }
         self.timeout_at = None;
+        self.is_answered &= self.backoff > 0;
         self.backoff += 1;
         if self.in_flight + self.lost == 0 {
             return Timeout::Ping;
@@ -645,6 +650,22 @@ impl SendQueue {
         }
         self.lost += std::mem::take(&mut self.in_flight);
         Timeout::Resend
+    }
+
+    /// Body bytes of the first packet that has not arrived, and when it was sent last, if it was sent at least
+    /// `transmissions_min` times without any answer: a peer that has no room for a packet says so.
+    pub(crate) fn stuck(&self, transmissions_min: u32) -> Option<(usize, Monotonic)> {
+        if self.is_answered {
+            return None;
+        }
+        let packet = self.packets.iter().find(|packet| packet.state != SentState::Received)?;
+        let is_stuck = packet.transmissions >= transmissions_min;
+        is_stuck.then_some((packet.body_bytes as usize, packet.sent_at))
+    }
+
+    /// Whether the peer has acknowledged anything.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.ack_serial.is_some()
     }
 
     /// Timeouts in a row.

@@ -132,11 +132,11 @@ impl Endpoint {
     /// Finds or makes the peer of a new connection.
     pub(super) fn peer_at(&mut self, now: Monotonic, remote: SocketAddr) -> Key {
         let config = &self.config;
-        let peers = &mut self.peers;
-        let key = *self
-            .peer_index
-            .entry(remote)
-            .or_insert_with(|| peers.insert_with(|_| crate::peer::Peer::new(remote, config, now)));
+        let (peers, short_paths) = (&mut self.peers, &self.short_paths);
+        let key = *self.peer_index.entry(remote).or_insert_with(|| {
+            let short = short_paths.get(remote.ip());
+            peers.insert_with(|_| crate::peer::Peer::new(remote, config, short, now))
+        });
         if let Some(peer) = self.peers.get_mut(key) {
             peer.connections += 1;
             peer.counters.connections += 1;

@@ -181,6 +181,11 @@ impl Endpoint {
             return;
         };
         let Some(call) = self.calls.get_mut(key) else { return };
+        if ack.reason == Reason::PingResponse {
+            let connection = call.connection;
+            self.on_ping_response(connection, ack.serial);
+        }
+        let Some(call) = self.calls.get_mut(key) else { return };
         if packet.header.flags.contains(Flags::REQUEST_ACK) {
             call.receive.acks.on_ping(packet.header.serial);
             call.clocks.received = now;
@@ -216,21 +221,24 @@ impl Endpoint {
         if result.newly > 0 {
             call.clocks.progress = now;
         }
-        self.on_length_probe(key, &ack);
         self.wake_writer(key);
     }
 
-    /// A padded ping was answered: the path carries packets of its length.
-    fn on_length_probe(&mut self, key: Key, ack: &Ack<'_>) {
-        let Some(call) = self.calls.get_mut(key) else { return };
-        let Some((serial, length)) = call.length_probe else { return };
-        if ack.reason != Reason::PingResponse || ack.serial != serial {
-            return;
+    /// An ACK came for a call that is gone. It may answer a padded ping.
+    pub(super) fn on_late_ack(&mut self, connection: Key, packet: &Packet) {
+        let ack = ack::parse(&packet.body).ok().filter(|ack| ack.reason == Reason::PingResponse);
+        if let Some(ack) = ack {
+            self.on_ping_response(connection, ack.serial);
         }
-        call.length_probe = None;
-        let Some(connection) = self.connections.get(call.connection) else { return };
-        if let Some(peer) = self.peers.get_mut(connection.peer) {
-            peer.mtu.on_probe_answered(length);
+    }
+
+    /// A ping was answered. If it was padded, the path carries packets of its length.
+    fn on_ping_response(&mut self, connection: Key, serial: u32) {
+        let peer = self.connections.get(connection).and_then(|it| self.peers.get_mut(it.peer));
+        if let Some(peer) = peer
+            && peer.mtu.on_answer(connection, serial)
+        {
+            self.short_paths.remove(peer.address.ip());
         }
     }
 

@@ -279,6 +279,12 @@ impl Endpoint {
     /// Forgets a peer that has no connections.
     pub(super) fn forget_peer(&mut self, key: Key) {
         let Some(mut peer) = self.peers.remove(key) else { return };
+        if peer.mtu.is_unanswered(peer.heard_at) {
+            let (remote, bytes) = (peer.address, peer.mtu.safe());
+            if self.short_paths.on_silence(peer.idle_since, remote.ip(), bytes) {
+                self.events.push_back(Event::PathIsShort { remote, packet_bytes: bytes });
+            }
+        }
         self.timers.disarm(Timed::Peer(key), &mut peer.armed);
         self.forgotten.add(&peer.counters);
         self.peer_index.remove(&peer.address);

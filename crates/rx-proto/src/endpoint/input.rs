@@ -139,8 +139,12 @@ impl Endpoint {
 
     fn call_packet(&mut self, now: Monotonic, wall: UnixTime, key: Key, packet: Packet) {
         let Some(connection) = self.connections.get(key) else { return };
-        let channel = connection.channels[packet.header.channel()];
+        let (channel, side) = (connection.channels[packet.header.channel()], connection.side);
         let number = packet.header.call_number;
+        let is_late = number < channel.number || number == channel.number && channel.call.is_none();
+        if is_late && packet.header.kind == PacketType::Ack {
+            self.on_late_ack(key, &packet);
+        }
         if number == channel.number {
             match channel.call {
                 Some(call) => self.deliver(now, wall, call, packet),
@@ -148,7 +152,7 @@ impl Endpoint {
             }
             return;
         }
-        if connection.side == Side::Client || number < channel.number {
+        if side == Side::Client || number < channel.number {
             self.statistics.spurious += 1;
             return;
         }

@@ -32,6 +32,7 @@ use crate::connection::{Connection, ConnectionKey, EPOCH_ANY_ADDRESS};
 use crate::cookie::Cookies;
 use crate::hash::{SeededMap, SeededState};
 use crate::header::HEADER_BYTES;
+use crate::packet_length::ShortPaths;
 use crate::peer::{Peer, PeerCounters, PeerReport};
 use crate::seed::Seed;
 use crate::slab::{Key, Slab};
@@ -92,6 +93,7 @@ pub struct Endpoint {
     peer_index: SeededMap<SocketAddr, Key>,
     /// What peers did that are forgotten.
     forgotten: PeerCounters,
+    short_paths: ShortPaths,
     connections: Slab<Connection>,
     index: SeededMap<ConnectionKey, Key>,
     /// Connections and channels that are about to be used; kept for its memory.
@@ -163,6 +165,7 @@ impl Endpoint {
             peers: Slab::new(),
             forgotten: PeerCounters::default(),
             peer_index: SeededMap::with_hasher(state),
+            short_paths: ShortPaths::new(state),
             connections: Slab::new(),
             index: SeededMap::with_hasher(state),
             foreseen: Vec::new(),

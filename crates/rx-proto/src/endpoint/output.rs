@@ -149,6 +149,14 @@ impl Endpoint {
         let call = self.calls.get_mut(key)?;
         let connection = self.connections.get_mut(call.connection)?;
         let peer = self.peers.get_mut(connection.peer)?;
+        // Before a long reply's first packet: in the end of a call there may be nobody to answer.
+        let may_probe = call.side == Side::Server && call.send.is_unstarted();
+        if may_probe
+            && call.send.pending_bytes() > payload_max
+            && let Some(bytes) = peer.probe(now)
+        {
+            return self.transmit_ack(now, key, Reason::Ping, 0, Ping::Probe(bytes));
+        }
         let packets_max = self.config.transmit_packets.clamp(1, TRANSMIT_PACKETS_MAX);
         let mut batch = Batch::new(self.spare.pop().unwrap_or_default(), packets_max);
         let filled = fill(now, call, connection, peer, payload_max, &mut batch);
@@ -157,7 +165,8 @@ impl Endpoint {
             after_filling(now, call, connection, peer, payload_max, &mut batch);
             self.statistics.sent_data(batch.packets.len() as u64, batch.resent, batch.total_bytes as u64);
         }
-        let path = connection.path;
+        let (path, peer) = (connection.path, connection.peer);
+        self.note_short_path(now, peer);
         if let Err(code) = filled {
             self.fail(now, key, code, Tell::Peer);
         }
@@ -193,7 +202,7 @@ impl Endpoint {
             call.send.add_probe(header.serial, now, &peer.rtt);
             self.statistics.pings_sent += 1;
             if let Ping::Probe(length) = ping {
-                call.length_probe = Some((header.serial, length));
+                peer.mtu.on_probe_sent(now, call.connection, header.serial, length);
                 body = pad(&mut self.arena, &body, length);
             }
         }
@@ -347,8 +356,9 @@ fn after_filling(
     peer.counters.sent += batch.packets.len() as u64;
     peer.counters.resent += batch.resent;
     count_bytes(connection, peer, batch.packets.len(), batch.total_bytes);
-    if call.ping.is_none() && call.send.sequences() > PROBE_AFTER_PACKETS {
-        call.ping = peer.mtu.probe(now).map(Ping::Probe);
+    let goes_on = call.send.sequences() > PROBE_AFTER_PACKETS && !call.send.is_all_cut();
+    if call.ping.is_none() && goes_on && call.send.is_heard() {
+        call.ping = peer.probe(now).map(Ping::Probe);
     }
 }
 

@@ -5,12 +5,18 @@ use base::{AbortCode, Monotonic};
 use super::Endpoint;
 use super::finish::Tell;
 use crate::call::send::Timeout;
-use crate::call::{Late, Phase, Ping};
+use crate::call::{Late, Phase, Ping, Side};
+use crate::event::Event;
+use crate::header::HEADER_BYTES;
+use crate::limits::PACKET_BYTES_MIN;
 use crate::slab::Key;
 use crate::timers::Timed;
 
 /// Timeouts in a row after which long packets are suspected of not getting through.
 const BLACK_HOLE_TIMEOUTS: u32 = 3;
+
+/// Timeouts in a row after which that is certain, if the peer answers shorter packets.
+const DROPPED_TIMEOUTS: u32 = 5;
 
 impl Endpoint {
     pub(super) fn run_timers(&mut self, now: Monotonic) {
@@ -102,8 +108,40 @@ impl Endpoint {
                 peer.learnt = Some(call.send.congestion.learnt(now));
                 if call.send.backoff() >= BLACK_HOLE_TIMEOUTS {
                     peer.mtu.on_black_hole(now);
+                    call.ping = Some(Ping::Plain);
                 }
+                self.end_if_dropped(now, key);
             }
+        }
+    }
+
+    /// Ends a call whose packets are too long for the path: they cannot be cut again. Its caller tries again, with
+    /// shorter ones.
+    fn end_if_dropped(&mut self, now: Monotonic, key: Key) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let Some((body_bytes, sent_at)) = call.send.stuck(DROPPED_TIMEOUTS) else { return };
+        let bytes = HEADER_BYTES + body_bytes;
+        let is_dropped = call.send.backoff() >= DROPPED_TIMEOUTS && call.clocks.received > sent_at;
+        if !is_dropped || bytes <= PACKET_BYTES_MIN {
+            return;
+        }
+        let code = if call.side == Side::Server { AbortCode::VBUSY } else { AbortCode::RX_CALL_DEAD };
+        let Some(connection) = self.connections.get(call.connection) else { return };
+        let peer_key = connection.peer;
+        if let Some(peer) = self.peers.get_mut(peer_key) {
+            peer.mtu.on_dropped(now, bytes);
+        }
+        self.note_short_path(now, peer_key);
+        self.fail(now, key, code, Tell::Peer);
+    }
+
+    /// Remembers, and tells the user, that a path was found to be short.
+    pub(super) fn note_short_path(&mut self, now: Monotonic, peer: Key) {
+        let Some(peer) = self.peers.get_mut(peer) else { return };
+        let Some(packet_bytes) = peer.mtu.take_news() else { return };
+        let remote = peer.address;
+        if self.short_paths.insert(now, remote.ip(), packet_bytes) {
+            self.events.push_back(Event::PathIsShort { remote, packet_bytes });
         }
     }
 
