@@ -1,6 +1,7 @@
 //! What a server is told: one validated [`Settings`], from `cellar.toml` or from the files that an
 //! OpenAFS server on the same machine would read.
 
+pub mod announcing;
 mod audit;
 pub mod durability;
 pub mod encryption;
@@ -14,8 +15,8 @@ pub mod web;
 
 pub use upkeep::Upkeep;
 
-use afs_format::netinfo::{NetInfo, NetRestrict};
 use afs_format::userlist::UserList;
+use announcing::{AnnounceRules, Chosen};
 use base::{CellName, PartitionId};
 use durability::DurabilityPolicy;
 use encryption::KeySource;
@@ -196,9 +197,9 @@ pub struct Settings {
     pub bind: Vec<Ipv4Addr>,
     /// Addresses that the file server registers in the location database.
     pub announce: Vec<Ipv4Addr>,
-    /// NetInfo and NetRestrict, by which the machine's addresses are looked at again while the server
-    /// runs; `None` if the configuration names them.
-    pub announce_filter: Option<(NetInfo, NetRestrict)>,
+    /// How the addresses are chosen from the machine's, again while the server runs; `None` if the configuration names
+    /// them.
+    pub announce_rules: Option<AnnounceRules>,
     /// Database servers of the cell.
     pub database_servers: Vec<afs_format::cellservdb::CellServer>,
     /// Partitions in the order of their letters.
@@ -228,10 +229,9 @@ pub struct Settings {
 impl Settings {
     /// The addresses to register as the machine has them now; `None` if that was not asked for, or
     /// there is none but loopback (a network that is down for a moment).
-    pub fn announced_now(&self) -> Option<Vec<Ipv4Addr>> {
-        let (info, restrict) = self.announce_filter.as_ref()?;
-        let addresses = openafs::addresses(info, restrict).ok()?;
-        addresses.iter().any(|address| !address.is_loopback()).then_some(addresses)
+    pub fn announced_now(&self) -> Option<Chosen> {
+        let chosen = self.announce_rules.as_ref()?.choose().ok()?;
+        chosen.addresses.iter().any(|address| !address.is_loopback()).then_some(chosen)
     }
 
     /// Where the file server that these settings are of answers, if it is one.

@@ -98,6 +98,21 @@ impl AfsNetwork {
         self
     }
 
+    /// A connection to a service that has this long to answer each call.
+    pub fn connect_within(
+        &self,
+        address: SocketAddr,
+        service: u16,
+        patience: Duration,
+    ) -> Arc<dyn ClientConnection> {
+        let options = ConnectOptions {
+            dead_time: Some(patience),
+            idle_time: Some(patience),
+            call_time_max: Some(patience),
+        };
+        self.server.connector().connect_with(Path::to(address), service, self.security.clone(), options)
+    }
+
     /// Where a service that is configured at `address` answers now.
     fn current(&self, address: SocketAddr) -> SocketAddr {
         let is_lost = |ip: IpAddr| self.lost.lock().iter().any(|lost| IpAddr::V4(*lost) == ip);

@@ -15,6 +15,7 @@ pub mod locator;
 pub mod log;
 pub mod membership;
 pub mod metrics;
+pub mod neighbours;
 pub mod observed;
 pub mod offline;
 pub mod overseer;

@@ -15,7 +15,9 @@ pub mod text;
 
 pub use finding::{CRITICAL, Finding, SERIOUS};
 pub use slow::SlowCall;
-pub use snapshot::{Clock, Figures, Job, Labels, Machine, Operation, Port, Settings, Snapshot, Transport};
+pub use snapshot::{
+    Clock, Figures, Job, Labels, Machine, Operation, Port, Registration, Settings, Snapshot, Transport,
+};
 
 /// The problems of a snapshot, the weightiest first.
 pub fn diagnose(snapshot: &Snapshot) -> Vec<Finding> {

@@ -5,6 +5,7 @@ mod clients;
 mod elsewhere;
 mod network;
 mod openafs;
+mod registration;
 mod store;
 mod volumes;
 mod workers;
@@ -46,6 +47,9 @@ pub(crate) const ALL: &[Rule] = &[
     clients::slow_takers,
     caches::too_small,
     caches::cold,
+    registration::taken,
+    registration::copied,
+    registration::left_out,
     elsewhere::clocks,
     elsewhere::jobs,
     elsewhere::processors,

@@ -95,6 +95,17 @@ pub struct Clock {
     pub error_ms: u64,
 }
 
+/// What is wrong with the server's entry in the location database; each item names the addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registration {
+    /// Addresses of the server that another server's entry has.
+    pub taken: Vec<String>,
+    /// Servers elsewhere with the server's UUID.
+    pub copied: Vec<String>,
+    /// Addresses that are not registered for want of room.
+    pub left_out: Vec<String>,
+}
+
 /// A job that is not over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
@@ -157,6 +168,8 @@ pub struct Snapshot {
     pub machine: Option<Machine>,
     /// Clocks of the cell's servers.
     pub clocks: Vec<Clock>,
+    /// The server's entry in the location database.
+    pub registration: Registration,
     /// Jobs that are not over.
     pub jobs: Vec<Job>,
     /// Ports of a server that is not Cellar's.

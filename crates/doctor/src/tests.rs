@@ -131,6 +131,10 @@ fn waited_for_clients(unanswered: u64, hosts_down: u64) -> Snapshot {
     })
 }
 
+fn registered(registration: Registration) -> Snapshot {
+    with(|snapshot| snapshot.registration = registration)
+}
+
 fn callbacks(row: CallbackFigures) -> Snapshot {
     with(|snapshot| snapshot.now.callbacks = rows([("fileserver", row)]))
 }
@@ -469,6 +473,27 @@ fn client_cases() -> Vec<Case> {
             callbacks(CallbackFigures { shared_uuids: 1, hosts: 2, ..CallbackFigures::default() }),
             "1 UUIDs were answered to at two addresses",
             callbacks(CallbackFigures { hosts: 2, ..CallbackFigures::default() }),
+        ),
+        (
+            "address-conflict",
+            registered(Registration {
+                taken: vec!["172.17.0.1 of another".into()],
+                ..Registration::default()
+            }),
+            "172.17.0.1 of another",
+            registered(Registration::default()),
+        ),
+        (
+            "server-uuid-copied",
+            registered(Registration { copied: vec!["192.0.2.9 answers".into()], ..Registration::default() }),
+            "192.0.2.9 answers",
+            registered(Registration::default()),
+        ),
+        (
+            "addresses-left-out",
+            registered(Registration { left_out: vec!["192.0.2.16".into()], ..Registration::default() }),
+            "192.0.2.16",
+            registered(Registration::default()),
         ),
         ("slow-clients", slow_calls("client", 3), "waited for their own client", slow_calls("client", 2)),
         (

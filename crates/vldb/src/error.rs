@@ -1,6 +1,7 @@
 //! What can go wrong, whose fault it is, and the wire code for it.
 
-use base::{AbortCode, VolumeId};
+use base::{AbortCode, HostUuid, VolumeId};
+use std::net::Ipv4Addr;
 use store::StoreError;
 use thiserror::Error;
 
@@ -61,6 +62,33 @@ pub enum LocationError {
     /// The addresses belong to other servers, too.
     #[error("the addresses belong to more than one server")]
     AddressConflict,
+    /// A server that would lose addresses to a registration still serves.
+    #[error(
+        "server {newcomer} may not register: it would take {} from server {holder}, which serves at {address}; leave the \
+         address out on both (NetRestrict, or `announce` in cellar.toml), or remove the old entry with `vos changeaddr`",
+        list(lost)
+    )]
+    StillServing {
+        /// Who registers.
+        newcomer: HostUuid,
+        /// Who has the addresses: a UUID, or an address of a server that never registered.
+        holder: String,
+        /// Where that one serves.
+        address: Ipv4Addr,
+        /// The addresses that it would lose.
+        lost: Vec<Ipv4Addr>,
+    },
+    /// Two servers have one UUID.
+    #[error(
+        "server {uuid} may not register other addresses: another server with this UUID serves at {address}; the sysid \
+         file was copied: remove it on the new machine and restart the server there"
+    )]
+    SharedUuid {
+        /// The UUID.
+        uuid: HostUuid,
+        /// Where the other one serves.
+        address: Ipv4Addr,
+    },
     /// A server that is to be forgotten still has volumes.
     #[error("volume entries name this server")]
     ServerInUse,
@@ -107,7 +135,9 @@ impl LocationError {
             LocationError::NoSite => AbortCode::VL_NOREPSERVER,
             LocationError::SiteExists => AbortCode::VL_DUPREPSERVER,
             LocationError::Full => AbortCode::VL_REPSFULL,
-            LocationError::AddressConflict => AbortCode::VL_MULTIPADDR,
+            LocationError::AddressConflict
+            | LocationError::StillServing { .. }
+            | LocationError::SharedUuid { .. } => AbortCode::VL_MULTIPADDR,
             LocationError::OutOfRange => AbortCode::VL_INDEXERANGE,
             LocationError::BadMask(_) => AbortCode::VL_BADMASK,
             LocationError::TooLong(_) => AbortCode::VL_SIZEEXCEEDED,
@@ -115,4 +145,8 @@ impl LocationError {
             LocationError::Store(_) => AbortCode::VL_IO,
         }
     }
+}
+
+fn list(addresses: &[Ipv4Addr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

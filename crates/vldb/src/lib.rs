@@ -39,4 +39,4 @@ pub use listing::{Filter, LIST_ENTRIES_MAX, Match, Step};
 pub use locations::Locations;
 pub use pattern::NamePattern;
 pub use selection::Selection;
-pub use servers::{SERVERS_MAX, Server, Servers};
+pub use servers::{Displaced, SERVERS_MAX, Server, Servers};

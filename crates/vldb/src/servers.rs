@@ -127,6 +127,22 @@ impl Servers {
         }
     }
 
+    /// The entries that would lose addresses if `uuid` registered `addresses`.
+    pub fn displaced(&self, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Vec<Displaced> {
+        let addresses = distinct(addresses);
+        let displaced = |server: &Server| {
+            let theirs = match server {
+                Server::Registered { uuid, .. } => Some(*uuid),
+                Server::Address(_) => None,
+            };
+            let (named, others): (Vec<_>, Vec<_>) =
+                server.addresses().iter().partition(|address| addresses.contains(address));
+            let lost = if theirs == Some(uuid) { others.clone() } else { named };
+            (!lost.is_empty()).then_some(Displaced { uuid: theirs, lost, others })
+        };
+        self.iter().filter_map(|(_, server)| displaced(server)).collect()
+    }
+
     fn overlapping(&self, own: HostUuid, addresses: &[Ipv4Addr]) -> Vec<Overlap> {
         let is_own = |server: &Server| matches!(server, Server::Registered { uuid, .. } if *uuid == own);
         let overlap = |server: &Server| {
@@ -206,6 +222,17 @@ impl Servers {
             _ => Err(LocationError::NoEntry),
         }
     }
+}
+
+/// An entry that would lose addresses to a registration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Displaced {
+    /// Its UUID; `None` if it is known by its address alone.
+    pub uuid: Option<HostUuid>,
+    /// The addresses that it would lose.
+    pub lost: Vec<Ipv4Addr>,
+    /// Its addresses that the registration does not name.
+    pub others: Vec<Ipv4Addr>,
 }
 
 /// A server that has some of the addresses that another one registers.

@@ -3,6 +3,7 @@
 //! [`VlService`] serves the generated interface. Reading is open to everybody; changing, and asking
 //! for names by pattern, is for superusers. Everything else is decided in [`vldb::Locations`].
 
+mod conflicts;
 mod query;
 mod service;
 mod statistics;
@@ -12,4 +13,5 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use conflicts::Neighbours;
 pub use service::{Clock, Settings, VlService};

@@ -1,5 +1,6 @@
 //! One method for each call of the interface.
 
+use crate::conflicts::{self, Neighbours, Registration};
 use crate::query::{self, ListForm};
 use crate::statistics::Statistics;
 use crate::wire::{WireEntry, abort_code, address_word, from_n, from_old, header, update};
@@ -32,6 +33,7 @@ pub struct VlService {
     settings: Settings,
     clock: Clock,
     statistics: Statistics,
+    neighbours: Option<Arc<dyn Neighbours>>,
 }
 
 impl VlService {
@@ -43,7 +45,21 @@ impl VlService {
         clock: Clock,
     ) -> VlService {
         let statistics = Statistics::new(clock());
-        VlService { locations, authority, settings, clock, statistics }
+        VlService { locations, authority, settings, clock, statistics, neighbours: None }
+    }
+
+    /// Asks the cell's file servers before a registration takes addresses from one of them.
+    #[must_use]
+    pub fn with_neighbours(mut self, neighbours: Arc<dyn Neighbours>) -> VlService {
+        self.neighbours = Some(neighbours);
+        self
+    }
+
+    /// Refuses a registration that would take addresses from a server that is alive.
+    fn check_registration(&self, new: &Registration<'_>) -> Result<(), LocationError> {
+        let Some(neighbours) = &self.neighbours else { return Ok(()) };
+        conflicts::check(&**neighbours, &self.locations.servers(), new)
+            .inspect_err(|error| tracing::error!(peer = %new.caller, "registration refused: {error}"))
     }
 
     /// A call that is open to everybody.
@@ -467,7 +483,11 @@ impl vl::Server for VlService {
         r: vl::RegisterAddrsRequest,
     ) -> Result<vl::RegisterAddrsReply, AbortCode> {
         let addresses: Vec<_> = r.addresses.iter().map(|&address| Ipv4Addr::from_bits(address)).collect();
-        self.change(caller, vl::REGISTER_ADDRS, |locations| locations.register(r.uuid, &addresses))?;
+        self.change(caller, vl::REGISTER_ADDRS, |locations| {
+            let new = Registration { uuid: r.uuid, addresses: &addresses, caller: caller.peer.ip() };
+            self.check_registration(&new)?;
+            locations.register(r.uuid, &addresses)
+        })?;
         Ok(vl::RegisterAddrsReply)
     }
 }

@@ -461,3 +461,42 @@ proptest! {
         let _ = vl::dispatch(&service, &root(), &mut MemoryStream::new(&call, 64));
     }
 }
+
+/// File servers by the addresses at which they answer, with the time of their start.
+struct Alive(Vec<(u32, u32)>);
+
+impl crate::Neighbours for Alive {
+    fn started(&self, address: std::net::Ipv4Addr, _: Option<HostUuid>) -> Option<u32> {
+        self.0.iter().find(|(at, _)| *at == address.to_bits()).map(|(_, started)| *started)
+    }
+}
+
+#[test]
+fn a_registration_takes_nothing_from_a_server_that_is_alive() {
+    // Servers 1 and 2 both have BRIDGE; the caller is at an address of its own.
+    const FIRST_SERVER: u32 = 0xc000_0201;
+    const SECOND_SERVER: u32 = 0xc000_0202;
+    const OTHER: u32 = 0xc000_0203;
+    const BRIDGE: u32 = 0xac11_0001;
+    let conflict = Err(AbortCode::VL_MULTIPADDR);
+    for (uuid, addresses, alive, expected) in [
+        // Another server has the bridge's address, too.
+        (2, vec![SECOND_SERVER, BRIDGE], vec![(FIRST_SERVER, 7), (SECOND_SERVER, 8)], conflict),
+        (2, vec![SECOND_SERVER, BRIDGE], vec![(FIRST_SERVER, 7)], conflict),
+        (2, vec![SECOND_SERVER, BRIDGE], vec![(SECOND_SERVER, 8)], Ok(())),
+        // The same machine with a new sysid file.
+        (2, vec![FIRST_SERVER, BRIDGE], vec![(FIRST_SERVER, 7)], Ok(())),
+        (2, vec![SECOND_SERVER, BRIDGE], vec![(FIRST_SERVER, 8), (SECOND_SERVER, 8)], Ok(())),
+        // A copied sysid file, an address that changed, an address that is no longer announced.
+        (1, vec![OTHER], vec![(FIRST_SERVER, 7), (OTHER, 8)], conflict),
+        (1, vec![OTHER], vec![(OTHER, 8)], Ok(())),
+        (1, vec![OTHER, FIRST_SERVER], vec![(FIRST_SERVER, 7), (BRIDGE, 7)], Ok(())),
+        (1, vec![FIRST_SERVER], vec![], Ok(())),
+        // Nothing is taken: nobody is asked.
+        (3, vec![OTHER], vec![(FIRST_SERVER, 7)], Ok(())),
+    ] {
+        let service = service().with_neighbours(Arc::new(Alive(alive.clone())));
+        register(&service, 1, &[FIRST_SERVER, BRIDGE]).unwrap();
+        assert_eq!(register(&service, uuid, &addresses), expected, "{uuid} {addresses:x?} {alive:x?}");
+    }
+}

@@ -1,11 +1,12 @@
 //! `cellar.toml`: the server's own configuration file. docs/reference/configuration.md describes every key.
 
+use super::announcing::AnnounceRules;
 use super::audit::AuditSection;
 use super::durability::DurabilityPolicy;
 use super::encryption::KeySource;
 use super::keys::{self, KeyFiles};
 use super::memory::CacheSizes;
-use super::openafs::{addresses, local_realms};
+use super::openafs::local_realms;
 use super::security::{SecuritySection, SecuritySettings};
 use super::web::{WebSection, WebSettings};
 use crate::files::Exposure;
@@ -13,7 +14,6 @@ mod fairness;
 
 use super::{EventLines, PartitionSettings, Role, Settings, Tuning, Upkeep};
 use afs_format::cellservdb::CellServer;
-use afs_format::netinfo::{NetInfo, NetRestrict};
 use afs_format::userlist::{UserList, parse_principal};
 use anyhow::{Context, Result, bail};
 use base::{CellName, PartitionId};
@@ -94,6 +94,7 @@ struct ServerSection {
     bind: Vec<Address>,
     #[serde(default)]
     announce: Vec<Address>,
+    announce_containers: Option<bool>,
     state: Option<PathBuf>,
     logs: Option<PathBuf>,
 }
@@ -240,9 +241,10 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
     let userlist_path = file.cell.userlist.map_or_else(|| state.join("UserList"), |path| folder.join(path));
     let userlist = administrators(origin, &userlist_path, &file.cell.administrators)?;
     let bind = plain(&file.server.bind);
-    let named = plain(&file.server.announce);
-    let announce_filter = (named.is_empty() && bind.is_empty()).then(Default::default);
-    let announce = announced(named, &bind)?;
+    let databases = plain(&file.cell.database_servers);
+    let containers = file.server.announce_containers.unwrap_or_default();
+    let automatic = AnnounceRules { containers, databases, ..AnnounceRules::default() };
+    let (announce, announce_rules) = announced(plain(&file.server.announce), &bind, automatic)?;
     let settings = Settings {
         source: origin.path.display().to_string(),
         realms,
@@ -276,7 +278,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         database_servers: database_servers(&plain(&file.cell.database_servers), &announce),
         bind,
         announce,
-        announce_filter,
+        announce_rules,
         roles,
         userlist_path,
         userlist,
@@ -316,11 +318,15 @@ fn plain(addresses: &[Address]) -> Vec<Ipv4Addr> {
 }
 
 /// What is registered: the addresses that are named, or those that are bound, or the machine's.
-fn announced(named: Vec<Ipv4Addr>, bind: &[Ipv4Addr]) -> Result<Vec<Ipv4Addr>> {
+fn announced(
+    named: Vec<Ipv4Addr>,
+    bind: &[Ipv4Addr],
+    automatic: AnnounceRules,
+) -> Result<(Vec<Ipv4Addr>, Option<AnnounceRules>)> {
     match (named.is_empty(), bind.is_empty()) {
-        (false, _) => Ok(named),
-        (true, false) => Ok(bind.to_vec()),
-        (true, true) => addresses(&NetInfo::default(), &NetRestrict::default()),
+        (false, _) => Ok((named, None)),
+        (true, false) => Ok((bind.to_vec(), None)),
+        (true, true) => Ok((automatic.choose()?.addresses, Some(automatic))),
     }
 }
 

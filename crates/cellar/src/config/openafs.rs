@@ -1,11 +1,12 @@
 //! The files that an OpenAFS server on this machine would read, taken as they are.
 
+use super::announcing::{AnnounceRules, machine_addresses};
 use super::keys::{self, KeyFiles};
 use super::security::SecuritySettings;
 use super::{PartitionSettings, Role, Settings, Tuning};
 use crate::files::Exposure;
 use afs_format::cellservdb::{CellServer, parse_cellservdb, parse_krb_conf, parse_thiscell};
-use afs_format::netinfo::{NetInfo, NetRestrict, Parsed, announced, parse_netinfo, parse_netrestrict};
+use afs_format::netinfo::{NetInfo, NetRestrict, Parsed, parse_netinfo, parse_netrestrict};
 use afs_format::userlist::UserList;
 use anyhow::{Context, Result, bail};
 use base::{CellName, PartitionId};
@@ -54,6 +55,8 @@ pub fn load() -> Result<Settings> {
         cells.into_iter().find(|entry| entry.name == cell).map(|entry| entry.servers).unwrap_or_default();
     let mut warnings = Vec::new();
     let (info, restrict) = net_files(local, &mut warnings)?;
+    let databases = database_servers.iter().map(|server| server.address).collect();
+    let rules = AnnounceRules { info, restrict, containers: false, databases };
     let userlist_path = server.join("UserList");
     let exclusions = read_optional(&server.join("krb.excl"))?.unwrap_or_default();
     let realms = parse_krb_conf(&read_optional(&server.join("krb.conf"))?.unwrap_or_default(), &cell);
@@ -75,8 +78,8 @@ pub fn load() -> Result<Settings> {
             &machine_addresses().context("cannot list the machine's addresses")?,
         ),
         bind: Vec::new(),
-        announce: addresses(&info, &restrict)?,
-        announce_filter: Some((info, restrict)),
+        announce: rules.choose()?.addresses,
+        announce_rules: Some(rules),
         database_servers,
         partitions: partitions(Path::new("/"))?,
         keys: keys.set,
@@ -130,34 +133,6 @@ fn net_file<T: Default>(
     Ok(value)
 }
 
-/// NetInfo and NetRestrict applied to the machine's addresses. Where that leaves nothing (a machine
-/// with loopback only), loopback is announced: Cellar's own client can use it, OpenAFS's cannot.
-pub fn addresses(info: &NetInfo, restrict: &NetRestrict) -> Result<Vec<Ipv4Addr>> {
-    let have = machine_addresses().context("cannot list the machine's addresses")?;
-    let out = announced(&have, info, restrict);
-    Ok(if out.is_empty() { vec![Ipv4Addr::LOCALHOST] } else { out })
-}
-
-/// The IPv4 addresses of this network namespace, from the kernel's table of local routes.
-pub fn machine_addresses() -> std::io::Result<Vec<Ipv4Addr>> {
-    let trie = std::fs::read_to_string("/proc/net/fib_trie")?;
-    Ok(local_addresses(&trie))
-}
-
-/// The host addresses (`/32 host LOCAL`) in the text of /proc/net/fib_trie.
-fn local_addresses(trie: &str) -> Vec<Ipv4Addr> {
-    let mut found = BTreeSet::new();
-    let mut last = None;
-    for line in trie.lines().map(str::trim) {
-        if let Some(address) = line.strip_prefix("|-- ") {
-            last = address.parse::<Ipv4Addr>().ok();
-        } else if line == "/32 host LOCAL" {
-            found.extend(last);
-        }
-    }
-    found.into_iter().collect()
-}
-
 /// Every `/vicepX` below `root` that an OpenAFS file server would attach: a mount point, or one with
 /// an AlwaysAttach file, unless it has a NeverAttach file.
 fn partitions(root: &Path) -> Result<Vec<PartitionSettings>> {
@@ -190,13 +165,6 @@ fn mount_points(mountinfo: &str) -> BTreeSet<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn local_addresses_are_found_in_the_routing_table() {
-        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.99.0.0\n        /24 link UNICAST\n     |-- 10.99.0.1\n        \
-                    /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 10.99.0.255\n        /32 link BROADCAST\n";
-        assert_eq!(local_addresses(trie), [Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::LOCALHOST]);
-    }
 
     #[test]
     fn broken_lines_of_net_files_become_warnings() {

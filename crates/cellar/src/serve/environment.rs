@@ -1,6 +1,6 @@
 //! What the file service needs from this process.
 
-use crate::config::openafs::machine_addresses;
+use crate::config::announcing::machine_addresses;
 use afs_idl::{ClientCall, ClientConnection};
 use base::{AbortCode, Monotonic};
 use fileserver::{CallbackNetwork, Clock, TransportFigures};

@@ -5,13 +5,18 @@
 //! named in the configuration. To register the same again changes nothing. Connections from addresses that the machine
 //! has lost are ended then, so that calls leave from one that it has.
 
+pub mod conflicts;
+
 use crate::client::describe::describe;
 use crate::client::{CellClient, Interface};
 use crate::config::Settings;
+use crate::config::announcing::{Chosen, Reason};
 use afs_format::sysid::SysId;
 use afs_idl::vl;
 use anyhow::{Context, Result};
+use base::limits::SERVER_ADDRESSES_MAX;
 use base::{AbortCode, HostUuid};
+use conflicts::conflicts;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,6 +64,7 @@ pub fn register(
     ending: Arc<AtomicBool>,
 ) -> JoinHandle<()> {
     let mut registrar = Registrar::new(settings, cell, uuid, on_change);
+    registrar.note_left_out(settings.announced_now().as_ref());
     registrar.attempt();
     super::thread("register", move || {
         while super::wait(&ending, LOOK.min(registrar.pause())) {
@@ -74,6 +80,8 @@ struct Registrar {
     uuid: HostUuid,
     on_change: OnChange,
     addresses: Vec<Ipv4Addr>,
+    /// What the log says is not registered.
+    left_out: Vec<(Ipv4Addr, Reason)>,
     failures: u32,
     next: Instant,
 }
@@ -87,7 +95,16 @@ impl Registrar {
     ) -> Registrar {
         let addresses = settings.announce.clone();
         let (settings, cell) = (Arc::clone(settings), Arc::clone(cell));
-        Registrar { settings, cell, uuid, on_change, addresses, failures: 0, next: Instant::now() }
+        Registrar {
+            settings,
+            cell,
+            uuid,
+            on_change,
+            left_out: Vec::new(),
+            addresses,
+            failures: 0,
+            next: Instant::now(),
+        }
     }
 
     /// Time until it is due.
@@ -97,8 +114,18 @@ impl Registrar {
 
     /// Registers if it is due or the addresses have changed.
     fn look(&mut self) {
-        let changed = self.settings.announced_now().filter(|now| *now != self.addresses);
-        self.look_at(changed);
+        let now = self.settings.announced_now();
+        self.note_left_out(now.as_ref());
+        self.look_at(now.map(|now| now.addresses).filter(|now| *now != self.addresses));
+    }
+
+    /// Logs which addresses are not registered and why, if that has changed.
+    fn note_left_out(&mut self, now: Option<&Chosen>) {
+        let Some(now) = now.filter(|now| now.left_out != self.left_out) else { return };
+        for (address, reason) in &now.left_out {
+            tracing::warn!(%address, "not registered: {reason}");
+        }
+        self.left_out.clone_from(&now.left_out);
     }
 
     /// The same, with the machine's addresses if they have changed.
@@ -116,7 +143,8 @@ impl Registrar {
     }
 
     fn attempt(&mut self) {
-        let addresses = self.addresses.iter().map(|&address| address.into()).collect();
+        let registered = &self.addresses[..self.addresses.len().min(SERVER_ADDRESSES_MAX)];
+        let addresses = registered.iter().map(|&address| address.into()).collect();
         let request = vl::RegisterAddrsRequest { uuid: self.uuid, spare1: 0, addresses };
         let answer = self.cell.database(Interface::Locations, |vl| vl::register_addrs(vl, &request));
         let pause = match answer {
@@ -128,15 +156,29 @@ impl Registrar {
                 let pause = (RETRY_MIN * 2_u32.saturating_pow(self.failures.min(16))).min(RETRY_MAX);
                 self.failures = self.failures.saturating_add(1);
                 tracing::error!(addresses = ?self.addresses, retry_s = pause.as_secs(), "{}", refusal(code, self.uuid));
+                if code == AbortCode::VL_MULTIPADDR {
+                    self.explain();
+                }
                 pause
             }
         };
         self.next = Instant::now() + pause;
     }
 
+    /// Logs who has the addresses, and where the server with this UUID was.
+    fn explain(&self) {
+        for conflict in conflicts(&self.cell, self.uuid, &self.addresses) {
+            tracing::error!("{conflict}");
+        }
+    }
+
     fn registered(&mut self) {
         self.failures = 0;
-        tracing::info!(uuid = %self.uuid, addresses = ?self.addresses, "registered in the location database");
+        let (registered, beyond) = self.addresses.split_at(self.addresses.len().min(SERVER_ADDRESSES_MAX));
+        tracing::info!(uuid = %self.uuid, addresses = ?registered, "registered in the location database");
+        if !beyond.is_empty() {
+            tracing::warn!(addresses = ?beyond, "not registered: a server has at most {SERVER_ADDRESSES_MAX} addresses");
+        }
         if let Err(error) = write_sysid(&self.settings.sysid_path, self.uuid, &self.addresses) {
             tracing::warn!("{error:#}");
         }

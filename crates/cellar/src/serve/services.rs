@@ -10,6 +10,7 @@ use super::environment::{Callbacks, SystemClock, process_kib, transport_figures}
 use super::holdings::Holdings;
 use super::locator::{LocalLocator, RemoteLocator};
 use super::membership::RemoteMembership;
+use super::neighbours::FileServers;
 use super::observed::Observatory;
 use super::overseer::ProcessOverseer;
 use super::refusals::Refusals;
@@ -278,7 +279,9 @@ impl Services {
             Role::Vl => {
                 let locations = stores.locations()?;
                 let rules = vlserver::Settings { queries: settings.security.queries.location };
-                let service = VlService::new(locations.clone(), authority.clone(), rules, clock);
+                let own = settings.roles.contains(&Role::Fs).then_some(self.uuid);
+                let service = VlService::new(locations.clone(), authority.clone(), rules, clock)
+                    .with_neighbours(Arc::new(FileServers { own }));
                 self.add_votes(role, settings, move || locations.writes());
                 self.add(role, 52, LOCATIONS, move |caller, call| {
                     afs_idl::vl::dispatch(&service, caller, call)
@@ -581,10 +584,10 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
         ..ServerConfig::default()
     };
     config.endpoint.version = version();
+    config.endpoint.limit_packets(settings.tuning.packet_bytes_max);
     config.endpoint.rxdebug = settings.security.rxdebug;
     config.endpoint.own_hosts = own_hosts(settings);
     if role == Role::Vol {
-    config.endpoint.limit_packets(settings.tuning.packet_bytes_max);
         // A dump may wait for its next tape.
         let seconds = settings.tuning.idle_transaction_seconds;
         config.endpoint.server_idle_time = Duration::from_secs(seconds.into());

@@ -53,7 +53,7 @@ impl CellSnapshots {
     }
 
     fn address(&self) -> Result<Ipv4Addr, AbortCode> {
-        let now = self.settings.announced_now().and_then(|addresses| addresses.first().copied());
+        let now = self.settings.announced_now().and_then(|now| now.addresses.first().copied());
         now.or(self.settings.announce.first().copied()).ok_or(NO_ADDRESS)
     }
 }

@@ -76,6 +76,26 @@ fn conflicts_are_refused() {
 }
 
 #[test]
+fn registrations_displace_entries_that_lose_addresses() {
+    let f = Fixture::new();
+    register(&f, 1, &[1, 2]).unwrap();
+    register(&f, 2, &[3, 4]).unwrap();
+    f.create(&NewLocation { sites: vec![site(9, 0, 4)], ..volume("a", 100) }).unwrap();
+    let displaced = |n: u8, addresses: &[u8]| {
+        let addresses: Vec<_> = addresses.iter().copied().map(address).collect();
+        let last = |addresses: &[Ipv4Addr]| addresses.iter().map(|it| it.octets()[3]).collect::<Vec<u8>>();
+        let all = f.db.servers().displaced(uuid(n), &addresses);
+        all.iter()
+            .map(|it| (it.uuid.map(|uuid| uuid.0[0]), last(&it.lost), last(&it.others)))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(displaced(1, &[1, 2, 5]), []);
+    assert_eq!(displaced(1, &[2]), [(Some(1), vec![1], vec![1])]);
+    assert_eq!(displaced(3, &[2, 5]), [(Some(1), vec![2], vec![1])]);
+    assert_eq!(displaced(1, &[1, 2, 4, 9]), [(Some(2), vec![4], vec![3]), (None, vec![9], vec![])]);
+}
+
+#[test]
 fn impossible_registrations() {
     let f = Fixture::new();
     let any = |addresses: &[[u8; 4]]| {

@@ -4,13 +4,17 @@ use super::{Examined, FILE_PORT};
 use crate::client::describe::failed;
 use crate::client::{CellClient, Network};
 use crate::commands::Context;
-use crate::config::Settings;
+use crate::config::announcing::Reason;
+use crate::config::{Role, Settings};
 use crate::jobs::journal::Journal;
 use crate::network::{AfsNetwork, now};
+use crate::serve::neighbours::started;
+use crate::serve::registration::conflicts::{Conflict, conflicts};
+use afs_format::sysid::SysId;
 use afs_idl::{ClientConnection, fs};
 use anyhow::{Context as _, Result};
 use base::AbortCode;
-use doctor::{Clock, Job, Machine};
+use doctor::{Clock, Job, Machine, Registration};
 use load::{cpu, watch};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc;
@@ -56,6 +60,10 @@ impl Begun {
         let settings = context.settings().ok();
         let own = settings.as_ref().filter(|settings| self.is_own(settings));
         examined.snapshot.settings = own.map(of_settings);
+        if let Some(own) = own.filter(|own| own.roles.contains(&Role::Fs)) {
+            let registration = registration(own, client);
+            examined.snapshot.registration = examined.seen("the server's registration", registration);
+        }
         if let Some(settings) = &settings {
             let jobs = jobs(settings);
             examined.snapshot.jobs = examined.seen("jobs", jobs);
@@ -105,6 +113,28 @@ fn of_settings(settings: &Settings) -> doctor::Settings {
         workers: settings.tuning.workers,
         user_percent: settings.tuning.fairness.user_share_percent,
     }
+}
+
+/// What stands against the registration of this machine's server.
+fn registration(settings: &Settings, client: &CellClient) -> Result<Registration> {
+    let mut found = Registration::default();
+    let chosen = settings.announced_now().unwrap_or_default();
+    let beyond = chosen.left_out.iter().filter(|(_, reason)| *reason == Reason::Beyond);
+    found.left_out = beyond.map(|(address, reason)| format!("{address}: {reason}")).collect();
+    let path = &settings.sysid_path;
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let uuid = SysId::parse(&bytes).with_context(|| format!("{} is damaged", path.display()))?.uuid;
+    let addresses = if chosen.addresses.is_empty() { &settings.announce } else { &chosen.addresses };
+    for conflict in conflicts(client, uuid, addresses) {
+        match &conflict {
+            Conflict::Address { .. } => found.taken.push(conflict.to_string()),
+            Conflict::Uuid { addresses, .. } => {
+                let alive = addresses.iter().filter(|address| started(**address).is_some());
+                found.copied.extend(alive.map(|address| format!("{address} answers; {conflict}")));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Jobs that are not over, of this machine's server, or of the person if there is none.

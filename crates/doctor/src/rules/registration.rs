@@ -1,0 +1,62 @@
+//! The server's entry in the location database.
+
+use crate::finding::Finding;
+use crate::snapshot::Snapshot;
+
+/// Another server's entry has an address of this one.
+pub(crate) fn taken(snapshot: &Snapshot) -> Vec<Finding> {
+    let evidence = snapshot.registration.taken.clone();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "address-conflict",
+        weight: 84,
+        what: "Another server is registered with an address of this one.".into(),
+        evidence,
+        cause: "Both machines have the address, such as that of a bridge to containers, or the address was another \
+                server's and the old entry was not removed. Clients look for the volumes of one at the other."
+            .into(),
+        remedy: "Leave the address out on both servers with NetRestrict (`announce` in cellar.toml) and restart them; of a \
+                 server that is gone, remove the entry with `vos changeaddr ADDRESS -remove`."
+            .into(),
+    }]
+}
+
+/// Another server has the UUID of this one.
+pub(crate) fn copied(snapshot: &Snapshot) -> Vec<Finding> {
+    let evidence = snapshot.registration.copied.clone();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "server-uuid-copied",
+        weight: 86,
+        what: "Another server has the same UUID as this one.".into(),
+        evidence,
+        cause: "A machine was cloned with its sysid file. Both servers register under one entry, and clients look for the \
+                volumes of one at the other."
+            .into(),
+        remedy: "Stop the server on the clone, remove its sysid file, and start it again: it makes a new one.".into(),
+    }]
+}
+
+/// Addresses are not registered for want of room.
+pub(crate) fn left_out(snapshot: &Snapshot) -> Vec<Finding> {
+    let evidence = snapshot.registration.left_out.clone();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "addresses-left-out",
+        weight: 42,
+        what: "The server has more addresses than can be registered.".into(),
+        evidence,
+        cause: "An entry of the location database has at most 15 addresses. Clients that reach none of these cannot reach \
+                the server."
+            .into(),
+        remedy: "Name the addresses that clients use in NetInfo (`announce` in cellar.toml), or leave others out with \
+                 NetRestrict."
+            .into(),
+    }]
+}
