@@ -37,6 +37,18 @@ pub(crate) enum Value {
     Number(i64),
     /// Names and numbers that were asked for; a line for each in OpenAFS's form, number first if so.
     Found { pairs: Vec<(Vec<u8>, i32)>, number_first: bool },
+    /// Where a volume was forwarded to; a line for each in OpenAFS's form, `HOST` and `LONG`.
+    Forwards(Vec<Forward>),
+}
+
+/// A destination of a volume that is sent to several servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forward {
+    pub(crate) to: Ipv4Addr,
+    /// The transaction there.
+    pub(crate) transaction: i32,
+    /// How it ended there; 0 is success.
+    pub(crate) code: i32,
 }
 
 fn argument(name: &'static str, value: Value) -> Argument {
@@ -79,6 +91,10 @@ pub(crate) fn fids(name: &'static str, fids: &[Fid]) -> Argument {
 
 pub(crate) fn found(pairs: Vec<(Vec<u8>, i32)>, number_first: bool) -> Argument {
     argument("found", Value::Found { pairs, number_first })
+}
+
+pub(crate) fn forwards(name: &'static str, forwards: Vec<Forward>) -> Argument {
+    argument(name, Value::Forwards(forwards))
 }
 
 /// A number that OpenAFS does not tell.

@@ -107,8 +107,8 @@ impl Intake {
         }
     }
 
-    /// The next record.
-    pub(crate) fn next(&mut self) -> Option<&[AtomicU64]> {
+    /// The next record, and the number of the thread that left it.
+    pub(crate) fn next(&mut self) -> Option<(&[AtomicU64], u32)> {
         let place = loop {
             if let Some(Turn { place, until_ns }) = self.turn {
                 match self.readers[place].peek(&mut self.read) {
@@ -123,7 +123,9 @@ impl Intake {
             self.turn = Some(Turn { place, until_ns });
         };
         self.taken += 1;
-        Some(self.readers[place].take())
+        let reader = &mut self.readers[place];
+        let thread = reader.chain.thread;
+        Some((reader.take(), thread))
     }
 
     /// Gives back what is not needed any more.

@@ -179,6 +179,13 @@ fn value(out: &mut Vec<u8>, value: &Value) {
         }
         Value::Fid(of) => fid(out, *of),
         Value::Fids(fids) => list(out, fids, |out, of| fid(out, *of)),
+        Value::Forwards(forwards) => list(out, forwards, |out, forward| {
+            plain(out, "{\"to\":\"");
+            put::ipv4(out, forward.to);
+            number(out, "\",\"to_transaction\":", forward.transaction);
+            number(out, ",\"code\":", forward.code);
+            out.push(b'}');
+        }),
         Value::Found { pairs, .. } => list(out, pairs, |out, (name, id)| {
             plain(out, "{\"name\":");
             string(out, name);

@@ -17,6 +17,8 @@ thread_local! {
 /// What a thread and the reader know of each other, besides blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
+    /// Its thread's number among those that added to the queue, from 1.
+    pub(crate) thread: u32,
     /// Records that the thread has added.
     pub(crate) added: AtomicU64,
     /// It adds none any more.

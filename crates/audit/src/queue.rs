@@ -99,6 +99,8 @@ struct Chains {
     new: Vec<Reader>,
     /// Records of threads that have ended.
     added_by_others: u64,
+    /// Threads that have added records.
+    threads: u32,
 }
 
 /// What is counted of a sink.
@@ -140,8 +142,10 @@ impl Queue {
 
     /// The calling thread adds records from now on.
     pub(crate) fn begin_chain(&self) -> (Arc<Chain>, Arc<Block>) {
-        let (chain, block) = (Arc::<Chain>::default(), Arc::new(Block::new(0)));
+        let block = Arc::new(Block::new(0));
         let mut chains = self.chains.lock();
+        chains.threads = chains.threads.wrapping_add(1);
+        let chain = Arc::new(Chain { thread: chains.threads, ..Chain::default() });
         chains.present.push(chain.clone());
         chains.new.push(Reader::new(chain.clone(), block.clone()));
         self.has_newcomers.store(true, SeqCst);

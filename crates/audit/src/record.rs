@@ -59,6 +59,8 @@ pub(crate) struct Found {
 pub(crate) struct Record<'a> {
     words: &'a [AtomicU64],
     pub(crate) outline: &'a Outline,
+    /// Number of the thread that served it, among those that a sink has records of.
+    pub(crate) thread: u32,
 }
 
 /// EPERM, which only the file service says of what is not allowed; elsewhere 1 is the end of a list.
@@ -95,8 +97,8 @@ fn at(words: &[AtomicU64], place: usize) -> u64 {
 
 impl<'a> Record<'a> {
     /// What these words say of a call of that procedure.
-    pub(crate) fn new(words: &'a [AtomicU64], outline: &'a Outline) -> Record<'a> {
-        Record { words, outline }
+    pub(crate) fn new(words: &'a [AtomicU64], outline: &'a Outline, thread: u32) -> Record<'a> {
+        Record { words, outline, thread }
     }
 
     fn at(&self, place: usize) -> u64 {

@@ -9,7 +9,7 @@ use crate::{
     Call, Filter, Form, Messages, Policy, Program, ServiceTrail, SinkSettings, Target, Trail, tables,
 };
 use afs_idl::{bozo, cellar, fs, pr, vl, vol};
-use base::{AbortCode, Caller, Identity, LocalAuthority, Monotonic, Principal, SecurityLevel};
+use base::{AbortCode, Caller, Identity, LocalAuthority, Monotonic, Principal, SecurityLevel, UserId};
 use events::catalogue::AuditFigures;
 use events::current::{Noted, Privilege, Privileges};
 use proptest::prelude::*;
@@ -166,27 +166,63 @@ fn lines_are_those_of_openafs() {
     let timeless: Vec<&str> = lines.iter().map(|line| &line[25..]).collect();
     let expected = [
         "EVENT AFS_Aud_On CODE 0 ",
-        "EVENT AFS_Priv CODE 0 ID 42 INT 1 ",
-        "EVENT AFS_PrivSet CODE 0 ID 42 INT 2 ",
-        "EVENT AFS_SRX_StACL CODE 0 NAME ann HOST 192.0.2.7 ID 42 FID 536870912:1:1 ACL 1\\n0\\nann 127\\n ",
-        "EVENT AFS_Aud_Unauth CODE -1 STR AFS_SRX_FchStat ",
-        "EVENT AFS_SRX_FchStat CODE 49733388 NAME --UnAuth-- HOST 192.0.2.7 ID 42 FID 536870912:3:1 ",
-        "EVENT AFS_SRX_CrFile CODE 0 NAME bob@ELSEWHERE HOST 192.0.2.7 ID 42 FID 536870912:1:1 STR two words \
+        "[1] EVENT AFS_Priv CODE 0 ID 42 INT 1 ",
+        "[1] EVENT AFS_PrivSet CODE 0 ID 42 INT 2 ",
+        "[1] EVENT AFS_SRX_StACL CODE 0 NAME ann HOST 192.0.2.7 ID 42 FID 536870912:1:1 ACL 1\\n0\\nann 127\\n ",
+        "[1] EVENT AFS_Aud_Unauth CODE -1 STR AFS_SRX_FchStat ",
+        "[1] EVENT AFS_SRX_FchStat CODE 49733388 NAME --UnAuth-- HOST 192.0.2.7 ID 42 FID 536870912:3:1 ",
+        "[1] EVENT AFS_SRX_CrFile CODE 0 NAME bob@ELSEWHERE HOST 192.0.2.7 ID 42 FID 536870912:1:1 STR two words \
          FID 536870912:4:1 ",
-        "EVENT AFS_SRX_CrFile CODE 49733392 NAME bob@ELSEWHERE HOST 192.0.2.7 ID 42 FID 536870912:1:1 \
+        "[1] EVENT AFS_SRX_CrFile CODE 49733392 NAME bob@ELSEWHERE HOST 192.0.2.7 ID 42 FID 536870912:1:1 \
          STR two words FID 0:0:0 ",
-        "EVENT AFS_SRX_BIFchSt CODE 0 NAME ann HOST 192.0.2.7 ID 42 FIDS 2 FID 536870912:1:1 FID 536870912:2:1 ",
+        "[1] EVENT AFS_SRX_BIFchSt CODE 0 NAME ann HOST 192.0.2.7 ID 42 FIDS 2 FID 536870912:1:1 FID 536870912:2:1 ",
         "EVENT AFS_PTS_NewEnt CODE 0 NAME ann.admin HOST 192.0.2.7 ID -207 STR ann:friends ID 0 ",
         "EVENT AFS_PTS_NmToId CODE 0 STR ann ID 7 ",
         "EVENT AFS_PTS_NmToId CODE 267268 STR zoe ID 32766 ",
         "EVENT AFS_Aud_Unauth CODE -1 STR AFS_PTS_NmToId ",
         "EVENT AFS_PTS_NmToId CODE 0 NAME --UnAuth-- HOST 192.0.2.7 ",
-        "EVENT AFS_VS_CrVol CODE 0 NAME ann.admin HOST 192.0.2.7 LONG 77 LONG 9 STR home.ann LONG 0 LONG 9 ",
-        "EVENT CELLAR_RemoveSnapshot CODE 49733388 NAME ann HOST 192.0.2.7 LONG 9 STR daily ",
-        "EVENT CELLAR_unknown CODE -455 NAME ann HOST 192.0.2.7 ",
+        "[1] EVENT AFS_VS_CrVol CODE 0 NAME ann.admin HOST 192.0.2.7 LONG 77 LONG 9 STR home.ann LONG 0 LONG 9 ",
+        "[1] EVENT CELLAR_RemoveSnapshot CODE 49733388 NAME ann HOST 192.0.2.7 LONG 9 STR daily ",
+        "[1] EVENT CELLAR_unknown CODE -455 NAME ann HOST 192.0.2.7 ",
         "EVENT AFS_Aud_Off CODE 0 ",
     ];
     assert_eq!(timeless, expected);
+}
+
+/// A caller with the cell's key, an empty list of FIDs, and a volume that is sent to two servers.
+#[test]
+fn rare_fields_are_those_of_openafs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit");
+    let trail = start(&[settings(Target::File(path.clone()), Form::OpenAfs, Policy::Block)]);
+    let files = trail.service("AFS", fs::PROCEDURES);
+    let key_holder = caller(known("afs", "", "CELL"));
+    let noted = Noted { user: UserId::ADMINISTRATORS.0, ..Noted::default() };
+    let request = [&fs::INLINE_BULK_STATUS.to_be_bytes()[..], &[0; 4]].concat();
+    let outline = files.begin(fs::INLINE_BULK_STATUS).unwrap();
+    let ended = Call { caller: &key_holder, result: Ok(()), noted: &noted, took_ns: 1, ended: clock() };
+    files.record(outline, Messages { request: &request, reply: &[] }, &ended);
+    let volumes = trail.service("AFSVol", vol::PROCEDURES);
+    let replica = |last: u32, transaction| vol::Replica {
+        transaction,
+        server: vol::DestServer { host: 0xc000_0200 + last, ..Default::default() },
+    };
+    let request = vol::ForwardMultipleRequest {
+        transaction: 5,
+        destinations: vec![replica(1, 6), replica(2, 7)],
+        ..Default::default()
+    };
+    let reply = xdr::to_vec(&vol::ForwardMultipleReply { results: vec![0, -1] });
+    call(&volumes, &key_holder, vol::FORWARD_MULTIPLE, &request, Ok(reply));
+    trail.stop();
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines: Vec<&str> = text.lines().map(|line| &line[25..]).collect();
+    let expected = [
+        "[1] EVENT AFS_SRX_BIFchSt CODE 0 NAME afs HOST 192.0.2.7 ID 32766 FIDS 0 FID 0:0:0 ",
+        "[1] EVENT AFS_VS_Forward CODE -1 NAME afs HOST 192.0.2.7 LONG 5 HOST 192.0.2.2 LONG 7 ",
+        "[1] EVENT AFS_VS_Forward CODE 0 NAME afs HOST 192.0.2.7 LONG 5 HOST 192.0.2.1 LONG 6 ",
+    ];
+    assert_eq!(lines[1..4], expected);
 }
 
 #[test]
@@ -338,7 +374,7 @@ proptest! {
             let slip = Slip::new(&outline, &call, Messages { request: &request, reply: &[] }, false);
             let words: Vec<AtomicU64> = (0..slip.parts().words).map(|_| AtomicU64::new(u64::MAX)).collect();
             slip.write(&slip.parts(), &words);
-            let record = Record::new(&words, &outline);
+            let record = Record::new(&words, &outline, 1);
             let mut found = Found::default();
             let value = record.arguments(&mut found).map(|found| (found.len(), found[0].name, found[0].value.clone()));
             prop_assert_eq!(record.fid().map(|fid| (1, "fid", Value::Fid(fid))), value);

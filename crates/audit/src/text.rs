@@ -2,14 +2,14 @@
 //! there a record is always one line: control characters in names and access lists are escaped, so that
 //! nobody can forge a line.
 
-use crate::argument::{Argument, Value};
+use crate::argument::{Argument, Forward, Value};
 use crate::form::{Entry, Notice, Writing};
 use crate::kept::{Kept, Pieces};
 use crate::put::{self, Backwards};
 use crate::record::{Found, Record};
 use crate::sink::{Batch, Kind};
 use afs_idl::common::Fid;
-use base::{AbortCode, LocalAuthority, Principal};
+use base::{AbortCode, LocalAuthority, Principal, UserId};
 use events::current::Privilege;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -19,20 +19,32 @@ const ANONYMOUS: &str = "--UnAuth--";
 /// What it says beforehand of each call of such a client.
 const ANONYMOUS_EVENT: &str = "AFS_Aud_Unauth";
 /// The number of nobody in the protection database.
-const ANONYMOUS_ID: i32 = 32766;
+const ANONYMOUS_ID: i32 = UserId::ANONYMOUS.0;
+/// Services whose lines have the number of a thread: OpenAFS's file and volume server set one
+/// (`SetLogThreadNumProgram`), its location and protection server and its overseer do not.
+const NUMBERED: [&str; 3] = ["AFS", "AFSVol", "CELLAR"];
+
+/// What a line begins with.
+#[derive(Clone, Copy)]
+struct Stamp<'a> {
+    time: &'a str,
+    thread: Option<u32>,
+}
 
 pub(crate) fn add(batch: &mut Batch, entry: &Entry<'_>, at_ns: u64, by: &mut Writing<'_>) {
     let (time, _) = by.memory.times.of(at_ns, time);
     match entry {
         Entry::Call(record) => {
-            add_call(batch, record, by.authority, time, &mut by.memory.found, &mut by.memory.kept);
+            let thread = NUMBERED.contains(&record.outline.service).then_some(record.thread);
+            let stamp = Stamp { time, thread };
+            add_call(batch, record, by.authority, stamp, &mut by.memory.found, &mut by.memory.kept);
         }
-        Entry::Trail(notice) => add_notice(batch, *notice, time),
+        Entry::Trail(notice) => add_notice(batch, *notice, Stamp { time, thread: None }),
     }
 }
 
-fn add_notice(batch: &mut Batch, notice: Notice, time: &str) {
-    let out = begin(batch, time, notice.name(), 0);
+fn add_notice(batch: &mut Batch, notice: Notice, stamp: Stamp<'_>) {
+    let out = begin(batch, stamp, notice.name(), 0);
     if let Some(count) = notice.lost() {
         number(out, "LONG ", count);
     }
@@ -43,22 +55,25 @@ fn add_call(
     batch: &mut Batch,
     record: &Record<'_>,
     authority: &dyn LocalAuthority,
-    time: &str,
+    stamp: Stamp<'_>,
     found: &mut Found,
     kept: &mut Kept,
 ) {
     let fid = record.fid();
     let arguments = if fid.is_some() { &[] } else { record.arguments(found).unwrap_or_default() };
     let is_denied = record.is_denied();
-    add_privileges(batch, time, record);
-    add_found(batch, time, record, arguments);
+    add_privileges(batch, stamp, record);
+    add_found(batch, stamp, record, arguments);
+    if let [Argument { value: first, .. }, Argument { value: Value::Forwards(forwards), .. }] = arguments {
+        return add_forwards(batch, stamp, record, authority, (first, forwards));
+    }
     let (warning, call) =
         kept.of(record.hint(), record.common(), |pieces| common(pieces, record, authority)).both();
     if !warning.is_empty() {
-        add_piece(batch, time, warning);
+        add_piece(batch, stamp, warning);
         batch.end_line(Kind::Part { is_denied });
     }
-    let out = add_piece(batch, time, call);
+    let out = add_piece(batch, stamp, call);
     if let Some(of) = fid {
         self::fid(out, of);
     }
@@ -66,23 +81,29 @@ fn add_call(
     batch.end_line(Kind::Record { is_denied });
 }
 
-fn add_piece<'a>(batch: &'a mut Batch, time: &str, piece: &[u8]) -> &'a mut Vec<u8> {
-    let out = batch.bytes();
-    plain(out, time);
+fn add_piece<'a>(batch: &'a mut Batch, stamp: Stamp<'_>, piece: &[u8]) -> &'a mut Vec<u8> {
+    let out = stamped(batch, stamp);
     out.extend_from_slice(piece);
     out
 }
 
-/// What OpenAFS says of a call without a token beforehand, and of any: event, code, and who called from where.
+/// What OpenAFS says of a call without a token beforehand, and of any.
 fn common(pieces: &mut Pieces, record: &Record<'_>, authority: &dyn LocalAuthority) {
-    let out = pieces.text();
+    warn_of_anonymous(pieces.text(), record);
+    pieces.end_first();
+    head(pieces.text(), record, authority, record.code());
+}
+
+fn warn_of_anonymous(out: &mut Vec<u8>, record: &Record<'_>) {
     if !record.is_known() {
         event(out, ANONYMOUS_EVENT, -1);
         string(out, "STR ", record.event_name().as_bytes());
     }
-    pieces.end_first();
-    let out = pieces.text();
-    event(out, &record.event_name(), record.code());
+}
+
+/// Event, code, and who called from where.
+fn head(out: &mut Vec<u8>, record: &Record<'_>, authority: &dyn LocalAuthority, code: i32) {
+    event(out, &record.event_name(), code);
     match record.principal() {
         Some(who) => principal(out, &who, authority.is_local_realm(&who)),
         None => string(out, "NAME ", ANONYMOUS.as_bytes()),
@@ -91,7 +112,15 @@ fn common(pieces: &mut Pieces, record: &Record<'_>, authority: &dyn LocalAuthori
     put::address(out, record.address());
     out.push(b' ');
     if record.outline.service == "AFS" {
-        number(out, "ID ", record.user());
+        number(out, "ID ", user(record));
+    }
+}
+
+/// The caller's number. OpenAFS has no number of its own for those that hold the cell's key.
+fn user(record: &Record<'_>) -> i32 {
+    match UserId(record.user()) {
+        UserId::ADMINISTRATORS => ANONYMOUS_ID,
+        user => user.0,
     }
 }
 
@@ -110,7 +139,7 @@ fn principal(out: &mut Vec<u8>, who: &Principal, is_local: bool) {
 
 /// A line for each use of an administrator's privileges; the number says for what (CHK_... of
 /// src/viced/afsfileprocs.c).
-fn add_privileges(batch: &mut Batch, time: &str, record: &Record<'_>) {
+fn add_privileges(batch: &mut Batch, stamp: Stamp<'_>, record: &Record<'_>) {
     for (privilege, _) in record.privileges().used() {
         let (event, purpose) = match privilege {
             Privilege::StoreData => ("AFS_Priv", 0x00),
@@ -121,22 +150,22 @@ fn add_privileges(batch: &mut Batch, time: &str, record: &Record<'_>) {
             Privilege::SetModeOfData => ("AFS_PrivSet", 0x00),
             Privilege::SetMode => ("AFS_PrivSet", 0x02),
         };
-        let out = begin(batch, time, event, 0);
-        number(out, "ID ", record.user());
+        let out = begin(batch, stamp, event, 0);
+        number(out, "ID ", user(record));
         number(out, "INT ", purpose);
         batch.end_line(Kind::Part { is_denied: record.is_denied() });
     }
 }
 
 /// A line for each name or number that was asked for.
-fn add_found(batch: &mut Batch, time: &str, record: &Record<'_>, arguments: &[Argument]) {
+fn add_found(batch: &mut Batch, stamp: Stamp<'_>, record: &Record<'_>, arguments: &[Argument]) {
     let found = arguments.iter().find_map(|argument| match &argument.value {
         Value::Found { pairs, number_first } => Some((pairs, *number_first)),
         _ => None,
     });
     let Some((pairs, number_first)) = found else { return };
     for (name, id) in pairs {
-        let out = begin(batch, time, &record.event_name(), code_of(name, *id));
+        let out = begin(batch, stamp, &record.event_name(), code_of(name, *id));
         if number_first {
             number(out, "ID ", *id);
         }
@@ -145,6 +174,30 @@ fn add_found(batch: &mut Batch, time: &str, record: &Record<'_>, arguments: &[Ar
             number(out, "ID ", *id);
         }
         batch.end_line(Kind::Part { is_denied: record.is_denied() });
+    }
+}
+
+/// A whole call for each destination, the last one first, and none if there is no destination.
+fn add_forwards(
+    batch: &mut Batch,
+    stamp: Stamp<'_>,
+    record: &Record<'_>,
+    authority: &dyn LocalAuthority,
+    (transaction, forwards): (&Value, &[Forward]),
+) {
+    let is_denied = record.is_denied();
+    for (place, forward) in forwards.iter().enumerate().rev() {
+        if !record.is_known() {
+            warn_of_anonymous(stamped(batch, stamp), record);
+            batch.end_line(Kind::Part { is_denied });
+        }
+        let out = stamped(batch, stamp);
+        let code = if record.code() == 0 { forward.code } else { record.code() };
+        head(out, record, authority, code);
+        value(out, transaction);
+        value(out, &Value::Host(forward.to));
+        value(out, &Value::Long(forward.transaction));
+        batch.end_line(if place == 0 { Kind::Record { is_denied } } else { Kind::Part { is_denied } });
     }
 }
 
@@ -160,10 +213,20 @@ fn time(second: Timestamp) -> String {
 }
 
 /// The beginning of a line.
-fn begin<'a>(batch: &'a mut Batch, time: &str, name: &str, code: i32) -> &'a mut Vec<u8> {
-    let out = batch.bytes();
-    plain(out, time);
+fn begin<'a>(batch: &'a mut Batch, stamp: Stamp<'_>, name: &str, code: i32) -> &'a mut Vec<u8> {
+    let out = stamped(batch, stamp);
     event(out, name, code);
+    out
+}
+
+fn stamped<'a>(batch: &'a mut Batch, stamp: Stamp<'_>) -> &'a mut Vec<u8> {
+    let out = batch.bytes();
+    plain(out, stamp.time);
+    if let Some(thread) = stamp.thread {
+        plain(out, " [");
+        put::number(out, thread);
+        out.push(b']');
+    }
     out
 }
 
@@ -188,11 +251,15 @@ fn value(out: &mut Vec<u8>, value: &Value) {
         Value::Fid(of) => fid(out, *of),
         Value::Fids(fids) => {
             number(out, "FIDS ", fids.len());
+            // OpenAFS has no list in place of an empty one, and shows a FID of zeros for it.
+            if fids.is_empty() {
+                fid(out, Fid::default());
+            }
             for of in fids {
                 fid(out, *of);
             }
         }
-        Value::Number(_) | Value::Found { .. } => {}
+        Value::Number(_) | Value::Found { .. } | Value::Forwards(_) => {}
     }
 }
 

@@ -124,8 +124,8 @@ impl Writer {
             if batch.len() >= BATCH_BYTES {
                 break true;
             }
-            let Some(words) = self.intake.next() else { break false };
-            let record = Record::new(words, self.outlines.of(record::procedure(words)));
+            let Some((words, thread)) = self.intake.next() else { break false };
+            let record = Record::new(words, self.outlines.of(record::procedure(words)), thread);
             writing.add(batch, &Entry::Call(record), record.ended_ns().wrapping_add(date_ns));
         };
         self.intake.put_back();

@@ -1,9 +1,20 @@
 //! The volume service.
 
-use crate::argument::{host, long, own, own_text, text};
+use crate::argument::{Forward, forwards, host, long, own, own_text, text};
 use crate::class::Class;
 use crate::event::{Event, Shape, bytes_max, decode, procedures};
 use afs_idl::vol::*;
+
+/// Each destination with its result; the reply has none of a call that failed as a whole.
+fn destinations(request: &ForwardMultipleRequest, reply: &ForwardMultipleReply) -> Vec<Forward> {
+    let results = reply.results.iter().copied().chain(std::iter::repeat(0));
+    let forward = |(replica, code): (&Replica, i32)| Forward {
+        to: replica.server.host.into(),
+        transaction: replica.transaction,
+        code,
+    };
+    request.destinations.iter().zip(results).map(forward).collect()
+}
 
 procedures! {
     CREATE_VOLUME Volumes "AFS_VS_CrVol" (q: CreateVolumeRequest, r: CreateVolumeReply) [
@@ -24,8 +35,8 @@ procedures! {
         host("to", q.destination.host),
         long("to_transaction", q.destination_transaction),
     ];
-    FORWARD_MULTIPLE Volumes "AFS_VS_Forward" (q: ForwardMultipleRequest)
-        [long("transaction", q.transaction), own("destinations", q.destinations.len() as i64)];
+    FORWARD_MULTIPLE Volumes "AFS_VS_Forward" (q: ForwardMultipleRequest, r: ForwardMultipleReply)
+        [long("transaction", q.transaction), forwards("destinations", destinations(&q, &r))];
     DUMP Volumes "AFS_VS_Dump" (q: DumpRequest)
         [long("transaction", q.transaction), own("from_date", q.from_date)];
     DUMP_V2 Volumes "AFS_VS_Dump" (q: DumpV2Request)

@@ -23,8 +23,8 @@ fn taken(intake: &mut Intake, until_ns: u64) -> Vec<u64> {
     let outline = crate::Outline { event, service: "AFS", procedure: "", number: 0 };
     let mut numbers = Vec::new();
     intake.look(until_ns);
-    while let Some(words) = intake.next() {
-        numbers.push(Record::new(words, &outline).took_ns());
+    while let Some((words, thread)) = intake.next() {
+        numbers.push(Record::new(words, &outline, thread).took_ns());
     }
     intake.put_back();
     numbers

@@ -130,7 +130,7 @@ fn is_compared() -> Result<bool> {
     let cells = [&openafs, &cellar];
     let [theirs, ours] = [privileged(cells[0])?, privileged(cells[1])?];
     ensure!(
-        theirs.iter().any(|line| line.starts_with("EVENT AFS_Priv")),
+        theirs.iter().any(|line| event(line).starts_with("EVENT AFS_Priv")),
         "OpenAFS wrote nothing of privileges"
     );
     compared += theirs.len();
@@ -211,7 +211,7 @@ fn privileged(cell: &Cell) -> Result<Vec<String>> {
         Ok(())
     })?;
     let is_of =
-        |line: &&String| ["EVENT AFS_SRX_", "EVENT AFS_Priv"].iter().any(|event| line.starts_with(event));
+        |line: &&String| ["EVENT AFS_SRX_", "EVENT AFS_Priv"].iter().any(|of| event(line).starts_with(of));
     Ok(said.lines().map(str::to_owned).chain(written.iter().filter(is_of).cloned()).collect())
 }
 
@@ -267,29 +267,28 @@ fn text(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Without times, threads and addresses, with transactions' numbers and the id of who holds the cell's key taken
-/// out: each server has its own.
+/// Without times, numbers of threads, addresses and numbers of transactions: each server has its own.
 fn normalised(text: &str, address: &str) -> Result<Vec<String>> {
     let transaction = Regex::new(
-        "^(EVENT AFS_VS_(?:CrVol|DelVol|Clone|ReClone|TransCr|EndTrn|SetFlgs|GetFlgs|SetInfo|SetIdTy|SetDate|\
+        "^((?:\\[T\\] )?EVENT AFS_VS_(?:CrVol|DelVol|Clone|ReClone|TransCr|EndTrn|SetFlgs|GetFlgs|SetInfo|SetIdTy|SetDate|\
          GetStat|GetName|Dump|Restore|Forward) .*?HOST \\S+ LONG )[1-9][0-9]*",
     )?;
-    let key = Regex::new("^(EVENT AFS_SRX_\\S+ CODE \\S+ NAME afs HOST \\S+ ID )-?[0-9]+")?;
-    let plain = |line: String| {
-        let line = transaction.replace(&line, "${1}T");
-        key.replace(&line, "${1}KEY").replace(address, "ADDR")
-    };
+    let plain = |line: String| transaction.replace(&line, "${1}T").replace(address, "ADDR");
     Ok(records(text)?.into_iter().map(plain).collect())
 }
 
-/// Each record without its time and thread as one line: OpenAFS writes access lists as they are, which takes several,
+/// Each record without its time as one line, with `[T] ` for the number of a thread: OpenAFS writes access lists as they are, which takes several,
 /// and Cellar escapes what is no character.
 fn records(text: &str) -> Result<Vec<String>> {
-    let beginning = Regex::new("^[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]{2} [0-9:]{8} [0-9]{4} .*?(EVENT .*)$")?;
+    let beginning =
+        Regex::new("^[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]{2} [0-9:]{8} [0-9]{4} (\\[[0-9]+\\] )?(EVENT .*)$")?;
     let mut found: Vec<String> = Vec::new();
     for line in text.lines() {
         match (beginning.captures(line), found.last_mut()) {
-            (Some(parts), _) => found.push(parts[1].to_owned()),
+            (Some(parts), _) => {
+                let thread = if parts.get(1).is_some() { "[T] " } else { "" };
+                found.push(format!("{thread}{}", &parts[2]));
+            }
             (None, Some(record)) => {
                 record.push_str("\\n");
                 record.push_str(&line.replace('\t', "\\t"));
@@ -301,14 +300,20 @@ fn records(text: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
+/// A line without the number of its thread.
+fn event(line: &str) -> &str {
+    line.strip_prefix("[T] ").unwrap_or(line)
+}
+
 /// The lines about a service, and what is said beforehand of callers without a token. What OpenAFS's file
 /// server itself asks the protection server is left out: Cellar's has the database in the same process. Files
 /// are copied by several calls at a time, in any order.
 fn of(lines: &[String], service: &str) -> Vec<String> {
     let of_file_server = ["AFS_PTS_GetCPS", "AFS_PTS_GetHCPS", "_Start ", "_Finish ", "STR afs ID 32766"];
     let is_of = |line: &&String| {
-        line.starts_with(&format!("EVENT {service}"))
-            || line.starts_with(&format!("EVENT AFS_Aud_Unauth CODE -1 STR {service}"))
+        let event = event(line);
+        event.starts_with(&format!("EVENT {service}"))
+            || event.starts_with(&format!("EVENT AFS_Aud_Unauth CODE -1 STR {service}"))
     };
     let mut found = Vec::new();
     let mut is_asking = false;
