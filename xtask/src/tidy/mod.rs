@@ -2,6 +2,7 @@
 
 mod arrows;
 mod fresh;
+mod links;
 mod purity;
 mod sizes;
 mod source;
@@ -17,6 +18,7 @@ pub(crate) fn check(root: &Path, lower_limits: bool) -> Result<()> {
     let mut complaints = fresh::check(root)?;
     complaints.extend(arrows::check(root)?);
     complaints.extend(unused::check(root, &files)?);
+    complaints.extend(links::check(root)?);
     complaints.extend(files.iter().flat_map(purity::check));
     complaints.extend(sizes::check(root, &files, lower_limits)?);
     if complaints.is_empty() {

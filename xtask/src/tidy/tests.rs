@@ -1,7 +1,7 @@
 use super::arrows::{Place, judge, table};
 use super::sizes::{self, Function, Lengths};
 use super::unused::{self, Declared};
-use super::{SourceFile, purity};
+use super::{SourceFile, links, purity};
 use std::collections::BTreeMap;
 
 const TABLE: &str = "
@@ -126,4 +126,44 @@ fn dependencies_must_be_used() {
     assert_eq!(unused::workspace_table(manifest), ["one", "two-b"]);
     assert_eq!(unused::without_reason(manifest, "| `zero`, `one` | `x` |\n"), Vec::<String>::new());
     assert_eq!(unused::without_reason(manifest, "| `zero` | `one` |\n").len(), 1);
+}
+
+/// Complaints about documents of these names and texts; the folder `docs/pictures` is there too.
+fn links_of(texts: &[(&str, &str)]) -> Vec<String> {
+    let texts = texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+    links::judge(&texts, &|path| path == "docs/pictures")
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let guide = ("docs/guide/web.md", "# The web page\n## Who, when?\n## Same\n## Same\n");
+    let good = "[a](docs/guide/web.md#who-when) [b](docs/pictures/) [c](https://x.example) [d](docs/guide/web.md#same-1)\n\
+        `[e](nowhere)`\n```\n[f](nowhere)\n```\n";
+    assert_eq!(links_of(&[guide, ("README.md", good)]), Vec::<String>::new());
+    let back = ("docs/guide/jobs.md", "[a](web.md#same) [b](../../README.md) [c](#own)\n# Own\n");
+    assert_eq!(links_of(&[guide, ("README.md", ""), back]), Vec::<String>::new());
+    for bad in ["[a](web.md)", "[a](docs/guide/web.md#why)", "[a](../README.md)", "[a](#none)"] {
+        assert_eq!(links_of(&[guide, ("README.md", bad)]).len(), 1, "{bad}");
+    }
+}
+
+#[test]
+fn headings_in_code_are_no_anchors() {
+    let text = "# `cellar top`: a view\n```\n# comment\n```\n";
+    assert_eq!(links::anchors(text), ["cellar-top-a-view".to_owned()].into());
+}
+
+#[test]
+fn sources_name_documents_that_exist() {
+    // No name of a document that is not there, since `tidy` reads this file too.
+    let folder = "docs";
+    let name = format!("{folder}/web.md");
+    let guide = (name.as_str(), "");
+    let good =
+        format!("//! See {folder}/web.md. rustdocs/other.md, {folder}/formats/, \"../../{folder}/web.md\"");
+    assert_eq!(links_of(&[guide, ("crates/web/src/lib.rs", &good)]), Vec::<String>::new());
+    let bad = format!("\n// {folder}/gone.md, says `{folder}/old/web.md`.");
+    let complaints = links_of(&[guide, ("scripts/run", &bad)]);
+    assert_eq!(complaints.len(), 2, "{complaints:?}");
+    assert!(complaints[0].starts_with("scripts/run:2: "), "{complaints:?}");
 }
