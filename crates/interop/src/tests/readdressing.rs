@@ -2,7 +2,7 @@
 
 use crate::Test;
 use crate::tests::wait_for;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::time::Duration;
@@ -45,8 +45,6 @@ fn change(databases: &Cell, moving: &Cell) -> Result<()> {
     ] {
         databases.run(&command)?.ok().with_context(|| moving.cellar_log())?;
     }
-    let log = moving.cellar_log();
-    ensure!(log.contains("the machine's addresses have changed"), "{log}");
     Ok(())
 }
 
