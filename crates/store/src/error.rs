@@ -43,8 +43,8 @@ pub enum StoreError {
     /// The metadata database refused.
     #[error("metadata database: {0}")]
     Meta(String),
-    /// The partition was closed after an earlier failure to write, so that nothing is acknowledged
+    /// After an earlier failure to write nothing is written any more, so that nothing is acknowledged
     /// that may not be durable.
-    #[error("the partition takes no more writes after this failure: {0}")]
+    #[error("read-only because of an I/O error: {0}")]
     ReadOnly(String),
 }

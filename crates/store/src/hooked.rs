@@ -64,6 +64,10 @@ impl MetaStore for HookedMeta {
     fn read_anew(&self) -> Result<(), StoreError> {
         self.meta.read_anew()
     }
+
+    fn failure(&self) -> Option<String> {
+        self.meta.failure()
+    }
 }
 
 #[cfg(test)]

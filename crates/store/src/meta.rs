@@ -170,4 +170,9 @@ pub trait MetaStore: Send + Sync {
     fn read_anew(&self) -> Result<(), StoreError> {
         Ok(())
     }
+
+    /// The I/O error because of which it takes no more writes until it is opened again, if there was one.
+    fn failure(&self) -> Option<String> {
+        None
+    }
 }

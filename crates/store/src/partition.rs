@@ -189,9 +189,9 @@ impl Partition {
         PartitionStatistics { meta: self.meta.statistics(), chunks: self.segments.statistics() }
     }
 
-    /// Why it takes no more writes, if so.
+    /// The I/O error because of which it takes no more writes, if there was one; reads go on.
     pub fn failure(&self) -> Option<String> {
-        self.meta.failure().or_else(|| self.segments.failure())
+        self.meta.failure()
     }
 
     /// See [`SegmentStore::maintain`].
@@ -226,8 +226,10 @@ fn open_segments(
     if home.is_new {
         ensure_dir(&**disk, &folder)?;
     }
-    let (disk, meta) = (Arc::clone(disk), as_meta(meta));
-    let store = SegmentStore::open_encrypted(Arc::clone(&disk), &folder, meta, config.segments, keys)?;
+    let (disk, health) = (Arc::clone(disk), meta.health());
+    let store =
+        SegmentStore::open_encrypted(Arc::clone(&disk), &folder, as_meta(meta), config.segments, keys)?;
+    let store = store.failing_with(health);
     if !home.is_before_sharing() {
         return Ok(Arc::new(store));
     }
@@ -238,7 +240,11 @@ fn open_segments(
 /// The metadata merges its tables from the first round on: the start should be over then.
 fn keep(segments: &Arc<SegmentStore>, meta: &Arc<RocksMeta>, every: Duration) -> io::Result<Keeper> {
     let (segments, meta) = (Arc::clone(segments), Arc::clone(meta));
+    let checked = Arc::clone(&meta);
     let maintain = move |stop: &Stop| {
+        if checked.failure().is_some() {
+            return;
+        }
         if let Err(error) = segments.maintain_resting(&mut stop.rests()) {
             tracing::warn!(%error, "maintenance of the segments failed");
         }

@@ -4,8 +4,13 @@
 //! [`MetaStore::sync`] syncs the log once for everybody who waits. RocksDB recovers the log up to
 //! the first record that is not whole, so what is found after a crash is a prefix of the commits
 //! over all families together.
+//!
+//! After the first error of a write, a sync, or of RocksDB's own background work, RocksDB is asked for no further
+//! write of any kind, its background work ends, and reads go on.
 
+mod logs;
 mod options;
+mod probe;
 
 use crate::group_sync::GroupSync;
 use crate::health::Health;
@@ -13,12 +18,16 @@ use crate::home::failed;
 use crate::meta::{Change, Snapshot, Visit};
 use crate::{Batch, CommitNumber, Family, KeyRange, MetaStore, StoreError};
 use bytes::Bytes;
+use disk::RealDisk;
+use logs::Logs;
+use probe::check_writable;
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBRawIterator, Error, ErrorKind, ReadOptions, WriteBatch,
     WriteOptions, properties,
 };
 use std::ffi::CStr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 /// How much memory and how many files a metadata database may use.
@@ -85,8 +94,11 @@ pub struct RocksMeta {
     /// Commits whose write returned; what a sync that begins now covers.
     written: AtomicU64,
     log_bytes: AtomicU64,
+    logs: Logs,
     group: GroupSync,
-    health: Health,
+    health: Arc<Health>,
+    /// Failures of background work that are known.
+    background_errors: AtomicU64,
     is_read_only: bool,
 }
 
@@ -113,6 +125,7 @@ impl RocksMeta {
         create: bool,
         families: Vec<ColumnFamilyDescriptor>,
     ) -> Result<RocksMeta, StoreError> {
+        check_writable(path)?;
         let mut options = options::database(config);
         options.create_if_missing(create);
         let db = DB::open_cf_descriptors(&options, path, families)
@@ -126,15 +139,21 @@ impl RocksMeta {
         self.set_of_all(options::NO_COMPACTION, "false")
     }
 
-    /// Changes an option of every family that it can be changed of.
+    /// Changes an option of every family that it can be changed of. An I/O error is final.
     fn set_of_all(&self, option: &str, value: &str) -> Result<(), StoreError> {
-        let set = |family: &Family| {
-            let set = self.db.set_options_cf(self.family(*family)?, &[(option, value)]);
-            set.map_err(|error| {
-                StoreError::Meta(format!("cannot set {option} of {}: {error}", family.name()))
-            })
-        };
-        Family::ALL.iter().map(set).fold(Ok(()), Result::and)
+        self.health.check()?;
+        // The change is written down. If a full disk refuses that and then a commit, RocksDB's recovery runs into an
+        // assertion.
+        check_writable(self.db.path())?;
+        Family::ALL.iter().map(|family| self.set(*family, option, value)).fold(Ok(()), Result::and)
+    }
+
+    fn set(&self, family: Family, option: &str, value: &str) -> Result<(), StoreError> {
+        self.health.check()?;
+        self.db.set_options_cf(self.family(family)?, &[(option, value)]).map_err(|error| {
+            let refused = StoreError::Meta(format!("cannot set {option} of {}: {error}", family.name()));
+            if error.kind() == ErrorKind::IOError { self.fail(refused) } else { refused }
+        })
     }
 
     /// Opens the database as it is now and changes nothing in it; every commit fails.
@@ -154,12 +173,14 @@ impl RocksMeta {
 
     fn new(db: DB, is_read_only: bool) -> RocksMeta {
         RocksMeta {
+            logs: Logs::new(Arc::new(RealDisk), db.path()),
+            health: Arc::new(Health::of(db.path())),
+            background_errors: AtomicU64::new(0),
             db,
             unsynced_write: WriteOptions::default(),
             written: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
             group: GroupSync::default(),
-            health: Health::default(),
             is_read_only,
         }
     }
@@ -177,9 +198,51 @@ impl RocksMeta {
         }
     }
 
-    /// Why it takes no more writes, if so.
+    /// Why it takes no more writes, if so. Finds out whether background work failed.
     pub fn failure(&self) -> Option<String> {
+        self.check_background();
         self.health.failure()
+    }
+
+    /// To be shared with what fails together with the database.
+    pub(crate) fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+
+    /// Keeps the first error and ends RocksDB's background work: what it would write may abort the process.
+    fn fail(&self, error: StoreError) -> StoreError {
+        let error = self.health.fail(error);
+        self.db.cancel_all_background_work(false);
+        error
+    }
+
+    /// A failed flush or compaction may have stopped the database although no commit has failed yet.
+    fn check_background(&self) {
+        if self.is_read_only || self.health.is_failed() {
+            return;
+        }
+        let errors = self.property(Family::System, properties::BACKGROUND_ERRORS);
+        if self.background_errors.swap(errors, AcqRel) == errors {
+            return;
+        }
+        // A database that has stopped refuses an empty batch as well, with the reason. A compaction without room is
+        // tried again later and stops nothing.
+        match self.db.write_opt(WriteBatch::default(), &self.unsynced_write) {
+            Ok(()) => {
+                tracing::warn!(path = %self.db.path().display(), errors, "a compaction of metadata failed");
+            }
+            Err(error) => _ = self.fail(StoreError::Meta(format!("background work failed: {error}"))),
+        }
+    }
+
+    /// Grows whenever RocksDB begins a log, since it does so only together with a family's write buffer. `None` if RocksDB
+    /// does not say.
+    fn layout(&self) -> Option<u64> {
+        let name = properties::CURRENT_SUPER_VERSION_NUMBER;
+        let of =
+            |family: &Family| self.db.property_int_value_cf(self.family(*family).ok()?, name).ok().flatten();
+        let unnamed = self.db.property_int_value(name).ok().flatten()?;
+        Family::ALL.iter().map(of).sum::<Option<u64>>().map(|sum| sum + unnamed)
     }
 
     fn sum_of(&self, name: &CStr) -> u64 {
@@ -212,11 +275,12 @@ impl RocksMeta {
         Ok(out)
     }
 
-    /// Spares the next open reading the log.
+    /// Spares the next open reading the log. Ends at the first error.
     fn flush_tables(&self) {
         for handle in Family::ALL.iter().filter_map(|family| self.family(*family).ok()) {
             if let Err(error) = self.db.flush_cf(handle) {
                 tracing::warn!(%error, "cannot write out metadata while closing; the log has it");
+                return;
             }
         }
     }
@@ -224,10 +288,8 @@ impl RocksMeta {
     fn sync_log(&self) -> Result<u64, StoreError> {
         self.health.check()?;
         let covered = self.written.load(Acquire);
-        match self.db.flush_wal(true) {
-            Ok(()) => Ok(covered),
-            Err(error) => Err(self.health.fail(StoreError::Meta(format!("cannot sync the log: {error}")))),
-        }
+        self.logs.sync(self.layout()).map_err(|error| self.fail(error))?;
+        Ok(covered)
     }
 }
 
@@ -263,7 +325,7 @@ impl MetaStore for RocksMeta {
         self.log_bytes.fetch_add(batch.size_in_bytes() as u64, Relaxed);
         match self.db.write_opt(batch, &self.unsynced_write) {
             Ok(()) => Ok(CommitNumber(self.written.fetch_add(1, AcqRel) + 1)),
-            Err(error) => Err(self.health.fail(StoreError::Meta(format!("cannot write: {error}")))),
+            Err(error) => Err(self.fail(StoreError::Meta(format!("cannot write: {error}")))),
         }
     }
 
@@ -273,6 +335,10 @@ impl MetaStore for RocksMeta {
 
     fn read_anew(&self) -> Result<(), StoreError> {
         forget_cached(self.db.path())
+    }
+
+    fn failure(&self) -> Option<String> {
+        RocksMeta::failure(self)
     }
 }
 
@@ -295,11 +361,11 @@ impl Snapshot for RocksSnapshot<'_> {
 
 impl Drop for RocksMeta {
     fn drop(&mut self) {
-        if !self.is_read_only && self.health.check().is_ok() {
-            if let Err(error) = self.db.flush_wal(true) {
-                tracing::error!(%error, "cannot sync the metadata log while closing");
+        if !self.is_read_only && self.failure().is_none() {
+            match self.sync_log() {
+                Ok(_) => self.flush_tables(),
+                Err(error) => tracing::error!(%error, "cannot sync the metadata log while closing"),
             }
-            self.flush_tables();
         }
         self.db.cancel_all_background_work(true);
     }

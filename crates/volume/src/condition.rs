@@ -29,6 +29,14 @@ impl Volumes {
         Ok(Condition { damaged, reclaiming: self.reclaiming(partition)? })
     }
 
+    /// The I/O error because of which a partition takes no more writes until the next start, if there was one.
+    ///
+    /// # Errors
+    /// `NoPartition`.
+    pub fn failure(&self, partition: PartitionId) -> Result<Option<String>, VolumeError> {
+        Ok(self.partition(partition)?.handle.meta.failure())
+    }
+
     fn reclaiming(&self, partition: PartitionId) -> Result<u64, VolumeError> {
         let (from, to) = keys::registry_range(keys::Registry::Job);
         let mut count = 0;

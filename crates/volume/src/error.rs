@@ -120,7 +120,7 @@ impl VolumeError {
             VolumeError::VolumeExists(_) | VolumeError::SnapshotExists(..) => AbortCode::VVOLEXISTS,
             VolumeError::NoPartition(_) => AbortCode::UAENODEV,
             VolumeError::NoVnode(..) => AbortCode::VNOVNODE,
-            VolumeError::ReadOnly => AbortCode::UAEROFS,
+            VolumeError::ReadOnly | VolumeError::Store(StoreError::ReadOnly(_)) => AbortCode::UAEROFS,
             VolumeError::NotDirectory => AbortCode::UAENOTDIR,
             VolumeError::IsDirectory => AbortCode::UAEISDIR,
             // A directory that is not empty is answered with EEXIST, which POSIX allows.

@@ -292,3 +292,42 @@ fn an_option_that_cannot_be_set_is_an_error_that_says_which() {
     assert!(error.contains("disable_auto_compactions of"), "{error}");
     meta.begin_compaction().unwrap();
 }
+
+#[test]
+fn a_failed_sync_of_the_log_is_final_and_closes_cleanly() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = open(folder.path());
+    let number = put(&meta, Family::Vnodes, b"k", b"v");
+    meta.sync(number).unwrap();
+    std::fs::rename(folder.path(), folder.path().with_extension("away")).unwrap();
+    // The log that the next sync has to open is not there under its name.
+    meta.logs.forget();
+    let error = meta.sync(put(&meta, Family::Vnodes, b"k", b"w")).unwrap_err();
+    std::fs::rename(folder.path().with_extension("away"), folder.path()).unwrap();
+    assert!(matches!(error, StoreError::Io { .. }), "{error}");
+    assert!(matches!(meta.commit(Batch::new()), Err(StoreError::ReadOnly(_))));
+    assert!(matches!(meta.begin_compaction(), Err(StoreError::ReadOnly(_))));
+    assert_eq!(meta.get(Family::Vnodes, b"k").unwrap().unwrap(), "w");
+    drop(meta);
+    assert_eq!(open(folder.path()).get(Family::Vnodes, b"k").unwrap().unwrap(), "w");
+}
+
+#[test]
+fn the_layout_changes_whenever_a_log_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = open(folder.path());
+    let logs = || {
+        let names = std::fs::read_dir(folder.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter_map(|name| name.strip_suffix(".log").map(str::to_owned)).max()
+    };
+    let (mut known, mut begun) = ((meta.layout().unwrap(), logs()), 0);
+    for number in 0..3000u32 {
+        put(&meta, Family::ALL[number as usize % 9], &number.to_be_bytes(), &[number as u8; 2000]);
+        let now = (meta.layout().unwrap(), logs());
+        assert!(now.1 == known.1 || now.0 > known.0, "{known:?}, {now:?}");
+        begun += u32::from(now.1 != known.1);
+        known = now;
+    }
+    assert!(begun > 3, "{begun}");
+}

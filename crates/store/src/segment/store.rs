@@ -58,7 +58,7 @@ pub struct SegmentStore {
     /// The bytes of these appends, and how many of them no sync has covered yet.
     unsynced: Unsynced,
     group: GroupSync,
-    pub(super) health: Health,
+    pub(super) health: Arc<Health>,
     room: Room,
     pub(super) cache: ChunkCache,
     pub(super) counters: Counters,
@@ -150,12 +150,19 @@ impl SegmentStore {
             appended: AtomicU64::new(0),
             unsynced: Unsynced::default(),
             group: GroupSync::default(),
-            health: Health::default(),
+            health: Arc::new(Health::of(folder)),
             room: Room::new(config.reserve, segment_bytes),
             cache: ChunkCache::new(config.cache_bytes),
             counters: Counters::default(),
             begin_sharing: Mutex::default(),
         })
+    }
+
+    /// Stops writing when what this health belongs to does, and the other way round.
+    #[must_use]
+    pub(crate) fn failing_with(mut self, health: &Arc<Health>) -> SegmentStore {
+        self.health = Arc::clone(health);
+        self
     }
 
     /// What is to be done before the first chunk is shared.
@@ -175,6 +182,9 @@ impl SegmentStore {
     /// whether to go on. Where more is dead than is free there are no rests.
     pub(crate) fn maintain_resting(&self, rest: &mut dyn FnMut() -> bool) -> Result<usize, StoreError> {
         let _one = self.maintaining.lock();
+        if self.health.is_failed() {
+            return Ok(0);
+        }
         self.room.forget();
         self.retire();
         self.write_accounts()?;

@@ -1,0 +1,53 @@
+//! Whether a folder takes data, found out before RocksDB is let into it.
+
+use crate::StoreError;
+use crate::home::failed;
+use disk::{Disk, RealDisk};
+use std::io::{self, IoSlice};
+use std::path::Path;
+
+/// The file that is written and removed again; RocksDB ignores such a name.
+const NAME: &str = "probe";
+
+/// More than the head of RocksDB's own log.
+const BYTES: usize = 256 << 10;
+
+/// Refuses a folder that takes no data. RocksDB keeps a log of its own there, and an error while it writes the head of that
+/// log at the open aborts the process.
+pub(super) fn check_writable(folder: &Path) -> Result<(), StoreError> {
+    let path = folder.join(NAME);
+    let write = || -> io::Result<()> {
+        if !RealDisk.exists(folder)? {
+            return Ok(());
+        }
+        if RealDisk.exists(&path)? {
+            RealDisk.remove(&path)?;
+        }
+        let file = RealDisk.create(&path)?;
+        let written = file.write_all_at(&mut [IoSlice::new(&vec![0; BYTES])], 0);
+        let written = written.and_then(|()| file.sync_all());
+        RealDisk.remove(&path).and(written)
+    };
+    write().map_err(|error| failed("write", &path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_leaves_nothing_and_replaces_what_a_crash_left() {
+        let folder = tempfile::tempdir().unwrap();
+        check_writable(&folder.path().join("missing")).unwrap();
+        std::fs::write(folder.path().join(NAME), "some").unwrap();
+        check_writable(folder.path()).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_takes_nothing_is_refused_by_name() {
+        // The system lets nobody create files there.
+        let error = check_writable(Path::new("/proc/self")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot write /proc/self/probe: "), "{error}");
+    }
+}
