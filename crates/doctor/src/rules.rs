@@ -33,6 +33,7 @@ pub(crate) const ALL: &[Rule] = &[
     store::buffered,
     store::full,
     store::offline,
+    store::read_only,
     store::damaged,
     store::faults,
     volumes::contended,

@@ -376,6 +376,12 @@ fn store_cases() -> Vec<Case> {
             partition(space(9 * gib)),
         ),
         (
+            "partition-read-only",
+            partition(PartitionFigures { read_only: 1, ..space(9 * gib) }),
+            "/vicepa: refuses every change (EROFS); reads go on",
+            partition(space(9 * gib)),
+        ),
+        (
             "damaged-data",
             partition(PartitionFigures { damaged: 2, ..space(9 * gib) }),
             "/vicepa: 2 damaged places",

@@ -304,6 +304,8 @@ figures! {
         free: gauge Bytes,
         /// 1 if it could not be opened, so that its volumes are offline.
         offline: gauge Count,
+        /// 1 if it takes no more writes after an I/O error, until the server is started again.
+        read_only: gauge Count,
         /// Places that are known to be damaged, at most 10,000.
         damaged: gauge Count,
         /// Deleted volumes and huge files whose space is still to be reclaimed, at most 10,000.

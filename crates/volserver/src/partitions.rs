@@ -30,13 +30,16 @@ pub(crate) fn all(server: &VolumeServer) -> Vec<i32> {
 pub(crate) fn information(server: &VolumeServer, name: &XdrString) -> Result<DiskPartition64, AbortCode> {
     let partition = parse(name).ok_or(AbortCode::VOLSERILLEGAL_PARTITION)?;
     let space = server.volumes().space(partition).map_err(|error| codes::of(&error))?;
+    let failure = server.volumes().failure(partition).map_err(|error| codes::of(&error))?;
+    // Nothing can be written to a partition that became read-only.
+    let free = if failure.is_some() { 0 } else { space.free_kib };
     let name = XdrString::from(partition.to_string());
     Ok(DiskPartition64 {
         device_name: name.clone(),
         name,
         lock: NO_LOCK,
         total_usable: 0,
-        free: wide(space.free_kib),
+        free: wide(free),
         min_free: wide(space.total_kib),
     })
 }

@@ -85,6 +85,7 @@ impl Observatory {
             size: space.total_kib << 10,
             free: space.free_kib << 10,
             offline: 0,
+            read_only: self.volumes.failure(id).is_ok_and(|failure| failure.is_some()).into(),
             damaged: condition.damaged,
             reclaiming: condition.reclaiming,
             scrubbed: scrubbed.bytes_since_start,

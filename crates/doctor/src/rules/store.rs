@@ -165,6 +165,27 @@ pub(crate) fn offline(snapshot: &Snapshot) -> Vec<Finding> {
     rows.map(says).collect()
 }
 
+/// Partitions that take no more writes.
+pub(crate) fn read_only(snapshot: &Snapshot) -> Vec<Finding> {
+    let rows = snapshot.now.partitions.0.iter().filter(|(_, row)| row.read_only > 0);
+    let says = |(labels, _): &(Labels, _)| {
+        Finding {
+        problem: "partition-read-only",
+        weight: 99,
+        what: format!("The partition {} is read-only because of an I/O error.", labels.join(" ")),
+        evidence: vec![format!("{}: refuses every change (EROFS); reads go on", labels.join(" "))],
+        cause: "A write or a sync failed: the disk is failing or full, or the file system became read-only. What is \
+                durable is unknown after that, so nothing more is written until the next start."
+            .into(),
+        remedy: "The log has the error (`bos getlog SERVER CellarLog`, the line `read-only because of an I/O error`); \
+                 `dmesg` and `smartctl -a` tell more. Move the volumes away while they can be read (`cellar volume \
+                 dump`), repair the file system or replace the disk, and start the server again."
+            .into(),
+    }
+    };
+    rows.map(says).collect()
+}
+
 /// Chunks and records that cannot be read.
 pub(crate) fn damaged(snapshot: &Snapshot) -> Vec<Finding> {
     let rows = snapshot.now.partitions.0.iter().filter(|(_, row)| row.damaged > 0);

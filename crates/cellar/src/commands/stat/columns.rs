@@ -207,6 +207,7 @@ impl Shown for PartitionFigures {
         ("SIZE", Show::Size, |row| row.size),
         ("FREE", Show::Size, |row| row.free),
         ("OFFLINE", Show::Now, |row| row.offline),
+        ("READ-ONLY", Show::Now, |row| row.read_only),
         ("DAMAGED", Show::Now, |row| row.damaged),
         ("RECLAIMING", Show::Now, |row| row.reclaiming),
         ("SCRUBBED", Show::Bytes, |row| row.scrubbed),
