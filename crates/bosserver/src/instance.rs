@@ -95,7 +95,7 @@ fn find(overseer: &dyn Overseer, name: &XdrString) -> Result<Role, AbortCode> {
     overseer.roles().into_iter().find(|role| *name == role.name.as_str()).ok_or(AbortCode::BZNOENT)
 }
 
-fn kind_name(kind: RoleKind) -> &'static str {
+pub(crate) fn kind_name(kind: RoleKind) -> &'static str {
     match kind {
         RoleKind::Simple => "simple",
         RoleKind::FileServer => "fs",
@@ -111,7 +111,7 @@ fn state_number(state: RoleState) -> i32 {
     }
 }
 
-fn goal_number(running: bool) -> i32 {
+pub(crate) fn goal_number(running: bool) -> i32 {
     if running { goal::NORMAL } else { goal::DOWN }
 }
 

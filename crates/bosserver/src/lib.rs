@@ -13,18 +13,22 @@
 //!   cell's name and hosts are changed in files only.
 //! * **Starting and stopping**: asking for what is so already succeeds; anything else gives BZBUSY
 //!   unless the [`Overseer`] can do it.
+//! * **BosConfig** ([`bos_config`]) lists the same instances in a file, for tools that read it there; nothing is
+//!   read back from it.
 //! * There are no regular restarts (`never`), no core files, no notifiers.
 //! * Keys never leave the server, not even on an encrypted connection: `bos listkeys` shows their
 //!   versions and checksums.
 //!
 //! Protocol: OpenAFS 1.8 `bozo/bosint.xg`; behaviour: `bozo/bosoprocs.c`, what `bos(8)` prints.
 
+mod bos_config;
 mod cell;
 mod instance;
 mod log;
 mod overseer;
 mod service;
 
+pub use bos_config::bos_config;
 pub use cell::key_checksum;
 pub use overseer::{
     CellDescription, DatabaseHost, FileDates, KeyList, KeyVersion, LastExit, Overseer, OverseerError, Role,

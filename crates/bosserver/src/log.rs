@@ -14,8 +14,12 @@ const PIECE_BYTES: usize = 16 * 1024;
 /// salvager, and no such log.
 const SALVAGE_LOG: &str = "/usr/afs/logs/SalvageLog";
 
-/// Sends the log called `name`. A name with a `/` would be another file of the server's machine; in
-/// restricted mode that is BZACCESS.
+/// Folders that OpenAFS keeps its logs in: the canonical one, which paths on the wire name whatever the layout
+/// (`ConstructLocalLogPath`), and that of distributions. Scripts name either.
+const LOG_FOLDERS: [&str; 2] = ["/usr/afs/logs/", "/var/log/openafs/"];
+
+/// Sends the log called `name`, with or without a canonical folder. A name with another `/` would be another file
+/// of the server's machine; in restricted mode that is BZACCESS.
 pub(crate) fn send(
     overseer: &dyn Overseer,
     name: &XdrString,
@@ -25,6 +29,7 @@ pub(crate) fn send(
     if name == SALVAGE_LOG {
         return Err(AbortCode::BZNOENT);
     }
+    let name = LOG_FOLDERS.iter().find_map(|folder| name.strip_prefix(folder)).unwrap_or(name);
     if name.contains('/') {
         return Err(AbortCode::BZACCESS);
     }

@@ -293,6 +293,19 @@ fn dates_of_programs_are_told() {
     assert_eq!(dates("/usr/afs/bin/fileserver"), (0, 0, 0));
 }
 
+/// What public roles for Ansible look for: `bnode (fs|dafs) \S+ 1`.
+#[test]
+fn bos_config_lists_the_roles() {
+    let roles = [
+        Role::running("ptserver", RoleKind::Simple, UnixTime(7), &["cellar serve (role ptserver)"]),
+        Role::running("fs", RoleKind::FileServer, UnixTime(7), &["cellar a", "cellar b"]),
+    ];
+    let expected = "restrictmode 1\nrestarttime 16 0 0 0 0\ncheckbintime 16 0 0 0 0\n\
+                    bnode simple ptserver 1\nparm cellar serve (role ptserver)\nend\n\
+                    bnode fs fs 1\nparm cellar a\nparm cellar b\nend\n";
+    assert_eq!(crate::bos_config(&roles), expected);
+}
+
 #[test]
 fn logs_come_without_nuls_and_end_with_one() {
     let (server, _) = server();
@@ -304,7 +317,14 @@ fn logs_come_without_nuls_and_end_with_one() {
     assert_eq!(get(&admin(), "FileLog").unwrap(), b"onetwo\n\0");
     assert_eq!(get(&admin(), "Long").unwrap().len(), 100_001);
     assert_eq!(get(&admin(), "None"), Err(AbortCode::BZNOENT));
+    for folder in ["/usr/afs/logs/", "/var/log/openafs/"] {
+        assert_eq!(get(&admin(), &format!("{folder}FileLog")).unwrap(), b"onetwo\n\0");
+        assert_eq!(get(&admin(), &format!("{folder}None")), Err(AbortCode::BZNOENT));
+        assert_eq!(get(&admin(), &format!("{folder}../FileLog")), Err(AbortCode::BZACCESS));
+        assert_eq!(get(&anybody(), &format!("{folder}FileLog")), Err(AbortCode::BZACCESS));
+    }
     assert_eq!(get(&admin(), "/etc/passwd"), Err(AbortCode::BZACCESS));
+    assert_eq!(get(&admin(), "/var/log/syslog"), Err(AbortCode::BZACCESS));
     assert_eq!(get(&admin(), "/usr/afs/logs/SalvageLog"), Err(AbortCode::BZNOENT));
     assert_eq!(get(&anybody(), "FileLog"), Err(AbortCode::BZACCESS));
 }

@@ -218,6 +218,8 @@ pub struct Settings {
     pub database_path: PathBuf,
     /// File with the file server's UUID (sysid).
     pub sysid_path: PathBuf,
+    /// The roles in the form of OpenAFS's `BosConfig`, for tools of sites that read it.
+    pub bos_config_path: PathBuf,
     /// Directory of log files, for `bos getlog`.
     pub log_path: PathBuf,
     /// What is demanded of callers.

@@ -284,6 +284,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         userlist,
         database_path: state.join("db"),
         sysid_path: state.join("sysid"),
+        bos_config_path: state.join("BosConfig"),
         log_path: file.server.logs.map_or_else(|| state.join("log"), |path| folder.join(path)),
         cell,
     };
@@ -548,6 +549,7 @@ pub(crate) mod tests {
             (&settings.log_path, "state/log"),
             (&settings.database_path, "state/db"),
             (&settings.sysid_path, "state/sysid"),
+            (&settings.bos_config_path, "state/BosConfig"),
             (&settings.userlist_path, "state/UserList"),
             (&settings.web.unwrap().key_path, "state/web.key"),
         ] {

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// Where OpenAFS's Debian packages keep a server's configuration.
 pub const SERVER_DIRECTORY: &str = "/etc/openafs/server";
+const BOS_CONFIG: &str = "/etc/openafs/BosConfig";
 const LOCAL_DIRECTORY: &str = "/var/lib/openafs/local";
 const DATABASE_DIRECTORY: &str = "/var/lib/openafs/db";
 const LOG_DIRECTORY: &str = "/var/log/openafs";
@@ -89,6 +90,7 @@ pub fn load() -> Result<Settings> {
         userlist_path,
         database_path: Path::new(DATABASE_DIRECTORY).join("cellar"),
         sysid_path: local.join("sysid"),
+        bos_config_path: BOS_CONFIG.into(),
         log_path: LOG_DIRECTORY.into(),
         metrics: None,
         probe_history: None,

@@ -11,6 +11,9 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
+/// What the command line of every role begins with.
+const COMMAND: &str = "cellar serve (role ";
+
 /// This process.
 pub struct ProcessOverseer {
     settings: Arc<Settings>,
@@ -23,6 +26,20 @@ impl ProcessOverseer {
     /// Made when the process starts serving.
     pub fn new(settings: Arc<Settings>, authority: Arc<Authority>, keys: Arc<CellKeys>) -> ProcessOverseer {
         ProcessOverseer { settings, authority, keys, started: now() }
+    }
+
+    /// Writes the roles as `BosConfig`. One that OpenAFS's bosserver wrote is left alone: it starts that one's
+    /// programs. Nothing depends on the file, so a failure is logged only.
+    pub fn write_bos_config(&self) {
+        let path = &self.settings.bos_config_path;
+        let is_foreign = std::fs::read(path).is_ok_and(|text| !is_own_bos_config(&text));
+        if is_foreign {
+            tracing::info!(path = %path.display(), "BosConfig is OpenAFS's and stays as it is");
+            return;
+        }
+        if let Err(error) = crate::files::replace(path, bosserver::bos_config(&self.roles()).as_bytes()) {
+            tracing::warn!(path = %path.display(), %error, "cannot write BosConfig; only tools of sites read it");
+        }
     }
 
     fn edit(
@@ -52,13 +69,14 @@ impl Overseer for ProcessOverseer {
             |name, kind, commands: &[&str]| bosserver::Role::running(name, kind, self.started, commands);
         let mut roles = Vec::new();
         if has(Role::Pt) {
-            roles.push(running("ptserver", RoleKind::Simple, &["cellar serve (role pt)"]));
+            roles.push(running("ptserver", RoleKind::Simple, &[&command(Role::Pt)]));
         }
         if has(Role::Vl) {
-            roles.push(running("vlserver", RoleKind::Simple, &["cellar serve (role vl)"]));
+            roles.push(running("vlserver", RoleKind::Simple, &[&command(Role::Vl)]));
         }
         if has(Role::Fs) {
-            let commands = ["cellar serve (role fs)", "cellar serve (role vol)"];
+            let commands = [command(Role::Fs), command(Role::Vol)];
+            let commands = commands.each_ref().map(String::as_str);
             roles.push(running("fs", RoleKind::FileServer, &commands[..if has(Role::Vol) { 2 } else { 1 }]));
         }
         roles
@@ -107,6 +125,18 @@ impl Overseer for ProcessOverseer {
     }
 }
 
+/// Whether every command in a `BosConfig` is a role of Cellar's.
+fn is_own_bos_config(text: &[u8]) -> bool {
+    let own = format!("parm {COMMAND}");
+    let mut commands = text.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"parm "));
+    commands.all(|line| line.starts_with(own.as_bytes()))
+}
+
+/// A role's command line: scripts look for the name of OpenAFS's program in it.
+fn command(role: Role) -> String {
+    format!("{COMMAND}{})", role.instance())
+}
+
 /// The file of a log. What OpenAFS's servers write to files of their own stands in the one log of
 /// this process, so the names of those that are roles of it, and the name with `.old` for the run
 /// before, mean that. A file that an OpenAFS server has left behind under such a name is not ours.
@@ -126,6 +156,24 @@ fn log_file<'n>(name: &'n str, roles: &[Role]) -> &'n str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_have_the_names_of_openafs_programs() {
+        let commands = [Role::Pt, Role::Vl, Role::Fs, Role::Vol].map(command);
+        let expected = ["ptserver", "vlserver", "fileserver", "volserver"]
+            .map(|program| format!("cellar serve (role {program})"));
+        assert_eq!(commands, expected);
+    }
+
+    #[test]
+    fn a_bos_config_of_openafs_is_not_ours() {
+        let own = [bosserver::Role::running("fs", RoleKind::FileServer, now(), &[&command(Role::Fs)])];
+        assert!(is_own_bos_config(bosserver::bos_config(&own).as_bytes()));
+        assert!(is_own_bos_config(b""));
+        assert!(!is_own_bos_config(
+            b"restrictmode 0\nbnode fs fs 1\nparm /usr/lib/openafs/fileserver -L\nend\n"
+        ));
+    }
 
     #[test]
     fn names_of_openafs_logs_mean_the_one_log() {

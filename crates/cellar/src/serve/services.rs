@@ -326,6 +326,7 @@ impl Services {
             }
             Role::Bos => {
                 let overseer = ProcessOverseer::new(settings.clone(), authority.clone(), self.keys.clone());
+                overseer.write_bos_config();
                 let service = BosServer::new(Arc::new(overseer));
                 self.add(role, 1, OVERSEER, move |caller, call| {
                     afs_idl::bozo::dispatch(&service, caller, call)
