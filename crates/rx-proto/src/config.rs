@@ -60,8 +60,11 @@ pub struct EndpointConfig {
     /// Calls, of both directions, released or not. Half as many are kept in addition on connections whose callers are
     /// not verified: neither kind takes the other's room.
     pub calls_max: usize,
-    /// Packets received and not yet read, of all calls; likewise.
+    /// Packets received and not yet read, of verified callers.
     pub packets_max: usize,
+    /// The same of anonymous callers, in addition. Each holds on to no more memory than its own length until its call is
+    /// being read.
+    pub anonymous_packets_max: usize,
     /// Who may ask with DEBUG and VERSION packets.
     pub rxdebug: DebugAudience,
     /// Hosts whose DEBUG questions are answered in full. Others get three times the length of their question at most, are
@@ -81,6 +84,20 @@ impl EndpointConfig {
     pub fn limit_packets(&mut self, bytes: usize) {
         self.packet_bytes = self.packet_bytes.min(bytes);
         self.packet_bytes_max = bytes;
+    }
+
+    /// The largest window that a call is offered.
+    pub(crate) fn receive_window(&self) -> u32 {
+        u32::from(self.receive_window_packets).clamp(1, WINDOW_MAX as u32)
+    }
+
+    /// Packets received and not yet read that are kept of calls whose callers have proved this much.
+    pub(crate) fn packets_share(&self, standing: Standing) -> usize {
+        match standing {
+            Standing::Unproven => self.unproven_packets_max,
+            Standing::Reachable => self.anonymous_packets_max,
+            Standing::Verified => self.packets_max,
+        }
     }
 
     /// Bytes that a call may keep from its writer: room for two packets at least, so that a full
@@ -113,6 +130,7 @@ impl Default for EndpointConfig {
             crowd_connections: 500,
             calls_max: 50_000,
             packets_max: 400_000,
+            anonymous_packets_max: 25_000,
             rxdebug: DebugAudience::Anyone,
             own_hosts: Vec::new(),
             rxdebug_per_second: 2000,
@@ -134,8 +152,8 @@ pub enum DebugAudience {
     Nobody,
 }
 
-/// How much of a limit connections of this standing may take.
-pub(crate) fn share(max: usize, standing: Standing) -> usize {
+/// How many calls of this standing are kept.
+pub(crate) fn calls_share(max: usize, standing: Standing) -> usize {
     if standing == Standing::Verified { max } else { (max / 2).max(1) }
 }
 

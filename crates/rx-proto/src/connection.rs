@@ -11,7 +11,7 @@ use rx_security::{
 
 use crate::call::{Side, TimeLimits};
 use crate::header::{Flags, Header, PacketType};
-use crate::limits::{CHANNEL_MASK, CHANNELS, UNPROVEN_LIFETIME};
+use crate::limits::{CHANNEL_MASK, CHANNELS, UNPROVEN_LIFETIME, UNREAD_WINDOW};
 use crate::path::Path;
 use crate::slab::Key;
 use crate::standing::Standing;
@@ -362,6 +362,13 @@ impl Connection {
             local: self.path.local.unwrap_or(unspecified),
             connection: self.handle.clone(),
         }
+    }
+
+    /// The window that a call begins with, where the peer's last call had room for `last` packets: without a security
+    /// class a server offers no more than this before it reads.
+    pub(crate) fn first_window(&self, last: u32) -> u32 {
+        let is_anonymous = self.facts.security_index == rx_security::null::NULL_INDEX;
+        if is_anonymous && self.side == Side::Client { last.min(UNREAD_WINDOW) } else { last }
     }
 
     /// Whether its calls are served only while its peer's address is proved: its security class has proved nothing.

@@ -69,6 +69,10 @@ pub const UNPROVEN_WINDOW: u32 = 16;
 /// Bytes of such a packet. Longer ones are dropped, and are sent again after the proof.
 pub const UNPROVEN_BODY_BYTES_MAX: usize = 2048;
 
+/// The window of an anonymous caller's call of which nothing has been read yet: as much as OpenAFS offers any
+/// (rx_maxReceiveWindow). It grows by what is read, so that calls that wait for a worker hold little.
+pub const UNREAD_WINDOW: u32 = SHARED_WINDOW_MIN as u32;
+
 /// Bytes sent per byte received, while an address has proved nothing (RFC 9000, section 8.1).
 pub const AMPLIFICATION_MAX: usize = 3;
 

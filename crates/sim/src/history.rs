@@ -280,7 +280,7 @@ fn check_limits(world: &World) {
         assert!(statistics.connections_now <= unproven + config.connections_max as u64);
         assert_eq!(statistics.calls_by_standing.iter().sum::<u64>(), statistics.calls_now);
         assert_eq!(statistics.packets_by_standing.iter().sum::<u64>(), statistics.packets_now);
-        let shares = [config.unproven_packets_max, config.packets_max / 2, config.packets_max];
+        let shares = [config.unproven_packets_max, config.anonymous_packets_max, config.packets_max];
         let calls = statistics.calls_by_standing;
         for ((packets, share), calls) in statistics.packets_by_standing.into_iter().zip(shares).zip(calls) {
             // Beyond the limit every call may still take the one packet that lets it go on, and keeps what came
@@ -298,6 +298,7 @@ fn config(random: &mut SmallRng, mood: Mood) -> EndpointConfig {
         receive_window_packets: [16, 64, 255, 4][random.random_range(0..if clean { 3 } else { 4 })],
         send_queue_bytes: [2_000, 40_000, 512 * 1024][random.random_range(0..3)],
         packets_max: [8, 400_000][usize::from(clean || random.random_bool(0.8))],
+        anonymous_packets_max: [8, 25_000][usize::from(clean || random.random_bool(0.8))],
         packet_bytes_max: [1472, 4000][usize::from(random.random_bool(0.2))],
         transmit_packets: [1, 8, 44][random.random_range(0..3)],
         ..usual

@@ -6,6 +6,7 @@ use std::time::Duration;
 use base::{AbortCode, Monotonic, Room, UnixTime};
 use bytes::Bytes;
 use rx_proto::ack::Reason;
+use rx_proto::limits::UNREAD_WINDOW;
 use rx_proto::{
     CallId, ConnectOptions, ConnectionId, Endpoint, EndpointConfig, Event, Landed, PacketType, Path, Read,
     ServiceConfig,
@@ -650,12 +651,15 @@ fn what_finds_room_is_acknowledged_at_once_and_what_finds_none_waits_for_the_rea
     assert_eq!(room.filled().len(), 70_000 - ROOM_BYTES);
 }
 
-/// What is under way to a server waits in its socket's buffer: many who send much share it.
+/// Packets under way to a server wait in its socket's buffer, which all senders share.
 #[test]
-fn windows_get_smaller_while_many_send_much() {
+fn windows_shrink_while_many_calls_receive() {
     let mut pair = Pair::new();
     let first = pair.sending(40_000);
-    assert_eq!(pair.window_offered(first), Some(4096));
+    let served = pair.arrived();
+    assert!(pair.read_all(served).len() > 30_000);
+    let alone = pair.window_offered(first).unwrap();
+    assert!(alone > 4096 / 100, "{alone}");
     let others: Vec<CallId> = (0..99).map(|_| pair.sending(40_000)).collect();
     assert_eq!(pair.window_offered(first), Some(4096 / 100));
     for call in others {
@@ -668,7 +672,52 @@ fn windows_get_smaller_while_many_send_much() {
         }
     }
     pair.pass(20 * DELAY);
-    assert_eq!(pair.window_offered(first), Some(4096));
+    assert_eq!(pair.window_offered(first), Some(alone));
+}
+
+/// A call that waits for a worker holds as much as OpenAFS would, and as its reader goes on its caller may send more.
+#[test]
+fn windows_of_anonymous_callers_grow_as_they_are_read() {
+    let mut pair = Pair::new();
+    let call = pair.sending(400_000);
+    let served = pair.arrived();
+    let kept = |pair: &Pair| pair.ends[SERVER].statistics().packets_now;
+    assert_eq!(kept(&pair), u64::from(UNREAD_WINDOW));
+    let mut read = 0;
+    let mut most = 0;
+    while read < 400_000 {
+        let more = pair.read_all(served).len();
+        assert!(more > 0, "nothing more comes after {read} bytes");
+        read += more;
+        pair.ends[CLIENT].flush(pair.now, call);
+        pair.pass(50 * DELAY);
+        most = most.max(kept(&pair));
+    }
+    assert!(most >= 2 * u64::from(UNREAD_WINDOW), "{most}");
+}
+
+/// Many calls that nobody reads stay within the room for anonymous callers; each can still be served.
+#[test]
+fn unread_calls_of_anonymous_callers_share_a_bound() {
+    let config = EndpointConfig { anonymous_packets_max: 200, ..EndpointConfig::default() };
+    let mut pair = Pair::configured(&config);
+    let calls: Vec<CallId> = (0..40).map(|_| pair.sending(40_000)).collect();
+    let kept = pair.ends[SERVER].statistics().packets_now;
+    assert!(kept <= 200 + 40, "{kept}");
+    let arrived = pair.events[SERVER].drain(..).filter_map(|event| match event {
+        Event::CallArrived { call, .. } => Some(call),
+        _ => None,
+    });
+    let arrived: Vec<CallId> = arrived.collect();
+    assert_eq!(arrived.len(), calls.len());
+    for served in arrived {
+        let mut read = 0;
+        for _ in 0..1000 {
+            read += pair.read_all(served).len();
+            pair.pass(50 * DELAY);
+        }
+        assert_eq!(read, 40_000);
+    }
 }
 
 #[test]

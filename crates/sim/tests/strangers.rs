@@ -346,6 +346,7 @@ fn small() -> EndpointConfig {
         connections_max: 40,
         calls_max: 40,
         packets_max: 40,
+        anonymous_packets_max: 20,
         unproven_connections_max: 64,
         unproven_packets_max: 128,
         ..EndpointConfig::default()

@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::{AbortCode, Monotonic};
 
 use crate::congestion::Congestion;
-use crate::limits::{BULK_PACKETS, PACKET_BYTES_MIN};
+use crate::limits::{BULK_PACKETS, PACKET_BYTES_MIN, UNREAD_WINDOW};
 use crate::slab::Key;
 use crate::standing::Standing;
 use crate::timers::{Armed, earlier, look};
@@ -248,6 +248,18 @@ impl Call {
             Side::Client => self.receive.is_complete(),
             Side::Server => self.send.is_finished() && self.receive.is_complete(),
         }
+    }
+
+    /// Whether its caller is not verified, and about nothing of it has been read.
+    pub(crate) fn is_unread_of_anonymous(&self) -> bool {
+        self.standing != Standing::Verified && self.receive.next() <= UNREAD_WINDOW
+    }
+
+    /// Opens the window up to `most` packets: that of an anonymous caller by as much as has been read.
+    pub(crate) fn open_window(&mut self, most: u32) {
+        let read = self.receive.next() - 1;
+        let window = if self.standing == Standing::Verified { most } else { most.min(read + UNREAD_WINDOW) };
+        self.receive.set_window(window);
     }
 
     /// Whether it receives much, and more is to come.

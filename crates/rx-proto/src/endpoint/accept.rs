@@ -12,11 +12,11 @@ use super::finish::Tell;
 use super::input::Packet;
 use crate::Path;
 use crate::call::{Call, NewCall, Phase, Side, TimeLimits};
-use crate::config::share;
+use crate::config::calls_share;
 use crate::congestion::Congestion;
 use crate::connection::{Channel, Connection, NewConnection, Outcome, Security, Stage};
 use crate::header::PacketType;
-use crate::limits::{ACKS_MAX, CHANNEL_MASK, UNPROVEN_WINDOW, WINDOW_MAX};
+use crate::limits::{ACKS_MAX, CHANNEL_MASK, UNPROVEN_WINDOW, UNREAD_WINDOW, WINDOW_MAX};
 use crate::slab::Key;
 use crate::standing::Standing;
 use crate::unproven::Host;
@@ -220,7 +220,7 @@ impl Endpoint {
     /// need no other limit.
     pub(super) fn has_room_for_call(&self, standing: Standing) -> bool {
         let present = self.statistics.calls_by_standing[standing.index()] as usize;
-        standing == Standing::Unproven || present < share(self.config.calls_max, standing)
+        standing == Standing::Unproven || present < calls_share(self.config.calls_max, standing)
     }
 
     /// Why the proof of a connection's caller does not hold any more, if so.
@@ -273,16 +273,20 @@ impl Endpoint {
         let peer = self.peers.get(connection.peer);
         let waiting = connection.side == Side::Server;
         let (standing, needs_proof) = (connection.standing, connection.needs_reach());
-        let window = u32::from(self.config.receive_window_packets).clamp(1, WINDOW_MAX as u32);
+        let window = self.config.receive_window();
         let parts = NewCall {
             connection: key,
             side: connection.side,
             channel: channel as u8,
             number,
             phase: if waiting { Phase::Waiting } else { Phase::Active },
-            send_window: peer.map_or(1, crate::peer::Peer::window),
+            send_window: peer.map_or(1, |peer| connection.first_window(peer.window())),
             send_window_max: send_window,
-            receive_window: if needs_proof { window.min(UNPROVEN_WINDOW) } else { window },
+            receive_window: match standing {
+                _ if needs_proof => window.min(UNPROVEN_WINDOW),
+                Standing::Verified => window,
+                _ => window.min(UNREAD_WINDOW),
+            },
             congestion: Congestion::new(peer.and_then(|peer| peer.learnt), now),
             limits: connection.limits,
             standing,

@@ -10,7 +10,6 @@ use super::input::Packet;
 use crate::ack::{self, Ack, Reason};
 use crate::call::receive::{Arrival, ack_delay};
 use crate::call::{Phase, Side};
-use crate::config::share;
 use crate::event::{CallId, Event};
 use crate::header::{Flags, Header};
 use crate::limits::{
@@ -104,7 +103,7 @@ impl Endpoint {
         }
         let Some(call) = self.calls.get_mut(key) else { return false };
         let kept = self.statistics.packets_by_standing[standing.index()] as usize;
-        let full = standing != Standing::Unproven && kept >= share(self.config.packets_max, standing);
+        let full = standing != Standing::Unproven && kept >= self.config.packets_share(standing);
         if full && (arrival == Arrival::OutOfOrder || call.receive.has_unread()) {
             self.statistics.data_no_space += 1;
             call.receive.acks.propose(Reason::NoSpace, data.serial);
@@ -120,8 +119,8 @@ impl Endpoint {
         };
         match opened {
             Ok(body) => {
-                // A small packet must not keep the large buffer that it was received in.
-                let body = if standing == Standing::Unproven { Bytes::copy_from_slice(&body) } else { body };
+                // A packet that nobody reads yet must not keep the large buffer that it was received in.
+                let body = if call.is_unread_of_anonymous() { Bytes::copy_from_slice(&body) } else { body };
                 call.receive.insert(data.sequence, data.flags, body, data.checksum, sealed);
                 call.clocks.progress = now;
                 self.statistics.data_received += 1;
@@ -163,6 +162,9 @@ impl Endpoint {
         }
         let taken = call.receive.drop_unread() + call.receive.land();
         self.statistics.let_go(call.standing, taken);
+        if taken > 0 {
+            call.open_window(self.config.receive_window());
+        }
         let wakes = call.reader_waits && (call.receive.is_readable() || call.receive.is_read());
         // Who lends rooms comes for packets only when none is left for them.
         let reader_comes = if call.receive.has_rooms() { call.receive.has_unread() } else { wakes };

@@ -230,11 +230,7 @@ impl Endpoint {
         Trailer {
             packet_bytes_max: Some(length),
             interface_bytes: Some(length),
-            window: Some(
-                u32::from(self.config.receive_window_packets)
-                    .clamp(1, WINDOW_MAX as u32)
-                    .min(self.window_share()),
-            ),
+            window: Some(self.config.receive_window().min(self.window_share())),
             jumbo_packets: Some(1),
         }
     }

@@ -16,12 +16,12 @@ use super::finish::{Tell, abort_body};
 use super::input::Packet;
 use crate::ack;
 use crate::call::{Phase, Ping, Side};
-use crate::config::share;
+use crate::config::calls_share;
 use crate::connection::{Security, Stage};
 use crate::cookie::COOKIE_LIFETIME;
 use crate::event::{CallId, ConnectionId, Event};
 use crate::header::PacketType;
-use crate::limits::{CHANNELS, PROOF_INTERVAL, WINDOW_MAX};
+use crate::limits::{CHANNELS, PROOF_INTERVAL};
 use crate::slab::Key;
 use crate::standing::Standing;
 
@@ -54,7 +54,7 @@ impl Endpoint {
             }
         }
         call.phase = Phase::Active;
-        call.receive.set_window(u32::from(self.config.receive_window_packets).clamp(1, WINDOW_MAX as u32));
+        call.open_window(self.config.receive_window());
         self.events.push_back(Event::CallArrived {
             call: CallId(key),
             connection: ConnectionId(connection_key),
@@ -308,7 +308,7 @@ impl Endpoint {
         let counts = &mut self.statistics.calls_by_standing;
         counts[from.index()] -= 1;
         counts[to.index()] += 1;
-        if counts[to.index()] as usize > share(self.config.calls_max, to) {
+        if counts[to.index()] as usize > calls_share(self.config.calls_max, to) {
             self.turn_away(now, key);
         }
     }

@@ -35,7 +35,7 @@ impl Endpoint {
             phase: Phase::Active,
             send_window: rest.sent.window,
             send_window_max: u32::from(self.config.send_window_packets).clamp(1, WINDOW_MAX as u32),
-            receive_window: u32::from(self.config.receive_window_packets).clamp(1, WINDOW_MAX as u32),
+            receive_window: self.config.receive_window(),
             congestion: Congestion::new(Some(Learnt { at: now, ..rest.sent.learnt }), now),
             limits: connection.limits,
             standing: rest.standing,

@@ -88,6 +88,7 @@ impl Endpoint {
     fn after_read(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
         call.clocks.progress = now;
+        call.open_window(self.config.receive_window());
         let last_of_reply = call.side == Side::Client && call.receive.is_complete();
         call.receive.plan_window_ack(now + ack_delay(&self.config, last_of_reply));
         self.settle(now, key);
