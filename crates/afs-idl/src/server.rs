@@ -2,22 +2,14 @@
 
 use crate::{CallStream, ReplyWriter, StreamSource, reply};
 use base::AbortCode;
-use xdr::{Decode, Encode, XdrError};
-
-/// Takes a request's opcode or arguments.
-pub fn take<T: Decode>(source: &mut StreamSource<'_>) -> Result<T, AbortCode> {
-    T::decode(source).map_err(|error| match error {
-        XdrError::Source(code) => AbortCode(code),
-        _ => AbortCode::RXGEN_SS_UNMARSHAL,
-    })
-}
+use xdr::{Decode, Encode};
 
 /// Serves a call that is its messages alone.
 pub fn serve<Request: Decode, Reply: Encode>(
     source: &mut StreamSource<'_>,
     procedure: impl FnOnce(Request) -> Result<Reply, AbortCode>,
 ) -> Result<(), AbortCode> {
-    let reply = procedure(take(source)?)?;
+    let reply = procedure(source.decode_request()?)?;
     answer(source, &reply)
 }
 
@@ -26,7 +18,7 @@ pub fn serve_split<Request: Decode, Reply: Encode>(
     source: &mut StreamSource<'_>,
     procedure: impl FnOnce(Request, &mut dyn CallStream) -> Result<Reply, AbortCode>,
 ) -> Result<(), AbortCode> {
-    let request = take(source)?;
+    let request = source.decode_request()?;
     let reply = procedure(request, source)?;
     answer(source, &reply)
 }
@@ -36,7 +28,7 @@ pub fn serve_streamed<Request: Decode>(
     source: &mut StreamSource<'_>,
     procedure: impl FnOnce(Request, &mut ReplyWriter<'_>) -> Result<(), AbortCode>,
 ) -> Result<(), AbortCode> {
-    let request = take(source)?;
+    let request = source.decode_request()?;
     let mut reply = ReplyWriter::new(source);
     procedure(request, &mut reply)?;
     reply.finish()

@@ -4,7 +4,7 @@ use base::{AbortCode, Room};
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use xdr::{Source, XdrError};
+use xdr::{Decode, Source, XdrError};
 
 /// The two streams of one call: what the peer sends, and what we send.
 ///
@@ -78,17 +78,52 @@ pub trait ClientCall: CallStream + Send {
 /// Largest piece that decoding asks a stream for, in bytes.
 const CHUNK_BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes of a request after which a caller is charged for them. Smaller ones are not accounted for.
+const HELD_STEP_BYTES: usize = 64 * 1024;
+
+/// Memory that a list takes while it grows, in parts of its bytes on the wire.
+const DECODED_GROWTH: usize = 2;
+
 /// A stream as a source for decoding. Reads ahead, and is itself a [`CallStream`] that gives out
 /// what was read ahead first: who goes on reading behind a decoded value must do it through this.
 pub struct StreamSource<'a> {
     ahead: Bytes,
+    /// Bytes decoded of a request's arguments; None elsewhere.
+    decoded: Option<usize>,
     stream: &'a mut dyn CallStream,
 }
 
 impl<'a> StreamSource<'a> {
     /// Reads from `stream`.
     pub fn new(stream: &'a mut dyn CallStream) -> StreamSource<'a> {
-        StreamSource { ahead: Bytes::new(), stream }
+        StreamSource { ahead: Bytes::new(), decoded: None, stream }
+    }
+
+    /// Decodes a request's opcode or arguments. Large ones count against the caller while they arrive, like replies: many
+    /// calls that each bring a long list must not take more memory than one caller may have.
+    ///
+    /// # Errors
+    /// VBUSY if the caller's calls hold too much already, RXGEN_SS_UNMARSHAL for what is not a request, else how the call
+    /// ended.
+    pub fn decode_request<T: Decode>(&mut self) -> Result<T, AbortCode> {
+        self.decoded = Some(0);
+        let request = T::decode(self);
+        self.decoded = None;
+        request.map_err(|error| match error {
+            XdrError::Source(code) => AbortCode(code),
+            _ => AbortCode::RXGEN_SS_UNMARSHAL,
+        })
+    }
+
+    /// Accounts for so many more bytes of a request.
+    fn account(&mut self, bytes: usize) -> Result<(), AbortCode> {
+        let Some(decoded) = &mut self.decoded else { return Ok(()) };
+        let before = *decoded / HELD_STEP_BYTES;
+        *decoded += bytes;
+        match *decoded / HELD_STEP_BYTES - before {
+            0 => Ok(()),
+            steps => self.stream.hold(steps * HELD_STEP_BYTES * DECODED_GROWTH),
+        }
     }
 
     /// Makes sure that something has been read ahead, unless the stream is at its end.
@@ -102,6 +137,7 @@ impl<'a> StreamSource<'a> {
 
 impl Source for StreamSource<'_> {
     fn read_exact(&mut self, mut buf: &mut [u8]) -> Result<(), XdrError> {
+        self.account(buf.len()).map_err(|code| XdrError::Source(code.0))?;
         while !buf.is_empty() {
             match self.read(buf).map_err(|code| XdrError::Source(code.0))? {
                 0 => return Err(XdrError::Ended),

@@ -1,5 +1,6 @@
 //! Tests of the generated code.
 
+mod accounts;
 mod calls;
 mod golden;
 mod rooms;

@@ -169,7 +169,6 @@ impl Server for PtService {
         if caller.identity == Identity::Anonymous && ids.len() > ANONYMOUS_IDS_MAX {
             return Err(AbortCode::PRTOOMANY);
         }
-        hold(reply, size_of_val(&*ids))?;
         let actor = self.ask(caller, |p, actor| p.names(actor, &[]).map(|_| actor.clone()))?;
         reply.put(&(ids.len() as u32))?;
         for step in ids.chunks(NAMES_STEP) {

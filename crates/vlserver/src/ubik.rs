@@ -10,7 +10,6 @@
 
 use crate::Clock;
 use afs_idl::CallStream;
-use afs_idl::server::take;
 use afs_idl::stream::StreamSource;
 use base::{AbortCode, UnixTime};
 use std::net::Ipv4Addr;
@@ -76,7 +75,7 @@ impl VoteService {
     pub fn dispatch(&self, stream: &mut dyn CallStream) -> Result<(), AbortCode> {
         let mut source = StreamSource::new(stream);
         let mut reply = Vec::new();
-        match take(&mut source)? {
+        match source.decode_request()? {
             opcode::DEBUG_OLD => self.state(&mut reply),
             opcode::DEBUG => self.state_and_addresses(&mut reply),
             opcode::XDEBUG => {
@@ -85,9 +84,9 @@ impl VoteService {
                 0u32.encode(&mut reply);
             }
             // The interface declares the site as an argument, so nothing is answered.
-            opcode::GET_SYNC_SITE => drop(take::<i32>(&mut source)?),
+            opcode::GET_SYNC_SITE => drop(source.decode_request::<i32>()?),
             opcode::SDEBUG_OLD | opcode::SDEBUG | opcode::XSDEBUG => {
-                take::<i32>(&mut source)?;
+                source.decode_request::<i32>()?;
                 return Err(NO_SUCH_SERVER);
             }
             _ => return Err(AbortCode::RXGEN_OPCODE),

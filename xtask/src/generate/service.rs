@@ -113,7 +113,7 @@ fn dispatch(out: &mut String, procedures: &[Procedure]) {
          pub fn dispatch<T: Server + ?Sized>(server: &T, caller: &Caller, stream: &mut dyn CallStream) \
          -> Result<(), AbortCode> {\n\
          let mut source = StreamSource::new(stream);\n\
-         match server::take(&mut source)? {\n",
+         match source.decode_request()? {\n",
     );
     for Procedure { rust_name, split, is_streamed, .. } in procedures {
         let (kind, more) = match split {

@@ -2005,7 +2005,7 @@ pub fn dispatch<T: Server + ?Sized>(
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);
-    match server::take(&mut source)? {
+    match source.decode_request()? {
         CREATE_BNODE => server::serve(&mut source, |request| server.create_bnode(caller, request)),
         DELETE_BNODE => server::serve(&mut source, |request| server.delete_bnode(caller, request)),
         SET_STATUS => server::serve(&mut source, |request| server.set_status(caller, request)),

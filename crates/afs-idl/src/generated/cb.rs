@@ -1107,7 +1107,7 @@ pub fn dispatch<T: Server + ?Sized>(
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);
-    match server::take(&mut source)? {
+    match source.decode_request()? {
         CALL_BACK => server::serve(&mut source, |request| server.call_back(caller, request)),
         INIT_CALL_BACK_STATE => {
             server::serve(&mut source, |request| server.init_call_back_state(caller, request))

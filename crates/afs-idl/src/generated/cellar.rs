@@ -3032,7 +3032,7 @@ pub fn dispatch<T: Server + ?Sized>(
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);
-    match server::take(&mut source)? {
+    match source.decode_request()? {
         GET_SERVER_INFO => server::serve(&mut source, |request| server.get_server_info(caller, request)),
         GET_TRANSPORT => server::serve(&mut source, |request| server.get_transport(caller, request)),
         CREATE_SNAPSHOT => server::serve(&mut source, |request| server.create_snapshot(caller, request)),

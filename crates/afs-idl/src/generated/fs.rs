@@ -3053,7 +3053,7 @@ pub fn dispatch<T: Server + ?Sized>(
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);
-    match server::take(&mut source)? {
+    match source.decode_request()? {
         FETCH_DATA => {
             server::serve_split(&mut source, |request, stream| server.fetch_data(caller, request, stream))
         }

@@ -1428,7 +1428,7 @@ pub fn dispatch<T: Server + ?Sized>(
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);
-    match server::take(&mut source)? {
+    match source.decode_request()? {
         I_NEW_ENTRY => server::serve(&mut source, |request| server.i_new_entry(caller, request)),
         WHERE_IS_IT => server::serve(&mut source, |request| server.where_is_it(caller, request)),
         DUMP_ENTRY => server::serve(&mut source, |request| server.dump_entry(caller, request)),

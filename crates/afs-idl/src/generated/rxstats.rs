@@ -578,7 +578,7 @@ pub fn dispatch<T: Server + ?Sized>(
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);
-    match server::take(&mut source)? {
+    match source.decode_request()? {
         RETRIEVE_PROCESS_RPC_STATS => {
             server::serve(&mut source, |request| server.retrieve_process_rpc_stats(caller, request))
         }

@@ -2318,7 +2318,7 @@ pub fn dispatch<T: Server + ?Sized>(
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);
-    match server::take(&mut source)? {
+    match source.decode_request()? {
         CREATE_ENTRY => server::serve(&mut source, |request| server.create_entry(caller, request)),
         DELETE_ENTRY => server::serve(&mut source, |request| server.delete_entry(caller, request)),
         GET_ENTRY_BY_ID => server::serve(&mut source, |request| server.get_entry_by_id(caller, request)),

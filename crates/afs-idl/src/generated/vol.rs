@@ -2374,7 +2374,7 @@ pub fn dispatch<T: Server + ?Sized>(
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);
-    match server::take(&mut source)? {
+    match source.decode_request()? {
         CREATE_VOLUME => server::serve(&mut source, |request| server.create_volume(caller, request)),
         DELETE_VOLUME => server::serve(&mut source, |request| server.delete_volume(caller, request)),
         RESTORE => {

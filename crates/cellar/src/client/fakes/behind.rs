@@ -2,7 +2,7 @@
 
 use super::{Fakes, server};
 use crate::client::vote;
-use afs_idl::server::take;
+
 use afs_idl::stream::StreamSource;
 use afs_idl::{CallStream, MemoryStream, cellar, fs, vl};
 use base::{AbortCode, Caller, Identity, SecurityLevel};
@@ -103,7 +103,7 @@ impl vl::Server for Locations {
 /// the third, which is sync site.
 fn state(address: Ipv4Addr, stream: &mut MemoryStream) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);
-    let _: u32 = take(&mut source)?;
+    let _: u32 = source.decode_request()?;
     let mut words = [0; 28];
     words[0] = NOW;
     match address.octets()[3] {

@@ -4,7 +4,7 @@ use super::*;
 use crate::client::fakes::{Fakes, server};
 use crate::client::vote;
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
-use afs_idl::server::take;
+
 use afs_idl::{CallStream, MemoryStream, StreamSource};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -36,7 +36,7 @@ fn name_sync_site(stream: &mut MemoryStream) -> Result<(), AbortCode> {
 
 fn register(entries: &Entries, stream: &mut MemoryStream) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);
-    assert_eq!(take::<u32>(&mut source)?, vl::REGISTER_ADDRS);
+    assert_eq!(source.decode_request::<u32>()?, vl::REGISTER_ADDRS);
     let request = vl::RegisterAddrsRequest::decode(&mut source).unwrap();
     entries.0.lock().push((request.uuid, request.addresses));
     Ok(())
