@@ -19,7 +19,8 @@ pub struct FileServerConfig {
     pub locks_max: usize,
     /// Most hosts that one change talks to at the same time.
     pub break_threads_max: usize,
-    /// Most calls that may wait at the same time until another call has talked to their host.
+    /// Most calls of each kind, verified and anonymous, that may wait at the same time until another call has talked to
+    /// their host.
     pub waiting_calls_max: usize,
     /// How long a silent client is waited for when it is asked who it is.
     pub identify_patience: Duration,

@@ -6,6 +6,7 @@
 use crate::config::FileServerConfig;
 use crate::environment::{CallbackNetwork, Clock};
 use crate::stranger::{self, Said};
+use crate::waiting::WaitingCalls;
 use afs_idl::cb;
 use base::{AbortCode, Caller, Fid, HostUuid, Monotonic};
 use callbacks::{
@@ -18,7 +19,6 @@ use events::{Event, LINES};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use waits::{Lock, LockName};
 
@@ -34,7 +34,7 @@ pub(crate) struct Hosts {
     state: Lock<Callbacks>,
     /// Wakes calls when somebody has reported something to the state machine.
     reported: Condvar,
-    waiting: AtomicUsize,
+    waiting: WaitingCalls,
     network: Arc<dyn CallbackNetwork>,
     clock: Arc<dyn Clock>,
     config: Arc<FileServerConfig>,
@@ -57,7 +57,7 @@ impl Hosts {
         Hosts {
             state: Lock::new(LockName::Hosts, Callbacks::new(config.callbacks.clone())),
             reported: Condvar::new(),
-            waiting: AtomicUsize::new(0),
+            waiting: WaitingCalls::new(config.waiting_calls_max),
             network,
             clock,
             config,
@@ -80,7 +80,7 @@ impl Hosts {
                     let translates = state.capabilities(host) & cb::client_capability::ERROR_TRANSLATION != 0;
                     return Ok(Entered { host, translates });
                 }
-                Arrival::Wait => self.wait(state)?,
+                Arrival::Wait => self.wait(state, caller)?,
                 Arrival::Refuse(refusal) => return Err(refusal.abort_code()),
                 Arrival::First(task) => {
                     drop(state);
@@ -106,13 +106,9 @@ impl Hosts {
         self.state.try_lock().is_some_and(|state| !state.is_ready(caller.peer, caller.connection.number()))
     }
 
-    fn wait(&self, mut state: MutexGuard<'_, Callbacks>) -> Result<(), AbortCode> {
-        if self.waiting.fetch_add(1, Relaxed) >= self.config.waiting_calls_max {
-            self.waiting.fetch_sub(1, Relaxed);
-            return Err(AbortCode::VBUSY);
-        }
+    fn wait(&self, mut state: MutexGuard<'_, Callbacks>, caller: &Caller) -> Result<(), AbortCode> {
+        let _place = self.waiting.enter(&caller.identity)?;
         let timed_out = self.reported.wait_for(&mut state, WAIT_MAX).timed_out();
-        self.waiting.fetch_sub(1, Relaxed);
         if timed_out { Err(AbortCode::VBUSY) } else { Ok(()) }
     }
 

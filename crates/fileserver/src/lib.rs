@@ -35,6 +35,7 @@ mod stranger;
 mod subject;
 mod usage;
 mod volumes;
+mod waiting;
 mod wire;
 mod xstats;
 
