@@ -55,8 +55,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::{Database, Partition, PartitionConfig, SegmentConfig};
@@ -71,6 +71,9 @@ const PURGE_PAUSE: Duration = Duration::from_millis(5);
 const IDLE_PAUSE: Duration = Duration::from_millis(500);
 /// How often promises, locks and volume transactions that have expired are ended.
 const MAINTENANCE_PERIOD: Duration = Duration::from_secs(30);
+
+/// How often the cell's databases are asked whether they failed.
+const DATABASES_PERIOD: Duration = Duration::from_secs(1);
 
 /// A running server. Dropping it ends it, but [`Running::stop`] says what went wrong.
 pub struct Running {
@@ -89,7 +92,7 @@ pub struct Running {
     volumes: Arc<Volumes>,
     // Kept as long as anything uses their stores; dropped last.
     _partitions: Vec<(PartitionId, Arc<Partition>)>,
-    _databases: Option<Database>,
+    databases: Option<Arc<Database>>,
 }
 
 /// Opens everything and starts serving. On return all services answer.
@@ -122,7 +125,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     let keys = Arc::new(CellKeys::read(settings.key_files.clone(), settings.security.clone())?);
     let cell = Arc::new(cell_client(settings, &keys)?);
     let services =
-        Services::new(settings, &authority, databases.as_ref(), &volumes, &cell, &observatory, &keys)?;
+        Services::new(settings, &authority, databases.as_deref(), &volumes, &cell, &observatory, &keys)?;
     let (file_server, volume_server, uuid) =
         (services.file_server(), services.volume_server(), services.uuid());
     let admin_server = services.admin_server();
@@ -164,7 +167,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
         event_log: Some(event_log),
         volumes,
         _partitions: partitions,
-        _databases: databases,
+        databases,
     })
 }
 
@@ -223,13 +226,13 @@ fn follow_addresses(ways: &(Arc<Callbacks>, Arc<VolumeServers>), cell: &Arc<Cell
     })
 }
 
-fn open_databases(settings: &Settings) -> Result<Option<Database>> {
+fn open_databases(settings: &Settings) -> Result<Option<Arc<Database>>> {
     if !settings.roles.contains(&Role::Vl) && !settings.roles.contains(&Role::Pt) {
         return Ok(None);
     }
     let path = &settings.database_path;
     Database::open(path)
-        .map(Some)
+        .map(|databases| Some(Arc::new(databases)))
         .with_context(|| format!("cannot open the cell's databases in {}", path.display()))
 }
 
@@ -398,6 +401,19 @@ impl Running {
         endpoints.map(|endpoint| endpoint.calls_ended).sum()
     }
 
+    /// Calls `failed` with the error once the cell's databases take no more writes.
+    fn watch_databases(&mut self, failed: impl FnOnce(String) + Send + 'static) {
+        let Some(databases) = self.databases.clone() else { return };
+        let ending = self.ending.clone();
+        self.background.push(thread("databases", move || {
+            while wait(&ending, DATABASES_PERIOD) {
+                if let Some(error) = databases.failure() {
+                    return failed(error);
+                }
+            }
+        }));
+    }
+
     /// Opens the files of the audit anew: somebody has renamed them. Reads the cell's keys if their files have changed.
     pub fn reopen(&self) {
         self.keys.0.look(&self.keys.1);
@@ -443,13 +459,22 @@ pub fn run(settings: Settings) -> Result<()> {
 }
 
 /// Serves until SIGINT or SIGTERM; `then` runs once everything answers.
+///
+/// # Errors
+/// It could not start, or the cell's databases failed; then it ended in order.
 pub fn run_then(settings: Settings, then: impl FnOnce(&Settings) -> Result<()>) -> Result<()> {
     log::start(&settings.log_path)?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let roles: Vec<&str> = settings.roles.iter().map(|role| role.instance()).collect();
     tracing::info!(cell = %settings.cell, from = settings.source, ?roles, "starting");
     let settings = Arc::new(settings);
-    let running = start(&settings)?;
+    let mut running = start(&settings)?;
+    let (ended, failure) = (signals.handle(), Arc::new(OnceLock::new()));
+    let failed = failure.clone();
+    running.watch_databases(move |error| {
+        _ = failed.set(error);
+        ended.close();
+    });
     tracing::info!("serving");
     then(&settings)?;
     let signal = signals.forever().find(|signal| {
@@ -460,7 +485,14 @@ pub fn run_then(settings: Settings, then: impl FnOnce(&Settings) -> Result<()>) 
         ends
     });
     tracing::info!(signal = signal.and_then(signal_name), "stopping");
-    running.stop()?;
+    let stopped = running.stop();
+    if let Some(error) = failure.get() {
+        let path = settings.database_path.display();
+        bail!(
+            "stopped: the cell's databases in {path} take no more writes: {error}; repair their file system first"
+        );
+    }
+    stopped?;
     tracing::info!("stopped");
     Ok(())
 }
