@@ -23,6 +23,8 @@ pub enum Means {
     Strace,
     /// The journal of systemd, whatever began the machine.
     Journald,
+    /// Loop devices and ext4, whose errors can be triggered.
+    Loop,
 }
 
 impl fmt::Display for Means {
@@ -35,6 +37,7 @@ impl fmt::Display for Means {
             Means::Bpftrace => "bpftrace",
             Means::Strace => "strace",
             Means::Journald => "journald",
+            Means::Loop => "loop",
         })
     }
 }
@@ -54,6 +57,7 @@ impl Means {
             Means::Bpftrace => &["/usr/bin/bpftrace", "/sys/kernel/btf/vmlinux"],
             Means::Strace => &["/usr/bin/strace"],
             Means::Journald => &["/lib/systemd/systemd-journald", "/usr/bin/journalctl", "/etc/machine-id"],
+            Means::Loop => &["/dev/loop-control", "/sys/fs/ext4", "/usr/sbin/mkfs.ext4", "/usr/bin/findmnt"],
             Means::Fuse => &["/dev/fuse", "/usr/sbin/afsd.fuse"],
             Means::Emulation => {
                 &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/bin/gcc", "/usr/sbin/kimpersonate"]

@@ -7,6 +7,7 @@ mod cutting;
 mod dumps;
 mod electing;
 mod examining;
+mod failing;
 mod foretelling;
 mod fuse;
 mod hostile;
@@ -68,6 +69,7 @@ pub(crate) fn all() -> Vec<Test> {
         splitting::tests(),
         matrix::tests(),
         store::tests(),
+        failing::tests(),
         trees::tests(),
         fuse::tests(),
         watching::tests(),
