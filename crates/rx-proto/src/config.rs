@@ -43,6 +43,10 @@ pub struct EndpointConfig {
     pub server_idle_time: Duration,
     /// A server connection without calls for this long is dropped (OpenAFS: 12 minutes).
     pub connection_lifetime: Duration,
+    /// For this long after the start, a client that pings for a call whose beginning is not known is sent
+    /// `RX_RESTARTING`: another process served the port before. Zero, the default, never does. Clients ping every
+    /// few seconds.
+    pub predecessor_memory: Duration,
     /// Delay of an acknowledgement that nobody asked for.
     pub ack_delay: Duration,
     /// Delay of the acknowledgement of a reply's last packet: the next call may make it superfluous.
@@ -122,6 +126,7 @@ impl Default for EndpointConfig {
             dead_time: Duration::from_secs(30),
             server_idle_time: Duration::from_secs(60),
             connection_lifetime: Duration::from_secs(12 * 60),
+            predecessor_memory: Duration::ZERO,
             ack_delay: Duration::from_millis(100),
             last_ack_delay: Duration::from_millis(100),
             connections_max: 100_000,

@@ -24,6 +24,10 @@ pub struct Statistics {
     pub malformed: u64,
     /// Packets that fit no connection or call.
     pub spurious: u64,
+    /// Packets dropped that would have begun a call after [`Endpoint::hold_new_calls`](crate::Endpoint::hold_new_calls).
+    pub calls_held: u64,
+    /// Calls of a predecessor on the port whose clients were sent `RX_RESTARTING`.
+    pub calls_orphaned: u64,
     /// Data packets received for the first time.
     pub data_received: u64,
     /// Data packets received again.
@@ -116,6 +120,8 @@ impl std::ops::AddAssign<&Statistics> for Statistics {
         self.bytes_sent += other.bytes_sent;
         self.malformed += other.malformed;
         self.spurious += other.spurious;
+        self.calls_held += other.calls_held;
+        self.calls_orphaned += other.calls_orphaned;
         self.data_received += other.data_received;
         self.data_duplicates += other.data_duplicates;
         self.data_beyond_window += other.data_beyond_window;

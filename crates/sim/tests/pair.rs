@@ -164,9 +164,7 @@ impl Pair {
         self.pass(away);
         self.cut = false;
         self.wire.clear();
-        self.events[SERVER].clear();
-        self.ends[SERVER] = Endpoint::new(EndpointConfig::default(), seed, self.now);
-        self.ends[SERVER].add_service(service());
+        self.replace_server(EndpointConfig::default(), seed);
     }
 
     /// What the server's application reads of a call now.
@@ -747,4 +745,86 @@ fn calls_from_a_lost_address_fail_at_once() {
     pair.answered(next);
     let question = Read::Data(Bytes::from_static(b"question"));
     assert_eq!(pair.ends[SERVER].read(pair.now, served), question, "calls of clients go on");
+}
+
+/// Memory of a predecessor that outlasts the tests.
+fn successor() -> EndpointConfig {
+    EndpointConfig { predecessor_memory: Duration::from_secs(60), ..EndpointConfig::default() }
+}
+
+impl Pair {
+    /// Another process takes the server's port over.
+    fn replace_server(&mut self, config: EndpointConfig, seed: u64) {
+        self.ends[SERVER] = Endpoint::new(config, seed, self.now);
+        self.ends[SERVER].add_service(service());
+        self.events[SERVER].clear();
+    }
+
+    /// How a call of the client failed.
+    fn failure(&self, call: CallId) -> Option<AbortCode> {
+        self.events[CLIENT].iter().find_map(|event| match event {
+            Event::Failed(failed, code) if *failed == call => Some(*code),
+            _ => None,
+        })
+    }
+}
+
+#[test]
+fn a_held_call_is_served_by_the_next_process() {
+    let mut pair = Pair::new();
+    let connection = pair.connect();
+    let (under_way, served) = pair.asked();
+    pair.pass(500 * DELAY);
+    pair.ends[SERVER].hold_new_calls();
+    let held = [connection, pair.connect()].map(|connection| {
+        let call = pair.ends[CLIENT].open_call(pair.now, connection).unwrap();
+        pair.ends[CLIENT].write(pair.now, call, &mut Bytes::from_static(b"question"));
+        pair.ends[CLIENT].end(pair.now, call);
+        call
+    });
+    pair.events[SERVER].clear();
+    pair.pass(Duration::from_secs(1));
+    pair.ends[SERVER].reply(pair.now, served, Bytes::from_static(b"answer"));
+    pair.pass(4 * DELAY);
+    assert_eq!(pair.ends[CLIENT].read(pair.now, under_way), Read::Data(Bytes::from_static(b"answer")));
+    assert!(pair.ends[SERVER].statistics().calls_held > 0);
+    assert!(!pair.events[SERVER].iter().any(|event| matches!(event, Event::CallArrived { .. })));
+    pair.replace_server(successor(), 3);
+    pair.pass(Duration::from_secs(10));
+    let arrived = pair.events[SERVER].iter().filter(|event| matches!(event, Event::CallArrived { .. }));
+    assert_eq!(arrived.count(), 2);
+    assert_eq!(held.map(|call| pair.failure(call)), [None; 2]);
+}
+
+#[test]
+fn a_call_of_a_process_that_is_gone_is_ended_soon() {
+    for bytes in [8, 20_000, 2_000_000] {
+        let mut pair = Pair::new();
+        let connection = pair.connect();
+        let call = pair.ends[CLIENT].open_call(pair.now, connection).unwrap();
+        let mut request = Bytes::from(vec![1; bytes]);
+        pair.ends[CLIENT].write(pair.now, call, &mut request);
+        pair.ends[CLIENT].end(pair.now, call);
+        pair.pass(6 * DELAY);
+        // So that acknowledged packets are gone, and a part of a long request is not.
+        let served = pair.arrived();
+        pair.read_all(served);
+        pair.pass(500 * DELAY);
+        pair.replace_server(successor(), 3);
+        pair.pass(Duration::from_secs(10));
+        assert_eq!(pair.failure(call), Some(AbortCode::RX_RESTARTING), "{bytes} bytes");
+        assert_eq!(pair.ends[SERVER].statistics().calls_orphaned, 1);
+    }
+}
+
+#[test]
+fn pings_for_unknown_calls_are_not_answered_later() {
+    let mut pair = Pair::new();
+    let (call, _) = pair.asked();
+    pair.pass(500 * DELAY);
+    pair.replace_server(EndpointConfig::default(), 3);
+    pair.pass(Duration::from_secs(20));
+    assert_eq!(pair.failure(call), None);
+    pair.pass(Duration::from_secs(20));
+    assert_eq!(pair.failure(call), Some(AbortCode::RX_CALL_DEAD));
 }

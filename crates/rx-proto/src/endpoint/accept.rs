@@ -41,6 +41,10 @@ impl Endpoint {
         wall: UnixTime,
         packet: &Packet,
     ) -> Option<Key> {
+        if self.holds_new_calls {
+            self.statistics.calls_held += 1;
+            return None;
+        }
         let header = &packet.header;
         let service = self.services.get(&header.service_id);
         let class = service.and_then(|it| it.security.iter().find(|it| it.index() == header.security_index));
@@ -61,7 +65,10 @@ impl Endpoint {
             && (1..=ACKS_MAX as u32).contains(&header.sequence);
         if !begins {
             let proven = self.accept_proof(now, wall, packet, &*class, facts);
-            self.statistics.spurious += u64::from(proven.is_none());
+            if proven.is_none() {
+                self.statistics.spurious += 1;
+                self.end_unknown(now, packet);
+            }
             return proven;
         }
         let cookie = self.cookies.make(now, packet.path.remote, &facts);
@@ -194,6 +201,10 @@ impl Endpoint {
         let header = &packet.header;
         if header.kind != PacketType::Data || header.sequence == 0 || header.sequence > ACKS_MAX as u32 {
             self.statistics.spurious += 1;
+            self.end_unknown(now, packet);
+            return None;
+        }
+        if self.is_held(now, key, header.channel()) {
             return None;
         }
         if let Some(code) = self.lapse(key, wall) {
@@ -252,7 +263,7 @@ impl Endpoint {
 
     /// A new call on a channel ends the old one: either it was the old reply's acknowledgement, or
     /// the client has given the old call up.
-    fn supersede(&mut self, now: Monotonic, key: Key, channel: usize) {
+    pub(super) fn supersede(&mut self, now: Monotonic, key: Key, channel: usize) {
         let Some(old) = self.connections.get(key).and_then(|it| it.channels[channel].call) else { return };
         if self.end_rest(now, old) {
             return;

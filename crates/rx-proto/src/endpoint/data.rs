@@ -87,6 +87,10 @@ impl Endpoint {
         if arrival == Arrival::OutOfOrder && call.receive.is_complete() {
             arrival = Arrival::InOrder;
         }
+        if arrival == Arrival::BeyondWindow && self.is_silent_about(now, key) {
+            return;
+        }
+        let Some(call) = self.calls.get_mut(key) else { return };
         let last_of_reply = call.side == Side::Client && call.receive.is_complete();
         let at = now + ack_delay(&self.config, last_of_reply);
         call.receive.plan_ack(arrival, flags, serial, at);
@@ -182,13 +186,17 @@ impl Endpoint {
             self.statistics.malformed += 1;
             return;
         };
+        let asks = packet.header.flags.contains(Flags::REQUEST_ACK);
+        if asks && self.end_orphan(now, key) {
+            return;
+        }
         let Some(call) = self.calls.get_mut(key) else { return };
         if ack.reason == Reason::PingResponse {
             let connection = call.connection;
             self.on_ping_response(connection, ack.serial);
         }
         let Some(call) = self.calls.get_mut(key) else { return };
-        if packet.header.flags.contains(Flags::REQUEST_ACK) {
+        if asks {
             call.receive.acks.on_ping(packet.header.serial);
             call.clocks.received = now;
         }

@@ -11,6 +11,7 @@ mod output;
 mod proof;
 mod rest;
 mod run;
+mod takeover;
 mod time;
 mod unreachable;
 mod user;
@@ -85,6 +86,9 @@ pub(super) const SPARE_MAX: usize = 64;
 pub struct Endpoint {
     config: EndpointConfig,
     statistics: Statistics,
+    started: Monotonic,
+    /// See [`Endpoint::hold_new_calls`].
+    holds_new_calls: bool,
     random: ChaCha12Rng,
     /// Of the connections made here.
     epoch: u32,
@@ -154,6 +158,8 @@ impl Endpoint {
         Endpoint {
             config,
             statistics: Statistics::default(),
+            started: now,
+            holds_new_calls: false,
             epoch: random.random::<u32>() | EPOCH_ANY_ADDRESS,
             cookies: Cookies::new(random.random()),
             unproven: Unproven::new(unproven_max, state),
