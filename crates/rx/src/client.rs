@@ -10,6 +10,7 @@ use rx_proto::EndpointConfig;
 use rx_security::ClientSecurity;
 
 use crate::connector::Connector;
+use crate::inherited::Inherited;
 use crate::lane::{Arrivals, NoArrivals};
 use crate::lanes::{Lanes, LanesConfig};
 use crate::socket::SocketOptions;
@@ -65,6 +66,7 @@ impl Client {
             socket: &config.socket,
             endpoint: &config.endpoint,
             services: &[],
+            inherited: &Inherited::default(),
         };
         let client = Client { lanes: Lanes::bind(&lanes, &arrivals)? };
         client.lanes.start(&config.name)?;

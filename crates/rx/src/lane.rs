@@ -244,7 +244,7 @@ impl Lane {
         assert!(fresh, "a lane was introduced twice");
     }
 
-    /// The sockets, one per bound address.
+    /// The sockets, one per bound address, and those that are only read.
     pub(crate) fn sockets(&self) -> &[LaneSocket] {
         &self.sockets
     }

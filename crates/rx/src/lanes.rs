@@ -10,6 +10,7 @@ use base::AbortCode;
 use parking_lot::Mutex;
 use rx_proto::{Endpoint, EndpointConfig, PeerCounters, PeerReport, ServiceConfig};
 
+use crate::inherited::{Inherited, KeptSocket};
 use crate::lane::{Arrivals, Lane};
 use crate::socket::{LaneSocket, SocketOptions, bind_lanes};
 use crate::statistics::LaneStatistics;
@@ -30,6 +31,8 @@ pub(crate) struct LanesConfig<'a> {
     pub(crate) socket: &'a SocketOptions,
     pub(crate) endpoint: &'a EndpointConfig,
     pub(crate) services: &'a [ServiceConfig],
+    /// Sockets of other processes, to be used where there are any.
+    pub(crate) inherited: &'a Inherited,
 }
 
 /// The lanes and their threads.
@@ -76,7 +79,22 @@ impl Lanes {
 
     /// The addresses that are bound.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.lanes[0].sockets().iter().map(LaneSocket::local).collect()
+        self.lanes[0].sockets().iter().filter(|socket| !socket.is_spare()).map(LaneSocket::local).collect()
+    }
+
+    /// Other descriptors of all sockets.
+    pub(crate) fn to_keep(&self) -> io::Result<Vec<KeptSocket>> {
+        let sockets = self.lanes.iter().flat_map(|lane| lane.sockets());
+        let keep = |socket: &LaneSocket| {
+            let kept = socket.to_keep()?;
+            Some(kept.map(|(place, descriptor)| KeptSocket::new(socket.local(), place, descriptor)))
+        };
+        sockets.filter_map(keep).collect()
+    }
+
+    /// Accepts no new calls from now on.
+    pub(crate) fn hold_new_calls(&self) {
+        self.lanes.iter().for_each(|lane| lane.lock().endpoint.hold_new_calls());
     }
 
     /// One entry per lane.
@@ -130,10 +148,11 @@ fn bind_all(config: &LanesConfig<'_>) -> io::Result<Vec<Vec<LaneSocket>>> {
     let mut lanes: Vec<Vec<LaneSocket>> = (0..count).map(|_| Vec::new()).collect();
     let mut port = config.port;
     for address in config.addresses {
-        let sockets = bind_lanes(SocketAddr::new(*address, port), count, config.socket)?;
-        port = sockets[0].local().port();
-        for (lane, socket) in lanes.iter_mut().zip(sockets) {
-            lane.push(socket);
+        let address = SocketAddr::new(*address, port);
+        let shares = bind_lanes(address, count, config.socket, config.inherited.take(address))?;
+        port = shares[0][0].local().port();
+        for (lane, sockets) in lanes.iter_mut().zip(shares) {
+            lane.extend(sockets);
         }
     }
     if lanes[0].is_empty() {

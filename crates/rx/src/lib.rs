@@ -21,6 +21,7 @@ mod connector;
 mod fairness;
 mod gather;
 mod idle;
+mod inherited;
 mod lane;
 mod lanes;
 mod notice;
@@ -44,6 +45,7 @@ pub use clock::now;
 pub use connector::Connector;
 pub use fair_queue::{Class, Demand};
 pub use fairness::Fairness;
+pub use inherited::{Inherited, KeptSocket};
 pub use rx_proto::{
     ConnectOptions, EndpointConfig, Path, PeerCounters, PeerReport, RoundTrips, ServiceConfig,
 };

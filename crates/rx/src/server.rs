@@ -13,6 +13,7 @@ use rx_security::ClientSecurity;
 
 use crate::connector::Connector;
 use crate::fairness::Fairness;
+use crate::inherited::{Inherited, KeptSocket};
 use crate::lane::Arrivals;
 use crate::lanes::{Lanes, LanesConfig};
 use crate::priority::Priority;
@@ -52,6 +53,9 @@ pub struct ServerConfig {
     pub socket: SocketOptions,
     /// Protocol behaviour.
     pub endpoint: EndpointConfig,
+    /// Sockets that another process left. Those of the addresses and the port are used in place of new ones, whatever
+    /// their number: lanes share sockets if there are too few, and read more than one if there are too many.
+    pub inherited: Arc<Inherited>,
 }
 
 impl Default for ServerConfig {
@@ -68,6 +72,7 @@ impl Default for ServerConfig {
             fairness: Fairness::default(),
             socket: SocketOptions::default(),
             endpoint: EndpointConfig::default(),
+            inherited: Arc::default(),
         }
     }
 }
@@ -125,6 +130,26 @@ impl Server {
     /// For making connections elsewhere than where the server is at hand.
     pub fn connector(&self) -> Connector {
         Connector::new(Arc::clone(&self.lanes))
+    }
+
+    /// Other descriptors of all sockets, for the process that comes after this one. Until all are closed, the kernel
+    /// keeps what arrives for the port.
+    ///
+    /// # Errors
+    /// There may not be so many open files.
+    pub fn sockets(&self) -> io::Result<Vec<KeptSocket>> {
+        self.lanes.to_keep()
+    }
+
+    /// Leaves new calls to the process that comes after this one: what would begin one is dropped without an answer,
+    /// and clients repeat it.
+    pub fn hold_new_calls(&self) {
+        self.lanes.hold_new_calls();
+    }
+
+    /// Whether no call is served and none waits to be.
+    pub fn is_idle(&self) -> bool {
+        self.workers.busy() == 0 && self.workers.queue_load().waiting == 0
     }
 
     /// What has been counted.
@@ -187,5 +212,6 @@ fn lanes_config<'a>(config: &'a ServerConfig, services: &'a [ServiceConfig]) -> 
         socket: &config.socket,
         endpoint: &config.endpoint,
         services,
+        inherited: &config.inherited,
     }
 }

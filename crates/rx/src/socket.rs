@@ -1,6 +1,9 @@
 //! One UDP socket of a lane.
 
 mod errors;
+mod group;
+
+pub(crate) use group::bind_lanes;
 
 use std::collections::HashSet;
 use std::io;
@@ -19,7 +22,6 @@ use crate::gather::{Gather, Run};
 use crate::notice::Notice;
 use crate::pool::BufferPool;
 use crate::statistics::LaneCounters;
-use crate::steering;
 use crate::sys::{self, BATCH_MESSAGES, Interest, Message, Received};
 
 /// How sockets are set up.
@@ -79,36 +81,29 @@ pub(crate) struct LaneSocket {
     local: SocketAddr,
     segmentation: Segmentation,
     notices: ArrayQueue<Notice>,
+    place: group::Place,
 }
 
-/// Binds `lanes` sockets to one address, which peers are steered to by [`steering::lane_of`].
-/// Port 0 is replaced by a free one.
-///
-/// Fails with `AddrInUse` if anybody else has the port, even if he would share it.
-pub(crate) fn bind_lanes(
-    address: SocketAddr,
-    lanes: usize,
-    options: &SocketOptions,
-) -> io::Result<Vec<LaneSocket>> {
-    let mut address = address;
-    if address.port() != 0 {
-        // Sharing a port would hide another server on it; this socket does not share.
-        let probe = new_socket(address)?;
-        probe.bind(&address.into())?;
+/// The address that a socket is bound to.
+pub(crate) fn local_address(socket: &Socket) -> io::Result<SocketAddr> {
+    Ok(socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?)
+}
+
+/// Sets the options of a socket for this address, which need not be bound yet.
+fn set_up(socket: &Socket, address: SocketAddr, options: &SocketOptions) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    report_addresses(socket, address)?;
+    errors::report(socket, address)?;
+    grow_buffers(socket, options.buffer_bytes);
+    if options.receive_merging
+        && let Err(error) = sys::set_integer(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1)
+    {
+        tracing::info!(%error, "the kernel does not merge received datagrams");
     }
-    let mut sockets: Vec<LaneSocket> = Vec::new();
-    for _ in 0..lanes {
-        let socket = LaneSocket::bind(address, lanes > 1, options)?;
-        address.set_port(socket.local.port());
-        sockets.push(socket);
+    if options.no_checksum {
+        sys::set_integer(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)?;
     }
-    if lanes > 1 && options.kernel_steering {
-        let program = steering::program(address.ip(), lanes);
-        if let Err(error) = sys::attach_steering(sockets[0].socket.as_fd(), &program) {
-            tracing::warn!(%error, "the kernel does not steer datagrams; lanes will hand them over");
-        }
-    }
-    Ok(sockets)
+    Ok(())
 }
 
 fn new_socket(address: SocketAddr) -> io::Result<Socket> {
@@ -151,26 +146,20 @@ impl LaneSocket {
 
     fn bind(address: SocketAddr, shared: bool, options: &SocketOptions) -> io::Result<LaneSocket> {
         let socket = new_socket(address)?;
-        socket.set_nonblocking(true)?;
         socket.set_reuse_port(shared)?;
-        report_addresses(&socket, address)?;
-        errors::report(&socket, address)?;
-        grow_buffers(&socket, options.buffer_bytes);
-        if options.receive_merging
-            && let Err(error) = sys::set_integer(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1)
-        {
-            tracing::info!(%error, "the kernel does not merge received datagrams");
-        }
-        if options.no_checksum {
-            sys::set_integer(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)?;
-        }
+        set_up(&socket, address, options)?;
         socket.bind(&address.into())?;
-        let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        LaneSocket::of_bound(socket, options)
+    }
+
+    fn of_bound(socket: Socket, options: &SocketOptions) -> io::Result<LaneSocket> {
+        let local = local_address(&socket)?;
         Ok(LaneSocket {
             socket,
             local,
             segmentation: Segmentation::new(options.segment_offload),
             notices: ArrayQueue::new(NOTICES_MAX),
+            place: group::Place::Member(0),
         })
     }
 
@@ -183,7 +172,8 @@ impl LaneSocket {
     pub(crate) fn serves(&self, path: &Path) -> bool {
         let family = self.local.is_ipv4() == path.remote.is_ipv4();
         let address = self.local.ip();
-        family && (address.is_unspecified() || path.local.is_none_or(|local| local == address))
+        let sends = !matches!(self.place, group::Place::Spare(_));
+        sends && family && (address.is_unspecified() || path.local.is_none_or(|local| local == address))
     }
 
     /// What to poll.

@@ -14,6 +14,7 @@ use std::io::{self, IoSlice};
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Datagrams (or merged runs of them) moved by one system call, at most.
@@ -197,7 +198,9 @@ fn control_facts(header: &libc::msghdr) -> (Option<IpAddr>, Option<usize>) {
             match ((*next).cmsg_level, (*next).cmsg_type) {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                     let info = data.cast::<libc::in_pktinfo>().read_unaligned();
-                    local = Some(IpAddr::V4(Ipv4Addr::from(info.ipi_spec_dst.s_addr.to_ne_bytes())));
+                    let address = Ipv4Addr::from(info.ipi_spec_dst.s_addr.to_ne_bytes());
+                    // It came before the socket was to report addresses.
+                    local = (!address.is_unspecified()).then_some(IpAddr::V4(address));
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
@@ -426,6 +429,24 @@ pub(crate) fn event_counter() -> io::Result<File> {
     }
     // SAFETY: the descriptor was just made and belongs to nobody else.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+}
+
+/// The first descriptor that a service manager passes (SD_LISTEN_FDS_START).
+const PASSED_FIRST: RawFd = 3;
+
+/// Takes over `count` descriptors that a service manager has passed to this process (sd_listen_fds(3)), so that
+/// programs that it starts do not get them. Descriptors that are not open are left out. A second call returns none.
+pub(crate) fn take_passed(count: usize) -> Vec<OwnedFd> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::SeqCst) {
+        return Vec::new();
+    }
+    let passed = PASSED_FIRST..PASSED_FIRST.saturating_add(i32::try_from(count).unwrap_or(0));
+    // SAFETY: takes no pointers; fails for a number that is not open.
+    let is_open = |number: &RawFd| unsafe { libc::fcntl(*number, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
+    // SAFETY: the descriptor is open. It was before this program began, which has been told that it owns it, and it is
+    // taken once.
+    passed.filter(is_open).map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect()
 }
 
 /// One instruction of a classic BPF program.

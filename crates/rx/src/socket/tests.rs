@@ -1,4 +1,5 @@
 use super::*;
+use crate::steering;
 use rx_proto::{Outgoing, Transmit};
 use std::net::{Ipv4Addr, UdpSocket};
 
@@ -17,7 +18,12 @@ fn collect(socket: &LaneSocket, counters: &LaneCounters, wanted: usize) -> Vec<(
 }
 
 fn bind_one(ip: [u8; 4], options: &SocketOptions) -> LaneSocket {
-    bind_lanes(SocketAddr::from((ip, 0)), 1, options).unwrap().pop().unwrap()
+    members(bind_lanes(SocketAddr::from((ip, 0)), 1, options, Vec::new()).unwrap()).pop().unwrap()
+}
+
+/// The socket that each lane sends from.
+fn members(shares: Vec<Vec<LaneSocket>>) -> Vec<LaneSocket> {
+    shares.into_iter().map(|share| share.into_iter().next().unwrap()).collect()
 }
 
 fn small() -> SocketOptions {
@@ -155,7 +161,7 @@ fn the_kernel_and_we_agree_about_the_lane() {
     const LANES: usize = 4;
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let address: SocketAddr = address.parse().unwrap();
-        let lanes = bind_lanes(address, LANES, &small()).unwrap();
+        let lanes = members(bind_lanes(address, LANES, &small(), Vec::new()).unwrap());
         let mut used = HashSet::new();
         for _ in 0..32 {
             let client = UdpSocket::bind(address).unwrap();
@@ -173,8 +179,9 @@ fn the_kernel_and_we_agree_about_the_lane() {
 fn a_port_is_not_shared_with_strangers() {
     let options = small();
     for (mine, theirs) in [(1, 1), (4, 4), (1, 4), (4, 1)] {
-        let sockets = bind_lanes(SocketAddr::from(([127, 0, 0, 1], 0)), mine, &options).unwrap();
-        let error = bind_lanes(sockets[0].local(), theirs, &options).err().expect("the port was shared");
+        let bound = bind_lanes(SocketAddr::from(([127, 0, 0, 1], 0)), mine, &options, Vec::new()).unwrap();
+        let error = bind_lanes(bound[0][0].local(), theirs, &options, Vec::new()).err();
+        let error = error.expect("the port was shared");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 }
@@ -254,7 +261,8 @@ fn an_error_does_not_hide_what_has_come() {
 
 #[test]
 fn errors_of_ipv6_peers_are_seen() {
-    let socket = bind_lanes("[::1]:0".parse().unwrap(), 1, &small()).unwrap().pop().unwrap();
+    let socket = bind_lanes("[::1]:0".parse().unwrap(), 1, &small(), Vec::new()).unwrap();
+    let socket = members(socket).pop().unwrap();
     let closed = UdpSocket::bind("[::1]:0").unwrap();
     let nowhere = closed.local_addr().unwrap();
     closed.connect(nowhere).unwrap();
@@ -290,4 +298,55 @@ fn a_lost_source_address_is_noticed() {
         assert_eq!(socket.notice(), expected, "{local:?}");
         while socket.notice().is_some() {}
     }
+}
+
+/// Sockets as another process left them.
+fn left_by(lanes: usize) -> (SocketAddr, Vec<Socket>) {
+    let shares = bind_lanes(SocketAddr::from(([127, 0, 0, 1], 0)), lanes, &small(), Vec::new()).unwrap();
+    let address = shares[0][0].local();
+    (address, members(shares).into_iter().map(|member| member.socket).collect())
+}
+
+#[test]
+fn every_inherited_socket_is_read_whatever_the_number_of_lanes() {
+    for (before, lanes) in [(1, 1), (1, 3), (3, 1), (2, 5), (5, 2), (4, 4)] {
+        let (address, inherited) = left_by(before);
+        let clients = [(); 32].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let send = || clients.iter().for_each(|client| assert_eq!(client.send_to(b"x", address).unwrap(), 1));
+        send(); // nobody reads yet
+        let shares = bind_lanes(address, lanes, &small(), inherited).unwrap();
+        assert!(shares.iter().all(|share| share[0].local() == address && !share[0].is_spare()));
+        assert_eq!(shares.iter().flatten().count(), lanes.max(before));
+        send();
+        let counters = LaneCounters::default();
+        let mut receiver = Receiver::new();
+        let mut arrived = 0;
+        for socket in shares.iter().flatten() {
+            while socket.receive(&mut receiver, &counters, &mut |some| arrived += some.count()) {}
+        }
+        assert_eq!(arrived, 64, "{before} sockets, {lanes} lanes");
+    }
+}
+
+#[test]
+fn the_kernel_steers_to_the_lanes_of_inherited_sockets() {
+    for (before, lanes) in [(1, 4), (4, 4), (6, 4)] {
+        let (address, inherited) = left_by(before);
+        let shares = bind_lanes(address, lanes, &small(), inherited).unwrap();
+        for _ in 0..32 {
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            client.send_to(b"where", address).unwrap();
+            let lane = steering::lane_of(client.local_addr().unwrap(), lanes);
+            let arrived = collect(&shares[lane][0], &LaneCounters::default(), 1);
+            assert_eq!(arrived[0].0.remote, client.local_addr().unwrap(), "{before} sockets");
+        }
+    }
+}
+
+#[test]
+fn lanes_without_a_socket_share_the_first_ones() {
+    let (_, inherited) = left_by(1);
+    let shares = group::share_out(group::adopt(inherited, &small()).unwrap(), 3, &small()).unwrap();
+    assert_eq!(shares.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 1]);
+    assert_eq!(shares.iter().flatten().filter_map(LaneSocket::to_keep).count(), 1, "a duplicate is not kept");
 }

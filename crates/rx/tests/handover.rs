@@ -1,0 +1,84 @@
+//! A server that leaves its sockets to the next one.
+
+mod common;
+
+use afs_idl::ClientConnection;
+use base::AbortCode;
+use common::{ECHO, HOLD, SERVICE, Trick, ask, begin, client, entry, server_config, start};
+use rx::{Inherited, Server, ServerConfig};
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// A server that takes the sockets of another, which has ended.
+fn succeed(before: Server, lanes: usize) -> Server {
+    let inherited = Arc::new(Inherited::new(before.sockets().unwrap()));
+    let port = before.addresses()[0].port();
+    drop(before);
+    let config = ServerConfig { port, inherited, ..server_config(lanes) };
+    Server::start(&config, vec![entry(Trick::new().0)]).unwrap()
+}
+
+/// The question for the version of an Rx server, which every server answers.
+fn version_question() -> [u8; 28] {
+    let mut question = [0; 28];
+    (question[20], question[21]) = (13, 1);
+    question
+}
+
+#[test]
+fn what_comes_between_two_servers_is_answered_by_the_second() {
+    let (mut server, address) = start(&server_config(3));
+    for lanes in [1, 4, 2] {
+        let kept = server.sockets().unwrap();
+        drop(server);
+        let askers = [(); 40].map(|()| {
+            let asker = UdpSocket::bind("127.0.0.1:0").unwrap();
+            asker.connect(address).unwrap();
+            asker.send(&version_question()).unwrap();
+            asker.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            asker
+        });
+        let inherited = Arc::new(Inherited::new(kept));
+        let config = ServerConfig { port: address.port(), inherited, ..server_config(lanes) };
+        server = Server::start(&config, vec![entry(Trick::new().0)]).unwrap();
+        for asker in askers {
+            // A refusal would be an error here.
+            assert!(asker.recv(&mut [0; 200]).unwrap() > 28, "{lanes} lanes");
+        }
+    }
+}
+
+#[test]
+fn calls_go_on_with_the_next_server() {
+    let (mut server, address) = start(&server_config(2));
+    let client = client();
+    let connection = client.connect(address, SERVICE, None);
+    for lanes in [2, 3, 1, 4] {
+        assert_eq!(ask(&*connection, ECHO, b"before").unwrap(), &b"before"[..]);
+        server.hold_new_calls();
+        let connection = Arc::clone(&connection);
+        let held = thread::spawn(move || ask(&*connection, ECHO, b"held"));
+        while server.statistics().endpoints.iter().all(|lane| lane.calls_held == 0) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        server = succeed(server, lanes);
+        assert_eq!(held.join().unwrap().unwrap(), &b"held"[..]);
+    }
+}
+
+#[test]
+fn a_server_that_holds_new_calls_ends_those_under_way() {
+    let (trick, held) = Trick::new();
+    let server = Server::start(&server_config(2), vec![entry(trick)]).unwrap();
+    let client = client();
+    let connection: Arc<dyn ClientConnection> = client.connect(server.addresses()[0], SERVICE, None);
+    let mut call = begin(&*connection, HOLD).unwrap();
+    call.write(bytes::Bytes::from(vec![0; 5000])).unwrap();
+    held.recv().unwrap();
+    server.hold_new_calls();
+    assert!(!server.is_idle());
+    call.end_request().unwrap();
+    assert_eq!(held.recv().unwrap(), Some(AbortCode(0)), "the call was served to its end");
+}
