@@ -5,6 +5,7 @@ mod clients;
 mod elsewhere;
 mod network;
 mod openafs;
+mod refusals;
 mod registration;
 mod store;
 mod volumes;
@@ -46,6 +47,7 @@ pub(crate) const ALL: &[Rule] = &[
     clients::promises_exhausted,
     clients::shared_uuids,
     clients::slow_takers,
+    refusals::refused,
     caches::too_small,
     caches::cold,
     registration::taken,

@@ -3,7 +3,7 @@
 use crate::slow::SlowCall;
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures,
-    PartitionFigures, ProcessFigures, UsageFigures, WorkerFigures,
+    PartitionFigures, ProcessFigures, RefusalFigures, UsageFigures, WorkerFigures,
 };
 use events::table::{self, Look};
 use std::collections::BTreeMap;
@@ -31,6 +31,8 @@ pub struct Figures {
     pub caches: Look<Labels, CacheCounts>,
     /// By sink.
     pub audit: Look<Labels, AuditFigures>,
+    /// By reason.
+    pub refusals: Look<Labels, RefusalFigures>,
     /// By name.
     pub locks: Look<Labels, LockFigures>,
     /// By port.

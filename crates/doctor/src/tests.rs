@@ -5,7 +5,7 @@ use crate::snapshot::*;
 use crate::{Finding, SlowCall, diagnose};
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures, Outcome,
-    PartitionFigures, UsageFigures, WorkerFigures,
+    PartitionFigures, RefusalFigures, UsageFigures, WorkerFigures,
 };
 use events::table::Look;
 
@@ -174,6 +174,10 @@ fn job(silent_seconds: u64) -> Snapshot {
 
 fn audit(row: AuditFigures) -> Snapshot {
     with(|snapshot| snapshot.now.audit = rows([("file", row)]))
+}
+
+fn refusals(row: RefusalFigures) -> Snapshot {
+    with(|snapshot| snapshot.now.refusals = rows([("unknown-key", row)]))
 }
 
 fn volume(row: UsageFigures) -> Snapshot {
@@ -536,6 +540,12 @@ fn other_cases() -> Vec<Case> {
             machine(|machine| (machine.busy_ticks, machine.stolen_ticks) = (3800, 400)),
             "2 processors, busy 95.0 % of the time; the hypervisor gave 10.0 % to others",
             machine(|machine| machine.busy_ticks = 3799),
+        ),
+        (
+            "refused-callers",
+            refusals(RefusalFigures { refused: 7, hosts: 2 }),
+            "unknown-key: 7 since the start, 2 hosts in the last 10 minutes; add the key version",
+            refusals(RefusalFigures { refused: 7, hosts: 0 }),
         ),
         (
             "audit-behind",

@@ -354,6 +354,16 @@ figures! {
 }
 
 figures! {
+    /// Callers that were refused for one reason before their call was looked at.
+    RefusalFigures of "refusal", weight refused {
+        /// Proofs of identity, and calls without one, that were refused.
+        refused: counter Count,
+        /// Hosts of these in the last ten minutes, at most 256 for all reasons.
+        hosts: gauge Count,
+    }
+}
+
+figures! {
     /// What passed between a port and one peer, that is a host and its port.
     PeerFigures of "peer", weight received_packets {
         /// Connections made.

@@ -18,6 +18,7 @@ mod event;
 mod histogram;
 pub mod lines;
 mod longest;
+mod refusal;
 mod sharded;
 pub mod table;
 
@@ -26,5 +27,6 @@ pub use event::{Happened, Told};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_bound};
 pub use lines::{EVENTS, Event, LINES};
 pub use longest::Longest;
+pub use refusal::Refusal;
 pub use sharded::{SHARDS, Sharded};
 pub use table::{Figures, Table};

@@ -6,11 +6,17 @@ use crate::environment::{Clock, Environment, TransportFigures, VolumeLocator};
 use crate::hosts::Hosts;
 use crate::moved::MovedAnswers;
 use crate::subject::Subjects;
-use base::{Fid, Monotonic, UnixTime, VolumeId};
+use base::{Caller, Fid, Monotonic, Novelty, Repeats, UnixTime, VolumeId};
 use callbacks::{HostInfo, Locks};
 use parking_lot::{Mutex, MutexGuard};
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use volume::Volumes;
+
+/// How long a client of opcode 134 is not logged again, and how many of them are remembered.
+const OLD_CLIENTS_PERIOD: Duration = Duration::from_secs(24 * 3600);
+const OLD_CLIENTS_MAX: usize = 256;
 
 /// The file service of one server; serves calls through [`afs_idl::fs::Server`]. All methods may be
 /// called from any thread. Call [`maintain`](Self::maintain) every few minutes, and
@@ -24,6 +30,8 @@ pub struct FileServer {
     locks: Mutex<Locks>,
     counters: Counters,
     moved: MovedAnswers,
+    /// Clients that store access lists by the old opcode.
+    old_clients: Mutex<Repeats<IpAddr>>,
     started: UnixTime,
 }
 
@@ -38,9 +46,23 @@ impl FileServer {
             locks: Mutex::new(Locks::new(config.locks_max)),
             counters: Counters::default(),
             moved: MovedAnswers::default(),
+            old_clients: Mutex::new(Repeats::new(OLD_CLIENTS_PERIOD, OLD_CLIENTS_MAX)),
             started: environment.clock.unix(),
             config,
             environment,
+        }
+    }
+
+    /// Logs a client that stores access lists by opcode 134. Clients that use it were found to store wrong
+    /// lists (CVE-2018-7168), so that servers of other versions refuse it.
+    pub(crate) fn warn_of_old_store_acl(&self, caller: &Caller) {
+        let novelty = self.old_clients.lock().check(caller.peer.ip(), self.clock().monotonic());
+        if novelty == Novelty::New {
+            tracing::warn!(
+                peer = %caller.peer,
+                identity = %caller.identity,
+                "the client stores access lists by opcode 134 and may store wrong ones (CVE-2018-7168); upgrade it"
+            );
         }
     }
 

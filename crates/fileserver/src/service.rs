@@ -96,6 +96,7 @@ impl Server for FileServer {
         caller: &Caller,
         request: rxafs::OldStoreACLRequest,
     ) -> Answer<rxafs::OldStoreACLReply> {
+        self.warn_of_old_store_acl(caller);
         let request = rxafs::StoreACLRequest { fid: request.fid, access_list: request.access_list };
         let reply = self.serve_store_acl(caller, &request)?;
         Ok(rxafs::OldStoreACLReply { status: reply.status, sync: reply.sync })

@@ -5,8 +5,8 @@ use crate::recorder::{ClientKey, Procedure, Snapshot};
 use crate::tables::Table;
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, HostFigures,
-    LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, UsageFigures,
-    WorkerFigures,
+    LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, RefusalFigures,
+    UsageFigures, WorkerFigures,
 };
 use events::{Declared, EVENTS, Figures, LINES};
 
@@ -98,6 +98,11 @@ pub trait Observed: Send + Sync {
     /// Sinks of the audit by name.
     fn audit(&self) -> Sheet<AuditFigures> {
         Sheet::new(Table::Audit.labels())
+    }
+
+    /// Callers that were refused before their call was looked at, by reason.
+    fn refusals(&self) -> Sheet<RefusalFigures> {
+        Sheet::new(Table::Refusals.labels())
     }
 
     /// The last probe from outside, by volume and the server that had it.

@@ -4,7 +4,8 @@
 use crate::sheet::{Observed, Sheet};
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, HostFigures,
-    LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProcessFigures, UsageFigures, WorkerFigures,
+    LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProcessFigures, RefusalFigures, UsageFigures,
+    WorkerFigures,
 };
 use events::{Declaration, Declared, Figures};
 
@@ -134,6 +135,8 @@ tables! { $
     Partitions = 21, "partitions", "Partitions", "room and damage", PartitionFigures ["partition"], partitions;
     /// The server's process: when it started, its memory, the volumes in it.
     Process = 22, "process", "Process", "the server's process", ProcessFigures [], process;
+    /// Callers that were refused before their call was looked at: too old a ticket, no such key and so on.
+    Refusals = 15, "refusals", "Refusals", "callers that were refused, by reason", RefusalFigures ["reason"], refusals;
     /// What was written to each sink of the audit, what was lost, and what waits.
     Audit = 9, "audit", "Audit", "what was written and lost, by sink", AuditFigures ["sink"], audit;
     /// Of which events the log has lines, how many were written and how many left out.

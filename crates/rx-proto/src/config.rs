@@ -174,6 +174,13 @@ pub struct ServiceConfig {
     pub security: Vec<Arc<dyn ServerSecurity>>,
 }
 
+impl ServiceConfig {
+    /// The security class with this number.
+    pub(crate) fn class(&self, index: u8) -> Option<&Arc<dyn ServerSecurity>> {
+        self.security.iter().find(|class| class.index() == index)
+    }
+}
+
 impl std::fmt::Debug for ServiceConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServiceConfig")

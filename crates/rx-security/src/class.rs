@@ -2,6 +2,7 @@
 //! crate's description.
 
 use base::{Identity, SecurityLevel, UnixTime};
+use std::net::SocketAddr;
 
 use crate::KeyLease;
 use crate::{ConnectionFacts, PacketProtection, SecurityError};
@@ -39,6 +40,22 @@ pub trait ServerSecurity: Send + Sync {
 
     /// Begins a connection. `nonce` must be fresh and unpredictable.
     fn accept(&self, connection: ConnectionFacts, nonce: [u8; 16]) -> Box<dyn ServerHandshake>;
+
+    /// Receives how the check of a response ended, for logs and counters. It changes nothing.
+    fn observe(&self, _: &Attempt<'_>) {}
+}
+
+/// A response that was checked.
+#[derive(Debug)]
+pub struct Attempt<'a> {
+    /// The connection that it was for.
+    pub connection: ConnectionFacts,
+    /// Where it came from; may be forged if it was refused.
+    pub peer: SocketAddr,
+    /// When it was checked.
+    pub now: UnixTime,
+    /// What it proved, or why it was refused.
+    pub outcome: Result<&'a Verified, &'a SecurityError>,
 }
 
 /// The server's end of one connection until it is verified.
@@ -59,6 +76,8 @@ pub struct Verified {
     pub identity: Identity,
     /// How packets are protected.
     pub level: SecurityLevel,
+    /// When the ticket begins, which may be in the future by as much as clocks may differ; `None` if that is unknown.
+    pub begins: Option<UnixTime>,
     /// When the connection must not start calls any more; `None` is never.
     pub expires: Option<UnixTime>,
     /// The key that this was proved with, if there was one: without it the connection must not start calls either.

@@ -73,7 +73,7 @@ pub enum SecurityError {
         enctype: i32,
     },
     /// The ticket has ended.
-    #[error("ticket ended at {end:?}, now is {now:?}")]
+    #[error("ticket ended {} s ago, at {}", .now.0.saturating_sub(.end.0), .end.0)]
     Expired {
         /// The end of the ticket.
         end: UnixTime,
@@ -81,7 +81,7 @@ pub enum SecurityError {
         now: UnixTime,
     },
     /// The ticket begins in the future, by more than clocks may differ.
-    #[error("ticket begins at {start:?}, now is {now:?}")]
+    #[error("ticket begins in {} s, at {}", .start.0.saturating_sub(.now.0), .start.0)]
     NotYetValid {
         /// The beginning of the ticket.
         start: UnixTime,

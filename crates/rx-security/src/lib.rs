@@ -26,7 +26,7 @@ pub mod rxkad;
 #[cfg(test)]
 mod test_support;
 
-pub use class::{ClientHandshake, ClientSecurity, ServerHandshake, ServerSecurity, Verified};
+pub use class::{Attempt, ClientHandshake, ClientSecurity, ServerHandshake, ServerSecurity, Verified};
 pub use error::SecurityError;
 pub use key::{Enctype, KeyError, KeyLease, KeyRing, KeySet, KeySource, ServiceKey};
 pub use null::Null;

@@ -64,6 +64,7 @@ impl ServerHandshake for Null {
             protection: Box::new(Null),
             identity: Identity::Anonymous,
             level: SecurityLevel::Clear,
+            begins: None,
             expires: None,
             call_numbers: None,
         })

@@ -2949,7 +2949,7 @@ pub trait Server {
     /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
     /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
     /// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 11 hosts, 12 locks, 13 what
-    /// the clients of one volume called (host, user, service, procedure), 14 lines of events in the log by event, 20 what clients are told of changes, 21 partitions, 22 the process
+    /// the clients of one volume called (host, user, service, procedure), 14 lines of events in the log by event, 15 refused callers by reason, 20 what clients are told of changes, 21 partitions, 22 the process
     /// (one row without labels). Superusers may ask for all, others that have authenticated for those that
     /// do not name volumes, users or hosts.
     /// (GetFigures, opcode 500.)
@@ -3374,7 +3374,7 @@ pub fn digest_contents(
 /// What the server counted since it started. Tables: 1 calls by service and procedure, 2 volumes, 3 clients
 /// by host and user, 4 the clients of one volume, 5 disks by partition and kind of access, 6 lanes by port
 /// and number, 7 workers by port, 8 caches, 9 sinks of the audit, 10 peers by port and address, 11 hosts, 12 locks, 13 what
-/// the clients of one volume called (host, user, service, procedure), 14 lines of events in the log by event, 20 what clients are told of changes, 21 partitions, 22 the process
+/// the clients of one volume called (host, user, service, procedure), 14 lines of events in the log by event, 15 refused callers by reason, 20 what clients are told of changes, 21 partitions, 22 the process
 /// (one row without labels). Superusers may ask for all, others that have authenticated for those that
 /// do not name volumes, users or hosts.
 pub fn get_figures(

@@ -580,7 +580,7 @@ pub(crate) mod tests {
             |lines: &str| load_lines(&format!("{lines}\n[partitions]\na = \"p\"")).unwrap().security;
         assert_eq!(security(""), SecuritySettings::default());
         let set = security(
-            "[security]\nclock_skew_seconds = 300\ndotted_principals = true\nweak_enctypes = [\"arcfour-hmac\"]\n\
+            "[security]\nclock_skew_seconds = 300\nclock_warning_seconds = 60\ndotted_principals = true\nweak_enctypes = [\"arcfour-hmac\"]\n\
              own_calls = \"auth\"\nforward_destinations = [\"192.0.2.1\", \"192.0.2.2:17005\"]\n\
              rxdebug = \"nobody\"\nown_hosts = [\"192.0.2.80\"]\n\
              [security.levels]\nusers = \"auth\"\ncell = \"crypt\"\n\
@@ -589,6 +589,7 @@ pub(crate) mod tests {
         let (clear, auth, crypt) =
             (SecurityLevel::Clear, SecurityLevel::Authenticated, SecurityLevel::Encrypted);
         assert_eq!((set.clock_skew_seconds, set.dotted_principals, set.own_calls), (300, true, auth));
+        assert_eq!(set.clock_warning_seconds, 60);
         assert_eq!(set.weak_enctypes, [Enctype::Rc4Hmac]);
         let destinations = ["192.0.2.1:7005".parse().unwrap(), "192.0.2.2:17005".parse().unwrap()];
         assert_eq!(set.forward_destinations, destinations);

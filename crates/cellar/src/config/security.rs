@@ -21,6 +21,9 @@ use toml::Spanned;
 /// Seconds by which the clock of a Kerberos server may be ahead, as in OpenAFS.
 const CLOCK_SKEW_SECONDS: u32 = 900;
 
+/// Seconds from which the log warns of it: what Kerberos allows.
+const CLOCK_WARNING_SECONDS: u32 = 300;
+
 /// The port of a volume server.
 const VOLUME_SERVER_PORT: u16 = 7005;
 
@@ -36,6 +39,7 @@ const AUDIENCES: [(&str, DebugAudience); 3] = [
 #[serde(deny_unknown_fields)]
 pub(super) struct SecuritySection {
     clock_skew_seconds: Option<Spanned<u32>>,
+    clock_warning_seconds: Option<Spanned<u32>>,
     dotted_principals: Option<bool>,
     weak_enctypes: Option<Vec<Spanned<String>>>,
     own_calls: Option<Spanned<String>>,
@@ -57,6 +61,8 @@ pub(super) struct SecuritySection {
 pub struct SecuritySettings {
     /// By how many seconds the beginning of a ticket may be in the future.
     pub clock_skew_seconds: u32,
+    /// From how many seconds the log warns of such tickets, if they are accepted.
+    pub clock_warning_seconds: u32,
     /// Whether the first component of a Kerberos principal may have a dot.
     pub dotted_principals: bool,
     /// Broken encryption types that are accepted in keys and tickets all the same.
@@ -81,6 +87,7 @@ impl Default for SecuritySettings {
     fn default() -> SecuritySettings {
         SecuritySettings {
             clock_skew_seconds: CLOCK_SKEW_SECONDS,
+            clock_warning_seconds: CLOCK_WARNING_SECONDS,
             dotted_principals: false,
             weak_enctypes: Vec::new(),
             own_calls: SecurityLevel::Encrypted,
@@ -136,6 +143,13 @@ impl SecuritySettings {
                 "security.clock_skew_seconds",
                 default.clock_skew_seconds,
                 0,
+                3600,
+            )?,
+            clock_warning_seconds: origin.bounded(
+                section.clock_warning_seconds.as_ref(),
+                "security.clock_warning_seconds",
+                default.clock_warning_seconds,
+                1,
                 3600,
             )?,
             dotted_principals: section.dotted_principals.unwrap_or(default.dotted_principals),

@@ -4,6 +4,7 @@ use super::authority::Authority;
 use super::refusals::Refusals;
 use crate::config::security::{CallerClass, ServiceLevels};
 use base::{AbortCode, Caller, Identity, LocalAuthority, SecurityLevel};
+use events::Refusal;
 use std::sync::Arc;
 
 /// Decides whether a service serves a caller.
@@ -44,20 +45,17 @@ impl Admission {
         if self.is_open(caller) {
             return Ok(());
         }
-        let (code, reason, remedy) = match caller.identity {
-            Identity::Anonymous => {
-                (AbortCode::RXKADNOAUTH, "call without a ticket", "get a ticket, or set `anonymous = true`")
+        let (code, refusal, what) = match caller.identity {
+            Identity::Anonymous => (AbortCode::RXKADNOAUTH, Refusal::NoTicket, "it has no ticket"),
+            Identity::Known(_) => {
+                (AbortCode::RXKADLEVELFAIL, Refusal::SecurityLevel, "its level of protection is too low")
             }
-            Identity::Known(_) => (
-                AbortCode::RXKADLEVELFAIL,
-                "level of protection too low",
-                "encrypt (`vos -encrypt`, `fs setcrypt on`), or lower the level",
-            ),
         };
-        if self.refusals.is_news(caller.peer.ip(), reason) {
+        if self.refusals.refuse(caller.peer.ip(), refusal, rx::now()) {
             let (service, caller_name) = (self.service, caller.identity.to_string());
-            tracing::warn!(peer = %caller.peer, caller = caller_name, level = ?caller.level, service,
-                "call refused: {reason}; {remedy} in [security.levels]");
+            let (reason, remedy) = (refusal.name(), refusal.remedy().unwrap_or_default());
+            tracing::warn!(peer = %caller.peer, caller = caller_name, level = ?caller.level, service, reason,
+                "a call is refused: {what}; {remedy}");
         }
         Err(code)
     }

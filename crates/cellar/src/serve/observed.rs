@@ -1,6 +1,7 @@
 //! Everything that can be asked about this process while it serves.
 
 use super::environment::process_kib;
+use super::refusals::Refusals;
 use crate::commands::probe;
 use crate::config::Role;
 use audit::Trail;
@@ -9,7 +10,7 @@ use disk::DiskMeter;
 use disk::metered::ACCESSES;
 use events::catalogue::{
     AuditFigures, CACHES, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures,
-    PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, UsageFigures, WorkerFigures,
+    PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, RefusalFigures, UsageFigures, WorkerFigures,
 };
 use events::{Figures as _, Histogram, bucket_of};
 use fileserver::FileServer;
@@ -34,6 +35,7 @@ pub struct Observatory {
     disks: Vec<(PartitionId, Arc<DiskMeter>)>,
     file_server: OnceLock<Weak<FileServer>>,
     trail: Option<Arc<Trail>>,
+    refusals: Arc<Refusals>,
     /// What `cellar probe run` keeps.
     probe_history: Option<PathBuf>,
 }
@@ -57,6 +59,7 @@ impl Observatory {
             disks,
             file_server,
             trail,
+            refusals: Arc::default(),
             probe_history,
         }
     }
@@ -111,6 +114,11 @@ impl Observatory {
                 recorder.next_period();
             }
         })
+    }
+
+    /// Callers that are refused.
+    pub(super) fn refusals(&self) -> &Arc<Refusals> {
+        &self.refusals
     }
 
     /// The audit, if there is one.
@@ -210,6 +218,14 @@ impl Observed for Observatory {
         let mut sheet = Sheet::new(Table::Audit.labels());
         for (name, figures) in self.trail.iter().flat_map(|trail| trail.figures()) {
             sheet.push([name], figures);
+        }
+        sheet
+    }
+
+    fn refusals(&self) -> Sheet<RefusalFigures> {
+        let mut sheet = Sheet::new(Table::Refusals.labels());
+        for (refusal, figures) in self.refusals.figures(rx::now()) {
+            sheet.push([refusal.name()], figures);
         }
         sheet
     }

@@ -1,44 +1,74 @@
-//! Which refusals are said in the log: the first of each peer and reason, and not so many that the log is
-//! of no use.
+//! Callers that are refused before their call is looked at: counted by reason, and logged once for each peer and
+//! reason.
 
+use base::{Monotonic, Novelty, Repeats};
+use events::Refusal;
+use events::catalogue::RefusalFigures;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-/// How long a peer's refusal for one reason is not said again.
+/// How long a peer's refusal for one reason is not logged again.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// Peers and reasons that are remembered; while there are as many, no others are said. Addresses can be
-/// forged, so that this also bounds the lines.
+/// Peers and reasons that are remembered. Addresses can be forged, so that this bounds memory and lines.
 const REMEMBERED_MAX: usize = 256;
 
+/// What the log has a line of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Topic {
+    Refused(Refusal),
+    ClockAhead,
+}
+
 /// The refusals of a server.
-#[derive(Default)]
 pub(super) struct Refusals {
-    said: Mutex<HashMap<(IpAddr, &'static str), Instant>>,
+    /// By the place in [`Refusal::ALL`].
+    counts: [AtomicU64; Refusal::ALL.len()],
+    logged: Mutex<Repeats<(IpAddr, Topic)>>,
+}
+
+impl Default for Refusals {
+    fn default() -> Refusals {
+        Refusals { counts: Default::default(), logged: Mutex::new(Repeats::new(QUIET, REMEMBERED_MAX)) }
+    }
 }
 
 impl Refusals {
-    /// Whether a refusal is to be said. Counts as said if so.
-    pub(super) fn is_news(&self, peer: IpAddr, reason: &'static str) -> bool {
-        self.is_news_at(peer, reason, Instant::now())
+    /// Counts a refusal. Returns whether to log it, which counts as done.
+    pub(super) fn refuse(&self, peer: IpAddr, refusal: Refusal, now: Monotonic) -> bool {
+        self.counts[refusal as usize].fetch_add(1, Relaxed);
+        refusal.remedy().is_some() && self.is_news(peer, Topic::Refused(refusal), now)
     }
 
-    fn is_news_at(&self, peer: IpAddr, reason: &'static str, now: Instant) -> bool {
-        let is_quiet = |said: &Instant| now.duration_since(*said) < QUIET;
-        let mut said = self.said.lock();
-        if said.get(&(peer, reason)).is_some_and(is_quiet) {
-            return false;
+    /// Whether to log that a peer's ticket begins in the future, which counts as done.
+    pub(super) fn is_clock_news(&self, peer: IpAddr, now: Monotonic) -> bool {
+        self.is_news(peer, Topic::ClockAhead, now)
+    }
+
+    fn is_news(&self, peer: IpAddr, topic: Topic, now: Monotonic) -> bool {
+        let novelty = self.logged.lock().check((peer, topic), now);
+        if novelty == Novelty::Overflow {
+            tracing::warn!(
+                hosts = REMEMBERED_MAX,
+                "too many hosts are refused to log each; `cellar stat refusals` counts all"
+            );
         }
-        if said.len() >= REMEMBERED_MAX {
-            said.retain(|_, said| is_quiet(said));
-        }
-        let has_room = said.len() < REMEMBERED_MAX;
-        if has_room {
-            said.insert((peer, reason), now);
-        }
-        has_room
+        novelty == Novelty::New
+    }
+
+    /// What was counted, by reason, for each that occurred.
+    pub(super) fn figures(&self, now: Monotonic) -> Vec<(Refusal, RefusalFigures)> {
+        let logged = self.logged.lock();
+        let row = |refusal: Refusal| {
+            let topic = Topic::Refused(refusal);
+            let hosts = logged.recent(now).filter(|(_, of)| *of == topic).count() as u64;
+            let refused = self.counts[refusal as usize].load(Relaxed);
+            (refused > 0).then_some((refusal, RefusalFigures { refused, hosts }))
+        };
+        Refusal::ALL.into_iter().filter_map(row).collect()
     }
 }
 
@@ -46,16 +76,32 @@ impl Refusals {
 mod tests {
     use super::*;
 
+    fn peer(number: u32) -> IpAddr {
+        number.to_be_bytes().into()
+    }
+
     #[test]
-    fn lines_are_bounded_by_peer_reason_and_number() {
-        let (refusals, now) = (Refusals::default(), Instant::now());
-        let peer = |number: u32| IpAddr::from(number.to_be_bytes());
-        assert!(refusals.is_news_at(peer(1), "level", now));
-        assert!(!refusals.is_news_at(peer(1), "level", now + QUIET / 2));
-        assert!(refusals.is_news_at(peer(1), "ticket", now));
-        let said = (2..1000).filter(|&number| refusals.is_news_at(peer(number), "level", now)).count();
-        assert_eq!(said, REMEMBERED_MAX - 2);
-        assert!(refusals.is_news_at(peer(1), "level", now + QUIET));
-        assert!(refusals.is_news_at(peer(999), "level", now + QUIET));
+    fn refusals_are_logged_once_for_each_peer_and_reason() {
+        let (refusals, now) = (Refusals::default(), Monotonic(1));
+        let refuse = |number, refusal, now| refusals.refuse(peer(number), refusal, now);
+        assert!(refuse(1, Refusal::Expired, now));
+        assert!(!refuse(1, Refusal::Expired, now + QUIET / 2));
+        assert!(refuse(1, Refusal::UnknownKey, now));
+        assert!(refuse(2, Refusal::Expired, now));
+        assert!(refuse(1, Refusal::Expired, now + QUIET));
+        // What is forged has no remedy, and no line.
+        assert!(!refuse(1, Refusal::Malformed, now));
+        assert!(refusals.is_clock_news(peer(1), now) && !refusals.is_clock_news(peer(1), now));
+    }
+
+    #[test]
+    fn lines_are_bounded_and_counts_are_not() {
+        let (refusals, now) = (Refusals::default(), Monotonic(1));
+        let logged = (0..1000).filter(|number| refusals.refuse(peer(*number), Refusal::Expired, now)).count();
+        assert_eq!(logged, REMEMBERED_MAX);
+        let figures = RefusalFigures { refused: 1000, hosts: REMEMBERED_MAX as u64 };
+        assert_eq!(refusals.figures(now), [(Refusal::Expired, figures)]);
+        let figures = RefusalFigures { refused: 1000, hosts: 0 };
+        assert_eq!(refusals.figures(now + QUIET), [(Refusal::Expired, figures)]);
     }
 }

@@ -174,6 +174,8 @@ pub struct Services {
     levels: LevelPolicy,
     authority: Arc<Authority>,
     refusals: Arc<Refusals>,
+    /// By how many seconds a ticket begins in the future before the log says so.
+    clock_warning_seconds: u32,
     holdings: Arc<Holdings>,
 }
 
@@ -252,8 +254,9 @@ impl Services {
             observatory: observatory.clone(),
             keys: keys.clone(),
             levels: settings.security.levels,
+            clock_warning_seconds: settings.security.clock_warning_seconds,
             authority: authority.clone(),
-            refusals: Arc::default(),
+            refusals: observatory.refusals().clone(),
             holdings: Arc::default(),
         };
         let stores = Stores::open(settings, databases, volumes, cell)?;
@@ -520,7 +523,9 @@ impl Services {
         let levels = self.levels.of(role, id == ADMIN_SERVICE);
         let least = levels.users.min(levels.administrators).min(levels.cell);
         let rxkad = self.rxkad.clone().with_level_min(least);
-        vec![Arc::new(Null), Arc::new(ObservedRxkad { rxkad, refusals: self.refusals.clone() })]
+        let refusals = self.refusals.clone();
+        let observed = ObservedRxkad { rxkad, refusals, clock_warning_seconds: self.clock_warning_seconds };
+        vec![Arc::new(Null), Arc::new(observed)]
     }
 
     /// Opens one role's port with all its services.

@@ -47,8 +47,7 @@ impl Endpoint {
         }
         let header = &packet.header;
         let service = self.services.get(&header.service_id);
-        let class = service.and_then(|it| it.security.iter().find(|it| it.index() == header.security_index));
-        let Some(class) = class.map(Arc::clone) else {
+        let Some(class) = service.and_then(|it| it.class(header.security_index)).map(Arc::clone) else {
             self.refuse(packet, AbortCode::RX_INVALID_OPERATION);
             return None;
         };

@@ -7,7 +7,7 @@
 
 use base::{AbortCode, Monotonic, UnixTime};
 use bytes::Bytes;
-use rx_security::{ConnectionFacts, PacketFacts, SecurityError, ServerSecurity, Verified};
+use rx_security::{Attempt, ConnectionFacts, PacketFacts, SecurityError, ServerSecurity, Verified};
 use std::time::Duration;
 
 use super::Endpoint;
@@ -123,7 +123,14 @@ impl Endpoint {
         if !is_first && !self.late_responses.take(now) {
             return;
         }
-        match challenging.handshake.verify(body, wall) {
+        let outcome = challenging.handshake.verify(body, wall);
+        let (facts, remote) = (connection.facts, connection.path.remote);
+        let service = self.services.get(&facts.service_id);
+        if let Some(class) = service.and_then(|it| it.class(facts.security_index)) {
+            let outcome = outcome.as_ref();
+            class.observe(&Attempt { connection: facts, peer: remote, now: wall, outcome });
+        }
+        match outcome {
             Ok(verified) => {
                 let numbers = verified.call_numbers;
                 let index = connection.facts.security_index;
@@ -241,10 +248,15 @@ impl Endpoint {
         facts: ConnectionFacts,
     ) -> Option<Verified> {
         for cookie in self.cookies.valid(now, packet.path.remote, &facts) {
-            match class.accept(facts, cookie.nonce).verify(&packet.body, wall) {
+            let outcome = class.accept(facts, cookie.nonce).verify(&packet.body, wall);
+            // Of the slot before, perhaps.
+            if matches!(outcome, Err(SecurityError::OutOfSequence { .. })) {
+                continue;
+            }
+            let peer = packet.path.remote;
+            class.observe(&Attempt { connection: facts, peer, now: wall, outcome: outcome.as_ref() });
+            match outcome {
                 Ok(verified) => return Some(verified),
-                // Of the slot before, perhaps.
-                Err(SecurityError::OutOfSequence { .. }) => {}
                 Err(_) => break,
             }
         }

@@ -113,6 +113,7 @@ impl ServerHandshake for RxkadAccept {
             protection: Box::new(protection),
             identity: Identity::Known(principal),
             level,
+            begins: (opened.start != 0).then_some(UnixTime(opened.start)),
             expires: (opened.end != NEVER).then_some(UnixTime(opened.end)),
             lease: Some(opened.lease),
             call_numbers: Some(claims.call_numbers),

@@ -52,6 +52,7 @@ fn figures(examined: &mut Examined, connection: &dyn ClientConnection, server: I
         workers: table.look("workers", Table::Workers),
         caches: table.look("caches", Table::Caches),
         audit: table.look("the audit", Table::Audit),
+        refusals: table.look("refused callers", Table::Refusals),
         locks: table.look("locks", Table::Locks),
         callbacks: table.look("callbacks", Table::Callbacks),
         partitions: table.look("partitions", Table::Partitions),

@@ -3,7 +3,8 @@
 use super::figures::{Column, Show, Shown, share};
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, HostFigures,
-    LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProcessFigures, UsageFigures, WorkerFigures,
+    LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProcessFigures, RefusalFigures, UsageFigures,
+    WorkerFigures,
 };
 
 fn mean(sum: u64, of: u64) -> u64 {
@@ -187,6 +188,11 @@ impl Shown for AuditFigures {
         ("QUEUED", Show::Now, |row| row.queued),
         ("OF", Show::Now, |row| row.queue_limit),
     ];
+}
+
+impl Shown for RefusalFigures {
+    const COLUMNS: &'static [Column<RefusalFigures>] =
+        &[("REFUSED", Show::Count, |row| row.refused), ("HOSTS", Show::Now, |row| row.hosts)];
 }
 
 impl Shown for CallbackFigures {

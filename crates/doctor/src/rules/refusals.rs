@@ -1,0 +1,34 @@
+//! Callers that are refused before their call is looked at.
+
+use crate::finding::Finding;
+use crate::snapshot::Snapshot;
+use events::Refusal;
+
+/// Callers whose tickets, or whose calls without one, were refused in the last ten minutes.
+pub(crate) fn refused(snapshot: &Snapshot) -> Vec<Finding> {
+    let recent = snapshot.now.refusals.0.iter().filter(|(_, row)| row.hosts > 0);
+    let says = recent.filter_map(|(labels, row)| {
+        let reason = labels.join(" ");
+        let remedy = Refusal::of_name(&reason)?.remedy()?;
+        Some(format!(
+            "{reason}: {} since the start, {} hosts in the last 10 minutes; {remedy}",
+            row.refused, row.hosts
+        ))
+    });
+    let evidence: Vec<String> = says.collect();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "refused-callers",
+        weight: 41,
+        what: "Callers are refused before their call is looked at.".into(),
+        evidence,
+        cause: "Their tickets, the server's keys, the clocks or `[security]` do not fit together. Users see an error \
+                number at best, or files as anybody may read them."
+            .into(),
+        remedy: "Do what stands behind each reason. The server's log has a line for each host and reason with the \
+                 details."
+            .into(),
+    }]
+}
