@@ -6,6 +6,7 @@
 //! anybody, waits or knows a clock, so that every rule has a case in which it fires and a near one in which
 //! it does not (`tests`).
 
+pub mod cell;
 mod finding;
 pub mod network;
 mod rules;

@@ -1,6 +1,7 @@
 //! All rules. Each returns nothing if what it looks for is not there.
 
 mod caches;
+mod cell;
 mod clients;
 mod elsewhere;
 mod network;
@@ -53,6 +54,13 @@ pub(crate) const ALL: &[Rule] = &[
     registration::taken,
     registration::copied,
     registration::left_out,
+    cell::renamed,
+    cell::orphans,
+    cell::clones,
+    cell::missing,
+    cell::silent,
+    cell::locks,
+    cell::transactions,
     elsewhere::clocks,
     elsewhere::jobs,
     elsewhere::processors,

@@ -1,5 +1,6 @@
 //! What rules look at.
 
+use crate::cell::Cell;
 use crate::slow::SlowCall;
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures,
@@ -174,6 +175,8 @@ pub struct Snapshot {
     pub registration: Registration,
     /// Jobs that are not over.
     pub jobs: Vec<Job>,
+    /// The cell's location database and volumes, if they could be compared.
+    pub cell: Option<Cell>,
     /// Ports of a server that is not Cellar's.
     pub ports: Vec<Port>,
     /// Its extended statistics: what came since the first look, by the names of `cellar stat xstat`.

@@ -1,6 +1,8 @@
 //! Every rule has a case in which it fires, with its numbers in the evidence, and a near one in which it does
 //! not.
 
+mod cell;
+
 use crate::snapshot::*;
 use crate::{Finding, SlowCall, diagnose};
 use events::catalogue::{
@@ -620,7 +622,7 @@ fn other_cases() -> Vec<Case> {
 }
 
 fn cases() -> Vec<Case> {
-    [network_cases(), worker_cases(), store_cases(), client_cases(), other_cases()].concat()
+    [network_cases(), worker_cases(), store_cases(), client_cases(), other_cases(), cell::cases()].concat()
 }
 
 fn found<'a>(findings: &'a [Finding], problem: &str) -> Option<&'a Finding> {

@@ -1,6 +1,7 @@
 //! `cellar doctor`: known problems of a server, named with what shows them.
 
 mod around;
+mod cell;
 mod foreign;
 mod own;
 

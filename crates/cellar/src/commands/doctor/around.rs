@@ -69,6 +69,7 @@ impl Begun {
             examined.snapshot.jobs = examined.seen("jobs", jobs);
         }
         clocks(client, self.server, examined);
+        super::cell::look(client, examined);
     }
 
     fn is_own(&self, settings: &Settings) -> bool {

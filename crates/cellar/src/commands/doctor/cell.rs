@@ -1,0 +1,203 @@
+//! The location database and the volumes of the cell's servers, for comparison.
+
+use super::Examined;
+use crate::client::describe::{describe, failed};
+use crate::client::{CellClient, Interface};
+use crate::network::now;
+use afs_idl::{ClientConnection, vl, vol};
+use anyhow::Result;
+use base::{AbortCode, PartitionId};
+use doctor::cell::{Cell, Entry, FileServer, Header, IN_PROGRESS_SECONDS, Site, Transaction};
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long all servers are given to list their volumes; they are asked at the same time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a server is given to list its partitions, which takes it milliseconds.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Entries of which it is asked twice whether they are locked.
+const LOCKED_MAX: usize = 200;
+
+/// Flags of an entry that an operation has locked.
+const LOCKED: i32 = vl::entry_flags::MOVE
+    | vl::entry_flags::RELEASE
+    | vl::entry_flags::BACKUP
+    | vl::entry_flags::DELETE
+    | vl::entry_flags::DUMP;
+
+/// Flags of an entry by the kinds of its volumes.
+const EXISTS: [i32; 3] =
+    [vl::entry_flags::READ_WRITE_EXISTS, vl::entry_flags::READ_ONLY_EXISTS, vl::entry_flags::BACKUP_EXISTS];
+
+/// What the thread of a server sends.
+enum Told {
+    /// It answers.
+    Here,
+    /// What it has, or why that is not known.
+    All(Result<FileServer, AbortCode>),
+}
+
+/// Looks at the entries, the volumes and the entries that were locked once more.
+pub(super) fn look(client: &CellClient, examined: &mut Examined) {
+    let entries = match entries(client).map_err(failed("list the location database")) {
+        Ok(entries) => entries,
+        Err(error) => return examined.unseen.push(format!("volumes of the cell: {error:#}")),
+    };
+    let table = client.file_server_table().map_err(failed("list the file servers of the cell"));
+    let table = examined.seen("volumes of the cell", table);
+    let servers = volumes(client, table, examined);
+    let mut locked = 0;
+    let still_locked = |entry: &mut Entry| {
+        locked += usize::from(entry.is_locked);
+        if entry.is_locked {
+            entry.is_locked = locked <= LOCKED_MAX && is_locked(client, &entry.name);
+        }
+    };
+    let mut cell = Cell { entries, servers };
+    cell.entries.iter_mut().for_each(still_locked);
+    examined.snapshot.cell = Some(cell);
+}
+
+fn entries(client: &CellClient) -> Result<Vec<Entry>, AbortCode> {
+    let mut entries = Vec::new();
+    let mut start_index = 0;
+    loop {
+        let request = vl::ListAttributesN2Request { start_index, ..Default::default() };
+        let reply = client.database(Interface::Locations, |vl| vl::list_attributes_n2(vl, &request))?;
+        entries.extend(reply.entries.iter().map(entry));
+        if reply.next_start_index <= start_index {
+            return Ok(entries);
+        }
+        start_index = reply.next_start_index;
+    }
+}
+
+fn entry(entry: &vl::NVldbEntry) -> Entry {
+    let count = usize::try_from(entry.server_count).unwrap_or(0).min(vl::SITES);
+    let has = |flag| entry.flags & flag != 0;
+    let site = |i: usize| {
+        let flags = entry.server_flags[i];
+        Some(Site {
+            server: entry.server_number[i].into(),
+            partition: letters(entry.server_partition[i])?,
+            is_read_write: flags & vl::site_flags::READ_WRITE != 0,
+            is_empty: flags & vl::site_flags::DO_NOT_USE != 0,
+        })
+    };
+    Entry {
+        name: entry.name.to_string(),
+        ids: entry.volume_id,
+        exists: EXISTS.map(has),
+        sites: (0..count).filter_map(site).collect(),
+        is_locked: has(LOCKED),
+    }
+}
+
+fn is_locked(client: &CellClient, name: &str) -> bool {
+    let request = vl::GetEntryByNameNRequest { volume_name: name.into() };
+    let reply = client.database(Interface::Locations, |vl| vl::get_entry_by_name_n(vl, &request));
+    reply.is_ok_and(|reply| reply.entry.flags & LOCKED != 0)
+}
+
+fn letters(partition: i32) -> Option<String> {
+    let id = u32::try_from(partition).ok().and_then(PartitionId::from_index)?;
+    Some(id.letters())
+}
+
+/// What the volume servers have, and those that do not answer.
+fn volumes(client: &CellClient, table: Vec<Vec<Ipv4Addr>>, examined: &mut Examined) -> Vec<FileServer> {
+    let (told, answers) = mpsc::channel();
+    for (place, addresses) in table.iter().enumerate() {
+        let Some(first) = addresses.first() else { continue };
+        let connection = client.connection(*first, Interface::Volumes);
+        let (told, addresses) = (told.clone(), addresses.clone());
+        thread::spawn(move || {
+            let here = || drop(told.send((place, Told::Here)));
+            let all = server(&*connection, addresses, here);
+            // The receiver may have given up.
+            drop(told.send((place, Told::All(all))));
+        });
+    }
+    drop(told);
+    let mut is_here = vec![false; table.len()];
+    let mut found: Vec<Option<Result<FileServer, AbortCode>>> = table.iter().map(|_| None).collect();
+    let begun = Instant::now();
+    loop {
+        let waits_for_any = is_here.iter().zip(&found).any(|(here, found)| *here && found.is_none());
+        let patience = if waits_for_any { PATIENCE } else { ANSWER_PATIENCE };
+        match answers.recv_timeout(patience.saturating_sub(begun.elapsed())) {
+            Ok((place, Told::Here)) => is_here[place] = true,
+            Ok((place, Told::All(all))) => found[place] = Some(all),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let mut servers = Vec::new();
+    for (place, addresses) in table.into_iter().enumerate() {
+        let Some(first) = addresses.first().copied() else { continue };
+        let failure = match found[place].take() {
+            Some(Ok(server)) => {
+                servers.push(server);
+                continue;
+            }
+            Some(Err(code)) if code != AbortCode::RX_CALL_DEAD => {
+                examined.unseen.push(format!("volumes on {first}: {}", describe(code)));
+                continue;
+            }
+            None if is_here[place] => {
+                examined.unseen.push(format!("volumes on {first}: not listed in {} s", PATIENCE.as_secs()));
+                continue;
+            }
+            Some(Err(_)) | None => "its volume server does not answer".to_owned(),
+        };
+        servers.push(FileServer { addresses, failure: Some(failure), ..FileServer::default() });
+    }
+    servers
+}
+
+/// What a volume server has. Calls `here` as soon as it has answered.
+fn server(
+    connection: &dyn ClientConnection,
+    addresses: Vec<Ipv4Addr>,
+    here: impl FnOnce(),
+) -> Result<FileServer, AbortCode> {
+    let partitions = vol::x_list_partitions(connection, &vol::XListPartitionsRequest)?.partitions;
+    here();
+    // Operations in progress, before and after the volumes: what they have made or deleted meanwhile was not left behind.
+    let open = || vol::monitor(connection, &vol::MonitorRequest).map(|reply| reply.transactions);
+    let mut transactions: Vec<Transaction> = open()?.iter().map(transaction).collect();
+    let mut volumes = Vec::new();
+    for partition in partitions {
+        let Some(letters) = letters(partition) else { continue };
+        let request = vol::ListVolumesRequest { partition, flags: 1 };
+        let reply = vol::list_volumes(connection, &request)?;
+        volumes.extend(reply.entries.iter().map(|info| header(info, &letters)));
+    }
+    let later = open()?;
+    let is_over = |before: &Transaction| !later.iter().any(|info| info.transaction == before.id);
+    transactions.retain(|before| is_over(before) && before.idle_seconds < IN_PROGRESS_SECONDS);
+    transactions.extend(later.iter().map(transaction));
+    Ok(FileServer { addresses, failure: None, volumes, transactions })
+}
+
+fn header(info: &vol::VolintInfo, partition: &str) -> Header {
+    let is_readable = info.status == vol::volume_state::OK;
+    Header {
+        id: info.volume_id,
+        parent: info.parent_id,
+        name: is_readable.then(|| info.name.to_string()),
+        partition: partition.to_owned(),
+    }
+}
+
+fn transaction(info: &vol::TransDebugInfo) -> Transaction {
+    Transaction {
+        id: info.transaction,
+        volume: info.volume_id,
+        partition: letters(info.partition).unwrap_or_default(),
+        idle_seconds: now().0.saturating_sub(info.time),
+    }
+}

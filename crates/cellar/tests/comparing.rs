@@ -1,0 +1,162 @@
+//! `cellar doctor` in a cell whose location database and volumes differ, as operations leave them that were ended
+//! half-way.
+
+mod support;
+
+use afs_idl::{ClientConnection, vl, vol};
+use base::HostUuid;
+use cellar::client::Interface;
+use serde_json::Value;
+use std::sync::Arc;
+use support::cell::Cell;
+use support::locations::Locations;
+use support::place::address;
+
+/// Numbers that the location database does not give to new volumes of a small cell.
+const ORPHAN: u32 = 600_000_000;
+const CLONE: u32 = 600_000_003;
+
+/// What is done to a cell behind the back of the other half.
+struct Half {
+    cell: Cell,
+    locations: Locations,
+    volumes: Arc<dyn ClientConnection>,
+}
+
+impl Half {
+    fn new() -> Half {
+        let cell = Cell::start("");
+        let locations = Locations::of(&cell);
+        let volumes = locations.cell.connection(cell.address, Interface::Volumes);
+        Half { cell, locations, volumes }
+    }
+
+    fn volume(&self, name: &str) -> u32 {
+        self.cell.volume(name);
+        self.locations.entry(name).volume_id[0]
+    }
+
+    /// The first step of `vos rename`.
+    fn rename_entry(&self, name: &str, new_name: &str) {
+        let mut new_entry = self.locations.entry(name);
+        let volume_id = new_entry.volume_id[0];
+        new_entry.name = new_name.into();
+        let request = vl::ReplaceEntryNRequest { volume_id, volume_type: 0, new_entry, release_type: 0 };
+        self.locations.cell.database(Interface::Locations, |vl| vl::replace_entry_n(vl, &request)).unwrap();
+    }
+
+    fn lock_entry(&self, volume_id: u32) {
+        let operation = vl::entry_flags::MOVE;
+        let request = vl::SetLockRequest { volume_id, volume_type: 0, operation };
+        self.locations.cell.database(Interface::Locations, |vl| vl::set_lock(vl, &request)).unwrap();
+    }
+
+    fn delete_volume(&self, volume_id: u32) {
+        vol::nuke_volume(&*self.volumes, &vol::NukeVolumeRequest { partition: 0, volume_id }).unwrap();
+    }
+
+    fn create_volume(&self, volume_id: u32, name: &str) {
+        let request = vol::CreateVolumeRequest {
+            partition: 0,
+            name: name.into(),
+            volume_type: 0,
+            parent_id: volume_id,
+            volume_id,
+        };
+        let transaction = vol::create_volume(&*self.volumes, &request).unwrap().transaction;
+        self.keep(transaction);
+    }
+
+    fn begin(&self, volume_id: u32) -> i32 {
+        let request = vol::TransCreateRequest { volume_id, partition: 0, flags: 2 };
+        vol::trans_create(&*self.volumes, &request).unwrap().transaction
+    }
+
+    fn end(&self, transaction: i32) {
+        vol::end_trans(&*self.volumes, &vol::EndTransRequest { transaction }).unwrap();
+    }
+
+    /// Ends a transaction and keeps its volume: what was just made would be deleted.
+    fn keep(&self, transaction: i32) {
+        vol::set_flags(&*self.volumes, &vol::SetFlagsRequest { transaction, flags: 0 }).unwrap();
+        self.end(transaction);
+    }
+
+    /// What a release makes first.
+    fn clone_volume(&self, volume_id: u32, new_volume_id: u32, new_name: &str) {
+        let transaction = self.begin(volume_id);
+        let request = vol::CloneVolumeRequest {
+            transaction,
+            purge_volume_id: 0,
+            new_type: 1,
+            new_name: new_name.into(),
+            new_volume_id,
+        };
+        vol::clone_volume(&*self.volumes, &request).unwrap();
+        self.keep(self.begin(new_volume_id));
+        self.end(transaction);
+    }
+
+    /// A server that has registered and is gone.
+    fn lose_server(&self) -> std::net::Ipv4Addr {
+        let gone = address();
+        let vl = self.locations.cell.connection(self.cell.address, Interface::Locations);
+        let uuid = HostUuid(rand::random());
+        let request = vl::RegisterAddrsRequest { uuid, spare1: 0, addresses: vec![gone.into()] };
+        vl::register_addrs(&*vl, &request).unwrap();
+        gone
+    }
+}
+
+fn evidence(findings: &[Value], problem: &str) -> String {
+    let found = findings.iter().find(|finding| finding["problem"] == problem);
+    let finding = found.unwrap_or_else(|| panic!("no {problem} in {findings:#?}"));
+    finding["evidence"].to_string()
+}
+
+#[test]
+fn a_cell_with_half_done_operations_is_told_what_mends_it() {
+    let half = Half::new();
+    let [renamed, lost, locked, released] =
+        ["rna", "lost", "locked", "released"].map(|name| half.volume(name));
+    half.rename_entry("rna", "rnb");
+    half.delete_volume(lost);
+    half.lock_entry(locked);
+    half.create_volume(ORPHAN, "orphan");
+    half.clone_volume(released, CLONE, "released.clone");
+    let gone = half.lose_server();
+    let mut entry = half.locations.entry("released");
+    entry.flags |= vl::entry_flags::READ_ONLY_EXISTS;
+    entry.server_number[1] = gone.into();
+    entry.server_flags[1] = vl::site_flags::READ_ONLY;
+    entry.server_count = 2;
+    entry.volume_id[1] = released + 1;
+    let request =
+        vl::ReplaceEntryNRequest { volume_id: released, volume_type: 0, new_entry: entry, release_type: 0 };
+    half.locations.cell.database(Interface::Locations, |vl| vl::replace_entry_n(vl, &request)).unwrap();
+
+    let findings = half.cell.findings("1");
+    let server = half.cell.address;
+    for (problem, expected) in [
+        (
+            "names-differ",
+            format!("rna ({renamed}) on {server} /vicepa should be rnb: `vos rename rnb rnb.tmp` and"),
+        ),
+        ("missing-volumes", format!("lost ({lost}) is not on {server} /vicepa")),
+        ("stale-locks", "locked: `vos unlock locked`".into()),
+        (
+            "orphan-volumes",
+            format!("orphan ({ORPHAN}) on {server} /vicepa has no entry: `vos syncvldb -server {server}"),
+        ),
+        ("abandoned-clones", format!("`vos zap -server {server} -partition a -id {CLONE}`")),
+        (
+            "silent-servers",
+            format!("{gone}: its volume server does not answer; entries have 1 volumes there"),
+        ),
+    ] {
+        let evidence = evidence(&findings, problem);
+        assert!(evidence.contains(&expected), "{problem}: {evidence}");
+    }
+    // A transaction that somebody has just begun is in use.
+    assert!(!findings.iter().any(|finding| finding["problem"] == "abandoned-transactions"));
+}
