@@ -242,6 +242,11 @@ impl Settings {
         addresses.copied().filter(|_| self.roles.contains(&Role::Fs))
     }
 
+    /// The Unix socket at which a running server is replaced: beside the databases.
+    pub fn handover_path(&self) -> PathBuf {
+        self.database_path.with_file_name("handover")
+    }
+
     /// The folder with the journal of jobs: beside the databases.
     pub fn jobs_path(&self) -> PathBuf {
         self.database_path.with_file_name("jobs")

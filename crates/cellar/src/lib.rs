@@ -11,5 +11,6 @@ pub mod output;
 pub mod promotions;
 pub mod quickstart;
 pub mod serve;
+pub mod sockets;
 pub mod umask;
 pub mod vicep;

@@ -1,6 +1,7 @@
 //! The cellar program: a cell server, and the commands of its administrators.
 
 use cellar::commands::context::{Connect, Context, load_settings};
+use cellar::sockets::{Sources, supervisor};
 use cellar::{commands, quickstart, serve};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -25,6 +26,16 @@ enum Command {
         /// The configuration file; without it, what OpenAFS's files say.
         #[arg(long)]
         config: Option<PathBuf>,
+        /// Take the sockets of the server that runs with this configuration, which then ends in order, and serve in its
+        /// place. Calls that arrive meanwhile wait. Without a running server, just serve.
+        #[arg(long)]
+        replace: bool,
+        /// Serve in a child process, keep its sockets, and start it again if it is killed. Calls that arrive meanwhile
+        /// wait. A service manager such as systemd does the same.
+        #[arg(long)]
+        supervise: bool,
+        #[arg(long, hide = true, conflicts_with = "supervise")]
+        sockets_on_stdin: bool,
     },
     Quickstart(quickstart::Quickstart),
     /// Volumes.
@@ -171,7 +182,13 @@ fn main() -> ExitCode {
         cellar::umask::make_private();
     }
     let result = match command {
-        Command::Serve { config } => load_settings(config.as_deref()).and_then(serve::run),
+        Command::Serve { config, replace, supervise: true, .. } => {
+            supervisor::run(config.as_deref(), replace)
+        }
+        Command::Serve { config, replace, sockets_on_stdin, .. } => {
+            let sources = Sources { predecessor: replace, supervisor: sockets_on_stdin };
+            load_settings(config.as_deref()).and_then(|settings| serve::run(settings, sources))
+        }
         Command::Quickstart(quickstart) => quickstart::run(&quickstart),
         Command::Volume { command, connect } => commands::volume::run(&Context::new(&connect), &command),
         Command::User { command, connect } => {

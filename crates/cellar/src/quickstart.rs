@@ -8,6 +8,7 @@ use crate::commands::volume::{self, Create};
 use crate::config::Settings;
 use crate::network::{AfsNetwork, local_authentication};
 use crate::serve;
+use crate::sockets::Sources;
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 use anyhow::{Context, Result};
 use base::{CellName, VolumeName};
@@ -40,7 +41,7 @@ pub fn run(quickstart: &Quickstart) -> Result<()> {
             .with_context(|| format!("cannot make a cell in {}", quickstart.dir.display()))?;
     }
     let settings = load_settings(Some(&config))?;
-    serve::run_then(settings, |settings| {
+    serve::run_then(settings, Sources::default(), |settings| {
         let made = furnish(settings, &quickstart.user)?;
         print!("{}", welcome(settings, &config, &made));
         Ok(())

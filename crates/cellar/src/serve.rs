@@ -34,6 +34,7 @@ use crate::client::CellClient;
 use crate::config::encryption::KeySource;
 use crate::config::{PartitionSettings, Role, Settings};
 use crate::network::{AfsNetwork, CellIdentity};
+use crate::sockets::{self, Keepers, Sources, Successor};
 use anyhow::{Context, Result, anyhow, bail};
 use audit::{Program, Trail};
 use authority::Authority;
@@ -49,16 +50,17 @@ use metrics::Metrics;
 use observe::Recorder;
 use observed::Observatory;
 use registration::OnChange;
-use rx::Server;
+use rx::{Inherited, KeptSocket, Server};
 use services::Services;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::{Database, Partition, PartitionConfig, SegmentConfig};
 use volserver::VolumeServer;
 use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
@@ -74,6 +76,13 @@ const MAINTENANCE_PERIOD: Duration = Duration::from_secs(30);
 
 /// How often the cell's databases are asked whether they failed.
 const DATABASES_PERIOD: Duration = Duration::from_secs(1);
+
+/// How long calls under way may take when another process takes over. Those that begin meanwhile wait, and Linux gives up
+/// a call after 20 seconds of silence.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// How often [`Running::drain`] checks.
+const DRAIN_LOOK: Duration = Duration::from_millis(2);
+>>>>>>> 05c2981 (cellar: let sockets outlive the process)
 
 /// A running server. Dropping it ends it, but [`Running::stop`] says what went wrong.
 pub struct Running {
@@ -102,6 +111,15 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
 
 /// The same, worse.
 pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Result<Running> {
+    start_inheriting(settings, hindrances, &Arc::default())
+}
+
+/// Likewise, with sockets that another process left.
+fn start_inheriting(
+    settings: &Arc<Settings>,
+    hindrances: &Hindrances,
+    inherited: &Arc<Inherited>,
+) -> Result<Running> {
     if let Some(refusal) = settings.roles_refusal() {
         bail!("{}, `server.roles`: {refusal}", settings.source);
     }
@@ -130,7 +148,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
         (services.file_server(), services.volume_server(), services.uuid());
     let admin_server = services.admin_server();
     let ways = services.ways();
-    let servers = services.start(settings, hindrances)?;
+    let servers = services.start(settings, hindrances, inherited)?;
     let ending = Arc::new(AtomicBool::new(false));
     let reclaim_pause = hindrances.reclaim_pause;
     let mut background =
@@ -420,6 +438,24 @@ impl Running {
         self.trail.iter().for_each(|trail| trail.reopen());
     }
 
+    /// Descriptors of the sockets of all ports, for the process that comes after this one.
+    pub fn sockets(&self) -> Result<Vec<KeptSocket>> {
+        let mut all = Vec::new();
+        for server in &self.servers {
+            all.extend(server.sockets().context("cannot duplicate the sockets")?);
+        }
+        Ok(all)
+    }
+
+    /// Leaves new calls to the process that comes after this one, and waits a few seconds for those under way.
+    fn drain(&self) {
+        self.servers.iter().for_each(|server| server.hold_new_calls());
+        let end = Instant::now() + DRAIN_MAX;
+        while Instant::now() < end && !self.servers.iter().all(|server| server.is_idle()) {
+            std::thread::sleep(DRAIN_LOOK);
+        }
+    }
+
     /// Ends all calls and threads and makes everything durable.
     pub fn stop(mut self) -> Result<()> {
         self.end();
@@ -453,47 +489,107 @@ impl Drop for Running {
     }
 }
 
-/// Serves until SIGINT or SIGTERM; on SIGHUP the files of the audit are opened anew, and the cell's keys read.
-pub fn run(settings: Settings) -> Result<()> {
-    run_then(settings, |_| Ok(()))
+/// Serves until SIGINT or SIGTERM, or until another process takes over; on SIGHUP the files of the audit are opened anew,
+/// and the cell's keys read.
+pub fn run(settings: Settings, sources: Sources) -> Result<()> {
+    run_then(settings, sources, |_| Ok(()))
 }
 
-/// Serves until SIGINT or SIGTERM; `then` runs once everything answers.
+/// Serves until SIGINT or SIGTERM, or until another process takes over; `then` runs once everything answers.
 ///
 /// # Errors
 /// It could not start, or the cell's databases failed; then it ended in order.
-pub fn run_then(settings: Settings, then: impl FnOnce(&Settings) -> Result<()>) -> Result<()> {
+pub fn run_then(
+    settings: Settings,
+    sources: Sources,
+    then: impl FnOnce(&Settings) -> Result<()>,
+) -> Result<()> {
     log::start(&settings.log_path)?;
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let (instructions, received) = channel();
+    follow_signals(instructions.clone())?;
     let roles: Vec<&str> = settings.roles.iter().map(|role| role.instance()).collect();
     tracing::info!(cell = %settings.cell, from = settings.source, ?roles, "starting");
     let settings = Arc::new(settings);
-    let mut running = start(&settings)?;
-    let (ended, failure) = (signals.handle(), Arc::new(OnceLock::new()));
-    let failed = failure.clone();
-    running.watch_databases(move |error| {
-        _ = failed.set(error);
-        ended.close();
+    let path = settings.handover_path();
+    let (mut keepers, inherited) = Keepers::find(sources, &path)?;
+    let mut running = start_inheriting(&settings, &Hindrances::default(), &inherited)?;
+    let sockets = running.sockets()?;
+    keepers.keep(&inherited, &sockets);
+    let failed = instructions.clone();
+    running.watch_databases(move |error| _ = failed.send(Instruction::Fail(error)));
+    sockets::await_successor(&path, sockets, move |successor| {
+        let _ = instructions.send(Instruction::Replace(successor));
     });
     tracing::info!("serving");
     then(&settings)?;
-    let signal = signals.forever().find(|signal| {
-        let ends = *signal != SIGHUP;
-        if !ends {
-            running.reopen();
-        }
-        ends
-    });
-    tracing::info!(signal = signal.and_then(signal_name), "stopping");
+    let end = wait_for_end(&running, &received)?;
+    keepers.stopping();
+    if matches!(end, End::Replaced(_)) || keepers.is_any() {
+        running.drain();
+    }
     let stopped = running.stop();
-    if let Some(error) = failure.get() {
-        let path = settings.database_path.display();
-        bail!(
-            "stopped: the cell's databases in {path} take no more writes: {error}; repair their file system first"
-        );
+    match end {
+        End::Signal => {}
+        End::Replaced(successor) => successor.wait_for_process_end(),
+        End::Failed(error) => {
+            let path = settings.database_path.display();
+            bail!("stopped: the cell's databases in {path} take no more writes: {error}; repair their file system first");
+        }
     }
     stopped?;
     tracing::info!("stopped");
+    Ok(())
+}
+
+/// What a running server is asked to do.
+enum Instruction {
+    Reopen,
+    Replace(Successor),
+    /// By this signal.
+    End(i32),
+    /// The cell's databases failed with this error.
+    Fail(String),
+}
+
+/// Why a server ends.
+enum End {
+    Signal,
+    Replaced(Successor),
+    Failed(String),
+}
+
+/// Serves until the end.
+fn wait_for_end(running: &Running, received: &Receiver<Instruction>) -> Result<End> {
+    loop {
+        match received.recv()? {
+            Instruction::Reopen => running.reopen(),
+            Instruction::Replace(successor) => {
+                tracing::info!("stopping: another process takes over");
+                return Ok(End::Replaced(successor));
+            }
+            Instruction::End(signal) => {
+                tracing::info!(signal = signal_name(signal), "stopping");
+                return Ok(End::Signal);
+            }
+            Instruction::Fail(error) => {
+                tracing::error!(error, "stopping: the cell's databases take no more writes");
+                return Ok(End::Failed(error));
+            }
+        }
+    }
+}
+
+fn follow_signals(instructions: Sender<Instruction>) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let follow = move || {
+        for signal in signals.forever() {
+            let instruction = if signal == SIGHUP { Instruction::Reopen } else { Instruction::End(signal) };
+            if instructions.send(instruction).is_err() {
+                return;
+            }
+        }
+    };
+    thread("signals", follow);
     Ok(())
 }
 

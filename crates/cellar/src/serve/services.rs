@@ -38,7 +38,9 @@ use observe::ServiceMeter;
 use parking_lot::Mutex;
 use ptdb::Protection;
 use ptserver::PtService;
-use rx::{Demand, Server, ServerConfig, ServerStatistics, ServiceConfig, ServiceEntry, SocketOptions};
+use rx::{
+    Demand, Inherited, Server, ServerConfig, ServerStatistics, ServiceConfig, ServiceEntry, SocketOptions,
+};
 use rx_security::{LocalRealms, Null, RxkadServer, ServerSecurity};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
@@ -484,13 +486,18 @@ impl Services {
     }
 
     /// Opens the ports, the file server's last: clients find everything else up.
-    pub fn start(self, settings: &Settings, hindrances: &Hindrances) -> Result<Vec<Arc<Server>>> {
+    pub fn start(
+        self,
+        settings: &Settings,
+        hindrances: &Hindrances,
+        inherited: &Arc<Inherited>,
+    ) -> Result<Vec<Arc<Server>>> {
         let mut roles: Vec<Role> = settings.roles.clone();
         roles.sort_by_key(|role| (*role == Role::Fs, *role));
         roles.dedup();
         let mut servers = Vec::new();
         for role in roles {
-            let server = self.start_one(role, settings, hindrances)?;
+            let server = self.start_one(role, settings, hindrances, inherited)?;
             self.observatory.add_port(role.instance(), &server);
             if role == Role::Fs {
                 self.callbacks.way.open(server.connector());
@@ -529,8 +536,15 @@ impl Services {
     }
 
     /// Opens one role's port with all its services.
-    fn start_one(&self, role: Role, settings: &Settings, hindrances: &Hindrances) -> Result<Arc<Server>> {
+    fn start_one(
+        &self,
+        role: Role,
+        settings: &Settings,
+        hindrances: &Hindrances,
+        inherited: &Arc<Inherited>,
+    ) -> Result<Arc<Server>> {
         let mut config = server_config(role, settings);
+        config.inherited = Arc::clone(inherited);
         if role == Role::Fs {
             config.socket.receive_pause = hindrances.receive_pause;
         }
@@ -560,6 +574,10 @@ fn rxkad(settings: &SecuritySettings, keys: &CellKeys, realms: LocalRealms) -> R
 
 /// Whoever waits for an answer of a few bytes does not wait until dozens of workers have moved their megabytes.
 const BULK_NICE: i32 = 10;
+
+/// For this long after the start, clients may ping for calls of a server that ran before: they do within a few seconds of
+/// silence, and give up after half a minute.
+const PREDECESSOR_MEMORY: Duration = Duration::from_secs(60);
 
 /// The hosts of the cell's administrators, as far as the configuration names them.
 fn own_hosts(settings: &Settings) -> Vec<IpAddr> {
@@ -593,6 +611,7 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
     config.endpoint.limit_packets(settings.tuning.packet_bytes_max);
     config.endpoint.rxdebug = settings.security.rxdebug;
     config.endpoint.own_hosts = own_hosts(settings);
+    config.endpoint.predecessor_memory = PREDECESSOR_MEMORY;
     if role == Role::Vol {
         // A dump may wait for its next tape.
         let seconds = settings.tuning.idle_transaction_seconds;

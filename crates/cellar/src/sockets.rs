@@ -1,0 +1,99 @@
+//! Sockets that outlive the process, so that a restart refuses no datagram: while no process reads them, the kernel keeps
+//! what arrives, and the next process answers it.
+//!
+//! The next process gets them from a service manager (socket activation and systemd's store of descriptors, [`manager`]),
+//! from the process that it replaces ([`handover`]), or from the parent that started it ([`supervisor`]). All of them go
+//! over Unix sockets in the same form ([`passing`]).
+
+mod handover;
+mod manager;
+mod passing;
+pub mod supervisor;
+
+use manager::Manager;
+use rx::{Inherited, KeptSocket};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+pub use handover::Successor;
+
+/// Where a server gets its sockets from, besides a service manager.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sources {
+    /// The server that runs with the same state; it ends in order.
+    pub predecessor: bool,
+    /// The process at the other end of standard input.
+    pub supervisor: bool,
+}
+
+/// The processes that keep this one's sockets.
+pub struct Keepers {
+    manager: Option<Manager>,
+    supervisor: Option<OwnedFd>,
+}
+
+impl Keepers {
+    /// Finds the keepers and takes over what they and a predecessor, listening at `path`, have. A predecessor has ended
+    /// when this returns.
+    pub fn find(sources: Sources, path: &Path) -> anyhow::Result<(Keepers, Arc<Inherited>)> {
+        let mut kept = KeptSocket::passed();
+        let supervisor = sources.supervisor.then(|| io::stdin().as_fd().try_clone_to_owned()).transpose()?;
+        if let Some(supervisor) = &supervisor {
+            kept.extend(passing::receive(supervisor.as_fd())?);
+        }
+        if sources.predecessor {
+            kept.extend(handover::take_over(path)?);
+        }
+        if !kept.is_empty() {
+            tracing::info!(sockets = kept.len(), "sockets of another process are taken over");
+        }
+        Ok((Keepers { manager: Manager::of_environment(), supervisor }, Arc::new(Inherited::new(kept))))
+    }
+
+    /// Whether any process is known to keep the sockets when this one ends.
+    pub fn is_any(&self) -> bool {
+        self.supervisor.is_some() || self.manager.as_ref().is_some_and(Manager::keeps)
+    }
+
+    /// The server answers with these sockets: they are left with the keepers, and what was passed in and has no use is
+    /// closed.
+    pub fn keep(&mut self, inherited: &Inherited, sockets: &[KeptSocket]) {
+        let unused = inherited.close_rest();
+        for (name, address) in &unused {
+            tracing::warn!(%address, name, "a socket was passed in for an address and port that are not served; closed");
+        }
+        if let Some(supervisor) = &self.supervisor
+            && let Err(error) = passing::send(supervisor.as_fd(), sockets)
+        {
+            tracing::error!(%error, "the supervisor does not keep the sockets");
+        }
+        if let Some(manager) = &mut self.manager {
+            manager.keep(sockets);
+            for (name, _) in &unused {
+                manager.forget(name);
+            }
+            manager.say("READY=1");
+        }
+    }
+
+    /// The server begins to end.
+    pub fn stopping(&self) {
+        if let Some(manager) = &self.manager {
+            manager.say("STOPPING=1");
+        }
+    }
+}
+
+/// Listens at `path` for a successor, which gets these sockets and is passed to `found`. If that fails the server runs
+/// as well, but cannot be replaced.
+pub fn await_successor(
+    path: &Path,
+    sockets: Vec<KeptSocket>,
+    found: impl FnOnce(Successor) + Send + 'static,
+) {
+    if let Err(error) = handover::listen(path, sockets, found) {
+        tracing::warn!(path = %path.display(), %error, "`cellar serve --replace` cannot reach this server");
+    }
+}
