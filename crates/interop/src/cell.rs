@@ -272,12 +272,38 @@ impl Cell {
 
     /// The same without waiting.
     pub fn start_cellar_alone(&mut self) -> Result<()> {
+        self.begin_cellar(&[])
+    }
+
+    /// Starts Cellar under a supervisor, and waits until it serves.
+    pub fn start_cellar_supervised(&mut self) -> Result<()> {
+        self.begin_cellar(&["--supervise"])?;
+        self.wait_until_serving()
+    }
+
+    /// Kills the server below a supervisor, and waits until the supervisor has started another.
+    pub fn kill_supervised(&self) -> Result<()> {
+        let supervisor = self.server_pid()?;
+        let old = daemon(supervisor)?.context("the supervisor has no server")?;
+        let kill = Command::new("kill").arg("-KILL").arg(old.to_string()).status()?;
+        ensure!(kill.success(), "kill -KILL {old}: {kill}");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline {
+            if daemon(supervisor)?.is_some_and(|new| new != old) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("the supervisor started no other server:\n{}", self.cellar_log())
+    }
+
+    fn begin_cellar(&mut self, options: &[&str]) -> Result<()> {
         ensure!(self.daemon.is_none(), "Cellar runs already");
         let program = cellar_program()?;
         let log = File::options().create(true).append(true).open(self.path().join("cellar.log"))?;
         let configuration = self.path().join(CONFIGURATION);
         let mut command = Command::new(tools().join("openafs-cell"));
-        command.arg("-d").arg(self.path()).arg("run").arg(&program).arg("serve");
+        command.arg("-d").arg(self.path()).arg("run").arg(&program).arg("serve").args(options);
         if configuration.exists() {
             command.arg("--config").arg(configuration);
         }

@@ -19,6 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test { name: "kafs-snapshots", needs: NEEDS, run: snapshots },
         Test { name: "kafs-server-restart", needs: NEEDS, run: server_restart },
         Test { name: "kafs-server-killed", needs: NEEDS, run: server_killed },
+        Test { name: "kafs-server-supervised", needs: NEEDS, run: server_supervised },
         Test { name: "kafs-big-file", needs: NEEDS, run: big_file },
     ]
 }
@@ -197,6 +198,36 @@ fn server_restart() -> Result<()> {
     cell.end_cellar("TERM")?;
     cell.start_cellar()?;
     std::fs::write(out.join("restarted"), "")?;
+    let output = guest.finish()?;
+    print!("{}", output.text);
+    output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
+}
+
+/// The server is killed while a client appends lines, and its supervisor keeps the sockets: the client sees no error,
+/// and no line is lost.
+fn server_supervised() -> Result<()> {
+    let mut cell = cellar()?;
+    cell.open_volume(Server::Cellar, "data")?;
+    cell.end_cellar("TERM")?;
+    cell.start_cellar_supervised()?;
+    let out = cell.path().join("out");
+    std::fs::create_dir(&out)?;
+    let mut guest = Guest::new(&cell, "supervised", 280)
+        .with(&["--hostroot", "--share", out.to_str().context("path")?])
+        .mount("data", "/mnt")
+        .start(&script(&cell, "supervised", "", &["lines.sh"])?)?;
+    let synced = |printed: &str| printed.lines().filter(|line| line.starts_with("synced ")).count();
+    for kill in 1..=KILLS {
+        wait_for(Duration::from_secs(120), || {
+            Ok(synced(&guest.printed()) > 10 * kill || !guest.is_running()?)
+        })
+        .with_context(|| format!("before kill {kill} the guest printed:\n{}", guest.printed()))?;
+        cell.kill_supervised()?;
+    }
+    let before = synced(&guest.printed());
+    wait_for(Duration::from_secs(120), || Ok(synced(&guest.printed()) > before + 10 || !guest.is_running()?))
+        .context("the client goes on")?;
+    std::fs::write(out.join("stop"), "")?;
     let output = guest.finish()?;
     print!("{}", output.text);
     output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
