@@ -82,7 +82,6 @@ const DATABASES_PERIOD: Duration = Duration::from_secs(1);
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// How often [`Running::drain`] checks.
 const DRAIN_LOOK: Duration = Duration::from_millis(2);
->>>>>>> 05c2981 (cellar: let sockets outlive the process)
 
 /// A running server. Dropping it ends it, but [`Running::stop`] says what went wrong.
 pub struct Running {

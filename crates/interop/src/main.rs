@@ -3,8 +3,7 @@
 //! `interop [FILTER...]` runs the tests whose names contain a filter, all without one; `--list` shows
 //! them. The tests need root, network namespaces, Debian's OpenAFS packages, /dev/fuse and QEMU. A
 //! test whose means are missing fails and says what is missing, unless `CELLAR_TEST_SKIP` names that
-//! means (a list out of `netns`, `fuse`, `emulation`, `tshark`,
-//! `bpftrace`, `loop`): then the summary counts it as skipped.
+//! means ([`Means`]; docs/design/testing.md has the words): then the summary counts it as skipped.
 //!
 //! Each test is a process of its own, with a network of its own, so that several run at a time: twice as many as there are
 //! processors (`CELLAR_TEST_JOBS` says otherwise), since most of them wait most of the time. Tests that measure rates or keep

@@ -15,6 +15,10 @@ pub enum Means {
     Fuse,
     /// QEMU and what it needs to boot a Debian kernel.
     Emulation,
+    /// OpenAFS's module for the guest's kernel, from Debian's packages.
+    Libafs,
+    /// The kernel of [`BACKPORTS`], from Debian's archive.
+    Backports,
     /// Wireshark without windows.
     Tshark,
     /// bpftrace, and a kernel that lets it attach.
@@ -33,6 +37,8 @@ impl fmt::Display for Means {
             Means::Netns => "netns",
             Means::Fuse => "fuse",
             Means::Emulation => "emulation",
+            Means::Libafs => "libafs",
+            Means::Backports => "backports",
             Means::Tshark => "tshark",
             Means::Bpftrace => "bpftrace",
             Means::Strace => "strace",
@@ -58,6 +64,8 @@ impl Means {
             Means::Strace => &["/usr/bin/strace"],
             Means::Journald => &["/lib/systemd/systemd-journald", "/usr/bin/journalctl", "/etc/machine-id"],
             Means::Loop => &["/dev/loop-control", "/sys/fs/ext4", "/usr/sbin/mkfs.ext4", "/usr/bin/findmnt"],
+            Means::Libafs => &["/usr/sbin/afsd", "/usr/bin/aklog", "/usr/bin/pagsh.openafs", "/usr/bin/make"],
+            Means::Backports => &["/usr/bin/apt-get"],
             Means::Fuse => &["/dev/fuse", "/usr/sbin/afsd.fuse"],
             Means::Emulation => {
                 &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/bin/gcc", "/usr/sbin/kimpersonate"]
@@ -78,22 +86,37 @@ impl Means {
     /// What was wrong.
     pub fn prepare(self) -> Result<(), String> {
         match self {
-            Means::Emulation => guest(),
+            Means::Emulation => {
+                static KERNEL: OnceLock<Result<(), String>> = OnceLock::new();
+                KERNEL.get_or_init(|| fetch(&[])).clone()
+            }
+            Means::Libafs => {
+                static MODULE: OnceLock<Result<(), String>> = OnceLock::new();
+                MODULE.get_or_init(|| fetch(&["--client", "libafs"])).clone()
+            }
+            Means::Backports => {
+                static KERNEL: OnceLock<Result<(), String>> = OnceLock::new();
+                KERNEL.get_or_init(|| fetch(&["--kernel", BACKPORTS])).clone()
+            }
             _ => Ok(()),
         }
     }
 }
 
-/// Fetches the guest's kernel, once; what was wrong.
-fn guest() -> Result<(), String> {
-    static DONE: OnceLock<Result<(), String>> = OnceLock::new();
-    let fetch = || {
-        let output = Command::new(tools().join("kafs-vm")).arg("--fetch").stdin(Stdio::null()).output();
-        let output = output.map_err(|error| format!("kafs-vm: {error}"))?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        if output.status.success() { Ok(()) } else { Err(format!("no kernel for the guest: {said}")) }
-    };
-    DONE.get_or_init(fetch).clone()
+/// The Debian suite with the newest kernel that guests boot.
+pub const BACKPORTS: &str = "trixie-backports";
+
+/// Fetches a kernel for guests, or builds OpenAFS's module for it, unless it is in the cache.
+///
+/// # Errors
+/// What was wrong.
+fn fetch(options: &[&str]) -> Result<(), String> {
+    let mut command = Command::new(tools().join("kafs-vm"));
+    let output = command.arg("--fetch").args(options).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("kafs-vm: {error}"))?;
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let options = options.join(" ");
+    if output.status.success() { Ok(()) } else { Err(format!("kafs-vm --fetch {options}: {printed}")) }
 }
 
 /// Whether the file is there, in /bin, /usr/bin, /sbin or /usr/sbin whichever was named.

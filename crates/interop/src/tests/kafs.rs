@@ -4,20 +4,29 @@ use crate::Test;
 use crate::tests::{script, wait_for};
 use anyhow::{Context, Result, bail, ensure};
 use interop::cell::{Cell, Server};
-use interop::means::Means;
+use interop::means::{BACKPORTS, Means};
 use interop::vm::Guest;
+use std::path::Path;
 use std::time::Duration;
 
 pub(crate) const NEEDS: &[Means] = &[Means::Netns, Means::Emulation];
+/// What the tests with the newest kernel need.
+pub(crate) const NEEDS_NEWEST: &[Means] = &[Means::Netns, Means::Emulation, Means::Backports];
+/// The kernel of a guest: Debian 12's.
+pub(crate) const OWN: &[&str] = &[];
+/// The kernel of a guest: the newest one that Debian has.
+pub(crate) const NEWEST: &[&str] = &["--kernel", BACKPORTS];
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        Test { name: "kafs-files", needs: NEEDS, run: files },
+        Test { name: "kafs-files", needs: NEEDS, run: || files(OWN, 5000) },
+        Test { name: "kafs-files-newest", needs: NEEDS_NEWEST, run: || files(NEWEST, 1000) },
         Test { name: "kafs-mount-points", needs: NEEDS, run: mount_points },
         Test { name: "kafs-users", needs: NEEDS, run: users },
         Test { name: "kafs-two-clients", needs: NEEDS, run: two_clients },
         Test { name: "kafs-snapshots", needs: NEEDS, run: snapshots },
-        Test { name: "kafs-server-restart", needs: NEEDS, run: server_restart },
+        Test { name: "kafs-server-restart", needs: NEEDS, run: || server_restart(OWN) },
+        Test { name: "kafs-server-restart-newest", needs: NEEDS_NEWEST, run: || server_restart(NEWEST) },
         Test { name: "kafs-server-killed", needs: NEEDS, run: server_killed },
         Test { name: "kafs-server-supervised", needs: NEEDS, run: server_supervised },
         Test { name: "kafs-big-file", needs: NEEDS, run: big_file },
@@ -29,18 +38,22 @@ fn cellar() -> Result<Cell> {
 }
 
 fn run_script(cell: &Cell, name: &str, prelude: &str, parts: &[&str], seconds: u32) -> Result<()> {
-    let output = Guest::new(cell, name, seconds)
-        .with(&["--hostroot"])
-        .mount("data", "/mnt")
-        .run(&script(cell, name, prelude, parts)?)?;
+    run_in(Guest::new(cell, name, seconds), cell, &script(cell, name, prelude, parts)?)
+}
+
+/// Runs a script in a guest with the host's tools and the volume `data`.
+fn run_in(guest: Guest<'_>, cell: &Cell, script: &Path) -> Result<()> {
+    let output = guest.with(&["--hostroot"]).mount("data", "/mnt").run(script)?;
     print!("{}", output.text);
     output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
 }
 
-fn files() -> Result<()> {
+/// With so many files in one directory.
+fn files(kernel: &[&str], many: u32) -> Result<()> {
     let cell = cellar()?;
     cell.open_volume(Server::Cellar, "data")?;
-    run_script(&cell, "files", "MANY=5000", &["files.sh", "tree.sh"], 400)
+    let script = script(&cell, "files", &format!("MANY={many}"), &["files.sh", "tree.sh"])?;
+    run_in(Guest::new(&cell, "files", 400).with(kernel), &cell, &script)
 }
 
 fn big_file() -> Result<()> {
@@ -183,12 +196,13 @@ pub(crate) fn again_if_guest_fell(test: fn() -> Result<()>) -> Result<()> {
     }
 }
 
-fn server_restart() -> Result<()> {
+fn server_restart(kernel: &[&str]) -> Result<()> {
     let mut cell = cellar()?;
     cell.open_volume(Server::Cellar, "data")?;
     let out = cell.path().join("out");
     std::fs::create_dir(&out)?;
     let mut guest = Guest::new(&cell, "restart", 200)
+        .with(kernel)
         .with(&["--hostroot", "--share", out.to_str().context("path")?])
         .mount("data", "/mnt")
         .start(&script(&cell, "restart", "", &["restart.sh"])?)?;

@@ -7,7 +7,7 @@
 use crate::Test;
 use crate::tests::fuse::in_mounted_cell;
 use crate::tests::joining::{NOBODY, Pair};
-use crate::tests::kafs::{NEEDS, acknowledged, check_records, users_of};
+use crate::tests::kafs::{NEEDS, NEEDS_NEWEST, NEWEST, OWN, acknowledged, check_records, users_of};
 use crate::tests::mixed::all;
 use crate::tests::{calls, script, wait_for};
 use anyhow::{Context, Result, bail, ensure};
@@ -20,7 +20,8 @@ use std::time::Duration;
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test { name: "fuse-volume-moves", needs: &[Means::Netns, Means::Fuse], run: volume_moves },
-        Test { name: "kafs-volume-moves", needs: NEEDS, run: moves_under_kafs },
+        Test { name: "kafs-volume-moves", needs: NEEDS, run: || moves_under_kafs(OWN) },
+        Test { name: "kafs-volume-moves-newest", needs: NEEDS_NEWEST, run: || moves_under_kafs(NEWEST) },
         Test { name: "kafs-joined-users", needs: NEEDS, run: joined_users },
     ]
 }
@@ -34,13 +35,14 @@ const ERRORS_PER_MOVE_MAX: usize = 2;
 
 /// The kernel's client writes, renames and reads while its volume moves between Cellar's servers and from there to
 /// OpenAFS's, without its caches. It must go on, never read anything wrong, and nothing that was acknowledged may be missing.
-fn moves_under_kafs() -> Result<()> {
+fn moves_under_kafs(kernel: &[&str]) -> Result<()> {
     let pair = Pair::start()?;
     let second = Cell::start_cellar_joining(&pair.openafs, SECOND.0, SECOND.1, NOBODY)?;
     pair.all(&["cellar volume create data --on CELLAR --quota 0 --acl system:anyuser=rlidwka"])?;
     let out = pair.openafs.path().join("out");
     std::fs::create_dir(&out)?;
     let mut guest = Guest::new(&pair.openafs, "moves", 400)
+        .with(kernel)
         .with(&["--hostroot", "--share", out.to_str().context("path")?])
         .mount("data", "/mnt")
         .start(&script(&pair.openafs, "moves", "READ_BACK=1", &["reader.sh", "writer.sh"])?)?;
