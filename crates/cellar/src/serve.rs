@@ -135,10 +135,7 @@ fn start_inheriting(
     let volumes = Volumes::open(handles, volume_options(settings)).context("cannot open the volumes")?;
     let volumes = Arc::new(volumes);
     let trail = start_audit(settings, &authority)?;
-    let observatory =
-        Arc::new(Observatory::new(meters, &volumes, trail.clone(), settings.probe_history.clone()));
-    observatory.recorder().count(settings.count_calls);
-    observatory.recorder().remember_slow(settings.slow_call_ms.saturating_mul(1_000_000));
+    let observatory = new_observatory(settings, meters, &volumes, trail.as_ref());
     let keys = Arc::new(CellKeys::read(settings.key_files.clone(), settings.security.clone())?);
     let cell = Arc::new(cell_client(settings, &keys)?);
     let services =
@@ -186,6 +183,20 @@ fn start_inheriting(
         _partitions: partitions,
         databases,
     })
+}
+
+/// What counts calls and observes stores, as the settings want it.
+fn new_observatory(
+    settings: &Settings,
+    meters: Vec<(PartitionId, Arc<DiskMeter>)>,
+    volumes: &Arc<Volumes>,
+    trail: Option<&Arc<Trail>>,
+) -> Arc<Observatory> {
+    let observatory =
+        Arc::new(Observatory::new(meters, volumes, trail.cloned(), settings.probe_history.clone()));
+    observatory.recorder().count(settings.count_calls);
+    observatory.recorder().remember_slow(settings.slow_call_ms.saturating_mul(1_000_000));
+    observatory
 }
 
 /// The threads of the audit, if the settings want one.
@@ -532,7 +543,9 @@ pub fn run_then(
         End::Replaced(successor) => successor.wait_for_process_end(),
         End::Failed(error) => {
             let path = settings.database_path.display();
-            bail!("stopped: the cell's databases in {path} take no more writes: {error}; repair their file system first");
+            bail!(
+                "stopped: the cell's databases in {path} take no more writes: {error}; repair their file system first"
+            );
         }
     }
     stopped?;

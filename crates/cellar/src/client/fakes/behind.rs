@@ -2,7 +2,6 @@
 
 use super::{Fakes, server};
 use crate::client::vote;
-
 use afs_idl::stream::StreamSource;
 use afs_idl::{CallStream, MemoryStream, cellar, fs, vl};
 use base::{AbortCode, Caller, Identity, SecurityLevel};

@@ -4,7 +4,6 @@ use super::*;
 use crate::client::fakes::{Fakes, server};
 use crate::client::vote;
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
-
 use afs_idl::{CallStream, MemoryStream, StreamSource};
 use bytes::Bytes;
 use parking_lot::Mutex;
