@@ -22,6 +22,7 @@ mod moving;
 mod probing;
 mod promoting;
 mod readdressing;
+mod registering;
 mod resuming;
 mod shortening;
 mod showing;
@@ -56,6 +57,7 @@ pub(crate) fn all() -> Vec<Test> {
         moving::tests(),
         stepping::tests(),
         syncing::tests(),
+        registering::tests(),
         resuming::tests(),
         admin::tests(),
         dumps::tests(),
