@@ -22,7 +22,6 @@ mod moving;
 mod probing;
 mod promoting;
 mod readdressing;
-mod registering;
 mod resuming;
 mod shortening;
 mod showing;
@@ -57,7 +56,6 @@ pub(crate) fn all() -> Vec<Test> {
         moving::tests(),
         stepping::tests(),
         syncing::tests(),
-        registering::tests(),
         resuming::tests(),
         admin::tests(),
         dumps::tests(),
