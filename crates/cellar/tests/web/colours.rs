@@ -50,8 +50,8 @@ window.contrasts = () => {
   return told;
 };";
 
-/// Views of what this cell has none of: no audit is configured, and nothing need have happened that is an event.
-const BARE: [&str; 2] = ["#/table/audit", "#/table/events"];
+/// Views that may be empty in this cell: no audit is configured, no caller is refused, and no event need have happened.
+const BARE: [&str; 3] = ["#/table/audit", "#/table/events", "#/table/refusals"];
 
 /// Every view of the navigation, and these.
 pub(super) fn everything_can_be_read(browser: &mut Browser, views: &[&str]) {
