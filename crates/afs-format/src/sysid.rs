@@ -53,6 +53,13 @@ fn word(bytes: &[u8], offset: usize) -> Result<u32, SysIdError> {
     Ok(u32::from_le_bytes([field[0], field[1], field[2], field[3]]))
 }
 
+/// The UUID with its time fields in the other byte order. OpenAFS registers a server with the order of the file's bytes.
+pub fn in_other_order(uuid: HostUuid) -> HostUuid {
+    let mut bytes = uuid.0;
+    swap_uuid(&mut bytes);
+    HostUuid(bytes)
+}
+
 /// Time fields of a UUID are swapped between the C structure and the canonical order.
 fn swap_uuid(uuid: &mut [u8; 16]) {
     uuid[..4].reverse();
