@@ -103,8 +103,8 @@ impl<'a> StreamSource<'a> {
     /// calls that each bring a long list must not take more memory than one caller may have.
     ///
     /// # Errors
-    /// VBUSY if the caller's calls hold too much already, RXGEN_SS_UNMARSHAL for what is not a request, else how the call
-    /// ended.
+    /// VBUSY if the caller's calls hold too much already, RXGEN_SS_UNMARSHAL if the bytes are malformed, else the code
+    /// that the call ended with.
     pub fn decode_request<T: Decode>(&mut self) -> Result<T, AbortCode> {
         self.decoded = Some(0);
         let request = T::decode(self);
@@ -115,7 +115,7 @@ impl<'a> StreamSource<'a> {
         })
     }
 
-    /// Accounts for so many more bytes of a request.
+    /// Charges the caller for `bytes` more of a request.
     fn account(&mut self, bytes: usize) -> Result<(), AbortCode> {
         let Some(decoded) = &mut self.decoded else { return Ok(()) };
         let before = *decoded / HELD_STEP_BYTES;

@@ -113,7 +113,7 @@ pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Resu
     start_inheriting(settings, hindrances, &Arc::default())
 }
 
-/// Likewise, with sockets that another process left.
+/// [`start_hindered`] with sockets that another process left.
 fn start_inheriting(
     settings: &Arc<Settings>,
     hindrances: &Hindrances,

@@ -1,5 +1,7 @@
 //! The ladder of proof: what a peer has shown about itself.
 
+use crate::limits::UNREAD_WINDOW;
+
 /// How much is proved about the peer of a connection or call. Each rung includes those below it.
 ///
 /// Every limit and every order of eviction goes by it, whatever the security class is: what is proved less is kept in
@@ -18,6 +20,11 @@ pub enum Standing {
 impl Standing {
     /// The number of rungs.
     pub const COUNT: usize = 3;
+
+    /// The window of a call, up to `most` packets, of which `read` have been read.
+    pub(crate) fn window(self, most: u32, read: u32) -> u32 {
+        if self == Standing::Verified { most } else { most.min(read + UNREAD_WINDOW) }
+    }
 
     /// Its place in arrays with an entry for each rung.
     pub fn index(self) -> usize {

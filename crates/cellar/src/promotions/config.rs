@@ -1,4 +1,4 @@
-//! `promote.toml`: the cells, how to administer them and whom they trust. docs/guide/promote.md describes it.
+//! `promote.toml`: the cells, how to administer them, and the cells that they trust. docs/guide/promote.md describes it.
 
 use crate::client::CellClient;
 use crate::config::keys::{self, KeyFiles};

@@ -165,7 +165,7 @@ impl Registrar {
         self.next = Instant::now() + pause;
     }
 
-    /// Logs who has the addresses, and where the server with this UUID was.
+    /// Logs the servers that have these addresses, and the addresses registered under this UUID.
     fn explain(&self) {
         for conflict in conflicts(&self.cell, self.uuid, &self.addresses) {
             tracing::error!("{conflict}");

@@ -57,7 +57,13 @@ pub(super) fn listen(
     std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
     open(&listener, 4)?;
     let serve = move || {
-        while let Ok(connection) = accept(&listener) {
+        loop {
+            let connection = match accept(&listener) {
+                Ok(connection) => connection,
+                Err(error) => {
+                    return tracing::error!(%error, "`cellar serve --replace` can no longer reach this server");
+                }
+            };
             match give(connection.as_fd(), &sockets) {
                 Ok(()) => return found(Successor { connection }),
                 Err(error) => tracing::warn!(%error, "sockets were asked for and not given"),

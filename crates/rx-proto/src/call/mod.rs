@@ -258,8 +258,7 @@ impl Call {
     /// Opens the window up to `most` packets: that of an anonymous caller by as much as has been read.
     pub(crate) fn open_window(&mut self, most: u32) {
         let read = self.receive.next() - 1;
-        let window = if self.standing == Standing::Verified { most } else { most.min(read + UNREAD_WINDOW) };
-        self.receive.set_window(window);
+        self.receive.set_window(self.standing.window(most, read));
     }
 
     /// Whether it receives much, and more is to come.

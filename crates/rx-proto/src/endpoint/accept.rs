@@ -16,7 +16,7 @@ use crate::config::calls_share;
 use crate::congestion::Congestion;
 use crate::connection::{Channel, Connection, NewConnection, Outcome, Security, Stage};
 use crate::header::PacketType;
-use crate::limits::{ACKS_MAX, CHANNEL_MASK, UNPROVEN_WINDOW, UNREAD_WINDOW, WINDOW_MAX};
+use crate::limits::{ACKS_MAX, CHANNEL_MASK, UNPROVEN_WINDOW, WINDOW_MAX};
 use crate::slab::Key;
 use crate::standing::Standing;
 use crate::unproven::Host;
@@ -292,10 +292,10 @@ impl Endpoint {
             phase: if waiting { Phase::Waiting } else { Phase::Active },
             send_window: peer.map_or(1, |peer| connection.first_window(peer.window())),
             send_window_max: send_window,
-            receive_window: match standing {
-                _ if needs_proof => window.min(UNPROVEN_WINDOW),
-                Standing::Verified => window,
-                _ => window.min(UNREAD_WINDOW),
+            receive_window: if needs_proof {
+                window.min(UNPROVEN_WINDOW)
+            } else {
+                standing.window(window, 0)
             },
             congestion: Congestion::new(peer.and_then(|peer| peer.learnt), now),
             limits: connection.limits,

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a server is given to list its partitions, which takes it milliseconds.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Entries of which it is asked twice whether they are locked.
+/// Entries whose locks are checked twice.
 const LOCKED_MAX: usize = 200;
 
 /// Flags of an entry that an operation has locked.
