@@ -43,9 +43,9 @@ pub struct EndpointConfig {
     pub server_idle_time: Duration,
     /// A server connection without calls for this long is dropped (OpenAFS: 12 minutes).
     pub connection_lifetime: Duration,
-    /// For this long after the start, a client that pings for a call whose beginning is not known is sent
-    /// `RX_RESTARTING`: another process served the port before. Zero, the default, never does. Clients ping every
-    /// few seconds.
+    /// For this long after the start, a client that keeps pinging for a call whose first packet does not arrive is
+    /// sent `RX_RESTARTING`: another process served the port before. Zero, the default, never does. Clients ping
+    /// every few seconds.
     pub predecessor_memory: Duration,
     /// Delay of an acknowledgement that nobody asked for.
     pub ack_delay: Duration,

@@ -817,6 +817,40 @@ fn a_call_of_a_process_that_is_gone_is_ended_soon() {
     }
 }
 
+/// A ping of a client whose first packet was lost does not end the call.
+#[test]
+fn a_call_whose_first_packet_is_lost_is_no_orphan() {
+    let mut pair = Pair::new();
+    pair.replace_server(successor(), 3);
+    // Without samples of the round trip a packet is sent again late, then soon. Pings come earlier both times.
+    for (dead_seconds, is_known) in [(3, false), (1, true)] {
+        let options = ConnectOptions {
+            dead_time: Some(Duration::from_secs(dead_seconds)),
+            ..ConnectOptions::default()
+        };
+        let path = Path::to(address(SERVER));
+        let connection = pair.ends[CLIENT].connect(pair.now, path, SERVICE, None, options).unwrap();
+        if is_known {
+            pair.answered(connection);
+        }
+        let call = pair.ends[CLIENT].open_call(pair.now, connection).unwrap();
+        pair.ends[CLIENT].write(pair.now, call, &mut Bytes::from_static(b"question"));
+        pair.ends[CLIENT].end(pair.now, call);
+        pair.drain();
+        assert!(!pair.wire.is_empty());
+        pair.wire.clear();
+        let pings = pair.ends[CLIENT].statistics().pings_sent;
+        pair.pass(Duration::from_secs(dead_seconds).mul_f32(0.9));
+        assert!(pair.ends[CLIENT].statistics().pings_sent > pings, "no ping before the packet is sent again");
+        assert_eq!(pair.failure(call), None);
+        let served = pair.arrived();
+        pair.ends[SERVER].reply(pair.now, served, Bytes::from_static(b"answer"));
+        pair.pass(4 * DELAY);
+        assert_eq!(pair.ends[CLIENT].read(pair.now, call), Read::Data(Bytes::from_static(b"answer")));
+    }
+    assert_eq!(pair.ends[SERVER].statistics().calls_orphaned, 0);
+}
+
 #[test]
 fn pings_for_unknown_calls_are_not_answered_later() {
     let mut pair = Pair::new();

@@ -89,6 +89,7 @@ pub struct Endpoint {
     started: Monotonic,
     /// See [`Endpoint::hold_new_calls`].
     holds_new_calls: bool,
+    suspects: takeover::Suspects,
     random: ChaCha12Rng,
     /// Of the connections made here.
     epoch: u32,
@@ -160,6 +161,7 @@ impl Endpoint {
             statistics: Statistics::default(),
             started: now,
             holds_new_calls: false,
+            suspects: takeover::Suspects::new(state),
             epoch: random.random::<u32>() | EPOCH_ANY_ADDRESS,
             cookies: Cookies::new(random.random()),
             unproven: Unproven::new(unproven_max, state),

@@ -5,6 +5,8 @@
 //! serving. A client whose request the predecessor has acknowledged does not repeat it, and would ping until it gives
 //! up. It is sent an abort with `RX_RESTARTING` instead, after which cache managers begin the operation again.
 
+use std::hash::BuildHasher;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use base::{AbortCode, Monotonic};
@@ -13,11 +15,59 @@ use super::Endpoint;
 use super::finish::Tell;
 use super::input::Packet;
 use crate::call::{Call, Side};
-use crate::header::{Flags, PacketType};
+use crate::hash::SeededState;
+use crate::header::{Flags, Header, PacketType};
 use crate::slab::Key;
 
 /// Time in which a client sends the first packet of a call again if it still has it.
 const ORPHAN_AGE: Duration = Duration::from_secs(3);
+
+/// Unknown calls that are remembered. A call whose place another one takes ends with the client's dead time instead.
+const SUSPECTS_MAX: usize = 1024;
+
+/// Unknown calls whose clients have pinged: orphans, or calls whose first packet was lost and is still to come.
+pub(super) struct Suspects {
+    hasher: SeededState,
+    /// By the hash of the call. Empty until there is one.
+    places: Vec<Option<Suspect>>,
+}
+
+#[derive(Clone, Copy)]
+struct Suspect {
+    call: SuspectId,
+    /// When the first ping arrived.
+    since: Monotonic,
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+struct SuspectId {
+    remote: SocketAddr,
+    epoch: u32,
+    cid: u32,
+    call_number: u32,
+}
+
+impl Suspects {
+    pub(super) fn new(hasher: SeededState) -> Suspects {
+        Suspects { hasher, places: Vec::new() }
+    }
+
+    /// Records a ping for an unknown call. Returns whether the call is an orphan: an earlier ping is so old that the
+    /// client would have sent the first packet again if it still had it.
+    fn is_orphan(&mut self, now: Monotonic, remote: SocketAddr, header: &Header) -> bool {
+        let Header { epoch, cid, call_number, .. } = *header;
+        let call = SuspectId { remote, epoch, cid, call_number };
+        if self.places.is_empty() {
+            self.places.resize(SUSPECTS_MAX, None);
+        }
+        let place = &mut self.places[self.hasher.hash_one(call) as usize % SUSPECTS_MAX];
+        let known = place.filter(|known| known.call == call);
+        let since = known.map_or(now, |known| known.since);
+        let is_orphan = now.since(since) >= ORPHAN_AGE;
+        *place = (!is_orphan).then_some(Suspect { call, since });
+        is_orphan
+    }
+}
 
 impl Endpoint {
     /// Accepts no new connections of clients and no new calls from now on. Calls under way go on.
@@ -40,10 +90,12 @@ impl Endpoint {
         true
     }
 
-    /// Answers a ping about an unknown call: its server was the predecessor.
+    /// Answers a ping about an unknown call if its server was the predecessor. A first ping is not answered: it may
+    /// have overtaken the call's first packet, or that packet was lost and is sent again.
     pub(super) fn end_unknown(&mut self, now: Monotonic, packet: &Packet) {
         let asks = packet.header.kind == PacketType::Ack && packet.header.flags.contains(Flags::REQUEST_ACK);
-        if asks && packet.header.call_number != 0 && self.had_predecessor(now) {
+        let is_suspect = asks && packet.header.call_number != 0 && self.had_predecessor(now);
+        if is_suspect && self.suspects.is_orphan(now, packet.path.remote, &packet.header) {
             self.statistics.calls_orphaned += 1;
             self.refuse(packet, AbortCode::RX_RESTARTING);
         }
