@@ -1,4 +1,4 @@
-//! How much the driver moves over loopback: large transfers both ways, and small calls.
+//! Measures the driver's throughput over loopback: large transfers both ways, and small calls.
 //!
 //! `cargo run --release -p rx --example echo_bench [megabytes] [lanes]`
 #![allow(clippy::cast_precision_loss, reason = "rates for people")]
@@ -14,11 +14,11 @@ use rx::{Client, ClientConfig, Server, ServerCall, ServerConfig, Service, Servic
 use rx_security::Null;
 
 const SERVICE: u16 = 77;
-/// What a file server gives to the call at a time: one chunk of its cache.
+/// Size of the pieces that a file server writes to a call: one chunk of its cache.
 const PIECE_BYTES: usize = 1 << 20;
 const SMALL_CALLS_TIME: Duration = Duration::from_secs(3);
 
-/// Reads everything; then sends as many bytes as the first eight say.
+/// Reads everything, then sends the number of bytes given in the first eight.
 struct Pump;
 
 impl Service for Pump {
@@ -52,7 +52,7 @@ fn pour(stream: &mut dyn CallStream, bytes: u64) -> Result<(), AbortCode> {
     Ok(())
 }
 
-/// One call: sends `up` bytes, receives `down`.
+/// Makes one call that sends `up` bytes and receives `down`.
 fn exchange(connection: &dyn ClientConnection, up: u64, down: u64) -> Result<(), AbortCode> {
     let mut call = connection.begin()?;
     call.write(Bytes::copy_from_slice(&down.to_be_bytes()))?;
@@ -69,7 +69,7 @@ fn megabytes_per_second(name: &str, bytes: u64, work: impl FnOnce()) {
     println!("{name:<28} {:8.0} MB/s", bytes as f64 / 1e6 / seconds);
 }
 
-/// Threads that call as fast as they can, all on one connection each.
+/// Runs threads that call as fast as they can, each on its own connection.
 fn small_calls(client: &Client, server: std::net::SocketAddr, threads: usize) {
     let start = Instant::now();
     let counts: Vec<u64> = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A call's two streams on an endpoint: what server calls and client calls have in common.
+//! The two streams of a call on an endpoint, common to server calls and client calls.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::clock;
 use crate::lane::{Lane, LaneState};
 use crate::server_call::Departure;
 
-/// Packets that are taken from the endpoint under one hold of its lock.
+/// Maximum number of packets taken from the endpoint per lock acquisition.
 const READ_PACKETS: usize = 256;
 
-/// One call, used by one thread at a time. Dropped, it is released.
+/// A call, used by one thread at a time. Dropping it releases the call.
 pub(crate) struct CallHandle {
     lane: Arc<Lane>,
     call: CallId,
     condvar: Arc<Condvar>,
-    /// Taken from the endpoint, not yet read.
+    /// Data taken from the endpoint and not read yet.
     incoming: VecDeque<Bytes>,
-    /// The peer has sent all, and it is in `incoming`.
+    /// Whether the peer's last data is in `incoming`.
     at_end: bool,
-    /// Rooms that the endpoint has.
+    /// Number of buffers that the endpoint holds.
     lent: usize,
     is_released: bool,
 }
@@ -35,7 +35,7 @@ impl CallHandle {
         CallHandle::begun(lane, call, Vec::new(), false)
     }
 
-    /// A call of which something has been read already; `at_end`: all of it.
+    /// A handle of a call of which some data has been read already, all of it if `at_end`.
     pub(crate) fn begun(
         lane: Arc<Lane>,
         call: CallId,
@@ -96,7 +96,7 @@ impl CallHandle {
         }
     }
 
-    /// Puts what was taken from the endpoint into the first room.
+    /// Copies the data in `incoming` into the first buffer.
     fn put_incoming(&mut self, rooms: &mut VecDeque<Room>) {
         let Some(room) = rooms.front_mut() else { return };
         while let Some(piece) = self.incoming.front_mut() {
@@ -109,7 +109,8 @@ impl CallHandle {
         }
     }
 
-    /// Takes what the endpoint has already, to be copied without its lock; if it has nothing, lends it the rooms.
+    /// Takes the data that the endpoint already has, to copy it without the lock; if it has none, lends it
+    /// the buffers.
     fn lend_or_take(&mut self, rooms: &mut VecDeque<Room>) -> Result<(), AbortCode> {
         let lane = Arc::clone(&self.lane);
         let mut state = lane.lock();
@@ -132,7 +133,7 @@ impl CallHandle {
         }
     }
 
-    /// Waits until there is something in `incoming` or the peer has sent all.
+    /// Waits until `incoming` has data or the peer has sent everything.
     fn wait_for_packets(&mut self) -> Result<(), AbortCode> {
         loop {
             let lane = Arc::clone(&self.lane);
@@ -149,7 +150,7 @@ impl CallHandle {
         }
     }
 
-    /// Takes what the endpoint has, within reason; fails if the call has.
+    /// Takes up to [`READ_PACKETS`] packets from the endpoint. Fails if the call has failed.
     fn take_packets(&mut self, state: &mut LaneState) -> Result<(), AbortCode> {
         let incoming = &mut self.incoming;
         let after =
@@ -167,7 +168,7 @@ impl CallHandle {
         self.write_all(&mut [data])
     }
 
-    /// Writes several pieces, with one hold of the lock if there is room for them.
+    /// Writes several pieces, under one lock acquisition if the send queue has room for them.
     pub(crate) fn write_all(&mut self, pieces: &mut [Bytes]) -> Result<(), AbortCode> {
         while pieces.iter().any(|piece| !piece.is_empty()) {
             let mut state = self.lane.lock();
@@ -182,7 +183,7 @@ impl CallHandle {
         Ok(())
     }
 
-    /// Writes as much as there is room for; tells whether that was all.
+    /// Writes as much as the send queue has room for. Returns whether that was everything.
     fn write_some(&self, state: &mut LaneState, pieces: &mut [Bytes]) -> Result<bool, AbortCode> {
         let now = clock::now();
         for piece in pieces {
@@ -197,7 +198,7 @@ impl CallHandle {
         Ok(true)
     }
 
-    /// Says that nothing more will be written.
+    /// Marks the end of the written data.
     pub(crate) fn end(&mut self) -> Result<(), AbortCode> {
         self.with_endpoint(|state, call| {
             state.check()?;
@@ -206,8 +207,8 @@ impl CallHandle {
         })
     }
 
-    /// Writes the last bytes, says that nothing more will be written, and releases the call: with one
-    /// hold of the lock, if the send queue has room. Then they leave when what is returned is dropped.
+    /// Writes the last bytes, marks the end of the data and releases the call, under one lock acquisition if
+    /// the send queue has room. In that case the data leaves when the returned [`Departure`] is dropped.
     pub(crate) fn finish(mut self, mut last: Bytes) -> Result<Option<Departure>, AbortCode> {
         {
             let mut state = self.lane.lock();
@@ -230,7 +231,7 @@ impl CallHandle {
         self.end().map(|()| None)
     }
 
-    /// Ends the call with an error; nothing happens if it has ended.
+    /// Ends the call with an error. Does nothing if it has ended.
     pub(crate) fn abort(&mut self, code: AbortCode) {
         self.with_endpoint(|state, call| state.endpoint.abort(clock::now(), call, code));
     }
@@ -242,7 +243,7 @@ impl CallHandle {
     }
 }
 
-/// Waits for the peer; how long is noted for the call that this thread serves.
+/// Waits for the peer, and attributes the time to the call that this thread serves.
 fn timed(wait: impl FnOnce()) {
     let begun = clock::now();
     wait();

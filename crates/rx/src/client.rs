@@ -1,4 +1,4 @@
-//! A program that only calls others.
+//! A program that only makes outgoing calls.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,20 +16,20 @@ use crate::lanes::{Lanes, LanesConfig};
 use crate::socket::SocketOptions;
 use crate::statistics::LaneStatistics;
 
-/// How a client is set up.
+/// Configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// For thread names and messages; short.
+    /// Short name for threads and messages.
     pub name: String,
-    /// Addresses to call from: one for each address family.
+    /// Local addresses, one for each address family.
     pub addresses: Vec<IpAddr>,
-    /// The port; 0 takes a free one.
+    /// Local port; 0 selects a free one.
     pub port: u16,
-    /// Threads and sockets that share the port, 1 to 64; all calls to one peer go through one.
+    /// Number of threads and sockets that share the port, 1 to 64. All calls to one peer use the same lane.
     pub lanes: usize,
     /// Socket buffers and offloads.
     pub socket: SocketOptions,
-    /// Protocol behaviour.
+    /// Protocol configuration.
     pub endpoint: EndpointConfig,
 }
 
@@ -46,7 +46,7 @@ impl Default for ClientConfig {
     }
 }
 
-/// A port to call others from. Dropped, it ends its connections.
+/// A port for outgoing calls. Dropping it closes its connections.
 pub struct Client {
     lanes: Arc<Lanes>,
 }
@@ -55,7 +55,7 @@ impl Client {
     /// Binds the port.
     ///
     /// # Errors
-    /// What the system said.
+    /// Errors of the system calls.
     pub fn start(config: &ClientConfig) -> io::Result<Client> {
         let arrivals: Arc<dyn Arrivals> = Arc::new(NoArrivals);
         let lanes = LanesConfig {
@@ -73,8 +73,8 @@ impl Client {
         Ok(client)
     }
 
-    /// A connection to a service; `None` is the null security class. Nothing is sent before the
-    /// first call.
+    /// Returns a connection to a service; `security` of `None` is the null security class. Nothing is sent
+    /// before the first call.
     pub fn connect(
         &self,
         peer: SocketAddr,
@@ -84,27 +84,27 @@ impl Client {
         self.connector().connect(peer, service_id, security)
     }
 
-    /// For making connections elsewhere than where the client is at hand, or with options.
+    /// Returns a connector, which makes connections without access to the client, or with options.
     pub fn connector(&self) -> Connector {
         Connector::new(Arc::clone(&self.lanes))
     }
 
-    /// The addresses that are bound, with the port.
+    /// Returns the bound addresses with the port.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.lanes.addresses()
     }
 
-    /// What has been counted, one entry per lane.
+    /// Returns the socket counters, one entry per lane.
     pub fn statistics(&self) -> Vec<LaneStatistics> {
         self.lanes.statistics()
     }
 
-    /// What the endpoints counted, one entry per lane.
+    /// Returns the endpoint counters, one entry per lane.
     pub fn endpoint_statistics(&self) -> Vec<rx_proto::Statistics> {
         self.lanes.endpoint_statistics()
     }
 
-    /// Ends all calls with `RX_CALL_DEAD`, and the threads.
+    /// Ends all calls with `RX_CALL_DEAD`, and stops the threads.
     pub fn stop(&self) {
         self.lanes.refuse(AbortCode::RX_CALL_DEAD);
         self.lanes.stop();

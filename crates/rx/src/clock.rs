@@ -1,4 +1,4 @@
-//! The shell asks the clocks, the endpoint is told.
+//! Reads the system's clocks; endpoints receive the time as an argument.
 
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,16 +7,17 @@ use base::{Monotonic, UnixTime};
 
 use crate::sys;
 
-/// The start of this process's monotonic time, as the system counts it.
+/// Origin of this process's monotonic time on the system's clock.
 static START_NS: LazyLock<u64> = LazyLock::new(sys::monotonic_ns);
 
-/// Now, since the process first asked. Half as dear as the standard library's `Instant`, which calls ask often.
+/// Returns the time since the process first read the clock. Half the cost of the standard library's
+/// `Instant`, which matters because every call reads the clock several times.
 pub fn now() -> Monotonic {
     let start_ns = *START_NS;
     Monotonic(sys::monotonic_ns().saturating_sub(start_ns))
 }
 
-/// Now by the calendar.
+/// Returns the wall-clock time.
 pub(crate) fn wall() -> UnixTime {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     UnixTime(u32::try_from(seconds).unwrap_or(u32::MAX))

@@ -1,4 +1,4 @@
-//! Calling others: connections from a port of ours to a service.
+//! Outgoing calls: connections from a local port to a service.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -17,16 +17,16 @@ use crate::clock;
 use crate::lane::{Lane, LaneState};
 use crate::lanes::Lanes;
 
-/// Rx connections that stand behind one [`Connection`], and so, times four, calls at a time.
+/// Maximum number of Rx connections behind one [`Connection`], each of which carries four calls at a time.
 const PARALLEL_CONNECTIONS_MAX: usize = 8;
 
-/// How often who waits for a channel asks again unbidden.
+/// How often a thread that waits for a channel retries without being woken.
 const CHANNEL_RETRY: Duration = Duration::from_secs(1);
 
-/// Bytes of a reply that are skipped if its reader did not want them.
+/// Maximum number of unread bytes of a reply that are skipped.
 const SKIPPED_BYTES_MAX: usize = 64 * 1024;
 
-/// Makes connections that use a server's or a client's port. Cheap to clone.
+/// Makes connections from the port of a server or client. Cheap to clone.
 #[derive(Clone)]
 pub struct Connector {
     lanes: Arc<Lanes>,
@@ -37,8 +37,9 @@ impl Connector {
         Connector { lanes }
     }
 
-    /// A connection to a service; `None` is the null security class. Nothing is sent before the
-    /// first call. Of several addresses that are bound, calls leave from the one on the way to the peer.
+    /// Returns a connection to a service; `security` of `None` is the null security class. Nothing is sent
+    /// before the first call. If several addresses are bound, calls leave from the one that the route to the
+    /// peer uses.
     pub fn connect(
         &self,
         peer: SocketAddr,
@@ -48,7 +49,7 @@ impl Connector {
         self.connect_with(Path::to(peer), service_id, security, ConnectOptions::default())
     }
 
-    /// The same, from a certain address of this host and with other limits on time.
+    /// Returns a connection like [`Connector::connect`], with a given local address and other timeouts.
     pub fn connect_with(
         &self,
         path: Path,
@@ -69,8 +70,8 @@ impl Connector {
         Arc::new(Connection { shared: Arc::new(shared) })
     }
 
-    /// The machine has lost an address: what was to be answered there fails with `RX_CALL_DEAD`, and later calls
-    /// leave from another address.
+    /// Reports that this host has lost an address. Outgoing calls from it fail with `RX_CALL_DEAD`, and later
+    /// calls leave from another address.
     pub fn forget_source(&self, local: IpAddr) {
         for lane in self.lanes.all() {
             lane.lock().endpoint.handle_source_gone(clock::now(), local);
@@ -79,20 +80,20 @@ impl Connector {
     }
 }
 
-/// A connection of a client: as many Rx connections to one service as its calls need.
+/// A client's connection: as many Rx connections to one service as its concurrent calls need.
 struct Connection {
     shared: Arc<Shared>,
 }
 
-/// What a connection shares with its calls: it is closed after the last of them.
+/// State shared between a connection and its calls. The Rx connections are closed after the last of them.
 struct Shared {
     lane: Arc<Lane>,
     path: Path,
     service_id: u16,
     security: Option<Arc<dyn ClientSecurity>>,
     options: ConnectOptions,
-    /// The Rx connections. Held by who begins a call, also while he waits for a channel: the others
-    /// stand in line for the lock.
+    /// The Rx connections. The lock is held while a call is opened, including the wait for a channel, so that
+    /// other callers queue for the lock.
     open: Mutex<Vec<ConnectionId>>,
     channel_free: Arc<Condvar>,
 }
@@ -110,7 +111,7 @@ impl ClientConnection for Connection {
 }
 
 impl Shared {
-    /// Takes a channel, of a new Rx connection if need be; waits if there may be no more of them.
+    /// Takes a channel, on a new Rx connection if necessary. Waits if all allowed connections are busy.
     fn open_call(&self) -> Result<CallId, AbortCode> {
         let mut open = self.open.lock();
         loop {
@@ -143,7 +144,7 @@ impl Shared {
             return Ok(None);
         }
         let (security, options) = (self.security.clone(), self.options);
-        // The way to the peer may have changed since the last one.
+        // The route to the peer may have changed since the last connection.
         let path = self.lane.with_source(self.path);
         let connection = endpoint.connect(now, path, self.service_id, security, options)?;
         open.push(connection);
@@ -165,7 +166,7 @@ impl Drop for Shared {
     }
 }
 
-/// A call to somebody. Fields are dropped in this order: the call is released first.
+/// An outgoing call. The field order matters: the call is released before its connection.
 struct OutgoingCall {
     handle: CallHandle,
     _connection: Arc<Shared>,
@@ -194,8 +195,8 @@ impl ClientCall for OutgoingCall {
         self.handle.end()
     }
 
-    /// Waits for the reply's end. A little that the reader left over is skipped, as newer servers
-    /// may say more; a call with more than that is aborted.
+    /// Waits for the end of the reply. A few unread bytes are skipped, since newer servers may append fields;
+    /// with more than that the call is aborted.
     fn finish(mut self: Box<Self>) -> Result<(), AbortCode> {
         let mut skipped = 0;
         while skipped <= SKIPPED_BYTES_MAX {

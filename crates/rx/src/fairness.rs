@@ -1,4 +1,4 @@
-//! Who shares the workers, and in which proportion.
+//! How users and volumes share the workers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -7,31 +7,32 @@ use std::hash::BuildHasher;
 use base::{Caller, Identity};
 use fair_queue::{Kind, Limits, WEIGHT_MAX, WEIGHT_ORDINARY};
 
-/// How the workers are shared between users and volumes while there are too few of them.
+/// How the workers are shared between users and volumes when there are too few of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fairness {
-    /// Part of the workers that one user holds at most while others wait, in percent.
+    /// Maximum percentage of the workers that one user holds while others wait.
     pub user_share_percent: u8,
-    /// Part of the workers that calls for one volume hold at most while others wait, in percent.
+    /// Maximum percentage of the workers that calls for one volume hold while others wait.
     pub volume_share_percent: u8,
-    /// Part of the workers that only serves small calls, in percent.
+    /// Percentage of the workers that only serve small calls.
     pub small_calls_percent: u8,
-    /// Part of the workers that only serves verified callers, in percent.
+    /// Percentage of the workers that only serve verified callers.
     pub verified_calls_percent: u8,
-    /// Part of the workers that only serves anonymous callers, in percent. Verified ones are served first by all others.
+    /// Percentage of the workers that only serve anonymous callers. All others serve verified callers first.
     pub anonymous_calls_percent: u8,
-    /// Calls that may wait for their clients (that take or send no data for now, or are being told of
-    /// a change) while others are served in their place.
+    /// Maximum number of stalled calls for which others are served. A call stalls when its client neither
+    /// takes nor sends data for a while, or while it waits for callback breaks.
     pub stalled_max: usize,
-    /// Calls served at a time, beside all others, of clients of which nobody knows yet whether they
-    /// answer.
+    /// Maximum number of calls served at a time, in addition to all others, of clients not identified yet:
+    /// each must first answer a query and may fail to.
     pub strangers_max: usize,
-    /// Calls of each kind, verified and anonymous, that may wait; and as many of clients that are not known to answer.
+    /// Maximum number of waiting calls of each kind (verified and anonymous), and also of each kind's
+    /// unidentified clients.
     pub waiting_max: usize,
-    /// Calls of one user that may wait.
+    /// Maximum number of waiting calls of one user.
     pub waiting_of_user_max: usize,
-    /// Shares of users and hosts in percent of an ordinary one, by name (`user`, `user.instance`,
-    /// `user@REALM`) or address. Users without a token are their hosts.
+    /// Weights of users and hosts in percent of an ordinary one, by name (`user`, `user.instance`,
+    /// `user@REALM`) or address. Users without a token are identified by their host.
     pub weights: HashMap<String, u32>,
 }
 
@@ -53,12 +54,12 @@ impl Default for Fairness {
 }
 
 impl Fairness {
-    /// Threads that so many workers can come to.
+    /// Returns the maximum number of threads for this number of workers.
     pub(crate) fn threads_max(&self, workers: usize) -> usize {
         workers + self.stalled_max + self.strangers_max
     }
 
-    /// The limits for so many workers.
+    /// Returns the queue limits for this number of workers.
     pub(crate) fn limits(&self, workers: usize) -> Limits {
         let waiting_max = self.waiting_max.max(1);
         let mut workers_kept = [0; Kind::COUNT];
@@ -79,9 +80,9 @@ impl Fairness {
     }
 }
 
-/// Tells callers apart: by name, or by host if they have none.
+/// Identifies callers by name, or by host if they have none.
 pub(crate) struct Users {
-    /// Makes the numbers that stand for users unpredictable.
+    /// Makes the numbers that represent users unpredictable.
     hasher: RandomState,
     weights: HashMap<String, u32>,
 }
@@ -91,7 +92,7 @@ impl Users {
         Users { hasher: RandomState::new(), weights: fairness.weights.clone() }
     }
 
-    /// The caller's number and weight.
+    /// Returns the caller's number and weight.
     pub(crate) fn of(&self, caller: &Caller) -> (u64, u32) {
         let number = match &caller.identity {
             Identity::Anonymous => self.hasher.hash_one(caller.peer.ip()),
@@ -100,10 +101,11 @@ impl Users {
         (number, self.weight(caller))
     }
 
-    /// The caller's kind. It follows from what the caller's number is made of, so that each number is of one kind.
+    /// Returns the caller's kind. It depends only on what the caller's number is computed from, so that each
+    /// number has one kind.
     pub(crate) fn kind(caller: &Caller) -> Kind {
         match &caller.identity {
-            // Calls of addresses that have proved nothing do not arrive.
+            // Calls from unproven addresses do not get this far.
             Identity::Anonymous => Kind::Reachable,
             Identity::Known(_) => Kind::Verified,
         }

@@ -1,4 +1,4 @@
-//! Transmits laid out for the kernel: one list of pieces, and marks where packets and runs end.
+//! Transmits laid out for the kernel: one list of pieces, with marks where packets and runs end.
 
 use std::io::IoSlice;
 
@@ -7,7 +7,7 @@ use rx_proto::{Path, Transmit};
 
 use crate::sys::{MESSAGE_PIECES_MAX, Message};
 
-/// Datagrams about to be sent. Borrows headers and payload; nothing is copied.
+/// Datagrams to send. Borrows headers and payload without copying them.
 #[derive(Debug, Default)]
 pub(crate) struct Gather<'a> {
     pieces: Vec<IoSlice<'a>>,
@@ -23,7 +23,7 @@ struct Packet {
     bytes: usize,
 }
 
-/// Datagrams that one system call may carry: one path, equal sizes save for a shorter last one.
+/// Datagrams that one system call may carry: one path, and equal sizes except for a shorter last one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     path: Path,
@@ -33,35 +33,36 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Where it goes.
+    /// Returns the path of the datagrams.
     pub(crate) fn path(&self) -> Path {
         self.path
     }
 
-    /// How many datagrams.
+    /// Returns the number of datagrams.
     pub(crate) fn packets(&self) -> usize {
         self.packet_end - self.packet_begin
     }
 
-    /// Payload bytes of all datagrams.
+    /// Returns the payload bytes of all datagrams.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl<'a> Gather<'a> {
-    /// An empty list in the memory of another one that is not needed any more.
+    /// Creates an empty list that reuses the allocations of another.
     pub(crate) fn reuse(mut used: Gather<'_>) -> Gather<'a> {
         used.pieces.clear();
         used.packets.clear();
         used.runs.clear();
-        // Collecting in place keeps the memory; there is nothing to convert.
+        // Collecting in place keeps the allocation, as there are no elements to convert.
         let pieces = used.pieces.into_iter().map(|_| IoSlice::new(&[])).collect();
         Gather { pieces, packets: used.packets, runs: used.runs }
     }
 
-    /// Adds the datagrams of a transmit. What goes where the last transmit goes joins its run, as far as it fits: replies
-    /// to the calls of one client are often of one size, and each run takes the kernel's whole way once.
+    /// Adds the datagrams of a transmit. They join the previous transmit's run if they have the same path and
+    /// fit: replies to the calls of one client often have the same size, and the kernel processes each run
+    /// once.
     pub(crate) fn push(&mut self, transmit: &'a Transmit) {
         let last = self.runs.pop_if(|run| run.path == transmit.path);
         let mut run = last.unwrap_or_else(|| self.new_run(transmit.path));
@@ -84,12 +85,12 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// The runs, in the order in which they were added.
+    /// Returns the runs in the order in which they were added.
     pub(crate) fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// The run as one message; the kernel cuts it if there is more than one datagram in it.
+    /// Returns the run as one message, which the kernel segments if it has more than one datagram.
     pub(crate) fn whole(&'a self, run: &Run) -> Message<'a> {
         let first = self.packets[run.packet_begin];
         let last = self.packets[run.packet_end - 1];
@@ -97,7 +98,7 @@ impl<'a> Gather<'a> {
         self.message(run.path, segment_bytes, first.piece_begin, last.piece_end)
     }
 
-    /// The run as one message per datagram.
+    /// Returns the run as one message per datagram.
     pub(crate) fn singles(&'a self, run: &Run) -> impl Iterator<Item = Message<'a>> {
         let path = run.path;
         self.packets[run.packet_begin..run.packet_end]
@@ -113,7 +114,7 @@ impl<'a> Gather<'a> {
         Run { path, packet_begin: self.packets.len(), packet_end: self.packets.len(), bytes: 0 }
     }
 
-    /// Whether `packet` can be the run's next.
+    /// Whether `packet` can extend the run.
     fn fits(&self, run: &Run, packet: Packet) -> bool {
         let Some(first) = self.packets[run.packet_begin..run.packet_end].first() else { return true };
         let last_bytes = self.packets[run.packet_end - 1].bytes;
@@ -133,7 +134,7 @@ mod tests {
     use rx_proto::Outgoing;
     use std::net::SocketAddr;
 
-    /// Datagrams with bodies of these sizes, in pieces that do not end where they do.
+    /// Builds datagrams with bodies of these sizes, in pieces with different boundaries.
     fn transmit(client: u8, sizes: &[usize]) -> Transmit {
         let all: Bytes = (0..sizes.iter().sum::<usize>()).map(|n| (n % 251) as u8).collect();
         let bodies = all.chunks(1000).map(|piece| all.slice_ref(piece)).collect();
@@ -154,7 +155,7 @@ mod tests {
         for transmit in &transmits {
             gather.push(transmit);
         }
-        // After a shorter one, to somebody else, and before a longer one a run ends.
+        // A run ends after a shorter datagram, before a longer one, and at a different destination.
         let packets: Vec<usize> = gather.runs().iter().map(Run::packets).collect();
         assert_eq!(packets, [3, 1, 1, 1, 1]);
     }

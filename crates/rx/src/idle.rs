@@ -1,29 +1,29 @@
-//! How long a thread has had nothing to do.
+//! Measures how long a thread has been idle.
 
 use base::Monotonic;
 use parking_lot::Mutex;
 
-/// Counts the time that one thread sleeps, a sleep that lasts included.
+/// Total time that one thread has slept, including a sleep in progress.
 #[derive(Debug, Default)]
 pub(crate) struct IdleTime {
-    /// Nanoseconds of sleeps that ended, and when the present one began. Guards nothing else; nothing
-    /// waits under it.
+    /// Nanoseconds of finished sleeps, and the start of the current one. The lock guards nothing else and is
+    /// never held while waiting.
     slept: Mutex<(u64, Option<Monotonic>)>,
 }
 
 impl IdleTime {
-    /// The thread goes to sleep.
+    /// Records that the thread goes to sleep.
     pub(crate) fn begin(&self, now: Monotonic) {
         self.slept.lock().1 = Some(now);
     }
 
-    /// It woke up.
+    /// Records that the thread woke up.
     pub(crate) fn end(&self, now: Monotonic) {
         let mut slept = self.slept.lock();
         slept.0 += since(slept.1.take(), now);
     }
 
-    /// Nanoseconds slept until now.
+    /// Returns the nanoseconds slept until `now`.
     pub(crate) fn until(&self, now: Monotonic) -> u64 {
         let slept = self.slept.lock();
         slept.0 + since(slept.1, now)

@@ -1,4 +1,4 @@
-//! Sockets that outlive a process: those that another process left to this one, and those that this one leaves.
+//! Sockets that outlive a process: inherited from a previous process, or left to the next.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -12,17 +12,17 @@ use socket2::{Socket, Type};
 use crate::socket::local_address;
 use crate::sys;
 
-/// A socket as it goes from one process to another.
+/// A socket that is passed from one process to another.
 #[derive(Debug)]
 pub struct KeptSocket {
-    /// Names its address and its place among the sockets of that address; without a colon, as a service manager wants
-    /// it.
+    /// Identifies the socket's address and its position among the sockets of that address. Contains no colon,
+    /// as service managers require.
     pub name: String,
     /// The socket.
     pub descriptor: OwnedFd,
 }
 
-/// Stands in names before a socket's number in its group.
+/// Precedes a socket's number within its group in names.
 const PLACE: &str = "-lane";
 
 impl KeptSocket {
@@ -31,8 +31,8 @@ impl KeptSocket {
         KeptSocket { name: format!("{ip}-{}{PLACE}{place}", address.port()), descriptor }
     }
 
-    /// The sockets that the service manager has passed to this process, by socket activation or out of its store
-    /// (`LISTEN_FDS`, sd_listen_fds(3)). To be called once, and before other threads run.
+    /// Returns the sockets that the service manager passed to this process, by socket activation or from its
+    /// store (`LISTEN_FDS`, sd_listen_fds(3)). Must be called once, before other threads run.
     pub fn passed() -> Vec<KeptSocket> {
         let variable = |name| std::env::var_os(name).map(OsString::into_string).and_then(Result::ok);
         let (pid, count, names) =
@@ -43,19 +43,20 @@ impl KeptSocket {
         passed.map(|(descriptor, name)| KeptSocket { name, descriptor }).collect()
     }
 
-    /// The number in the name. Sockets that a unit file asks for have names of its own, and one for each address.
+    /// Returns the number in the name. Sockets that a unit file requests have other names, and there is one
+    /// for each address.
     fn place(&self) -> usize {
         self.name.rsplit_once(PLACE).and_then(|(_, place)| place.parse().ok()).unwrap_or(0)
     }
 }
 
-/// How many descriptors are meant for this process.
+/// Returns how many descriptors are meant for this process.
 fn passed_count(pid: Option<&str>, count: Option<&str>, own: u32) -> usize {
     let is_ours = pid.and_then(|pid| pid.parse().ok()) == Some(own);
     count.filter(|_| is_ours).and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// UDP sockets that another process left, for the servers of this one to take.
+/// UDP sockets of a previous process that this process's servers can take.
 #[derive(Debug, Default)]
 pub struct Inherited {
     by_address: Mutex<BTreeMap<SocketAddr, Vec<Heir>>>,
@@ -69,14 +70,14 @@ struct Heir {
 }
 
 impl Inherited {
-    /// Sorts sockets by their addresses. What is no bound UDP socket is closed with a warning.
+    /// Groups sockets by address. Anything but a bound UDP socket is closed with a warning.
     pub fn new(sockets: Vec<KeptSocket>) -> Inherited {
         let mut by_address: BTreeMap<SocketAddr, Vec<Heir>> = BTreeMap::new();
         let mut seen = HashSet::new();
         for kept in sockets {
             let (place, name) = (kept.place(), kept.name.clone());
             match Heir::new(kept) {
-                // A socket of a unit file comes again out of the service manager's store.
+                // The service manager also returns a unit file's socket from its store.
                 Ok((_, heir)) if !heir.is_new(&mut seen) => {}
                 Ok((address, heir)) => by_address.entry(address).or_default().push(heir),
                 Err(error) => {
@@ -90,7 +91,7 @@ impl Inherited {
         Inherited { by_address: Mutex::new(by_address) }
     }
 
-    /// The sockets of this address, in the order of their group. No other server gets them.
+    /// Takes the sockets of this address, in the order of their group. No other server gets them.
     pub(crate) fn take(&self, address: SocketAddr) -> Vec<Socket> {
         let group = self.by_address.lock().remove(&address).unwrap_or_default();
         group.into_iter().map(|heir| heir.socket).collect()

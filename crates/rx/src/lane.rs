@@ -1,14 +1,14 @@
-//! A lane: one thread, its sockets, and the endpoint that holds the connections of its peers.
+//! A lane: one thread, its sockets, and the endpoint with the connections of its peers.
 //!
-//! The lane's thread receives, feeds the endpoint and wakes whoever waits for a call. Every other
-//! thread that has something to do with a call locks the endpoint itself, and sends what came of it
-//! itself: there is no hand-over on the way of the data.
+//! The lane's thread receives, feeds the endpoint and wakes the threads that wait for a call. Any other
+//! thread that works on a call locks the endpoint itself, and sends the resulting datagrams itself, so that
+//! data is never handed over between threads.
 //!
-//! Datagrams must leave in the order in which the endpoint gave them out, else peers take them for
-//! lost; but they should not be sent under the endpoint's lock, since that is where the time goes.
-//! So there is a second lock, on sending: who holds it takes datagrams from the endpoint in
-//! batches and sends them with the endpoint unlocked. Who finds it held leaves a note, and the
-//! holder looks for notes after letting go ([`Lane::flush`]).
+//! Datagrams must leave in the order in which the endpoint returned them, or peers take them for lost. They
+//! should not be sent under the endpoint's lock, however, since sending takes most of the time. A second lock
+//! therefore guards sending: its holder takes datagrams from the endpoint in batches and sends them with the
+//! endpoint unlocked. A thread that finds it held sets a flag, which the holder checks after releasing it
+//! ([`Lane::flush`]).
 //!
 //! Lock order: `sending`, then `state`, then a connection's list or the call queue.
 
@@ -39,64 +39,63 @@ use crate::steering::lane_of;
 use crate::sys::{self, Interest};
 use crate::waker::Waker;
 
-/// Datagrams that are handled under one hold of the endpoint's lock.
+/// Maximum number of datagrams handled per acquisition of the endpoint's lock.
 const HANDLE_DATAGRAMS: usize = 64;
 
-/// Transmits that are taken from the endpoint under one hold of its lock.
+/// Maximum number of transmits taken from the endpoint per lock acquisition.
 const BATCH_TRANSMITS: usize = 16;
 
-/// Batches that a thread sends at a time before it turns to its own work again.
+/// Maximum number of batches that a thread sends before it returns to its own work.
 const LANE_BATCHES: usize = 4;
 const WORKER_BATCHES: usize = 64;
 
-/// Receives of other lanes that may wait.
+/// Maximum number of receives from other lanes in the inbox.
 const INBOX_RECEIVES: usize = 1024;
 
-/// Packets of a call that are read before anybody serves it: one, and another to see that it is no
-/// short one.
+/// Packets of a call read before it is served: the first, and a second to detect longer requests.
 const FIRST_PACKETS: usize = 2;
 
-/// Receives, or calls to be answered, of which so many have come together are looked at before the first is handled.
+/// Minimum number of receives, or of calls to answer, that are prefetched before the first is handled.
 const LOOK_AHEAD_MIN: usize = 3;
 
-/// Calls that the lane's thread tries to answer itself between two looks at the endpoint.
+/// Maximum number of calls per turn that the lane's thread tries to answer itself.
 const SHORT_MAX: usize = 64;
 
-/// Notices of the network from other lanes that may wait.
+/// Maximum number of network notices from other lanes in the inbox.
 const INBOX_NOTICES: usize = 64;
 
-/// After something happened the lane's sleeps are short for a while: then timers that workers start
-/// (a retransmission in 300 ms, say) need not wake it. Both only save wake-ups.
+/// After activity the lane's sleeps are short for a while, so that timers that workers start (a
+/// retransmission in 300 ms, say) need not wake it. Both values only save wake-ups.
 const LINGER: Duration = Duration::from_millis(100);
 const LINGER_SLEEP: Duration = Duration::from_millis(10);
 
-/// A sleep that ended sooner was none: something had come before it began.
+/// Shorter sleeps do not count: something had arrived before they started.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
 
-/// Longest sleep, so that a lost wake-up is a delay and not the end.
+/// Longest sleep, so that a lost wake-up causes a delay and not a deadlock.
 const SLEEP_MAX: Duration = Duration::from_secs(10);
 
-/// Who takes the calls that arrive.
+/// Receiver of the calls that arrive.
 pub(crate) trait Arrivals: Send + Sync {
-    /// Takes a call, or returns the code to abort it with. Returns the call that had to make room, if any. Called under
-    /// the lane's lock.
+    /// Accepts a call, or returns the code to abort it with. Returns the call evicted to make room, if any.
+    /// Called under the lane's lock.
     fn take(&self, call: Arrived) -> Result<Option<Displaced>, AbortCode>;
 
-    /// The reply to a call whose request has been read whole, if its service has one without waiting
-    /// for anything. Called by the lane's thread, without its lock.
+    /// Returns the reply to a completely read request if its service has one without waiting for anything.
+    /// Called by the lane's thread, without its lock.
     fn answer_at_once(&self, _call: &Arrived) -> Option<Bytes> {
         None
     }
 
-    /// Told before it is asked for the replies to several calls, where there are very many clients: see
+    /// Prefetches for several calls that will be answered next, if there are very many clients; see
     /// [`Service::look_ahead`](crate::Service::look_ahead).
     fn look_ahead(&self, _calls: &[Arrived]) {}
 
-    /// Calls waiting, calls that ever waited, idle workers: for rxdebug.
+    /// Returns the load for rxdebug: waiting calls, calls that ever waited, idle workers.
     fn load(&self) -> Load;
 }
 
-/// A call that had been taken and is refused nevertheless, of any lane.
+/// A call, possibly of another lane, that was accepted but is refused after all.
 #[derive(Debug)]
 pub(crate) struct Displaced {
     pub(crate) lane: usize,
@@ -118,23 +117,23 @@ pub(crate) struct Arrived {
     pub(crate) call: CallId,
     pub(crate) service_id: u16,
     pub(crate) caller: Caller,
-    /// What has been read already: two packets' bytes at most, in order; places without are empty.
+    /// Data read so far: up to two packets, in order; unused entries are empty.
     pub(crate) request: [Bytes; FIRST_PACKETS],
-    /// There is no more to read.
+    /// Whether the request has been read completely.
     pub(crate) is_whole: bool,
-    /// When it arrived.
+    /// Arrival time.
     pub(crate) at: Monotonic,
 }
 
 impl Arrived {
-    /// The request, if it has been read whole and is one packet.
+    /// Returns the request if it has been read completely and is a single packet.
     pub(crate) fn whole_request(&self) -> Option<&[u8]> {
         let [packet, next] = &self.request;
         (self.is_whole && !packet.is_empty() && next.is_empty()).then_some(packet)
     }
 }
 
-/// For endpoints that only call others.
+/// Receives no calls, for endpoints that only make outgoing ones.
 pub(crate) struct NoArrivals;
 
 impl Arrivals for NoArrivals {
@@ -147,21 +146,21 @@ impl Arrivals for NoArrivals {
     }
 }
 
-/// See the module's text.
+/// A lane; see the module documentation.
 pub(crate) struct Lane {
     index: usize,
-    /// How many lanes the port has.
+    /// Number of lanes of the port.
     lanes: usize,
-    /// They themselves; none until they are [`Lane::introduce`]d.
+    /// All lanes of the port; unset until [`Lane::introduce`].
     siblings: OnceLock<Weak<Lanes>>,
     sockets: Vec<LaneSocket>,
     arrivals: Arc<dyn Arrivals>,
     state: Lock<LaneState>,
-    /// Held by who sends; guards the memory that it needs for that.
+    /// Held while sending; guards the memory needed for it.
     sending: Mutex<Sending>,
-    /// Somebody wanted to send while `sending` was held.
+    /// Whether a thread wanted to send while `sending` was held.
     send_wanted: AtomicBool,
-    /// The thread sleeps until this time at the latest, in nanoseconds; 0 while it does not.
+    /// Latest time until which the thread sleeps, in nanoseconds; 0 while it is awake.
     sleeping_until: AtomicU64,
     waker: Waker,
     inbox: ArrayQueue<Datagrams>,
@@ -169,38 +168,38 @@ pub(crate) struct Lane {
     stopped: AtomicBool,
     counters: LaneCounters,
     idle: IdleTime,
-    /// A pause after each batch received; nothing but in tests of slow lanes.
+    /// Pause after each received batch, only for tests of slow lanes.
     pause: Duration,
 }
 
-/// What a thread that sends needs, kept for the next one.
+/// Buffers of the sending thread, kept for the next one.
 #[derive(Default)]
 struct Sending {
     batch: Vec<Transmit>,
     gather: Gather<'static>,
 }
 
-/// What the lane's lock guards.
+/// State under the lane's lock.
 pub(crate) struct LaneState {
-    /// The protocol.
+    /// The protocol state.
     pub(crate) endpoint: Endpoint,
     lane: usize,
-    /// Threads that wait for something about a call; an entry is taken out to wake its thread.
+    /// Threads that wait for an event of a call. Removing an entry wakes its thread.
     waiting_calls: HashMap<CallId, Arc<Condvar>>,
-    /// Threads that wait for a free channel; likewise.
+    /// Threads that wait for a free channel. Removing an entry wakes its thread.
     waiting_channels: HashMap<ConnectionId, Arc<Condvar>>,
-    /// Server calls that have arrived and are not released.
+    /// Server calls that have arrived and are not released yet.
     serving: HashSet<CallId>,
-    /// Arrived calls with whole requests, which the lane's thread may answer itself.
+    /// Arrived calls with complete requests, which the lane's thread may answer itself.
     short: Vec<Arrived>,
-    /// Calls of other lanes to refuse once the lock is released.
+    /// Calls of other lanes to refuse after the lock is released.
     displaced: Vec<Displaced>,
-    /// Set by [`Lane::refuse`]: what every operation fails with from then on.
+    /// The code with which every operation fails, once set by [`Lane::refuse`].
     refusing: Option<AbortCode>,
 }
 
 impl Lane {
-    /// Number `index` of `lanes`.
+    /// Creates lane number `index` of `lanes`.
     pub(crate) fn new(
         (index, lanes): (usize, usize),
         sockets: Vec<LaneSocket>,
@@ -238,44 +237,45 @@ impl Lane {
         })
     }
 
-    /// Tells the lane about all of its port's. Happens once, before its thread starts.
+    /// Sets the lanes of the port. Called once, before the lane's thread starts.
     pub(crate) fn introduce(&self, lanes: &Arc<Lanes>) {
         let fresh = self.siblings.set(Arc::downgrade(lanes)).is_ok();
         assert!(fresh, "a lane was introduced twice");
     }
 
-    /// The sockets, one per bound address, and those that are only read.
+    /// Returns the sockets: one per bound address, and those that are only read.
     pub(crate) fn sockets(&self) -> &[LaneSocket] {
         &self.sockets
     }
 
-    /// Locks the endpoint. After anything done to it call [`Lane::flush`], with the lock released.
+    /// Locks the endpoint. After changing it, release the lock and call [`Lane::flush`].
     #[track_caller]
     pub(crate) fn lock(&self) -> MutexGuard<'_, LaneState> {
         self.state.lock()
     }
 
-    /// Deals with what the endpoint has to say after it was used: events, datagrams, timers.
+    /// Processes the endpoint's output after it was used: events, datagrams and timers.
     pub(crate) fn flush(&self) {
         if !self.flush_some(WORKER_BATCHES) {
-            // Others keep the endpoint busy: this thread has its own work to do.
+            // Other threads keep the endpoint busy, and this one has its own work to do.
             self.waker.wake();
         }
     }
 
-    /// Somebody will call [`Lane::flush_if_wanted`], unless another flushes before.
+    /// Requests a flush. The caller must then call [`Lane::flush_if_wanted`], unless another thread flushes
+    /// first.
     pub(crate) fn want_flush(&self) {
         self.send_wanted.store(true, Ordering::SeqCst);
     }
 
-    /// [`Lane::flush`] for who called [`Lane::want_flush`], if nobody has done it meanwhile.
+    /// Flushes if a flush was requested with [`Lane::want_flush`] and no other thread has done it.
     pub(crate) fn flush_if_wanted(&self) {
         if !self.flush_wanted(WORKER_BATCHES) {
             self.waker.wake();
         }
     }
 
-    /// As [`Lane::flush`], but gives up after so many batches; false if there was more.
+    /// Like [`Lane::flush`], but stops after this number of batches. Returns false if there is more.
     fn flush_some(&self, batches: usize) -> bool {
         self.want_flush();
         self.flush_wanted(batches)
@@ -284,7 +284,7 @@ impl Lane {
     fn flush_wanted(&self, batches: usize) -> bool {
         let mut left = batches;
         while self.send_wanted.load(Ordering::SeqCst) {
-            // Whoever holds the lock looks at `send_wanted` again after releasing it.
+            // The holder of the lock checks `send_wanted` again after releasing it.
             let Some(mut sending) = self.sending.try_lock() else { return true };
             self.send_wanted.store(false, Ordering::SeqCst);
             while self.take_batch(&mut sending.batch) {
@@ -302,14 +302,15 @@ impl Lane {
     fn send_and_let_go(&self, sending: &mut Sending) {
         if !sending.batch.is_empty() {
             self.send(sending);
-            // Of the last references to large pieces, too: without the endpoint's lock.
+            // May drop the last references to large pieces, so it runs without the endpoint's lock.
             for sent in &mut sending.batch {
                 sent.bodies.clear();
             }
         }
     }
 
-    /// Gives back what `batch` holds and takes the next transmits; false if there will be none after these.
+    /// Returns the buffers in `batch` to the endpoint and takes the next transmits. Returns false if none
+    /// will follow these.
     fn take_batch(&self, batch: &mut Vec<Transmit>) -> bool {
         let mut state = self.lock();
         batch.drain(..).for_each(|sent| state.endpoint.recycle(sent));
@@ -317,7 +318,7 @@ impl Lane {
         self.take_notices(now, &mut state.endpoint);
         batch.extend(std::iter::from_fn(|| state.endpoint.poll_transmit(now)).take(BATCH_TRANSMITS));
         let is_full = batch.len() == BATCH_TRANSMITS;
-        // Calls that are read or refused may have something to send.
+        // Reading or refusing calls may produce datagrams.
         let happened = state.dispatch_events(now, &*self.arrivals);
         let has_more = is_full || happened;
         state.hand_on_short(&*self.arrivals);
@@ -328,8 +329,8 @@ impl Lane {
         has_more
     }
 
-    /// Tells the endpoint what the network says about its datagrams. The kernel gives such notices to
-    /// any lane's socket: other lanes' go to them.
+    /// Reports network errors to the endpoint that sent the datagrams. The kernel delivers such notices to
+    /// any lane's socket; those for other lanes are forwarded.
     fn take_notices(&self, now: Monotonic, endpoint: &mut Endpoint) {
         while let Some(notice) = self.sockets.iter().find_map(LaneSocket::notice) {
             if lane_of(notice.remote, self.lanes) == self.index {
@@ -345,7 +346,7 @@ impl Lane {
         }
     }
 
-    /// Wakes the lane's thread if it would oversleep the endpoint's next deadline.
+    /// Wakes the lane's thread if it would sleep past the endpoint's next deadline.
     fn wake_for_timer(&self, state: &LaneState) {
         let deadline = state.endpoint.poll_timeout().map_or(u64::MAX, |at| at.0.max(1));
         if deadline < self.sleeping_until.load(Ordering::SeqCst) {
@@ -368,7 +369,7 @@ impl Lane {
         }
     }
 
-    /// The same path with the address to leave from, if that matters: several sockets serve it.
+    /// Adds the source address to a path if several sockets serve it.
     pub(crate) fn with_source(&self, path: Path) -> Path {
         if path.local.is_some() || self.sockets.iter().filter(|socket| socket.serves(&path)).count() < 2 {
             return path;
@@ -377,13 +378,14 @@ impl Lane {
         if self.sockets.iter().any(|socket| socket.serves(&routed)) { routed } else { path }
     }
 
-    /// The socket that serves a path; the first if none does, whose kernel will say no.
+    /// Returns the index of the socket that serves a path. If none does, returns the first, whose kernel will
+    /// refuse the datagram.
     fn socket_of(&self, path: &Path) -> usize {
         self.sockets.iter().position(|socket| socket.serves(path)).unwrap_or(0)
     }
 
-    /// Waits until [`LaneState::dispatch_events`] has something about `call`, with the lock
-    /// released. To be called after the endpoint said `Blocked` under the same hold of the lock.
+    /// Releases the lock and waits until [`LaneState::dispatch_events`] has an event for `call`. To be called
+    /// after the endpoint returned `Blocked` under the same lock acquisition.
     pub(crate) fn wait_for_call<'a>(
         &'a self,
         mut state: MutexGuard<'a, LaneState>,
@@ -392,7 +394,7 @@ impl Lane {
     ) {
         state.waiting_calls.insert(call, Arc::clone(condvar));
         drop(state);
-        // Opens the peer's window, or sends what filled ours.
+        // Opens the peer's window, or sends the packets that fill the local one.
         self.flush();
         let mut state = self.lock();
         let waits = |state: &LaneState| state.refusing.is_none() && state.waiting_calls.contains_key(&call);
@@ -406,8 +408,8 @@ impl Lane {
         state.waiting_calls.remove(&call);
     }
 
-    /// Waits for a free channel of one of `connections`, likewise, but not for ever. Only one thread
-    /// may wait for any of them at a time.
+    /// Releases the lock and waits for a free channel of one of `connections`, at most for `limit`. Only one
+    /// thread may wait for any of them at a time.
     pub(crate) fn wait_for_channel<'a>(
         &'a self,
         mut state: MutexGuard<'a, LaneState>,
@@ -430,8 +432,8 @@ impl Lane {
         }
     }
 
-    /// Aborts every server call with `code`, closes every connection to others, and makes every later
-    /// operation fail with `code`. Replies that services have left behind are still delivered.
+    /// Aborts every server call with `code`, closes every outgoing connection, and makes every later
+    /// operation fail with `code`. Replies of services that have returned are still delivered.
     pub(crate) fn refuse(&self, code: AbortCode) {
         let mut state = self.lock();
         state.refusing = Some(code);
@@ -446,31 +448,31 @@ impl Lane {
         self.flush();
     }
 
-    /// Whether a reply is being delivered that its service has left behind.
+    /// Whether the reply of a service that has returned is still being delivered.
     pub(crate) fn is_delivering(&self) -> bool {
         self.lock().endpoint.replies_under_way() > 0
     }
 
-    /// Makes the thread end.
+    /// Makes the lane's thread end.
     pub(crate) fn stop(&self) {
         self.flush();
         self.stopped.store(true, Ordering::SeqCst);
         self.waker.wake();
     }
 
-    /// The numbers now.
+    /// Returns the current counters.
     pub(crate) fn statistics(&self) -> LaneStatistics {
         let kernel_drops = self.sockets.iter().map(|socket| u64::from(socket.kernel_drops())).sum();
         let idle_ns = self.idle.until(clock::now());
         LaneStatistics { kernel_drops, idle_ns, ..self.counters.snapshot() }
     }
 
-    /// The lane's thread.
+    /// Runs the lane's thread.
     pub(crate) fn run(&self) {
         let mut turn = Turn::new(self);
         while !self.stopped.load(Ordering::SeqCst) {
-            // The endpoint must not fail on any input. Should it, then one datagram is lost and
-            // not the server.
+            // The endpoint must not panic on any input. If it does, one datagram is lost instead of the
+            // server.
             if catch_unwind(AssertUnwindSafe(|| turn.run(self))).is_err() {
                 self.counters.faults.increment();
                 tracing::error!(lane = self.index, "fault in a lane");
@@ -479,7 +481,7 @@ impl Lane {
         }
     }
 
-    /// Takes datagrams from the sibling that received them.
+    /// Accepts datagrams from the lane that received them. Returns false if the inbox is full.
     fn hand_over(&self, datagrams: Datagrams) -> bool {
         let taken = self.inbox.push(datagrams).is_ok();
         self.waker.wake();
@@ -488,12 +490,12 @@ impl Lane {
 }
 
 impl LaneState {
-    /// Fails once the lane takes no more work.
+    /// Fails if the lane is refusing work.
     pub(crate) fn check(&self) -> Result<(), AbortCode> {
         self.refusing.map_or(Ok(()), Err)
     }
 
-    /// Ends our interest in a call.
+    /// Releases a call.
     pub(crate) fn release(&mut self, call: CallId) {
         self.serving.remove(&call);
         self.endpoint.release(clock::now(), call);
@@ -512,7 +514,8 @@ impl LaneState {
         self.endpoint.set_idle_workers(load.idle);
     }
 
-    /// Tells whether there were any. `now` is when what they tell of came.
+    /// Processes the endpoint's events, and returns whether there were any. `now` is the time at which their
+    /// causes arrived.
     fn dispatch_events(&mut self, now: Monotonic, arrivals: &dyn Arrivals) -> bool {
         let mut happened = false;
         while let Some(event) = self.endpoint.poll_event() {
@@ -563,7 +566,7 @@ impl LaneState {
         }
     }
 
-    /// Reads the beginning of a call, as far as needed to see whether its first packet is all.
+    /// Reads the beginning of a call, enough to tell whether the request is a single packet.
     fn read_first(&mut self, call: CallId, now: Monotonic) -> ([Bytes; FIRST_PACKETS], bool) {
         let mut read = [const { Bytes::new() }; FIRST_PACKETS];
         let mut places = read.iter_mut();
@@ -575,7 +578,7 @@ impl LaneState {
         (read, after == Some(Read::End))
     }
 
-    /// Leaves calls to the workers that the lane's thread could have answered.
+    /// Passes calls to the workers that the lane's thread could have answered itself.
     fn hand_on_short(&mut self, arrivals: &dyn Arrivals) {
         for arrived in std::mem::take(&mut self.short) {
             self.hand_on(arrivals, arrived);
@@ -614,19 +617,19 @@ impl LaneState {
     }
 }
 
-/// What the lane's thread keeps between its turns.
+/// State that the lane's thread keeps between its turns.
 struct Turn {
     receiver: Receiver,
     datagrams: Vec<Datagrams>,
-    /// Those of them that ask about the whole server.
+    /// The received datagrams that ask about the whole server.
     questions: Vec<(Path, Bytes)>,
-    /// Calls with whole requests, and the answers of those that have one; empty between two batches.
+    /// Calls with complete requests, and their replies if any; both empty between two batches.
     short: Vec<Arrived>,
     answers: Vec<Option<Bytes>>,
     interests: Vec<Interest>,
     last_active: Monotonic,
-    /// The socket was empty when it was looked at again after the last batch. What will be next is likely to be as it
-    /// was last: then the look is spared.
+    /// Whether the socket was empty when it was read again after the last batch. The same is likely next
+    /// time, so that read is skipped.
     found_empty: bool,
 }
 
@@ -646,14 +649,14 @@ impl Turn {
         }
     }
 
-    /// Forgets what was not handled yet.
+    /// Discards everything not handled yet.
     fn clear(&mut self) {
         self.datagrams.clear();
         self.short.clear();
         self.answers.clear();
     }
 
-    /// Receives and handles one batch; sleeps if there is none, or if there will be none.
+    /// Receives and handles one batch. Sleeps if there was none, or if none is likely to follow.
     fn run(&mut self, lane: &Lane) {
         self.receive(lane);
         let idle = self.datagrams.is_empty();
@@ -677,7 +680,7 @@ impl Turn {
         }
     }
 
-    /// Collects one batch from every socket, and what other lanes handed over.
+    /// Receives one batch from every socket, and the datagrams that other lanes handed over.
     fn receive(&mut self, lane: &Lane) {
         for socket in &lane.sockets {
             let datagrams = &mut self.datagrams;
@@ -692,7 +695,7 @@ impl Turn {
         }
     }
 
-    /// How many receives hold the next [`HANDLE_DATAGRAMS`].
+    /// Returns how many receives contain the next [`HANDLE_DATAGRAMS`].
     fn some(&self) -> usize {
         let mut left = HANDLE_DATAGRAMS;
         let has_room = |datagrams: &&Datagrams| {
@@ -703,7 +706,7 @@ impl Turn {
         self.datagrams.iter().take_while(has_room).count()
     }
 
-    /// Feeds the endpoint the time and a few datagrams.
+    /// Passes the time and some datagrams to the endpoint.
     fn handle_some(&mut self, lane: &Lane) {
         let some = self.some();
         let mut state = lane.lock();
@@ -734,13 +737,14 @@ impl Turn {
         }
     }
 
-    /// Sleeps until something comes, a deadline is reached or somebody wakes the lane. Tells how long it was.
+    /// Sleeps until a datagram arrives, a deadline is reached or another thread wakes the lane. Returns the
+    /// duration.
     fn sleep(&mut self, lane: &Lane) -> Duration {
         let now = clock::now();
         let until = self.sleep_until(lane, now);
         lane.idle.begin(now);
         if until > now && sys::wait(&mut self.interests, Some(until.since(now))).is_err() {
-            // No memory, at worst; do not spin.
+            // Out of memory, most likely; do not spin.
             std::thread::sleep(LINGER_SLEEP);
         }
         let woken = clock::now();
@@ -752,7 +756,7 @@ impl Turn {
         woken.since(now)
     }
 
-    /// Sockets with errors would wake the lane again and again.
+    /// Fetches socket errors, which would otherwise wake the lane again and again.
     fn fetch_errors(&self, lane: &Lane) {
         let (_, interests) = self.interests.split_at(self.interests.len() - lane.sockets.len());
         for (socket, interest) in lane.sockets.iter().zip(interests) {
@@ -762,7 +766,8 @@ impl Turn {
         }
     }
 
-    /// Decides how long to sleep and announces it, so that who starts an earlier timer will wake us.
+    /// Decides how long to sleep and publishes it, so that a thread that starts an earlier timer wakes the
+    /// lane.
     fn sleep_until(&self, lane: &Lane, now: Monotonic) -> Monotonic {
         let lingering = now.since(self.last_active) < LINGER;
         let limit = now + if lingering { LINGER_SLEEP } else { SLEEP_MAX };
@@ -774,7 +779,7 @@ impl Turn {
 }
 
 impl Lane {
-    /// Answers what can be answered at once, and leaves the rest to the workers. Leaves both lists empty.
+    /// Answers the calls that need no waiting and passes the others to the workers. Leaves both lists empty.
     fn answer_at_once(&self, calls: &mut Vec<Arrived>, answers: &mut Vec<Option<Bytes>>) {
         if calls.is_empty() {
             return;
@@ -791,7 +796,8 @@ impl Lane {
         self.refuse_displaced(state);
     }
 
-    /// Releases the lock and refuses the calls of other lanes that had to make room: no thread holds the locks of two lanes.
+    /// Releases the lock and then refuses the evicted calls of other lanes, so that no thread holds the locks
+    /// of two lanes.
     fn refuse_displaced(&self, mut state: MutexGuard<'_, LaneState>) {
         let displaced = std::mem::take(&mut state.displaced);
         drop(state);
@@ -804,7 +810,7 @@ impl Lane {
         }
     }
 
-    /// Answers rxdebug for all lanes. At no time is more than one of them locked.
+    /// Answers rxdebug for all lanes, locking one at a time.
     fn answer_question(&self, path: Path, datagram: Bytes) {
         let Some(mut inquiry) = self.lock().endpoint.inquire(clock::now(), path, datagram) else { return };
         let Some(siblings) = self.siblings.get().and_then(Weak::upgrade) else { return };
@@ -817,7 +823,8 @@ impl Lane {
         self.lock().endpoint.answer(&inquiry);
     }
 
-    /// Gives datagrams back if their sender is this lane's, and to the right lane if not.
+    /// Returns the datagrams if their sender belongs to this lane, and otherwise hands them over to the right
+    /// one.
     fn keep_or_hand_over(&self, datagrams: Datagrams) -> Option<Datagrams> {
         let remote = datagrams.path.remote;
         if lane_of(remote, self.lanes) == self.index {

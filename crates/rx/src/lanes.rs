@@ -16,13 +16,13 @@ use crate::socket::{LaneSocket, SocketOptions, bind_lanes};
 use crate::statistics::LaneStatistics;
 use crate::{clock, steering, sys};
 
-/// Lanes of one port at most.
+/// Maximum number of lanes of one port.
 pub(crate) const LANES_MAX: usize = 64;
 
-/// How often [`Lanes::deliver`] looks.
+/// Polling interval of [`Lanes::deliver`].
 const DELIVERY_LOOK: Duration = Duration::from_millis(2);
 
-/// What lanes are made from.
+/// Configuration of the lanes.
 pub(crate) struct LanesConfig<'a> {
     pub(crate) name: &'a str,
     pub(crate) addresses: &'a [IpAddr],
@@ -31,7 +31,7 @@ pub(crate) struct LanesConfig<'a> {
     pub(crate) socket: &'a SocketOptions,
     pub(crate) endpoint: &'a EndpointConfig,
     pub(crate) services: &'a [ServiceConfig],
-    /// Sockets of other processes, to be used where there are any.
+    /// Sockets of a previous process, preferred to new ones.
     pub(crate) inherited: &'a Inherited,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Binds the sockets; nothing is received until [`Lanes::start`].
+    /// Binds the sockets. Nothing is received until [`Lanes::start`].
     pub(crate) fn bind(config: &LanesConfig<'_>, arrivals: &Arc<dyn Arrivals>) -> io::Result<Arc<Lanes>> {
         let sockets = bind_all(config)?;
         let count = sockets.len();
@@ -57,7 +57,7 @@ impl Lanes {
         Ok(lanes)
     }
 
-    /// Starts the threads.
+    /// Starts the lanes' threads.
     pub(crate) fn start(&self, name: &str) -> io::Result<()> {
         for (index, lane) in self.lanes.iter().enumerate() {
             let lane = Arc::clone(lane);
@@ -67,22 +67,22 @@ impl Lanes {
         Ok(())
     }
 
-    /// The lane that owns all connections with `peer`.
+    /// Returns the lane that owns all connections with `peer`.
     pub(crate) fn of_peer(&self, peer: SocketAddr) -> &Arc<Lane> {
         &self.lanes[steering::lane_of(peer, self.lanes.len())]
     }
 
-    /// All, in the order of their numbers.
+    /// Returns all lanes in the order of their numbers.
     pub(crate) fn all(&self) -> &[Arc<Lane>] {
         &self.lanes
     }
 
-    /// The addresses that are bound.
+    /// Returns the bound addresses.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.lanes[0].sockets().iter().filter(|socket| !socket.is_spare()).map(LaneSocket::local).collect()
     }
 
-    /// Other descriptors of all sockets.
+    /// Duplicates all sockets for another process.
     pub(crate) fn to_keep(&self) -> io::Result<Vec<KeptSocket>> {
         let sockets = self.lanes.iter().flat_map(|lane| lane.sockets());
         let keep = |socket: &LaneSocket| {
@@ -92,22 +92,22 @@ impl Lanes {
         sockets.filter_map(keep).collect()
     }
 
-    /// Accepts no new calls from now on.
+    /// Stops accepting new calls.
     pub(crate) fn hold_new_calls(&self) {
         self.lanes.iter().for_each(|lane| lane.lock().endpoint.hold_new_calls());
     }
 
-    /// One entry per lane.
+    /// Returns the socket counters, one entry per lane.
     pub(crate) fn statistics(&self) -> Vec<LaneStatistics> {
         self.lanes.iter().map(|lane| lane.statistics()).collect()
     }
 
-    /// What the endpoints counted, one entry per lane.
+    /// Returns the endpoint counters, one entry per lane.
     pub(crate) fn endpoint_statistics(&self) -> Vec<rx_proto::Statistics> {
         self.lanes.iter().map(|lane| lane.lock().endpoint.statistics().clone()).collect()
     }
 
-    /// The peers of all lanes that are remembered, and what those did that are forgotten.
+    /// Returns the remembered peers of all lanes, and the sums of the forgotten ones.
     pub(crate) fn peers(&self) -> (Vec<PeerReport>, PeerCounters) {
         let (mut all, mut forgotten) = (Vec::new(), PeerCounters::default());
         for lane in &self.lanes {
@@ -118,12 +118,12 @@ impl Lanes {
         (all, forgotten)
     }
 
-    /// Aborts all server calls with `code`; all later operations fail with it.
+    /// Aborts all server calls with `code`. All later operations fail with it.
     pub(crate) fn refuse(&self, code: AbortCode) {
         self.lanes.iter().for_each(|lane| lane.refuse(code));
     }
 
-    /// Waits until all replies have been acknowledged, but not for ever.
+    /// Waits until all replies have been acknowledged, at most for `limit`.
     pub(crate) fn deliver(&self, limit: Duration) {
         let end = clock::now() + limit;
         let running = !self.threads.lock().is_empty();
@@ -132,17 +132,17 @@ impl Lanes {
         }
     }
 
-    /// Ends the threads, once all that is ready has been sent.
+    /// Ends the threads after sending everything that is ready.
     pub(crate) fn stop(&self) {
         self.lanes.iter().for_each(|lane| lane.stop());
         for thread in std::mem::take(&mut *self.threads.lock()) {
-            // Faults are caught and counted in the thread.
+            // The thread itself catches and counts panics.
             let _ = thread.join();
         }
     }
 }
 
-/// One list of sockets per lane, each with a socket per address, all on one port.
+/// Returns one list of sockets per lane, each with a socket per address, all on one port.
 fn bind_all(config: &LanesConfig<'_>) -> io::Result<Vec<Vec<LaneSocket>>> {
     let count = config.lanes.clamp(1, LANES_MAX);
     let mut lanes: Vec<Vec<LaneSocket>> = (0..count).map(|_| Vec::new()).collect();

@@ -1,18 +1,18 @@
 //! Rx on real sockets.
 //!
-//! [`rx_proto::Endpoint`] decides all questions of protocol; this crate gives it sockets, threads
-//! and clocks, and gives its calls the form of byte streams that a thread can wait on.
+//! [`rx_proto::Endpoint`] implements the protocol. This crate adds sockets, threads and clocks, and presents
+//! calls as byte streams that a thread can wait on.
 //!
 //! * [`Server`]: lanes (one thread, one socket, one endpoint each) that share a port, and a pool of
 //!   workers that run [`Service`]s. [`ServerCall`] is an [`afs_idl::CallStream`].
-//! * [`Client`]: the same without services. Its connections, and those of [`Server::connect`], are
+//! * [`Client`]: a port without services. Its connections, and those of [`Server::connect`], are
 //!   [`afs_idl::ClientConnection`]s, which the generated stubs take.
 //! * [`Swarm`]: thousands of ports with an endpoint each and one thread, for load generators.
-//! * [`Tap`]: the datagrams that pass an interface, for who watches without taking part.
+//! * [`Tap`]: passive capture of the datagrams that pass an interface.
 //!
-//! Datagrams are received in batches with runs merged by the kernel, and sent as gather lists with
-//! runs cut by it; payload is not copied between the socket and who reads or wrote it. Where kernel
-//! or device lack these abilities, they are done without.
+//! Datagrams are received in batches, with runs merged by the kernel, and sent as gather lists, with runs
+//! segmented by the kernel. Payload is not copied between the socket and the service or caller. Kernels and
+//! devices without these features are supported.
 
 mod call;
 mod client;

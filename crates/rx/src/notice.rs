@@ -1,4 +1,4 @@
-//! What ICMP says about datagrams of ours, as far as it matters.
+//! ICMP errors about datagrams that this process sent.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,55 +8,56 @@ use rx_proto::header::HEADER_BYTES;
 
 use crate::sys::SocketError;
 
-/// Codes of "destination unreachable" that mean that nobody is there: network, host and port
+/// Codes of ICMP "destination unreachable" that mean that the peer is absent: network, host and port
 /// unreachable, network and host prohibited (RFC 792, RFC 1812; `rxi_ProcessNetError`).
 const UNREACHABLE: [u8; 5] = [0, 1, 3, 9, 10];
 const UNREACHABLE_TYPE: u8 = 3;
 
-/// The same for IPv6: no route, prohibited, address and port unreachable (RFC 4443, 3.1).
+/// The same codes for IPv6: no route, prohibited, address and port unreachable (RFC 4443, 3.1).
 const UNREACHABLE_V6: [u8; 4] = [0, 1, 3, 4];
 const UNREACHABLE_V6_TYPE: u8 = 1;
 
-/// IP and UDP headers, and the least that every path carries.
+/// Length of the IP and UDP headers, and the smallest MTU that every path supports.
 const HEADERS: u32 = 28;
 const HEADERS_V6: u32 = 48;
 const MTU_MIN: u32 = 68;
 const MTU_MIN_V6: u32 = 1280;
 
-/// A datagram that was not delivered.
+/// An error about a datagram that was not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Notice {
-    /// Where it was sent to.
+    /// Destination of the datagram.
     pub(crate) remote: SocketAddr,
     fate: Fate,
-    /// How it began.
+    /// First bytes of the datagram: its Rx header.
     quote: [u8; HEADER_BYTES],
 }
 
-/// Why it was not delivered.
+/// The reason why a datagram was not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Unreachable,
-    /// It should have had at most so many bytes.
+    /// It was longer than this number of bytes, which the path allows.
     TooBig(usize),
-    /// It was to leave from this address, which the machine no longer has.
+    /// Its source address, which this host no longer has.
     SourceGone(IpAddr),
 }
 
 impl Notice {
-    /// What to make of an error; `None` if nothing. Routers that quote less than an Rx header leave
-    /// open what it is about.
+    /// Interprets a socket error. Returns `None` if it is irrelevant, or if the router quoted less than an Rx
+    /// header, so that the error cannot be attributed to a call.
     pub(crate) fn new(error: &SocketError, quoted: &[u8]) -> Option<Notice> {
         let quote = *quoted.first_chunk()?;
         Some(Notice { remote: error.to, fate: fate(error)?, quote })
     }
 
-    /// A datagram to `remote` was refused since the machine no longer has the address `local`.
+    /// A notice for a datagram to `remote` that was refused because this host no longer has the address
+    /// `local`.
     pub(crate) fn source_gone(remote: SocketAddr, local: IpAddr) -> Notice {
         Notice { remote, fate: Fate::SourceGone(local), quote: [0; HEADER_BYTES] }
     }
 
-    /// Tells the endpoint that sent it.
+    /// Reports this notice to the endpoint that sent the datagram.
     pub(crate) fn tell(&self, now: Monotonic, endpoint: &mut Endpoint) {
         match self.fate {
             Fate::Unreachable => endpoint.handle_unreachable(now, self.remote, &self.quote),

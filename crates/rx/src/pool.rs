@@ -1,39 +1,39 @@
-//! Receive buffers that come back when the last slice of them is dropped.
+//! Receive buffers that return to their pool when the last slice of them is dropped.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// Holds the longest datagram or merged run that UDP can carry.
+/// Size of a buffer: the longest datagram or merged run that UDP can carry.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Free buffers kept for reuse; more are given back to the allocator.
+/// Maximum number of free buffers kept for reuse; more are returned to the allocator.
 const FREE_BUFFERS_MAX: usize = 256;
 
-/// Receives of up to this many bytes are copied out, so that a small datagram which waits to be
-/// read holds on to little more than itself. Larger ones are passed on in the receive buffer.
+/// Receives of up to this many bytes are copied out, so that a small unread datagram does not pin a large
+/// buffer. Larger ones are passed on in the receive buffer.
 const COPIED_BYTES_MAX: usize = 4096;
 
 /// A pool of buffers of [`BUFFER_BYTES`] each.
 pub(crate) struct BufferPool {
-    /// The one that came back last goes first: it is in a processor's caches.
+    /// Free buffers. The one returned last is used first because it is in a processor's caches.
     free: Arc<Mutex<Vec<Box<[u8]>>>>,
 }
 
 impl BufferPool {
-    /// An empty pool.
+    /// Creates an empty pool.
     pub(crate) fn new() -> BufferPool {
         BufferPool { free: Arc::default() }
     }
 
-    /// A buffer, used before or new.
+    /// Returns a reused or a new buffer.
     pub(crate) fn take(&self) -> Box<[u8]> {
         let used = self.free.lock().pop();
         used.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
     }
 
-    /// The first `length` bytes of `buffer` for passing on; leaves a free buffer in its place.
+    /// Passes on the first `length` bytes of `buffer`, and leaves a free buffer in its place.
     pub(crate) fn pass_on(&self, buffer: &mut Box<[u8]>, length: usize) -> Bytes {
         let length = length.min(buffer.len());
         if length <= COPIED_BYTES_MAX {
@@ -45,7 +45,7 @@ impl BufferPool {
     }
 }
 
-/// A buffer that is out, until its last slice is dropped.
+/// A buffer in use, returned to the pool when its last slice is dropped.
 struct Lent {
     data: Box<[u8]>,
     length: usize,

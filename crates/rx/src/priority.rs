@@ -1,47 +1,47 @@
-//! Who goes last when there are more threads than processors.
+//! Priorities of threads when there are more threads than processors.
 //!
-//! Dozens of workers may want the processors at once, each for as long as a megabyte takes. Whoever waits at a terminal
-//! needs a lane, a worker for a moment, and perhaps the sync of a log: these go before the workers that move bulk
-//! data. On Linux each thread has a nice value of its own. A worker that could not have its own back (`CAP_SYS_NICE`,
-//! `RLIMIT_NICE`) keeps it.
+//! Dozens of workers may compete for the processors, each for as long as a megabyte takes. An interactive
+//! user needs a lane, a worker for a moment, and perhaps the sync of a log; these run before the workers that
+//! move bulk data. On Linux each thread has its own nice value. A worker that could not lower it again
+//! (`CAP_SYS_NICE`, `RLIMIT_NICE`) keeps the ordinary one.
 
 use std::cell::Cell;
 
-/// How much the nice value of who moves bulk data is above that of the program.
+/// The nice values of ordinary threads and of those that move bulk data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Priority {
-    /// That of the program.
+    /// Nice value of the program.
     own: i32,
     bulk_by: i32,
 }
 
 thread_local! {
-    /// Whether this thread may lower its nice value, once it was tried.
+    /// Whether this thread may lower its nice value; `None` until tried.
     static MAY_COME_BACK: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 impl Priority {
-    /// By so much, as seen from the thread that starts the others: a thread that is started has the nice value of
-    /// who starts it.
+    /// Creates priorities in which bulk work has `bulk_by` added to the nice value of the current thread. To
+    /// be called on the thread that starts the others, since a new thread inherits its creator's nice value.
     pub(crate) fn new(bulk_by: i32) -> Priority {
         Priority { own: rustix::process::getpriority_process(None).unwrap_or(0), bulk_by }
     }
 
-    /// For a thread that begins: who started it may be moving bulk data.
+    /// Resets a new thread to the ordinary priority, since its creator may have been moving bulk data.
     pub(crate) fn begin(self) {
         if self.bulk_by != 0 {
             set_own(self.own);
         }
     }
 
-    /// This thread lets others go first from now on, if it may come back.
+    /// Lowers this thread's priority if it will be able to restore it.
     pub(crate) fn be_bulk(self) {
         if self.bulk_by != 0 && self.may_come_back() {
             set_own(self.own.saturating_add(self.bulk_by));
         }
     }
 
-    /// This thread takes turns with all others again.
+    /// Restores this thread's ordinary priority.
     pub(crate) fn be_ordinary(self) {
         if self.bulk_by != 0 && MAY_COME_BACK.get() == Some(true) {
             set_own(self.own);
@@ -57,7 +57,7 @@ impl Priority {
     }
 }
 
-/// Whether it was allowed.
+/// Sets this thread's nice value. Returns whether that was permitted.
 fn set_own(nice: i32) -> bool {
     rustix::process::setpriority_process(None, nice).is_ok()
 }
@@ -70,7 +70,7 @@ mod tests {
         rustix::process::getpriority_process(None).unwrap()
     }
 
-    /// A thread of its own each time: what a thread has tried it remembers.
+    /// Runs a function on a new thread, because each thread remembers what it has tried.
     fn on_a_thread<T: Send>(run: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| scope.spawn(run).join().unwrap())
     }

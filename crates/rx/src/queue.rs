@@ -1,10 +1,11 @@
-//! The queue in front of the workers: [`fair_queue::Queue`] with the waiting that it does not know.
+//! The queue in front of the workers: adds blocking and wake-ups to [`fair_queue::Queue`].
 //!
-//! Waking a thread costs more than many a call, so as few as possible are woken. Who has been called has not
-//! come yet; until then nobody else is called, for workers that become free look into the queue themselves. Who
-//! comes and finds more than one item calls the next. So as long as an item can be served and a worker
-//! idles, one is on the way, and when items come faster than the processors can run threads they are
-//! served by few. The worker that idles shortest is called first: its memory is still in the caches.
+//! Waking a thread costs more than many calls, so as few as possible are woken. While a woken worker has not
+//! arrived yet, no other is woken, because workers that finish a call check the queue themselves. A worker
+//! that arrives and finds more than one item wakes the next. So as long as an item can be served and a worker
+//! idles, one is on the way, and when items arrive faster than the processors can start threads, few workers
+//! serve them. The worker that has idled for the shortest time is woken first because its memory is still in
+//! the caches.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,15 +15,15 @@ use std::time::Duration;
 use fair_queue::{Class, Limits, Next, Queue, Ticket, Work};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// How long workers beyond those that stay wait for something to do, before their threads end.
+/// How long surplus workers wait for a call before their threads end.
 const SURPLUS_IDLE: Duration = Duration::from_secs(2);
 
-/// Any thread may push, workers ask for the next.
+/// A queue to which any thread may push and from which workers pull.
 pub(crate) struct CallQueue<T> {
     inner: Mutex<Inner<T>>,
 }
 
-/// Where one worker waits.
+/// The place where one worker waits.
 #[derive(Default)]
 struct Seat {
     called: Condvar,
@@ -34,33 +35,33 @@ thread_local! {
     static SEAT: RefCell<Arc<Seat>> = RefCell::default();
 }
 
-/// What the queue's lock guards. It is held for no more than a few steps in ordered sets.
+/// The state under the queue's lock, which is held only for a few operations on ordered sets.
 struct Inner<T> {
     queue: Queue<T>,
-    /// Items that found no idle worker.
+    /// Number of items that found no idle worker.
     waited: u64,
-    /// Workers that wait and have not been called; who came last is last.
+    /// Workers that wait and have not been called, the latest last.
     idle: Vec<Arc<Seat>>,
-    /// Workers that have been called and have not come yet.
+    /// Number of workers that have been called and have not arrived yet.
     called: usize,
     closed: bool,
 }
 
-/// Why an item was not taken.
+/// The reason why an item was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Too many are waiting of this user, or of its kind and no user of it has more.
+    /// Too many items of this user wait, or too many of its kind and no user of that kind has more.
     Full,
     /// [`CallQueue::close`] was called.
     Closed,
 }
 
-/// What a push found.
+/// The outcome of a push.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Pushed<T> {
-    /// The item that made room for this one: the newest of the user that had most.
+    /// An item evicted to make room for this one: the newest of the user with the most.
     pub(crate) displaced: Option<T>,
-    /// It could be served, but all threads have something to do.
+    /// Whether the item could be served if there were another thread.
     pub(crate) workers_wanted: bool,
 }
 
@@ -70,20 +71,20 @@ pub(crate) struct QueueLoad {
     pub(crate) waiting: usize,
     pub(crate) waited: u64,
     pub(crate) idle_workers: usize,
-    /// Calls that may be served at a time, besides those that wait for their clients.
+    /// Number of calls that may be served at a time, not counting stalled ones.
     pub(crate) limit: usize,
-    /// Calls wait, and no worker may take one of them.
+    /// Whether calls wait and no worker may take one of them.
     pub(crate) is_full: bool,
 }
 
 impl<T> Inner<T> {
-    /// The worker to wake, once the lock is released: one that idles, if there is something that it could do
-    /// and nobody is on the way.
+    /// Returns the worker to wake after the lock is released: an idle one, if an item can be served and no
+    /// other worker is on the way.
     fn call_one(&mut self) -> Option<Arc<Seat>> {
         if self.called > 0 { None } else { self.call_another() }
     }
 
-    /// The same whoever is on the way.
+    /// Like `call_one`, but even if another worker is on the way.
     fn call_another(&mut self) -> Option<Arc<Seat>> {
         if !self.queue.can_serve() {
             return None;
@@ -94,8 +95,8 @@ impl<T> Inner<T> {
         Some(seat)
     }
 
-    /// Waits until this worker is called, the queue closed or, if it is one too many, some time has passed.
-    /// False in the last case.
+    /// Waits until this worker is called or the queue is closed. Returns false if it is a surplus worker and
+    /// was not called in time.
     fn wait(inner: &mut MutexGuard<'_, Inner<T>>) -> bool {
         let seat = SEAT.with_borrow(Arc::clone);
         seat.is_called.store(false, Relaxed);
@@ -137,7 +138,7 @@ impl<T> CallQueue<T> {
         let can_serve = inner.queue.can_serve();
         let has_idle = inner.queue.waiting() <= inner.idle.len() + inner.called;
         inner.waited += u64::from(!can_serve || !has_idle);
-        // Who serves a stranger does little but wait for him: no reason to be sparing.
+        // Serving an unidentified client is mostly waiting for its answer, so there is no need to be sparing.
         let is_stranger = work.class == Class::Stranger;
         let seat = if is_stranger { inner.call_another() } else { inner.call_one() };
         drop(inner);
@@ -145,8 +146,8 @@ impl<T> CallQueue<T> {
         Ok(Pushed { displaced, workers_wanted: can_serve && !has_idle })
     }
 
-    /// Gives back the worker's last item with what it cost, and takes the next; waits for one. `None`
-    /// once the queue is closed, or if so many have been idle for a while that this one is not needed.
+    /// Returns the worker's previous item with its cost, and takes the next, waiting for one if necessary.
+    /// Returns `None` if the queue is closed, or if enough other workers have been idle for a while.
     pub(crate) fn next(&self, done: Option<(Ticket, u32)>) -> Option<(T, Ticket)> {
         let mut inner = self.inner.lock();
         if let Some((ticket, cost)) = done {
@@ -171,7 +172,8 @@ impl<T> CallQueue<T> {
         None
     }
 
-    /// A worker waits for its client: another may work in its place. True if one should be started.
+    /// Marks a worker as waiting for its client, so that another may work in its place. Returns whether one
+    /// should be started.
     pub(crate) fn stall(&self, ticket: &mut Ticket) -> bool {
         let mut inner = self.inner.lock();
         let may_serve = inner.queue.stall(ticket) && inner.queue.can_serve();
@@ -182,12 +184,12 @@ impl<T> CallQueue<T> {
         may_serve && !is_idle
     }
 
-    /// It goes on.
+    /// Marks a stalled worker as working again.
     pub(crate) fn resume(&self, ticket: &mut Ticket) {
         self.inner.lock().queue.resume(ticket);
     }
 
-    /// Ends all waiting; gives back what was in the queue.
+    /// Wakes all waiting workers and returns the queued items.
     pub(crate) fn close(&self) -> Vec<T> {
         let mut inner = self.inner.lock();
         inner.closed = true;
@@ -196,7 +198,7 @@ impl<T> CallQueue<T> {
         left
     }
 
-    /// The numbers now.
+    /// Returns the current load.
     pub(crate) fn load(&self) -> QueueLoad {
         let inner = self.inner.lock();
         let waiting = inner.queue.waiting();
@@ -241,7 +243,8 @@ mod tests {
         assert_eq!((load.waiting, load.waited, load.idle_workers), (4, 6, 0));
     }
 
-    /// However many threads there are: one that stands in for another need not be busy when nothing can be served.
+    /// Independent of the number of threads: a stand-in for a stalled worker need not be busy when nothing
+    /// can be served.
     #[test]
     fn it_is_full_when_calls_wait_that_no_worker_may_take() {
         let queue = queue(100);
@@ -271,7 +274,7 @@ mod tests {
             let refused =
                 (0..12_000).filter(|user| queue.push(Work { class, ..of(*user) }, 0).is_err()).count();
             assert_eq!(refused, 2_000);
-            // Workers take as many as they may.
+            // Workers take all items that they may take.
             let may_take = || queue.inner.lock().queue.can_serve();
             while may_take() {
                 queue.next(None).unwrap();
@@ -317,7 +320,7 @@ mod tests {
             while queue.load().idle_workers < 4 {
                 std::thread::yield_now();
             }
-            // Nobody takes a second one, so all four workers have to come.
+            // No worker takes a second item, so all four workers have to come.
             (0..4).for_each(|item| _ = queue.push(of(1), item).unwrap());
             let mut served: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
             served.sort_unstable();
@@ -335,7 +338,7 @@ mod tests {
             while queue.load().idle_workers < 1 {
                 std::thread::yield_now();
             }
-            // Nobody is idle for the second, since the one worker is on the way.
+            // No worker is idle for the second item because the only one is on the way.
             assert!(!queue.push(of(1), 1).unwrap().workers_wanted);
             let second = queue.push(of(1), 2).unwrap();
             assert_eq!(worker.join().unwrap(), Some(1));

@@ -22,39 +22,40 @@ use crate::socket::SocketOptions;
 use crate::statistics::ServerStatistics;
 use crate::workers::{WorkerLimits, WorkerPool};
 
-/// Lanes by default, at most: one lane moves some 10 Gbit/s.
+/// Maximum number of lanes by default: one lane moves some 10 Gbit/s.
 const DEFAULT_LANES_MAX: usize = 4;
 
-/// How long a server that stops waits for clients to acknowledge their replies.
+/// How long a stopping server waits for clients to acknowledge their replies.
 const DELIVERY_MAX: Duration = Duration::from_secs(2);
 
-/// How a server is set up.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// For thread names and messages; short.
+    /// Short name for threads and messages.
     pub name: String,
-    /// Addresses to listen at; by default all of IPv4.
+    /// Addresses to listen on; by default all IPv4 addresses.
     pub addresses: Vec<IpAddr>,
-    /// The port; 0 takes a free one.
+    /// Port to listen on; 0 selects a free one.
     pub port: u16,
-    /// Threads and sockets that share the port, 1 to 64. All traffic with one peer port goes
-    /// through one lane.
+    /// Number of threads and sockets that share the port, 1 to 64. All traffic with one peer port uses the
+    /// same lane.
     pub lanes: usize,
-    /// Worker threads that are always there.
+    /// Number of worker threads that are always running.
     pub workers_min: usize,
-    /// Worker threads at most: calls served at a time.
+    /// Maximum number of worker threads, and so of calls served at a time.
     pub workers_max: usize,
-    /// By how much the nice value of a worker is above the program's while it moves bulk data, where the system lets
-    /// it have its own back; 0 leaves all as they are.
+    /// Amount added to a worker's nice value while it moves bulk data, if the system permits lowering it
+    /// again; 0 disables this.
     pub bulk_nice: i32,
-    /// How users and volumes share them.
+    /// How users and volumes share the workers.
     pub fairness: Fairness,
     /// Socket buffers and offloads.
     pub socket: SocketOptions,
-    /// Protocol behaviour.
+    /// Protocol configuration.
     pub endpoint: EndpointConfig,
-    /// Sockets that another process left. Those of the addresses and the port are used in place of new ones, whatever
-    /// their number: lanes share sockets if there are too few, and read more than one if there are too many.
+    /// Sockets of a previous process. Those of the configured addresses and port are used instead of new
+    /// ones, whatever their number: lanes share sockets if there are too few, and read several if there are
+    /// too many.
     pub inherited: Arc<Inherited>,
 }
 
@@ -77,26 +78,26 @@ impl Default for ServerConfig {
     }
 }
 
-/// A service and how it is reached.
+/// A service and its configuration.
 #[derive(Clone)]
 pub struct ServiceEntry {
-    /// Service id and the security classes that are accepted.
+    /// Service id and accepted security classes.
     pub config: ServiceConfig,
-    /// Who answers.
+    /// Implementation of the service.
     pub service: Arc<dyn Service>,
 }
 
-/// A running server. Dropped, it is stopped.
+/// A running server. Dropping it stops it.
 pub struct Server {
     lanes: Arc<Lanes>,
     workers: Arc<WorkerPool>,
 }
 
 impl Server {
-    /// Binds the port and serves from then on.
+    /// Binds the port and starts serving.
     ///
     /// # Errors
-    /// What the system said, e.g. that the port is in use.
+    /// Errors of the system calls, for example that the port is in use.
     pub fn start(config: &ServerConfig, services: Vec<ServiceEntry>) -> io::Result<Server> {
         let configs: Vec<ServiceConfig> = services.iter().map(|entry| entry.config.clone()).collect();
         let services: BTreeMap<u16, Arc<dyn Service>> =
@@ -111,13 +112,13 @@ impl Server {
         Ok(server)
     }
 
-    /// The addresses that are bound, with the port.
+    /// Returns the bound addresses with the port.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.lanes.addresses()
     }
 
-    /// A connection to somebody's service from this server's port, as for callbacks; `None` is
-    /// the null security class.
+    /// Returns a connection from this server's port to another service, as for callbacks; `security` of
+    /// `None` is the null security class.
     pub fn connect(
         &self,
         peer: SocketAddr,
@@ -127,32 +128,32 @@ impl Server {
         self.connector().connect(peer, service_id, security)
     }
 
-    /// For making connections elsewhere than where the server is at hand.
+    /// Returns a connector, which makes connections without access to the server.
     pub fn connector(&self) -> Connector {
         Connector::new(Arc::clone(&self.lanes))
     }
 
-    /// Other descriptors of all sockets, for the process that comes after this one. Until all are closed, the kernel
-    /// keeps what arrives for the port.
+    /// Duplicates all sockets for the process that replaces this one. Until all duplicates are closed, the
+    /// kernel keeps the datagrams that arrive for the port.
     ///
     /// # Errors
-    /// There may not be so many open files.
+    /// The process may have reached its limit on open files.
     pub fn sockets(&self) -> io::Result<Vec<KeptSocket>> {
         self.lanes.to_keep()
     }
 
-    /// Leaves new calls to the process that comes after this one: what would begin one is dropped without an answer,
-    /// and clients repeat it.
+    /// Leaves new calls to the process that replaces this one: their packets are dropped without an answer,
+    /// and clients retransmit them.
     pub fn hold_new_calls(&self) {
         self.lanes.hold_new_calls();
     }
 
-    /// Whether no call is served and none waits to be.
+    /// Whether no call is being served or waiting.
     pub fn is_idle(&self) -> bool {
         self.workers.busy() == 0 && self.workers.queue_load().waiting == 0
     }
 
-    /// What has been counted.
+    /// Returns the server's statistics.
     pub fn statistics(&self) -> ServerStatistics {
         let (receive_buffer_bytes, send_buffer_bytes) = self.lanes.all()[0].sockets()[0].buffer_bytes();
         let load = self.workers.queue_load();
@@ -170,16 +171,15 @@ impl Server {
         }
     }
 
-    /// The peers that are remembered, and what those did together that are forgotten. Each lane is held up
-    /// while its peers are copied.
+    /// Returns the remembered peers, and the sums of the forgotten ones. Each lane is blocked while its peers
+    /// are copied.
     pub fn peers(&self) -> (Vec<PeerReport>, PeerCounters) {
         self.lanes.peers()
     }
 
-    /// Ends all calls, ours to others too, with `RX_RESTARTING`, waits until the services have
-    /// returned and, for at most two seconds, until clients have the replies of calls that were
-    /// served, and ends all threads. A service that neither touches its call nor returns keeps this
-    /// waiting.
+    /// Ends all calls, including outgoing ones, with `RX_RESTARTING`. Waits until the services have returned
+    /// and, for at most two seconds, until clients have acknowledged the replies of served calls; then ends
+    /// all threads. A service that neither uses its call nor returns blocks this.
     pub fn stop(&self) {
         self.workers.close();
         self.lanes.refuse(AbortCode::RX_RESTARTING);

@@ -1,4 +1,4 @@
-//! A call that a service answers.
+//! The server's side of a call.
 
 use afs_idl::CallStream;
 use base::{AbortCode, Caller, Room};
@@ -13,54 +13,54 @@ use crate::connector::Connector;
 use crate::lane::Lane;
 use crate::workers::PANIC_CODE;
 
-/// What a server offers under one service id.
+/// The implementation of one service id.
 pub trait Service: Send + Sync {
-    /// Serves one call: reads the request from `call` and writes the reply to it. What is returned
-    /// ends the call, well or with an abort code. A panic is caught; it aborts the call.
+    /// Serves one call: reads the request from `call` and writes the reply to it. The result ends the call,
+    /// with success or with an abort code. A panic is caught and aborts the call.
     ///
     /// Runs on a worker thread, which it may block.
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode>;
 
-    /// The reply to a request of one packet, if it can be given without waiting for anything: not for
-    /// a disk, nor for anybody's lock that is held while he waits, nor for the network. `None` changes
-    /// nothing, and the call is [`Service::serve`]d.
+    /// Returns the reply to a request of one packet if that is possible without waiting for a disk, for the
+    /// network or for a lock that is held across such a wait. On `None`, which must have no side effects, the
+    /// call is passed to [`Service::serve`].
     ///
-    /// Runs on the thread that receives, which then needs no other to answer.
+    /// Runs on the receiving thread, which saves a switch to a worker.
     fn answer_at_once(&self, _caller: &Caller, _request: &[u8]) -> Option<Bytes> {
         None
     }
 
-    /// Called before [`Service::answer_at_once`] of each of these, when several have come together and there are very many
-    /// clients: of those nothing is in a processor's caches, and what is looked at here for all is fetched from memory at a time. Changes
-    /// nothing.
+    /// Prefetches the data that [`Service::answer_at_once`] will need for these requests. Called when several
+    /// requests have arrived together and there are so many clients that their data is in no processor's
+    /// cache: prefetching for all requests overlaps the cache misses. Has no side effects.
     fn look_ahead(&self, _requests: &[(&Caller, &[u8])]) {}
 
-    /// What a request asks for, by its first packet, for its place among calls that wait. Called under
-    /// the lane's lock: it only looks.
+    /// Classifies a request by its first packet, for scheduling. Called under the lane's lock, so it must
+    /// neither block nor have side effects.
     fn demand(&self, _caller: &Caller, _request: &[u8]) -> Demand {
         Demand::SMALL
     }
 }
 
-/// A call in the hands of a [`Service`]: who calls, and the two streams.
+/// A call that a [`Service`] handles: the caller and the two streams.
 pub struct ServerCall {
     handle: CallHandle,
     caller: Caller,
     service_id: u16,
     connector: Connector,
-    /// A little that was written last: it leaves together with the end of the call.
+    /// The last written bytes, if few; they are sent together with the end of the call.
     last: Bytes,
     bytes_moved: u64,
-    /// Of them, those of the reply.
+    /// Bytes of the reply.
     written: u64,
     waited: Duration,
     later: Option<Later>,
 }
 
-/// Who ends a call later; see [`ServerCall::conclude_later`].
+/// Receives the [`Conclusion`] of a call; see [`ServerCall::conclude_later`].
 type Later = Box<dyn FnOnce(Conclusion)>;
 
-/// More than this does not wait for the end of the call.
+/// Maximum number of bytes held back until the end of the call.
 const LAST_BYTES_MAX: usize = 8192;
 
 impl ServerCall {
@@ -83,48 +83,48 @@ impl ServerCall {
         }
     }
 
-    /// The same call, which waited so long for a worker.
+    /// Sets the time that the call waited for a worker.
     pub(crate) fn that_waited(self, waited: Duration) -> ServerCall {
         ServerCall { waited, ..self }
     }
 
-    /// How long the call waited for a worker.
+    /// Returns how long the call waited for a worker.
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// Who calls, as the security class proved it.
+    /// Returns the caller, as verified by the security class.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// The service that was called.
+    /// Returns the id of the service that was called.
     pub fn service_id(&self) -> u16 {
         self.service_id
     }
 
-    /// For calling others, the caller among them, from the server's own port.
+    /// Returns a connector for calling others, including this caller, from the server's own port.
     pub fn connector(&self) -> &Connector {
         &self.connector
     }
 
-    /// Whether the whole reply is still here, so that ending the call waits for nobody.
+    /// Whether the whole reply is still buffered here, so that ending the call does not wait for the client.
     pub fn reply_is_small(&self) -> bool {
         self.written == self.last.len() as u64
     }
 
-    /// If the service returns `Ok`, the call does not end then: `later` is given what ends it, to keep it
-    /// until it may be answered. The worker is free meanwhile.
+    /// Defers the end of the call: if the service returns `Ok`, the [`Conclusion`] is passed to `later`,
+    /// which keeps it until the call may be answered. The worker is free in the meantime.
     pub fn conclude_later(&mut self, later: impl FnOnce(Conclusion) + 'static) {
         self.later = Some(Box::new(later));
     }
 
-    /// Bytes that were read and written.
+    /// Returns the number of bytes read and written.
     pub(crate) fn bytes_moved(&self) -> u64 {
         self.bytes_moved
     }
 
-    /// Ends the call as the service said. What has been written is delivered in the background.
+    /// Ends the call with the service's result. The remaining reply is delivered in the background.
     pub(crate) fn conclude(mut self, result: Result<(), AbortCode>) {
         let later = self.later.take();
         let conclusion = Conclusion { call: Some((self.handle, self.last)) };
@@ -135,25 +135,25 @@ impl ServerCall {
     }
 }
 
-/// The end of a call that was served. Dropped, it aborts the call as if the service had panicked.
+/// Ends a served call. If dropped unused, it aborts the call as if the service had panicked.
 #[must_use = "the client waits for it"]
 pub struct Conclusion {
-    /// `None` once it has ended.
+    /// `None` once the call has ended.
     call: Option<(CallHandle, Bytes)>,
 }
 
 impl Conclusion {
-    /// Ends the call. What has been written is delivered in the background.
+    /// Ends the call. The remaining reply is delivered in the background.
     pub fn end(self, result: Result<(), AbortCode>) {
         drop(self.end_with_others(result));
     }
 
-    /// The same, but the reply leaves when what is returned is dropped, or earlier: with it those of all calls
-    /// that were ended so.
+    /// Ends the call like [`Conclusion::end`], but sends the reply only when the returned [`Departure`] is
+    /// dropped, or earlier. The replies of all calls that end this way leave together.
     pub fn end_with_others(mut self, result: Result<(), AbortCode>) -> Option<Departure> {
         let (mut handle, last) = self.call.take()?;
         match result {
-            // Fails only if the server is being stopped, which has aborted the call.
+            // Fails only if the server is stopping, which has aborted the call.
             Ok(()) => handle.finish(last).ok().flatten(),
             Err(code) => {
                 handle.abort(code);
@@ -163,7 +163,7 @@ impl Conclusion {
     }
 }
 
-/// A reply that may leave; see [`Conclusion::end_with_others`].
+/// A reply that is ready to be sent; see [`Conclusion::end_with_others`].
 #[must_use = "the client waits for it"]
 pub struct Departure(pub(crate) Arc<Lane>);
 

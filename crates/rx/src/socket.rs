@@ -24,25 +24,24 @@ use crate::pool::BufferPool;
 use crate::statistics::LaneCounters;
 use crate::sys::{self, BATCH_MESSAGES, Interest, Message, Received};
 
-/// How sockets are set up.
+/// Configuration of the sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// Receive and send buffer of each socket, in bytes. More than the system's limit
-    /// (net.core.rmem_max) is given to privileged processes only.
+    /// Size of each socket's receive and send buffer, in bytes. Only privileged processes can exceed the
+    /// system's limit (net.core.rmem_max).
     pub buffer_bytes: usize,
-    /// Let the kernel cut runs of equal datagrams (`UDP_SEGMENT`). Where it or the device cannot,
-    /// that is noticed and done here; turn this off only to measure or to test.
+    /// Lets the kernel segment runs of equal datagrams (`UDP_SEGMENT`). If the kernel or the device cannot,
+    /// this is detected and the datagrams are sent one by one; turn this off only to measure or to test.
     pub segment_offload: bool,
-    /// Let the kernel merge received runs of equal datagrams (`UDP_GRO`).
+    /// Lets the kernel merge received runs of equal datagrams (`UDP_GRO`).
     pub receive_merging: bool,
-    /// Let the kernel choose the lane of a datagram. Without, lanes hand datagrams over.
+    /// Lets the kernel choose the lane of a datagram. Otherwise lanes hand datagrams over.
     pub kernel_steering: bool,
-    /// Send datagrams without UDP checksum. The kernel then refuses to cut runs, which is how the
-    /// tests see that refusal handled.
+    /// Sends datagrams without UDP checksum. The kernel then refuses to segment runs, which tests the
+    /// handling of that refusal.
     #[doc(hidden)]
     pub no_checksum: bool,
-    /// How long a lane pauses after each batch that it received, which is how the tests see that a lane
-    /// which cannot keep up is found.
+    /// Pause of a lane after each received batch, to test the detection of a lane that cannot keep up.
     #[doc(hidden)]
     pub receive_pause: Duration,
 }
@@ -60,19 +59,21 @@ impl Default for SocketOptions {
     }
 }
 
-/// Longest wait for room in the send buffer before a datagram is given up (the peer will ask again).
+/// Maximum wait for space in the send buffer before a datagram is dropped (the peer will retransmit its
+/// request).
 const SEND_WAIT: Duration = Duration::from_millis(20);
 
-/// Notices that may wait for the endpoint; more are dropped, and their calls wait longer.
+/// Maximum number of notices waiting for the endpoint. Further ones are dropped, so that their calls time out
+/// instead.
 const NOTICES_MAX: usize = 256;
 
-/// The same for a socket of one of very many ports.
+/// The same limit for a socket created by [`LaneSocket::bind_alone`], one of very many.
 const NOTICES_ALONE_MAX: usize = 8;
 
-/// How often an operation is tried while it fails with errors that are not its own.
+/// Maximum attempts of an operation that fails with errors of other datagrams.
 const TRIES_MAX: usize = 8;
 
-/// Remembered destinations to which the kernel does not cut runs.
+/// Maximum number of remembered destinations for which the kernel does not segment runs.
 const UNSEGMENTED_PEERS_MAX: usize = 1024;
 
 /// A bound socket. Any thread may send; one thread receives.
@@ -84,12 +85,12 @@ pub(crate) struct LaneSocket {
     place: group::Place,
 }
 
-/// The address that a socket is bound to.
+/// Returns the address that a socket is bound to.
 pub(crate) fn local_address(socket: &Socket) -> io::Result<SocketAddr> {
     Ok(socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?)
 }
 
-/// Sets the options of a socket for this address, which need not be bound yet.
+/// Sets the options of a socket for this address. The socket need not be bound yet.
 fn set_up(socket: &Socket, address: SocketAddr, options: &SocketOptions) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     report_addresses(socket, address)?;
@@ -114,14 +115,14 @@ fn new_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The address that the system's routes have for talking to `remote`. Nothing is sent.
+/// Returns the source address that the system's routes select for `remote`. Sends nothing.
 pub(crate) fn usual_source(remote: SocketAddr) -> Option<IpAddr> {
     let probe = new_socket(remote).ok()?;
     probe.connect(&remote.into()).ok()?;
     Some(probe.local_addr().ok()?.as_socket()?.ip())
 }
 
-/// Whether the machine has lost the address `local`: it has a way to `remote`, but not from there.
+/// Whether this host has lost the address `local`: it has a route to `remote`, but not from there.
 fn is_source_gone(local: IpAddr, remote: SocketAddr) -> bool {
     let can_leave = || {
         let probe = new_socket(remote)?;
@@ -138,7 +139,7 @@ impl AsFd for LaneSocket {
 }
 
 impl LaneSocket {
-    /// A socket of a port that is nobody else's, one of very many.
+    /// Binds a socket that shares its port with no other, one of very many.
     pub(crate) fn bind_alone(address: SocketAddr, options: &SocketOptions) -> io::Result<LaneSocket> {
         let socket = LaneSocket::bind(address, false, options)?;
         Ok(LaneSocket { notices: ArrayQueue::new(NOTICES_ALONE_MAX), ..socket })
@@ -163,12 +164,12 @@ impl LaneSocket {
         })
     }
 
-    /// The address it is bound to.
+    /// Returns the bound address.
     pub(crate) fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Whether datagrams can leave here on `path`.
+    /// Whether datagrams can be sent here on `path`.
     pub(crate) fn serves(&self, path: &Path) -> bool {
         let family = self.local.is_ipv4() == path.remote.is_ipv4();
         let address = self.local.ip();
@@ -176,26 +177,26 @@ impl LaneSocket {
         sends && family && (address.is_unspecified() || path.local.is_none_or(|local| local == address))
     }
 
-    /// What to poll.
+    /// Returns the descriptor to poll.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 
-    /// Datagrams the kernel dropped here; 0 if it does not say.
+    /// Returns the number of datagrams that the kernel dropped here, or 0 if it does not report them.
     pub(crate) fn kernel_drops(&self) -> u32 {
         sys::kernel_drops(self.socket.as_fd()).unwrap_or(0)
     }
 
-    /// Receive and send buffer as the kernel granted them, in bytes as they were asked for: the
-    /// kernel doubles the number for its own book-keeping (socket(7)).
+    /// Returns the granted sizes of the receive and send buffer, in bytes as requested. The kernel doubles
+    /// the number for its own bookkeeping (socket(7)).
     pub(crate) fn buffer_bytes(&self) -> (usize, usize) {
         let receive = self.socket.recv_buffer_size().unwrap_or(0) / 2;
         let send = self.socket.send_buffer_size().unwrap_or(0) / 2;
         (receive, send)
     }
 
-    /// Receives what is there, at most one batch, and gives the datagrams to `sink`. Answers
-    /// whether there was anything. What the kernel reports about earlier sends becomes notices.
+    /// Receives at most one batch without waiting, and passes the datagrams to `sink`. Returns whether there
+    /// were any. Errors about earlier sends become notices.
     pub(crate) fn receive(
         &self,
         receiver: &mut Receiver,
@@ -223,7 +224,7 @@ impl LaneSocket {
         !receiver.received.is_empty()
     }
 
-    /// Sends everything, in order; gives up only what the kernel refuses.
+    /// Sends everything in order, and drops only what the kernel refuses.
     pub(crate) fn send(&self, gather: &Gather<'_>, counters: &LaneCounters) {
         let mut items = Vec::with_capacity(gather.runs().len());
         for run in gather.runs() {
@@ -249,8 +250,8 @@ impl LaneSocket {
         }
     }
 
-    /// Sends at least the first message. The kernel reports an error about an earlier datagram, to
-    /// whomever, in place of sending the next one: it is fetched, and sending goes on.
+    /// Sends at least the first message. The kernel reports an error about an earlier datagram, to any
+    /// destination, instead of sending the next one. Such errors are fetched, and sending continues.
     fn send_some(&self, items: &[Item<'_>], counters: &LaneCounters) -> io::Result<usize> {
         let batch = &items[..items.len().min(BATCH_MESSAGES)];
         let mut tries = 0;
@@ -265,7 +266,7 @@ impl LaneSocket {
                 }
                 Err(error) => {
                     let fetched = self.fetch_errors(counters);
-                    // Another thread may have fetched what this one stumbled over.
+                    // Another thread may have fetched the error that this one received.
                     let again = fetched > 0 || tries == 1 && errors::may_be_anothers(&error);
                     if !again || tries == TRIES_MAX {
                         return Err(error);
@@ -275,7 +276,7 @@ impl LaneSocket {
         }
     }
 
-    /// One system call, repeated once after a wait if the send buffer was full.
+    /// Makes one system call, and repeats it once after a wait if the send buffer was full.
     fn send_batch(&self, batch: &[Item<'_>], counters: &LaneCounters) -> io::Result<usize> {
         counters.send_batches.increment();
         let send = || sys::send(self.socket.as_fd(), batch.iter().map(|item| &item.message));
@@ -289,8 +290,8 @@ impl LaneSocket {
         }
     }
 
-    /// Sends a refused run datagram by datagram if the refusal was about cutting it; what is
-    /// refused otherwise is lost, as on any network.
+    /// Sends a refused run datagram by datagram if the kernel could not segment it. Datagrams refused for
+    /// other reasons are lost, as on any network.
     fn handle_refusal(
         &self,
         gather: &Gather<'_>,
@@ -324,7 +325,7 @@ impl LaneSocket {
     }
 }
 
-/// A message, and the run it carries if the kernel is to cut it.
+/// A message, with its run if the kernel has to segment it.
 struct Item<'a> {
     message: Message<'a>,
     run: Option<&'a Run>,
@@ -344,13 +345,13 @@ fn count_datagrams(message: &Message<'_>, counters: &LaneCounters) {
     counters.bytes_sent.add(message.pieces.iter().map(|piece| piece.len()).sum());
 }
 
-/// One or more datagrams of one path, as one receive brought them.
+/// One or more datagrams of one path from a single receive.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
     pub(crate) path: Path,
-    /// One after the other.
+    /// The concatenated datagrams.
     pub(crate) data: Bytes,
-    /// The length of each but the last, which may be shorter.
+    /// Length of each datagram but the last, which may be shorter.
     pub(crate) segment_bytes: usize,
 }
 
@@ -367,12 +368,12 @@ impl Datagrams {
         datagrams
     }
 
-    /// How many they are.
+    /// Returns the number of datagrams.
     pub(crate) fn count(&self) -> usize {
         self.data.len().div_ceil(self.segment_bytes).max(1)
     }
 
-    /// Each for itself.
+    /// Splits the run into its datagrams.
     pub(crate) fn split(self) -> impl Iterator<Item = (Path, Bytes)> {
         let Datagrams { path, data, segment_bytes } = self;
         let count = data.len().div_ceil(segment_bytes).max(1);
@@ -383,9 +384,8 @@ impl Datagrams {
     }
 }
 
-/// Asks the kernel to say to which of our addresses a datagram came, and not to forbid
-/// fragmentation: datagram sizes are the endpoint's business, and a router that drops what is too
-/// long without a word must not end all calls.
+/// Makes the kernel report the local address of each datagram, and not forbid fragmentation: the endpoint
+/// chooses datagram sizes, and a router that silently drops long ones must not end all calls.
 fn report_addresses(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let socket = socket.as_fd();
     if address.is_ipv4() {
@@ -396,7 +396,7 @@ fn report_addresses(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     sys::set_integer(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)
 }
 
-/// Makes both buffers as large as asked, or as the system allows.
+/// Makes both buffers as large as requested, or as the system allows.
 fn grow_buffers(socket: &Socket, bytes: usize) {
     let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
     let force = |name| sys::set_integer(socket.as_fd(), libc::SOL_SOCKET, name, wanted);
@@ -408,17 +408,17 @@ fn grow_buffers(socket: &Socket, bytes: usize) {
     }
 }
 
-/// Room for one batch of receives.
+/// Buffers for one batch of receives.
 pub(crate) struct Receiver {
     pool: BufferPool,
     buffers: Vec<Box<[u8]>>,
     received: Vec<Received>,
-    /// How many of the buffers the next batch is given: preparing those that stay empty costs time.
+    /// Number of buffers offered to the next batch. Preparing buffers that stay empty costs time.
     offered: usize,
     is_full: bool,
 }
 
-/// Buffers offered to a batch, at least.
+/// Minimum number of buffers offered to a batch.
 const OFFERED_MIN: usize = 4;
 
 impl Receiver {
@@ -434,7 +434,7 @@ impl Receiver {
         }
     }
 
-    /// The last batch was as large as it could be.
+    /// Whether the last batch filled all offered buffers, so that more datagrams may be waiting.
     pub(crate) fn may_have_left_some(&self) -> bool {
         self.is_full
     }
@@ -449,11 +449,11 @@ impl Receiver {
     }
 }
 
-/// What was learned about cutting runs in the kernel.
+/// Knowledge about segmentation in the kernel.
 struct Segmentation {
-    /// Off by configuration, or for good after the device refused.
+    /// False if disabled by configuration, or after the device has refused.
     on: AtomicBool,
-    /// Destinations to which it was refused (a small path MTU, say), and how many there are.
+    /// Destinations for which the kernel refused it (because of a small path MTU, say), and their number.
     refused: Mutex<HashSet<IpAddr>>,
     refused_count: AtomicUsize,
 }
@@ -472,10 +472,10 @@ impl Segmentation {
             && (self.refused_count.load(Ordering::Relaxed) == 0 || !self.refused.lock().contains(&to.ip()))
     }
 
-    /// Learns from a refused run; answers whether sending its datagrams singly may help.
+    /// Records the refusal of a run. Returns whether sending its datagrams singly may help.
     ///
-    /// EIO: the device cannot do the checksums (Linux udp_send_skb). EINVAL and EMSGSIZE: the run
-    /// does not suit this route. ENOPROTOOPT, EOPNOTSUPP: an old kernel.
+    /// EIO: the device cannot compute the checksums (Linux udp_send_skb). EINVAL and EMSGSIZE: the run does
+    /// not fit this route. ENOPROTOOPT, EOPNOTSUPP: an old kernel.
     fn note_refusal(&self, to: SocketAddr, error: &io::Error) -> bool {
         match error.raw_os_error() {
             Some(libc::EIO | libc::ENOPROTOOPT | libc::EOPNOTSUPP) => {

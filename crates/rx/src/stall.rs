@@ -1,8 +1,7 @@
-//! A worker that can do nothing but wait, for its client or for somebody whom it asked, lets another
-//! work in its place.
+//! Lets another worker run while one only waits, for its client or for a peer that it called.
 //!
-//! Every wait of a worker comes to [`Stall::begin`], wherever in the service it happens: what the
-//! thread serves is known to the thread.
+//! Every wait of a worker calls [`Stall::begin`], wherever in the service it occurs: a thread-local records
+//! the call that the thread serves.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,10 +11,10 @@ use fair_queue::Ticket;
 
 use crate::workers::WorkerPool;
 
-/// Shorter waits are not worth another thread.
+/// Minimum wait that justifies another thread.
 pub(crate) const STALL_AFTER: Duration = Duration::from_millis(5);
 
-/// What a worker's thread is serving.
+/// The call that a worker's thread is serving.
 struct Serving {
     pool: Arc<WorkerPool>,
     ticket: Ticket,
@@ -25,7 +24,7 @@ thread_local! {
     static SERVING: RefCell<Option<Serving>> = const { RefCell::new(None) };
 }
 
-/// Runs `serve`, which serves the call of this ticket; gives the ticket back.
+/// Runs `serve` on the call of this ticket, and returns the ticket with the result.
 pub(crate) fn serving<T>(
     pool: Arc<WorkerPool>,
     ticket: Ticket,
@@ -36,11 +35,11 @@ pub(crate) fn serving<T>(
     (result, SERVING.with(RefCell::take).map(|serving| serving.ticket))
 }
 
-/// As long as it lives, this thread's worker does not count as working.
+/// A guard during which this thread's worker does not count as working.
 pub(crate) struct Stall;
 
 impl Stall {
-    /// Begins a wait; on a thread that is no worker it means nothing.
+    /// Starts a wait. Has no effect on a thread that is not a worker.
     pub(crate) fn begin() -> Stall {
         with_serving(|serving| serving.pool.stall(&mut serving.ticket));
         Stall

@@ -1,10 +1,10 @@
-//! What the driver counts, and the plain numbers it gives out.
+//! Counters of the driver, and their snapshots.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($(#[$about:meta])* $live:ident => $plain:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
-        /// The running counters; any thread may add.
+        /// The live counters; any thread may add.
         #[derive(Debug, Default)]
         pub(crate) struct $live {
             $(pub(crate) $name: Counter,)*
@@ -17,7 +17,7 @@ macro_rules! counters {
         }
 
         impl $live {
-            /// The numbers now.
+            /// Returns the current values.
             pub(crate) fn snapshot(&self) -> $plain {
                 $plain { $($name: self.$name.get(),)* }
             }
@@ -32,94 +32,94 @@ macro_rules! counters {
 }
 
 counters! {
-    /// What one lane has moved since it started.
+    /// Traffic of one lane since it started.
     LaneCounters => LaneStatistics {
         /// Datagrams received.
         datagrams_received,
         /// Bytes in them, without UDP and IP headers.
         bytes_received,
-        /// System calls that received something.
+        /// System calls that received at least one datagram.
         receive_batches,
         /// Messages in which the kernel had merged several datagrams.
         merged_receives,
         /// Datagrams longer than a receive buffer, thrown away.
         truncated,
-        /// Datagrams dropped by the kernel at this lane's sockets, mostly for want of buffer.
+        /// Datagrams longer than a receive buffer, discarded.
         kernel_drops,
-        /// Datagrams of another lane's peers, handed over to it.
+        /// Datagrams that the kernel dropped at this lane's sockets, mostly for lack of buffer space.
         handed_over,
-        /// Datagrams that could not be handed over because the other lane was behind.
+        /// Datagrams handed over to the lane of their peer.
         handover_drops,
-        /// Datagrams sent.
+        /// Datagrams dropped because the inbox of their lane was full.
         datagrams_sent,
         /// Bytes in them, without UDP and IP headers.
         bytes_sent,
-        /// System calls that sent something.
+        /// System calls that sent at least one datagram.
         send_batches,
-        /// Messages that the kernel cut into several datagrams.
+        /// Messages that the kernel segmented into several datagrams.
         segmented_sends,
-        /// Times the kernel or device refused to cut, and we sent one by one.
+        /// Times the kernel or device refused to segment, and the datagrams were sent one by one.
         segmentation_fallbacks,
-        /// Waits for room in the send buffer.
+        /// Waits for space in the send buffer.
         send_waits,
-        /// Datagrams given up because the kernel refused them.
+        /// Datagrams dropped because the kernel refused them.
         send_errors,
-        /// Errors that the network reported about datagrams sent earlier.
+        /// Errors reported by the network about datagrams sent earlier.
         errors_reported,
         /// Times the lane's thread woke up.
         wakeups,
-        /// Nanoseconds that it had nothing to do.
+        /// Nanoseconds during which the lane's thread was idle.
         idle_ns,
-        /// Faults caught in the lane's thread; each is a bug.
+        /// Panics caught in the lane's thread; each is a bug.
         faults,
     }
 }
 
 counters! {
-    /// What the workers of one server have done since it started.
+    /// Work of one server's workers since it started.
     CallCounters => CallStatistics {
         /// Calls that arrived.
         arrived,
-        /// Calls that a service ended without an error.
+        /// Calls that a service completed without an error.
         succeeded,
-        /// Of those, calls that the receiving thread answered itself.
+        /// Successful calls that the receiving thread answered itself.
         answered_at_once,
         /// Calls that a service ended with an abort code.
         failed,
         /// Calls refused because too many were waiting.
         refused_busy,
-        /// Services that panicked; each is a bug, and its call was aborted.
+        /// Panics of services; each is a bug, and its call was aborted.
         panicked,
     }
 }
 
-/// What one server has done since it started.
+/// Statistics of one server since it started.
 #[derive(Clone, Debug, Default)]
 pub struct ServerStatistics {
-    /// Sockets and threads, one entry per lane.
+    /// Socket and thread counters, one entry per lane.
     pub lanes: Vec<LaneStatistics>,
-    /// Protocol, one entry per lane.
+    /// Protocol counters, one entry per lane.
     pub endpoints: Vec<rx_proto::Statistics>,
-    /// Calls.
+    /// Call counters.
     pub calls: CallStatistics,
-    /// Calls waiting for a worker now.
+    /// Calls currently waiting for a worker.
     pub waiting_calls: usize,
-    /// Worker threads now, those among them that stand in for others that wait for their clients.
+    /// Current worker threads, including stand-ins for workers that wait for their clients.
     pub worker_threads: usize,
-    /// Calls that may be served at a time, besides those that wait for their clients.
+    /// Number of calls that may be served at a time, not counting those that wait for their clients.
     pub workers_limit: usize,
-    /// Calls wait, and no worker may take one of them.
+    /// Whether calls wait and no worker may take one of them.
     pub workers_full: bool,
-    /// Workers that are serving a call now.
+    /// Workers currently serving a call.
     pub busy_workers: usize,
-    /// Receive buffer that the kernel gave each socket, in bytes of payload asked for.
+    /// Receive buffer that the kernel granted each socket, in bytes of payload as requested.
     pub receive_buffer_bytes: usize,
-    /// Send buffer that the kernel gave each socket, in bytes of payload asked for.
+    /// Send buffer that the kernel granted each socket, in bytes of payload as requested.
     pub send_buffer_bytes: usize,
 }
 
 impl ServerStatistics {
-    /// The sum over all lanes.
+    /// Returns the sum over all lanes.
     pub fn total(&self) -> LaneStatistics {
         let mut total = LaneStatistics::default();
         for lane in &self.lanes {
@@ -129,7 +129,7 @@ impl ServerStatistics {
     }
 }
 
-/// A number that only grows; exact in sum, not ordered with anything else.
+/// A monotonic counter: its sum is exact, but it is not ordered with other memory accesses.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 

@@ -1,13 +1,13 @@
-//! Which lane a peer belongs to.
+//! Assigns peers to lanes.
 //!
-//! All lanes of a server share a port, and the kernel must give each datagram to the lane that
-//! holds the peer's connections. Left alone it hashes with a secret, so that a lane which calls a
-//! client (callbacks) could not know where the answer will arrive. So the choice is ours: a
-//! function of the peer's address and port, computed by the kernel in a classic BPF program on
-//! the `SO_REUSEPORT` group and, identically, by [`lane_of`]. A datagram that arrives in another
-//! lane all the same (IP options on IPv6, a kernel that refused the program) is handed over.
+//! All lanes of a server share a port, and the kernel must deliver each datagram to the lane that holds the
+//! peer's connections. By default it hashes with a secret, so that a lane which calls a client (callbacks)
+//! could not predict where the reply will arrive. Cellar therefore chooses the lane itself, by a function of
+//! the peer's address and port. The kernel computes it in a classic BPF program on the `SO_REUSEPORT` group,
+//! and [`lane_of`] computes the same function. A datagram that still arrives in another lane (IP options on
+//! IPv6, or a kernel that refused the program) is handed over.
 //!
-//! The price: one client port is served by one lane. A lane moves more than a client's link does.
+//! The price is that one client port is served by one lane. A lane moves more than a client's link does.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,11 +15,11 @@ use crate::sys::Instruction;
 
 /// Spreads the port over 32 bits, so that it and the address do not cancel out.
 const PORT_FACTOR: u32 = 0x9E37_79B1;
-/// Mixes both into the high bits, of which the lane is made.
+/// Mixes both into the high bits, from which the lane is computed.
 const MIX_FACTOR: u32 = 0x85EB_CA6B;
 const MIX_SHIFT: u32 = 16;
 
-/// The lane, below `lanes`, that owns every connection with `peer`.
+/// Returns the lane, below `lanes`, that owns every connection with `peer`.
 pub(crate) fn lane_of(peer: SocketAddr, lanes: usize) -> usize {
     let lanes = u32::try_from(lanes).unwrap_or(u32::MAX).max(1);
     let spread = u32::from(peer.port()).wrapping_mul(PORT_FACTOR);
@@ -35,11 +35,11 @@ fn address_word(address: IpAddr) -> u32 {
     }
 }
 
-/// The same function for the kernel, for sockets of the family of `local`.
+/// Returns a BPF program that computes the same function, for sockets of the address family of `local`.
 pub(crate) fn program(local: IpAddr, lanes: usize) -> Vec<Instruction> {
     let network = libc::SKF_NET_OFF as u32;
     let (source_word, port) = match local {
-        // Source address at 12; ports behind the header, whose length is in its first byte.
+        // The source address is at offset 12; the ports follow the header, whose length is in its first byte.
         IpAddr::V4(_) => (
             network.wrapping_add(12),
             [
@@ -47,7 +47,7 @@ pub(crate) fn program(local: IpAddr, lanes: usize) -> Vec<Instruction> {
                 step(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, network),
             ],
         ),
-        // Source address at 8 to 23; ports behind the fixed header of 40.
+        // The source address is at offsets 8 to 23; the ports follow the fixed header of 40 bytes.
         IpAddr::V6(_) => (
             network.wrapping_add(20),
             [

@@ -1,4 +1,4 @@
-//! Many ports that one thread drives: for a program that is thousands of clients at once.
+//! Many ports driven by one thread, for programs that simulate thousands of clients.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -14,26 +14,26 @@ use crate::socket::{Datagrams, LaneSocket, Receiver, SocketOptions};
 use crate::statistics::{LaneCounters, LaneStatistics};
 use crate::{clock, sys};
 
-/// How a swarm is set up.
+/// Configuration of a swarm.
 #[derive(Clone, Debug)]
 pub struct SwarmConfig {
-    /// The address that each port is bound to; it is a free one, with an endpoint of its own.
+    /// The address of each port. Each port gets a free port number and its own endpoint.
     pub addresses: Vec<IpAddr>,
     /// Socket buffers and offloads.
     pub socket: SocketOptions,
-    /// Protocol behaviour.
+    /// Protocol configuration.
     pub endpoint: EndpointConfig,
-    /// What every endpoint answers for.
+    /// The services of every endpoint.
     pub services: Vec<ServiceConfig>,
 }
 
-/// Ports and their endpoints, driven by the thread that owns it:
+/// Ports and their endpoints, driven by the thread that owns the swarm:
 ///
 /// 1. use any [`Swarm::endpoint`];
-/// 2. take [`Swarm::next_event`] until there is none: by then, all that was to be sent is sent;
-/// 3. [`Swarm::wait`], and go on with 2.
+/// 2. call [`Swarm::next_event`] until it returns `None`, at which point everything has been sent;
+/// 3. call [`Swarm::wait`] and continue with 2.
 ///
-/// Nothing blocks but `wait`. What events mean stands at [`Endpoint`].
+/// Only `wait` blocks. [`Endpoint`] documents the events.
 pub struct Swarm {
     ports: Vec<Port>,
     epoll: OwnedFd,
@@ -41,10 +41,10 @@ pub struct Swarm {
     receiver: Receiver,
     datagrams: Vec<Datagrams>,
     batch: Vec<Transmit>,
-    /// The memory of the last batch's pieces.
+    /// The allocation of the last batch, for reuse.
     unused: Gather<'static>,
     counters: LaneCounters,
-    /// Ports that may have events or something to send.
+    /// Ports that may have events or datagrams to send.
     touched: VecDeque<usize>,
     deadlines: BTreeSet<(Monotonic, usize)>,
 }
@@ -53,18 +53,18 @@ struct Port {
     socket: LaneSocket,
     endpoint: Endpoint,
     is_touched: bool,
-    /// As it stands in [`Swarm::deadlines`].
+    /// The deadline under which the port is listed in [`Swarm::deadlines`].
     deadline: Option<Monotonic>,
 }
 
-/// Ports that one wait finds ready, at most.
+/// Maximum number of ready ports that one wait returns.
 const READY_MAX: usize = 256;
 
 impl Swarm {
     /// Binds the ports.
     ///
     /// # Errors
-    /// What the system said; above all that there may not be so many open files.
+    /// System errors, most likely the limit on open files.
     pub fn new(config: &SwarmConfig) -> io::Result<Swarm> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut ports = Vec::with_capacity(config.addresses.len());
@@ -90,18 +90,18 @@ impl Swarm {
         })
     }
 
-    /// The time as endpoints are to be told it; the same clock for all swarms of the process.
+    /// Returns the time to pass to endpoints. All swarms of the process use the same clock.
     pub fn now() -> Monotonic {
         clock::now()
     }
 
-    /// The endpoint of port `port`, counted from 0, to be used in any way.
+    /// Returns the endpoint of port `port`, counted from 0. All its methods may be used.
     pub fn endpoint(&mut self, port: usize) -> &mut Endpoint {
         self.touch(port);
         &mut self.ports[port].endpoint
     }
 
-    /// The next thing that happened at any port. Sends what the ports before it have to send.
+    /// Returns the next event of any port. Sends the pending datagrams of the ports that it visits first.
     pub fn next_event(&mut self) -> Option<(usize, Event)> {
         while let Some(&port) = self.touched.front() {
             if let Some(event) = self.ports[port].endpoint.poll_event() {
@@ -116,11 +116,11 @@ impl Swarm {
         None
     }
 
-    /// Waits until something has come for any port, or something is due at one, or it is `until`. To be
-    /// called when there are no events.
+    /// Waits until a datagram arrives for any port, a timer expires, or `until`. To be called when there are
+    /// no events.
     ///
     /// # Errors
-    /// What the system said; none is to be expected.
+    /// System errors; none is expected.
     pub fn wait(&mut self, until: Monotonic) -> io::Result<()> {
         let first = self.deadlines.first().map_or(until, |(at, _)| until.min(*at));
         let span = first.since(clock::now());
@@ -140,14 +140,14 @@ impl Swarm {
         Ok(())
     }
 
-    /// What all endpoints have counted.
+    /// Returns the summed counters of all endpoints.
     pub fn endpoint_statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
         self.ports.iter().for_each(|port| sum += port.endpoint.statistics());
         sum
     }
 
-    /// What all sockets have moved.
+    /// Returns the summed counters of all sockets.
     pub fn statistics(&self) -> LaneStatistics {
         let kernel_drops = self.ports.iter().map(|port| u64::from(port.socket.kernel_drops())).sum();
         LaneStatistics { kernel_drops, ..self.counters.snapshot() }
@@ -159,7 +159,7 @@ impl Swarm {
         }
     }
 
-    /// Sends what an endpoint has to send; false if that is nothing.
+    /// Sends an endpoint's pending datagrams. Returns false if there were none.
     fn send(&mut self, port: usize) -> bool {
         let Port { socket, endpoint, .. } = &mut self.ports[port];
         let now = clock::now();

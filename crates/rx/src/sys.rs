@@ -1,10 +1,10 @@
-//! The system calls that neither the standard library nor `socket2` offers: batches of datagrams
-//! with control messages, the queue of a socket's errors, `ppoll`, `eventfd`, three socket options, and
-//! packet sockets ([`packet`]).
+//! System calls that neither the standard library nor `socket2` offers: batches of datagrams with control
+//! messages, a socket's error queue, `ppoll`, `eventfd`, three socket options, and packet sockets
+//! ([`packet`]).
 //!
-//! This and its part [`packet`] are the crate's one module with `unsafe` in it. Every block passes the kernel pointers into
-//! memory that is borrowed or owned for the whole call; nothing is kept by the kernel afterwards,
-//! and what it wrote is read only as far as it says it wrote.
+//! This module and its child [`packet`] contain all `unsafe` code of the crate. Every block passes the kernel
+//! pointers to memory that is borrowed or owned for the whole call. The kernel keeps none of them, and its
+//! output is read only up to the length that it reports.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper; see the module's text")]
 
 pub(crate) mod packet;
@@ -17,71 +17,71 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Datagrams (or merged runs of them) moved by one system call, at most.
+/// Maximum number of datagrams (or merged runs of them) per system call.
 pub(crate) const BATCH_MESSAGES: usize = 32;
 
-/// The kernel's limit on pieces of one message (`UIO_MAXIOV`).
+/// The kernel's limit on the pieces of one message (`UIO_MAXIOV`).
 pub(crate) const MESSAGE_PIECES_MAX: usize = 1024;
 
-/// One message to send: a datagram, or a run of equal datagrams cut by the kernel.
+/// One message to send: a datagram, or a run of equal datagrams to be segmented by the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
-    /// Where to.
+    /// Destination address.
     pub(crate) to: SocketAddr,
-    /// Source address; the kernel chooses if none.
+    /// Source address; the kernel chooses it if `None`.
     pub(crate) from: Option<IpAddr>,
-    /// Payload bytes of each datagram if the kernel is to cut `pieces` (`UDP_SEGMENT`).
+    /// Payload bytes of each datagram if the kernel is to segment `pieces` (`UDP_SEGMENT`).
     pub(crate) segment_bytes: Option<u16>,
-    /// The payload, gathered by the kernel; at most [`MESSAGE_PIECES_MAX`].
+    /// The payload, gathered by the kernel; at most [`MESSAGE_PIECES_MAX`] pieces.
     pub(crate) pieces: &'a [IoSlice<'a>],
 }
 
-/// What the kernel said about one received message.
+/// The kernel's description of one received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// Bytes that were written to the buffer.
+    /// Number of bytes written to the buffer.
     pub(crate) length: usize,
-    /// The sender.
+    /// Address of the sender.
     pub(crate) from: SocketAddr,
-    /// The address it was sent to, if the socket reports it.
+    /// Destination address, if the socket reports it.
     pub(crate) to: Option<IpAddr>,
-    /// If the kernel merged several datagrams: the size of each but the last.
+    /// Size of each datagram but the last, if the kernel merged several.
     pub(crate) segment_bytes: Option<usize>,
-    /// The datagram was longer than the buffer.
+    /// Whether the datagram was longer than the buffer.
     pub(crate) truncated: bool,
 }
 
-/// Room for control messages, aligned as the kernel wants it.
+/// A buffer for control messages, aligned as the kernel requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-/// Holds packet information (IPv6: 40 bytes) and a segment size (24 bytes) with room to spare.
+/// Space for packet information (IPv6: 40 bytes) and a segment size (24 bytes), with some to spare.
 const CONTROL_BYTES: usize = 128;
 
 impl Control {
     const EMPTY: Control = Control([0; CONTROL_BYTES]);
 }
 
-/// Room for the address of an IP socket: IPv6's is the longest (`recvmmsg` tells when one did not fit).
+/// Space for the address of an IP socket; IPv6 has the longest. `recvmmsg` reports addresses that do not fit.
 type Name = libc::sockaddr_in6;
 
-/// Slots of one batch that nobody has touched yet. Only those that a batch uses are ever filled: clearing
-/// them all costs more than a small call does otherwise.
+/// Uninitialised slots for one batch. Only those that a batch uses are filled: clearing all of them would
+/// cost more than the rest of a small call.
 fn slots<T>() -> [MaybeUninit<T>; BATCH_MESSAGES] {
     [const { MaybeUninit::uninit() }; BATCH_MESSAGES]
 }
 
-/// An empty message header.
+/// Returns an empty message header.
 fn no_header() -> libc::mmsghdr {
-    // SAFETY: plain data (pointers and numbers) for which zero bytes are a value.
+    // SAFETY: plain data (pointers and numbers) for which all-zero bytes are valid.
     unsafe { zeroed() }
 }
 
-/// Receives as many messages as there are `buffers` ([`BATCH_MESSAGES`] at most) into these, one each, without
-/// waiting, and appends what the kernel said to `received`, in the order of `buffers`.
+/// Receives one message into each of `buffers` (at most [`BATCH_MESSAGES`]) without waiting, and appends
+/// their descriptions to `received` in the order of `buffers`. May receive fewer.
 ///
-/// Fails with `WouldBlock` if there is nothing.
+/// Fails with `WouldBlock` if there are none.
 pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     buffers: &mut [Box<[u8]>],
@@ -102,8 +102,8 @@ pub(crate) fn receive(
         header.msg_controllen = CONTROL_BYTES;
         count += 1;
     }
-    // SAFETY: the first `count` headers are filled. They point to slots on this stack frame, which the kernel
-    // only writes to, and to `buffers`, with the sizes of both; all of them live until after the call.
+    // SAFETY: the first `count` headers are initialised. They point to slots on this stack frame, which the
+    // kernel only writes to, and to `buffers`, with the sizes of both; all of them outlive the call.
     let got = unsafe {
         libc::recvmmsg(
             socket.as_raw_fd(),
@@ -115,13 +115,13 @@ pub(crate) fn receive(
     };
     let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
     for (header, name) in headers[..got].iter().zip(&names) {
-        // SAFETY: `got` is `count` at most, and those headers were filled above.
+        // SAFETY: `got` is at most `count`, and those headers were initialised above.
         received.push(describe(unsafe { header.assume_init_ref() }, name));
     }
     Ok(())
 }
 
-/// Reads one message header that the kernel has filled, and the name it points to.
+/// Decodes one message header that the kernel has filled, and the name it points to.
 fn describe(header: &libc::mmsghdr, name: &MaybeUninit<Name>) -> Received {
     let (to, segment_bytes) = control_facts(&header.msg_hdr);
     Received {
@@ -133,13 +133,13 @@ fn describe(header: &libc::mmsghdr, name: &MaybeUninit<Name>) -> Received {
     }
 }
 
-/// The kernel's socket address, of which it wrote `length` bytes, as the standard library's; unspecified if it
-/// is of no IP family.
+/// Converts the kernel's socket address, of which it wrote `length` bytes. Returns an unspecified address if
+/// it belongs to no IP family.
 fn socket_address(name: &MaybeUninit<Name>, length: libc::socklen_t) -> SocketAddr {
     let name = name.as_ptr();
     let holds = |bytes: usize| length as usize >= bytes && bytes <= size_of::<Name>();
-    // SAFETY: `length` is what the kernel said it wrote; each value lies within a `Name` and is read only if that
-    // much was written.
+    // SAFETY: `length` is the number of bytes that the kernel wrote; each value is inside a `Name` and is
+    // read only if that many bytes were written.
     unsafe {
         let family = holds(size_of::<libc::sa_family_t>()).then(|| name.cast::<libc::sa_family_t>().read());
         match family.map(i32::from) {
@@ -158,7 +158,7 @@ fn socket_address(name: &MaybeUninit<Name>, length: libc::socklen_t) -> SocketAd
     }
 }
 
-/// Writes an address as the kernel wants it; answers how many bytes of `name` that took.
+/// Writes an address in the kernel's form. Returns the number of bytes of `name` used.
 fn write_name(name: &mut MaybeUninit<Name>, address: SocketAddr) -> libc::socklen_t {
     match address {
         SocketAddr::V4(address) => {
@@ -168,7 +168,7 @@ fn write_name(name: &mut MaybeUninit<Name>, address: SocketAddr) -> libc::sockle
                 sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
                 sin_zero: [0; 8],
             };
-            // SAFETY: a `Name` is longer, and aligned no less, than the address of an IPv4 socket.
+            // SAFETY: a `Name` is at least as long and as aligned as the address of an IPv4 socket.
             unsafe { name.as_mut_ptr().cast::<libc::sockaddr_in>().write(of_ipv4) };
             size_of::<libc::sockaddr_in>() as libc::socklen_t
         }
@@ -185,7 +185,7 @@ fn write_name(name: &mut MaybeUninit<Name>, address: SocketAddr) -> libc::sockle
     }
 }
 
-/// The local address and the segment size among a message's control messages.
+/// Returns the local address and the segment size among a message's control messages.
 fn control_facts(header: &libc::msghdr) -> (Option<IpAddr>, Option<usize>) {
     let mut local = None;
     let mut segment_bytes = None;
@@ -199,7 +199,7 @@ fn control_facts(header: &libc::msghdr) -> (Option<IpAddr>, Option<usize>) {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                     let info = data.cast::<libc::in_pktinfo>().read_unaligned();
                     let address = Ipv4Addr::from(info.ipi_spec_dst.s_addr.to_ne_bytes());
-                    // It came before the socket was to report addresses.
+                    // The datagram arrived before the socket was set to report addresses.
                     local = (!address.is_unspecified()).then_some(IpAddr::V4(address));
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
@@ -218,29 +218,29 @@ fn control_facts(header: &libc::msghdr) -> (Option<IpAddr>, Option<usize>) {
     (local, segment_bytes)
 }
 
-/// What the kernel keeps about a datagram that was not delivered (ip(7), `IP_RECVERR`).
+/// The kernel's record of a datagram that was not delivered (ip(7), `IP_RECVERR`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SocketError {
-    /// Where the datagram was sent to.
+    /// Destination of the datagram.
     pub(crate) to: SocketAddr,
-    /// Who says so (`SO_EE_ORIGIN_*`).
+    /// Origin of the error (`SO_EE_ORIGIN_*`).
     pub(crate) origin: u8,
-    /// Type and code of the ICMP message.
+    /// Type of the ICMP message.
     pub(crate) kind: u8,
-    /// See `kind`.
+    /// Code of the ICMP message.
     pub(crate) code: u8,
-    /// The error number.
+    /// Error number (`errno`).
     pub(crate) number: i32,
-    /// For EMSGSIZE the size that would pass.
+    /// For EMSGSIZE, the MTU.
     pub(crate) info: u32,
-    /// Bytes of the datagram that are known.
+    /// Number of bytes of the datagram that were quoted.
     pub(crate) quoted_bytes: usize,
 }
 
-/// Takes the first error off a socket's queue, and puts the beginning of the datagram's payload into
-/// `quote`. `None` is an entry of some other kind.
+/// Takes the first error off a socket's queue, and copies the beginning of the datagram's payload to `quote`.
+/// Returns `None` for an entry of another kind.
 ///
-/// Fails with `WouldBlock` if there is nothing.
+/// Fails with `WouldBlock` if there is none.
 pub(crate) fn receive_error(socket: BorrowedFd<'_>, quote: &mut [u8]) -> io::Result<Option<SocketError>> {
     let mut name = MaybeUninit::<Name>::uninit();
     let mut header = no_header().msg_hdr;
@@ -268,7 +268,7 @@ pub(crate) fn receive_error(socket: BorrowedFd<'_>, quote: &mut [u8]) -> io::Res
     }))
 }
 
-/// The error among a message's control messages.
+/// Returns the error among a message's control messages.
 fn extended_error(header: &libc::msghdr) -> Option<libc::sock_extended_err> {
     // SAFETY: as in `control_facts`; the value is read only if the message has room for it.
     unsafe {
@@ -286,8 +286,8 @@ fn extended_error(header: &libc::msghdr) -> Option<libc::sock_extended_err> {
     None
 }
 
-/// Sends up to [`BATCH_MESSAGES`] messages without waiting; answers how many were taken (at least
-/// one). An error is that of the first message.
+/// Sends up to [`BATCH_MESSAGES`] messages without waiting. Returns the number sent, at least one. An error
+/// applies to the first message.
 pub(crate) fn send<'a>(
     socket: BorrowedFd<'_>,
     messages: impl Iterator<Item = &'a Message<'a>>,
@@ -300,14 +300,14 @@ pub(crate) fn send<'a>(
         let header = &mut header.write(no_header()).msg_hdr;
         header.msg_namelen = write_name(name, message.to);
         header.msg_name = name.as_mut_ptr().cast();
-        // `IoSlice` is guaranteed to have the layout of `iovec`; the kernel only reads it.
+        // `IoSlice` is guaranteed to have the layout of `iovec`, and the kernel only reads it.
         header.msg_iov = message.pieces.as_ptr().cast_mut().cast();
         header.msg_iovlen = message.pieces.len();
         write_control(header, control, message);
         count += 1;
     }
-    // SAFETY: the first `count` headers are filled, and point to names and control messages that were written
-    // as far as their lengths say. These and the pieces live until after the call.
+    // SAFETY: the first `count` headers are initialised, and point to names and control messages that are
+    // initialised up to their lengths. These and the pieces outlive the call.
     let sent = unsafe {
         libc::sendmmsg(
             socket.as_raw_fd(),
@@ -319,7 +319,7 @@ pub(crate) fn send<'a>(
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Lays out the control messages of `message` in `control` and names them in `header`.
+/// Writes the control messages of `message` to `control` and references them in `header`.
 fn write_control(header: &mut libc::msghdr, control: &mut MaybeUninit<Control>, message: &Message<'_>) {
     let mut used = 0;
     match message.from {
@@ -347,8 +347,8 @@ fn write_control(header: &mut libc::msghdr, control: &mut MaybeUninit<Control>, 
     }
 }
 
-/// Writes one control message at `offset`, its padding included: the kernel is given no byte that was not
-/// written. Answers the room it took.
+/// Writes one control message at `offset` including its padding, so that the kernel gets no uninitialised
+/// byte. Returns the space used.
 #[allow(
     clippy::cast_ptr_alignment,
     reason = "`Control` is aligned, CMSG_SPACE keeps it so, and writes are unaligned"
@@ -375,29 +375,29 @@ fn push_control<T: Copy>(
     space
 }
 
-/// What to wait for on a descriptor.
+/// A descriptor and the event to wait for.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Interest(libc::pollfd);
 
 impl Interest {
-    /// Waits for something to read.
+    /// Waits until the descriptor is readable.
     pub(crate) fn readable(descriptor: RawFd) -> Interest {
         Interest(libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 })
     }
 
-    /// Waits for room to write.
+    /// Waits until the descriptor is writable.
     pub(crate) fn writable(descriptor: RawFd) -> Interest {
         Interest(libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 })
     }
 
-    /// Whether the last wait found errors to be fetched.
+    /// Whether the last wait found errors to fetch.
     pub(crate) fn has_errors(self) -> bool {
         self.0.revents & libc::POLLERR != 0
     }
 }
 
-/// Waits until one of `interests` is ready or the time is over (none: for ever). A signal ends the
+/// Waits until one of `interests` is ready or the timeout expires (`None`: no timeout). A signal ends the
 /// wait early, without an error.
 pub(crate) fn wait(interests: &mut [Interest], timeout: Option<Duration>) -> io::Result<()> {
     let timeout = timeout.map(|span| libc::timespec {
@@ -420,54 +420,54 @@ fn ignore_interruption(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
 }
 
-/// A new event counter that never blocks (`eventfd`).
+/// Creates an event counter that never blocks (`eventfd`).
 pub(crate) fn event_counter() -> io::Result<File> {
     // SAFETY: takes no pointers.
     let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just created and has no other owner.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
 }
 
 /// The first descriptor that a service manager passes (SD_LISTEN_FDS_START).
 const PASSED_FIRST: RawFd = 3;
 
-/// Takes over `count` descriptors that a service manager has passed to this process (sd_listen_fds(3)), so that
-/// programs that it starts do not get them. Descriptors that are not open are left out. A second call returns none.
+/// Takes over `count` descriptors that a service manager has passed to this process (sd_listen_fds(3)), and
+/// marks them close-on-exec. Descriptors that are not open are omitted. A second call returns none.
 pub(crate) fn take_passed(count: usize) -> Vec<OwnedFd> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::SeqCst) {
         return Vec::new();
     }
     let passed = PASSED_FIRST..PASSED_FIRST.saturating_add(i32::try_from(count).unwrap_or(0));
-    // SAFETY: takes no pointers; fails for a number that is not open.
+    // SAFETY: takes no pointers; fails for a descriptor that is not open.
     let is_open = |number: &RawFd| unsafe { libc::fcntl(*number, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
-    // SAFETY: the descriptor is open. It was before this program began, which has been told that it owns it, and it is
-    // taken once.
+    // SAFETY: the descriptor is open. It has been since this program started, the service manager has
+    // declared the program its owner, and it is taken only once.
     passed.filter(is_open).map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect()
 }
 
 /// One instruction of a classic BPF program.
 pub(crate) type Instruction = libc::sock_filter;
 
-/// Lets `program` choose the socket of the `SO_REUSEPORT` group that `socket` is in; its answer is
-/// an index in the order of binding.
+/// Attaches a program that chooses the socket within the `SO_REUSEPORT` group of `socket`. Its result is an
+/// index in the order of binding.
 pub(crate) fn attach_steering(socket: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
     let program =
         libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_ptr().cast_mut() };
     set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 
-/// Sets an integer option.
+/// Sets an integer socket option.
 pub(crate) fn set_integer(socket: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
     set_option(socket, level, name, &value)
 }
 
 fn set_option<T: Copy>(socket: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
-    // SAFETY: the value is borrowed for the call and its size is given; the kernel copies it (and
-    // what a filter program points to).
+    // SAFETY: the value is borrowed for the call and its size is passed; the kernel copies it (and the filter
+    // program that it may point to).
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -480,11 +480,12 @@ fn set_option<T: Copy>(socket: BorrowedFd<'_>, level: i32, name: i32, value: &T)
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Datagrams that the kernel dropped at this socket, mostly for want of buffer, since it was made.
+/// Returns the number of datagrams that the kernel has dropped at this socket, mostly for lack of buffer
+/// space.
 pub(crate) fn kernel_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut counters = [0u32; MEMINFO_COUNTERS];
     let mut bytes = size_of::<[u32; MEMINFO_COUNTERS]>() as libc::socklen_t;
-    // SAFETY: the buffer is owned by this frame and its size is given.
+    // SAFETY: the buffer is owned by this frame and its size is passed.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -497,12 +498,12 @@ pub(crate) fn kernel_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     if done == 0 { Ok(counters[libc::SK_MEMINFO_DROPS as usize]) } else { Err(io::Error::last_os_error()) }
 }
 
-/// `SO_MEMINFO` (asm-generic/socket.h), and how many counters it gives (linux/sock_diag.h).
+/// `SO_MEMINFO` (asm-generic/socket.h), and its number of counters (linux/sock_diag.h).
 const SO_MEMINFO: i32 = 55;
 const MEMINFO_COUNTERS: usize = 9;
 
-/// Nanoseconds of the system's monotonic clock. It is read several times for each call: the standard library's
-/// `Instant` takes ten times as many instructions to say the same.
+/// Returns the system's monotonic clock in nanoseconds. Read several times per call: the standard library's
+/// `Instant` takes ten times as many instructions.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the value is owned by this frame. The call cannot fail: every Linux has this clock.
@@ -510,11 +511,11 @@ pub(crate) fn monotonic_ns() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
-/// A number that nobody can guess.
+/// Returns an unpredictable seed.
 pub(crate) fn random_seed() -> io::Result<[u8; 32]> {
     let mut seed = [0u8; 32];
-    // SAFETY: the buffer is owned by this frame and its size is given.
+    // SAFETY: the buffer is owned by this frame and its size is passed.
     let got = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };
-    // Requests of up to 256 bytes are never cut short (getrandom(2)).
+    // Requests of up to 256 bytes are never truncated (getrandom(2)).
     if usize::try_from(got) == Ok(seed.len()) { Ok(seed) } else { Err(io::Error::last_os_error()) }
 }

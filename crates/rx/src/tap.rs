@@ -1,4 +1,4 @@
-//! Seeing the datagrams that pass an interface, without taking part.
+//! Passive capture of the datagrams that pass an interface.
 
 use crate::sys::packet;
 use crate::sys::{self, Instruction, Interest};
@@ -10,46 +10,46 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The longest IP packet, or run of packets that the kernel handles as one.
 const BUFFER_BYTES: usize = 65_536;
 
-/// Room for packets that wait to be looked at, in bytes.
+/// Receive buffer for packets not read yet, in bytes.
 const QUEUE_BYTES: i32 = 64 << 20;
 
-/// Ports that a filter can name: its jumps reach no further.
+/// Maximum number of ports in a filter, limited by the reach of its jumps.
 pub const TAP_PORTS_MAX: usize = 100;
 
-/// Sees the UDP datagrams over IPv4 that pass an interface. Needs the right to do so (CAP_NET_RAW).
+/// Captures the UDP datagrams over IPv4 that pass an interface. Requires CAP_NET_RAW.
 #[derive(Debug)]
 pub struct Tap {
     socket: OwnedFd,
     buffer: Box<[u8]>,
 }
 
-/// A packet that passed.
+/// A captured packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed<'a> {
-    /// When, in nanoseconds since 1970.
+    /// Capture time in nanoseconds since 1970.
     pub time_ns: u64,
-    /// From its IP header on. It may be a run of datagrams that the kernel handles as one, under one
-    /// header.
+    /// The packet from its IP header on. It may be a run of datagrams that the kernel handles as one, under
+    /// one header.
     pub packet: &'a [u8],
 }
 
 impl Tap {
-    /// Begins to see what passes `interface` (all interfaces, if none is named) from or to one of
-    /// `ports` (all, if there are none), of which there may be [`TAP_PORTS_MAX`].
+    /// Starts capturing on `interface` (all interfaces if `None`) the packets from or to one of `ports` (all
+    /// ports if empty). At most [`TAP_PORTS_MAX`] ports are allowed.
     pub fn open(interface: Option<&str>, ports: &[u16]) -> io::Result<Tap> {
         if ports.len() > TAP_PORTS_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many ports for one filter"));
         }
         let socket = packet::open()?;
         packet::attach_filter(socket.as_fd(), &program(ports))?;
-        // More than the system's limit only with the right to it; less is no reason to give up.
+        // Exceeding the system's limit requires a privilege; a smaller buffer is acceptable.
         let force = |name| sys::set_integer(socket.as_fd(), libc::SOL_SOCKET, name, QUEUE_BYTES);
         force(libc::SO_RCVBUFFORCE).or_else(|_| force(libc::SO_RCVBUF))?;
         packet::bind(socket.as_fd(), interface)?;
         Ok(Tap { socket, buffer: vec![0; BUFFER_BYTES].into() })
     }
 
-    /// The next packet; `None` if none passed in this time, or a signal came.
+    /// Returns the next packet, or `None` after `timeout` or on a signal.
     pub fn next(&mut self, timeout: Duration) -> io::Result<Option<Passed<'_>>> {
         let seen = match self.receive() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -66,19 +66,19 @@ impl Tap {
         Ok(Some(Passed { time_ns, packet: &self.buffer[..seen.length] }))
     }
 
-    /// Takes a packet off the socket's queue.
+    /// Receives one packet from the socket.
     fn receive(&mut self) -> io::Result<packet::Seen> {
         loop {
             let seen = packet::receive(self.socket.as_fd(), &mut self.buffer)?;
-            // On loopback interfaces everything passes twice.
+            // On loopback interfaces every packet is seen twice.
             if !(seen.outgoing && seen.loopback) {
                 return Ok(seen);
             }
         }
     }
 
-    /// Packets that the kernel dropped, since they were not looked at in time, since this was asked
-    /// last.
+    /// Returns the number of packets that the kernel dropped since the previous call because they were not
+    /// read in time.
     pub fn take_drops(&mut self) -> io::Result<u32> {
         packet::take_drops(self.socket.as_fd())
     }
@@ -88,7 +88,7 @@ fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_nanos() as u64)
 }
 
-/// Where a test of a filter leads to.
+/// Jump target of a filter test.
 #[derive(Clone, Copy)]
 enum Goto {
     Next,
@@ -96,7 +96,7 @@ enum Goto {
     Drop,
 }
 
-/// A filter for UDP over IPv4 with these ports, and for fragments, which do not tell theirs. Packets
+/// Returns a filter for UDP over IPv4 with these ports, and for fragments, which carry no ports. Packets
 /// begin with their IP header.
 fn program(ports: &[u16]) -> Vec<Instruction> {
     let protocol = (libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL) as u32;
@@ -121,7 +121,7 @@ fn program(ports: &[u16]) -> Vec<Instruction> {
     resolve(&steps)
 }
 
-/// The steps, and behind them the instructions that take or drop the packet.
+/// Assembles the steps, followed by the instructions that accept or drop the packet.
 fn resolve(steps: &[(u32, u32, Goto, Goto)]) -> Vec<Instruction> {
     let count = steps.len();
     let mut program: Vec<Instruction> = Vec::with_capacity(count + 2);
@@ -132,7 +132,7 @@ fn resolve(steps: &[(u32, u32, Goto, Goto)]) -> Vec<Instruction> {
             Goto::Drop => count - at,
         };
         let (jt, jf) = (distance(then) as u8, distance(other) as u8);
-        // BPF_JA keeps its distance elsewhere.
+        // BPF_JA has its jump distance in `k`.
         let k = if code == libc::BPF_JMP { distance(then) as u32 } else { k };
         program.push(Instruction { code: code as u16, jt, jf, k });
     }
@@ -145,7 +145,7 @@ fn resolve(steps: &[(u32, u32, Goto, Goto)]) -> Vec<Instruction> {
 mod tests {
     use super::*;
 
-    /// What the kernel would do with the program and a packet.
+    /// Returns what the kernel would decide about a packet with this program.
     fn takes(program: &[Instruction], ethertype: u32, packet: &[u8]) -> bool {
         let half = |at: usize| u32::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
         let (mut a, mut x, mut at) = (0, 0, 0);

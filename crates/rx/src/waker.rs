@@ -1,4 +1,4 @@
-//! Waking a lane that sleeps in `poll`.
+//! Wakes a lane that sleeps in `poll`.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use crate::sys;
 /// An event counter that one thread polls and any thread may raise.
 pub(crate) struct Waker {
     counter: File,
-    /// The counter is raised: no need to raise it again.
+    /// Whether the counter is raised already.
     raised: AtomicBool,
 }
 
@@ -19,24 +19,24 @@ impl Waker {
         Ok(Waker { counter: sys::event_counter()?, raised: AtomicBool::new(false) })
     }
 
-    /// What to poll for reading.
+    /// Returns the descriptor to poll for reading.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.counter.as_raw_fd()
     }
 
-    /// Makes the sleeper wake up, now or when it next wants to sleep.
+    /// Wakes the sleeping thread, now or as soon as it tries to sleep.
     pub(crate) fn wake(&self) {
         if !self.raised.swap(true, Ordering::SeqCst) {
-            // Adding 1 to a counter that we alone reset cannot overflow it.
+            // Adding 1 cannot overflow the counter, since every reader resets it.
             let _ = (&self.counter).write(&1u64.to_ne_bytes());
         }
     }
 
-    /// Lowers the counter; to be called before looking at what the wakers have done.
+    /// Resets the counter. To be called before checking for work that wakers have left.
     pub(crate) fn rest(&self) {
         if self.raised.load(Ordering::SeqCst) {
             let _ = (&self.counter).read(&mut [0; 8]);
-            // Reads before it writes: what was done before a `wake` that found it raised is seen.
+            // A read-modify-write, so that this thread sees the work of a waker that found the flag raised.
             self.raised.swap(false, Ordering::SeqCst);
         }
     }

@@ -23,13 +23,13 @@ use crate::server_call::{ServerCall, Service};
 use crate::stall;
 use crate::statistics::{CallCounters, CallStatistics};
 
-/// What a caller is told whose service panicked: an input/output error is what users see of it.
+/// Abort code of a call whose service panicked. Users see an input/output error.
 pub(crate) const PANIC_CODE: AbortCode = AbortCode::UAEIO;
 
-/// What callers get when too many calls wait: clients take it as "try again".
+/// Abort code when too many calls wait. Clients retry after it.
 const BUSY_CODE: AbortCode = AbortCode::VBUSY;
 
-/// How many threads, and how many calls may wait for them.
+/// Limits on the number of threads and of waiting calls.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerLimits {
     pub(crate) threads_min: usize,
@@ -37,22 +37,21 @@ pub(crate) struct WorkerLimits {
     pub(crate) fairness: Fairness,
 }
 
-/// The queue and the threads that empty it. Threads are started when they are wanted; as many as there
-/// are workers stay.
+/// The call queue and the threads that empty it. Threads are started on demand; `threads_min` of them stay.
 pub(crate) struct WorkerPool {
     name: String,
     services: BTreeMap<u16, Arc<dyn Service>>,
     queue: CallQueue<Arrived>,
     users: Users,
     limits: WorkerLimits,
-    /// Set once, before the first call can arrive.
+    /// The lanes that calls come from. Set once, before the first call can arrive.
     lanes: OnceLock<Weak<Lanes>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     busy: AtomicUsize,
     stopping: AtomicBool,
     priority: Priority,
     counters: CallCounters,
-    /// For the threads.
+    /// A reference to this pool, for its threads.
     own: Weak<WorkerPool>,
 }
 
@@ -79,14 +78,14 @@ impl WorkerPool {
         })
     }
 
-    /// Says where calls come from, and starts the first threads.
+    /// Connects the pool to its lanes and starts the first threads.
     pub(crate) fn start(&self, lanes: &Arc<Lanes>) {
         let fresh = self.lanes.set(Arc::downgrade(lanes)).is_ok();
         assert!(fresh, "a worker pool was started twice");
         (0..self.limits.threads_min).for_each(|_| self.add_thread());
     }
 
-    /// Takes no more calls; gives up those that wait.
+    /// Stops accepting calls and aborts those that wait.
     pub(crate) fn close(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let lanes = self.lanes.get().and_then(Weak::upgrade);
@@ -99,12 +98,12 @@ impl WorkerPool {
         }
     }
 
-    /// Waits for the services to return.
+    /// Waits until all services have returned.
     pub(crate) fn join(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
         let me = std::thread::current().id();
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {
-            // Panics of services are caught in the thread.
+            // The thread itself catches panics of services.
             let _ = thread.join();
         }
     }
@@ -117,7 +116,7 @@ impl WorkerPool {
         self.threads.lock().iter().filter(|thread| !thread.is_finished()).count()
     }
 
-    /// How full the queue is.
+    /// Returns how full the queue is.
     pub(crate) fn queue_load(&self) -> QueueLoad {
         self.queue.load()
     }
@@ -126,14 +125,14 @@ impl WorkerPool {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// A worker waits for its client; see [`stall`].
+    /// Called when a worker waits for its client; see [`stall`].
     pub(crate) fn stall(&self, ticket: &mut Ticket) {
         if self.queue.stall(ticket) {
             self.add_thread();
         }
     }
 
-    /// It goes on.
+    /// Called when the worker continues.
     pub(crate) fn resume(&self, ticket: &mut Ticket) {
         self.queue.resume(ticket);
     }
@@ -142,7 +141,7 @@ impl WorkerPool {
         let mut threads = self.threads.lock();
         let Some(own) = self.own.upgrade() else { return };
         let threads_max = self.limits.fairness.threads_max(self.limits.threads_max);
-        // Those that a rush of calls needed have ended after it.
+        // Removes surplus threads that a burst of calls required and that have finished since.
         threads.retain(|thread| !thread.is_finished());
         if threads.len() >= threads_max || self.stopping.load(Ordering::SeqCst) {
             return;
@@ -167,7 +166,7 @@ impl WorkerPool {
         }
     }
 
-    /// Serves a call; gives the number of bytes that it moved.
+    /// Serves a call and returns the number of bytes that it moved.
     fn serve(&self, arrived: Arrived, is_bulk: bool) -> u64 {
         let Some(lanes) = self.lanes.get().and_then(Weak::upgrade) else { return 0 };
         let lane = Arc::clone(&lanes.all()[arrived.lane]);
@@ -180,7 +179,7 @@ impl WorkerPool {
         }
         let result = self.run_service(&mut call);
         if is_bulk {
-            // Who ends his call may sync for others who wait.
+            // Finishing the call may run a group commit for other callers.
             self.priority.be_ordinary();
         }
         let bytes = call.bytes_moved();
@@ -188,7 +187,7 @@ impl WorkerPool {
         bytes
     }
 
-    /// Whose call it is, and what it asks for.
+    /// Classifies a call for the fair queue, by its caller and request.
     fn work(&self, call: &Arrived) -> Work {
         let (user, weight) = self.users.of(&call.caller);
         let [request, _] = &call.request;
@@ -255,7 +254,7 @@ impl Arrivals for WorkerPool {
     }
 
     fn look_ahead(&self, calls: &[Arrived]) {
-        // A port has one service for nearly all.
+        // Nearly all ports have a single service.
         let Some(first) = calls.first() else { return };
         let Some(service) = self.services.get(&first.service_id) else { return };
         let of_it = calls.iter().filter(|call| call.service_id == first.service_id);

@@ -8,12 +8,12 @@ use common::{ask, client, entry, read_all, server_config};
 use rx::{Server, ServerCall, Service};
 use std::sync::Arc;
 
-/// First bytes of requests: what is answered at once, what is not, and what panics when tried.
+/// First bytes of requests: answered on the fast path, not answered there, and panicking there.
 const QUICK: u8 = b'q';
 const SLOW: u8 = b's';
 const TRAP: u8 = b't';
 
-/// Gives back what it was asked, with a mark that says on which way.
+/// Echoes the request with a mark of the path that served it.
 struct Marker;
 
 impl Service for Marker {
@@ -46,7 +46,7 @@ fn both_ways_give_whole_replies() {
                     for size in [0, 1, 100, 1400] {
                         let message = vec![thread; size];
                         let quick = ask(&**connection, QUICK, &message).unwrap();
-                        // A worker that saw the call first serves it.
+                        // The call may already have been passed to a worker.
                         let possible = [&b"quick"[..], b"slow"].map(|mark| expected(QUICK, &message, mark));
                         assert!(possible.iter().any(|reply| *reply == quick[..]), "{quick:?}");
                         let slow = ask(&**connection, SLOW, &message).unwrap();

@@ -1,4 +1,4 @@
-//! rxdebug's questions are answered for the whole server, whichever lane they reach.
+//! rxdebug requests are answered for the whole server, whichever lane they reach.
 mod common;
 
 use std::collections::BTreeSet;
@@ -9,17 +9,17 @@ use bytes::Bytes;
 use common::{ECHO, HOLD, SERVICE, Trick, ask, begin, client, entry, server_config};
 use rx::{Fairness, Server, ServerConfig};
 
-/// Kinds of questions (RX_DEBUGI_*).
+/// Kinds of requests (RX_DEBUGI_*).
 const BASICS: u32 = 1;
 const BUSY_CONNECTION: u32 = 2;
 const CONNECTION: u32 = 3;
 const COUNTERS: u32 = 4;
 const PEER: u32 = 5;
 
-/// In place of an entry that does not exist.
+/// Marks an entry that does not exist.
 const NONE_SUCH: u32 = 0xffff_ffff;
 
-/// Somebody who asks, from a port and so a lane of his own.
+/// An rxdebug client with its own port and so, most likely, its own lane.
 struct Asker(UdpSocket);
 
 impl Asker {
@@ -30,7 +30,7 @@ impl Asker {
         Asker(socket)
     }
 
-    /// The 32-bit words of the answer.
+    /// Returns the 32-bit words of the answer.
     fn ask(&self, kind: u32, index: u32) -> Vec<u32> {
         let mut packet = [0; 28].to_vec();
         packet[20] = 8;
@@ -44,14 +44,14 @@ impl Asker {
         words.map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
     }
 
-    /// All entries of a list, by the word that tells them apart.
+    /// Returns the identifying word of every entry of a list.
     fn list(&self, kind: u32, name: usize, none: usize) -> Vec<u32> {
         let entries = (0..).map(|index| self.ask(kind, index));
         entries.take_while(|entry| entry[none] != NONE_SUCH).map(|entry| entry[name]).collect()
     }
 }
 
-/// A server of four lanes with one worker, which is held; and the clients, each of its own port.
+/// A server of four lanes with few workers, and its clients, each with its own port.
 struct Busy {
     server: Server,
     askers: Vec<Asker>,
@@ -73,7 +73,7 @@ fn connections_and_peers_are_those_of_all_lanes() {
     let Busy { server, askers, clients } = busy_server(trick, 12);
     let address = server.addresses()[0];
     let connections: Vec<_> = clients.iter().map(|client| client.connect(address, SERVICE, None)).collect();
-    // Half of them have a call under way.
+    // Half of them have a call in progress.
     let mut calls = Vec::new();
     for (place, connection) in connections.iter().enumerate() {
         if place % 2 == 0 {
@@ -97,7 +97,7 @@ fn connections_and_peers_are_those_of_all_lanes() {
             assert_eq!((list.len(), distinct.len()), (count, count), "kind {kind}: {list:x?}");
             assert_eq!(asker.ask(kind, 7 + count as u32)[none], NONE_SUCH);
         }
-        // From the middle, without what came before.
+        // Starting in the middle, without the previous entries.
         assert_ne!(asker.ask(CONNECTION, 11)[1], NONE_SUCH);
     }
     drop(calls);
@@ -121,7 +121,7 @@ fn numbers_are_those_of_all_lanes() {
         }
         for asker in &askers {
             let basics = asker.ask(BASICS, 0);
-            // Free packets, reclaims, calls, version; then waiting, idle, waited, packets.
+            // Words: free packets, reclaims, calls, version; then waiting, idle, waited, packets.
             assert_eq!((basics[2], basics[3] >> 8 & 0xff), (12, u32::from(b'S')));
             assert_eq!((basics[4], basics[5]), (11, 0));
             assert_eq!(basics[7], 4 * 400_000);

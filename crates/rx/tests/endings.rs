@@ -1,4 +1,4 @@
-//! The ways in which calls and servers end, and who may be called.
+//! How calls and servers end, and which peers a server can call.
 mod common;
 
 use std::net::{IpAddr, UdpSocket};
@@ -126,8 +126,8 @@ fn more_calls_than_may_wait_are_told_to_come_back() {
 #[test]
 fn callbacks_come_back_through_the_servers_own_port() {
     let (server, address) = start(&server_config(4));
-    // Callers that serve as well, so that they can be called back; every one has a port of its own,
-    // and so any of the server's lanes.
+    // Callers that are servers too, so that they can be called back. Each has its own port, and so may belong
+    // to any of the server's lanes.
     let callers: Vec<Server> = (0..8).map(|lanes| start(&server_config(1 + lanes % 4)).0).collect();
     std::thread::scope(|scope| {
         for caller in &callers {
@@ -157,7 +157,7 @@ fn answers_leave_from_the_address_that_was_asked() {
         let (server, address) = start(&config);
         for asked in ["127.0.0.1", "127.0.0.2"] {
             let asked: IpAddr = asked.parse().unwrap();
-            // A connected socket takes datagrams from its peer's address only.
+            // A connected socket accepts datagrams from its peer's address only.
             let plain = UdpSocket::bind("127.0.0.1:0").unwrap();
             plain.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             plain.connect((asked, address.port())).unwrap();
@@ -174,7 +174,7 @@ fn answers_leave_from_the_address_that_was_asked() {
 
 #[test]
 fn calls_leave_from_the_address_on_the_way_to_the_peer() {
-    // For all of 127.0.0.0/8 that is 127.0.0.1.
+    // The system's route to all of 127.0.0.0/8 has the source 127.0.0.1.
     for last in [1, 2, 3] {
         let config = ServerConfig {
             addresses: vec![IpAddr::from([127, 0, 0, 2]), IpAddr::from([127, 0, 0, 1])],

@@ -1,4 +1,4 @@
-//! A server that leaves its sockets to the next one.
+//! A server that passes its sockets on to its successor.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// A server that takes the sockets of another, which has ended.
+/// Starts a server with the sockets of another, which has stopped.
 fn succeed(before: Server, lanes: usize) -> Server {
     let inherited = Arc::new(Inherited::new(before.sockets().unwrap()));
     let port = before.addresses()[0].port();
@@ -20,7 +20,7 @@ fn succeed(before: Server, lanes: usize) -> Server {
     Server::start(&config, vec![entry(Trick::new().0)]).unwrap()
 }
 
-/// The question for the version of an Rx server, which every server answers.
+/// Returns an Rx version request, which every server answers.
 fn version_question() -> [u8; 28] {
     let mut question = [0; 28];
     (question[20], question[21]) = (13, 1);
@@ -44,7 +44,7 @@ fn what_comes_between_two_servers_is_answered_by_the_second() {
         let config = ServerConfig { port: address.port(), inherited, ..server_config(lanes) };
         server = Server::start(&config, vec![entry(Trick::new().0)]).unwrap();
         for asker in askers {
-            // A refusal would be an error here.
+            // An ICMP error (port unreachable) would fail this receive.
             assert!(asker.recv(&mut [0; 200]).unwrap() > 28, "{lanes} lanes");
         }
     }

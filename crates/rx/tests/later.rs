@@ -1,4 +1,4 @@
-//! Calls that end after their worker has gone on.
+//! Calls that end after their worker has moved on.
 mod common;
 
 use afs_idl::CallStream;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// Requests that begin with this fail in the service.
+/// First byte of requests that fail in the service.
 const FAIL: u8 = b'f';
 
-/// Leaves the end of each call to whoever takes it from the channel.
+/// Sends the conclusion of each call to a channel.
 struct Leaver(Mutex<Sender<Conclusion>>);
 
 impl Service for Leaver {
@@ -45,7 +45,7 @@ fn one_worker_serves_many_calls_that_end_later() {
                 scope.spawn(move || ask(&*client.connect(address, common::SERVICE, None), b'x', &[number]))
             })
             .collect();
-        // All are served before the first ends.
+        // All calls are served before the first ends.
         let mut conclusions: Vec<Conclusion> =
             (0..8).map(|_| left.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
         assert!(asking.iter().all(|asking| !asking.is_finished()));

@@ -1,5 +1,5 @@
-//! What is sent again over a path that loses packets is the same in lines of events, in the lanes' counters, in
-//! the table of peers, and in what rxdebug is told. A program of its own: there is one way for lines in a process.
+//! The number of retransmissions over a lossy path agrees between event lines, the lanes' counters, the table
+//! of peers and rxdebug. This is a separate program because event lines are global to a process.
 mod common;
 
 use common::{SERVICE, client, download, server_config, start};
@@ -12,28 +12,28 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Which packets are lost is said by this.
+/// Seed that selects the lost packets.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-/// One of so many.
+/// One of this number of packets is lost.
 const LOST_OF: u64 = 20;
 const BYTES: u64 = 700_000;
 
-/// Requests are shorter, what is sent of the reply first is longer.
+/// Requests are shorter than this; the first packets of the reply are longer.
 const REQUEST_BYTES_MAX: u64 = 100;
 
-/// rxdebug: all counters; a peer. And the words of their answers that say how many were sent again.
+/// rxdebug requests (all counters; one peer), each with the word of the answer that counts retransmissions.
 const COUNTERS: (u32, usize) = (4, 46);
 const PEER: (u32, usize) = (5, 11);
 
-/// A DATA packet by its connection, call and number.
+/// Identifies a DATA packet by its connection, call and sequence number.
 type Packet = (u64, u64, u64);
 
 fn word(datagram: &[u8], place: usize) -> u64 {
     u32::from_be_bytes(datagram[place..place + 4].try_into().unwrap()).into()
 }
 
-/// A path from one client to a server and back, on which some DATA packets of the server are lost when they come for
-/// the first time.
+/// A path between one client and a server on which some of the server's DATA packets are lost on their first
+/// transmission.
 struct Path {
     address: SocketAddr,
     ending: Arc<AtomicBool>,
@@ -55,7 +55,7 @@ impl Path {
             let mut buffer = vec![0; 65_536];
             while !is_ending.load(Relaxed) {
                 let Ok((length, client)) = from.recv_from(&mut buffer) else { continue };
-                // From then on answers find their way.
+                // From now on replies can be sent back.
                 let _ = from.connect(client);
                 let _ = to.send(&buffer[..length]);
             }
@@ -85,14 +85,14 @@ impl Path {
         Path { address, ending, threads: vec![there, back] }
     }
 
-    /// What was lost.
+    /// Stops the path and returns the lost packets.
     fn end(self) -> BTreeSet<Packet> {
         self.ending.store(true, Relaxed);
         self.threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     }
 }
 
-/// The word of rxdebug's answer.
+/// Returns one word of rxdebug's answer.
 fn debugged(asker: &UdpSocket, (kind, place): (u32, usize)) -> u64 {
     let mut packet = [0; 28].to_vec();
     packet[20] = 8;
@@ -126,12 +126,12 @@ fn what_is_sent_again_is_the_same_in_lines_counters_peers_and_rxdebug() {
     let asker = UdpSocket::bind("127.0.0.1:0").unwrap();
     asker.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     asker.connect(address).unwrap();
-    // The client's are told too, and are in no figure of the server.
+    // Event lines include the client's packets, which no figure of the server counts.
     let is_request =
         |line: &Line| told(line, "sequence") == 1 && told(line, "sent_bytes") < REQUEST_BYTES_MAX;
     let mut resent = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(20);
-    // The last acknowledgement may still be on its way.
+    // The last acknowledgement may still be in flight.
     loop {
         let counted: u64 = server.statistics().endpoints.iter().map(|endpoint| endpoint.data_resent).sum();
         let (peers, forgotten) = server.peers();

@@ -1,4 +1,4 @@
-//! Clients that keep their workers waiting, and those that nobody knows.
+//! Clients that keep their workers waiting, and unidentified clients.
 
 mod common;
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Who holds a call is a stranger.
+/// Treats the callers of HOLD as unidentified clients.
 struct Wary(Arc<Trick>);
 
 impl Service for Wary {
@@ -40,7 +40,7 @@ fn a_client_that_neither_sends_nor_takes_holds_no_worker() {
     let server = Server::start(&one_worker(fairness), vec![entry(trick)]).unwrap();
     let address = server.addresses()[0];
     let (slow, quick) = (client(), client());
-    // One sends a request without an end, another does not read the reply that it asked for.
+    // One client sends a request without an end, another does not read the reply that it requested.
     let slow = slow.connect(address, common::SERVICE, None);
     let mut sends = begin(&*slow, HOLD).unwrap();
     sends.write(Bytes::from(vec![0; 5000])).unwrap();
@@ -85,14 +85,14 @@ fn a_silent_stranger_keeps_nobody_waiting_but_strangers() {
     assert!(held.recv().unwrap().is_some());
     assert_eq!(held.recv().unwrap(), None, "the second stranger's turn has come");
     drop(second);
-    // The thread that the strangers needed beside the worker's ends.
+    // The additional thread that the unidentified clients needed ends.
     while server.statistics().worker_threads > 1 {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(ask(&*known, ECHO, b"hello").unwrap(), &b"hello"[..]);
 }
 
-/// No security, but the server takes all callers for `ann`.
+/// The null security class, except that the server identifies all callers as `ann`.
 struct Named;
 
 const NAMED_INDEX: u8 = 9;
@@ -132,7 +132,7 @@ impl ServerHandshake for Named {
     }
 }
 
-/// Every caller is a stranger.
+/// Treats every caller as an unidentified client.
 struct Unknown(Arc<Trick>);
 
 impl Service for Unknown {
@@ -151,7 +151,8 @@ fn client_at(last: u8) -> rx::Client {
         .unwrap()
 }
 
-/// Anonymous strangers hold all workers that they may have and fill their room from several addresses.
+/// Anonymous unidentified clients take all workers available to them and fill their part of the queue from
+/// several addresses.
 #[test]
 fn anonymous_strangers_do_not_keep_a_verified_stranger_out() {
     let (trick, held) = Trick::new();
@@ -163,7 +164,7 @@ fn anonymous_strangers_do_not_keep_a_verified_stranger_out() {
     let clients: Vec<rx::Client> = (2..6).map(client_at).collect();
     let hold = |client: &rx::Client| {
         let mut call = begin(&*client.connect(address, common::SERVICE, None), HOLD).unwrap();
-        // It may have been refused already.
+        // The call may have been refused already.
         let _ = call.write(Bytes::from(vec![0; 5000]));
         call
     };

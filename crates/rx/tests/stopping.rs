@@ -1,4 +1,4 @@
-//! What a server leaves behind when it stops, and how much it does when there is nothing to do.
+//! The state that a stopped server leaves behind, and the cost of an idle server.
 mod common;
 
 use std::time::{Duration, Instant};
@@ -9,16 +9,17 @@ use common::{DOWNLOAD, ECHO, SERVICE, ask, begin, pattern_digest, server_config,
 use rx::{Client, ClientConfig, EndpointConfig, Server};
 use sha2::{Digest, Sha256};
 
-/// More than the client's receive window, less than a send queue: the service returns long before the end.
+/// More than the client's receive window and less than a send queue, so that the service returns long before
+/// the reply is delivered.
 const REPLY_BYTES: u64 = 400_000;
 
-/// One with the window that others have.
+/// Returns a client with the window size of other implementations.
 fn client() -> Client {
     let endpoint = EndpointConfig { receive_window_packets: 255, ..EndpointConfig::default() };
     Client::start(&ClientConfig { socket: sockets(), endpoint, ..ClientConfig::default() }).unwrap()
 }
 
-/// A call whose service has returned, and whose reply waits for a reader.
+/// Makes a call whose service has returned and whose reply waits for a reader.
 fn half_delivered(server: &Server, client: &Client) -> Box<dyn ClientCall> {
     let connection = client.connect(server.addresses()[0], SERVICE, None);
     let mut call = begin(&*connection, DOWNLOAD).unwrap();
@@ -55,7 +56,7 @@ fn a_stopping_server_does_not_wait_for_a_client_that_does_not_read() {
     let begin = Instant::now();
     server.stop();
     assert!(begin.elapsed() >= Duration::from_secs(2), "the reply was abandoned");
-    // Again, by hand and when dropped: the threads are gone, there is nothing to wait for.
+    // Stopping again, explicitly and by dropping, has nothing to wait for.
     let again = Instant::now();
     server.stop();
     drop(server);
@@ -71,13 +72,13 @@ fn lanes_sleep_when_nothing_happens() {
         let connection = client.connect(address, SERVICE, None);
         (0..10).for_each(|_| drop(ask(&*connection, ECHO, b"hello").unwrap()));
     }
-    // Until the last acknowledgements are through and the lanes' short sleeps are over.
+    // Until the last acknowledgements have arrived and the lanes' short sleeps have ended.
     std::thread::sleep(Duration::from_millis(700));
     let wakeups = || server.statistics().total().wakeups;
     let before = wakeups();
     std::thread::sleep(Duration::from_millis(500));
     let idle = wakeups() - before;
-    // Four lanes that look around every 10 ms would be 200; a busy loop has millions.
+    // Four lanes that wake every 10 ms would make 200; a busy loop makes millions.
     assert!(idle < 300, "{idle} wake-ups of four idle lanes in half a second");
     server.stop();
     let stopped = wakeups();

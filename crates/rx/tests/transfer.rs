@@ -1,4 +1,4 @@
-//! Data arrives whole, in every combination of lanes and kernel abilities.
+//! Data arrives intact with every combination of lanes and kernel features.
 mod common;
 
 use common::{ECHO, ask, client, download, pattern_digest, server_config, start, upload, upload_to_rooms};

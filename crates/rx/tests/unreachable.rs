@@ -1,4 +1,4 @@
-//! Peers that are not there: their kernel says so, and only calls to them suffer.
+//! Absent peers: the kernel reports them by ICMP, and only calls to them fail.
 mod common;
 
 use std::net::{SocketAddr, UdpSocket};
@@ -8,12 +8,12 @@ use base::AbortCode;
 use common::{ECHO, SERVICE, ask, client, download, pattern_digest, server_config, sockets, start};
 use rx::{Client, ClientConfig, EndpointConfig};
 
-/// Of the default configuration.
+/// The dead time of the default configuration.
 fn dead_time() -> Duration {
     EndpointConfig::default().dead_time
 }
 
-/// An address where nobody listens; nobody does while the socket is kept, for it is connected to
+/// Returns an address without a listener. It has none as long as the socket is kept, which is connected to
 /// itself.
 fn closed_port() -> (UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -27,7 +27,7 @@ fn a_call_to_a_closed_port_fails_long_before_the_dead_time() {
     for lanes in [1, 4] {
         let client = Client::start(&ClientConfig { lanes, socket: sockets(), ..ClientConfig::default() });
         let client = client.unwrap();
-        // With several lanes the kernel gives the notice to any of them.
+        // With several lanes the kernel delivers the notice to any of them.
         let closed: Vec<_> = (0..8).map(|_| closed_port()).collect();
         let began = Instant::now();
         std::thread::scope(|scope| {

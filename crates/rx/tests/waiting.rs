@@ -1,5 +1,5 @@
-//! Who waits for a lane's lock, while something keeps it, is counted once each, and has a line. A program of its own:
-//! there is one way for lines in a process, and locks are counted for all of it.
+//! Each wait for a lane's lock is counted once and logged in a line of events. This is a separate program
+//! because event lines and lock counters are global to a process.
 mod common;
 
 use common::{ECHO, SERVICE, Trick, entry, server_config};
@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Who looks at the lane's peers while it is held.
+/// Number of threads that read the lane's peers while it is locked.
 const LOOKING: usize = 5;
-/// How long, at least.
+/// Minimum time for which the lock is held.
 const HELD: Duration = Duration::from_millis(50);
 
-/// No security, but whoever accepts a connection, who has the lane's lock, waits until he may go on.
+/// The null security class, except that `accept`, which runs under the lane's lock, blocks until it is
+/// released.
 struct Slow {
     come: SyncSender<()>,
     may_go: parking_lot::Mutex<Receiver<()>>,
@@ -39,7 +40,7 @@ impl ServerSecurity for Slow {
     }
 }
 
-/// The whole request of a call, the first of its connection.
+/// Returns the complete request of a call, the first on its connection.
 fn request() -> Vec<u8> {
     let (epoch, connection, call, sequence, serial) = (0x5eed_u32, 4_u32, 1_u32, 1_u32, 1_u32);
     let words = [epoch, connection, call, sequence, serial];
@@ -55,7 +56,7 @@ fn waits() -> events::catalogue::LockFigures {
     waits::lock_figures().into_iter().find(|(name, _)| *name == "lane").unwrap().1
 }
 
-/// How long the line says that was waited for the lane's lock; `None` if it is of another lock.
+/// Returns the wait for the lane's lock in nanoseconds, or `None` if the line is about another lock.
 fn nanoseconds(line: &Line) -> Option<u64> {
     let told = |name| &line.told.iter().find(|(of, _)| *of == name).unwrap().1;
     match (told("lock"), told("wait_ns")) {
@@ -92,7 +93,8 @@ fn each_wait_for_a_lane_is_counted_and_has_a_line() {
     client.recv(&mut [0; 1500]).expect("an answer");
     server.stop();
 
-    // The lane may have waited for those who looked, too: so there may be more, but each has a line.
+    // The lane may have waited for the reading threads as well, so there may be more waits, but each has a
+    // line.
     let told: Vec<u64> = lines.try_iter().filter_map(|line| nanoseconds(&line)).collect();
     let now = waits();
     assert_eq!((now.waits, now.wait.count(), now.waiting), (told.len() as u64, told.len() as u64, 0));

@@ -1,4 +1,4 @@
-//! A socket's errors: what the network says about datagrams sent earlier.
+//! Socket errors: ICMP messages about datagrams sent earlier.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use crate::notice::Notice;
 use crate::statistics::LaneCounters;
 use crate::sys;
 
-/// Errors about earlier datagrams that are fetched at a time.
+/// Maximum number of errors fetched at a time.
 const ERRORS_MAX: usize = 256;
 
 impl LaneSocket {
-    /// The next thing that the network said about a datagram sent here.
+    /// Returns the next error about a datagram sent from this socket.
     pub(crate) fn notice(&self) -> Option<Notice> {
         self.notices.pop()
     }
 
-    /// Takes over what the kernel has to say about earlier datagrams; tells how many things.
+    /// Fetches the kernel's errors about earlier datagrams. Returns their number.
     pub(crate) fn fetch_errors(&self, counters: &LaneCounters) -> usize {
         let mut quote = [0; HEADER_BYTES];
         let mut fetched = 0;
@@ -38,7 +38,7 @@ impl LaneSocket {
     }
 }
 
-/// Asks the kernel to keep what the network says about our datagrams, and to whom they went.
+/// Makes the kernel record network errors about sent datagrams, with their destinations.
 pub(super) fn report(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     if address.is_ipv4() {
         return sys::set_integer(socket.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1);
@@ -46,8 +46,8 @@ pub(super) fn report(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     sys::set_integer(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)
 }
 
-/// Whether an error may be the network's about an earlier datagram: what the kernel makes of ICMP
-/// messages (Linux `icmp_err_convert`, `icmpv6_err_convert`).
+/// Whether the network may have caused this error by an earlier datagram: these are the errors into which the
+/// kernel translates ICMP messages (Linux `icmp_err_convert`, `icmpv6_err_convert`).
 pub(super) fn may_be_anothers(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -66,7 +66,8 @@ pub(super) fn may_be_anothers(error: &io::Error) -> bool {
     )
 }
 
-/// Whether the kernel may have refused a datagram for its source address, which the machine may have lost.
+/// Whether the kernel may have refused a datagram because of its source address, which this host may have
+/// lost.
 pub(super) fn may_be_the_sources(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,7 +1,7 @@
-//! All sockets of one address: bound here, or left by another process.
+//! All sockets of one address: bound by this process, or inherited from another.
 //!
-//! A socket that another process left may hold datagrams, and the kernel goes on to put datagrams into it as long as
-//! any process has it open. So each is read, however many lanes there are.
+//! An inherited socket may hold datagrams, and the kernel keeps adding to it as long as any process has it
+//! open. Each is therefore read, regardless of the number of lanes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,22 +12,22 @@ use socket2::Socket;
 use super::{LaneSocket, SocketOptions, local_address, new_socket, set_up};
 use crate::{steering, sys};
 
-/// What a socket is among those of its address. Numbers are those of the kernel's `SO_REUSEPORT` group.
+/// The role of a socket among those of its address. Numbers are those of the kernel's `SO_REUSEPORT` group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// A lane's own.
+    /// A lane's own socket.
     Member(usize),
-    /// One more than there are lanes. It is only read.
+    /// A socket in excess of the number of lanes, which is only read.
     Spare(usize),
-    /// Another descriptor of a member, for a lane that has no socket of its own.
+    /// A duplicate descriptor of a member, for a lane that has no socket of its own.
     Duplicate,
 }
 
-/// The sockets of one address for each of `lanes` lanes, the one that it sends from first. Peers are steered to lanes by
-/// [`steering::lane_of`]. Port 0 is replaced by a free one.
+/// Returns the sockets of one address for each of `lanes` lanes; a lane sends from its first. Peers are
+/// steered to lanes by [`steering::lane_of`]. Port 0 is replaced by a free one.
 ///
-/// `inherited` are bound to this address already, in the order of their group. If there are none, this fails with
-/// `AddrInUse` if any other socket has the port, even one that would share it.
+/// The `inherited` sockets are already bound to this address, in the order of their group. If there are none,
+/// this fails with `AddrInUse` if any other socket has the port, even one that would share it.
 pub(crate) fn bind_lanes(
     address: SocketAddr,
     lanes: usize,
@@ -53,7 +53,7 @@ pub(crate) fn bind_lanes(
 fn bind_group(address: SocketAddr, lanes: usize, options: &SocketOptions) -> io::Result<Vec<LaneSocket>> {
     let mut address = address;
     if address.port() != 0 {
-        // Sharing a port would hide another server on it; this socket does not share.
+        // Sharing the port would hide another server on it, so the probe does not share.
         let probe = new_socket(address)?;
         probe.bind(&address.into())?;
     }
@@ -74,8 +74,8 @@ pub(super) fn adopt(inherited: Vec<Socket>, options: &SocketOptions) -> io::Resu
     inherited.into_iter().map(adopt_one).collect()
 }
 
-/// Binds what is missing to one socket for each lane. The kernel refuses that if the first sockets are another user's:
-/// then lanes share them.
+/// Binds further sockets until there is one for each lane. The kernel refuses if the inherited sockets belong
+/// to another user; lanes then share them.
 fn join(group: &mut Vec<LaneSocket>, lanes: usize, options: &SocketOptions) {
     let address = group[0].local;
     while group.len() < lanes {
@@ -111,12 +111,13 @@ pub(super) fn share_out(
 }
 
 impl LaneSocket {
-    /// Whether it is read only for what other sockets' datagrams it holds.
+    /// Whether the socket is only read, for the datagrams that it still receives.
     pub(crate) fn is_spare(&self) -> bool {
         matches!(self.place, Place::Spare(_))
     }
 
-    /// Another descriptor of it and its number in its group, for another process; none for duplicates.
+    /// Duplicates the socket for another process, with its number in its group. Returns `None` for
+    /// duplicates.
     pub(crate) fn to_keep(&self) -> Option<io::Result<(usize, OwnedFd)>> {
         match self.place {
             Place::Member(number) | Place::Spare(number) => {

@@ -3,7 +3,7 @@ use crate::steering;
 use rx_proto::{Outgoing, Transmit};
 use std::net::{Ipv4Addr, UdpSocket};
 
-/// Polls until `wanted` datagrams have come, or none comes for two seconds.
+/// Polls until `wanted` datagrams have arrived, or none arrives for two seconds.
 fn collect(socket: &LaneSocket, counters: &LaneCounters, wanted: usize) -> Vec<(Path, Bytes)> {
     let mut receiver = Receiver::new();
     let mut all = Vec::new();
@@ -21,7 +21,7 @@ fn bind_one(ip: [u8; 4], options: &SocketOptions) -> LaneSocket {
     members(bind_lanes(SocketAddr::from((ip, 0)), 1, options, Vec::new()).unwrap()).pop().unwrap()
 }
 
-/// The socket that each lane sends from.
+/// Returns the socket that each lane sends from.
 fn members(shares: Vec<Vec<LaneSocket>>) -> Vec<LaneSocket> {
     shares.into_iter().map(|share| share.into_iter().next().unwrap()).collect()
 }
@@ -33,7 +33,7 @@ fn small() -> SocketOptions {
 /// A datagram: its header and its body in two pieces.
 type Datagram = ([u8; 28], [Bytes; 2]);
 
-/// Datagrams that differ.
+/// Builds distinct datagrams.
 fn datagrams(count: usize, bytes: usize) -> Vec<Datagram> {
     (0..count)
         .map(|n| {
@@ -55,7 +55,7 @@ fn transmit(to: SocketAddr, datagrams: &[Datagram]) -> Transmit {
     }
 }
 
-/// Sends `packets` from one socket to another and checks that they arrive as they were.
+/// Sends `packets` from one socket to another and checks that they arrive unchanged.
 fn exchange(
     sender: &SocketOptions,
     receiver: &SocketOptions,
@@ -198,8 +198,8 @@ fn kernel_drops_are_seen() {
     assert!(to.buffer_bytes().0 < 1 << 20);
 }
 
-/// A port of loopback where nobody listens, for as long as the socket is kept: it takes datagrams
-/// from itself only.
+/// Returns an unused port on loopback. It stays unused while the socket is kept, which accepts datagrams only
+/// from itself.
 fn closed_port() -> (UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -207,7 +207,7 @@ fn closed_port() -> (UdpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// The kernel reports what became of one datagram in place of sending the next.
+/// The kernel reports an error about one datagram instead of sending the next.
 #[test]
 fn errors_about_one_peer_cost_no_other_peers_datagrams() {
     for options in [small(), SocketOptions { segment_offload: false, ..small() }] {
@@ -222,7 +222,7 @@ fn errors_about_one_peer_cost_no_other_peers_datagrams() {
                 some.iter().map(|one| transmit(to.local(), std::slice::from_ref(one))).collect();
             let mut gather = Gather::default();
             for one in &good {
-                // So that the first datagram of the next gather stumbles over the last one's error.
+                // Lets the first datagram of the next gather meet the last one's error.
                 gather.push(one);
                 gather.push(&bad);
             }
@@ -300,7 +300,7 @@ fn a_lost_source_address_is_noticed() {
     }
 }
 
-/// Sockets as another process left them.
+/// Returns sockets as a previous process leaves them.
 fn left_by(lanes: usize) -> (SocketAddr, Vec<Socket>) {
     let shares = bind_lanes(SocketAddr::from(([127, 0, 0, 1], 0)), lanes, &small(), Vec::new()).unwrap();
     let address = shares[0][0].local();

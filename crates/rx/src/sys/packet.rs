@@ -1,4 +1,4 @@
-//! Sockets that see what passes an interface (packet(7)).
+//! Sockets that capture the packets of an interface (packet(7)).
 
 use super::{CONTROL_BYTES, Control, Instruction, set_integer, set_option};
 use std::ffi::CString;
@@ -6,51 +6,52 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Asks for nanoseconds of the time at which a packet came (asm-generic/socket.h).
+/// Requests receive timestamps in nanoseconds (asm-generic/socket.h).
 const SO_TIMESTAMPNS: i32 = 35;
 
-/// What the kernel said about a packet.
+/// The kernel's description of a captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Bytes in the buffer.
     pub(crate) length: usize,
-    /// When it came, in nanoseconds since 1970.
+    /// Capture time in nanoseconds since 1970.
     pub(crate) time_ns: Option<u64>,
-    /// It was leaving.
+    /// Whether the packet was outgoing.
     pub(crate) outgoing: bool,
-    /// It was seen on a loopback interface, where everything that leaves comes in as well.
+    /// Whether it was seen on a loopback interface, where every outgoing packet comes in as well.
     pub(crate) loopback: bool,
 }
 
-/// A packet socket that sees nothing yet; see [`bind`]. Packets come without their link header.
+/// Opens a packet socket that captures nothing until [`bind`]. Packets are delivered without their link
+/// header.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
     let descriptor = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just created and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
     set_integer(socket.as_fd(), libc::SOL_SOCKET, SO_TIMESTAMPNS, 1)?;
     Ok(socket)
 }
 
-/// Lets only those packets through for which `program` gives a number but 0.
+/// Accepts only packets for which `program` returns a non-zero number.
 pub(crate) fn attach_filter(socket: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
     let program =
         libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_ptr().cast_mut() };
     set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
-/// Begins to see what passes this interface; all interfaces, if none is named.
+/// Starts capturing on this interface, or on all interfaces if `None`.
 pub(crate) fn bind(socket: BorrowedFd<'_>, interface: Option<&str>) -> io::Result<()> {
     let index = interface.map_or(Ok(0), interface_index)?;
-    // SAFETY: plain data for which zero bytes are a value.
+    // SAFETY: plain data for which all-zero bytes are valid.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
     address.sll_family = libc::AF_PACKET as libc::c_ushort;
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
     address.sll_ifindex = index;
-    // SAFETY: the address is borrowed for the call and its size is given.
+    // SAFETY: the address is borrowed for the call and its size is passed.
     let done = unsafe {
         libc::bind(
             socket.as_raw_fd(),
@@ -70,11 +71,11 @@ fn interface_index(name: &str) -> io::Result<libc::c_int> {
     }
 }
 
-/// Receives a packet into `buffer`, without waiting; what does not fit is cut off.
+/// Receives a packet into `buffer` without waiting; a longer packet is truncated.
 ///
-/// Fails with `WouldBlock` if there is nothing.
+/// Fails with `WouldBlock` if there is none.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Seen> {
-    // SAFETY: both are plain data for which zero bytes are a value.
+    // SAFETY: both are plain data for which all-zero bytes are valid.
     let mut name: libc::sockaddr_ll = unsafe { zeroed() };
     let mut header: libc::msghdr = unsafe { zeroed() };
     let mut control = Control::EMPTY;
@@ -96,7 +97,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<S
     })
 }
 
-/// The time among a message's control messages.
+/// Returns the timestamp among a message's control messages.
 fn time_ns(header: &libc::msghdr) -> Option<u64> {
     // SAFETY: as in `control_facts`; the value is read only if the message has room for it.
     unsafe {
@@ -115,12 +116,12 @@ fn time_ns(header: &libc::msghdr) -> Option<u64> {
     None
 }
 
-/// Packets that the kernel dropped for want of room since this was asked last.
+/// Returns the number of packets that the kernel dropped for lack of buffer space since the previous call.
 pub(crate) fn take_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    // SAFETY: plain data for which zero bytes are a value.
+    // SAFETY: plain data for which all-zero bytes are valid.
     let mut counters: libc::tpacket_stats = unsafe { zeroed() };
     let mut bytes = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-    // SAFETY: the buffer is owned by this frame and its size is given.
+    // SAFETY: the buffer is owned by this frame and its size is passed.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

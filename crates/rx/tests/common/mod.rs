@@ -1,4 +1,4 @@
-//! A service with a few tricks, and what the tests need around it.
+//! A test service with several behaviours, and helpers for tests.
 #![allow(dead_code, unreachable_pub, reason = "every test program uses some of it")]
 
 use std::collections::VecDeque;
@@ -30,9 +30,9 @@ pub const PANIC: u8 = b'p';
 pub const HOLD: u8 = b'h';
 pub const CALL_BACK: u8 = b'c';
 
-/// Answers by the first byte of the request: see [`Trick::serve`].
+/// A service that acts by the first byte of the request; see [`Trick::serve`].
 pub struct Trick {
-    /// Told whenever a call of HOLD has begun, and how it ended.
+    /// Notified when a call of HOLD starts, and with its result when it ends.
     held: Mutex<Sender<Option<AbortCode>>>,
 }
 
@@ -42,7 +42,7 @@ impl Trick {
         (Arc::new(Trick { held: Mutex::new(sender) }), receiver)
     }
 
-    /// Reads what will never come: ends when the call fails.
+    /// Reads data that never comes, until the call fails.
     fn hold(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         self.held.lock().send(None).unwrap();
         let result = read_all(call).map(drop);
@@ -114,7 +114,7 @@ pub fn client() -> Client {
     Client::start(&ClientConfig { socket: sockets(), ..ClientConfig::default() }).unwrap()
 }
 
-/// Makes a call and gives the reply.
+/// Makes a call and returns the reply.
 pub fn ask(connection: &dyn ClientConnection, trick: u8, message: &[u8]) -> Result<Bytes, AbortCode> {
     let mut call = begin(connection, trick)?;
     call.write(Bytes::copy_from_slice(message))?;
@@ -130,12 +130,12 @@ pub fn begin(connection: &dyn ClientConnection, trick: u8) -> Result<Box<dyn Cli
     Ok(call)
 }
 
-/// Sends the pattern; gives the server's digest.
+/// Sends the pattern and returns the server's digest.
 pub fn upload(connection: &dyn ClientConnection, bytes: u64) -> Result<Vec<u8>, AbortCode> {
     send_pattern(begin(connection, UPLOAD)?, bytes)
 }
 
-/// The same to a server that has it put into rooms.
+/// Sends the pattern to a server that receives it into its own buffers.
 pub fn upload_to_rooms(connection: &dyn ClientConnection, bytes: u64) -> Result<Vec<u8>, AbortCode> {
     let mut call = begin(connection, LAND)?;
     call.write(Bytes::copy_from_slice(&bytes.to_be_bytes()))?;
@@ -150,7 +150,7 @@ fn send_pattern(mut call: Box<dyn ClientCall>, bytes: u64) -> Result<Vec<u8>, Ab
     Ok(digest.to_vec())
 }
 
-/// Asks for the pattern; gives the digest of what came.
+/// Requests the pattern and returns the digest of the received data.
 pub fn download(connection: &dyn ClientConnection, bytes: u64) -> Result<Vec<u8>, AbortCode> {
     let mut call = begin(connection, DOWNLOAD)?;
     call.write(Bytes::copy_from_slice(&bytes.to_be_bytes()))?;
@@ -182,8 +182,8 @@ fn hash_all(stream: &mut dyn CallStream) -> Result<Vec<u8>, AbortCode> {
     }
 }
 
-/// Reads a length, and lends rooms for so many bytes: of all lengths up to some packets', two at a time, and sometimes after
-/// a pause so that what comes has to wait.
+/// Reads a length, and lends buffers for this number of bytes: of all lengths up to several packets, two at a
+/// time, sometimes after a pause so that arriving data has to wait.
 fn hash_landed(stream: &mut StreamSource<'_>) -> Result<Vec<u8>, AbortCode> {
     let mut digest = Sha256::new();
     let mut length = Vec::new();
@@ -213,7 +213,7 @@ fn hash_landed(stream: &mut StreamSource<'_>) -> Result<Vec<u8>, AbortCode> {
     Ok(digest.finalize().to_vec())
 }
 
-/// So many bytes, different everywhere, in pieces of awkward sizes.
+/// Returns this number of bytes without repetition, in pieces of irregular sizes.
 pub fn pattern(bytes: u64) -> impl Iterator<Item = Bytes> {
     let mut seed = 0x9E37_79B9_7F4A_7C15u64;
     let mut left = bytes;
