@@ -1,5 +1,5 @@
-//! What the caches of status and directories cost: a hit, an insertion, and throwing out the entries
-//! of one volume among those of all others.
+//! Measures the status and directory caches: the cost of a hit, of an insertion, and of purging one volume's
+//! entries when the cache also holds those of many others.
 //!
 //!     cargo run --release -p store --example cache_purge -- [OTHERS]
 
@@ -9,15 +9,15 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 use store::Cache;
 
-/// As large as a vnode's status with its place for an access list.
+/// Same size as a vnode's status with the location of its access list.
 type Status = [u64; 13];
 type Vnodes = Cache<(u64, u32), Status>;
 
-/// Entries of the volume that is purged.
+/// Entries of the purged volume.
 const OWN: u32 = 1000;
 /// Entries of each other volume.
 const OF_ONE: u32 = 10_000;
-/// The volume that is purged.
+/// Owner of the purged entries.
 const PURGED: u64 = u64::MAX;
 const ROUNDS: u32 = 50;
 
@@ -25,7 +25,7 @@ fn insert(cache: &Vnodes, owner: u64, count: u32) {
     (0..count).for_each(|number| cache.insert(owner, (owner, number), [number.into(); 13], 0));
 }
 
-/// Median time and the largest number of looks of a purge.
+/// Returns the median time of a purge and the largest number of entries it visited.
 fn purge(cache: &Vnodes) -> (Duration, u64) {
     let mut times = Vec::new();
     let mut looks = 0;

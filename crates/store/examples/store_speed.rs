@@ -1,7 +1,7 @@
-//! Prints how fast a partition is: durable transactions, appends and cached reads.
+//! Measures a partition: durable transactions, appends and cached reads.
 //!
-//! `cargo run --release -p store --example store_speed [folder]`; the folder must be on the disk
-//! that is to be measured (default: the current one), and a partition is made and removed in it.
+//! `cargo run --release -p store --example store_speed [folder]`. The folder selects the disk to measure
+//! (default: the current directory); a partition is created in it and removed afterwards.
 
 #![allow(clippy::cast_precision_loss, reason = "speeds are printed with few digits")]
 
@@ -14,7 +14,7 @@ use store::{Batch, ChunkAddress, Codec, Family, Partition, PartitionConfig, Stor
 
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNKS: usize = 2048;
-/// These fit into the cache.
+/// Chunks that fit into the cache.
 const CACHED_CHUNKS: usize = 512;
 const MEASURE: Duration = Duration::from_secs(3);
 
@@ -65,7 +65,7 @@ impl Done {
     }
 }
 
-/// Does `work` on so many threads for a while.
+/// Runs `work` in a loop on `threads` threads for a fixed time.
 fn run(threads: u64, work: impl Fn(u64, u64) -> Result<(), StoreError> + Sync) -> Result<Done, StoreError> {
     let (begin, count) = (Instant::now(), AtomicU64::new(0));
     let one = |thread: u64| {

@@ -1,11 +1,11 @@
-//! A bounded cache whose entries have owners, so that those of one owner can be thrown out at the cost
-//! of those entries alone.
+//! A bounded cache whose entries have owners, so that evicting one owner's entries costs only as much as
+//! there are entries of it.
 //!
-//! The entries are spread over shards by their keys. In each shard they stand in two chains: one in the
-//! order in which they came, for throwing out, and one for each owner. A hit takes a shard's lock for
-//! reading and sets a mark; what is thrown out is the oldest entry without a mark, and marks are taken
-//! away on the way to it (SIEVE), so that reading through everything once does not drive out what
-//! is used. The limit is that of all shards together: one large entry may fill it.
+//! Entries are spread over shards by their keys. Each shard keeps two kinds of chains: one in order of
+//! insertion, for eviction, and one per owner. A hit takes the shard's lock for reading and sets a mark.
+//! Eviction removes the oldest unmarked entry and clears the marks it passes (SIEVE), so that a single scan
+//! over everything does not evict entries in use. The limit applies to all shards together: one large entry
+//! may fill the cache.
 
 mod shard;
 mod statistics;
@@ -22,29 +22,29 @@ use std::time::Instant;
 
 pub use statistics::CacheStatistics;
 
-/// Parts with a lock of their own.
+/// Number of shards, each with its own lock.
 const SHARDS: usize = 16;
-/// Locks for those who load; two keys that share one wait for each other.
+/// Number of locks for loading values; two keys that share one wait for each other.
 const LOADERS: usize = 1024;
 
-/// Values by key, at most so many bytes of them. All methods may be called from any thread.
+/// Values by key, up to a limit in bytes. All methods may be called from any thread.
 pub struct Cache<K, V> {
     name: CacheName,
     shards: Vec<RwLock<Shard<K, V>>>,
-    /// One of these is held while a missing value is loaded, so that it is loaded once.
+    /// A missing value is loaded under one of these locks, so that it is loaded only once.
     loaders: Vec<Mutex<()>>,
     hasher: RandomFold,
-    /// The key that stands for all those around one: they are in one shard.
+    /// Maps a key to the representative of its neighbourhood; neighbours share a shard.
     around: fn(&K) -> K,
     limit_bytes: u64,
     bytes: AtomicU64,
-    /// What events say; the rest is asked for ([`Cache::statistics`]).
+    /// Counters that events update; [`Cache::statistics`] computes the rest.
     counted: Sharded<CacheCounts>,
     counters: Counters,
     begun: Instant,
 }
 
-/// What is no event.
+/// Figures that no event carries.
 #[derive(Default)]
 struct Counters {
     peak_bytes: AtomicU64,
@@ -53,17 +53,18 @@ struct Counters {
 }
 
 impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
-    /// What an entry costs besides the bytes that its value owns: places in two tables, with room to
+    /// Overhead of an entry, in bytes, in addition to what its value owns: slots in two tables, with room to
     /// grow.
     pub const ENTRY_BYTES: u64 = (size_of::<shard::Slot<K, V>>() + 2 * size_of::<(K, u32)>()) as u64;
 
-    /// A cache for so many bytes; with 0 it never holds anything. Several may have one name.
+    /// Creates a cache limited to `limit_bytes`; with 0 it never holds anything. Several caches may share a
+    /// name.
     pub fn new(name: CacheName, limit_bytes: u64) -> Cache<K, V> {
         Cache::with_neighbours(name, limit_bytes, |key| *key)
     }
 
-    /// Likewise, with keys that are mostly asked for together close to each other: those for which `around` gives
-    /// the same key.
+    /// Creates a cache in which keys that are usually requested together are close to each other: those for
+    /// which `around` returns the same key.
     pub fn with_neighbours(name: CacheName, limit_bytes: u64, around: fn(&K) -> K) -> Cache<K, V> {
         let hasher = RandomFold::new();
         Cache {
@@ -80,7 +81,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         }
     }
 
-    /// The value of a key, if it is here.
+    /// Returns the value of a key if it is cached.
     pub fn get(&self, key: &K) -> Option<V> {
         let found = self.try_get(key);
         if found.is_none() {
@@ -89,7 +90,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         found
     }
 
-    /// The same for those who will ask again if it is not here: that is no miss yet.
+    /// Like [`Cache::get`], but does not count a miss: for callers that retry if the value is absent.
     pub fn try_get(&self, key: &K) -> Option<V> {
         let shard = self.shard(key).read();
         let found = shard.get(key)?;
@@ -97,15 +98,16 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         Some(found)
     }
 
-    /// [`Cache::try_get`] of several keys, if all of them are here. Among very many entries most of the time is waiting for
-    /// memory; here that of one entry goes on while another's does.
+    /// [`Cache::try_get`] for several keys; returns their values only if all are cached. In a large cache
+    /// most of the time goes into waiting for memory, and here the waits for different entries overlap.
     pub fn try_get_all(&self, keys: &[K]) -> Option<Vec<V>> {
         let places: Vec<usize> = keys.iter().map(|key| self.place(key)).collect();
         let mut hits = [0; SHARDS];
         for place in &places {
             hits[*place] += 1;
         }
-        // Always in this order: who waits for a shard in which a writer waits may hold another that a writer waits for.
+        // Shards are always locked in this order. A reader blocked by a waiting writer in one shard may
+        // already hold another that a second writer waits for.
         let read = |(shard, hits): (_, &u64)| (*hits > 0).then(|| RwLock::read(shard));
         let shards: Vec<Option<RwLockReadGuard<'_, Shard<K, V>>>> =
             self.shards.iter().zip(&hits).map(read).collect();
@@ -118,13 +120,13 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         found
     }
 
-    /// Owner and value of a key, if it is here; that is no use of it.
+    /// Returns the owner and value of a key if it is cached, without marking the entry as used.
     pub fn peek(&self, key: &K) -> Option<(u64, V)> {
         self.shard(key).read().peek(key)
     }
 
-    /// The value of a key, loaded if it is not here. Callers who miss the same key at the same time
-    /// load it once. `value_bytes` is what a value owns beside itself.
+    /// Returns the value of a key, loading it if it is not cached. Concurrent callers that miss the same key
+    /// load it once. `value_bytes` returns the bytes that a value owns in addition to its own size.
     ///
     /// # Errors
     /// Those of `load`.
@@ -147,8 +149,8 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         Ok(value)
     }
 
-    /// Puts a value that owns `value_bytes` beside itself. What is larger than the whole cache is not
-    /// taken in.
+    /// Inserts a value that owns `value_bytes` in addition to its own size. A value larger than the whole
+    /// cache is not cached.
     pub fn insert(&self, owner: u64, key: K, value: V, value_bytes: u64) {
         let bytes = value_bytes.saturating_add(Self::ENTRY_BYTES);
         if bytes > self.limit_bytes {
@@ -156,7 +158,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
             return self.remove(&key);
         }
         let entry = Entry { key, owner, value, bytes, since_ms: self.now_ms() };
-        // First, as another thread may throw it out as soon as it is there.
+        // Counted first, since another thread may evict the entry as soon as it is inserted.
         self.bytes.fetch_add(bytes, Relaxed);
         let before = self.shard(&key).write().insert(entry);
         self.forget(before.as_ref());
@@ -164,14 +166,14 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         self.counters.peak_bytes.fetch_max(self.bytes.load(Relaxed), Relaxed);
     }
 
-    /// Throws out one key.
+    /// Evicts one key.
     pub fn remove(&self, key: &K) {
         let removed = self.shard(key).write().remove(key);
         self.forget(removed.as_ref());
     }
 
-    /// Throws out at most `most` entries of an owner and tells how many there were. Costs a look at each
-    /// of them and at each shard, whatever else is here.
+    /// Evicts at most `most` entries of an owner and returns their number. Costs one step for each of them
+    /// and one for each shard, regardless of the number of other entries.
     pub fn purge(&self, owner: u64, most: usize) -> usize {
         let mut removed = Vec::new();
         for shard in &self.shards {
@@ -189,7 +191,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         removed.len()
     }
 
-    /// What it did and holds.
+    /// Returns the statistics of this cache.
     pub fn statistics(&self) -> CacheStatistics {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         let (mut entries, mut hits) = (0, 0);
@@ -219,7 +221,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
     }
 
     fn place(&self, key: &K) -> usize {
-        // The tables use the low and the highest bits.
+        // The tables use the low bits and the highest ones.
         (self.hasher.hash_one((self.around)(key)) >> 40) as usize % SHARDS
     }
 
@@ -232,7 +234,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         CacheAction { cache, misses: 0, evictions: 0, purged: 0, freed: 0, age: 0 }
     }
 
-    /// Counts what happened, and leaves a line of it if one is wanted.
+    /// Counts an event and emits it for tracing.
     #[cold]
     fn happened(&self, event: &CacheAction) {
         self.counted.mine().count(event);
@@ -245,7 +247,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         }
     }
 
-    /// Throws out until the limit is kept, but not what just came.
+    /// Evicts entries until the cache is within its limit, but never `keep`, which was just inserted.
     fn shrink(&self, keep: &K) {
         while self.bytes.load(Relaxed) > self.limit_bytes {
             let Some(evicted) = self.evict(keep) else { return };
@@ -257,8 +259,9 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
         }
     }
 
-    /// Of a shard that has more than its share, the one that grew if it has; so all stay about equally
-    /// full however keys fall. Where only `keep` is to blame, of any.
+    /// Evicts from a shard above its share of the limit, preferring the one that `keep` is in, so that shards
+    /// stay about equally full however keys are distributed. If only `keep` exceeds its share, evicts from
+    /// any shard.
     fn evict(&self, keep: &K) -> Option<Entry<K, V>> {
         let first = self.place(keep);
         let of_shards = |share: u64| {
@@ -271,7 +274,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
     }
 }
 
-/// Makes hashers that fold products: much faster than the standard one for keys of a few words.
+/// Builds hashers that fold products: much faster than the standard one for keys of a few words.
 #[derive(Clone, Copy)]
 struct RandomFold(u64);
 

@@ -1,4 +1,4 @@
-//! The interface through which file data is stored: immutable, checksummed, compressed chunks.
+//! The interface for file data: immutable, checksummed, compressed chunks.
 
 use crate::digest::{Digest, digest};
 use crate::{CacheStatistics, EncodedChunk, MetaStore, SegmentAudit, StoreError};
@@ -7,11 +7,10 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// How a chunk's bytes are encoded on disk. A chunk that does not shrink is stored raw whatever was
-/// asked for.
+/// Encoding of a chunk's bytes on disk. A chunk that compression does not shrink is stored raw in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
-    /// As they are.
+    /// Not compressed.
     Raw,
     /// LZ4 block format.
     #[default]
@@ -20,10 +19,10 @@ pub enum Codec {
     Zstd(i8),
 }
 
-/// The levels of Zstandard that can be asked for by name.
+/// Zstandard levels that can be selected by name.
 pub const ZSTD_LEVELS: std::ops::RangeInclusive<i8> = 1..=19;
 
-/// What is not the name of a codec.
+/// The text is not the name of a codec.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{0}` is no compression; valid are `raw`, `lz4` and `zstd:1` to `zstd:19`")]
 pub struct CodecError(String);
@@ -54,11 +53,10 @@ impl FromStr for Codec {
     }
 }
 
-/// Where a chunk lies. 20 bytes when stored: segment u64, offset u64, stored length u32, all
-/// big-endian.
+/// Location of a chunk. Stored in 20 bytes: segment u64, offset u64, stored length u32, all big-endian.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkAddress {
-    /// Segment file; never reused.
+    /// Segment id; never reused.
     pub segment: u64,
     /// Offset of the chunk's header in bytes.
     pub offset: u64,
@@ -67,7 +65,7 @@ pub struct ChunkAddress {
 }
 
 impl ChunkAddress {
-    /// The stored form.
+    /// Encodes the stored form.
     pub fn to_bytes(self) -> [u8; 20] {
         let mut out = [0; 20];
         out[..8].copy_from_slice(&self.segment.to_be_bytes());
@@ -76,7 +74,7 @@ impl ChunkAddress {
         out
     }
 
-    /// From the stored form; `None` unless exactly 20 bytes.
+    /// Decodes the stored form; `None` unless it has exactly 20 bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<ChunkAddress> {
         let bytes: &[u8; 20] = bytes.try_into().ok()?;
         Some(ChunkAddress {
@@ -87,61 +85,62 @@ impl ChunkAddress {
     }
 }
 
-/// Under which key metadata was to name a chunk when it was appended, without what tells versions
-/// apart: opaque here, stored beside the chunk. It finds the record that names a chunk without a
-/// search; whether that record still does is another question. All zeros: unknown.
+/// The key, without its version part, under which metadata was to reference a chunk when the chunk was
+/// appended. It is opaque here and stored next to the chunk. It leads to the record that references a chunk
+/// without a search; whether that record still does has to be checked. All zeros: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkOwner(pub [u8; 24]);
 
 impl ChunkOwner {
-    /// No record has this key, and none will: the owner of what fills the room between two chunks.
+    /// The owner of a filler between two chunks. No record has this key or ever will.
     pub const NOBODY: ChunkOwner = ChunkOwner([0xff; 24]);
 
-    /// Whether it says anything.
+    /// Whether the owner is known.
     pub fn is_known(self) -> bool {
         self != ChunkOwner::default()
     }
 }
 
-/// How much of a segment is needed.
+/// How much of a segment is live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentUse {
-    /// The segment.
+    /// Segment id.
     pub segment: u64,
     /// Bytes of all its records.
     pub bytes: u64,
-    /// Of these, bytes that are known to be dead.
+    /// Bytes of these that are known to be dead.
     pub dead: u64,
 }
 
 impl SegmentUse {
-    /// Bytes that may be live.
+    /// Returns the bytes that may be live.
     pub fn live(&self) -> u64 {
         self.bytes.saturating_sub(self.dead)
     }
 }
 
-/// A part of the records of a segment.
+/// One page of a segment's records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentRecords {
-    /// Chunks with their owners. The owner of a chunk that several records may name is left unknown.
+    /// Chunks with their owners. The owner of a chunk that several records may reference is unknown.
     pub found: Vec<(ChunkAddress, ChunkOwner)>,
-    /// Where to go on; `None` at the end.
+    /// Offset to continue from; `None` at the end.
     pub next: Option<u64>,
-    /// The end is a place that cannot be read, and records may lie behind it.
+    /// Whether the listing ended at an unreadable position, so that records may follow it.
     pub is_cut: bool,
 }
 
-/// Largest chunk in bytes before encoding.
+/// Maximum size of a chunk in bytes before encoding.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
 /// An append-only store of chunks.
 pub trait ChunkStore: Send + Sync {
-    /// Appends chunks in one write as far as it can, which costs less than as many writes: all of them, or none.
-    /// Answers their places in the order given. Readable at once, durable after [`ChunkStore::sync`].
+    /// Appends all chunks or none, with as few writes as possible, which costs less than separate appends.
+    /// Returns their addresses in the order given. The chunks are readable immediately and durable after
+    /// [`ChunkStore::sync`].
     fn append_all(&self, chunks: Vec<EncodedChunk>) -> Result<Vec<ChunkAddress>, StoreError>;
 
-    /// Appends one chunk, given in pieces; at most 1 MiB in all.
+    /// Appends one chunk given in pieces, at most 1 MiB in total.
     fn append_for(
         &self,
         owner: ChunkOwner,
@@ -154,69 +153,67 @@ pub trait ChunkStore: Send + Sync {
     /// Appends one chunk.
     fn append_one(&self, chunk: EncodedChunk) -> Result<ChunkAddress, StoreError> {
         let addresses = self.append_all(vec![chunk])?;
-        // As many as chunks.
+        // There is one address per chunk.
         addresses.first().copied().ok_or(StoreError::Full)
     }
 
-    /// [`ChunkStore::append_for`] for a chunk of which nobody knows yet who will name it.
+    /// [`ChunkStore::append_for`] for a chunk whose owner is not known yet.
     fn append(&self, pieces: &[Bytes], codec: Codec) -> Result<ChunkAddress, StoreError> {
         self.append_for(ChunkOwner::default(), pieces, codec)
     }
 
-    /// What tells a chunk with these contents from all others of this store.
+    /// Returns a digest that distinguishes these contents from all others in this store.
     fn digest(&self, pieces: &[&[u8]]) -> Digest {
         digest(None, pieces)
     }
 
-    /// Notes durably that metadata is about to have records that programs of before chunks were shared
-    /// cannot read. Call it before the first of them is committed; costs nothing from then on.
+    /// Durably records that metadata is about to have records that programs without support for shared chunks
+    /// cannot read. Call it before the first of them is committed; later calls cost nothing.
     ///
     /// # Errors
-    /// `Io`; nothing of that kind must be committed then.
+    /// `Io`; no such record may be committed then.
     fn begin_sharing(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// The chunk's bytes, decoded and verified; shared with the cache, so cheap to slice.
+    /// Returns the chunk's bytes, decoded and verified. They are shared with the cache, so slicing is cheap.
     fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError>;
 
-    /// The same, remembering for whom: [`ChunkStore::forget_owner`] throws out what was read for one.
+    /// [`ChunkStore::read`] on behalf of an owner, so that [`ChunkStore::forget_owner`] can evict the chunk.
     fn read_for(&self, _owner: u64, address: ChunkAddress) -> Result<Bytes, StoreError> {
         self.read(address)
     }
 
-    /// Whether reading this chunk costs neither a read of the medium nor decoding.
+    /// Whether reading this chunk requires neither a disk read nor decoding.
     fn is_at_hand(&self, _address: ChunkAddress) -> bool {
         true
     }
 
-    /// Throws chunks out of memory that were read for this owner, and tells how many. Costs no more
-    /// than these.
+    /// Evicts the chunks in memory that were read for this owner and returns their number. The cost is
+    /// proportional to that number.
     fn forget_owner(&self, _owner: u64) -> usize {
         0
     }
 
-    /// What the chunks in memory are and did.
+    /// Returns the statistics of the chunks in memory.
     fn cache_statistics(&self) -> CacheStatistics {
         CacheStatistics::default()
     }
 
-    /// The segments as they lie on the disk now, with their accounts as they are in `state`, a snapshot
-    /// taken before; `None` if there are no files. For checks while chunks are written and given
-    /// back.
+    /// Returns the segments as they are on disk now, with their accounts as of `state`, a snapshot taken
+    /// earlier; `None` if there are no files. For checks while chunks are written and released.
     ///
     /// # Errors
-    /// What the disk or the metadata says.
+    /// Errors of the disk or the metadata.
     fn audit(&self, _state: &dyn MetaStore) -> Result<Option<SegmentAudit>, StoreError> {
         Ok(None)
     }
 
-    /// Waits until everything appended before the call is durable. Concurrent callers share one
-    /// sync.
+    /// Waits until everything appended before the call is durable. Concurrent callers share one sync.
     fn sync(&self) -> Result<(), StoreError>;
 
-    /// Encrypts contents that lie in metadata and not in a chunk; `None` where nothing is encrypted.
-    /// `context` is what they are bound to.
+    /// Encrypts contents that are stored in metadata instead of a chunk; `None` if the partition is not
+    /// encrypted. `context` is authenticated with them.
     ///
     /// # Errors
     /// `Key`.
@@ -224,43 +221,43 @@ pub trait ChunkStore: Send + Sync {
         Ok(None)
     }
 
-    /// The opposite of [`ChunkStore::seal`], with the same context.
+    /// Reverses [`ChunkStore::seal`], given the same context.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// A description of what is wrong with the sealed contents.
     fn unseal(&self, _context: &[u8], _sealed: &[u8]) -> Result<Bytes, String> {
         Err("encrypted, and no key is given".into())
     }
 
-    /// Reads a chunk from the medium, past the cache, and verifies it.
+    /// Reads a chunk from the disk, bypassing the cache, and verifies it.
     ///
     /// # Errors
-    /// `Damaged` saying where and what; `Io`.
+    /// `Damaged` with the location and the failed check; `Io`.
     fn verify(&self, address: ChunkAddress) -> Result<(), StoreError>;
 
-    /// Appends a copy of a chunk as it is stored, whatever its codec, once its checksum was found
-    /// right. `owner` is noted where the chunk itself does not tell one. May use room that is kept
-    /// from new data, since a copy is made to get room back.
+    /// Verifies a chunk's checksum and appends a copy of it as it is stored, whatever its codec. `owner` is
+    /// recorded if the chunk itself has none. May use space reserved from new data, since copies are made to
+    /// reclaim space.
     ///
     /// # Errors
     /// `Damaged`; `Full`, `Io`, `ReadOnly`.
     fn copy(&self, address: ChunkAddress, owner: ChunkOwner) -> Result<ChunkAddress, StoreError>;
 
-    /// Segments of which nothing more is written and at least `dead_percent` of a hundred parts is
-    /// dead, but not all: the deadest first.
+    /// Returns sealed segments of which at least `dead_percent` percent is dead, but not all: those with the
+    /// largest dead share first.
     fn sparse_segments(&self, dead_percent: u8) -> Vec<SegmentUse>;
 
-    /// Bytes of segments of which all is dead: they are about to be given back.
+    /// Returns the bytes of entirely dead segments, which are about to be freed.
     fn doomed_bytes(&self) -> u64;
 
-    /// The next at most `most` records of a segment, dead or not. Begin with `from` 0.
+    /// Returns at most `most` records of a segment, dead or not, starting at `from`. Start with 0.
     ///
     /// # Errors
     /// `Io`; `Damaged` if there is no such segment.
     fn records(&self, segment: u64, from: u64, most: usize) -> Result<SegmentRecords, StoreError>;
 
-    /// Tells that no metadata names this chunk any more, so that its space can be reclaimed. Call
-    /// it only after the commit that removed the last reference is durable.
+    /// Reports that no metadata references this chunk any more, so that its space can be reclaimed. Call it
+    /// only after the commit that removed the last reference is durable.
     fn release(&self, address: ChunkAddress);
 }
 

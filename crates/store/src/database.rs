@@ -1,4 +1,4 @@
-//! A database that holds only metadata: the location and the protection database.
+//! A database that holds only metadata: the location or the protection database.
 
 use crate::home::{Home, Kind};
 use crate::{IdAllocator, MetaConfig, MetaStatistics, MetaStore, RocksMeta, StoreError};
@@ -15,13 +15,13 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the database in the folder `path` with [small](MetaConfig::small) limits, creating it if
-    /// there is none. Only one process can have it open.
+    /// Opens the database in the folder `path` with [small](MetaConfig::small) limits, creating it if it does
+    /// not exist. Only one process can have it open.
     pub fn open(path: &Path) -> Result<Database, StoreError> {
         Database::open_with(path, &MetaConfig::small())
     }
 
-    /// Likewise with limits of one's own.
+    /// Opens the database as [`Database::open`] does, with the given limits.
     pub fn open_with(path: &Path, config: &MetaConfig) -> Result<Database, StoreError> {
         let home = Home::open(&RealDisk, path, Kind::Database, true)?;
         let meta = Arc::new(RocksMeta::open(&home.path.join("meta"), config, home.is_new)?);
@@ -30,27 +30,27 @@ impl Database {
         Ok(Database { meta, ids, home })
     }
 
-    /// What is stored.
+    /// Returns the metadata store.
     pub fn meta(&self) -> Arc<dyn MetaStore> {
         Arc::clone(&self.meta) as Arc<dyn MetaStore>
     }
 
-    /// Ids that are never used again in this database.
+    /// Returns the allocator of ids that are never reused in this database.
     pub fn ids(&self) -> Arc<IdAllocator> {
         Arc::clone(&self.ids)
     }
 
-    /// Made up when the database was created.
+    /// Returns the UUID generated when the database was created.
     pub fn uuid(&self) -> Uuid {
         self.home.uuid
     }
 
-    /// What it did and holds.
+    /// Returns the statistics of this database.
     pub fn statistics(&self) -> MetaStatistics {
         self.meta.statistics()
     }
 
-    /// Why it takes no more writes, if so.
+    /// Returns the error that made the database read-only, if any.
     pub fn failure(&self) -> Option<String> {
         self.meta.failure()
     }

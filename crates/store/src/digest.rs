@@ -1,20 +1,20 @@
-//! What tells equal chunks from others: a hash of their contents.
+//! Digests that identify equal chunks.
 
 use zeroize::Zeroizing;
 
-/// BLAKE3 of a chunk's contents before compression; on an encrypted partition with a key of its own,
-/// so that who has the disk cannot look for contents that he knows.
+/// BLAKE3 of a chunk's contents before compression. On an encrypted partition it is keyed, so that somebody
+/// who obtains the disk cannot search it for known contents.
 pub type Digest = [u8; 32];
 
-/// What the partition's key for digests is derived for.
+/// Key derivation context of the partition's digest key.
 const CONTEXT: &str = "cellar 2026-11-22 digests of shared chunks";
 
-/// A key for digests; the same as long as `data_key` is the oldest of a partition's ring.
+/// Derives the digest key. It is stable as long as `data_key` is the oldest key of the partition's ring.
 pub(crate) fn digest_key(data_key: &[u8; 32]) -> Zeroizing<[u8; 32]> {
     Zeroizing::new(blake3::derive_key(CONTEXT, data_key))
 }
 
-/// The digest of a chunk that comes in pieces.
+/// Returns the digest of a chunk given in pieces.
 pub(crate) fn digest(key: Option<&[u8; 32]>, pieces: &[&[u8]]) -> Digest {
     let mut hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
     for piece in pieces {

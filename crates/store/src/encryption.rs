@@ -1,9 +1,10 @@
-//! Encryption at rest: the keys of a partition, and what is done with them.
+//! Encryption at rest: the keys of a partition and their use.
 //!
-//! File data is encrypted with *data keys*, which lie in the partition's [key ring](KeyRing), wrapped
-//! with the *master key*, which does not: it comes from a file or a command that the configuration names.
-//! New data takes the newest data key; older ones stay for what they encrypted, so neither a new data
-//! key nor a new master key rewrites anything. Format: docs/reference/formats/keys.md.
+//! File data is encrypted with *data keys*. They are stored in the partition's [key ring](KeyRing), wrapped
+//! with the *master key*, which is not stored there: it comes from a file or a command that the configuration
+//! names. New data is encrypted with the newest data key; older keys are kept for the data that they
+//! encrypted, so neither a new data key nor a new master key requires rewriting data. Format:
+//! docs/reference/formats/keys.md.
 
 mod master;
 mod ring;
@@ -14,7 +15,7 @@ pub use ring::KeyRing;
 pub(crate) use ring::rewrap;
 use sealing::SEAL_BYTES;
 
-/// How much longer contents in metadata are when they are encrypted: the key's id, nonce and tag.
+/// Overhead of encrypted contents in metadata, in bytes: the key's id, nonce and tag.
 pub const SEALED_VALUE_BYTES: usize = 4 + SEAL_BYTES;
 
 #[cfg(test)]

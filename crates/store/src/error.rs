@@ -1,21 +1,21 @@
-//! What can go wrong in a store, and whose fault it is.
+//! Errors of a store, and who is at fault.
 
 use thiserror::Error;
 
-/// A store operation that did not happen. Nothing stored before it is affected.
+/// A store operation that did not take place. Data stored before it is unaffected.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot {doing} {path}: {source}")]
     Io {
-        /// What was attempted, as a verb.
+        /// The attempted action, as a verb.
         doing: &'static str,
         /// The file.
         path: String,
-        /// The system's own error.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// What was read is not what was written.
+    /// The data read differs from the data written.
     #[error("damaged data in {place}: {what}")]
     Damaged {
         /// File and offset, or family and key.
@@ -23,7 +23,7 @@ pub enum StoreError {
         /// Which check failed, with the values expected and got.
         what: String,
     },
-    /// The partition is encrypted, and its key is missing or another.
+    /// The partition is encrypted, and its key is missing or wrong.
     #[error("{what} ({place})")]
     Key {
         /// The partition's folder.
@@ -31,20 +31,20 @@ pub enum StoreError {
         /// What is wrong with the key.
         what: String,
     },
-    /// More than a chunk may have: the caller's fault.
+    /// The chunk exceeds the maximum size: the caller's fault.
     #[error("a chunk has at most {} bytes, and this one {bytes}", crate::chunk::CHUNK_BYTES_MAX)]
     TooLong {
-        /// Bytes that it has.
+        /// Size of the chunk in bytes.
         bytes: usize,
     },
     /// The partition has no room for new data; deletions still work.
     #[error("no space left on the partition")]
     Full,
-    /// The metadata database refused.
+    /// The metadata database returned an error.
     #[error("metadata database: {0}")]
     Meta(String),
-    /// After an earlier failure to write nothing is written any more, so that nothing is acknowledged
-    /// that may not be durable.
+    /// An earlier write failed. Nothing is written any more, so that nothing is acknowledged that may not be
+    /// durable.
     #[error("read-only because of an I/O error: {0}")]
     ReadOnly(String),
 }

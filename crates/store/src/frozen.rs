@@ -1,15 +1,15 @@
-//! One state of a database where a database is wanted.
+//! A database's state at one moment, usable as a read-only database.
 
 use crate::{Batch, CommitNumber, Family, KeyRange, MetaStore, Snapshot, StoreError, Visit};
 use bytes::Bytes;
 use std::ops::ControlFlow;
 
-/// A [`Snapshot`] that can be read like the database itself; every commit fails. What it reads does not
-/// stay in the database's caches.
+/// A [`Snapshot`] that can be read like the database itself; every commit fails. Its reads do not fill the
+/// database's caches.
 pub struct Frozen<'a>(Box<dyn Snapshot + 'a>);
 
 impl<'a> Frozen<'a> {
-    /// The state of `meta` as it is now.
+    /// Takes a snapshot of the current state of `meta`.
     pub fn of(meta: &'a dyn MetaStore) -> Frozen<'a> {
         Frozen(meta.snapshot())
     }
@@ -43,7 +43,7 @@ impl MetaStore for Frozen<'_> {
     }
 }
 
-/// The same state once more.
+/// A snapshot of the same state.
 struct Again<'a>(&'a dyn Snapshot);
 
 impl Snapshot for Again<'_> {

@@ -1,30 +1,29 @@
-//! Room on a partition, asked of the file system now and then only.
+//! Free space on a partition, with the file system queried only from time to time.
 
 use crate::StoreError;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// How old an answer may be. Small files lie in the metadata, which no reserve guards at every
-/// write: in this time they take far less than the reserve.
+/// Maximum age of a cached answer. Small files are stored in metadata, whose writes are not checked against
+/// the reserve; within this time they use far less than the reserve.
 const AGE_MAX: Duration = Duration::from_millis(100);
 
-/// Room on a partition in bytes.
+/// Space on a partition in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// What file data and metadata may take: the size of the file system without the reserve.
+    /// Space that file data and metadata may use: the size of the file system without the reserve.
     pub total_bytes: u64,
-    /// What file data may still take: not the reserve. The difference to the total is what is used, unless the reserve is
-    /// in use.
+    /// Space still available to file data, without the reserve. The difference to the total is the space
+    /// used, unless the reserve is in use.
     pub usable_bytes: u64,
 }
 
-/// The last answer and its time. The lock is held while the file system is asked, so that it is
-/// asked once.
+/// The last answer and its time. The lock is held during the query, so that concurrent callers share it.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(Mutex<Option<(Instant, Room)>>);
 
 impl Gauge {
-    /// The last answer, or that of `ask` if it is too old.
+    /// Returns the last answer, or the result of `ask` if that answer is too old.
     pub(crate) fn read(&self, ask: impl FnOnce() -> Result<Room, StoreError>) -> Result<Room, StoreError> {
         let mut last = self.0.lock();
         let now = Instant::now();

@@ -1,5 +1,5 @@
-//! One sync for many callers: the first to come leads, those who come meanwhile wait, and the next
-//! leader among them covers all of them at once.
+//! Group commit: one sync for many callers. The first caller becomes the leader. Callers that arrive during
+//! its sync wait, and one of them leads the next sync, which covers them all.
 
 use crate::StoreError;
 use events::current::Part;
@@ -7,10 +7,10 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Numbers grow with every write; a sync makes all up to some number durable.
+/// Every write has a larger number than the one before; a sync makes all writes up to some number durable.
 #[derive(Debug, Default)]
 pub(crate) struct GroupSync {
-    /// Whether somebody syncs at this moment. Held only to look or set, never during the sync.
+    /// Whether a sync is running. The lock is held only to read or set the flag, never during the sync.
     leading: Mutex<bool>,
     finished: Condvar,
     durable: AtomicU64,
@@ -18,7 +18,7 @@ pub(crate) struct GroupSync {
     rounds: AtomicU64,
 }
 
-/// Gives the lead back even if the sync panics, so that followers do not wait for ever.
+/// Gives up leadership on drop, even if the sync panics, so that followers never wait forever.
 struct Lead<'a>(&'a GroupSync);
 
 impl Drop for Lead<'_> {
@@ -29,8 +29,8 @@ impl Drop for Lead<'_> {
 }
 
 impl GroupSync {
-    /// Waits until `number` is durable. `sync` makes durable everything that was written before it
-    /// was called, and answers up to which number that is; at most one runs at a time.
+    /// Waits until `number` is durable. `sync` must make durable everything that was written before it was
+    /// called, and return the largest number covered; at most one runs at a time.
     pub(crate) fn wait(
         &self,
         number: u64,
@@ -60,7 +60,7 @@ impl GroupSync {
         Ok(())
     }
 
-    /// The lead, or `None` once somebody else's sync ended or made `number` durable.
+    /// Becomes the leader; `None` once another caller's sync has finished or has made `number` durable.
     fn lead(&self, number: u64) -> Option<Lead<'_>> {
         let mut leading = self.leading.lock();
         if self.durable.load(Acquire) >= number {
@@ -74,12 +74,12 @@ impl GroupSync {
         Some(Lead(self))
     }
 
-    /// Calls of [`GroupSync::wait`].
+    /// Returns the number of calls to [`GroupSync::wait`].
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Relaxed)
     }
 
-    /// Syncs that were done for them.
+    /// Returns the number of syncs that served them.
     pub(crate) fn rounds(&self) -> u64 {
         self.rounds.load(Relaxed)
     }

@@ -1,15 +1,15 @@
 //! Whether a store may still write.
 //!
-//! After a failed write or sync nobody knows what is durable, and a later sync that succeeds proves
-//! nothing: the system may have dropped the pages. So the first failure is final until the next
-//! open, which finds out from the disk what is there.
+//! After a failed write or sync it is unknown what is durable, and a later successful sync proves nothing:
+//! the system may have dropped the pages. So the first failure is final until the store is reopened and reads
+//! its state back from the disk.
 
 use crate::StoreError;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The first failure, if there was one. What belongs together shares one: a partition's metadata and file data stop at
-/// the same time.
+/// The first failure, if any. Stores that depend on each other share one: a partition's metadata and file
+/// data stop writing at the same time.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     place: PathBuf,
@@ -17,12 +17,12 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Of what lies in this folder.
+    /// Creates the health of the stores in this folder.
     pub(crate) fn of(place: &Path) -> Health {
         Health { place: place.to_owned(), first: OnceLock::new() }
     }
 
-    /// Refuses if something failed before.
+    /// Returns an error if something failed before.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         match self.first.get() {
             None => Ok(()),
@@ -30,7 +30,7 @@ impl Health {
         }
     }
 
-    /// Remembers `error` if it is the first, and hands it on.
+    /// Records `error` if it is the first, and returns it.
     pub(crate) fn fail(&self, error: StoreError) -> StoreError {
         if !matches!(error, StoreError::ReadOnly(_)) && self.first.set(error.to_string()).is_ok() {
             tracing::error!(place = %self.place.display(), %error,
@@ -44,7 +44,7 @@ impl Health {
         self.first.get().is_some()
     }
 
-    /// The first failure, if there was one.
+    /// Returns the first failure, if any.
     pub(crate) fn failure(&self) -> Option<String> {
         self.first.get().cloned()
     }

@@ -1,4 +1,4 @@
-//! The folder that a partition or database lives in: its version, its id, and its lock.
+//! The folder of a partition or database: its version, id and lock.
 //!
 //! Format: docs/reference/formats/partition.md.
 
@@ -8,21 +8,21 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// The format of a new folder.
+/// Format of a new folder.
 const FORMAT: u32 = 1;
 
-/// Of a partition in which chunks are shared, or were. A partition gets it before the first record that
-/// programs of before cannot read.
+/// Format of a partition that has or had shared chunks. It is set before the first record that programs
+/// without support for shared chunks cannot read.
 const FORMAT_SHARED: u32 = 2;
 
 const VERSION: &str = "VERSION";
 const VERSION_NEW: &str = "VERSION.new";
 const LOCK: &str = "LOCK";
 
-/// A VERSION file is about 70 bytes; more than this is none.
+/// A VERSION file has about 70 bytes; a larger file is not one.
 const VERSION_BYTES_MAX: u64 = 1024;
 
-/// What a folder holds.
+/// Contents of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Metadata and segments.
@@ -31,17 +31,17 @@ pub(crate) enum Kind {
     Database,
 }
 
-/// An open folder; dropping it gives the lock back.
+/// An open folder; dropping it releases the lock.
 ///
-/// While a folder is being created its version stands in VERSION.new; [`Home::finish`] gives the
-/// file its name once everything else is there. So what has a VERSION must be complete, and what has
-/// only a VERSION.new was never used.
+/// While a folder is being created its version is in VERSION.new; [`Home::finish`] renames the file once
+/// everything else is in place. So a folder with VERSION is complete, and one with only VERSION.new was never
+/// used.
 pub(crate) struct Home {
     /// The folder.
     pub(crate) path: PathBuf,
-    /// Made up when the folder was created.
+    /// UUID generated when the folder was created.
     pub(crate) uuid: Uuid,
-    /// Whether it is being created: what belongs into it must be created too.
+    /// Whether the folder is being created, so that its contents must be created too.
     pub(crate) is_new: bool,
     format: u32,
     _lock: Box<dyn Lock>,
@@ -61,7 +61,7 @@ impl Kind {
         }
     }
 
-    /// The newest format that this program reads.
+    /// Returns the newest format that this program reads.
     fn format_max(self) -> u32 {
         match self {
             Kind::Partition => FORMAT_SHARED,
@@ -71,11 +71,11 @@ impl Kind {
 }
 
 impl Home {
-    /// Opens the folder, creating it if `create` and there is nothing.
+    /// Opens the folder; creates it if `create` is set and it does not exist.
     pub(crate) fn open(disk: &dyn Disk, path: &Path, kind: Kind, create: bool) -> Result<Home, StoreError> {
         if create {
             ensure_dir(disk, path)?;
-            // Whoever created it may have died before its name was durable.
+            // The process that created the folder may have died before its name was durable.
             sync_parent(disk, path)?;
         }
         let lock = lock(disk, &path.join(LOCK))?;
@@ -86,24 +86,23 @@ impl Home {
         Ok(Home { path: path.to_owned(), uuid, is_new, format, _lock: lock })
     }
 
-    /// Programs of before there were shared chunks may open it.
+    /// Whether programs without support for shared chunks can open it.
     pub(crate) fn is_before_sharing(&self) -> bool {
         self.format < FORMAT_SHARED
     }
 
-    /// Call it once everything that belongs into the folder is there, durably.
+    /// Marks the folder as complete. Call it once all its contents are durable.
     pub(crate) fn finish(&self, disk: &dyn Disk) -> Result<(), StoreError> {
         if self.is_new {
             let (from, to) = (self.path.join(VERSION_NEW), self.path.join(VERSION));
             disk.rename(&from, &to).map_err(|error| failed("rename", &from, error))?;
         }
-        // Also if not new: who created it may have died before this.
+        // Needed for existing folders too: the process that created one may have died before this sync.
         disk.sync_dir(&self.path).map_err(|error| failed("sync", &self.path, error))
     }
 }
 
-/// Gives a partition's folder the format in which chunks may be shared: a crash leaves the old one or the
-/// new one.
+/// Sets the format of a partition's folder to the one with shared chunks. A crash leaves either format.
 pub(crate) fn begin_sharing(disk: &dyn Disk, path: &Path, uuid: Uuid) -> Result<(), StoreError> {
     let (new, file) = (path.join(VERSION_NEW), path.join(VERSION));
     let fail = |error| failed("write", &new, error);
@@ -114,7 +113,7 @@ pub(crate) fn begin_sharing(disk: &dyn Disk, path: &Path, uuid: Uuid) -> Result<
     disk.sync_dir(path).map_err(|error| failed("sync", path, error))
 }
 
-/// Creates a folder and its parents where they are missing, durably.
+/// Durably creates a folder and its missing parents.
 pub(crate) fn ensure_dir(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
     if disk.exists(path).map_err(|error| failed("look for", path, error))? {
         return Ok(());
@@ -140,7 +139,7 @@ fn sync_parent(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
     disk.sync_dir(parent).map_err(|error| failed("sync", parent, error))
 }
 
-/// An I/O error with what was attempted and on which file.
+/// Builds an I/O error with the attempted action and the file.
 pub(crate) fn failed(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError::Io { doing, path: path.display().to_string(), source }
 }
@@ -155,8 +154,8 @@ fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Lock>, StoreError> {
     })
 }
 
-/// Begins a new folder. Refuses where something lies already: without its VERSION file we must not
-/// take it for empty.
+/// Starts a new folder. Fails if the folder has contents: without a VERSION file it must not be taken for
+/// empty.
 fn begin(disk: &dyn Disk, path: &Path, kind: Kind, create: bool) -> Result<Version, StoreError> {
     let names = disk.list(path).map_err(|error| failed("list", path, error))?;
     let begun = names.iter().any(|name| name == VERSION_NEW);
@@ -212,7 +211,7 @@ fn read_small(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The first two lines are the same in every format to come.
+/// The first two lines are the same in all future formats.
 fn parse_format(text: &str, kind: Kind) -> Result<u32, String> {
     let mut lines = text.lines();
     let expected = format!("cellar {}", kind.name());

@@ -1,10 +1,11 @@
-//! Metadata that do something of a test's own before they hand on what they are asked for: wait, count, hold somebody up.
+//! A metadata store that runs a test's hook before each operation, for example to wait, count or block a
+//! caller.
 
 use crate::{Batch, CommitNumber, Family, KeyRange, MetaStore, Snapshot, StoreError, Visit};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// What is asked for.
+/// Kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaStep {
     /// A value is read.
@@ -15,19 +16,19 @@ pub enum MetaStep {
     Visit(Family),
     /// A change is made.
     Commit,
-    /// Somebody waits until changes are durable.
+    /// A caller waits for changes to become durable.
     Sync,
 }
 
-/// Another database, before each of whose steps a function is called, on the thread that asks. Snapshots are the
-/// other's own.
+/// Wraps another database and calls a function before each step, on the calling thread. Snapshots are those
+/// of the inner database.
 pub struct HookedMeta {
     meta: Arc<dyn MetaStore>,
     hook: Box<dyn Fn(MetaStep) + Send + Sync>,
 }
 
 impl HookedMeta {
-    /// Calls `hook` before `meta` is asked for anything of [`MetaStep`].
+    /// Wraps `meta` so that `hook` is called before each [`MetaStep`].
     pub fn new(meta: Arc<dyn MetaStore>, hook: impl Fn(MetaStep) + Send + Sync + 'static) -> HookedMeta {
         HookedMeta { meta, hook: Box::new(hook) }
     }

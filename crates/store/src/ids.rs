@@ -1,22 +1,22 @@
-//! Ids that are never used again, whatever is deleted and however often the power fails.
+//! Ids that are never reused, whatever is deleted and however often the power fails.
 
 use crate::{Batch, Family, MetaStore, StoreError};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Ids that one durable reservation covers.
+/// Number of ids that one durable reservation covers.
 const BLOCK: u64 = 1024;
 
-/// Hands out 64-bit ids, ascending from 1, each at most once in the life of the database.
+/// Hands out 64-bit ids, ascending from 1, each at most once in the lifetime of the database.
 ///
-/// Ids are reserved in blocks: the database holds the first id that was never reserved, and a block
-/// is durable before the first id of it is handed out. A crash loses the rest of a block.
+/// Ids are reserved in blocks: the database holds the first id not yet reserved, and a block is durable
+/// before its first id is handed out. A crash loses the rest of a block.
 ///
-/// There must be only one allocator of a name at a time.
+/// Only one allocator of each name may exist at a time.
 pub struct IdAllocator {
     meta: Arc<dyn MetaStore>,
     key: Vec<u8>,
-    /// Guards the numbers; held during the sync of a new block, once in `BLOCK` ids.
+    /// Guards the numbers. Held during the sync of a new block, once in `BLOCK` ids.
     state: Mutex<State>,
 }
 
@@ -26,7 +26,7 @@ struct State {
 }
 
 impl IdAllocator {
-    /// The allocator called `name`; kept in [`Family::System`] under `ids/` and the name.
+    /// Opens the allocator called `name`; its state is in [`Family::System`] under `ids/` and the name.
     pub fn open(meta: Arc<dyn MetaStore>, name: &str) -> Result<IdAllocator, StoreError> {
         let key = format!("ids/{name}").into_bytes();
         let first = match meta.get(Family::System, &key)? {
@@ -39,7 +39,7 @@ impl IdAllocator {
         Ok(IdAllocator { meta, key, state: Mutex::new(State { next: first, reserved_until: first }) })
     }
 
-    /// An id that was never handed out before.
+    /// Returns an id that was never handed out before.
     pub fn next(&self) -> Result<u64, StoreError> {
         let mut state = self.state.lock();
         if state.next == state.reserved_until {
@@ -49,14 +49,14 @@ impl IdAllocator {
         Ok(state.next - 1)
     }
 
-    /// Never hands out an id below `first` from now on; for ids that came from elsewhere.
+    /// Ensures that no id below `first` is handed out from now on; for ids that come from elsewhere.
     pub fn skip_to(&self, first: u64) {
         let mut state = self.state.lock();
         state.next = state.next.max(first);
         state.reserved_until = state.reserved_until.max(state.next);
     }
 
-    /// Makes the reservation of a block from `first` on durable; answers its end.
+    /// Durably reserves a block that starts at `first`; returns its end.
     fn reserve(&self, first: u64) -> Result<u64, StoreError> {
         let end = first.checked_add(BLOCK).ok_or_else(|| StoreError::Meta("no ids left".into()))?;
         let mut batch = Batch::new();

@@ -1,4 +1,4 @@
-//! A partition opened only to be looked at.
+//! A partition opened for inspection only.
 
 use crate::home::{Home, Kind};
 use crate::{KeyRing, MasterKey, MetaConfig, MetaStore, RocksMeta, SegmentAudit, StoreError};
@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// A partition that no server has open, for checks and tools. Nothing in it is changed: what a crash
-/// left is seen as the next start will find it.
+/// A partition that no server has open, for checks and tools. Nothing in it is changed: the state after a
+/// crash is seen as the next start will find it.
 pub struct Inspection {
     meta: RocksMeta,
     segments: SegmentAudit,
@@ -16,7 +16,7 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Opens the partition in `path` (`/vicepX`) and keeps servers from opening it.
+    /// Opens the partition in `path` (`/vicepX`) and prevents servers from opening it.
     ///
     /// # Errors
     /// `Io` if there is none or a server has it open; `Damaged`, `Meta`.
@@ -24,11 +24,11 @@ impl Inspection {
         Inspection::open_encrypted(path, None)
     }
 
-    /// Likewise with the partition's master key. Without it, encrypted file data is looked at only by its
-    /// checksums.
+    /// Opens the partition with its master key. Without a key, only the checksums of encrypted file data are
+    /// checked.
     ///
     /// # Errors
-    /// Those of [`Inspection::open`]; `Key` if the key is another.
+    /// Those of [`Inspection::open`]; `Key` if the key is wrong.
     pub fn open_encrypted(path: &Path, key: Option<&MasterKey>) -> Result<Inspection, StoreError> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let home = Home::open(&*disk, &path.join(crate::partition::FOLDER), Kind::Partition, false)?;
@@ -38,17 +38,17 @@ impl Inspection {
         Ok(Inspection { meta, segments, home })
     }
 
-    /// Volumes, vnodes, directories.
+    /// Returns the metadata: volumes, vnodes, directories.
     pub fn meta(&self) -> &dyn MetaStore {
         &self.meta
     }
 
-    /// File data.
+    /// Returns the file data.
     pub fn segments(&self) -> &SegmentAudit {
         &self.segments
     }
 
-    /// Made up when the partition was created.
+    /// Returns the UUID generated when the partition was created.
     pub fn uuid(&self) -> Uuid {
         self.home.uuid
     }

@@ -1,8 +1,9 @@
 //! Transactions, metadata, data segments and chunk cache of one partition.
 //!
-//! The order of a durable change is always: chunk bytes are appended, [`ChunkStore::sync`],
-//! [`MetaStore::commit`] of the batch that names them, [`MetaStore::sync`]. What no batch names is
-//! garbage that compaction reclaims, so a crash between any two steps leaves a consistent prefix.
+//! The order of a durable change is always: append the chunk bytes, [`ChunkStore::sync`],
+//! [`MetaStore::commit`] of the batch that references them, [`MetaStore::sync`]. Chunks that no batch
+//! references are garbage that compaction reclaims, so a crash between any two steps leaves a consistent
+//! prefix.
 
 pub mod cache;
 pub mod chunk;

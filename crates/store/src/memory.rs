@@ -1,4 +1,4 @@
-//! Stores in memory, for tests and simulators. They can "crash": what was not synced is lost.
+//! Stores in memory, for tests and simulators. A simulated crash loses everything that was not synced.
 
 use crate::digest::{Digest, digest};
 use crate::meta::{Change, Snapshot, Visit};
@@ -39,12 +39,12 @@ fn apply(table: &mut Table, batch: &Batch) {
 }
 
 impl MemoryMeta {
-    /// An empty database.
+    /// Creates an empty database.
     pub fn new() -> MemoryMeta {
         MemoryMeta::default()
     }
 
-    /// What is there after a crash in which `kept` of the commits that no sync covered survived.
+    /// Returns the state after a crash in which the first `kept` unsynced commits survived.
     #[must_use]
     pub fn crash(&self, kept: usize) -> MemoryMeta {
         let state = self.0.lock();
@@ -55,18 +55,18 @@ impl MemoryMeta {
         MemoryMeta(Mutex::new(MetaState { durable: table.clone(), table, ..MetaState::default() }))
     }
 
-    /// Commits since it was made, or since the crash that it was made after.
+    /// Returns the number of commits since it was created by `new` or by a crash.
     pub fn commits(&self) -> u64 {
         self.0.lock().commits
     }
 
-    /// Commits that a crash may lose.
+    /// Returns the number of commits that a crash may lose.
     pub fn unsynced_commits(&self) -> usize {
         self.0.lock().pending.len()
     }
 }
 
-/// A copy of everything.
+/// A copy of the whole database.
 struct MemorySnapshot(MemoryMeta);
 
 impl Snapshot for MemorySnapshot {
@@ -86,7 +86,7 @@ impl MetaStore for MemoryMeta {
         }
         let bounds =
             (Bound::Included((family, range.from.to_vec())), Bound::Excluded((family, range.to.to_vec())));
-        // Copied, so that `visit` may call back into the database.
+        // Copied so that `visit` may call back into the database.
         let mut found: Vec<_> =
             self.0.lock().table.range(bounds).map(|((_, key), value)| (key.clone(), value.clone())).collect();
         if range.reverse {
@@ -122,11 +122,11 @@ impl MetaStore for MemoryMeta {
     }
 }
 
-/// Chunks that share a segment of [`MemoryChunks`].
+/// Number of chunks per segment of [`MemoryChunks`].
 const SEGMENT_CHUNKS: u64 = 6;
 
-/// A [`ChunkStore`] in memory. A segment is full after six chunks; of every third chunk no owner is
-/// known, as in segments of version 1.
+/// A [`ChunkStore`] in memory. A segment is full after six chunks. Every third chunk has an unknown owner, as
+/// in segments of version 1.
 #[derive(Default)]
 pub struct MemoryChunks {
     state: Mutex<ChunkState>,
@@ -139,7 +139,7 @@ struct ChunkState {
     appended: u64,
     next_offset: u64,
     chunks: BTreeMap<ChunkAddress, (ChunkOwner, Bytes)>,
-    /// Of each segment, bytes appended and bytes released.
+    /// For each segment, bytes appended and bytes released.
     segments: BTreeMap<u64, (u64, u64)>,
     damaged: BTreeSet<ChunkAddress>,
 }
@@ -150,7 +150,7 @@ impl ChunkState {
     }
 
     fn append(&mut self, owner: ChunkOwner, data: Bytes) -> ChunkAddress {
-        // One more than the data, so that no two chunks lie at one place.
+        // One more than the data, so that no two chunks have the same address.
         let stored_bytes = data.len() as u32 + 1;
         let address = ChunkAddress { segment: self.segment(), offset: self.next_offset, stored_bytes };
         self.next_offset += u64::from(stored_bytes);
@@ -171,29 +171,29 @@ impl ChunkState {
 }
 
 impl MemoryChunks {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> MemoryChunks {
         MemoryChunks::default()
     }
 
-    /// An empty store on a partition that is encrypted. Only contents in metadata are: chunks lie in
-    /// memory as they are.
+    /// Creates an empty store on an encrypted partition. Only contents in metadata are encrypted; chunks are
+    /// kept in memory unencrypted.
     pub fn encrypted() -> MemoryChunks {
         MemoryChunks { keys: Some(KeyRing::random()), ..MemoryChunks::default() }
     }
 
-    /// The same store, in which the first half of a digest tells little: no more than four values of it come.
+    /// Makes digests collide: their first half takes only four values.
     #[must_use]
     pub fn with_colliding_digests(self) -> MemoryChunks {
         MemoryChunks { has_colliding_digests: true, ..self }
     }
 
-    /// Chunks that were appended and not released.
+    /// Returns the number of chunks appended and not released.
     pub fn live_chunks(&self) -> usize {
         self.state.lock().chunks.len()
     }
 
-    /// From now on this chunk is damaged.
+    /// Marks this chunk as damaged.
     pub fn damage(&self, address: ChunkAddress) {
         self.state.lock().damaged.insert(address);
     }

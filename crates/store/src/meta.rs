@@ -1,15 +1,15 @@
-//! The small interface through which everything but chunk data is stored.
+//! The small interface for everything except chunk data.
 
 use crate::StoreError;
 use bytes::Bytes;
 use std::ops::ControlFlow;
 
-/// A key space of its own (a column family of the database). Keys begin with a big-endian 64-bit
-/// id that is never used again, so that a whole volume is one key range.
+/// A separate key space (a column family of the database). Keys start with a big-endian 64-bit id that is
+/// never reused, so that a whole volume is one key range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Family {
-    /// Format versions, never-reused id counters, settings of the partition or cell database.
+    /// Format versions, counters of never-reused ids, settings of the partition or cell database.
     System,
     /// Volume headers, names, groups, epochs.
     Volumes,
@@ -25,12 +25,12 @@ pub enum Family {
     Locations,
     /// Protection database.
     Protection,
-    /// What directories hold with everything below them.
+    /// Totals of directories, including everything below them.
     Totals,
 }
 
 impl Family {
-    /// Every family, in the order of their numbers.
+    /// All families, in the order of their numbers.
     pub const ALL: [Family; 9] = [
         Family::System,
         Family::Volumes,
@@ -43,7 +43,7 @@ impl Family {
         Family::Totals,
     ];
 
-    /// The family's name in the database.
+    /// Returns the family's name in the database.
     pub fn name(self) -> &'static str {
         match self {
             Family::System => "system",
@@ -64,18 +64,18 @@ impl Family {
 pub enum Change {
     /// Set a key.
     Put(Family, Vec<u8>, Vec<u8>),
-    /// Remove a key; removing one that is not there is no error.
+    /// Remove a key; removing a missing key is not an error.
     Delete(Family, Vec<u8>),
 }
 
-/// Changes that take effect together or not at all; later ones win over earlier ones.
+/// Changes that take effect together or not at all; later changes override earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     changes: Vec<Change>,
 }
 
 impl Batch {
-    /// No changes yet.
+    /// Creates an empty batch.
     pub fn new() -> Batch {
         Batch::default()
     }
@@ -90,55 +90,55 @@ impl Batch {
         self.changes.push(Change::Delete(family, key.into()));
     }
 
-    /// Adds all changes of `other` behind these.
+    /// Appends all changes of `other`.
     pub fn append(&mut self, mut other: Batch) {
         self.changes.append(&mut other.changes);
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// The changes in order.
+    /// Returns the changes in order.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 }
 
-/// The place of a commit in the order of all commits of one database.
+/// Position of a commit in the order of all commits of one database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitNumber(pub u64);
 
-/// Keys from `from` (included) to `to` (excluded); scans are always bounded on both sides.
+/// Keys from `from` (inclusive) to `to` (exclusive); scans are always bounded on both sides.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRange<'a> {
     /// First key.
     pub from: &'a [u8],
-    /// Behind the last key.
+    /// End of the range, exclusive.
     pub to: &'a [u8],
-    /// Largest key first.
+    /// Whether the largest key comes first.
     pub reverse: bool,
 }
 
 impl<'a> KeyRange<'a> {
-    /// In ascending order.
+    /// Creates a range in ascending order.
     pub fn ascending(from: &'a [u8], to: &'a [u8]) -> KeyRange<'a> {
         KeyRange { from, to, reverse: false }
     }
 
-    /// In descending order.
+    /// Creates a range in descending order.
     pub fn descending(from: &'a [u8], to: &'a [u8]) -> KeyRange<'a> {
         KeyRange { from, to, reverse: true }
     }
 }
 
-/// Gets each key and value of a scan; breaks to end it.
+/// Receives each key and value of a scan; breaks to end it.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 
-/// One state of a database, which stays what it was whatever is committed meanwhile.
+/// A database's state at one moment, unaffected by later commits.
 pub trait Snapshot: Send + Sync {
-    /// As [`MetaStore::scan`], of this state.
+    /// Scans this state; see [`MetaStore::scan`].
     fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError>;
 }
 
@@ -147,31 +147,32 @@ pub trait Snapshot: Send + Sync {
 /// Commits are totally ordered: after a crash exactly a prefix of them is there, and that prefix
 /// contains every commit that a returned [`MetaStore::sync`] covered.
 pub trait MetaStore: Send + Sync {
-    /// The value of `key`, if it has one.
+    /// Returns the value of `key`, if it exists.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 
     /// Calls `visit` with each key and value of `range` until it breaks or the range ends. Sees one
     /// consistent state of the database throughout.
     fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError>;
 
-    /// The state as it is now. Costs nothing to take, but as long as it is kept, what is deleted or
-    /// replaced still takes space.
+    /// Returns a snapshot of the current state. It costs nothing to take, but while it exists, deleted and
+    /// replaced values keep taking space.
     fn snapshot(&self) -> Box<dyn Snapshot + '_>;
 
-    /// Applies `batch` atomically. It is visible to every later read when this returns, and durable
-    /// once [`MetaStore::sync`] returned for its number.
+    /// Applies `batch` atomically. It is visible to every later read when this returns, and durable once
+    /// [`MetaStore::sync`] has returned for its number.
     fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError>;
 
     /// Waits until every commit up to `number` is durable. Concurrent callers share one sync.
     fn sync(&self, number: CommitNumber) -> Result<(), StoreError>;
 
-    /// What is read from now on comes from the device, as far as the system has cached it: for who wants to know whether
-    /// it is still there. The database's own cache, whose contents were verified when they were read, stays.
+    /// Makes subsequent reads come from the device by dropping the system's cached pages, for callers that
+    /// check whether the data is still there. The database's own cache, whose contents were verified when
+    /// read, is kept.
     fn read_anew(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// The I/O error because of which it takes no more writes until it is opened again, if there was one.
+    /// Returns the I/O error that made it read-only until the next open, if any.
     fn failure(&self) -> Option<String> {
         None
     }

@@ -21,23 +21,22 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The folder inside `/vicepX` that is ours; format: docs/reference/formats/partition.md.
+/// The folder inside `/vicepX` that Cellar uses; format: docs/reference/formats/partition.md.
 pub const FOLDER: &str = "cellar";
 
-/// How a partition is opened.
+/// Options for opening a partition.
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionConfig {
-    /// Create the partition if there is none; `/vicepX` itself must be there.
+    /// Whether to create the partition if it does not exist; `/vicepX` itself must exist.
     pub create: bool,
     /// Limits of the metadata.
     pub meta: MetaConfig,
     /// Limits of the file data.
     pub segments: SegmentConfig,
-    /// Time between two rounds of [`SegmentStore::maintain`] on a thread of the partition's own;
-    /// `None` if the caller calls it.
+    /// Interval of [`SegmentStore::maintain`] on a thread of the partition; `None` if the caller calls it.
     pub maintenance: Option<Duration>,
-    /// What names chunks. With it, a partition whose last run did not end in order looks for what
-    /// that run orphaned, on a thread of its own.
+    /// Decodes which chunk a record references. If set, a partition that was not closed cleanly searches for
+    /// the orphans of its last run on a background thread.
     pub chunk_of: Option<ChunkOf>,
 }
 
@@ -53,18 +52,18 @@ impl Default for PartitionConfig {
     }
 }
 
-/// What a partition did and holds.
+/// Statistics of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartitionStatistics {
-    /// Of the metadata.
+    /// Metadata.
     pub meta: MetaStatistics,
-    /// Of the file data.
+    /// File data.
     pub chunks: ChunkStatistics,
 }
 
 /// An open partition. Keep it as long as its stores are used.
 pub struct Partition {
-    // Dropped in this order: the threads end, the stores close, the lock goes.
+    // Dropped in this order: the threads end, the stores close, the lock is released.
     _recounter: Option<Recounter>,
     _keeper: Option<Keeper>,
     segments: Arc<SegmentStore>,
@@ -80,11 +79,11 @@ impl Partition {
         Partition::open_encrypted(path, config, None)
     }
 
-    /// Likewise with the partition's master key. One that is not encrypted is from then on: what is there
-    /// stays as it is, what is written is encrypted.
+    /// Opens the partition with its master key. A partition without encryption is encrypted from then on:
+    /// existing data stays unchanged, new data is encrypted.
     ///
     /// # Errors
-    /// `Key` if the partition is encrypted and `key` is missing or another.
+    /// `Key` if the partition is encrypted and `key` is missing or wrong.
     pub fn open_encrypted(
         path: &Path,
         config: &PartitionConfig,
@@ -94,19 +93,18 @@ impl Partition {
         Partition::open_with(&disk, path, config, key)
     }
 
-    /// Wraps the data keys of a partition that no server has open with another master key, and, with
-    /// `adds_key`, adds a data key for what is written from then on. No data is rewritten. Answers the
-    /// number of data keys.
+    /// Wraps the data keys of a partition that no server has open with another master key and, with
+    /// `adds_key`, adds a data key for new data. No data is rewritten. Returns the number of data keys.
     ///
     /// # Errors
-    /// `Io` if a server has it open; `Key` if it is not encrypted or `old` is another; nothing changed then.
+    /// `Io` if a server has it open; `Key` if it is not encrypted or `old` is wrong. Nothing is changed then.
     pub fn rekey(path: &Path, old: &MasterKey, new: &MasterKey, adds_key: bool) -> Result<usize, StoreError> {
         let home = Home::open(&RealDisk, &path.join(FOLDER), Kind::Partition, false)?;
         rewrap(&RealDisk, &home.path, home.uuid, (old, new), adds_key)
     }
 
-    /// Likewise with file data on a disk of one's own. Metadata goes to the operating system in any
-    /// case, since RocksDB knows nothing else.
+    /// Opens the partition with file data on the given disk. Metadata always goes to the operating system,
+    /// since RocksDB supports nothing else.
     pub fn open_on(
         disk: &Arc<dyn Disk>,
         path: &Path,
@@ -115,7 +113,7 @@ impl Partition {
         Partition::open_with(disk, path, config, None)
     }
 
-    /// Likewise with a master key.
+    /// [`Partition::open_on`] with a master key.
     pub fn open_with(
         disk: &Arc<dyn Disk>,
         path: &Path,
@@ -149,47 +147,47 @@ impl Partition {
         })
     }
 
-    /// Volumes, vnodes, directories.
+    /// Returns the metadata: volumes, vnodes, directories.
     pub fn meta(&self) -> Arc<dyn MetaStore> {
         as_meta(&self.meta)
     }
 
-    /// File data.
+    /// Returns the file data.
     pub fn chunks(&self) -> Arc<dyn ChunkStore> {
         Arc::clone(&self.segments) as Arc<dyn ChunkStore>
     }
 
-    /// Ids that are never used again in this partition.
+    /// Returns the allocator of ids that are never reused in this partition.
     pub fn ids(&self) -> Arc<IdAllocator> {
         Arc::clone(&self.ids)
     }
 
-    /// Made up when the partition was created.
+    /// Returns the UUID generated when the partition was created.
     pub fn uuid(&self) -> Uuid {
         self.home.uuid
     }
 
-    /// Room on the file system.
+    /// Returns the space on the file system.
     pub fn space(&self) -> Result<Space, StoreError> {
         self.segments.space()
     }
 
-    /// Room as it was at most 100 ms ago: cheap enough to be asked before everything that grows.
+    /// Returns the space as of at most 100 ms ago: cheap enough to query before every growing operation.
     pub fn room(&self) -> Result<Room, StoreError> {
         self.gauge.read(|| self.segments.room())
     }
 
-    /// Room that file data may still take, in bytes.
+    /// Returns the space still available to file data, in bytes.
     pub fn usable_bytes(&self) -> Result<u64, StoreError> {
         self.segments.usable_bytes()
     }
 
-    /// What it did and holds.
+    /// Returns the statistics of this partition.
     pub fn statistics(&self) -> PartitionStatistics {
         PartitionStatistics { meta: self.meta.statistics(), chunks: self.segments.statistics() }
     }
 
-    /// The I/O error because of which it takes no more writes, if there was one; reads go on.
+    /// Returns the I/O error that made it read-only, if any; reads continue to work.
     pub fn failure(&self) -> Option<String> {
         self.meta.failure()
     }
@@ -199,7 +197,7 @@ impl Partition {
         self.segments.maintain()
     }
 
-    /// Whether what a crash orphaned is still to be found; see [`PartitionConfig::chunk_of`].
+    /// Whether orphans of a crash still have to be found; see [`PartitionConfig::chunk_of`].
     pub fn needs_recount(&self) -> bool {
         self.segments.needs_recount()
     }
@@ -210,7 +208,7 @@ fn as_meta(meta: &Arc<RocksMeta>) -> Arc<dyn MetaStore> {
 }
 
 fn open_meta(home: &Home, config: &PartitionConfig) -> Result<Arc<RocksMeta>, StoreError> {
-    // Who keeps the partition lets it merge tables later.
+    // With maintenance, the keeper starts compaction later.
     let open = if config.maintenance.is_some() { RocksMeta::open_at_rest } else { RocksMeta::open };
     open(&home.path.join("meta"), &config.meta, home.is_new).map(Arc::new)
 }
@@ -237,7 +235,7 @@ fn open_segments(
     Ok(Arc::new(store.before_sharing(Box::new(move || home::begin_sharing(&*disk, &path, uuid)))))
 }
 
-/// The metadata merges its tables from the first round on: the start should be over then.
+/// The metadata starts to compact its tables in the first round, when the start should be complete.
 fn keep(segments: &Arc<SegmentStore>, meta: &Arc<RocksMeta>, every: Duration) -> io::Result<Keeper> {
     let (segments, meta) = (Arc::clone(segments), Arc::clone(meta));
     let checked = Arc::clone(&meta);
@@ -252,19 +250,19 @@ fn keep(segments: &Arc<SegmentStore>, meta: &Arc<RocksMeta>, every: Duration) ->
     Keeper::start(every, move || meta.begin_compaction(), maintain)
 }
 
-/// The thread that looks for orphans; dropping it ends the thread, and the next run begins anew.
+/// The thread that finds orphans. Dropping it ends the thread; the next run starts over.
 struct Recounter {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// After so many records the recount rests for [`RECOUNT_REST`], so that it takes about half of one
+/// Number of records after which the recount pauses for [`RECOUNT_REST`], so that it takes about half of one
 /// processor.
 const RECOUNT_RECORDS: u32 = 2000;
 const RECOUNT_REST: Duration = Duration::from_millis(2);
 
 impl Recounter {
-    /// Returns when the state to be counted is held; whatever changes from then on does not matter.
+    /// Returns once the snapshot to count has been taken; later changes do not affect the count.
     fn start(
         segments: &Arc<SegmentStore>,
         meta: &Arc<RocksMeta>,

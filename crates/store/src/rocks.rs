@@ -1,12 +1,11 @@
 //! Metadata in RocksDB.
 //!
-//! A commit is one atomic write batch, put into the write-ahead log without a sync; a
-//! [`MetaStore::sync`] syncs the log once for everybody who waits. RocksDB recovers the log up to
-//! the first record that is not whole, so what is found after a crash is a prefix of the commits
-//! over all families together.
+//! A commit is one atomic write batch, written to the write-ahead log without a sync; a [`MetaStore::sync`]
+//! syncs the log once for all waiting callers. RocksDB recovers the log up to the first incomplete record, so
+//! the state after a crash is a prefix of the commits across all families.
 //!
-//! After the first error of a write, a sync, or of RocksDB's own background work, RocksDB is asked for no further
-//! write of any kind, its background work ends, and reads go on.
+//! After the first error of a write, a sync, or RocksDB's background work, no further write of any kind is
+//! issued to RocksDB and its background work stops; reads continue.
 
 mod logs;
 mod options;
@@ -30,16 +29,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
-/// How much memory and how many files a metadata database may use.
+/// Limits on the memory and files of a metadata database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaConfig {
-    /// Cache of blocks read from disk, in bytes, shared by all families.
+    /// Size of the cache of blocks read from disk, in bytes, shared by all families.
     pub block_cache_bytes: usize,
-    /// Memory for changes that are not in table files yet, in bytes, all families together.
+    /// Memory for changes not yet in table files, in bytes, for all families together.
     pub write_buffer_bytes: usize,
-    /// Table files kept open.
+    /// Maximum number of open table files.
     pub open_files_max: u16,
-    /// Threads for flushes and compactions.
+    /// Number of threads for flushes and compactions.
     pub background_jobs: u8,
 }
 
@@ -55,8 +54,7 @@ impl Default for MetaConfig {
 }
 
 impl MetaConfig {
-    /// Limits for a database of the cell, whose records are few and small beside those of a
-    /// partition.
+    /// Limits for a cell database, whose records are few and small compared with those of a partition.
     pub fn small() -> MetaConfig {
         MetaConfig {
             block_cache_bytes: 16 << 20,
@@ -67,50 +65,49 @@ impl MetaConfig {
     }
 }
 
-/// What a metadata database did and holds.
+/// Statistics of a metadata database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetaStatistics {
     /// Batches committed since the open.
     pub commits: u64,
-    /// Bytes of these batches, which is what went to the log. What the tables are written out of it
-    /// later is not counted.
+    /// Bytes of these batches, which is the amount written to the log. Rewriting the data into tables is not
+    /// counted.
     pub log_bytes: u64,
-    /// Callers who waited for durability since the open.
+    /// Calls that waited for durability since the open.
     pub sync_requests: u64,
     /// Syncs of the log that served them.
     pub syncs: u64,
     /// Size of the table files in bytes.
     pub table_bytes: u64,
-    /// Memory for changes that are not in table files yet, in bytes.
+    /// Memory used by changes not yet in table files, in bytes.
     pub write_buffer_bytes: u64,
-    /// Use of the block cache in bytes.
+    /// Memory used by the block cache, in bytes.
     pub block_cache_bytes: u64,
 }
 
-/// A [`MetaStore`] in a folder of its own.
+/// A [`MetaStore`] in its own folder.
 pub struct RocksMeta {
     db: DB,
     unsynced_write: WriteOptions,
-    /// Commits whose write returned; what a sync that begins now covers.
+    /// Number of commits whose write has returned, which is what a sync started now covers.
     written: AtomicU64,
     log_bytes: AtomicU64,
     logs: Logs,
     group: GroupSync,
     health: Arc<Health>,
-    /// Failures of background work that are known.
+    /// Number of background errors already handled.
     background_errors: AtomicU64,
     is_read_only: bool,
 }
 
 impl RocksMeta {
-    /// Opens the database in the folder `path`; if `create`, folder and database are created where
-    /// there is none.
+    /// Opens the database in the folder `path`; with `create`, creates folder and database if missing.
     pub fn open(path: &Path, config: &MetaConfig, create: bool) -> Result<RocksMeta, StoreError> {
         RocksMeta::open_with(path, config, create, options::families(config))
     }
 
-    /// Likewise, and merges no tables before [`RocksMeta::begin_compaction`]: after a start others need the
-    /// processors more.
+    /// Opens the database without compacting tables until [`RocksMeta::begin_compaction`]: during a start,
+    /// other work needs the processors more.
     pub(crate) fn open_at_rest(
         path: &Path,
         config: &MetaConfig,
@@ -133,17 +130,17 @@ impl RocksMeta {
         Ok(RocksMeta::new(db, false))
     }
 
-    /// Merges tables from now on, in the background, if it does not already. Writers may wait some milliseconds for this
-    /// call. What fails for one family is tried for the others all the same, and may be tried again.
+    /// Starts compacting tables in the background, unless already started. Writers may wait some milliseconds
+    /// for this call. A failure for one family does not skip the others, and the call may be repeated.
     pub(crate) fn begin_compaction(&self) -> Result<(), StoreError> {
         self.set_of_all(options::NO_COMPACTION, "false")
     }
 
-    /// Changes an option of every family that it can be changed of. An I/O error is final.
+    /// Sets an option of every family, if it can be changed at run time. An I/O error is final.
     fn set_of_all(&self, option: &str, value: &str) -> Result<(), StoreError> {
         self.health.check()?;
-        // The change is written down. If a full disk refuses that and then a commit, RocksDB's recovery runs into an
-        // assertion.
+        // RocksDB records the change on disk. If a full disk fails that write and then a commit, RocksDB's
+        // recovery runs into an assertion.
         check_writable(self.db.path())?;
         Family::ALL.iter().map(|family| self.set(*family, option, value)).fold(Ok(()), Result::and)
     }
@@ -156,12 +153,12 @@ impl RocksMeta {
         })
     }
 
-    /// Opens the database as it is now and changes nothing in it; every commit fails.
+    /// Opens the database in its current state and changes nothing in it; every commit fails.
     pub fn open_read_only(path: &Path, config: &MetaConfig) -> Result<RocksMeta, StoreError> {
-        // Who opens it so wants to know what is on the disk.
+        // A read-only open is for checks, so it must see what is really on the disk.
         forget_cached(path)?;
         let (options, mut families) = (options::database(config), options::families(config));
-        // An older program did not make all of them, and none is made here.
+        // A database of an older program may lack some families, and none are created here.
         let there = DB::list_cf(&options, path);
         let there =
             there.map_err(|error| StoreError::Meta(format!("cannot open {}: {error}", path.display())))?;
@@ -185,7 +182,7 @@ impl RocksMeta {
         }
     }
 
-    /// What it did and holds.
+    /// Returns the statistics of this database.
     pub fn statistics(&self) -> MetaStatistics {
         MetaStatistics {
             commits: self.written.load(Acquire),
@@ -198,25 +195,25 @@ impl RocksMeta {
         }
     }
 
-    /// Why it takes no more writes, if so. Finds out whether background work failed.
+    /// Returns the error that made it read-only, if any. Checks for failed background work first.
     pub fn failure(&self) -> Option<String> {
         self.check_background();
         self.health.failure()
     }
 
-    /// To be shared with what fails together with the database.
+    /// Returns its health, to be shared with stores that must fail together with the database.
     pub(crate) fn health(&self) -> &Arc<Health> {
         &self.health
     }
 
-    /// Keeps the first error and ends RocksDB's background work: what it would write may abort the process.
+    /// Records the first error and stops RocksDB's background work, whose writes might abort the process.
     fn fail(&self, error: StoreError) -> StoreError {
         let error = self.health.fail(error);
         self.db.cancel_all_background_work(false);
         error
     }
 
-    /// A failed flush or compaction may have stopped the database although no commit has failed yet.
+    /// Checks whether a failed flush or compaction has stopped the database before any commit failed.
     fn check_background(&self) {
         if self.is_read_only || self.health.is_failed() {
             return;
@@ -225,8 +222,8 @@ impl RocksMeta {
         if self.background_errors.swap(errors, AcqRel) == errors {
             return;
         }
-        // A database that has stopped refuses an empty batch as well, with the reason. A compaction without room is
-        // tried again later and stops nothing.
+        // A stopped database refuses even an empty batch, and returns the reason. A compaction that lacks
+        // space is retried later and stops nothing.
         match self.db.write_opt(WriteBatch::default(), &self.unsynced_write) {
             Ok(()) => {
                 tracing::warn!(path = %self.db.path().display(), errors, "a compaction of metadata failed");
@@ -235,8 +232,8 @@ impl RocksMeta {
         }
     }
 
-    /// Grows whenever RocksDB begins a log, since it does so only together with a family's write buffer. `None` if RocksDB
-    /// does not say.
+    /// Returns a number that grows whenever RocksDB starts a new log, which happens only together with a new
+    /// write buffer of some family. `None` if RocksDB does not provide it.
     fn layout(&self) -> Option<u64> {
         let name = properties::CURRENT_SUPER_VERSION_NUMBER;
         let of =
@@ -259,7 +256,7 @@ impl RocksMeta {
         handle.ok_or_else(|| StoreError::Meta(format!("no family {}", family.name())))
     }
 
-    /// Whether an older program made the database, and this one only reads it.
+    /// Whether the family is missing because an older program created the database and it is open read-only.
     fn is_missing(&self, family: Family) -> bool {
         self.is_read_only && self.db.cf_handle(family.name()).is_none()
     }
@@ -275,7 +272,7 @@ impl RocksMeta {
         Ok(out)
     }
 
-    /// Spares the next open reading the log. Ends at the first error.
+    /// Flushes all tables so that the next open need not replay the log. Stops at the first error.
     fn flush_tables(&self) {
         for handle in Family::ALL.iter().filter_map(|family| self.family(*family).ok()) {
             if let Err(error) = self.db.flush_cf(handle) {
@@ -315,7 +312,7 @@ impl MetaStore for RocksMeta {
         Box::new(RocksSnapshot { meta: self, state: self.db.snapshot() })
     }
 
-    /// Of two commits that run at the same time either may get the lower number.
+    /// Of two concurrent commits, either may get the lower number.
     fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
         self.health.check()?;
         if batch.is_empty() {
@@ -353,7 +350,7 @@ impl Snapshot for RocksSnapshot<'_> {
             return Ok(());
         }
         let mut options = bounded(range);
-        // Snapshots are for long scans; what others read is not to leave the cache for them.
+        // Snapshots serve long scans, which must not evict cached blocks that other readers use.
         options.fill_cache(false);
         walk(self.state.raw_iterator_cf_opt(self.meta.family(family)?, options), family, range, visit)
     }

@@ -1,12 +1,12 @@
 //! File data in segment files. Format: docs/reference/formats/segment.md.
 //!
-//! The way of a chunk: [`encode`](codec) it and compute its checksum, outside every lock; reserve
-//! room behind the last record, under a lock that is held only for that; write it there; note that
-//! the file has something to sync. The caller then syncs, which is shared by all who wait, and only
-//! then commits metadata that names the chunk.
+//! To store a chunk: [`encode`](codec) it and compute its checksum, outside every lock; reserve space after
+//! the last record, under a lock held only for that; write it there; mark the file as dirty. The caller then
+//! syncs, sharing the sync with other waiting callers, and only then commits metadata that references the
+//! chunk.
 //!
-//! A segment is never appended to by a later run of the program, so a torn tail is never touched,
-//! and never in the way.
+//! A later run of the program never appends to an existing segment, so a torn tail is never touched and never
+//! causes harm.
 
 mod accounts;
 mod audit;

@@ -1,6 +1,6 @@
-//! A file system that fails below a partition while several threads write. Files beyond a limit of the process are refused
-//! by the system (EFBIG), as everything is on a file system that became read-only: logs, tables and data alike. A child
-//! process runs under the limit, since an assertion of RocksDB would end it.
+//! A file system that fails under a partition while several threads write. The system rejects writes beyond
+//! the process's file size limit (EFBIG), which resembles a file system that became read-only: logs, tables
+//! and data fail alike. The limited process is a child, since an assertion of RocksDB would abort it.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Batch, Codec, Family, MetaConfig, MetaStore, Partition, PartitionConfig, StoreError};
 
-/// Set for the child: the partition and the size of its write buffers in bytes.
+/// Environment variables for the child: the partition and the size of its write buffers in bytes.
 const PATH: &str = "CELLAR_FAILING_PARTITION";
 const BUFFER: &str = "CELLAR_FAILING_BUFFER";
 const THREADS: u8 = 4;
@@ -22,14 +22,14 @@ fn config(write_buffer_bytes: usize) -> PartitionConfig {
     PartitionConfig { meta, maintenance: Some(Duration::from_millis(5)), ..PartitionConfig::default() }
 }
 
-/// Keys of one thread, all over the key space, so that tables overlap and are merged.
+/// Returns a key of one thread, spread over the key space, so that tables overlap and are compacted.
 fn key(thread: u8, number: u32) -> Vec<u8> {
     let mut key = number.reverse_bits().to_be_bytes().to_vec();
     key.push(thread);
     key
 }
 
-/// Values that cannot be compressed.
+/// Returns an incompressible value.
 fn value(thread: u8, number: u32) -> Vec<u8> {
     let mut state = (u64::from(number) << 8) | u64::from(thread) | (1 << 63);
     let mut next = || {
@@ -49,7 +49,7 @@ fn commit(meta: &dyn MetaStore, thread: u8, number: u32) -> Result<(), StoreErro
     if number.is_multiple_of(3) { meta.sync(committed) } else { Ok(()) }
 }
 
-/// Writes until the first error; returns up to which number everything was synced.
+/// Writes until the first error; returns the number up to which everything was synced.
 fn write(meta: &dyn MetaStore, thread: u8) -> u32 {
     let mut durable = 0;
     for number in 0..COMMITS_MAX {
@@ -71,7 +71,7 @@ fn check(meta: &dyn MetaStore, thread: u8, durable: u32) {
     }
 }
 
-/// Does nothing unless [`run`] starts it.
+/// The child's code: does nothing unless started by [`run`].
 #[test]
 fn child_writes_until_its_disk_fails() {
     let Some(path) = std::env::var_os(PATH) else { return };
@@ -91,7 +91,7 @@ fn child_writes_until_its_disk_fails() {
     assert!(matches!(refused, StoreError::ReadOnly(_)), "{refused}");
     let refused = chunks.append(&[Bytes::from_static(b"data")], Codec::Raw).unwrap_err();
     assert!(matches!(refused, StoreError::ReadOnly(_)), "{refused}");
-    // Maintenance has time for some rounds.
+    // Leaves maintenance time for some rounds.
     std::thread::sleep(Duration::from_millis(50));
     for (thread, durable) in (0..THREADS).zip(&durable) {
         check(&*meta, thread, *durable);
@@ -103,9 +103,9 @@ fn child_writes_until_its_disk_fails() {
     }
 }
 
-/// Runs the child with files of at most so many KiB; returns what it printed.
+/// Runs the child with a file size limit of `limit_kib`; returns its output.
 fn run(path: &Path, buffer: usize, limit_kib: u32) -> String {
-    // In units of 512 bytes; the signal would end the process.
+    // The limit is in units of 512 bytes; the signal would end the process.
     let script = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", limit_kib * 2);
     let mut command = Command::new("sh");
     command.args(["-c", &script, "sh"]).arg(std::env::current_exe().unwrap());
@@ -116,7 +116,7 @@ fn run(path: &Path, buffer: usize, limit_kib: u32) -> String {
     out.into_owned()
 }
 
-/// What was durable in the child is there at the next start, when the disk is whole again.
+/// Checks that everything durable in the child is there at the next start, when the disk works again.
 fn survives(buffer: usize, limit_kib: u32) -> String {
     let folder = tempfile::tempdir().unwrap();
     let out = run(folder.path(), buffer, limit_kib);

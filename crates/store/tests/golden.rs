@@ -1,4 +1,4 @@
-//! Files that earlier versions wrote, and that every version must read.
+//! Files written by earlier versions, which every version must read.
 
 use bytes::Bytes;
 use disk::{Disk, RealDisk};
@@ -20,7 +20,7 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// What is in the golden segments, in this order.
+/// Returns the contents of the golden segments, in order.
 fn chunks() -> Vec<(Codec, Bytes)> {
     let text = Bytes::from("All that is gold does not glitter. ".repeat(100));
     let squares: Bytes = (0..700u32).map(|n| ((n * n) >> 3) as u8).collect();
@@ -39,7 +39,7 @@ fn open(folder: &Path) -> Result<SegmentStore, StoreError> {
     SegmentStore::open(Arc::new(RealDisk), folder, meta, SegmentConfig::default())
 }
 
-/// Writes the golden file anew. Only for a new version of the format, into a new file.
+/// Rewrites the golden file. Only for a new version of the format, into a new file.
 #[test]
 #[ignore = "writes into the source tree"]
 fn write_the_golden_segment() {
@@ -71,12 +71,12 @@ fn read_golden(name: &str, first_bytes: u8) {
     for (address, (_, chunk)) in addresses.iter().zip(&expected) {
         assert_eq!(store.read(*address).unwrap(), chunk);
     }
-    // Metadata on disk names the first one so.
+    // The address of the first chunk as stored in metadata.
     let bytes = [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, first_bytes];
     assert_eq!(ChunkAddress::from_bytes(&bytes), Some(addresses[0]));
 }
 
-/// The partition of `encrypted-v2.seg`; its ring is `encrypted-v2.keys`.
+/// The partition of `encrypted-v2.seg`; its key ring is `encrypted-v2.keys`.
 const PARTITION: Uuid = Uuid::from_u128(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
 
 fn open_encrypted(folder: &Path) -> SegmentStore {
@@ -86,7 +86,7 @@ fn open_encrypted(folder: &Path) -> SegmentStore {
     SegmentStore::open_encrypted(disk, folder, meta, SegmentConfig::default(), keys).unwrap()
 }
 
-/// Writes the golden files anew. Only for a new version of the format, into new files.
+/// Rewrites the golden files. Only for a new version of the format, into new files.
 #[test]
 #[ignore = "writes into the source tree"]
 fn write_the_golden_encrypted_segment() {

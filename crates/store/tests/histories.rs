@@ -1,7 +1,7 @@
-//! Thousands of seeded histories of a segment store on a faulty disk, with metadata in memory that
-//! can crash too. After every crash: the metadata is a prefix of its commits that contains every
-//! acknowledged one; every chunk that it names reads back right; every other chunk reads back right
-//! or is reported damaged, and never as other bytes.
+//! Thousands of seeded histories of a segment store on a faulty disk, with metadata in memory that can also
+//! crash. After every crash, the metadata is a prefix of its commits that contains every acknowledged one;
+//! every chunk that it references reads back correctly; every other chunk reads back correctly or is reported
+//! damaged, and never returns other bytes.
 
 use bytes::Bytes;
 use disk::{Disk, FaultyDisk, Garbling, Torn};
@@ -24,7 +24,7 @@ const FOLDER: &str = "/segments";
 
 type Files = BTreeMap<u8, ChunkAddress>;
 
-/// What all histories together came across, so that the test is known to test something.
+/// What all histories together covered, to prove that the test exercises everything.
 #[derive(Debug, Default)]
 struct Seen {
     crashes: u64,
@@ -46,21 +46,21 @@ struct History {
     meta: Arc<MemoryMeta>,
     store: SegmentStore,
     config: SegmentConfig,
-    /// What every chunk ever appended contains.
+    /// Contents of every chunk ever appended.
     contents: BTreeMap<ChunkAddress, Bytes>,
-    /// Appended, neither named nor released; true once a sync covered it.
+    /// Chunks appended and neither referenced nor released; true once a sync covered them.
     unnamed: BTreeMap<ChunkAddress, bool>,
-    /// The metadata after every commit since the last open, the state at the open first.
+    /// The metadata after every commit since the last open, starting with the state at the open.
     states: Vec<Files>,
-    /// How many of these commits are certainly durable.
+    /// Number of these commits that are certainly durable.
     durable: usize,
-    /// Replaced, to be released once the commit is durable.
+    /// Replaced chunks, to be released once the commit is durable.
     replaced: Vec<ChunkAddress>,
-    /// Segments of this run have at least this id.
+    /// Lowest segment id of this run.
     first_segment: u64,
-    /// Whether an error of the disk may show up now.
+    /// Whether a disk error may occur now.
     faults: bool,
-    /// Whether orphans were looked for in this run.
+    /// Whether this run has searched for orphans.
     recounted: bool,
     seen: Seen,
 }
@@ -73,7 +73,7 @@ fn garbling(rng: &mut SmallRng) -> Garbling {
 fn config(rng: &mut SmallRng) -> SegmentConfig {
     SegmentConfig {
         segment_bytes: rng.random_range(1..20_000),
-        // Hardly anything is cached: reads go to the disk.
+        // Hardly anything is cached, so that reads go to the disk.
         cache_bytes: rng.random_range(0..2000),
         open_files_max: rng.random_range(1..4),
         reserve: Reserve { bytes: 0, permille: 0 },
@@ -100,7 +100,7 @@ fn named(meta: &MemoryMeta) -> Files {
     files
 }
 
-/// The state of the metadata at the open.
+/// The metadata as of the open.
 struct Named(Files);
 
 impl Snapshot for Named {
@@ -163,7 +163,7 @@ impl History {
         }
     }
 
-    /// Takes note of an error; it must be one that this disk can cause.
+    /// Records an error, which must be one that this disk can cause.
     fn note(&mut self, error: &StoreError) {
         match error {
             StoreError::Full => self.seen.full += 1,
@@ -186,7 +186,7 @@ impl History {
         bytes.into()
     }
 
-    /// Appends one chunk or several at once; answers the last.
+    /// Appends one or several chunks in one call; returns the last.
     fn append(&mut self) -> Option<ChunkAddress> {
         let count = if self.rng.random_ratio(1, 4) { self.rng.random_range(2..6) } else { 1 };
         let new: Vec<Vec<Bytes>> = (0..count).map(|_| self.some_pieces()).collect();
@@ -214,7 +214,7 @@ impl History {
         (0..self.rng.random_range(1..4)).map(|_| self.some_bytes()).collect()
     }
 
-    /// Chunk, sync, commit, perhaps sync, and release of what it replaced.
+    /// Appends a chunk, syncs, commits, perhaps syncs again, and releases the replaced chunk.
     fn write_file(&mut self) {
         let Some(address) = self.append() else { return };
         let synced = self.store.sync();
@@ -242,7 +242,7 @@ impl History {
         }
     }
 
-    /// Copy, sync, commit of the new place, sync of that, release of the old one.
+    /// Copies a chunk, syncs, commits its new address, syncs that, and releases the old one.
     fn move_chunk(&mut self) {
         let mut files = self.states.last().unwrap().clone();
         let keys: Vec<u8> = files.keys().copied().collect();
@@ -280,9 +280,9 @@ impl History {
         }
     }
 
-    /// A transaction that was given up.
+    /// Simulates an aborted transaction.
     fn release_unnamed(&mut self) {
-        // Only of this run: nobody remembers those of earlier ones.
+        // Only chunks of this run: those of earlier runs are not tracked.
         let first = ChunkAddress { segment: self.first_segment, ..ChunkAddress::default() };
         let found = self.unnamed.range(first..).next().map(|(address, _)| *address);
         if let Some(address) = found {
@@ -307,7 +307,7 @@ impl History {
         self.check_all(!self.faults);
     }
 
-    /// Counts what was named at the open. Other chunks of earlier runs may be gone from here on.
+    /// Counts the chunks referenced at the open. Other chunks of earlier runs may disappear from here on.
     fn recount(&mut self) {
         let state = Named(self.states[0].clone());
         let found = self.store.recount(&state, chunk_of, &mut || true).unwrap().unwrap();
@@ -318,7 +318,7 @@ impl History {
         self.recounted = true;
     }
 
-    /// Once all is counted, what is not dead is exactly what is named or will be released.
+    /// After a recount, exactly the chunks that are referenced or will be released are not dead.
     fn check_accounts(&self) {
         let files = self.states.last().unwrap();
         let unnamed = self.unnamed.keys().filter(|address| address.segment >= self.first_segment);
@@ -358,7 +358,7 @@ impl History {
         self.reopen(disk, meta);
     }
 
-    /// The program ends, well or badly, and begins again; the system stays up.
+    /// Restarts the program, cleanly or not; the system keeps running.
     fn restart(&mut self) {
         let disk = self.disk.clone();
         if self.faults {
@@ -379,7 +379,7 @@ impl History {
         }
     }
 
-    /// Gives back what is not named, and closes the store.
+    /// Releases unreferenced chunks and closes the store.
     fn close(&mut self) {
         let newest = self.meta.commit(Batch::new()).unwrap();
         self.states.push(self.states.last().unwrap().clone());
@@ -404,7 +404,7 @@ impl History {
         disk.set_capacity(u64::MAX);
         self.store = open(&disk, &meta, self.config).unwrap();
         let files = named(&meta);
-        // Whatever no metadata names now was never named, or will never be released.
+        // Chunks without a reference now never had one, or will never be released.
         let live: BTreeSet<_> = files.values().copied().collect();
         self.unnamed.retain(|address, _| !live.contains(address));
         (self.disk, self.meta, self.states, self.durable) = (disk, meta, vec![files], 0);
@@ -413,7 +413,7 @@ impl History {
         self.faults = false;
         self.recounted = false;
         self.check_all(true);
-        // No later sync covers them: the run that wrote them is over.
+        // No later sync covers them, since the run that wrote them has ended.
         self.unnamed.retain(|_, synced| *synced);
     }
 
@@ -431,7 +431,7 @@ impl History {
         }
     }
 
-    /// Reads a chunk: never other bytes than were written, and none missing if it must be there.
+    /// Reads a chunk: it never has other bytes than were written, and is there if it must be.
     fn check(&mut self, address: ChunkAddress, expect_good: bool) -> bool {
         match self.store.read(address) {
             Ok(bytes) => {

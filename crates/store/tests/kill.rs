@@ -1,8 +1,7 @@
-//! Kills a process that writes into a real partition, again and again, at moments of no choice, and
-//! looks at what is there: of every writer a prefix of what it did, with all that was acknowledged,
-//! and every chunk right.
+//! Repeatedly kills a process that writes to a real partition, at arbitrary moments, and checks the result:
+//! for every writer a prefix of its writes, including all acknowledged ones, with every chunk intact.
 //!
-//! The process is this test program itself, run again with the ignored test `writer` only.
+//! The process is this test program, run with only the ignored test `writer`.
 
 use bytes::Bytes;
 use rand::rngs::SmallRng;
@@ -19,11 +18,11 @@ use store::{
 
 const ROUNDS: u64 = 40;
 const WRITERS: u8 = 4;
-/// Names the folder to the writing process.
+/// Environment variable with the folder of the writing process.
 const FOLDER: &str = "STORE_KILL_TEST_FOLDER";
 const ACKNOWLEDGED: &str = "acknowledged ";
 
-/// So small that flushes, compactions and new segments happen all the time.
+/// So small that flushes, compactions and new segments are frequent.
 fn config() -> PartitionConfig {
     PartitionConfig {
         meta: MetaConfig {
@@ -50,7 +49,7 @@ fn chunk(writer: u8, number: u64) -> Bytes {
     (0..length).map(|_| rng.random::<u8>()).collect()
 }
 
-/// How many rows a writer has; they must be the first ones.
+/// Returns the rows of a writer, which must be consecutive from the first.
 fn rows(meta: &dyn MetaStore, writer: u8) -> Vec<ChunkAddress> {
     let mut found = Vec::new();
     let mut visit = |row: &[u8], value: &[u8]| {
@@ -70,7 +69,7 @@ fn write(partition: &Partition, writer: u8) {
         chunks.sync().unwrap();
         let mut batch = Batch::new();
         batch.put(Family::Extents, key(writer, number), address.to_bytes());
-        // The same in another family: both or none must be there.
+        // The same row in another family: both or neither must be there.
         batch.put(Family::Vnodes, key(writer, number), vec![writer; 500]);
         let number_of_commit = meta.commit(batch).unwrap();
         if number % 3 != 0 {
@@ -106,13 +105,13 @@ fn start(folder: &Path) -> Child {
         .unwrap()
 }
 
-/// Lets it write until it acknowledged so many, kills it, and takes note of all acknowledgements.
+/// Lets the child write until it has acknowledged `until` writes, kills it, and records all acknowledgements.
 fn run_and_kill(folder: &Path, until: u64, acknowledged: &mut [Option<u64>; WRITERS as usize]) {
     let mut child = start(folder);
     let mut seen = 0;
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
-        // The test harness prints before the first one, and the last one may be cut off.
+        // The test harness prints text before the first one, and the last one may be truncated.
         let Some((_, numbers)) = line.split_once(ACKNOWLEDGED) else { continue };
         let Some((writer, number)) = numbers.split_once(' ') else { continue };
         let Ok(number) = number.parse::<u64>() else { continue };

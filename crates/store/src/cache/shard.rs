@@ -7,35 +7,35 @@ use std::collections::hash_map;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Entries are chained in the order in which they came.
+/// Chain of entries in order of insertion.
 const BY_AGE: usize = 0;
-/// They are chained to those of the same owner.
+/// Chain of entries of the same owner.
 const BY_OWNER: usize = 1;
 
-/// What an entry takes.
+/// Slot of one entry.
 pub(super) type Slot<K, V> = chains::Slot<Place<K, V>, 2>;
 
-/// A value with what it is known by.
+/// A value with its key and owner.
 pub(super) struct Entry<K, V> {
     pub(super) key: K,
     pub(super) owner: u64,
     pub(super) value: V,
     pub(super) bytes: u64,
-    /// When it came, counted from the beginning of the cache.
+    /// Insertion time in milliseconds since the cache was created.
     pub(super) since_ms: u64,
 }
 
-/// A place for an entry.
+/// An entry as stored in a shard.
 pub(super) struct Place<K, V> {
     entry: Option<Entry<K, V>>,
-    /// It was used since the hand went by.
+    /// Whether the entry was used since the hand last passed it.
     is_used: AtomicBool,
 }
 
 impl<K, V: Clone> Place<K, V> {
-    /// The value, which is used.
+    /// Returns the value and marks the entry as used.
     pub(super) fn used(&self) -> Option<V> {
-        // A store only where it changes something: hits on one entry share its cache line.
+        // Stored only on a change: concurrent hits on one entry share its cache line.
         if !self.is_used.load(Relaxed) {
             self.is_used.store(true, Relaxed);
         }
@@ -44,14 +44,14 @@ impl<K, V: Clone> Place<K, V> {
 }
 
 pub(super) struct Shard<K, V> {
-    /// Counted here, where the lock's cache line is at hand.
+    /// Counted here because the lock's cache line is already loaded.
     pub(super) hits: AtomicU64,
     places: HashMap<K, u32, RandomFold>,
     owners: HashMap<u64, Chain, RandomFold>,
     entries: Places<Place<K, V>, 2>,
-    /// Oldest first.
+    /// All entries, oldest first.
     ages: Chain,
-    /// Where to look for the next to be thrown out; `None` begins at the oldest.
+    /// Where the search for the next entry to evict continues; `None` starts at the oldest.
     hand: Option<u32>,
     bytes: u64,
 }
@@ -73,7 +73,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Shard<K, V> {
         self.places.len()
     }
 
-    /// What its entries take.
+    /// Returns the bytes that its entries occupy.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -90,12 +90,12 @@ impl<K: Hash + Eq + Copy, V: Clone> Shard<K, V> {
         self.entries.get(*self.places.get(key)?)
     }
 
-    /// Puts an entry; answers the one of the same key that it replaced.
+    /// Inserts an entry; returns the one with the same key that it replaced.
     pub(super) fn insert(&mut self, entry: Entry<K, V>) -> Option<Entry<K, V>> {
         let before = self.remove(&entry.key);
         let (key, owner) = (entry.key, entry.owner);
         self.bytes += entry.bytes;
-        // What is written again and again is used.
+        // Replacing an entry counts as use.
         let is_used = AtomicBool::new(before.is_some());
         let at = self.entries.add(Place { entry: Some(entry), is_used });
         self.places.insert(key, at);
@@ -109,7 +109,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Shard<K, V> {
         self.take(at)
     }
 
-    /// Takes out at most `most` entries of an owner.
+    /// Removes and returns at most `most` entries of an owner.
     pub(super) fn take_of_owner(&mut self, owner: u64, most: usize) -> Vec<Entry<K, V>> {
         let mut taken = Vec::new();
         while taken.len() < most
@@ -120,10 +120,11 @@ impl<K: Hash + Eq + Copy, V: Clone> Shard<K, V> {
         taken
     }
 
-    /// Takes out the oldest entry that was not used since the hand went by, other than `keep`.
+    /// Removes and returns the oldest entry, other than `keep`, that was not used since the hand last passed
+    /// it.
     pub(super) fn evict(&mut self, keep: &K) -> Option<Entry<K, V>> {
         let mut next = self.hand;
-        // Once round takes away every mark.
+        // One full turn clears every mark.
         for _ in 0..=2 * self.places.len() {
             let at = next.or_else(|| self.ages.first())?;
             next = self.entries.behind(BY_AGE, at);

@@ -1,33 +1,33 @@
-//! What a cache did and holds.
+//! Statistics of a cache.
 
-/// Absolute figures of a cache since it was made.
+/// Cumulative figures of a cache since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStatistics {
-    /// What is in it now.
+    /// Current number of entries.
     pub entries: u64,
-    /// What these take, in bytes.
+    /// Current size of the entries in bytes.
     pub bytes: u64,
-    /// The most that they ever took.
+    /// Peak size of the entries in bytes.
     pub peak_bytes: u64,
-    /// The most that they may take.
+    /// Maximum size of the entries in bytes.
     pub limit_bytes: u64,
-    /// Answers from the cache.
+    /// Lookups that found a value.
     pub hits: u64,
-    /// Answers that were not there.
+    /// Lookups that found none.
     pub misses: u64,
-    /// Entries that made room for others, or were too large to be taken in.
+    /// Entries evicted to make room, or never cached because they were too large.
     pub evictions: u64,
-    /// Entries that were thrown out with all of their volume.
+    /// Entries evicted together with all others of their volume.
     pub purged: u64,
-    /// Entries and parts of the cache that were looked at for that.
+    /// Entries and shards visited by such purges.
     pub purge_steps: u64,
-    /// How long the last entry that made room for others had been there, in milliseconds; 0 before there
-    /// was one. A short time says that the cache is too small for what is used.
+    /// Age of the entry last evicted to make room, in milliseconds; 0 before the first eviction. A low value
+    /// means that the cache is too small for the working set.
     pub recycle_age_ms: u64,
 }
 
 impl CacheStatistics {
-    /// Of two caches together; the recycle age is that of the more pressed.
+    /// Returns the sum of two caches' figures; the recycle age is that of the cache under more pressure.
     #[must_use]
     pub fn plus(self, other: CacheStatistics) -> CacheStatistics {
         let recycle_age_ms = match (self.recycle_age_ms, other.recycle_age_ms) {

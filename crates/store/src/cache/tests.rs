@@ -97,7 +97,7 @@ fn many_who_miss_load_once() {
     assert_eq!(cache.statistics().entries, 1);
 }
 
-/// Keys of eight numbers are neighbours.
+/// Groups keys into neighbourhoods of eight.
 fn block(key: &(u64, u32)) -> (u64, u32) {
     (key.0, key.1 / 8)
 }
@@ -146,7 +146,8 @@ fn those_who_ask_for_several_and_those_who_write_do_not_wait_for_ever() {
     assert!(cache.statistics().entries <= 300);
 }
 
-/// Against plain maps: a value is the last one put, or none; counts and bytes are exact.
+/// Compares the cache with plain maps: a lookup returns the last value put, or none; counts and bytes are
+/// exact.
 fn history(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let limit = random.random_range(0..40) * ENTRY;

@@ -4,16 +4,16 @@ use std::fmt;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// Length of a master key.
+/// Length of a master key in bytes.
 pub const MASTER_KEY_BYTES: usize = 32;
 
-/// What is wrong with a master key.
+/// The bytes are not a valid master key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "a master key is {MASTER_KEY_BYTES} bytes or 64 hexadecimal digits (`openssl rand -hex 32` makes one); these are {got} bytes"
 )]
 pub struct KeyError {
-    /// How many bytes there were.
+    /// Number of bytes given.
     pub got: usize,
 }
 
@@ -22,10 +22,10 @@ pub struct KeyError {
 pub struct MasterKey(Zeroizing<[u8; MASTER_KEY_BYTES]>);
 
 impl MasterKey {
-    /// From 32 bytes, or from 64 hexadecimal digits with white space around them.
+    /// Parses 32 bytes, or 64 hexadecimal digits with optional white space around them.
     ///
     /// # Errors
-    /// Says what a key is; not what was given.
+    /// Describes the valid forms; never contains the input.
     pub fn parse(bytes: &[u8]) -> Result<MasterKey, KeyError> {
         let mut key = Zeroizing::new([0; MASTER_KEY_BYTES]);
         if bytes.len() == MASTER_KEY_BYTES {

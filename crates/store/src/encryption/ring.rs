@@ -1,4 +1,4 @@
-//! The data keys of a partition, and the file that they lie in.
+//! The data keys of a partition and the file that holds them.
 
 use super::master::MasterKey;
 use super::sealing::{Cipher, KEY_BYTES, SEAL_BYTES};
@@ -20,14 +20,14 @@ const FILE_NEW: &str = "KEYS.new";
 
 const MAGIC: &[u8; 8] = b"CELLKEYS";
 const VERSION: u32 = 1;
-/// Magic, version, number of keys, the partition's uuid.
+/// Magic, version, number of keys, and the partition's UUID.
 const HEADER_BYTES: usize = 8 + 4 + 4 + 16;
-/// Id, algorithm, the wrapped key.
+/// Key id, algorithm, and the wrapped key.
 const ENTRY_BYTES: usize = 4 + 4 + KEY_BYTES + SEAL_BYTES;
 pub(super) const CRC_BYTES: usize = 4;
 const XCHACHA20_POLY1305: u32 = 1;
 
-/// Data keys that a ring can hold.
+/// Maximum number of data keys in a ring.
 const KEYS_MAX: usize = 4096;
 
 type DataKey = Zeroizing<[u8; KEY_BYTES]>;
@@ -40,9 +40,8 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// Opens the ring in a partition's folder. With a master key and without a ring, one is made: what
-    /// is written from then on is encrypted, what is there stays as it is. `None` if the partition is
-    /// not encrypted.
+    /// Opens the ring in a partition's folder. With a master key but no ring, creates one: data written from
+    /// then on is encrypted, existing data stays unchanged. `None` if the partition is not encrypted.
     ///
     /// # Errors
     /// `Key` if the master key is missing or wrong; `Damaged`, `Io`.
@@ -68,7 +67,7 @@ impl KeyRing {
         }
     }
 
-    /// Opens the ring only if there are both a ring and a key; for checks, which can do without.
+    /// Opens the ring only if both a ring and a key exist; for checks, which work without one.
     pub(crate) fn look(
         disk: &dyn Disk,
         folder: &Path,
@@ -79,7 +78,7 @@ impl KeyRing {
         Ok(Some(KeyRing::new(&unwrap(&bytes, folder, uuid, master)?)))
     }
 
-    /// A ring with one key that nobody else has, for tests and stores in memory.
+    /// Creates a ring with one random key, for tests and stores in memory.
     pub fn random() -> KeyRing {
         KeyRing::new(&BTreeMap::from([(1, new_key())]))
     }
@@ -90,28 +89,28 @@ impl KeyRing {
         KeyRing { ciphers, newest: keys.last_key_value().map_or(0, |(id, _)| *id), digest_key }
     }
 
-    /// What digests of chunks are made with. It comes from the oldest data key, so that another master
-    /// key or a further data key changes nothing.
+    /// Returns the key for chunk digests. It is derived from the oldest data key, so that changing the master
+    /// key or adding a data key does not affect it.
     pub(crate) fn digest_key(&self) -> &[u8; KEY_BYTES] {
         &self.digest_key
     }
 
-    /// The key that new data is encrypted with.
+    /// Returns the id of the key that encrypts new data.
     pub fn newest(&self) -> u32 {
         self.newest
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.ciphers.len()
     }
 
-    /// Whether there is none; a ring always has one.
+    /// Whether the ring is empty; always false.
     pub fn is_empty(&self) -> bool {
         self.ciphers.is_empty()
     }
 
-    /// Encrypts with the newest key; answers its id too.
+    /// Encrypts with the newest key; returns its id as well.
     pub(crate) fn seal<T: AsRef<[u8]>>(
         &self,
         context: &[u8],
@@ -122,19 +121,19 @@ impl KeyRing {
         Ok((self.newest, sealed))
     }
 
-    /// Contents of a record of metadata: the key's id in front.
+    /// Encrypts the contents of a metadata record, prefixed with the key's id.
     pub(crate) fn seal_value(&self, context: &[u8], contents: &[u8]) -> Result<Vec<u8>, StoreError> {
         let (key, sealed) = self.seal(context, &[contents])?;
         Ok([&key.to_be_bytes()[..], &sealed].concat())
     }
 
-    /// The opposite of [`KeyRing::seal_value`].
+    /// Reverses [`KeyRing::seal_value`].
     pub(crate) fn unseal_value(&self, context: &[u8], sealed: &[u8]) -> Result<Bytes, String> {
         let (key, sealed) = sealed.split_first_chunk().ok_or("too short for what is encrypted")?;
         self.unseal(u32::from_be_bytes(*key), context, sealed)
     }
 
-    /// Decrypts, or tells what is wrong.
+    /// Decrypts, or returns a description of what is wrong.
     pub(crate) fn unseal(&self, key: u32, context: &[u8], sealed: &[u8]) -> Result<Bytes, String> {
         let cipher =
             self.ciphers.get(&key).ok_or_else(|| format!("encrypted with key {key}, which is not there"))?;
@@ -143,12 +142,11 @@ impl KeyRing {
     }
 }
 
-/// Wraps the data keys of the partition whose folder is `folder` with another master key, and, with
-/// `adds_key`, adds a data key for what is written from then on. Nothing else is rewritten. Answers the
-/// number of data keys.
+/// Wraps the data keys of the partition in `folder` with another master key and, with `adds_key`, adds a data
+/// key for new data. Nothing else is rewritten. Returns the number of data keys.
 ///
 /// # Errors
-/// `Key` if there is no ring, or the old key is wrong; `Damaged`, `Io`. The ring is then as it was.
+/// `Key` if there is no ring or the old key is wrong; `Damaged`, `Io`. The ring is unchanged then.
 pub(crate) fn rewrap(
     disk: &dyn Disk,
     folder: &Path,
@@ -176,7 +174,7 @@ fn key_error(folder: &Path, what: &str) -> StoreError {
     StoreError::Key { place: folder.display().to_string(), what: what.to_owned() }
 }
 
-/// The ring's file, if there is one.
+/// Reads the ring's file, if there is one.
 fn read(disk: &dyn Disk, folder: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     let path = folder.join(FILE);
     if !disk.exists(&path).map_err(|error| failed("look for", &path, error))? {
@@ -190,7 +188,7 @@ fn read(disk: &dyn Disk, folder: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(Some(bytes))
 }
 
-/// Replaces the ring's file: a crash leaves the old one or the new one.
+/// Replaces the ring's file atomically: a crash leaves either the old or the new one.
 fn write(disk: &dyn Disk, folder: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let (new, path) = (folder.join(FILE_NEW), folder.join(FILE));
     let fail = |error| failed("write", &new, error);
@@ -203,7 +201,8 @@ fn write(disk: &dyn Disk, folder: &Path, bytes: &[u8]) -> Result<(), StoreError>
     disk.sync_dir(folder).map_err(|error| failed("sync", folder, error))
 }
 
-/// What a wrapped key is bound to: another partition's or another id's cannot be put in its place.
+/// Returns the authenticated context of a wrapped key, so that the key of another partition or id is
+/// rejected.
 pub(super) fn context(uuid: Uuid, id: u32) -> Vec<u8> {
     [&MAGIC[..], &VERSION.to_be_bytes(), uuid.as_bytes(), &id.to_be_bytes()].concat()
 }
@@ -243,7 +242,7 @@ pub(super) fn unwrap(
     let cipher = Cipher::new(master.bytes());
     let mut keys = BTreeMap::new();
     for (id, wrapped) in entries {
-        // The checksum was good, so these bytes are what was written.
+        // The file's checksum is right, so these are the bytes that were written.
         let key = cipher.open(&context(uuid, id), wrapped).map(Zeroizing::new).ok_or_else(|| {
             key_error(folder, "the master key is not the one that the partition was encrypted with")
         })?;
@@ -253,7 +252,7 @@ pub(super) fn unwrap(
     Ok(keys)
 }
 
-/// Ids and wrapped keys, ascending; else what is wrong.
+/// Parses ids and wrapped keys, ascending by id; the error describes what is wrong.
 pub(super) fn parse(bytes: &[u8], uuid: Uuid) -> Result<Vec<(u32, &[u8])>, String> {
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes)

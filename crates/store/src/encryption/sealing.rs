@@ -1,5 +1,5 @@
-//! Encrypting bytes with one key: XChaCha20-Poly1305. Its nonces are long enough to be random: two
-//! alike do not come, whatever happens to a machine's clock, counters or snapshots.
+//! Encryption with one key: XChaCha20-Poly1305. Its nonces are long enough to be chosen at random without
+//! collisions, whatever happens to a machine's clock, counters or snapshots.
 
 use chacha20poly1305::{AeadInPlace, KeyInit, Tag, XChaCha20Poly1305, XNonce};
 use rand::RngCore;
@@ -8,10 +8,10 @@ pub(super) const KEY_BYTES: usize = 32;
 pub(super) const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
 
-/// How much longer sealed bytes are.
+/// Overhead of sealed bytes: nonce and tag.
 pub(crate) const SEAL_BYTES: usize = NONCE_BYTES + TAG_BYTES;
 
-/// A key that is ready for use.
+/// A key prepared for use.
 pub(super) struct Cipher(XChaCha20Poly1305);
 
 impl Cipher {
@@ -19,8 +19,8 @@ impl Cipher {
         Cipher(XChaCha20Poly1305::new(key.into()))
     }
 
-    /// Nonce, encrypted bytes, tag. `context` must be the same when they are opened. `None` for bytes
-    /// beyond the algorithm's limit, 256 GiB.
+    /// Returns nonce, ciphertext and tag. Opening requires the same `context`. `None` for input beyond the
+    /// algorithm's limit of 256 GiB.
     pub(super) fn seal<T: AsRef<[u8]>>(&self, context: &[u8], pieces: &[T]) -> Option<Vec<u8>> {
         let length: usize = pieces.iter().map(|piece| piece.as_ref().len()).sum();
         let mut nonce = [0; NONCE_BYTES];
@@ -36,7 +36,7 @@ impl Cipher {
         Some(out)
     }
 
-    /// What was sealed; `None` if a bit of it, of its context or of the key is another.
+    /// Decrypts; `None` if the sealed bytes, the context or the key differ in any bit.
     pub(super) fn open(&self, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, rest) = sealed.split_at_checked(NONCE_BYTES)?;
         let (data, tag) = rest.split_at_checked(rest.len().checked_sub(TAG_BYTES)?)?;

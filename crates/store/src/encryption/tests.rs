@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 const PARTITION: Uuid = Uuid::from_u128(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
 
-/// A ring with data keys 1 and 2, wrapped with [`master`], and what each of them sealed.
+/// A ring with data keys 1 and 2, wrapped with [`master`], and a sealed value of each.
 const GOLDEN: &str = include_str!("../../tests/golden/keys-v1.hex");
 
 fn master(byte: u8) -> MasterKey {
@@ -109,7 +109,7 @@ fn a_new_master_key_or_data_key_leaves_old_data_readable() {
     assert!(refused.unwrap_err().to_string().contains("not encrypted"));
 }
 
-/// Writes the golden file anew. Only for a new version of the format, into a new file.
+/// Rewrites the golden file. Only for a new version of the format, into a new file.
 #[test]
 #[ignore = "writes into the source tree"]
 fn write_the_golden_ring() {
@@ -141,7 +141,7 @@ fn keys_cannot_change_places() {
     let bytes = unhex(GOLDEN.lines().next().unwrap());
     let keys = unwrap(&bytes, Path::new("x"), PARTITION, &master(0x5a)).unwrap();
     let wrapped = wrap(&keys, PARTITION, &master(3)).unwrap();
-    // Both wrapped keys in each other's place, with a checksum that is right.
+    // The two wrapped keys exchanged, with a correct checksum.
     let mut swapped = wrapped.clone();
     let entry = (wrapped.len() - 32 - CRC_BYTES) / 2;
     let (one, two) = (32 + 8, 32 + entry + 8);

@@ -95,7 +95,7 @@ fn power_cuts_while_creating_leave_something_that_opens() {
     }
 }
 
-/// Whoever created the folder died before its name was durable; everything below is durable since.
+/// The creator died before the folder's name was durable; everything below it is durable since.
 #[test]
 fn a_folder_that_was_found_is_as_durable_as_one_that_was_made() {
     for seed in 0..20 {
@@ -122,7 +122,7 @@ fn the_format_rises_with_sharing_and_a_power_cut_leaves_the_old_or_the_new_one()
         assert!(!is_done || !home.is_before_sharing(), "seed {seed}");
         seen[usize::from(home.is_before_sharing())] += 1;
         drop(home);
-        // What the crash left of the first attempt is in nobody's way.
+        // Leftovers of the crashed first attempt do no harm.
         begin_sharing(&disk, root(), uuid).unwrap();
         assert!(!open(&disk.crash(), false).unwrap().is_before_sharing());
     }

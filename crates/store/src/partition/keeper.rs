@@ -1,4 +1,4 @@
-//! The thread that does a partition's small recurring work.
+//! The thread that does a partition's recurring maintenance.
 
 use crate::StoreError;
 use parking_lot::{Condvar, Mutex};
@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Rounds that pass at most before what failed is tried again; with one in 5 s, every five minutes.
+/// Maximum number of rounds before a failed step is retried; with one round in 5 s, every five minutes.
 const PAUSE_ROUNDS_MAX: u32 = 64;
 
-/// Longest rest between two pieces of work.
+/// Longest pause between two pieces of work.
 const REST_MAX: Duration = Duration::from_millis(50);
 
-/// Dropping it ends the thread.
+/// A running thread; dropping it ends the thread.
 pub(super) struct Keeper {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Tells the thread to end.
+/// Signals the thread to end.
 #[derive(Default)]
 pub(super) struct Stop {
     is_told: Mutex<bool>,
@@ -32,7 +32,7 @@ impl Stop {
         self.told.notify_all();
     }
 
-    /// Waits so long at most; answers whether to end.
+    /// Waits at most `at_most`; returns whether to end.
     fn wait(&self, at_most: Duration) -> bool {
         let mut is_told = self.is_told.lock();
         if !*is_told {
@@ -41,8 +41,8 @@ impl Stop {
         *is_told
     }
 
-    /// Rests for work done in pieces, to be called before each: as long as the piece before took, so that half of the
-    /// time is left to others. Answers whether to go on.
+    /// Returns a function that paces work done in pieces. Call it before each piece: it pauses as long as the
+    /// previous piece took, so that half of the time is left to others, and returns whether to continue.
     pub(super) fn rests(&self) -> impl FnMut() -> bool {
         let mut begun = Instant::now();
         move || {
@@ -54,8 +54,8 @@ impl Stop {
 }
 
 impl Keeper {
-    /// Calls `maintain` in each round, and before it `begin` in the first, and again after ever longer pauses until
-    /// it has succeeded once.
+    /// Calls `maintain` in each round. Before it, calls `begin` in the first round and, with increasing
+    /// pauses, again until it succeeds once.
     pub(super) fn start(
         every: Duration,
         mut begin: impl FnMut() -> Result<(), StoreError> + Send + 'static,
@@ -89,14 +89,14 @@ impl Drop for Keeper {
     }
 }
 
-/// When to try what has to succeed once. Ask [`Beginning::is_due`] in each round; if it is, try and report with
-/// [`Beginning::tried`].
+/// Schedules the retries of a step that has to succeed once. Call [`Beginning::is_due`] in each round; if it
+/// returns true, try the step and report the result to [`Beginning::tried`].
 #[derive(Debug, Default)]
 struct Beginning {
     is_done: bool,
-    /// Between the last failure and the next try; 0 before the first.
+    /// Pause between the last failure and the next try; 0 before the first.
     pause_rounds: u32,
-    /// Still to pass.
+    /// Rounds left until the next try.
     left_rounds: u32,
 }
 
@@ -106,7 +106,7 @@ impl Beginning {
         !self.is_done && self.left_rounds == 0
     }
 
-    /// Gives the failure back.
+    /// Records the result and returns the failure.
     fn tried<E>(&mut self, failure: Option<E>) -> Option<E> {
         self.is_done = failure.is_none();
         self.pause_rounds = (2 * self.pause_rounds).clamp(1, PAUSE_ROUNDS_MAX);
@@ -121,7 +121,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
     use std::sync::mpsc;
 
-    /// The rounds in which is tried what fails so often.
+    /// Returns the rounds in which a step is tried that fails `failures` times.
     fn tries(failures: usize, rounds: u32) -> Vec<u32> {
         let (mut beginning, mut tries) = (Beginning::default(), vec![]);
         for round in 1..=rounds {

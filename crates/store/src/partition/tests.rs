@@ -118,7 +118,7 @@ fn what_a_run_orphaned_is_found_while_the_next_one_writes() {
         partition.chunks().append(&[Bytes::from(vec![9; 60])], Codec::Raw).unwrap();
     }
     drop(partition);
-    // As if it had not ended in order.
+    // Simulates a run that was not closed cleanly.
     let meta = RocksMeta::open(&folder.path().join("cellar/meta"), &MetaConfig::default(), false).unwrap();
     let mut batch = Batch::new();
     batch.delete(Family::System, "segments/closed");
@@ -173,7 +173,7 @@ fn an_encrypted_partition_opens_with_its_key_only_and_old_data_stays_readable() 
     }
     let has = |text: &[u8]| found.windows(text.len()).any(|window| window == text);
     assert!(has(b"written in clear") && !has(b"secret"));
-    // Without the key the checksums can be verified all the same.
+    // The checksums can be verified without the key.
     let inspection = Inspection::open(folder.path()).unwrap();
     assert_eq!(inspection.segments().verify(second).unwrap(), 10);
     drop(inspection);

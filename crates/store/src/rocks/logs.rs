@@ -1,9 +1,9 @@
 //! Makes RocksDB's write-ahead log durable.
 //!
-//! RocksDB can sync the log itself. But built with assertions, as Debian's is, it aborts the process when it is asked to
-//! sync a log to which a write failed, and a write on another thread can fail at any moment. RocksDB hands each commit to
-//! the operating system before the commit returns, so syncing the files through handles of our own is enough. An error
-//! of that sync never reaches RocksDB.
+//! RocksDB can sync the log itself. But when built with assertions, as in Debian, it aborts the process if
+//! asked to sync a log after a failed write to it, and a write on another thread can fail at any moment.
+//! RocksDB hands each commit to the operating system before the commit returns, so it is enough to sync the
+//! files through separate handles. An error of such a sync never reaches RocksDB.
 
 use crate::StoreError;
 use crate::home::failed;
@@ -14,27 +14,27 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How the names of log files end; a decimal number stands before it.
+/// Suffix of log file names; the rest is a decimal number.
 const SUFFIX: &str = ".log";
 
 /// The log files of one database.
 pub(super) struct Logs {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
-    /// Guards the handles. Only one sync runs at a time, so nothing waits for it.
+    /// Guards the handles. Only one sync runs at a time, so the lock is uncontended.
     known: Mutex<Known>,
 }
 
 #[derive(Default)]
 struct Known {
-    /// The layout of the database when the folder was last listed.
+    /// Layout of the database when the folder was last listed.
     layout: Option<u64>,
     logs: BTreeMap<u64, Log>,
 }
 
 struct Log {
     file: Arc<dyn File>,
-    /// The length that the last sync covered. Logs only grow.
+    /// Length covered by the last sync. Logs only grow.
     synced_bytes: u64,
 }
 
@@ -45,11 +45,11 @@ impl Logs {
 
     /// Makes everything durable that was in the logs when it was called.
     ///
-    /// `layout` is a number that grows whenever the database begins a log, read before the call; without one the folder
-    /// is listed every time.
+    /// `layout` is a number that grows whenever the database starts a log, read before the call. If it is
+    /// `None`, the folder is listed every time.
     ///
     /// # Errors
-    /// `Io`. What is durable is unknown then.
+    /// `Io`. It is unknown then what is durable.
     pub(super) fn sync(&self, layout: Option<u64>) -> Result<(), StoreError> {
         let mut known = self.known.lock();
         if layout.is_none() || known.layout != layout {
@@ -62,7 +62,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Opens logs that are new, makes their names durable, and forgets deleted ones: all that these had is in tables.
+    /// Opens new logs, makes their names durable, and forgets deleted ones, whose contents are all in tables.
     fn find(&self, logs: &mut BTreeMap<u64, Log>) -> Result<(), StoreError> {
         let names = self.disk.list(&self.folder).map_err(|error| failed("list", &self.folder, error))?;
         let numbers: Vec<u64> =
@@ -75,7 +75,7 @@ impl Logs {
             }
             match self.disk.open(&self.path(number)) {
                 Ok(file) => _ = logs.insert(number, Log { file, synced_bytes: 0 }),
-                // Deleted meanwhile.
+                // Deleted in the meantime.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(failed("open", &self.path(number), error)),
             }

@@ -1,4 +1,4 @@
-//! Whether a folder takes data, found out before RocksDB is let into it.
+//! Checks that a folder is writable before RocksDB opens it.
 
 use crate::StoreError;
 use crate::home::failed;
@@ -6,14 +6,14 @@ use disk::{Disk, RealDisk};
 use std::io::{self, IoSlice};
 use std::path::Path;
 
-/// The file that is written and removed again; RocksDB ignores such a name.
+/// Name of the file that is written and removed; RocksDB ignores it.
 const NAME: &str = "probe";
 
-/// More than the head of RocksDB's own log.
+/// Larger than the header of RocksDB's info log.
 const BYTES: usize = 256 << 10;
 
-/// Refuses a folder that takes no data. RocksDB keeps a log of its own there, and an error while it writes the head of that
-/// log at the open aborts the process.
+/// Fails if data cannot be written to the folder. RocksDB keeps an info log there, and an error while writing
+/// the log's header during the open aborts the process.
 pub(super) fn check_writable(folder: &Path) -> Result<(), StoreError> {
     let path = folder.join(NAME);
     let write = || -> io::Result<()> {
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_takes_nothing_is_refused_by_name() {
-        // The system lets nobody create files there.
+        // No process can create files there.
         let error = check_writable(Path::new("/proc/self")).unwrap_err().to_string();
         assert!(error.starts_with("cannot write /proc/self/probe: "), "{error}");
     }

@@ -158,7 +158,7 @@ fn a_damaged_table_is_reported_as_damaged() {
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
 }
 
-/// One step of a history; keys are few, so that they meet.
+/// One step of a history; it uses few keys, so that steps collide.
 #[derive(Clone, Debug)]
 enum Step {
     Put(u8, Vec<u8>, u8),
@@ -193,7 +193,7 @@ fn scanned(meta: &dyn MetaStore, family: Family, range: KeyRange<'_>) -> Vec<(Ve
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// RocksDB and the store in memory cannot be told apart.
+    /// RocksDB and the store in memory behave identically.
     #[test]
     fn it_does_what_the_store_in_memory_does(steps in prop::collection::vec(step(), 1..60)) {
         let folder = tempfile::tempdir().unwrap();
@@ -266,7 +266,7 @@ fn tables_are_merged_when_the_start_is_over() {
         let handle = meta.family(Family::Vnodes).unwrap();
         meta.db.property_int_value_cf(handle, "rocksdb.num-files-at-level0").unwrap().unwrap()
     };
-    // Each end leaves a table; with four of them, a merge is due.
+    // Each close leaves a table; with four of them, a compaction is due.
     for round in 0..8u8 {
         let meta = open();
         assert_eq!(tables(&meta), u64::from(round));
@@ -300,7 +300,7 @@ fn a_failed_sync_of_the_log_is_final_and_closes_cleanly() {
     let number = put(&meta, Family::Vnodes, b"k", b"v");
     meta.sync(number).unwrap();
     std::fs::rename(folder.path(), folder.path().with_extension("away")).unwrap();
-    // The log that the next sync has to open is not there under its name.
+    // The next sync has to open the log, which no longer exists under its name.
     meta.logs.forget();
     let error = meta.sync(put(&meta, Family::Vnodes, b"k", b"w")).unwrap_err();
     std::fs::rename(folder.path().with_extension("away"), folder.path()).unwrap();

@@ -1,7 +1,7 @@
-//! How much of each segment is still needed.
+//! Accounts of how much of each segment is still live.
 //!
-//! What is persisted is what is *dead*, never what is live: it only grows, so that a row that a crash
-//! left behind the truth keeps too much rather than too little. See docs/reference/formats/partition.md.
+//! Only *dead* bytes are persisted, never live ones. They only grow, so a row that is out of date after a
+//! crash keeps too much rather than too little. See docs/reference/formats/partition.md.
 
 use super::audit::SegmentAccount;
 use super::header::HEADER_BYTES;
@@ -11,49 +11,49 @@ use std::ops::ControlFlow;
 
 const ROW_VERSION: u8 = 1;
 const ROW_BYTES: usize = 18;
-/// Behind every 8-byte key.
+/// Greater than every 8-byte key.
 const BEHIND_ALL: [u8; 9] = [0xff; 9];
 
-/// In the family System: there if the last run closed its segments in order and left no orphans.
+/// Key in the family System that exists if the last run closed its segments cleanly and left no orphans.
 const CLOSED_KEY: &[u8] = b"segments/closed";
 
-/// Whether the run before ended in order.
+/// Whether the previous run ended cleanly.
 pub(super) fn is_closed(meta: &dyn MetaStore) -> Result<bool, StoreError> {
     Ok(meta.get(Family::System, CLOSED_KEY)?.is_some())
 }
 
-/// Likewise; from now on it did not.
+/// Whether the previous run ended cleanly; clears the mark for this run.
 pub(super) fn take_closed(meta: &dyn MetaStore) -> Result<bool, StoreError> {
     let was_closed = is_closed(meta)?;
     if was_closed {
         let mut batch = Batch::new();
         batch.delete(Family::System, CLOSED_KEY);
-        // Durable before the first segment is: its id is reserved by a later commit.
+        // Durable before the first segment, whose id is reserved by a later commit.
         meta.commit(batch)?;
     }
     Ok(was_closed)
 }
 
-/// Notes that the run ends in order.
+/// Records that the run ends cleanly.
 pub(super) fn put_closed(batch: &mut Batch) {
     batch.put(Family::System, CLOSED_KEY, [ROW_VERSION]);
 }
 
-/// One segment.
+/// Account of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Account {
-    /// Offset behind the last record reserved so far.
+    /// End offset of the last record reserved so far.
     pub(super) end: u64,
-    /// Bytes of records that no metadata names, holes included.
+    /// Bytes of records that no metadata references, fillers included.
     pub(super) dead: u64,
-    /// Of these, what was released since the open.
+    /// Bytes of these that were released since the open.
     released: u64,
-    /// Nothing will be appended any more.
+    /// Whether appending to the segment has ended.
     pub(super) sealed: bool,
-    /// The row in the database says something else.
+    /// Whether the account differs from its row in the database.
     changed: bool,
-    /// Was found wholly dead by the last collection: readers who took an address before the last
-    /// reference went have had their time.
+    /// Whether the last collection found it entirely dead. Readers that took an address before the last
+    /// reference was removed have had time to finish.
     doomed: bool,
 }
 
@@ -62,7 +62,7 @@ impl Account {
         Account { end, dead: 0, released: 0, sealed: false, changed: true, doomed: false }
     }
 
-    /// What of it is stored.
+    /// Returns the persistent part.
     pub(super) fn facts(self) -> SegmentAccount {
         SegmentAccount { sealed: self.sealed, end: self.end, dead: self.dead }
     }
@@ -71,7 +71,7 @@ impl Account {
         self.sealed && self.dead >= self.end - HEADER_BYTES
     }
 
-    /// It holds records, and nobody names any.
+    /// Whether it holds records and all of them are dead.
     fn is_used_up(&self) -> bool {
         self.end > HEADER_BYTES && self.dead >= self.end - HEADER_BYTES
     }
@@ -94,21 +94,21 @@ impl Account {
     }
 }
 
-/// Accounts by segment, and keys of those that cannot be read.
+/// Accounts by segment, and keys of rows that cannot be read.
 pub(super) type Rows = (BTreeMap<u64, Account>, Vec<Vec<u8>>);
 
-/// All segments of a partition.
+/// Accounts of all segments of a partition.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     segments: BTreeMap<u64, Account>,
-    /// Rows to remove: of segments whose file is gone.
+    /// Segments without a file, whose rows are to be removed.
     obsolete: BTreeSet<u64>,
     /// Segments whose file this run removed.
     removed: BTreeSet<u64>,
 }
 
 impl Accounts {
-    /// The rows in the database, and the keys of those that are damaged.
+    /// Loads the rows in the database, and the keys of damaged ones.
     pub(super) fn load(meta: &dyn MetaStore) -> Result<Rows, StoreError> {
         let mut rows = BTreeMap::new();
         let mut damaged = Vec::new();
@@ -126,7 +126,7 @@ impl Accounts {
         Ok((rows, damaged))
     }
 
-    /// Takes a segment of an earlier run: nothing is appended to it any more.
+    /// Adds a segment of an earlier run, sealed.
     pub(super) fn take_over(&mut self, id: u64, mut account: Account) {
         account.changed |= !account.sealed;
         account.sealed = true;
@@ -137,12 +137,13 @@ impl Accounts {
         self.obsolete.insert(id);
     }
 
-    /// A segment whose first record goes to this offset: what is between that and the header is dead.
+    /// Adds a segment whose first record is at `end`; the space between the header and there is dead.
     pub(super) fn begin(&mut self, id: u64, end: u64) {
         self.segments.insert(id, Account { dead: end - HEADER_BYTES, ..Account::new(end) });
     }
 
-    /// Records are reserved up to there, the last bytes of which are a filler: nobody will name it.
+    /// Records that the segment is reserved up to `end`; the last `filler_bytes` are a filler and therefore
+    /// dead.
     pub(super) fn set_end(&mut self, id: u64, end: u64, filler_bytes: u32) {
         self.change(id, |account| {
             account.end = account.end.max(end);
@@ -154,12 +155,12 @@ impl Accounts {
         self.change(id, |account| account.sealed = true);
     }
 
-    /// Whether all that was ever put into this segment is dead.
+    /// Whether everything ever put into this segment is dead.
     pub(super) fn is_used_up(&self, id: u64) -> bool {
         self.segments.get(&id).is_some_and(Account::is_used_up)
     }
 
-    /// Counts a record as dead; false if there is no such place.
+    /// Counts a record as dead; returns false if the address is unknown.
     pub(super) fn release(&mut self, address: ChunkAddress) -> bool {
         let bytes = u64::from(address.stored_bytes);
         let end = address.offset.saturating_add(bytes);
@@ -177,16 +178,15 @@ impl Accounts {
         }
     }
 
-    /// Whether this place was in a segment when the store was opened, or is now.
+    /// Whether this address was in a segment when the store was opened, or is now.
     pub(super) fn had(&self, address: ChunkAddress) -> bool {
         let end = address.offset.saturating_add(address.stored_bytes.into());
         let is_there = self.segments.get(&address.segment).is_some_and(|account| end <= account.end);
         is_there || self.removed.contains(&address.segment)
     }
 
-    /// Takes over how many bytes of each segment below `limit` were named when the store was opened;
-    /// in those that are not among `named` there were none. Answers how many bytes more than known
-    /// turned out to be dead.
+    /// Applies a recount: `named` has the bytes of each segment below `limit` that were referenced when the
+    /// store was opened; a segment without an entry had none. Returns the number of bytes newly found dead.
     pub(super) fn recount(&mut self, limit: u64, named: &BTreeMap<u64, u64>) -> u64 {
         let mut found = 0;
         for (id, account) in self.segments.range_mut(..limit) {
@@ -197,7 +197,7 @@ impl Accounts {
         found
     }
 
-    /// The rows that changed, as a batch.
+    /// Returns the changed rows as a batch.
     pub(super) fn changed_rows(&mut self) -> Batch {
         let mut batch = Batch::new();
         for id in std::mem::take(&mut self.obsolete) {
@@ -210,7 +210,7 @@ impl Accounts {
         batch
     }
 
-    /// Segments that were wholly dead at the last call too.
+    /// Returns the segments that are entirely dead and already were at the last call.
     pub(super) fn collect(&mut self) -> Vec<u64> {
         let mut found = Vec::new();
         for (id, account) in self.segments.iter_mut().filter(|(_, account)| account.is_dead()) {
@@ -222,7 +222,7 @@ impl Accounts {
         found
     }
 
-    /// Sealed segments of which at least so much of a hundred parts is dead, but not all.
+    /// Returns sealed segments of which at least `dead_percent` percent is dead, but not all.
     pub(super) fn sparse(&self, dead_percent: u8) -> Vec<SegmentUse> {
         let uses = self.segments.iter().filter(|(_, account)| account.sealed && !account.is_dead());
         let uses = uses.map(|(&segment, account)| SegmentUse {
@@ -234,19 +234,19 @@ impl Accounts {
         uses.filter(|used| used.dead.saturating_mul(100) >= used.bytes.saturating_mul(percent)).collect()
     }
 
-    /// Bytes of sealed segments of which all is dead.
+    /// Returns the bytes of entirely dead sealed segments.
     pub(super) fn doomed_bytes(&self) -> u64 {
         self.segments.values().filter(|account| account.is_dead()).map(|account| account.end).sum()
     }
 
-    /// The file of this segment is gone.
+    /// Records that the file of this segment has been removed.
     pub(super) fn remove(&mut self, id: u64) {
         self.segments.remove(&id);
         self.removed.insert(id);
         self.obsolete.insert(id);
     }
 
-    /// Number of segments, their bytes, and how many of these are dead.
+    /// Returns the number of segments, their bytes, and their dead bytes.
     pub(super) fn totals(&self) -> (u64, u64, u64) {
         self.segments.values().fold((0, 0, 0), |(count, bytes, dead), account| {
             (count + 1, bytes + account.end, dead + account.dead)
@@ -260,7 +260,7 @@ impl Account {
         self.dead = self.dead.saturating_add(bytes).min(self.end - HEADER_BYTES);
     }
 
-    /// What was named at the open and has not been released since is live, everything else is dead.
+    /// Bytes referenced at the open and not released since are live, all others are dead.
     fn recount(&mut self, named: u64) {
         let room = self.end - HEADER_BYTES;
         let live = named.saturating_sub(self.released).min(room);
@@ -332,7 +332,7 @@ mod tests {
         accounts.begin(4, HEADER_BYTES);
         accounts.set_end(4, 132, 0);
         accounts.seal(4);
-        // Before the recount is through, and named when it began.
+        // Referenced when the recount started, and released before it finished.
         accounts.release(address(2, 32, 30));
         assert_eq!(accounts.recount(4, &BTreeMap::from([(2, 70), (3, 100)])), 100 + 30);
         let dead =

@@ -1,4 +1,4 @@
-//! Segments as they lie on the disk, for whoever checks them; nothing is changed.
+//! A read-only view of the segments on disk, for checks.
 
 use super::accounts::{self, Accounts};
 use super::files::Files;
@@ -11,39 +11,40 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Segment files kept open while checking.
+/// Maximum number of segment files kept open while checking.
 const OPEN_FILES_MAX: usize = 64;
 
-/// The account of a segment, as stored.
+/// A segment's account as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentAccount {
-    /// Nothing was to be appended any more.
+    /// Whether appending to the segment had ended.
     pub sealed: bool,
-    /// Offset behind the last record reserved when the account was written.
+    /// End offset of the last record reserved when the account was written.
     pub end: u64,
-    /// Bytes of records that nobody names.
+    /// Bytes of records that no metadata references.
     pub dead: u64,
 }
 
-/// What there is of one segment.
+/// What exists of one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentFacts {
-    /// Length of its file; `None` without one.
+    /// Length of its file; `None` if there is no file.
     pub file_bytes: Option<u64>,
-    /// Its account; `None` without one, as after a crash soon after it was begun.
+    /// Its account; `None` if there is none, for example after a crash soon after the segment was created.
     pub account: Option<SegmentAccount>,
 }
 
 impl SegmentFacts {
-    /// Bytes behind the header up to the end, which is the account's or the file's if that is longer.
+    /// Returns the bytes between the header and the end, which is the account's end or the file's if that is
+    /// longer.
     pub fn record_bytes(&self) -> u64 {
         let end = self.account.map_or(0, |account| account.end).max(self.file_bytes.unwrap_or(0));
         end.saturating_sub(HEADER_BYTES)
     }
 }
 
-/// The segments of a partition. While somebody writes to it they may grow and be deleted: what is wrong
-/// with a chunk counts only if a record names it still afterwards.
+/// The segments of a partition. While the partition is written they may grow and be deleted: a damaged chunk
+/// counts only if a record still references it afterwards.
 pub struct SegmentAudit {
     files: Files,
     segments: BTreeMap<u64, SegmentFacts>,
@@ -52,11 +53,11 @@ pub struct SegmentAudit {
 }
 
 impl SegmentAudit {
-    /// Looks at the segments in `folder` and at their accounts in `meta`. Of encrypted chunks only the
-    /// checksum is verified.
+    /// Reads the segments in `folder` and their accounts in `meta`. Of encrypted chunks only the checksum is
+    /// verified.
     ///
     /// # Errors
-    /// What the disk or the metadata says.
+    /// Errors of the disk or the metadata.
     pub fn open(
         disk: Arc<dyn Disk>,
         folder: &Path,
@@ -65,10 +66,10 @@ impl SegmentAudit {
         SegmentAudit::open_encrypted(disk, folder, meta, None)
     }
 
-    /// Likewise; what is encrypted is decrypted with `keys`.
+    /// Reads the segments as [`SegmentAudit::open`] does, and decrypts encrypted chunks with `keys`.
     ///
     /// # Errors
-    /// What the disk or the metadata says.
+    /// Errors of the disk or the metadata.
     pub fn open_encrypted(
         disk: Arc<dyn Disk>,
         folder: &Path,
@@ -79,7 +80,7 @@ impl SegmentAudit {
         let mut segments: BTreeMap<u64, SegmentFacts> = BTreeMap::new();
         for id in files.list()? {
             match files.length(id) {
-                // Deleted since the folder was read.
+                // Deleted since the folder was listed.
                 Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
                 length => segments.entry(id).or_default().file_bytes = Some(length?),
             }
@@ -91,35 +92,35 @@ impl SegmentAudit {
         Ok(SegmentAudit { files, segments, damaged_accounts, was_closed: accounts::is_closed(meta)? })
     }
 
-    /// All segments that have a file or an account.
+    /// Returns all segments that have a file or an account.
     pub fn segments(&self) -> &BTreeMap<u64, SegmentFacts> {
         &self.segments
     }
 
-    /// Keys of accounts that cannot be read.
+    /// Returns the keys of accounts that cannot be read.
     pub fn damaged_accounts(&self) -> &[Vec<u8>] {
         &self.damaged_accounts
     }
 
-    /// Whether the last run ended in order, so that the accounts must be exact.
+    /// Whether the last run ended cleanly, so that the accounts must be exact.
     pub fn was_closed(&self) -> bool {
         self.was_closed
     }
 
-    /// Reads a chunk from its file and verifies it; answers how many bytes it has before encoding.
+    /// Reads a chunk from its file and verifies it; returns its length before encoding.
     ///
     /// # Errors
-    /// `Damaged` saying which file, offset and check.
+    /// `Damaged` with the file, the offset and the failed check.
     pub fn verify(&self, address: ChunkAddress) -> Result<u32, StoreError> {
         reading::verify(&self.files, address)
     }
 
-    /// Whether the segment's file is there now.
+    /// Whether the segment's file currently exists.
     pub fn is_there(&self, id: u64) -> bool {
         self.files.length(id).is_ok()
     }
 
-    /// Whether the segment's header is good.
+    /// Checks the segment's header.
     ///
     /// # Errors
     /// `Damaged`.
@@ -127,7 +128,7 @@ impl SegmentAudit {
         self.files.check_header(id)
     }
 
-    /// The segment's file, for messages.
+    /// Returns the path of the segment's file, for messages.
     pub fn place(&self, id: u64) -> String {
         self.files.path(id).display().to_string()
     }

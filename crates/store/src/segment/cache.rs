@@ -1,10 +1,10 @@
-//! Decoded chunks in memory, bounded by their bytes.
+//! Decoded chunks in memory, with a limit in bytes.
 
 use crate::{Cache, CacheStatistics, ChunkAddress, StoreError};
 use bytes::Bytes;
 use events::catalogue::CacheName;
 
-/// Chunks by address. Callers who miss the same chunk at the same time load it once.
+/// Chunks by address. Concurrent callers that miss the same chunk load it once.
 pub(super) struct ChunkCache(Cache<ChunkAddress, Bytes>);
 
 impl ChunkCache {
@@ -21,12 +21,12 @@ impl ChunkCache {
         self.0.get_or_load(owner, address, |chunk| chunk.len() as u64, load)
     }
 
-    /// Whether a chunk is here; that is no use of it.
+    /// Whether a chunk is cached, without marking it as used.
     pub(super) fn contains(&self, address: ChunkAddress) -> bool {
         self.0.peek(&address).is_some()
     }
 
-    /// What is known of one chunk is true of its copy too.
+    /// Copies the cached entry of one chunk to the address of its copy.
     pub(super) fn copy(&self, from: ChunkAddress, to: ChunkAddress) {
         if let Some((owner, chunk)) = self.0.peek(&from) {
             let bytes = chunk.len() as u64;
@@ -38,7 +38,7 @@ impl ChunkCache {
         self.0.remove(&address);
     }
 
-    /// Throws out what was read for an owner.
+    /// Evicts the chunks that were read for an owner.
     pub(super) fn purge(&self, owner: u64) -> usize {
         self.0.purge(owner, usize::MAX)
     }

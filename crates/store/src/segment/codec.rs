@@ -1,4 +1,4 @@
-//! How chunks are encoded.
+//! Encoding of chunks.
 
 use super::compression;
 use super::frame::Frame;
@@ -7,7 +7,7 @@ use crate::chunk::CHUNK_BYTES_MAX;
 use crate::{Codec, KeyRing, StoreError};
 use bytes::Bytes;
 
-/// How a stored chunk is encoded; the number is the one on disk.
+/// Encoding of a stored chunk; the number is the one on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Encoding {
@@ -17,13 +17,13 @@ pub(super) enum Encoding {
     Zstd = 2,
 }
 
-/// An encoded chunk, ready to be written behind its record header.
+/// An encoded chunk, ready to be written after its record header.
 pub(super) struct Encoded {
     pub(super) record: Record,
     pub(super) stored: Stored,
 }
 
-/// The bytes behind the record header.
+/// The bytes that follow the record header.
 pub(super) enum Stored {
     Apart(Bytes),
     Framed(Frame),
@@ -37,7 +37,7 @@ impl Stored {
         }
     }
 
-    /// Where a header fits in front of them.
+    /// Moves the bytes into a frame, which has room for a header before them.
     pub(super) fn into_frame(self) -> Frame {
         match self {
             Stored::Apart(bytes) => Frame::joining(&[&bytes], bytes.len()),
@@ -52,7 +52,7 @@ impl Encoding {
     }
 }
 
-/// Encodes a chunk given in pieces; one in one piece that does not shrink is not copied.
+/// Encodes a chunk given in pieces. A single piece that does not shrink is not copied.
 ///
 /// # Errors
 /// `TooLong`.
@@ -63,13 +63,13 @@ pub(super) fn encode(pieces: &[Bytes], codec: Codec) -> Result<Encoded, StoreErr
     }
     let as_it_is = match pieces {
         [one] => Stored::Apart(one.clone()),
-        // Where it is written from, unless it shrinks.
+        // Joined where they can be written from, in case they do not shrink.
         several => Stored::Framed(Frame::joining(several, raw_bytes)),
     };
     Ok(shrunk_or_not(as_it_is, codec))
 }
 
-/// Encodes a chunk that is where it can be written from, so that one that does not shrink is not copied.
+/// Encodes a chunk that is already in a frame, so that one that does not shrink is not copied.
 ///
 /// # Errors
 /// `TooLong`.
@@ -98,7 +98,7 @@ impl Encoded {
     }
 }
 
-/// The chunk compressed, unless it does not shrink by an eighth.
+/// Compresses the chunk; `None` if it does not shrink by an eighth.
 fn compressed(raw: &[u8], codec: Codec) -> Option<Encoded> {
     let most = raw.len().saturating_sub((raw.len() / 8).max(1));
     let (encoding, stored) = match codec {
@@ -112,7 +112,8 @@ fn compressed(raw: &[u8], codec: Codec) -> Option<Encoded> {
     Some(Encoded::new(encoding, raw.len(), stored))
 }
 
-/// What an encrypted chunk is bound to. Not to its place: compaction moves it without the key.
+/// Returns the authenticated context of an encrypted chunk. It excludes the address, since compaction moves
+/// the chunk without the key.
 fn context(record: &Record) -> [u8; 9] {
     let mut context = *b"CHNK\0\0\0\0\0";
     context[4] = record.encoding as u8;
@@ -128,7 +129,7 @@ pub(super) fn seal(encoded: &Encoded, keys: &KeyRing) -> Result<Encoded, StoreEr
     Ok(Encoded { record, stored: Stored::Apart(sealed.into()) })
 }
 
-/// Checks what can be checked without keys.
+/// Checks everything that can be checked without keys.
 pub(super) fn check(record: &Record, stored: &[u8]) -> Result<(), String> {
     let crc = crc32c(stored);
     if crc == record.stored_crc {
@@ -138,18 +139,19 @@ pub(super) fn check(record: &Record, stored: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Whether the chunk is stored as it is.
+/// Whether the chunk is stored neither compressed nor encrypted.
 pub(super) fn is_plain(record: &Record) -> bool {
     record.key == 0 && record.encoding == Encoding::Raw
 }
 
-/// A chunk that is stored as it is, without copying; else what is wrong with it.
+/// Returns a chunk stored in plain form without copying it; the error describes what is wrong with it.
 pub(super) fn take_plain(record: &Record, stored: Bytes) -> Result<Bytes, String> {
     check(record, &stored)?;
     right_length(record, stored)
 }
 
-/// The chunk in `stored`, which must be as long as `record` says; else what is wrong with it.
+/// Decodes the chunk in `stored`, whose length must match `record`; the error describes what is wrong with
+/// it.
 pub(super) fn decode(record: &Record, stored: &[u8], keys: Option<&KeyRing>) -> Result<Bytes, String> {
     check(record, stored)?;
     match (record.key, keys) {
@@ -167,7 +169,7 @@ pub(super) fn decode(record: &Record, stored: &[u8], keys: Option<&KeyRing>) -> 
     }
 }
 
-/// Decompresses.
+/// Decompresses a chunk.
 fn unpack(record: &Record, packed: &[u8]) -> Result<Bytes, String> {
     let most = record.raw_bytes as usize;
     let raw = match record.encoding {
@@ -229,7 +231,7 @@ mod tests {
             prop_assert_eq!(decode(&encoded.record, &stored, None).unwrap(), pieces.concat());
         }
 
-        /// The decoders of the libraries get these bytes only if a checksum happens to be right.
+        /// The libraries' decoders see such bytes only if a checksum happens to match.
         #[test]
         fn arbitrary_bytes_are_survived(stored: Vec<u8>, raw_bytes in 0..100_000u32, zstd: bool) {
             let encoding = if zstd { Encoding::Zstd } else { Encoding::Lz4 };
@@ -247,7 +249,7 @@ mod tests {
             let place = place.index(stored.len());
             stored[place] ^= 1 << bit;
             prop_assert!(decode(&encoded.record, &stored, None).is_err());
-            // Behind a checksum that was made for the damage, still no panic and the right length.
+            // With a checksum that matches the damage, it still does not panic and returns the right length.
             let record = Record { stored_crc: crc32c(&stored), ..encoded.record };
             if let Ok(raw) = decode(&record, &stored, None) {
                 prop_assert_eq!(raw.len(), record.raw_bytes as usize);
@@ -264,7 +266,7 @@ mod tests {
             prop_assert_eq!(decode(&encoded.record, &stored, Some(&keys)).unwrap(), pieces.concat());
             prop_assert!(decode(&encoded.record, &stored, Some(&KeyRing::random())).is_err());
             prop_assert!(decode(&encoded.record, &stored, None).unwrap_err().contains("no key is given"));
-            // Not even behind a checksum that was made for the damage.
+            // Also rejected with a checksum that matches the damage.
             let place = place.index(stored.len());
             stored[place] ^= 1 << bit;
             prop_assert!(decode(&encoded.record, &stored, Some(&keys)).is_err());

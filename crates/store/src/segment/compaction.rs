@@ -1,7 +1,8 @@
-//! What compaction needs of the segments: which are worth it, what lies in them, and copies.
+//! Support for compaction: which segments are worth compacting, their records, and copies of chunks.
 //!
-//! Who names a chunk is not known here. The crate above finds the names, makes copies, changes the
-//! names, and releases the old chunks; a segment of which all was released is deleted like any other.
+//! This module does not know which metadata references a chunk. The crate above finds the references, makes
+//! copies, changes the references, and releases the old chunks; a entirely released segment is deleted like any
+//! other.
 
 use super::SegmentStore;
 use super::codec::{Encoded, Stored};
@@ -68,7 +69,7 @@ impl SegmentStore {
     }
 }
 
-/// The header of the record at a place; `None` if none that is whole is there.
+/// Reads the header of the record at `at`; `None` if there is no complete one.
 fn header_at(file: &dyn File, segment: u64, at: u64, length: u64) -> std::io::Result<Option<Record>> {
     let mut head = [0; RECORD_BYTES];
     let left = (length - at).min(RECORD_BYTES as u64) as usize;

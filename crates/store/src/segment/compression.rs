@@ -1,37 +1,38 @@
-//! The compressors, and when they are not worth their time.
+//! The compressors, and the decision whether compression is worth its time.
 //!
-//! LZ4 and the lowest levels of Zstandard skip through data that do not shrink many times faster than they
-//! compress, so they are simply tried; LZ4, which is to be nearly for nothing, on a part first where a sample is
-//! nothing but noise. The higher levels search as long in noise as in text: 256 KiB
-//! of noise cost level 9 a millisecond, level 1 30 us. So for them level 1 goes first where a sample's
-//! bytes are spread so evenly that the data may be noise, and has the word.
+//! LZ4 and the lowest levels of Zstandard skip incompressible data many times faster than they compress, so
+//! they are simply tried. LZ4, which is meant to be nearly free, is tried on a part first if a sample is pure
+//! noise. The higher levels search noise as long as they search text: for 256 KiB of noise, level 9 takes a
+//! millisecond and level 1 takes 30 us. So if a sample's bytes are distributed so evenly that the data may be
+//! noise, level 1 runs first and decides.
 
 use super::frame::Frame;
 use super::pool::Pool;
 use zstd::bulk::{Compressor, Decompressor};
 
-/// Levels above this are kept from noise.
+/// Levels above this are not applied to noise.
 const CHEAP_LEVEL_MAX: i8 = 3;
 
-/// Bytes looked at to tell text from noise, in so many places of a chunk.
+/// Number of places in a chunk, and bytes in each, that are sampled to distinguish text from noise.
 const SAMPLE_PLACES: usize = 16;
 const SAMPLE_PLACE_BYTES: usize = 256;
 
-/// A chunk whose bytes carry fewer bits each, by their frequency alone, shrinks by an eighth whatever
-/// their order is.
+/// A chunk with fewer bits of entropy per byte, by frequency alone, shrinks by an eighth in any order.
 const BITS_OF_NOISE: f64 = 7.0;
 
-/// A sample of noise carries 7.95; with a tenth of text in it, less than this.
+/// A sample of noise has 7.95 bits per byte; with a tenth of text in it, less than this.
 const BITS_OF_NOTHING_BUT_NOISE: f64 = 7.9;
 
-/// Of noise, LZ4 is given this part first: it looks back no further, so repetitions that it could use show here.
+/// Size of the part of noise that LZ4 is tried on first. LZ4 looks back no further, so repetitions that it
+/// could use show up here.
 const LZ4_TRIAL_BYTES: usize = 64 << 10;
 
-/// Making a context costs a third of compressing a chunk, so they are used again. One of a high level has megabytes.
+/// Creating a context costs a third of compressing a chunk, so contexts are reused. One for a high level
+/// takes megabytes.
 static COMPRESSORS: Pool<Compressor<'static>> = Pool::of(8, |_| 1);
 static DECOMPRESSORS: Pool<Decompressor<'static>> = Pool::of(8, |_| 1);
 
-/// An LZ4 block; `None` if it would be longer than `most`, or seems so.
+/// Compresses to an LZ4 block; `None` if it would be longer than `most`, or probably would be.
 pub(super) fn lz4(raw: &[u8], most: usize) -> Option<Frame> {
     if raw.len() > 2 * LZ4_TRIAL_BYTES && bits_per_byte(raw) > BITS_OF_NOTHING_BUT_NOISE {
         let part = &raw[raw.len() - LZ4_TRIAL_BYTES..];
@@ -47,13 +48,13 @@ fn lz4_block(raw: &[u8], most: usize) -> Option<Frame> {
     Some(block)
 }
 
-/// What an LZ4 block was made of; an error if that is more than so many bytes.
+/// Decompresses an LZ4 block; an error if the result exceeds `most` bytes.
 pub(super) fn unlz4(stored: &[u8], most: usize) -> Result<Vec<u8>, String> {
     let most = i32::try_from(most).map_err(|error| error.to_string())?;
     lz4::block::decompress(stored, Some(most)).map_err(|error| error.to_string())
 }
 
-/// A Zstandard frame; `None` if it is not worth while.
+/// Compresses to a Zstandard frame; `None` if it is not worthwhile.
 pub(super) fn zstd(raw: &[u8], level: i8) -> Option<Vec<u8>> {
     let mut compressor = COMPRESSORS.take().or_else(|| Compressor::new(0).ok())?;
     let stored = zstd_with(&mut compressor, raw, level);
@@ -65,7 +66,7 @@ fn zstd_with(compressor: &mut Compressor<'_>, raw: &[u8], level: i8) -> Option<V
     if level > CHEAP_LEVEL_MAX && bits_per_byte(raw) > BITS_OF_NOISE {
         compressor.set_compression_level(1).ok()?;
         let tried = compressor.compress(raw).ok()?;
-        // A higher level finds a little more than the first; not the rest of an eighth.
+        // A higher level saves a little more than the first, but not the rest of an eighth.
         if tried.len() > raw.len() - raw.len() / 16 {
             return None;
         }
@@ -74,7 +75,7 @@ fn zstd_with(compressor: &mut Compressor<'_>, raw: &[u8], level: i8) -> Option<V
     compressor.compress(raw).ok()
 }
 
-/// What a Zstandard frame was made of; an error if that is more than so many bytes.
+/// Decompresses a Zstandard frame; an error if the result exceeds `most` bytes.
 pub(super) fn unzstd(stored: &[u8], most: usize) -> Result<Vec<u8>, String> {
     let fresh = || Decompressor::new().map_err(|error| error.to_string());
     let mut decompressor = DECOMPRESSORS.take().map_or_else(fresh, Ok)?;
@@ -83,7 +84,7 @@ pub(super) fn unzstd(stored: &[u8], most: usize) -> Result<Vec<u8>, String> {
     raw
 }
 
-/// How many bits a byte of the sample carries, by how often each value comes.
+/// Returns the entropy of a sample in bits per byte, from the frequency of each value.
 fn bits_per_byte(raw: &[u8]) -> f64 {
     let mut counts = [0u32; 256];
     let step = raw.len() / SAMPLE_PLACES;
@@ -140,7 +141,7 @@ mod tests {
         let block = lz4(&repeated, most(&repeated)).unwrap();
         assert!(block.stored().len() < repeated.len() / 16);
         assert_eq!(unlz4(block.stored(), repeated.len()).as_deref(), Ok(&repeated[..]));
-        // A third of text between noise is enough, wherever it is.
+        // A third of text among noise is enough, wherever it is.
         for place in 0..3 {
             let mut mixed = noise(3 << 16);
             mixed[place << 16..][..1 << 16]

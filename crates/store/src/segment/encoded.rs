@@ -1,4 +1,4 @@
-//! A chunk as it is going to be stored, apart from any store.
+//! A chunk in the form in which it will be stored, independent of any store.
 
 use super::codec::{self, Encoded};
 use super::frame::Frame;
@@ -7,25 +7,26 @@ use crate::{ChunkOwner, Codec, StoreError};
 use base::Room;
 use bytes::Bytes;
 
-/// A chunk that is joined, compressed and checksummed: best as soon as its last byte is there, while all of them are in
-/// the processor's caches. [`ChunkStore::append_all`](crate::ChunkStore::append_all) stores it.
+/// A chunk that is joined, compressed and checksummed, ideally as soon as its last byte has arrived and while
+/// all of it is in the processor's caches. [`ChunkStore::append_all`](crate::ChunkStore::append_all) stores
+/// it.
 pub struct EncodedChunk(pub(super) Encoded);
 
-/// The contents of a chunk where they can be written from, if they do not shrink.
+/// The contents of a chunk in a buffer they can be written from if they do not shrink.
 pub struct RawChunk(Frame);
 
 impl RawChunk {
-    /// Room for a chunk of so many bytes, to be filled with them.
+    /// Returns a buffer to fill with a chunk of `bytes` bytes.
     pub fn room(bytes: usize) -> Room {
         Frame::room(bytes)
     }
 
-    /// What was put into a room.
+    /// Takes the chunk from a filled buffer.
     pub fn landed(room: Room) -> RawChunk {
         RawChunk(Frame::landed(room))
     }
 
-    /// Encodes it; `owner` is who will name it.
+    /// Encodes the chunk; `owner` is the key that will reference it.
     ///
     /// # Errors
     /// `TooLong`.
@@ -41,7 +42,7 @@ impl AsRef<[u8]> for RawChunk {
 }
 
 impl EncodedChunk {
-    /// Of contents in pieces; at most 1 MiB in all. `owner` is who will name it.
+    /// Encodes contents given in pieces, at most 1 MiB in total; `owner` is the key that will reference them.
     ///
     /// # Errors
     /// `TooLong`.
@@ -54,25 +55,25 @@ impl EncodedChunk {
         EncodedChunk(encoded)
     }
 
-    /// Who will name it.
+    /// Returns the owner.
     pub fn owner(&self) -> ChunkOwner {
         self.0.record.owner
     }
 
-    /// Length of its contents.
+    /// Returns the length of its contents.
     pub fn raw_bytes(&self) -> usize {
         self.0.record.raw_bytes as usize
     }
 
-    /// What it would take in a segment, with its header.
+    /// Returns the bytes it takes in a segment, header included.
     pub fn disk_bytes(&self) -> u64 {
         RECORD_BYTES as u64 + u64::from(self.0.record.stored_bytes)
     }
 
-    /// The chunk again.
+    /// Decodes the chunk.
     ///
     /// # Errors
-    /// What is wrong with it; impossible unless memory or a compressor fails.
+    /// A description of what is wrong with it; impossible unless memory or a compressor fails.
     pub fn decode(&self) -> Result<Bytes, String> {
         codec::decode(&self.0.record, self.0.stored.bytes(), None)
     }

@@ -11,17 +11,17 @@ use std::io::{ErrorKind, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How records lie in a segment.
+/// Layout of the records in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
-    /// One directly behind the other.
+    /// Each directly after the previous one.
     Dense,
     /// Each at a multiple of [`DIRECT_ALIGNMENT`], with fillers between them.
     Aligned,
 }
 
 impl Packing {
-    /// Where the first record goes.
+    /// Returns the offset of the first record.
     pub(super) fn first_offset(self) -> u64 {
         match self {
             Packing::Dense => HEADER_BYTES,
@@ -29,7 +29,7 @@ impl Packing {
         }
     }
 
-    /// Bytes of the filler behind a record of so many bytes.
+    /// Returns the size of the filler after a record of `record_bytes` bytes.
     pub(super) fn filler_bytes(self, record_bytes: u32) -> u32 {
         match self {
             Packing::Dense => 0,
@@ -42,7 +42,7 @@ impl Packing {
 pub(super) struct Files {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) folder: PathBuf,
-    /// What their chunks are encrypted with, where they are.
+    /// Keys of encrypted chunks, if the partition is encrypted.
     pub(super) keys: Option<Arc<KeyRing>>,
     open: Cache<u64, Arc<dyn File>>,
 }
@@ -61,12 +61,12 @@ impl Files {
         self.folder.join(header::file_name(id))
     }
 
-    /// File and offset, for messages.
+    /// Returns file and offset, for messages.
     pub(super) fn place(&self, id: u64, offset: u64) -> String {
         format!("{} at offset {offset}", self.path(id).display())
     }
 
-    /// Ids of all segments, ascending.
+    /// Returns the ids of all segments, ascending.
     pub(super) fn list(&self) -> Result<Vec<u64>, StoreError> {
         let names = self.disk.list(&self.folder).map_err(|error| failed("list", &self.folder, error))?;
         let mut ids: Vec<u64> = names.iter().filter_map(|name| header::parse_name(name)).collect();
@@ -74,7 +74,8 @@ impl Files {
         Ok(ids)
     }
 
-    /// Creates a segment: when this returns, header and name are durable, and what lies in front of the first record.
+    /// Creates a segment. When this returns, its name, its header and the filler before the first record are
+    /// durable.
     pub(super) fn create(&self, id: u64, packing: Packing) -> Result<Arc<dyn File>, StoreError> {
         let path = self.path(id);
         let fail = |error| failed("create", &path, error);
@@ -90,7 +91,7 @@ impl Files {
         Ok(file)
     }
 
-    /// A segment to read from.
+    /// Opens a segment for reading.
     pub(super) fn get(&self, id: u64) -> Result<Arc<dyn File>, StoreError> {
         self.open.get_or_insert_with(&id, || self.open(id))
     }
@@ -109,7 +110,7 @@ impl Files {
         Ok(file)
     }
 
-    /// Whether the segment can be opened; unlike a reader, this minds a header with a bad checksum.
+    /// Checks a segment's header; unlike reading, this fails if its checksum is wrong.
     pub(super) fn check_header(&self, id: u64) -> Result<(), StoreError> {
         let path = self.path(id);
         let fail = |error| failed("read", &path, error);
@@ -122,24 +123,24 @@ impl Files {
         Err(StoreError::Damaged { place: path.display().to_string(), what })
     }
 
-    /// Length of a segment's file.
+    /// Returns the length of a segment's file.
     pub(super) fn length(&self, id: u64) -> Result<u64, StoreError> {
         let path = self.path(id);
         let length = self.disk.open(&path).and_then(|file| file.length());
         length.map_err(|error| failed("look at", &path, error))
     }
 
-    /// Removes the name of a segment's file; whoever reads it at this moment can finish. What is left goes when the
-    /// answer is dropped, if nobody reads it.
+    /// Removes the name of a segment's file. Current readers can finish. Its space is freed when the returned
+    /// value is dropped, unless it is still being read.
     pub(super) fn remove(&self, id: u64) -> Result<Leaving, StoreError> {
         let path = self.path(id);
-        // One that cannot be opened, as one whose header is damaged, goes in one piece.
+        // A file that cannot be opened, for example because its header is damaged, is freed in one piece.
         let file = self.get(id).ok();
         match self.disk.remove(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", &path, error)),
             _ => {}
         }
-        // Not before: whoever comes meanwhile shares the handle, and is seen to read.
+        // Not earlier: readers that arrive in the meantime share the handle, and so are counted.
         self.open.remove(&id);
         Ok(Leaving::new(file, path))
     }

@@ -1,4 +1,4 @@
-//! A record put together in memory, so that it can be written past the system's cache.
+//! A record assembled in memory, so that it can be written with direct I/O.
 
 use super::pool::Buffer;
 use super::record::{RECORD_BYTES, Record, crc32c};
@@ -8,18 +8,18 @@ use disk::DIRECT_ALIGNMENT;
 
 const ALIGNMENT: u64 = DIRECT_ALIGNMENT as u64;
 
-/// Most bytes of a filler: less than a header is no filler, so it takes a block more then.
+/// Maximum size of a filler: a gap smaller than a header cannot hold one, so it is extended by a block.
 const FILLER_BYTES_MAX: usize = DIRECT_ALIGNMENT + RECORD_BYTES;
 
-/// What is missing behind a record of so many bytes, header included, until the next can begin at a multiple of
-/// [`DIRECT_ALIGNMENT`], if this one does.
+/// Returns the gap after a record of `record_bytes` bytes, header included, up to where the next record can
+/// start at a multiple of [`DIRECT_ALIGNMENT`], if this one does.
 pub(super) fn filler_bytes(record_bytes: u32) -> u32 {
     let gap = u64::from(record_bytes).next_multiple_of(ALIGNMENT) - u64::from(record_bytes);
     let gap = if gap == 0 || gap >= RECORD_BYTES as u64 { gap } else { gap + ALIGNMENT };
     gap as u32
 }
 
-/// Fills the room between two records with a record that nobody names.
+/// Fills the gap between two records with a record that no metadata references.
 pub(super) fn fill(room: &mut [u8], segment: u64, offset: u64) {
     let Some((header, rest)) = room.split_first_chunk_mut::<RECORD_BYTES>() else { return };
     rest.fill(0);
@@ -34,16 +34,16 @@ pub(super) fn fill(room: &mut [u8], segment: u64, offset: u64) {
     *header = filler.build(segment, offset);
 }
 
-/// The stored bytes of a chunk, with room for its header in front of them and for a filler behind.
+/// The stored bytes of a chunk, with room for the header before them and for a filler after them.
 pub(super) struct Frame {
     buffer: Buffer,
     stored_bytes: usize,
-    /// Of what is finished.
+    /// Length of the finished record, filler included.
     whole_bytes: usize,
 }
 
 impl Frame {
-    /// For so many stored bytes, whatever is in them at first.
+    /// Creates a frame for `stored_bytes` bytes, with arbitrary initial contents.
     pub(super) fn of(stored_bytes: usize) -> Frame {
         Frame {
             buffer: Buffer::of(RECORD_BYTES + stored_bytes + FILLER_BYTES_MAX),
@@ -52,13 +52,13 @@ impl Frame {
         }
     }
 
-    /// Room for so many stored bytes; [`Frame::landed`] makes a frame of it again.
+    /// Returns a buffer for `stored_bytes` bytes; [`Frame::landed`] turns it into a frame.
     pub(super) fn room(stored_bytes: usize) -> Room {
         let (memory, start) = Frame::of(stored_bytes).buffer.into_memory();
         Room::new(memory, start + RECORD_BYTES..start + RECORD_BYTES + stored_bytes)
     }
 
-    /// With what was put into a room. One that [`Frame::room`] did not make is copied.
+    /// Creates a frame from a filled buffer. One that [`Frame::room`] did not create is copied.
     pub(super) fn landed(room: Room) -> Frame {
         let (memory, filled) = room.into_parts();
         let (stored_bytes, whole_bytes) = (filled.len(), 0);
@@ -72,7 +72,7 @@ impl Frame {
         Frame::joining(&[&memory[filled]], stored_bytes)
     }
 
-    /// With the concatenation of these pieces.
+    /// Creates a frame with the concatenation of these pieces.
     pub(super) fn joining<T: AsRef<[u8]>>(pieces: &[T], stored_bytes: usize) -> Frame {
         let mut frame = Frame::of(stored_bytes);
         let mut rest = frame.stored_mut();
@@ -93,12 +93,12 @@ impl Frame {
         &mut self.buffer[RECORD_BYTES..][..self.stored_bytes]
     }
 
-    /// Only its first bytes are stored.
+    /// Truncates the stored bytes.
     pub(super) fn shorten(&mut self, stored_bytes: usize) {
         self.stored_bytes = self.stored_bytes.min(stored_bytes);
     }
 
-    /// Makes header and filler of so many bytes as they are to lie at that place.
+    /// Writes the header for this position and a filler of `filler_bytes` bytes.
     pub(super) fn finish(&mut self, record: &Record, segment: u64, offset: u64, filler_bytes: u32) {
         self.buffer[..RECORD_BYTES].copy_from_slice(&record.build(segment, offset));
         let end = RECORD_BYTES + self.stored_bytes;
@@ -107,7 +107,7 @@ impl Frame {
         self.whole_bytes = end + filler_bytes as usize;
     }
 
-    /// Header, stored bytes, and filler, once they are finished.
+    /// Returns header, stored bytes and filler. Call [`Frame::finish`] first.
     pub(super) fn whole(&self) -> &[u8] {
         &self.buffer[..self.whole_bytes]
     }

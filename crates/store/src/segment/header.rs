@@ -3,23 +3,23 @@
 use super::record::crc32c;
 use crate::StoreError;
 
-/// Length of a segment header.
+/// Length of a segment header in bytes.
 pub(super) const HEADER_BYTES: u64 = 32;
 
 const MAGIC: &[u8; 8] = b"CELLSEGM";
-/// The version that is written.
+/// Version written.
 const VERSION: u32 = 2;
-/// The oldest that can be read: its records have headers of version 1.
+/// Oldest version that can be read: its records have headers of version 1.
 const VERSION_MIN: u32 = 1;
 const SUFFIX: &str = ".seg";
 const ID_DIGITS: usize = 16;
 
-/// The header of segment `id`.
+/// Builds the header of segment `id`.
 pub(super) fn build(id: u64) -> [u8; HEADER_BYTES as usize] {
     build_version(id, VERSION)
 }
 
-/// Whether these bytes are a header of segment `id`, in any version that can be read.
+/// Whether these bytes are a header of segment `id`, in any readable version.
 pub(super) fn is_header(bytes: &[u8; HEADER_BYTES as usize], id: u64) -> bool {
     (VERSION_MIN..=VERSION).any(|version| *bytes == build_version(id, version))
 }
@@ -34,11 +34,11 @@ fn build_version(id: u64, version: u32) -> [u8; HEADER_BYTES as usize] {
     header
 }
 
-/// Whether segment `id` can be read. `place` is for the error.
+/// Checks whether segment `id` can be read. `place` is used in the error.
 pub(super) fn check(header: &[u8; HEADER_BYTES as usize], id: u64, place: &str) -> Result<(), StoreError> {
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     if &header[..8] != MAGIC || word(28) != crc32c(&header[..28]) {
-        // Its records prove by themselves that they are good.
+        // The records have their own checksums.
         tracing::warn!(place, "the header of this segment is damaged");
         return Ok(());
     }
@@ -51,12 +51,12 @@ pub(super) fn check(header: &[u8; HEADER_BYTES as usize], id: u64, place: &str) 
     }
 }
 
-/// The file name of segment `id`.
+/// Returns the file name of segment `id`.
 pub(super) fn file_name(id: u64) -> String {
     format!("{id:016x}{SUFFIX}")
 }
 
-/// The id in a file name, if it is one of a segment.
+/// Returns the id in a file name if it is that of a segment.
 pub(super) fn parse_name(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX).filter(|digits| digits.len() == ID_DIGITS)?;
     let id = u64::from_str_radix(digits, 16).ok()?;

@@ -1,4 +1,4 @@
-//! The room of a segment that was deleted.
+//! Frees the space of a deleted segment.
 
 use crate::StoreError;
 use crate::home::failed;
@@ -6,18 +6,19 @@ use disk::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What is given back at a time.
+/// Amount freed at a time.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// A file whose name is gone and whose room is not free yet.
+/// A file whose name is removed and whose space is not freed yet.
 ///
-/// A file system frees a large file in one transaction, and every sync meanwhile waits for that: on ext4 mounted with
-/// `discard`, a segment of 256 MiB took 0.4 to 0.9 s, and so did the syncs of others. Cut off from its end in pieces, with a rest
-/// after each, it holds nobody up for longer than a piece takes.
+/// A file system frees a large file in one transaction, and every concurrent sync waits for it: on ext4
+/// mounted with `discard`, freeing a segment of 256 MiB took 0.4 to 0.9 s, and so did the syncs of others.
+/// Truncating the file piece by piece, with a pause after each piece, blocks others only as long as one piece
+/// takes.
 #[must_use]
 pub(super) struct Leaving {
     file: Option<Arc<dyn File>>,
-    /// Where it was, for messages.
+    /// Its former path, for messages.
     path: PathBuf,
 }
 
@@ -26,8 +27,8 @@ impl Leaving {
         Leaving { file, path }
     }
 
-    /// Gives the room back; calls `rest` before each piece, and leaves the remainder to the file system if that answers
-    /// no, or if somebody still reads the file. Answers what `rest` did.
+    /// Frees the space, calling `rest` before each piece. If `rest` returns false, or the file is still being
+    /// read, the remainder is left to the file system. Returns the last result of `rest`.
     pub(super) fn shorten(self, rest: &mut dyn FnMut() -> bool) -> Result<bool, StoreError> {
         let Some(file) = self.file.filter(|file| Arc::strong_count(file) == 1) else {
             return Ok(rest());

@@ -1,13 +1,13 @@
-//! Things that cost more to make than to keep.
+//! A pool of objects that cost more to create than to keep.
 
 use disk::DIRECT_ALIGNMENT;
 use parking_lot::Mutex;
 use std::ops::{Deref, DerefMut};
 
-/// Things that wait for their next use. The one that was used last goes first: it is in a processor's caches.
+/// A pool of reusable objects. The most recently used one is taken first: it is in a processor's caches.
 pub(super) struct Pool<T> {
     waiting: Mutex<Waiting<T>>,
-    /// What waits weighs so much; more is thrown away.
+    /// Maximum total weight of idle objects; the excess is dropped.
     most: usize,
     weigh: fn(&T) -> usize,
 }
@@ -18,7 +18,8 @@ struct Waiting<T> {
 }
 
 impl<T> Pool<T> {
-    /// Of things that weigh `most` together. What one weighs does not change while it waits.
+    /// Creates a pool of objects that weigh at most `most` in total. The weight of an object must not change
+    /// while it is idle.
     pub(super) const fn of(most: usize, weigh: fn(&T) -> usize) -> Pool<T> {
         Pool { waiting: Mutex::new(Waiting { things: Vec::new(), weight: 0 }), most, weigh }
     }
@@ -40,16 +41,16 @@ impl<T> Pool<T> {
     }
 }
 
-/// Buffers of all lengths. A fresh one would be filled with zeros first, and the kernel would give its pages one by
-/// one: together that costs as much as reading a chunk into it.
-/// As many are in use as chunks are encoded and not yet written, four for each client that writes.
+/// Buffers of all lengths. A new buffer would have to be zeroed, and the kernel would map its pages one by
+/// one: together that costs as much as reading a chunk into it. The number in use is that of chunks encoded
+/// and not yet written, four per writing client.
 static BUFFERS: Pool<Vec<u8>> = Pool::of(32 << 20, Vec::len);
 
-/// So many bytes from a multiple of [`DIRECT_ALIGNMENT`] on, whatever is in them at first. It waits for its next
-/// use when it is dropped.
+/// A buffer that starts at a multiple of [`DIRECT_ALIGNMENT`], with arbitrary initial contents. Dropping it
+/// returns its memory to the pool.
 pub(super) struct Buffer {
     bytes: Vec<u8>,
-    /// Where the aligned bytes begin.
+    /// Offset of the first aligned byte.
     start: usize,
     length: usize,
 }
@@ -63,7 +64,7 @@ impl Buffer {
         Buffer::whole(bytes).shortened(length)
     }
 
-    /// All aligned bytes of this memory.
+    /// Creates a buffer of all aligned bytes of this memory.
     pub(super) fn whole(bytes: Vec<u8>) -> Buffer {
         let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT).min(bytes.len());
         Buffer { length: bytes.len() - start, start, bytes }
@@ -74,12 +75,12 @@ impl Buffer {
         self
     }
 
-    /// Where it begins in its memory.
+    /// Returns the buffer's offset in its memory.
     pub(super) fn place_in_memory(&self) -> usize {
         self.start
     }
 
-    /// Its memory, and where in that it begins.
+    /// Returns the memory and the buffer's offset in it.
     pub(super) fn into_memory(mut self) -> (Vec<u8>, usize) {
         (std::mem::take(&mut self.bytes), self.start)
     }

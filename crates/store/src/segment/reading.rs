@@ -12,10 +12,10 @@ use disk::DIRECT_ALIGNMENT;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether the chunk that was read last is stored as it is: then mostly the next one is, too.
+/// Whether the last chunk read was stored in plain form; usually the next one is too.
 static WAS_PLAIN: AtomicBool = AtomicBool::new(false);
 
-/// The chunk's bytes, decoded and verified.
+/// Reads, decodes and verifies a chunk.
 pub(super) fn read(files: &Files, address: ChunkAddress) -> Result<Bytes, StoreError> {
     let was_plain = WAS_PLAIN.load(Relaxed);
     let (chunk, is_plain) = if was_plain {
@@ -31,7 +31,7 @@ pub(super) fn read(files: &Files, address: ChunkAddress) -> Result<Bytes, StoreE
     Ok(chunk)
 }
 
-/// Reads into memory that becomes the chunk if it is stored as it is; tells whether it is.
+/// Reads into memory that becomes the chunk if it is stored in plain form; returns whether it is.
 fn read_as_plain(files: &Files, address: ChunkAddress) -> Result<(Bytes, bool), StoreError> {
     let mut bytes = vec![0; length_of(files, address)?];
     fill(files, address, &mut bytes)?;
@@ -47,11 +47,11 @@ fn read_as_plain(files: &Files, address: ChunkAddress) -> Result<(Bytes, bool), 
     done.map_err(|what| damaged(files, address, what))
 }
 
-/// Verifies a chunk, if it is encrypted and there is no key then only by its checksum; answers its
-/// length before encoding.
+/// Verifies a chunk and returns its length before encoding. If it is encrypted and there is no key, verifies
+/// only the checksum.
 ///
-/// It is read past the system's cache, where that is possible: what a disk has lost the cache may still remember, and
-/// what is read here hardly anybody wants to be remembered.
+/// Bypasses the system's cache where possible: the cache may still hold data that the disk has lost, and data
+/// read for verification is rarely needed again.
 pub(super) fn verify(files: &Files, address: ChunkAddress) -> Result<u32, StoreError> {
     let length = length_of(files, address)?;
     let before = (address.offset % DIRECT_ALIGNMENT as u64) as usize;
@@ -70,7 +70,7 @@ pub(super) fn verify(files: &Files, address: ChunkAddress) -> Result<u32, StoreE
     verified.map_err(|what| damaged(files, address, what))
 }
 
-/// The chunk's header and the bytes behind it, verified by their checksums.
+/// Returns the chunk's header and the bytes after it, both verified by checksums.
 pub(super) fn read_stored(files: &Files, address: ChunkAddress) -> Result<(Record, Bytes), StoreError> {
     with_stored(files, address, |record, stored| {
         codec::check(record, stored)?;
@@ -78,8 +78,8 @@ pub(super) fn read_stored(files: &Files, address: ChunkAddress) -> Result<(Recor
     })
 }
 
-/// Calls `work` with the chunk's header, which is verified, and the bytes behind it, which are not. It answers what
-/// is wrong with them.
+/// Calls `work` with the chunk's header, which is verified, and the bytes after it, which are not. The error
+/// of `work` describes what is wrong with them.
 fn with_stored<T>(
     files: &Files,
     address: ChunkAddress,
@@ -92,7 +92,7 @@ fn with_stored<T>(
     done.map_err(|what| damaged(files, address, what))
 }
 
-/// Bytes of the record, if there can be one of that length.
+/// Returns the bytes of the record, if a record can have that length.
 fn length_of(files: &Files, address: ChunkAddress) -> Result<usize, StoreError> {
     let length = address.stored_bytes as usize;
     if address.offset < HEADER_BYTES || !(RECORD_BYTES_MIN..=RECORD_AND_STORED_BYTES_MAX).contains(&length) {

@@ -1,20 +1,20 @@
-//! The header in front of every chunk.
+//! The record header before every chunk.
 
 use super::codec::Encoding;
 use crate::ChunkOwner;
 use crate::chunk::CHUNK_BYTES_MAX;
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Length of a record header as it is written now.
+/// Length of the current record header in bytes.
 pub(super) const RECORD_BYTES: usize = 64;
 
-/// Length of a record header of version 1, which is the shortest there is.
+/// Length of a record header of version 1, the shortest one.
 pub(super) const RECORD_BYTES_MIN: usize = 32;
 
-/// What encryption may add to the bytes of a chunk: its nonce and its tag.
+/// Bytes that encryption may add to a chunk: nonce and tag.
 pub(super) const SEAL_BYTES_MAX: usize = 64;
 
-/// Most bytes that a record takes.
+/// Maximum size of a record in bytes.
 pub(super) const RECORD_AND_STORED_BYTES_MAX: usize = RECORD_BYTES + CHUNK_BYTES_MAX + SEAL_BYTES_MAX;
 
 const MAGIC: &[u8; 4] = b"CHNK";
@@ -24,9 +24,9 @@ const FLAG_SHARED: u8 = 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Layout {
-    /// Without owner, key and flags; no longer written. Its number is what stood there then.
+    /// No owner, key or flags; no longer written. Version 1 had a zero at the position of the number.
     V1 = 0,
-    /// The one that is written.
+    /// The current layout.
     #[default]
     V2 = 2,
 }
@@ -36,7 +36,7 @@ impl Layout {
         [Layout::V1, Layout::V2].into_iter().find(|layout| *layout as u8 == byte)
     }
 
-    /// Length of the header in bytes.
+    /// Returns the length of the header in bytes.
     pub(super) fn bytes(self) -> usize {
         match self {
             Layout::V1 => RECORD_BYTES_MIN,
@@ -45,7 +45,7 @@ impl Layout {
     }
 }
 
-/// What a record header says.
+/// Contents of a record header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) layout: Layout,
@@ -53,20 +53,20 @@ pub(super) struct Record {
     pub(super) raw_bytes: u32,
     pub(super) stored_bytes: u32,
     pub(super) stored_crc: u32,
-    /// Under which key metadata was to name the chunk; unknown in version 1.
+    /// Key under which metadata was to reference the chunk; unknown in version 1.
     pub(super) owner: ChunkOwner,
-    /// With which key the stored bytes are encrypted; 0 if they are not.
+    /// Id of the key that encrypts the stored bytes; 0 if they are not encrypted.
     pub(super) key: u32,
-    /// More than one record of metadata may name it.
+    /// Whether more than one metadata record may reference it.
     pub(super) is_shared: bool,
 }
 
-/// CRC-32C.
+/// Returns the CRC-32C.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_of(&[bytes])
 }
 
-/// CRC-32C of a concatenation.
+/// Returns the CRC-32C of a concatenation.
 pub(super) fn crc32c_of<T: AsRef<[u8]>>(pieces: &[T]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     for piece in pieces {
@@ -75,7 +75,7 @@ pub(super) fn crc32c_of<T: AsRef<[u8]>>(pieces: &[T]) -> u32 {
     digest.finalize() as u32
 }
 
-/// Of all of a header but its last 4 bytes.
+/// Returns the CRC of a header without its last 4 bytes.
 fn header_crc(header: &[u8], offset: u64) -> u32 {
     crc32c_of(&[&header[..header.len() - 4], &offset.to_be_bytes()[..]])
 }
@@ -85,7 +85,7 @@ fn word(header: &[u8], at: usize) -> u32 {
 }
 
 impl Record {
-    /// The header for a place, in the layout that is written now.
+    /// Builds the header for a position, in the current layout.
     pub(super) fn build(&self, segment: u64, offset: u64) -> [u8; RECORD_BYTES] {
         let mut header = [0; RECORD_BYTES];
         header[..4].copy_from_slice(MAGIC);
@@ -103,7 +103,7 @@ impl Record {
         header
     }
 
-    /// The header that `bytes` begin with, at a place; else what is wrong with it.
+    /// Parses the header at the start of `bytes`; the error describes what is wrong with it.
     pub(super) fn parse(bytes: &[u8], segment: u64, offset: u64) -> Result<Record, String> {
         let magic = bytes.get(..4).unwrap_or(bytes);
         if magic != MAGIC {
@@ -171,7 +171,7 @@ mod tests {
         )
     }
 
-    /// As version 1 of the format wrote it.
+    /// Builds a header of version 1.
     fn build_v1(record: &Record, segment: u64, offset: u64) -> [u8; RECORD_BYTES_MIN] {
         let mut header = [0; RECORD_BYTES_MIN];
         header[..4].copy_from_slice(MAGIC);
@@ -258,7 +258,7 @@ mod tests {
             prop_assert!(Record::parse(&header, segment, offset).is_err());
         }
 
-        /// Behind a good checksum anything may stand; lengths are bounded all the same.
+        /// A matching checksum may cover arbitrary fields; lengths are bounded all the same.
         #[test]
         fn arbitrary_fields_are_survived(mut header: [u8; RECORD_BYTES], segment: u64, offset: u64) {
             header[..4].copy_from_slice(MAGIC);

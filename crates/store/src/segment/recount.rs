@@ -1,14 +1,14 @@
-//! Finds out what a crash orphaned.
+//! Finds the chunks that a crash orphaned.
 //!
-//! A chunk is appended first and named by metadata later. What lies between when the program dies is
-//! named by nobody and released by nobody. So after such an end all that metadata names is counted
-//! once, in the background, and the rest is dead.
+//! A chunk is appended before metadata references it. If the program dies in between, no metadata references
+//! the chunk and nothing will release it. So after an unclean end, all chunks that metadata references are
+//! counted once in the background, and the rest is dead.
 //!
-//! What keeps this safe beside writers and purges is that the count is of one state: that at the
-//! open, before this run changed anything. Of the segments of earlier runs, exactly the chunks named
-//! then are live until they are released, and each of them is released at most once. A chunk whose
-//! name was removed while the count was under way was counted as named, and its release was noted;
-//! chunks of this run lie in segments of this run, which are not looked at.
+//! This is safe next to writers and purges because it counts one snapshot: the state at the open, before this
+//! run changed anything. In segments of earlier runs, exactly the chunks referenced then are live until they
+//! are released, and each is released at most once. A chunk whose reference was removed during the count was
+//! counted as referenced, and its release was recorded; chunks of this run are in segments of this run, which
+//! are not counted.
 
 use super::SegmentStore;
 use crate::{ChunkAddress, Family, KeyRange, Snapshot, StoreError};
@@ -16,27 +16,27 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Says which chunk a record (key and value) of [`Family::Extents`] names, if any. An error says
+/// Returns the chunk that a record (key and value) of [`Family::Extents`] references, if any. An error means
 /// that the record cannot be read; nothing is reclaimed then.
 pub type ChunkOf = fn(&[u8], &[u8]) -> Result<Option<ChunkAddress>, StoreError>;
 
-/// Behind every key that begins with an id.
+/// Greater than every key that starts with an id.
 const BEHIND_ALL: [u8; 9] = [0xff; 9];
 
-/// What a count of everything that metadata names found.
+/// Result of counting everything that metadata references.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recount {
-    /// Chunks that are named.
+    /// Number of referenced chunks.
     pub chunks: u64,
     /// Their bytes on disk, headers included.
     pub bytes: u64,
-    /// Bytes that turned out to be dead, and were not known to be.
+    /// Bytes newly found dead.
     pub orphaned_bytes: u64,
-    /// Named chunks that lie in no segment, or behind the end of theirs: lost data.
+    /// Referenced chunks in no segment, or beyond the end of theirs: lost data.
     pub missing: u64,
 }
 
-/// The count under way.
+/// A count in progress.
 #[derive(Default)]
 struct Count {
     named: BTreeMap<u64, u64>,
@@ -44,19 +44,19 @@ struct Count {
 }
 
 impl SegmentStore {
-    /// Whether an earlier run may have left chunks that nobody names, so that [`SegmentStore::recount`]
-    /// is worth its while.
+    /// Whether an earlier run may have left unreferenced chunks, so that [`SegmentStore::recount`] is
+    /// worthwhile.
     pub fn needs_recount(&self) -> bool {
         self.has_orphans.load(Relaxed)
     }
 
-    /// Counts what `state` names in the segments of earlier runs, and takes everything else in them
-    /// for dead; [`SegmentStore::maintain`] deletes what is wholly dead. `state` must be of the
-    /// metadata as it was when the store was opened, before anything else changed it. `go_on` is
-    /// asked before each record; with `None` it said no, and nothing was done.
+    /// Counts the chunks that `state` references in the segments of earlier runs, and marks everything else
+    /// in them as dead; [`SegmentStore::maintain`] deletes what is entirely dead. `state` must be the metadata
+    /// as of the open of the store, before any change. `go_on` is called before each record; if it returns
+    /// false, the result is `None` and nothing was changed.
     ///
     /// # Errors
-    /// What reading the metadata says; nothing was done then.
+    /// Errors of reading the metadata; nothing was changed then.
     pub fn recount(
         &self,
         state: &dyn Snapshot,

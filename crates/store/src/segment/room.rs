@@ -1,4 +1,4 @@
-//! Whether there is room for another chunk.
+//! Tracks whether there is space for another chunk.
 
 use super::config::Reserve;
 use crate::{StoreError, gauge};
@@ -7,23 +7,23 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The file system is asked again after at most this much was written, since others write too.
+/// The file system is queried again after at most this many bytes were written, since others write too.
 const TRUST_BYTES_MAX: u64 = 16 << 20;
 
-/// What room is wanted for.
+/// Purpose of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// New data.
     Data,
-    /// Copies that are made to get more room back than they take.
+    /// Copies made to free more space than they take.
     Compaction,
 }
 
-/// Room known to be there, used up by every append and asked for again when it is gone. Threads that
-/// ask at the same time may overdraw it by what they write: the reserve is far larger.
+/// Space known to be free. Every append uses some of it, and the file system is queried when none is left.
+/// Concurrent threads may overdraw it by the size of their writes; the reserve is far larger.
 pub(super) struct Room {
     reserve: Reserve,
-    /// Kept for compaction, besides the reserve.
+    /// Bytes kept for compaction, in addition to the reserve.
     compaction_bytes: u64,
     left: AtomicU64,
 }
@@ -33,24 +33,24 @@ impl Room {
         Room { reserve, compaction_bytes, left: AtomicU64::new(0) }
     }
 
-    /// What may still be written.
+    /// Returns the bytes that may still be written.
     pub(super) fn usable(&self, space: Space, purpose: Purpose) -> u64 {
         space.free_bytes.saturating_sub(self.kept(space, purpose))
     }
 
-    /// What data may use, in all and still.
+    /// Returns the total and remaining space for data.
     pub(super) fn for_data(&self, space: Space) -> gauge::Room {
         let total_bytes = space.total_bytes.saturating_sub(self.kept(space, Purpose::Data));
         gauge::Room { total_bytes, usable_bytes: self.usable(space, Purpose::Data) }
     }
 
-    /// What is withheld from writers with this purpose.
+    /// Returns the bytes withheld from writers with this purpose.
     fn kept(&self, space: Space, purpose: Purpose) -> u64 {
         let compaction = if purpose == Purpose::Data { self.compaction_bytes } else { 0 };
         self.reserve.of(space).saturating_add(compaction)
     }
 
-    /// Takes room for `bytes`; `Full` if that would go into what is kept for others.
+    /// Reserves space for `bytes`; `Full` if that would use space kept for other purposes.
     pub(super) fn take(
         &self,
         bytes: u64,
@@ -77,13 +77,13 @@ impl Room {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).is_ok()
     }
 
-    /// Forgets what was known: asks at the next append.
+    /// Discards the cached value, so that the next append queries the file system.
     pub(super) fn forget(&self) {
         self.left.store(0, Relaxed);
     }
 }
 
-/// Room on the file system that holds `path`.
+/// Returns the space on the file system that holds `path`.
 pub(super) fn space(disk: &dyn Disk, path: &Path) -> Result<Space, StoreError> {
     let fail = |source: io::Error| crate::home::failed("ask for the free space of", path, source);
     disk.space(path).map_err(fail)

@@ -1,9 +1,9 @@
-//! What a segment store did and holds.
+//! Statistics of a segment store.
 
 use crate::CacheStatistics;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counted as it happens.
+/// Counters updated by operations.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) chunks_appended: AtomicU64,
@@ -18,7 +18,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// A chunk of so many bytes takes so many on disk.
+    /// Counts a chunk of `raw_bytes` bytes that takes `stored_bytes` on disk.
     pub(super) fn appended(&self, raw_bytes: u32, stored_bytes: u32) {
         self.chunks_appended.fetch_add(1, Relaxed);
         self.raw_bytes_appended.fetch_add(u64::from(raw_bytes), Relaxed);
@@ -26,7 +26,7 @@ impl Counters {
     }
 }
 
-/// What a segment store did since it was opened, and what it holds.
+/// Statistics of a segment store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkStatistics {
     /// Chunks appended for new data.
@@ -35,28 +35,28 @@ pub struct ChunkStatistics {
     pub raw_bytes_appended: u64,
     /// Their bytes on disk, headers included.
     pub stored_bytes_appended: u64,
-    /// Chunks copied by compaction; these do not count as appended.
+    /// Chunks copied by compaction, not counted as appended.
     pub chunks_moved: u64,
     /// Bytes of these copies on disk, headers included.
     pub moved_bytes: u64,
     /// Chunks released.
     pub chunks_released: u64,
-    /// Callers who waited for durability.
+    /// Calls that waited for durability.
     pub sync_requests: u64,
-    /// Rounds of syncs that served them.
+    /// Sync rounds that served them.
     pub syncs: u64,
-    /// Decoded chunks in memory.
+    /// Cache of decoded chunks.
     pub cache: CacheStatistics,
-    /// Reads of chunks that turned out to be damaged.
+    /// Reads of chunks that were damaged.
     pub damaged_reads: u64,
-    /// Segment files.
+    /// Number of segment files.
     pub segments: u64,
     /// Segment files deleted because nothing in them was live.
     pub segments_deleted: u64,
     /// Bytes in segments, headers included.
     pub segment_bytes: u64,
-    /// Of these, bytes that are known to be dead.
+    /// Bytes of these that are known to be dead.
     pub dead_bytes: u64,
-    /// Bytes that earlier runs left without a name, as far as they were found since the open.
+    /// Bytes that earlier runs left unreferenced, as far as found since the open.
     pub orphaned_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! [`ChunkStore`] in segment files.
+//! A [`ChunkStore`] in segment files.
 
 use super::accounts::{self, Account, Accounts};
 use super::audit::SegmentAudit;
@@ -32,8 +32,8 @@ use waits::{Lock, LockName};
 
 /// A folder of segment files.
 ///
-/// Call [`SegmentStore::maintain`] every few seconds: it writes down what was released, and deletes
-/// segments of which nothing is needed, the one in use included.
+/// Call [`SegmentStore::maintain`] every few seconds: it records released chunks and deletes segments in
+/// which nothing is live, including the active ones.
 pub struct SegmentStore {
     pub(super) files: Files,
     meta: Arc<dyn MetaStore>,
@@ -41,28 +41,28 @@ pub struct SegmentStore {
     segment_bytes: u64,
     unsynced_bytes_max: u64,
     aligned_bytes_min: u32,
-    /// Segments below this id are of earlier runs.
+    /// Segments below this id belong to earlier runs.
     pub(super) first_id: u64,
-    /// Whether chunks may lie in segments of earlier runs that nobody names and nobody will release.
+    /// Whether segments of earlier runs may have chunks that no metadata references and nothing will release.
     pub(super) has_orphans: AtomicBool,
-    /// Where the next record goes. Held while room is reserved, and while a segment is begun; taken
-    /// before `accounts`.
+    /// Position of the next record. Held while space is reserved and while a segment is created; taken before
+    /// `accounts`.
     active: Lock<InUse>,
     pub(super) accounts: Mutex<Accounts>,
-    /// Files with something to sync. Held only to look or change.
+    /// Files with unsynced data. Held only to read or change the map.
     dirty: Mutex<BTreeMap<u64, Arc<dyn File>>>,
-    /// Held for the whole of `maintain`, so that one runs at a time; guards nothing else.
+    /// Held throughout `maintain`, so that only one runs at a time; guards nothing else.
     maintaining: Mutex<()>,
-    /// Appends whose write ended and whose file is in `dirty`.
+    /// Number of appends whose write has finished and whose file is in `dirty`.
     appended: AtomicU64,
-    /// The bytes of these appends, and how many of them no sync has covered yet.
+    /// Bytes of these appends, and how many of them no sync has covered yet.
     unsynced: Unsynced,
     group: GroupSync,
     pub(super) health: Arc<Health>,
     room: Room,
     pub(super) cache: ChunkCache,
     pub(super) counters: Counters,
-    /// To be called before the first chunk is shared; taken out when it was. Held during the call.
+    /// Called before the first chunk is shared, then taken out. Held during the call.
     begin_sharing: Mutex<Option<BeginSharing>>,
 }
 
@@ -71,8 +71,8 @@ pub(crate) type BeginSharing = Box<dyn Fn() -> Result<(), StoreError> + Send + S
 
 /// The segments that are appended to.
 ///
-/// In a file that is written past the system's cache nothing may be written through that cache at the same time: Linux
-/// tells the next sync of an error if what it has cached there cannot be dropped. So there are two.
+/// A file written with direct I/O must not be written through the system's cache at the same time: if its
+/// cached pages cannot be dropped, Linux reports an error to the next sync. So there are two segments.
 #[derive(Default)]
 struct InUse {
     dense: Option<Active>,
@@ -98,7 +98,7 @@ struct Active {
     end: u64,
 }
 
-/// Room for one record and the filler behind it.
+/// Space for one record and the filler after it.
 struct Place {
     address: ChunkAddress,
     packing: Packing,
@@ -107,8 +107,8 @@ struct Place {
 }
 
 impl SegmentStore {
-    /// Opens the segments in `folder`, which must be there. `meta` must be the metadata that names
-    /// their chunks: ids and accounts of segments are kept there too.
+    /// Opens the segments in `folder`, which must exist. `meta` must be the metadata that references their
+    /// chunks: ids and accounts of segments are stored there too.
     pub fn open(
         disk: Arc<dyn Disk>,
         folder: &Path,
@@ -118,7 +118,7 @@ impl SegmentStore {
         SegmentStore::open_encrypted(disk, folder, meta, config, None)
     }
 
-    /// Likewise; with `keys`, new chunks are encrypted, and old ones can be read that are.
+    /// Opens the segments; with `keys`, new chunks are encrypted, and encrypted ones can be read.
     pub fn open_encrypted(
         disk: Arc<dyn Disk>,
         folder: &Path,
@@ -158,28 +158,29 @@ impl SegmentStore {
         })
     }
 
-    /// Stops writing when what this health belongs to does, and the other way round.
+    /// Shares `health` with another store, so that either stops writing when the other fails.
     #[must_use]
     pub(crate) fn failing_with(mut self, health: &Arc<Health>) -> SegmentStore {
         self.health = Arc::clone(health);
         self
     }
 
-    /// What is to be done before the first chunk is shared.
+    /// Sets the function to call before the first chunk is shared.
     #[must_use]
     pub(crate) fn before_sharing(mut self, begin: BeginSharing) -> SegmentStore {
         *self.begin_sharing.get_mut() = Some(begin);
         self
     }
 
-    /// Writes down what was released since the last call, and deletes the segments that were wholly
-    /// dead then already. Answers how many it deleted.
+    /// Records chunks released since the last call, and deletes the segments that were already entirely dead
+    /// then. Returns the number of segments deleted.
     pub fn maintain(&self) -> Result<usize, StoreError> {
         self.maintain_resting(&mut || true)
     }
 
-    /// Likewise; each segment gives its room back piece by piece, with a `rest` before each piece, which answers
-    /// whether to go on. Where more is dead than is free there are no rests.
+    /// Does the same as [`SegmentStore::maintain`], but frees the space of each segment piece by piece.
+    /// `rest` is called before each piece and returns whether to continue. There are no pauses if more space
+    /// is dead than free.
     pub(crate) fn maintain_resting(&self, rest: &mut dyn FnMut() -> bool) -> Result<usize, StoreError> {
         let _one = self.maintaining.lock();
         if self.health.is_failed() {
@@ -192,16 +193,16 @@ impl SegmentStore {
         if dead.is_empty() {
             return Ok(0);
         }
-        // The deaths were counted after commits that are durable. Once more, for the rows.
+        // Chunks are released only after a durable commit; this sync is for the account rows.
         let number = self.write_accounts()?;
         self.meta.sync(number)?;
         let is_short = self.usable_bytes()? < self.accounts.lock().totals().2;
         let mut deleted = 0;
         for id in dead {
             let leaving = self.files.remove(id)?;
-            // An append that was given up is never synced; an open file would keep its room.
+            // An abandoned append is never synced; an open file would keep its space allocated.
             self.dirty.lock().remove(&id);
-            // The name must not come back to a file that was cut.
+            // After a crash, the name must not refer to a truncated file.
             self.files.sync_names()?;
             self.accounts.lock().remove(id);
             deleted += 1;
@@ -214,7 +215,7 @@ impl SegmentStore {
         Ok(deleted as usize)
     }
 
-    /// What it did and holds.
+    /// Returns the statistics of this store.
     pub fn statistics(&self) -> ChunkStatistics {
         let (segments, segment_bytes, dead_bytes) = self.accounts.lock().totals();
         let counted = |counter: &AtomicU64| counter.load(Relaxed);
@@ -237,22 +238,22 @@ impl SegmentStore {
         }
     }
 
-    /// Room on the file system.
+    /// Returns the space on the file system.
     pub fn space(&self) -> Result<Space, StoreError> {
         room::space(&*self.files.disk, &self.files.folder)
     }
 
-    /// Room for data on the file system, without what is kept for metadata and compaction.
+    /// Returns the space for data on the file system, without the space kept for metadata and compaction.
     pub fn room(&self) -> Result<gauge::Room, StoreError> {
         Ok(self.room.for_data(self.space()?))
     }
 
-    /// Room that new data may still take, in bytes.
+    /// Returns the space still available to new data, in bytes.
     pub fn usable_bytes(&self) -> Result<u64, StoreError> {
         Ok(self.room()?.usable_bytes)
     }
 
-    /// Why it takes no more writes, if so.
+    /// Returns the error that made it read-only, if any.
     pub fn failure(&self) -> Option<String> {
         self.health.failure()
     }
@@ -262,7 +263,7 @@ impl SegmentStore {
         self.meta.commit(batch)
     }
 
-    /// The last write of a run.
+    /// Marks the run as cleanly closed; the last write of a run.
     fn write_closed(&self) -> Result<(), StoreError> {
         let mut batch = self.accounts.lock().changed_rows();
         if !self.has_orphans.load(Acquire) {
@@ -271,14 +272,14 @@ impl SegmentStore {
         self.meta.commit(batch).map(|_| ())
     }
 
-    /// Writes a record; answers where it is.
+    /// Writes a record; returns its address.
     pub(super) fn put(&self, encoded: Encoded, purpose: Purpose) -> Result<ChunkAddress, StoreError> {
         let addresses = self.put_all(vec![encoded], purpose)?;
-        // As many as records.
+        // There is one address per record.
         addresses.first().copied().ok_or(StoreError::Full)
     }
 
-    /// Writes records, all of them or none; answers where they are.
+    /// Writes all records or none; returns their addresses.
     fn put_all(&self, encoded: Vec<Encoded>, purpose: Purpose) -> Result<Vec<ChunkAddress>, StoreError> {
         if self.unsynced.bytes() >= self.unsynced_bytes_max {
             self.sync()?;
@@ -297,7 +298,7 @@ impl SegmentStore {
         Ok(addresses)
     }
 
-    /// Nobody will ever name what was to be there.
+    /// Marks reserved space as dead, since no metadata will reference it.
     fn give_up(&self, addresses: &[ChunkAddress]) {
         let mut accounts = self.accounts.lock();
         for address in addresses {
@@ -305,7 +306,7 @@ impl SegmentStore {
         }
     }
 
-    /// Room for records of these lengths, one behind the other as far as a segment has room.
+    /// Reserves space for records of these lengths, adjacent to each other as far as a segment has space.
     fn reserve(
         &self,
         lengths: impl Iterator<Item = u32>,
@@ -354,8 +355,8 @@ impl SegmentStore {
         Ok(active.insert(Active { id, file, end }))
     }
 
-    /// Seals a segment in use if all that it holds is dead, so that a small partition gets its room
-    /// back. Records that are still being written count as live.
+    /// Seals an active segment if everything in it is dead, so that a small partition gets its space back.
+    /// Records still being written count as live.
     fn retire(&self) {
         let mut in_use = self.active.lock();
         let mut accounts = self.accounts.lock();
@@ -387,7 +388,7 @@ impl SegmentStore {
                 }
             }
         }
-        // They lie one behind the other: reserved at once, and each filled up to where the next begins.
+        // These records are adjacent: reserved together, and each filled up to the start of the next.
         for run in frames.chunk_by(|(one, _), (next, _)| one.address.segment == next.address.segment) {
             let mut slices: Vec<IoSlice<'_>> =
                 run.iter().map(|(_, frame)| IoSlice::new(frame.whole())).collect();
@@ -398,13 +399,13 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// What came of a write that began at that place.
+    /// Handles the result of a write to that place.
     fn written(&self, place: &Place, result: io::Result<()>) -> Result<(), StoreError> {
         let path = || self.files.path(place.address.segment);
         result.map_err(|error| self.write_failed(failed("write", &path(), error)))
     }
 
-    /// A full disk is no failure of the store; every other failed write is.
+    /// A full disk does not fail the store; every other failed write does.
     fn write_failed(&self, error: StoreError) -> StoreError {
         let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
         match error {
@@ -416,7 +417,7 @@ impl SegmentStore {
         }
     }
 
-    /// Makes durable what was appended before; answers up to which append.
+    /// Makes durable what was appended before the call; returns the number of the last append covered.
     fn sync_dirty(&self) -> Result<u64, StoreError> {
         self.health.check()?;
         let (covered, covered_bytes) = (self.appended.load(Acquire), self.unsynced.seen());
@@ -439,7 +440,7 @@ impl SegmentStore {
     }
 }
 
-/// The accounts of the segments that earlier runs left.
+/// Loads the accounts of the segments of earlier runs.
 fn take_over(files: &Files, found: &[u64], meta: &dyn MetaStore) -> Result<Accounts, StoreError> {
     let (mut rows, _) = Accounts::load(meta)?;
     let mut accounts = Accounts::default();
@@ -463,7 +464,7 @@ fn take_over_unsealed(
 ) -> Result<(), StoreError> {
     let length = files.length(id)?;
     if row.is_none() && length < HEADER_BYTES {
-        // Its creation was interrupted, so nothing was ever written to it.
+        // Its creation was interrupted, so nothing was ever appended to it.
         return files.remove(id).map(drop);
     }
     let mut account = row.unwrap_or(Account::new(HEADER_BYTES));
@@ -569,7 +570,7 @@ impl ChunkStore for SegmentStore {
 }
 
 impl Drop for SegmentStore {
-    /// Seals the segments in use, so that the next open need not look at them.
+    /// Seals the active segments, so that the next open need not read them.
     fn drop(&mut self) {
         if self.sync().is_err() {
             return;

@@ -1,12 +1,12 @@
-//! How much was written that no sync has covered.
+//! Tracks how much written data no sync has covered.
 //!
-//! What stands before the disk is written in the order in which it came, more or less. If hundreds of megabytes of
-//! bulk data stand there when the log of the metadata is to be synced, whoever made an empty file waits for all
-//! of them. So bulk data is synced while it comes in, a bounded piece at a time.
+//! A disk processes its queue roughly in order. If hundreds of megabytes of bulk data are queued when the log
+//! of the metadata is to be synced, even the creation of an empty file waits for all of them. So bulk data is
+//! synced as it arrives, a bounded amount at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
 
-/// Bytes that were written, and of these, how many are synced.
+/// Bytes written and bytes synced.
 #[derive(Debug, Default)]
 pub(super) struct Unsynced {
     appended: AtomicU64,
@@ -14,22 +14,22 @@ pub(super) struct Unsynced {
 }
 
 impl Unsynced {
-    /// So many bytes more were written, to a file that the next sync will find.
+    /// Counts bytes written to a file that the next sync will cover.
     pub(super) fn appended(&self, bytes: u64) {
         self.appended.fetch_add(bytes, AcqRel);
     }
 
-    /// What a sync that begins now will cover.
+    /// Returns the position that a sync started now will cover.
     pub(super) fn seen(&self) -> u64 {
         self.appended.load(Acquire)
     }
 
-    /// A sync that covered so much has ended well.
+    /// Records that a sync covering everything up to `seen` succeeded.
     pub(super) fn synced(&self, seen: u64) {
         self.synced.fetch_max(seen, AcqRel);
     }
 
-    /// What is not synced.
+    /// Returns the number of unsynced bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.seen().saturating_sub(self.synced.load(Acquire))
     }

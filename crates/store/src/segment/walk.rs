@@ -1,5 +1,4 @@
-//! Goes through a segment file record by record, for checks and tools; nothing in normal work needs
-//! it.
+//! Walks a segment file record by record, for checks and tools; normal operation does not need it.
 
 use super::header::{self, HEADER_BYTES};
 use super::record::{RECORD_BYTES, RECORD_BYTES_MIN, Record};
@@ -7,17 +6,17 @@ use crate::{ChunkAddress, StoreError};
 use disk::File;
 use std::io::ErrorKind;
 
-/// How a walk ended.
+/// The end of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalkEnd {
-    /// Offset behind the last record that was visited.
+    /// End offset of the last record visited.
     pub offset: u64,
-    /// Why there is no further record, or `None` at the end of the file. Where several threads
-    /// wrote when the power failed, whole records may follow behind a hole.
+    /// Why the walk stopped, or `None` at the end of the file. If several threads were writing when the power
+    /// failed, complete records may follow a hole.
     pub why: Option<String>,
 }
 
-/// Calls `visit` with the address of each record of segment `id` from the first on. Only headers are
+/// Calls `visit` with the address of each record of segment `id`, starting with the first. Only headers are
 /// read; read the chunk to check it.
 pub fn walk(file: &dyn File, id: u64, mut visit: impl FnMut(ChunkAddress)) -> Result<WalkEnd, StoreError> {
     let place = header::file_name(id);

@@ -22,7 +22,7 @@ fn append(file: &dyn File, text: &str) {
     file.write_all_at(&mut [IoSlice::new(text.as_bytes())], end).unwrap();
 }
 
-/// What a crash now leaves of a log.
+/// Returns the contents of a log after a simulated crash.
 fn left(disk: &FaultyDisk, number: u64) -> Option<String> {
     let file = disk.crash().open(&path(number)).ok()?;
     let mut bytes = vec![0; file.length().unwrap() as usize];

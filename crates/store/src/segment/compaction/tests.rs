@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 const FOLDER: &str = "/segments";
 const RESERVE: u64 = 10_000;
-/// Three records of 1,064 bytes fit into one.
+/// Segment size that fits three records of 1,064 bytes.
 const SEGMENT_BYTES: u64 = 4096;
 
 fn open(disk: &FaultyDisk) -> SegmentStore {
@@ -109,7 +109,7 @@ fn a_full_disk_has_room_for_copies_but_not_for_new_data() {
     let free = disk.space(Path::new("/")).unwrap().free_bytes;
     assert!((RESERVE + SEGMENT_BYTES..RESERVE + SEGMENT_BYTES + 1100).contains(&free), "{free}");
     assert_eq!(store.usable_bytes().unwrap(), free - RESERVE - SEGMENT_BYTES);
-    // Two thirds of each segment die, and there is room to move what is left of one.
+    // Two thirds of each segment die, and there is space to move the rest of one.
     let kept: Vec<_> = chunks.iter().copied().step_by(3).collect();
     for chunk in chunks.iter().filter(|chunk| !kept.contains(chunk)) {
         store.release(*chunk);
@@ -119,7 +119,7 @@ fn a_full_disk_has_room_for_copies_but_not_for_new_data() {
         store.sync().unwrap();
         store.release(*chunk);
     }
-    // Copies end at the reserve.
+    // Copies stop at the reserve.
     while store.copy(kept[4], ChunkOwner::default()).is_ok() {}
     assert!(disk.space(Path::new("/")).unwrap().free_bytes >= RESERVE);
     assert_eq!(store.failure(), None);

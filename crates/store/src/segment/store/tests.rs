@@ -85,14 +85,14 @@ fn what_is_written_and_not_synced_is_bounded() {
     let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
     let config = SegmentConfig { unsynced_bytes_max: 3000, ..config() };
     let store = open_with(&disk, &meta, config);
-    // A record has 1,064 bytes: the fourth finds three that are not synced.
+    // A record has 1,064 bytes: the fourth finds three unsynced ones.
     let addresses: Vec<_> = (0..8).map(|n| append(&store, n)).collect();
     assert_eq!(store.statistics().syncs, 2);
     let crashed = open_with(&disk.crash(), &meta, config);
     for (address, seed) in addresses[..6].iter().zip(0..) {
         assert_eq!(crashed.read(*address).unwrap(), noise(seed, 1000), "chunk {seed} was synced");
     }
-    // Who syncs beside it has done its work.
+    // An explicit sync resets the count as well.
     store.sync().unwrap();
     (8..11).for_each(|n| _ = append(&store, n));
     assert_eq!(store.statistics().syncs, 3);
@@ -107,7 +107,7 @@ fn segments_roll_and_a_later_run_begins_a_new_one() {
     drop(store);
     let store = open_with(&disk, &meta, config());
     assert!(append(&store, 9).segment > addresses[7].segment);
-    // A chunk larger than a segment gets one for itself.
+    // A chunk larger than a segment gets a segment of its own.
     let large = store.append(&[noise(1, 10_000)], Codec::Raw).unwrap();
     assert_eq!(store.read(large).unwrap(), noise(1, 10_000));
 }
@@ -133,7 +133,7 @@ fn every_damaged_byte_is_reported_with_its_place() {
 fn what_only_the_systems_cache_still_has_is_found_damaged() {
     let (disk, _, store) = fresh();
     let addresses: Vec<_> = (0..8).map(|n| append(&store, n)).collect();
-    // One that begins and ends where no block does, and one longer than a block.
+    // One chunk that starts and ends within blocks, and one longer than a block.
     let large = store.append(&[noise(1, 10_000)], Codec::Raw).unwrap();
     for address in [addresses[1], large] {
         assert!(!address.offset.is_multiple_of(4096));
@@ -151,7 +151,7 @@ fn what_only_the_systems_cache_still_has_is_found_damaged() {
         assert_eq!(reading::read(&store.files, address).unwrap(), expected, "the cache has it");
         assert!(store.verify(address).is_err());
     }
-    // A neighbour is not concerned.
+    // Neighbouring chunks are not affected.
     store.verify(addresses[0]).unwrap();
 }
 
@@ -174,7 +174,7 @@ fn a_wholly_released_segment_is_deleted_after_a_while_and_only_then() {
     store.release(addresses[1]);
     assert_eq!((store.maintain().unwrap(), store.maintain().unwrap()), (0, 0));
     drop(store);
-    // What was released is not forgotten over a restart.
+    // Releases survive a restart.
     let store = open_with(&disk, &meta, config());
     store.release(addresses[2]);
     assert_eq!(store.maintain().unwrap(), 0, "readers get time");
@@ -188,7 +188,8 @@ fn a_wholly_released_segment_is_deleted_after_a_while_and_only_then() {
     assert_eq!(Accounts::load(&*meta).unwrap().0.len(), 1);
 }
 
-/// A store of large segments, of which two, of 9 MiB and one record each way, are dead since one round.
+/// Returns a store of large segments. Two of them, each of 9 MiB but with one and with nine records, have
+/// been dead for one round.
 fn with_two_dead() -> (FaultyDisk, Arc<MemoryMeta>, SegmentStore, [ChunkAddress; 2]) {
     let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
     let store = open_with(&disk, &meta, SegmentConfig { segment_bytes: 10 << 20, ..config() });
@@ -271,7 +272,7 @@ fn what_a_crash_orphaned_goes_when_no_metadata_names_it() {
     assert_eq!(store.read(named).unwrap(), noise(0, 1000));
     assert_eq!(store.read(new).unwrap(), noise(10, 1000));
     assert!(store.read(orphans[7]).is_err());
-    // The segment that the named chunk shared with two orphans goes with it.
+    // The segment that the referenced chunk shared with two orphans is deleted too.
     store.release(named);
     assert_eq!((store.maintain().unwrap(), store.maintain().unwrap()), (0, 1));
     drop((state, store));

@@ -1,4 +1,4 @@
-//! Segments whose records begin at multiples of the alignment of direct writes.
+//! Segments whose records start at multiples of the alignment of direct I/O.
 
 use super::*;
 use crate::{ChunkOwner, EncodedChunk};
@@ -11,7 +11,7 @@ fn open_aligned(disk: &FaultyDisk, meta: &Arc<MemoryMeta>) -> SegmentStore {
     open_with(disk, meta, SegmentConfig { segment_bytes: 64 << 10, aligned_bytes_min: 5000, ..config() })
 }
 
-/// Chunks of lengths around that from which on they are aligned, and around the alignment.
+/// Chunks with lengths around the threshold of alignment, and around the alignment itself.
 fn mixed(store: &SegmentStore) -> Vec<(ChunkAddress, Bytes)> {
     let lengths = [10, 4935, 4936, 4937, 8127, 8128, 8129, 300, 8192, 9000, 20_000, 30_000, 1];
     let codecs = [Codec::Raw, Codec::Lz4, Codec::Zstd(1)];
@@ -23,7 +23,7 @@ fn mixed(store: &SegmentStore) -> Vec<(ChunkAddress, Bytes)> {
         let address = store.append_for(OWNER, pieces, codecs[n % 3]).unwrap();
         chunks.push((address, chunk));
     }
-    // What shrinks is as long as it is then.
+    // The compressed length is what counts.
     let text = Bytes::from(b"written in a block ".repeat(1000));
     chunks.push((store.append_for(OWNER, std::slice::from_ref(&text), Codec::Lz4).unwrap(), text));
     chunks
@@ -45,7 +45,7 @@ fn long_records_get_segments_of_their_own_and_all_come_back() {
     assert!(!long.iter().any(|long| short.iter().any(|short| short.segment == long.segment)));
     store.sync().unwrap();
     drop(store);
-    // After the power was cut, too.
+    // Also after a power failure.
     let store = open_aligned(&disk.crash(), &meta);
     for (address, chunk) in chunks {
         assert_eq!(store.read(address).unwrap(), chunk);
@@ -70,13 +70,14 @@ fn a_walk_finds_whole_fillers_between_the_records() {
             store.verify(address).unwrap();
         });
         assert_eq!(walked.unwrap().why, None);
-        // Compaction does not even look at them.
+        // Compaction skips fillers.
         for (address, owner) in store.records(id, 0, 100).unwrap().found {
             assert!(owner == OWNER && chunks.iter().any(|(chunk, _)| *chunk == address), "{address:?}");
         }
     }
     assert_eq!(named, chunks.len());
-    // One at the beginning of each segment but the dense one, and one behind each record but that which ends with a block.
+    // One at the start of each segment but the dense one, and one after each record but the one that ends on
+    // a block boundary.
     assert_eq!(fillers, files(&disk) - 1 + 8);
 }
 
@@ -90,7 +91,7 @@ fn fillers_are_dead_from_the_beginning() {
     let heads = told.segments * HEADER_BYTES;
     assert_eq!(told.segment_bytes - heads - told.dead_bytes, live);
     assert_eq!(told.stored_bytes_appended, live);
-    // With the last record its segment is dead, and goes.
+    // A segment is deleted with its last record.
     chunks.drain(..).for_each(|(address, _)| store.release(address));
     let told = store.statistics();
     assert_eq!(told.segment_bytes - heads, told.dead_bytes);
@@ -100,7 +101,7 @@ fn fillers_are_dead_from_the_beginning() {
     assert_eq!(files(&disk), 0);
 }
 
-/// Chunks like these, in two pieces each.
+/// Builds chunks of these lengths, in two pieces each.
 fn new(lengths: &[u32]) -> Vec<EncodedChunk> {
     let chunk = |(n, length): (usize, &u32)| {
         let chunk = noise(n as u32, *length);
@@ -121,14 +122,15 @@ fn long_records_that_come_together_are_written_at_once() {
     let config = SegmentConfig { segment_bytes: 64 << 10, aligned_bytes_min: 5000, ..config() };
     let store =
         SegmentStore::open(Arc::new(counted), Path::new(FOLDER), Arc::clone(&meta) as _, config).unwrap();
-    // The segments' heads.
+    // Writes the segments' headers.
     store.append_all(new(&[9000, 10])).unwrap();
     writes.store(0, Relaxed);
     let chunks = [9000, 10, 8128, 10_000, 9001, 4935];
     let addresses = store.append_all(new(&chunks)).unwrap();
     assert_eq!(writes.load(Relaxed), 3, "the two short ones, and all others");
     assert_eq!(store.statistics().chunks_appended, 8);
-    // Three of these fit into a segment: a head for each, and a write.
+    // Three of these fit into a segment, so each segment takes one write for the header and one for the
+    // records.
     let more = [15_000; 12];
     writes.store(0, Relaxed);
     let more_addresses = store.append_all(new(&more)).unwrap();
@@ -154,7 +156,8 @@ fn of_chunks_that_come_together_all_are_there_or_none_takes_room() {
         told.segment_bytes - told.segments * HEADER_BYTES - told.dead_bytes
     };
     let before = live(&store);
-    // The short one is written, for the long ones the system has no room; and then not even for a new segment.
+    // The short record is written; the disk has no space for the long ones, and then not even for a new
+    // segment.
     for lengths in [vec![10, 9000, 20_000], vec![10, 9000, 20_000, 30_000, 30_000, 30_000]] {
         disk.set_capacity(40_000);
         assert!(matches!(store.append_all(new(&lengths)), Err(StoreError::Full)));
@@ -165,7 +168,7 @@ fn of_chunks_that_come_together_all_are_there_or_none_takes_room() {
     for (address, chunk) in kept.iter().chain(&after).zip(new(&[9000, 10]).iter().cycle()) {
         assert_eq!(store.read(*address).unwrap(), chunk.decode().unwrap());
     }
-    // A write that fails otherwise is the end of writing.
+    // Any other failed write stops all writing.
     disk.fail_at(disk.operations() + 1, ErrorKind::Other);
     assert!(matches!(store.append_all(new(&[10, 9000])), Err(StoreError::Io { .. })));
     assert!(store.failure().is_some());
