@@ -1,4 +1,4 @@
-//! What promises cost when one client after the other lists a large tree.
+//! Measures the cost of promises when clients list a large tree one after the other.
 //!
 //!     cargo run --release -p callbacks --example listings -- [FILES [CLIENTS]]
 
@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use support::host;
 
-/// Memory of this process.
+/// Returns the resident memory of this process.
 fn resident_bytes() -> Result<u64, Box<dyn Error>> {
     let pages = std::fs::read_to_string("/proc/self/statm")?;
     let pages = pages.split(' ').nth(1).ok_or("no resident pages in /proc/self/statm")?;

@@ -1,4 +1,5 @@
-//! What a short call costs in the table of clients and promises when its client is known and holds a promise on the file.
+//! Measures the cost of a short call in the table of clients and promises when its client is known and holds
+//! a promise on the file.
 //!
 //!     cargo run --release -p callbacks --example renewals -- [CALLS [FILES [CLIENTS...]]]
 
@@ -30,7 +31,7 @@ fn measure(calls: u32, files: u32, clients: u16) -> Result<(), Box<dyn Error>> {
         host(&mut callbacks, number)?;
     }
     let fid = |vnode: u32| Fid { volume: VolumeId(1), vnode: VnodeId(vnode), unique: vnode };
-    // In no order, and all clients and files alike.
+    // A pseudo-random order that visits all clients and files equally.
     let nth = |n: u64| {
         let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (high, low) = (mixed >> 32, mixed & 0xffff_ffff);

@@ -1,36 +1,37 @@
-//! Limits and times of callback promises.
+//! Limits and durations of callback promises.
 
 use std::time::Duration;
 
-/// Limits of a [`Callbacks`](crate::Callbacks), and how long promises last.
+/// Limits of a [`Callbacks`](crate::Callbacks).
 #[derive(Clone, Debug)]
 pub struct CallbackConfig {
-    /// Most promises and undelivered breaks together.
+    /// Maximum number of promises and undelivered breaks together.
     pub promises_max: usize,
-    /// Most client hosts.
+    /// Maximum number of client hosts.
     pub hosts_max: usize,
-    /// Most client hosts at one IP address (or /64 network of IPv6). Address translators put many clients behind
-    /// one address, each at a port of its own.
+    /// Maximum number of client hosts at one IP address (or /64 network of IPv6). Address translators put
+    /// many clients behind one address, each at its own port.
     pub hosts_per_ip_max: usize,
-    /// Most connections that are remembered, besides one for each host; on another connection a client is identified
-    /// again.
+    /// Maximum number of remembered connections, in addition to one for each host. A client that calls on
+    /// another connection is identified again.
     pub connections_max: usize,
-    /// Most connections of one host that are remembered.
+    /// Maximum number of remembered connections of one host.
     pub host_connections_max: usize,
-    /// Most identifications under way at one IP address.
+    /// Maximum number of concurrent identifications at one IP address.
     pub identifying_per_ip_max: usize,
-    /// Most breaks kept for one host that is down; beyond that it is told to forget everything.
+    /// Maximum number of breaks kept for one host that is down; beyond that it is reset.
     pub delayed_max: usize,
-    /// Most addresses at which one UUID is known, and most interfaces of a client that are remembered (AFS_MAX_INTERFACE_ADDR).
+    /// Maximum number of addresses with the same UUID, and of remembered interfaces of a client
+    /// (AFS_MAX_INTERFACE_ADDR).
     pub addresses_max: usize,
-    /// A known client that did not answer when it was identified is refused for so long: asking costs
-    /// a worker's patience.
+    /// How long calls of a known client are refused after it failed to identify itself: each attempt occupies
+    /// a worker.
     pub refused_after_silence: Duration,
-    /// Likewise for an address where no client has ever answered. It is sent one packet in this time.
+    /// The same for an address where no client has ever answered. It is sent one packet in this time.
     pub stranger_refused_after_silence: Duration,
-    /// Shortest time between two probes of a host because its UUID is named at other addresses.
+    /// Minimum time between two probes of a host because its UUID is claimed at other addresses.
     pub probe_interval: Duration,
-    /// A host that holds nothing and has been silent this long is forgotten.
+    /// How long a host that holds nothing may be silent before it is removed.
     pub host_idle_max: Duration,
 }
 
@@ -53,20 +54,20 @@ impl Default for CallbackConfig {
     }
 }
 
-/// The server keeps a promise this much longer than it says, for clocks and delays.
+/// How much longer the server keeps a promise than it promises, to allow for clock drift and delays.
 pub(crate) const SERVER_BIAS_S: u64 = 3 * 60;
 
-/// How long a promise on a whole read-only volume lasts.
+/// Duration of a promise on a whole read-only volume.
 pub(crate) const VOLUME_PROMISE_S: u64 = 2 * 60 * 60;
 
-/// Promises from bulk calls are made as if this many more clients used the file: they are many at
-/// once, and most are not for things that will be used for long.
+/// Promises from bulk calls are made as if this many more clients used the file: they are numerous, and most
+/// files in them will not be used for long.
 pub(crate) const BULK_USERS: usize = 22;
 
-/// The longest that any promise lasts, on the server's side.
+/// Maximum duration of any promise on the server's side.
 pub(crate) const PROMISE_S_MAX: u64 = 4 * 60 * 60 + SERVER_BIAS_S;
 
-/// Seconds that a promise on a file lasts when `users` other promises on it exist.
+/// Returns the duration in seconds of a promise on a file with `users` other promises.
 pub(crate) fn promise_s(users: usize) -> u64 {
     const MINUTES: [u64; 8] = [240, 60, 30, 15, 15, 10, 10, 10];
     const MINUTES_MIN: u64 = 7;

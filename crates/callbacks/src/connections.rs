@@ -1,12 +1,12 @@
-//! The hosts behind connections: each host has a bounded number of them, and none displaces another host's.
+//! The hosts of connections: each host has a bounded number of them, and none evicts another host's.
 
 use crate::host::{Host, HostId};
 use crate::numbers::ByNumber;
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 
-/// A client's connection, by the number that the server gave it. The address is compared, too: a number
-/// alone never decides on a caller's rights.
+/// A client's connection, by the number that the server gave it. The address is compared as well: a number
+/// alone never determines a caller's rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Connection {
     number: u64,
@@ -14,13 +14,13 @@ struct Connection {
 }
 
 impl Hash for Connection {
-    /// Numbers are unique: the address would add nothing.
+    /// Numbers are unique, so hashing the address would add nothing.
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.number);
     }
 }
 
-/// See the module's description.
+/// Maps connections to hosts; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Connections(ByNumber<Connection, HostId>);
 
@@ -29,8 +29,9 @@ impl Connections {
         self.0.get(&Connection { number, peer }).copied()
     }
 
-    /// Remembers a connection of `host`. Its oldest one is forgotten if it has `host_max`, or if there are
-    /// `total_max` in all: each host has at least one, so the total stays below `total_max` and the number of hosts.
+    /// Records a connection of `host`. The host's oldest one is dropped if it has `host_max`, or if there are
+    /// `total_max` overall. Each host keeps at least one, so the total stays below `total_max` plus the
+    /// number of hosts.
     pub(crate) fn add(
         &mut self,
         id: HostId,
@@ -50,7 +51,7 @@ impl Connections {
         }
     }
 
-    /// Forgets the connections of a host that is dropped.
+    /// Removes the connections of a host that is being removed.
     pub(crate) fn remove_host(&mut self, host: &Host) {
         for &number in &host.connections {
             self.forget(host.address, Some(number));

@@ -1,9 +1,9 @@
-//! What has happened, as counts.
+//! Event counters.
 
-/// Counts since the start, in the terms of the callback collection of `xstat_fs_test` (collection 3).
+/// Counters since the start, named as in the callback collection of `xstat_fs_test` (collection 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Files whose promises were all dropped because the file is gone.
+    /// Files whose promises were all dropped because the file was deleted.
     pub files_deleted: u64,
     /// Single promises given up or dropped without a break.
     pub promises_deleted: u64,
@@ -11,11 +11,11 @@ pub struct Counters {
     pub breaks: u64,
     /// Promises made or renewed.
     pub promises_made: u64,
-    /// Times that space had to be found.
+    /// Searches for space.
     pub space_searches: u64,
     /// Times that all promises of one host were dropped.
     pub hosts_cleared: u64,
-    /// Promises that ended by their time.
+    /// Promises that expired.
     pub expired: u64,
     /// Searches that found no other host to clear (GSS1) and cleared the asking one (GSS2).
     pub cleared_asking_host: u64,
@@ -25,26 +25,27 @@ pub struct Counters {
     pub cleared_idle_host: u64,
     /// Break messages that reached their host.
     pub breaks_delivered: u64,
-    /// Break messages that did not.
+    /// Break messages that did not reach their host.
     pub breaks_failed: u64,
     /// Breaks kept for a host that was down.
     pub breaks_delayed: u64,
-    /// Promises that were given up from another address than the one they were made to, and stand.
+    /// Attempts to give up promises from an address other than the one they were made to; the promises
+    /// remain.
     pub give_ups_ignored: u64,
-    /// Times that a UUID was named at one address while a client answered to it at another.
+    /// Times that a UUID was claimed at one address while a client answered to it at another.
     pub uuid_conflicts: u64,
     /// UUIDs that two clients used at the same time within the last day.
     pub uuids_shared: u64,
-    /// Files with promises now.
+    /// Files with promises at present.
     pub files: u64,
-    /// Promises and undelivered breaks now.
+    /// Current promises and undelivered breaks.
     pub promises: u64,
-    /// The most promises that there may be.
+    /// Maximum number of promises.
     pub promises_max: u64,
-    /// Deliveries under way now.
+    /// Deliveries currently in flight.
     pub deliveries_under_way: u64,
-    /// Hosts known now.
+    /// Current number of known hosts.
     pub hosts: u64,
-    /// Hosts down now.
+    /// Current number of hosts that are down.
     pub hosts_down: u64,
 }

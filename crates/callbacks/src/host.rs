@@ -1,4 +1,4 @@
-//! One client host: its identity, its address, and what it is owed.
+//! One client host: its identity, its address, and its undelivered messages.
 
 use crate::config::CallbackConfig;
 use crate::ranking::{Class, Rank};
@@ -6,46 +6,46 @@ use base::{Fid, HostUuid, Monotonic};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-/// Names a host while the server runs; never reused.
+/// Identifies a host while the server runs; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u64);
 
-/// What a client said of itself (TellMeAboutYourself, or WhoAreYou if it is old).
+/// A client's answer to TellMeAboutYourself, or to WhoAreYou if it is old.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identification {
-    /// Its UUID; `None` if it has none or does not know the call.
+    /// UUID of the client; `None` if it has none or does not implement the call.
     pub uuid: Option<HostUuid>,
-    /// The addresses of its interfaces with the port that it calls from, unverified.
+    /// The addresses of its interfaces with the port that it calls from; unverified.
     pub addresses: Vec<SocketAddr>,
-    /// The first word of its capabilities (CLIENT_CAPABILITY_*).
+    /// First word of its capabilities (CLIENT_CAPABILITY_*).
     pub capabilities: u32,
 }
 
-/// Facts about a host for tables and tools.
+/// Information about a host for tables and tools.
 #[derive(Clone, Debug)]
 pub struct HostInfo {
-    /// Its number.
+    /// Number of the host.
     pub id: HostId,
-    /// Its UUID, if it has one.
+    /// UUID of the host, if it has one.
     pub uuid: Option<HostUuid>,
-    /// Where it calls from and callbacks are sent.
+    /// Address that the host calls from and that callbacks are sent to.
     pub address: SocketAddr,
-    /// Whether it answered last time.
+    /// Whether the host answered the last message.
     pub up: bool,
-    /// Promises that it holds.
+    /// Number of promises that the host holds.
     pub promises: usize,
-    /// Breaks that it has not received.
+    /// Number of breaks that the host has not received.
     pub delayed: usize,
-    /// When it last called.
+    /// Time of the host's last call.
     pub last_call: Monotonic,
 }
 
 /// A client at one address.
 ///
-/// A UUID is a claim that any client can make, so it gives no access to what another address was
-/// promised: promises, undelivered breaks and resets belong to the address that has answered calls to it.
-/// Hosts with the same UUID are *twins*: one client with several addresses, cloned machines, or an impostor.
-/// A message that a silent host misses also goes to its twins, which can only make them drop cached data.
+/// Any client can claim any UUID, so a UUID gives no access to promises made to another address: promises,
+/// undelivered breaks and resets belong to the address that has answered calls to it. Hosts with the same
+/// UUID are *twins*: one client with several addresses, cloned machines, or an impostor. A message that an
+/// unresponsive host misses also goes to its twins, which can at most make them drop cached data.
 ///
 /// Secured callbacks (rxgk) will add a callback key here: a host that has one is found by the key of the
 /// connection instead of by address and UUID in `Callbacks::place`, and its messages are sent under it.
@@ -53,26 +53,27 @@ pub struct HostInfo {
 pub(crate) struct Host {
     pub(crate) uuid: Option<HostUuid>,
     pub(crate) address: SocketAddr,
-    /// Interfaces that the client named at this address; only tried when it is silent, and probed then.
+    /// Interfaces that the client reported at this address. Only tried when it is unresponsive, after a
+    /// probe.
     pub(crate) reported: Vec<SocketAddr>,
     pub(crate) capabilities: u32,
     pub(crate) up: bool,
-    /// It must be told to forget everything; the sequence number of the reason.
+    /// Set if the host must be reset, to the sequence number of the reason.
     pub(crate) needs_reset: Option<u64>,
-    /// Breaks it missed, with the sequence number of the change.
+    /// Breaks that the host missed, with the sequence number of the change.
     pub(crate) delayed: BTreeMap<Fid, u64>,
-    /// A call is talking to it before one of its calls is answered.
+    /// Whether a message to the host is in flight that must arrive before one of its calls is executed.
     pub(crate) busy: bool,
-    /// Its UUID was in use at other addresses when it appeared; these are still to be checked.
+    /// Whether its UUID was in use at other addresses when it appeared, and these have not been checked yet.
     pub(crate) newcomer: bool,
-    /// When it was last probed because its UUID was named elsewhere.
+    /// Time of the last probe because its UUID was claimed elsewhere.
     pub(crate) probed: Option<Monotonic>,
     pub(crate) last_call: Monotonic,
-    /// Like `last_call`, without the calls that mean no activity (GetTime and the like).
+    /// Like `last_call`, without calls that indicate no use of files (GetTime and the like).
     pub(crate) last_active: Monotonic,
     /// Its connections, oldest first.
     pub(crate) connections: VecDeque<u64>,
-    /// Its place in the order of eviction.
+    /// Position in the order of eviction.
     pub(crate) rank: Rank,
 }
 
@@ -96,19 +97,19 @@ impl Host {
         }
     }
 
-    /// Reads a little of each part that a call needs; the result means nothing.
+    /// Prefetches the parts that a call needs. The result is meaningless.
     pub(crate) fn look(&self) -> u64 {
         let owed = self.needs_reset.unwrap_or_default() ^ self.delayed.len() as u64;
         let address = u64::from(self.address.port());
         owed ^ address ^ self.last_call.0 ^ self.last_active.0 ^ u64::from(self.capabilities)
     }
 
-    /// No call is talking to it, and nothing has to be said or checked before a call of it is answered.
+    /// Whether its calls can be executed immediately: there is nothing to send or check first.
     pub(crate) fn is_owed_nothing(&self) -> bool {
         !self.busy && !self.newcomer && self.needs_reset.is_none() && self.delayed.is_empty()
     }
 
-    /// Notes a call. Returns whether its place in the order of eviction has changed.
+    /// Records a call. Returns whether the host's position in the order of eviction has changed.
     pub(crate) fn on_call(&mut self, now: Monotonic, active: bool) -> bool {
         self.last_call = now;
         if active {
@@ -117,20 +118,21 @@ impl Host {
         active && Rank::new(self.rank.class, now) != self.rank
     }
 
-    /// Takes over what a client said of itself.
+    /// Stores the data that a client reported about itself.
     pub(crate) fn learn(&mut self, config: &CallbackConfig, said: &Identification) {
         self.capabilities = said.capabilities;
         let others = said.addresses.iter().filter(|other| **other != self.address && is_remote(other.ip()));
         self.reported = others.take(config.addresses_max).copied().collect();
     }
 
-    /// Whether the client named `ip` as one of its interfaces.
+    /// Whether the client reported `ip` as one of its interfaces.
     pub(crate) fn names(&self, ip: IpAddr) -> bool {
         self.reported.iter().any(|reported| reported.ip() == ip)
     }
 }
 
-/// Whether an address can belong to another machine: not loopback, link-local, multicast, broadcast or none at all.
+/// Whether an address can belong to another machine: it is not loopback, link-local, multicast, broadcast or
+/// unspecified.
 fn is_remote(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {

@@ -1,9 +1,9 @@
-//! All hosts, found by their numbers without a search: ten thousand take no longer to tell apart than ten.
+//! All hosts, indexed by number, so that a lookup takes constant time.
 
 use crate::host::{Host, HostId};
 use std::ops::Index;
 
-/// See the module's description.
+/// A slot table of hosts; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     slots: Vec<Slot>,
@@ -12,12 +12,13 @@ pub(crate) struct Hosts {
 
 #[derive(Debug)]
 struct Slot {
-    /// How many hosts were here before.
+    /// Number of previous hosts in this slot.
     generation: u32,
     host: Option<Host>,
 }
 
-/// A number is never given again: it holds the place, counted from 1, and above that how many hosts have been there.
+/// Builds a host's number from its slot, counted from 1, and the slot's generation in the upper half, so that
+/// no number is reused.
 fn id_of(place: u32, generation: u32) -> HostId {
     HostId((u64::from(generation) << 32) | (u64::from(place) + 1))
 }
@@ -27,12 +28,12 @@ fn place_of(id: HostId) -> (usize, u32) {
 }
 
 impl Hosts {
-    /// How many there are.
+    /// Returns the number of hosts.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Adds one and gives it its number.
+    /// Adds a host and returns its number.
     pub(crate) fn add(&mut self, host: Host) -> HostId {
         if let Some(place) = self.free.pop() {
             let slot = &mut self.slots[place as usize];
@@ -68,7 +69,7 @@ impl Hosts {
         Some(host)
     }
 
-    /// All, in no order that means anything.
+    /// Returns all hosts, in an arbitrary order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (HostId, &Host)> {
         let places = (0..).zip(&self.slots);
         places.filter_map(|(place, slot)| Some((id_of(place, slot.generation), slot.host.as_ref()?)))

@@ -1,4 +1,4 @@
-//! Identifications under way, and addresses where the last one failed.
+//! Identifications in progress, and addresses where the last one failed.
 
 use crate::config::CallbackConfig;
 use crate::message::Effort;
@@ -7,46 +7,46 @@ use base::Monotonic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-/// Most addresses that are remembered as silent; those whose time ends first are forgotten.
+/// Maximum number of addresses remembered as silent; those that expire first are dropped.
 const SILENT_MAX: usize = 10_000;
 
-/// What may happen to a caller that is not identified.
+/// The decision about an unidentified caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Ask it now.
+    /// Query it now.
     Ask(Effort),
-    /// It is being asked, or its turn comes soon.
+    /// A query is in progress, or will start soon.
     Wait,
-    /// It did not answer a moment ago.
+    /// It failed to answer recently.
     Silent,
-    /// Too many at its address are being asked, some of which do not answer.
+    /// Too many queries are in progress at its address, some of which are not answered.
     Full,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Silence {
     until: Monotonic,
-    /// A host has been known at the address.
+    /// Whether a host was known at the address.
     was_known: bool,
 }
 
-/// See the module's description.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Identifying {
     under_way: BTreeSet<SocketAddr>,
-    /// How many of them each origin has.
+    /// Number of identifications in progress per origin.
     by_origin: BTreeMap<IpAddr, usize>,
     silent: BTreeMap<SocketAddr, Silence>,
     silent_order: BTreeSet<(Monotonic, SocketAddr)>,
 }
 
 impl Identifying {
-    /// Whether `address` was silent a moment ago.
+    /// Whether `address` failed to answer recently.
     pub(crate) fn is_silent(&self, now: Monotonic, address: SocketAddr) -> bool {
         self.silent.get(&address).is_some_and(|silence| now < silence.until)
     }
 
-    /// Begins an identification if the limits allow it; [`Identifying::end`] ends it.
+    /// Starts an identification if the limits allow it. [`Identifying::end`] ends it.
     pub(crate) fn begin(
         &mut self,
         config: &CallbackConfig,
@@ -73,7 +73,7 @@ impl Identifying {
         })
     }
 
-    /// Some ports of an address that is asked a lot do not answer: its calls are not worth waiting for.
+    /// Whether some ports of a busy address do not answer, so that its calls are not worth waiting for.
     fn some_silent_at(&self, now: Monotonic, address: SocketAddr) -> bool {
         const LOOKED_AT_MAX: usize = 64;
         let port = |port| SocketAddr::new(address.ip(), port);
@@ -94,7 +94,7 @@ impl Identifying {
         }
     }
 
-    /// `address` did not answer, and is not asked again before `until`.
+    /// Records that `address` did not answer, and is not queried again before `until`.
     pub(crate) fn remember_silence(&mut self, address: SocketAddr, until: Monotonic, was_known: bool) {
         self.forget_silence(address);
         if self.silent.len() >= SILENT_MAX
@@ -112,7 +112,7 @@ impl Identifying {
         }
     }
 
-    /// Forgets silences that ended before `since`.
+    /// Drops the silences that ended before `since`.
     pub(crate) fn forget_silences_before(&mut self, since: Monotonic) {
         while let Some(&(until, address)) = self.silent_order.first()
             && until < since

@@ -1,8 +1,8 @@
 //! Advisory locks on files (RXAFS_SetLock, ExtendLock, ReleaseLock).
 //!
-//! A lock belongs to nobody in particular: the protocol counts readers, or one writer, per file, and
-//! lets all of them lapse together five minutes after the last call that touched them. Locks are
-//! kept in memory; a restart releases them, as their holders' next extension finds out.
+//! The protocol does not record who holds a lock: it counts the readers, or one writer, of each file, and all
+//! of them expire together five minutes after the last call that touched them. Locks are kept in memory. A
+//! restart releases them, and their holders' next extension fails.
 
 use base::{AbortCode, Fid, Monotonic};
 use std::collections::BTreeMap;
@@ -12,31 +12,31 @@ use thiserror::Error;
 /// How long a lock lasts unless it is extended (AFS_LOCKWAIT).
 pub const LOCK_TIME: Duration = Duration::from_secs(5 * 60);
 
-/// What kind of lock is asked for (ViceLockType).
+/// Type of the requested lock (ViceLockType).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// Shared with other readers (LockRead = 0).
     Read,
-    /// Shared with nobody (LockWrite = 1).
+    /// Exclusive (LockWrite = 1).
     Write,
 }
 
-/// Why a lock was not given or kept.
+/// The reason why a lock was not granted or extended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LockError {
-    /// Somebody else holds a lock that excludes this one.
+    /// Another client holds a conflicting lock.
     #[error("the file is locked")]
     Held,
     /// There is no lock to extend.
     #[error("there is no lock to extend")]
     Missing,
-    /// The table is full of live locks.
+    /// The table is full of unexpired locks.
     #[error("too many locks")]
     TooMany,
 }
 
 impl LockError {
-    /// The wire code: what a client makes EWOULDBLOCK, EINVAL or ENOLCK of.
+    /// Returns the wire code, which clients map to EWOULDBLOCK, EINVAL or ENOLCK.
     pub fn abort_code(self) -> AbortCode {
         match self {
             LockError::Held => AbortCode::UAEAGAIN,
@@ -48,7 +48,7 @@ impl LockError {
 
 #[derive(Clone, Copy, Debug)]
 struct Lock {
-    /// Readers, or -1 for a writer; never 0.
+    /// Number of readers, or -1 for a writer; never 0.
     count: i32,
     until: Monotonic,
 }
@@ -61,12 +61,12 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// A table for at most `locks_max` locked files.
+    /// Creates a table for at most `locks_max` locked files.
     pub fn new(locks_max: usize) -> Locks {
         Locks { held: BTreeMap::new(), locks_max }
     }
 
-    /// Locks `fid`, or says why not. A lapsed lock does not count.
+    /// Locks `fid`. Expired locks are ignored.
     pub fn set(&mut self, now: Monotonic, fid: Fid, kind: LockKind) -> Result<(), LockError> {
         let count = match (self.count(now, fid), kind) {
             (held, LockKind::Read) if held >= 0 => held + 1,
@@ -78,16 +78,16 @@ impl Locks {
         Ok(())
     }
 
-    /// Keeps the locks on `fid` for another five minutes. As in OpenAFS a lapsed lock that nobody
-    /// else has taken comes back to life.
+    /// Extends the locks on `fid` for another five minutes. As in OpenAFS, this also revives an expired lock
+    /// that no other client has taken.
     pub fn extend(&mut self, now: Monotonic, fid: Fid) -> Result<(), LockError> {
         let lock = self.held.get_mut(&fid).ok_or(LockError::Missing)?;
         lock.until = now + LOCK_TIME;
         Ok(())
     }
 
-    /// Takes back one lock on `fid`. True if none is left, which clients that wait want to be told
-    /// (by a broken callback).
+    /// Releases one lock on `fid`. Returns true if none is left, in which case waiting clients must be
+    /// notified by a callback break.
     pub fn release(&mut self, fid: Fid) -> bool {
         match self.held.get_mut(&fid) {
             Some(lock) if lock.count > 1 => {
@@ -101,13 +101,13 @@ impl Locks {
         }
     }
 
-    /// Live locks on `fid`: how many readers, -1 for a writer, 0 for none (lockCount in
-    /// AFSFetchStatus).
+    /// Returns the unexpired locks on `fid`: the number of readers, -1 for a writer, or 0 for none (lockCount
+    /// in AFSFetchStatus).
     pub fn count(&self, now: Monotonic, fid: Fid) -> i32 {
         self.held.get(&fid).filter(|lock| now <= lock.until).map_or(0, |lock| lock.count)
     }
 
-    /// Forgets the locks on a file that is gone.
+    /// Drops the locks on a deleted file.
     pub fn forget(&mut self, fid: Fid) {
         self.held.remove(&fid);
     }

@@ -4,32 +4,32 @@ use crate::host::HostId;
 use base::{AbortCode, Fid, HostUuid};
 use std::net::SocketAddr;
 
-/// What to do with a call that has arrived.
+/// The decision on a call that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// Answer it; the caller is this host, and nothing is owed to it.
+    /// Execute the call. The caller is this host, and has no outstanding messages.
     Ready(HostId),
-    /// Do this first, report its result, and ask again.
+    /// Perform this task, report its result, and call `arrive` again.
     First(Task),
-    /// Another call is doing what has to be done first: wait until something is reported
+    /// Another call is performing the required task: wait until its result is reported
     /// ([`Callbacks::identified`](crate::Callbacks::identified) or
-    /// [`Callbacks::delivered`](crate::Callbacks::delivered)), then ask again.
+    /// [`Callbacks::delivered`](crate::Callbacks::delivered)), then call `arrive` again.
     Wait,
     /// Fail the call.
     Refuse(Refusal),
 }
 
-/// Why a call is not answered.
+/// The reason why a call is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The caller does not answer calls to it, so that no promise to it could be kept.
+    /// The caller does not answer the server's calls, so that no promise to it could be kept.
     Unreachable,
-    /// There is no room for another host or identification now.
+    /// There is no space for another host or identification now.
     Busy,
 }
 
 impl Refusal {
-    /// The wire code. Clients take a negative one for "server down" and try a replica.
+    /// Returns the wire code. Clients treat a negative one as "server down" and try a replica.
     pub fn abort_code(self) -> AbortCode {
         match self {
             Refusal::Unreachable => AbortCode::RX_CALL_DEAD,
@@ -38,43 +38,43 @@ impl Refusal {
     }
 }
 
-/// Something to say to a client before a call is answered.
+/// Something to send to a client before a call is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Ask `address` who it is (TellMeAboutYourself; WhoAreYou if that is an unknown opcode) and
-    /// report with [`Callbacks::identified`](crate::Callbacks::identified).
+    /// Ask the client at `address` to identify itself (TellMeAboutYourself; WhoAreYou if that is an unknown
+    /// opcode) and report with [`Callbacks::identified`](crate::Callbacks::identified).
     Identify {
-        /// The address to ask.
+        /// Address of the client.
         address: SocketAddr,
-        /// The connection of the call that waits.
+        /// Connection of the waiting call.
         connection: u64,
         /// How much may be sent to the address.
         effort: Effort,
     },
     /// Check whether a host still answers at its address (ProbeUuid), and report with
-    /// [`Callbacks::probed`](crate::Callbacks::probed). The call is answered whatever the result.
+    /// [`Callbacks::probed`](crate::Callbacks::probed). The call is executed whatever the result.
     Probe(Probe),
     /// Send this to the caller, and report with [`Callbacks::delivered`](crate::Callbacks::delivered).
     /// If that returns [`Delivered::Delayed`], refuse the call as [`Refusal::Unreachable`].
     Deliver(Delivery),
-    /// Send this to another host that has to make room, and report with
+    /// Send this to another host that is being evicted, and report with
     /// [`Callbacks::delivered`](crate::Callbacks::delivered).
     Evict(Delivery),
 }
 
-/// How much an identification may cost at an address.
+/// Permitted cost of an identification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// A host is known at the address: ask, with patience.
+    /// A host is known at the address: ask, with repetitions.
     Ask,
-    /// No host is known at the address. A client there most likely has to forget everything before it is
-    /// answered, and may be sent InitCallBackState3 while it is asked.
+    /// No host is known at the address. A client there most likely has to be reset before its call is
+    /// executed, and may be sent InitCallBackState3 together with the query.
     AskAndReset,
-    /// The address has called before and then did not answer: send one packet, without repeats.
+    /// The address has called before and then did not answer: send one packet, without repetitions.
     Once,
 }
 
-/// A check of a known host, because its UUID was named at another address.
+/// A check of a known host, because its UUID was claimed at another address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The host to check.
@@ -86,31 +86,32 @@ pub struct Probe {
     pub(crate) newcomer: HostId,
 }
 
-/// What to tell a client.
+/// A message to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// These promises are broken (RXAFSCB_CallBack); at most 50. Vnode 0 means a whole volume.
+    /// Breaks these promises (RXAFSCB_CallBack); at most 50. Vnode 0 means a whole volume.
     Break(Vec<Fid>),
-    /// All promises are void (InitCallBackState3, or InitCallBackState for a host without UUID).
+    /// Resets the client: all its promises are void (InitCallBackState3, or InitCallBackState for a host
+    /// without UUID).
     Reset,
 }
 
-/// A message on its way to one host.
+/// A message in flight to one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// The host whose promises it is about.
+    /// The host whose promises the message concerns.
     pub host: HostId,
-    /// Where to send it.
+    /// Destination address.
     pub address: SocketAddr,
     /// The host's UUID.
     pub uuid: Option<HostUuid>,
-    /// If set, first make sure that a client with this UUID answers there (ProbeUuid).
+    /// Whether to check first that a client with this UUID answers at the address (ProbeUuid).
     pub probe: bool,
-    /// What to say.
+    /// The message to send.
     pub message: Message,
-    /// Set if this goes to another address than the host's own.
+    /// Set if the message goes to an address other than the host's own.
     pub(crate) stand_in: Option<StandIn>,
-    /// Further addresses to send it to.
+    /// Further addresses to send the message to.
     pub(crate) stand_ins: Vec<StandIn>,
     /// Whether a stand-in has received it.
     pub(crate) heard: bool,
@@ -118,44 +119,44 @@ pub struct Delivery {
     pub(crate) exclusive: bool,
 }
 
-/// Another address at which the client behind a silent host may be reached.
+/// Another address at which the client of an unresponsive host may be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StandIn {
     /// A host with the same UUID that has answered at its own address.
     Twin(HostId, SocketAddr),
-    /// An address that the silent host itself named as one of its interfaces.
+    /// An address that the unresponsive host itself reported as one of its interfaces.
     Reported(SocketAddr),
 }
 
-/// What became of a [`Delivery`].
+/// The outcome of a [`Delivery`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivered {
-    /// The client knows.
+    /// The client has received the message.
     Done,
     /// Send this next: the same message to another address of the client.
     Retry(Box<Delivery>),
-    /// The host is down; it will be told before its next call is answered.
+    /// The host is down; it gets the message before its next call is executed.
     Delayed,
-    /// It did not answer, and was forgotten meanwhile: if it calls again it is told to forget everything.
+    /// The host did not answer, and has been removed in the meantime. It is reset when it calls again.
     Forgotten,
 }
 
-/// How long a promise is to last depends on what asked for it.
+/// The kind of call that obtained a promise, which determines how long the promise lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackKind {
     /// A call about one file.
     File,
-    /// A call about many files at once.
+    /// A call about many files.
     Bulk,
-    /// A file in a volume that is read-only: the promise is for the whole volume.
+    /// A call about a file in a read-only volume: the promise covers the whole volume.
     Volume,
 }
 
-/// A promise made.
+/// The result of making a promise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Promised {
-    /// How long the client may rely on it, in seconds from now; 0 if no promise was made.
+    /// How long the client may rely on the promise, in seconds from now; 0 if none was made.
     pub seconds: u32,
-    /// Messages to send because space ran out.
+    /// Messages to send to clients whose promises were dropped for lack of space.
     pub deliveries: Vec<Delivery>,
 }

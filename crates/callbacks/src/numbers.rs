@@ -1,17 +1,17 @@
-//! Tables whose keys are numbers that this server gave out itself: nobody else can choose them to collide,
-//! so that a multiplication is all that their hash needs, and the order of a table is always the same.
+//! Hash tables keyed by numbers that this server allocated. Nobody else can choose them to collide, so a
+//! multiplication is a sufficient hash, and the iteration order is deterministic.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A table by such a number.
+/// A table keyed by such a number.
 pub(crate) type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// See the module's description.
+/// Hashes a number by multiplication; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct NumberHasher(u64);
 
-/// 2^64 divided by the golden ratio: neighbours are far apart.
+/// 2^64 divided by the golden ratio, which spreads consecutive numbers.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Hasher for NumberHasher {

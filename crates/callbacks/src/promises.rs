@@ -1,9 +1,9 @@
 //! The table of promises: by file for breaking, by host for clearing, by time for expiring.
 //!
-//! All three views are exact, so that memory is bounded by the number of promises alone. Making a promise costs the same
-//! whether few or very many hosts hold one on the file. A listing of a large tree makes
-//! hundreds of thousands of promises within a second, with everybody else waiting for the table: a promise has one
-//! place in a tree, that of its file; in the other two views it is linked to its neighbours.
+//! All three views are exact, so that memory is bounded by the number of promises alone. The cost of making a
+//! promise does not depend on the number of hosts that hold one on the file. A listing of a large tree makes
+//! hundreds of thousands of promises within a second while all other calls wait for the table; therefore a
+//! promise is in only one tree, that of its file, and is linked to its neighbours in the other two views.
 
 mod array;
 mod holders;
@@ -15,7 +15,7 @@ use holders::Holders;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Promises expire in steps of this many seconds, so that renewing one rarely moves it.
+/// Promises expire in steps of this many seconds, so that a renewal rarely moves a promise.
 const EXPIRY_STEP_S: u64 = 128;
 
 fn step_of(until_s: u64) -> u32 {
@@ -27,64 +27,64 @@ fn step_of(until_s: u64) -> u32 {
 struct Promise {
     fid: Fid,
     host: HostId,
-    /// When it was made, in the order of everything that happened; holders in an [`array::Array`] know better.
+    /// Sequence number of the event that made it; outdated while its holders are in an [`array::Array`].
     sequence: u64,
-    /// When it ends.
+    /// Step in which it expires.
     step: u32,
 }
 
-/// Promises are chained to those of the same host in one volume.
+/// Chain of the promises to the same host in one volume.
 const BY_HOST: usize = 0;
-/// They are chained to those that end in the same step.
+/// Chain of the promises that expire in the same step.
 const BY_TIME: usize = 1;
-/// They are chained to those on the same file, while these are few.
+/// Chain of the promises on the same file, while these are few.
 const BY_FILE: usize = 2;
 
 type Table = Places<Promise, 3>;
 
-/// What became of a promise that was to be renewed.
+/// The outcome of renewing a promise.
 enum Renewal {
-    /// There is none to this host.
+    /// The host holds no promise.
     Unknown,
-    /// It lasts long enough.
+    /// The promise already lasts long enough.
     Done,
-    /// The one in this place now ends later, among others.
+    /// The promise in this slot must be moved to a later step.
     Later(u32),
 }
 
-/// By [`file_key`].
+/// Holders by [`file_key`].
 type Files = BTreeMap<u64, Holders>;
 
-/// Vnode and uniquifier, as what is compared fastest.
+/// Returns vnode and uniquifier in a form that is fast to compare.
 fn file_key(fid: Fid) -> u64 {
     u64::from(fid.vnode.0) << 32 | u64::from(fid.unique)
 }
 
-/// See the module's description. A fid with vnode 0 stands for the whole volume.
+/// All promises; see the module documentation. A fid with vnode 0 represents the whole volume.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     places: Table,
     volumes: BTreeMap<VolumeId, Files>,
     hosts: BTreeMap<(HostId, VolumeId), Chain>,
-    /// The same pairs the other way around.
+    /// The keys of `hosts` in reverse order.
     volume_hosts: BTreeSet<(VolumeId, HostId)>,
     steps: BTreeMap<u32, Chain>,
     files: usize,
 }
 
 impl Promises {
-    /// How many there are.
+    /// Returns the number of promises.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// How many files have one.
+    /// Returns the number of files with promises.
     pub(crate) fn files(&self) -> usize {
         self.files
     }
 
-    /// Makes a promise to a host that there is, or renews it; a renewed one never ends earlier than before. `lasts` is
-    /// told how many promises there were on the file, and answers the second in which this one ends.
+    /// Makes a promise to an existing host, or renews it; a renewal never shortens it. `lasts` is called with
+    /// the number of promises on the file and returns the second in which this one ends.
     pub(crate) fn put(&mut self, fid: Fid, host: HostId, sequence: u64, lasts: impl FnOnce(usize) -> u64) {
         let mut file = self.volumes.entry(fid.volume).or_default().entry(file_key(fid));
         let step = match &mut file {
@@ -145,18 +145,18 @@ impl Promises {
         }
     }
 
-    /// Who holds a promise on exactly this fid.
+    /// Returns the hosts that hold a promise on exactly this fid.
     pub(crate) fn holders(&self, fid: Fid) -> impl Iterator<Item = HostId> + '_ {
         self.promises_on(fid).map(|(host, _)| host)
     }
 
-    /// Whether `host` is one of them.
+    /// Whether `host` holds a promise on exactly this fid.
     pub(crate) fn holds(&self, fid: Fid, host: HostId) -> bool {
         self.holders_of(fid).is_some_and(|holders| holders.find(&self.places, host).is_some())
     }
 
-    /// Reads a little of what is known of the promise to a host, or of what a first one would be chained to; what comes
-    /// of it means nothing.
+    /// Prefetches the promise to a host, or the promise that a first one would be chained to. The result is
+    /// meaningless.
     pub(crate) fn look(&self, fid: Fid, host: HostId) -> u64 {
         if let Some(sequence) = self.holders_of(fid).and_then(|holders| holders.look(&self.places, host)) {
             return sequence;
@@ -178,13 +178,13 @@ impl Promises {
         self.holders_of(promise.fid).map_or(promise.sequence, |holders| holders.sequence(&self.places, place))
     }
 
-    /// Every host with any promise in `volume`.
+    /// Returns every host with a promise in `volume`.
     pub(crate) fn volume_holders(&self, volume: VolumeId) -> BTreeSet<HostId> {
         let pairs = self.volume_hosts.range((volume, HostId(0))..=(volume, HostId(u64::MAX)));
         pairs.map(|(_, host)| *host).collect()
     }
 
-    /// Ends a promise if it was made at or before `sequence`. True if it did.
+    /// Ends a promise if it was made at or before `sequence`. Returns whether it did.
     pub(crate) fn remove(&mut self, fid: Fid, host: HostId, sequence: u64) -> bool {
         let found = self.holders_of(fid).and_then(|holders| holders.find(&self.places, host));
         let Some(place) = found.filter(|place| self.made(*place) <= sequence) else {
@@ -201,7 +201,7 @@ impl Promises {
         self.unlink_file(place, host, fid);
         self.places.give_back(place);
         if self.places.is_empty() {
-            // Memory of a crowd that has left.
+            // Frees the memory after a peak.
             self.places = Places::default();
         }
     }
@@ -219,7 +219,7 @@ impl Promises {
         }
     }
 
-    /// Ends every promise on `fid`, and says whose.
+    /// Ends every promise on `fid`, and returns the holders.
     pub(crate) fn remove_file(&mut self, fid: Fid) -> Vec<HostId> {
         let holders: Vec<_> = self.promises_on(fid).collect();
         for &(_, place) in &holders {
@@ -228,7 +228,7 @@ impl Promises {
         holders.into_iter().map(|(host, _)| host).collect()
     }
 
-    /// Ends the promises of `host` in `volume` that were made at or before `sequence`.
+    /// Ends the promises of `host` in `volume` that were made at or before `sequence`. Returns their number.
     pub(crate) fn remove_volume(&mut self, volume: VolumeId, host: HostId, sequence: u64) -> usize {
         let chain = self.hosts.get(&(host, volume)).copied().unwrap_or_default();
         let made_before = |place: &u32| self.made(*place) <= sequence;
@@ -239,18 +239,18 @@ impl Promises {
         places.len()
     }
 
-    /// Ends the promises of `host` that were made at or before `sequence`.
+    /// Ends the promises of `host` that were made at or before `sequence`. Returns their number.
     pub(crate) fn remove_host(&mut self, host: HostId, sequence: u64) -> usize {
         let volumes: Vec<VolumeId> = self.chains_of(host).map(|(volume, _)| volume).collect();
         volumes.into_iter().map(|volume| self.remove_volume(volume, host, sequence)).sum()
     }
 
-    /// How many `host` holds.
+    /// Returns the number of promises that `host` holds.
     pub(crate) fn count_of(&self, host: HostId) -> usize {
         self.chains_of(host).map(|(_, chain)| chain.len()).sum()
     }
 
-    /// Whether it holds any.
+    /// Whether `host` holds a promise.
     pub(crate) fn has_any(&self, host: HostId) -> bool {
         self.chains_of(host).next().is_some()
     }
@@ -260,7 +260,7 @@ impl Promises {
         chains.map(|(&(_, volume), chain)| (volume, *chain))
     }
 
-    /// Ends what is over by `now_s`, and says how many that were.
+    /// Ends the promises that have expired by `now_s`, and returns their number.
     pub(crate) fn expire(&mut self, now_s: u64) -> usize {
         let mut count = 0;
         while let Some((&step, &chain)) = self.steps.first_key_value() {
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(promises.expire(2_048), 1);
     }
 
-    /// What a plain list of promises would say.
+    /// A reference implementation: a plain list of promises.
     #[derive(Default)]
     struct Plain(Vec<(Fid, HostId, u64, u32)>);
 
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn random_histories_agree_with_a_plain_list() {
         for seed in 0..400 {
-            // Few files with many holders each, too: nearly all of the hosts, and few of them.
+            // Also cases with few files of many holders each: nearly all of the hosts, or few of them.
             let (count, spread, files) = [(6, 1, 6), (40, 1, 1), (40, 1_000, 1)][seed as usize % 3];
             let mut hosts: Vec<HostId> = (0..count).map(|number| HostId(number * spread)).collect();
             let mut rng = SmallRng::seed_from_u64(seed);
@@ -376,12 +376,12 @@ mod tests {
                 let fid = fid(rng.random_range(0..files.min(3)), rng.random_range(0..files));
                 let now = hosts.len() - count as usize..hosts.len();
                 let host = hosts[rng.random_range(now)];
-                // A crowd must have time to gather.
+                // Rare, so that many holders can accumulate.
                 let rare = if count > 6 && rng.random_ratio(4, 5) { 10 } else { 0 };
                 let until = rng.random_range(1..=sequence);
                 let (ended, expected) = match rng.random_range(rare..41) {
                     0 => {
-                        // Others come in the stead of all.
+                        // Replaces all hosts by others with the same indexes.
                         let gone = hosts.split_off(hosts.len() - count as usize);
                         let ended = gone.iter().map(|host| promises.remove_host(*host, u64::MAX)).sum();
                         hosts.extend_from_slice(&gone);
@@ -401,7 +401,7 @@ mod tests {
                         (promises.expire(now_s), plain.remove(|p| u64::from(p.3) * EXPIRY_STEP_S <= now_s))
                     }
                     8..16 => {
-                        // One that is gone, perhaps.
+                        // Possibly a host that has been removed.
                         let host = hosts[rng.random_range(0..hosts.len())];
                         (
                             promises.remove(fid, host, until).into(),
@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn holders_that_come_and_go_are_found_in_each_form() {
         let mut changes = BTreeSet::new();
-        // Of 30, more than 16 are a good part; of 100 they are not.
+        // More than 16 of 30 hosts are a large share, but not of 100.
         for seed in 0..30 {
             let far = HostId(5_000);
             let (count, pause) = if seed % 2 == 0 { (30, 1) } else { (100, 5) };
@@ -439,7 +439,7 @@ mod tests {
                 let host = if rng.random_ratio(1, 200) { far } else { HostId(rng.random_range(0..count)) };
                 let form = |promises: &Promises| promises.holders_of(fid).map_or(0, Holders::form);
                 let before = form(&promises);
-                // Many come, many go, and so on.
+                // Alternates between mostly adding and mostly removing.
                 if rng.random_bool(if sequence % 400 < 200 { 0.9 } else { 0.02 }) {
                     promises.put(fid, host, sequence, |_| 1_000);
                     plain.put(fid, host, sequence, 1_000);
@@ -479,7 +479,7 @@ mod tests {
     #[test]
     fn a_good_part_of_all_hosts_is_soon_noticed() {
         let (mut promises, fid) = (Promises::default(), fid(1, 2));
-        // In no order, as clients come to a file. The table would grow at 448.
+        // Hosts come in no particular order, as clients do. The hash table would grow at 448.
         let form = |promises: &Promises| promises.holders_of(fid).map(Holders::form);
         let mut hosts = (0..1_000).map(|number| HostId(number * 383 % 1_000));
         hosts.by_ref().take(300).for_each(|host| promises.put(fid, host, host.0, |_| 1_000));
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!(form(&promises), Some(4));
     }
 
-    /// A file with one holder takes these, and what a tree takes for 8 bytes of key.
+    /// Memory of a file with one holder, without the 8 bytes of key in a tree.
     #[test]
     fn a_promise_takes_so_many_bytes() {
         assert_eq!((size_of::<chains::Slot<Promise, 3>>(), size_of::<Holders>()), (56, 24));

@@ -1,26 +1,26 @@
-//! The order in which hosts are evicted, in total and at each origin, kept so that finding the next one is
-//! a look-up and no search.
+//! The order in which hosts are evicted, overall and for each origin, kept sorted so that finding the next
+//! one needs no search.
 
 use crate::host::HostId;
 use base::Monotonic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Activity counts in steps of this many seconds, so that a call rarely moves its host.
+/// Activity is counted in steps of this many seconds, so that a call rarely moves its host.
 const STEP_S: u64 = 64;
 
-/// What evicting a host costs, cheapest first.
+/// The cost of evicting a host, cheapest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
-    /// It holds nothing and is owed nothing.
+    /// The host holds nothing and has no undelivered messages.
     Empty,
-    /// It holds promises, but did not answer: there is nothing to send.
+    /// The host holds promises but is down, so there is nothing to send.
     Down,
-    /// It holds promises and has to be told first.
+    /// The host holds promises and must be reset first.
     Holding,
 }
 
-/// A host's place in the order.
+/// A host's position in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     pub(crate) class: Class,
@@ -28,14 +28,14 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    /// Of a host that was last active at `active`.
+    /// Creates the rank of a host that was last active at `active`.
     pub(crate) fn new(class: Class, active: Monotonic) -> Rank {
         let step = active.0 / 1_000_000_000 / STEP_S;
         Rank { class, step: u32::try_from(step).unwrap_or(u32::MAX) }
     }
 }
 
-/// The address that limits count by: an IPv4 address, or the /64 network of an IPv6 address.
+/// Returns the address that limits count by: an IPv4 address, or the /64 network of an IPv6 address.
 pub(crate) fn origin(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
@@ -43,7 +43,7 @@ pub(crate) fn origin(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// See the module's description.
+/// All hosts in their order of eviction; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Ranking {
     order: BTreeSet<(Rank, HostId)>,
@@ -66,22 +66,22 @@ impl Ranking {
         }
     }
 
-    /// How many hosts an address has.
+    /// Returns the number of hosts at an address.
     pub(crate) fn count_at(&self, ip: IpAddr) -> usize {
         self.by_origin.get(&origin(ip)).map_or(0, BTreeSet::len)
     }
 
-    /// All hosts, the first to be evicted first.
+    /// Returns all hosts in the order of eviction.
     pub(crate) fn all(&self) -> impl Iterator<Item = HostId> + '_ {
         self.order.iter().map(|(_, id)| *id)
     }
 
-    /// Likewise, of one address.
+    /// Returns the hosts at one address in the order of eviction.
     pub(crate) fn all_at(&self, ip: IpAddr) -> impl Iterator<Item = HostId> + '_ {
         self.by_origin.get(&origin(ip)).into_iter().flatten().map(|(_, id)| *id)
     }
 
-    /// Hosts that hold something, the first to lose it first.
+    /// Returns the hosts that hold something, in the order in which they lose it.
     pub(crate) fn holding(&self) -> impl Iterator<Item = HostId> + '_ {
         let least = Rank { class: Class::Down, step: 0 };
         self.order.range((least, HostId(0))..).map(|(_, id)| *id)

@@ -1,4 +1,4 @@
-//! The state machine: calls arrive, promises are made, changes break them.
+//! The state machine: calls arrive, promises are made, and changes break them.
 
 mod admission;
 mod breaks;
@@ -23,12 +23,12 @@ pub use crate::twins::SharedUuid;
 
 /// All hosts and promises of one server.
 ///
-/// For each call: [`arrive`](Self::arrive) until it says [`Arrival::Ready`](crate::Arrival::Ready); then
-/// [`promise`](Self::promise) *before* the status that the promise covers is read; after a change and
-/// before its reply, [`break_files`](Self::break_files) and send what it returns, reporting each
-/// delivery with [`delivered`](Self::delivered). Now and then call [`maintain`](Self::maintain).
+/// For each call, repeat [`arrive`](Self::arrive) until it returns [`Arrival::Ready`](crate::Arrival::Ready).
+/// Call [`promise`](Self::promise) *before* reading the status that the promise covers. After a change and
+/// before its reply, call [`break_files`](Self::break_files), send the deliveries that it returns, and report
+/// each with [`delivered`](Self::delivered). Call [`maintain`](Self::maintain) periodically.
 ///
-/// No step searches all hosts, but for [`maintain`](Self::maintain) and the questions at the end.
+/// Only [`maintain`](Self::maintain) and the queries at the end iterate over all hosts.
 #[derive(Debug)]
 pub struct Callbacks {
     config: CallbackConfig,
@@ -39,10 +39,10 @@ pub struct Callbacks {
     identifying: Identifying,
     ranking: Ranking,
     promises: Promises,
-    /// Hosts of the next calls, and the files they are about; kept for its memory.
+    /// Hosts of the next calls and the files these access; kept for its allocation.
     foreseen: Vec<(HostId, Option<Fid>)>,
     delayed: usize,
-    /// Hosts that are up, hold nothing in our memory, and have not been told so yet.
+    /// Hosts that are up and must be reset, but have not received the message yet.
     owing_reset: BTreeSet<HostId>,
     sequence: u64,
     counters: Counters,
@@ -52,14 +52,14 @@ fn seconds(now: Monotonic) -> u64 {
     now.0 / 1_000_000_000
 }
 
-/// The fid that stands for all of `volume` in promises and messages.
+/// Returns the fid that represents the whole `volume` in promises and messages.
 fn whole(volume: VolumeId) -> Fid {
     Fid { volume, vnode: VnodeId(0), unique: 0 }
 }
 
 /// Promises.
 impl Callbacks {
-    /// Knows no hosts and promises nothing.
+    /// Creates a table without hosts and promises.
     pub fn new(config: CallbackConfig) -> Callbacks {
         Callbacks {
             config,
@@ -78,8 +78,8 @@ impl Callbacks {
         }
     }
 
-    /// Promises `host` to tell it before `fid` changes. Call it before reading what the host is to
-    /// cache: a change in between then breaks the promise, instead of escaping it.
+    /// Promises to notify `host` before `fid` changes. Must be called before the data that the host will
+    /// cache is read, so that a change in between breaks the promise.
     pub fn promise(&mut self, now: Monotonic, host: HostId, fid: Fid, kind: CallbackKind) -> Promised {
         let Some(class) = self.hosts.get(host).map(|host| host.rank.class) else {
             return Promised::default();
@@ -102,7 +102,7 @@ impl Callbacks {
         Promised { seconds: lasts_s as u32, deliveries: self.make_room(now, host) }
     }
 
-    /// Whether so many promises more can be made without taking any from others.
+    /// Whether this number of promises can be made without evicting others.
     pub fn has_room(&self, promises: usize) -> bool {
         self.used() + promises <= self.config.promises_max
     }
@@ -111,8 +111,8 @@ impl Callbacks {
         self.promises.len() + self.delayed
     }
 
-    /// A host does not want these promises any more (RXAFS_GiveUpCallBacks). Promises to other addresses stand,
-    /// also if these have the same UUID: that the caller is the same client is not proved.
+    /// Drops promises that a host gives up (RXAFS_GiveUpCallBacks). Promises to other addresses with the same
+    /// UUID remain, since it is not proven that they are the same client.
     pub fn give_up(&mut self, host: HostId, fids: &[Fid]) {
         for &fid in fids {
             if self.promises.remove(fid, host, u64::MAX) {
@@ -124,7 +124,7 @@ impl Callbacks {
         self.rank(host);
     }
 
-    /// A host gives up all promises made to it at its address (RXAFS_GiveUpAllCallBacks).
+    /// Drops all promises made to a host at its address (RXAFS_GiveUpAllCallBacks).
     pub fn give_up_all(&mut self, host: HostId) {
         self.counters.hosts_cleared += 1;
         let ended = self.promises.remove_host(host, u64::MAX);
@@ -134,19 +134,19 @@ impl Callbacks {
         self.rank(host);
     }
 
-    /// A file is gone: its promises end unbroken, since no client can reach it any more.
+    /// Drops the promises on a deleted file without breaking them, since no client can reach it any more.
     pub fn forget_file(&mut self, fid: Fid) {
         self.counters.files_deleted += 1;
         self.promises.remove_file(fid);
     }
 
-    /// Other hosts with the same UUID.
+    /// Returns the other hosts with the same UUID.
     fn twins_of(&self, id: HostId) -> impl Iterator<Item = HostId> + '_ {
         let uuid = self.hosts.get(id).and_then(|host| host.uuid);
         self.twins.of(uuid).filter(move |twin| *twin != id)
     }
 
-    /// Brings a host's place in the order of eviction up to date.
+    /// Updates a host's position in the order of eviction.
     fn rank(&mut self, id: HostId) {
         let Some(host) = self.hosts.get(id) else { return };
         let holds = !host.delayed.is_empty() || self.promises.has_any(id) || self.owing_reset.contains(&id);
@@ -168,10 +168,10 @@ impl Callbacks {
     }
 }
 
-/// Questions.
+/// Queries.
 impl Callbacks {
-    /// Reads a little of what is known of callers, their hosts and their promises on a file, so that what is
-    /// not in a processor's caches is fetched at the same time for all. The result means nothing.
+    /// Prefetches the data of callers, their hosts and their promises on a file, so that the cache misses of
+    /// all calls overlap. The result is meaningless.
     pub fn look_ahead(&mut self, calls: impl Iterator<Item = (SocketAddr, u64, Option<Fid>)>) -> u64 {
         let mut found = std::mem::take(&mut self.foreseen);
         found
@@ -186,7 +186,7 @@ impl Callbacks {
         seen
     }
 
-    /// Counts and present sizes.
+    /// Returns the counters and current sizes.
     pub fn counters(&self) -> Counters {
         Counters {
             files: self.promises.files() as u64,
@@ -199,27 +199,27 @@ impl Callbacks {
         }
     }
 
-    /// UUIDs that two clients were seen to use at the same time in the last hours.
+    /// Returns the UUIDs that two clients have used at the same time during the last day.
     pub fn shared_uuids(&self) -> Vec<SharedUuid> {
         self.twins.shared()
     }
 
-    /// Hosts that have used files since `since`.
+    /// Returns the number of hosts that have used files since `since`.
     pub fn active_hosts(&self, since: Monotonic) -> usize {
         self.hosts.iter().filter(|(_, host)| host.last_active >= since).count()
     }
 
-    /// The capabilities that a host named (CLIENT_CAPABILITY_*); 0 for an unknown host.
+    /// Returns the capabilities that a host reported (CLIENT_CAPABILITY_*), or 0 for an unknown host.
     pub fn capabilities(&self, host: HostId) -> u32 {
         self.hosts.get(host).map_or(0, |host| host.capabilities)
     }
 
-    /// Whether `host` holds a promise on `fid` (a whole volume's with vnode 0).
+    /// Whether `host` holds a promise on `fid` (vnode 0: on the whole volume).
     pub fn holds(&self, host: HostId, fid: Fid) -> bool {
         self.promises.holds(fid, host)
     }
 
-    /// Every host, for tables.
+    /// Returns all hosts, for tables.
     pub fn hosts(&self) -> impl Iterator<Item = HostInfo> + '_ {
         self.hosts.iter().map(|(id, host)| HostInfo {
             id,

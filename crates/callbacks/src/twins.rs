@@ -5,22 +5,22 @@ use base::{HostUuid, Monotonic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// Most shared UUIDs that are remembered; the oldest is forgotten.
+/// Maximum number of remembered shared UUIDs; beyond it the oldest is dropped.
 const SHARED_MAX: usize = 64;
 
-/// A UUID that clients at two addresses answered to at the same time, though neither named the other's address as one of
+/// A UUID used at the same time by clients at two addresses, neither of which reported the other's address as
 /// its own: cloned machines, or an impostor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedUuid {
     /// The UUID.
     pub uuid: HostUuid,
-    /// The address that used it first, and the other one.
+    /// The first address that used the UUID, and the other one.
     pub addresses: [SocketAddr; 2],
-    /// When both were last seen.
+    /// Last time that both were seen.
     pub seen: Monotonic,
 }
 
-/// See the module's description.
+/// Index of hosts by UUID, and the shared UUIDs.
 #[derive(Debug, Default)]
 pub(crate) struct Twins {
     by_uuid: BTreeMap<HostUuid, BTreeSet<HostId>>,
@@ -44,7 +44,7 @@ impl Twins {
         }
     }
 
-    /// All hosts with this UUID.
+    /// Returns all hosts with this UUID.
     pub(crate) fn of(&self, uuid: Option<HostUuid>) -> impl Iterator<Item = HostId> + '_ {
         uuid.and_then(|uuid| self.by_uuid.get(&uuid)).into_iter().flatten().copied()
     }
@@ -53,7 +53,7 @@ impl Twins {
         uuid.and_then(|uuid| self.by_uuid.get(&uuid)).map_or(0, BTreeSet::len)
     }
 
-    /// Returns whether the UUID was not yet known to be shared.
+    /// Records a shared UUID. Returns whether it is new.
     pub(crate) fn note_shared(&mut self, shared: SharedUuid) -> bool {
         if self.shared.len() >= SHARED_MAX && !self.shared.contains_key(&shared.uuid) {
             let oldest = self.shared.values().min_by_key(|shared| shared.seen).map(|shared| shared.uuid);

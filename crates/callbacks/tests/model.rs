@@ -1,7 +1,7 @@
-//! Random histories of clients that fetch, store, vanish, move and return, of attackers who answer with any
-//! UUID from addresses of their own, and of a server that restarts, against the two promises of this crate:
-//! while a client can be reached it never relies on an old version once a change is acknowledged; and before
-//! any of its calls is answered it has been told all that it missed.
+//! Random histories of clients that fetch, store, vanish, move and return, of attackers that answer with any
+//! UUID from their own addresses, and of a server that restarts. They check the two guarantees of this crate:
+//! a reachable client never relies on an old version once a change is acknowledged, and before any of its
+//! calls is executed a client has received all messages that it missed.
 
 use base::{Fid, HostUuid, Monotonic, VnodeId, VolumeId};
 use callbacks::{
@@ -17,15 +17,15 @@ use std::time::Duration;
 #[derive(Debug)]
 struct Client {
     uuid: Option<HostUuid>,
-    /// Where its next call comes from.
+    /// Source address of its next call.
     address: SocketAddr,
-    /// Another interface, which answers, too.
+    /// Another interface, which answers as well.
     second: Option<SocketAddr>,
     connection: u64,
     reachable: bool,
-    /// The server has heard of it and has lost no message to it since.
+    /// Whether the server knows the client and has lost no message to it since.
     in_contact: bool,
-    /// Cached versions and until when they may be used.
+    /// Cached versions and their expiry times.
     cache: BTreeMap<Fid, (u64, Monotonic)>,
 }
 
@@ -44,7 +44,7 @@ impl Client {
     }
 }
 
-/// An address that answers as whom it likes, and forgets what it is told.
+/// An address that answers with any identity and ignores messages.
 #[derive(Debug)]
 struct Attacker {
     address: SocketAddr,
@@ -59,7 +59,7 @@ struct World {
     callbacks: Callbacks,
     clients: Vec<Client>,
     attackers: Vec<Attacker>,
-    /// Interfaces that are cut off for now.
+    /// Interfaces that are currently disconnected.
     cut: BTreeSet<SocketAddr>,
     versions: BTreeMap<Fid, u64>,
     next_port: u16,
@@ -149,7 +149,7 @@ impl World {
         self.attackers.iter().find(|attacker| attacker.address == address && attacker.reachable)
     }
 
-    /// Whether somebody answers at `address`, as `uuid` if that is asked first.
+    /// Whether a client answers at `address`, with UUID `uuid` if a probe demands it.
     #[allow(clippy::option_option, reason = "any answer, one without a UUID, or one with this UUID")]
     fn answers(&self, address: SocketAddr, uuid: Option<Option<HostUuid>>) -> bool {
         let there = self.at(address).map(|at| self.clients[at].uuid);
@@ -157,8 +157,9 @@ impl World {
         there.is_some_and(|there| uuid.is_none_or(|uuid| there == uuid))
     }
 
-    /// Sends one delivery, with retries, to whoever is at the address. True if the host was reached. A client
-    /// is out of contact if a message to its own address was lost, and none to another address of it arrived.
+    /// Sends one delivery, with retries, to whichever client is at the address. Returns whether the host was
+    /// reached. A client is out of contact if a message to its own address was lost, and none arrived at its
+    /// other address.
     fn send(&mut self, mut delivery: Delivery) -> bool {
         let (mut silent, mut heard) = (BTreeSet::new(), BTreeSet::new());
         let reached = loop {
@@ -215,7 +216,7 @@ impl World {
         self.callbacks.probed(self.now, probe, answers);
     }
 
-    /// Brings a call to the point where it is executed.
+    /// Repeats the required tasks until a call can be executed.
     fn arrive_from(&mut self, address: SocketAddr, connection: u64) -> Option<HostId> {
         for _ in 0..1_000 {
             let go_on = match self.callbacks.arrive(self.now, address, connection, true) {
@@ -242,7 +243,8 @@ impl World {
         panic!("the call is never let in");
     }
 
-    /// Likewise, of an honest client, which then has been told all that it missed.
+    /// Admits a call of an honest client, and checks that the client has received all messages that it
+    /// missed.
     fn arrive(&mut self, client: usize) -> Option<HostId> {
         if let Some(second) = self.clients[client].second
             && self.random.random_bool(0.3)
@@ -261,7 +263,7 @@ impl World {
         host
     }
 
-    /// An attacker names any UUID and any interfaces, and does what a client may.
+    /// Simulates an attacker that claims any UUID and any interfaces, and makes calls like a client.
     fn attack(&mut self) {
         let number = self.random.random_range(0..ATTACKERS);
         let victim = self.random.random_range(0..CLIENTS);
@@ -345,7 +347,7 @@ impl World {
         self.clients[client].address = self.fresh_address(client);
         self.clients[client].in_contact = false;
         if self.clients[client].uuid.is_none() {
-            // A host without UUID is its address: at another one it has to start anew.
+            // A host without UUID is identified by its address, and starts afresh at another.
             self.clients[client].cache.clear();
         }
         self.clients[client].connection = self.next_connection;

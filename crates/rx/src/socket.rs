@@ -384,7 +384,7 @@ impl Datagrams {
     }
 }
 
-/// Makes the kernel report the local address of each datagram, and not forbid fragmentation: the endpoint
+/// Makes the kernel report the local address of each datagram and permit fragmentation: the endpoint
 /// chooses datagram sizes, and a router that silently drops long ones must not end all calls.
 fn report_addresses(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let socket = socket.as_fd();

@@ -5,12 +5,12 @@ use callbacks::{Arrival, Callbacks, HostId, Identification, Task};
 use std::error::Error;
 use std::net::SocketAddr;
 
-/// Where a client calls from.
+/// Returns the address that a client calls from.
 pub(crate) fn address(number: u16) -> SocketAddr {
     ([10, 0, 0, 1], number).into()
 }
 
-/// A client that has been told all that it has to know; its connection has its number.
+/// Admits a client, including its reset. Its connection has its number.
 pub(crate) fn host(callbacks: &mut Callbacks, number: u16) -> Result<HostId, Box<dyn Error>> {
     let (now, address) = (Monotonic(0), address(number));
     callbacks.arrive(now, address, number.into(), true);

@@ -1,16 +1,17 @@
-//! Places of promises by the numbers of their hosts.
+//! Slots of promises indexed by the numbers of their hosts.
 
 use super::{Renewal, Table};
 use crate::host::HostId;
 
-/// Nobody.
+/// Marks an array element without a holder.
 const NONE: u32 = u32::MAX;
 
-/// Promises on one file of a good part of all hosts. A promise that lasts long enough is renewed here alone: with
-/// thousands of holders each other piece of memory, as of a hash table or the promise itself, would be waited for,
-/// one after the other.
+/// Promises on one file held by a large share of all hosts. Renewing a promise that lasts long enough touches
+/// only this array: with thousands of holders, any other memory, such as a hash table or the promise itself,
+/// would be a series of cache misses.
 ///
-/// When a promise was made last stands here, and not in its place, which is told by [`Array::hand_over`].
+/// The array, not the slot, has the sequence number of a promise's latest renewal, until [`Array::hand_over`]
+/// writes it back.
 #[derive(Debug)]
 pub(super) struct Array {
     holders: Vec<Holder>,
@@ -19,24 +20,24 @@ pub(super) struct Array {
 
 #[derive(Clone, Copy, Debug)]
 struct Holder {
-    /// The other fields mean nothing if there is none.
+    /// Slot of the promise. The other fields are meaningless if this is [`NONE`].
     place: u32,
-    /// As in the place.
+    /// Copy of the promise's `step`.
     step: u32,
     sequence: u64,
 }
 
 const NOBODY: Holder = Holder { place: NONE, step: 0, sequence: 0 };
 
-/// The lower half of a number tells a host from all others that there are now.
+/// Returns the lower half of a host's number, which is unique among all current hosts.
 fn index_of(host: HostId) -> usize {
     host.0 as u32 as usize
 }
 
 impl Array {
-    /// Of these holders, unless they are too few for that among so many hosts.
+    /// Creates an array of these holders. Returns `None` if they are too few for the range of their numbers.
     pub(super) fn of(table: &Table, holders: impl Iterator<Item = (HostId, u32)> + Clone) -> Option<Array> {
-        // So it takes 48 bytes a holder at most; a hash table takes 19 to 39.
+        // At most 48 bytes per holder; a hash table takes 19 to 39.
         const SPREAD_MAX: usize = 3;
         let end = holders.clone().map(|(host, _)| index_of(host) + 1).max()?;
         if end > SPREAD_MAX * holders.clone().count() {
@@ -50,7 +51,7 @@ impl Array {
         self.len
     }
 
-    /// Whether so many have left that it takes too much memory.
+    /// Whether so many holders have left that the array wastes memory.
     pub(super) fn is_sparse(&self) -> bool {
         const SPREAD_MAX: usize = 8;
         self.holders.len() > SPREAD_MAX * self.len
@@ -60,18 +61,19 @@ impl Array {
         self.holders.get(index_of(host)).filter(|holder| holder.place != NONE)
     }
 
-    /// Where the promise to this host is.
+    /// Returns the slot of the promise to this host.
     pub(super) fn find(&self, table: &Table, host: HostId) -> Option<u32> {
-        // Who asks may mean a host that is gone, in whose stead another came.
+        // `host` may be a removed host whose index another one has now.
         self.get(host).map(|holder| holder.place).filter(|place| table[*place].host == host)
     }
 
-    /// When the promise to this host, who holds one, was made.
+    /// Returns the sequence number of the promise to this host, which must hold one.
     pub(super) fn sequence(&self, host: HostId) -> Option<u64> {
         self.get(host).map(|holder| holder.sequence)
     }
 
-    /// Renews the promise to a host that there is, and which lost all promises of those who were there in its stead.
+    /// Renews the promise to an existing host. Previous hosts with the same index have lost all their
+    /// promises.
     pub(super) fn renew(&mut self, table: &Table, host: HostId, sequence: u64, step: u32) -> Renewal {
         let holder = self.holders.get_mut(index_of(host)).filter(|holder| holder.place != NONE);
         let Some(holder) = holder else { return Renewal::Unknown };
@@ -84,7 +86,7 @@ impl Array {
         Renewal::Later(holder.place)
     }
 
-    /// Adds one that is not there; `false` if it is too far from the others.
+    /// Adds a promise that is not in the array. Returns `false` if its index is too far from the others.
     pub(super) fn add(&mut self, table: &Table, host: HostId, place: u32) -> bool {
         const SPREAD_MAX: usize = 4;
         let index = index_of(host);
@@ -100,13 +102,13 @@ impl Array {
         true
     }
 
-    /// Takes out one that is there.
+    /// Removes a promise that is in the array.
     pub(super) fn remove(&mut self, host: HostId) {
         self.holders[index_of(host)] = NOBODY;
         self.len -= 1;
     }
 
-    /// All places.
+    /// Returns the slots of all promises.
     pub(super) fn all(&self) -> impl Iterator<Item = u32> + '_ {
         self.present().map(|holder| holder.place)
     }
@@ -115,7 +117,7 @@ impl Array {
         self.holders.iter().filter(|holder| holder.place != NONE)
     }
 
-    /// All holders, for whom the places know everything from now on.
+    /// Returns all holders, and writes their sequence numbers back to their slots.
     pub(super) fn hand_over(&mut self, table: &mut Table) -> Vec<(HostId, u32)> {
         let mut known = Vec::with_capacity(self.len);
         for holder in self.present() {

@@ -1,4 +1,4 @@
-//! Who holds promises on one file.
+//! The holders of promises on one file.
 
 use super::array::Array;
 use super::{BY_FILE, Renewal, Table};
@@ -6,35 +6,36 @@ use crate::host::HostId;
 use crate::numbers::ByNumber;
 use chains::Chain;
 
-/// More promises than this are not chained: each link leads to other memory.
+/// Maximum number of promises in a chain, since each link is a separate memory access.
 const CHAINED: usize = 4;
-/// More holders than this are kept in an array or a table.
+/// Maximum number of holders in a list; more are kept in an array or a hash table.
 const FEW: usize = 16;
 
 type ByHost = ByNumber<HostId, u32>;
 
-/// The places of the promises on a file; there is one. Most files have a holder or two, and a few have thousands.
+/// The slots of the promises on a file, of which there is at least one. Most files have one or two holders,
+/// and a few have thousands.
 #[derive(Debug)]
 pub(super) enum Holders {
-    /// The usual case takes no memory of its own, nor does the step from one to two.
+    /// The usual case, which allocates nothing.
     Chained(Chain),
-    /// In no order.
+    /// An unordered list.
     Few(Vec<(HostId, u32)>),
-    /// By host.
+    /// A hash table by host.
     Many(Box<ByHost>),
-    /// Likewise, where they are a good part of all hosts.
+    /// An array by host, when the holders are a large share of all hosts.
     Most(Box<Array>),
 }
 
 impl Holders {
-    /// The first holder.
+    /// Creates a set of one holder.
     pub(super) fn one(table: &mut Table, place: u32) -> Holders {
         let mut chain = Chain::default();
         table.push(BY_FILE, &mut chain, place);
         Holders::Chained(chain)
     }
 
-    /// How many.
+    /// Returns the number of holders.
     pub(super) fn len(&self) -> usize {
         match self {
             Holders::Chained(chain) => chain.len(),
@@ -44,7 +45,7 @@ impl Holders {
         }
     }
 
-    /// Hosts and places.
+    /// Returns all holders with their slots.
     pub(super) fn all<'a>(&'a self, table: &'a Table) -> impl Iterator<Item = (HostId, u32)> + 'a {
         let (chain, few, many, most) = match self {
             Holders::Chained(chain) => (Some(chain), &[][..], None, None),
@@ -58,7 +59,7 @@ impl Holders {
         chained.chain(few.iter().copied()).chain(many).chain(most)
     }
 
-    /// Where the promise to a host is.
+    /// Returns the slot of the promise to a host.
     pub(super) fn find(&self, table: &Table, host: HostId) -> Option<u32> {
         match self {
             Holders::Chained(chain) => table.chained(BY_FILE, chain).find(|place| table[*place].host == host),
@@ -76,7 +77,8 @@ impl Holders {
         }
     }
 
-    /// Makes the promise to a host, if there is one, a newer one, which does not end before `step`.
+    /// Renews the promise to a host, if there is one. The caller must prolong it until `step` on
+    /// [`Renewal::Later`].
     pub(super) fn renew(&mut self, table: &mut Table, host: HostId, sequence: u64, step: u32) -> Renewal {
         if let Holders::Most(most) = self {
             return most.renew(table, host, sequence, step);
@@ -87,7 +89,7 @@ impl Holders {
         if step > promise.step { Renewal::Later(place) } else { Renewal::Done }
     }
 
-    /// When the promise in a place was made.
+    /// Returns the sequence number of the promise in a slot.
     pub(super) fn sequence(&self, table: &Table, place: u32) -> u64 {
         let promise = &table[place];
         match self {
@@ -136,9 +138,10 @@ impl Holders {
         Holders::Many(Box::new(holders.into_iter().collect()))
     }
 
-    /// Takes out the promise to a host, which is here, and answers whether nobody is left.
+    /// Removes the promise to a host, which must exist. Returns whether no holder is left.
     pub(super) fn remove(&mut self, table: &mut Table, host: HostId, place: u32) -> bool {
-        // Not back at once: a number that goes up and down must not be moved to and fro.
+        // The thresholds have hysteresis, so that a fluctuating number of holders is not converted back and
+        // forth.
         match self {
             Holders::Chained(chain) => {
                 table.unlink(BY_FILE, chain, place);
@@ -173,15 +176,15 @@ impl Holders {
     }
 }
 
-/// Whether it is looked at now if so many holders are a good part of all hosts: eight times while they double, so that
-/// each that comes costs a look at 16 others at most.
+/// Whether to check now if this number of holders is a large share of all hosts. The check is made eight
+/// times per doubling, so that its cost is at most 16 holders for each one added.
 fn is_time_to_look(holders: usize) -> bool {
     holders.is_multiple_of(1 << holders.ilog2().saturating_sub(3))
 }
 
 #[cfg(test)]
 impl Holders {
-    /// 1 to 4.
+    /// Returns the number of the variant, 1 to 4.
     pub(super) fn form(&self) -> u32 {
         match self {
             Holders::Chained(_) => 1,

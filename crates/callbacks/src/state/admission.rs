@@ -1,4 +1,4 @@
-//! Calls that arrive: from a known host, or from a caller that has to be identified first.
+//! Arriving calls: from a known host, or from a caller that has to be identified first.
 
 use super::Callbacks;
 use crate::host::{Host, HostId};
@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::net::SocketAddr;
 
 impl Callbacks {
-    /// A call has come from `peer` on `connection`. `active` is false for calls that say nothing
-    /// about use of files (GetTime, GetStatistics, GetCapabilities).
+    /// Handles a call from `peer` on `connection`. `active` is false for calls that do not indicate use of
+    /// files (GetTime, GetStatistics, GetCapabilities).
     pub fn arrive(&mut self, now: Monotonic, peer: SocketAddr, connection: u64, active: bool) -> Arrival {
         match self.known(peer, connection) {
             Some(host) => self.admit(now, host, active),
@@ -19,14 +19,15 @@ impl Callbacks {
         }
     }
 
-    /// Whether [`Callbacks::arrive`] would let this call in at once.
+    /// Whether [`Callbacks::arrive`] would return [`Arrival::Ready`] for this call.
     pub fn is_ready(&self, peer: SocketAddr, connection: u64) -> bool {
         let host = self.known(peer, connection).and_then(|id| self.hosts.get(id));
         host.is_some_and(Host::is_owed_nothing)
     }
 
-    /// [`Callbacks::arrive`] of a call that uses files, if that lets it in at once: the host, and its capabilities
-    /// (as [`Callbacks::capabilities`] has them). `None` has changed nothing.
+    /// Fast path of [`Callbacks::arrive`] for calls that use files: returns the host and its capabilities
+    /// (see [`Callbacks::capabilities`]) if the call can be executed immediately. Has no effect if it returns
+    /// `None`.
     pub fn arrive_at_once(
         &mut self,
         now: Monotonic,
@@ -34,7 +35,7 @@ impl Callbacks {
         connection: u64,
     ) -> Option<(HostId, u32)> {
         let id = self.known(peer, connection)?;
-        // A host that is back may be owed something that is found out only then.
+        // A host that was down may have missed messages, so it takes the full path.
         let host = self.hosts.get_mut(id).filter(|host| host.up && host.is_owed_nothing())?;
         let capabilities = host.capabilities;
         if host.on_call(now, true) {
@@ -81,9 +82,9 @@ impl Callbacks {
         Arrival::First(Task::Deliver(delivery))
     }
 
-    /// A UUID has appeared at another address: makes room if it has too many, and checks the one that was
-    /// heard of last. If that is silent, the client has moved, and changes need not wait for the old address.
-    /// Probes of one host are a minute apart, whatever names its UUID.
+    /// Handles a UUID that has appeared at another address: evicts hosts if it has too many, and probes the
+    /// one that called last. If that does not answer, the client has moved, and changes need not wait for the
+    /// old address. A host is probed at most once per `probe_interval`, however often its UUID is claimed.
     fn check_twins(&mut self, now: Monotonic, id: HostId) -> Option<Arrival> {
         while self.twins.count(self.hosts[id].uuid) > self.config.addresses_max {
             let twins = self.twins_of(id).filter(|twin| !self.hosts[*twin].busy);

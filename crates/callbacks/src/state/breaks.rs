@@ -1,4 +1,4 @@
-//! Changes that break promises, and what becomes of the messages about them.
+//! Changes that break promises, and the outcome of their messages.
 
 use super::{Callbacks, whole};
 use crate::host::HostId;
@@ -8,12 +8,13 @@ use base::{Fid, VnodeId, VolumeId};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Most other addresses that a message goes to when its host is silent. Each costs a writer some patience.
+/// Maximum number of alternative addresses that a message goes to when its host is unresponsive. Each delays
+/// the writer.
 const STAND_INS_MAX: usize = 3;
 
 impl Callbacks {
-    /// `fids` have changed through `except`: messages for everybody else who holds promises on them.
-    /// Send all of them, and report each, before the change is acknowledged.
+    /// Breaks the promises on `fids`, which `except` has changed. All returned messages must be sent and
+    /// reported before the change is acknowledged.
     pub fn break_files(&mut self, fids: &[Fid], except: Option<HostId>) -> Vec<Delivery> {
         let mut broken: BTreeMap<HostId, Vec<Fid>> = BTreeMap::new();
         for &fid in fids {
@@ -24,7 +25,7 @@ impl Callbacks {
         self.break_promises(broken, except)
     }
 
-    /// All of `volume` may have changed or gone: messages for everybody who holds promises in it.
+    /// Breaks all promises in `volume`, which may have changed or been deleted.
     pub fn break_volume(&mut self, volume: VolumeId) -> Vec<Delivery> {
         let holders = self.promises.volume_holders(volume);
         self.break_promises(holders.into_iter().map(|host| (host, vec![whole(volume)])).collect(), None)
@@ -51,7 +52,7 @@ impl Callbacks {
                 deliveries.extend(delivery);
             }
         }
-        // Last: what was just delayed may have made a reset necessary.
+        // Last, because delaying breaks may have made resets necessary.
         deliveries.extend(self.resets_owed(except));
         deliveries
     }
@@ -78,7 +79,7 @@ impl Callbacks {
         }
     }
 
-    /// Reports whether a delivery was received.
+    /// Reports whether a delivery was received. Returns how to proceed.
     pub fn delivered(&mut self, delivery: &Delivery, reached: bool) -> Delivered {
         match delivery.stand_in {
             Some(stand_in) => self.delivered_elsewhere(delivery, stand_in, reached),
@@ -110,8 +111,8 @@ impl Callbacks {
         Delivered::Delayed
     }
 
-    /// A stand-in has been told, or not. What the host itself is owed stays: that both are the same client is not
-    /// proved.
+    /// Handles a delivery to a stand-in. The host's own messages stay pending, since it is not proven that
+    /// both are the same client.
     fn delivered_elsewhere(&mut self, delivery: &Delivery, stand_in: StandIn, reached: bool) -> Delivered {
         match stand_in {
             StandIn::Twin(twin, _) if self.hosts.contains(twin) => {
@@ -143,17 +144,19 @@ impl Callbacks {
         *count += 1;
     }
 
-    /// The same message to other addresses that may be the client of a silent host, if there are any.
+    /// Returns the same message for other addresses where the client of an unresponsive host may be, if there
+    /// are any.
     fn redirect(&mut self, delivery: Delivery) -> Option<Delivery> {
         let stand_ins = self.stand_ins(delivery.host);
         let told: Vec<HostId> = stand_ins.iter().filter_map(twin_of).collect();
-        // Kin that no copy goes to must forget everything instead.
+        // Related hosts that get no copy must be reset instead.
         self.reset_kin(delivery.host, &told);
         next_stand_in(Delivery { stand_ins, ..delivery })
     }
 
-    /// Where else the client of a host may be: first hosts that it named itself, then those that name it, then those that
-    /// called last, then addresses that it named and that have never called.
+    /// Returns the addresses where the client of a host may also be: first hosts that it reported itself,
+    /// then those that report it, then the most recent callers, then reported addresses that have never
+    /// called.
     fn stand_ins(&self, id: HostId) -> Vec<StandIn> {
         let host = &self.hosts[id];
         let order = |twin: &HostId| {
@@ -216,14 +219,14 @@ impl Callbacks {
         self.mark_down(id);
         match &delivery.message {
             Message::Break(fids) => self.delay(id, fids, delivery.sequence),
-            // A host that owes a reset is marked so before it is sent; a stand-in for one is not.
+            // The reset of the host itself is already pending; that of a stand-in is not.
             Message::Reset if id != delivery.host => self.need_reset(id),
             Message::Reset => {}
         }
         self.rank(id);
     }
 
-    /// Turns promises of a host that is down into breaks that it gets later.
+    /// Converts promises of a host that is down into breaks for later delivery.
     fn delay(&mut self, id: HostId, fids: &[Fid], sequence: u64) {
         for &fid in fids {
             self.end_promise(id, fid, sequence);
@@ -247,7 +250,7 @@ fn twin_of(stand_in: &StandIn) -> Option<HostId> {
     }
 }
 
-/// The delivery to its next stand-in.
+/// Returns the delivery to the next stand-in.
 fn next_stand_in(mut delivery: Delivery) -> Option<Delivery> {
     if delivery.stand_ins.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Room for hosts and promises: those that cost least go first, and clients that lose promises are told.
+//! Eviction of hosts and promises: the cheapest go first, and clients that lose promises are reset.
 
 use super::{Callbacks, seconds};
 use crate::config::PROMISE_S_MAX;
@@ -8,15 +8,15 @@ use base::Monotonic;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Shared UUIDs are remembered this long after they were last seen.
+/// How long shared UUIDs are remembered after they were last seen.
 const SHARED_REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A failed identification is remembered this long after its address may be asked again.
+/// How long a failed identification is remembered after its address may be asked again.
 const SILENCE_REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
 impl Callbacks {
-    /// Makes room for a host at `ip`; `None` if there is room now. If an address has too many hosts, the room comes
-    /// from its own.
+    /// Makes room for a host at `ip`. Returns `None` if there is room now. An address with too many hosts
+    /// loses one of its own.
     pub(super) fn make_host_room(&mut self, ip: IpAddr) -> Option<Arrival> {
         let is_idle = |id: &HostId| !self.hosts[*id].busy;
         let least = if self.ranking.count_at(ip) >= self.config.hosts_per_ip_max {
@@ -30,7 +30,7 @@ impl Callbacks {
         self.evict(least)
     }
 
-    /// Drops a host; one that holds promises and is up must first be told.
+    /// Removes a host. One that is up and holds promises must be reset first.
     pub(super) fn evict(&mut self, id: HostId) -> Option<Arrival> {
         if !self.hosts[id].up {
             self.drop_untold(id);
@@ -46,7 +46,7 @@ impl Callbacks {
         Some(Arrival::First(Task::Evict(delivery)))
     }
 
-    /// Drops all that a host holds; it must be told to forget everything.
+    /// Drops everything that a host holds, which requires a reset.
     pub(super) fn clear_host(&mut self, id: HostId) {
         self.counters.hosts_cleared += 1;
         self.sequence += 1;
@@ -61,7 +61,7 @@ impl Callbacks {
         }
     }
 
-    /// Brings the number of promises under its limit by clearing the least recently active hosts.
+    /// Brings the number of promises below its limit by clearing the least recently active hosts.
     pub(super) fn make_room(&mut self, now: Monotonic, asking: HostId) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
         if self.used() <= self.config.promises_max {
@@ -83,7 +83,8 @@ impl Callbacks {
         deliveries
     }
 
-    /// The host to clear: one that is down or longest without activity, the asking one only if there is no other.
+    /// Returns the host to clear: one that is down or has been inactive for longest. Returns `asking` only if
+    /// there is no other.
     fn least_active(&mut self, asking: HostId) -> Option<HostId> {
         let mut ended = Vec::new();
         let others = self.ranking.holding().filter(|id| *id != asking);
@@ -94,7 +95,8 @@ impl Callbacks {
             }
             holds
         });
-        // Hosts whose promises have ended since: each is passed over once.
+        // Promises of these hosts have ended since they were ranked. Updating the rank ensures that each is
+        // skipped only once.
         for id in ended {
             self.rank(id);
         }
@@ -117,7 +119,7 @@ impl Callbacks {
         count
     }
 
-    /// Ends expired promises and forgets hosts that are gone. Call it every few minutes.
+    /// Ends expired promises and removes absent hosts. To be called every few minutes.
     pub fn maintain(&mut self, now: Monotonic) {
         self.expire(now);
         let before = |age: Duration| Monotonic(now.0.saturating_sub(age.as_nanos() as u64));

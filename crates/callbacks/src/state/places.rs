@@ -1,4 +1,4 @@
-//! Where clients are: hosts by address and UUID.
+//! Locations of clients: hosts by address and UUID.
 
 use super::Callbacks;
 use crate::host::{Host, HostId, Identification};
@@ -8,8 +8,8 @@ use base::{HostUuid, Monotonic};
 use std::net::{IpAddr, SocketAddr};
 
 impl Callbacks {
-    /// The answer to [`Task::Identify`](crate::Task::Identify); `None` if there was none. `was_reset`: before or while
-    /// it answered, the client has forgotten everything.
+    /// Reports the result of [`Task::Identify`](crate::Task::Identify); `said` is `None` if there was no
+    /// answer. `was_reset` means that the client was reset before or while it answered.
     pub fn identified(
         &mut self,
         now: Monotonic,
@@ -27,7 +27,7 @@ impl Callbacks {
         let (id, is_new) = self.place(now, address, said.uuid);
         let host = self.hosts.get_mut(id).expect("just found or made");
         if was_reset && is_new {
-            // No call from this address has been answered since then.
+            // No call from this address has been executed since the reset.
             host.needs_reset = None;
         }
         host.learn(&self.config, &said);
@@ -37,7 +37,7 @@ impl Callbacks {
         Ok(())
     }
 
-    /// No client answers at `address`: a host that has it is down.
+    /// Records that no client answers at `address`, and marks its host as down.
     fn note_silence(&mut self, now: Monotonic, address: SocketAddr) {
         let known = self.by_address.get(&address).copied();
         let patience = match known {
@@ -50,8 +50,9 @@ impl Callbacks {
         }
     }
 
-    /// The host at `address` that has this UUID or none, and whether it is new. Another client at a known address
-    /// takes its place; a known UUID at another address is a host of its own, and takes nothing from the others.
+    /// Returns the host at `address` with exactly this UUID (or none), and whether it is new. A different
+    /// client at a known address replaces the host there; a known UUID at another address becomes a separate
+    /// host and does not affect the others.
     fn place(&mut self, now: Monotonic, address: SocketAddr, uuid: Option<HostUuid>) -> (HostId, bool) {
         if let Some(&there) = self.by_address.get(&address) {
             if self.hosts[there].uuid == uuid {
@@ -69,8 +70,9 @@ impl Callbacks {
         (id, true)
     }
 
-    /// The result of [`Task::Probe`](crate::Task::Probe): whether a client with the UUID answered at the address. Returns
-    /// what is to be reported: that two clients use the UUID, if that was not known before.
+    /// Reports the result of [`Task::Probe`](crate::Task::Probe): whether a client with the UUID answered at
+    /// the address. If that reveals that two clients use the UUID, and it was not known before, returns the
+    /// fact for logging.
     pub fn probed(&mut self, now: Monotonic, probe: &Probe, answered: bool) -> Option<SharedUuid> {
         if !answered {
             self.mark_down(probe.host);
@@ -94,8 +96,8 @@ impl Callbacks {
         self.rank(id);
     }
 
-    /// Forgets a host that could not be told. The promises may have been made to a client that is still served at
-    /// another address of its own.
+    /// Removes a host that could not be reset. Its promises may have been made to a client that is still
+    /// served at another of its addresses.
     pub(super) fn drop_untold(&mut self, id: HostId) {
         let host = &self.hosts[id];
         if self.promises.has_any(id) || !host.delayed.is_empty() || host.needs_reset.is_some() {
@@ -104,9 +106,9 @@ impl Callbacks {
         self.drop_host(id);
     }
 
-    /// Hosts that by their own account are the client of host `id` at another address, or share its IP address, must be told
-    /// to forget everything, except those in `told`. Hosts that merely have the same UUID are left alone:
-    /// otherwise an impostor could empty a client's cache at will.
+    /// Requires a reset of hosts that by their own reports are the client of host `id` at another address, or
+    /// that share its IP address, except those in `told`. Hosts that only have the same UUID are not
+    /// affected: otherwise an impostor could empty a client's cache at will.
     pub(super) fn reset_kin(&mut self, id: HostId, told: &[HostId]) {
         let ip = self.hosts[id].address.ip();
         let is_kin = |twin: &HostId| !told.contains(twin) && self.is_kin(*twin, ip);
@@ -122,7 +124,7 @@ impl Callbacks {
         twin.address.ip() == ip || twin.names(ip)
     }
 
-    /// Host `id` must be told to forget everything that happened up to now.
+    /// Requires a reset of host `id` for everything up to now.
     pub(super) fn need_reset(&mut self, id: HostId) {
         let sequence = self.sequence;
         let host = self.host_mut(id);
@@ -133,7 +135,7 @@ impl Callbacks {
         self.rank(id);
     }
 
-    /// Forgets a host altogether. When it calls again it is new, and is told to forget everything.
+    /// Removes a host. If it calls again it is new, and is reset.
     pub(super) fn drop_host(&mut self, id: HostId) {
         self.promises.remove_host(id, u64::MAX);
         self.owing_reset.remove(&id);

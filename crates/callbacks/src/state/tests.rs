@@ -1,4 +1,4 @@
-//! What random histories cannot reach because they finish every delivery at once.
+//! Cases that random histories cannot reach because they complete every delivery immediately.
 
 use super::*;
 use crate::host::Identification;
@@ -14,7 +14,7 @@ fn fid(vnode: u32) -> Fid {
     Fid { volume: VolumeId(1), vnode: VnodeId(vnode), unique: 1 }
 }
 
-/// Lets host number `host` in for the first time.
+/// Admits host number `host` for the first time.
 fn enter(callbacks: &mut Callbacks, host: u8) -> HostId {
     let at = Monotonic(u64::from(host));
     assert!(matches!(callbacks.arrive(at, address(host), 1, true), Arrival::First(Task::Identify { .. })));
@@ -42,7 +42,7 @@ fn at_once_only_who_is_known_up_and_owed_nothing() {
     let host = enter(&mut callbacks, 1);
     assert_eq!(at_once(&mut callbacks), Some((host, 0)));
     assert_eq!(callbacks.hosts().next().unwrap().last_call, Monotonic(50));
-    // Somebody asked on another connection who is there, and nobody answered.
+    // The server asks on another connection, and gets no answer.
     assert!(matches!(callbacks.arrive(Monotonic(60), address(1), 2, true), Arrival::First(_)));
     assert_eq!(callbacks.identified(Monotonic(60), address(1), 2, None, false), Err(Refusal::Unreachable));
     assert_eq!(at_once(&mut callbacks), None, "a host that is down");
@@ -88,7 +88,7 @@ fn a_cleared_host_counts_as_holding_everything_until_it_knows() {
     let resets: Vec<Delivery> = (4..8).flat_map(|vnode| promise(&mut callbacks, busy, vnode)).collect();
     assert_eq!(resets.len(), 1);
     assert_eq!((resets[0].host, &resets[0].message), (idle, &Message::Reset));
-    // Whatever changes now, the cleared host must hear first that it holds nothing.
+    // Before any change is acknowledged, the cleared host must be reset.
     let deliveries = callbacks.break_files(&[fid(100)], Some(busy));
     assert_eq!(deliveries.len(), 1);
     assert_eq!((deliveries[0].host, &deliveries[0].message), (idle, &Message::Reset));
@@ -126,12 +126,12 @@ fn messages_to_a_host_that_is_forgotten_meanwhile_are_counted_by_what_became_of_
         callbacks.drop_host(host);
         assert_eq!(callbacks.delivered(&breaking, reached), told);
         let Counters { breaks_delivered, breaks_failed, deliveries_under_way, .. } = callbacks.counters();
-        // The first message was that to forget everything.
+        // The first message was the reset.
         assert_eq!((breaks_delivered, breaks_failed, deliveries_under_way), (counted.0, counted.1, 0));
     }
 }
 
-/// A new host may be told to forget everything while it is asked who it is; a known one stays what it was.
+/// A new host may be reset while it is being identified; for a known one that changes nothing.
 #[test]
 fn who_forgot_everything_while_it_was_asked_is_let_in_at_once() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
@@ -161,8 +161,8 @@ fn said(uuid: u8, addresses: &[SocketAddr]) -> Option<Identification> {
     Some(Identification { uuid: Some(HostUuid([uuid; 16])), addresses, capabilities: 0 })
 }
 
-/// Lets a client in at `peer` that answers with this UUID and these interfaces. `alive`: whether the client that is
-/// probed meanwhile answers. Returns also whether one was probed.
+/// Admits a client at `peer` that answers with this UUID and these interfaces. `alive` says whether a client
+/// that is probed in the process answers. Also returns whether one was probed.
 #[allow(clippy::needless_pass_by_value, reason = "calls read better")]
 fn enter_as(
     callbacks: &mut Callbacks,
@@ -229,7 +229,7 @@ fn probes_of_a_client_are_a_minute_apart() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
     enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
     let probes = (0..61u64).filter(|second| {
-        // Thieves that are silent when they are probed themselves.
+        // Impostors that do not answer probes.
         let peer = SocketAddr::from(([10, 0, 1, *second as u8], 7001));
         callbacks.hosts.get_mut(HostId(1)).unwrap().last_call = at(9_999);
         enter_as(&mut callbacks, at(10 + second), peer, said(1, &[]), true).1
@@ -298,7 +298,7 @@ fn clones_are_both_told_and_reported() {
     let deliveries = callbacks.break_files(&[fid(2)], None);
     let addresses: Vec<SocketAddr> = deliveries.iter().map(|delivery| delivery.address).collect();
     assert_eq!(addresses, [address(1), address(2)]);
-    // One clone changes what the other has cached.
+    // One clone changes a file that the other has cached.
     promise(&mut callbacks, two, 3);
     assert_eq!(callbacks.break_files(&[fid(3)], Some(one)).len(), 1);
     let shared = callbacks.shared_uuids();
@@ -317,7 +317,7 @@ fn an_impostor_cannot_make_a_client_forget_everything() {
         let (thief, _) =
             enter_as(&mut callbacks, at(2 + 2 * round), address(66), said(1, &[address(1)]), true);
         promise(&mut callbacks, thief, 9);
-        // Another client at the same address: the thief's host is gone, untold.
+        // Another client takes the same address: the impostor's host is removed without a message.
         enter_as(&mut callbacks, at(3 + 2 * round), address(66), said(7, &[]), true);
     }
     assert!(callbacks.holds(victim, fid(2)));

@@ -313,7 +313,7 @@ fn every_inherited_socket_is_read_whatever_the_number_of_lanes() {
         let (address, inherited) = left_by(before);
         let clients = [(); 32].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         let send = || clients.iter().for_each(|client| assert_eq!(client.send_to(b"x", address).unwrap(), 1));
-        send(); // nobody reads yet
+        send(); // before any reader
         let shares = bind_lanes(address, lanes, &small(), inherited).unwrap();
         assert!(shares.iter().all(|share| share[0].local() == address && !share[0].is_spare()));
         assert_eq!(shares.iter().flatten().count(), lanes.max(before));
