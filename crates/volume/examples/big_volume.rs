@@ -1,9 +1,9 @@
-//! What a volume with very many files costs: making it, cloning it, deleting a clone and the volume, and
-//! what the purger then takes. Everything happens in this process, without a network.
+//! Measures the cost of a volume with very many files: creating it, cloning it, deleting a clone and the
+//! volume, and purging afterwards. Everything runs in this process, without a network.
 //!
 //!     cargo run --release -p volume --example big_volume -- FOLDER 1000000
 //!
-//! The folder is on the disk to measure and must not exist.
+//! FOLDER is on the disk to measure and must not exist.
 
 mod support;
 
@@ -35,7 +35,7 @@ fn make(volumes: &Volumes, id: u32, files: u32) -> Outcome<Arc<Volume>> {
     Ok(volume)
 }
 
-/// Median times of making and of deleting a clone, durably.
+/// Returns the median times of creating and deleting a clone, durably.
 fn clone(volumes: &Volumes, volume: &Volume, first: u32) -> Outcome<[Duration; 2]> {
     let mut times = [const { Vec::new() }; 2];
     for round in 0..ROUNDS {
@@ -56,7 +56,7 @@ fn clone(volumes: &Volumes, volume: &Volume, first: u32) -> Outcome<[Duration; 2
     Ok(times.map(median))
 }
 
-/// Every status, in the order of the directories.
+/// Reads the status of every vnode, in directory order.
 fn list(volume: &Volume) -> Outcome<u32> {
     let (mut found, mut directories) = (0, Vec::new());
     let fid = |found: volume::Found| Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique };

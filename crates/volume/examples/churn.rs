@@ -1,10 +1,9 @@
-//! Overwrites files at random on a partition of limited size, and prints what compaction gave back and
-//! what it wrote for that.
+//! Overwrites files at random on a partition of limited size, and prints how much space compaction reclaimed
+//! and how much it wrote to do so.
 //!
-//! `cargo run --release -p volume --example churn -- FOLDER [LIVE_MB]` fills a partition in the folder to
-//! 50, 80 and 90 % of a size that is imagined for it, and overwrites four times as much.
-//! `... -- FOLDER owners` measures finding the names of chunks by their owner, and by a walk through all
-//! extents.
+//! `cargo run --release -p volume --example churn -- FOLDER [LIVE_MB]` fills a partition in FOLDER to 50, 80
+//! and 90 % of a simulated size, and overwrites four times as much. `... -- FOLDER owners` measures finding
+//! the names of chunks by their owner, and by a walk through all extents.
 
 #![allow(clippy::cast_precision_loss, reason = "figures are printed with few digits")]
 
@@ -24,7 +23,7 @@ use volume::{CompactionPolicy, PartitionHandle, Space, StoreRequest, Volume, Vol
 
 const CHUNK_SHIFT: u8 = 16;
 const SEGMENT_BYTES: u64 = 8 << 20;
-/// Overwritten between two looks at how much room is left.
+/// Chunks overwritten between two checks of the free space.
 const ROUND_CHUNKS: u64 = 32;
 const OVERWRITES: u64 = 4;
 
@@ -74,7 +73,7 @@ fn create_file(volume: &Volume, name: &str) -> Outcome<Fid> {
     Ok(volume.create_file(&actor(), volume.root(), name.as_bytes(), &NOTHING)?.status.fid(volume.id()))
 }
 
-/// Stores bytes that cannot be compressed.
+/// Stores incompressible bytes.
 fn store(volume: &Volume, fid: Fid, offset: u64, length: u64, rng: &mut SmallRng) -> Outcome<()> {
     let request = StoreRequest { offset, length, file_length: u64::MAX, set: NOTHING };
     volume.store(&actor(), fid, &request, &mut |most: usize| {
@@ -116,7 +115,7 @@ fn churn(path: &Path, live_bytes: u64, percent: u64) -> Outcome<()> {
         clients >> 20,
         moved >> 20,
         (clients + moved) as f64 / clients as f64,
-        // Of the segments that were taken on: what was written for what was given back.
+        // For the segments that were compacted: bytes written per byte reclaimed.
         (done.dead_bytes + done.copied_bytes) as f64 / done.dead_bytes.max(1) as f64,
         after.chunks.segment_bytes >> 20,
         most as f64 * 100.0 / capacity as f64,
@@ -126,7 +125,7 @@ fn churn(path: &Path, live_bytes: u64, percent: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// As the background threads do, but without their pauses.
+/// Compacts as the background threads do, but without their pauses.
 fn compact(partition: &Partition, volumes: &Volumes) -> Outcome<()> {
     let id = volumes.partitions()[0];
     while !volumes.compact_step(id, CompactionPolicy::default(), UnixTime(1))?.is_idle {}
@@ -135,7 +134,7 @@ fn compact(partition: &Partition, volumes: &Volumes) -> Outcome<()> {
     Ok(())
 }
 
-/// 4 KiB chunks, so that there are many extents.
+/// Uses 4 KiB chunks, so that there are many extents.
 fn measure_owners(path: &Path) -> Outcome<()> {
     let (partition, volumes, volume) = open(path, 1 << 40, 12)?;
     let mut rng = SmallRng::seed_from_u64(1);

@@ -1,11 +1,11 @@
-//! How fast a tree is read with each compression, beside uncompressed: from the medium, from the kernel's page
-//! cache, and from the cache of chunks; and how much a second of a processor reads from the page cache, which what else
-//! the machine does hardly changes.
+//! Measures how fast a tree is read with each compression and without: from disk, from the kernel's page
+//! cache, and from the chunk cache. Also prints the page-cache rate per second of processor time, which other
+//! load on the machine hardly affects.
 //!
 //!     cargo run --release -p volume --example compressed_reads -- FOLDER TREE
 //!
-//! FOLDER is for partitions, which stay there. Every file is compared with what was stored, within the time; what
-//! reads are given before is no part of it.
+//! FOLDER receives the partitions, which are not removed. The measured time includes comparing every file
+//! with what was stored, but not read-ahead.
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -43,7 +43,7 @@ fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [folder, tree] = arguments.as_slice() else { return Err("FOLDER TREE".into()) };
     let mut files = Vec::new();
-    // What lies in the metadata is not compressed here.
+    // Small files are stored inline in the metadata, where they are not compressed.
     read_tree(Path::new(tree), 4096, &mut files)?;
     let bytes: u64 = files.iter().map(|file| file.len() as u64).sum();
     println!("{} files, {bytes} bytes; MB/s, medians of {ROUNDS}", files.len());
@@ -54,7 +54,7 @@ fn main() -> Outcome<()> {
     }
     let mut rates = [const { [const { vec![] }; FROM.len()] }; CODECS.len()];
     for _ in 0..ROUNDS {
-        // In turn, so that what else the machine does hits all.
+        // Alternates the codecs, so that other load on the machine affects all of them.
         for ((codec, (fids, _)), rates) in CODECS.iter().zip(&stored).zip(&mut rates) {
             forget(&path(*codec))?;
             let opened = open(&path(*codec), *codec)?;
@@ -75,7 +75,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Where the files are then, and how much smaller their chunks.
+/// Returns the FIDs of the stored files and the compression ratio of their chunks.
 fn store(opened: &Opened, files: &[Bytes]) -> Outcome<(Vec<Fid>, f64)> {
     let volume = create(&opened.volumes, 1)?;
     let actor = actor();
@@ -98,7 +98,7 @@ fn store(opened: &Opened, files: &[Bytes]) -> Outcome<(Vec<Fid>, f64)> {
     Ok((fids, chunks.raw_bytes_appended as f64 / chunks.stored_bytes_appended as f64))
 }
 
-/// Seconds that it takes to compare every file with what was stored.
+/// Returns the seconds it takes to compare every file with what was stored.
 fn read(opened: &Opened, fids: &[Fid], files: &[Bytes]) -> Outcome<f64> {
     let volume = opened.volumes.get(VolumeId(1))?;
     let began = Instant::now();
@@ -116,7 +116,7 @@ fn read(opened: &Opened, fids: &[Fid], files: &[Bytes]) -> Outcome<f64> {
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// Tells the kernel that what is below a folder will not be read soon.
+/// Advises the kernel that the files below a folder will not be read soon.
 fn forget(folder: &Path) -> Outcome<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -1,9 +1,9 @@
-//! How fast a file is stored with each compression, with and without threads that compress while more comes in.
+//! Measures how fast a file is stored with each compression, with and without threads that compress while
+//! more data arrives.
 //!
 //!     cargo run --release -p volume --example compression_speed -- FOLDER SOURCE... [MIB]
 //!
-//! FOLDER is for a partition, which stays there; SOURCE are files whose contents are stored again and
-//! again.
+//! FOLDER receives a partition, which is not removed. SOURCE are files whose contents are stored repeatedly.
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -17,7 +17,7 @@ use store::{Codec, Partition};
 use support::{NOTHING, Outcome, actor, create, open_partition};
 use volume::{StoreRequest, VolumeOptions};
 
-/// What comes from the network at once.
+/// Bytes that arrive from the network in one piece.
 const PIECE_BYTES: usize = 64 << 10;
 const ROUNDS: usize = 9;
 
@@ -42,7 +42,7 @@ fn main() -> Outcome<()> {
         let threads = [0, VolumeOptions::default().append_threads];
         let mut rates = [vec![], vec![]];
         let before = partition.statistics().chunks;
-        // In turn, so that what else the machine does hits both.
+        // Alternates the variants, so that other load on the machine affects both.
         for _ in 0..ROUNDS {
             for (threads, rates) in threads.iter().zip(&mut rates) {
                 rates.push(one(&partition, options(*threads), next_id, &pieces, bytes)?);
@@ -61,7 +61,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Stores a file in a volume of its own; MB/s.
+/// Stores a file in a new volume and returns the rate in MB/s.
 fn one(
     partition: &Partition,
     options: VolumeOptions,
@@ -78,7 +78,7 @@ fn one(
     let began = Instant::now();
     volume.store(&actor(), fid, &request, &mut |most: usize| {
         if piece.is_empty() {
-            // As from a socket: bytes that are in no cache shared with another thread yet.
+            // As from a socket: the bytes are not yet in a cache shared with another thread.
             piece = Bytes::copy_from_slice(coming.next().map_or(&[][..], |piece| piece));
         }
         Ok(piece.split_to(piece.len().min(most)))

@@ -1,9 +1,9 @@
-//! What deduplication saves on a tree, and what it costs while storing.
+//! Measures what deduplication saves on a tree, and what it costs while storing.
 //!
 //!     cargo run --release -p volume --example deduplication -- FOLDER TREE [COMPRESSION]
 //!
-//! FOLDER is for partitions, which stay there. All files of TREE are stored in two volumes, one after the
-//! other, with deduplication and without in turn; nobody waits for the medium.
+//! FOLDER receives the partitions, which are not removed. All files of TREE are stored in two volumes, one
+//! after the other, alternately with and without deduplication. Nothing waits for the disk.
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -21,18 +21,18 @@ use support::{
 };
 use volume::{StoreRequest, Volume, VolumeOptions};
 
-/// What comes from the network at once.
+/// Bytes that arrive from the network in one piece.
 const PIECE_BYTES: usize = 64 << 10;
 const ROUNDS: usize = 5;
 /// Names in one directory of the volume.
 const NAMES: usize = 5000;
 
-/// Of one round.
+/// Results of one round.
 struct Round {
     first_mb_per_s: f64,
     second_mb_per_s: f64,
     read_mb_per_s: f64,
-    /// Processor time of storing the first volume, of storing the second, and of reading one.
+    /// Processor seconds for storing the first volume, storing the second, and reading one.
     processor_s: [f64; 3],
     stored_bytes: u64,
 }
@@ -54,7 +54,7 @@ fn main() -> Outcome<()> {
     );
     let mut rounds = [vec![], vec![]];
     for round in 0..ROUNDS {
-        // In turn, so that what else the machine does hits both.
+        // Alternates the variants, so that other load on the machine affects both.
         for (deduplicates, rounds) in [false, true].into_iter().zip(&mut rounds) {
             let path = Path::new(folder).join(format!("{round}-{deduplicates}"));
             fs::create_dir_all(&path)?;
@@ -120,7 +120,7 @@ fn store_all(volume: &Volume, files: &[Bytes]) -> Outcome<()> {
         let request = StoreRequest { offset: 0, length, file_length: length, set: NOTHING };
         let mut rest = file.clone();
         volume.store(&actor, made.status.fid(volume.id()), &request, &mut |most: usize| {
-            // As from a socket: bytes that are in no cache shared with another thread yet.
+            // As from a socket: the bytes are not yet in a cache shared with another thread.
             let piece = rest.split_to(rest.len().min(most).min(PIECE_BYTES));
             Ok(Bytes::copy_from_slice(&piece))
         })?;

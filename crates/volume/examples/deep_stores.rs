@@ -1,10 +1,11 @@
-//! What keeping the totals of directories costs: durable in intervals, so that the processor decides,
-//! small stores at several depths, all into one directory or each into another of 64.
+//! Measures the cost of maintaining directory totals. Durability is in intervals, so that the processor is
+//! the bottleneck; small stores go to several depths, either all into one directory or each into another of
+//! 64.
 //!
 //!     cargo run --release -p volume --example deep_stores -- FOLDER [apart|through]
 //!
-//! `apart` (the default) keeps up to 16 directories apart, as the server does; `through` writes the
-//! totals of all directories above with every store. Prints stores per second for each round.
+//! `apart` (the default) buffers the changes of up to 16 directories, as the server does; `through` writes
+//! the totals of all ancestor directories with every store. Prints stores per second for each round.
 
 mod support;
 
@@ -25,7 +26,7 @@ fn directory(volume: &Volume, above: Fid, name: &str) -> Fid {
     made.status.fid(volume.id())
 }
 
-/// Files, each in a directory of its own, which is `depth` levels below the root.
+/// Creates files, each in its own directory `depth` levels below the root.
 fn files(volume: &Volume, depth: usize) -> Vec<Fid> {
     let way = (1..depth).fold(volume.root(), |above, level| directory(volume, above, &format!("{level}")));
     let file = |number| {
@@ -35,7 +36,7 @@ fn files(volume: &Volume, depth: usize) -> Vec<Fid> {
     (0..WIDTH).map(file).collect()
 }
 
-/// Stores for the time of a round, each time another length; answers stores per second.
+/// Stores for the duration of a round, each time with another length, and returns stores per second.
 fn round(volume: &Volume, files: &[Fid]) -> f64 {
     let (begin, mut stores) = (Instant::now(), 0u32);
     while begin.elapsed() < ROUND {
@@ -75,7 +76,7 @@ fn main() -> Outcome<()> {
         options.unfolded_directories = 0;
     }
     let volumes = support::volumes(&partition, options)?;
-    // Making ten thousand directories in each other would take hours.
+    // Creating ten thousand nested directories would take hours.
     let depths = DEPTHS.into_iter().filter(|depth| !through || *depth < 1000);
     for (number, depth) in (1..).zip(depths) {
         measure(&volumes, &*create(&volumes, number)?, "alone ", depth);

@@ -1,11 +1,12 @@
-//! What many volumes cost: the time from opening partitions to serving, memory for each volume that
-//! nobody uses, and whether making, cloning, deleting and looking at one takes longer among many than among
-//! few. `make` without an orderly end, `start` and `list` behind the arguments do one of the stages.
+//! Measures the cost of many volumes: the time from opening partitions to serving, the memory for each idle
+//! volume, and whether creating, cloning, deleting and first using one takes longer among many than among
+//! few. `make` (which exits without an orderly shutdown), `start` and `list` after the arguments run one
+//! stage.
 //!
 //!     cargo run --release -p volume --example many_volumes -- DIRECTORY 1500000 3
 //!
-//! The folder keeps the partitions `a`, `b`, ... with so many volumes in all; they are made if they
-//! are not there. Every third volume is the clone of the one before it.
+//! The directory holds the partitions `a`, `b`, ... with that many volumes in total; missing ones are
+//! created. Every third volume is the clone of the one before it.
 
 mod support;
 
@@ -19,7 +20,7 @@ use store::Partition;
 use support::{Outcome, create_on, handle, median, open_partition, partition_id, relaxed};
 use volume::{CloneVolume, VolumeError, Volumes};
 
-/// Ids of the volumes that are made, cloned and deleted while measuring.
+/// First id of the volumes that are created, cloned and deleted while measuring.
 const MEASURED: u32 = 4_000_000_000;
 const MEASURED_ROUNDS: u32 = 300;
 
@@ -62,7 +63,7 @@ fn clone(volumes: &Volumes, of: VolumeId, id: VolumeId) -> Result<(), VolumeErro
     volumes.clone_volume(of, &new).map(|_| ())
 }
 
-/// Ends the process without an orderly end of the server.
+/// Exits the process without an orderly shutdown.
 fn make_missing(folder: &Path, count: u32, partitions: u8) -> Outcome<()> {
     let server = open(folder, partitions)?;
     let start = Instant::now();
@@ -80,14 +81,14 @@ fn make_missing(folder: &Path, count: u32, partitions: u8) -> Outcome<()> {
     std::process::exit(0)
 }
 
-/// Resident memory in bytes.
+/// Returns the resident memory in bytes.
 fn resident() -> Outcome<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? << 10)
 }
 
-/// The time until everything serves, and memory then.
+/// Measures the time until everything serves, and the memory then.
 fn measure_start(folder: &Path, partitions: u8) -> Outcome<()> {
     let start = Instant::now();
     let opened = open_partitions(folder, partitions)?;
@@ -103,10 +104,10 @@ fn measure_start(folder: &Path, partitions: u8) -> Outcome<()> {
     Ok(())
 }
 
-/// What is measured of one volume.
+/// Operations measured on one volume.
 const ONE: [&str; 4] = ["create", "clone", "delete", "first look at"];
 
-/// Median times of that among so many others.
+/// Returns the median times of these operations among `count` other volumes.
 fn measure_one(folder: &Path, count: u32, partitions: u8) -> Outcome<[Duration; ONE.len()]> {
     let server = open(folder, partitions)?;
     let volumes = &server.volumes;
@@ -132,7 +133,7 @@ fn measure_one(folder: &Path, count: u32, partitions: u8) -> Outcome<[Duration; 
     Ok(times.map(median))
 }
 
-/// Lists a partition and uses every volume once; what is in memory after each.
+/// Lists a partition and uses every volume once, printing the memory after each.
 fn measure_listing(folder: &Path, partitions: u8) -> Outcome<()> {
     let server = open(folder, partitions)?;
     let volumes = &server.volumes;
@@ -170,7 +171,7 @@ fn main() -> Outcome<()> {
     }
 }
 
-/// Runs a stage in a process of its own, so that memory is of this only; answers what it printed.
+/// Runs a stage in its own process, so that memory figures cover only that stage, and returns its output.
 fn run(stage: &str, folder: &Path, count: u32, partitions: u8) -> Outcome<String> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(folder).args([count.to_string(), partitions.to_string(), stage.to_owned()]);
@@ -181,7 +182,7 @@ fn run(stage: &str, folder: &Path, count: u32, partitions: u8) -> Outcome<String
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Starts twice; answers how much is resident after the second time.
+/// Starts twice and returns the resident memory after the second start.
 fn starts(folder: &Path, count: u32, partitions: u8) -> Outcome<u64> {
     print!("{}", run("make", folder, count, partitions)?);
     print!("after a kill: {}", run("start", folder, count, partitions)?);

@@ -1,5 +1,5 @@
-//! What snapshots cost: making one of a volume with few and with many files, and reading what the oldest of a
-//! hundred sees beside reading the newest state, where files changed between all of them.
+//! Measures the cost of snapshots: making one of a volume with few and with many files, and reading the
+//! oldest of a hundred compared with the newest state, where files changed between all of them.
 //!
 //!     cargo run --release -p volume --example snapshots -- EMPTY_DIRECTORY 100000
 
@@ -14,7 +14,7 @@ use volume::{Kept, NewSnapshot, SetStatus, StoreRequest, Volume, Volumes};
 
 const HOME: VolumeId = VolumeId(1);
 const SNAPSHOTS: u32 = 100;
-/// Files that are read and changed.
+/// Number of files that are read and changed.
 const SAMPLE: usize = 1000;
 const ROUNDS: usize = 9;
 
@@ -51,7 +51,7 @@ fn fill(volume: &Volume, from: usize, to: usize) -> Outcome<Vec<Fid>> {
     Ok(made)
 }
 
-/// Status and data of the files, nothing of which is in the caches of volumes.
+/// Reads the status and data of the files with cold volume caches.
 fn read(partition: &Partition, id: VolumeId, files: &[Fid]) -> Outcome<Duration> {
     let volume = volumes(partition, relaxed())?.get(id)?;
     let begin = Instant::now();

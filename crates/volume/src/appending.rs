@@ -1,8 +1,8 @@
-//! Chunks on their way into the store: gathered, or encoded and written by threads of their own while the next ones
-//! come in.
+//! Appends chunks to the store: gathered into batches, or encoded and written by separate threads while the
+//! next chunks arrive.
 //!
-//! Compressing takes most of the time of a long store: without these threads, data waits in the network
-//! while one processor compresses. Nothing depends on them: where all are busy, the caller does it itself.
+//! Compression takes most of the time of a long store: without these threads, data waits in the network while
+//! one processor compresses. They are optional: when all are busy, the caller does the work itself.
 
 use crate::crew::Crew;
 use crossbeam::channel::{Receiver, bounded};
@@ -11,10 +11,10 @@ use store::{ChunkAddress, ChunkOwner, ChunkStore, Codec, EncodedChunk, RawChunk,
 
 type Answer = Result<ChunkAddress, StoreError>;
 
-/// The threads.
+/// The append threads.
 pub(crate) struct Appenders(Crew);
 
-/// A chunk on its way into the store.
+/// A chunk that is being appended.
 pub(crate) enum Appending {
     Done(Answer),
     Coming(Receiver<Answer>),
@@ -25,7 +25,7 @@ impl Appenders {
         Appenders(Crew::new("append", threads, threads))
     }
 
-    /// How many chunks of one caller should be on their way at once.
+    /// Returns how many chunks one caller should have in flight.
     pub(crate) fn at_once(&self) -> usize {
         self.0.threads() + 1
     }
@@ -46,7 +46,7 @@ impl Appenders {
         let chunks = Arc::clone(chunks);
         let job = move || {
             let appended = append(&*chunks);
-            // Whoever waits for the answer may close the store next.
+            // The receiver of the result may close the store next.
             drop(chunks);
             _ = answer.send(appended);
         };
@@ -57,11 +57,11 @@ impl Appenders {
     }
 }
 
-/// Whole chunks that are soon encoded are gathered up to this many bytes of contents and written at once. In writes of
-/// 256 KiB each, the same takes a third more processor time.
+/// Maximum contents, in bytes, that are gathered before they are written together. Only whole chunks that are
+/// cheap to encode are gathered. Writes of 256 KiB each take a third more processor time.
 const GATHERED_BYTES: usize = 1 << 20;
 
-/// Chunks that are to be appended together, each with what is to be known of it then.
+/// Chunks to append together, each with the caller's data about it.
 pub(crate) struct Gathering<T> {
     chunks: Vec<(T, EncodedChunk)>,
     bytes: usize,
@@ -79,12 +79,12 @@ impl<T> Gathering<T> {
         self.chunks.push((known, chunk));
     }
 
-    /// Whether they are to be appended now.
+    /// Whether enough chunks have been gathered to append them.
     pub(crate) fn is_enough(&self) -> bool {
         self.bytes >= GATHERED_BYTES
     }
 
-    /// All of them, in the order in which they came.
+    /// Takes all gathered chunks, in order of arrival.
     pub(crate) fn take(&mut self) -> (Vec<T>, Vec<EncodedChunk>) {
         self.bytes = 0;
         self.chunks.drain(..).unzip()
@@ -92,7 +92,7 @@ impl<T> Gathering<T> {
 }
 
 impl Appending {
-    /// Waits for the chunk's place.
+    /// Waits for the chunk's address.
     pub(crate) fn wait(self) -> Answer {
         match self {
             Appending::Done(answer) => answer,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The mode bits that a privileged actor may set.
 const MODE_BITS: u16 = 0o7777;
-/// The mode bits that everybody may set.
+/// The mode bits that any actor may set.
 const PERMISSION_BITS: u16 = 0o777;
 const SET_ID_BITS: u16 = 0o6000;
 

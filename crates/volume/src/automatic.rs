@@ -1,26 +1,23 @@
-//! What a policy asks for, told of the snapshots there are.
+//! Decides which automatic snapshots are due or outdated, from a volume's policy and its existing snapshots.
 
 use crate::policy::{Automatic, Due};
 use crate::volumes::Volumes;
 use crate::{Kept, Snapshot, VolumeError};
 use base::{UnixTime, VolumeId};
 
-/// What the policy of a volume wants done now.
+/// What a volume's policy requires now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotDue {
-    /// Nothing.
+    /// Nothing is due.
     Nothing,
     /// Make a snapshot for these periods.
     Make(Kept),
-    /// Keep this one for these periods too: the volume has not changed since.
+    /// Keep this snapshot for these periods too: the volume has not changed since.
     Keep(Snapshot, Kept),
 }
 
 impl Volumes {
-    /// What is due for a read-write volume; nothing if it has no policy.
-    ///
-    /// # Errors
-    /// `NoVolume`, `Damaged`, `Store`.
+    /// Returns what is due for a read-write volume; `Nothing` if it has no policy.
     pub fn snapshot_due(&self, volume: VolumeId, now: UnixTime) -> Result<SnapshotDue, VolumeError> {
         let Some(policy) = self.policy(volume)? else { return Ok(SnapshotDue::Nothing) };
         let changes = self.get_any_state(volume)?.changes();
@@ -36,11 +33,7 @@ impl Volumes {
         })
     }
 
-    /// The automatic snapshots of a volume that its policy does not keep any more. Without a policy they
-    /// all stay.
-    ///
-    /// # Errors
-    /// `NoVolume`, `Damaged`, `Store`.
+    /// Returns the automatic snapshots of a volume that its policy no longer keeps; none if it has no policy.
     pub fn outdated_snapshots(&self, volume: VolumeId) -> Result<Vec<Snapshot>, VolumeError> {
         let Some(policy) = self.policy(volume)? else { return Ok(vec![]) };
         let snapshots = self.automatic_snapshots(volume)?;

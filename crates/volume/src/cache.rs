@@ -1,8 +1,8 @@
 //! Decoded vnodes and directories in memory. Everything here can be read again from the store.
 //!
-//! Keys begin with a volume's instance, a number that is new whenever a volume is loaded or becomes
-//! another clone: what an old instance left behind is never seen again. It is thrown out a bit at a time
-//! in the background, so that deleting a volume takes no longer because much of it is in memory.
+//! Keys begin with a volume's instance, a number that is new whenever a volume is loaded or becomes another
+//! clone, so entries of an old instance are never used again. They are evicted in small steps in the
+//! background, so that deleting a volume takes no longer because much of it is cached.
 
 use crate::VolumeOptions;
 use crate::record::Vnode;
@@ -15,23 +15,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::{Cache, CacheStatistics};
 
-/// Entries of volumes that are gone which are thrown out at once.
+/// Entries of a removed instance that one step evicts.
 const BURY_ENTRIES: usize = 1000;
 
-/// Volumes that are gone whose entries are thrown out at once; most have few.
+/// Removed instances that one step handles; most have few entries.
 const BURIED_AT_ONCE: usize = 256;
 
-/// What an access list takes in memory, at a guess: few have more than this.
+/// Estimated memory for an access list; few need more.
 const ACL_BYTES: u64 = 128;
 
-/// Vnodes whose numbers are the same but for so many bits at the end lie close together in memory: they are of one
-/// directory, mostly, and are asked for together.
+/// Vnodes whose numbers differ only in this many low bits are cached near each other: they are mostly in one
+/// directory and are used together.
 const NEIGHBOUR_BITS: u32 = 9;
 
-/// The bytes for vnodes divided by this are for totals of directories, besides.
+/// Divisor that yields the memory for directory totals from the memory for vnodes, which it does not reduce.
 const TOTALS_SHARE: u64 = 8;
 
-/// The caches of a server, those of its partitions together.
+/// Statistics of a server's caches, summed over its partitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheReport {
     /// Status and access lists of vnodes.
@@ -44,16 +44,16 @@ pub struct CacheReport {
     pub chunks: CacheStatistics,
 }
 
-/// How many entries were thrown out of each cache.
+/// Number of entries evicted from each cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// Of vnodes.
+    /// Vnodes.
     pub status: u64,
     /// Of directories.
     pub directories: u64,
-    /// Of totals of directories.
+    /// Totals of directories.
     pub totals: u64,
-    /// Of chunks.
+    /// Chunks.
     pub chunks: u64,
 }
 
@@ -63,10 +63,10 @@ type Key = (u64, VnodeId);
 pub(crate) struct Caches {
     vnodes: Cache<Key, Vnode>,
     directories: Cache<Key, Arc<RwLock<DirectoryBlob>>>,
-    /// With the epoch in which the record was written, 0 if that is not known.
+    /// Totals and the epoch in which their record was written, 0 if unknown.
     totals: Cache<Key, (Totals, u64)>,
     next_instance: AtomicU64,
-    /// Instances that nobody will ask for again and that may have left entries.
+    /// Instances that will not be used again and may still have entries.
     buried: Mutex<Vec<u64>>,
 }
 
@@ -93,12 +93,12 @@ impl Caches {
         self.vnodes.get(&(instance, vnode))
     }
 
-    /// For those who call [`Caches::vnode`] next if it is not here.
+    /// Returns a cached vnode. On a miss the caller uses [`Caches::vnode`] next.
     pub(crate) fn try_vnode(&self, instance: u64, vnode: VnodeId) -> Option<Vnode> {
         self.vnodes.try_get(&(instance, vnode))
     }
 
-    /// Several, if all of them are here.
+    /// Returns several vnodes if all of them are cached.
     pub(crate) fn try_vnodes(&self, instance: u64, fids: &[Fid]) -> Option<Vec<Vnode>> {
         let keys: Vec<Key> = fids.iter().map(|fid| (instance, fid.vnode)).collect();
         self.vnodes.try_get_all(&keys)
@@ -114,7 +114,7 @@ impl Caches {
     }
 
     pub(crate) fn put_directory(&self, instance: u64, vnode: VnodeId, blob: Arc<RwLock<DirectoryBlob>>) {
-        // Pages and about as much again for the index of names.
+        // The pages, and about as much again for the name index.
         let bytes = 2 * blob.read().length_bytes();
         self.directories.insert(instance, (instance, vnode), blob, bytes);
     }
@@ -123,12 +123,12 @@ impl Caches {
         self.totals.get(&(instance, directory)).map(|(totals, _)| totals)
     }
 
-    /// Whether the record is known to be of this epoch.
+    /// Whether the cached record is known to be from this epoch.
     pub(crate) fn has_totals_of(&self, instance: u64, directory: VnodeId, epoch: u64) -> bool {
         self.totals.get(&(instance, directory)).is_some_and(|(_, written)| written == epoch)
     }
 
-    /// `None` forgets. The record was written in `epoch`, 0 if that is not known.
+    /// Caches totals whose record was written in `epoch`, 0 if unknown. `None` removes them.
     pub(crate) fn put_totals(&self, instance: u64, directory: VnodeId, totals: Option<Totals>, epoch: u64) {
         let key = (instance, directory);
         match totals {
@@ -146,7 +146,7 @@ impl Caches {
         self.directories.remove(&(instance, vnode));
     }
 
-    /// Throws out all that is known of an instance, at once.
+    /// Evicts all entries of an instance immediately.
     pub(crate) fn purge(&self, instance: u64) -> Purged {
         let purge = |removed: usize| removed as u64;
         Purged {
@@ -157,12 +157,12 @@ impl Caches {
         }
     }
 
-    /// Nobody will ask for this instance again: [`Caches::clear_buried`] throws it out.
+    /// Marks an instance as unused: [`Caches::clear_buried`] evicts its entries.
     pub(crate) fn bury(&self, instance: u64) {
         self.buried.lock().push(instance);
     }
 
-    /// Throws out a part of what volumes that are gone left behind; tells whether there may be more.
+    /// Evicts some entries of removed instances; returns whether there may be more.
     pub(crate) fn clear_buried(&self) -> bool {
         for _ in 0..BURIED_AT_ONCE {
             let Some(instance) = self.buried.lock().pop() else { return false };

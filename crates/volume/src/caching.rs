@@ -1,11 +1,11 @@
-//! What the caches of a server are and did, and emptying them of one volume.
+//! Statistics of a server's caches, and evicting one volume from them.
 
 use crate::{CacheReport, Purged, VolumeError, Volumes};
 use base::VolumeId;
 use store::CacheStatistics;
 
 impl Volumes {
-    /// Absolute figures of all caches.
+    /// Returns the current statistics of all caches.
     pub fn caches(&self) -> CacheReport {
         let chunks = self.partitions.iter().map(|home| home.handle.chunks.cache_statistics());
         CacheReport {
@@ -16,11 +16,8 @@ impl Volumes {
         }
     }
 
-    /// Throws a volume out of the caches; file data together with that of its clones, with whom it
-    /// shares it. Costs no more than the entries that go, whatever else is in memory.
-    ///
-    /// # Errors
-    /// `NoVolume`; `Damaged`, `Store` if it cannot be read.
+    /// Evicts a volume from the caches, including file data that it shares with its clones. The cost is
+    /// proportional to the entries evicted, not to the size of the caches.
     pub fn purge_cache(&self, id: VolumeId) -> Result<Purged, VolumeError> {
         let volume = self.get_any_state(id)?;
         let chunks = volume.home.handle.chunks.forget_owner(volume.group.id) as u64;

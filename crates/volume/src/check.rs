@@ -1,10 +1,11 @@
-//! Proving that a partition is what `docs/reference/formats` says: nothing is changed, and nothing in normal
-//! work needs it.
+//! Checks that a partition conforms to `docs/reference/formats`. Changes nothing; normal operation does not
+//! need it.
 //!
-//! Four passes, in which rows of shared chunks are counted against the extents that name them. The registry tells which volumes and groups there are. Every version of every record
-//! is looked at by itself: whether it can be read and whether anybody needs it. Then each volume is
-//! looked at as its readers see it: directories against vnodes, links, counters, extents. Last come
-//! the chunks that records name, against the segments and their accounts.
+//! The check makes four passes. The registry lists the volumes and groups. Then every version of every record
+//! is checked on its own: whether it can be read and whether any volume needs it; rows of shared chunks are
+//! counted against the extents that name them. Then each volume is checked as its readers see it: directories
+//! against vnodes, links, counters, extents. Finally the chunks that records name are checked against the
+//! segments and their accounts.
 
 mod chunks;
 mod pace;
@@ -23,22 +24,22 @@ use store::{MetaStore, SegmentAudit};
 
 pub use running::{Check, CheckState, Checkpoint, OpenSegments};
 
-/// Damages that are told in full; more are only counted.
+/// Maximum number of damages reported in detail; further ones are only counted.
 const DAMAGES_MAX: usize = 10_000;
 
-/// What is checked.
+/// Options of a check.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckOptions {
-    /// Read every chunk and verify its checksum too.
+    /// Whether to read every chunk and verify its checksum.
     pub data: bool,
 }
 
-/// One thing that is not as it must be.
+/// One violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Damage {
-    /// The volume, where it is known.
+    /// The volume, if known.
     pub volume: Option<VolumeId>,
-    /// Which record, vnode, name or place of a file.
+    /// The record, vnode, name or location in a file.
     pub place: String,
     /// What is wrong, with the values expected and got.
     pub what: String,
@@ -53,57 +54,57 @@ impl fmt::Display for Damage {
     }
 }
 
-/// What is being done.
+/// A stage of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Looking at all records; how many there are is not known.
+    /// Checking all records; their total number is unknown.
     Records,
-    /// Looking at volumes.
+    /// Checking volumes.
     Volumes,
-    /// Reading chunks, in bytes as stored.
+    /// Reading chunks; progress is in stored bytes.
     Data,
 }
 
-/// How far a check is.
+/// Progress of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// What is being done.
+    /// Current stage.
     pub stage: Stage,
-    /// So much of it is done.
+    /// Amount done.
     pub done: u64,
-    /// Of so much; 0 if nobody knows.
+    /// Total amount; 0 if unknown.
     pub total: u64,
 }
 
-/// What a check found.
+/// Results of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
-    /// Volumes.
+    /// Number of volumes.
     pub volumes: u64,
-    /// Groups of volumes that share records.
+    /// Number of groups of volumes that share records.
     pub groups: u64,
-    /// Purge jobs that are not done yet.
+    /// Number of unfinished purge jobs.
     pub jobs: u64,
-    /// Versions of records of vnodes, directory entries and extents.
+    /// Number of versions of records of vnodes, directory entries and extents.
     pub records: u64,
-    /// Vnodes, counted in every volume that shows them.
+    /// Number of vnodes, counted in every volume that contains them.
     pub vnodes: u64,
-    /// Chunks that records name.
+    /// Number of chunks that records name.
     pub chunks: u64,
-    /// What these take on the disk, in bytes.
+    /// Size of these chunks on disk, in bytes.
     pub chunk_bytes: u64,
-    /// Bytes in segments that nobody names.
+    /// Bytes in segments that no record names.
     pub dead_bytes: u64,
-    /// Chunks that were read and verified.
+    /// Number of chunks read and verified.
     pub chunks_read: u64,
-    /// What is wrong; at most ten thousand of them.
+    /// The damages found, at most ten thousand.
     pub damages: Vec<Damage>,
-    /// How much is wrong.
+    /// Total number of damages found.
     pub damage_count: u64,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Whether no damage was found.
     pub fn is_clean(&self) -> bool {
         self.damage_count == 0
     }
@@ -115,7 +116,7 @@ impl CheckReport {
         }
     }
 
-    /// Takes an error that ended a part of the check for a damage.
+    /// Records an error that ended part of the check as a damage.
     fn add_failure(&mut self, volume: Option<VolumeId>, place: &str, result: Result<(), VolumeError>) {
         if let Err(error) = result {
             self.add(volume, place, error.to_string());
@@ -123,11 +124,11 @@ impl CheckReport {
     }
 }
 
-/// Is told how far a check is.
+/// Receives the progress of a check.
 pub type Observe<'a> = &'a mut dyn FnMut(Progress);
 
-/// Checks a partition that nobody changes meanwhile. Without `segments`, chunks are not looked at.
-/// What cannot be read is a damage like any other, so there are no errors.
+/// Checks a partition that nothing else changes meanwhile. Without `segments`, chunks are not checked.
+/// Unreadable data is reported as damage, so the function does not fail.
 pub fn check(
     meta: &dyn MetaStore,
     segments: Option<&SegmentAudit>,

@@ -1,13 +1,14 @@
-//! Giving back the space of dead chunks that lie among live ones.
+//! Reclaims the space of dead chunks between live ones.
 //!
-//! A segment of which enough is dead is emptied: what is live in it is moved into the segment being
-//! written, and the file is deleted when all of it was released. With at least X of a hundred parts
-//! dead, giving back X bytes costs writing 100 - X at most, and every byte dies once. So everything
-//! that is ever written, copies included, is at most 100 / X times what clients wrote.
+//! A segment with enough dead data is emptied: its live chunks are moved into the segment being written, and
+//! the file is deleted when all of it has been released. With at least X percent dead, reclaiming X bytes
+//! costs at most 100 - X bytes of writes, and every byte dies once. So the total written, copies included, is
+//! at most 100 / X times what clients wrote.
 //!
-//! Who names a chunk is found by the owner that is noted beside it: an extent, or the row of a chunk that
-//! several files share. Where none is (segments of version 1), or where a part of the segment cannot be read, the segment
-//! waits until a walk through all extents finds the names in all such segments at once.
+//! The record that names a chunk is found through the owner stored next to it: an extent, or the row of a
+//! chunk that several files share. If no owner is stored (segments of version 1), or part of the segment
+//! cannot be read, the segment waits until one walk through all extents finds the names for all such
+//! segments.
 
 use crate::VolumeError;
 use crate::moving::Moved;
@@ -19,32 +20,32 @@ use base::{PartitionId, UnixTime};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{SegmentUse, StoreError};
 
-/// Bytes that are moved in one step, if a chunk is not larger.
+/// Bytes moved in one step, unless a single chunk is larger.
 const STEP_BYTES: u64 = 4 << 20;
 
-/// Records of a segment that one step looks at.
+/// Records of a segment that one step examines.
 const STEP_RECORDS: usize = 500;
 
-/// What looking at one of them costs, in bytes to be paid for out of the rate.
+/// Cost of examining one record, in bytes charged to the rate.
 const RECORD_COST_BYTES: u64 = 256;
 
-/// Extents that one step of a walk through all of them looks at.
+/// Extents that one step of a full walk examines.
 const STEP_EXTENTS: usize = 5000;
 
-/// Segments that wait for a walk at once; with more, it begins before other work is done.
+/// Maximum number of segments that wait for a walk; at this number it takes priority over other work.
 const WALK_SEGMENTS: usize = 32;
 
-/// A segment that could not be emptied is tried again after so many steps without work.
+/// Idle steps before a segment that could not be emptied is tried again.
 const RETRY_STEPS: u32 = 1000;
 
-/// Which segments are compacted.
+/// Thresholds that select segments for compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionPolicy {
-    /// Those of which so much of a hundred parts is dead, 1 to 100.
+    /// Percentage of dead data from which a segment is compacted, 1 to 100.
     pub dead_percent: u8,
-    /// Likewise while the disk is nearly full.
+    /// The same percentage while the disk is nearly full.
     pub dead_percent_full: u8,
-    /// The disk is nearly full when less than so much of a hundred parts is usable.
+    /// The disk is nearly full when less than this percentage is free.
     pub full_percent: u8,
 }
 
@@ -54,47 +55,47 @@ impl Default for CompactionPolicy {
     }
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionStep {
-    /// What it cost, in bytes: wait as long as these take at the rate wanted.
+    /// Cost in bytes; the caller sleeps for as long as these take at its rate.
     pub bytes: u64,
-    /// There is nothing to do, or no room to do it.
+    /// Whether there is nothing to do, or no space to do it.
     pub is_idle: bool,
 }
 
-/// What compaction did on a partition since the server was started.
+/// Compaction statistics of a partition since the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionStatistics {
-    /// Segments that were taken on.
+    /// Segments whose compaction was started.
     pub segments: u64,
-    /// Bytes that were dead in them then.
+    /// Bytes that were dead in them at that time.
     pub dead_bytes: u64,
     /// Chunks moved.
     pub chunks: u64,
-    /// Bytes copied for that, as stored.
+    /// Stored bytes copied to move them.
     pub copied_bytes: u64,
     /// Walks through all extents.
     pub walks: u64,
-    /// Chunks that could not be moved because they are damaged.
+    /// Chunks that could not be moved because they were damaged.
     pub damaged: u64,
-    /// Steps that found no room for copies.
+    /// Steps that found no space for copies.
     pub refused: u64,
-    /// The disk was nearly full at the last step.
+    /// Whether the disk was nearly full at the last step.
     pub is_nearly_full: bool,
 }
 
-/// Compaction of one partition.
+/// Compaction state of one partition.
 #[derive(Default)]
 pub(crate) struct Compactor {
     work: Work,
-    /// Names found and not yet dealt with.
+    /// Names found and not yet processed.
     queue: VecDeque<Name>,
     /// Segments that wait for a walk.
     waiting: BTreeSet<u64>,
-    /// Segments that were emptied as far as possible, and what was dead in them before.
+    /// Segments that were emptied as far as possible, and the dead bytes in them before.
     tried: BTreeMap<u64, u64>,
-    /// The last step found nothing to do.
+    /// Whether the last step found nothing to do.
     is_resting: bool,
     idle_steps: u32,
     statistics: CompactionStatistics,
@@ -104,17 +105,17 @@ pub(crate) struct Compactor {
 enum Work {
     #[default]
     None,
-    /// Through the records of a segment.
+    /// Processing the records of a segment.
     Segment { segment: u64, from: u64, needs_walk: bool },
-    /// Through all extents.
+    /// Walking through all extents.
     Walk { segments: BTreeSet<u64>, from: Vec<u8> },
 }
 
 impl Volumes {
-    /// Does a bounded part of the compaction of a partition. For one background thread each.
+    /// Performs a bounded step of compaction on a partition. Use one background thread per partition.
     ///
     /// # Errors
-    /// `NoPartition`, `Store`. Nothing is lost; another step begins with another segment.
+    /// `NoPartition`, `Store`. Nothing is lost; the next step starts with another segment.
     pub fn compact_step(
         &self,
         partition: PartitionId,
@@ -133,17 +134,14 @@ impl Volumes {
         Ok(CompactionStep { bytes: bytes + moved.copied_bytes, is_idle })
     }
 
-    /// What compaction did on a partition.
-    ///
-    /// # Errors
-    /// `NoPartition`.
+    /// Returns the compaction statistics of a partition.
     pub fn compaction_statistics(&self, partition: PartitionId) -> Result<CompactionStatistics, VolumeError> {
         Ok(self.partition(partition)?.compactor.lock().statistics)
     }
 }
 
 impl Compactor {
-    /// Finds the next names, if none are left; answers what that cost.
+    /// Finds the next names if none are left; returns the cost in bytes.
     fn find(&mut self, home: &Partition, policy: CompactionPolicy) -> Result<u64, VolumeError> {
         self.is_resting = false;
         if !self.queue.is_empty() {
@@ -159,10 +157,11 @@ impl Compactor {
         }
     }
 
-    /// Chooses what to do next.
+    /// Chooses the next work.
     fn begin(&mut self, home: &Partition, policy: CompactionPolicy) {
         let space = (home.handle.space)();
-        // What is given back in a moment counts as free: no more is done at the higher cost than is needed.
+        // Space about to be released counts as free, so that the lower threshold applies no longer than
+        // needed.
         let free_kib = space.free_kib.saturating_add(home.handle.chunks.doomed_bytes() >> 10);
         let is_nearly_full = free_kib < space.total_kib / 100 * u64::from(policy.full_percent);
         self.statistics.is_nearly_full = is_nearly_full;
@@ -183,7 +182,7 @@ impl Compactor {
         }
     }
 
-    /// Whether it was not tried, or an eighth of it died since.
+    /// Returns whether the segment is untried, or an eighth of it has died since it was tried.
     fn is_worth_it(&self, used: &SegmentUse) -> bool {
         let tried = self.tried.get(&used.segment);
         tried.is_none_or(|before| used.dead.saturating_sub(*before) > used.bytes / 8)
@@ -198,7 +197,7 @@ impl Compactor {
         }
     }
 
-    /// Looks up who names the next chunks of a segment.
+    /// Finds the names of the next chunks of a segment.
     fn look_into(
         &mut self,
         home: &Partition,
@@ -207,7 +206,7 @@ impl Compactor {
         mut needs_walk: bool,
     ) -> Result<u64, VolumeError> {
         let records = match home.handle.chunks.records(segment, from, STEP_RECORDS) {
-            // It lost its file meanwhile.
+            // The segment's file was deleted meanwhile.
             Err(StoreError::Damaged { .. }) => return Ok(RECORD_COST_BYTES),
             records => records?,
         };
@@ -227,7 +226,7 @@ impl Compactor {
         Ok((1 + records.found.len() as u64) * RECORD_COST_BYTES)
     }
 
-    /// Looks for names of chunks in these segments among the next extents.
+    /// Searches the next extents for names of chunks in these segments.
     fn walk(&mut self, home: &Partition, segments: BTreeSet<u64>, from: &[u8]) -> Result<u64, VolumeError> {
         let is_wanted = |address: store::ChunkAddress| segments.contains(&address.segment);
         let names = named::walk(&*home.handle.meta, from, STEP_EXTENTS, is_wanted)?;
@@ -238,7 +237,7 @@ impl Compactor {
         Ok(STEP_EXTENTS as u64 * RECORD_COST_BYTES / 4)
     }
 
-    /// As many names as one step moves.
+    /// Takes as many names as one step moves.
     fn take_names(&mut self) -> Vec<Name> {
         let (mut names, mut bytes) = (Vec::new(), 0);
         while let Some(name) = self.queue.pop_front() {
@@ -257,7 +256,7 @@ impl Compactor {
         self.statistics.damaged += moved.damaged.len() as u64;
         if moved.is_full {
             self.statistics.refused += 1;
-            // There may be room for another segment, and for these later.
+            // Another segment may fit now, and these later.
             self.queue.clear();
             self.work = Work::None;
             self.tried.clear();

@@ -1,4 +1,4 @@
-//! What is amiss on a partition, as numbers.
+//! Counts known problems of a partition.
 
 use crate::volumes::Volumes;
 use crate::{VolumeError, keys};
@@ -6,33 +6,27 @@ use base::PartitionId;
 use std::ops::ControlFlow;
 use store::{Family, KeyRange};
 
-/// What is counted at most, of each.
+/// Maximum that is counted of each kind.
 const COUNTED_MAX: u64 = 10_000;
 
-/// What is amiss on a partition.
+/// Known problems of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// Entries of [`Volumes::quarantine`].
     pub damaged: u64,
-    /// What deleted volumes and huge deleted files left behind and [`Volumes::purge_step`] is still to
-    /// reclaim; at most 10,000 are counted.
+    /// Purge jobs of deleted volumes and huge deleted files that [`Volumes::purge_step`] has still to
+    /// complete; at most 10,000 are counted.
     pub reclaiming: u64,
 }
 
 impl Volumes {
-    /// What is amiss on a partition. Reads the lists anew, which are empty as a rule.
-    ///
-    /// # Errors
-    /// `NoPartition`, `Store`.
+    /// Returns the known problems of a partition. Reads the lists on every call; they are usually empty.
     pub fn condition(&self, partition: PartitionId) -> Result<Condition, VolumeError> {
         let damaged = self.quarantine(partition)?.len() as u64;
         Ok(Condition { damaged, reclaiming: self.reclaiming(partition)? })
     }
 
-    /// The I/O error because of which a partition takes no more writes until the next start, if there was one.
-    ///
-    /// # Errors
-    /// `NoPartition`.
+    /// Returns the I/O error that made a partition read-only until the next start, if any.
     pub fn failure(&self, partition: PartitionId) -> Result<Option<String>, VolumeError> {
         Ok(self.partition(partition)?.handle.meta.failure())
     }

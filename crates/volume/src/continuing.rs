@@ -1,12 +1,13 @@
-//! Going on with what came of a transfer that was cut off, in the place where it lies.
+//! Resumes an interrupted transfer on top of the data already received.
 //!
-//! The new contents are laid over what had come, as over a volume's ([`overlaying`](crate::overlaying)), and are
-//! born in the next epoch of its group. So what had come and comes again, or is referred to, is not written once more, and is
-//! never there twice. What had come and is not in the new contents is deleted in that epoch.
+//! The new contents are laid over the received data, as over a volume's contents
+//! ([`overlaying`](crate::overlaying)), in the next epoch of its group. So data that was received and is sent
+//! or referred to again is not written again and never stored twice. Received data that is not in the new
+//! contents is deleted in that epoch.
 //!
-//! What had come lies in a group of its own, or over the volume's contents in the volume's group. A vnode that the new contents
-//! have as the volume has it is where it must be only in the second case, and only if nothing of it had come; else
-//! it is read from the volume and put as if it was sent.
+//! Received data is in its own group, or over the volume's contents in the volume's group. A vnode that is
+//! unchanged from the volume is already in place only in the second case, and only if nothing of it was
+//! received; otherwise it is read from the volume and stored as if it had been sent.
 
 use crate::keys::{self, FileKey};
 use crate::overlaying::Base;
@@ -22,19 +23,20 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, Family, KeyRange};
 
-/// What had come.
+/// Previously received data that a transfer continues.
 pub(crate) struct Continued {
-    /// Keeps it there.
+    /// Keeps the received data from being purged.
     received: Received,
-    /// It lies in a group of its own.
+    /// Whether the data is in its own group.
     is_beside: bool,
-    /// Vnodes of which something had come: status, names or data.
+    /// Vnodes with received data: status, names or contents.
     vnodes: HashSet<VnodeId>,
-    /// Of which files data had come, with their uniquifiers.
+    /// Files with received contents, by vnode and uniquifier.
     files: HashSet<(VnodeId, u32)>,
 }
 
-/// Begins to lay new contents over what came in a group of its own; gives `noted` back if it did not.
+/// Starts laying new contents over data received in its own group; returns `noted` if the data is not in its
+/// own group.
 pub(crate) fn begin_beside(
     target: &Arc<Volume>,
     received: Received,
@@ -58,7 +60,7 @@ pub(crate) fn begin_beside(
 }
 
 impl Continued {
-    /// What came, which lies over `below` or in a group of its own.
+    /// Reads which vnodes were received. The data is over `below`, or in its own group.
     pub(crate) fn new(
         target: &Volume,
         received: Received,
@@ -68,7 +70,7 @@ impl Continued {
         let after = below.map_or(0, |below| below.epoch);
         let mut continued = Continued { received, is_beside, vnodes: HashSet::new(), files: HashSet::new() };
         let (from, to) = keys::group_range(continued.received.group());
-        // A snapshot's scans leave the caches to others.
+        // Scans of a snapshot do not fill the caches.
         let state = target.home.handle.meta.snapshot();
         for family in [Family::Vnodes, Family::Entries, Family::Extents] {
             let mut damaged = None;
@@ -87,7 +89,7 @@ impl Continued {
         Ok(continued)
     }
 
-    /// Something of a vnode had come.
+    /// Records that something of a vnode was received.
     fn note(&mut self, family: Family, prefix: &[u8]) -> Option<()> {
         let word = |at: usize| Some(u32::from_be_bytes(prefix.get(at..at + 4)?.try_into().ok()?));
         let vnode = VnodeId(word(8)?);
@@ -98,12 +100,13 @@ impl Continued {
         Some(())
     }
 
-    /// Whether a vnode of the volume is seen through what came as it is.
+    /// Returns whether the vnode as the volume has it is visible, unchanged by the received data.
     pub(crate) fn shows(&self, vnode: VnodeId) -> bool {
         !self.is_beside && !self.vnodes.contains(&vnode)
     }
 
-    /// What is to be purged when it is in use, if it was in a group of its own.
+    /// Returns the job that purges superseded data once the new contents are in use, if it was in its own
+    /// group.
     pub(crate) fn leftover(&self) -> Option<Job> {
         let (group, epoch) = (self.received.group(), self.received.epoch());
         self.is_beside.then_some(Job::Versions { group, epoch })
@@ -111,7 +114,7 @@ impl Continued {
 }
 
 impl Restoration {
-    /// Deletes what had come of vnodes that the new contents do not have, and that had not come whole.
+    /// Deletes received data of vnodes that the new contents lack.
     pub(crate) fn delete_what_came(&mut self) -> Result<(), VolumeError> {
         let Some(continued) = self.base.as_ref().and_then(Base::continued) else { return Ok(()) };
         let is_gone = |&&(vnode, unique): &&(VnodeId, u32)| self.unique_of(vnode) != Some(unique);

@@ -1,4 +1,4 @@
-//! Threads that do what a caller would do itself if none of them were free.
+//! A thread pool for optional work: the caller does a job itself when no thread is free.
 
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use std::sync::OnceLock;
@@ -6,19 +6,19 @@ use std::thread::{self, JoinHandle};
 
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads; started when first needed. Dropping this waits until they have ended, with what they were given: a
-/// job must not hold what drops it.
+/// Threads, started when first needed. Dropping the pool waits until they have finished their jobs, so a job
+/// must not own the pool.
 pub(crate) struct Crew {
     name: &'static str,
     threads: usize,
-    /// Jobs that may wait until a thread is free.
+    /// Number of jobs that may be queued.
     waiting: usize,
     started: OnceLock<Started>,
 }
 
 #[derive(Default)]
 struct Started {
-    /// None if no thread could be started.
+    /// `None` if no thread could be started.
     queue: Option<Sender<Job>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -28,12 +28,12 @@ impl Crew {
         Crew { name, threads, waiting, started: OnceLock::new() }
     }
 
-    /// How many there are at most.
+    /// Returns the maximum number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Gives a job to the threads, or back if none is free and no more may wait.
+    /// Queues a job; returns it if no thread is free and the queue is full.
     pub(crate) fn offer(&self, job: Job) -> Result<(), Job> {
         match &self.started.get_or_init(|| self.start()).queue {
             Some(queue) => queue.try_send(job).map_err(TrySendError::into_inner),
@@ -58,7 +58,7 @@ impl Drop for Crew {
         let Started { queue, threads } = self.started.take().unwrap_or_default();
         drop(queue);
         for thread in threads {
-            // One that panicked has said so.
+            // A panic has already been reported.
             _ = thread.join();
         }
     }

@@ -1,10 +1,9 @@
-//! Records with versions: reading at an epoch, and writing without harm to clones.
+//! Versioned records: reading at an epoch, and writing without affecting clones.
 //!
-//! A volume at epoch E sees of every record the newest version that was born in E or before. Only
-//! the read-write volume of a group writes, always at the group's newest epoch C. Where the version
-//! it supersedes is seen by a clone it stays; otherwise it is dropped. A deletion that would bring an
-//! older version back to light leaves an empty value. A volume that was rolled back does not see the
-//! epochs between ([`Sight`]).
+//! A volume at epoch E sees the newest version of every record that was born in E or before. Only the
+//! read-write volume of a group writes, always at the group's newest epoch C. A superseded version stays if a
+//! clone sees it and is dropped otherwise. A deletion that would expose an older version leaves an empty
+//! value. A volume that was rolled back does not see the epochs in between ([`Sight`]).
 
 use crate::sight::{Sight, Turn};
 use crate::{VolumeError, keys};
@@ -13,13 +12,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, Family, KeyRange, MetaStore};
 
-/// Takes prefix and value of a record.
+/// Receives the prefix and value of a record.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
-/// Takes prefix, birth and value of a record.
+/// Receives the prefix, birth epoch and value of a record.
 pub(crate) type VisitBorn<'a> = dyn FnMut(&[u8], u64, &[u8]) -> ControlFlow<()> + 'a;
 
-/// The version of a record that is seen, with its birth; `None` if there is none or it is deleted.
+/// Returns the visible version of a record with its birth epoch; `None` if missing or deleted.
 pub(crate) fn get(
     meta: &dyn MetaStore,
     family: Family,
@@ -46,8 +45,7 @@ pub(crate) fn get(
     }
 }
 
-/// Calls `visit` with prefix and value of every record between `from` and `to` that is seen, until it
-/// breaks.
+/// Calls `visit` with prefix and value of every visible record between `from` and `to`, until it breaks.
 pub(crate) fn scan(
     meta: &dyn MetaStore,
     family: Family,
@@ -58,7 +56,7 @@ pub(crate) fn scan(
     scan_born(meta, family, range, sight, &mut |prefix, _, value| visit(prefix, value))
 }
 
-/// The same, telling the version's birth too.
+/// Like [`scan`], and also passes the version's birth epoch.
 pub(crate) fn scan_born(
     meta: &dyn MetaStore,
     family: Family,
@@ -69,7 +67,7 @@ pub(crate) fn scan_born(
     scan_some(meta, family, range, sight, u64::MAX, visit)
 }
 
-/// The same, looking at so many versions at most, seen or not.
+/// Like [`scan_born`], reading at most `versions_max` versions, visible or not.
 pub(crate) fn scan_some(
     meta: &dyn MetaStore,
     family: Family,
@@ -99,66 +97,65 @@ pub(crate) fn scan_some(
     damaged.map_or(Ok(()), |key| Err(damage(family, &key, "a key that is too short")))
 }
 
-/// The error for a record that cannot be read.
+/// Returns the error for a record that cannot be read.
 pub(crate) fn damage(family: Family, key: &[u8], what: &'static str) -> VolumeError {
     VolumeError::Damaged { key: format!("{} {key:02x?}", family.name()), what }
 }
 
-/// The epochs that a writer must respect.
+/// The epochs of a group, as its writer needs to know them.
 #[derive(Clone, Debug)]
 pub(crate) struct Epochs {
-    /// The one to write at: the group's newest.
+    /// The epoch to write at: the group's newest.
     pub(crate) current: u64,
-    /// Rollbacks in the writer's past.
+    /// Rollbacks in the writer's history.
     pub(crate) turns: Arc<[Turn]>,
-    /// What the group's other volumes see; their epochs are all older.
+    /// Read views of the group's other volumes; their epochs are all older.
     pub(crate) others: Vec<Sight>,
-    /// Nobody reads at `current`.
+    /// Whether the group has no read-write volume, so that no volume reads at `current`.
     pub(crate) is_read_write_gone: bool,
 }
 
 impl Epochs {
-    /// Of a group before its volumes are known.
+    /// Creates the epochs of a group before its volumes are known.
     pub(crate) fn without_volumes() -> Epochs {
         let Sight { epoch, turns } = Sight::up_to(keys::FIRST_EPOCH);
         Epochs { current: epoch, turns, others: Vec::new(), is_read_write_gone: true }
     }
 
-    /// What the writer sees.
+    /// Returns the writer's read view.
     pub(crate) fn writer(&self) -> Sight {
         Sight { epoch: self.current, turns: Arc::clone(&self.turns) }
     }
 
-    /// Somebody writes from now on, and sees this; its epoch is the group's newest.
+    /// Sets the writer's read view; its epoch is the group's newest.
     pub(crate) fn take_writer(&mut self, sight: Sight) {
         self.current = sight.epoch;
         self.turns = sight.turns;
         self.is_read_write_gone = false;
     }
 
-    /// What anybody sees.
+    /// Returns the read views of all volumes.
     pub(crate) fn readers(&self) -> Vec<Sight> {
         let writer = (!self.is_read_write_gone).then(|| self.writer());
         self.others.iter().cloned().chain(writer).collect()
     }
 
-    /// Nobody has rollbacks in the past.
+    /// Returns whether no volume has been rolled back.
     fn is_straight(&self) -> bool {
         self.turns.is_empty() && self.others.iter().all(|other| other.turns.is_empty())
     }
 
-    /// Whether another volume sees the version of this birth, which the writer saw.
+    /// Returns whether another volume sees the version born at this epoch, which the writer saw.
     fn is_seen(&self, versions: &[(u64, bool)], born: u64) -> bool {
         self.others.iter().filter(|other| other.epoch >= born).any(|other| {
-            // Without rollbacks nothing newer can stand between.
+            // Without rollbacks no newer version can hide it.
             let is_straight = other.turns.is_empty() && self.turns.is_empty();
             is_straight || other.newest(versions).is_some_and(|at| versions[at].0 == born)
         })
     }
 
-    /// Writes `value` (or, with `None`, the deletion) of a record at the current epoch. Returns
-    /// whether the version that was seen before is gone for good, so that what only it named can be
-    /// released.
+    /// Writes `value` (or, with `None`, the deletion) of a record at the current epoch. Returns whether the
+    /// previously visible version is gone for good, so that chunks that only it named can be released.
     pub(crate) fn write(
         &self,
         meta: &dyn MetaStore,
@@ -202,7 +199,7 @@ impl Epochs {
         Ok(is_gone)
     }
 
-    /// Birth and liveness of every version of a record, newest first, whoever sees it.
+    /// Returns birth epoch and liveness of every version of a record, newest first.
     fn versions(
         &self,
         meta: &dyn MetaStore,
@@ -219,7 +216,7 @@ impl Epochs {
     }
 }
 
-/// Deletions of one record that hide nothing: without them every reader sees the same.
+/// Returns the births of a record's deletions that hide nothing: without them every reader sees the same.
 fn idle_deletions(versions: &[(u64, bool)], readers: &[Sight]) -> Vec<u64> {
     let hides = |at: usize, reader: &Sight| {
         let mut older = versions[at + 1..].iter();
@@ -232,13 +229,14 @@ fn idle_deletions(versions: &[(u64, bool)], readers: &[Sight]) -> Vec<u64> {
     (0..versions.len()).filter(is_idle).map(|at| versions[at].0).collect()
 }
 
-/// Which versions of one record, given newest first as birth and liveness, none of `readers` needs.
+/// Returns the births of the versions of a record, given newest first as birth and liveness, that no reader
+/// needs.
 pub(crate) fn unneeded(versions: &[(u64, bool)], readers: &[Sight]) -> Vec<u64> {
     let mut is_needed = vec![false; versions.len()];
     for at in readers.iter().filter_map(|reader| reader.newest(versions)) {
         is_needed[at] |= versions[at].1;
     }
-    // A deletion is needed where an older version would come to light that others still need.
+    // A deletion is needed if it hides an older version that another reader still needs.
     for reader in readers {
         let Some(at) = reader.newest(versions).filter(|&at| !versions[at].1) else { continue };
         let would_show =

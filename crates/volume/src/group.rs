@@ -1,4 +1,4 @@
-//! What the volumes of one group share.
+//! State shared by the volumes of one group.
 
 use crate::epochs::Epochs;
 use crate::numbers::Numbers;
@@ -9,26 +9,26 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use store::ChunkStore;
 use waits::{Lock, LockName, SharedLock};
 
-/// What only the writer of a group uses.
+/// State that only the writer of a group uses.
 pub(crate) struct Writer {
     pub(crate) epochs: Epochs,
     pub(crate) files: Numbers,
     pub(crate) directories: Numbers,
-    /// While totals are counted: what changed since that began.
+    /// Changes since a count of totals began, while it runs.
     pub(crate) noted: Option<Vec<Step>>,
 }
 
 /// A read-write volume and its clones.
 pub(crate) struct Group {
     pub(crate) id: u64,
-    /// Held while a change is built and committed, never while anything waits for the medium or the
-    /// network. Whoever holds it may read the store and fill caches without `publish`.
+    /// Held while a change is built and committed, never during a wait for the disk or the network. The
+    /// holder may read the store and fill caches without `publish`.
     pub(crate) writer: Lock<Writer>,
-    /// Guards the agreement of store, caches and headers in memory: written while a commit takes
-    /// effect, read by whoever reads more than one record or fills a cache. Taken after `writer`.
+    /// Keeps store, caches and headers in memory consistent. Locked exclusively while a commit takes effect,
+    /// shared while reading more than one record or filling a cache. Taken after `writer`.
     pub(crate) publish: SharedLock<()>,
     pub(crate) pins: Pins,
-    /// Somebody asked for one of its volumes since it was last looked at for unloading.
+    /// Whether one of its volumes was used since the last scan for unloading.
     is_used: AtomicBool,
 }
 
@@ -46,7 +46,7 @@ impl Group {
     }
 
     pub(crate) fn set_used(&self) {
-        // A store only where it changes something: everybody who uses a volume comes by.
+        // Stores only on a change, because every use of a volume comes through here.
         if !self.is_used.load(Relaxed) {
             self.is_used.store(true, Relaxed);
         }

@@ -1,4 +1,4 @@
-//! How much space only one volume holds.
+//! Computes the space that only one volume uses.
 
 use crate::epochs::{damage, unneeded};
 use crate::record;
@@ -11,16 +11,16 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use store::{ChunkAddress, Family, KeyRange, Snapshot};
 
-/// What is given back when a volume is deleted.
+/// Space that deleting a volume would free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Records of vnodes, names and places of data.
+    /// Number of records of vnodes, names and extents.
     pub records: u64,
-    /// Bytes of these records, keys and values.
+    /// Size of these records, keys and values, in bytes.
     pub record_bytes: u64,
-    /// Chunks of data.
+    /// Number of data chunks.
     pub chunks: u64,
-    /// Bytes of these chunks as they are stored.
+    /// Stored size of these chunks, in bytes.
     pub chunk_bytes: u64,
 }
 
@@ -31,7 +31,7 @@ struct Version {
     shared: Option<RowKey>,
 }
 
-/// Through all records of a group, one record at a time.
+/// A walk through all records of a group, one record at a time.
 struct Walk {
     everybody: Vec<Sight>,
     others: Vec<Sight>,
@@ -39,17 +39,14 @@ struct Walk {
     prefix: Vec<u8>,
     births: Vec<(u64, bool)>,
     versions: Vec<Version>,
-    /// How often shared chunks would be given up.
+    /// Number of references to each shared chunk that would be removed.
     shared: BTreeMap<RowKey, u64>,
 }
 
 impl Volumes {
-    /// What deleting this volume now, and no other, would give back. Walks all records that it shares with its
-    /// relatives, so it takes as long as these are many; memory for one record at a time, and 24 bytes for
-    /// each chunk shared by deduplication that it would give up. Other work goes on meanwhile.
-    ///
-    /// # Errors
-    /// `NoVolume`, `Damaged`, `Store`.
+    /// Returns the space that deleting only this volume now would free. Walks all records that it shares with
+    /// its group, so the time depends on their number. Uses memory for one record, and 24 bytes for each
+    /// deduplicated chunk to which references would be removed. Does not block other work.
     pub fn held_only_by(&self, id: VolumeId) -> Result<Held, VolumeError> {
         let volume = self.get_any_state(id)?;
         let group = volume.group.id;
@@ -121,7 +118,7 @@ impl Walk {
         }
     }
 
-    /// A shared chunk is given back by who has all of its names.
+    /// A shared chunk is freed if all references to it are removed.
     fn shared(&mut self, state: &dyn Snapshot) -> Result<(), VolumeError> {
         for (key, count) in std::mem::take(&mut self.shared) {
             let from = keys::row(key);

@@ -1,9 +1,8 @@
-//! Which volumes there are, and which of them are in memory.
+//! The index of all volumes, and of those in memory.
 //!
-//! Every volume has a place here, 20 bytes that say on which partition and in which group it is; the
-//! volumes of a group form a ring. The rest of a volume is read when it is first asked for, with all
-//! of its group at once: who writes in a group must know the epochs of all its volumes. It goes with
-//! all of its group too, see `unloading.rs`.
+//! Every volume has an entry here, 20 bytes with its partition and group; the volumes of a group form a ring.
+//! The rest of a volume is loaded when it is first used, together with its whole group, because a writer must
+//! know the epochs of all volumes in its group. Groups are also unloaded as a whole, see `unloading.rs`.
 
 mod members;
 mod places;
@@ -19,12 +18,12 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Which group a volume is in, for [`Members`].
+/// Returns a lookup of a volume's group, for [`Members`].
 fn key_of(places: &Places) -> impl Fn(VolumeId) -> Option<GroupKey> {
     move |id| places.get(id).map(|place| place.key())
 }
 
-/// So many volumes were found.
+/// Counts the volumes found.
 fn count(found: &[(PartitionId, Vec<Found>)]) -> usize {
     found.iter().map(|(_, found)| found.len()).sum()
 }
@@ -42,43 +41,43 @@ fn members_of(found: &[(PartitionId, Vec<Found>)]) -> Members {
     members
 }
 
-/// What starting a server learns of a volume.
+/// Information on a volume gathered at server start.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) group: u64,
     pub(crate) id: VolumeId,
-    /// Its header says that it is to be destroyed.
+    /// Whether its header marks it for destruction.
     pub(crate) is_marked: bool,
 }
 
-/// A volume that is to be loaded with its whole group.
+/// A volume to load with its whole group.
 pub(crate) struct ToLoad {
     pub(crate) partition: PartitionId,
     pub(crate) group: u64,
     pub(crate) members: Vec<VolumeId>,
 }
 
-/// A group is known by its partition and its id.
+/// Identifies a group by partition and id.
 pub(crate) type GroupKey = (PartitionId, u64);
 
 #[derive(Default)]
 pub(crate) struct Index {
     places: Places,
-    /// Of each group, one of its volumes.
+    /// One volume of each group.
     members: Members,
     loaded: HashMap<VolumeId, Arc<Volume>, RandomState>,
-    /// Of each group that is in memory, one of its volumes.
+    /// One volume of each group in memory.
     groups: HashMap<GroupKey, VolumeId, RandomState>,
-    /// Groups that were loaded, in the order in which they are looked at for unloading.
+    /// Loaded groups, in the order in which they are checked for unloading.
     queue: VecDeque<GroupKey>,
-    /// Volumes that were marked when the server started.
+    /// Volumes that were marked for destruction at server start.
     marked: Vec<VolumeId>,
-    /// Volumes that are held apart, see `apart.rs`.
+    /// Parked volumes, see `apart.rs`.
     apart: BTreeSet<VolumeId>,
 }
 
 impl Index {
-    /// The volumes of all partitions, each sorted by its groups. None of them is in memory.
+    /// Builds the index of all partitions' volumes, each sorted by group. None of them is in memory.
     pub(crate) fn of_found(found: &[(PartitionId, Vec<Found>)]) -> Index {
         let marked = found.iter().flat_map(|(_, found)| found).filter(|found| found.is_marked);
         let index = Index::of_distinct(found).unwrap_or_else(|| Index::one_by_one(found));
@@ -87,7 +86,7 @@ impl Index {
         Index { marked: marked.map(|found| found.id).collect(), apart: apart.collect(), ..index }
     }
 
-    /// On all processors; `None` if a volume is on two partitions.
+    /// Builds the index in parallel; `None` if a volume is on two partitions.
     fn of_distinct(found: &[(PartitionId, Vec<Found>)]) -> Option<Index> {
         std::thread::scope(|scope| {
             let members = scope.spawn(|| members_of(found));
@@ -97,7 +96,7 @@ impl Index {
         })
     }
 
-    /// Of a volume on two partitions the later one is used.
+    /// Builds the index one by one; of a volume on two partitions, the later one is used.
     fn one_by_one(found: &[(PartitionId, Vec<Found>)]) -> Index {
         let mut index = Index { places: Places::with_room(count(found)), ..Index::default() };
         for (partition, found) in found {
@@ -115,14 +114,14 @@ impl Index {
         index
     }
 
-    /// A volume leaves the place where it was for another.
+    /// Removes a volume's old entry in favour of another.
     fn hide(&mut self, id: VolumeId, from: Place, to: Place) {
         self.places.insert(id, from);
         self.remove(id);
         self.places.insert(id, to);
     }
 
-    /// The volume before `id` in its ring leads to `next` from now on, which was behind it.
+    /// Links the volume before `id` in its ring to `next`, which followed it.
     fn close_gap(&mut self, id: VolumeId, next: VolumeId) {
         let mut at = next;
         while at != id {
@@ -135,34 +134,34 @@ impl Index {
         }
     }
 
-    /// A volume that is in memory, for somebody who uses it.
+    /// Returns a volume in memory and marks its group as used.
     pub(crate) fn loaded(&self, id: VolumeId) -> Option<&Arc<Volume>> {
         let found = self.loaded.get(&id)?;
         found.group.set_used();
         Some(found)
     }
 
-    /// A volume that is in memory, for somebody who only looks at it.
+    /// Returns a volume in memory without marking its group as used.
     pub(crate) fn find_loaded(&self, id: VolumeId) -> Option<&Arc<Volume>> {
         self.loaded.get(&id)
     }
 
-    /// Volumes in memory.
+    /// Returns the number of volumes in memory.
     pub(crate) fn loaded_count(&self) -> usize {
         self.loaded.len()
     }
 
-    /// Groups in memory.
+    /// Returns the number of groups in memory.
     pub(crate) fn loaded_groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// All of them.
+    /// Returns all volumes in memory.
     pub(crate) fn all_loaded(&self) -> impl Iterator<Item = &Arc<Volume>> {
         self.loaded.values()
     }
 
-    /// What to load for a volume that is not in memory.
+    /// Returns the group to load for a volume.
     pub(crate) fn to_load(&self, id: VolumeId) -> Option<ToLoad> {
         let place = self.places.get(id)?;
         let mut members = vec![id];
@@ -174,7 +173,7 @@ impl Index {
         Some(ToLoad { partition: place.partition, group: place.group(), members })
     }
 
-    /// Takes a volume, known or new, into memory. It replaces one with the same id.
+    /// Adds a volume to memory, new or replacing one with the same id.
     pub(crate) fn put(&mut self, volume: Arc<Volume>) {
         let (id, partition, group) = (volume.id(), volume.partition(), volume.group.id);
         let is_known =
@@ -203,7 +202,7 @@ impl Index {
         }
     }
 
-    /// Forgets a volume.
+    /// Removes a volume.
     pub(crate) fn remove(&mut self, id: VolumeId) {
         self.loaded.remove(&id);
         self.apart.remove(&id);
@@ -225,35 +224,35 @@ impl Index {
         }
     }
 
-    /// The group of this id, if it is in memory.
+    /// Returns the group with this id, if it is in memory.
     pub(crate) fn group(&self, partition: PartitionId, group: u64) -> Option<&Arc<Group>> {
         let member = self.groups.get(&(partition, group))?;
         self.loaded.get(member).map(|volume| &volume.group)
     }
 
-    /// Any volume of a group, in memory or not.
+    /// Returns any volume of a group, in memory or not.
     pub(crate) fn find_member(&self, partition: PartitionId, group: u64) -> Option<VolumeId> {
         self.members.find((partition, group), key_of(&self.places))
     }
 
-    /// Whether there is such a volume.
+    /// Returns whether the volume exists.
     pub(crate) fn contains(&self, id: VolumeId) -> bool {
         self.places.contains(id)
     }
 
-    /// Whether there is such a volume on this partition.
+    /// Returns whether the volume exists on this partition.
     pub(crate) fn is_on(&self, id: VolumeId, partition: PartitionId) -> bool {
         self.places.get(id).is_some_and(|place| place.partition == partition)
     }
 
-    /// Of the next `looks` groups in the queue, those with their volumes that nobody has in hand or used
-    /// since the last look. They are still in memory and not in the queue: [`Index::unload`] takes them
-    /// out, or [`Index::keep`] back.
+    /// Takes those of the next `looks` groups from the queue that are not referenced and have not been used
+    /// since the last check, and returns them with their volumes. They stay in memory: the caller passes each
+    /// to [`Index::unload`] or [`Index::keep`].
     pub(crate) fn idle_groups(&mut self, looks: usize) -> Vec<(GroupKey, Vec<Arc<Volume>>)> {
         let mut found = Vec::new();
         for _ in 0..looks.min(self.queue.len()) {
             let Some(key) = self.queue.pop_front() else { break };
-            // What was deleted meanwhile leaves the queue.
+            // Deleted groups leave the queue.
             let Some(volumes) = self.members(key) else { continue };
             if !volumes[0].group.take_used() && is_idle(&volumes, 1) {
                 found.push((key, volumes));
@@ -269,13 +268,13 @@ impl Index {
         self.queue.push_back(key);
     }
 
-    /// The volumes of a group in memory.
+    /// Returns the volumes of a group in memory.
     fn members(&self, key: GroupKey) -> Option<Vec<Arc<Volume>>> {
         let to_load = self.to_load(*self.groups.get(&key)?)?;
         to_load.members.iter().map(|id| self.loaded.get(id).cloned()).collect()
     }
 
-    /// Takes a group out of memory if still nobody has any of it in hand; answers how many volumes went.
+    /// Unloads a group if it is still unreferenced; returns the number of volumes unloaded.
     pub(crate) fn unload(&mut self, key: GroupKey) -> usize {
         let Some(volumes) = self.members(key).filter(|volumes| is_idle(volumes, 1)) else {
             self.keep(key);
@@ -288,22 +287,22 @@ impl Index {
         volumes.len()
     }
 
-    /// Volumes that are held apart.
+    /// Returns the parked volumes.
     pub(crate) fn apart(&self) -> impl Iterator<Item = VolumeId> {
         self.apart.iter().copied()
     }
 
-    /// Volumes that were marked when the server started and are still there.
+    /// Returns the volumes marked for destruction at server start that still exist.
     pub(crate) fn marked(&self) -> impl Iterator<Item = VolumeId> {
         self.marked.iter().copied().filter(|id| self.contains(*id))
     }
 }
 
-/// Whether only the index has these volumes of a group, `hands` times besides, and nothing would be lost
-/// with them.
+/// Returns whether these volumes of a group have no references but the index's and `hands` others each, and
+/// can be unloaded without loss.
 fn is_idle(volumes: &[Arc<Volume>], hands: usize) -> bool {
     let is_free = |volume: &Arc<Volume>| Arc::strong_count(volume) == 1 + hands && volume.may_be_unloaded();
-    // Readers, the purger and commits that wait for durability have the group in hand.
+    // Readers, the purger and commits that wait for durability hold references to the group.
     volumes.iter().all(is_free)
         && volumes.first().is_some_and(|first| Arc::strong_count(&first.group) == volumes.len())
 }

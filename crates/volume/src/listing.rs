@@ -1,28 +1,25 @@
-//! Listing volumes without loading them.
+//! Lists volumes without loading them.
 
 use crate::{VolumeError, VolumeHeader, VolumeState, Volumes, loading};
 use base::{PartitionId, VolumeId};
 use std::ops::ControlFlow;
 
-/// Headers read at once.
+/// Headers read in one batch.
 const PAGE: usize = 1000;
 
-/// What a list tells of a volume.
+/// A volume in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// As it is now.
+    /// Its current header.
     pub header: VolumeHeader,
-    /// Whether file service may use it.
+    /// State that decides whether file service may use it.
     pub state: VolumeState,
 }
 
 impl Volumes {
-    /// Calls `visit` with every volume of a partition in the order of their ids, until it breaks.
-    /// Needs memory for a thousand headers and loads no volume. Those that cannot be read are left out,
-    /// and the log says so; volumes that are made or deleted meanwhile may be among them or not.
-    ///
-    /// # Errors
-    /// `NoPartition`, `Store`.
+    /// Calls `visit` with every volume of a partition in id order, until it breaks. Needs memory for a
+    /// thousand headers and loads no volume. Unreadable headers are logged and skipped; volumes created or
+    /// deleted meanwhile may or may not be included.
     pub fn list_headers(
         &self,
         partition: PartitionId,
@@ -44,7 +41,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// What is known in memory goes before what was stored.
+    /// The state in memory takes precedence over the stored one.
     fn listed(&self, partition: PartitionId, id: VolumeId, stored: Option<VolumeHeader>) -> Option<Listed> {
         let index = self.index.read();
         let loaded = index.find_loaded(id).filter(|volume| volume.partition() == partition);

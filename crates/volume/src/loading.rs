@@ -1,4 +1,4 @@
-//! Finding the volumes of a partition, and reading them when they are needed.
+//! Finds the volumes of a partition, and loads them when they are needed.
 
 use crate::apart::is_apart;
 use crate::epochs::{Epochs, damage};
@@ -15,12 +15,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Family, KeyRange};
 
-/// What a volume sees that its group's writer must respect.
+/// Returns the read views that a stored volume adds to [`Epochs::others`]; none for a read-write volume.
 pub(crate) fn readers(stored: &StoredHeader) -> Vec<Sight> {
     if stored.header.kind == VolumeType::ReadWrite { vec![] } else { vec![stored.sight.clone()] }
 }
 
-/// A group with all its volumes.
+/// Loads a group with all its volumes.
 pub(crate) fn load(
     shared: &Arc<Shared>,
     home: &Arc<Partition>,
@@ -51,7 +51,7 @@ fn load_header(home: &Partition, id: VolumeId) -> Result<(StoredHeader, Counters
     Ok((stored, value))
 }
 
-/// Where all volumes of a partition are, sorted by their groups.
+/// Finds all volumes of a partition, sorted by group.
 pub(crate) fn find(home: &Partition) -> Result<Vec<Found>, VolumeError> {
     home.load_receipts()?;
     let mut found = Vec::new();
@@ -64,9 +64,9 @@ pub(crate) fn find(home: &Partition) -> Result<Vec<Found>, VolumeError> {
     Ok(found)
 }
 
-/// At most `most` headers from `from` on, `None` for those that cannot be read, and where to go on.
+/// Returns at most `most` headers from `from` on, `None` for unreadable ones, and the id to continue from.
 pub(crate) fn headers(home: &Partition, from: VolumeId, most: usize) -> Result<Page, VolumeError> {
-    // Both tables as they are at one moment. What a snapshot reads does not stay in the caches.
+    // Reads both tables at one moment. Snapshot reads do not fill the caches.
     let state = home.handle.meta.snapshot();
     let mut found: Vec<(VolumeId, Vec<u8>)> = Vec::new();
     let (_, to) = keys::registry_range(keys::Registry::Header);
@@ -94,14 +94,14 @@ pub(crate) fn headers(home: &Partition, from: VolumeId, most: usize) -> Result<P
     Ok((found.into_iter().map(read).collect(), next))
 }
 
-/// Headers in the order of their ids, and the id to go on from.
+/// Headers in id order, and the id to continue from.
 type Page = (Vec<(VolumeId, Option<VolumeHeader>)>, Option<VolumeId>);
 
-/// The volume of this name.
+/// Finds the volume with this name.
 pub(crate) fn find_name(home: &Partition, name: &VolumeName) -> Result<Option<VolumeId>, VolumeError> {
     let mut found = None;
     each_header(home, &mut |id, value| {
-        // What is held apart has the name of another one.
+        // A parked volume has the name of another one.
         if record::header_name(value)? == *name && !is_apart(id) {
             found = Some(id);
         }
@@ -110,13 +110,13 @@ pub(crate) fn find_name(home: &Partition, name: &VolumeName) -> Result<Option<Vo
     Ok(found)
 }
 
-/// Takes a volume and its header's record; `None` says that it is damaged.
+/// Receives a volume and its header record; returns `None` if the record is damaged.
 type Take<'a> = dyn FnMut(VolumeId, &[u8]) -> Option<()> + 'a;
 
 /// Calls `take` with every header of a partition.
 fn each_header(home: &Partition, take: &mut Take<'_>) -> Result<(), VolumeError> {
     let (from, to) = keys::registry_range(keys::Registry::Header);
-    // What a snapshot reads does not stay in the caches.
+    // Snapshot reads do not fill the caches.
     let state = home.handle.meta.snapshot();
     state.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
         if volume_of(key).and_then(|id| take(id, value)).is_none() {

@@ -1,16 +1,16 @@
-//! Moving chunks to another place while readers, writers, clones and purges go on.
+//! Moves chunks while readers, writers, clones and purges continue.
 //!
-//! 1. A chunk is copied and the copy made durable: named by nobody yet, it is garbage if the power
-//!    fails now.
-//! 2. While nobody else can change the group, each extent that still names the old place is rewritten
-//!    to name the copy, in one batch. An extent that says something else by now is left alone, and the
-//!    copy is garbage. All else of the record stays, its epoch too, so clones see no difference.
-//! 3. The batch is made durable; only then the old chunk is released, as by an overwrite: when the
-//!    last reader who may know the old place is gone.
+//! 1. A chunk is copied and the copy made durable. No record names it yet, so after a crash at this
+//!    point it is garbage.
+//! 2. While nothing else can change the group, each extent that still names the old address is rewritten
+//!    to name the copy, in one batch. An extent that has changed meanwhile is left alone, and the
+//!    copy becomes garbage. The rest of the record stays, including its epoch, so clones see no difference.
+//! 3. The batch is made durable; only then is the old chunk released, as by an overwrite: when the
+//!    last reader that may know the old address has finished.
 //!
-//! Of a chunk that several extents share, only the row is rewritten: all who show it see no difference.
+//! If several extents share a chunk, only its row is rewritten; their readers see no difference.
 //!
-//! Records of a group that no volume has are not touched: it is being built or purged.
+//! Records of a group without volumes are left alone: the group is being built or purged.
 
 use crate::group::Group;
 use crate::named::Name;
@@ -22,28 +22,28 @@ use crate::{VolumeError, keys};
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, CommitNumber, Family, StoreError};
 
-/// Extents that are rewritten in one batch, while writers of the group wait.
+/// Extents rewritten in one batch, while writers of the group wait.
 const BATCH_EXTENTS: usize = 64;
 
-/// What became of chunks that were to be moved.
+/// Result of moving chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
     pub(crate) chunks: u64,
-    /// Bytes that were copied, in vain too.
+    /// Bytes copied, including copies that were discarded.
     pub(crate) copied_bytes: u64,
-    /// There was no room for all copies.
+    /// Whether space ran out before all copies were made.
     pub(crate) is_full: bool,
     /// Chunks that cannot be copied.
     pub(crate) damaged: Vec<(Name, StoreError)>,
 }
 
-/// A copy that nobody names yet.
+/// A copy that no record names yet.
 struct Copy {
     name: Name,
     to: ChunkAddress,
 }
 
-/// Copies that nobody names; released unless they are taken out.
+/// Copies that no record names; dropping this releases those that remain.
 struct Unnamed<'a> {
     home: &'a Partition,
     copies: Vec<Copy>,
@@ -55,7 +55,7 @@ impl Drop for Unnamed<'_> {
     }
 }
 
-/// Old places that nobody names once the commit is durable.
+/// Old chunks that no record names once the commit is durable.
 struct Left {
     number: CommitNumber,
     group: Option<Arc<Group>>,
@@ -66,7 +66,7 @@ impl Volumes {
     /// Moves chunks, durably.
     ///
     /// # Errors
-    /// `Store`. Everything is as it was or moved.
+    /// `Store`. Each chunk is then either moved or unchanged.
     pub(crate) fn move_chunks(&self, home: &Arc<Partition>, names: Vec<Name>) -> Result<Moved, VolumeError> {
         let mut moved = Moved::default();
         let mut unnamed = copy(home, names, &mut moved)?;
@@ -87,7 +87,7 @@ impl Volumes {
         for left in left {
             home.handle.meta.sync(left.number)?;
             moved.chunks += (left.doomed.own.len() + left.doomed.shared.len()) as u64;
-            // Without a group: nobody has read in it yet.
+            // Without a group no reader can be using the chunks.
             home.release(left.group.as_ref().map(|group| &group.pins), left.doomed);
         }
         Ok(moved)
@@ -135,7 +135,7 @@ fn rename_shared(mut unnamed: Unnamed<'_>) -> Result<Option<Left>, VolumeError> 
     Ok(Some(Left { number, group: None, doomed: Doomed { own: vec![], shared: doomed } }))
 }
 
-/// Copies what can be copied.
+/// Copies the chunks that can be copied.
 fn copy<'a>(home: &'a Partition, names: Vec<Name>, moved: &mut Moved) -> Result<Unnamed<'a>, VolumeError> {
     let mut unnamed = Unnamed { home, copies: Vec::new() };
     for name in names {
@@ -158,7 +158,7 @@ fn copy<'a>(home: &'a Partition, names: Vec<Name>, moved: &mut Moved) -> Result<
     Ok(unnamed)
 }
 
-/// The extent with the copy in the place of the chunk; `None` if it names another one by now.
+/// Returns the extent with the copy in place of the chunk; `None` if it no longer names that chunk.
 fn renamed(home: &Partition, copy: &Copy) -> Result<Option<Vec<u8>>, VolumeError> {
     let value = home.handle.meta.get(Family::Extents, &copy.name.key)?;
     // An empty value is a deletion.

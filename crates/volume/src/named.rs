@@ -1,5 +1,5 @@
-//! The records that name chunks, extents and rows of shared chunks: found by a chunk's owner, or one after the
-//! other.
+//! Finds the records that name chunks, either extents or rows of shared chunks: by a chunk's owner, or in a
+//! walk through all of them.
 
 use crate::VolumeError;
 use crate::keys;
@@ -8,7 +8,7 @@ use crate::sharing::{FoundRow, find_row};
 use std::ops::ControlFlow;
 use store::{ChunkAddress, ChunkOwner, Family, KeyRange, MetaStore};
 
-/// An extent (all of its key) and the chunk that it names.
+/// The full key of an extent, and the chunk that the extent names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) key: Vec<u8>,
@@ -20,13 +20,13 @@ impl Name {
         self.key.first_chunk().map_or(0, |group| u64::from_be_bytes(*group))
     }
 
-    /// Beside the chunk it says who names it.
+    /// Returns the owner, which is stored next to the chunk.
     pub(crate) fn owner(&self) -> ChunkOwner {
         let prefix = keys::split(&self.key).and_then(|(prefix, _)| prefix.try_into().ok());
         ChunkOwner(prefix.unwrap_or_default())
     }
 
-    /// Whether the record still names the chunk, itself or through a row.
+    /// Returns whether the record still names the chunk, directly or through a row.
     pub(crate) fn is_valid(&self, meta: &dyn MetaStore) -> Result<bool, VolumeError> {
         let value = meta.get(Family::Extents, &self.key)?;
         if let Some(row) = value.as_ref().and_then(|value| record::shared_row(value)) {
@@ -37,7 +37,7 @@ impl Name {
     }
 }
 
-/// The version of the owner's extent that names a chunk; `None` if the chunk is dead.
+/// Returns the version of the owner's extent that names a chunk; `None` if the chunk is dead.
 pub(crate) fn by_owner(
     meta: &dyn MetaStore,
     owner: ChunkOwner,
@@ -55,16 +55,16 @@ pub(crate) fn by_owner(
     Ok(name)
 }
 
-/// A part of all names.
+/// A page of names.
 pub(crate) struct Names {
-    /// Those that were wanted.
+    /// Names that match.
     pub(crate) found: Vec<Name>,
-    /// Where to go on; `None` at the end.
+    /// Key to continue from; `None` at the end.
     pub(crate) next: Option<Vec<u8>>,
 }
 
-/// Goes through the next `most` extents of a partition and takes the names that are wanted. What
-/// cannot be read is left out.
+/// Reads the next `most` extents of a partition and collects the wanted names. Unreadable records are
+/// skipped.
 pub(crate) fn walk(
     meta: &dyn MetaStore,
     from: &[u8],
@@ -73,7 +73,7 @@ pub(crate) fn walk(
 ) -> Result<Names, VolumeError> {
     let mut names = Names { found: Vec::new(), next: None };
     let mut left = most;
-    // A snapshot's scans leave the caches to others.
+    // Snapshot scans do not fill the caches.
     meta.snapshot().scan(
         Family::Extents,
         KeyRange::ascending(from, &keys::BEHIND_ALL),

@@ -10,7 +10,7 @@ use base::Fid;
 use base::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use bytes::Bytes;
 
-/// What is created.
+/// The object to create.
 pub(crate) enum New<'a> {
     File,
     Directory,
@@ -26,7 +26,7 @@ impl New<'_> {
         }
     }
 
-    /// Blocks that must be free before. A directory has one page.
+    /// Returns the blocks that must be free. A directory has one page.
     fn blocks(&self) -> u64 {
         match self {
             New::File => quota::blocks(0),
@@ -36,7 +36,7 @@ impl New<'_> {
     }
 }
 
-/// Refuses names that no entry may get (FileNameOK of OpenAFS: also those in which clients would
+/// Rejects names that no entry may get (FileNameOK of OpenAFS, which includes those in which clients would
 /// replace `@sys`).
 pub(crate) fn check_new_name(name: &[u8]) -> Result<(), VolumeError> {
     if name.len() > NAME_BYTES_MAX {
@@ -169,11 +169,7 @@ impl Volume {
         vnode
     }
 
-    /// Link: one more name for a file in its own directory.
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, `IsDirectory` (not a file), `CrossDevice` (another directory),
-    /// `ReadOnly`, `InvalidName`, `NameTooLong`, `Exists`, `DirectoryFull`, `Store`.
+    /// Link: adds another name for a file in its own directory.
     pub fn link(
         &self,
         actor: &Actor,
@@ -262,7 +258,7 @@ impl Volume {
 }
 
 impl Transaction<'_> {
-    /// The text of a new symbolic link.
+    /// Stores the text of a new symbolic link.
     pub(crate) fn put_link(&mut self, vnode: &Vnode, path: &[u8]) -> Result<(), VolumeError> {
         if path.is_empty() {
             return Ok(());
@@ -271,8 +267,8 @@ impl Transaction<'_> {
         self.put_extent(vnode, 0, Some(&extent), None)
     }
 
-    /// Takes one name from a vnode, and with the last one (a directory has only one) the vnode
-    /// itself. The status that is left has `links` 0 then.
+    /// Removes one name of a vnode and, with the last one (a directory has only one), the vnode itself. The
+    /// returned status then has `links` 0.
     pub(crate) fn drop_name(&mut self, mut vnode: Vnode) -> Result<VnodeStatus, VolumeError> {
         let is_last = vnode.status.is_directory() || vnode.status.links <= 1;
         if is_last {

@@ -1,8 +1,8 @@
-//! Giving out vnode numbers: even for files and links, odd for directories, low ones again when
-//! they become free, so that dumps and clients' tables stay dense.
+//! Allocates vnode numbers: even for files and links, odd for directories. Freed low numbers are reused, so
+//! that dumps and clients' tables stay dense.
 //!
-//! Nothing is stored but the highest number ever used. Free numbers below it are found by looking at
-//! the vnode records, some thousand numbers at a time, and only if many must be free.
+//! Only the highest number ever used is stored. Free numbers below it are found by scanning the vnode
+//! records, some thousand numbers at a time, and only if many must be free.
 
 use crate::sight::Sight;
 use crate::{VolumeError, epochs, keys};
@@ -10,17 +10,17 @@ use base::VnodeId;
 use std::ops::ControlFlow;
 use store::{Family, MetaStore};
 
-/// Numbers looked at in one search.
+/// Numbers scanned in one search.
 const SEARCH_NUMBERS: u32 = 8192;
 
-/// Where the vnodes of a volume are.
+/// Location of a volume's vnodes.
 pub(crate) struct Place<'a> {
     pub(crate) meta: &'a dyn MetaStore,
     pub(crate) group: u64,
     pub(crate) sight: &'a Sight,
 }
 
-/// The free numbers of one class that are known.
+/// Known free numbers of one class.
 pub(crate) struct Numbers {
     first: u32,
     free: Vec<u32>,
@@ -36,7 +36,7 @@ impl Numbers {
         Numbers { first: 1, free: Vec::new(), cursor: 1 }
     }
 
-    /// A number that no vnode has. `next` is the lowest never used, `live` how many are in use.
+    /// Allocates an unused number. `next` is the lowest never used, `live` the count in use.
     pub(crate) fn take(
         &mut self,
         place: &Place<'_>,
@@ -54,7 +54,7 @@ impl Numbers {
         Ok(VnodeId(number))
     }
 
-    /// Whether a quarter of the numbers, and some thousand, are free.
+    /// Returns whether a quarter of the numbers, and some thousand, are free.
     fn is_worth_a_search(&self, next: u32, live: u64) -> bool {
         let used = u64::from((next - self.first) / 2);
         let free = used.saturating_sub(live);

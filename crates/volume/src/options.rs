@@ -1,37 +1,37 @@
-//! How the volumes of a server behave.
+//! Options for the volumes of a server.
 
 use crate::totals::UNFOLDED_MAX;
 use std::thread;
 use store::Codec;
 
-/// Most threads that encode or decode chunks unless more are asked for.
+/// Default maximum number of threads that encode or decode chunks.
 const THREADS_MAX: usize = 16;
 
-/// So many that the medium is not waited for often.
+/// Large enough that waits for the disk are rare.
 const RECEIVED_STEP_BYTES: u64 = 64 << 20;
 
 /// When a change is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When it is on the medium (group commit makes this cheap).
+    /// When it is durable (group commit makes this cheap).
     #[default]
     Always,
-    /// Likewise, except that a store of file data is acknowledged once it is committed. It is on the
-    /// medium with the next change of the partition that waits, or after [`crate::Volumes::sync`] or
+    /// As `Always`, except that a store of file data is acknowledged once it is committed. It becomes durable
+    /// with the partition's next change that waits, or with [`crate::Volumes::sync`] or
     /// [`crate::Volume::sync`].
     Close,
-    /// At once; the medium follows when [`crate::Volumes::sync`] is called. After a crash the
-    /// partition is consistent but may be a little older.
+    /// Immediately; changes become durable when [`crate::Volumes::sync`] is called. After a crash the
+    /// partition is consistent but may be slightly out of date.
     Interval,
 }
 
 impl Durability {
-    /// Whether a store of file data waits for the medium.
+    /// Returns whether a store of file data waits until it is durable.
     pub(crate) fn waits_for_data(self) -> bool {
         self == Durability::Always
     }
 
-    /// Whether every other change does.
+    /// Returns whether other changes wait until they are durable.
     pub(crate) fn waits_for_metadata(self) -> bool {
         self != Durability::Interval
     }
@@ -44,28 +44,30 @@ pub struct VolumeOptions {
     pub durability: Durability,
     /// Blocks of 1 KiB by which a store may exceed its volume's quota (`-spare`, 1024).
     pub spare_kib: u64,
-    /// How file data is compressed, unless the volume says otherwise ([`VolumeHeader::compression`]).
+    /// Compression of file data, unless the volume sets its own ([`VolumeHeader::compression`]).
     ///
     /// [`VolumeHeader::compression`]: crate::VolumeHeader::compression
     pub codec: Codec,
-    /// Threads that encode and write chunks while the next ones come in; 0 leaves all to the caller.
+    /// Number of threads that encode and write chunks while the next ones arrive; with 0 the caller does all
+    /// the work.
     pub append_threads: usize,
-    /// Threads that read and decode the next chunks of a file while those before them go out; 0 leaves all to
-    /// the reader.
+    /// Number of threads that read and decode the next chunks of a file while earlier ones are sent; with 0
+    /// the reader does all the work.
     pub read_threads: usize,
-    /// New files are cut into chunks of 2 to this power bytes; 12 to 20.
+    /// Chunk size of new files, as a power of 2; 12 to 20.
     pub chunk_shift: u8,
-    /// Contents of a chunk up to this many bytes lie in the metadata.
+    /// Maximum size of a chunk that is stored inline in the metadata, in bytes.
     pub inline_bytes_max: usize,
-    /// Bytes of vnodes' status, some 200 for each, that are kept in memory.
+    /// Maximum bytes of vnode status to cache, some 200 for each vnode.
     pub cached_status_bytes: u64,
-    /// Volumes that stay in memory while nobody uses them, at a kibibyte or two each.
+    /// Maximum number of unused volumes kept in memory, one or two KiB each.
     pub loaded_volumes_max: usize,
-    /// Bytes of directories that are kept in memory.
+    /// Maximum bytes of directories to cache.
     pub cached_directory_bytes: u64,
-    /// Changed directories of a volume after which the totals of all above them are written; at most 16.
+    /// Number of changed directories of a volume after which the totals of their ancestors are written; at
+    /// most 16.
     pub unfolded_directories: usize,
-    /// Bytes of files after which what came of a transfer is put on the medium and noted, if that is not done sooner.
+    /// Bytes of received files after which a transfer's progress is made durable, if it was not before.
     pub received_step_bytes: u64,
 }
 

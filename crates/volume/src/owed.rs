@@ -1,18 +1,18 @@
-//! Calls that wait for the disk without a thread of their own.
+//! Group commit for calls that wait for the disk without occupying a thread.
 //!
-//! A change may be acknowledged when it is durable. A thread that waited for that would sleep and be woken
-//! again for each call, which costs more than the call. So who serves calls runs each within
-//! [`Owed::collect`]: changes then return at once, and what is still owed comes back with the result. With
-//! [`Owed::when_durable`] the end of the call is left with the partition, and the thread is free:
+//! A change may be acknowledged when it is durable. A thread waiting for that would sleep and be woken for
+//! each call, which costs more than the call. So a worker runs each call within
+//! [`Owed::collect`]: changes return immediately, and the pending commits come back with the result. With
+//! [`Owed::when_durable`] the partition takes over completion of the call, and the thread is free:
 //!
 //! ```text
 //! thread 1   change A ── leads: sync ············ ends A ── sync ············ ends B, C ── ...
 //! thread 2            change B ── change C ── change D ── ...
 //! ```
 //!
-//! Who finds nobody leading leads: it syncs, ends all calls that this covers, and goes on as long as others
-//! came meanwhile and nobody else leads. No call is ended before a sync has returned that began after
-//! its commit.
+//! The first waiter becomes the leader: it syncs, completes all calls that the sync covers, and repeats as
+//! long as other calls have arrived meanwhile and no other thread leads. A call is completed only after the
+//! return of a sync that began after its commit.
 
 use crate::VolumeError;
 use crate::group::Group;
@@ -24,11 +24,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use store::{CommitNumber, StoreError};
 
-/// The end of a call, which is told whether its changes are durable. What it returns is dropped when all
-/// others that the same sync covers have ended too.
+/// Completes a call, given whether its changes are durable. The returned value is dropped when all calls
+/// covered by the same sync have been completed.
 type End = Box<dyn FnOnce(Result<(), VolumeError>) -> Box<dyn Any> + Send>;
 
-/// A commit that must be durable, and the chunks that it made superfluous.
+/// A commit that must become durable, and the chunks that it superseded.
 struct Debt {
     partition: Arc<Partition>,
     number: CommitNumber,
@@ -37,15 +37,15 @@ struct Debt {
 }
 
 thread_local! {
-    /// What the call that this thread serves owes, if it is served within [`Owed::collect`].
+    /// Pending commits of the call that this thread serves within [`Owed::collect`].
     static OWED: RefCell<Option<Vec<Debt>>> = const { RefCell::new(None) };
 }
 
-/// What must be durable before a call may be answered.
+/// Commits that must be durable before a call may be answered.
 #[must_use = "a change that is owed is not durable"]
 pub struct Owed(Vec<Debt>);
 
-/// Takes this thread's list away even if the service panics.
+/// Clears this thread's list even if the handler panics.
 struct Scope;
 
 impl Drop for Scope {
@@ -55,7 +55,7 @@ impl Drop for Scope {
 }
 
 impl Owed {
-    /// Runs `serve`, whose changes of volumes do not wait until they are durable.
+    /// Runs `serve`, whose volume changes do not wait until they are durable.
     pub fn collect<T>(serve: impl FnOnce() -> T) -> (T, Owed) {
         OWED.set(Some(Vec::new()));
         let scope = Scope;
@@ -65,15 +65,12 @@ impl Owed {
         (result, Owed(owed))
     }
 
-    /// Whether there is nothing to wait for.
+    /// Returns whether there is nothing to wait for.
     pub fn is_nothing(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Waits until all is durable.
-    ///
-    /// # Errors
-    /// `Store`.
+    /// Waits until everything is durable.
     pub fn wait(self) -> Result<(), VolumeError> {
         for debt in self.0 {
             debt.partition.pay(&debt.group, debt.number, debt.doomed)?;
@@ -81,14 +78,15 @@ impl Owed {
         Ok(())
     }
 
-    /// Calls `end` when all is durable or cannot be made so: here or on another thread, which does not
-    /// wait for anything else meanwhile. Several calls may end together: what `end` returns is dropped when
-    /// `end` of all of them has been called, so that something may be done once for all.
+    /// Calls `end` when all commits are durable or have failed, on this thread or on another one that waits
+    /// for nothing else meanwhile. Several calls may be completed together: what `end` returns is dropped
+    /// when `end` of all of them has been called, which allows batched work at the end.
     pub fn when_durable<T: 'static>(
         mut self,
         end: impl FnOnce(Result<(), VolumeError>) -> T + Send + 'static,
     ) {
-        // What was committed last covers all before it. Of two partitions, the others are waited for.
+        // The newest commit covers all earlier ones of its partition. Commits on other partitions are waited
+        // for here.
         let Some(last) = self.0.pop() else { return drop(end(Ok(()))) };
         let elsewhere = self.0.extract_if(.., |debt| !Arc::ptr_eq(&debt.partition, &last.partition));
         if let Err(error) = Owed(elsewhere.collect()).wait() {
@@ -115,7 +113,7 @@ impl Owed {
     }
 }
 
-/// Notes a commit that the call of this thread owes; gives the chunks back if there is no such call.
+/// Records a pending commit of this thread's call; returns the chunks if there is no such call.
 pub(crate) fn note(
     partition: &Arc<Partition>,
     group: &Arc<Group>,
@@ -130,31 +128,31 @@ pub(crate) fn note(
     })
 }
 
-/// Ends of calls that wait for a sync.
+/// Completions that wait for a sync.
 #[derive(Default)]
 struct Waiting {
     ends: Vec<(CommitNumber, End)>,
     is_led: bool,
 }
 
-/// Those of a partition.
+/// The waiting completions of a partition.
 #[derive(Default)]
 pub(crate) struct Ends(Mutex<Waiting>);
 
 impl Ends {
-    /// Puts an end to the others; whether the caller leads now.
+    /// Adds a completion; returns whether the caller becomes the leader.
     fn put(&self, number: CommitNumber, end: End) -> bool {
         let mut waiting = self.0.lock();
         waiting.ends.push((number, end));
         !std::mem::replace(&mut waiting.is_led, true)
     }
 
-    /// All that wait.
+    /// Takes all waiting completions.
     fn take(&self) -> Vec<(CommitNumber, End)> {
         std::mem::take(&mut self.0.lock().ends)
     }
 
-    /// Lets another lead.
+    /// Gives up leadership.
     fn leave(&self) {
         self.0.lock().is_led = false;
     }
@@ -169,15 +167,15 @@ impl Ends {
         self.0.lock().ends.len()
     }
 
-    /// Leads again, unless there is nothing to do or another leads.
+    /// Resumes leadership, unless nothing is waiting or another thread leads.
     fn lead_again(&self) -> bool {
         let mut waiting = self.0.lock();
         !waiting.ends.is_empty() && !std::mem::replace(&mut waiting.is_led, true)
     }
 }
 
-/// Gives the lead back even if a sync or an end panics; calls that would wait for ever are dropped then,
-/// which aborts them.
+/// Gives up leadership even if a sync or a completion panics; calls that would then wait for ever are
+/// dropped, which aborts them.
 struct Lead<'a>(&'a Ends);
 
 impl Drop for Lead<'_> {
@@ -190,20 +188,20 @@ impl Drop for Lead<'_> {
 }
 
 impl Partition {
-    /// Calls `end` when `number` is durable, or cannot be made so.
+    /// Calls `end` when `number` is durable or cannot be made so.
     fn later(&self, number: CommitNumber, end: End) {
         if !self.ends.put(number, end) {
             return;
         }
         let _lead = Lead(&self.ends);
         loop {
-            // Who is about to change something goes first, and is covered too: one sync costs as much as
+            // Lets other threads commit first, so that this sync covers them too: one sync costs as much as
             // several calls.
             std::thread::yield_now();
             let ends = self.ends.take();
             let newest = ends.iter().map(|(number, _)| *number).max();
             let durable = newest.map_or(Ok(()), |newest| self.handle.meta.sync(newest));
-            // Whoever comes while the calls are ended need not wait for that.
+            // Calls that arrive while these are completed need not wait for that.
             self.ends.leave();
             let end_one = |(_, end): (CommitNumber, End)| end(durable.as_ref().copied().map_err(same));
             drop(ends.into_iter().map(end_one).collect::<Vec<_>>());
@@ -214,7 +212,7 @@ impl Partition {
     }
 }
 
-/// A failure for each of those whom it concerns.
+/// Copies the error for each call it affects.
 fn same(error: &StoreError) -> VolumeError {
     StoreError::Meta(error.to_string()).into()
 }

@@ -1,24 +1,21 @@
-//! What a partition gives to the volumes on it.
+//! The interface of a partition to the volumes on it.
 
 use crate::record;
 use base::PartitionId;
 use std::sync::Arc;
 use store::{ChunkAddress, ChunkStore, Family, MetaStore, StoreError};
 
-/// Room on a partition in blocks of 1 KiB.
+/// Space on a partition in blocks of 1 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// All of it.
+    /// Total size.
     pub total_kib: u64,
-    /// What may still be used.
+    /// Usable free space.
     pub free_kib: u64,
 }
 
-/// Which chunk a record of [`Family::Extents`] names: what `store` needs to find chunks that no
+/// Returns the chunk that a record of [`Family::Extents`] names; `store` uses this to find chunks that no
 /// record names ([`store::PartitionConfig::chunk_of`]).
-///
-/// # Errors
-/// `Damaged`.
 pub fn chunk_of(key: &[u8], value: &[u8]) -> Result<Option<ChunkAddress>, StoreError> {
     let place = || format!("{} {key:02x?}", Family::Extents.name());
     let damaged = || StoreError::Damaged { place: place(), what: "an extent of a file".to_owned() };
@@ -28,12 +25,12 @@ pub fn chunk_of(key: &[u8], value: &[u8]) -> Result<Option<ChunkAddress>, StoreE
 /// One open partition.
 #[derive(Clone)]
 pub struct PartitionHandle {
-    /// Which.
+    /// Id of the partition.
     pub id: PartitionId,
-    /// Metadata.
+    /// Metadata store.
     pub meta: Arc<dyn MetaStore>,
-    /// File data.
+    /// File data store.
     pub chunks: Arc<dyn ChunkStore>,
-    /// Asked before anything grows and for partition information; cheap.
+    /// Returns the space; called before anything grows and for partition information. Must be cheap.
     pub space: Arc<dyn Fn() -> Space + Send + Sync>,
 }

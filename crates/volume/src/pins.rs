@@ -1,9 +1,9 @@
-//! Keeps chunks that no metadata names any more until nobody reads them.
+//! Keeps chunks that metadata no longer names until no reader uses them.
 //!
-//! A reader notes where a file's chunks are and fetches them while the file is being overwritten.
-//! It holds a [`Pin`]; chunks that were superseded are released when every pin taken before is
-//! gone. Pins form a chain of generations: each holds the next one alive, so that a generation's
-//! chunks go only after those before it.
+//! A reader notes where a file's chunks are and fetches them while the file may be overwritten. It holds a
+//! [`Pin`]; superseded chunks are released when every pin taken before has been dropped. Pins form a chain of
+//! generations: each keeps the next one alive, so that a generation's chunks are released only after those of
+//! earlier ones.
 
 use parking_lot::Mutex;
 use std::mem;
@@ -12,7 +12,7 @@ use store::{ChunkAddress, ChunkStore};
 
 struct Generation {
     chunks: Arc<dyn ChunkStore>,
-    /// To be released when this generation ends.
+    /// Chunks to release when this generation ends.
     doomed: Mutex<Vec<ChunkAddress>>,
     /// Set once, when the next generation begins.
     next: Mutex<Option<Arc<Generation>>>,
@@ -23,7 +23,7 @@ impl Drop for Generation {
         for address in mem::take(self.doomed.get_mut()) {
             self.chunks.release(address);
         }
-        // Not recursive: a slow reader may have let a long chain grow.
+        // Iterative, because a slow reader may have let the chain grow long.
         let mut next = self.next.get_mut().take();
         while let Some(mut generation) = next.and_then(Arc::into_inner) {
             for address in mem::take(generation.doomed.get_mut()) {
@@ -34,7 +34,7 @@ impl Drop for Generation {
     }
 }
 
-/// While it exists, no chunk is released that was named when it was taken.
+/// While it exists, no chunk is released that was named when the pin was taken.
 #[derive(Clone)]
 pub(crate) struct Pin(#[allow(dead_code, reason = "held for its Drop")] Arc<Generation>);
 
@@ -55,13 +55,13 @@ impl Pins {
         Pins { chunks, newest }
     }
 
-    /// Take it before looking up where chunks are.
+    /// Takes a pin. Call this before looking up chunk addresses.
     pub(crate) fn pin(&self) -> Pin {
         Pin(Arc::clone(&self.newest.lock()))
     }
 
-    /// Releases chunks as soon as no reader can know of them. Call it when the commit that
-    /// superseded them is durable and visible.
+    /// Releases chunks as soon as no reader can know them. Call this when the commit that superseded them is
+    /// durable and visible.
     pub(crate) fn release(&self, addresses: Vec<ChunkAddress>) {
         if addresses.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Which automatic snapshots are made and kept. Nothing here asks a clock: the time is an argument.
+//! Decides which automatic snapshots are made and kept. Pure: the time is an argument.
 
 use base::UnixTime;
 use std::collections::BTreeSet;
@@ -6,39 +6,39 @@ use std::collections::BTreeSet;
 const HOUR_SECONDS: u32 = 3600;
 const DAY_SECONDS: u32 = 24 * HOUR_SECONDS;
 
-/// A period of which one snapshot is kept.
+/// A period for which one snapshot is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Period {
-    /// Begins with every hour.
+    /// Starts on the hour.
     Hour = 1,
-    /// Begins at midnight, UTC.
+    /// Starts at midnight UTC.
     Day = 2,
-    /// Begins on Monday at midnight, UTC.
+    /// Starts on Monday at midnight UTC.
     Week = 4,
-    /// Begins on the first of the month at midnight, UTC.
+    /// Starts on the first of the month at midnight UTC.
     Month = 8,
 }
 
 impl Period {
-    /// The shortest first.
+    /// All periods, shortest first.
     pub const ALL: [Period; 4] = [Period::Hour, Period::Day, Period::Week, Period::Month];
 
-    /// When the period began that `now` is in.
+    /// Returns the start of the period that contains `now`.
     pub fn begin(self, now: UnixTime) -> UnixTime {
         let days = now.0 / DAY_SECONDS;
         UnixTime(match self {
             Period::Hour => now.0 - now.0 % HOUR_SECONDS,
             Period::Day => days * DAY_SECONDS,
-            // The first of January 1970 was a Thursday, the third day after Monday.
+            // 1 January 1970 was a Thursday, the third day after Monday.
             Period::Week => days.saturating_sub((days + 3) % 7) * DAY_SECONDS,
             Period::Month => (days + 1 - day_of_month(days)) * DAY_SECONDS,
         })
     }
 }
 
-/// The day of the month, from 1, of a day since the first of January 1970 (civil_from_days of
-/// Howard Hinnant, of which only the day is needed).
+/// Returns the day of the month, from 1, of a day counted from 1 January 1970 (Howard Hinnant's
+/// `civil_from_days`, reduced to the day).
 fn day_of_month(days: u32) -> u32 {
     let shifted = days + 719_468;
     let day_of_era = shifted % 146_097;
@@ -48,53 +48,53 @@ fn day_of_month(days: u32) -> u32 {
     day_of_year - (153 * month + 2) / 5 + 1
 }
 
-/// Of which periods a snapshot is kept as the one; none if it was not made automatically.
+/// Periods for which a snapshot is kept; empty if it was not made automatically.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept(u8);
 
 impl Kept {
-    /// As it is stored and sent.
+    /// Returns the stored and transmitted form.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// From that; `None` if there are unknown bits.
+    /// Decodes that form; `None` if there are unknown bits.
     pub fn from_bits(bits: u8) -> Option<Kept> {
         (bits < 16).then_some(Kept(bits))
     }
 
-    /// Whether it is kept for this period.
+    /// Returns whether the snapshot is kept for this period.
     pub fn has(self, period: Period) -> bool {
         self.0 & period as u8 != 0
     }
 
-    /// With another period.
+    /// Adds a period.
     #[must_use]
     pub fn with(self, period: Period) -> Kept {
         Kept(self.0 | period as u8)
     }
 
-    /// Not automatic.
+    /// Returns whether the set is empty, as for a snapshot that was not made automatically.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
 }
 
-/// How many snapshots of each kind are kept.
+/// Number of snapshots kept for each period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// One of each hour.
+    /// Number of hourly snapshots.
     pub hourly: u16,
-    /// One of each day.
+    /// Number of daily snapshots.
     pub daily: u16,
-    /// One of each week.
+    /// Number of weekly snapshots.
     pub weekly: u16,
-    /// One of each month.
+    /// Number of monthly snapshots.
     pub monthly: u16,
 }
 
 impl Policy {
-    /// How many are kept of a period.
+    /// Returns the number of snapshots kept for a period.
     pub fn count(&self, period: Period) -> u16 {
         match period {
             Period::Hour => self.hourly,
@@ -104,16 +104,17 @@ impl Policy {
         }
     }
 
-    /// Nothing is automatic.
+    /// Returns whether the policy keeps no automatic snapshots.
     pub fn is_empty(&self) -> bool {
         Period::ALL.iter().all(|&period| self.count(period) == 0)
     }
 
-    /// What is due at `now`. `automatic` are the automatic snapshots there are, in any order; `changes` tells
-    /// how often the volume has changed. However long nobody asked, one snapshot makes up for all that was missed.
+    /// Returns what is due at `now`. `automatic` are the existing automatic snapshots, in any order;
+    /// `changes` is the volume's change count. However long ago the last call was, one snapshot makes up for
+    /// all missed periods.
     ///
-    /// When nothing has changed since the newest snapshot, it stands for the periods that have begun since: no
-    /// other is made.
+    /// When nothing has changed since the newest snapshot, that one is kept for the periods that have started
+    /// since, and no other is made.
     pub fn due(&self, now: UnixTime, changes: u64, automatic: &[Automatic]) -> Due {
         let mut periods = Kept::default();
         for period in Period::ALL.into_iter().filter(|&period| self.count(period) > 0) {
@@ -135,7 +136,7 @@ impl Policy {
         }
     }
 
-    /// Which of the automatic snapshots are not kept any more, by their places.
+    /// Returns the indices of the automatic snapshots that are no longer kept.
     pub fn expired(&self, automatic: &[Automatic]) -> Vec<usize> {
         let mut newest_first: Vec<usize> = (0..automatic.len()).collect();
         newest_first.sort_by_key(|&at| std::cmp::Reverse(automatic[at].made));
@@ -148,29 +149,29 @@ impl Policy {
     }
 }
 
-/// An automatic snapshot, as far as its keeping needs to know it.
+/// The attributes of an automatic snapshot that retention depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Automatic {
-    /// When it was made.
+    /// Creation time.
     pub made: UnixTime,
-    /// For which periods.
+    /// Periods it is kept for.
     pub kept: Kept,
-    /// How often the volume had changed.
+    /// The volume's change count at that time.
     pub changes: u64,
 }
 
-/// What is to be done now.
+/// What is due now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing.
+    /// Nothing is due.
     Nothing,
     /// Make a snapshot for these periods.
     Make(Kept),
-    /// Keep the one made then for these periods: it shows what the volume still holds.
+    /// Keep the snapshot made at that time for these periods: its contents are still current.
     Keep {
-        /// Which.
+        /// Creation time of the snapshot.
         made: UnixTime,
-        /// For which periods.
+        /// Periods to keep it for.
         kept: Kept,
     },
 }

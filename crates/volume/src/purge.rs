@@ -1,8 +1,7 @@
-//! Reclaiming what deleted volumes and huge deleted files left behind.
+//! Reclaims the records and chunks of deleted volumes and huge deleted files.
 //!
-//! What is to be done is stored as a job in the batch that made it necessary, so that a restart
-//! continues it. How far a job has come is only known in memory: it begins anew after a restart and
-//! finds less to do.
+//! The work is stored as a job in the batch that made it necessary, so that a restart continues it. The
+//! progress of a job is only in memory: after a restart it starts again and finds less to do.
 
 use crate::VolumeError;
 use crate::epochs::{self, Epochs, damage};
@@ -17,20 +16,20 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, Family, KeyRange};
 
-/// Records looked at in one step.
+/// Records examined in one step.
 const STEP_RECORDS: usize = 1000;
 
-/// The families that hold a group's records. Vnodes go last: as long as one is there its group was
-/// not purged.
+/// The families that hold a group's records. Vnodes are last: as long as one exists its group has not been
+/// purged.
 const FAMILIES: [Family; 4] = [Family::Totals, Family::Entries, Family::Extents, Family::Vnodes];
 
-/// How far the job at hand has come.
+/// The current job and its progress.
 #[derive(Default)]
 pub(crate) struct Purger {
     job: Option<Current>,
 }
 
-/// A job is known by its key and its partition: those of two partitions may have the same key.
+/// A job is identified by key and partition, as two partitions may use the same key.
 struct Current {
     partition: PartitionId,
     key: Vec<u8>,
@@ -39,8 +38,8 @@ struct Current {
 }
 
 impl Current {
-    /// Whether who goes on with a job goes on with this. All that say that versions of a group are to be purged mean
-    /// the same, and one may have taken the place of another.
+    /// Returns whether the stored job continues this one. All jobs that purge versions of a group are
+    /// equivalent, and one may have replaced another.
     fn is(&self, key: &[u8], job: Job) -> bool {
         match (self.job, job) {
             (Job::Versions { group, .. }, Job::Versions { group: other, .. }) => group == other,
@@ -49,15 +48,16 @@ impl Current {
     }
 }
 
-/// How far one job has come.
+/// Progress of one job.
 pub(crate) struct Progress {
     family: usize,
-    /// Key to go on from; empty at a family's beginning.
+    /// Key to continue from; empty at the start of a family.
     from: Vec<u8>,
     group: Option<Arc<Group>>,
-    /// What was seen of the group at the last step.
+    /// Read views of the group at the last step.
     readers: Vec<Sight>,
-    /// Somebody who was seen at an earlier step is gone: what was passed is to be looked at again.
+    /// Whether a read view seen at an earlier step is gone, so that records already passed must be examined
+    /// again.
     is_outdated: bool,
 }
 
@@ -67,7 +67,7 @@ impl Progress {
     }
 }
 
-/// One record version.
+/// One version of a record.
 struct Version {
     key: Vec<u8>,
     prefix: Vec<u8>,
@@ -77,7 +77,7 @@ struct Version {
     shared: Option<RowKey>,
 }
 
-/// What a step deletes.
+/// Deletions of a step.
 #[derive(Default)]
 struct Deletion {
     batch: Batch,
@@ -86,7 +86,7 @@ struct Deletion {
 }
 
 impl Purger {
-    /// Does a step of a partition's first job; tells whether there was one.
+    /// Performs a step of a partition's first job; returns whether there was one.
     pub(crate) fn step(
         &mut self,
         home: &Partition,
@@ -95,7 +95,7 @@ impl Purger {
         let Some((key, job)) = first_job(home)? else { return Ok(false) };
         let mut progress = match self.job.take_if(|known| known.partition == home.handle.id) {
             Some(known) if known.is(&key, job) => known.progress,
-            // Of a group that goes as a whole no volume is left.
+            // A group that is purged as a whole has no volume left.
             _ if matches!(job, Job::Group { .. }) => Progress::begin(None),
             _ => Progress::begin(find_group(job.group())?),
         };
@@ -140,7 +140,7 @@ fn first_job(home: &Partition) -> Result<Option<(Vec<u8>, Job)>, VolumeError> {
     }
 }
 
-/// Commits a step's deletions; chunks go when that is durable.
+/// Commits a step's deletions, and releases the chunks when the commit is durable.
 fn delete(home: &Partition, group: Option<&Group>, mut deletion: Deletion) -> Result<(), VolumeError> {
     if deletion.batch.is_empty() {
         return Ok(());
@@ -153,7 +153,7 @@ fn delete(home: &Partition, group: Option<&Group>, mut deletion: Deletion) -> Re
     Ok(())
 }
 
-/// The next versions of a group, always all of a record; `None` at the end.
+/// Returns the next versions of a group, always complete records; `None` at the end.
 fn next_versions(
     home: &Partition,
     group: u64,
@@ -171,8 +171,8 @@ fn next_versions(
     Ok(None)
 }
 
-/// The versions from `from` on, or from the range's beginning if that is empty; always all of a record. `from`
-/// is where to go on, empty at the end.
+/// Returns the versions from `next` on, or from the start of the range if it is empty; always complete
+/// records. Sets `next` to the key to continue from, empty at the end.
 fn versions_between(
     home: &Partition,
     family: Family,
@@ -208,7 +208,7 @@ fn read_version(family: Family, key: &[u8], value: &[u8]) -> Option<Version> {
     Some(Version { key: key.to_vec(), prefix: prefix.to_vec(), born, is_live, address, shared })
 }
 
-/// Deletes records of a group that no volume is left of.
+/// Deletes records of a group that has no volumes left.
 fn step_group(home: &Partition, group: u64, progress: &mut Progress) -> Result<bool, VolumeError> {
     let Some((family, found)) = next_versions(home, group, progress)? else { return Ok(true) };
     let mut deletion = Deletion::default();
@@ -219,9 +219,9 @@ fn step_group(home: &Partition, group: u64, progress: &mut Progress) -> Result<b
     Ok(false)
 }
 
-/// Deletes versions that no volume of a group reads. Another volume of the group may be deleted
-/// meanwhile and leave the same job: then this goes on to the end and begins again, so that it gets everywhere
-/// however often that happens; and the job is taken away under the lock that deletions need, here and not by the caller.
+/// Deletes versions that no volume of a group reads. Another volume of the group may be deleted meanwhile and
+/// leave the same job: this pass then runs to its end and starts again, so it covers everything however often
+/// that happens. The job is removed here, under the lock that deletions need, and not by the caller.
 pub(crate) fn step_versions(
     home: &Partition,
     group: u64,
@@ -229,13 +229,13 @@ pub(crate) fn step_versions(
     progress: &mut Progress,
 ) -> Result<bool, VolumeError> {
     let Some(shared) = progress.group.clone() else {
-        // There is a job for all of the group.
+        // A job for the whole group exists.
         forget_job(home, job)?;
         return Ok(true);
     };
     let writer = shared.writer.lock();
     if home.is_staged(group) {
-        // Since the job was found: what nobody sees may be what somebody builds.
+        // Staged since the job was found: data without readers may be under construction.
         return Ok(false);
     }
     let readers = writer.epochs.readers();
@@ -267,8 +267,8 @@ impl Deletion {
         self.batch.delete(family, version.key.as_slice());
     }
 
-    /// Deletes the versions of one record that no reader needs. With `ended`, the record is deleted from that epoch
-    /// on first.
+    /// Deletes the versions of one record that no reader needs. With `ended`, first marks the record as
+    /// deleted from that epoch on.
     fn thin(&mut self, family: Family, record: &[Version], ended: Option<u64>, readers: &[Sight]) {
         let Some(first) = record.first() else { return };
         let mut versions: Vec<(u64, bool)> =
@@ -291,14 +291,14 @@ impl Deletion {
     }
 }
 
-/// Deletes data of a file that is gone since `epoch`, for all who do not see the file.
+/// Deletes the data of a file that was deleted at `epoch`, for all readers that do not see the file.
 fn step_file(
     home: &Partition,
     file: FileKey,
     epoch: u64,
     progress: &mut Progress,
 ) -> Result<bool, VolumeError> {
-    // Without a group there is a job for all of it.
+    // Without a group, a job for the whole group exists.
     let Some(shared) = progress.group.clone() else { return Ok(true) };
     let writer = shared.writer.lock();
     let ended = if epoch > 0 { Some(epoch) } else { end_of(home, file, &writer.epochs)? };
@@ -314,8 +314,8 @@ fn step_file(
     Ok(progress.from.is_empty())
 }
 
-/// Since when a file is gone of which a job of an older form only says that it is: now, if there is a
-/// read-write volume and the file is not there.
+/// Returns since when a file is deleted, for a job of the older form without an epoch: now, if the read-write
+/// volume exists and does not have the file.
 fn end_of(home: &Partition, file: FileKey, epochs: &Epochs) -> Result<Option<u64>, VolumeError> {
     if epochs.is_read_write_gone {
         return Ok(None);

@@ -1,8 +1,9 @@
-//! The list of what is damaged on a partition.
+//! The list of damaged data on a partition.
 //!
-//! An entry is kept in the metadata under the key of the record that is damaged, or that names the
-//! damaged chunk. Of a chunk that several files share there is an entry for each of them. It leaves the list when that record is gone or names another chunk: when the file was
-//! rewritten or deleted. And it leaves it when a whole pass of the scrubber found nothing wrong there.
+//! An entry is kept in the metadata under the key of the damaged record, or of the record that names the
+//! damaged chunk. If several files share a chunk, each has an entry. An entry is removed when its record is
+//! gone or names another chunk, that is, when the file was rewritten or deleted. It is also removed when a
+//! full scrubber pass found no damage there.
 
 use crate::named::Name;
 use crate::record::{self, Extent, StoredDamage};
@@ -17,34 +18,31 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, Family, KeyRange, MetaStore, StoreError};
 
-/// Longest list; what is found beyond it is only logged and counted.
+/// Maximum length of the list; further damage is only logged and counted.
 const ENTRIES_MAX: usize = 10_000;
 
-/// Something on a partition that is not what was written.
+/// Data on a partition that differs from what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quarantined {
-    /// The file, in a volume that shows the damage; `None` for metadata that says of no file.
+    /// The file, in a volume that shows the damage; `None` for metadata that belongs to no file.
     pub fid: Option<Fid>,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// So many bytes of it cannot be read; 0 if the damage is in metadata.
+    /// Number of unreadable bytes; 0 if the damage is in metadata.
     pub length: u32,
-    /// Where it lies: segment and offset, or which record.
+    /// Segment and offset, or the record.
     pub place: String,
-    /// Which check failed.
+    /// The check that failed.
     pub what: String,
-    /// When it was found.
+    /// When the damage was first found.
     pub first_seen: UnixTime,
-    /// When it was last found again.
+    /// When the damage was last found.
     pub last_seen: UnixTime,
 }
 
 impl Volumes {
-    /// What is damaged on a partition, as far as scrubbing and compaction came across it: at most ten
-    /// thousand entries. What was rewritten or deleted since is left out.
-    ///
-    /// # Errors
-    /// `NoPartition`, `Store`.
+    /// Returns the damage that scrubbing and compaction have found on a partition, at most ten thousand
+    /// entries. Data rewritten or deleted since is left out.
     pub fn quarantine(&self, partition: PartitionId) -> Result<Vec<Quarantined>, VolumeError> {
         let home = self.partition(partition)?;
         let mut found = Vec::new();
@@ -56,7 +54,7 @@ impl Volumes {
         Ok(found)
     }
 
-    /// A volume that shows what a name says: the read-write one if it does.
+    /// Returns a volume in which the named data is visible, preferably the read-write one.
     fn who_shows(
         &self,
         home: &Partition,
@@ -85,7 +83,7 @@ impl Volumes {
     }
 }
 
-/// An entry as stored: under which key it lies, of which family and record it is.
+/// A stored entry: its key, and the family and key of the record.
 struct Entry {
     key: Vec<u8>,
     family: &'static str,
@@ -103,7 +101,7 @@ impl Entry {
         Some(Entry { key, family, record, damage: record::get_damage(value)? })
     }
 
-    /// A damaged chunk counts as long as the record names it.
+    /// An entry for a chunk is valid as long as the record names the chunk.
     fn is_valid(&self, meta: &dyn MetaStore) -> Result<bool, VolumeError> {
         let address = self.damage.address;
         if address == ChunkAddress::default() {
@@ -138,7 +136,7 @@ fn entries(home: &Partition) -> Result<Vec<Entry>, VolumeError> {
     Ok(found)
 }
 
-/// Takes entries off the list whose chunk nobody names any more, and those that `is_over` says.
+/// Removes entries whose chunk is no longer named, and those for which `is_over` returns true.
 pub(crate) fn prune(home: &Partition, is_over: impl Fn(&StoredDamage) -> bool) -> Result<(), VolumeError> {
     let mut batch = Batch::new();
     for entry in entries(home)? {
@@ -153,8 +151,8 @@ pub(crate) fn prune(home: &Partition, is_over: impl Fn(&StoredDamage) -> bool) -
     Ok(())
 }
 
-/// Puts chunks on the list that cannot be read, for each file that shows them; answers how many entries
-/// these are. Finding out who shows shared ones takes a walk through all extents.
+/// Adds unreadable chunks to the list, for each file that uses them; returns the number of entries. Finding
+/// the files that use shared chunks takes a walk through all extents.
 pub(crate) fn report_chunks(
     volumes: &Volumes,
     home: &Partition,
@@ -175,7 +173,7 @@ pub(crate) fn report_chunks(
     Ok(count)
 }
 
-/// The extents that name these rows.
+/// Finds the extents that name these rows.
 fn names_of<T>(home: &Partition, rows: &BTreeMap<RowKey, T>) -> Result<Vec<(Vec<u8>, RowKey)>, VolumeError> {
     let mut found = Vec::new();
     if rows.is_empty() {
@@ -186,13 +184,13 @@ fn names_of<T>(home: &Partition, rows: &BTreeMap<RowKey, T>) -> Result<Vec<(Vec<
         if let Some(row) = record::shared_row(value).filter(|row| rows.contains_key(row)) {
             found.push((key.to_vec(), row));
         }
-        // More have no room on the list.
+        // The list has no space for more.
         if found.len() < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     Ok(found)
 }
 
-/// Puts a chunk on the list for the file whose extent this is; false if nobody names it any more.
+/// Adds a chunk to the list for the file of the extent `name`; returns false if it is no longer named.
 fn report_chunk(
     volumes: &Volumes,
     home: &Partition,
@@ -204,7 +202,7 @@ fn report_chunk(
     if !name.is_valid(&*home.handle.meta)? {
         return Ok(false);
     }
-    // Of a group without volumes nothing is read, and soon nothing left.
+    // A group without volumes has no readers and is about to be purged.
     let Some(volume) = volumes.who_shows(home, name, row)? else { return Ok(false) };
     let Some((fid, offset)) = place_in_file(&volume, name)? else { return Ok(false) };
     let what = match error {
@@ -224,7 +222,7 @@ fn report_chunk(
     Ok(true)
 }
 
-/// Puts a record on the list that cannot be read.
+/// Adds an unreadable record to the list.
 pub(crate) fn report_record(
     home: &Partition,
     family: Family,
@@ -253,7 +251,7 @@ fn put(home: &Partition, family: Family, record: &[u8], damage: StoredDamage) ->
     Ok(())
 }
 
-/// File and offset of the chunk with this name.
+/// Returns the file and offset of the chunk with this name.
 fn place_in_file(volume: &Volume, name: &Name) -> Result<Option<(Fid, u64)>, VolumeError> {
     let prefix = name.owner().0;
     let word = |at: usize| u32::from_be_bytes([prefix[at], prefix[at + 1], prefix[at + 2], prefix[at + 3]]);

@@ -1,15 +1,15 @@
-//! Accounting of space in blocks of 1 KiB, as OpenAFS counts it.
+//! Accounts for space in blocks of 1 KiB, as OpenAFS does.
 
 use crate::VolumeError;
 
-/// Blocks that a vnode of `length` bytes counts for: at least one (nBlocks of OpenAFS).
+/// Returns the blocks that a vnode of `length` bytes counts for: at least one (nBlocks of OpenAFS).
 pub fn blocks(length: u64) -> u64 {
     length.div_ceil(1024).max(1)
 }
 
-/// Refuses growth by `more` blocks of a volume that uses `used` of at most `quota` blocks (0: no
-/// limit). Blocks up to `spare` may exceed the quota, so that a store that was under way when the
-/// quota ran out still ends well (`-spare` of OpenAFS's file server).
+/// Rejects growth by `more` blocks of a volume that uses `used` of at most `quota` blocks (0: no limit). Up
+/// to `spare` blocks may exceed the quota, so that a store in progress when the quota is reached still
+/// succeeds (`-spare` of OpenAFS's file server).
 pub(crate) fn check(used: u64, more: u64, quota: u64, spare: u64) -> Result<(), VolumeError> {
     if quota == 0 || more == 0 || used.saturating_add(more) <= quota.saturating_add(spare) {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Chunks that are read and decoded by threads of their own while those before them go out.
+//! Read-ahead: separate threads read and decode the next chunks while earlier ones are sent.
 //!
-//! Nothing depends on these threads: a chunk that none of them was free for is read by whoever needs it. A chunk
-//! that is not wanted any more is in the cache afterwards, for who comes next.
+//! These threads are optional: a chunk that no thread was free for is read by the reader itself. A chunk that
+//! is read ahead but no longer wanted stays in the cache for later readers.
 
 use crate::crew::Crew;
 use crate::group::Group;
@@ -13,41 +13,41 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use store::{ChunkStore, StoreError};
 
-/// Of chunks smaller than this, giving them to another thread costs more than it gains.
+/// Minimum chunk size for read-ahead; for smaller chunks the handover costs more than it gains.
 const CHUNK_BYTES_MIN: u32 = 64 << 10;
 
-/// Chunks that one reader has on their way at most.
+/// Maximum number of chunks that one reader reads ahead.
 const AHEAD_MAX: usize = 4;
 
-/// Chunks behind what a reader was asked for that are read if its file seems to be read from the beginning on.
+/// Chunks to read beyond the requested range if the file seems to be read sequentially from its start.
 pub(crate) const BEYOND_CHUNKS: u64 = 2;
 
-/// The threads.
+/// The read-ahead threads.
 pub(crate) struct ReadAhead(Crew);
 
 impl ReadAhead {
     pub(crate) fn new(threads: usize) -> ReadAhead {
-        // Nothing waits for a thread: the reader would be faster.
+        // No queue: the reader itself would be faster than a queued job.
         ReadAhead(Crew::new("read-ahead", threads, 0))
     }
 }
 
-/// What keeps chunks where they are while they are read.
+/// Keeps chunks in place while they are read.
 #[derive(Clone)]
 pub(crate) struct Held {
     pub(crate) group: Arc<Group>,
-    /// Of the group's own chunks, and of those that groups share.
+    /// Pins of the group's own chunks and of shared ones.
     pub(crate) pins: (Pin, Option<Pin>),
 }
 
 type Coming = Receiver<Result<Bytes, StoreError>>;
 
-/// The chunks of one reader that are on their way, in order.
+/// The chunks that are being read ahead for one reader, in order.
 #[derive(Default)]
 pub(crate) struct Ahead(VecDeque<(u64, Coming)>);
 
 impl Ahead {
-    /// Lets the threads read what comes next: `extents` in order, behind the one that the reader is at.
+    /// Starts reading the next chunks: `extents`, in order, are those after the reader's position.
     pub(crate) fn begin<'a>(
         &mut self,
         threads: &ReadAhead,
@@ -77,14 +77,14 @@ impl Ahead {
         }
     }
 
-    /// What a thread read of a chunk, if one was asked to; those before it are not wanted any more.
+    /// Waits for the chunk at `index` if a thread is reading it, and drops earlier ones.
     pub(crate) fn take(&mut self, index: u64) -> Option<Result<Bytes, StoreError>> {
         while self.0.front().is_some_and(|(first, _)| *first < index) {
             self.0.pop_front();
         }
         let is_next = self.0.front().is_some_and(|(first, _)| *first == index);
         let (_, coming) = if is_next { self.0.pop_front() } else { None }?;
-        // Unless the thread panicked.
+        // `None` if the thread panicked.
         coming.recv().ok()
     }
 }

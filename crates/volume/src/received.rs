@@ -1,18 +1,19 @@
-//! What came of transfers that did not end, kept for the next one.
+//! Data of interrupted transfers, kept so that the next attempt can resume.
 //!
-//! A [`Restoration`] that [`Volumes::receive`] begins notes in the registry which group it builds in, of which
-//! volume's number, and how far it is. The note is written in the batch that begins it; from then on, after
-//! every [`crate::VolumeOptions::received_step_bytes`], and every [`STEP_SECONDS`] where they come slowly, what came is put on the medium and then the note that counts it. So whatever ends
-//! it early, a crash too, the note names chunks that are there. At the next start the purger is kept from such
-//! a group, and whoever sends to the volume again is told what of it is there.
+//! A [`Restoration`] that [`Volumes::receive`] starts keeps a receipt in the registry, with the group it
+//! builds in, the volume number and its progress. The receipt is first written in the batch that starts the
+//! restoration. After every [`crate::VolumeOptions::received_step_bytes`], or every [`STEP_SECONDS`] for slow
+//! transfers, the received data is made durable and then the receipt is updated. So however the transfer
+//! ends, even by a crash, the chunks that the receipt covers exist. At the next start the purger is kept away
+//! from such a group, and the next sender to the volume learns what is already there.
 //!
-//! Who goes on with it builds in the same place (`continuing.rs`). So nothing of it is copied.
+//! A resumed transfer builds in the same group (`continuing.rs`), so nothing is copied.
 //!
-//! What is kept is no volume and nobody's contents: chunks are looked up in it by vnode and place, and whoever
-//! takes one compares it with the digest that he expects. So nothing can go wrong by keeping too much or too
-//! little. It is kept for [`KEPT_SECONDS`], while there is room on the partition, and for [`KEPT_MAX`] transfers at
-//! most; then the note is deleted, and the purge job that was stored at the beginning does the rest. That job is gone
-//! when the contents were taken into use, and a note without one means nothing.
+//! Kept data is not a volume and has no readers. Chunks in it are found by vnode and position, and the
+//! sender's digest decides whether one is used, so keeping too much or too little is always safe. Data is
+//! kept for [`KEPT_SECONDS`] while the partition has space, for at most [`KEPT_MAX`] transfers; then the
+//! receipt is deleted, and the purge job stored at the start does the rest. That job is removed when the
+//! contents are taken into use; a receipt without a job is ignored.
 
 use crate::keys::{self, FileKey};
 use crate::record::{self, Job};
@@ -28,57 +29,57 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, Family, KeyRange};
 
-/// After this time what came is put on the medium, however little that is.
+/// Maximum interval, in seconds, between checkpoints of the received data.
 const STEP_SECONDS: u32 = 5;
 
-/// How long what came is kept after the last of it, in seconds.
+/// Time for which received data is kept after the last of it arrived, in seconds.
 pub const KEPT_SECONDS: u32 = 6 * 3600;
 
-/// Most transfers of which something is kept on a partition.
+/// Maximum number of transfers on a partition whose data is kept.
 pub const KEPT_MAX: usize = 64;
 
-/// Nothing is kept where less than this fraction of the partition is free, ...
+/// Received data is dropped if less than this fraction (1 / `FREE_PARTS`) of the partition is free, ...
 const FREE_PARTS: u64 = 20;
 
-/// ... unless this much is free, in KiB: a twentieth of a large partition is room for many transfers.
+/// ... unless this much is free, in KiB: a twentieth of a large partition is enough for many transfers.
 const FREE_KIB_ENOUGH: u64 = 4 << 20;
 
-/// Tells the time.
+/// Returns the current time.
 pub type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;
 
-/// What is kept of a transfer, or of one that goes on.
+/// Receipt for the received data of an interrupted or running transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receipt {
-    /// The number that it was sent to, see [`crate::VolumeHeader::number`].
+    /// Number of the target volume, see [`crate::VolumeHeader::number`].
     pub(crate) volume: VolumeId,
     pub(crate) group: u64,
     pub(crate) epoch: u64,
     pub(crate) chunk_shift: u8,
-    /// Bytes of files, and vnodes, that had come.
+    /// Bytes of files received; the next field counts vnodes.
     pub(crate) bytes: u64,
     pub(crate) vnodes: u64,
-    /// When the last of it came.
+    /// When data was last received.
     pub(crate) touched: UnixTime,
 }
 
-/// All that is kept on a partition, the oldest first.
+/// All receipts of a partition, oldest first.
 #[derive(Default)]
 pub(crate) struct Receipts(Mutex<Vec<Arc<Receipt>>>);
 
-/// A restoration that is noted.
+/// State of a restoration that has a receipt.
 pub(crate) struct Noted {
     receipt: Receipt,
     clock: Clock,
-    /// Bytes since it began.
+    /// Bytes received since the restoration started.
     came_bytes: u64,
     /// Bytes since the last checkpoint.
     fresh_bytes: u64,
-    /// Something of what was counted could not be stored.
+    /// Whether some counted data could not be stored.
     has_lost_any: bool,
     is_kept: bool,
 }
 
-/// What is left of a transfer. It is kept as long as this lives.
+/// Received data of an interrupted transfer. It is kept as long as this value exists.
 #[derive(Clone)]
 pub struct Received {
     home: Arc<Partition>,
@@ -95,13 +96,13 @@ impl Receipt {
     }
 
     fn is_expired(&self, now: UnixTime) -> bool {
-        // A clock that was far ahead is no reason to keep it for ever.
+        // The absolute difference also expires a receipt written when the clock was far ahead.
         now.0.abs_diff(self.touched.0) > KEPT_SECONDS
     }
 }
 
 impl Receipts {
-    /// Of a group, this is kept or nothing.
+    /// Replaces the receipt of a group; `None` removes it.
     fn replace(&self, group: u64, receipt: Option<Receipt>) {
         let mut all = self.0.lock();
         all.retain(|other| other.group != group);
@@ -110,18 +111,18 @@ impl Receipts {
 }
 
 impl Received {
-    /// How many vnodes it may have something of.
+    /// Returns the maximum number of vnodes of which data may be present.
     pub fn vnodes(&self) -> u64 {
-        // A file that was cut off counts too.
+        // Includes the file at which the transfer was cut off.
         self.receipt.vnodes + 1
     }
 
-    /// Bytes of files that had come at least.
+    /// Returns the minimum number of bytes of files received.
     pub fn bytes(&self) -> u64 {
         self.receipt.bytes
     }
 
-    /// How many bytes of a file are stored together, as a power of two.
+    /// Returns the chunk size, as a power of two.
     pub fn chunk_shift(&self) -> u8 {
         self.receipt.chunk_shift
     }
@@ -130,15 +131,12 @@ impl Received {
         self.receipt.group
     }
 
-    /// Of its records, the latest are born in it.
+    /// Returns the epoch in which the newest records were born.
     pub(crate) fn epoch(&self) -> u64 {
         self.receipt.epoch
     }
 
-    /// A chunk of a file; none if it did not come or holds nothing but zeros.
-    ///
-    /// # Errors
-    /// `Store`.
+    /// Returns a chunk of a file; `None` if it was not received or is all zeros.
     pub fn chunk(&self, vnode: VnodeId, unique: u32, index: u64) -> Result<Option<Bytes>, VolumeError> {
         let Receipt { group, epoch, .. } = *self.receipt;
         let key = FileKey { group, vnode, unique }.extent(index);
@@ -152,13 +150,10 @@ impl Received {
 }
 
 impl Volumes {
-    /// Begins to build new contents as [`Volumes::restore`] does, of which what has come is kept if it does not
-    /// get to its end, for the next that is sent to `number` on this partition; goes on with what such a one left.
-    /// [`Restoration::keep_for_later`] says that it was cut off; a restoration that is dropped without it leaves nothing, and nothing
-    /// of what it went on with.
-    ///
-    /// # Errors
-    /// Those of [`Volumes::restore`].
+    /// Starts building new contents as [`Volumes::restore`] does, resuming from data of an interrupted
+    /// transfer to `number` on this partition, if any. If this transfer is interrupted too,
+    /// [`Restoration::keep_for_later`] keeps its data for the next attempt. Dropping the restoration without
+    /// that call discards its data, including the data that it resumed from.
     pub fn receive(
         &self,
         volume: VolumeId,
@@ -190,10 +185,8 @@ impl Volumes {
         self.begin_restoration(volume, Some(noted), received)
     }
 
-    /// What is kept of transfers to a volume of this number; of several, that of which most had come.
-    ///
-    /// # Errors
-    /// `NoPartition`.
+    /// Returns the received data for a volume of this number; if there are several, the one with the most
+    /// bytes.
     pub fn received(
         &self,
         number: VolumeId,
@@ -206,19 +199,13 @@ impl Volumes {
         Ok(best.map(|receipt| Received { home: Arc::clone(home), receipt }))
     }
 
-    /// Forgets what is kept of transfers to a volume of this number, because it has been sent whole.
-    ///
-    /// # Errors
-    /// `NoPartition`, `Store`.
+    /// Discards the received data for a volume of this number, because the volume has been sent completely.
     pub fn forget_received(&self, number: VolumeId, partition: PartitionId) -> Result<(), VolumeError> {
         self.partition(partition)?.forget(&|receipt| receipt.volume == number).map(drop)
     }
 
-    /// Forgets what has been kept for too long, or where there is no room for it. What somebody holds stays. Tells
-    /// how many transfers that were. Call it every now and then.
-    ///
-    /// # Errors
-    /// `Store`.
+    /// Discards received data that is too old, or for which the partition lacks space, unless it is in use.
+    /// Returns the number of transfers discarded. Call this periodically.
     pub fn expire_received(&self, now: UnixTime) -> Result<usize, VolumeError> {
         let mut count = 0;
         for home in &self.partitions {
@@ -254,7 +241,8 @@ impl Partition {
         Ok(gone.len())
     }
 
-    /// Of what is kept for a number only that stays of which most had come: transfers go the same way from the beginning.
+    /// Keeps only the receipt with the most bytes for a number: every transfer follows the same order from
+    /// the start.
     fn keep_best(&self, number: VolumeId) -> Result<(), VolumeError> {
         let best = {
             let all = self.receipts.0.lock();
@@ -264,7 +252,7 @@ impl Partition {
         self.forget(&|receipt| receipt.volume == number && Some(receipt.group) != best).map(drop)
     }
 
-    /// Keeps the purger from what came of a transfer.
+    /// Keeps received data from being purged.
     fn keep(&self, receipt: Receipt) -> Result<(), VolumeError> {
         self.stage(receipt.group);
         self.receipts.replace(receipt.group, Some(receipt));
@@ -276,7 +264,7 @@ impl Partition {
         oldest.map_or(Ok(0), |oldest| self.forget(&|receipt| receipt.group == oldest)).map(drop)
     }
 
-    /// What is noted, at the start.
+    /// Loads the receipts at startup.
     pub(crate) fn load_receipts(&self) -> Result<(), VolumeError> {
         let (mut sound, mut senseless) = (Vec::new(), Batch::new());
         let (from, to) = keys::registry_range(keys::Registry::Received);
@@ -300,7 +288,7 @@ impl Partition {
         sound.into_iter().try_for_each(|receipt| self.keep(receipt))
     }
 
-    /// Whether what a note names is to be purged: else it was taken into use.
+    /// Returns whether the data of a receipt is still to be purged; otherwise it was taken into use.
     fn is_unused(&self, receipt: &Receipt) -> Result<bool, VolumeError> {
         let Receipt { group, epoch, .. } = *receipt;
         for job in [Job::Group { group }, Job::Versions { group, epoch }] {
@@ -314,7 +302,8 @@ impl Partition {
 }
 
 impl Noted {
-    /// Notes the beginning in the batch that makes it, and what had come if it goes on with that.
+    /// Writes the receipt in the batch that starts the restoration, with the progress of the transfer it
+    /// resumes.
     pub(crate) fn begin(
         mut self,
         batch: &mut Batch,
@@ -330,16 +319,17 @@ impl Noted {
         self
     }
 
-    /// Counts data; whether it is time for a checkpoint, which is after so many bytes.
+    /// Counts received data; returns whether a checkpoint is due, which is after `step_bytes` or
+    /// [`STEP_SECONDS`].
     pub(crate) fn count(&mut self, bytes: u64, step_bytes: u64) -> bool {
         self.came_bytes += bytes;
-        // What comes is what had come, from the beginning on.
+        // A resumed transfer first receives again what was already there.
         self.receipt.bytes = self.receipt.bytes.max(self.came_bytes);
         self.fresh_bytes += bytes;
         self.fresh_bytes >= step_bytes || (self.clock)().0.abs_diff(self.receipt.touched.0) >= STEP_SECONDS
     }
 
-    /// Something of what was counted could not be stored.
+    /// Records that some counted data could not be stored.
     pub(crate) fn set_lost(&mut self) {
         self.has_lost_any = true;
     }
@@ -348,7 +338,7 @@ impl Noted {
         self.is_kept
     }
 
-    /// Deletes the note, and that which was kept before.
+    /// Deletes the receipt, including the one this transfer resumed from.
     pub(crate) fn forget(&self, home: &Partition) -> Result<(), VolumeError> {
         home.receipts.replace(self.receipt.group, None);
         let mut batch = Batch::new();
@@ -359,10 +349,10 @@ impl Noted {
 }
 
 impl Restoration {
-    /// The transfer was cut off: what came of it is kept.
+    /// Keeps the received data of an interrupted transfer.
     ///
     /// # Errors
-    /// `Store`; then it is not.
+    /// `Store`; the data is not kept then.
     pub fn keep_for_later(mut self) -> Result<(), VolumeError> {
         self.checkpoint()?;
         if let Some(noted) = &mut self.noted {
@@ -372,7 +362,8 @@ impl Restoration {
         Ok(())
     }
 
-    /// What is noted of transfers to the volume means nothing when it has been sent whole.
+    /// Returns a batch that deletes the receipts for the volume, for use when it has been received
+    /// completely.
     pub(crate) fn forgetting(&self) -> Batch {
         let mut batch = Batch::new();
         if let Some(Noted { receipt, .. }) = &self.noted {
@@ -384,7 +375,7 @@ impl Restoration {
         batch
     }
 
-    /// Puts what came on the medium, then the note that counts it.
+    /// Makes the received data durable, then the receipt that covers it.
     pub(crate) fn checkpoint(&mut self) -> Result<(), VolumeError> {
         let vnodes = self.vnodes();
         if self.noted.is_none() {

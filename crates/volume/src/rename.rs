@@ -7,10 +7,10 @@ use crate::{Actor, Renamed, Volume, VolumeError};
 use afs_format::directory::EntryTarget;
 use base::{Fid, VnodeId};
 
-/// More directories than a path can have; ends a walk through damaged parents.
+/// Exceeds the directory depth of any path; ends a walk through damaged parents.
 const DEPTH_MAX: usize = 1 << 20;
 
-/// What takes part in a rename.
+/// The vnodes involved in a rename.
 struct Plan {
     old: Vnode,
     new: Vnode,
@@ -31,13 +31,13 @@ fn check_names(old_name: &[u8], new_name: &[u8]) -> Result<(), VolumeError> {
 }
 
 impl Volume {
-    /// Rename within the volume, over an existing target of the same sort (an empty one if it is a
+    /// Rename within the volume, over an existing target of the same kind (an empty one if it is a
     /// directory).
     ///
     /// # Errors
     /// `NoVnode`, `NotDirectory`, `IsDirectory`, `ReadOnly`, `NoEntry`, `NotEmpty`, `InvalidName`,
-    /// `NameTooLong`, `Loop`, `CrossDevice` (a file with several names to another directory),
-    /// `Invalid` (both names are the same file), `DirectoryFull`, `Store`.
+    /// `NameTooLong`, `Loop`, `CrossDevice` (a file with several names to another directory), `Invalid` (the
+    /// new name is the same file or its directory), `DirectoryFull`, `Store`.
     pub fn rename(
         &self,
         actor: &Actor,
@@ -56,7 +56,7 @@ impl Volume {
             transaction.change_directory(&plan.new)?;
         }
         let moved_changed = move_vnode(&mut transaction, &plan)?;
-        // In OpenAFS's order, so that entries lie where its clients would put them.
+        // In OpenAFS's order, so that entries get the positions that its clients would give them.
         if replaced.is_some() {
             transaction.remove_entry(new, new_name)?;
         }
@@ -118,7 +118,7 @@ fn check_replaced(transaction: &Transaction<'_>, moved: &Vnode, replaced: &Vnode
     }
 }
 
-/// Refuses to move a directory below itself.
+/// Rejects moving a directory below itself.
 fn check_loop(transaction: &Transaction<'_>, moved: VnodeId, new: &Vnode) -> Result<(), VolumeError> {
     let mut above = new.clone();
     for _ in 0..DEPTH_MAX {
@@ -134,8 +134,8 @@ fn check_loop(transaction: &Transaction<'_>, moved: VnodeId, new: &Vnode) -> Res
     Err(VolumeError::Loop)
 }
 
-/// Gives the moved vnode its new parent; a directory also gets a new `..`, and link counts follow.
-/// Tells whether clients must look at it again.
+/// Gives the moved vnode its new parent; a directory also gets a new `..`, and link counts follow. Returns
+/// whether the vnode's own status or data changed.
 fn move_vnode(transaction: &mut Transaction<'_>, plan: &Plan) -> Result<bool, VolumeError> {
     let (old, new) = (plan.old.status, plan.new.status);
     if plan.replaced.as_ref().is_some_and(|replaced| replaced.status.is_directory()) {

@@ -1,4 +1,4 @@
-//! Contents that lie in metadata, on a partition that is encrypted.
+//! Encrypts contents stored in the metadata of encrypted partitions.
 
 use crate::record::{self, Extent};
 use crate::shared::Partition;
@@ -6,7 +6,7 @@ use crate::{VolumeError, epochs};
 use store::Family;
 
 impl Partition {
-    /// What an extent is stored as under a key (without its epoch).
+    /// Encodes an extent for storage under a key (without its epoch).
     pub(crate) fn extent_record(&self, key: &[u8], extent: &Extent) -> Result<Vec<u8>, VolumeError> {
         if let Extent::Inline(contents) = extent
             && let Some(sealed) = self.handle.chunks.seal(key, contents)?
@@ -16,7 +16,7 @@ impl Partition {
         Ok(record::put_extent(extent))
     }
 
-    /// The extent that is stored under a key, decrypted.
+    /// Decodes and decrypts the extent stored under a key.
     pub(crate) fn extent(&self, key: &[u8], value: &[u8]) -> Result<Extent, VolumeError> {
         let damage = |what| epochs::damage(Family::Extents, key, what);
         match record::get_extent(value).ok_or_else(|| damage("the extent"))? {

@@ -1,4 +1,4 @@
-//! What all volumes of a server, and all of a partition, share.
+//! State shared by all volumes of a server, or of a partition.
 
 use crate::appending::Appenders;
 use crate::cache::Caches;
@@ -16,13 +16,13 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use store::{Batch, CommitNumber, Family};
 
-/// What all volumes of a server share.
+/// State shared by all volumes of a server.
 pub(crate) struct Shared {
     pub(crate) options: VolumeOptions,
     pub(crate) caches: Caches,
     pub(crate) appenders: Appenders,
     pub(crate) read_ahead: ReadAhead,
-    /// Volumes in memory whose directories' totals are to be counted.
+    /// Volumes in memory whose directory totals have to be counted.
     pub(crate) uncounted: Mutex<BTreeSet<VolumeId>>,
 }
 
@@ -41,22 +41,22 @@ struct Unsettled {
     doomed: Doomed,
 }
 
-/// One partition.
 pub(crate) struct Partition {
     pub(crate) handle: PartitionHandle,
-    /// Held while a volume is made, cloned or deleted: guards the id counter.
+    /// Held while a volume is created, cloned or deleted; guards the id counter.
     pub(crate) registry: Mutex<()>,
-    /// The newest commit that was acknowledged before it was durable, and what waits for durability.
+    /// The newest commit that was acknowledged before it was durable, and chunks to release once commits are
+    /// durable.
     unsettled: Mutex<(CommitNumber, Vec<Unsettled>)>,
-    /// Calls that end when what they changed is durable.
+    /// Calls that complete when their changes are durable.
     pub(crate) ends: Ends,
-    /// Groups that are being built and that no volume has yet: the purger leaves them alone.
+    /// Groups under construction that no volume has yet; the purger leaves them alone.
     staged: Mutex<HashSet<u64>>,
-    /// What came of transfers that did not end. Taken before `staged`.
+    /// Receipts of interrupted transfers. Locked before `staged`.
     pub(crate) receipts: Receipts,
-    /// Held for a step of compaction, so that one runs at a time. Taken before all locks of groups.
+    /// Held for a step of compaction, so that only one runs. Locked before any lock of a group.
     pub(crate) compactor: Mutex<Compactor>,
-    /// Likewise for scrubbing.
+    /// Held for a step of scrubbing, so that only one runs. Locked before any lock of a group.
     pub(crate) scrubber: Mutex<Scrubber>,
     pub(crate) sharing: Sharing,
 }
@@ -77,12 +77,12 @@ impl Partition {
         }
     }
 
-    /// Keeps the purger from a group.
+    /// Protects a group from the purger.
     pub(crate) fn stage(&self, group: u64) {
         self.staged.lock().insert(group);
     }
 
-    /// The opposite of [`Partition::stage`].
+    /// Reverses [`Partition::stage`].
     pub(crate) fn unstage(&self, group: u64) {
         self.staged.lock().remove(&group);
     }
@@ -91,9 +91,9 @@ impl Partition {
         self.staged.lock().contains(&group)
     }
 
-    /// Waits, if `waits`, until a commit is durable, then lets go of the chunks that it made
-    /// superfluous; within [`crate::Owed::collect`] that is left to the end of the call. Without waiting,
-    /// [`Partition::sync`] does both later. Call it without any lock.
+    /// Waits, if `waits`, until a commit is durable, then releases the chunks that it superseded; within
+    /// [`crate::Owed::collect`] that is deferred to the end of the call. Without `waits`, [`Partition::sync`]
+    /// does both later. Call this without holding any lock.
     pub(crate) fn settle(
         self: &Arc<Self>,
         waits: bool,
@@ -112,14 +112,14 @@ impl Partition {
         Ok(())
     }
 
-    /// Waits until a commit is durable, then lets go of the chunks that it made superfluous.
+    /// Waits until a commit is durable, then releases the chunks that it superseded.
     pub(crate) fn pay(&self, group: &Group, number: CommitNumber, doomed: Doomed) -> Result<(), VolumeError> {
         self.handle.meta.sync(number)?;
         self.release(Some(&group.pins), doomed);
         Ok(())
     }
 
-    /// Makes durable what [`Partition::settle`] did not wait for.
+    /// Makes commits durable that [`Partition::settle`] did not wait for.
     pub(crate) fn sync(&self) -> Result<(), VolumeError> {
         let newest = self.unsettled.lock().0;
         self.handle.meta.sync(newest)?;
@@ -131,8 +131,8 @@ impl Partition {
         Ok(())
     }
 
-    /// Ids that were never used on this partition; `batch` makes it so. Hold `registry` until the
-    /// batch is committed.
+    /// Allocates `count` ids that were never used on this partition and returns the first. The allocation
+    /// takes effect with `batch`; hold `registry` until it is committed.
     pub(crate) fn new_ids(&self, batch: &mut Batch, count: u64) -> Result<u64, VolumeError> {
         let key = keys::next_id();
         let stored = self.handle.meta.get(Family::System, &key)?;

@@ -1,18 +1,19 @@
-//! Chunks that several files share, in one volume or in many of a partition.
+//! Chunks that several files share, in one or many volumes of a partition.
 //!
-//! Each has a *row*: a record under group 0 of the family extents that says where the chunk is and how many
-//! versions of extents name the row. A row changes in the batch that puts or deletes these versions, so that a
-//! crash leaves its count as exact as everything else. With the last version the row goes, and its chunk is
-//! released when that is durable and nobody reads it any more.
+//! Each shared chunk has a *row*: a record under group 0 of the family extents with the chunk's address and
+//! the number of extent versions that name the row. A row changes in the batch that puts or deletes these
+//! versions, so its count is as crash-safe as everything else. With the last version the row is deleted, and
+//! its chunk is released when that is durable and the chunk has no readers left.
 //!
-//! # Order
-//! Groups know nothing of each other, so a lock of the partition's is held from the look at a row to the
-//! commit of the batch that changes it. It is the last of all locks. Before that, when data comes in, rows
-//! are looked at without it ([`Offers`]): what was seen then may be gone at the commit, and nothing is
-//! committed in that case ([`Outcome::Missing`]).
+//! # Locking
+//! Groups are independent of each other, so a lock of the partition is held from reading a row until the
+//! commit of the batch that changes it. It is the last of all locks. Before that, when data arrives, rows are
+//! read without it ([`Offers`]): a row seen then may be gone at the commit, in which case nothing is
+//! committed ([`Outcome::Missing`]).
 //!
 //! # Readers
-//! A chunk that a group gives up may be read in another one, so pins of these chunks are the partition's.
+//! A chunk that one group gives up may still be read in another, so the pins of these chunks belong to the
+//! partition.
 
 mod changes;
 mod offers;
@@ -34,20 +35,20 @@ pub(crate) use offers::{Look, Offers};
 pub(crate) use row::{FoundRow, Row, RowKey, Sums, find_row, get_row, get_sums};
 pub use statistics::DeduplicationStatistics;
 
-/// What a partition knows of its shared chunks.
+/// State of a partition's shared chunks.
 pub(crate) struct Sharing {
-    /// The sums over all rows, once they were read. Held from the look at a row until what changes it is
-    /// committed; taken after all other locks.
+    /// The sums over all rows, once read. Locked from reading a row until its change is committed; locked
+    /// after all other locks.
     sums: Mutex<Option<Sums>>,
     pub(crate) pins: Pins,
 }
 
-/// Chunks that nobody names once a commit is durable.
+/// Chunks that no record names once a commit is durable.
 #[derive(Default)]
 pub(crate) struct Doomed {
-    /// Those of one group.
+    /// Chunks that belong to one group.
     pub(crate) own: Vec<ChunkAddress>,
-    /// Those that groups shared.
+    /// Chunks shared between groups.
     pub(crate) shared: Vec<ChunkAddress>,
 }
 
@@ -57,19 +58,19 @@ impl Doomed {
     }
 }
 
-/// A batch that was committed.
+/// A committed batch.
 pub(crate) struct Done {
     pub(crate) number: CommitNumber,
-    /// Chunks that lost their row.
+    /// Chunks whose row was deleted.
     pub(crate) doomed: Vec<ChunkAddress>,
-    /// Offered chunks that a row names now.
+    /// Offered chunks that a row now names.
     pub(crate) used: Vec<ChunkAddress>,
 }
 
-/// What became of a batch.
+/// Result of committing a batch.
 pub(crate) enum Outcome {
     Done(Done),
-    /// Nothing was committed: these rows are gone, or are of other contents, since they were looked at.
+    /// Nothing was committed: since they were read, these rows were deleted or now have other contents.
     Missing(Vec<RowKey>),
 }
 
@@ -78,7 +79,7 @@ impl Sharing {
         Sharing { sums: Mutex::default(), pins: Pins::new(chunks) }
     }
 
-    /// Keeps others from changing rows.
+    /// Locks the rows against changes.
     fn lock(&self, meta: &dyn MetaStore) -> Result<MutexGuard<'_, Option<Sums>>, VolumeError> {
         let mut sums = self.sums.lock();
         if sums.is_none() {
@@ -89,7 +90,7 @@ impl Sharing {
 }
 
 impl Partition {
-    /// Commits a batch together with the changes of rows that belong to it; then `batch` is empty.
+    /// Commits a batch together with its changes of rows; afterwards `batch` is empty.
     pub(crate) fn commit(
         &self,
         batch: &mut Batch,
@@ -111,8 +112,8 @@ impl Partition {
         Ok(Outcome::Done(Done { number, doomed: step.doomed, used: step.used }))
     }
 
-    /// Makes rows name copies of their chunks: each with the old place and the new one. Answers which were
-    /// taken; the others name something else by now. `None` if none was.
+    /// Makes rows name copies of their chunks; each move has the old and the new address. The result lists
+    /// the copies that were used; the other rows no longer name the old address. `None` if no copy was used.
     pub(crate) fn move_shared(
         &self,
         moves: &[(RowKey, ChunkAddress, ChunkAddress)],
@@ -130,13 +131,13 @@ impl Partition {
         Ok(Some(Done { number, doomed: step.doomed, used: step.used }))
     }
 
-    /// Finds out where the shared ones among these chunks are, and keeps them there as long as the pin is.
-    /// Call it while the extents that were read are sure to be there.
+    /// Resolves shared extents to chunk addresses, which stay valid as long as the returned pin exists. Call
+    /// this while the extents that were read are certain to exist.
     pub(crate) fn resolve(&self, extents: &mut [(u64, Extent)]) -> Result<Option<Pin>, VolumeError> {
         if !extents.iter().any(|(_, extent)| matches!(extent, Extent::Shared { .. })) {
             return Ok(None);
         }
-        // Before the rows are read.
+        // Taken before the rows are read.
         let pin = self.sharing.pins.pin();
         for (_, extent) in extents {
             if let Extent::Shared { row, length } = *extent
@@ -148,7 +149,7 @@ impl Partition {
         Ok(Some(pin))
     }
 
-    /// Releases chunks of a group and chunks that groups shared, when nobody reads them any more.
+    /// Releases a group's own chunks and shared chunks once they have no readers.
     pub(crate) fn release(&self, pins: Option<&Pins>, doomed: Doomed) {
         match pins {
             Some(pins) => pins.release(doomed.own),
@@ -159,7 +160,7 @@ impl Partition {
 }
 
 impl Step {
-    /// Commits `batch` with the rows; the lock that `sums` stands for is held.
+    /// Commits `batch` with the rows. The caller holds the lock that guards `sums`.
     fn commit(
         &mut self,
         meta: &dyn MetaStore,
@@ -168,7 +169,7 @@ impl Step {
     ) -> Result<CommitNumber, VolumeError> {
         batch.append(std::mem::take(&mut self.batch));
         batch.put(Family::System, keys::SHARED_SUMS, row::put_sums(&self.sums));
-        // Where it is not known whether that was done, they are read again.
+        // Cleared first: if the commit fails its outcome is unknown, and the sums are read again.
         *sums = None;
         let number = meta.commit(std::mem::take(batch))?;
         *sums = Some(self.sums);

@@ -1,48 +1,48 @@
-//! Which versions of records a volume sees.
+//! Determines which versions of records a volume sees.
 //!
-//! Without rollbacks that is all of its epoch and before. A rollback takes the read-write volume back to what
-//! a snapshot sees, and everything goes on from there at the next epoch: the epochs in between are
-//! a side branch that the volume, and what is cloned from it later, does not see. Who reads in
-//! that branch goes on seeing it.
+//! Without rollbacks a volume sees all versions of its epoch and earlier. A rollback returns the read-write
+//! volume to the state of a snapshot, and changes continue from there at the next epoch. The epochs in
+//! between become a side branch that the volume and its later clones do not see. Volumes that already read in
+//! that branch still see it.
 
 use crate::VnodeStatus;
 use base::UnixTime;
 use std::sync::Arc;
 
-/// Most rollbacks in the past of one volume; going back twice to the same snapshot counts once.
+/// Maximum number of rollbacks in a volume's history; repeated rollbacks to the same snapshot count once.
 pub(crate) const TURNS_MAX: usize = 1000;
 
 /// A rollback: versions born after `after` up to `until` are not seen.
 ///
-/// What was born before it is shown with a data version that nothing in the volume had before, and as changed
-/// when the rollback was: clients have seen other contents under the versions in between.
+/// Older versions are shown with a data version that the volume never had before, and as modified at the time
+/// of the rollback, because clients have seen other contents under the data versions in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     /// Epoch of the snapshot.
     pub(crate) after: u64,
-    /// Epoch of the read-write volume before.
+    /// Epoch of the read-write volume before the rollback.
     pub(crate) until: u64,
-    /// The data version of all that was born before.
+    /// Minimum data version shown for versions born before the rollback.
     pub(crate) version: u64,
-    /// When it was.
+    /// Time of the rollback.
     pub(crate) at: UnixTime,
 }
 
-/// An epoch, and what of the epochs before is not seen.
+/// A read view: an epoch, and the earlier epochs that are hidden.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sight {
     pub(crate) epoch: u64,
-    /// Ascending, apart from each other, all before `epoch`.
+    /// Ascending, not overlapping, all before `epoch`.
     pub(crate) turns: Arc<[Turn]>,
 }
 
 impl Sight {
-    /// Everything up to an epoch.
+    /// Creates a view of everything up to an epoch.
     pub(crate) fn up_to(epoch: u64) -> Sight {
         Sight { epoch, turns: Arc::new([]) }
     }
 
-    /// With these rollbacks; `None` if they are not in order.
+    /// Creates a view with these rollbacks; `None` if they are not in order.
     pub(crate) fn new(epoch: u64, turns: Vec<Turn>) -> Option<Sight> {
         let is_sound = |turn: &Turn| turn.after > 0 && turn.after < turn.until && turn.until < epoch;
         let is_sorted = turns.windows(2).all(|pair| pair[0].until < pair[1].after);
@@ -50,12 +50,12 @@ impl Sight {
         is_right.then(|| Sight { epoch, turns: turns.into() })
     }
 
-    /// The same at a later epoch.
+    /// Returns this view at a later epoch.
     pub(crate) fn at(&self, epoch: u64) -> Sight {
         Sight { epoch, turns: Arc::clone(&self.turns) }
     }
 
-    /// What the read-write volume of a group sees that goes back to this when `until` is the group's newest
+    /// Returns the view of a read-write volume that rolls back to this one when `until` is the group's newest
     /// epoch; `None` after too many rollbacks.
     pub(crate) fn back_to_this(&self, until: u64, version: u64, at: UnixTime) -> Option<Sight> {
         let until = until.max(self.epoch + 1);
@@ -63,25 +63,25 @@ impl Sight {
         Sight::new(until + 1, self.turns.iter().copied().chain([turn]).collect())
     }
 
-    /// Whether versions of this birth are seen.
+    /// Returns whether versions born at this epoch are seen.
     pub(crate) fn sees(&self, born: u64) -> bool {
         born <= self.epoch && self.hiding(born).is_none()
     }
 
-    /// The rollback that hides versions of this birth.
+    /// Returns the rollback that hides versions born at this epoch.
     pub(crate) fn hiding(&self, born: u64) -> Option<&Turn> {
-        // The first that does not end before.
+        // The first rollback that does not end before.
         let at = self.turns.partition_point(|turn| turn.until < born);
         self.turns.get(at).filter(|turn| turn.after < born)
     }
 
-    /// The rollbacks that what was born then has been through.
+    /// Returns the rollbacks since this birth.
     fn turns_since(&self, born: u64) -> &[Turn] {
         let at = self.turns.partition_point(|turn| turn.until < born);
         &self.turns[at..]
     }
 
-    /// Makes a status as stored, in a version of this birth, what is shown: changed by every rollback since.
+    /// Adjusts a stored status, from a version of this birth, for every rollback since.
     pub(crate) fn lift(&self, status: &mut VnodeStatus, born: u64) {
         for turn in self.turns_since(born) {
             status.data_version = status.data_version.max(turn.version);
@@ -89,7 +89,7 @@ impl Sight {
         }
     }
 
-    /// Of versions given newest first as birth and anything, the place of the one that is seen.
+    /// Returns the index of the visible version; versions are given newest first with their birth.
     pub(crate) fn newest<T>(&self, versions: &[(u64, T)]) -> Option<usize> {
         versions.iter().position(|&(born, _)| self.sees(born))
     }

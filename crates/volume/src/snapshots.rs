@@ -1,8 +1,8 @@
-//! Named snapshots: read-only clones that a read-write volume has by name, any number of them.
+//! Named snapshots: read-only clones of a read-write volume, any number of them.
 //!
-//! A snapshot is a volume with an id and a name of its own, so that clients can mount it. Its header says
-//! what it is a snapshot of; a record under the read-write volume's id lists it. Both are written in one batch.
-//! Snapshots of a volume outlive it: nothing but their own deletion takes them away.
+//! A snapshot is a volume with its own id and name, so that clients can mount it. Its header names the volume
+//! it is a snapshot of; a record under the read-write volume's id lists it. Both are written in one batch.
+//! Snapshots outlive their volume and are removed only by deleting them.
 
 use crate::record::{self, SnapshotRecord};
 use crate::volume::Volume;
@@ -13,58 +13,54 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, Family, KeyRange};
 
-/// What is needed to make a snapshot.
+/// Parameters of a new snapshot.
 #[derive(Clone, Debug)]
 pub struct NewSnapshot {
-    /// Its id, not 0.
+    /// Volume id of the snapshot, not 0.
     pub id: VolumeId,
-    /// What its header says is its read-write volume: a number without a volume, so that nobody takes
-    /// it for the volume's released read-only copy.
+    /// Read-write volume id for the header: an id without a volume, so that the snapshot is not taken for the
+    /// volume's released read-only copy.
     pub parent: VolumeId,
-    /// Its name among all volumes.
+    /// Volume name of the snapshot.
     pub volume_name: VolumeName,
-    /// Its name among the volume's snapshots.
+    /// Name of the snapshot, unique within its volume.
     pub name: SnapshotName,
-    /// Why it is kept, if it was made automatically.
+    /// Periods for which it is kept, if it was made automatically.
     pub kept: Kept,
-    /// When it is deleted; 0 never.
+    /// Expiry time; 0 for never.
     pub expires: UnixTime,
-    /// Becomes its creation date.
+    /// Creation date.
     pub now: UnixTime,
 }
 
 /// A snapshot in the list of its volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The volume that shows it.
+    /// Volume id of the snapshot.
     pub id: VolumeId,
-    /// Where it is.
+    /// Partition of the snapshot.
     pub partition: PartitionId,
-    /// What it is a snapshot of.
+    /// Volume it was taken of, and its name.
     pub of: SnapshotOf,
-    /// When it was made.
+    /// Creation time.
     pub made: UnixTime,
-    /// When it is deleted; 0 never.
+    /// Expiry time; 0 for never.
     pub expires: UnixTime,
-    /// Why it is kept, if it was made automatically.
+    /// Periods for which it is kept, if it was made automatically.
     pub kept: Kept,
-    /// How often the volume had changed before ([`Volume::changes`]).
+    /// The volume's change count before the snapshot ([`Volume::changes`]).
     pub changes: u64,
 }
 
 impl Volume {
-    /// How often its contents have changed: the same number, the same contents.
+    /// Returns the number of changes of the contents: an equal number means equal contents.
     pub fn changes(&self) -> u64 {
         self.counters().changes
     }
 }
 
 impl Volumes {
-    /// Makes a snapshot of a read-write volume as it is now, durably and in constant time.
-    ///
-    /// # Errors
-    /// `NoVolume`, `VolumeExists`, `SnapshotExists`, `Invalid` (id 0, not a read-write volume, or one that is not
-    /// finished), `Store`.
+    /// Makes a snapshot of a read-write volume's current state, durably and in constant time.
     pub fn snapshot(&self, volume: VolumeId, new: &NewSnapshot) -> Result<Arc<Volume>, VolumeError> {
         let changes = self.lock_changes();
         let source = self.get_any_state(volume)?;
@@ -80,7 +76,8 @@ impl Volumes {
             kind: VolumeType::ReadOnly,
             now: new.now,
         };
-        // What is changed until the clone is made is in it and not in this number: then it looks older than it is.
+        // A change before the clone is made is in the clone but not in this count; the snapshot then only
+        // looks older than it is.
         let NewSnapshot { id, now: made, expires, kept, .. } = *new;
         let listed = SnapshotRecord { id, made, expires, kept, changes: source.changes() };
         batch.put(Family::Volumes, keys::snapshot(volume, &new.name), record::put_snapshot(&listed));
@@ -100,10 +97,8 @@ impl Volumes {
         }
     }
 
-    /// The snapshots of a volume, which may be gone, the oldest first. Looks at no others.
-    ///
-    /// # Errors
-    /// `Damaged`, `Store`.
+    /// Returns the snapshots of a volume, oldest first; the volume may have been deleted. Reads no other
+    /// volume's list.
     pub fn snapshots(&self, volume: VolumeId) -> Result<Vec<Snapshot>, VolumeError> {
         let mut found = Vec::new();
         self.visit_snapshots(&keys::snapshots(volume), &mut |snapshot| found.push(snapshot))?;
@@ -111,10 +106,7 @@ impl Volumes {
         Ok(found)
     }
 
-    /// One of them.
-    ///
-    /// # Errors
-    /// `Damaged`, `Store`.
+    /// Returns a volume's snapshot with this name.
     pub fn find_snapshot(
         &self,
         volume: VolumeId,
@@ -127,10 +119,7 @@ impl Volumes {
         Ok(found)
     }
 
-    /// All snapshots of all volumes that expire at some time.
-    ///
-    /// # Errors
-    /// `Damaged`, `Store`.
+    /// Returns the snapshots of all volumes that have an expiry time.
     pub fn expiring_snapshots(&self) -> Result<Vec<Snapshot>, VolumeError> {
         let mut found = Vec::new();
         let range = keys::registry_range(keys::Registry::Snapshot);
@@ -161,10 +150,10 @@ impl Volumes {
         Ok(())
     }
 
-    /// Changes why and how long a snapshot is kept, durably.
+    /// Changes the retention periods and expiry time of a snapshot, durably.
     ///
     /// # Errors
-    /// `NoVolume` (it is gone), `Store`.
+    /// `NoVolume` (the snapshot was deleted), `Store`.
     pub fn keep_snapshot(
         &self,
         snapshot: &Snapshot,
@@ -186,10 +175,7 @@ impl Volumes {
         volume.settle(number, vec![])
     }
 
-    /// How a read-write volume's snapshots are made and kept; `None` if nothing is automatic.
-    ///
-    /// # Errors
-    /// `NoVolume`, `Damaged`, `Store`.
+    /// Returns a read-write volume's snapshot policy; `None` if there are no automatic snapshots.
     pub fn policy(&self, volume: VolumeId) -> Result<Option<Policy>, VolumeError> {
         let key = keys::policy(volume);
         let value = self.get_any_state(volume)?.meta().get(Family::Volumes, &key)?;
@@ -200,10 +186,7 @@ impl Volumes {
         value.map(read).transpose()
     }
 
-    /// Sets it, durably.
-    ///
-    /// # Errors
-    /// `NoVolume`, `Invalid` (not a read-write volume), `Store`.
+    /// Sets the snapshot policy, durably.
     pub fn set_policy(&self, volume: VolumeId, policy: Option<Policy>) -> Result<(), VolumeError> {
         let changes = self.lock_changes();
         let volume = self.get_any_state(volume)?;
@@ -221,10 +204,7 @@ impl Volumes {
         volume.settle(number, vec![])
     }
 
-    /// All volumes with a policy. One that cannot be read is left out, and the log says so.
-    ///
-    /// # Errors
-    /// `Store`.
+    /// Returns all volumes with a policy. Unreadable policies are logged and skipped.
     pub fn policies(&self) -> Result<Vec<(VolumeId, Policy)>, VolumeError> {
         let (from, to) = keys::registry_range(keys::Registry::Policy);
         let mut found = Vec::new();
@@ -250,15 +230,14 @@ fn read_snapshot(partition: PartitionId, key: &[u8], value: &[u8]) -> Option<Sna
     Some(Snapshot { id, partition, of: SnapshotOf { volume, name }, made, expires, kept, changes })
 }
 
-/// Takes a volume out of the list of snapshots, if it is one.
+/// Removes a volume from the list of snapshots, if it is one.
 pub(crate) fn forget_snapshot(batch: &mut Batch, header: &VolumeHeader) {
     if let Some(SnapshotOf { volume, name }) = &header.snapshot {
         batch.delete(Family::Volumes, keys::snapshot(*volume, name));
     }
 }
 
-/// Takes away what is recorded of a volume besides itself: its place in the list of snapshots, its policy. Its
-/// own snapshots stay.
+/// Removes a volume's entry in the list of snapshots and its policy. The volume's own snapshots stay.
 pub(crate) fn forget_snapshots(batch: &mut Batch, volume: &Volume) {
     forget_snapshot(batch, &volume.header());
     if volume.kind() == VolumeType::ReadWrite {

@@ -1,4 +1,4 @@
-//! Where the contents of files come from.
+//! Sources of file contents.
 
 use crate::VolumeError;
 use base::{AbortCode, Room};
@@ -6,20 +6,20 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use store::RawChunk;
 
-/// Data that come from somewhere, in order. A closure is one by [`DataSource::next`].
+/// Sequential data. A closure implements this through [`DataSource::next`].
 pub trait DataSource {
-    /// At least one byte and at most so many; none if there are no more.
+    /// Returns between 1 and `bytes_max` bytes; none at the end of the data.
     ///
     /// # Errors
-    /// Why no more will come.
+    /// The reason why no more data will arrive.
     fn next(&mut self, bytes_max: usize) -> Result<Bytes, AbortCode>;
 
-    /// Fills the first of these rooms and gives it; one that is not full says that there is no more. What comes behind it may be
-    /// put into the others meanwhile: those that are taken from the list come back later, in their order, and until they have, nothing
-    /// is asked for by [`DataSource::next`].
+    /// Fills the first buffer of `rooms` and returns it; if it is not full, the data has ended. The source
+    /// may take further buffers from the list and fill them meanwhile. Later calls return these in order;
+    /// until they are all returned, [`DataSource::next`] is not called.
     ///
     /// # Errors
-    /// Why no more will come.
+    /// The reason why no more data will arrive.
     fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
         let mut room = rooms.pop_front().unwrap_or_default();
         while room.left() > 0 {
@@ -38,10 +38,10 @@ impl<F: FnMut(usize) -> Result<Bytes, AbortCode>> DataSource for F {
     }
 }
 
-/// What a source owes who wants so many bytes and does not get them.
+/// Error for a source that ends too early.
 const ENDED: VolumeError = VolumeError::Transfer(AbortCode::RXGEN_SS_UNMARSHAL);
 
-/// Exactly `length` bytes from the source.
+/// Reads exactly `length` bytes from the source.
 pub(crate) fn receive_pieces(length: usize, source: &mut dyn DataSource) -> Result<Vec<Bytes>, VolumeError> {
     let mut pieces = Vec::new();
     let mut left = length;
@@ -56,15 +56,16 @@ pub(crate) fn receive_pieces(length: usize, source: &mut dyn DataSource) -> Resu
     Ok(pieces)
 }
 
-/// Rooms that a source may have at a time: one that is waited for, and one for what comes while that is encoded and written.
+/// Maximum number of buffers a source may have: the one being waited for, and one for data that arrives while
+/// that is encoded and written.
 const ROOMS_MAX: u64 = 2;
 
-/// Chunks of one length that come one after the other.
+/// Receives consecutive chunks of equal length.
 pub(crate) struct Landing {
     chunk_bytes: usize,
-    /// Rooms that the source has not taken.
+    /// Buffers that the source has not taken.
     rooms: VecDeque<Room>,
-    /// Rooms that were made and have not come back full.
+    /// Buffers created and not yet returned full.
     open: u64,
 }
 
@@ -73,7 +74,7 @@ impl Landing {
         Landing { chunk_bytes, rooms: VecDeque::new(), open: 0 }
     }
 
-    /// The next chunk, of `left` that are still to come.
+    /// Receives the next chunk, of `left` that remain.
     pub(crate) fn next(&mut self, left: u64, source: &mut dyn DataSource) -> Result<RawChunk, VolumeError> {
         while self.open < ROOMS_MAX.min(left) {
             self.rooms.push_back(RawChunk::room(self.chunk_bytes));
@@ -92,7 +93,7 @@ mod tests {
 
     const CHUNK_BYTES: usize = 1000;
 
-    /// Takes all rooms that it is lent and fills them in turn, from bytes that count up.
+    /// Takes all buffers that it is offered and fills them in order with counting bytes.
     struct Lane {
         left: usize,
         at: usize,
@@ -133,7 +134,7 @@ mod tests {
         }
     }
 
-    /// What lands of so many chunks that are wanted of a source.
+    /// Receives this many chunks from a source and returns their bytes.
     fn land(source: &mut dyn DataSource, chunks: u64) -> Result<Vec<u8>, AbortCode> {
         let mut landing = Landing::new(CHUNK_BYTES);
         let mut all = Vec::new();
@@ -156,7 +157,7 @@ mod tests {
             assert_eq!(land(&mut lane, chunks), Ok(counting.clone()));
             assert_eq!(lane.rooms_max as u64, chunks.min(ROOMS_MAX));
             assert_eq!(receive(10, &mut lane), Ok(10));
-            // A source that knows nothing of rooms.
+            // A source without its own `fill`.
             let mut rest = Bytes::from(counting.clone());
             let mut pieces = |most: usize| Ok(rest.split_to(most.min(rest.len()).min(300)));
             assert_eq!(land(&mut pieces, chunks), Ok(counting));
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_source_that_ends_or_fails_early_is_told_so() {
-        /// Gives what nobody lent it.
+        /// Returns a buffer that it was not given.
         struct Liar;
 
         impl DataSource for Liar {

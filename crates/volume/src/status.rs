@@ -1,8 +1,8 @@
-//! What is known about one vnode, and what can be changed about it.
+//! The status of a vnode, and changes to it.
 
 use base::{Fid, UnixTime, UserId, VnodeId, VolumeId};
 
-/// What a vnode is, with the numbers of the wire (AFSFetchStatus.FileType).
+/// The kind of a vnode, with the wire numbers of AFSFetchStatus.FileType.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FileKind {
@@ -15,7 +15,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind with this wire number.
+    /// Returns the kind with this wire number.
     pub fn from_wire(value: u8) -> Option<FileKind> {
         match value {
             1 => Some(FileKind::File),
@@ -29,71 +29,72 @@ impl FileKind {
 /// The status of one vnode: what AFSFetchStatus carries except rights and locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VnodeStatus {
-    /// The vnode's number.
+    /// Vnode number.
     pub vnode: VnodeId,
-    /// Its uniquifier.
+    /// Uniquifier.
     pub unique: u32,
-    /// File, directory or symbolic link.
+    /// Kind of the vnode.
     pub kind: FileKind,
-    /// Unix mode bits, 12 of them.
+    /// Unix mode bits (12 bits).
     pub mode: u16,
     /// Owner.
     pub owner: UserId,
-    /// Unix group; no meaning to the server.
+    /// Unix group, not interpreted by the server.
     pub group: i32,
-    /// Names that lead here; for a directory 2 and one for each subdirectory.
+    /// Number of names; for a directory 2 plus one for each subdirectory.
     pub links: u32,
-    /// Bytes; a directory's is that of its blob.
+    /// Length in bytes; for a directory that of its blob.
     pub length: u64,
-    /// Counts the changes of data or entries.
+    /// Counts changes of data or entries.
     pub data_version: u64,
-    /// When the data changed, as clients say.
+    /// When the data changed, according to the client.
     pub client_modified: UnixTime,
     /// When anything changed, by the server's clock.
     pub server_modified: UnixTime,
-    /// Who changed it last.
+    /// User who made the last change.
     pub author: UserId,
-    /// The directory it lies in; 0 for the root directory.
+    /// Parent directory; 0 for the root directory.
     pub parent: VnodeId,
     /// The parent's uniquifier; 0 for the root directory.
     pub parent_unique: u32,
 }
 
 impl VnodeStatus {
-    /// The FID under which `volume` shows this vnode.
+    /// Returns the FID of this vnode in `volume`.
     pub fn fid(&self, volume: VolumeId) -> Fid {
         Fid { volume, vnode: self.vnode, unique: self.unique }
     }
 
-    /// Whether it is a directory.
+    /// Returns whether the vnode is a directory.
     pub fn is_directory(&self) -> bool {
         self.kind == FileKind::Directory
     }
 
-    /// Quota blocks of 1 KiB that it counts for: at least one.
+    /// Returns the quota blocks of 1 KiB that it counts for: at least one.
     pub fn blocks(&self) -> u64 {
         crate::quota::blocks(self.length)
     }
 }
 
-/// Who changes something, and when. Every changing operation takes one.
+/// The user who makes a change, and the time. Every changing operation takes one.
 #[derive(Clone, Copy, Debug)]
 pub struct Actor {
-    /// Becomes the author, and the owner of what is created.
+    /// User id; becomes the author, and the owner of created vnodes.
     pub user: UserId,
-    /// A member of system:administrators. Only a privileged actor sets the set-id and sticky bits,
-    /// and keeps them over a change of data or owner.
+    /// Whether the user is a member of system:administrators. Only a privileged actor can set the set-id and
+    /// sticky bits, and keeps them when data or owner change.
     pub privileged: bool,
-    /// The volume server in a transaction of its own: may change what is taken from file service.
+    /// Whether this is the volume server in its own transaction, which may change volumes taken out of file
+    /// service.
     pub in_transaction: bool,
-    /// The server's time now.
+    /// Current server time.
     pub now: UnixTime,
 }
 
-/// Changes to a status (AFSStoreStatus): what is `None` stays, or has its default on creation.
+/// Changes to a status (AFSStoreStatus): a `None` field is unchanged, or has its default on creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetStatus {
-    /// AFS_SETMODE: Unix mode bits. Of an unprivileged actor only `0o777` count.
+    /// AFS_SETMODE: Unix mode bits. For an unprivileged actor only `0o777` are used.
     pub mode: Option<u16>,
     /// AFS_SETOWNER.
     pub owner: Option<UserId>,
@@ -103,65 +104,65 @@ pub struct SetStatus {
     pub client_modified: Option<UnixTime>,
 }
 
-/// What StoreData is to do: cut the file to `file_length` if it is longer, then write `length`
-/// bytes at `offset`.
+/// Parameters of StoreData: the file is cut to `file_length` if it is longer, then `length` bytes are written
+/// at `offset`.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRequest {
-    /// Where the data begins, in bytes.
+    /// Offset of the data in bytes.
     pub offset: u64,
-    /// How many bytes follow. With 0 the file is extended with zeros to `offset` if it is shorter.
+    /// Length of the data in bytes. With 0 a shorter file is extended with zeros to `offset`.
     pub length: u64,
-    /// Longest that the old contents may stay.
+    /// Maximum length of the old contents that is kept.
     pub file_length: u64,
     /// Status changes that take effect with the data.
     pub set: SetStatus,
 }
 
-/// After something was created or linked.
+/// Result of creating or linking.
 #[derive(Clone, Copy, Debug)]
 pub struct Created {
-    /// The file, directory or link.
+    /// Status of the file, directory or link.
     pub status: VnodeStatus,
-    /// The directory it is in.
+    /// Status of its directory.
     pub directory: VnodeStatus,
 }
 
-/// After a name was removed.
+/// Result of removing a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Removed {
-    /// What it named, as it is now. With `links` 0 it is gone.
+    /// Status of the vnode that was named; with `links` 0 it is deleted.
     pub target: VnodeStatus,
-    /// The directory.
+    /// Status of the directory.
     pub directory: VnodeStatus,
 }
 
 impl Removed {
-    /// Whether the vnode is gone, so that its callbacks are void.
+    /// Returns whether the vnode is deleted, so that its callbacks are void.
     pub fn is_gone(&self) -> bool {
         self.target.links == 0
     }
 }
 
-/// After a rename.
+/// Result of a rename.
 #[derive(Clone, Copy, Debug)]
 pub struct Renamed {
-    /// What was moved.
+    /// Status of the vnode that was moved.
     pub moved: VnodeStatus,
-    /// Whether the status or data of what was moved changed: it is a directory and has a new `..`.
+    /// Whether the moved vnode itself changed: a directory gets a new `..`.
     pub moved_changed: bool,
-    /// The directory it was in.
+    /// Status of its previous directory.
     pub old_directory: VnodeStatus,
-    /// The directory it is in now.
+    /// Status of its new directory.
     pub new_directory: VnodeStatus,
-    /// What had the new name before, as it is now; with `links` 0 it is gone.
+    /// Status of the vnode that had the new name before; with `links` 0 it is deleted.
     pub replaced: Option<VnodeStatus>,
 }
 
-/// What a name in a directory stands for.
+/// The vnode that a directory entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The vnode.
+    /// Vnode number.
     pub vnode: VnodeId,
-    /// Its uniquifier.
+    /// Uniquifier.
     pub unique: u32,
 }

@@ -1,4 +1,4 @@
-//! Volumes on stores in memory.
+//! Tests of volumes on in-memory stores.
 
 mod basics;
 mod caching;

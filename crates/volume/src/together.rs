@@ -1,4 +1,4 @@
-//! The statuses of several vnodes at once, as listings ask for them.
+//! Returns the statuses of several vnodes at once, as listings request them.
 
 use crate::record::Vnode;
 use crate::volume::is_it;
@@ -10,19 +10,19 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::Family;
 
-/// What is not in memory is read together where no more numbers than this lie between two: what was made together
-/// lies together.
+/// Maximum distance between two uncached numbers that are read in one scan: vnodes created together have
+/// close numbers.
 const GAP_MAX: u32 = 32;
-/// Numbers that are read together at most, with everything that lies between them, before writers get their turn.
+/// Maximum number range of one scan, including vnodes in between, before writers get a turn.
 const SPAN_MAX: u32 = 512;
-/// Versions that are looked at for that at most: where many snapshots lie between, each vnode is looked up.
+/// Maximum number of versions that a scan reads; with many snapshots, vnodes are looked up individually.
 const VERSIONS_MAX: u64 = 1024;
 
-/// A vnode's status with the access list that governs it.
+/// A vnode's status and the access list that governs it.
 pub type Governed = (VnodeStatus, Arc<Acl>);
 
 impl Volume {
-    /// [`Volume::status_and_acl`] of each of several vnodes, in their order, and all as they are at one moment.
+    /// Returns [`Volume::status_and_acl`] of several vnodes, in order, all from one moment.
     pub fn statuses_and_acls(&self, fids: &[Fid]) -> Vec<Result<Governed, VolumeError>> {
         let mut publish = self.group.publish.read();
         let found = self.vnodes_at_hand(fids).unwrap_or_else(|| {
@@ -34,8 +34,9 @@ impl Volume {
         found.into_iter().map(|vnode| self.with_governor(vnode?, &mut governor, look_up)).collect()
     }
 
-    /// The same if all of them are there and in memory, and nobody is changing the group just now: does not wait for
-    /// anything, and nothing changes before `tell` has returned. `None` says nothing about the vnodes.
+    /// Like [`Volume::statuses_and_acls`], but only if all vnodes exist and are cached, and no change to the
+    /// group is being published. Never blocks, and no change takes effect before `tell` returns. `None`
+    /// allows no conclusion about the vnodes.
     pub fn tell_at_hand<T>(&self, fids: &[Fid], tell: impl FnOnce(&[Governed]) -> Option<T>) -> Option<T> {
         let _publish = self.group.publish.try_read()?;
         let mut governor = None;
@@ -45,14 +46,15 @@ impl Volume {
         tell(&found.collect::<Option<Vec<Governed>>>()?)
     }
 
-    /// All of them, if they are in memory.
+    /// Returns all of them if they are cached.
     fn vnodes_at_hand(&self, fids: &[Fid]) -> Option<Vec<Result<Vnode, VolumeError>>> {
         let vnodes = self.shared.caches.try_vnodes(self.instance(), fids)?;
         let check = |(vnode, fid): (Vnode, &Fid)| self.check_is_there().and_then(|()| is_it(vnode, *fid));
         Some(vnodes.into_iter().zip(fids).map(check).collect())
     }
 
-    /// `last` is the governor of the one before: mostly it is the same.
+    /// Returns a vnode's status and access list. `last` caches the governor of the previous one, which is
+    /// usually the same.
     fn with_governor(
         &self,
         vnode: Vnode,
@@ -74,8 +76,8 @@ impl Volume {
         Ok((status, acl))
     }
 
-    /// Reads into memory those that are not there, and what lies between them. What cannot be read is left out: who
-    /// asks for it is told. Writers get their turn in between.
+    /// Caches missing vnodes, and those between them. Unreadable ones are skipped; the later lookup reports
+    /// the error. Lets writers run in between.
     fn read_together(&self, fids: &[Fid], publish: &mut RwLockReadGuard<'_, ()>) {
         let instance = self.instance();
         let is_missing = |number: &VnodeId| self.shared.caches.vnode(instance, *number).is_none();
@@ -117,7 +119,7 @@ impl Volume {
     }
 }
 
-/// The first and the last of those that are read together, of numbers in order.
+/// Splits sorted numbers into ranges to read together, each given by its first and last number.
 fn ranges(numbers: &[VnodeId]) -> Vec<(VnodeId, VnodeId)> {
     let mut ranges: Vec<(VnodeId, VnodeId)> = Vec::new();
     for &number in numbers {

@@ -1,15 +1,14 @@
-//! What directories hold with everything below them, kept up to date with every change.
+//! Totals of directories and everything below them, updated with every change.
 //!
-//! The record of a directory has the sums over all that lies in and below it, but for what the
-//! volume's counters still keep apart: up to [`UNFOLDED_MAX`] directories with what came to each, and so
-//! to all above it, since. So a change writes no record for each directory above it. Only with yet another
-//! directory some are folded in: their records are written, and what came to them is kept apart with
-//! the directories above them from then on.
+//! The record of a directory has the sums over everything in and below it, except for recent changes in the
+//! volume's counters: those of up to [`UNFOLDED_MAX`] directories, which apply to their ancestors as well. So
+//! a change does not write a record for each ancestor. Only when one more directory changes are some folded:
+//! their records are written, and their changes are from then on attributed to a common ancestor.
 //!
-//! Moving a directory takes its record's sums from the old place to the new one, and what is still
-//! kept apart below it is folded in where it lies by then.
+//! Moving a directory moves its record's sums from the old parent to the new one; unfolded changes below it
+//! are folded later along its new ancestors.
 //!
-//! All sums are modulo 2^64, so that what goes takes away exactly what it brought.
+//! All sums are modulo 2^64, so that removal exactly reverses addition.
 
 mod counting;
 mod fold;
@@ -30,18 +29,18 @@ use crate::VnodeStatus;
 /// Sums over a directory and everything below it, modulo 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Lengths of files and symbolic links in bytes. Directories have none here.
+    /// Total length of files and symbolic links in bytes, excluding directories.
     pub bytes: u64,
-    /// Blocks of 1 KiB as the quota counts them: at least one for everything, directories too.
+    /// Blocks of 1 KiB counted as for the quota: at least one for every vnode, including directories.
     pub kib: u64,
-    /// Files, symbolic links and mount points. A file with several names counts once.
+    /// Number of files, symbolic links and mount points. A file with several names counts once.
     pub files: u64,
-    /// Directories, without itself.
+    /// Number of directories, excluding this one.
     pub directories: u64,
 }
 
 impl Totals {
-    /// What a vnode by itself adds: a file to its directory, a directory to its own sums.
+    /// Returns the contribution of a vnode alone: of a file to its directory, of a directory to its own sums.
     pub(crate) fn of(status: &VnodeStatus) -> Totals {
         let kib = status.blocks();
         if status.is_directory() {
@@ -51,7 +50,7 @@ impl Totals {
         }
     }
 
-    /// What a directory of these totals adds to the one it lies in.
+    /// Returns the contribution of a directory with these totals to its parent.
     pub(crate) fn as_child(self) -> Totals {
         Totals { directories: self.directories.wrapping_add(1), ..self }
     }

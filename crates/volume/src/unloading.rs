@@ -1,34 +1,34 @@
-//! Keeping few volumes in memory: groups that nobody has used lately leave it.
+//! Limits the volumes in memory by unloading groups that have not been used lately.
 //!
-//! A group goes with all its volumes, and only while nobody has any of them in hand: whoever asks for one
-//! later loads the group again and must find in the store all that was known. So what is not stored keeps
-//! a group here: a state set by an operator or a transaction, a mark to be destroyed. Counts of use are
-//! stored first.
+//! A group is unloaded with all its volumes, and only while none of them is referenced: a later lookup loads
+//! the group again and must find its whole state in the store. So unstored state keeps a group in memory: a
+//! state set by an operator or a transaction, or a mark for destruction. Use counts are stored before
+//! unloading.
 
 use crate::index::GroupKey;
 use crate::{Volume, Volumes};
 use std::sync::Arc;
 
-/// Groups looked at for each that is loaded: enough to keep the number within its limit.
+/// Groups examined for each one loaded: enough to keep the number within its limit.
 const LOOKS: usize = 8;
 
 impl Volumes {
-    /// Unloads some groups if there are more volumes in memory than there may be. Call it with no lock but
-    /// that of changes.
+    /// Unloads some groups if more volumes are in memory than allowed. Call this with no lock other than that
+    /// of changes.
     pub(crate) fn keep_few_loaded(&self) {
         if self.index.read().loaded_count() > self.shared.options.loaded_volumes_max {
             self.unload(LOOKS);
         }
     }
 
-    /// Unloads all that nobody uses at this moment. Answers how many volumes that were.
+    /// Unloads all volumes that are not in use; returns their number.
     pub fn unload_idle(&self) -> usize {
         let looks = 2 * self.index.read().loaded_groups();
         self.unload(looks)
     }
 
     fn unload(&self, looks: usize) -> usize {
-        // Nobody loads a group that is about to go.
+        // Prevents a group from being loaded while it is being unloaded.
         let _loading = self.loading.lock();
         let candidates = self.index.write().idle_groups(looks);
         let rested: Vec<(GroupKey, bool)> =
@@ -46,7 +46,7 @@ impl Volumes {
     }
 }
 
-/// Stores what only memory knows of a group; whether that worked.
+/// Stores the state of a group that is only in memory; returns whether that succeeded.
 fn rest(volumes: &[Arc<Volume>]) -> bool {
     volumes.iter().all(|volume| match volume.store_usage() {
         Ok(()) => true,

@@ -1,4 +1,4 @@
-//! How often a volume is used: today and on each of the seven days before.
+//! Counts uses of a volume, today and on each of the seven days before.
 
 use crate::VolumeHeader;
 use crate::record::Counters;
@@ -6,7 +6,7 @@ use base::UnixTime;
 
 const DAY_SECONDS: u32 = 86_400;
 
-/// Counts so many accesses at `now`, after moving the counts on by the days that have passed.
+/// Adds `count` accesses at `now`, after shifting the counts by the days that have passed.
 pub(crate) fn count_accesses(header: &mut VolumeHeader, now: UnixTime, count: u32) {
     let days = now.0.saturating_sub(header.day_use_date.0) / DAY_SECONDS;
     if days > 0 {
@@ -24,7 +24,7 @@ pub(crate) fn count_accesses(header: &mut VolumeHeader, now: UnixTime, count: u3
     header.day_use = header.day_use.saturating_add(count);
 }
 
-/// Takes over dates and use counts.
+/// Copies dates and use counts.
 pub(crate) fn copy(counters: &mut Counters, header: &VolumeHeader) {
     counters.updated = header.updated;
     counters.update_counter = header.update_counter;

@@ -1,11 +1,11 @@
 //! StoreData.
 //!
-//! Data is taken from the client without any lock: whole chunks are appended to the chunk store as
-//! they come, encoded at once and written 1 MiB at a time; at most two chunks that are only partly written wait in memory. Then the parts are
-//! merged with what the file has there, everything is synced, and only then the writer lock is
-//! taken to commit the new places. If the file's data changed meanwhile, the parts are merged again
-//! with the newer data. So a slow client holds nobody up, and of two concurrent stores the one that
-//! ends last wins wherever both wrote.
+//! Data is received from the client without any lock: whole chunks are encoded and appended to the chunk
+//! store as they arrive, 1 MiB at a time; at most two partial chunks wait in memory. Then the partial chunks
+//! are merged with the file's current data, everything is synced, and only then is the writer lock taken to
+//! commit the new extents. If the file's data changed meanwhile, the partial chunks are merged again with the
+//! newer data. So a slow client blocks nothing, and of two concurrent stores, the one that ends last wins
+//! wherever both wrote.
 
 use crate::appending::{Appending, Gathering};
 use crate::keys::{self, FileKey};
@@ -21,34 +21,34 @@ use std::collections::{BTreeMap, VecDeque};
 use std::slice;
 use store::{ChunkAddress, ChunkOwner, Codec, RawChunk, StoreError};
 
-/// New bytes for a part of one chunk.
+/// New bytes for part of a chunk.
 struct Part {
     begin: usize,
     pieces: Vec<Bytes>,
     length: usize,
 }
 
-/// Chunks that no metadata names yet: dropped unless they are taken.
+/// Chunks that no metadata names yet; dropping this releases them unless they were committed.
 struct Staged<'v> {
     volume: &'v Volume,
     file: FileKey,
     extents: BTreeMap<u64, Extent>,
-    /// Chunks that others may share.
+    /// Chunks that may be shared.
     offers: Offers,
-    /// Whole chunks that are to be appended together.
+    /// Whole chunks to append together.
     gathering: Gathering<Gathered>,
     coming: VecDeque<Coming>,
 }
 
-/// What is known of a chunk before it is in the store.
+/// Information on a chunk that is not yet in the store.
 struct Gathered {
     index: u64,
     length: u32,
-    /// Of one that is to be shared: its extent is known already.
+    /// Row of a chunk to be shared, whose extent is already known.
     row: Option<RowKey>,
 }
 
-/// A chunk on its way into the store.
+/// A chunk that is being appended.
 struct Coming {
     chunk: Gathered,
     appending: Appending,
@@ -66,7 +66,7 @@ impl<'v> Staged<'v> {
         }
     }
 
-    /// Puts a chunk; what `beside` offers belongs to the same change.
+    /// Stores a chunk. Offers in `beside` belong to the same change.
     fn put(&mut self, index: u64, pieces: &[Bytes], beside: Option<&Offers>) -> Result<(), VolumeError> {
         let length: usize = pieces.iter().map(Bytes::len).sum();
         let extent = if length <= self.volume.shared.options.inline_bytes_max {
@@ -78,7 +78,7 @@ impl<'v> Staged<'v> {
         Ok(())
     }
 
-    /// Appends a chunk, if there is none to share.
+    /// Appends a chunk, unless an existing one can be shared.
     fn append(
         &mut self,
         index: u64,
@@ -107,8 +107,8 @@ impl<'v> Staged<'v> {
         self.offers.look(&self.volume.home, self.file.group, pieces, beside)
     }
 
-    /// Puts a whole chunk, together with those that come next unless it is the last. Call [`Staged::collect`] in
-    /// the end.
+    /// Queues a whole chunk, to be stored together with the next ones unless it is the last. Call
+    /// [`Staged::collect`] at the end.
     fn put_soon(&mut self, index: u64, contents: RawChunk, is_last: bool) -> Result<(), VolumeError> {
         let length = contents.as_ref().len() as u32;
         let (row, owner) = match self.look(slice::from_ref(&contents), None)? {
@@ -133,7 +133,7 @@ impl<'v> Staged<'v> {
         if self.gathering.is_enough() { self.append_gathered() } else { Ok(()) }
     }
 
-    /// Encodes and appends a chunk while the next ones come in.
+    /// Encodes and appends a chunk in the background while the next ones arrive.
     fn append_meanwhile(
         &mut self,
         chunk: Gathered,
@@ -150,7 +150,7 @@ impl<'v> Staged<'v> {
         Ok(())
     }
 
-    /// Appends what is gathered.
+    /// Appends the gathered chunks.
     fn append_gathered(&mut self) -> Result<(), VolumeError> {
         let (chunks, new) = self.gathering.take();
         let appended = self.volume.home.handle.chunks.append_all(new);
@@ -186,7 +186,7 @@ impl<'v> Staged<'v> {
         Ok(())
     }
 
-    /// Metadata names all extents, and these of the chunks that were offered.
+    /// Records that metadata now names all extents and, of the offered chunks, those in `used`.
     fn taken(&mut self, used: &[ChunkAddress]) {
         self.extents.clear();
         self.offers.settle(used);
@@ -200,7 +200,7 @@ impl<'v> Staged<'v> {
 impl Drop for Staged<'_> {
     fn drop(&mut self) {
         while !self.coming.is_empty() {
-            // What was not appended need not be released.
+            // Chunks that were not appended need no release.
             _ = self.collect_one();
         }
         let release = |address: ChunkAddress| self.volume.home.handle.chunks.release(address);
@@ -209,11 +209,11 @@ impl Drop for Staged<'_> {
     }
 }
 
-/// How lengths change.
+/// File lengths before, during and after a store.
 #[derive(Clone, Copy)]
 struct Lengths {
     old: u64,
-    /// After the cut.
+    /// Length after the cut.
     cut: u64,
     new: u64,
 }
@@ -227,12 +227,12 @@ impl Lengths {
 }
 
 impl Volume {
-    /// StoreData: takes the data from `source`. All of it becomes visible at once or, with an error, nothing. The data version
-    /// rises by one.
+    /// StoreData: reads the data from `source`. All of it becomes visible atomically or, on an error, none.
+    /// The data version increases by one.
     ///
     /// # Errors
-    /// `NoVnode`, `IsDirectory`, `ReadOnly`, `OverQuota`, `PartitionFull`, `FileTooLarge`, `Transfer`
-    /// (what `source` said, or RXGEN_SS_UNMARSHAL when it ended early), `Store`.
+    /// `NoVnode`, `IsDirectory`, `ReadOnly`, `OverQuota`, `PartitionFull`, `FileTooLarge`, `Transfer` (the
+    /// error of `source`, or RXGEN_SS_UNMARSHAL if it ended early), `Store`.
     pub fn store(
         &self,
         actor: &Actor,
@@ -256,7 +256,7 @@ impl Volume {
         }
     }
 
-    /// The file, if the store can be done to it as it is now.
+    /// Returns the file if it currently permits the store.
     fn storable(&self, fid: Fid, request: &StoreRequest) -> Result<Vnode, VolumeError> {
         self.check_writable()?;
         let _publish = self.group.publish.read();
@@ -269,14 +269,14 @@ impl Volume {
         Ok(vnode)
     }
 
-    /// OpenAFS also wants room for holes; a hole takes none here.
+    /// Returns the space needed. OpenAFS also requires space for holes; here a hole takes none.
     fn growth(&self, lengths: Lengths, request: &StoreRequest) -> Growth {
         let blocks = quota::blocks(lengths.new).saturating_sub(quota::blocks(lengths.old));
         let data_kib = blocks.min(request.length.div_ceil(1024));
         Growth { blocks, data_kib, spare_kib: self.shared.options.spare_kib }
     }
 
-    /// Takes all data: whole chunks are stored, parts of chunks kept.
+    /// Receives all data: stores whole chunks and returns partial ones.
     fn receive(
         &self,
         vnode: &Vnode,
@@ -306,7 +306,7 @@ impl Volume {
         Ok((whole, parts))
     }
 
-    /// Stores the chunks that are a mixture of old and new: parts, and the one that a cut ends in.
+    /// Stores the chunks that combine old and new data: partial ones, and the one in which a cut ends.
     fn merge(
         &self,
         vnode: &Vnode,
@@ -331,8 +331,8 @@ impl Volume {
         Ok(merged)
     }
 
-    /// What a chunk of the file holds, less what lies behind `cut`. If the file is changing, this may
-    /// be of a later state; the commit will find that.
+    /// Returns a chunk's current contents up to `cut`. If the file is changing, they may be from a later
+    /// state; the commit detects that.
     fn old_contents(&self, vnode: &Vnode, index: u64, cut: u64) -> Result<Bytes, VolumeError> {
         let pin = self.group.pins.pin();
         let publish = self.group.publish.read();
@@ -346,7 +346,7 @@ impl Volume {
         Ok(contents.slice(..contents.len().min(left as usize)))
     }
 
-    /// Commits if the data is still that of `base`; `None` if it is not.
+    /// Commits if the data version is still that of `base`; `None` otherwise.
     fn commit_store(
         &self,
         actor: &Actor,
@@ -374,19 +374,19 @@ impl Volume {
         let committed = match transaction.commit_with(&[&whole.offers, &merged.offers])? {
             Ok(committed) => committed,
             Err(missing) => {
-                // What is merged will be looked up again.
+                // Merged chunks are looked up again on the next attempt.
                 whole.offers.rescue(&*self.home.handle.chunks, &missing, self.compression())?;
                 return Ok(None);
             }
         };
-        // From here on metadata names them.
+        // From here on metadata names the chunks.
         whole.taken(&committed.used);
         merged.taken(&committed.used);
         self.settle_data(committed)?;
         Ok(Some(status))
     }
 
-    /// Puts the new extents and takes away those behind the cut.
+    /// Writes the new extents and removes those after the cut.
     fn replace_extents(
         &self,
         transaction: &mut Transaction<'_>,
@@ -412,7 +412,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What the file has at these places, which rise: looked up once for each row of neighbours.
+    /// Returns the file's extents at these ascending indices, with one lookup for each consecutive range.
     fn extents_at<'i>(
         &self,
         vnode: &Vnode,
@@ -433,13 +433,13 @@ impl Volume {
     }
 }
 
-/// Whether compressing takes so long that another thread had better do it. Of lz4 the handing over costs
-/// as much as it gains.
+/// Returns whether compression is slow enough to use another thread. For lz4 the handover costs as much as it
+/// gains.
 fn is_slow(codec: Codec) -> bool {
     matches!(codec, Codec::Zstd(_))
 }
 
-/// A chunk's old contents with a part replaced.
+/// Returns a chunk's old contents with a part replaced.
 fn merge_part(part: &Part, old: &Bytes) -> Vec<Bytes> {
     let end = part.begin + part.length;
     let mut out = Vec::with_capacity(part.pieces.len() + 3);

@@ -1,4 +1,4 @@
-//! What several examples need: a partition with volumes, files of a tree, times.
+//! Helpers shared by the examples: a partition with volumes, the files of a tree, timing.
 
 #![allow(dead_code, reason = "each example uses a part of it")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
@@ -25,24 +25,24 @@ pub(crate) fn actor() -> Actor {
     Actor { user: UserId(1), privileged: true, in_transaction: false, now: UnixTime(1) }
 }
 
-/// Partitions are a, b, c, ...
+/// Returns the id of the partition at `index`: a, b, c, ...
 pub(crate) fn partition_id(index: u8) -> PartitionId {
     PartitionId::from_index(index.into()).unwrap_or_else(|| unreachable!("there are few partitions"))
 }
 
-/// As a server opens it.
+/// Opens a partition as a server does.
 pub(crate) fn open_partition(folder: &Path) -> Outcome<Partition> {
     fs::create_dir_all(folder)?;
     let config = PartitionConfig { chunk_of: Some(volume::chunk_of), ..PartitionConfig::default() };
     Ok(Partition::open(folder, &config)?)
 }
 
-/// Nobody waits for the medium, so that the processor decides.
+/// Options under which nothing waits for the disk, so that the processor is the bottleneck.
 pub(crate) fn relaxed() -> VolumeOptions {
     VolumeOptions { durability: Durability::Interval, ..VolumeOptions::default() }
 }
 
-/// With all the room there can be.
+/// Returns a handle that reports unlimited free space.
 pub(crate) fn handle(index: u8, partition: &Partition) -> PartitionHandle {
     PartitionHandle {
         id: partition_id(index),
@@ -52,12 +52,12 @@ pub(crate) fn handle(index: u8, partition: &Partition) -> PartitionHandle {
     }
 }
 
-/// The volumes of one partition.
+/// Opens the volumes of one partition.
 pub(crate) fn volumes(partition: &Partition, options: VolumeOptions) -> Outcome<Volumes> {
     Ok(Volumes::open(vec![handle(0, partition)], options)?)
 }
 
-/// A read-write volume with a root directory.
+/// Creates a read-write volume with a root directory.
 pub(crate) fn create_on(
     volumes: &Volumes,
     partition: PartitionId,
@@ -77,12 +77,12 @@ pub(crate) fn create_on(
     volumes.create(partition, &new)
 }
 
-/// Likewise on the first partition.
+/// Creates a read-write volume on the first partition.
 pub(crate) fn create(volumes: &Volumes, id: u32) -> Result<Arc<Volume>, VolumeError> {
     create_on(volumes, partition_id(0), VolumeId(id))
 }
 
-/// The contents of all files below a folder that are longer than so many bytes, in the order of their paths.
+/// Reads the contents of all files below a folder that are longer than `longer_than` bytes, in path order.
 pub(crate) fn read_tree(path: &Path, longer_than: usize, files: &mut Vec<Bytes>) -> Outcome<()> {
     let mut entries: Vec<_> = fs::read_dir(path)?.collect::<Result<_, _>>()?;
     entries.sort_by_key(fs::DirEntry::path);
@@ -98,13 +98,14 @@ pub(crate) fn read_tree(path: &Path, longer_than: usize, files: &mut Vec<Bytes>)
     Ok(())
 }
 
-/// Of an odd number of values.
+/// Returns the median of an odd number of values.
 pub(crate) fn median<T: PartialOrd + Copy>(mut values: Vec<T>) -> T {
     values.sort_by(|one, other| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));
     values[values.len() / 2]
 }
 
-/// Processor time of this process so far, in seconds: what else the machine does hardly changes it.
+/// Returns the processor time of this process so far in seconds, which other load on the machine hardly
+/// affects.
 pub(crate) fn processor_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

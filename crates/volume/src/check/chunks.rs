@@ -1,4 +1,4 @@
-//! Chunks that records name, against the segments and their accounts.
+//! Checks the chunks that records name against the segments and their accounts.
 
 use super::records::Named;
 use super::view::extent_name;
@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use store::{ChunkAddress, Family, KeyRange, MetaStore, SegmentAudit, SegmentFacts};
 
-/// What is wrong with a chunk, by the first record that names it.
+/// What is wrong with each damaged chunk.
 pub(super) type Findings = HashMap<ChunkAddress, String>;
 
-/// Looks at all chunks.
+/// Checks all chunks.
 pub(super) fn check(
     meta: &dyn MetaStore,
     segments: &SegmentAudit,
@@ -26,7 +26,7 @@ pub(super) fn check(
     tell(meta, &findings, report);
 }
 
-/// The same of chunks in the order of their places, without saying yet which files the damaged are of.
+/// Checks chunks, given in address order, without determining which files the damaged ones belong to.
 pub(super) fn look(
     segments: &SegmentAudit,
     named: &[Named],
@@ -71,7 +71,7 @@ fn place(segments: &SegmentAudit, address: ChunkAddress) -> String {
     format!("{} at offset {}", segments.place(address.segment), address.offset)
 }
 
-/// Reads what can be read, in the order in which it lies.
+/// Reads every chunk that has no finding yet, in address order.
 fn read(
     segments: &SegmentAudit,
     named: &[Named],
@@ -94,7 +94,7 @@ fn read(
     }
 }
 
-/// Reads a chunk; tells what is wrong with it.
+/// Reads a chunk; returns what is wrong with it, if anything.
 pub(super) fn read_one(segments: &SegmentAudit, Named { address, length }: Named) -> Option<String> {
     match segments.verify(address) {
         Err(error) => Some(error.to_string()),
@@ -105,12 +105,12 @@ pub(super) fn read_one(segments: &SegmentAudit, Named { address, length }: Named
     }
 }
 
-/// Says which file each damaged chunk is of.
+/// Reports which file each damaged chunk belongs to.
 pub(super) fn tell(meta: &dyn MetaStore, findings: &Findings, report: &mut CheckReport) {
     if findings.is_empty() {
         return;
     }
-    // Rows come first: what they name is told of each file that shows it.
+    // Rows come first in the scan: damage to a shared chunk is then reported for each file that uses it.
     let mut shared: HashMap<RowKey, &str> = HashMap::new();
     let result = meta.scan(Family::Extents, KeyRange::ascending(&[], &[0xff; 9]), &mut |key, value| {
         let address = record::extent_address(value).flatten();
@@ -140,10 +140,10 @@ fn check_accounts(segments: &SegmentAudit, named: &[Named], report: &mut CheckRe
         let live = live.get(&id).copied().unwrap_or(0);
         report.dead_bytes += facts.record_bytes().saturating_sub(live);
         let account = account_is_wrong(facts, live, segments.was_closed());
-        // Of a file that a crash left shorter than its header nobody can name anything.
+        // No record can name anything in a file that a crash left shorter than its header.
         let header = if live > 0 { segments.check_header(id).err() } else { None };
-        // Beside a server at work a file may go, and its account, since the records were read. It is asked
-        // last: a file that is there now was there for all that was looked at.
+        // While a server is running, a segment and its account may be deleted after the records were read. So
+        // existence is checked last: a file that exists now existed throughout the checks above.
         if account.is_none() && header.is_none() || !segments.was_closed() && !segments.is_there(id) {
             continue;
         }
@@ -156,7 +156,8 @@ fn check_accounts(segments: &SegmentAudit, named: &[Named], report: &mut CheckRe
     }
 }
 
-/// `live` bytes are named. After a crash an account lags, but only to the safe side.
+/// Compares an account with the `live` bytes that records name. After a crash an account may lag, but only on
+/// the safe side.
 fn account_is_wrong(facts: &SegmentFacts, live: u64, is_exact: bool) -> Option<String> {
     let account = facts.account?;
     let room = facts.record_bytes();

@@ -1,4 +1,4 @@
-//! Metadata that is read at a limited pace and whose reading can be stopped.
+//! A metadata store wrapper whose reads are throttled and can be stopped.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -8,16 +8,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 use store::{Batch, CommitNumber, Family, KeyRange, MetaStore, Snapshot, StoreError, Visit};
 
-/// Records between two looks at the clock.
+/// Records between two checks of the clock.
 const LOOK_RECORDS: u64 = 512;
-/// Shorter rests are saved up.
+/// Minimum pause; shorter ones accumulate.
 const REST_LEAST: Duration = Duration::from_millis(2);
-/// So that a stop is seen soon.
+/// Maximum pause, so that a stop request takes effect soon.
 const REST_MOST: Duration = Duration::from_secs(1);
 
-/// Lets its user work a part of the time.
+/// Throttles its user to a share of the time.
 pub(super) struct Pace {
-    /// The part in hundredths.
+    /// Share of the time to work, in percent.
     percent: u32,
     since: Mutex<Instant>,
     records: AtomicU64,
@@ -28,12 +28,12 @@ impl Pace {
         Pace { percent: percent.clamp(1, 100), since: Mutex::new(Instant::now()), records: AtomicU64::new(0) }
     }
 
-    /// One more record was read; whether to look at the clock.
+    /// Counts a record; returns whether to check the clock.
     fn count(&self) -> bool {
         self.records.fetch_add(1, Relaxed).is_multiple_of(LOOK_RECORDS)
     }
 
-    /// Rests as long as the work since the last rest makes due.
+    /// Sleeps for as long as the work since the last pause requires.
     pub(super) fn rest(&self) {
         let mut since = self.since.lock();
         let due = rest_for(since.elapsed(), self.percent);
@@ -44,15 +44,15 @@ impl Pace {
     }
 }
 
-/// How long to rest after so much work.
+/// Returns the pause due after this much work.
 fn rest_for(work: Duration, percent: u32) -> Duration {
     work * (100 - percent) / percent
 }
 
-/// Why a scan ended early.
+/// Error text of a scan that was stopped.
 pub(super) const STOPPED: &str = "the check was stopped";
 
-/// Reads `meta` at a pace, until it is stopped.
+/// Reads `meta` at a limited pace until stopped.
 pub(super) struct Paced<'a> {
     pub(super) meta: &'a dyn MetaStore,
     pub(super) pace: &'a Pace,

@@ -1,4 +1,4 @@
-//! Every version of every record by itself: whether it can be read, and whether anybody needs it.
+//! Checks every version of every record on its own: whether it can be read, and whether any volume needs it.
 
 use super::registry::{Registry, show};
 use super::rows::Rows;
@@ -12,14 +12,14 @@ use store::{ChunkAddress, Family, KeyRange, MetaStore};
 /// Records between two reports of progress.
 const REPORT_RECORDS: u64 = 10_000;
 
-/// A chunk that a record names, and how many bytes of it.
+/// A chunk that a record names, and how many of its bytes are used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Named {
     pub(super) address: ChunkAddress,
     pub(super) length: u32,
 }
 
-/// Looks at all records of groups and at the rows of shared chunks; answers the chunks that they name.
+/// Checks all records of groups and the rows of shared chunks; returns the chunks that they name.
 pub(super) fn check(
     meta: &dyn MetaStore,
     registry: &Registry,
@@ -45,14 +45,14 @@ pub(super) fn check(
     named
 }
 
-/// Through one family.
+/// A pass through one family.
 struct Pass<'a> {
     family: Family,
     registry: &'a Registry,
-    /// The record at hand, and its versions so far: birth and liveness, newest first.
+    /// The current record, and its versions so far: birth and liveness, newest first.
     prefix: Vec<u8>,
     versions: Vec<(u64, bool)>,
-    /// A group that was reported already.
+    /// The last unknown group reported, so that each is reported once.
     unknown_group: u64,
     named: &'a mut Vec<Named>,
     rows: &'a mut Rows,
@@ -104,7 +104,7 @@ impl Pass<'_> {
         match self.registry.groups.get(&group) {
             Some(facts) if facts.is_doomed => {}
             Some(facts) if !facts.readers.is_empty() => {
-                // Where the writer is gone there may be versions that only it saw, until they are purged.
+                // If the writer was deleted, versions that only it saw may remain until they are purged.
                 let newest = if facts.may_have_unneeded() { u64::MAX } else { facts.newest };
                 if born == 0 || born > newest {
                     let what = format!("it was born in epoch {born}, the newest is {newest}");
@@ -120,7 +120,7 @@ impl Pass<'_> {
         }
     }
 
-    /// All versions of a record are there.
+    /// Checks a record once all its versions have been read.
     fn end_of_record(&mut self, report: &mut CheckReport) {
         let versions = std::mem::take(&mut self.versions);
         let facts = group_of(&self.prefix).and_then(|group| self.registry.groups.get(&group));

@@ -1,4 +1,4 @@
-//! Rows of shared chunks against the extents that name them.
+//! Checks the rows of shared chunks against the extents that name them.
 
 use super::CheckReport;
 use super::records::Named;
@@ -10,28 +10,28 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use store::{Family, KeyRange, MetaStore};
 
-/// One row, and what was found of it.
+/// One row, and the extents found that name it.
 #[derive(Default)]
 struct Counted {
-    /// The count that the row says, and the length of its chunk; `None` without a row.
+    /// The count in the row, and the length of its chunk; `None` without a row.
     row: Option<(u64, u32)>,
-    /// Versions of extents that name it.
+    /// Number of extent versions that name it.
     names: u64,
-    /// The least and the greatest length that they say.
+    /// The smallest and the largest length in those extents.
     lengths: Option<(u32, u32)>,
 }
 
-/// All rows and names of rows.
+/// All rows and the extents that name them.
 #[derive(Default)]
 pub(super) struct Rows {
     found: HashMap<RowKey, Counted>,
     sums: Sums,
-    /// A row could not be read, so that nothing can be said about sums.
+    /// Whether a row could not be read, so that sums cannot be checked.
     is_unreadable: bool,
 }
 
 impl Rows {
-    /// Takes a record that lies where rows do; answers the chunk that it names.
+    /// Adds a record from the key range of rows; returns the chunk that it names.
     pub(super) fn take_row(&mut self, key: &[u8], value: &[u8], report: &mut CheckReport) -> Option<Named> {
         let Some((key, row)) = keys::row_of(key).zip(get_row(value)) else {
             self.is_unreadable = true;
@@ -46,7 +46,7 @@ impl Rows {
         Some(Named { address: row.address, length: row.length })
     }
 
-    /// Takes a version of an extent that names a row.
+    /// Adds a version of an extent that names a row.
     pub(super) fn take_name(&mut self, row: RowKey, length: u32) {
         let counted = self.found.entry(row).or_default();
         counted.names += 1;
@@ -54,7 +54,7 @@ impl Rows {
         counted.lengths = Some((least.min(length), most.max(length)));
     }
 
-    /// Says what is wrong once all records were looked at.
+    /// Reports what is wrong once all records have been read.
     pub(super) fn check(self, meta: &dyn MetaStore, report: &mut CheckReport) {
         let wrong = self.found.iter().filter_map(|(key, counted)| Some((*key, counted.what_is_wrong()?)));
         let mut wrong: Vec<_> = wrong.collect();
@@ -89,13 +89,13 @@ impl Counted {
     }
 }
 
-/// A row, in messages.
+/// Formats a row for messages.
 fn row_name(key: RowKey) -> String {
     let hex = key.0.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     format!("the shared chunk {hex}")
 }
 
-/// Says which files have lost a part.
+/// Reports which files have lost data.
 fn tell_names(meta: &dyn MetaStore, missing: &BTreeSet<RowKey>, report: &mut CheckReport) {
     if missing.is_empty() {
         return;

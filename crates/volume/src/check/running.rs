@@ -1,14 +1,14 @@
-//! A check beside a server at work, at a pace, that can be interrupted and gone on with.
+//! A throttled check alongside a running server, which can be interrupted and resumed.
 //!
-//! It reads snapshots. A snapshot is what a crash at that moment would leave, and of that every invariant
-//! holds without any repair (`docs/design/store.md`): so nothing that writers, the purger and the compactor do
-//! meanwhile can look like a damage in the metadata. Segments are files and have no snapshots. They are
-//! looked at after the snapshot that names their chunks was taken, so they hold at least what it names,
-//! less what was given back since. So whatever is wrong with a chunk counts only if a record names it still
-//! afterwards: a chunk is given back only when no record does, and its place is never used again.
+//! The check reads snapshots. A snapshot is the state that a crash at that moment would leave, in which every
+//! invariant holds without any repair (`docs/design/store.md`), so nothing that writers, the purger and the
+//! compactor do meanwhile can look like damage in the metadata. Segments are files and have no snapshots.
+//! They are read after the snapshot that names their chunks was taken, so they hold at least what it names,
+//! except for chunks released since. Damage to a chunk therefore counts only if a record still names the
+//! chunk afterwards: a chunk is released only when no record names it, and its address is never reused.
 //!
-//! Looking at all records comes first, in one snapshot, and is done again after an interruption. Volumes
-//! follow one by one, in snapshots of their own time, then the data; both go on where they ended.
+//! The pass over all records comes first, in one snapshot, and is repeated after an interruption. The volumes
+//! follow one by one, in later snapshots, then the data; both resume where they ended.
 
 use super::pace::{Pace, Paced};
 use super::records::Named;
@@ -21,39 +21,39 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use store::{ChunkAddress, Frozen, MetaStore, SegmentAudit, StoreError};
 
-/// As long as a snapshot is kept, what is deleted or replaced takes space; so it is renewed.
+/// Maximum age of a snapshot. While a snapshot exists, deleted and replaced data takes space, so it is
+/// renewed.
 const SNAPSHOT_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// So many chunks behind a damaged one, files of damaged chunks are looked for.
+/// Chunks read before the files of damaged ones are looked up.
 const TELL_CHUNKS: u64 = 10_000;
 
 /// Opens the segments that go with a state of the metadata; `None` if there are no files.
 pub type OpenSegments<'a> = &'a dyn Fn(&dyn MetaStore) -> Result<Option<SegmentAudit>, StoreError>;
 
-/// How far a check has come. What was found up to there is in its report.
+/// Position that a check has reached. Its report covers everything before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The last volume that was looked at; 0 before the first.
+    /// The last volume checked; 0 before the first.
     pub volume: VolumeId,
-    /// Segment and offset of the last chunk that was read; zeros before the first.
+    /// Segment and offset of the last chunk read; zeros before the first.
     pub chunk: (u64, u64),
 }
 
-/// What a check has found up to its checkpoint.
+/// Results of a check up to its checkpoint.
 #[derive(Clone, Debug, Default)]
 pub struct CheckState {
-    /// Where to go on.
+    /// Position to resume from.
     pub checkpoint: Checkpoint,
-    /// What is being done; `None` before the beginning.
+    /// Current progress; `None` before the start.
     pub progress: Option<Progress>,
-    /// What looking at all records found: known as soon as that is done, and found anew by whoever goes
-    /// on.
+    /// Results of the pass over all records, set when it has finished. A resumed check repeats this pass.
     pub records: CheckReport,
-    /// What was found since the checkpoint that the check began with.
+    /// Results since the checkpoint that the check started from.
     pub found: CheckReport,
 }
 
-/// A check: make it, [`Check::run`] it on a thread of its own, look at it from others.
+/// A check. [`Check::run`] it on a dedicated thread; other threads can observe and stop it.
 pub struct Check {
     options: CheckOptions,
     pace: Pace,
@@ -62,32 +62,29 @@ pub struct Check {
 }
 
 impl Check {
-    /// A check that goes on behind `checkpoint` and works `percent` of the time.
+    /// Creates a check that resumes after `checkpoint` and works `percent` of the time.
     pub fn new(options: CheckOptions, percent: u32, checkpoint: Checkpoint) -> Check {
         let state = CheckState { checkpoint, ..CheckState::default() };
         Check { options, pace: Pace::new(percent), stop: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
-    /// Ends it soon; the state tells how far it came.
+    /// Requests an early stop; the state then shows how far the check came.
     pub fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
 
-    /// How far it is.
+    /// Returns the results so far.
     pub fn state(&self) -> CheckState {
         self.state.lock().clone()
     }
 
-    /// How far it is, without what was found.
+    /// Returns the checkpoint and progress without the results.
     pub fn progress(&self) -> (Checkpoint, Option<Progress>) {
         let state = self.state.lock();
         (state.checkpoint, state.progress)
     }
 
-    /// Checks; `None` if it was stopped. What cannot be read is a damage like any other.
-    ///
-    /// # Errors
-    /// `Store`: the segments cannot be listed.
+    /// Runs the check; returns `None` if it was stopped. Unreadable data is reported as damage.
     pub fn run(
         &self,
         meta: &dyn MetaStore,
@@ -106,7 +103,7 @@ impl Check {
         Ok(Some(state.records.and(state.found)))
     }
 
-    /// All records and the places of all chunks, in one snapshot.
+    /// Checks all records and the addresses of all chunks, in one snapshot.
     #[allow(clippy::type_complexity, reason = "what the later stages need, or nothing if it was stopped")]
     fn check_records(
         &self,
@@ -118,7 +115,7 @@ impl Check {
         let mut report = CheckReport::default();
         let registry = registry::read(&paced, &mut report);
         let mut named = records::check(&paced, &registry, &mut report, &mut |progress| self.show(progress));
-        // Behind the snapshot: nothing that it names is too new to be there.
+        // After the snapshot, so that every segment it names is included.
         let segments = open_segments(&frozen)?;
         drop(frozen);
         if let Some(segments) = &segments {
@@ -135,12 +132,12 @@ impl Check {
         Ok(Some((segments, named)))
     }
 
-    /// The volumes behind the checkpoint; `None` if stopped.
+    /// Checks the volumes after the checkpoint; `None` if stopped.
     fn check_volumes(&self, meta: &dyn MetaStore) -> Option<()> {
         loop {
             let (frozen, begun) = (Frozen::of(meta), Instant::now());
             let paced = self.paced(&frozen);
-            // What is wrong with it was reported with the records.
+            // Damage to the registry was reported with the records.
             let registry = registry::read(&paced, &mut CheckReport::default());
             let total = registry.volumes.len() as u64;
             let last = self.state.lock().checkpoint.volume;
@@ -168,7 +165,7 @@ impl Check {
         }
     }
 
-    /// The chunks behind the checkpoint, in the order in which they lie; `None` if stopped.
+    /// Reads the chunks after the checkpoint, in address order; `None` if stopped.
     fn read_chunks(&self, meta: &dyn MetaStore, segments: &SegmentAudit, named: &[Named]) -> Option<()> {
         let place = |address: ChunkAddress| (address.segment, address.offset);
         let last = self.state.lock().checkpoint.chunk;
@@ -211,7 +208,7 @@ impl Check {
     }
 }
 
-/// Chunks that were read since the checkpoint.
+/// Chunks read since the checkpoint.
 #[derive(Default)]
 struct Pending {
     chunks: u64,
@@ -219,8 +216,8 @@ struct Pending {
 }
 
 impl Pending {
-    /// Saying which files damaged chunks are of takes a look at all records; so that is done for many at
-    /// once.
+    /// Finding the files of damaged chunks takes a scan of all records, so it is done for many chunks
+    /// together.
     fn is_due(&self) -> bool {
         self.findings.is_empty() || self.chunks >= TELL_CHUNKS
     }
@@ -233,7 +230,7 @@ impl Pending {
 }
 
 impl CheckReport {
-    /// What two parts of a check found together.
+    /// Combines the results of two parts of a check.
     #[must_use]
     pub fn and(mut self, other: CheckReport) -> CheckReport {
         self.volumes += other.volumes;
@@ -253,10 +250,7 @@ impl CheckReport {
 }
 
 impl Volumes {
-    /// Runs a check of a partition while it serves. For a thread of its own.
-    ///
-    /// # Errors
-    /// `NoPartition`; those of [`Check::run`].
+    /// Runs a check of a partition while it serves. Meant for a dedicated thread.
     pub fn check(&self, partition: PartitionId, check: &Check) -> Result<Option<CheckReport>, VolumeError> {
         let home = self.partition(partition)?;
         check.run(&*home.handle.meta, &|state| home.handle.chunks.audit(state))

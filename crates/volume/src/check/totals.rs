@@ -1,14 +1,14 @@
-//! What the records of directories tell against sums over the tree.
+//! Checks the stored totals of directories against sums over the tree.
 
 use crate::totals::{OwnSums, Totals, Unfolded, spread};
 use base::VnodeId;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 
-/// Place and what is wrong there.
+/// Location, and what is wrong there.
 type Finding = (String, String);
 
-/// Compares; `stored` are the records, `above` tells the directory that one lies in.
+/// Compares the totals in `stored` records with `sums`; `above` returns a directory's parent.
 pub(super) fn check(
     mut sums: OwnSums,
     stored: &HashMap<VnodeId, Totals>,

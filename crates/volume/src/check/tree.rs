@@ -1,4 +1,4 @@
-//! Vnodes against the directories that name them.
+//! Checks vnodes against the directories that name them.
 
 use super::view::blocks;
 use crate::FileKind;
@@ -7,10 +7,9 @@ use afs_format::directory::{DirectoryBlob, EntryTarget, PAGE_BYTES, PlacedEntry}
 use base::VnodeId;
 use std::collections::HashMap;
 
-/// Place and what is wrong there.
+/// Location, and what is wrong there.
 pub(super) type Finding = (String, String);
 
-/// A vnode.
 pub(super) struct Node {
     pub(super) unique: u32,
     pub(super) length: u64,
@@ -18,12 +17,12 @@ pub(super) struct Node {
     pub(super) is_directory: bool,
     parent: EntryTarget,
     links: u32,
-    /// Names that lead to it.
+    /// Number of directory entries that refer to it.
     names: u32,
     subdirectories: u32,
-    /// Its entries were found, if it is a directory.
+    /// Whether its entries were found, if it is a directory.
     has_entries: bool,
-    /// The root can be reached from it.
+    /// Whether it is reachable from the root.
     is_reached: bool,
 }
 
@@ -67,7 +66,7 @@ impl Tree {
         self.0.get(&vnode)
     }
 
-    /// The directory that one lies in.
+    /// Returns the parent of a directory.
     pub(super) fn above(&self, directory: VnodeId) -> Option<VnodeId> {
         let parent = self.0.get(&directory)?.parent.vnode;
         Some(parent).filter(|parent| self.0.contains_key(parent))
@@ -88,7 +87,7 @@ impl Tree {
         totals
     }
 
-    /// Takes the entries of a directory, and tells what is wrong with them.
+    /// Adds the entries of a directory; returns what is wrong with them.
     pub(super) fn add_directory(&mut self, number: VnodeId, entries: Vec<PlacedEntry>) -> Vec<Finding> {
         let Some(node) = self.0.get_mut(&number).filter(|node| node.is_directory) else {
             let what = format!("there are {} entries, but no such directory", entries.len());
@@ -119,7 +118,7 @@ impl Tree {
         found
     }
 
-    /// Counts a name that leads to `target`; tells what is wrong with it.
+    /// Counts a name that refers to `target`; returns what is wrong with it.
     fn add_name(&mut self, directory: EntryTarget, target: EntryTarget) -> Option<String> {
         let Some(node) = self.0.get_mut(&target.vnode).filter(|node| node.unique == target.unique) else {
             return Some(format!("leads to {}, which does not exist", name_of(target.vnode, target.unique)));
@@ -132,11 +131,11 @@ impl Tree {
         (parent != directory).then(|| format!("leads to a vnode whose directory is {parent:?}"))
     }
 
-    /// What is wrong once all directories are known.
+    /// Returns what is wrong once all directories have been added.
     pub(super) fn check(&mut self) -> Vec<Finding> {
         let mut found = Vec::new();
         if self.0.is_empty() {
-            // It waits for a restore.
+            // The volume is waiting for a restore.
             return found;
         }
         if !self.0.get(&VnodeId::ROOT).is_some_and(|root| root.is_directory) {
@@ -154,7 +153,7 @@ impl Tree {
         found
     }
 
-    /// Whether the way up from a vnode ends at the root.
+    /// Returns whether the chain of parents from a vnode ends at the root.
     fn reach(&mut self, number: VnodeId) -> bool {
         let mut way = Vec::new();
         let mut at = number;

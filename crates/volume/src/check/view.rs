@@ -1,4 +1,4 @@
-//! One volume as its readers see it.
+//! Checks one volume as its readers see it.
 
 use super::CheckReport;
 use super::registry::{Known, Registry, counters_of, show};
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use store::{Family, MetaStore};
 
-/// Looks at one volume.
+/// Checks one volume.
 pub(super) fn check(
     meta: &dyn MetaStore,
     registry: &Registry,
@@ -22,7 +22,7 @@ pub(super) fn check(
     known: &Known,
     report: &mut CheckReport,
 ) {
-    // What is missing was reported when the registry was read.
+    // Missing counters were reported when the registry was read.
     let Some(counters) = counters_of(meta, id) else { return };
     let (tree, sums) = Default::default();
     let mut view = View { meta, registry, id, known, tree, sums, report };
@@ -35,7 +35,7 @@ pub(super) fn check(
     report.add_failure(Some(id), "its records", result);
 }
 
-/// Takes prefix and value of a record.
+/// Receives the prefix and value of a record.
 type Visit<'a> = dyn FnMut(&mut View<'_>, &[u8], &[u8]) + 'a;
 
 struct View<'a> {
@@ -48,7 +48,7 @@ struct View<'a> {
     report: &'a mut CheckReport,
 }
 
-/// The number and the uniquifier of a vnode, in messages.
+/// Formats a vnode's number and uniquifier for messages.
 fn vnode_name(vnode: VnodeId, unique: u32) -> String {
     format!("vnode {}.{unique}", vnode.0)
 }
@@ -58,7 +58,7 @@ impl View<'_> {
         self.report.add(Some(self.id), place, what);
     }
 
-    /// Calls `visit` with every record of a family as the volume sees it.
+    /// Calls `visit` with every record of a family that the volume sees.
     fn scan(&mut self, family: Family, visit: &mut Visit<'_>) -> Result<(), VolumeError> {
         let (from, to) = keys::group_range(self.known.group);
         let (meta, known) = (self.meta, self.known);
@@ -71,7 +71,7 @@ impl View<'_> {
     fn read_vnodes(&mut self) -> Result<(), VolumeError> {
         self.scan(Family::Vnodes, &mut |view, prefix, value| {
             let Some(number) = keys::vnode_of(prefix) else { return };
-            // What cannot be read was reported with the records.
+            // Unreadable values were reported with the records.
             let Some(vnode) = record::get_vnode(number, value) else { return };
             view.add_vnode(&vnode);
         })
@@ -90,12 +90,13 @@ impl View<'_> {
         self.tree.add(vnode);
     }
 
-    /// Without totals, or while they are being counted, nobody uses what records there are.
+    /// Checks directory totals. If the volume has none, or they are being recounted, existing records are
+    /// unused and ignored.
     fn check_totals(&mut self, counters: &Counters) -> Result<(), VolumeError> {
         let Some(unfolded) = counters.unfolded else { return Ok(()) };
         let mut stored = HashMap::new();
         self.scan(Family::Totals, &mut |_, prefix, value| {
-            // What cannot be read was reported with the records.
+            // Unreadable values were reported with the records.
             stored.extend(keys::vnode_of(prefix).zip(record::get_totals(value)));
         })?;
         let sums = std::mem::take(&mut self.sums);
@@ -105,7 +106,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Entries of a directory come one behind the other.
+    /// The entries of each directory are contiguous.
     fn read_entries(&mut self) -> Result<(), VolumeError> {
         let mut directory = VnodeId(0);
         let mut entries = Vec::new();
@@ -178,7 +179,8 @@ impl View<'_> {
 
     fn what_is_wrong(&self, file: (VnodeId, u32), index: u64, extent: &Extent) -> Option<String> {
         let Some(node) = self.tree.get(file.0).filter(|node| node.unique == file.1) else {
-            // A clone may see data of a file that was deleted before it was made and purged after.
+            // A clone may see data of a file that was deleted before the clone was made and purged
+            // afterwards.
             let facts = self.registry.groups.get(&self.known.group);
             let is_purged = facts.is_some_and(|facts| facts.files.contains(&file));
             let is_orphan = self.known.is_read_write && !is_purged;
@@ -203,7 +205,7 @@ fn file_of(prefix: &[u8]) -> Option<(VnodeId, u32)> {
     Some((VnodeId(number(8)?), number(12)?))
 }
 
-/// Which file an extent belongs to, in messages.
+/// Formats the file that an extent belongs to for messages.
 pub(super) fn extent_name(key: &[u8]) -> String {
     let parts = keys::split(key).and_then(|(prefix, born)| {
         let group = u64::from_be_bytes(prefix.get(..8)?.try_into().ok()?);
@@ -216,7 +218,7 @@ pub(super) fn extent_name(key: &[u8]) -> String {
     )
 }
 
-/// Blocks that a vnode counts for.
+/// Returns the quota blocks of a vnode of this length.
 pub(super) fn blocks(length: u64) -> u64 {
     quota::blocks(length)
 }

@@ -7,7 +7,7 @@ use store::MemoryMeta;
 
 const KEY: &[u8] = b"record";
 
-/// A group's history of one record: what each epoch should see.
+/// The history of one record in a group: the value that each epoch should see.
 struct Group {
     meta: MemoryMeta,
     epochs: Epochs,
@@ -99,7 +99,7 @@ fn every_epoch_sees_what_it_saw_when_it_was_made() {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| group.check()));
             assert!(result.is_ok(), "seed {seed} step {step}");
         }
-        // Without clones nothing but the current state is left.
+        // Without clones only the current state is left.
         while !group.epochs.others.is_empty() {
             group.drop_clone(0);
         }

@@ -1,24 +1,24 @@
-//! One volume of each group, found by the group: a table of nothing but volume ids.
+//! Finds one volume of each group by the group: a hash table that holds only volume ids.
 //!
-//! Which group a volume is in its place in the index says, so the table need not. An id stands in the
-//! slot that its group's hash leads to, or in the next free one behind it; so a group costs four bytes and
-//! the room that keeps the ways short, some 5 to 9 bytes in all.
+//! A volume's entry in the index has its group, so the table need not. An id is in the slot of its group's
+//! hash, or in the next free one after it. With the free slots that keep probes short, a group costs some 5
+//! to 9 bytes.
 
 use super::GroupKey;
 use base::VolumeId;
 
-/// No volume has this id.
+/// Marks a free slot; no volume has this id.
 const FREE: VolumeId = VolumeId(0);
-/// The table grows by half when this part of it is full: three quarters.
+/// Maximum load, three quarters; a fuller table grows by half.
 const FULL: (usize, usize) = (3, 4);
 const SLOTS_MIN: usize = 16;
 
-/// Tells the group of a volume that is in the table.
+/// Returns the group of a volume in the table.
 pub(super) trait KeyOf: Fn(VolumeId) -> Option<GroupKey> {}
 
 impl<F: Fn(VolumeId) -> Option<GroupKey>> KeyOf for F {}
 
-/// A volume of each group. Volumes must have their places as long as they are here.
+/// One volume of each group. Volumes must have an index entry as long as they are here.
 #[derive(Default)]
 pub(super) struct Members {
     slots: Vec<VolumeId>,
@@ -26,18 +26,18 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Without groups, with room for so many.
+    /// Creates an empty table with capacity for `groups`.
     pub(super) fn with_room(groups: usize) -> Members {
         let slots = groups.saturating_mul(FULL.1) / FULL.0 + 1;
         Members { slots: vec![FREE; slots.max(SLOTS_MIN)], len: 0 }
     }
 
-    /// The volume of a group.
+    /// Returns the volume of a group.
     pub(super) fn find(&self, key: GroupKey, key_of: impl KeyOf) -> Option<VolumeId> {
         self.slot(key, key_of).map(|slot| self.slots[slot])
     }
 
-    /// Lets a volume stand for its group, in the place of the one that did.
+    /// Sets the volume that represents its group.
     pub(super) fn put(&mut self, key: GroupKey, id: VolumeId, key_of: impl KeyOf) {
         if id == FREE {
             return;
@@ -52,12 +52,12 @@ impl Members {
         self.insert(key, id);
     }
 
-    /// Takes a group out.
+    /// Removes a group.
     pub(super) fn remove(&mut self, key: GroupKey, key_of: impl KeyOf) {
         let Some(mut free) = self.slot(key, &key_of) else { return };
         self.slots[free] = FREE;
         self.len -= 1;
-        // Those behind move up if their way leads over the slot that is free now.
+        // Moves later entries forward if their probe sequence includes the free slot.
         let mut at = self.behind(free);
         while self.slots[at] != FREE {
             let way = key_of(self.slots[at]).map_or(0, |key| self.distance(self.first(key), at));
@@ -83,7 +83,7 @@ impl Members {
         None
     }
 
-    /// Lets a volume stand for its group, of which none is here yet, where there is room: neither is looked at.
+    /// Inserts the volume of a group that is not in the table. The caller ensures both that and the capacity.
     pub(super) fn insert(&mut self, key: GroupKey, id: VolumeId) {
         if id == FREE {
             return;
@@ -107,7 +107,7 @@ impl Members {
     }
 
     fn first(&self, (partition, group): GroupKey) -> usize {
-        // Groups are numbered one after the other: the product spreads them.
+        // Group ids are sequential; the product spreads them.
         let hash = (group ^ u64::from(partition.index()) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((u128::from(hash) * self.slots.len() as u128) >> 64) as usize
     }

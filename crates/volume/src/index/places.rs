@@ -1,14 +1,14 @@
-//! Where each volume is: maps that several threads fill at a start.
+//! The location of each volume, in maps that several threads fill at startup.
 
 use super::{Found, GroupKey};
 use ahash::RandomState;
 use base::{PartitionId, VolumeId};
 use std::collections::HashMap;
 
-/// Maps beside one another, by the last bits of a volume's id.
+/// Number of maps, selected by the low bits of a volume's id.
 const SHARDS: usize = 4;
 
-/// Where a volume is. The group's id in halves, so that the whole needs no more alignment than them.
+/// Location of a volume. The group id is in halves to keep the alignment at four bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     group: [u32; 2],
@@ -30,20 +30,20 @@ impl Place {
     }
 }
 
-/// Hashed as fast as is safe: a start fills it with all volumes at once.
+/// Uses a fast hash that is still safe, because startup inserts all volumes.
 type Shard = HashMap<VolumeId, Place, RandomState>;
 
-/// The place of each volume.
+/// The location of each volume.
 #[derive(Default)]
 pub(super) struct Places([Shard; SHARDS]);
 
 impl Places {
-    /// With room for so many volumes.
+    /// Creates maps with capacity for `volumes`.
     pub(super) fn with_room(volumes: usize) -> Places {
         Places(std::array::from_fn(|_| new_shard(volumes)))
     }
 
-    /// The volumes of all partitions, each sorted by its groups; `None` if one is there twice.
+    /// Indexes the volumes of all partitions, each sorted by group; `None` if a volume appears twice.
     pub(super) fn of_distinct(found: &[(PartitionId, Vec<Found>)]) -> Option<Places> {
         let count = super::count(found);
         let shards = std::thread::scope(|scope| {
@@ -66,7 +66,7 @@ impl Places {
         self.get(id).is_some()
     }
 
-    /// Answers where the volume was before.
+    /// Inserts a location and returns the previous one.
     pub(super) fn insert(&mut self, id: VolumeId, place: Place) -> Option<Place> {
         self.0[shard(id)].insert(id, place)
     }
@@ -81,7 +81,7 @@ fn shard(id: VolumeId) -> usize {
 }
 
 fn new_shard(volumes: usize) -> Shard {
-    // Ids are not spread quite evenly.
+    // Allows for an uneven distribution of ids.
     Shard::with_capacity_and_hasher(volumes / SHARDS + volumes / (8 * SHARDS), RandomState::default())
 }
 
@@ -97,7 +97,7 @@ fn shard_of(found: &[(PartitionId, Vec<Found>)], number: usize, count: usize) ->
     filled
 }
 
-/// Calls `take` with the volumes of a partition, which are sorted by their groups; each group is a ring.
+/// Calls `take` with the volumes of a partition, which are sorted by group; each group becomes a ring.
 pub(super) fn each_place(partition: PartitionId, found: &[Found], mut take: impl FnMut(VolumeId, Place)) {
     for group in found.chunk_by(|a, b| a.group == b.group) {
         let next = group.iter().cycle().skip(1);

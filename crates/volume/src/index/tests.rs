@@ -6,7 +6,7 @@ fn partition(number: usize) -> PartitionId {
     PartitionId::from_index(number as u32).unwrap()
 }
 
-/// As a start finds them: each volume in a group of its partition, sorted by groups.
+/// Builds the input of a server start: each volume in a group of its partition, sorted by group.
 fn found(volumes: &[BTreeMap<u32, u64>]) -> Vec<(PartitionId, Vec<Found>)> {
     let of = |(number, volumes): (usize, &BTreeMap<u32, u64>)| {
         let found =
@@ -18,8 +18,8 @@ fn found(volumes: &[BTreeMap<u32, u64>]) -> Vec<(PartitionId, Vec<Found>)> {
     volumes.iter().enumerate().map(of).collect()
 }
 
-/// Every volume is on the last partition that has it, in a group with those that are there too, and no group
-/// is found that has no volume.
+/// Checks that every volume is on the last partition that has it, in a group with the others there, and that
+/// no group without volumes is found.
 fn check(index: &Index, volumes: &[BTreeMap<u32, u64>]) {
     let mut groups: BTreeMap<GroupKey, Vec<VolumeId>> = BTreeMap::new();
     for (number, of) in volumes.iter().enumerate() {

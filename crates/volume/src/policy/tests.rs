@@ -2,7 +2,7 @@ use super::*;
 
 const POLICY: Policy = Policy { hourly: 3, daily: 2, weekly: 2, monthly: 1 };
 
-/// Monday, the second of November 2026.
+/// Monday, 2 November 2026.
 const MONDAY: u32 = 1_793_577_600;
 
 fn hours(count: u32) -> UnixTime {
@@ -13,7 +13,8 @@ fn kept(periods: &[Period]) -> Kept {
     periods.iter().fold(Kept::default(), |kept, &period| kept.with(period))
 }
 
-/// Asks every `step` minutes for some hours; the volume changes whenever `changes` says so.
+/// Applies the policy every `step` minutes for some hours; `changes` returns the volume's change count at a
+/// minute.
 fn run(policy: Policy, hours_total: u32, step: u32, changes: impl Fn(u32) -> u64) -> Vec<Automatic> {
     let mut all: Vec<Automatic> = Vec::new();
     for minute in (0..hours_total * 60).step_by(step as usize) {
@@ -37,7 +38,7 @@ fn periods_begin_where_the_calendar_says() {
     let begins = Period::ALL.map(|period| period.begin(thursday_noon).0);
     let day = MONDAY + 3 * DAY_SECONDS;
     assert_eq!(begins, [day + 12 * HOUR_SECONDS, day, MONDAY, MONDAY - DAY_SECONDS]);
-    // 29 February and 1 March 2024, and the very beginning.
+    // 29 February and 1 March 2024, and the epoch.
     assert_eq!(Period::Month.begin(UnixTime(1_709_164_800 + 5)).0, 1_706_745_600);
     assert_eq!(Period::Month.begin(UnixTime(1_709_251_200)).0, 1_709_251_200);
     assert_eq!(Period::ALL.map(|period| period.begin(UnixTime(7)).0), [0; 4]);
@@ -45,7 +46,7 @@ fn periods_begin_where_the_calendar_says() {
 
 #[test]
 fn the_newest_of_each_period_are_kept() {
-    // A volume that always changes, looked at every ten minutes for three weeks.
+    // A volume that always changes, checked every ten minutes for three weeks.
     let all = run(POLICY, 21 * 24, 10, u64::from);
     let of = |period: Period| {
         all.iter().filter(move |one| one.kept.has(period)).map(|one| (one.made.0 - MONDAY) / HOUR_SECONDS)
@@ -58,7 +59,7 @@ fn the_newest_of_each_period_are_kept() {
     assert_eq!(hourly, [last, last - 1, last - 2]);
     assert_eq!(daily, [20 * 24, 19 * 24]);
     assert_eq!(weekly, [14 * 24, 7 * 24]);
-    // Of the month there is the first that was made in it.
+    // The monthly snapshot is the first one made in the month.
     assert_eq!(of(Period::Month).collect::<Vec<_>>(), [0]);
     assert_eq!(all.len(), 3 + 2 + 2 + 1);
 }
@@ -71,7 +72,7 @@ fn what_was_missed_is_made_up_for_once() {
     let after =
         [before[0], Automatic { made: hours(30), kept: kept(&[Period::Hour, Period::Day]), changes: 2 }];
     assert_eq!(POLICY.due(hours(30), 3, &after), Due::Nothing);
-    // A clock that was set back makes nothing.
+    // A clock that was set back causes no snapshot.
     assert_eq!(POLICY.due(hours(20), 3, &after), Due::Nothing);
 }
 

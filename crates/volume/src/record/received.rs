@@ -1,4 +1,4 @@
-//! Records of what transfers left, and of directories that become volumes.
+//! Records of received transfer data, and of directories that become volumes.
 
 use super::{Fields, Record};
 use crate::received::Receipt;

@@ -1,29 +1,29 @@
-//! What the scrubber keeps: how far it is, and what it found damaged.
+//! The scrubber's records: its progress, and the damage it found.
 
 use super::{Fields, Record};
 use base::{Fid, UnixTime, VnodeId, VolumeId};
 use store::ChunkAddress;
 
-/// How far a scrubber is.
+/// Progress of a scrubber.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScrubState {
-    /// Which family it is in, counted from 0; `None` between two passes.
+    /// Index of the current family, from 0; `None` between two passes.
     pub(crate) family: Option<u8>,
-    /// When this pass, or the last one, began.
+    /// When the current pass, or the last one, began.
     pub(crate) started: UnixTime,
     /// When the last full pass ended; 0 if there was none.
     pub(crate) finished: UnixTime,
     pub(crate) passes: u64,
-    /// Of this pass, or the last one.
+    /// Records read in the current pass, or the last one.
     pub(crate) records: u64,
     pub(crate) chunks: u64,
     pub(crate) bytes: u64,
     pub(crate) damages: u64,
-    /// The key to go on from.
+    /// Key to continue from.
     pub(crate) from: Vec<u8>,
 }
 
-/// Stands for no family.
+/// Encodes that there is no current family.
 const BETWEEN_PASSES: u8 = 0xff;
 
 pub(crate) fn put_scrub_state(state: &ScrubState) -> Vec<u8> {
@@ -53,13 +53,13 @@ pub(crate) fn get_scrub_state(value: &[u8]) -> Option<ScrubState> {
     Some(state)
 }
 
-/// Something damaged: a chunk, or with `address` 0 the record itself.
+/// Damage of a chunk or, with `address` 0, of the record itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredDamage {
     pub(crate) first_seen: UnixTime,
     pub(crate) last_seen: UnixTime,
     pub(crate) fid: Option<Fid>,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub(crate) offset: u64,
     pub(crate) length: u32,
     pub(crate) address: ChunkAddress,

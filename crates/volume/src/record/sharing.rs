@@ -4,7 +4,7 @@ use super::{EXTENT_ROW, EXTENT_SHARED, Fields, Record};
 use crate::sharing::{Row, RowKey, Sums};
 use store::ChunkAddress;
 
-/// Key and value of a row.
+/// Size of a row's key and value.
 pub(crate) const ROW_BYTES: usize = 8 + 16 + 8 + 2 + 4 + 20 + 32 + 8;
 
 pub(crate) fn put_row(row: &Row) -> Vec<u8> {
@@ -23,7 +23,7 @@ pub(crate) fn get_row(value: &[u8]) -> Option<Row> {
     f.0.is_empty().then_some(row)
 }
 
-/// The row that a version of an extent names, if it names one.
+/// Returns the row that a version of an extent names, if any.
 pub(crate) fn shared_row(value: &[u8]) -> Option<RowKey> {
     let mut f = Fields::open(value)?;
     if f.u8()? != EXTENT_SHARED {

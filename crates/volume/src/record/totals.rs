@@ -1,4 +1,4 @@
-//! Records of what directories hold.
+//! Records of directory totals.
 
 use super::{Fields, Record};
 use crate::totals::{Totals, Unfolded};
@@ -20,10 +20,10 @@ pub(crate) fn get_totals(value: &[u8]) -> Option<Totals> {
     get(&mut Fields::open(value)?)
 }
 
-/// What a directory that is kept apart takes in the counters.
+/// Size in the counters of a directory whose change is not yet applied to its ancestors.
 pub(super) const PART_BYTES: usize = 36;
 
-/// The end of the counters.
+/// Writes the unfolded totals at the end of the counters.
 pub(super) fn put_unfolded(record: Record, unfolded: &Unfolded) -> Record {
     let record = record.u8(unfolded.len() as u8);
     unfolded.iter().fold(record, |record, (VnodeId(directory), more)| put(record.u32(directory), &more))

@@ -1,4 +1,4 @@
-//! What a batch changes in rows.
+//! Changes that a batch makes to rows.
 
 use super::Offers;
 use super::offers::Offer;
@@ -7,7 +7,7 @@ use crate::{VolumeError, keys};
 use std::collections::BTreeMap;
 use store::{Batch, ChunkAddress, Family, MetaStore};
 
-/// Versions of extents that a batch puts or deletes, by the row that they name.
+/// Extent versions that a batch puts or deletes, by the row that they name.
 #[derive(Default)]
 pub(crate) struct Changes(BTreeMap<RowKey, Change>);
 
@@ -22,18 +22,18 @@ impl Changes {
         self.0.is_empty()
     }
 
-    /// One more version names the row.
+    /// Counts an added version that names the row.
     pub(crate) fn add(&mut self, row: RowKey) {
         self.0.entry(row).or_default().more += 1;
     }
 
-    /// One version less.
+    /// Counts a removed version that names the row.
     pub(crate) fn take_away(&mut self, row: RowKey) {
         self.0.entry(row).or_default().less += 1;
     }
 }
 
-/// The changes of rows as they go into a batch; made while nobody else changes rows.
+/// The changes of rows to add to a batch; built while holding the lock on rows.
 pub(super) struct Step {
     pub(super) sums: Sums,
     pub(super) batch: Batch,
@@ -110,7 +110,7 @@ impl Step {
         }
     }
 
-    /// Makes a row name a copy of its chunk, if it names the old place still.
+    /// Makes a row name a copy of its chunk, if it still names the old address.
     pub(super) fn relocate(
         &mut self,
         meta: &dyn MetaStore,

@@ -1,8 +1,8 @@
-//! Chunks that are to be shared and that no extent names yet.
+//! Chunks to be shared that no extent names yet.
 //!
-//! What comes in is looked up by its digest. A chunk with a row is not stored again, once it was read back and
-//! found equal: so no file ever leans on a chunk that is damaged already. One that cannot be read is stored
-//! anew, and the row then names the new place: that heals all files that show it.
+//! Incoming contents are looked up by digest. A chunk that has a row is not stored again if reading it back
+//! shows equal contents, so no file ever comes to depend on a chunk that is already damaged. An unreadable
+//! chunk is stored again and its row changed to the new address, which repairs all files that use it.
 
 use super::row::{FoundRow, RowKey, find_row};
 use crate::VolumeError;
@@ -14,40 +14,41 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{ChunkAddress, ChunkStore, Codec, Digest, StoreError};
 
-/// What is known of a chunk that is to be shared.
+/// A chunk to be shared.
 pub(crate) struct Offer {
     pub(super) digest: Digest,
     pub(super) length: u32,
-    /// Where a row said that it is. Kept there by the pin.
+    /// Address in the row, kept valid by the pin.
     named: Option<ChunkAddress>,
-    /// What lies there cannot be read.
+    /// Whether the chunk at that address is unreadable.
     is_damaged: bool,
-    /// A chunk that nobody names yet.
+    /// A newly stored chunk that no row names yet.
     pub(super) own: Option<ChunkAddress>,
 }
 
 impl Offer {
-    /// What takes the place of the chunk at `address` if that is damaged.
+    /// Returns the replacement for the chunk at `address` if that is damaged.
     pub(super) fn heals(&self, address: ChunkAddress) -> Option<ChunkAddress> {
         self.own.filter(|_| self.is_damaged && self.named == Some(address))
     }
 }
 
-/// The chunks that one change is to share.
+/// The chunks to be shared by one change.
 #[derive(Default)]
 pub(crate) struct Offers {
-    /// Holds every chunk that a row was seen to name.
+    /// Keeps every chunk whose address was read from a row.
     pin: Option<Pin>,
     offers: BTreeMap<RowKey, Offer>,
 }
 
-/// What is to be done with contents.
+/// What to do with contents.
 pub(crate) enum Look {
-    /// Nothing: this extent has them.
+    /// Nothing: use this extent, whose row already has the contents.
     Shared(Extent),
-    /// Append them for the row: [`Offers::append`], or tell [`Offers::appended`]; then this extent has them.
+    /// Store them for the row with [`Offers::append`], or report the result to [`Offers::appended`]; then use
+    /// this extent.
     Append(RowKey, Extent),
-    /// They cannot be shared.
+    /// Store them unshared.
     Apart,
 }
 
@@ -56,8 +57,8 @@ impl Offers {
         self.offers.get(&key)
     }
 
-    /// Looks for a chunk with these contents. Those that `beside` offers are part of the same change;
-    /// `group` is who reads.
+    /// Looks up a chunk with these contents. Offers in `beside` belong to the same change; the read is
+    /// accounted to `group`.
     pub(crate) fn look(
         &mut self,
         home: &Partition,
@@ -76,7 +77,7 @@ impl Offers {
             return Ok(if known.digest == digest { Look::Shared(shared) } else { Look::Apart });
         }
         chunks.begin_sharing()?;
-        // Before the row is read.
+        // Taken before the row is read.
         self.pin.get_or_insert_with(|| home.sharing.pins.pin());
         let mut offer = Offer { digest, length, named: None, is_damaged: false, own: None };
         let look = match find_row(&*home.handle.meta, key)? {
@@ -104,7 +105,7 @@ impl Offers {
         Ok(look)
     }
 
-    /// Appends what [`Look::Append`] wanted.
+    /// Stores the contents for [`Look::Append`].
     pub(crate) fn append(
         &mut self,
         key: RowKey,
@@ -117,7 +118,7 @@ impl Offers {
         appended.map(drop)
     }
 
-    /// Where the chunk is that [`Look::Append`] wanted; one that could not be appended is not offered any more.
+    /// Records the address of the chunk stored for [`Look::Append`]; `None` withdraws the offer.
     pub(crate) fn appended(&mut self, key: RowKey, address: Option<ChunkAddress>) {
         if address.is_none() {
             self.offers.remove(&key);
@@ -126,15 +127,15 @@ impl Offers {
         }
     }
 
-    /// Whether there are chunks that must be durable before anything names them.
+    /// Returns whether there are new chunks that must be durable before a record names them.
     pub(crate) fn has_own(&self) -> bool {
         self.offers.values().any(|offer| offer.own.is_some())
     }
 
-    /// Stores anew what lost its row since it was looked at.
+    /// Stores chunks again whose row was deleted since it was read.
     ///
     /// # Errors
-    /// `Store`; `DigestsCollide` if its row is of other contents: then it could not be shared at all.
+    /// `Store`; `DigestsCollide` if the row has other contents, so that the chunk cannot be shared at all.
     pub(crate) fn rescue(
         &mut self,
         chunks: &dyn ChunkStore,
@@ -152,14 +153,14 @@ impl Offers {
         Ok(())
     }
 
-    /// From here on rows name these.
+    /// Forgets new chunks that rows now name.
     pub(crate) fn settle(&mut self, used: &[ChunkAddress]) {
         for offer in self.offers.values_mut() {
             offer.own = offer.own.filter(|own| !used.contains(own));
         }
     }
 
-    /// Gives up what nobody took, and holds nothing any more.
+    /// Releases unused new chunks and drops the pin.
     pub(crate) fn clear(&mut self, chunks: &dyn ChunkStore) {
         let offers = std::mem::take(&mut self.offers);
         offers.into_values().filter_map(|offer| offer.own).for_each(|own| chunks.release(own));
@@ -167,7 +168,7 @@ impl Offers {
     }
 }
 
-/// Whether a chunk has these contents.
+/// Returns whether a chunk has these contents.
 fn holds(
     chunks: &dyn ChunkStore,
     group: u64,

@@ -1,4 +1,5 @@
-//! The record of a shared chunk, and the sums over all of them. `docs/reference/formats/volume.md` draws both.
+//! The record of a shared chunk, and the sums over all rows; `docs/reference/formats/volume.md` has both
+//! layouts.
 
 use crate::{VolumeError, keys};
 use std::ops::ControlFlow;
@@ -6,7 +7,7 @@ use store::{ChunkAddress, Digest, Family, KeyRange, MetaStore};
 
 pub(crate) use crate::record::{get_row, get_sums, put_row, put_sums};
 
-/// The first half of a digest: what a row is found by.
+/// The first half of a digest, under which a row is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RowKey(pub(crate) [u8; 16]);
 
@@ -23,36 +24,36 @@ impl RowKey {
 pub(crate) struct Row {
     pub(crate) digest: Digest,
     pub(crate) address: ChunkAddress,
-    /// Bytes of its contents.
+    /// Length of its contents in bytes.
     pub(crate) length: u32,
-    /// Versions of extents that name the row.
+    /// Number of extent versions that name the row.
     pub(crate) count: u64,
 }
 
-/// What lies under a row's key.
+/// Result of a row lookup.
 pub(crate) enum FoundRow {
     None,
     Row(Row),
     Unreadable,
 }
 
-/// Looks a row up.
+/// Looks up a row.
 pub(crate) fn find_row(meta: &dyn MetaStore, key: RowKey) -> Result<FoundRow, VolumeError> {
     let value = meta.get(Family::Extents, &keys::row(key))?;
     Ok(value.map_or(FoundRow::None, |value| get_row(&value).map_or(FoundRow::Unreadable, FoundRow::Row)))
 }
 
-/// Sums over all rows of a partition. Modulo 2^64, so that what is taken away is exactly what was added.
+/// Sums over all rows of a partition, modulo 2^64, so that removing a row exactly reverses adding it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     pub(crate) rows: u64,
-    /// Of these, those that more than one version of an extent names.
+    /// Number of rows that more than one extent version names.
     pub(crate) shared: u64,
-    /// Counts of all rows.
+    /// Sum of all rows' counts.
     pub(crate) names: u64,
-    /// Bytes of the chunks, as stored.
+    /// Stored size of the chunks, in bytes.
     pub(crate) stored_bytes: u64,
-    /// What they would take if each name had a chunk of its own.
+    /// Size in bytes if each extent version had its own chunk.
     pub(crate) named_bytes: u64,
 }
 
@@ -87,7 +88,7 @@ impl Sums {
     }
 }
 
-/// The sums as they are stored; counted anew if they cannot be read.
+/// Loads the stored sums, or recounts them if they cannot be read.
 pub(super) fn load_sums(meta: &dyn MetaStore) -> Result<Sums, VolumeError> {
     let Some(value) = meta.get(Family::System, keys::SHARED_SUMS)? else { return Ok(Sums::default()) };
     if let Some(sums) = get_sums(&value) {

@@ -1,4 +1,4 @@
-//! What deduplication gains on a partition, and what it costs.
+//! Reports what deduplication saves on a partition, and what it costs.
 
 use super::Sharing;
 use super::row::Sums;
@@ -6,31 +6,29 @@ use crate::record::ROW_BYTES;
 use crate::{VolumeError, Volumes};
 use base::PartitionId;
 
-/// Shared chunks of a partition.
+/// Statistics of a partition's shared chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeduplicationStatistics {
-    /// Chunks that can be shared: those of volumes that deduplicate.
+    /// Number of chunks that can be shared: those of volumes that deduplicate.
     pub chunks: u64,
-    /// Of these, those that are named more than once.
+    /// Number of these chunks that are named more than once.
     pub shared_chunks: u64,
-    /// How often all of them are named: by versions of files, which clones share and so count once.
+    /// Number of file versions that name these chunks; a version shared by clones counts once.
     pub names: u64,
-    /// Bytes of these chunks as they are stored.
+    /// Stored size of these chunks, in bytes.
     pub stored_bytes: u64,
-    /// Bytes less than with a chunk of its own for each name, as stored.
+    /// Stored bytes saved compared with a separate chunk for each name.
     pub saved_bytes: u64,
-    /// Bytes of the rows that say where the chunks are, before the metadata is compressed.
+    /// Size of the rows in bytes, before metadata compression.
     pub row_bytes: u64,
-    /// Memory besides the caches that hold rows like all other records: it does not grow with the rows.
+    /// Memory in bytes, excluding the caches that hold rows like all other records; does not grow with the
+    /// rows.
     pub memory_bytes: u64,
 }
 
 impl Volumes {
-    /// What deduplication gains on a partition, and what it costs. The sums are kept up to date, so nothing is
-    /// counted.
-    ///
-    /// # Errors
-    /// `NoPartition`, `Store`.
+    /// Returns what deduplication saves on a partition, and what it costs. The sums are kept up to date, so
+    /// this does not scan.
     pub fn deduplication(&self, partition: PartitionId) -> Result<DeduplicationStatistics, VolumeError> {
         let home = self.partition(partition)?;
         let sums = home.sharing.lock(&*home.handle.meta)?.unwrap_or_default();

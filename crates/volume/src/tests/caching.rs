@@ -1,4 +1,4 @@
-//! What the caches hold, and what purging a volume costs.
+//! Tests what the caches hold, and what purging a volume costs.
 
 use super::support::*;
 use crate::{PartitionHandle, Purged, Space, Volume, VolumeError, Volumes};

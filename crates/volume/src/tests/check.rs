@@ -1,5 +1,5 @@
-//! Each kind of damage is planted in a sound partition, one at a time, and must be found, at its place
-//! and as what it is; nothing else may be found.
+//! Tests the check: each kind of damage is planted in a sound partition, one at a time, and must be found at
+//! its location and as what it is; nothing else may be found.
 
 mod sharing;
 
@@ -32,8 +32,7 @@ const OTHER: VolumeId = VolumeId(2000);
 const GROUP: u64 = 1;
 const EPOCH: u64 = 2;
 
-/// A partition that was closed in order: a volume with a tree, a clone of it that differs, and
-/// another volume.
+/// A partition that was closed cleanly: a volume with a tree, a clone of it that differs, and another volume.
 struct World {
     disk: FaultyDisk,
     meta: Arc<MemoryMeta>,
@@ -141,7 +140,7 @@ impl World {
         self.meta.get(family, key).unwrap().unwrap().to_vec()
     }
 
-    /// The key of the newest version of a record.
+    /// Returns the key of the newest version of a record.
     fn newest(&self, family: Family, prefix: &[u8]) -> Vec<u8> {
         let (from, to) = keys::versions(prefix, u64::MAX);
         let mut found = None;
@@ -173,7 +172,7 @@ impl World {
         self.put(Family::Volumes, keys::counters(OTHER), record::put_counters(&counters));
     }
 
-    /// The key of the newest totals of a directory.
+    /// Returns the key of the newest totals of a directory.
     fn totals(&self, directory: Fid) -> Vec<u8> {
         self.newest(Family::Totals, &keys::vnode(GROUP, directory.vnode))
     }
@@ -193,7 +192,7 @@ impl World {
         self.put(Family::Volumes, keys::header(id), record::put_header(&stored));
     }
 
-    /// Key and address of a chunk of the second file, which both volumes show.
+    /// Returns the key and address of a chunk of the second file, which both volumes contain.
     fn extent(&self, index: u64) -> (Vec<u8>, ChunkAddress, u32) {
         let file = keys::FileKey { group: GROUP, vnode: self.second.vnode, unique: self.second.unique };
         let key = self.newest(Family::Extents, &file.extent(index));
@@ -234,7 +233,7 @@ impl World {
 /// Plants one kind of damage.
 type Plant = fn(&World);
 
-/// What is planted, how, and a part of the line that must tell of it.
+/// Name of the damage, how to plant it, and part of the line that must report it.
 type Case = (&'static str, Plant, &'static str);
 
 fn job(world: &World, job: &Job) {
@@ -311,7 +310,7 @@ const RECORDS: &[Case] = &[
     ("a version that nobody reads", leave_version, "no volume reads the version of epoch 3"),
 ];
 
-/// The writer is two epochs further on, so that nobody reads what was born in between.
+/// Advances the writer by two epochs, so that nothing reads a version born in between.
 fn leave_version(world: &World) {
     world.change_header(WRITER, |header| header.sight.epoch = 4);
     let prefix = keys::vnode(GROUP, world.outer.vnode);
@@ -400,7 +399,7 @@ fn up_entry() -> Vec<u8> {
     record::put_entry(&Entry { target: up(), slot: 20, sequence: 1 })
 }
 
-/// `outer` lies in `inner`, which lies in `outer`.
+/// Makes `outer` a child of `inner`, which is a child of `outer`.
 fn make_ring(world: &World) {
     let key = world.newest(Family::Entries, &keys::entry(GROUP, VnodeId::ROOT, b"outer"));
     world.delete(Family::Entries, key);
@@ -577,7 +576,7 @@ fn every_kind_of_planted_damage_is_found() {
     }
 }
 
-/// Beside a server at work.
+/// Checks a partition while it is served.
 fn check_online(volumes: &Volumes) -> CheckReport {
     let check = Check::new(CheckOptions { data: true }, 100, Checkpoint::default());
     volumes.check(volumes.partitions()[0], &check).unwrap().expect("nobody stops it")
@@ -587,7 +586,7 @@ fn check_online(volumes: &Volumes) -> CheckReport {
 fn every_kind_of_planted_damage_is_found_beside_a_server_at_work() {
     for (name, plant, expected) in [REGISTRY, RECORDS, TREE, DATA, ACCOUNTS].concat() {
         if name == "dead bytes forgotten" {
-            // While a server is at work, accounts may lag to the safe side.
+            // On a running server, accounts may lag on the safe side.
             continue;
         }
         let world = World::new();
@@ -611,9 +610,9 @@ fn a_sound_partition_is_clean_and_counted() {
     let report = World::new().check();
     assert!(report.is_clean(), "{report:#?}");
     assert_eq!((report.volumes, report.groups, report.jobs), (3, 2, 0));
-    // Six and five in a volume that was cloned before the last was made, and a root.
+    // Six vnodes, five in a volume cloned before the last was created, and a root.
     assert_eq!(report.vnodes, 6 + 5 + 1);
-    // Two files of three chunks, and three that were overwritten and are still seen.
+    // Two files of three chunks, and three overwritten chunks that are still visible.
     assert_eq!((report.chunks, report.chunks_read), (9, 9));
     assert!(report.chunk_bytes > 0);
 }

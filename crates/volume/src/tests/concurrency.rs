@@ -1,4 +1,4 @@
-//! Many threads at once.
+//! Tests with many concurrent threads.
 
 use super::support::*;
 use crate::{StoreRequest, Volume};
@@ -90,7 +90,7 @@ fn a_slow_store_holds_nobody_up() {
     let (_server, volume) = Server::with_volume(options());
     let fid = shared_file(&volume);
     let request = StoreRequest { offset: 10, length: 20, file_length: u64::MAX, set: nothing() };
-    // While the data of one store is awaited, others do whatever they like with the same file.
+    // While one store waits for its data, other operations on the same file proceed.
     let mut is_first = true;
     volume
         .store(&actor(1), fid, &request, &mut |most: usize| {
@@ -135,7 +135,7 @@ fn names_are_created_removed_and_listed_at_once() {
     assert_eq!(volume.status(volume.root()).unwrap().data_version, 1 + 4 * 200);
 }
 
-/// Begins a change of the file while `tell` tells its version and does what it is given in between.
+/// Starts a change of the file inside the callback of `tell`, and checks that it waits until `tell` returns.
 fn change_while_told(volume: &Volume, fid: Fid, tell: impl FnOnce(&dyn Fn()) -> Option<u64>) {
     let before = volume.status(fid).unwrap().data_version;
     thread::scope(|scope| {
@@ -144,7 +144,7 @@ fn change_while_told(volume: &Volume, fid: Fid, tell: impl FnOnce(&dyn Fn()) -> 
             let changed = changed.clone();
             let change = || store_at(volume, fid, 0, &[1], u64::MAX).unwrap().data_version;
             scope.spawn(move || changed.send(change()).unwrap());
-            // The change needs some hundred microseconds where nothing holds it up.
+            // The change takes some hundred microseconds if it is not blocked.
             assert!(changes.recv_timeout(Duration::from_millis(100)).is_err(), "it did not wait");
         });
         assert_eq!(told, Some(before));

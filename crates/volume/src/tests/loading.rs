@@ -1,4 +1,4 @@
-//! Volumes are read when they are first used, a group at a time.
+//! Tests that volumes are loaded when first used, a group at a time.
 
 use super::support::*;
 use crate::{VolumeError, keys};
@@ -77,7 +77,7 @@ fn a_damaged_header_keeps_only_its_own_group_offline() {
     server.meta.commit(batch).unwrap();
     server.reopen();
     assert!(matches!(server.volumes.get(OTHER), Err(VolumeError::NoVolume(_))));
-    // Who writes would have to know the epochs of all.
+    // A writer would have to know the epochs of all volumes.
     assert!(matches!(server.volumes.get(RW), Err(VolumeError::Damaged { .. })));
     server.create(VolumeId(8), "serves");
     assert_eq!(server.volumes.list(partition()).len(), 1);
@@ -98,7 +98,7 @@ fn volumes_marked_for_destruction_are_known_after_a_restart() {
     assert!(marked(&server).is_empty());
 }
 
-/// Volumes of groups of their own, as many as may be in memory ten times over.
+/// Creates ten times as many volumes as may be in memory, each in its own group.
 fn many(most: usize) -> Server {
     let server = Server::new(crate::VolumeOptions { loaded_volumes_max: most, ..options() });
     for id in 1..=10 * most as u32 {
@@ -121,7 +121,7 @@ fn volumes_that_nobody_uses_leave_memory_and_come_back_as_they_were() {
             assert!(server.volumes.loaded_count() <= 20 + 8);
         }
     }
-    // What they left in the caches goes too.
+    // Their cache entries are evicted too.
     server.purge();
     assert!(server.volumes.caches().status.entries <= 28);
     server.reopen();

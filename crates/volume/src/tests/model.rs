@@ -1,13 +1,12 @@
-//! Seeded histories of all operations, compared with a plain file system in memory: answers,
-//! statuses, data, directory blobs, quota and link counts, also of clones, after restarts, crashes
-//! and commits that fail.
+//! Seeded histories of all operations, compared with a plain in-memory file system: results, statuses, data,
+//! directory blobs, quota and link counts, also of clones, after restarts, crashes and failed commits.
 
 mod history;
 mod reference;
 
 use history::History;
 
-/// What the seeds of long histories are greater by than those of short ones.
+/// Offset of the seeds of long histories from those of short ones.
 const LONG: u64 = 10_000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Checks beside a server at work: no false damage, and they can be interrupted.
+//! Tests of checks on a running server: no false damage, and they can be interrupted.
 
 use super::support::*;
 use crate::check::{Check, CheckOptions, CheckReport, Checkpoint};
@@ -24,7 +24,7 @@ fn whole() -> Check {
     Check::new(CheckOptions { data: true }, 100, Checkpoint::default())
 }
 
-/// A step of a writer on its own volume: files, directories, clones.
+/// Performs a writer's step on its own volume: files, directories, clones.
 fn step(volumes: &Volumes, volume: &Arc<Volume>, random: &mut SmallRng, clone: &mut Option<VolumeId>) {
     let (root, now) = (volume.root(), actor(random.random_range(1..1000)));
     let name = format!("f{}", random.random_range(0..20));
@@ -60,7 +60,7 @@ fn at_work(seed: u64) {
     let folder = tempfile::tempdir().unwrap();
     let meta = Arc::new(MemoryMeta::new());
     let config = SegmentConfig {
-        // Files come and go all the time.
+        // Small, so that segment files are often created and deleted.
         segment_bytes: 16 << 10,
         cache_bytes: 10_000,
         open_files_max: 4,
@@ -117,7 +117,7 @@ fn a_server_at_work_shows_no_damage() {
     (0..4).for_each(at_work);
 }
 
-/// Many volumes, some with wrong counts.
+/// Creates many volumes, some with wrong counts.
 fn damaged(count: u32, wrong: &[u32]) -> Server {
     let server = Server::new(options());
     for id in 1..=count {

@@ -1,4 +1,4 @@
-//! Calls that end when what they changed is durable.
+//! Tests of calls that complete when their changes are durable.
 
 use super::support::*;
 use crate::{FileKind, Owed, Volume, VolumeError};
@@ -9,7 +9,7 @@ use std::thread;
 
 type Ending = Receiver<Result<(), VolumeError>>;
 
-/// Makes a file as a call that does not wait for the disk.
+/// Creates a file as a call that does not wait for the disk.
 fn create(volume: &Volume, name: &str) -> Owed {
     let (made, owed) =
         Owed::collect(|| volume.create_file(&actor(1), volume.root(), name.as_bytes(), &nothing()));
@@ -46,7 +46,7 @@ fn only_one_thread_waits_for_the_disk() {
         let (sender, first) = channel();
         let owed = create(&volume, "a");
         scope.spawn(move || owed.when_durable(move |durable| drop(sender.send(durable))));
-        // That thread leads as soon as nothing is left for this one to do. Its own end is not told here.
+        // That thread leads once this one has nothing left to do.
         let others: Vec<Ending> = (0..5)
             .map(|number| {
                 while !volume.home.ends.is_led() {
@@ -67,7 +67,7 @@ fn only_one_thread_waits_for_the_disk() {
 
 #[test]
 fn what_ends_return_is_dropped_when_all_have_ended() {
-    /// Tells when it is dropped.
+    /// Reports when it is dropped.
     struct Last(std::sync::mpsc::Sender<&'static str>);
     impl Drop for Last {
         fn drop(&mut self) {
@@ -82,7 +82,7 @@ fn what_ends_return_is_dropped_when_all_have_ended() {
         while !volume.home.ends.is_led() || volume.home.ends.waiting() > 0 {
             thread::yield_now();
         }
-        // The first is being synced, and the next sync covers both of these.
+        // The first commit is being synced, and the next sync covers both of these.
         for name in ["b", "c"] {
             let sender = sender.clone();
             create(&volume, name).when_durable(move |durable| {

@@ -1,4 +1,4 @@
-//! Several partitions: one that fails keeps nothing from the others.
+//! Tests that a failed partition does not affect the others.
 
 use super::support::*;
 use crate::{NewVolume, PartitionHandle, Space, VolumeError, Volumes};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use store::{Batch, CommitNumber, Family, KeyRange, MemoryChunks, MetaStore, Snapshot, StoreError, Visit};
 
-/// Metadata of which nothing can be read.
+/// A metadata store in which nothing can be read.
 struct Unreadable;
 
 fn unreadable<T>() -> Result<T, StoreError> {

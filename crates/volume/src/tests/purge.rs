@@ -1,4 +1,4 @@
-//! Jobs of the purger that look alike.
+//! Tests of similar purge jobs.
 
 use super::support::*;
 use crate::{CloneVolume, NewVolume, PartitionHandle, Space, Volume, Volumes};
@@ -6,7 +6,7 @@ use base::{Fid, PartitionId, UnixTime, VolumeId, VolumeType};
 use std::sync::Arc;
 use store::{MemoryChunks, MemoryMeta};
 
-/// More than a step of the purger looks at.
+/// More than one step of the purger examines.
 const FILES: u32 = 700;
 
 fn partition_at(index: u32) -> PartitionHandle {
@@ -18,7 +18,7 @@ fn partition_at(index: u32) -> PartitionHandle {
     }
 }
 
-/// A read-write volume with many files, all of which changed after clones of them were made.
+/// Creates a read-write volume with many files, all of which changed after clones of them were made.
 fn volume_with_clones(volumes: &Volumes, partition: u32, id: u32, clones: &[u32]) -> (Arc<Volume>, Vec<Fid>) {
     let new = NewVolume {
         id: VolumeId(id),

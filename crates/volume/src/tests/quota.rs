@@ -1,4 +1,4 @@
-//! Quotas to the block. A block is 1 KiB, everything takes at least one, a directory has two.
+//! Tests quotas to the block. A block is 1 KiB; every vnode takes at least one, a directory two.
 
 use super::support::*;
 use crate::{Volume, VolumeError, VolumeOptions};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// A volume of so many blocks, two of which the root directory takes.
+/// Creates a volume with this quota; the root directory takes two blocks.
 fn volume(quota_kib: u64, options: VolumeOptions) -> (Server, Arc<Volume>) {
     let (server, volume) = Server::with_volume(options);
     volume.update_header(|header| header.quota_max_kib = quota_kib).unwrap();

@@ -1,4 +1,4 @@
-//! Chunks that threads read while those before them go out, from segments on a disk in memory.
+//! Tests read-ahead from segments on an in-memory disk.
 
 use super::support::*;
 use crate::{PartitionHandle, Space, Volume, VolumeOptions, Volumes};
@@ -42,7 +42,7 @@ impl Opened {
         Opened { disk, store, meta, volumes }
     }
 
-    /// With the same threads and nothing in memory.
+    /// Reopens the store with an empty cache.
     fn again(self, read_threads: usize, cache_bytes: u64) -> Opened {
         let Opened { disk, store, meta, volumes } = self;
         drop(volumes);
@@ -56,7 +56,7 @@ impl Opened {
     }
 }
 
-/// Every chunk tells which it is, and shrinks; the last one is short.
+/// Returns contents in which each chunk differs and is compressible; the last one is short.
 fn contents() -> Vec<u8> {
     (0..CHUNKS * CHUNK - 1000).map(|at| if at % 3 == 0 { (at / CHUNK) as u8 } else { 7 }).collect()
 }
@@ -100,7 +100,7 @@ fn a_reader_that_goes_through_a_file_finds_what_comes_next() {
     assert_eq!(loaded(), 1, "nobody reads on from a place that may be the only one");
     read(0);
     assert_eq!(loaded(), 2);
-    // A thread may not wait for jobs yet, and then none is given to it: the next reader tries again.
+    // A thread may not be ready for jobs yet, in which case it gets none and the next reader tries again.
     while loaded() < 4 {
         read(1);
         std::thread::yield_now();
@@ -116,7 +116,7 @@ fn damage_that_is_met_ahead_is_told_when_it_is_reached() {
     let names = opened.disk.list(Path::new(FOLDER)).unwrap();
     let path = Path::new(FOLDER).join(&names[0]);
     let length = opened.disk.open(&path).unwrap().length().unwrap();
-    // The chunks are alike in length, so this is within the seventh of twelve.
+    // The chunks have similar lengths, so this is within the seventh of twelve.
     opened.disk.flip_bit(&path, length * 13 / 24, 1).unwrap();
     let (volume, expected) = (opened.volume(), contents());
     let mut reader = volume.reader(fid, 0, u64::MAX).unwrap();

@@ -1,4 +1,4 @@
-//! How long the received part of an interrupted transfer is kept.
+//! Tests how long the received part of an interrupted transfer is kept.
 
 use super::support::*;
 use crate::{Clock, Space};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 const GIB_IN_KIB: u64 = 1 << 20;
 
-/// Whether a part is still kept after an expiry on a partition of this size, in GiB.
+/// Returns whether a part survives an expiry on a partition of this size, in GiB.
 fn is_kept(total_gib: u64, free_gib: u64) -> bool {
     let (server, _volume) = Server::with_volume(options());
     let clock: Clock = Arc::new(|| UnixTime(1000));

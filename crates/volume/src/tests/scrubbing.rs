@@ -1,4 +1,4 @@
-//! Damage that was planted is found, listed, and leaves the list when it is over.
+//! Tests that planted damage is found and listed, and removed from the list when it has been repaired.
 
 use super::support::*;
 use crate::{Quarantined, ScrubPolicy, Volume, keys, record};
@@ -58,11 +58,11 @@ fn a_damaged_chunk_costs_its_range_until_it_is_rewritten() {
         last_seen: UnixTime(200),
     };
     assert_eq!(found, [expected]);
-    // It outlives a restart, and one that never looked yet knows of it.
+    // The list survives a restart, after which no scrubber has run yet.
     drop(volume);
     server.reopen();
     assert_eq!(listed(&server), found);
-    // Compaction leaves it where it is.
+    // Compaction does not move it.
     server.compact(1);
     assert_eq!(listed(&server).len(), 1);
     let volume = server.volumes.get(RW).unwrap();

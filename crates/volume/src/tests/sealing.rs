@@ -1,4 +1,4 @@
-//! Contents in metadata on an encrypted partition.
+//! Tests of contents stored in the metadata of an encrypted partition.
 
 use super::support::*;
 use crate::record::{self, Extent};
@@ -49,7 +49,7 @@ fn small_files_and_links_are_encrypted_and_read_back() {
     assert_eq!(read(&volume, files[0]).unwrap(), SECRET);
     assert_eq!(link.status.kind, FileKind::SymbolicLink);
     assert_eq!(read(&volume, link.status.fid(RW)).unwrap(), path);
-    // Parts of what was there are kept when it is written to.
+    // A partial write keeps the rest of the old contents.
     store_at(&volume, files[1], 7, b"writes", u64::MAX).unwrap();
     assert_eq!(read(&volume, files[1]).unwrap(), b"nobody writesthis");
 }

@@ -1,4 +1,4 @@
-//! Segments on a faulty disk in memory, for the server of these tests.
+//! Segments on a faulty in-memory disk, for the server of these tests.
 
 use super::support::Meta;
 use disk::{Disk, FaultyDisk, Garbling, Torn};
@@ -10,17 +10,17 @@ use store::{KeyRing, MetaStore as _, Reserve, SegmentAudit, SegmentConfig, Segme
 
 const FOLDER: &str = "/segments";
 
-/// The disk, and the segments as this run of the program has them open.
+/// The disk, and the segments as opened by the current run.
 pub(crate) struct Segments {
     pub(crate) disk: FaultyDisk,
     keys: Option<Arc<KeyRing>>,
     config: SegmentConfig,
-    /// None while nobody has them open.
+    /// `None` while the segments are closed.
     store: Option<Arc<SegmentStore>>,
 }
 
 impl Segments {
-    /// None yet; `random` chooses what the disk does and how large segments are.
+    /// Creates an empty disk; `random` chooses the disk's behaviour and the size of segments.
     pub(crate) fn new(random: &mut SmallRng, is_encrypted: bool) -> Segments {
         let torn = if random.random() { Torn::Sector } else { Torn::Byte };
         let garbling = Garbling { torn, noise: random.random(), short: random.random() };
@@ -29,19 +29,19 @@ impl Segments {
         disk.sync_dir(Path::new("/")).unwrap();
         let config = SegmentConfig {
             segment_bytes: random.random_range(1..20_000),
-            // Reads go to the disk, or hardly any does.
+            // Either all reads go to the disk, or hardly any.
             cache_bytes: if random.random() { 0 } else { 100_000 },
             open_files_max: 4,
             reserve: Reserve { bytes: 0, permille: 0 },
             unsynced_bytes_max: if random.random() { 1 << 20 } else { 2000 },
-            // Small records with fillers would be moved for ever by a compaction at 1 % dead.
+            // Small records with padding would be moved for ever by a compaction at 1 % dead.
             aligned_bytes_min: 64 << 10,
         };
         let keys = is_encrypted.then(|| Arc::new(KeyRing::random()));
         Segments { disk, keys, config, store: None }
     }
 
-    /// Begins a run.
+    /// Starts a run.
     pub(crate) fn open(&mut self, meta: &Arc<Meta>) {
         let (disk, meta) = (Arc::new(self.disk.clone()), Arc::clone(&meta.inner));
         let (folder, keys) = (Path::new(FOLDER), self.keys.clone());
@@ -56,19 +56,19 @@ impl Segments {
         Arc::clone(self.store.as_ref().unwrap())
     }
 
-    /// Ends the run in order; nobody else may have the segments in hand.
+    /// Ends the run cleanly; the caller must hold the only reference to the segments.
     pub(crate) fn close(&mut self) {
         let store = self.store.take().unwrap();
         assert_eq!(Arc::strong_count(&store), 1, "somebody has the segments in hand");
     }
 
-    /// What a power loss leaves. The run that ends knows nothing of it.
+    /// Simulates a power loss, without closing the current run.
     pub(crate) fn crash(&mut self) {
         self.disk = self.disk.crash();
         self.store = None;
     }
 
-    /// As they lie there, for a check.
+    /// Opens the segment files for a check.
     pub(crate) fn audit(&self, meta: &Meta) -> SegmentAudit {
         let disk = Arc::new(self.disk.clone());
         SegmentAudit::open_encrypted(disk, Path::new(FOLDER), &*meta.inner, self.keys.clone()).unwrap()

@@ -1,5 +1,5 @@
-//! Volumes that are taken from file service while its calls work on them, as a move does before it sends
-//! the last difference: a change that is acknowledged must be in every copy made from then on.
+//! Tests of volumes that are taken out of file service while calls work on them, as a move does before it
+//! sends the last difference: every acknowledged change must be in all later copies.
 
 use super::support::*;
 use crate::{Actor, StoreRequest, Volume, VolumeError, VolumeState};
@@ -19,7 +19,7 @@ const TAKEN: [(VolumeState, AbortCode); 3] = [
     (VolumeState::Moved, AbortCode::VMOVED),
 ];
 
-/// Every change that file service can make, by a call that looked the volume up before.
+/// Makes every change that file service can make, through a volume handle obtained earlier.
 fn changes(volume: &Arc<Volume>, file: Fid) -> Vec<(&'static str, Result<(), VolumeError>)> {
     let (by, root) = (actor(9), volume.root());
     vec![
@@ -99,7 +99,7 @@ fn what_was_acknowledged_is_in_the_copy() {
     }
 }
 
-/// The names of the files that were acknowledged.
+/// Creates files until rejected, and returns the names that were acknowledged.
 fn write_until_refused(volume: &Arc<Volume>, writer: u32, begun: &AtomicU32) -> Vec<Vec<u8>> {
     let mut acknowledged = Vec::new();
     for number in 0.. {
@@ -115,7 +115,7 @@ fn write_until_refused(volume: &Arc<Volume>, writer: u32, begun: &AtomicU32) -> 
     acknowledged
 }
 
-/// What a copy made now would hold.
+/// Returns the names that a copy made now would contain.
 fn names(volume: &Arc<Volume>) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     volume.entries(volume.root(), &mut |name, _| names.push(name.to_vec())).unwrap();

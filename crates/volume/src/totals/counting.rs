@@ -1,10 +1,10 @@
-//! Counting the totals of a volume that has none: one of an older program, or one whose totals were
-//! found to be damaged.
+//! Counts the totals of a volume that has none: one from an older version of the program, or one whose totals
+//! were found to be damaged.
 //!
-//! All vnodes are looked at as they were at one moment, while others go on changing the volume. What
-//! changed since then is noted, applied to what was counted, and what was counted is written, some
-//! hundred directories at a time; the last batch says that the totals are complete. Until then nobody
-//! reads the records, and a crash leaves only that they are counted anew.
+//! All vnodes are read at one moment, while changes of the volume continue. Changes since that moment are
+//! recorded and applied to the count, which is written some hundred directories at a time; the last batch
+//! marks the totals as complete. Until then the records are not used, and after a crash they are counted
+//! again.
 
 use super::{Step, Totals, Unfolded, spread};
 use crate::epochs::{self, damage};
@@ -19,16 +19,16 @@ use std::convert::Infallible;
 use std::ops::ControlFlow;
 use store::{Batch, Family, Frozen};
 
-/// Records written while others wait.
+/// Records written while holding the writer lock.
 const WRITE_RECORDS: usize = 256;
 
-/// A directory, with sums over everything below.
+/// A directory, with sums over it and everything below.
 struct Counted {
     parent: VnodeId,
     totals: Totals,
 }
 
-/// Sums of directories by themselves, while vnodes come in any order.
+/// Sums for each directory on its own, collected from vnodes in any order.
 #[derive(Default)]
 pub(crate) struct OwnSums {
     own: HashMap<VnodeId, Totals>,
@@ -52,7 +52,7 @@ impl OwnSums {
         *sum = sum.plus(more);
     }
 
-    /// The totals of every directory.
+    /// Returns the totals of every directory.
     pub(crate) fn totals(&mut self) -> impl Iterator<Item = (VnodeId, Totals)> {
         let above = |at: VnodeId| Ok::<_, Infallible>(self.parents.get(&at).copied());
         let Ok(sums) = spread(std::mem::take(&mut self.own), above);
@@ -60,11 +60,11 @@ impl OwnSums {
     }
 }
 
-/// What was counted.
+/// The state of a count.
 #[derive(Default)]
 pub(crate) struct Count {
     directories: HashMap<VnodeId, Counted>,
-    /// Directories, and such that were, whose record is to be written.
+    /// Existing and removed directories whose record is still to be written.
     unwritten: BTreeSet<VnodeId>,
 }
 
@@ -117,8 +117,8 @@ impl Count {
 }
 
 impl Volume {
-    /// Counts the totals if they are not known. Answers whether they are known then: those of an old
-    /// clone stay unknown, because nothing is written where it reads. A rollback ends it.
+    /// Counts the totals if they are unknown; returns whether they are known afterwards. Those of an old
+    /// clone stay unknown, because nothing can be written at its epoch. A rollback ends the count.
     pub(crate) fn count_totals(&self) -> Result<bool, VolumeError> {
         let result = self.begin_count().and_then(|state| {
             let Some(state) = state else { return Ok(self.is_counted()) };
@@ -131,7 +131,7 @@ impl Volume {
         result
     }
 
-    /// From here on changes are noted.
+    /// Starts recording changes.
     fn begin_count(&self) -> Result<Option<(Sight, Frozen<'_>)>, VolumeError> {
         let mut writer = self.group.writer.lock();
         self.check_is_there()?;
@@ -142,8 +142,8 @@ impl Volume {
         Ok(Some((self.view().sight, Frozen::of(self.meta()))))
     }
 
-    /// Whether records can be written where it reads: it is the read-write volume, or a restored copy whose group
-    /// has no other epoch.
+    /// Returns whether records can be written at this volume's epoch: it is the read-write volume, or a
+    /// restored copy whose group has no other epoch.
     fn is_written(&self, writer: &Writer) -> bool {
         let epochs = &writer.epochs;
         let is_only = epochs.is_read_write_gone && epochs.current == keys::FIRST_EPOCH;
@@ -161,7 +161,7 @@ impl Volume {
             }
         })?;
         let mut count = Count::of(sums);
-        // An earlier count may have left records of directories that are gone.
+        // An earlier count may have left records of deleted directories.
         self.scan_state(state, Family::Totals, &mut |prefix, _| {
             count.unwritten.extend(keys::vnode_of(prefix));
         })?;
@@ -181,8 +181,8 @@ impl Volume {
         })
     }
 
-    /// Writes a part of what was counted; answers whether that was all, and the totals are in use, or it
-    /// is in vain: what was counted is not what the volume shows any more.
+    /// Writes some of the counted records. Returns whether the count is finished: either the totals are
+    /// complete and in use, or the count is void because the volume's view has changed.
     fn write_some(&self, count: &mut Count) -> Result<bool, VolumeError> {
         let mut writer = self.group.writer.lock();
         self.check_is_there()?;

@@ -1,14 +1,13 @@
-//! Which records are written when too many directories are kept apart.
+//! Chooses the records to write when too many directories have unfolded changes.
 
 use super::Totals;
 use base::VnodeId;
 use std::collections::{BTreeMap, HashMap};
 
-/// Takes what came to directories up to where it comes together with what came to others, the shortest
-/// way first, until half of `most` are left. Answers what came to each record that is to be written for
-/// that. What lies side by side comes together in the directory above, so that seldom more
-/// records are written than there are directories, however deep they lie. `parent_of` tells the
-/// directory that one lies in, `None` of the topmost; it is asked once for each directory.
+/// Moves the changes of directories up to where they meet those of others, shortest way first, until half of
+/// `most` are left. Returns the changes to apply to records. The changes of siblings meet in their parent, so
+/// that seldom more records are written than there are directories, however deep they are. `parent_of`
+/// returns the parent of a directory, `None` for the topmost; it is called once for each directory.
 pub(crate) fn fold<E>(
     parts: &mut BTreeMap<VnodeId, Totals>,
     most: usize,
@@ -35,13 +34,13 @@ pub(crate) fn fold<E>(
     Ok(records)
 }
 
-/// Directories, and the one above them where something else comes in.
+/// Consecutive directories, and the ancestor above them where other changes meet.
 type Way = (Vec<VnodeId>, Option<VnodeId>);
 
-/// Directories that are kept apart, with all above them.
+/// Directories with unfolded changes, and all their ancestors.
 struct Forest {
     parents: HashMap<VnodeId, Option<VnodeId>>,
-    /// How many are kept apart in and below each.
+    /// Number of directories with unfolded changes in and below each.
     counts: HashMap<VnodeId, usize>,
 }
 
@@ -52,7 +51,7 @@ impl Forest {
     ) -> Result<Forest, E> {
         let mut parents = HashMap::new();
         let mut counts: HashMap<VnodeId, usize> = HashMap::new();
-        // Each way up ends where an earlier one came by; see `spread` for the order.
+        // Each path ends where it meets an earlier one; see `spread` for the order.
         let mut ways = Vec::new();
         for begin in apart {
             let mut way = Vec::new();
@@ -82,7 +81,7 @@ impl Forest {
         self.parents.get(&at).copied().flatten()
     }
 
-    /// The shortest of all ways.
+    /// Returns the shortest way of all.
     fn shortest_way(&self, parts: &BTreeMap<VnodeId, Totals>) -> Option<Way> {
         let mut best: Option<Way> = None;
         for &begin in parts.keys() {
@@ -92,8 +91,8 @@ impl Forest {
         best
     }
 
-    /// From a directory up to where something else comes in, if that is no longer than `most`.
-    /// Below it there may be others, and then it goes on to the next one that is kept apart.
+    /// Returns the way from a directory up to where other changes meet, if it is no longer than `most`. If
+    /// there are other changes below the directory, the way leads to the next ancestor that has changes.
     fn way(&self, parts: &BTreeMap<VnodeId, Totals>, begin: VnodeId, most: usize) -> Option<Way> {
         let is_lowest = self.count(begin) == 1;
         let is_joint = |at: VnodeId| if is_lowest { self.count(at) > 1 } else { parts.contains_key(&at) };
@@ -109,7 +108,7 @@ impl Forest {
         Some((way, next))
     }
 
-    /// One less is kept apart in and below a way.
+    /// Decrements the counts along a way.
     fn leave(&mut self, way: &[VnodeId]) {
         for at in way {
             if let Some(count) = self.counts.get_mut(at) {
@@ -118,7 +117,7 @@ impl Forest {
         }
     }
 
-    /// What came to `joint` is one with what was there.
+    /// Accounts for the merge of two changes at `joint`.
     fn merged(&mut self, joint: VnodeId) {
         let mut next = Some(joint);
         for _ in 0..self.parents.len() {
@@ -169,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_lies_side_by_side_comes_together_in_the_directory_above() {
-        // 0 - 1 - 2 - ... - 99, and below that a hundred more.
+        // A chain 0 - 1 - 2 - ... - 99, with a hundred more directories below 99.
         let above =
             |at: VnodeId| Ok::<_, Infallible>(at.0.checked_sub(1).map(|above| VnodeId(above.min(99))));
         let shallow = (0..8).map(|at| (VnodeId(at), kib(1)));

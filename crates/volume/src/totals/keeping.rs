@@ -1,4 +1,4 @@
-//! Keeping totals up to date: a part of every transaction.
+//! Updates totals as part of every transaction.
 
 use super::{Step, Totals, UNFOLDED_MAX, Unfolded, fold};
 use crate::transaction::Transaction;
@@ -7,10 +7,10 @@ use base::VnodeId;
 use std::collections::BTreeMap;
 use store::Family;
 
-/// What a change does to totals.
+/// The effect of a change on totals.
 #[derive(Default)]
 pub(crate) struct Change {
-    /// Of directories, what is not in their records.
+    /// Changes of directories that are not in their records.
     parts: BTreeMap<VnodeId, Totals>,
     /// Records to be written; `None` deletes.
     pub(crate) records: BTreeMap<VnodeId, Option<Totals>>,
@@ -28,8 +28,8 @@ impl Change {
 }
 
 impl Transaction<'_> {
-    /// Puts what `steps` do to totals into the batch and the counters. Totals that turn out to be
-    /// damaged are given up, to be counted anew; they do not keep anybody from changing the volume.
+    /// Adds the effect of `steps` on totals to the batch and the counters. Totals that turn out to be damaged
+    /// are dropped and counted again later; they do not prevent changes of the volume.
     pub(crate) fn keep_totals(&mut self, steps: &[Step]) -> Result<Change, VolumeError> {
         let Some(unfolded) = self.counters.unfolded else { return Ok(Change::default()) };
         match self.change_totals(&unfolded, steps) {
@@ -48,7 +48,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Brings memory in line with the store.
+    /// Updates the caches after a commit.
     pub(crate) fn keep_totals_in_memory(&mut self, change: Change, steps: Vec<Step>) {
         let (shared, instance) = (&self.volume.shared, self.view.instance);
         for (directory, totals) in change.records {
@@ -89,7 +89,7 @@ impl Transaction<'_> {
                 change.add(to, moved);
             }
             Step::Removed { directory, parent } => {
-                // The rest of what it held came to nobody above yet.
+                // The unfolded rest of its totals was not yet applied to its ancestors.
                 change.subtract(parent, self.volume.stored_totals(directory)?.as_child());
                 change.parts.remove(&directory);
                 change.records.insert(directory, None);
@@ -98,7 +98,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Writes records until few directories are kept apart.
+    /// Writes records until at most `most` / 2 directories have unfolded changes.
     fn fold(&self, change: &mut Change, most: usize) -> Result<(), VolumeError> {
         let sums = fold(&mut change.parts, most, |at| self.directory_above(at))?;
         for (directory, more) in sums.into_iter().filter(|(_, more)| !more.is_zero()) {
@@ -124,7 +124,7 @@ impl Transaction<'_> {
             let prefix = keys::vnode(self.volume.group.id, *directory);
             let value = totals.as_ref().map(record::put_totals);
             match value {
-                // There is nothing to look for if the record is replaced for the second time.
+                // A record written before in this epoch is replaced without a lookup of older versions.
                 Some(value) if caches.has_totals_of(instance, *directory, epoch) => {
                     self.batch.put(Family::Totals, keys::versioned(&prefix, epoch), value);
                 }

@@ -1,4 +1,4 @@
-//! Asking for totals.
+//! Reads totals.
 
 use super::{Totals, spread};
 use crate::epochs::{self, damage};
@@ -10,10 +10,8 @@ use std::sync::Arc;
 use store::Family;
 
 impl Volume {
-    /// Sums over a directory and everything below it: one record, however much that is.
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, `NotCounted` (yet), `Store`.
+    /// Returns the sums over a directory and everything below it. Reads one record, whatever the size of the
+    /// tree.
     pub fn totals(&self, directory: Fid) -> Result<Totals, VolumeError> {
         let _publish = self.group.publish.read();
         let vnode = self.directory_vnode(directory)?.status.vnode;
@@ -22,13 +20,14 @@ impl Volume {
         Ok(overlay.get(&vnode).map_or(stored, |more| stored.plus(*more)))
     }
 
-    /// Whether [`Volume::totals`] can be answered. If not, they are being counted, or the volume is a
-    /// clone that was made before they were.
+    /// Returns whether the totals are known. If not, they are being counted, or the volume is a clone that
+    /// was made before they were counted.
     pub fn is_counted(&self) -> bool {
         self.read_live(|live| live.unfolded.is_some())
     }
 
-    /// What to add to the records of directories. Hold `publish` or be the writer, here and below.
+    /// Returns the amounts to add to the records of directories. Callers hold `publish` or are the writer,
+    /// here and below.
     fn overlay(&self) -> Result<Arc<HashMap<VnodeId, Totals>>, VolumeError> {
         let (unfolded, known) = self.read_live(|live| (live.unfolded, live.overlay.clone()));
         let unfolded = unfolded.ok_or(VolumeError::NotCounted(self.id()))?;
@@ -47,7 +46,7 @@ impl Volume {
         Ok(Some(above).filter(|above| *above != VnodeId(0)))
     }
 
-    /// What a directory's record tells.
+    /// Returns the totals in a directory's record.
     pub(crate) fn stored_totals(&self, directory: VnodeId) -> Result<Totals, VolumeError> {
         let view = self.view();
         if let Some(totals) = self.shared.caches.totals(view.instance, directory) {

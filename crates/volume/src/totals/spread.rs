@@ -1,20 +1,21 @@
-//! Adding what directories hold by themselves to all directories above them.
+//! Adds the sums of directories to all their ancestors.
 
 use super::Totals;
 use base::VnodeId;
 use std::collections::{HashMap, HashSet};
 
-/// Of every directory in `own` and every one above these, the sum of what `own` has in and below it.
-/// `parent_of` tells the directory that one lies in, `None` of the topmost; it is asked once for each.
+/// Returns, for every directory in `own` and all its ancestors, the sum of `own` over it and everything
+/// below. `parent_of` returns the parent of a directory, `None` for the topmost; it is called once for each
+/// directory.
 pub(crate) fn spread<E>(
     own: HashMap<VnodeId, Totals>,
     mut parent_of: impl FnMut(VnodeId) -> Result<Option<VnodeId>, E>,
 ) -> Result<HashMap<VnodeId, Totals>, E> {
     let mut seen = HashSet::with_capacity(own.len());
-    // Each way up ends where an earlier one came by. So a directory's subdirectories are before it on
-    // its way or on later ones, and going through the ways backwards meets them first.
+    // Each path ends where it meets an earlier one. So a directory's subdirectories come before it on its own
+    // path or are on later paths, and processing the paths in reverse visits them first.
     let mut ways = Vec::new();
-    // In order: what a ring of a damaged volume has is the same each time.
+    // Sorted, so that the result for a cycle in a damaged volume is deterministic.
     let mut begins: Vec<VnodeId> = own.keys().copied().collect();
     begins.sort_unstable();
     for begin in begins {

@@ -1,23 +1,23 @@
-//! How the change of one vnode changes the totals of directories.
+//! Determines how a change of one vnode changes the totals of directories.
 
 use super::Totals;
 use crate::VnodeStatus;
 use base::VnodeId;
 
-/// A part of a change. A directory is added to with all above it.
+/// One effect of a change. It applies to a directory and all its ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// So much (modulo 2^64) came to a directory.
+    /// An amount (modulo 2^64) is added to a directory.
     Add(VnodeId, Totals),
-    /// A new directory, with what it holds by itself.
+    /// A directory was created, with its own contribution.
     Made { directory: VnodeId, parent: VnodeId, own: Totals },
-    /// A directory lies in another one.
+    /// A directory was moved to another parent.
     Moved { directory: VnodeId, from: VnodeId, to: VnodeId },
-    /// An empty directory is gone.
+    /// An empty directory was removed.
     Removed { directory: VnodeId, parent: VnodeId },
 }
 
-/// The parts of a change of a vnode that was `before` and is `now`.
+/// Returns the effects of changing a vnode from `before` to `now`.
 pub(crate) fn steps(before: Option<&VnodeStatus>, now: Option<&VnodeStatus>) -> Vec<Step> {
     let is_directory = before.or(now).is_some_and(VnodeStatus::is_directory);
     if is_directory { directory_steps(before, now) } else { file_steps(before, now) }

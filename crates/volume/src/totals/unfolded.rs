@@ -1,15 +1,15 @@
-//! What came to directories since their records were written.
+//! Changes of directory totals that are not yet in the records.
 
 use super::Totals;
 use base::VnodeId;
 use std::collections::BTreeMap;
 
-/// Most directories that are kept apart. More make it rarer that records are written, and the counters,
-/// which every change writes, larger.
+/// Maximum number of directories with unfolded changes. A higher limit means fewer writes of records, but
+/// makes the counters, which every change writes, larger.
 pub(crate) const UNFOLDED_MAX: usize = 16;
 
-/// At most [`UNFOLDED_MAX`] directories with what came to each, and with it to all above, that the
-/// records do not tell yet. Kept with the volume's counters.
+/// At most [`UNFOLDED_MAX`] directories, each with a change of totals that applies to it and its ancestors
+/// and is not yet in their records. Stored with the volume's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unfolded {
     count: usize,
@@ -23,7 +23,7 @@ impl Default for Unfolded {
 }
 
 impl Unfolded {
-    /// `None` if these are too many.
+    /// Returns `None` if there are too many parts.
     pub(crate) fn new(parts: impl IntoIterator<Item = (VnodeId, Totals)>) -> Option<Unfolded> {
         let mut all = Unfolded::default();
         for part in parts {

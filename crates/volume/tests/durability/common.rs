@@ -1,5 +1,5 @@
-//! A writer whose every step is one change and follows from its number alone, so that what must be
-//! there after any number of steps is known without notes. Each writer has a volume of its own.
+//! A writer whose every step is one change that follows from its number alone, so that the expected state
+//! after any number of steps is known without a log. Each writer has its own volume.
 
 use base::{Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 const FILES: u32 = 6;
 const NOTHING: SetStatus = SetStatus { mode: None, owner: None, group: None, client_modified: None };
 
-/// Small chunks, so that there are many.
+/// Returns options with small chunks, so that there are many.
 pub(crate) fn options() -> VolumeOptions {
     VolumeOptions { spare_kib: 0, chunk_shift: 12, inline_bytes_max: 100, ..VolumeOptions::default() }
 }
@@ -35,7 +35,7 @@ pub(crate) fn actor() -> Actor {
     Actor { user: UserId(1), privileged: true, in_transaction: false, now: UnixTime(1) }
 }
 
-/// The writer's volume; made if it is not there.
+/// Returns the writer's volume, creating it if it is missing.
 pub(crate) fn volume(volumes: &Volumes, writer: u32) -> Result<Arc<Volume>, VolumeError> {
     let new = NewVolume {
         id: volume_id(writer),
@@ -52,14 +52,14 @@ pub(crate) fn volume(volumes: &Volumes, writer: u32) -> Result<Arc<Volume>, Volu
         Ok(volume) => volume,
         Err(_) => volumes.create(partition_id(), &new)?,
     };
-    // Some writers share chunks of equal contents with each other, and all with themselves.
+    // Some writers deduplicate, within their own files and with each other.
     if writer % 3 != 1 && !volume.deduplicates() {
         volume.update_header(|header| header.deduplicates = true)?;
     }
     Ok(volume)
 }
 
-/// What a step does.
+/// An action of a writer.
 enum Step {
     Create(String),
     /// Cut the file to a length, then write at an offset.
@@ -68,7 +68,7 @@ enum Step {
     Rename(String, String),
 }
 
-/// The step of this number, given what is there before it.
+/// Returns the step with this number, given the files before it.
 fn step(writer: u32, number: u64, files: &Files) -> Step {
     let mut rng = SmallRng::seed_from_u64(number << 8 | u64::from(writer));
     let mut name = || format!("file-{}", rng.random_range(0..FILES));
@@ -125,7 +125,7 @@ fn really_do(step: &Step, volume: &Volume) -> Result<(), VolumeError> {
     }
 }
 
-/// StoreData.
+/// Calls StoreData.
 pub(crate) fn store(
     volume: &Volume,
     fid: Fid,
@@ -141,14 +141,14 @@ pub(crate) fn store(
         .map(|_| ())
 }
 
-/// A new file with these contents.
+/// Creates a file with these contents.
 pub(crate) fn create(volume: &Volume, name: &str, data: &[u8]) -> Result<Fid, VolumeError> {
     let made = volume.create_file(&actor(), volume.root(), name.as_bytes(), &NOTHING)?;
     let fid = made.status.fid(volume.id());
     store(volume, fid, u64::MAX, 0, data).map(|()| fid)
 }
 
-/// All of a file.
+/// Reads a whole file.
 pub(crate) fn read(volume: &Arc<Volume>, fid: Fid) -> Vec<u8> {
     let mut reader = volume.reader(fid, 0, u64::MAX).unwrap();
     let mut out = Vec::new();
@@ -158,7 +158,7 @@ pub(crate) fn read(volume: &Arc<Volume>, fid: Fid) -> Vec<u8> {
     out
 }
 
-/// Everything in the root directory of a volume, read to the last byte.
+/// Reads all files in the root directory of a volume completely.
 pub(crate) fn contents(volume: &Arc<Volume>) -> Files {
     let mut fids = BTreeMap::new();
     let mut visit = |name: &[u8], found: volume::Found| {
@@ -170,13 +170,13 @@ pub(crate) fn contents(volume: &Arc<Volume>) -> Files {
     files.map(|(name, fid)| (name, read(volume, fid))).collect()
 }
 
-/// One writer.
+/// A writer and the state expected of it.
 #[derive(Clone)]
 pub(crate) struct Writer {
     pub(crate) number: u32,
-    /// Steps that were acknowledged.
+    /// Number of acknowledged steps.
     pub(crate) done: u64,
-    /// What they made.
+    /// Files after these steps.
     pub(crate) files: Files,
 }
 
@@ -185,7 +185,7 @@ impl Writer {
         Writer { number: writer, done: 0, files: Files::new() }
     }
 
-    /// The writer after so many steps.
+    /// Returns the writer after `done` steps.
     pub(crate) fn after(writer: u32, done: u64) -> Writer {
         let mut new = Writer::new(writer);
         (0..done).for_each(|_| new.imagine_next());
@@ -197,20 +197,20 @@ impl Writer {
         self.done += 1;
     }
 
-    /// Whether the next step stores file data.
+    /// Returns whether the next step stores file data.
     pub(crate) fn stores_next(&self) -> bool {
         matches!(step(self.number, self.done, &self.files), Step::Store(..))
     }
 
-    /// Does a step.
+    /// Performs the next step.
     pub(crate) fn next(&mut self, volume: &Volume) -> Result<(), VolumeError> {
         really_do(&step(self.number, self.done, &self.files), volume)?;
         self.imagine_next();
         Ok(())
     }
 
-    /// Compares with what is there after a crash: all that was acknowledged, and perhaps the step
-    /// that was under way.
+    /// Compares with the files found after a crash: everything acknowledged, and possibly the step in
+    /// progress.
     pub(crate) fn check_after_crash(&mut self, volume: &Arc<Volume>) {
         let found = contents(volume);
         if found != self.files {
@@ -219,7 +219,7 @@ impl Writer {
         self.check(&found);
     }
 
-    /// Compares with what is there.
+    /// Compares with the files found.
     pub(crate) fn check(&self, found: &Files) {
         let lengths = |files: &Files| -> Vec<_> {
             files.iter().map(|(name, data)| (name.clone(), data.len())).collect()
@@ -230,7 +230,7 @@ impl Writer {
     }
 }
 
-/// A read-only clone of a writer's volume: its id is the volume's and this number.
+/// Creates a read-only clone of a writer's volume; its id is the volume's plus this number.
 pub(crate) fn clone(volumes: &Volumes, writer: u32, number: u32) -> Result<Arc<Volume>, VolumeError> {
     let id = VolumeId(volume_id(writer).0 + 1 + number);
     let name = format!("clone.{id}").parse().unwrap();
@@ -238,7 +238,7 @@ pub(crate) fn clone(volumes: &Volumes, writer: u32, number: u32) -> Result<Arc<V
     volumes.clone_volume(volume_id(writer), &new)
 }
 
-/// Every chunk that is named.
+/// Returns every chunk that metadata names.
 pub(crate) fn named(meta: &dyn MetaStore) -> Vec<ChunkAddress> {
     let mut found = Vec::new();
     meta.scan(Family::Extents, KeyRange::ascending(&[], &[0xff; 9]), &mut |key, value| {

@@ -1,5 +1,5 @@
-//! A partition that has no room: what does not fit is refused as VDISKFULL, what is there stays, and
-//! once there is room again everything goes on.
+//! Tests of a full partition: data that does not fit is rejected with VDISKFULL, existing data stays intact,
+//! and operation continues once there is space again.
 
 use crate::common::{contents, create, options, partition_id, read, store, volume};
 use base::{AbortCode, UnixTime};
@@ -15,7 +15,7 @@ const FOLDER: &str = "/segments";
 const CAPACITY: u64 = 400_000;
 const RESERVE: u64 = 50_000;
 const FILE_BYTES: usize = 20_000;
-/// Two of the five chunks of a file.
+/// Size of two of a file's five chunks.
 const LEFT_BYTES: usize = 8192;
 
 struct Full {
@@ -23,7 +23,7 @@ struct Full {
     chunks: Arc<SegmentStore>,
     volumes: Volumes,
     volume: Arc<Volume>,
-    /// Files made so far, for their names.
+    /// Number of files created so far, used for their names.
     made: AtomicU64,
 }
 
@@ -38,8 +38,8 @@ fn data(seed: u64) -> Vec<u8> {
     (0..FILE_BYTES).map(next).collect()
 }
 
-/// With `is_asked` volumes ask for the room before a store, as servers do; without, only a write
-/// says that there is none.
+/// With `is_asked`, volumes check for free space before a store, as on servers; otherwise only a write
+/// reports that the disk is full.
 fn full(is_asked: bool) -> Full {
     let disk = FaultyDisk::new(1, Garbling { short: true, ..Garbling::default() });
     disk.create_dir(Path::new(FOLDER)).unwrap();
@@ -68,13 +68,13 @@ fn full(is_asked: bool) -> Full {
         space: Arc::new(space),
     };
     let volumes = Volumes::open(vec![handle], options()).unwrap();
-    // Of this writer equal chunks take room each.
+    // This writer does not deduplicate, so equal chunks take space each.
     let volume = volume(&volumes, 1).unwrap();
     Full { disk, chunks, volumes, volume, made: AtomicU64::new(0) }
 }
 
 impl Full {
-    /// Creates files until there is no room; the error must be the right one.
+    /// Creates files until the disk is full, and checks the error.
     fn fill(&self, files: &mut BTreeMap<String, Vec<u8>>) {
         for seed in 0.. {
             let name = format!("fill-{}", self.made.fetch_add(1, Relaxed));
@@ -82,7 +82,7 @@ impl Full {
                 Ok(_) => _ = files.insert(name, data(seed)),
                 Err(error) => {
                     check_full(&error);
-                    // The file was made before its data was refused.
+                    // The file was created before its data was rejected.
                     if contents(&self.volume).contains_key(&name) {
                         files.insert(name, vec![]);
                     }
@@ -105,7 +105,7 @@ impl Full {
         let policy = CompactionPolicy::default();
         let is_idle = || self.volumes.compact_step(partition_id(), policy, UnixTime(1)).unwrap().is_idle;
         while !is_idle() {
-            // The server does this now and then; a segment goes with the second one.
+            // The server does this periodically; a segment is deleted by the second call.
             (0..2).for_each(|_| _ = self.chunks.maintain().unwrap());
         }
     }
@@ -130,14 +130,14 @@ fn a_full_partition_refuses_keeps_and_goes_on() {
             full.fill(&mut files);
             assert_eq!(contents(&full.volume), files);
             assert!(full.disk.space(Path::new("/")).unwrap().free_bytes >= RESERVE / 2);
-            // An overwrite is refused as a whole.
+            // An overwrite is rejected as a whole.
             let name = files.keys().next().unwrap().clone();
             let before = full.volume.status(full.fid(&name)).unwrap();
             let much: Vec<u8> = (0..20).flat_map(data).collect();
             check_full(&store(&full.volume, full.fid(&name), 0, 0, &much).unwrap_err());
             assert_eq!(full.volume.status(full.fid(&name)).unwrap(), before);
             assert_eq!(contents(&full.volume), files);
-            // Deletions work, and make room.
+            // Deletions succeed and free space.
             for name in files.keys().step_by(2) {
                 full.remove(name);
             }
@@ -160,13 +160,13 @@ fn a_full_partition_refuses_keeps_and_goes_on() {
     }
 }
 
-/// Half of every segment is dead: no segment goes by itself, but compaction finds room to empty them.
+/// Half of every segment is dead, so no segment is deleted by itself, but compaction has space to empty them.
 #[test]
 fn compaction_gives_room_back_on_a_full_partition() {
     let full = full(true);
     let mut files = BTreeMap::new();
     full.fill(&mut files);
-    // A part of each file, so that the dead lies among the living everywhere.
+    // Cuts part of each file, so that dead and live data are interleaved everywhere.
     for name in files.keys() {
         let length = files[name].len().min(LEFT_BYTES);
         store(&full.volume, full.fid(name), length as u64, length, &[]).unwrap();
@@ -188,7 +188,7 @@ fn compaction_gives_room_back_on_a_full_partition() {
     assert_eq!(full.volumes.compaction_statistics(partition_id()).unwrap().refused, 0);
 }
 
-/// Somebody else fills the file system, reserve and all.
+/// Other data fills the file system, including the reserve.
 #[test]
 fn a_file_system_that_others_filled_is_survived() {
     for is_asked in [false, true] {

@@ -1,8 +1,8 @@
-//! Kills a process that changes volumes on a real partition, again and again, at moments of no
-//! choice. The next one begins by comparing everything with what was acknowledged, and goes on while
-//! it looks for what the killed one orphaned. In the end everything is deleted, and nothing is left.
+//! Repeatedly kills a process that changes volumes on a real partition, at random moments. The next process
+//! starts by comparing everything with what was acknowledged, and continues while it searches for data that
+//! the killed one orphaned. In the end everything is deleted, and nothing may be left.
 //!
-//! The process is this test program itself, run again with the ignored test `server` only.
+//! The process is this test program itself, run with only the ignored test `server`.
 
 use crate::common::{Writer, clone, contents, named, options, partition_id, volume, volume_id};
 use rand::rngs::SmallRng;
@@ -19,13 +19,13 @@ use volume::{PartitionHandle, Space, Volumes};
 
 const KILLS: u32 = 20;
 const WRITERS: u32 = 3;
-/// Names the folder to the process.
+/// Environment variable with the folder.
 const FOLDER: &str = "VOLUME_KILL_TEST_FOLDER";
-/// The numbers of steps that were acknowledged to each writer.
+/// Environment variable with each writer's number of acknowledged steps.
 const DONE: &str = "VOLUME_KILL_TEST_DONE";
 const ACKNOWLEDGED: &str = "acknowledged ";
 
-/// So small that flushes, compactions, new and deleted segments happen all the time.
+/// Returns sizes so small that flushes, compactions and segment changes happen all the time.
 fn config() -> PartitionConfig {
     PartitionConfig {
         meta: MetaConfig { write_buffer_bytes: 256 << 10, block_cache_bytes: 1 << 20, ..MetaConfig::small() },
@@ -53,7 +53,7 @@ fn open(folder: &Path) -> (Arc<Partition>, Volumes) {
     (partition, volumes)
 }
 
-/// The writers as they must be found.
+/// Returns the writers in their expected state.
 fn writers(done: &[u64]) -> Vec<Writer> {
     (0..).zip(done).map(|(writer, &done)| Writer::after(writer, done)).collect()
 }
@@ -62,13 +62,13 @@ fn compare(volumes: &Volumes, writers: &mut [Writer]) {
     for writer in writers {
         writer.check_after_crash(&volume(volumes, writer.number).unwrap());
     }
-    // Clones show nothing that we know, but all of it must be readable.
+    // The contents of clones are unknown here, but all of them must be readable.
     for volume in volumes.list(partition_id()) {
         contents(&volume);
     }
 }
 
-/// Says a line that the parent reads; false once it does not.
+/// Prints a line for the parent; returns false once the parent has stopped reading.
 fn say(line: &str) -> bool {
     std::io::stdout().lock().write_all(format!("{ACKNOWLEDGED}{line}\n").as_bytes()).is_ok()
 }
@@ -122,13 +122,13 @@ fn start(folder: &Path, done: &[u64]) -> Child {
         .unwrap()
 }
 
-/// Lets it work until it acknowledged so many steps, kills it, and takes note of all of them.
+/// Runs a process until it has acknowledged `until` steps, kills it, and records all acknowledged steps.
 fn run_and_kill(folder: &Path, until: u64, done: &mut [u64]) {
     let mut child = start(folder, done);
     let mut seen = 0;
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
-        // The test harness prints before the first one, and the last one may be cut off.
+        // The test harness prints before the first line, and the last one may be incomplete.
         let Some((_, numbers)) = line.split_once(ACKNOWLEDGED) else { continue };
         let Some((writer, steps)) = numbers.split_once(' ') else { continue };
         let Ok(steps) = steps.parse::<u64>() else { continue };
@@ -143,7 +143,7 @@ fn run_and_kill(folder: &Path, until: u64, done: &mut [u64]) {
     assert!(!status.success() && seen >= until, "it ended by itself: {status}");
 }
 
-/// What a kill left is in order before anybody opens it.
+/// Checks that the store left by a kill is consistent before anything opens it.
 fn check_store(folder: &Path) {
     let found = Inspection::open(folder).unwrap();
     let report = check::check(found.meta(), Some(found.segments()), CheckOptions { data: true }, &mut |_| {});
@@ -158,7 +158,7 @@ fn a_killed_server_lost_nothing_acknowledged_and_leaves_nothing_behind() {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut done = vec![0; WRITERS as usize];
     for _ in 0..KILLS {
-        // Some die before they have compared everything.
+        // Some processes are killed before they have compared everything.
         let until = if rng.random_ratio(1, 5) { 1 } else { rng.random_range(1..150) };
         run_and_kill(folder.path(), until, &mut done);
         check_store(folder.path());

@@ -1,4 +1,4 @@
-//! What is acknowledged stays, whatever happens: crashes, killed processes, full disks.
+//! Tests that acknowledged changes survive crashes, killed processes and full disks.
 
 mod common;
 mod full;

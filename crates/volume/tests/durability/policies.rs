@@ -1,6 +1,6 @@
-//! What a crash can lose with each durability policy, on a faulty disk: the last of what was acknowledged,
-//! in the order of all changes of the partition, data and metadata together; never more than the
-//! policy allows, and nothing in the middle.
+//! Tests what a crash can lose with each durability policy, on a faulty disk: the last acknowledged changes,
+//! in the order of all changes of the partition, data and metadata together; never more than the policy
+//! allows, and nothing in the middle.
 
 use crate::common::{Files, Writer, clone, contents, options, partition_id, volume, volume_id};
 use base::VolumeId;
@@ -19,21 +19,21 @@ const HISTORIES: u64 = 240;
 const RUNS: u32 = 3;
 const EVENTS: u32 = 40;
 const WRITERS: u32 = 3;
-/// Changes between two ticks of the clock by which the server syncs.
+/// Changes between two periodic syncs of the server.
 const PERIOD: usize = 9;
 const FOLDER: &str = "/segments";
 const POLICIES: [Durability; 3] = [Durability::Always, Durability::Close, Durability::Interval];
 
-/// What is there: every writer's files, and what every clone shows.
+/// The expected contents: every writer's files, and every clone's.
 #[derive(Clone)]
 struct State {
     writers: Vec<Arc<Writer>>,
     clones: BTreeMap<VolumeId, Arc<Files>>,
-    /// Whether the change that led here stored file data.
+    /// Whether the change that led to this state stored file data.
     is_data: bool,
 }
 
-/// What all histories of one policy came across.
+/// Events counted over all histories of one policy.
 #[derive(Debug, Default)]
 struct Seen {
     changes: usize,
@@ -48,14 +48,14 @@ struct History {
     policy: Durability,
     disk: FaultyDisk,
     meta: Arc<MemoryMeta>,
-    /// After every change since the start, the state at the start first.
+    /// The state at the start, and after every change since.
     states: Vec<State>,
-    /// The first of them that may be found after a crash.
+    /// Index of the first state that may be found after a crash.
     certain: usize,
     clones_made: u32,
 }
 
-/// One run of the program.
+/// One run of the server.
 struct Run {
     store: Arc<SegmentStore>,
     volumes: Volumes,
@@ -117,7 +117,7 @@ impl History {
         History { rng, policy, disk, meta, states, certain: 0, clones_made: 0 }
     }
 
-    /// What was promised about the change that was just acknowledged.
+    /// Records an acknowledged change and what the policy guarantees about it.
     fn acknowledged(&mut self, next: State) {
         let waits = match self.policy {
             Durability::Always => true,
@@ -138,7 +138,7 @@ impl History {
         self.states[self.states.len() - 1].clone()
     }
 
-    /// False once the power is off.
+    /// Performs a random event; returns false once the power is off.
     fn event(&mut self, run: &Run, seen: &mut Seen) -> bool {
         match self.rng.random_range(0..100) {
             0..75 => self.step(run),
@@ -187,7 +187,7 @@ impl History {
         true
     }
 
-    /// A client asks for it.
+    /// Syncs a volume, as a client may request.
     fn sync(&mut self, run: &Run) -> bool {
         run.volumes.get(volume_id(0)).unwrap().sync().unwrap();
         self.all_is_certain();
@@ -250,7 +250,7 @@ impl History {
         self.certain = 0;
     }
 
-    /// It is in order before anybody opens it.
+    /// Checks that the store is consistent before anything opens it.
     fn check(&self) {
         let (disk, meta) = (Arc::new(self.disk.clone()), &*self.meta);
         let segments = SegmentAudit::open(disk, Path::new(FOLDER), meta).unwrap();

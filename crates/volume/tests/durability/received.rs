@@ -1,4 +1,4 @@
-//! Transfers that the power goes off amid, on a faulty disk: what is noted to have come is there.
+//! Tests transfers interrupted by power loss, on a faulty disk: data that a receipt covers must exist.
 
 use crate::common::{named, options, partition_id, volume, volume_id};
 use base::{UnixTime, UserId, VnodeId, VolumeId};
@@ -21,10 +21,10 @@ const RUNS: u32 = 5;
 const FILES: u32 = 12;
 const CHUNK_BYTES: usize = 1 << 12;
 const FOLDER: &str = "/segments";
-/// The number that the transfers go to.
+/// Volume number of the transfers.
 const NUMBER: VolumeId = VolumeId(77);
 
-/// What all histories together came across.
+/// Events counted over all histories.
 #[derive(Debug, Default)]
 struct Seen {
     cut: u32,
@@ -43,7 +43,7 @@ struct Run {
     volumes: Volumes,
 }
 
-/// What a file holds; of many chunks, of zeros, or short.
+/// Returns a file's contents: many chunks, zeros, or a short file.
 fn contents(file: u32) -> Vec<u8> {
     let mut rng = SmallRng::seed_from_u64(file.into());
     let mut data = vec![0; rng.random_range(1..8 * CHUNK_BYTES)];
@@ -113,7 +113,8 @@ impl Run {
         Run { store, volumes: Volumes::open(vec![handle], options).unwrap() }
     }
 
-    /// What is said to have come is there, and all that is there is what was sent. How much that is.
+    /// Checks that all data covered by the receipt exists and that all existing data equals what was sent.
+    /// Returns the bytes received.
     fn check_received(&self) -> u64 {
         let Some(received) = self.volumes.received(NUMBER, partition_id()).unwrap() else { return 0 };
         let mut sent = 0;
@@ -150,7 +151,7 @@ impl History {
         if is_cut {
             self.disk.cut_power_at(self.disk.operations() + self.rng.random_range(0..40));
         }
-        // A second for each chunk.
+        // The clock advances by a second for each chunk.
         let seconds = AtomicU32::new(500);
         let clock: Clock = Arc::new(move || UnixTime(seconds.fetch_add(1, Relaxed)));
         let files = self.rng.random_range(1..=FILES);
@@ -166,7 +167,7 @@ impl History {
             Ok(()) => {
                 seen.whole += 1;
                 let came = run.check_received();
-                // What is not to be kept was refused: what it went on with goes, too.
+                // If the transfer is not kept, the data it resumed from is discarded too.
                 let is_right = if is_kept { came >= before } else { came == 0 };
                 assert!(is_right, "{came} bytes after {before}");
                 while self.rng.random() && run.volumes.purge_step().unwrap() {}
@@ -187,7 +188,7 @@ impl History {
         assert!(report.is_clean(), "{report:#?}");
     }
 
-    /// Nothing is left when it was kept for long enough.
+    /// Checks that nothing is left after the retention time.
     fn end(&mut self) {
         let run = Run::open(self);
         run.check_received();

@@ -1,5 +1,5 @@
-//! Crashes, and the search for what they orphaned, which runs beside writers, clones and purges: what
-//! was acknowledged stays, and what nobody names goes.
+//! Tests crashes and the search for orphaned data, which runs alongside writers, clones and purges:
+//! acknowledged changes survive, and unreferenced data is released.
 
 use crate::common::{Writer, clone, contents, named, options, partition_id, volume, volume_id};
 use base::UnixTime;
@@ -20,7 +20,7 @@ const WRITERS: u32 = 2;
 const STEPS: u32 = 40;
 const FOLDER: &str = "/segments";
 
-/// What all histories together came across.
+/// Events counted over all histories.
 #[derive(Debug, Default)]
 struct Seen {
     orphaned_bytes: AtomicU64,
@@ -38,7 +38,7 @@ struct History {
     writers: Vec<Writer>,
 }
 
-/// One run of the program.
+/// One run of the server.
 struct Run {
     meta: Arc<MemoryMeta>,
     store: Arc<SegmentStore>,
@@ -81,7 +81,7 @@ impl Run {
         while self.volumes.purge_step().unwrap() {}
     }
 
-    /// Nothing goes on: what is not dead is exactly what is named.
+    /// Checks that, while idle, all data that is not dead is named.
     fn check_accounts(&self) {
         let live: u64 = named(&*self.meta).iter().map(|address| u64::from(address.stored_bytes)).sum();
         let statistics = self.store.statistics();
@@ -99,7 +99,7 @@ fn write(writer: &mut Writer, volume: &Volume, seen: &Seen) {
     }
 }
 
-/// A step of compaction and one of scrubbing; whatever goes on meanwhile, nothing is damaged.
+/// Runs a step of compaction and one of scrubbing, and checks that they find no damage.
 fn upkeep(run: &Run, seen: &Seen) -> Result<(), VolumeError> {
     let policy = CompactionPolicy { dead_percent: 20, ..CompactionPolicy::default() };
     let before = run.store.statistics().chunks_moved;
@@ -111,7 +111,7 @@ fn upkeep(run: &Run, seen: &Seen) -> Result<(), VolumeError> {
     Ok(())
 }
 
-/// Makes and deletes clones; what a clone shows must not change.
+/// Creates and deletes clones, and checks that the contents of a clone do not change.
 fn churn(run: &Run, rng: &mut SmallRng, seen: &Seen) -> Result<(), VolumeError> {
     for number in 0..6 {
         let writer = rng.random_range(0..WRITERS);
@@ -186,7 +186,7 @@ impl History {
             let written: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
             let recounted = recount.join();
             let churned = churn.join();
-            // Reading fails too once the power is off.
+            // Reads fail too once the power is off.
             is_over.store(true, Relaxed);
             maintain.join().unwrap();
             upkeep.join().unwrap();
@@ -209,7 +209,7 @@ impl History {
         self.check();
     }
 
-    /// What a crash left is in order before anybody opens it.
+    /// Checks that the store left by a crash is consistent before anything opens it.
     fn check(&self) {
         let (disk, meta) = (Arc::new(self.disk.clone()), &*self.meta);
         let segments = SegmentAudit::open(disk, Path::new(FOLDER), meta).unwrap();
@@ -217,7 +217,7 @@ impl History {
         assert!(report.is_clean(), "{report:#?}");
     }
 
-    /// Nothing is left once everything was deleted.
+    /// Checks that nothing is left once everything has been deleted.
     fn end(&mut self) {
         let run = Run::open(self);
         let found = run.store.recount(&*run.meta.snapshot(), volume::chunk_of, &mut || true).unwrap();
@@ -242,7 +242,7 @@ impl History {
 #[test]
 fn nothing_named_is_lost_and_nothing_unnamed_stays() {
     let seen = Seen::default();
-    // There are threads: to fail again may take some attempts.
+    // Threads make this nondeterministic: a failure may take some attempts to reproduce.
     seeds::play(HISTORIES, |seed| {
         let mut history = History::new(seed);
         (0..RUNS).for_each(|_| history.run(&seen));

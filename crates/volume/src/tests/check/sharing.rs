@@ -1,12 +1,12 @@
-//! Damage of shared chunks and of their rows.
+//! Tests for damage to shared chunks and their rows.
 
 use super::*;
 use crate::sharing::{Row, RowKey, Sums};
 
-/// Bytes of a chunk, of which each file has two that are equal.
+/// Chunk size in bytes; each file has two equal chunks.
 const CHUNK: u32 = 4096;
 
-/// Two files of equal contents in the other volume: two rows, named four times and twice.
+/// Creates two files of equal contents in the other volume: two rows, named four times and twice.
 fn world() -> World {
     let world = World::new();
     let (_chunks, volumes) = open(&world.disk, &world.meta);
@@ -20,7 +20,7 @@ fn world() -> World {
     world
 }
 
-/// The row that is named four times.
+/// Returns the row that is named four times.
 fn row(world: &World) -> (Vec<u8>, Row) {
     let (from, to) = keys::rows();
     let mut found = None;
