@@ -1,29 +1,30 @@
-//! Waiting calls by user and age, to find the one that goes when a room is full.
+//! Waiting calls by user and age, to find the call to evict when too many wait.
 //!
-//! Keeping this up to date costs more than the lines themselves, so it exists only under pressure.
+//! Maintaining this index costs more than the queues themselves, so it exists only under pressure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::numbers::ByUser;
 use crate::{Class, Work};
 
-/// A call that waits.
+/// A waiting call.
 #[derive(Debug)]
 pub(crate) struct Waiting<T> {
     pub(crate) work: Work,
-    /// Larger than that of any call that came earlier.
+    /// Larger than the number of any earlier call.
     pub(crate) sequence: u64,
     pub(crate) call: T,
 }
 
 impl<T> Waiting<T> {
-    /// The volume under which its line has it: strangers' calls all keep their order.
+    /// Returns the volume under which the call is queued. Calls of unidentified clients are not separated by
+    /// volume, so that they keep their order.
     pub(crate) fn volume(&self) -> u32 {
         if self.work.class == Class::Stranger { 0 } else { self.work.volume }
     }
 }
 
-/// See the module's text.
+/// The index; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Crowd {
     counts: ByUser<usize>,
@@ -46,17 +47,17 @@ impl Crowd {
         }
     }
 
-    /// The number of waiting calls of a user.
+    /// Returns the number of waiting calls of a user.
     pub(crate) fn count_of(&self, user: u64) -> usize {
         self.counts.get(&user).copied().unwrap_or(0)
     }
 
-    /// The user with most waiting calls, and how many they are.
+    /// Returns the user with the most waiting calls, and their number.
     pub(crate) fn largest(&self) -> Option<(usize, u64)> {
         self.by_count.last().copied()
     }
 
-    /// Class and volume of a user's newest call.
+    /// Returns class and volume of a user's newest call.
     pub(crate) fn newest(&self, user: u64) -> Option<(Class, u32)> {
         self.calls.range((user, 0)..=(user, u64::MAX)).next_back().map(|(_, place)| *place)
     }

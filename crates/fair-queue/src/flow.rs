@@ -4,28 +4,28 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::holders::Place;
 
-/// Where a flow stands in its [`Line`](crate::line::Line).
+/// State of a flow in its [`Line`](crate::line::Line).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Nothing waits.
+    /// No calls wait.
     Idle,
     /// May be served.
     Ready,
-    /// Over a share: is served if nobody is ready.
+    /// The user has reached its share; served only if no flow is ready.
     Held,
 }
 
-/// See the module's text.
+/// The waiting calls of one user in one class, by volume.
 #[derive(Debug)]
 pub(crate) struct Flow<T> {
-    /// When it has used up what it was given.
+    /// Time in units of work at which the user has used up its share so far.
     pub(crate) tag: u64,
     pub(crate) standing: Standing,
-    /// Volumes whose turn will come, the next in front.
+    /// Volumes that take turns, the next one first.
     turns: VecDeque<u32>,
-    /// Volumes that are full.
+    /// Volumes that have reached their share.
     parked: BTreeMap<u32, Place>,
-    /// What waits, by volume; none is empty.
+    /// Waiting calls by volume; no entry is empty.
     calls: BTreeMap<u32, VecDeque<T>>,
 }
 
@@ -44,12 +44,12 @@ impl<T> Flow<T> {
         self.calls.is_empty()
     }
 
-    /// Whether a volume's turn can come.
+    /// Whether any volume can be served.
     pub(crate) fn has_turn(&self) -> bool {
         !self.turns.is_empty()
     }
 
-    /// The volume that is served next: one that is full only if there is no other.
+    /// Returns the volume to serve next. A parked one is returned only if there is no other.
     pub(crate) fn next_volume(&self) -> Option<u32> {
         self.turns.front().or_else(|| self.parked.keys().next()).copied()
     }
@@ -62,7 +62,8 @@ impl<T> Flow<T> {
         calls.push_back(call);
     }
 
-    /// Takes a call of the volume that is next. With it the place of a parked line that became empty.
+    /// Takes a call for the next volume. If that volume was parked and has no more calls, also returns its
+    /// position.
     pub(crate) fn pop(&mut self) -> Option<(u32, T, Option<Place>)> {
         let volume = self.next_volume()?;
         let calls = self.calls.get_mut(&volume)?;
@@ -82,7 +83,8 @@ impl<T> Flow<T> {
         Some((volume, call, place))
     }
 
-    /// Takes the newest call for a volume. With it the place of a parked line that became empty.
+    /// Takes the newest call for a volume. If the volume was parked and has no more calls, also returns its
+    /// position.
     pub(crate) fn pop_newest(&mut self, volume: u32) -> Option<(T, Option<Place>)> {
         let calls = self.calls.get_mut(&volume)?;
         let call = calls.pop_back()?;
@@ -91,7 +93,7 @@ impl<T> Flow<T> {
         }
         self.calls.remove(&volume);
         let place = self.parked.remove(&volume);
-        // Found at once as a rule: a volume with nothing but a new call has come last.
+        // Usually found immediately: a volume with only a new call is at the end.
         if place.is_none()
             && let Some(turn) = self.turns.iter().rposition(|it| *it == volume)
         {
@@ -100,19 +102,19 @@ impl<T> Flow<T> {
         Some((call, place))
     }
 
-    /// Everything that waits.
+    /// Returns all waiting calls.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &T> {
         self.calls.values().flatten()
     }
 
-    /// Takes the volume whose turn it is out of the turns.
+    /// Parks the volume whose turn it is.
     pub(crate) fn park(&mut self, place: Place) {
         if let Some(volume) = self.turns.pop_front() {
             self.parked.insert(volume, place);
         }
     }
 
-    /// Gives a parked volume its turns again.
+    /// Returns a parked volume to the turns.
     pub(crate) fn unpark(&mut self, volume: u32) {
         if self.parked.remove(&volume).is_some() {
             self.turns.push_back(volume);

@@ -1,29 +1,29 @@
-//! What users and volumes hold of the workers.
+//! The share of the workers that users and volumes hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Class;
 use crate::numbers::ByUser;
 
-/// What one user has.
+/// The calls of one user.
 #[derive(Debug, Default)]
 pub(crate) struct User {
     pub(crate) waiting: usize,
-    /// Calls being served, also those that wait for their client.
+    /// Calls being served, including stalled ones.
     pub(crate) served: usize,
 }
 
-/// Users that have anything.
+/// Users that have calls.
 #[derive(Debug, Default)]
 pub(crate) struct Users(ByUser<User>);
 
 impl Users {
-    /// What a user has; nothing if it is not known.
+    /// Returns the numbers of a user's waiting and served calls, 0 for an unknown user.
     pub(crate) fn of(&self, user: u64) -> (usize, usize) {
         self.0.get(&user).map_or((0, 0), |it| (it.waiting, it.served))
     }
 
-    /// Changes what a user has; forgets it when that is nothing.
+    /// Updates a user's numbers, and removes the user when both are 0.
     pub(crate) fn change(&mut self, user: u64, change: impl FnOnce(&mut User)) {
         let entry = self.0.entry(user).or_default();
         change(entry);
@@ -33,33 +33,34 @@ impl Users {
     }
 }
 
-/// Where a parked line stands: the user's tag when it was parked, and a number that tells equals apart.
+/// Position of a user's parked calls: the user's tag when they were parked, and a number that distinguishes
+/// equal tags.
 pub(crate) type Place = (u64, u64);
 
-/// What one volume has.
+/// The calls for one volume.
 #[derive(Debug, Default)]
 struct Volume {
     served: usize,
-    /// Lines that wait until it is below its share, by class.
+    /// Users whose calls are parked until the volume is below its share, by class.
     parked: [BTreeMap<Place, u64>; 2],
 }
 
-/// Volumes that are being served or have parked lines.
+/// Volumes that are being served or for which calls are parked.
 #[derive(Debug, Default)]
 pub(crate) struct Volumes {
     known: BTreeMap<u32, Volume>,
-    /// Those below their share that have parked lines, by class.
+    /// Volumes below their share for which calls are parked, by class.
     loose: [BTreeSet<u32>; 2],
     parked: u64,
 }
 
 impl Volumes {
-    /// Whether a volume has its share or more. Volume 0 stands for none.
+    /// Whether a volume has reached its share. Volume 0 means none.
     pub(crate) fn is_full(&self, volume: u32, share: usize) -> bool {
         volume != 0 && self.known.get(&volume).is_some_and(|it| it.served >= share)
     }
 
-    /// One more call for the volume is served.
+    /// Counts one more served call for the volume.
     pub(crate) fn begin(&mut self, volume: u32, share: usize) {
         if volume == 0 {
             return;
@@ -68,7 +69,7 @@ impl Volumes {
         self.settle(volume, share);
     }
 
-    /// One less is.
+    /// Counts one served call less for the volume.
     pub(crate) fn end(&mut self, volume: u32, share: usize) {
         if let Some(it) = self.known.get_mut(&volume) {
             it.served = it.served.saturating_sub(1);
@@ -76,7 +77,7 @@ impl Volumes {
         }
     }
 
-    /// Remembers a line of the full volume; gives its place.
+    /// Parks a user's calls for a volume that has reached its share. Returns their position.
     pub(crate) fn park(&mut self, volume: u32, class: Class, tag: u64, user: u64) -> Place {
         self.parked += 1;
         let place = (tag, self.parked);
@@ -84,7 +85,7 @@ impl Volumes {
         place
     }
 
-    /// Forgets a parked line.
+    /// Removes a user's parked calls.
     pub(crate) fn forget(&mut self, volume: u32, class: Class, place: Place, share: usize) {
         if let Some(it) = self.known.get_mut(&volume) {
             it.parked[class as usize].remove(&place);
@@ -92,7 +93,7 @@ impl Volumes {
         }
     }
 
-    /// The first parked line of a volume that has become free; takes it out.
+    /// Unparks the first user's calls for a volume that is below its share, if there are any.
     pub(crate) fn release(&mut self, volume: u32, share: usize) -> Option<(Class, u64)> {
         if self.is_full(volume, share) {
             return None;
@@ -105,7 +106,7 @@ impl Volumes {
         Some((class, user))
     }
 
-    /// The first parked line of any volume below its share; takes it out.
+    /// Unparks the first user's calls for any volume below its share.
     pub(crate) fn release_any(&mut self, class: Class, share: usize) -> Option<(u32, u64)> {
         let volume = *self.loose[class as usize].first()?;
         let (_, user) = self.known.get_mut(&volume)?.parked[class as usize].pop_first()?;
@@ -113,7 +114,7 @@ impl Volumes {
         Some((volume, user))
     }
 
-    /// Forgets all parked lines.
+    /// Forgets all parked calls.
     pub(crate) fn forget_parked(&mut self) {
         self.loose.iter_mut().for_each(BTreeSet::clear);
         self.known.retain(|_, volume| {

@@ -1,4 +1,4 @@
-//! Kinds of callers, and what each has for itself.
+//! Kinds of callers, and the part of the queue that each has.
 
 use crate::crowd::{Crowd, Waiting};
 use crate::holders::Volumes;
@@ -6,12 +6,12 @@ use crate::limits::WEIGHT_ORDINARY;
 use crate::line::Line;
 use crate::{Class, SMALL_SHARE};
 
-/// How much is known about a caller. Addresses that have proved nothing are kept out of the queue altogether.
+/// How much is known about a caller. Calls from unproven addresses never enter the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Anonymous at an address that answers.
+    /// An anonymous caller at an address that has answered.
     Reachable,
-    /// A security class has proved who it is.
+    /// A caller whose identity a security class has proved.
     Verified,
 }
 
@@ -22,12 +22,12 @@ impl Kind {
     /// All kinds, in the order in which they are served.
     pub(crate) const SERVED: [Kind; Kind::COUNT] = [Kind::Verified, Kind::Reachable];
 
-    /// Its place in arrays with an entry for each kind.
+    /// Returns the index in arrays with an entry for each kind.
     pub fn index(self) -> usize {
         self as usize
     }
 
-    /// The other kind.
+    /// Returns the other kind.
     pub(crate) fn other(self) -> Kind {
         match self {
             Kind::Reachable => Kind::Verified,
@@ -36,16 +36,17 @@ impl Kind {
     }
 }
 
-/// What waits and is served of one kind.
+/// The waiting and served calls of one kind.
 #[derive(Debug)]
 pub(crate) struct Part<T> {
     pub(crate) small: Line<Waiting<T>>,
     pub(crate) bulk: Line<Waiting<T>>,
     pub(crate) strangers: Line<Waiting<T>>,
     pub(crate) volumes: Volumes,
-    /// The crowds in the rooms for the workers' and the strangers' calls, from when a room is full until half empty.
+    /// Indexes of the calls that wait for workers, and of those of unidentified clients. Each exists from
+    /// when its limit is reached until half of it is free.
     crowds: [Option<Crowd>; 2],
-    /// The tag of the class that was served last.
+    /// Tag of the class that was served last.
     present: u64,
 }
 
@@ -65,7 +66,7 @@ impl<T> Part<T> {
         self.small.waiting + self.bulk.waiting + self.strangers.waiting
     }
 
-    /// Calls that share a room with those of the class.
+    /// Returns the number of waiting calls that share a limit with those of the class.
     pub(crate) fn waiting_with(&self, class: Class) -> usize {
         match class {
             Class::Stranger => self.strangers.waiting,
@@ -111,7 +112,7 @@ impl<T> Part<T> {
         line.push(work.user, waiting.volume(), waiting, is_free);
     }
 
-    /// A call has left its line. `room_size` is the number of calls that may wait in its room.
+    /// Updates the index after a call has left its queue. `room_size` is the limit on waiting calls.
     pub(crate) fn leave(&mut self, waiting: &Waiting<T>, room_size: usize) {
         let class = waiting.work.class;
         let is_crowded = self.waiting_with(class) >= room_size / 2;
@@ -123,7 +124,7 @@ impl<T> Part<T> {
         }
     }
 
-    /// The crowd in the room of a class.
+    /// Returns the index that contains a class, and builds it if necessary.
     pub(crate) fn crowd(&mut self, class: Class) -> &mut Crowd {
         let lines = match class {
             Class::Stranger => [Some(&self.strangers), None],
@@ -136,7 +137,8 @@ impl<T> Part<T> {
         })
     }
 
-    /// Charges a class as users are charged; bulk calls that could not be served meanwhile have lost their turns.
+    /// Charges a class in the same way as users. Bulk calls that cannot be served at present lose their
+    /// turns.
     pub(crate) fn charge_class(&mut self, class: Class, cost: u32, bulk_is_open: bool) {
         let weight = match class {
             Class::Small => SMALL_SHARE * WEIGHT_ORDINARY,
@@ -151,7 +153,7 @@ impl<T> Part<T> {
         }
     }
 
-    /// The class whose turn it is, of those with something that fits.
+    /// Returns the class whose turn it is, of those that have a suitable call.
     pub(crate) fn choose(
         &self,
         small: bool,
@@ -166,7 +168,7 @@ impl<T> Part<T> {
         }
     }
 
-    /// Takes everything that waits.
+    /// Removes and returns all waiting calls.
     pub(crate) fn take_all(&mut self) -> Vec<Waiting<T>> {
         self.crowds = [None, None];
         self.volumes.forget_parked();
@@ -175,7 +177,7 @@ impl<T> Part<T> {
     }
 }
 
-/// The place of a class's room.
+/// Returns the number of the limit that applies to a class.
 fn room(class: Class) -> usize {
     usize::from(class == Class::Stranger)
 }

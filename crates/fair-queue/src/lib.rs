@@ -1,25 +1,26 @@
-//! Which waiting call is served next, by a limited number of workers.
+//! Decides which waiting call a limited number of workers serves next.
 //!
-//! Three decisions, one inside the other, each of which costs O(log n):
+//! There are three nested decisions, each of which costs O(log n):
 //!
-//! * **Class.** Small calls (a status, a name, a few KiB) do not stand behind bulk ones: each class
-//!   has a line of its own, and small calls go first until they have had [`SMALL_SHARE`] of the work.
+//! * **Class.** Small calls (a status, a name, a few KiB) do not queue behind bulk ones: each class
+//!   has its own queue, and small calls go first until they have had [`SMALL_SHARE`] of the work.
 //! * **User.** Within a class users share by weight. This is start-time fair queueing (Goyal, Vin and
-//!   Cheng 1996): each user has a tag, the time in units of work at which it has used up what it was
-//!   given; the smallest tag is next. Who has been idle begins at the present; what was not used is
-//!   not saved up, and what others did meanwhile is no debt.
+//!   Cheng 1996): each user has a tag, the time in units of work at which it has used up its share so
+//!   far, and the smallest tag is next. A user that was idle starts at the current time: unused work
+//!   is not saved up, and other users' work in the meantime is not owed to them.
 //! * **Volume.** A user's calls for several volumes take turns; calls for one volume keep their order.
 //!
-//! Before all of that comes the [`Kind`] of the caller. Each kind has a [`Queue`] part of its own: rooms for
-//! waiting calls, lines, volumes and a guaranteed part of the workers. Verified callers go first, so that a
-//! flood of calls that cost nothing to make neither refuses nor delays them; anonymous callers keep their part.
-//! In a full room the newest call of the user with most waiting calls makes room for users with fewer.
+//! The [`Kind`] of the caller precedes all of these. Each kind has its own part of the [`Queue`]: waiting
+//! calls, sub-queues, volumes and guaranteed workers. Verified callers go first, so that a flood of calls
+//! that cost nothing to make neither causes refusals of theirs nor delays them; anonymous callers keep their
+//! guaranteed part. When too many calls of a kind wait, the newest call of the user with the most is evicted
+//! in favour of users with fewer.
 //!
-//! On top of that are limits on what is being served. While others wait, one user and one volume hold
-//! at most a share of the workers; a few workers are left to small calls. Apart from the last, no worker
-//! idles while a call waits: if all who wait are over their share, one of them is served.
+//! In addition, there are limits on the calls being served. While others wait, one user and one volume hold
+//! at most a share of the workers, and a few workers are reserved for small calls. Apart from these, no
+//! worker idles while a call waits: if all waiting users have reached their share, one of them is served.
 //!
-//! Nothing here knows a clock or a thread. See [`Queue`] for what to call in which order.
+//! This crate uses neither clock nor threads. [`Queue`] documents the order of calls.
 
 mod crowd;
 mod flow;
@@ -34,60 +35,60 @@ pub use kind::Kind;
 pub use limits::{COST_MAX, Limits, SMALL_SHARE, WEIGHT_MAX, WEIGHT_ORDINARY};
 pub use queue::{Next, Queue, Refusal, Ticket};
 
-/// How a call is treated beside others.
+/// How a call is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Short: it moves little, and somebody may be waiting at a terminal.
+    /// Moves little data, and may have an interactive user waiting for it.
     Small,
-    /// Moves much, and may take as long as its client takes.
+    /// Moves much data, and may take as long as its client likes.
     Bulk,
-    /// Its client must first answer a question, which it may not do. Served by threads of their own,
-    /// beside the workers.
+    /// Its client has to be identified first by a query that it may not answer. Served by additional threads,
+    /// which are not counted as workers.
     Stranger,
 }
 
-/// Bytes that are one unit of work to move: as much as a small call costs.
+/// Number of bytes that cost one unit of work to move, the cost of a small call.
 pub const UNIT_BYTES: u64 = 64 * 1024;
 
-/// What a request says about the work that it asks for.
+/// The work that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Small or bulk.
+    /// Class of the call.
     pub class: Class,
-    /// The volume it is about; 0 is none.
+    /// The volume it accesses; 0 if none.
     pub volume: u32,
-    /// Units of work; 1 to [`COST_MAX`].
+    /// Expected cost in units of work, 1 to [`COST_MAX`].
     pub cost: u32,
 }
 
 impl Demand {
-    /// A small call that is about no volume.
+    /// A small call that accesses no volume.
     pub const SMALL: Demand = Demand { class: Class::Small, volume: 0, cost: 1 };
 
-    /// The work that it is for a user of a kind.
+    /// Returns the work of this call for a user of a kind.
     pub fn of(self, user: u64, weight: u32, kind: Kind) -> Work {
         Work { user, kind, weight, volume: self.volume, class: self.class, cost: self.cost }
     }
 }
 
-/// The units of work of a call that moves so many bytes.
+/// Returns the cost of a call that moves this number of bytes, in units of work.
 pub fn cost_of(bytes: u64) -> u32 {
     (1 + bytes / UNIT_BYTES).min(u64::from(COST_MAX)) as u32
 }
 
-/// What a call is, as far as it matters here.
+/// Description of a call for scheduling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Whose it is: a number that nobody who calls can choose, such as a keyed hash.
+    /// The user: a number that callers cannot choose, such as a keyed hash.
     pub user: u64,
-    /// The user's kind; the same in all calls of a user.
+    /// The user's kind, the same for all calls of a user.
     pub kind: Kind,
-    /// The user's share in relation to others; [`WEIGHT_ORDINARY`] for most. 1 to [`WEIGHT_MAX`].
+    /// The user's share relative to others, 1 to [`WEIGHT_MAX`]; usually [`WEIGHT_ORDINARY`].
     pub weight: u32,
-    /// The volume it is about; 0 is none, and has no limit.
+    /// The volume it accesses; 0 if none, in which case no volume limit applies.
     pub volume: u32,
-    /// Small or bulk.
+    /// Class of the call.
     pub class: Class,
-    /// What it is expected to cost, in units of a small call's work; 1 to [`COST_MAX`].
+    /// Expected cost in units of a small call's work, 1 to [`COST_MAX`].
     pub cost: u32,
 }

@@ -1,47 +1,48 @@
-//! How much may wait and how much may be served.
+//! Limits on waiting and served calls.
 
 use crate::Kind;
 
-/// Weight of a user about whom nothing is said.
+/// Weight of a user unless configured otherwise.
 pub const WEIGHT_ORDINARY: u32 = 100;
 
-/// Largest weight.
+/// Maximum weight.
 pub const WEIGHT_MAX: u32 = 10_000;
 
-/// Largest cost of one call, so that nobody is charged for what it only announced.
+/// Maximum cost of one call, to bound the charge for an announced amount of data that may never be moved.
 pub const COST_MAX: u32 = 4096;
 
-/// Small calls have this many parts of the work to each part of bulk calls while both wait.
+/// Units of work of small calls per unit of bulk calls while both wait.
 pub const SMALL_SHARE: u32 = 8;
 
-/// Of the strangers that are served at a time each kind keeps one in so many for itself.
+/// The reciprocal of the fraction of `strangers_max` that is guaranteed to each kind.
 const STRANGERS_KEPT: usize = 4;
 
-/// Limits of a [`Queue`](crate::Queue). Numbers out of range are brought into it.
+/// Limits of a [`Queue`](crate::Queue). Values out of range are clamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Calls of each kind that may wait; and as many of strangers of each kind.
+    /// Maximum number of waiting calls of each kind, and also of each kind's unidentified clients.
     pub waiting_max: usize,
-    /// Calls of one user that may wait.
+    /// Maximum number of waiting calls of one user.
     pub waiting_of_user_max: usize,
-    /// Calls served at a time, without those that wait for their clients.
+    /// Maximum number of calls served at a time, not counting stalled ones.
     pub workers: usize,
-    /// Of these, how many only serve small calls.
+    /// Number of workers that only serve small calls.
     pub workers_for_small: usize,
-    /// How many workers each kind has for itself, by [`Kind::index`]. Each keeps the same part of `served_max`.
+    /// Number of workers guaranteed to each kind, indexed by [`Kind::index`]. Each also has the same fraction
+    /// of `served_max`.
     pub workers_kept: [usize; Kind::COUNT],
-    /// Calls served at a time together with those that wait for their clients.
+    /// Maximum number of calls served at a time, including stalled ones.
     pub served_max: usize,
-    /// Calls of strangers served at a time, beside all others.
+    /// Maximum number of calls of unidentified clients served at a time, in addition to all others.
     pub strangers_max: usize,
-    /// Calls of one user served at a time while others wait.
+    /// Maximum number of calls of one user served at a time while others wait.
     pub user_share: usize,
-    /// Calls for one volume served at a time while others wait.
+    /// Maximum number of calls for one volume served at a time while others wait.
     pub volume_share: usize,
 }
 
 impl Limits {
-    /// The same with everything in range: at least one worker for each class, and one call each.
+    /// Clamps the limits: at least one worker for each class, and one call each.
     pub(crate) fn in_range(self) -> Limits {
         let workers = self.workers.max(1);
         let workers_for_small = self.workers_for_small.min(workers - 1);
@@ -58,38 +59,39 @@ impl Limits {
         }
     }
 
-    /// Bulk calls served at a time.
+    /// Returns the maximum number of bulk calls served at a time.
     pub(crate) fn bulk_max(&self) -> usize {
         self.workers - self.workers_for_small
     }
 
-    /// Workers that a kind has for itself.
+    /// Returns the number of workers guaranteed to a kind.
     pub(crate) fn kept(&self, kind: Kind) -> usize {
         self.workers_kept[kind.index()]
     }
 
-    /// Of these, how many serve bulk calls.
+    /// Returns how many of a kind's guaranteed workers serve bulk calls.
     pub(crate) fn kept_for_bulk(&self, kind: Kind) -> usize {
         self.kept(kind) * self.bulk_max() / self.workers
     }
 
-    /// Strangers of one kind served at a time.
+    /// Returns the maximum number of calls of one kind's unidentified clients served at a time.
     pub(crate) fn strangers_max_of_kind(&self) -> usize {
         let kept = (self.strangers_max / STRANGERS_KEPT).max(1);
         self.strangers_max.saturating_sub(kept).max(1)
     }
 
-    /// What one user may hold though nobody else waits: those who come later must find something.
+    /// Returns the maximum number of served calls of one user even if no other user waits, which leaves some
+    /// for users that come later.
     pub(crate) fn user_max(&self) -> usize {
         self.workers.max(self.served_max / 4)
     }
 
-    /// Calls that may wait for their clients while others are served in their place.
+    /// Returns the maximum number of stalled calls in whose place others are served.
     pub(crate) fn stalled_max(&self) -> usize {
         self.served_max - self.workers
     }
 
-    /// How many of these may be of one kind.
+    /// Returns how many of the stalled calls may be of one kind.
     pub(crate) fn stalled_max_of(&self, kind: Kind) -> usize {
         let stalled_max = self.stalled_max();
         stalled_max - stalled_max * self.kept(kind.other()) / self.workers

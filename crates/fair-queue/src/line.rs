@@ -1,4 +1,4 @@
-//! The users of one class, in the order in which they are served.
+//! The queue of one class: its users in the order in which they are served.
 
 use std::collections::BTreeSet;
 
@@ -7,35 +7,36 @@ use crate::holders::Place;
 use crate::limits::{COST_MAX, WEIGHT_MAX, WEIGHT_ORDINARY};
 use crate::numbers::ByUser;
 
-/// Users with nothing waiting whose tags are remembered at most; who is forgotten begins at the present.
+/// Maximum number of users without waiting calls whose tags are remembered. A forgotten user starts at the
+/// current tag.
 const IDLE_MAX: usize = 65_536;
 
-/// Idle users that are looked at with each call that is taken.
+/// Number of idle users that are checked with each call taken.
 const FORGOTTEN_PER_CALL: usize = 2;
 
-/// How far a tag moves for one unit of work of a user of ordinary weight.
+/// Increase of a tag per unit of work for a user of ordinary weight.
 const TAG_PER_UNIT: u64 = WEIGHT_MAX as u64;
 
-/// What work costs a user in tags.
+/// Returns the increase of a user's tag for this much work.
 pub(crate) fn charge(cost: u32, weight: u32) -> u64 {
     let cost = u64::from(cost.clamp(1, COST_MAX));
     cost * TAG_PER_UNIT * u64::from(WEIGHT_ORDINARY) / u64::from(weight.clamp(1, WEIGHT_MAX))
 }
 
-/// See the module's text.
+/// The queue of one class; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Line<T> {
     flows: ByUser<Flow<T>>,
     ready: BTreeSet<(u64, u64)>,
     held: BTreeSet<(u64, u64)>,
     idle: BTreeSet<(u64, u64)>,
-    /// The tag of who was served last.
+    /// Tag of the user that was served last.
     present: u64,
     pub(crate) waiting: usize,
     pub(crate) served: usize,
-    /// Calls being served that wait for their clients; they are in `served` too.
+    /// Stalled calls, which are included in `served`.
     pub(crate) stalled: usize,
-    /// The class's own tag beside the other's.
+    /// Tag of the class, compared with that of the other class.
     pub(crate) tag: u64,
 }
 
@@ -58,19 +59,19 @@ impl<T> Line<T> {
         !self.ready.is_empty()
     }
 
-    /// Who is next of those below their share, with the tag and the volume.
+    /// Returns the next user below its share, with its tag and volume.
     pub(crate) fn first_ready(&self) -> Option<(u64, u64, u32)> {
         let (tag, user) = *self.ready.first()?;
         Some((tag, user, self.flows.get(&user)?.next_volume()?))
     }
 
-    /// Who is next of the others.
+    /// Returns the next user that has reached its share.
     pub(crate) fn first_held(&self, allowed: impl Fn(u64) -> bool) -> Option<u64> {
-        // Who is not allowed has hundreds of calls under way: there can be but a few of them.
+        // Each user that is not allowed has hundreds of calls in progress, so there are few of them.
         self.held.iter().map(|(_, user)| *user).find(|user| allowed(*user))
     }
 
-    /// Adds a call; `is_free`: its user is below its share.
+    /// Adds a call. `is_free` means that its user is below its share.
     pub(crate) fn push(&mut self, user: u64, volume: u32, call: T, is_free: bool) {
         let present = self.present;
         let flow = self.flows.entry(user).or_insert_with(|| Flow::new(present));
@@ -84,7 +85,7 @@ impl<T> Line<T> {
         self.place(user, old, is_free);
     }
 
-    /// Takes the next call of a user and charges it.
+    /// Takes the next call of a user. The caller has to charge it.
     pub(crate) fn pop(&mut self, user: u64) -> Option<(u32, T, Option<Place>)> {
         let popped = self.flows.get_mut(&user)?.pop()?;
         self.present = self.present.max(self.flows.get(&user)?.tag);
@@ -93,7 +94,7 @@ impl<T> Line<T> {
         Some(popped)
     }
 
-    /// Takes the newest call of a user for a volume, as if it had never come.
+    /// Removes the newest call of a user for a volume, as if it had never been added.
     pub(crate) fn pop_newest(&mut self, user: u64, volume: u32, is_free: bool) -> Option<(T, Option<Place>)> {
         let popped = self.flows.get_mut(&user)?.pop_newest(volume)?;
         self.waiting -= 1;
@@ -101,12 +102,12 @@ impl<T> Line<T> {
         Some(popped)
     }
 
-    /// Everything that waits, in no order.
+    /// Returns all waiting calls, in no particular order.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &T> {
         self.flows.values().flat_map(Flow::calls)
     }
 
-    /// Moves a user's tag, and puts it where it belongs now.
+    /// Advances a user's tag, and updates its position.
     pub(crate) fn charge(&mut self, user: u64, tags: u64, is_free: bool) {
         let Some(flow) = self.flows.get_mut(&user) else { return };
         let old = flow.tag;
@@ -115,7 +116,7 @@ impl<T> Line<T> {
         self.forget_some();
     }
 
-    /// Gives back what a user was charged too much, but nothing of the past.
+    /// Refunds an excessive charge, but not beyond the current tag.
     pub(crate) fn refund(&mut self, user: u64, tags: u64, is_free: bool) {
         let present = self.present;
         let Some(flow) = self.flows.get_mut(&user) else { return };
@@ -124,7 +125,7 @@ impl<T> Line<T> {
         self.place(user, old, is_free);
     }
 
-    /// Puts a user where it belongs after its share has changed.
+    /// Updates a user's position after its share has changed.
     pub(crate) fn refresh(&mut self, user: u64, is_free: bool) {
         if let Some(tag) = self.flows.get(&user).map(|flow| flow.tag) {
             self.place(user, tag, is_free);
@@ -139,7 +140,7 @@ impl<T> Line<T> {
         self.refresh(user, is_free);
     }
 
-    /// The opposite.
+    /// Unparks a volume of a user.
     pub(crate) fn unpark(&mut self, user: u64, volume: u32, is_free: bool) {
         if let Some(flow) = self.flows.get_mut(&user) {
             flow.unpark(volume);
@@ -147,7 +148,7 @@ impl<T> Line<T> {
         self.refresh(user, is_free);
     }
 
-    /// Takes everything that waits, the next of each user first.
+    /// Removes and returns all waiting calls, the next of each user first.
     pub(crate) fn take_all(&mut self) -> Vec<T> {
         let mut all = Vec::with_capacity(self.waiting);
         for (_, user) in std::mem::take(&mut self.ready).into_iter().chain(std::mem::take(&mut self.held)) {
@@ -158,7 +159,7 @@ impl<T> Line<T> {
         all
     }
 
-    /// One call less is served. When there is nothing any more, all have used up what they had.
+    /// Counts one served call less. When no calls are left, all users start equal again.
     pub(crate) fn finish(&mut self) {
         self.served -= 1;
         if self.served == 0 && self.waiting == 0 {
@@ -189,7 +190,7 @@ impl<T> Line<T> {
         }
     }
 
-    /// Forgets users who have nothing waiting and owe nothing.
+    /// Forgets users without waiting calls whose tags have been passed.
     fn forget_some(&mut self) {
         for _ in 0..FORGOTTEN_PER_CALL {
             let Some(&(tag, user)) = self.idle.first() else { return };

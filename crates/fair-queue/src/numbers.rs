@@ -1,18 +1,18 @@
-//! A table by users' numbers.
+//! A hash table keyed by users' numbers.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Numbers of users are hashes already, which nobody outside can choose; see [`Work::user`](crate::Work).
+/// Users' numbers are already keyed hashes, which outsiders cannot choose; see [`Work::user`](crate::Work).
 pub(crate) type ByUser<T> = HashMap<u64, T, BuildHasherDefault<Itself>>;
 
-/// Takes a number for its own hash, or nearly.
+/// A hasher that is almost the identity.
 #[derive(Default)]
 pub(crate) struct Itself(u64);
 
 impl Hasher for Itself {
     fn finish(&self) -> u64 {
-        // The table looks at the upper bits, and tests have small numbers.
+        // The table uses the upper bits, and tests use small numbers.
         self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 

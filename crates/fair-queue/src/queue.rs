@@ -1,4 +1,4 @@
-//! The queue as a whole.
+//! The whole queue.
 
 use std::cmp::Ordering;
 
@@ -9,19 +9,19 @@ use crate::limits::Limits;
 use crate::line::{Line, charge};
 use crate::{Class, Kind, Work};
 
-/// Lines that are put aside in one [`Queue::take_next`], so that it is never long.
+/// Maximum number of users' sub-queues parked in one [`Queue::take_next`], to bound its duration.
 const LOOKS_MAX: usize = 16;
 
-/// Why a call was not taken.
+/// The reason why a call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Too many of its kind wait, and no other user has more waiting calls than this one.
+    /// Too many calls of this kind wait, and no other user has more waiting calls than this one.
     Full,
-    /// Too many of this user wait.
+    /// Too many calls of this user wait.
     UserFull,
 }
 
-/// A call that is being served; to be given to [`Queue::finish`].
+/// Represents a call that is being served. To be passed to [`Queue::finish`].
 #[derive(Debug)]
 pub struct Ticket {
     work: Work,
@@ -29,41 +29,41 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The call's class.
+    /// Returns the class of the call.
     pub fn class(&self) -> Class {
         self.work.class
     }
 }
 
-/// What a worker does next.
+/// What a worker has to do next.
 #[derive(Debug)]
 pub enum Next<T> {
-    /// This.
+    /// Serve this call.
     Serve(T, Ticket),
-    /// Asks again at once; others may use the queue in between.
+    /// Call [`Queue::take_next`] again. Other threads may use the queue in between.
     Again,
-    /// Waits.
+    /// Wait.
     Nothing,
 }
 
 /// Waiting calls of type `T`.
 ///
-/// [`push`](Self::push) what arrives. A worker that is free asks for the [next](Self::take_next) call,
-/// serves it, and says when that is over ([`finish`](Self::finish)). While it can do nothing but wait for the
-/// client of its call it may say so with [`stall`](Self::stall) and [`resume`](Self::resume): then
-/// another may work in its place.
+/// Calls are added with [`push`](Self::push). An idle worker takes the [next](Self::take_next) call, serves
+/// it, and reports completion with [`finish`](Self::finish). While it only waits for the client of its call
+/// it may use [`stall`](Self::stall) and [`resume`](Self::resume), so that another worker may run in its
+/// place.
 #[derive(Debug)]
 pub struct Queue<T> {
     limits: Limits,
-    /// By [`Kind::index`].
+    /// Indexed by [`Kind::index`].
     parts: [Part<T>; Kind::COUNT],
     users: Users,
-    /// Calls that were added so far.
+    /// Number of calls added so far.
     added: u64,
 }
 
 impl<T> Queue<T> {
-    /// An empty one.
+    /// Creates an empty queue.
     pub fn new(limits: Limits) -> Queue<T> {
         Queue {
             limits: limits.in_range(),
@@ -73,34 +73,35 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The limits, in range.
+    /// Returns the limits, clamped to their ranges.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Calls that wait.
+    /// Returns the number of waiting calls.
     pub fn waiting(&self) -> usize {
         self.parts.iter().map(Part::waiting).sum()
     }
 
-    /// Calls being served, also those that wait for their clients, but not those of strangers.
+    /// Returns the number of calls being served, including stalled ones but not those of unidentified
+    /// clients.
     pub fn served(&self) -> usize {
         self.parts.iter().map(Part::served).sum()
     }
 
-    /// Of these, how many wait for their clients.
+    /// Returns the number of served calls that are stalled.
     pub fn stalled(&self) -> usize {
         self.parts.iter().map(Part::stalled).sum()
     }
 
-    /// Whether something waits for which there is a worker.
+    /// Whether a call waits for which there is a worker.
     pub fn can_serve(&self) -> bool {
         let classes = [Class::Small, Class::Bulk, Class::Stranger];
         Kind::SERVED.into_iter().any(|kind| classes.into_iter().any(|class| self.may_serve(kind, class)))
     }
 
-    /// Adds a call. If the room of its kind is full, the newest call of the user with most waiting calls makes room
-    /// and is returned, unless that user is the caller's.
+    /// Adds a call. If too many calls of its kind wait, the newest call of the user with the most waiting
+    /// calls is evicted and returned, unless that is the same user.
     pub fn push(&mut self, work: Work, call: T) -> Result<Option<T>, Refusal> {
         if self.users.of(work.user).0 >= self.limits.waiting_of_user_max {
             return Err(Refusal::UserFull);
@@ -115,7 +116,7 @@ impl<T> Queue<T> {
         Ok(displaced)
     }
 
-    /// What to serve now.
+    /// Takes the next call to serve.
     pub fn take_next(&mut self) -> Next<T> {
         for kind in Kind::SERVED {
             if self.may_serve(kind, Class::Stranger) {
@@ -131,7 +132,7 @@ impl<T> Queue<T> {
         Next::Nothing
     }
 
-    /// The call is over; `cost` is what it really was.
+    /// Ends a call; `cost` is its actual cost.
     pub fn finish(&mut self, mut ticket: Ticket, cost: u32) {
         self.resume(&mut ticket);
         let Work { user, kind, weight, volume, class, cost: expected } = ticket.work;
@@ -157,7 +158,7 @@ impl<T> Queue<T> {
         self.release(kind, volume);
     }
 
-    /// The worker can do nothing but wait for the client of this call. True if another may be
+    /// Marks a call as stalled: its worker only waits for the client. Returns whether another call may be
     /// served instead.
     pub fn stall(&mut self, ticket: &mut Ticket) -> bool {
         let Work { kind, class, .. } = ticket.work;
@@ -171,14 +172,14 @@ impl<T> Queue<T> {
         ticket.stalled
     }
 
-    /// The client has done something.
+    /// Ends the stall of a call, because its client has responded.
     pub fn resume(&mut self, ticket: &mut Ticket) {
         if std::mem::take(&mut ticket.stalled) {
             self.part(ticket.work.kind).line(ticket.work.class).stalled -= 1;
         }
     }
 
-    /// Gives up everything that waits.
+    /// Removes and returns all waiting calls.
     pub fn drain(&mut self) -> Vec<T> {
         let left: Vec<Waiting<T>> = self.parts.iter_mut().flat_map(Part::take_all).collect();
         for waiting in &left {
@@ -195,7 +196,7 @@ impl<T> Queue<T> {
         self.users.of(user).1 < self.limits.user_share
     }
 
-    /// Makes room for a call of a user that has fewer waiting calls than another.
+    /// Evicts a call for one of a user that has fewer waiting calls than another.
     fn displace(&mut self, work: Work) -> Result<T, Refusal> {
         let crowd = self.part(work.kind).crowd(work.class);
         let (most, user) = crowd.largest().ok_or(Refusal::Full)?;
@@ -216,7 +217,7 @@ impl<T> Queue<T> {
         Ok(waiting.call)
     }
 
-    /// Whether there is something of the kind and class, and a worker for it.
+    /// Whether a call of the kind and class waits and there is a worker for it.
     fn may_serve(&self, kind: Kind, class: Class) -> bool {
         let part = &self.parts[kind.index()];
         match class {
@@ -226,7 +227,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Whether one more call of the kind may be served: in its own part, or in what is left beside the other's.
+    /// Whether one more call of the kind may be served: either by its guaranteed workers, or by those not
+    /// guaranteed to the other kind.
     fn has_worker(&self, kind: Kind) -> bool {
         let (limits, part) = (&self.limits, &self.parts[kind.index()]);
         let others = limits.kept(kind.other());
@@ -278,7 +280,8 @@ impl<T> Queue<T> {
         Next::Again
     }
 
-    /// Takes the first call of who is below its share. `None`: its volume is not, and it was put aside.
+    /// Takes the first call of a user below its share. Returns `None` if the call's volume has reached its
+    /// share; the user's calls for it are then parked.
     fn take_ready(&mut self, kind: Kind, class: Class) -> Option<Next<T>> {
         let share = self.limits.volume_share;
         let part = &mut self.parts[kind.index()];
@@ -292,7 +295,8 @@ impl<T> Queue<T> {
         Some(self.take(kind, class, user))
     }
 
-    /// Nobody of the kind below its share waits: workers are not left idle for that.
+    /// Takes a call of a user that has reached its share, since no user of the kind below its share waits and
+    /// workers should not idle.
     fn take_held(&mut self, kind: Kind, small: bool, bulk: bool) -> Next<T> {
         let allowed = |user: u64| self.users.of(user).1 < self.limits.user_max();
         let part = &self.parts[kind.index()];
@@ -306,7 +310,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Strangers hold nothing of the workers; they only take turns among themselves.
+    /// Takes a call of an unidentified client. These use none of the workers, and only take turns among
+    /// themselves.
     fn take_stranger(&mut self, kind: Kind) -> Next<T> {
         let room_size = self.limits.waiting_max;
         let part = self.part(kind);
@@ -342,7 +347,7 @@ impl<T> Queue<T> {
         Next::Serve(waiting.call, Ticket { work, stalled: false })
     }
 
-    /// Puts the user where it belongs after what it holds has changed.
+    /// Updates a user's state after the number of its served calls has changed.
     fn refresh(&mut self, kind: Kind, user: u64) {
         let is_free = self.is_free(user);
         let part = self.part(kind);
@@ -350,7 +355,7 @@ impl<T> Queue<T> {
         part.bulk.refresh(user, is_free);
     }
 
-    /// A call for the volume has ended: one that was put aside for it may go on.
+    /// Unparks one user's calls for the volume after a call for it has ended.
     fn release(&mut self, kind: Kind, volume: u32) {
         let share = self.limits.volume_share;
         if let Some((class, user)) = self.part(kind).volumes.release(volume, share) {
@@ -359,7 +364,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The same for any volume below its share.
+    /// Unparks one user's calls for any volume below its share.
     fn release_any(&mut self, kind: Kind, class: Class) -> bool {
         let share = self.limits.volume_share;
         let Some((volume, user)) = self.part(kind).volumes.release_any(class, share) else {

@@ -1,4 +1,4 @@
-//! Bounds on who gets how much, in seeded histories; a failure prints the seed.
+//! Bounds on each user's share in seeded histories. A failure prints the seed.
 
 use fair_queue::{COST_MAX, Class, Kind, Limits, Next, Queue, SMALL_SHARE, Ticket, Work};
 use rand::rngs::SmallRng;
@@ -35,8 +35,8 @@ fn next<T>(queue: &mut Queue<T>) -> Option<(T, Ticket)> {
     }
 }
 
-/// Start-time fair queueing's bound: of two users who both always had something waiting, neither got
-/// more than the other, each measured by its weight, but for one call of each.
+/// The bound of start-time fair queueing: of two users that always have waiting calls, neither gets more
+/// weighted work than the other by more than one call of each.
 #[test]
 fn who_always_waits_gets_his_share() {
     for seed in 0..SEEDS {
@@ -69,7 +69,7 @@ fn who_always_waits_gets_his_share() {
     }
 }
 
-/// A user who announces little and moves much is charged for what was moved, from the next call on.
+/// A user that announces little and moves much is charged for the actual amount from the next call on.
 #[test]
 fn what_a_call_really_cost_counts() {
     let mut queue = Queue::new(limits(1));
@@ -87,7 +87,7 @@ fn what_a_call_really_cost_counts() {
     assert!(got[0].abs_diff(got[1]) <= 20, "{got:?}");
 }
 
-/// A user who announces much and moves little gets back what was too much; and who was away has saved
+/// A user that announces much and moves little gets the excess refunded, and a user that was idle has saved
 /// up nothing.
 #[test]
 fn what_was_announced_is_forgiven_and_absence_is_no_credit() {
@@ -110,7 +110,7 @@ fn what_was_announced_is_forgiven_and_absence_is_no_credit() {
     assert!(got[0].abs_diff(got[1]) <= 4, "{got:?}");
 }
 
-/// Whoever comes is served before anybody of his class is served twice, however much they have waiting.
+/// A new user is served before any user of its class is served twice, however many calls these have waiting.
 #[test]
 fn a_newcomer_waits_for_one_call_of_each() {
     for seed in 0..SEEDS {
@@ -141,8 +141,8 @@ fn a_newcomer_waits_for_one_call_of_each() {
     }
 }
 
-/// A small call now and then is the next to be served, whatever bulk calls wait; many of them leave
-/// the bulk calls their part.
+/// An occasional small call is served next, whatever bulk calls wait; a flood of small calls leaves bulk
+/// calls their share.
 #[test]
 fn small_calls_go_first_and_leave_something() {
     let mut queue = Queue::new(limits(1));
@@ -172,8 +172,8 @@ fn small_calls_go_first_and_leave_something() {
     assert!((is - expected).abs() < 0.2, "{got:?}");
 }
 
-/// One user with hundreds of clients and others with one each, on workers that take as long as the
-/// calls cost: a simulation of what the batch system did to everybody else.
+/// Simulates one user with hundreds of clients and others with one each, on workers that take as long as the
+/// calls cost: a batch system must not starve the others.
 #[test]
 fn a_batch_user_leaves_the_workers_to_others() {
     const WORKERS: usize = 16;
@@ -181,7 +181,7 @@ fn a_batch_user_leaves_the_workers_to_others() {
         let mut random = SmallRng::seed_from_u64(seed);
         let limits = Limits { workers_for_small: 2, user_share: 4, ..limits(WORKERS) };
         let mut queue: Queue<(u64, u64)> = Queue::new(limits);
-        // By the time at which they end: the call's user, and its ticket.
+        // The user, ticket and cost of each call being served, by end time.
         let mut ends: BTreeMap<(u64, u64), (u64, Ticket, u32)> = BTreeMap::new();
         let (mut now, mut serial, mut waits, mut served) = (0, 0, Vec::new(), [0; 2]);
         for _ in 0..250 {
@@ -204,7 +204,7 @@ fn a_batch_user_leaves_the_workers_to_others() {
             let ((at, _), (user, ticket, cost)) = ends.pop_first().unwrap();
             now = at;
             queue.finish(ticket, cost);
-            // Each client calls again at once; somebody at a terminal has a small call now and then.
+            // Each client immediately calls again; an interactive user makes a small call now and then.
             let class = if user == 999 { None } else { Some(Class::Bulk) };
             if let Some(class) = class {
                 queue.push(work(user, class, 20, 100), (user, now)).unwrap();
@@ -216,7 +216,7 @@ fn a_batch_user_leaves_the_workers_to_others() {
         assert!(waits.len() > 500, "seed {seed}: {}", waits.len());
         waits.sort_unstable();
         assert!(waits[waits.len() * 99 / 100] <= 30, "seed {seed}: {:?}", &waits[waits.len() * 99 / 100..]);
-        // The batch user holds four of the fourteen workers, and the rest is the others'.
+        // The batch user holds four of the fourteen workers, and the others hold the rest.
         assert!(served[0] * 2 < served[1], "seed {seed}: {served:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! Floods of anonymous calls beside verified ones.
+//! Floods of anonymous calls alongside verified ones.
 
 use fair_queue::{Class, Kind, Limits, Next, Queue, Refusal, Ticket, Work};
 
 const FLOOD: u64 = 12_000;
 
-/// A user beyond those of the flood.
+/// First number of the verified users, above those of the flood.
 const VERIFIED: u64 = 1 << 40;
 
 fn limits() -> Limits {
@@ -36,14 +36,15 @@ fn next<T>(queue: &mut Queue<T>) -> Option<(T, Ticket)> {
     }
 }
 
-/// A queue in which anonymous calls of a class hold all that they can, each of another address.
+/// Returns a queue in which anonymous calls of a class, each from its own address, occupy everything that
+/// they can.
 fn flooded(class: Class) -> (Queue<u64>, Vec<Ticket>) {
     let mut queue = Queue::new(limits());
     let mut served = Vec::new();
     for user in 0..FLOOD {
         let _ = queue.push(work(user, class), user);
         served.extend(next(&mut queue).map(|(_, ticket)| ticket));
-        // As many as may wait for their clients do.
+        // Stalls as many calls as possible.
         for ticket in &mut served {
             queue.stall(ticket);
         }
@@ -57,7 +58,7 @@ fn flooded(class: Class) -> (Queue<u64>, Vec<Ticket>) {
 fn a_flood_neither_refuses_nor_delays_verified_calls() {
     for class in [Class::Small, Class::Bulk, Class::Stranger] {
         let (mut queue, mut served) = flooded(class);
-        // All calls that were stalled go on at once.
+        // All stalled calls resume together.
         for ticket in &mut served {
             queue.resume(ticket);
         }
@@ -72,7 +73,7 @@ fn a_flood_neither_refuses_nor_delays_verified_calls() {
     }
 }
 
-/// Also beyond the workers that are kept for them.
+/// This holds beyond the workers guaranteed to verified callers.
 #[test]
 fn verified_calls_go_before_anonymous_ones_that_came_first() {
     let (mut queue, served) = flooded(Class::Small);

@@ -1,4 +1,4 @@
-//! The queue beside a model that looks at everything that waits.
+//! Compares the queue with a model that examines all waiting calls.
 
 use fair_queue::{Class, Kind, Limits, Next, Queue, Refusal, Ticket, Work};
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Every other user is a verified one.
+/// Every other user is verified.
 fn kind_of(user: u64) -> Kind {
     if user.is_multiple_of(2) { Kind::Verified } else { Kind::Reachable }
 }
@@ -79,7 +79,8 @@ impl Model {
             && (work.volume == 0 || of_volume < self.limits.volume_share)
     }
 
-    /// Calls being served: of which kind, whether bulk only, whether also those that wait for their clients.
+    /// Counts the calls being served: of one kind or all, bulk ones only or all, with or without stalled
+    /// ones.
     fn count(&self, kind: Option<Kind>, bulk_only: bool, stalled: bool) -> usize {
         let counts = |(work, _, stalls): &&(Work, Ticket, bool)| {
             kind.is_none_or(|kind| kind == work.kind)
@@ -94,7 +95,7 @@ impl Model {
         limits.workers_kept[kind.index()].min(limits.workers - limits.workers_for_small - 1)
     }
 
-    /// Whether a worker is there for calls of the kind and class.
+    /// Whether there is a worker for calls of the kind and class.
     fn is_open(&self, kind: Kind, class: Class) -> bool {
         let limits = &self.limits;
         let other = if kind == Kind::Verified { Kind::Reachable } else { Kind::Verified };
@@ -126,7 +127,7 @@ impl Model {
             && (self.is_below_share(work) || self.user_served(work.user) < user_max)
     }
 
-    /// What a push is to return.
+    /// Returns the expected result of a push.
     fn push(&mut self, name: usize, work: Work) -> Result<Option<usize>, Refusal> {
         let of_user = self.waiting.iter().filter(|(_, it)| it.user == work.user).count();
         if of_user >= self.limits.waiting_of_user_max {
@@ -199,7 +200,7 @@ proptest! {
             prop_assert_eq!(queue.served(), model.served.len());
             prop_assert_eq!(queue.stalled(), model.served.iter().filter(|(.., stalls)| *stalls).count());
         }
-        // Everything that waits gets its turn.
+        // Every waiting call is served eventually.
         while !model.waiting.is_empty() || !model.served.is_empty() {
             for (_, ticket) in model.strangers.drain(..) {
                 queue.finish(ticket, 1);
@@ -238,7 +239,7 @@ proptest! {
     }
 }
 
-/// Asks for the next call and judges the answer.
+/// Takes the next call and checks that the model allows it.
 fn serve(queue: &mut Queue<usize>, model: &mut Model) -> Result<(), TestCaseError> {
     let answer = std::iter::repeat_with(|| queue.take_next()).find(|next| !matches!(next, Next::Again));
     let Some(Next::Serve(name, ticket)) = answer else {
