@@ -1,4 +1,4 @@
-//! Making the backup volume, or bringing it up to date.
+//! Creates the backup volume, or brings it up to date.
 
 use crate::calls::{Run, Step};
 use crate::{Stage, World, entry};
@@ -34,7 +34,7 @@ impl<W: World> Run<'_, W> {
         self.enter(Stage::Cleaning)
     }
 
-    /// Removes a backup volume that was not there before and is not finished.
+    /// Removes a backup volume that this job created and did not finish.
     pub(crate) fn put_backup_back(&mut self) -> Step {
         self.end_all()?;
         if self.job.new_begun {

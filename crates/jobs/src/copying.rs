@@ -1,4 +1,4 @@
-//! Copying a volume to a new one.
+//! Copies a volume to a new one.
 
 use crate::calls::{Run, Step, failed, keep};
 use crate::{Operation, Place, Stage, World, entry};
@@ -6,7 +6,7 @@ use afs_idl::vl::{self, NVldbEntry, SITES, entry_flags, site_flags};
 use afs_idl::vol::{RestoreCookie, attach_mode, volume_type};
 use base::AbortCode;
 
-/// Numbers of a new volume: read-write, read-only, backup.
+/// Number of ids for a new volume: read-write, read-only, backup.
 const NUMBERS: u32 = 3;
 
 impl<W: World> Run<'_, W> {
@@ -41,14 +41,14 @@ impl<W: World> Run<'_, W> {
     pub(crate) fn is_registered(&self, name: &str) -> Step<bool> {
         let request = vl::GetEntryByNameNRequest { volume_name: name.into() };
         match self.world.newest_locations(|vl| vl::get_entry_by_name_n(vl, &request)) {
-            // A former attempt of this job may have got so far.
+            // An earlier attempt of this job may have registered it.
             Ok(reply) => Ok(reply.entry.volume_id[0] != self.job.new_volume || self.job.new_volume == 0),
             Err(AbortCode::VL_NOENT) => Ok(false),
             Err(code) => Err(failed(format!("look {name} up"))(code)),
         }
     }
 
-    /// Makes the new volume known.
+    /// Registers the new volume in the location database.
     pub(crate) fn register_copy(&mut self, name: &str, to: Place) -> Step {
         self.note("changing the location database");
         let mut new_entry = new_entry(name, self.job.new_volume, to);
@@ -69,7 +69,8 @@ impl<W: World> Run<'_, W> {
         self.is_registered_now()
     }
 
-    /// The new volume is known. Further sites of it get it from the first one.
+    /// Continues after the new volume has been registered. Further sites get their contents from the first
+    /// one.
     fn is_registered_now(&mut self) -> Step {
         self.job.new_begun = false;
         let has_further = matches!(&self.job.operation, Operation::Restore { also, .. } if !also.is_empty());
@@ -85,7 +86,7 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    /// `volume` is what the job may have made.
+    /// Removes `volume`, which the job may have created, and the clone.
     pub(crate) fn put_copy_back(&mut self, to: Place, volume: u32) -> Step {
         let mut outcome = self.end_all();
         if self.job.new_begun {
@@ -99,7 +100,7 @@ impl<W: World> Run<'_, W> {
     }
 }
 
-/// The entry of a new volume at this place.
+/// Returns the entry of a new volume at this site.
 pub(crate) fn new_entry(name: &str, id: u32, to: Place) -> NVldbEntry {
     let mut entry = NVldbEntry {
         name: name.into(),
@@ -114,7 +115,8 @@ pub(crate) fn new_entry(name: &str, id: u32, to: Place) -> NVldbEntry {
     entry
 }
 
-/// The volume has no read-write site. Clients are told to use the first site alone until the further ones have it.
+/// Changes the entry to that of a volume without read-write site. Clients use only the first site until the
+/// further ones have the contents.
 fn make_read_only(entry: &mut NVldbEntry, further: &[Place]) {
     (entry.flags, entry.server_flags[0]) = (entry_flags::READ_ONLY_EXISTS, site_flags::READ_ONLY);
     for (site, place) in (1..SITES).zip(further) {

@@ -1,23 +1,23 @@
-//! Entries of the location database, as far as jobs look into them.
+//! Helpers for entries of the location database.
 
 use crate::Place;
 use afs_idl::vl::{NVldbEntry, SITES, entry_flags, site_flags};
 
-/// Places in `volume_id`.
+/// Indices in `volume_id`.
 pub(crate) const READ_WRITE: usize = 0;
 pub(crate) const READ_ONLY: usize = 1;
 pub(crate) const BACKUP: usize = 2;
 
-/// The operations that lock an entry.
+/// Flags of the operations that lock an entry.
 const OPERATIONS: i32 =
     entry_flags::MOVE | entry_flags::RELEASE | entry_flags::BACKUP | entry_flags::DELETE | entry_flags::DUMP;
 
-/// The operation that an entry is locked for; 0 if it is not locked.
+/// Returns the operation that an entry is locked for; 0 if it is not locked.
 pub(crate) fn operation(entry: &NVldbEntry) -> i32 {
     entry.flags & OPERATIONS
 }
 
-/// The operation that an entry with these flags is locked for, in a word.
+/// Returns the name of the operation that an entry with these flags is locked for.
 pub(crate) fn describe_lock(flags: i32) -> Option<&'static str> {
     let names = [
         (entry_flags::MOVE, "move"),
@@ -29,38 +29,38 @@ pub(crate) fn describe_lock(flags: i32) -> Option<&'static str> {
     names.iter().find(|(bit, _)| flags & bit != 0).map(|(_, name)| *name)
 }
 
-/// The numbers of the sites.
+/// Returns the indices of the sites.
 pub(crate) fn sites(entry: &NVldbEntry) -> std::ops::Range<usize> {
     0..usize::try_from(entry.server_count).unwrap_or(0).min(SITES)
 }
 
-/// Where a site is.
+/// Returns the location of a site.
 pub(crate) fn place(entry: &NVldbEntry, site: usize) -> Place {
     Place { server: entry.server_number[site].into(), partition: entry.server_partition[site] }
 }
 
-/// The number of the read-write site.
+/// Returns the index of the read-write site.
 pub(crate) fn read_write_site(entry: &NVldbEntry) -> Option<usize> {
     sites(entry).find(|&site| entry.server_flags[site] & site_flags::READ_WRITE != 0)
 }
 
-/// Where the read-write volume is.
+/// Returns the location of the read-write volume.
 pub(crate) fn read_write_place(entry: &NVldbEntry) -> Option<Place> {
     read_write_site(entry).map(|site| place(entry, site))
 }
 
-/// The numbers of the read-only sites.
+/// Returns the indices of the read-only sites.
 pub(crate) fn read_only_sites(entry: &NVldbEntry) -> Vec<usize> {
     sites(entry).filter(|&site| entry.server_flags[site] & site_flags::READ_ONLY != 0).collect()
 }
 
-/// The number of the read-only site at a place, if there is no read-write one.
+/// Returns the index of the read-only site at a location, if the entry has no read-write site.
 pub(crate) fn only_read_only_site(entry: &NVldbEntry, at: Place) -> Option<usize> {
     let sites = if read_write_site(entry).is_none() { read_only_sites(entry) } else { Vec::new() };
     sites.into_iter().find(|&site| place(entry, site) == at)
 }
 
-/// One read-only site has what the others are to get.
+/// Marks one read-only site as having the new release, and the others as out of date.
 pub(crate) fn set_only_new(entry: &mut NVldbEntry, new: usize) {
     for site in read_only_sites(entry) {
         if site == new { set_new(entry, site) } else { set_old(entry, site) }
@@ -72,19 +72,19 @@ pub(crate) fn is_new(entry: &NVldbEntry, site: usize) -> bool {
     flags & site_flags::NEW_REPLICA != 0 && flags & site_flags::DO_NOT_USE == 0
 }
 
-/// The site has what is released.
+/// Marks the site as having the new release.
 pub(crate) fn set_new(entry: &mut NVldbEntry, site: usize) {
     entry.server_flags[site] |= site_flags::NEW_REPLICA;
     entry.server_flags[site] &= !site_flags::DO_NOT_USE;
 }
 
-/// The site does not have it yet.
+/// Marks the site as not having the new release yet.
 pub(crate) fn set_old(entry: &mut NVldbEntry, site: usize) {
     entry.server_flags[site] |= site_flags::DO_NOT_USE;
     entry.server_flags[site] &= !site_flags::NEW_REPLICA;
 }
 
-/// All sites have the same.
+/// Marks all sites as having the same contents.
 pub(crate) fn set_all_equal(entry: &mut NVldbEntry) {
     for site in sites(entry) {
         entry.server_flags[site] &= !(site_flags::NEW_REPLICA | site_flags::DO_NOT_USE);

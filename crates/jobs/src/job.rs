@@ -1,4 +1,4 @@
-//! What is known about a job, and all that is kept of it in the journal.
+//! A job and its state, as kept in the journal.
 
 use crate::traffic::Counted;
 use base::{AbortCode, PartitionId};
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// Most events that are kept of a job; of more the oldest but the first go.
+/// Maximum number of events kept for a job; beyond it the oldest but the first are dropped.
 const EVENTS_MAX: usize = 200;
 
 /// A partition of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The server's address.
+    /// Address of the server.
     pub server: Ipv4Addr,
-    /// 0 is /vicepa.
+    /// Index of the partition; 0 is /vicepa.
     pub partition: i32,
 }
 
@@ -28,79 +28,80 @@ impl fmt::Display for Place {
     }
 }
 
-/// Some places, in words.
+/// Formats a list of sites.
 pub(crate) fn places(first: Place, further: &[Place]) -> String {
     let all: Vec<String> = std::iter::once(&first).chain(further).map(Place::to_string).collect();
     all.join(" and ")
 }
 
-/// What a person asked for.
+/// The operation that was requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// The read-write volume goes to another place.
+    /// Move the read-write volume to another site.
     Move {
-        /// Where to.
+        /// Destination.
         to: Place,
     },
-    /// A new read-write volume with the same contents.
+    /// Create a read-write volume with the same contents.
     Copy {
-        /// Its name.
+        /// Name of the new volume.
         name: String,
-        /// Where it is made.
+        /// Destination.
         to: Place,
     },
-    /// The read-only copies get the read-write volume's contents.
+    /// Bring the read-only copies to the read-write volume's contents.
     Release {
-        /// Send everything to every site, whether it has it or not.
+        /// Whether to send everything to every site, even if the site already has it.
         all: bool,
     },
-    /// The backup volume shows the read-write volume as it is now.
+    /// Bring the backup volume to the read-write volume's current contents.
     Backup,
-    /// A new volume with what a dump in a file has.
+    /// Create a volume from a dump file.
     Restore {
-        /// The file, with its whole path, where the job is run.
+        /// Absolute path of the file, on the machine that runs the job.
         file: String,
-        /// The volume's name.
+        /// Name of the new volume.
         name: String,
-        /// Where it is made.
+        /// Destination.
         to: Place,
-        /// It stays out of service. Programs of before did not know that.
+        /// Whether the volume stays out of service. Missing in journals of older versions.
         #[serde(default)]
         offline: bool,
-        /// It is a read-only volume, and there is no read-write one. Programs of before did not know that.
+        /// Whether it is a read-only volume without a read-write volume. Missing in journals of older
+        /// versions.
         #[serde(default)]
         readonly: bool,
-        /// Further places of the read-only volume. Programs of before did not know that.
+        /// Further sites of the read-only volume. Missing in journals of older versions.
         #[serde(default)]
         also: Vec<Place>,
     },
-    /// A volume gets what a dump in a file has.
+    /// Restore a dump file over a volume.
     Overwrite {
-        /// The file, with its whole path, where the job is run.
+        /// Absolute path of the file, on the machine that runs the job.
         file: String,
-        /// The dump has changes only: what it leaves out stays.
+        /// Whether the dump is incremental: data that it does not contain stays.
         changes: bool,
-        /// The volume is out of service afterwards.
+        /// Whether the volume is out of service afterwards.
         offline: bool,
-        /// It is a read-only volume that has no read-write one; its other sites get it too. Programs of before did not know
-        /// that.
+        /// Whether it is a read-only volume without a read-write volume; its other sites are restored too.
+        /// Missing in journals of older versions.
         #[serde(default)]
         readonly: bool,
     },
-    /// A directory becomes a volume of its own, beside the one that it lies in.
+    /// Turn a directory into a separate volume, next to the volume that contains it.
     Split {
-        /// Its vnode.
+        /// Vnode of the directory.
         directory: u32,
-        /// Where it is, for people.
+        /// Path of the directory, for display.
         path: String,
-        /// The new volume's name.
+        /// Name of the new volume.
         name: String,
     },
 }
 
 impl Operation {
-    /// In a word.
+    /// Returns a one-word description.
     pub fn verb(&self) -> &'static str {
         match self {
             Operation::Move { .. } => "move",
@@ -113,30 +114,30 @@ impl Operation {
     }
 }
 
-/// How far a job is.
+/// Stage of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Nothing is done; the entry is looked at and locked.
+    /// Nothing has been changed; the entry is being read and locked.
     Beginning,
-    /// Nobody but the servers that take part sees anything of it yet.
+    /// Work is in progress that only the servers involved can see.
     Working,
-    /// The location database is being changed, or may have been.
+    /// The location database is being changed, or may have been changed.
     Switching,
-    /// What is left over is cleared away.
+    /// Leftovers are being removed.
     Cleaning,
-    /// What was begun is cleared away; the volume stays as it was.
+    /// Partial work is being removed; the volume stays as it was before.
     Undoing,
-    /// Sites that could not be reached are waited for.
+    /// Waiting for sites that could not be reached.
     CatchingUp,
-    /// It is done.
+    /// Completed.
     Done,
-    /// It was not done, and nothing is left of it.
+    /// Not completed, and nothing is left of it.
     Failed,
 }
 
 impl Stage {
-    /// As the journal says it.
+    /// Returns the name used in the journal.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Beginning => "beginning",
@@ -150,12 +151,12 @@ impl Stage {
         }
     }
 
-    /// Whether nothing is left to be done.
+    /// Returns whether no work remains.
     pub fn is_over(self) -> bool {
         matches!(self, Stage::Done | Stage::Failed)
     }
 
-    /// The stage of that name.
+    /// Returns the stage with this name.
     pub fn named(name: &str) -> Option<Stage> {
         use Stage::{Beginning, CatchingUp, Cleaning, Done, Failed, Switching, Undoing, Working};
         let all = [Beginning, Working, Switching, Cleaning, Undoing, CatchingUp, Done, Failed];
@@ -169,94 +170,95 @@ pub(crate) struct Transaction {
     pub(crate) server: Ipv4Addr,
     pub(crate) id: i32,
     pub(crate) volume: u32,
-    /// Programs of before did not note it.
+    /// Missing in journals of older versions.
     #[serde(default)]
     pub(crate) partition: Option<i32>,
 }
 
 impl Transaction {
-    /// Whether it is one on a volume at this place, as far as is known for certain.
+    /// Returns whether it is certainly a transaction on this volume at this site.
     pub(crate) fn is_on(self, place: Place, volume: u32) -> bool {
         self.server == place.server && self.partition == Some(place.partition) && self.volume == volume
     }
 }
 
-/// A transaction that was asked for. There was none on the volume before.
+/// A transaction that was requested on a volume that had none before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Asked {
     pub(crate) place: Place,
     pub(crate) volume: u32,
 }
 
-/// Who has the lock of the entry.
+/// State of the job's lock on the entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Lock {
-    /// Not this job.
+    /// Not held by this job.
     #[default]
     Free,
-    /// It was not locked, and then this job asked for it.
+    /// Requested by this job, after the entry was found unlocked.
     Asked,
-    /// This job.
+    /// Held by this job.
     Held,
 }
 
-/// Something that happened to a job.
+/// An event in the course of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Seconds since 1970.
+    /// Time in seconds since 1970.
     pub at: u32,
-    /// In words.
+    /// Description.
     pub what: String,
 }
 
 /// An operation on a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Its number, unique in its journal.
+    /// Number of the job, unique in its journal.
     pub id: u32,
-    /// What is to be done.
+    /// Requested operation.
     pub operation: Operation,
-    /// The read-write volume; 0 if it is to be made and has no number yet.
+    /// Id of the read-write volume; 0 if it is still to be created and has no id yet.
     pub volume: u32,
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// Where the volume was when the job began.
+    /// Site of the volume when the job started.
     pub from: Place,
-    /// How far it is.
+    /// Current stage.
     pub stage: Stage,
-    /// What happened, the oldest first.
+    /// Events, oldest first.
     pub events: Vec<Event>,
-    /// Why it failed.
+    /// Why the job failed.
     pub trouble: Option<String>,
-    /// The abort code of that, if a call failed.
+    /// Abort code of the call that failed, if the cause was a call.
     pub code: Option<i32>,
-    /// Times that the work was begun.
+    /// Number of attempts at the work.
     pub(crate) attempts: u32,
     pub(crate) waits: u32,
     pub(crate) lock: Lock,
     pub(crate) transactions: Vec<Transaction>,
     pub(crate) asked: Vec<Asked>,
-    /// The temporary clone; 0 before it has a number.
+    /// Id of the temporary clone; 0 if it has none yet.
     pub(crate) clone: u32,
     pub(crate) clone_begun: bool,
-    /// The volume at the new place.
+    /// Id of the volume at the destination.
     pub(crate) new_volume: u32,
-    /// The volume at the new place may be there; what is restored may have begun to replace what there was.
+    /// Whether the volume at the destination may exist. For a restore over a volume: whether it may have been
+    /// changed.
     pub(crate) new_begun: bool,
-    /// The volume at the old place is, or may be, out of service.
+    /// Whether the volume at the source is, or may be, out of service.
     pub(crate) source_off: bool,
-    /// The location database was asked to change.
+    /// Whether a change of the location database was requested.
     pub(crate) switch_asked: bool,
-    /// The old place has been cleared.
+    /// Whether the source has been removed.
     pub(crate) source_gone: bool,
-    /// What was sent.
+    /// Traffic of the job's transactions.
     #[serde(default)]
     pub(crate) sent: Vec<Counted>,
 }
 
 impl Job {
-    /// A job that has not begun.
+    /// Creates a job that has not started.
     pub fn new(id: u32, operation: Operation, volume: u32, name: &str, from: Place) -> Job {
         Job {
             id,
@@ -284,12 +286,12 @@ impl Job {
         }
     }
 
-    /// Whether the volume may have other contents than before although the job failed.
+    /// Returns whether the volume's contents may have changed although the job failed.
     pub fn may_have_overwritten(&self) -> bool {
         self.new_begun && matches!(self.operation, Operation::Overwrite { .. })
     }
 
-    /// Whether it is a read-only volume that is restored.
+    /// Returns whether a read-only volume is being restored.
     pub fn is_read_only(&self) -> bool {
         matches!(
             self.operation,
@@ -297,7 +299,7 @@ impl Job {
         )
     }
 
-    /// The number of the volume that is restored; 0 if it has none yet.
+    /// Returns the id of the restored volume; 0 if it has none yet.
     pub fn restored(&self) -> u32 {
         match self.operation {
             Operation::Restore { readonly: true, .. } if self.new_volume != 0 => self.new_volume + 1,
@@ -306,12 +308,12 @@ impl Job {
         }
     }
 
-    /// Whether nothing is left to be done.
+    /// Returns whether no work remains.
     pub fn is_over(&self) -> bool {
         self.stage.is_over()
     }
 
-    /// What is done, like `move of projects to 10.0.0.2 /vicepa`.
+    /// Returns a description like `move of projects from 10.0.0.1 /vicepa to 10.0.0.2 /vicepa`.
     pub fn title(&self) -> String {
         let name = &self.name;
         match &self.operation {
@@ -327,17 +329,17 @@ impl Job {
         }
     }
 
-    /// How often a site that was left behind was tried again in vain.
+    /// Returns the number of unsuccessful retries for sites that were left behind.
     pub fn waits(&self) -> u32 {
         self.waits
     }
 
-    /// The latest event, if anything has happened.
+    /// Returns the latest event; empty if there is none.
     pub fn latest(&self) -> &str {
         self.events.last().map_or("", |event| event.what.as_str())
     }
 
-    /// The code that ended it, if it was a call's.
+    /// Returns the abort code of the call that made the job fail, if any.
     pub fn abort_code(&self) -> Option<AbortCode> {
         self.code.map(AbortCode)
     }

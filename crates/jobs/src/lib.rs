@@ -1,23 +1,23 @@
-//! Operations on volumes that take several servers: move, copy, release, backup; restore and split.
+//! Operations on volumes that involve several servers: move, copy, release, backup, restore and split.
 //!
-//! Each is a [`Job`]: what a person asked for, how far it is, and what it left lying about on servers.
-//! [`run`] carries it on, step by step, through standard calls of volume and location servers, so that
-//! it does not matter who made those servers. Before a step leaves anything behind the job is recorded
-//! with that intent, and whoever finds the record later, after the end of the program in any place,
-//! calls [`run`] with it: the job is finished or undone.
+//! Each is a [`Job`]: the requested operation, its progress, and what it has left on servers. [`run`]
+//! advances it step by step through standard calls to volume and location servers, so it works with any
+//! implementation of those servers. Before a step leaves anything behind, the job is recorded with that
+//! intent. After the program has ended at any point, a later run reads the record and calls [`run`] with it:
+//! the job is completed or undone.
 //!
-//! The rules that make that safe:
+//! These rules make that safe:
 //!
-//! - What the location database says is the truth, if the server that takes changes says it. A copy of a
-//!   volume is only removed while the entry is locked by the job and, read again, points elsewhere.
-//! - A call without an answer may have been executed. So every step can be done twice, or looks first
-//!   what is there: at locks, transactions, volumes and entries.
-//! - A volume that moves is out of service on disk at its old place before the entry may point to the new
-//!   one, and once the entry may have been changed there is no way but forward.
-//! - While somebody who is needed does not answer nothing stays locked for long: the job gives its lock
-//!   back, waits, and takes it again before it goes on.
+//! - The location database is authoritative, as read from the server that accepts changes. A copy of a
+//!   volume is removed only while the job holds the lock of the entry and the entry, read again, points elsewhere.
+//! - A call without a reply may have been executed. So every step is idempotent, or first checks the
+//!   current state of locks, transactions, volumes and entries.
+//! - A volume that moves is out of service on disk at its source before the entry may point to the
+//!   destination. Once the entry may have been changed, the job can only go forward.
+//! - Nothing stays locked for long while a required server does not respond: the job releases its
+//!   lock, waits, and takes it again before it continues.
 //!
-//! The crate is pure: servers, time, pauses and the journal come in through [`World`].
+//! The crate is pure: servers, time, pauses and the journal are provided through [`World`].
 
 mod backing_up;
 mod calls;

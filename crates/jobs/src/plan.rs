@@ -1,9 +1,9 @@
-//! What a job would do, in words.
+//! Describes the steps of a job for display.
 
 use crate::job::places;
 use crate::{Gets, Job, Operation, Outlook, Place, SiteOutlook};
 
-/// The steps of a job, in their order, as things are.
+/// Returns the steps of a job in order, given the current state.
 pub(crate) fn steps(job: &Job, outlook: &Outlook) -> Vec<String> {
     let (name, from) = (&job.name, job.from);
     match &job.operation {

@@ -1,19 +1,19 @@
-//! Whether the caller may change something, asked without changing anything. Who may do one thing of a kind may do
-//! the others of it, too.
+//! Checks, without changing anything, whether the caller may make changes. Permission for one change of a
+//! kind implies permission for the others.
 
 use crate::calls::ENOENT;
 use afs_idl::{ClientConnection, vl, vol};
 use base::AbortCode;
 
-/// The numbers of transactions begin with 1.
+/// An id that no transaction has; ids start at 1.
 const NO_TRANSACTION: i32 = 0;
 
-/// Whether a location server takes changes from the caller. GetNewVolumeId of more numbers than anybody gets at
-/// once ends with VL_BADVOLIDBUMP, but for those who get none with VL_PERM: that comes first (OpenAFS's
-/// `getNewVolumeId` in vlprocs.c, and Cellar's).
+/// Checks whether a location server accepts changes from the caller. Requesting more volume ids than the
+/// server allows in one GetNewVolumeId call fails with VL_BADVOLIDBUMP, or with VL_PERM if the caller has no
+/// permission, which is checked first (OpenAFS's `getNewVolumeId` in vlprocs.c, and Cellar's).
 ///
 /// # Errors
-/// VL_PERM, or how else the call ended.
+/// VL_PERM, or another error of the call.
 pub fn check_changes_locations(vl: &dyn ClientConnection) -> Result<(), AbortCode> {
     match vl::get_new_volume_id(vl, &vl::GetNewVolumeIdRequest { bump_count: u32::MAX }) {
         Ok(_) | Err(AbortCode::VL_BADVOLIDBUMP) => Ok(()),
@@ -21,12 +21,12 @@ pub fn check_changes_locations(vl: &dyn ClientConnection) -> Result<(), AbortCod
     }
 }
 
-/// Whether a volume server takes changes from the caller. EndTrans of a transaction that there never is ends with
-/// ENOENT, but for those who may end none with VOLSERBAD_ACCESS: that comes first (OpenAFS's `VolEndTrans` in
-/// volprocs.c, and Cellar's).
+/// Checks whether a volume server accepts changes from the caller. EndTrans of a transaction that never
+/// exists fails with ENOENT, or with VOLSERBAD_ACCESS if the caller has no permission, which is checked first
+/// (OpenAFS's `VolEndTrans` in volprocs.c, and Cellar's).
 ///
 /// # Errors
-/// VOLSERBAD_ACCESS, or how else the call ended.
+/// VOLSERBAD_ACCESS, or another error of the call.
 pub fn check_changes_volumes(volumes: &dyn ClientConnection) -> Result<(), AbortCode> {
     match vol::end_trans(volumes, &vol::EndTransRequest { transaction: NO_TRANSACTION }) {
         Ok(_) | Err(ENOENT) => Ok(()),

@@ -1,4 +1,4 @@
-//! Whether a volume has room where it goes.
+//! Checks whether a volume fits at its destination.
 
 use crate::calls::{Run, Step, failed};
 use crate::traffic::size;
@@ -7,9 +7,9 @@ use afs_idl::vol::{self, VolintInfo, volume_state};
 use base::{AbortCode, PartitionId};
 
 impl<W: World> Run<'_, W> {
-    /// Refuses a partition that has less room than the volume has. On a Cellar server much depends on what is there already
-    /// and on compression, so it tells by itself when it is full; the others would tell after hours. Returns the KiB
-    /// that are free.
+    /// Rejects a partition with less free space than the volume's size, and returns the free KiB. On a Cellar
+    /// server the space needed depends on compression and existing data, so the server itself reports when it
+    /// is full; other servers would report that only after hours.
     pub(crate) fn check_room(&self, to: Place) -> Step<u64> {
         let free_kib = self.free_kib(to)?;
         let (from, name) = (self.job.from, &self.job.name);
@@ -24,7 +24,7 @@ impl<W: World> Run<'_, W> {
         Err(Trouble::Refused(format!("{to} has {free} free, and {name} has {needed}")))
     }
 
-    /// KiB that are free on a partition.
+    /// Returns the free KiB of a partition.
     pub(crate) fn free_kib(&self, place: Place) -> Step<u64> {
         let doing = || format!("find out how much room {place} has");
         let partition = u32::try_from(place.partition).ok().and_then(PartitionId::from_index);
@@ -32,7 +32,7 @@ impl<W: World> Run<'_, W> {
         let (name, server) = (partition.to_string(), self.world.volumes(place.server));
         let request = vol::PartitionInfo64Request { name: name.as_str().into() };
         let free = match vol::partition_info64(&*server, &request) {
-            // Servers from before OpenAFS 1.6.
+            // Servers older than OpenAFS 1.6.
             Err(AbortCode::RXGEN_OPCODE) => {
                 let request = vol::PartitionInfoRequest { name: name.as_str().into() };
                 vol::partition_info(&*server, &request).map(|reply| reply.partition.free.into())
@@ -43,12 +43,12 @@ impl<W: World> Run<'_, W> {
     }
 }
 
-/// Whether a listing tells more than that there is such a volume.
+/// Returns whether a listing has more than the volume's existence.
 pub(crate) fn has_figures(info: &VolintInfo) -> bool {
     info.status == volume_state::OK
 }
 
-/// What a volume has.
+/// Returns the size of a volume in KiB.
 pub(crate) fn size_kib(info: &VolintInfo) -> u64 {
     u64::try_from(info.size).unwrap_or(0)
 }

@@ -1,8 +1,9 @@
-//! Making a directory a volume of its own (SplitVolume).
+//! Turns a directory into a separate volume (SplitVolume).
 //!
-//! The new volume and its entry are made first, empty, so that the mount point leads somewhere from the moment it
-//! is there. What the call did is seen from the new volume: one in which nothing was ever made is not split off.
-//! A Cellar server finishes or undoes a call that is cut off; OpenAFS's do not, and are not asked.
+//! The new volume and its entry are created first, empty, so that the mount point is valid as soon as it
+//! exists. The new volume shows whether the call took effect: if no vnode was ever created in it, the split
+//! was not done. A Cellar server completes or undoes an interrupted call; OpenAFS servers do not and are not
+//! used.
 
 use crate::calls::{Run, Step, failed};
 use crate::copying::new_entry;
@@ -11,15 +12,15 @@ use afs_idl::vl;
 use afs_idl::vol::{self, attach_mode, volume_type};
 use base::AbortCode;
 
-/// Numbers of a new volume: read-write, read-only, backup.
+/// Number of ids for a new volume: read-write, read-only, backup.
 const NUMBERS: u32 = 3;
-/// The next uniquifier of a volume in which nothing was ever made.
+/// Next uniquifier of a volume in which no vnode was ever created.
 const FRESH_UNIQUE: i32 = 2;
-/// Bytes of text that are read at once.
+/// Bytes of the reply's text to read in one call.
 const PIECE_BYTES: usize = 4096;
 
 impl<W: World> Run<'_, W> {
-    /// Makes the new volume and its entry.
+    /// Creates the new volume and its entry.
     pub(crate) fn prepare_split(&mut self, name: &str) -> Step {
         let from = self.job.from;
         self.check_splits()?;
@@ -44,20 +45,20 @@ impl<W: World> Run<'_, W> {
         self.enter(Stage::Switching)
     }
 
-    /// Refuses servers that leave such a thing half done.
+    /// Rejects servers that leave an interrupted split incomplete.
     pub(crate) fn check_splits(&self) -> Step {
         let from = self.job.from;
         if self.world.restores_at_once(from.server) {
             return Ok(());
         }
-        // One that does not answer says so here.
+        // Fails here if the server does not respond.
         self.look(from, self.job.volume)?;
         let server = from.server;
         let why = format!("{server} is no Cellar server: what is cut off there nobody finishes or undoes");
         Err(Trouble::Refused(why))
     }
 
-    /// Lets the server split the directory off.
+    /// Splits the directory off.
     pub(crate) fn split(&mut self, directory: u32, path: &str) -> Step {
         if self.is_split()? {
             return self.has_been_split();
@@ -77,7 +78,7 @@ impl<W: World> Run<'_, W> {
         if trouble.is_silence() || is_busy {
             return Err(trouble);
         }
-        // What is refused was not done, by this call.
+        // A rejected call has done nothing, but an earlier one may have.
         self.job.switch_asked = was_asked && self.is_split()?;
         self.save()?;
         Err(Trouble::Refused(trouble.to_string()))
@@ -88,7 +89,8 @@ impl<W: World> Run<'_, W> {
         self.enter(Stage::Cleaning)
     }
 
-    /// Whether the new volume has the directory's contents. While they are copied nobody can open it.
+    /// Returns whether the new volume has the directory's contents. While they are copied it cannot be
+    /// opened.
     fn is_split(&mut self) -> Step<bool> {
         match self.open(self.job.from, self.job.new_volume, attach_mode::READ_ONLY) {
             Ok(open) => {
@@ -101,7 +103,7 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    /// Removes the new volume and its entry, unless it has the directory's contents after all.
+    /// Removes the new volume and its entry, unless it already has the directory's contents.
     pub(crate) fn put_split_back(&mut self) -> Step {
         self.end_all()?;
         if !self.job.new_begun {
@@ -112,7 +114,7 @@ impl<W: World> Run<'_, W> {
             self.job.code = None;
             return self.has_been_split();
         }
-        // In this order: without the volume nothing would remind of the entry.
+        // The entry first: once the volume is gone, nothing would lead to the entry.
         self.delete_entry(self.job.new_volume)?;
         self.remove_new(self.job.from, self.job.new_volume)
     }

@@ -1,4 +1,4 @@
-//! How much was sent for a job.
+//! Counts the bytes sent for a job.
 
 use crate::Job;
 use crate::calls::{Run, Step};
@@ -7,17 +7,17 @@ use crate::world::World;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
-/// Transactions whose traffic is remembered; of more the oldest go.
+/// Maximum number of transactions whose traffic is kept; beyond it the oldest are dropped.
 const COUNTED_MAX: usize = 200;
 
-/// Bytes of volumes on their way.
+/// Progress of transferred volumes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Bytes of the volumes.
+    /// Total size of the volumes.
     pub total: u64,
-    /// How many of them the targets have.
+    /// Bytes that the targets have.
     pub done: u64,
-    /// How many went over the network; less than `done` where the targets had some already.
+    /// Bytes sent over the network; less than `done` if the targets had some already.
     pub sent: u64,
 }
 
@@ -33,7 +33,7 @@ impl std::ops::Add for Traffic {
     }
 }
 
-/// What was sent within a transaction.
+/// Traffic of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counted {
     server: Ipv4Addr,
@@ -42,13 +42,13 @@ pub(crate) struct Counted {
 }
 
 impl Job {
-    /// What was sent until the last call that sent something ended.
+    /// Returns the traffic up to the end of the last call that sent data.
     pub fn traffic(&self) -> Traffic {
         self.sent.iter().map(|counted| counted.traffic).fold(Traffic::default(), |sum, one| sum + one)
     }
 
-    /// What was sent in all, with what the transactions that are open tell now; the second is what is sent
-    /// within these alone.
+    /// Returns the total traffic including the current figures of open transactions, and the part of the open
+    /// transactions alone.
     pub fn traffic_now(&self, tell: impl Fn(Ipv4Addr, i32) -> Option<Traffic>) -> (Traffic, Traffic) {
         let open = |server, id| self.transactions.iter().any(|open| open.server == server && open.id == id);
         let over = self.sent.iter().filter(|counted| !open(counted.server, counted.transaction));
@@ -78,21 +78,21 @@ impl Job {
 }
 
 impl<W: World> Run<'_, W> {
-    /// Notes what the last call sent, if the server tells.
+    /// Records the traffic of the last call, if the server reports it.
     pub(crate) fn count_sent(&mut self, from: Transaction) -> Step {
         let Some(traffic) = self.world.traffic(from.server, from.id) else { return Ok(()) };
         self.count(from, traffic);
         self.save()
     }
 
-    /// Notes what was sent within a transaction.
+    /// Records the traffic of a transaction.
     pub(crate) fn count(&mut self, within: Transaction, traffic: Traffic) {
         let new = self.job.count(within, traffic);
         self.note(format!("sent {} for {}", size(new.sent), size(new.done)));
     }
 }
 
-/// Bytes for people.
+/// Formats a size in bytes for display.
 pub(crate) fn size(bytes: u64) -> String {
     let unit = (0..3).rev().find(|unit| bytes >= 1024 << (10 * unit));
     match unit {

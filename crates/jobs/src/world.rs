@@ -1,4 +1,4 @@
-//! What a job needs of the world around it.
+//! The environment of a job.
 
 use crate::{Job, Operation, Traffic};
 use afs_idl::ClientConnection;
@@ -8,23 +8,23 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-/// What the person, or the program that is ending, wants of a job that runs.
+/// A request of the operator, or of a terminating program, to a running job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// To go on.
+    /// Continue.
     GoOn,
-    /// To undo it, if that is still possible.
+    /// Undo the job, if that is still possible.
     Cancel,
-    /// To leave it as it is, for somebody to go on later.
+    /// Leave the job as it is, to be resumed later.
     Stop,
 }
 
-/// Servers, clock and journal.
+/// Access to servers, clock and journal.
 pub trait World {
-    /// The volume server at an address (AFSVol).
+    /// Returns a connection to the volume server at an address (AFSVol).
     fn volumes(&self, server: Ipv4Addr) -> Arc<dyn ClientConnection>;
 
-    /// Makes a call that changes something to the cell's location servers (VL), to whichever can answer it.
+    /// Makes a changing call to the cell's location servers (VL), trying them until one can execute it.
     ///
     /// # Errors
     /// The call's abort code.
@@ -33,76 +33,77 @@ pub trait World {
         call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode>;
 
-    /// Asks the location server that takes changes: what the others answer may be behind, and what a job believes of an
-    /// entry decides what it removes.
+    /// Queries the location server that accepts changes. Replies of the others may be out of date, and the
+    /// job decides from an entry which volumes it removes.
     ///
     /// # Errors
-    /// The call's abort code; UNOQUORUM if no server takes changes now.
+    /// The call's abort code; UNOQUORUM if no server currently accepts changes.
     fn newest_locations<T>(
         &self,
         call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode>;
 
-    /// Whether a restore on this server takes effect at once when it is whole, so that a read-only volume
-    /// can stay online meanwhile. Cellar's servers do that, OpenAFS's do not.
+    /// Returns whether a restore on this server takes effect atomically once complete, so that a read-only
+    /// volume can stay online meanwhile. This is true for Cellar servers and false for OpenAFS.
     fn restores_at_once(&self, server: Ipv4Addr) -> bool;
 
-    /// Makes the call Restore (AFSVol) to a server with what is in a file. Returns its length in bytes.
+    /// Calls Restore (AFSVol) on a server with the contents of a file. Returns the file's length in bytes.
     ///
     /// # Errors
-    /// How the call ended; that the file cannot be read; `Cancelled` or `Stopped` if that was wished.
+    /// An error of the call or of reading the file; `Cancelled` or `Stopped` on request.
     fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, file: &str) -> Result<u64, Trouble>;
 
-    /// What a volume server has sent so far within one of its transactions, if it tells.
+    /// Returns what a volume server has sent so far within one of its transactions, if it reports that.
     fn traffic(&self, server: Ipv4Addr, transaction: i32) -> Option<Traffic> {
         let _ = (server, transaction);
         None
     }
 
-    /// The time of day.
+    /// Returns the current time.
     fn now(&self) -> UnixTime;
 
-    /// Lets some seconds pass; may return earlier when the wish changes.
+    /// Waits for some seconds; may return earlier when the wish changes.
     fn pause(&self, seconds: u32);
 
-    /// What is wanted of the job.
+    /// Returns the current request to the job.
     fn wish(&self) -> Wish;
 
-    /// Writes the job into the journal, durably.
+    /// Writes the job to the journal, durably.
     ///
     /// # Errors
-    /// In words; the job stops as it is.
+    /// A description of the failure; the job then stops as it is.
     fn record(&self, job: &Job) -> Result<(), String>;
 }
 
-/// Why a step did not succeed.
+/// Why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// A call failed.
     Call {
-        /// What was attempted, like `clone the volume 536870912`.
+        /// The attempted action, like `clone the volume 536870912`.
         doing: String,
-        /// How the call ended.
+        /// Abort code of the call.
         code: AbortCode,
     },
-    /// It cannot be done as things are, in words.
+    /// Impossible in the current state, with a description.
     Refused(String),
-    /// The person wants it undone.
+    /// The operator asked to undo the job.
     Cancelled,
-    /// The journal cannot be written, or the program ends.
+    /// The journal cannot be written, or the program is terminating.
     Stopped(String),
 }
 
 impl Trouble {
-    /// Whether the call may have been executed, or will be when the server is back.
+    /// Returns whether the call may have been executed, or may still be when the server is back.
     pub fn is_silence(&self) -> bool {
         matches!(self, Trouble::Call { code, .. } if is_silence(*code))
     }
 
-    /// Whether doing the same again later may succeed.
+    /// Returns whether a later retry may succeed.
     pub(crate) fn may_pass(&self, operation: &Operation) -> bool {
         match self {
-            // A file stays what it is. What servers send each other is made anew, of what they then have.
+            // A file does not change. Data sent between servers is generated again from their current
+            // contents.
             Trouble::Call { code: AbortCode::VOLSERREAD_DUMPERROR, .. } => {
                 !matches!(operation, Operation::Restore { .. } | Operation::Overwrite { .. })
             }
@@ -123,12 +124,12 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Whether a code comes from the transport: then nobody knows whether the call was executed.
+/// Returns whether a code comes from the transport, so that it is unknown whether the call was executed.
 pub(crate) fn is_silence(code: AbortCode) -> bool {
     (AbortCode::RX_RESTARTING.0..0).contains(&code.0)
 }
 
-/// What does not go away by waiting.
+/// Errors that waiting does not resolve.
 const LASTING: [AbortCode; 15] = [
     AbortCode::VL_NOENT,
     AbortCode::VL_PERM,

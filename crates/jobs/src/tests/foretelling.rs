@@ -1,5 +1,5 @@
-//! What is foretold of a job comes true: it is done as it was told, or refused for the reason that was told, whatever
-//! is in its way.
+//! Tests that preflight predictions come true: each job is done as predicted, or refused for the predicted
+//! reason, under all kinds of obstacles.
 
 use super::history::{History, VOLUME, Volume, place, server};
 use crate::{Gets, Operation, Outlook, Place, Stage, Trouble};
@@ -9,29 +9,29 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 const SEEDS: u64 = 3000;
-/// Everything that is in the way goes after this time; what is refused is refused long before.
+/// All obstacles are removed after this time; refusals happen long before.
 const SECONDS: u32 = 5000;
 
-/// What may be in the way.
+/// An obstacle.
 #[derive(Clone, Copy, Debug)]
 enum Hindrance {
     Locked(i32),
     NoRights,
-    /// On a server.
+    /// A server rejects calls.
     Refused(u8),
     Down(u8),
     Full(u8),
-    /// The volume, which is cloned then if it has to be.
+    /// The volume, and its clone if one is needed, is out of service.
     OutOfService,
-    /// Where it is to go.
+    /// A volume already exists at the destination.
     InTheWay,
     NotCellar,
     NoSites,
-    /// One of the sites is on no partition.
+    /// One of the sites has an invalid partition.
     BadSite,
 }
 
-/// Where it may be told to go: also where there is no partition.
+/// Returns a random destination, possibly one without a partition.
 fn target(random: &mut StdRng) -> Place {
     match random.random_range(0..8) {
         0 => place(1),
@@ -88,7 +88,7 @@ fn put(hindrance: Hindrance, history: &History, operation: &Operation) {
         }
         (Hindrance::Down(number), _) => state.hosts.get_mut(&server(number)).unwrap().down_until = until,
         (Hindrance::Full(number), _) => state.hosts.get_mut(&server(number)).unwrap().free_kib = 10,
-        // A split is refused by the file server before there is a job, and a restore puts it into service.
+        // The file server rejects a split before there is a job, and a restore puts the volume into service.
         (
             Hindrance::OutOfService,
             Operation::Split { .. } | Operation::Restore { .. } | Operation::Overwrite { .. },
@@ -115,7 +115,7 @@ fn put(hindrance: Hindrance, history: &History, operation: &Operation) {
     }
 }
 
-/// How many sites got how much with each transfer.
+/// Returns the number of sites for each transfer.
 fn transfers(outlook: &Outlook) -> Vec<usize> {
     let all = outlook.sites.iter().filter_map(|site| site.transfer);
     let last = all.clone().max().unwrap_or(0);
@@ -137,9 +137,9 @@ fn check_done(history: &History, outlook: &Outlook) {
     }
 }
 
-/// Whether it was to be refused.
+/// Runs a job after its preflight; returns whether it was expected to be refused.
 fn play(seed: u64) -> bool {
-    // Not that of the cell: what is in the way would depend on whose servers they are.
+    // A seed different from the cell's: the obstacles would otherwise depend on the choice of servers.
     let mut random = StdRng::seed_from_u64(!seed);
     let operation = operation(&mut random);
     let mut history = History::calm(seed, operation.clone());
@@ -151,7 +151,7 @@ fn play(seed: u64) -> bool {
     }
     let mut hindrances: Vec<Hindrance> =
         (0..random.random_range(0..3)).map(|_| hindrance(&mut random)).collect();
-    // One that is away at first is waited for, and never has the partition.
+    // A server that is down at first is waited for, and would never have the partition.
     if hindrances.iter().any(|hindrance| matches!(hindrance, Hindrance::BadSite)) {
         hindrances = vec![Hindrance::BadSite];
     }
@@ -166,7 +166,7 @@ fn play(seed: u64) -> bool {
             let job = history.job();
             assert_eq!(job.stage, Stage::Failed, "foretold: {trouble}");
             match trouble {
-                // Numbers of new volumes are not foretold.
+                // The preflight does not predict ids of new volumes.
                 Trouble::Call { code, .. } => {
                     assert_eq!(job.abort_code(), Some(*code), "foretold {trouble}, not {:?}", job.trouble);
                 }

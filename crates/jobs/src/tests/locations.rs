@@ -1,4 +1,4 @@
-//! The location database of a history.
+//! The location database of a simulated history.
 
 use super::history::Cell;
 use afs_idl::vl::{self, NVldbEntry, entry_flags};
@@ -6,10 +6,10 @@ use base::{AbortCode, Caller};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// As one of the location servers has it.
+/// The database as one location server has it.
 pub(super) struct Database {
     pub(super) cell: Arc<Cell>,
-    /// What it answers questions with, if it is behind. Changes go to the one that takes them.
+    /// Out-of-date contents for queries, if the server is behind. Changes go to the server that accepts them.
     pub(super) behind: Option<BTreeMap<u32, NVldbEntry>>,
 }
 
@@ -21,7 +21,7 @@ impl Database {
     }
 }
 
-/// Numbers that anybody gets at once.
+/// Maximum number of ids in one request.
 const IDS_MAX: u32 = 100;
 const OPERATIONS: i32 =
     entry_flags::MOVE | entry_flags::RELEASE | entry_flags::BACKUP | entry_flags::DELETE | entry_flags::DUMP;

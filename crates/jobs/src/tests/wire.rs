@@ -1,4 +1,4 @@
-//! Calls without a network: what goes wrong with each is thrown by the history's dice.
+//! Calls without a network. The history's dice decide how each call fails.
 
 use super::history::{Cell, Dice, Killed};
 use afs_idl::{MemoryConnection, MemoryStream, vl, vol};
@@ -6,19 +6,19 @@ use base::{AbortCode, Caller, Identity, SecurityLevel};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Who is asked.
+/// The server of a call.
 #[derive(Clone, Copy)]
 pub(super) enum Asked {
     /// The volume server at an address.
     Volumes(Ipv4Addr),
     /// Any location server.
     Locations,
-    /// The one that takes changes.
+    /// The location server that accepts changes.
     NewestLocations,
 }
 
 impl Asked {
-    /// The address, if it is a volume server.
+    /// Returns the address, if it is a volume server.
     fn volume_server(self) -> Option<Ipv4Addr> {
         match self {
             Asked::Volumes(server) => Some(server),
@@ -27,7 +27,7 @@ impl Asked {
     }
 }
 
-/// A way to a server.
+/// Returns a connection to a server.
 pub(super) fn way(cell: Arc<Cell>, asked: Asked) -> MemoryConnection {
     let peer = SocketAddr::from((asked.volume_server().unwrap_or(Ipv4Addr::LOCALHOST), 7005));
     MemoryConnection::new(peer, 1444, move |stream| serve(&cell, asked, peer, stream))
@@ -63,7 +63,7 @@ fn serve(
         Asked::NewestLocations => vl::dispatch(&cell.database(true), &caller, stream),
     };
     if matches!(dice, Dice::Twice) {
-        // Nobody hears what it answered first.
+        // The first reply is lost.
         let _ = answer(&mut stream.clone());
         cell.check();
         cell.restart(server);
